@@ -1,0 +1,132 @@
+//! What stops a pipeline: one root cause, whose fault it is, where it happened, and whether a retry can help.
+//!
+//! Comes in: any error. Goes out: a [`Fault`]. Nothing blocks.
+
+use std::error::Error;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::batch::Lineage;
+
+/// Who can mend it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Domain {
+    /// The job, its data, or its configuration.
+    User,
+    /// A disk, a network, a cluster.
+    External,
+    /// Forebay itself.
+    Internal,
+}
+
+/// What the stage was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Before the first batch.
+    Open,
+    /// On a batch (or, for a source, producing one).
+    Batch,
+    /// On a barrier.
+    Barrier,
+    /// After the last batch.
+    Finish,
+}
+
+/// The root cause of a stopped pipeline.
+///
+/// A stage makes one with [`Fault::user`], [`Fault::external`] or [`Fault::internal`] and says nothing of where it
+/// stands; the shell adds the stage, the phase and the lineage of the batch in hand.
+#[derive(Debug)]
+pub struct Fault {
+    /// Who can mend it.
+    pub domain: Domain,
+    /// Whether the same run may succeed when tried again.
+    pub retryable: bool,
+    /// Name of the stage, once known.
+    pub stage: Option<String>,
+    /// What the stage was doing, once known.
+    pub phase: Option<Phase>,
+    /// The batch in hand, once known.
+    pub lineage: Option<Lineage>,
+    message: String,
+    source: Option<Box<dyn Error + Send + Sync>>,
+}
+
+impl Fault {
+    fn new(domain: Domain, message: impl Into<String>) -> Self {
+        Self { domain, retryable: false, stage: None, phase: None, lineage: None, message: message.into(), source: None }
+    }
+
+    /// The job, its data or its configuration is at fault: the message says what was found, what was expected, and
+    /// what to do.
+    pub fn user(message: impl Into<String>) -> Self {
+        Self::new(Domain::User, message)
+    }
+
+    /// Something outside failed: a disk, a network, a cluster.
+    pub fn external(message: impl Into<String>) -> Self {
+        Self::new(Domain::External, message)
+    }
+
+    /// Forebay broke a promise of its own.
+    pub fn internal(message: impl Into<String>) -> Self {
+        Self::new(Domain::Internal, message)
+    }
+
+    /// The same run may succeed when tried again.
+    #[must_use]
+    pub fn retryable(mut self) -> Self {
+        self.retryable = true;
+        self
+    }
+
+    /// Keeps the error underneath, printed after the message.
+    #[must_use]
+    pub fn because(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Says where it happened, unless that is known already: the innermost place wins.
+    #[must_use]
+    pub fn at(mut self, stage: &str, phase: Phase, lineage: Option<&Lineage>) -> Self {
+        self.stage.get_or_insert_with(|| stage.to_owned());
+        self.phase.get_or_insert(phase);
+        if self.lineage.is_none() {
+            self.lineage = lineage.cloned();
+        }
+        self
+    }
+
+    /// The message alone, without place and cause.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        let mut cause = self.source.as_deref().map(|e| e as &dyn Error);
+        while let Some(e) = cause {
+            write!(f, ": {e}")?;
+            cause = e.source();
+        }
+        match (&self.stage, self.phase) {
+            (Some(stage), Some(Phase::Open)) => write!(f, " (stage `{stage}`, opening")?,
+            (Some(stage), Some(Phase::Barrier)) => write!(f, " (stage `{stage}`, at a barrier")?,
+            (Some(stage), Some(Phase::Finish)) => write!(f, " (stage `{stage}`, finishing")?,
+            (Some(stage), _) => write!(f, " (stage `{stage}`")?,
+            (None, _) => return Ok(()),
+        }
+        match &self.lineage {
+            Some(lineage) => write!(f, ", {lineage})"),
+            None => f.write_str(")"),
+        }
+    }
+}
+
+impl Error for Fault {}

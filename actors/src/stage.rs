@@ -1,0 +1,97 @@
+//! The three kinds of work a pipeline is made of: a [`Source`] produces batches, a [`Stage`] turns batches into
+//! batches, a [`Sink`] takes them in.
+//!
+//! All three are plain structs with `async fn`: they see one batch at a time, may hold state that is not `Send`
+//! (they are built on the thread they stay on), and never know that an actor runs them.
+//!
+//! Comes in: batches. Goes out: batches, or a [`Fault`]. Any method may await; a method that would block its thread
+//! for longer than a batch's work belongs on a place of its own.
+
+use std::future::Future;
+
+use crate::batch::Batch;
+use crate::context::StageCx;
+use crate::fault::Fault;
+use crate::outbox::Outbox;
+
+/// Number of a barrier, rising by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Epoch(pub u64);
+
+/// Produces batches until it has none left.
+pub trait Source: 'static {
+    /// What it produces.
+    type Out: Batch;
+    /// Enough to go on after the last batch returned.
+    type Position: Clone + Send + serde::Serialize + serde::de::DeserializeOwned + 'static;
+
+    /// Its line in the report, for instance `parquet 8 files, 16 row groups`.
+    fn describe(&self) -> String;
+
+    /// Called once, before the first batch; `from` is where an earlier run stopped.
+    fn open(&mut self, cx: &StageCx, from: Option<Self::Position>) -> impl Future<Output = Result<(), Fault>>;
+
+    /// The next batch, or `None` when there are no more.
+    ///
+    /// Cancel safe: when the future is dropped before it is ready, no batch is lost.
+    fn next(&mut self) -> impl Future<Output = Result<Option<Self::Out>, Fault>>;
+
+    /// Where the source stands after the last batch returned.
+    fn position(&self) -> Self::Position;
+}
+
+/// Turns batches into batches.
+pub trait Stage: 'static {
+    /// What it takes.
+    type In: Batch;
+    /// What it produces.
+    type Out: Batch;
+
+    /// Its line in the report.
+    fn describe(&self) -> String;
+
+    /// Called once, before the first batch.
+    fn open(&mut self, _cx: &StageCx) -> impl Future<Output = Result<(), Fault>> {
+        async { Ok(()) }
+    }
+
+    /// Takes one batch and sends any number of batches to `out`.
+    fn on_batch(&mut self, batch: Self::In, out: &mut Outbox<Self::Out>) -> impl Future<Output = Result<(), Fault>>;
+
+    /// Called when a barrier passes: everything before it was handled, nothing after it was.
+    fn on_barrier(&mut self, _epoch: Epoch, _out: &mut Outbox<Self::Out>) -> impl Future<Output = Result<(), Fault>> {
+        async { Ok(()) }
+    }
+
+    /// Called once after the last batch; may still send.
+    fn finish(&mut self, _out: &mut Outbox<Self::Out>) -> impl Future<Output = Result<(), Fault>> {
+        async { Ok(()) }
+    }
+}
+
+/// Takes batches in, at the end of a pipeline.
+pub trait Sink: 'static {
+    /// What it takes.
+    type In: Batch;
+
+    /// Its line in the report.
+    fn describe(&self) -> String;
+
+    /// Called once, before the first batch.
+    fn open(&mut self, _cx: &StageCx) -> impl Future<Output = Result<(), Fault>> {
+        async { Ok(()) }
+    }
+
+    /// Takes one batch.
+    fn write(&mut self, batch: Self::In) -> impl Future<Output = Result<(), Fault>>;
+
+    /// Called when a barrier passes.
+    fn on_barrier(&mut self, _epoch: Epoch) -> impl Future<Output = Result<(), Fault>> {
+        async { Ok(()) }
+    }
+
+    /// Called once after the last batch.
+    fn finish(&mut self) -> impl Future<Output = Result<(), Fault>> {
+        async { Ok(()) }
+    }
+}
