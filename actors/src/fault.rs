@@ -57,7 +57,15 @@ pub struct Fault {
 
 impl Fault {
     fn new(domain: Domain, message: impl Into<String>) -> Self {
-        Self { domain, retryable: false, stage: None, phase: None, lineage: None, message: message.into(), source: None }
+        Self {
+            domain,
+            retryable: false,
+            stage: None,
+            phase: None,
+            lineage: None,
+            message: message.into(),
+            source: None,
+        }
     }
 
     /// The job, its data or its configuration is at fault: the message says what was found, what was expected, and

@@ -1,0 +1,81 @@
+//! What a stage may know of the run around it: its name, its replica number, the ledger, its meter, and whether the
+//! run is being stopped.
+//!
+//! Comes in: the shared state of a run. Goes out: [`StageCx`]. Only [`StageCx::stopped`] waits.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::ledger::Ledger;
+use crate::meter::StageMeter;
+use crate::switch::Switch;
+
+/// A stage's view of its run. Cheap to clone, and may be kept.
+#[derive(Clone)]
+pub struct StageCx {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    name: String,
+    replica: usize,
+    ledger: Ledger,
+    meter: Arc<StageMeter>,
+    switch: Switch,
+}
+
+impl fmt::Debug for StageCx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StageCx").field("name", &self.inner.name).field("replica", &self.inner.replica).finish()
+    }
+}
+
+impl StageCx {
+    /// A context outside any run, for tests and for use of a stage by hand: a ledger and a meter of its own, never
+    /// stopped.
+    pub fn detached(name: &str) -> Self {
+        Self::new(name, 0, Ledger::default(), Arc::default(), Switch::default())
+    }
+
+    pub(crate) fn new(name: &str, replica: usize, ledger: Ledger, meter: Arc<StageMeter>, switch: Switch) -> Self {
+        Self { inner: Arc::new(Inner { name: name.to_owned(), replica, ledger, meter, switch }) }
+    }
+
+    /// The name given at wiring.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// Number of this replica, from 0.
+    pub fn replica(&self) -> usize {
+        self.inner.replica
+    }
+
+    /// The books of the run.
+    pub fn ledger(&self) -> &Ledger {
+        &self.inner.ledger
+    }
+
+    /// The meter of this stage (of this replica).
+    pub fn meter(&self) -> &StageMeter {
+        &self.inner.meter
+    }
+
+    /// Whether drain or kill was asked for.
+    pub fn draining(&self) -> bool {
+        self.inner.switch.is_stopping()
+    }
+
+    /// Resolves when drain or kill is asked for. Cancel safe.
+    pub async fn stopped(&self) {
+        self.inner.switch.stopping().await;
+    }
+
+    pub(crate) fn meter_arc(&self) -> Arc<StageMeter> {
+        Arc::clone(&self.inner.meter)
+    }
+
+    pub(crate) fn switch(&self) -> &Switch {
+        &self.inner.switch
+    }
+}

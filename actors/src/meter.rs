@@ -1,0 +1,308 @@
+//! What a stage did and where its time went: plain atomics, written by the stage's thread, read by anyone.
+//!
+//! Comes in: counts, and changes of state (busy, starved, blocked). Goes out: a [`StageReport`]. The clock is read at
+//! each change of state only, and each interval is added to exactly one counter, so that busy + starved + blocked is
+//! the wall time of the stage by construction. Nothing blocks but a short lock in [`StageMeter::waiting`].
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// What a stage is doing at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// Not started, or ended: no time is counted.
+    Nothing = 0,
+    /// At work on a batch (or awaiting something of its own).
+    Busy = 1,
+    /// Waiting for input.
+    Starved = 2,
+    /// Waiting for room below.
+    Blocked = 3,
+}
+
+/// One stopwatch with three dials. One thread changes state, any thread reads.
+#[derive(Debug)]
+struct Clock {
+    base: Instant,
+    /// Nanoseconds since `base` of the last change of state, times 4, plus the state since.
+    since: AtomicU64,
+    dials: [AtomicU64; 4],
+}
+
+impl Clock {
+    fn new() -> Self {
+        Self { base: Instant::now(), since: AtomicU64::new(0), dials: Default::default() }
+    }
+
+    fn now(&self) -> u64 {
+        // 62 bits of nanoseconds are 146 years.
+        self.base.elapsed().as_nanos() as u64
+    }
+
+    fn enter(&self, doing: Doing) {
+        let now = self.now();
+        let word = self.since.load(Relaxed);
+        let dial = &self.dials[(word & 3) as usize];
+        dial.store(dial.load(Relaxed) + (now - (word >> 2)), SeqCst);
+        self.since.store(now << 2 | doing as u64, SeqCst);
+    }
+
+    fn doing(&self) -> Doing {
+        match self.since.load(SeqCst) & 3 {
+            1 => Doing::Busy,
+            2 => Doing::Starved,
+            3 => Doing::Blocked,
+            _ => Doing::Nothing,
+        }
+    }
+
+    /// Busy, starved, blocked, the interval under way included.
+    fn read(&self) -> [Duration; 3] {
+        loop {
+            let word = self.since.load(SeqCst);
+            let mut dials = [1, 2, 3].map(|i: usize| self.dials[i].load(SeqCst));
+            let now = self.now();
+            // A change of state in between would count an interval twice or not at all: read again.
+            if self.since.load(SeqCst) == word {
+                if word & 3 != 0 {
+                    dials[(word & 3) as usize - 1] += now.saturating_sub(word >> 2);
+                }
+                return dials.map(Duration::from_nanos);
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// The meters of one stage (of one replica, where a stage has several).
+#[derive(Debug)]
+pub struct StageMeter {
+    clock: Clock,
+    items_in: AtomicU64,
+    rows_in: AtomicU64,
+    bytes_in: AtomicU64,
+    items_out: AtomicU64,
+    rows_out: AtomicU64,
+    bytes_out: AtomicU64,
+    notes: Mutex<Notes>,
+}
+
+#[derive(Debug, Default)]
+struct Notes {
+    describe: String,
+    waits: BTreeMap<String, WaitReport>,
+}
+
+/// Time a stage waited for something outside, within its busy time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WaitReport {
+    /// How many times.
+    pub count: u64,
+    /// How long, all together; in JSON, seconds.
+    #[serde(with = "crate::seconds")]
+    pub total: Duration,
+}
+
+/// Times and counts of a stage; summed over its replicas where it has several.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StageReport {
+    /// Name given at wiring.
+    pub name: String,
+    /// `source`, `stage`, `sink` or `service`.
+    pub kind: String,
+    /// Where it runs: `shared`, `own`, `core 3`.
+    pub place: String,
+    /// Its own line about itself.
+    pub describe: String,
+    /// How many replicas it has now; 1 for a stage that is not replicated.
+    pub replicas: usize,
+    /// Batches (for a service: calls) taken in.
+    pub items_in: u64,
+    /// Rows taken in.
+    pub rows_in: u64,
+    /// Bytes taken in.
+    pub bytes_in: u64,
+    /// Batches sent on (for a service: replies).
+    pub items_out: u64,
+    /// Rows sent on.
+    pub rows_out: u64,
+    /// Bytes sent on.
+    pub bytes_out: u64,
+    /// Time at work. All times in JSON are seconds.
+    #[serde(with = "crate::seconds")]
+    pub busy: Duration,
+    /// Time waiting for input.
+    #[serde(with = "crate::seconds")]
+    pub starved: Duration,
+    /// Time waiting for room below (for an ordered replica: or for its turn).
+    #[serde(with = "crate::seconds")]
+    pub blocked: Duration,
+    /// From opening to end: busy + starved + blocked. Summed over replicas, so it may exceed the run's wall time.
+    #[serde(with = "crate::seconds")]
+    pub wall: Duration,
+    /// What the stage waited for within its busy time, as it noted with [`StageMeter::waiting`].
+    pub waits: BTreeMap<String, WaitReport>,
+}
+
+impl StageReport {
+    /// Share of its time a stage was at work, 0 to 1.
+    pub fn busy_share(&self) -> f64 {
+        share(self.busy, self.wall)
+    }
+
+    /// Share of its time a stage waited for input, 0 to 1.
+    pub fn starved_share(&self) -> f64 {
+        share(self.starved, self.wall)
+    }
+
+    /// Share of its time a stage waited for room below, 0 to 1.
+    pub fn blocked_share(&self) -> f64 {
+        share(self.blocked, self.wall)
+    }
+
+    /// Adds the meters of one replica.
+    pub(crate) fn add(&mut self, meter: &StageMeter) {
+        let [busy, starved, blocked] = meter.clock.read();
+        self.busy += busy;
+        self.starved += starved;
+        self.blocked += blocked;
+        self.wall += busy + starved + blocked;
+        self.items_in += meter.items_in.load(Relaxed);
+        self.rows_in += meter.rows_in.load(Relaxed);
+        self.bytes_in += meter.bytes_in.load(Relaxed);
+        self.items_out += meter.items_out.load(Relaxed);
+        self.rows_out += meter.rows_out.load(Relaxed);
+        self.bytes_out += meter.bytes_out.load(Relaxed);
+        let notes = meter.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if !notes.describe.is_empty() {
+            self.describe.clone_from(&notes.describe);
+        }
+        for (name, wait) in &notes.waits {
+            let sum = self.waits.entry(name.clone()).or_default();
+            sum.count += wait.count;
+            sum.total += wait.total;
+        }
+    }
+}
+
+fn share(part: Duration, whole: Duration) -> f64 {
+    if whole.is_zero() { 0.0 } else { part.as_secs_f64() / whole.as_secs_f64() }
+}
+
+impl Default for StageMeter {
+    fn default() -> Self {
+        let counter = || AtomicU64::new(0);
+        Self {
+            clock: Clock::new(),
+            items_in: counter(),
+            rows_in: counter(),
+            bytes_in: counter(),
+            items_out: counter(),
+            rows_out: counter(),
+            bytes_out: counter(),
+            notes: Mutex::default(),
+        }
+    }
+}
+
+impl StageMeter {
+    /// Notes that the stage waited `duration` for `what` (the store, a ticket, a reply) while it was busy; shown in
+    /// the report. Use few, constant names.
+    pub fn waiting(&self, what: &str, duration: Duration) {
+        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        if !notes.waits.contains_key(what) {
+            notes.waits.insert(what.to_owned(), WaitReport::default());
+        }
+        if let Some(wait) = notes.waits.get_mut(what) {
+            wait.count += 1;
+            wait.total += duration;
+        }
+    }
+
+    pub(crate) fn describe(&self, line: String) {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).describe = line;
+    }
+
+    pub(crate) fn enter(&self, doing: Doing) {
+        self.clock.enter(doing);
+    }
+
+    pub(crate) fn doing(&self) -> Doing {
+        self.clock.doing()
+    }
+
+    pub(crate) fn took(&self, rows: usize, bytes: usize) {
+        self.items_in.fetch_add(1, Relaxed);
+        self.rows_in.fetch_add(rows as u64, Relaxed);
+        self.bytes_in.fetch_add(bytes as u64, Relaxed);
+    }
+
+    pub(crate) fn sent(&self, rows: usize, bytes: usize) {
+        self.items_out.fetch_add(1, Relaxed);
+        self.rows_out.fetch_add(rows as u64, Relaxed);
+        self.bytes_out.fetch_add(bytes as u64, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_interval_is_counted_once() {
+        let meter = StageMeter::default();
+        let before = Instant::now();
+        for doing in [Doing::Busy, Doing::Starved, Doing::Busy, Doing::Blocked, Doing::Busy] {
+            meter.enter(doing);
+            std::hint::black_box((0..1000).sum::<u64>());
+        }
+        let mut report = StageReport::default();
+        report.add(&meter);
+        assert!(report.wall <= before.elapsed(), "no more time than passed");
+        meter.enter(Doing::Nothing);
+        let mut ended = StageReport::default();
+        ended.add(&meter);
+        // From the first change of state to the last, nothing is missing.
+        let since = meter.clock.since.load(SeqCst) >> 2;
+        let idle = meter.clock.dials[0].load(SeqCst);
+        assert_eq!(ended.wall, Duration::from_nanos(since - idle));
+        assert_eq!(ended.wall, ended.busy + ended.starved + ended.blocked);
+        let mut again = StageReport::default();
+        again.add(&meter);
+        assert_eq!(again, ended, "an ended stage counts no time");
+    }
+
+    #[test]
+    fn readers_never_see_time_twice() {
+        let meter = StageMeter::default();
+        let base = meter.clock.base;
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for i in 0..200_000 {
+                    meter.enter(if i % 2 == 0 { Doing::Busy } else { Doing::Starved });
+                }
+            });
+            while !writer.is_finished() {
+                let mut report = StageReport::default();
+                report.add(&meter);
+                assert!(report.wall <= base.elapsed());
+            }
+        });
+    }
+
+    #[test]
+    fn waits_are_summed_by_name() {
+        let meter = StageMeter::default();
+        meter.waiting("store", Duration::from_millis(2));
+        meter.waiting("store", Duration::from_millis(3));
+        meter.waiting("ticket", Duration::from_millis(1));
+        let mut report = StageReport::default();
+        report.add(&meter);
+        assert_eq!(report.waits["store"], WaitReport { count: 2, total: Duration::from_millis(5) });
+        assert_eq!(report.waits.len(), 2);
+    }
+}

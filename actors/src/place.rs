@@ -1,0 +1,118 @@
+//! Where a stage runs: the arbiters (actix's event-loop threads), their names and their cores.
+//!
+//! Comes in: a [`Place`] and a name. Goes out: the arbiter to start an actor on. Making an arbiter blocks until its
+//! thread is up (some tens of microseconds); [`Places::stop`] blocks until all threads have ended.
+
+use std::fmt;
+use std::time::Duration;
+
+use actix::{Arbiter, ArbiterHandle};
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Fault;
+
+/// Where a stage runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// One of a few threads shared by stages that mostly wait.
+    Shared,
+    /// A named thread of its own, for stages that compute or block.
+    Own,
+    /// A named thread of its own, pinned to this core (numbered as the operating system does).
+    Core(usize),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Shared => f.write_str("shared"),
+            Place::Own => f.write_str("own"),
+            Place::Core(core) => write!(f, "core {core}"),
+        }
+    }
+}
+
+/// How many threads [`Place::Shared`] stands for.
+const SHARED: usize = 2;
+
+/// The arbiters of one run; lives on the run's own thread.
+pub(crate) struct Places {
+    run: String,
+    shared: Vec<Arbiter>,
+    own: Vec<Arbiter>,
+    next: usize,
+}
+
+impl Places {
+    pub(crate) fn new(run: &str) -> Self {
+        Self { run: run.to_owned(), shared: Vec::new(), own: Vec::new(), next: 0 }
+    }
+
+    /// The arbiter for a stage called `name`; shared arbiters are dealt out in turn.
+    pub(crate) fn arbiter(&mut self, place: Place, name: &str) -> Result<ArbiterHandle, Fault> {
+        match place {
+            Place::Shared => {
+                if self.shared.len() < SHARED {
+                    let name = format!("{}-io{}", self.run, self.shared.len());
+                    self.shared.push(start(name, None)?);
+                }
+                let arbiter = &self.shared[self.next % self.shared.len()];
+                self.next += 1;
+                Ok(arbiter.handle())
+            }
+            Place::Own | Place::Core(_) => {
+                let core = if let Place::Core(core) = place { Some(core) } else { None };
+                let arbiter = start(name.to_owned(), core)?;
+                let handle = arbiter.handle();
+                self.own.push(arbiter);
+                Ok(handle)
+            }
+        }
+    }
+
+    /// Stops all threads and waits for their end, but no longer than `grace`: true if all ended.
+    pub(crate) fn stop(self, grace: Duration) -> bool {
+        let arbiters: Vec<_> = self.own.into_iter().chain(self.shared).collect();
+        for arbiter in &arbiters {
+            arbiter.stop();
+        }
+        let (ended, wait) = std::sync::mpsc::channel();
+        let joiner = std::thread::Builder::new().name("join".to_owned()).spawn(move || {
+            for arbiter in arbiters {
+                // A panic on an arbiter was turned into a fault by the shell already.
+                let _ = arbiter.join();
+            }
+            let _ = ended.send(());
+        });
+        joiner.is_ok() && wait.recv_timeout(grace).is_ok()
+    }
+}
+
+fn start(name: String, core: Option<usize>) -> Result<Arbiter, Fault> {
+    let failed = format!("cannot start the thread `{name}`");
+    Arbiter::try_with_tokio_rt(move || {
+        settle(&name, core)?;
+        tokio::runtime::Builder::new_current_thread().enable_all().build()
+    })
+    .map_err(|e| Fault::external(failed).because(e))
+}
+
+/// Names the thread it runs on, and pins it if asked.
+fn settle(name: &str, core: Option<usize>) -> std::io::Result<()> {
+    // The kernel keeps 15 bytes. Actix gives its own name to std's side; tools show the kernel's.
+    let name: Vec<u8> = name.bytes().filter(|b| *b != 0).take(15).collect();
+    if let Ok(name) = std::ffi::CString::new(name) {
+        rustix::thread::set_name(&name)?;
+    }
+    if let Some(core) = core {
+        if core >= rustix::thread::CpuSet::MAX_CPU {
+            return Err(std::io::Error::other(format!("there is no core {core}")));
+        }
+        let mut cores = rustix::thread::CpuSet::new();
+        cores.set(core);
+        rustix::thread::sched_setaffinity(None, &cores)
+            .map_err(|e| std::io::Error::other(format!("cannot pin to core {core}: {e}")))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,258 @@
+//! The one actor. It owns a future, made once, that is the whole life of a stage: open, batch after batch, finish.
+//!
+//! Comes in: [`Envelope`]s, one at a time. Goes out: nothing but what that future sends, and the fault it ends with.
+//!
+//! How the mailbox stays bounded and the stage sees one item at a time: the handler puts the message into a slot and
+//! calls `ctx.wait(Work)`, which holds the mailbox. `Work` polls the life until it asks for the next message. The
+//! life takes the message out of the slot, and the permit in the envelope is dropped there. So a stage is plain
+//! `async` code that may borrow, may hold `!Send` state, and knows nothing of actors; and a message costs no
+//! allocation beyond actix's two (its envelope and its queue node): `Work` has no size, and its box none either.
+//!
+//! After each message the shell yields once, so that a mailbox that never empties does not starve the neighbours on
+//! the arbiter.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context as Task, Poll, Waker};
+
+use actix::dev::channel::{AddressReceiver, channel};
+use actix::fut::ActorFuture;
+use actix::{Actor, ActorContext, Addr, ArbiterHandle, AsyncContext, Context, Handler, Recipient};
+use tokio::sync::mpsc;
+
+use crate::batch::Lineage;
+use crate::context::StageCx;
+use crate::fault::{Fault, Phase};
+use crate::link::Envelope;
+use crate::meter::{Doing, StageMeter};
+
+/// Held by every shell; when the last is dropped, the receiver of the channel knows that all have ended.
+pub(crate) type Alive = mpsc::Sender<()>;
+
+/// From open to finish.
+pub(crate) type Life = Pin<Box<dyn Future<Output = Result<(), Fault>>>>;
+
+/// What the life of a stage has in hand, for whoever must say where it died.
+pub(crate) struct Scene {
+    phase: Cell<Phase>,
+    lineage: RefCell<Option<Lineage>>,
+}
+
+impl Scene {
+    pub(crate) fn set(&self, phase: Phase, lineage: Option<&Lineage>) {
+        self.phase.set(phase);
+        *self.lineage.borrow_mut() = lineage.cloned();
+    }
+}
+
+struct Slot<M> {
+    message: RefCell<Option<Envelope<M>>>,
+    wanted: Cell<bool>,
+}
+
+/// The receiving end of a link, as the life of a stage sees it.
+pub(crate) struct Inbox<M> {
+    slot: Rc<Slot<M>>,
+    meter: Arc<StageMeter>,
+}
+
+impl<M> Inbox<M> {
+    /// The next message. Its permit is freed here, or by the caller where it asks for the envelope.
+    pub(crate) async fn next(&mut self) -> M {
+        self.meter.enter(Doing::Starved);
+        let envelope = poll_fn(|_| {
+            let taken = self.slot.message.borrow_mut().take();
+            self.slot.wanted.set(taken.is_none());
+            taken.map_or(Poll::Pending, Poll::Ready)
+        })
+        .await;
+        self.meter.enter(Doing::Busy);
+        drop(envelope.permit);
+        envelope.message
+    }
+}
+
+/// The actor.
+pub(crate) struct Shell<M: Send + 'static> {
+    life: Option<Life>,
+    slot: Rc<Slot<M>>,
+    scene: Rc<Scene>,
+    cx: StageCx,
+    killed: Pin<Box<dyn Future<Output = ()>>>,
+    enrolled: Option<Waker>,
+    yielded: bool,
+    _alive: Alive,
+}
+
+/// A mailbox without an actor yet: its address may be handed out before the actor is started on its arbiter.
+pub(crate) struct Mailbox<M: Send + 'static> {
+    receiver: AddressReceiver<Shell<M>>,
+}
+
+/// Makes a mailbox. It has no bound of its own (0 means that to actix): nothing enters it without a permit.
+pub(crate) fn mailbox<M: Send + 'static>() -> (Recipient<Envelope<M>>, Mailbox<M>) {
+    let (sender, receiver) = channel::<Shell<M>>(0);
+    (Addr::new(sender).recipient(), Mailbox { receiver })
+}
+
+impl<M: Send + 'static> Mailbox<M> {
+    /// Starts the shell on `arbiter`; `life` is called there, on the thread it stays on.
+    pub(crate) fn start(
+        self,
+        arbiter: &ArbiterHandle,
+        cx: StageCx,
+        alive: Alive,
+        life: impl FnOnce(StageCx, Inbox<M>, Rc<Scene>) -> Life + Send + 'static,
+    ) {
+        let switch = cx.switch().clone();
+        let name = cx.name().to_owned();
+        let started = arbiter.spawn_fn(move || {
+            let slot = Rc::new(Slot { message: RefCell::new(None), wanted: Cell::new(false) });
+            let scene = Rc::new(Scene { phase: Cell::new(Phase::Open), lineage: RefCell::new(None) });
+            let inbox = Inbox { slot: Rc::clone(&slot), meter: cx.meter_arc() };
+            let switch = cx.switch().clone();
+            let shell = Shell {
+                life: Some(life(cx.clone(), inbox, Rc::clone(&scene))),
+                slot,
+                scene,
+                cx,
+                killed: Box::pin(async move { switch.killed().await }),
+                enrolled: None,
+                yielded: false,
+                _alive: alive,
+            };
+            actix::spawn(Context::with_receiver(self.receiver).into_future(shell));
+        });
+        if !started {
+            switch.kill(Fault::internal("its thread has ended").at(&name, Phase::Open, None));
+        }
+    }
+}
+
+impl<M: Send + 'static> Actor for Shell<M> {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        self.cx.meter().enter(Doing::Busy);
+        ctx.wait(Work);
+        ctx.spawn(Watch);
+    }
+}
+
+impl<M: Send + 'static> Handler<Envelope<M>> for Shell<M> {
+    type Result = ();
+
+    fn handle(&mut self, envelope: Envelope<M>, ctx: &mut Self::Context) {
+        *self.slot.message.borrow_mut() = Some(envelope);
+        ctx.wait(Work);
+    }
+}
+
+/// Holds the mailbox until the stage wants its next message.
+struct Work;
+
+impl<M: Send + 'static> ActorFuture<Shell<M>> for Work {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, shell: &mut Shell<M>, ctx: &mut Context<Shell<M>>, task: &mut Task<'_>) -> Poll<()> {
+        if shell.is_killed(task) {
+            shell.end(ctx);
+            return Poll::Ready(());
+        }
+        if std::mem::take(&mut shell.yielded) {
+            return Poll::Ready(());
+        }
+        let Some(life) = shell.life.as_mut() else { return Poll::Ready(()) };
+        match catch_unwind(AssertUnwindSafe(|| life.as_mut().poll(task))) {
+            Ok(Poll::Pending) if shell.slot.wanted.get() => {
+                shell.yielded = true;
+                task.waker().wake_by_ref();
+                Poll::Pending
+            }
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(result)) => {
+                if let Err(fault) = result {
+                    shell.kill(fault);
+                }
+                shell.end(ctx);
+                Poll::Ready(())
+            }
+            Err(panic) => {
+                shell.kill(Fault::internal(format!("panicked: {}", words(&*panic))));
+                shell.end(ctx);
+                Poll::Ready(())
+            }
+        }
+    }
+}
+
+/// Wakes an idle shell when the run is killed.
+struct Watch;
+
+impl<M: Send + 'static> ActorFuture<Shell<M>> for Watch {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, shell: &mut Shell<M>, ctx: &mut Context<Shell<M>>, task: &mut Task<'_>) -> Poll<()> {
+        if shell.is_killed(task) {
+            shell.end(ctx);
+        }
+        Poll::Pending
+    }
+}
+
+impl<M: Send + 'static> Shell<M> {
+    /// An atomic load, but for the first time on a task: then it enrols to be woken.
+    fn is_killed(&mut self, task: &mut Task<'_>) -> bool {
+        if !self.enrolled.as_ref().is_some_and(|waker| waker.will_wake(task.waker())) {
+            self.enrolled = Some(task.waker().clone());
+            return self.killed.as_mut().poll(task).is_ready();
+        }
+        self.cx.switch().is_killed()
+    }
+
+    fn kill(&self, fault: Fault) {
+        let lineage = self.scene.lineage.borrow();
+        self.cx.switch().kill(fault.at(self.cx.name(), self.scene.phase.get(), lineage.as_ref()));
+    }
+
+    /// Drops the life, and with it the stage and its link below, and stops the actor.
+    fn end(&mut self, ctx: &mut Context<Self>) {
+        self.bury();
+        ctx.stop();
+    }
+
+    fn bury(&mut self) {
+        if let Some(life) = self.life.take() {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(life))) {
+                self.kill(Fault::internal(format!("panicked while it was dropped: {}", words(&*panic))));
+            }
+            self.cx.meter().enter(Doing::Nothing);
+        }
+    }
+}
+
+impl<M: Send + 'static> Drop for Shell<M> {
+    fn drop(&mut self) {
+        if self.life.is_some() {
+            let how = if std::thread::panicking() { "in a panic" } else { "without a word" };
+            self.kill(Fault::internal(format!("the actor died {how}")));
+            self.bury();
+        }
+    }
+}
+
+/// The message of a panic.
+fn words(panic: &(dyn Any + Send)) -> &str {
+    if let Some(text) = panic.downcast_ref::<&str>() {
+        text
+    } else if let Some(text) = panic.downcast_ref::<String>() {
+        text
+    } else {
+        "no message"
+    }
+}

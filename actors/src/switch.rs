@@ -1,0 +1,142 @@
+//! The two signals of a run: drain (the source stops, the rest is worked off) and kill (everything stops).
+//!
+//! Comes in: a wish to drain, or a [`Fault`]. Goes out: futures that resolve when either is asked for. First fault
+//! wins: the switch keeps the root cause, and only then closes the links, so that whoever is woken by a closed link
+//! finds the switch thrown and is a casualty, never the cause. Nothing blocks but short locks.
+
+use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+use crate::fault::Fault;
+
+const RUNNING: u8 = 0;
+const DRAINING: u8 = 1;
+const KILLED: u8 = 2;
+
+/// Something that lets go of its waiters when the run is killed: a link.
+pub(crate) trait Close: Send + Sync {
+    fn close(&self);
+}
+
+#[derive(Clone, Default)]
+pub(crate) struct Switch {
+    inner: Arc<Inner>,
+}
+
+#[derive(Default)]
+struct Inner {
+    signal: AtomicU8,
+    changed: Notify,
+    root: Mutex<Option<Fault>>,
+    links: Mutex<Vec<Arc<dyn Close>>>,
+}
+
+impl Switch {
+    /// Has `link` closed when the run is killed; at once if it was.
+    pub(crate) fn closes(&self, link: Arc<dyn Close>) {
+        let mut links = self.inner.links.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_killed() {
+            link.close();
+        } else {
+            links.push(link);
+        }
+    }
+
+    pub(crate) fn drain(&self) {
+        if self.inner.signal.compare_exchange(RUNNING, DRAINING, SeqCst, SeqCst).is_ok() {
+            self.inner.changed.notify_waiters();
+        }
+    }
+
+    /// Stops the run; true if `fault` is the root cause, false if it came second and was only logged.
+    pub(crate) fn kill(&self, fault: Fault) -> bool {
+        {
+            let mut root = self.inner.root.lock().unwrap_or_else(PoisonError::into_inner);
+            if self.is_killed() {
+                tracing::debug!(%fault, "a casualty of the first fault");
+                return false;
+            }
+            tracing::error!(%fault, "the run is stopped");
+            *root = Some(fault);
+            self.inner.signal.store(KILLED, SeqCst);
+        }
+        let links = std::mem::take(&mut *self.inner.links.lock().unwrap_or_else(PoisonError::into_inner));
+        for link in links {
+            link.close();
+        }
+        self.inner.changed.notify_waiters();
+        true
+    }
+
+    /// Drain or kill was asked for.
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.inner.signal.load(SeqCst) != RUNNING
+    }
+
+    pub(crate) fn is_killed(&self) -> bool {
+        self.inner.signal.load(SeqCst) == KILLED
+    }
+
+    /// Resolves when drain or kill is asked for. Cancel safe.
+    pub(crate) async fn stopping(&self) {
+        self.until(DRAINING).await;
+    }
+
+    /// Resolves when the run is killed. Cancel safe.
+    pub(crate) async fn killed(&self) {
+        self.until(KILLED).await;
+    }
+
+    async fn until(&self, level: u8) {
+        loop {
+            // The notification is enrolled for before the signal is read: a change in between is not missed.
+            let changed = self.inner.changed.notified();
+            if self.inner.signal.load(SeqCst) >= level {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// The root cause in words, for those who must tell others why they stopped.
+    pub(crate) fn reason(&self) -> Option<String> {
+        self.inner.root.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(ToString::to_string)
+    }
+
+    /// The root cause; once.
+    pub(crate) fn take_root(&self) -> Option<Fault> {
+        self.inner.root.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_fault_is_the_root_cause() {
+        let switch = Switch::default();
+        switch.drain();
+        assert!(switch.is_stopping() && !switch.is_killed());
+        assert!(switch.kill(Fault::user("first")));
+        assert!(!switch.kill(Fault::user("second")));
+        switch.drain();
+        assert!(switch.is_killed());
+        assert_eq!(switch.take_root().unwrap().message(), "first");
+    }
+
+    #[tokio::test]
+    async fn waiters_wake_at_their_level() {
+        let switch = Switch::default();
+        let mut killed = std::pin::pin!(switch.killed());
+        let mut stopping = std::pin::pin!(switch.stopping());
+        assert!(futures::poll!(killed.as_mut()).is_pending() && futures::poll!(stopping.as_mut()).is_pending());
+        switch.drain();
+        stopping.await;
+        assert!(futures::poll!(killed.as_mut()).is_pending());
+        switch.kill(Fault::user("now"));
+        killed.await;
+    }
+}

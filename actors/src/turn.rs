@@ -1,0 +1,100 @@
+//! A turnstile: lets the replicas of a stage send in the order in which their inputs arrived.
+//!
+//! Comes in: the arrival number of the item a replica has in hand. Goes out: its turn. Output of input `i` is let
+//! through when every input before `i` has passed. [`Turn::comes`] waits; [`Turn::pass`] never does: who passes early
+//! is remembered, so that a replica with nothing to send goes on with its next item.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::Notify;
+
+#[derive(Default)]
+pub(crate) struct Turnstile {
+    next: AtomicU64,
+    passed_early: Mutex<BTreeSet<u64>>,
+    moved: Notify,
+}
+
+/// One replica at the turnstile.
+pub(crate) struct Turn {
+    stile: Arc<Turnstile>,
+    mine: Arc<AtomicU64>,
+}
+
+impl Turnstile {
+    fn pass(&self, seq: u64) {
+        let mut early = self.passed_early.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = self.next.load(SeqCst);
+        debug_assert!(seq >= next && !early.contains(&seq), "turn {seq} passes twice");
+        if seq != next {
+            early.insert(seq);
+            return;
+        }
+        let mut next = next + 1;
+        while early.remove(&next) {
+            next += 1;
+        }
+        self.next.store(next, SeqCst);
+        drop(early);
+        self.moved.notify_waiters();
+    }
+}
+
+impl Turn {
+    pub(crate) fn new(stile: &Arc<Turnstile>) -> Self {
+        Self { stile: Arc::clone(stile), mine: Arc::default() }
+    }
+
+    /// Another hold on the same replica's turn: one goes into its outbox, one stays with its loop.
+    pub(crate) fn twin(&self) -> Self {
+        Self { stile: Arc::clone(&self.stile), mine: Arc::clone(&self.mine) }
+    }
+
+    /// The replica takes up input `seq`.
+    pub(crate) fn take(&self, seq: u64) {
+        self.mine.store(seq, SeqCst);
+    }
+
+    pub(crate) fn is_now(&self) -> bool {
+        self.stile.next.load(SeqCst) == self.mine.load(SeqCst)
+    }
+
+    /// Resolves when all inputs before this one have passed. Cancel safe.
+    pub(crate) async fn comes(&self) {
+        loop {
+            let moved = self.stile.moved.notified();
+            if self.is_now() {
+                return;
+            }
+            moved.await;
+        }
+    }
+
+    /// The replica has sent all it had to send for its input.
+    pub(crate) fn pass(&self) {
+        self.stile.pass(self.mine.load(SeqCst));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn turns_come_in_order_of_arrival() {
+        let stile = Arc::new(Turnstile::default());
+        let turns: Vec<_> = (0..4).map(|seq| (seq, Turn::new(&stile))).collect();
+        for (seq, turn) in &turns {
+            turn.take(*seq);
+        }
+        let mut last = std::pin::pin!(turns[3].1.comes());
+        assert!(futures::poll!(last.as_mut()).is_pending());
+        turns[2].1.pass();
+        turns[0].1.pass();
+        assert!(turns[1].1.is_now() && futures::poll!(last.as_mut()).is_pending());
+        turns[1].1.pass();
+        last.await;
+    }
+}
