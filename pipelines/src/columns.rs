@@ -1,0 +1,226 @@
+//! Which column is what: label, dense features, categorical slots. Configuration, no code: a vocabulary is never
+//! needed, because keys are hashes of (slot, value).
+//!
+//! Comes in: the `[columns]` part of a job. Goes out: [`Columns`]. Nothing blocks.
+
+use serde::de::{self, MapAccess, Visitor, value::MapAccessDeserializer};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// The `[columns]` part of a job; without one, Criteo's: `label`, `I1` to `I13`, `C1` to `C26` in hex.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Columns {
+    /// The column of labels: a number or a boolean, 0 or 1.
+    pub label: String,
+    /// Dense features: numbers. A missing value is 0.
+    #[serde(deserialize_with = "dense_list")]
+    pub dense: Vec<DenseColumn>,
+    /// Categorical features. A missing value is a value of its own; an empty list is no value.
+    #[serde(deserialize_with = "slot_list")]
+    pub slots: Vec<Slot>,
+}
+
+/// One dense feature.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DenseColumn {
+    /// Its column.
+    pub column: String,
+    /// What is done to its values.
+    #[serde(default)]
+    pub transform: Transform,
+}
+
+/// What is done to a dense value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Transform {
+    /// `log1p` for integers, `none` for floating-point numbers.
+    #[default]
+    Auto,
+    /// As it is.
+    None,
+    /// sign(x) · ln(1 + |x|).
+    Log1p,
+}
+
+/// One categorical feature.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slot {
+    /// Its column.
+    pub column: String,
+    /// How its values become numbers.
+    #[serde(default)]
+    pub kind: SlotKind,
+    /// The name that its keys are hashed with; the column's, if not given. Slots of one key space share their rows:
+    /// the item on show and the items in the user's history, say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_space: Option<String>,
+}
+
+impl Slot {
+    /// The name that its keys are hashed with.
+    pub fn key_space(&self) -> &str {
+        self.key_space.as_deref().unwrap_or(&self.column)
+    }
+}
+
+/// How categorical values become numbers. Every kind takes lists of its type as well (multi-valued slots).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SlotKind {
+    /// `int` for integers, `string` for strings.
+    #[default]
+    Auto,
+    /// Integers.
+    Int,
+    /// Hexadecimal strings of up to 16 digits, or the integers they stand for: the same keys either way. An empty
+    /// string is a missing value.
+    Hex,
+    /// Any string, byte by byte.
+    String,
+    /// Numbers in logarithmic buckets: below 3 as they are, from 3 on ⌊ln(x)²⌋ + 2 (the bucketing of the winners of
+    /// the Criteo challenge): gives a linear model something to learn from counts.
+    LogBucket,
+}
+
+impl Default for Columns {
+    fn default() -> Self {
+        Self {
+            label: "label".into(),
+            dense: expand("I1..I13").into_iter().map(|column| DenseColumn { column, transform: Transform::Auto }).collect(),
+            slots: expand("C1..C26")
+                .into_iter()
+                .map(|column| Slot { column, kind: SlotKind::Hex, key_space: None })
+                .collect(),
+        }
+    }
+}
+
+impl Columns {
+    /// Every column that is read, without repetition.
+    pub fn names(&self) -> Vec<String> {
+        let mut names = vec![self.label.clone()];
+        for column in self.dense.iter().map(|d| &d.column).chain(self.slots.iter().map(|s| &s.column)) {
+            if !names.contains(column) {
+                names.push(column.clone());
+            }
+        }
+        names
+    }
+
+    /// For each slot the number of its key space, in the order of first sight.
+    pub fn key_spaces(&self) -> Vec<usize> {
+        let mut names: Vec<&str> = Vec::new();
+        self.slots
+            .iter()
+            .map(|slot| {
+                names.iter().position(|name| *name == slot.key_space()).unwrap_or_else(|| {
+                    names.push(slot.key_space());
+                    names.len() - 1
+                })
+            })
+            .collect()
+    }
+}
+
+/// `C1..C26` stands for the 26 names; any other text for itself.
+fn expand(text: &str) -> Vec<String> {
+    let range = || {
+        let (first, last) = text.split_once("..")?;
+        let stem = first.trim_end_matches(|c: char| c.is_ascii_digit());
+        let from: u32 = first[stem.len()..].parse().ok()?;
+        let to: u32 = last.strip_prefix(stem)?.parse().ok()?;
+        (from <= to && to - from < 100_000).then(|| (from..=to).map(|i| format!("{stem}{i}")).collect())
+    };
+    range().unwrap_or_else(|| vec![text.to_owned()])
+}
+
+impl From<String> for DenseColumn {
+    fn from(column: String) -> Self {
+        Self { column, transform: Transform::default() }
+    }
+}
+
+impl From<String> for Slot {
+    fn from(column: String) -> Self {
+        Self { column, kind: SlotKind::default(), key_space: None }
+    }
+}
+
+/// One entry of a list of columns in a job: a name, a range of names, or a table with `column = ...` (a name or a
+/// range, too) and more.
+struct Listed<E>(Vec<E>);
+
+macro_rules! listed {
+    ($entry:ident, $function:ident) => {
+        impl<'de> Deserialize<'de> for Listed<$entry> {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct OneOf;
+                impl<'de> Visitor<'de> for OneOf {
+                    type Value = Listed<$entry>;
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str("a column name, a range such as \"C1..C26\", or a table with `column = ...`")
+                    }
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+                        Ok(Listed(expand(text).into_iter().map(<$entry>::from).collect()))
+                    }
+                    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                        let entry = <$entry>::deserialize(MapAccessDeserializer::new(map))?;
+                        Ok(Listed(
+                            expand(&entry.column)
+                                .into_iter()
+                                .map(|column| $entry { column, ..entry.clone() })
+                                .collect(),
+                        ))
+                    }
+                }
+                deserializer.deserialize_any(OneOf)
+            }
+        }
+
+        fn $function<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<$entry>, D::Error> {
+            let listed = Vec::<Listed<$entry>>::deserialize(deserializer)?;
+            Ok(listed.into_iter().flat_map(|l| l.0).collect())
+        }
+    };
+}
+
+listed!(DenseColumn, dense_list);
+listed!(Slot, slot_list);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_names_and_tables_mix() {
+        let columns: Columns = toml::from_str(
+            r#"
+            label = "click"
+            dense = ["I1..I3", { column = "age", transform = "none" }]
+            slots = ["site", { column = "C1..C2", kind = "hex" }, { column = "history", key_space = "site" }]
+            "#,
+        )
+        .unwrap();
+        assert_eq!(columns.names(), ["click", "I1", "I2", "I3", "age", "site", "C1", "C2", "history"]);
+        assert_eq!(columns.dense[3].transform, Transform::None);
+        assert_eq!(columns.slots[2].kind, SlotKind::Hex);
+        assert_eq!(columns.key_spaces(), [0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn unknown_fields_are_refused_inside_tables() {
+        let error = toml::from_str::<Columns>(r#"slots = [{ column = "a", knd = "hex" }]"#).unwrap_err().to_string();
+        assert!(error.contains("unknown field `knd`"), "{error}");
+    }
+
+    #[test]
+    fn only_real_ranges_expand() {
+        assert_eq!(expand("C1..C3"), ["C1", "C2", "C3"]);
+        for odd in ["C3..C1", "a..b", "C1..D3", "plain"] {
+            assert_eq!(expand(odd), [odd]);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The gradients of one batch's rows: what `train` makes and `push` applies.
+//!
+//! Comes in: a step's output. Goes out: [`GradBatch`]. Nothing blocks.
+
+use forebay_actors::{Batch, Lineage};
+
+use super::heap;
+use crate::staleness::Ticket;
+
+/// Gradients of `u` unique rows.
+#[derive(Debug)]
+pub struct GradBatch {
+    /// Of the batch they come from.
+    pub lineage: Lineage,
+    /// Number of the step, from 1.
+    pub step: u64,
+    /// Rows (samples) of the batch.
+    pub samples: usize,
+    /// `[u]`.
+    pub unique: Vec<u64>,
+    /// `[u × row dim]`: of the mean loss, summed per key.
+    pub row_grads: Vec<f32>,
+    /// Freed when this is applied.
+    pub ticket: Ticket,
+}
+
+impl Batch for GradBatch {
+    fn rows(&self) -> usize {
+        self.samples
+    }
+
+    fn bytes(&self) -> usize {
+        heap(&self.unique) + heap(&self.row_grads)
+    }
+
+    fn lineage(&self) -> &Lineage {
+        &self.lineage
+    }
+}

@@ -1,0 +1,18 @@
+//! What travels, in travel order: one file per thing.
+//!
+//! [`forebay_connectors::Rows`] → [`ExampleBatch`] → [`TrainBatch`] → [`ReadyBatch`] → [`GradBatch`]. Nothing blocks.
+
+mod example_batch;
+mod grad_batch;
+mod ready_batch;
+mod train_batch;
+
+pub use example_batch::{ExampleBatch, SlotKeys};
+pub use grad_batch::GradBatch;
+pub use ready_batch::ReadyBatch;
+pub use train_batch::TrainBatch;
+
+/// Bytes a vector holds on the heap.
+pub(crate) fn heap<T>(v: &[T]) -> usize {
+    std::mem::size_of_val(v)
+}

@@ -1,0 +1,53 @@
+//! A batch with the rows of its keys, ready for dense compute: what `lookup` makes and `train` uses up.
+//!
+//! Comes in: a [`TrainBatch`]. Goes out: [`ReadyBatch`]. Nothing blocks.
+
+use forebay_actors::{Batch, Lineage};
+use forebay_models::DenseBatch;
+
+use super::{TrainBatch, heap};
+use crate::staleness::Ticket;
+
+/// A [`TrainBatch`], its rows, and the ticket that says how far the run may be ahead of its pushes.
+#[derive(Debug)]
+pub struct ReadyBatch {
+    /// Labels, dense features, keys.
+    pub train: TrainBatch,
+    /// `[u × row dim]`: the rows of `train.unique`, in that order.
+    pub rows: Vec<f32>,
+    /// Freed when the gradients are applied.
+    pub ticket: Ticket,
+}
+
+impl ReadyBatch {
+    /// The view that a model takes.
+    pub fn dense_batch(&self) -> DenseBatch<'_> {
+        dense_batch(&self.train, &self.rows)
+    }
+}
+
+/// The view of a batch and its rows that a model takes.
+pub fn dense_batch<'a>(train: &'a TrainBatch, rows: &'a [f32]) -> DenseBatch<'a> {
+    DenseBatch {
+        rows: train.labels.len(),
+        labels: &train.labels,
+        dense: &train.dense,
+        unique_rows: rows,
+        inverse: &train.inverse,
+        offsets: train.offsets.as_deref(),
+    }
+}
+
+impl Batch for ReadyBatch {
+    fn rows(&self) -> usize {
+        self.train.rows()
+    }
+
+    fn bytes(&self) -> usize {
+        self.train.bytes() + heap(&self.rows)
+    }
+
+    fn lineage(&self) -> &Lineage {
+        &self.train.lineage
+    }
+}

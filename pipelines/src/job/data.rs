@@ -1,0 +1,156 @@
+//! The `[data]` part of a job.
+
+use forebay_connectors::OnBadRow;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// Where the rows are and how they are read.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Data {
+    /// A file, a folder or a glob of rows to train on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub train: Option<String>,
+    /// The same for rows to evaluate on after training; none, no evaluation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eval: Option<String>,
+    /// What the files are. Default: by their names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<Format>,
+    /// Passes over the training rows. Default 1.
+    pub epochs: usize,
+    /// Shuffle the order of splits (row groups), anew each epoch. Default true.
+    pub shuffle: bool,
+    /// Shuffle rows within a window of so many; 0 keeps their order. Default 65,536.
+    pub shuffle_rows: usize,
+    /// Rows of a record batch. Default 8,192.
+    pub read_rows: usize,
+    /// Bytes fetched ahead of decoding, at most. Default "64MiB".
+    pub read_ahead: ByteSize,
+    /// Bytes decoded ahead of parsing, at most. Default "64MiB".
+    pub decode_ahead: ByteSize,
+    /// Threads that decode. Default 1.
+    pub decode_threads: usize,
+    /// What becomes of a row that cannot be used: "fail" (the default), "skip" (counted in the ledger), or
+    /// { write_to = DIR } (counted and written aside).
+    pub on_bad_row: OnBadRow,
+}
+
+impl Default for Data {
+    fn default() -> Self {
+        Self {
+            train: None,
+            eval: None,
+            format: None,
+            epochs: 1,
+            shuffle: true,
+            shuffle_rows: 65_536,
+            read_rows: 8192,
+            read_ahead: ByteSize(64 << 20),
+            decode_ahead: ByteSize(64 << 20),
+            decode_threads: 1,
+            on_bad_row: OnBadRow::Fail,
+        }
+    }
+}
+
+/// What a file of rows is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// Apache Parquet.
+    Parquet,
+    /// Criteo's tab-separated text, plain, .gz or .zst.
+    Criteo,
+}
+
+impl Format {
+    /// By the ending of a name: text for `.txt`, `.tsv`, `.csv`, `.gz`, `.zst`; Parquet for anything else.
+    pub fn of(name: &str) -> Self {
+        match name.rsplit_once('.').map(|(_, ending)| ending) {
+            Some("txt" | "tsv" | "csv" | "gz" | "zst") => Self::Criteo,
+            _ => Self::Parquet,
+        }
+    }
+}
+
+/// A number of bytes: a number, or text such as "64MiB", "1.5 GB", "800k".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteSize(pub usize);
+
+impl std::str::FromStr for ByteSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not a number of bytes, expected for instance 64MiB, 1.5GB or 4096");
+        let trimmed = text.trim();
+        let digits = trimmed.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(trimmed.len());
+        let number: f64 = trimmed[..digits].parse().map_err(|_| wrong())?;
+        let unit: f64 = match trimmed[digits..].trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 1.0,
+            "k" | "kb" => 1e3,
+            "m" | "mb" => 1e6,
+            "g" | "gb" => 1e9,
+            "kib" => 1024.0,
+            "mib" => 1024.0 * 1024.0,
+            "gib" => 1024.0 * 1024.0 * 1024.0,
+            _ => return Err(wrong()),
+        };
+        let bytes = number * unit;
+        if bytes.is_finite() && bytes < 1e18 { Ok(Self(bytes as usize)) } else { Err(wrong()) }
+    }
+}
+
+impl std::fmt::Display for ByteSize {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            b if b > 0 && b % (1 << 30) == 0 => write!(f, "{}GiB", b >> 30),
+            b if b > 0 && b % (1 << 20) == 0 => write!(f, "{}MiB", b >> 20),
+            b if b > 0 && b % (1 << 10) == 0 => write!(f, "{}KiB", b >> 10),
+            b => write!(f, "{b}"),
+        }
+    }
+}
+
+impl Serialize for ByteSize {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ByteSize {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Size;
+        impl de::Visitor<'_> for Size {
+            type Value = ByteSize;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("a number of bytes, such as \"64MiB\"")
+            }
+            fn visit_i64<E: de::Error>(self, bytes: i64) -> Result<ByteSize, E> {
+                usize::try_from(bytes).map(ByteSize).map_err(|_| E::custom("a number of bytes cannot be negative"))
+            }
+            fn visit_u64<E: de::Error>(self, bytes: u64) -> Result<ByteSize, E> {
+                Ok(ByteSize(bytes as usize))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<ByteSize, E> {
+                text.parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(Size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_sizes_read_as_people_write_them() {
+        for (text, bytes) in [("64MiB", 64 << 20), ("1.5 GB", 1_500_000_000), ("800k", 800_000), ("7", 7)] {
+            assert_eq!(text.parse(), Ok(ByteSize(bytes)));
+        }
+        for text in ["", "MiB", "-1", "1 furlong", "1e99GiB", "..GB"] {
+            assert!(text.parse::<ByteSize>().is_err(), "{text}");
+        }
+        assert_eq!(ByteSize(64 << 20).to_string().parse(), Ok(ByteSize(64 << 20)));
+    }
+}

@@ -1,0 +1,104 @@
+//! The job: everything a training run is told, as a TOML file or as Rust code.
+//!
+//! Every field has a default that is documented where it stands, and an unknown field is refused with the nearest
+//! valid name. One file per part: [`Data`], [`Columns`](crate::Columns), [`Model`], [`Table`], [`TrainOptions`],
+//! [`Pipeline`], [`Output`].
+//!
+//! Comes in: text and `key=value` settings. Goes out: a [`Job`]. Blocks on reading the file.
+
+mod data;
+mod model;
+mod parse;
+mod pipeline;
+mod table;
+mod train;
+
+use std::path::PathBuf;
+
+use forebay_actors::Fault;
+use serde::{Deserialize, Serialize};
+
+pub use data::{ByteSize, Data, Format};
+pub use model::{Model, ModelKind};
+pub use pipeline::{Links, Pipeline};
+pub use table::Table;
+pub use train::{Backend, TrainOptions};
+
+use crate::columns::Columns;
+
+/// A whole job.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Job {
+    /// Every random choice follows from it. Default 0.
+    pub seed: u64,
+    /// Where the rows are and how they are read.
+    pub data: Data,
+    /// Which column is what.
+    pub columns: Columns,
+    /// The model.
+    pub model: Model,
+    /// The table of sparse rows.
+    pub table: Table,
+    /// How it is trained.
+    pub train: TrainOptions,
+    /// Replicas and the capacities of the links.
+    pub pipeline: Pipeline,
+    /// What is left behind.
+    pub output: Output,
+}
+
+/// What a run leaves behind.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Output {
+    /// The model folder. Written aside and renamed at the end; what was there before is replaced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub model: Option<PathBuf>,
+}
+
+impl Job {
+    /// Refuses numbers that make no sense, by name.
+    pub fn check(&self) -> Result<(), Fault> {
+        let Links { parse, batch, lookup, train, push } = self.pipeline.links;
+        for (name, value) in [
+            ("data.epochs", self.data.epochs),
+            ("data.read_rows", self.data.read_rows),
+            ("data.decode_threads", self.data.decode_threads),
+            ("train.batch_rows", self.train.batch_rows),
+            ("table.shards", self.table.shards),
+            ("pipeline.parse_replicas", self.pipeline.parse_replicas),
+            ("pipeline.links.parse", parse),
+            ("pipeline.links.batch", batch),
+            ("pipeline.links.lookup", lookup),
+            ("pipeline.links.train", train),
+            ("pipeline.links.push", push),
+        ] {
+            if value == 0 {
+                return Err(Fault::user(format!("{name} is 0, expected at least 1")));
+            }
+        }
+        if self.columns.slots.is_empty() {
+            return Err(Fault::user("columns.slots is empty, expected at least one categorical column"));
+        }
+        if self.data.shuffle_rows > MOST_WINDOW_ROWS || self.train.batch_rows > MOST_WINDOW_ROWS {
+            return Err(Fault::user(format!(
+                "data.shuffle_rows is {} and train.batch_rows {}, expected at most {MOST_WINDOW_ROWS} of each",
+                self.data.shuffle_rows, self.train.batch_rows
+            )));
+        }
+        Ok(())
+    }
+
+    /// The same job, reading once and in order, whatever files it is pointed at.
+    pub(crate) fn for_evaluation(&self) -> Self {
+        let mut job = self.clone();
+        job.data.epochs = 1;
+        job.data.shuffle = false;
+        job.data.format = None;
+        job
+    }
+}
+
+/// Rows that a window or a batch may hold: places in it are 32-bit numbers, 4,096 values a row included.
+const MOST_WINDOW_ROWS: usize = 1 << 20;

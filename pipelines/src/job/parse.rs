@@ -1,0 +1,131 @@
+//! Text to [`Job`], with errors that teach.
+
+use std::path::Path;
+
+use forebay_actors::Fault;
+use toml::{Table, Value};
+
+use super::Job;
+
+impl Job {
+    /// Reads a job file, then applies `key=value` settings (`train.staleness=2`) in order.
+    pub fn load(path: &Path, settings: &[String]) -> Result<Self, Fault> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Fault::user(format!("cannot read the job file {}", path.display())).because(e))?;
+        Self::from_toml(&text, settings).map_err(|e| Fault::user(format!("in {}: {e}", path.display())))
+    }
+
+    /// The same from text. An empty text is the default job.
+    pub fn from_toml(text: &str, settings: &[String]) -> Result<Self, Fault> {
+        if settings.is_empty() {
+            return toml::from_str(text).map_err(|e| explain(&e));
+        }
+        // Refused first as it stands, so that an error in the file keeps its line.
+        toml::from_str::<Self>(text).map_err(|e| explain(&e))?;
+        let mut table: Table = toml::from_str(text).map_err(|e| explain(&e))?;
+        for setting in settings {
+            set(&mut table, setting)?;
+        }
+        Self::deserialize_table(table)
+    }
+
+    fn deserialize_table(table: Table) -> Result<Self, Fault> {
+        table.try_into().map_err(|e: toml::de::Error| {
+            let fault = explain(&e);
+            Fault::user(format!("in a setting: {}", fault.message()))
+        })
+    }
+
+    /// The job as a TOML file that says every field.
+    pub fn to_toml(&self) -> String {
+        toml::to_string_pretty(self).expect("every job can be written as TOML")
+    }
+}
+
+/// Puts `a.b.c=value` into the table; the value is TOML, or else text.
+fn set(table: &mut Table, setting: &str) -> Result<(), Fault> {
+    let expected = || Fault::user(format!("setting {setting:?}: expected key=value, for instance train.staleness=2"));
+    let (path, text) = setting.split_once('=').ok_or_else(expected)?;
+    let value = toml::from_str::<Table>(&format!("v = {text}"))
+        .ok()
+        .and_then(|mut t| t.remove("v"))
+        .unwrap_or_else(|| Value::String(text.to_owned()));
+    let mut keys: Vec<&str> = path.trim().split('.').collect();
+    let last = keys.pop().filter(|k| !k.is_empty()).ok_or_else(expected)?;
+    let mut at = table;
+    for key in keys {
+        at = at
+            .entry(key)
+            .or_insert_with(|| Value::Table(Table::new()))
+            .as_table_mut()
+            .ok_or_else(|| Fault::user(format!("setting {setting:?}: `{key}` is a value, not a table")))?;
+    }
+    at.insert(last.to_owned(), value);
+    Ok(())
+}
+
+/// The error of the parser, and the nearest valid name if a field or a value is unknown.
+fn explain(error: &toml::de::Error) -> Fault {
+    let text = error.to_string();
+    let near = nearest(error.message()).map(|name| format!("\ndid you mean `{name}`?")).unwrap_or_default();
+    Fault::user(format!("{}{near}", text.trim_end()))
+}
+
+/// From "unknown field `a`, expected one of `b`, `c`": the one that is nearest to `a`.
+fn nearest(message: &str) -> Option<&str> {
+    if !(message.starts_with("unknown field") || message.starts_with("unknown variant")) {
+        return None;
+    }
+    let mut names = message.split('`').skip(1).step_by(2);
+    let unknown = names.next()?;
+    names
+        .map(|name| (strsim::damerau_levenshtein(unknown, name), name))
+        .filter(|(distance, name)| *distance <= 2.max(name.len() / 3))
+        .min()
+        .map(|(_, name)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::ModelKind;
+
+    #[test]
+    fn an_empty_file_is_the_default_job_and_the_default_job_reads_back() {
+        assert_eq!(Job::from_toml("", &[]).unwrap(), Job::default());
+        assert_eq!(Job::from_toml(&Job::default().to_toml(), &[]).unwrap(), Job::default());
+    }
+
+    #[test]
+    fn settings_win_over_the_file() {
+        let job = Job::from_toml(
+            "[train]\nbatch_rows = 8\n",
+            &["train.batch_rows=16".into(), "model.kind=lr".into(), "model.hidden=[8, 4]".into(), "data.train=a/b".into()],
+        )
+        .unwrap();
+        assert_eq!((job.train.batch_rows, job.model.kind), (16, ModelKind::Lr));
+        assert_eq!(job.model.hidden, [8, 4]);
+        assert_eq!(job.data.train.as_deref(), Some("a/b"));
+    }
+
+    #[test]
+    fn an_unknown_field_gets_its_line_and_the_nearest_name() {
+        let error = Job::from_toml("seed = 1\n[train]\nbatch_row = 8\n", &[]).unwrap_err().to_string();
+        assert!(error.contains("line 3") && error.contains("did you mean `batch_rows`?"), "{error}");
+        let error = Job::from_toml("", &["train.stalenes=1".into()]).unwrap_err().to_string();
+        assert!(error.contains("did you mean `staleness`?"), "{error}");
+        let error = Job::from_toml("[model]\nkind = 'ctr_dn'\n", &[]).unwrap_err().to_string();
+        assert!(error.contains("did you mean `ctr_dnn`?"), "{error}");
+        let error = Job::from_toml("[trian]\n", &[]).unwrap_err().to_string();
+        assert!(error.contains("did you mean `train`?"), "{error}");
+        let error = Job::from_toml("elephants = 1\n", &[]).unwrap_err().to_string();
+        assert!(error.contains("elephants") && !error.contains("did you mean"), "{error}");
+    }
+
+    #[test]
+    fn settings_that_make_no_sense_are_refused() {
+        for setting in ["train", "=1", "train.=1", "seed.x=1", "train.batch_rows=many"] {
+            assert!(Job::from_toml("seed = 1", &[setting.into()]).is_err(), "{setting}");
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The `[table]` part of a job: the sparse rows, one part for each part of the model that needs them.
+
+use forebay_models::Part;
+use forebay_ps::{Init, Optimizer, PartConfig, Storage, TableConfig};
+use serde::{Deserialize, Serialize};
+
+/// Name of the one table of a job.
+pub const TABLE: &str = "embedding";
+
+/// The sparse rows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Table {
+    /// Shards, each with a thread of its own. The model does not depend on it. Default 1.
+    pub shards: usize,
+    /// What a weight is kept as: "f32" (the default) or "f16".
+    pub storage: Storage,
+    /// Optimizer of the linear part. Default FTRL-proximal.
+    pub linear_optimizer: Optimizer,
+    /// Optimizer of the embeddings. Default Adagrad with a learning rate of 0.05.
+    pub embedding_optimizer: Optimizer,
+    /// How a new embedding begins. Default uniform within ±0.05; linear weights begin at 0.
+    pub embedding_init: Init,
+}
+
+impl Default for Table {
+    fn default() -> Self {
+        Self {
+            shards: 1,
+            storage: Storage::F32,
+            linear_optimizer: Optimizer::ftrl(),
+            embedding_optimizer: Optimizer::adagrad(0.05),
+            embedding_init: Init::Uniform { scale: 0.05 },
+        }
+    }
+}
+
+impl Table {
+    /// The table whose rows consist of these parts. A part named "linear" takes the linear optimizer, any other the
+    /// embedding's.
+    pub fn config(&self, parts: Vec<Part>, seed: u64) -> TableConfig {
+        let parts = parts
+            .into_iter()
+            .map(|part| {
+                let linear = part.name == "linear";
+                PartConfig {
+                    optimizer: if linear { self.linear_optimizer } else { self.embedding_optimizer },
+                    init: if linear { Init::Zeros } else { self.embedding_init },
+                    name: part.name,
+                    dim: part.dim,
+                }
+            })
+            .collect();
+        TableConfig { name: TABLE.into(), seed, parts, storage: self.storage }
+    }
+}

@@ -1,0 +1,49 @@
+//! Dense parameters as safetensors.
+//!
+//! Blocks on the disk.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::Path;
+
+use forebay_actors::Fault;
+use forebay_models::NamedTensor;
+use safetensors::tensor::{Dtype, SafeTensors, TensorView};
+
+use super::checked::{CheckedWriter, cannot_write};
+use super::manifest::FileEntry;
+
+pub(super) fn write(tensors: &[NamedTensor], path: &Path) -> Result<FileEntry, Fault> {
+    let bytes: Vec<Vec<u8>> = tensors.iter().map(|t| t.data.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
+    let views: Result<BTreeMap<&str, TensorView<'_>>, _> = tensors
+        .iter()
+        .zip(&bytes)
+        .map(|(t, b)| Ok((t.name.as_str(), TensorView::new(Dtype::F32, t.shape.clone(), b)?)))
+        .collect();
+    let file = views
+        .and_then(|views| safetensors::serialize(views, None))
+        .map_err(|e| Fault::internal("dense parameters cannot be written as safetensors").because(e))?;
+    let mut writer = CheckedWriter::create(path)?;
+    writer.write_all(&file).map_err(|e| cannot_write(path, e))?;
+    writer.finish(None)
+}
+
+pub(super) fn read(path: &Path) -> Result<Vec<NamedTensor>, Fault> {
+    let wrong = |what: String| Fault::user(format!("{}: {what}", path.display()));
+    let bytes =
+        std::fs::read(path).map_err(|e| Fault::user(format!("cannot read {}", path.display())).because(e))?;
+    let file = SafeTensors::deserialize(&bytes).map_err(|e| wrong(format!("not a safetensors file: {e}")))?;
+    file.iter()
+        .map(|(name, view)| {
+            if view.dtype() != Dtype::F32 {
+                return Err(wrong(format!("tensor `{name}` is {:?}, expected F32", view.dtype())));
+            }
+            let data = view
+                .data()
+                .chunks_exact(4)
+                .map(|b| f32::from_le_bytes(b.try_into().expect("a chunk of four bytes")))
+                .collect();
+            Ok(NamedTensor { name: name.to_owned(), shape: view.shape().to_vec(), data })
+        })
+        .collect()
+}

@@ -1,0 +1,117 @@
+//! `manifest.json`: what the folder holds, what made it, and the checksum of every file.
+//!
+//! Blocks on the disk.
+
+use std::io::Write;
+use std::path::Path;
+
+use forebay_actors::Fault;
+use forebay_models::ModelSpec;
+use forebay_ps::TableConfig;
+use serde::{Deserialize, Serialize};
+
+use super::checked::{CheckedWriter, cannot_write};
+use crate::job::Job;
+use crate::model::Model;
+
+/// Rises when an older program could not read the folder.
+const VERSION: u32 = 1;
+const FORMAT: &str = "forebay model";
+
+/// All that is known of a model folder without reading its rows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Manifest {
+    /// Always "forebay model".
+    pub format: String,
+    /// Version of the format.
+    pub version: u32,
+    /// Version of the program that wrote it.
+    pub forebay: String,
+    /// The model.
+    pub spec: ModelSpec,
+    /// The job that trained it: its columns say how rows are read, its seed how keys are hashed.
+    pub job: Job,
+    /// Its tables.
+    pub tables: Vec<TableEntry>,
+    /// Its dense parameters.
+    pub dense: FileEntry,
+}
+
+/// A table of the folder.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct TableEntry {
+    /// Name, parts, optimizers, seed.
+    pub config: TableConfig,
+    /// Rows in all files.
+    pub rows: u64,
+    /// One for each shard that wrote them; the reader may have another number of shards.
+    pub files: Vec<FileEntry>,
+}
+
+/// A file of the folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileEntry {
+    /// Within the folder.
+    pub path: String,
+    /// Its length.
+    pub bytes: u64,
+    /// XXH3, 128 bits, in hex.
+    pub xxh3: String,
+    /// Table rows in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u64>,
+}
+
+impl FileEntry {
+    pub(super) fn named(mut self, path: impl Into<String>) -> Self {
+        self.path = path.into();
+        self
+    }
+}
+
+impl Manifest {
+    pub(super) fn new(model: &Model, table: TableEntry, dense: FileEntry) -> Self {
+        Self {
+            format: FORMAT.into(),
+            version: VERSION,
+            forebay: env!("CARGO_PKG_VERSION").into(),
+            spec: model.spec.clone(),
+            job: model.job.clone(),
+            tables: vec![table],
+            dense,
+        }
+    }
+
+    /// Every file but the manifest itself.
+    pub fn files(&self) -> impl Iterator<Item = &FileEntry> {
+        self.tables.iter().flat_map(|t| &t.files).chain(std::iter::once(&self.dense))
+    }
+
+    pub(super) fn write(&self, path: &Path) -> Result<(), Fault> {
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|e| Fault::internal("the manifest cannot be written as JSON").because(e))?;
+        let mut file = CheckedWriter::create(path)?;
+        file.write_all(text.as_bytes()).map_err(|e| cannot_write(path, e))?;
+        file.finish(None).map(drop)
+    }
+
+    /// Reads a manifest.
+    pub fn read(path: &Path) -> Result<Self, Fault> {
+        let folder = path.parent().unwrap_or(path).display();
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Fault::user(format!("{folder} is not a model folder: cannot read manifest.json")).because(e))?;
+        let what: serde_json::Value = serde_json::from_str(&text)
+            .map_err(|e| Fault::user(format!("{} is damaged: not JSON", path.display())).because(e))?;
+        if what["format"] != FORMAT {
+            return Err(Fault::user(format!("{}: format is {}, expected {FORMAT:?}", path.display(), what["format"])));
+        }
+        if what["version"] != VERSION {
+            return Err(Fault::user(format!(
+                "{}: version {} of the format, this program reads version {VERSION}",
+                path.display(),
+                what["version"]
+            )));
+        }
+        serde_json::from_value(what).map_err(|e| Fault::user(format!("{} is damaged", path.display())).because(e))
+    }
+}

@@ -1,0 +1,79 @@
+//! What a run tells while it runs: rows, logloss and AUC of late.
+//!
+//! Comes in: the outcome of each step. Goes out: [`Snapshot`]s, to any thread. Holds a lock for microseconds.
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use forebay_models::RunningAuc;
+use serde::Serialize;
+
+/// Rows over which the running logloss decays: recent enough to show learning, long enough to be steady.
+const WINDOW_ROWS: f64 = 100_000.0;
+
+/// Shared by the train stage, which writes, and whoever watches.
+#[derive(Clone)]
+pub struct Progress(Arc<Mutex<State>>);
+
+struct State {
+    start: Instant,
+    steps: u64,
+    rows: u64,
+    loss: f64,
+    weight: f64,
+    auc: RunningAuc,
+}
+
+/// The state of a run at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Snapshot {
+    /// Since the run began.
+    pub seconds: f64,
+    /// Steps (batches) trained.
+    pub steps: u64,
+    /// Rows trained.
+    pub rows: u64,
+    /// Mean logloss over about the last 100,000 rows, each scored before it was trained on.
+    pub logloss: f64,
+    /// AUC over the rows of late, each scored before it was trained on.
+    pub auc: Option<f64>,
+}
+
+impl Default for Progress {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(State {
+            start: Instant::now(),
+            steps: 0,
+            rows: 0,
+            loss: 0.0,
+            weight: 0.0,
+            auc: RunningAuc::default(),
+        })))
+    }
+}
+
+impl Progress {
+    /// A step is done: its mean loss, its logits and labels `[n]`.
+    pub fn step(&self, loss: f64, logits: &[f32], labels: &[f32]) {
+        let mut state = self.0.lock().expect("no holder of this lock panics");
+        let rows = labels.len() as f64;
+        let keep = (-rows / WINDOW_ROWS).exp();
+        state.steps += 1;
+        state.rows += labels.len() as u64;
+        state.loss = state.loss * keep + loss * rows;
+        state.weight = state.weight * keep + rows;
+        state.auc.add(logits, labels);
+    }
+
+    /// The state now.
+    pub fn snapshot(&self) -> Snapshot {
+        let state = self.0.lock().expect("no holder of this lock panics");
+        Snapshot {
+            seconds: state.start.elapsed().as_secs_f64(),
+            steps: state.steps,
+            rows: state.rows,
+            logloss: if state.weight > 0.0 { state.loss / state.weight } else { 0.0 },
+            auc: state.auc.value(),
+        }
+    }
+}

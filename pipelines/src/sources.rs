@@ -1,0 +1,61 @@
+//! The source that a job asks for, handed to whoever can take any source.
+//!
+//! Comes in: a job and a path. Goes out: a source's constructor. Blocks while the files are listed, if the job does not
+//! say what they are.
+
+use forebay_actors::{Fault, Source};
+use forebay_connectors::{CriteoSource, Input, ParquetSource, ReadOptions, Rows};
+
+use crate::job::{Format, Job};
+
+/// Something that can be done with a source of any type.
+pub(crate) trait Visit {
+    /// What comes of it.
+    type Out;
+    /// Does it.
+    fn visit<S: Source<Out = Rows>>(self, make: impl FnOnce() -> S + Send + 'static) -> Self::Out;
+}
+
+/// Finds out what `path` holds (a file, a folder, a glob, a URL) and visits its source.
+pub(crate) fn open<V: Visit>(job: &Job, path: &str, visit: V) -> Result<V::Out, Fault> {
+    let options = ReadOptions {
+        batch_rows: job.data.read_rows,
+        epochs: job.data.epochs,
+        shuffle: job.data.shuffle,
+        seed: job.seed,
+        read_ahead_bytes: job.data.read_ahead.0,
+        decode_ahead_bytes: job.data.decode_ahead.0,
+        decode_threads: job.data.decode_threads,
+    };
+    let format = match job.data.format {
+        Some(format) => format,
+        None => Format::of(&first_file(path)?),
+    };
+    let input = Input::from(path);
+    Ok(match format {
+        Format::Parquet => {
+            let columns = job.columns.names();
+            visit.visit(move || ParquetSource::new(input, options).columns(columns))
+        }
+        Format::Criteo => {
+            let on_bad_row = job.data.on_bad_row.clone();
+            visit.visit(move || CriteoSource::new(input, options, on_bad_row))
+        }
+    })
+}
+
+/// The name of the first file at `path`.
+fn first_file(path: &str) -> Result<String, Fault> {
+    let input = Input::from(path);
+    // A thread of its own, since the caller may stand in a runtime, which another one cannot be started in.
+    let files = std::thread::scope(|scope| {
+        scope
+            .spawn(|| {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+                runtime.map_err(|e| Fault::internal("cannot start a runtime").because(e))?.block_on(input.list())
+            })
+            .join()
+            .map_err(|_| Fault::internal("listing files panicked"))?
+    })?;
+    Ok(files.first().map(|file| file.name.clone()).unwrap_or_default())
+}

@@ -1,0 +1,123 @@
+//! Rows that cannot be used: which, why, and what becomes of them.
+//!
+//! Comes in: findings of the parsers. Goes out: a fault, a count in the ledger, or lines in a file (JSON, one object a
+//! row: the reason, the place, the row as it was read). Blocks on that file.
+
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use arrow::array::RecordBatch;
+use arrow::util::display::{ArrayFormatter, FormatOptions};
+use forebay_actors::{Fault, StageCx};
+use forebay_connectors::{OnBadRow, Rows};
+
+/// The bad rows of one batch; the first finding of a row counts.
+#[derive(Default)]
+pub(super) struct BadRows(BTreeMap<usize, Finding>);
+
+struct Finding {
+    reason: &'static str,
+    detail: String,
+}
+
+impl BadRows {
+    /// Row `row` is bad: `reason` is a class for the ledger, `detail` says what was found in which column.
+    pub(super) fn add(&mut self, row: usize, reason: &'static str, detail: impl FnOnce() -> String) {
+        self.0.entry(row).or_insert_with(|| Finding { reason, detail: detail() });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// For each of `rows` rows whether it is good.
+    pub(super) fn good(&self, rows: usize) -> Vec<bool> {
+        let mut good = vec![true; rows];
+        for &row in self.0.keys() {
+            good[row] = false;
+        }
+        good
+    }
+}
+
+/// What becomes of bad rows.
+pub(super) struct Reject {
+    policy: OnBadRow,
+    cx: Option<StageCx>,
+    file: Option<(PathBuf, BufWriter<File>)>,
+}
+
+impl Reject {
+    pub(super) fn new(policy: OnBadRow) -> Self {
+        Self { policy, cx: None, file: None }
+    }
+
+    pub(super) fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
+        self.cx = Some(cx.clone());
+        if let OnBadRow::WriteTo(dir) = &self.policy {
+            let path = dir.join(format!("{}-{}.jsonl", cx.name(), cx.replica()));
+            let fault = |e| Fault::external(format!("cannot write bad rows to {}", path.display())).because(e);
+            std::fs::create_dir_all(dir).map_err(fault)?;
+            let file = OpenOptions::new().create(true).append(true).open(&path).map_err(fault)?;
+            self.file = Some((path, BufWriter::new(file)));
+        }
+        Ok(())
+    }
+
+    /// Refuses, counts, or writes aside the rows that were found bad.
+    pub(super) fn rows(&mut self, rows: &Rows, bad: &BadRows) -> Result<(), Fault> {
+        if let (OnBadRow::Fail, Some((&row, finding))) = (&self.policy, bad.0.first_key_value()) {
+            return Err(Fault::user(format!(
+                "row {} of split {}: {} (on_bad_row = \"skip\" or {{ write_to = DIR }} goes on without such rows)",
+                rows.lineage.row + row as u64,
+                rows.lineage.split,
+                finding.detail
+            )));
+        }
+        for (&row, finding) in &bad.0 {
+            if let Some(cx) = &self.cx {
+                cx.ledger().reject(finding.reason, 1);
+            }
+            if let Some((path, file)) = &mut self.file {
+                write_row(file, rows, row, finding).map_err(|e| {
+                    Fault::external(format!("cannot write bad rows to {}", path.display())).because(e)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish(&mut self) -> Result<(), Fault> {
+        match &mut self.file {
+            Some((path, file)) => file
+                .flush()
+                .map_err(|e| Fault::external(format!("cannot write bad rows to {}", path.display())).because(e)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn write_row(file: &mut impl Write, rows: &Rows, row: usize, finding: &Finding) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let line = serde_json::json!({
+        "reason": finding.reason,
+        "detail": finding.detail,
+        "epoch": rows.lineage.epoch,
+        "split": rows.lineage.split,
+        "row": rows.lineage.row + row as u64,
+        "values": values(&rows.batch, row)?,
+    });
+    writeln!(file, "{line}")?;
+    Ok(())
+}
+
+fn values(batch: &RecordBatch, row: usize) -> Result<serde_json::Map<String, serde_json::Value>, arrow::error::ArrowError> {
+    let options = FormatOptions::default();
+    let mut values = serde_json::Map::new();
+    for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {
+        let text = ArrayFormatter::try_new(array.as_ref(), &options)?.value(row).try_to_string()?;
+        values.insert(field.name().clone(), if array.is_null(row) { serde_json::Value::Null } else { text.into() });
+    }
+    Ok(values)
+}

@@ -1,0 +1,91 @@
+//! Dense features: numbers to `f32`, transformed; a missing value is 0.
+//!
+//! Comes in: a column. Goes out: `f32[n]`, appended. Nothing blocks.
+
+use std::sync::LazyLock;
+
+use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
+use arrow::compute::cast;
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Float32Type, Float64Type, Int32Type, Int64Type};
+use forebay_actors::Fault;
+
+use super::bad_rows::BadRows;
+use super::wrong_type;
+use crate::columns::Transform;
+
+const NOT_FINITE: &str = "dense value is not finite";
+
+/// ln(1 + x) of small integers: a logarithm costs 10 ns, and most counts are small.
+static SMALL_LOGS: LazyLock<Vec<f32>> = LazyLock::new(|| (0..4096).map(|x| f64::from(x).ln_1p() as f32).collect());
+
+pub(super) struct DenseParser {
+    transform: Transform,
+}
+
+impl DenseParser {
+    pub(super) fn new(transform: Transform) -> Self {
+        Self { transform }
+    }
+
+    pub(super) fn parse(&self, name: &str, array: &ArrayRef, out: &mut Vec<f32>, bad: &mut BadRows) -> Result<(), Fault> {
+        let logs = |auto| match self.transform {
+            Transform::Auto => auto,
+            Transform::None => false,
+            Transform::Log1p => true,
+        };
+        match array.data_type() {
+            DataType::Int32 => integers(array.as_primitive::<Int32Type>(), i64::from, logs(true), out),
+            DataType::Int64 => integers(array.as_primitive::<Int64Type>(), |v| v, logs(true), out),
+            kind if kind.is_integer() => {
+                integers(number::<Int64Type>(name, array)?.as_primitive::<Int64Type>(), |v| v, logs(true), out);
+            }
+            DataType::Float32 => floats(name, array.as_primitive::<Float32Type>(), logs(false), out, bad),
+            kind if kind.is_floating() => {
+                // Through f64 for the widest range; a value beyond f32 becomes infinite and is then a bad row.
+                let wide = number::<Float64Type>(name, array)?;
+                let narrow = wide.as_primitive::<Float64Type>().unary::<_, Float32Type>(|v| v as f32);
+                floats(name, &narrow, logs(false), out, bad);
+            }
+            _ => return Err(wrong_type(name, array, "integers or floating-point numbers for a dense feature")),
+        }
+        Ok(())
+    }
+}
+
+fn number<T: ArrowPrimitiveType>(name: &str, array: &ArrayRef) -> Result<ArrayRef, Fault> {
+    cast(array, &T::DATA_TYPE).map_err(|e| Fault::user(format!("column `{name}` cannot be read as numbers")).because(e))
+}
+
+fn log1p(x: f32) -> f32 {
+    x.abs().ln_1p().copysign(x)
+}
+
+fn integers<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, wide: impl Fn(T::Native) -> i64, logs: bool, out: &mut Vec<f32>) {
+    let small = SMALL_LOGS.as_slice();
+    let value = |v: T::Native| {
+        let v = wide(v);
+        match small.get(v as usize) {
+            _ if !logs => v as f32,
+            Some(&log) => log,
+            None => log1p(v as f32),
+        }
+    };
+    if array.null_count() == 0 {
+        out.extend(array.values().iter().map(|&v| value(v)));
+    } else {
+        out.extend(array.iter().map(|v| v.map_or(0.0, value)));
+    }
+}
+
+fn floats(name: &str, array: &PrimitiveArray<Float32Type>, logs: bool, out: &mut Vec<f32>, bad: &mut BadRows) {
+    let from = out.len();
+    let value = |v: f32| if logs { log1p(v) } else { v };
+    if array.null_count() == 0 {
+        out.extend(array.values().iter().map(|&v| value(v)));
+    } else {
+        out.extend(array.iter().map(|v| v.map_or(0.0, value)));
+    }
+    for (row, value) in out[from..].iter().enumerate().filter(|(_, v)| !v.is_finite()) {
+        bad.add(row, NOT_FINITE, || format!("column `{name}` is {value}, expected a finite number"));
+    }
+}

@@ -1,0 +1,96 @@
+//! `parse`: record batches to examples.
+//!
+//! Comes in: [`Rows`] of any Arrow types that the columns' kinds allow. Goes out: one [`ExampleBatch`] for each, less
+//! its bad rows, which are refused, counted, or written aside. Blocks on nothing but the file of bad rows.
+
+mod bad_rows;
+mod dense;
+mod label;
+mod slot;
+
+use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
+use forebay_actors::{Fault, Outbox, Stage, StageCx};
+use forebay_connectors::{OnBadRow, Rows};
+
+use crate::columns::Columns;
+use crate::flow::ExampleBatch;
+use bad_rows::{BadRows, Reject};
+use dense::DenseParser;
+use slot::SlotParser;
+
+/// The stage.
+pub struct Parse {
+    columns: Columns,
+    dense: Vec<DenseParser>,
+    slots: Vec<SlotParser>,
+    reject: Reject,
+}
+
+impl Parse {
+    /// Parses `columns`; keys are hashed with `seed`, which the model folder keeps.
+    pub fn new(columns: Columns, seed: u64, on_bad_row: OnBadRow) -> Self {
+        Self {
+            dense: columns.dense.iter().map(|c| DenseParser::new(c.transform)).collect(),
+            slots: columns.slots.iter().map(|s| SlotParser::new(s, seed)).collect(),
+            columns,
+            reject: Reject::new(on_bad_row),
+        }
+    }
+
+    /// Parses every row, and says which are bad (their values are then of no use).
+    fn examples(&mut self, rows: &Rows, bad: &mut BadRows) -> Result<ExampleBatch, Fault> {
+        let labels = label::parse(&self.columns.label, column(&rows.batch, &self.columns.label)?, bad)?;
+        let mut dense = Vec::with_capacity(labels.len() * self.dense.len());
+        for (spec, parser) in self.columns.dense.iter().zip(&self.dense) {
+            parser.parse(&spec.column, column(&rows.batch, &spec.column)?, &mut dense, bad)?;
+        }
+        let mut slots = Vec::with_capacity(self.slots.len());
+        for (spec, parser) in self.columns.slots.iter().zip(&mut self.slots) {
+            slots.push(parser.parse(&spec.column, column(&rows.batch, &spec.column)?, bad)?);
+        }
+        Ok(ExampleBatch { lineage: rows.lineage.clone(), labels, dense, slots })
+    }
+}
+
+fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef, Fault> {
+    batch.column_by_name(name).ok_or_else(|| {
+        let there: Vec<&str> = batch.schema_ref().fields().iter().map(|f| f.name().as_str()).collect();
+        Fault::user(format!("no column `{name}`: the rows have {}", there.join(", ")))
+    })
+}
+
+/// What a column of the wrong type says.
+fn wrong_type(name: &str, array: &dyn Array, expected: &str) -> Fault {
+    Fault::user(format!("column `{name}` is {}, expected {expected}", array.data_type()))
+}
+
+impl Stage for Parse {
+    type In = Rows;
+    type Out = ExampleBatch;
+
+    fn describe(&self) -> String {
+        format!("{} dense, {} slots", self.dense.len(), self.slots.len())
+    }
+
+    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
+        self.reject.open(cx)
+    }
+
+    async fn on_batch(&mut self, rows: Rows, out: &mut Outbox<ExampleBatch>) -> Result<(), Fault> {
+        let mut bad = BadRows::default();
+        let mut examples = self.examples(&rows, &mut bad)?;
+        if !bad.is_empty() {
+            self.reject.rows(&rows, &bad)?;
+            let good = BooleanArray::from(bad.good(rows.batch.num_rows()));
+            let batch = filter_record_batch(&rows.batch, &good)
+                .map_err(|e| Fault::internal("bad rows could not be taken out").because(e))?;
+            examples = self.examples(&Rows { batch, ..rows }, &mut BadRows::default())?;
+        }
+        if examples.labels.is_empty() { Ok(()) } else { out.send(examples).await }
+    }
+
+    async fn finish(&mut self, _out: &mut Outbox<ExampleBatch>) -> Result<(), Fault> {
+        self.reject.finish()
+    }
+}

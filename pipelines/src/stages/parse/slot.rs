@@ -1,0 +1,217 @@
+//! Categorical values to keys: hashes of (key space, value).
+//!
+//! A column read as a dictionary is hashed once per distinct value: the dictionary of a row group is shared by its
+//! batches, so its keys are kept until another one comes.
+//!
+//! Comes in: a column. Goes out: [`SlotKeys`]. Nothing blocks.
+
+use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, StringArray};
+use arrow::buffer::OffsetBuffer;
+use arrow::compute::cast;
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Float64Type, Int32Type, Int64Type, UInt32Type, UInt64Type};
+use forebay_actors::Fault;
+use forebay_ps::SlotHasher;
+
+use super::bad_rows::BadRows;
+use super::wrong_type;
+use crate::columns::{Slot, SlotKind};
+use crate::flow::SlotKeys;
+
+const NOT_HEX: &str = "category is not hexadecimal";
+
+pub(super) struct SlotParser {
+    kind: SlotKind,
+    hasher: SlotHasher,
+    /// The dictionary last seen and the key of each of its values (`None`: the value is bad).
+    dictionary: Option<(ArrayRef, Vec<Option<u64>>)>,
+}
+
+impl SlotParser {
+    pub(super) fn new(slot: &Slot, seed: u64) -> Self {
+        Self { kind: slot.kind, hasher: SlotHasher::new(slot.key_space(), seed), dictionary: None }
+    }
+
+    pub(super) fn parse(&mut self, name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<SlotKeys, Fault> {
+        match array.data_type() {
+            DataType::List(_) => {
+                let list = array.as_list::<i32>();
+                self.many(name, list.offsets(), list.values(), list, bad)
+            }
+            DataType::LargeList(inner) => {
+                let small = cast(array, &DataType::List(inner.clone()))
+                    .map_err(|e| Fault::user(format!("column `{name}`: lists too long for 32-bit offsets")).because(e))?;
+                self.parse(name, &small, bad)
+            }
+            _ => {
+                let mut wrong = Vec::new();
+                let keys = self.keys(name, array, &mut wrong)?;
+                for (row, value) in wrong {
+                    bad.add(row, NOT_HEX, || not_hex(name, &value));
+                }
+                Ok(SlotKeys::One(keys))
+            }
+        }
+    }
+
+    fn many(
+        &mut self,
+        name: &str,
+        ends: &OffsetBuffer<i32>,
+        values: &ArrayRef,
+        list: &dyn Array,
+        bad: &mut BadRows,
+    ) -> Result<SlotKeys, Fault> {
+        let (from, to) = (ends[0] as usize, ends[ends.len() - 1] as usize);
+        let mut wrong = Vec::new();
+        let all = self.keys(name, &values.slice(from, to - from), &mut wrong)?;
+        for (at, value) in wrong {
+            let row = ends.partition_point(|&end| end as usize <= at + from) - 1;
+            bad.add(row, NOT_HEX, || not_hex(name, &value));
+        }
+        let mut offsets = Vec::with_capacity(ends.len());
+        let mut keys = Vec::with_capacity(all.len());
+        offsets.push(0);
+        for (row, pair) in ends.windows(2).enumerate() {
+            // A null list may still span values.
+            if !list.is_null(row) {
+                keys.extend_from_slice(&all[pair[0] as usize - from..pair[1] as usize - from]);
+            }
+            offsets.push(keys.len() as u32);
+        }
+        Ok(SlotKeys::Many { offsets, keys })
+    }
+
+    /// The key of each value; values that are not what the kind asks for go to `wrong`.
+    fn keys(&mut self, name: &str, array: &ArrayRef, wrong: &mut Vec<(usize, String)>) -> Result<Vec<u64>, Fault> {
+        let expected = match self.kind {
+            SlotKind::Auto => "integers or strings",
+            SlotKind::Int => "integers",
+            SlotKind::Hex => "hexadecimal strings or integers",
+            SlotKind::String => "strings",
+            SlotKind::LogBucket => "numbers",
+        };
+        let strings_fit = matches!(self.kind, SlotKind::Auto | SlotKind::Hex | SlotKind::String);
+        let integers_fit = matches!(self.kind, SlotKind::Auto | SlotKind::Int | SlotKind::Hex);
+        let recast = |to: &DataType| {
+            cast(array, to).map_err(|e| Fault::user(format!("column `{name}` cannot be read")).because(e))
+        };
+        match array.data_type() {
+            kind if self.kind == SlotKind::LogBucket && kind.is_numeric() => {
+                Ok(self.numbers(recast(&DataType::Float64)?.as_primitive::<Float64Type>(), |v| log_bucket(v)))
+            }
+            DataType::Int32 if integers_fit => Ok(self.numbers(array.as_primitive::<Int32Type>(), i64::from)),
+            DataType::Int64 if integers_fit => Ok(self.numbers(array.as_primitive::<Int64Type>(), |v| v)),
+            DataType::UInt32 if integers_fit => Ok(self.numbers(array.as_primitive::<UInt32Type>(), i64::from)),
+            DataType::UInt64 if integers_fit => Ok(self.numbers(array.as_primitive::<UInt64Type>(), |v| v as i64)),
+            kind if kind.is_integer() && integers_fit => self.keys(name, &recast(&DataType::Int64)?, wrong),
+            DataType::Utf8 if strings_fit => Ok(self.strings(array.as_string::<i32>(), wrong)),
+            DataType::LargeUtf8 | DataType::Utf8View if strings_fit => {
+                self.keys(name, &recast(&DataType::Utf8)?, wrong)
+            }
+            DataType::Dictionary(index, value) => match (index.as_ref(), value.as_ref()) {
+                (DataType::Int32, _) => self.dictionary(name, array, wrong),
+                (_, value) => {
+                    let to = DataType::Dictionary(Box::new(DataType::Int32), Box::new(value.clone()));
+                    self.dictionary(name, &recast(&to)?, wrong)
+                }
+            },
+            _ => Err(wrong_type(name, array, expected)),
+        }
+    }
+
+    fn numbers<T: ArrowPrimitiveType>(&self, array: &PrimitiveArray<T>, integer: impl Fn(T::Native) -> i64) -> Vec<u64> {
+        if array.null_count() == 0 {
+            array.values().iter().map(|&v| self.hasher.int(integer(v))).collect()
+        } else {
+            array.iter().map(|v| v.map_or_else(|| self.hasher.missing(), |v| self.hasher.int(integer(v)))).collect()
+        }
+    }
+
+    fn strings(&self, array: &StringArray, wrong: &mut Vec<(usize, String)>) -> Vec<u64> {
+        let mut keys = Vec::with_capacity(array.len());
+        for (row, value) in array.iter().enumerate() {
+            keys.push(match value {
+                None => self.hasher.missing(),
+                Some(text) if self.kind != SlotKind::Hex => self.hasher.bytes(text.as_bytes()),
+                Some("") => self.hasher.missing(),
+                Some(text) => match hex(text.as_bytes()) {
+                    Some(value) => self.hasher.int(value as i64),
+                    None => {
+                        wrong.push((row, text.to_owned()));
+                        0
+                    }
+                },
+            });
+        }
+        keys
+    }
+
+    fn dictionary(&mut self, name: &str, array: &ArrayRef, wrong: &mut Vec<(usize, String)>) -> Result<Vec<u64>, Fault> {
+        let dictionary = array.as_dictionary::<Int32Type>();
+        let values = dictionary.values();
+        let known = self.dictionary.take().filter(|(seen, _)| seen.to_data().ptr_eq(&values.to_data()));
+        let known = match known {
+            Some(known) => known,
+            None => {
+                let mut bad = Vec::new();
+                let mut keys: Vec<Option<u64>> = self.keys(name, values, &mut bad)?.into_iter().map(Some).collect();
+                for (at, _) in bad {
+                    keys[at] = None;
+                }
+                (values.clone(), keys)
+            }
+        };
+        let mut keys = Vec::with_capacity(array.len());
+        for (row, index) in dictionary.keys().iter().enumerate() {
+            keys.push(match index {
+                None => self.hasher.missing(),
+                Some(index) => known.1[index as usize].unwrap_or_else(|| {
+                    let text = values.as_string_opt::<i32>().map_or("", |s| s.value(index as usize));
+                    wrong.push((row, text.to_owned()));
+                    0
+                }),
+            });
+        }
+        self.dictionary = Some(known);
+        Ok(keys)
+    }
+}
+
+fn not_hex(name: &str, value: &str) -> String {
+    let short: String = value.chars().take(40).collect();
+    format!("column `{name}` is {short:?}, expected up to 16 hexadecimal digits")
+}
+
+/// 1 to 16 hexadecimal digits.
+fn hex(text: &[u8]) -> Option<u64> {
+    if text.is_empty() || text.len() > 16 {
+        return None;
+    }
+    text.iter().try_fold(0, |value, &c| Some(value << 4 | u64::from((c as char).to_digit(16)?)))
+}
+
+/// Below 3 as it is (floored), from 3 on ⌊ln(x)²⌋ + 2.
+fn log_bucket(x: f64) -> i64 {
+    if x >= 3.0 { (x.ln().powi(2)).floor() as i64 + 2 } else { x.floor() as i64 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hex_takes_1_to_16_digits_and_nothing_else() {
+        assert_eq!(hex(b"68fd1e64"), Some(0x68fd_1e64));
+        assert_eq!(hex(b"FFFFFFFFFFFFFFFF"), Some(u64::MAX));
+        for odd in [&b""[..], b"g", b"-1", b"0x1", b"11112222333344445"] {
+            assert_eq!(hex(odd), None);
+        }
+    }
+
+    #[test]
+    fn log_buckets_never_fall_and_tell_small_counts_apart() {
+        let buckets: Vec<i64> = (-3..2000).map(|x| log_bucket(f64::from(x))).collect();
+        assert!(buckets.windows(2).all(|w| w[0] <= w[1]));
+        assert_eq!(&buckets[..6], [-3, -2, -1, 0, 1, 2]);
+    }
+}

@@ -1,0 +1,84 @@
+//! `train`: forward, backward and the dense optimizer's step, on the thread (and device) that is the model's own.
+//!
+//! Comes in: [`ReadyBatch`]es, in order. Goes out: [`GradBatch`]es. Blocks its thread for the length of a step: it
+//! stands on a place of its own.
+
+use std::sync::{Arc, Mutex};
+
+use forebay_actors::{Fault, Outbox, Stage, StageCx};
+use forebay_models::{DenseModel, ModelError, NamedTensor, StepOutput};
+
+use crate::flow::{GradBatch, ReadyBatch};
+use crate::model_fault;
+use crate::progress::Progress;
+
+/// Makes the model on the thread that it stays on.
+pub type ModelMaker = Box<dyn FnOnce() -> Result<Box<dyn DenseModel>, ModelError> + Send>;
+
+/// Where the dense parameters are left when the last batch is trained.
+pub type TrainedDense = Arc<Mutex<Option<Vec<NamedTensor>>>>;
+
+/// The stage.
+pub struct Train {
+    maker: Option<ModelMaker>,
+    model: Option<Box<dyn DenseModel>>,
+    output: StepOutput,
+    step: u64,
+    progress: Progress,
+    trained: TrainedDense,
+    describe: String,
+}
+
+impl Train {
+    /// Trains what `maker` makes, tells `progress` of every step, and leaves the parameters in `trained`.
+    pub fn new(describe: impl Into<String>, maker: ModelMaker, progress: Progress, trained: TrainedDense) -> Self {
+        Self {
+            maker: Some(maker),
+            model: None,
+            output: StepOutput::default(),
+            step: 0,
+            progress,
+            trained,
+            describe: describe.into(),
+        }
+    }
+}
+
+impl Stage for Train {
+    type In = ReadyBatch;
+    type Out = GradBatch;
+
+    fn describe(&self) -> String {
+        self.describe.clone()
+    }
+
+    async fn open(&mut self, _cx: &StageCx) -> Result<(), Fault> {
+        let maker = self.maker.take().expect("a stage is opened once");
+        self.model = Some(maker().map_err(model_fault)?);
+        Ok(())
+    }
+
+    async fn on_batch(&mut self, mut batch: ReadyBatch, out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
+        let model = self.model.as_mut().expect("opened before the first batch");
+        model.train(&batch.dense_batch(), &mut self.output).map_err(model_fault)?;
+        self.step += 1;
+        self.progress.step(self.output.loss, &self.output.logits, &batch.train.labels);
+        // The gradients leave in their own buffer, and the rows' buffer, of the same size, takes its place.
+        let row_grads = std::mem::replace(&mut self.output.row_grads, std::mem::take(&mut batch.rows));
+        out.send(GradBatch {
+            lineage: batch.train.lineage,
+            step: self.step,
+            samples: batch.train.labels.len(),
+            unique: batch.train.unique,
+            row_grads,
+            ticket: batch.ticket,
+        })
+        .await
+    }
+
+    async fn finish(&mut self, _out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
+        let model = self.model.as_ref().expect("opened before it finishes");
+        *self.trained.lock().expect("no holder of this lock panics") = Some(model.parameters());
+        Ok(())
+    }
+}

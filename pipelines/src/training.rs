@@ -1,0 +1,214 @@
+//! A training run, from a job and a source to a trained model.
+//!
+//! Comes in: a [`Job`], and rows from its files or from any [`Source`]. Goes out: a [`Trained`] model with its report.
+//! [`RunningTraining::wait`] blocks until the run is over; the run itself has threads of its own.
+
+use std::sync::{Arc, Mutex};
+
+use forebay_actors::{Fault, Host, Pipeline, Plan, Report, Running, Source};
+use forebay_connectors::Rows;
+use forebay_models::{ModelSpec, Part};
+use forebay_ps::{TableClient, TableConfig, start_table};
+
+use crate::job::Job;
+use crate::model::{Model, ModelFactory, checked_spec, factory};
+use crate::progress::{Progress, Snapshot};
+use crate::sources::{self, Visit};
+use crate::stages::TrainedDense;
+use crate::staleness::Staleness;
+use crate::wiring;
+
+/// A wired run that has not started.
+pub struct Training {
+    parts: Parts,
+    pipeline: Pipeline,
+}
+
+/// What outlives the pipeline.
+pub(crate) struct Parts {
+    pub(crate) job: Job,
+    pub(crate) spec: ModelSpec,
+    pub(crate) config: TableConfig,
+    pub(crate) host: Host,
+    pub(crate) table: TableClient,
+    pub(crate) dense: TrainedDense,
+    pub(crate) progress: Progress,
+    pub(crate) staleness: Staleness,
+    pub(crate) own: Option<ModelFactory>,
+}
+
+/// A user's own dense model: what each key's row consists of, and what makes the model.
+pub struct OwnModel {
+    /// Parts of a row; the job's `[table]` says how they are initialised and updated.
+    pub parts: Vec<Part>,
+    /// Makes the model.
+    pub factory: ModelFactory,
+}
+
+impl Training {
+    /// Wires the run that the job describes, reading the rows at `data.train`.
+    ///
+    /// # Errors
+    /// A user fault if the job does not fit together or its data is not there.
+    pub fn new(job: Job) -> Result<Self, Fault> {
+        Self::from_files(job, None)
+    }
+
+    /// The same with a dense model of the user's own in place of the job's `[model]`.
+    pub fn with_model(job: Job, model: OwnModel) -> Result<Self, Fault> {
+        Self::from_files(job, Some(model))
+    }
+
+    /// Wires a run over the rows of any source: a stream of record batches that another program holds, say.
+    pub fn with_source<S: Source<Out = Rows>>(
+        job: Job,
+        make: impl FnOnce() -> S + Send + 'static,
+    ) -> Result<Self, Fault> {
+        let parts = Parts::new(job, None)?;
+        Ok(Self { pipeline: wiring::training(&parts, make), parts })
+    }
+
+    fn from_files(job: Job, own: Option<OwnModel>) -> Result<Self, Fault> {
+        struct Wire(Parts);
+        impl Visit for Wire {
+            type Out = Training;
+            fn visit<S: Source<Out = Rows>>(self, make: impl FnOnce() -> S + Send + 'static) -> Training {
+                Training { pipeline: wiring::training(&self.0, make), parts: self.0 }
+            }
+        }
+        let Some(path) = job.data.train.clone() else {
+            return Err(Fault::user("the job names no rows to train on: set data.train to a file, a folder or a glob"));
+        };
+        sources::open(&job.clone(), &path, Wire(Parts::new(job, own)?))
+    }
+
+    /// The graph, with capacities, replicas and places.
+    pub fn plan(&self) -> Plan {
+        self.pipeline.plan()
+    }
+
+    /// Starts it.
+    pub fn start(self) -> Result<RunningTraining, Fault> {
+        Ok(RunningTraining { running: self.pipeline.start()?, parts: self.parts })
+    }
+
+    /// Starts it and waits.
+    ///
+    /// # Errors
+    /// The first fault. [`RunningTraining::wait`] gives the report with it.
+    pub fn run(self) -> Result<Trained, Fault> {
+        self.start()?.wait().map_err(|failed| failed.fault)
+    }
+}
+
+impl Parts {
+    fn new(job: Job, own: Option<OwnModel>) -> Result<Self, Fault> {
+        job.check()?;
+        let spec = checked_spec(&job)?;
+        let (parts, own) = match own {
+            Some(own) => (own.parts, Some(own.factory)),
+            None => (spec.parts(), None),
+        };
+        let config = job.table.config(parts, job.seed);
+        let host = Host::start("ps")?;
+        let table = start_table(&host, config.clone(), job.table.shards)
+            .map_err(|e| Fault::user("the table cannot be made").because(e))?;
+        Ok(Self {
+            staleness: Staleness::new(job.train.staleness),
+            job,
+            spec,
+            config,
+            host,
+            table,
+            dense: Arc::new(Mutex::new(None)),
+            progress: Progress::default(),
+            own,
+        })
+    }
+
+    pub(crate) fn factory(&self) -> ModelFactory {
+        factory(&self.job, &self.spec, self.own.as_ref())
+    }
+}
+
+/// A run under way.
+pub struct RunningTraining {
+    running: Running,
+    parts: Parts,
+}
+
+/// A run that ended well, drained or at the end of its rows.
+pub struct Trained {
+    /// The model.
+    pub model: Model,
+    /// Meters of every stage and link, and the ledger.
+    pub report: Report,
+    /// Rows, steps, running logloss and AUC at the end.
+    pub progress: Snapshot,
+    /// The most batches that were under way, not yet applied, when another was looked up.
+    pub staleness_observed: u64,
+}
+
+/// A run that did not.
+#[derive(Debug)]
+pub struct Failed {
+    /// The root cause.
+    pub fault: Fault,
+    /// How far it came.
+    pub report: Report,
+}
+
+impl RunningTraining {
+    /// Rows, logloss and AUC of late.
+    pub fn progress(&self) -> Snapshot {
+        self.parts.progress.snapshot()
+    }
+
+    /// Meters as they stand.
+    pub fn report(&self) -> Report {
+        self.running.snapshot()
+    }
+
+    /// Whether the run is over: [`wait`](Self::wait) will not block.
+    pub fn is_over(&self) -> bool {
+        self.running.is_over()
+    }
+
+    /// Ends the run at the next batch of the source; all that was read is still trained on.
+    pub fn drain(&self) {
+        self.running.drain();
+    }
+
+    /// Stops at once; what is under way is lost.
+    pub fn kill(&self, fault: Fault) {
+        self.running.kill(fault);
+    }
+
+    /// Blocks until the run is over.
+    pub fn wait(self) -> Result<Trained, Box<Failed>> {
+        let Self { running, parts } = self;
+        let outcome = running.wait();
+        let dense = parts.dense.lock().expect("no holder of this lock panics").take();
+        match (outcome.result, dense) {
+            (Ok(()), Some(dense)) => Ok(Trained {
+                report: outcome.report,
+                progress: parts.progress.snapshot(),
+                staleness_observed: parts.staleness.observed(),
+                model: Model {
+                    job: parts.job,
+                    spec: parts.spec,
+                    config: parts.config,
+                    host: parts.host,
+                    table: parts.table,
+                    dense,
+                    factory: parts.own,
+                },
+            }),
+            (Ok(()), None) => Err(Box::new(Failed {
+                fault: Fault::internal("the train stage left no parameters"),
+                report: outcome.report,
+            })),
+            (Err(fault), _) => Err(Box::new(Failed { fault, report: outcome.report })),
+        }
+    }
+}

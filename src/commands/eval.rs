@@ -1,0 +1,43 @@
+//! `forebay eval`: scores a model folder.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use forebay::{Fault, Model};
+
+/// Reads a model folder back (a damaged file is refused by name) and prints exact AUC and logloss on the rows.
+#[derive(Args)]
+pub(crate) struct Eval {
+    /// The model folder.
+    #[arg(long, value_name = "DIR")]
+    model: PathBuf,
+    /// A file, a folder or a glob of rows, with the columns that the model was trained on.
+    #[arg(long, value_name = "PATH")]
+    data: String,
+    /// Override a field of the model's job, for instance data.on_bad_row=skip; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Print the report, too.
+    #[arg(long)]
+    report: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Eval {
+    pub(crate) fn run(self) -> Result<(), Fault> {
+        let mut model = Model::load(&self.model, 1)?;
+        model.job = forebay::Job::from_toml(&model.job.to_toml(), &self.settings)?;
+        let (evaluation, report) = model.evaluate(&self.data)?;
+        if self.report {
+            println!("{report}");
+        }
+        if self.json {
+            println!("{}", serde_json::json!(evaluation));
+        } else {
+            println!("{evaluation}");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,41 @@
+//! `forebay plan`: the graph of a job.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use forebay::{Fault, Training};
+
+use super::train::load;
+
+/// Prints the stages of a job in order, with the capacity of every link, replicas and places; reads no rows.
+#[derive(Args)]
+pub(crate) struct Plan {
+    /// The job file; none, the default job.
+    job: Option<PathBuf>,
+    /// Override a field of the job; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Print the whole job as TOML, every default included.
+    #[arg(long)]
+    job_file: bool,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Plan {
+    pub(crate) fn run(self) -> Result<(), Fault> {
+        let job = load(self.job.as_deref(), &self.settings)?;
+        if self.job_file {
+            println!("{}", job.to_toml());
+            return Ok(());
+        }
+        let plan = Training::new(job)?.plan();
+        if self.json {
+            println!("{}", serde_json::json!(plan));
+        } else {
+            println!("{plan}");
+        }
+        Ok(())
+    }
+}

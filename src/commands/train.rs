@@ -1,0 +1,104 @@
+//! `forebay train`: the whole pipeline, a progress line, evaluation, a model folder.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use forebay::{Fault, Job, Training};
+
+use crate::logs::Format;
+use crate::progress::Progress;
+use crate::stop::Stop;
+
+/// Trains the model that a job describes, evaluates it on data.eval, and writes output.model.
+///
+/// Ctrl-C (or SIGTERM) once drains: all rows that were read are trained on, then the model is evaluated and saved.
+/// Twice stops at once.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  forebay train job.toml
+  forebay train job.toml --set train.staleness=2 --set model.kind=lr
+  forebay train --set data.train=rows/ --set output.model=model     (the default job: Wide & Deep on Criteo columns)")]
+pub(crate) struct Train {
+    /// The job file; none, the default job.
+    job: Option<PathBuf>,
+    /// Overrides a field of the job, for instance train.batch_rows=4096; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Write the report as JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+impl Train {
+    pub(crate) fn run(self, format: Format) -> Result<(), Fault> {
+        let job = load(self.job.as_deref(), &self.settings)?;
+        let (eval, output) = (job.data.eval.clone(), job.output.model.clone());
+        let training = Training::new(job)?;
+        eprintln!("{}", training.plan());
+
+        let stop = Stop::listen()?;
+        let running = training.start()?;
+        let mut progress = Progress::new(format);
+        let mut drained = false;
+        while !running.is_over() {
+            if stop.asked() && !drained {
+                running.drain();
+                drained = true;
+            }
+            progress.show(&running.progress(), &running.report());
+            wait(Duration::from_millis(100));
+        }
+        progress.done();
+        let trained = match running.wait() {
+            Ok(trained) => trained,
+            Err(failed) => {
+                eprintln!("{}", failed.report);
+                return Err(failed.fault);
+            }
+        };
+        println!("{}", trained.report);
+        let last = &trained.progress;
+        println!(
+            "trained on {} rows in {:.1} s, {} steps, running logloss {:.5}, running AUC {}",
+            last.rows,
+            last.seconds,
+            last.steps,
+            last.logloss,
+            last.auc.map_or("undefined".into(), |auc| format!("{auc:.5}"))
+        );
+        if let Some(path) = &self.report {
+            write_json(path, &trained.report)?;
+        }
+        // Saved before it is evaluated: an evaluation that fails must not cost the model.
+        if let Some(folder) = &output {
+            let manifest = trained.model.save(folder)?;
+            let rows: u64 = manifest.tables.iter().map(|t| t.rows).sum();
+            println!("saved {} ({rows} table rows)", folder.display());
+        }
+        if let Some(path) = eval {
+            println!("evaluated on {path}: {}", trained.model.evaluate(&path)?.0);
+        }
+        Ok(())
+    }
+}
+
+/// The job of a file, or the default one, with settings applied.
+pub(crate) fn load(file: Option<&std::path::Path>, settings: &[String]) -> Result<Job, Fault> {
+    match file {
+        Some(file) => Job::load(file, settings),
+        None => Job::from_toml("", settings),
+    }
+}
+
+fn write_json(path: &std::path::Path, report: &impl serde::Serialize) -> Result<(), Fault> {
+    let text = serde_json::to_string_pretty(report)
+        .map_err(|e| Fault::internal("the report cannot be written as JSON").because(e))?;
+    std::fs::write(path, text).map_err(|e| Fault::external(format!("cannot write {}", path.display())).because(e))
+}
+
+/// The program's own thread may sleep: no arbiter runs on it.
+#[allow(clippy::disallowed_methods)]
+fn wait(time: Duration) {
+    std::thread::sleep(time);
+}

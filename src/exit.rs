@@ -1,0 +1,33 @@
+//! Exit codes, and how a fault is shown.
+
+use std::process::ExitCode;
+
+use forebay::Fault;
+use forebay::actors::Domain;
+
+use crate::logs::Format;
+
+/// The job, its data or the command line.
+pub(crate) const USER: u8 = 2;
+/// A disk, a network, a cluster.
+const EXTERNAL: u8 = 3;
+/// Forebay itself.
+const INTERNAL: u8 = 4;
+/// Stopped by a second Ctrl-C or SIGTERM.
+pub(crate) const INTERRUPTED: i32 = 130;
+
+pub(crate) const HELP: &str = "Exit codes: 0 done (also after a drain), 2 the job, its data or the command line, \
+                               3 a disk or network (trying again may help), 4 a defect of Forebay, 130 stopped at once.";
+
+/// Shows the fault and picks the code.
+pub(crate) fn report(fault: &Fault, format: Format) -> ExitCode {
+    match format {
+        Format::Text => eprintln!("error: {fault}"),
+        Format::Json => tracing::error!(domain = ?fault.domain, retryable = fault.retryable, stage = fault.stage, "{fault}"),
+    }
+    ExitCode::from(match fault.domain {
+        Domain::User => USER,
+        Domain::External => EXTERNAL,
+        Domain::Internal => INTERNAL,
+    })
+}

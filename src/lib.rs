@@ -1,0 +1,48 @@
+//! Forebay: a basin in front of the turbine. It takes in rows unevenly and lets batches out evenly, so that dense
+//! compute never starves.
+//!
+//! This crate is the facade. The house, and who may use whom:
+//!
+//! ```text
+//!               forebay (facade, program)   examples   tests   benches
+//!                           └──────────────────┼──────────┘
+//!                                     [`pipelines`]
+//!                       ┌──────────────────────┼──────────────────┐
+//!                 [`connectors`]            [`ps`]            [`models`]
+//!                       └──────────┬───────────┘            (no actors)
+//!                              [`actors`]
+//! ```
+//!
+//! - [`actors`]: the runtime. Stages, links with credits, replicas, faults, ledger, meters, report.
+//! - [`connectors`]: bytes in. Parquet, Criteo text, synthetic rows, any stream of record batches.
+//! - [`ps`]: the sparse parameter server. Tables, optimizers, shards, client.
+//! - [`models`]: dense compute. Specs, the native and the torch backend, losses, AUC.
+//! - [`pipelines`]: stages, wiring, job file, model folder.
+//!
+//! One batch's journey, and the file to read for each step:
+//!
+//! ```text
+//!  read ─8→ parse ─8→ batch ─4→ lookup ─2→ train ─2→ push
+//!                                 ⇅                    ↓
+//!                               shard × S  ←───────────┘
+//! ```
+//!
+//! A pipeline is a job file or code:
+//!
+//! ```no_run
+//! use forebay::{Job, Training};
+//!
+//! let job = Job::load("examples/criteo.toml".as_ref(), &["train.staleness=2".into()])?;
+//! let trained = Training::new(job)?.run()?;
+//! trained.model.save("model".as_ref())?;
+//! # Ok::<(), forebay::Fault>(())
+//! ```
+
+pub use forebay_actors as actors;
+pub use forebay_connectors as connectors;
+pub use forebay_models as models;
+pub use forebay_pipelines as pipelines;
+pub use forebay_ps as ps;
+
+pub use forebay_actors::Fault;
+pub use forebay_pipelines::{Job, Model, Training};

@@ -1,0 +1,99 @@
+//! The progress line: live on a terminal, a log line every ten seconds elsewhere.
+
+use std::time::{Duration, Instant};
+
+use forebay::actors::Report;
+use forebay::pipelines::Snapshot;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use crate::logs::Format;
+
+/// Between two log lines.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// Shows how a run is doing.
+pub(crate) struct Progress {
+    bar: Option<ProgressBar>,
+    logged: Instant,
+    last: (Instant, u64),
+    rate: f64,
+}
+
+impl Progress {
+    pub(crate) fn new(format: Format) -> Self {
+        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let live = format == Format::Text && !bar.is_hidden();
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {wide_msg}") {
+            bar.set_style(style);
+        }
+        let now = Instant::now();
+        Self { bar: live.then_some(bar), logged: now, last: (now, 0), rate: 0.0 }
+    }
+
+    /// Rows, rate, logloss, AUC, and the stage that is busiest.
+    pub(crate) fn show(&mut self, now: &Snapshot, report: &Report) {
+        let (since, rows) = self.last;
+        let seconds = since.elapsed().as_secs_f64();
+        if seconds >= 0.5 {
+            let rate = (now.rows - rows) as f64 / seconds;
+            self.rate = if self.rate == 0.0 { rate } else { 0.7 * self.rate + 0.3 * rate };
+            self.last = (Instant::now(), now.rows);
+        }
+        let bottleneck = report.bottleneck().map_or(String::new(), |stage| {
+            format!("{} busy {:.0}%", stage.name, 100.0 * stage.busy_share())
+        });
+        match &self.bar {
+            Some(bar) => {
+                let auc = now.auc.map_or("-".into(), |auc| format!("{auc:.4}"));
+                bar.set_message(format!(
+                    "{} rows  {}/s  logloss {:.4}  AUC {auc}  {bottleneck}",
+                    grouped(now.rows),
+                    grouped(self.rate as u64),
+                    now.logloss
+                ));
+                bar.tick();
+            }
+            None if self.logged.elapsed() >= EVERY => {
+                self.logged = Instant::now();
+                tracing::info!(
+                    rows = now.rows,
+                    rows_per_second = self.rate as u64,
+                    logloss = now.logloss,
+                    auc = now.auc,
+                    bottleneck,
+                    "training"
+                );
+            }
+            None => {}
+        }
+    }
+
+    pub(crate) fn done(self) {
+        if let Some(bar) = self.bar {
+            bar.finish();
+        }
+    }
+}
+
+/// 1234567 as 1,234,567.
+pub(crate) fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() * 4 / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grouped;
+
+    #[test]
+    fn thousands_are_grouped() {
+        assert_eq!([0, 12, 123, 1234, 1_234_567].map(grouped), ["0", "12", "123", "1,234", "1,234,567"]);
+    }
+}

@@ -1,0 +1,35 @@
+//! Ctrl-C and SIGTERM: the first asks for a drain, the second ends the program at once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use forebay::Fault;
+
+use crate::exit;
+
+/// Whether the user asked to stop.
+#[derive(Clone, Default)]
+pub(crate) struct Stop(Arc<AtomicUsize>);
+
+impl Stop {
+    /// Listens from now on.
+    pub(crate) fn listen() -> Result<Self, Fault> {
+        let stop = Self::default();
+        let seen = Arc::clone(&stop.0);
+        ctrlc::set_handler(move || {
+            if seen.fetch_add(1, Ordering::SeqCst) == 0 {
+                eprintln!("\nstopping: what was read is worked off and saved (once more to stop at once)");
+            } else {
+                eprintln!("\nstopped at once, nothing saved");
+                std::process::exit(exit::INTERRUPTED);
+            }
+        })
+        .map_err(|e| Fault::internal("cannot listen to signals").because(e))?;
+        Ok(stop)
+    }
+
+    /// Whether the first signal came.
+    pub(crate) fn asked(&self) -> bool {
+        self.0.load(Ordering::SeqCst) > 0
+    }
+}
