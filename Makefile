@@ -1,0 +1,44 @@
+# Everything a user or CI needs, each safe to run again. `make help` lists it.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# make demo
+BACKEND ?= native
+DATA ?=
+ROWS ?= 400000
+DEMO ?= demo
+
+export PATH := $(CURDIR)/.tools/bin:$(PATH)
+
+.PHONY: help demo test setup setup-libtorch setup-tools lint bench clean-demo
+
+help: ## list what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+demo: ## rows, training, evaluation, a model folder; DATA=train.txt for real Criteo rows, BACKEND=torch for libtorch
+	@BACKEND=$(BACKEND) DATA=$(DATA) ROWS=$(ROWS) scripts/demo $(DEMO)
+
+test: setup ## every test, with both backends
+	cargo test --workspace --features torch
+
+setup: setup-libtorch setup-tools ## what the tests need beyond cargo: libtorch, cargo-deny
+
+setup-libtorch:
+	@scripts/setup-libtorch
+
+setup-tools:
+	@scripts/setup-tools
+
+lint: setup ## fmt, clippy, doc, deny: all that CI checks beside the tests
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --features torch -- -D warnings
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --features torch
+	cargo deny check bans licenses sources
+
+bench: ## all measurements of docs/performance.md that need no peer
+	cargo bench --workspace
+
+clean-demo: ## remove the demo's rows and model
+	rm -rf $(DEMO)
