@@ -1,0 +1,298 @@
+//! How fast one core pulls and pushes, what a key costs in memory, and the worst stall of an insertion.
+//!
+//! `cargo bench -p forebay-ps --bench table [-- KEYS]` (default 10 million; about a minute and 3 GiB). One key pulled
+//! and pushed counts once. Time is CPU time of the thread, as other work may share the machine; all candidates run in
+//! one process, one after the other, on the same keys in the same blocks.
+#![allow(clippy::print_stdout, missing_docs)]
+
+use std::hash::{BuildHasherDefault, Hasher};
+use std::time::Duration;
+
+use forebay_ps::{Init, Optimizer, PartConfig, Storage, Table, TableConfig};
+
+/// Keys per block: unique keys of a batch, about.
+const BLOCK: usize = 16_384;
+
+fn main() {
+    // `cargo bench` adds flags of its own.
+    let keys = std::env::args().skip(1).find_map(|a| a.parse().ok()).unwrap_or(10_000_000usize);
+    let only = std::env::var("ONLY").unwrap_or_default();
+    println!("{keys} keys, blocks of {BLOCK}, one thread, CPU time");
+    let wants = |name: &str| only.is_empty() || only.contains(name);
+    if wants("own") {
+        own("own f32 16 + Adagrad 16", keys, &config(&[(16, ADAGRAD)], Storage::F32));
+    }
+    if wants("hashbrown") {
+        peer("hashbrown + prefetch 16 + 16", keys, &mut Brown::default());
+    }
+    if wants("dashmap") {
+        peer("DashMap of boxed rows 16 + 16", keys, &mut Dash::default());
+    }
+    if wants("shapes") {
+        own("own f16 16 + Adagrad 16", keys, &config(&[(16, ADAGRAD)], Storage::F16));
+        own("own 1 FTRL", keys, &config(&[(1, FTRL)], Storage::F32));
+        own("own 1 Adagrad", keys, &config(&[(1, ADAGRAD)], Storage::F32));
+        own("own 1 FTRL + 10 Adagrad", keys, &config(&[(1, FTRL), (10, ADAGRAD)], Storage::F32));
+        own("own 10 Adagrad (80 bytes)", keys, &config(&[(10, ADAGRAD)], Storage::F32));
+    }
+    if wants("stall") {
+        stalls(keys);
+    }
+}
+
+const ADAGRAD: Optimizer = Optimizer::Adagrad { lr: 0.01, initial_accumulator: 0.1, eps: 1e-10 };
+const FTRL: Optimizer = Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 };
+
+fn config(parts: &[(usize, Optimizer)], storage: Storage) -> TableConfig {
+    let part = |(i, (dim, optimizer)): (usize, &(usize, Optimizer))| PartConfig {
+        name: format!("part{i}"),
+        dim: *dim,
+        optimizer: *optimizer,
+        init: Init::Uniform { scale: 0.01 },
+    };
+    TableConfig { name: "bench".into(), seed: 1, parts: parts.iter().enumerate().map(part).collect(), storage }
+}
+
+/// CPU time of this thread.
+fn cpu() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes one `timespec`.
+    let rc = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    assert_eq!(rc, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+/// The key of rank `rank`: ranks are scattered over all 64 bits.
+fn key(rank: usize) -> u64 {
+    mix(rank as u64 + 1)
+}
+
+/// Blocks of ranks below `n`. Zipf with exponent 1.05 by inverting the integral of its density, or uniform.
+fn draw(n: usize, zipf: bool, blocks: usize) -> Vec<Vec<u64>> {
+    let mut state = 7u64;
+    let mut unit = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        (mix(state) >> 11) as f64 / (1u64 << 53) as f64
+    };
+    let exponent = 1.0 - 1.05;
+    let top = (n as f64 + 1.0).powf(exponent);
+    let mut rank = || {
+        let u = unit();
+        let r = if zipf { (u * (top - 1.0) + 1.0).powf(1.0 / exponent) - 1.0 } else { u * n as f64 };
+        (r as usize).min(n - 1)
+    };
+    (0..blocks).map(|_| (0..BLOCK).map(|_| key(rank())).collect()).collect()
+}
+
+/// Fills, then measures. `pull(keys, rows)` and `push(keys, grads)`.
+fn measure(
+    name: &str,
+    n: usize,
+    dim: usize,
+    step: &mut dyn FnMut(&[u64], &mut Vec<f32>, Option<&[f32]>),
+    bytes: &dyn Fn() -> usize,
+) {
+    let mut rows = Vec::new();
+    let grads: Vec<f32> = (0..BLOCK * dim).map(|i| (mix(i as u64) >> 40) as f32 / 1e9).collect();
+    let resident = resident();
+    let start = cpu();
+    let mut block = Vec::with_capacity(BLOCK);
+    for first in (0..n).step_by(BLOCK) {
+        block.clear();
+        // Keys come in another order than that of their ranks.
+        block.extend((first..n.min(first + BLOCK)).map(|i| key((i as u64 * 7_368_787 % n as u64) as usize)));
+        step(&block, &mut rows, None);
+    }
+    let fill = (cpu() - start).as_secs_f64();
+    print!("{name:32} insert {:5.1} M/s", n as f64 / fill / 1e6);
+    for zipf in [true, false] {
+        let blocks = draw(n, zipf, 300);
+        let mut best = f64::MAX;
+        let (mut pulls, mut best_pull) = (0.0, f64::MAX);
+        for _ in 0..3 {
+            let start = cpu();
+            for block in &blocks {
+                let t = cpu();
+                step(block, &mut rows, None);
+                pulls += (cpu() - t).as_secs_f64();
+                step(block, &mut rows, Some(&grads));
+            }
+            best = best.min((cpu() - start).as_secs_f64());
+            best_pull = pulls.min(best_pull);
+            pulls = 0.0;
+        }
+        let keys = (blocks.len() * BLOCK) as f64;
+        let what = if zipf { "Zipf" } else { "uniform" };
+        print!("  {what} {:5.1} M/s (pull alone {:5.1})", keys / best / 1e6, keys / best_pull / 1e6);
+    }
+    println!("  bytes/key {:5.1} (resident {:5.1})", bytes() as f64 / n as f64, (self::resident() - resident) as f64 / n as f64);
+}
+
+fn resident() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    pages.split(' ').nth(1).and_then(|n| n.parse::<usize>().ok()).unwrap_or(0) * 4096
+}
+
+fn own(name: &str, n: usize, config: &TableConfig) {
+    let table = std::cell::RefCell::new(Table::new(config).expect("the config is right"));
+    let dim = config.row_dim();
+    measure(
+        name,
+        n,
+        dim,
+        &mut |keys, rows, grads| match grads {
+            None => table.borrow_mut().pull(keys, rows).expect("there is memory"),
+            Some(grads) => table.borrow_mut().push(keys, grads, 1).expect("gradients are finite"),
+        },
+        &|| table.borrow().stats().bytes as usize,
+    );
+}
+
+trait Peer {
+    fn pull(&mut self, keys: &[u64], rows: &mut Vec<f32>);
+    fn push(&mut self, keys: &[u64], grads: &[f32]);
+    fn bytes(&self) -> usize;
+}
+
+fn peer(name: &str, n: usize, peer: &mut dyn Peer) {
+    let peer = std::cell::RefCell::new(peer);
+    measure(
+        name,
+        n,
+        16,
+        &mut |keys, rows, grads| match grads {
+            None => peer.borrow_mut().pull(keys, rows),
+            Some(grads) => peer.borrow_mut().push(keys, grads),
+        },
+        &|| peer.borrow().bytes(),
+    );
+}
+
+/// The keys are hashes already: one multiplication spreads them.
+#[derive(Default)]
+struct Spread(u64);
+
+impl Hasher for Spread {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, _: &[u8]) {}
+    fn write_u64(&mut self, key: u64) {
+        self.0 = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
+type Build = BuildHasherDefault<Spread>;
+
+fn adagrad(row: &mut [f32], grad: &[f32]) {
+    let (w, s) = row.split_at_mut(16);
+    for ((w, s), g) in w.iter_mut().zip(s).zip(grad) {
+        *s += g * g;
+        *w -= 0.01 * g / (s.sqrt() + 1e-10);
+    }
+}
+
+/// hashbrown from key to row number, rows in one `Vec`, rows of 64 keys prefetched at a time.
+#[derive(Default)]
+struct Brown {
+    index: hashbrown::HashMap<u64, u32, Build>,
+    rows: Vec<[f32; 32]>,
+}
+
+impl Brown {
+    fn find(&mut self, keys: &[u64], mut then: impl FnMut(usize, &mut [f32; 32])) {
+        for (c, chunk) in keys.chunks(64).enumerate() {
+            let mut found = [0u32; 64];
+            for (key, found) in chunk.iter().zip(&mut found) {
+                let next = self.rows.len() as u32;
+                *found = *self.index.entry(*key).or_insert(next);
+                if *found == next {
+                    self.rows.push(std::array::from_fn(|i| (mix(key ^ i as u64) >> 40) as f32));
+                }
+                #[cfg(target_arch = "x86_64")]
+                for line in 0..2 {
+                    let at = self.rows.as_ptr().wrapping_add(*found as usize).cast::<i8>().wrapping_add(line * 64);
+                    // SAFETY: a prefetch never faults.
+                    unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at) };
+                }
+            }
+            for (i, found) in found[..chunk.len()].iter().enumerate() {
+                then(c * 64 + i, &mut self.rows[*found as usize]);
+            }
+        }
+    }
+}
+
+impl Peer for Brown {
+    fn pull(&mut self, keys: &[u64], rows: &mut Vec<f32>) {
+        rows.resize(keys.len() * 16, 0.0);
+        self.find(keys, |i, row| rows[i * 16..][..16].copy_from_slice(&row[..16]));
+    }
+    fn push(&mut self, keys: &[u64], grads: &[f32]) {
+        self.find(keys, |i, row| adagrad(row, &grads[i * 16..][..16]));
+    }
+    fn bytes(&self) -> usize {
+        self.index.allocation_size() + self.rows.capacity() * 128
+    }
+}
+
+/// DashMap from key to a boxed row.
+#[derive(Default)]
+struct Dash {
+    rows: dashmap::DashMap<u64, Box<[f32; 32]>, Build>,
+}
+
+impl Peer for Dash {
+    fn pull(&mut self, keys: &[u64], rows: &mut Vec<f32>) {
+        rows.resize(keys.len() * 16, 0.0);
+        for (key, out) in keys.iter().zip(rows.chunks_exact_mut(16)) {
+            let new = || Box::new(std::array::from_fn(|i| (mix(key ^ i as u64) >> 40) as f32));
+            out.copy_from_slice(&self.rows.entry(*key).or_insert_with(new)[..16]);
+        }
+    }
+    fn push(&mut self, keys: &[u64], grads: &[f32]) {
+        for (key, grad) in keys.iter().zip(grads.chunks_exact(16)) {
+            if let Some(mut row) = self.rows.get_mut(key) {
+                adagrad(&mut row[..], grad);
+            }
+        }
+    }
+    fn bytes(&self) -> usize {
+        // Not known to it: see `resident`.
+        0
+    }
+}
+
+/// The slowest single block of 64 new keys: this index and one that doubles at once.
+fn stalls(n: usize) {
+    let mut table = Table::new(&config(&[(16, ADAGRAD)], Storage::F32)).expect("the config is right");
+    let mut rows = Vec::new();
+    let mut own = slowest(n, |keys| table.pull(keys, &mut rows).expect("there is memory"));
+    drop(table);
+    let mut index = hashbrown::HashMap::<u64, u32, Build>::default();
+    let mut brown = slowest(n, |keys| keys.iter().for_each(|key| _ = index.insert(*key, 1)));
+    own.reverse();
+    brown.reverse();
+    println!("slowest blocks of 64 insertions, CPU ms: own (index and rows) {own:.3?}, hashbrown (index alone) {brown:.3?}");
+}
+
+/// The three slowest blocks, in milliseconds, rising.
+fn slowest(n: usize, mut insert: impl FnMut(&[u64])) -> Vec<f64> {
+    let mut worst = vec![0.0; 3];
+    let mut block = [0; 64];
+    for first in (0..n).step_by(64) {
+        block.iter_mut().enumerate().for_each(|(i, k)| *k = key(first + i));
+        let start = cpu();
+        insert(&block);
+        worst.push((cpu() - start).as_secs_f64() * 1e3);
+        worst.sort_by(f64::total_cmp);
+        worst.remove(0);
+    }
+    worst
+}

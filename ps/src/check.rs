@@ -1,0 +1,92 @@
+//! What a table looks at before it changes anything: lengths, and numbers that training must not see.
+//!
+//! Comes in: keys with gradients, or the rows of a snapshot. Goes out: nothing, or a [`TableError`] that names the part
+//! and the first key. Nothing blocks; the good case is one pass over the values at the speed of memory.
+
+use crate::error::TableError;
+use crate::simd::{Job, dispatch};
+use crate::table::Layout;
+
+struct AllFinite<'a>(&'a [f32]);
+
+impl Job for AllFinite<'_> {
+    type Output = bool;
+
+    #[inline(always)]
+    fn run(self) -> bool {
+        const EXPONENT: u32 = 0x7f80_0000;
+        let bad = |values: &[f32]| values.iter().fold(0, |bad, v| bad | u32::from(v.to_bits() & EXPONENT == EXPONENT));
+        self.0.chunks(1024).all(|values| bad(values) == 0)
+    }
+}
+
+impl Layout {
+    fn check_length(&self, what: &'static str, keys: usize, found: usize, per_key: usize) -> Result<(), TableError> {
+        let expected = keys.saturating_mul(per_key);
+        if found == expected {
+            return Ok(());
+        }
+        Err(TableError::Length { table: self.table.clone(), what, keys, found, expected, per_key })
+    }
+
+    /// All finite, or the first part that is not. `place` gives a part's offset and length within a row of `per_key`.
+    fn check_finite(
+        &self,
+        what: &'static str,
+        keys: &[u64],
+        values: &[f32],
+        per_key: usize,
+        place: impl Fn(&crate::table::Part) -> (usize, usize),
+    ) -> Result<(), TableError> {
+        if dispatch(AllFinite(values)) {
+            return Ok(());
+        }
+        for part in &self.parts {
+            let (at, len) = place(part);
+            let (mut bad, mut first) = (0, None);
+            for (key, row) in keys.iter().zip(values.chunks_exact(per_key)) {
+                let here = row[at..at + len].iter().filter(|v| !v.is_finite()).count();
+                bad += here;
+                if here > 0 {
+                    first.get_or_insert(*key);
+                }
+            }
+            if let Some(key) = first {
+                let (table, part, total) = (self.table.clone(), part.name.clone(), keys.len() * len);
+                return Err(TableError::NotFinite { table, what, part, bad, total, key });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a push may be applied.
+    pub(crate) fn check_push(&self, keys: &[u64], grads: &[f32], step: u64) -> Result<(), TableError> {
+        self.check_length("gradients", keys.len(), grads.len(), self.row_dim)?;
+        if step == 0 {
+            return Err(TableError::Step { table: self.table.clone() });
+        }
+        self.check_finite("gradients", keys, grads, self.row_dim, |part| (part.weight_at, part.dim))
+    }
+
+    /// Whether rows of a snapshot may be taken in.
+    pub(crate) fn check_import(&self, keys: &[u64], weights: &[f32], state: Option<&[f32]>) -> Result<(), TableError> {
+        self.check_length("weights", keys.len(), weights.len(), self.row_dim)?;
+        self.check_finite("weights", keys, weights, self.row_dim, |part| (part.weight_at, part.dim))?;
+        let Some(state) = state else { return Ok(()) };
+        self.check_length("floats of state", keys.len(), state.len(), self.state_dim)?;
+        if self.state_dim == 0 {
+            return Ok(());
+        }
+        self.check_finite("floats of state", keys, state, self.state_dim, |part| (part.state_at, part.state_len))?;
+        for (key, row) in keys.iter().zip(state.chunks_exact(self.state_dim)) {
+            for part in &self.parts {
+                let squares = part.optimizer.squares(part.dim, &row[part.state_at..][..part.state_len]);
+                if let Some(found) = squares.iter().find(|v| **v < 0.0) {
+                    let (table, part) = (self.table.clone(), part.name.clone());
+                    return Err(TableError::State { table, part, key: *key, found: *found });
+                }
+            }
+        }
+        Ok(())
+    }
+}

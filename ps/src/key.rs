@@ -1,0 +1,98 @@
+//! From a feature value to a key: 64 bits, the full space, no buckets.
+//!
+//! Comes in: the name of a slot and a value. Goes out: the key of its row. Nothing blocks.
+//!
+//! Integers are mixed by a bijection, so two integers of one slot never share a key. Strings, and equal integers of
+//! two slots, meet with the chance of two random 64-bit numbers: with a billion keys, 3%, that any two do.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// Hashes the values of one slot; slots of different name give different keys for equal values.
+///
+/// ```
+/// let city = forebay_ps::SlotHasher::new("city", 7);
+/// assert_eq!(city.bytes(b"Basel"), city.bytes(b"Basel"));
+/// assert_ne!(city.int(1), city.int(2));
+/// assert_ne!(city.missing(), city.bytes(b""));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SlotHasher {
+    seed: u64,
+    missing: u64,
+}
+
+impl SlotHasher {
+    /// A hasher for the slot of this name; `seed` is the job's, the same for every slot.
+    pub fn new(slot: &str, seed: u64) -> Self {
+        let seed = xxh3_64_with_seed(slot.as_bytes(), mix(seed));
+        Self { seed, missing: mix(seed ^ 0x6d69_7373_696e_6721) }
+    }
+
+    /// The key of an integer: a bijection of all 64-bit integers.
+    #[inline(always)]
+    pub fn int(&self, value: i64) -> u64 {
+        mix(value as u64 ^ self.seed)
+    }
+
+    /// The key of a string of bytes (XXH3, seeded by the slot).
+    #[inline]
+    pub fn bytes(&self, value: &[u8]) -> u64 {
+        xxh3_64_with_seed(value, self.seed)
+    }
+
+    /// The key of a value that is not there: a feature of its own.
+    ///
+    /// It is one of the 2^64 keys, so exactly one integer (an arbitrary, huge one) shares it.
+    #[inline(always)]
+    pub fn missing(&self) -> u64 {
+        self.missing
+    }
+}
+
+/// A bijection of 64-bit words under which every input bit reaches every output bit (the finaliser of SplitMix64,
+/// Stafford's variant 13).
+#[inline(always)]
+pub(crate) fn mix(mut x: u64) -> u64 {
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Undoes [`mix`]: that it exists is what makes `int` a bijection.
+    fn unmix(mut x: u64) -> u64 {
+        x = (x ^ (x >> 31) ^ (x >> 62)).wrapping_mul(0x3196_42b2_d24d_8ec3);
+        x = (x ^ (x >> 27) ^ (x >> 54)).wrapping_mul(0x96de_1b17_3f11_9089);
+        x ^ (x >> 30) ^ (x >> 60)
+    }
+
+    proptest! {
+        #[test]
+        fn int_can_be_undone(value: i64, seed: u64) {
+            let slot = SlotHasher::new("C1", seed);
+            prop_assert_eq!((unmix(slot.int(value)) ^ slot.seed) as i64, value);
+        }
+    }
+
+    #[test]
+    fn slots_seeds_and_kinds_are_apart() {
+        let (a, b, c) = (SlotHasher::new("C1", 1), SlotHasher::new("C2", 1), SlotHasher::new("C1", 2));
+        let all = [a.int(5), b.int(5), c.int(5), a.bytes(b"5"), b.bytes(b"5"), c.bytes(b"5")];
+        let also = [a.missing(), b.missing(), c.missing(), a.bytes(b""), a.int(0), a.int(-1)];
+        let keys: std::collections::HashSet<u64> = all.into_iter().chain(also).collect();
+        assert_eq!(keys.len(), 12);
+    }
+
+    #[test]
+    fn keys_stay_what_they_are() {
+        // A model folder written today must be readable tomorrow: these numbers may never change.
+        let slot = SlotHasher::new("C1", 0);
+        assert_eq!([slot.int(42), slot.bytes(b"68fd1e64"), slot.missing()], KEYS);
+    }
+
+    const KEYS: [u64; 3] = [0x3255_9de3_e16b_e36a, 0xbb7b_4148_340a_c23e, 0xaea2_767d_f179_7ec1];
+}

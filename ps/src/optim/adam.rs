@@ -1,0 +1,60 @@
+//! Adam on the rows touched, with a global step: PyTorch's `SparseAdam` (Kingma and Ba 2014).
+//!
+//! In and out: one part of one row, its state the moments `[m, v]`; nothing blocks.
+
+/// `lr sqrt(1 - beta2^t) / (1 - beta1^t)`, worked out in f64 once per push.
+pub(crate) fn rate(lr: f32, beta1: f32, beta2: f32, step: u64) -> f32 {
+    // Beyond 2^31 steps every power that f32 constants allow is 0 or as good as.
+    let t = i32::try_from(step).unwrap_or(i32::MAX);
+    let correction = |beta: f32| 1.0 - decimal(beta).powi(t);
+    (decimal(lr) * correction(beta2).sqrt() / correction(beta1)) as f32
+}
+
+/// `1 - beta`.
+pub(crate) fn keep(beta: f32) -> f32 {
+    (1.0 - decimal(beta)) as f32
+}
+
+/// The f64 that prints like this f32: 0.999 means 0.999, not 0.99900001287, whose distance from 1 is off by 1e-5.
+fn decimal(v: f32) -> f64 {
+    v.to_string().parse().expect("a float that was printed can be read")
+}
+
+#[inline(always)]
+pub(crate) fn update(w: &mut [f32], s: &mut [f32], g: &[f32], rate: f32, keep1: f32, keep2: f32, eps: f32) {
+    let (m, v) = s.split_at_mut(s.len() / 2);
+    for (((w, m), v), g) in w.iter_mut().zip(m).zip(v).zip(g) {
+        *m += keep1 * (g - *m);
+        *v += keep2 * (g * g - *v);
+        *w -= rate * *m / (v.sqrt() + eps);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::optim::{Optimizer, Update, twins};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn agrees_with_its_twin(row in twins::rows(2), step in 1u64..1000) {
+            let update = Optimizer::Adam { lr: 0.01, beta1: 0.9, beta2: 0.999, eps: 1e-8 }.at_step(step);
+            let Update::Adam { rate, keep1, keep2, eps } = update else { unreachable!() };
+            twins::agree(update, row, |w, s, g| {
+                s[0] += keep1 * (g - s[0]);
+                s[1] += keep2 * (g * g - s[1]);
+                *w -= rate * s[0] / (s[1].sqrt() + eps);
+            })?;
+        }
+    }
+
+    #[test]
+    fn the_rate_settles_on_lr() {
+        let near =
+            |step, wanted: f64| assert!((f64::from(super::rate(0.5, 0.9, 0.999, step)) / wanted - 1.0).abs() < 1e-6);
+        near(1, 0.5 * 0.001f64.sqrt() / 0.1);
+        near(2, 0.5 * (1.0 - 0.999f64.powi(2)).sqrt() / (1.0 - 0.81));
+        near(1_000_000, 0.5);
+        near(u64::MAX, 0.5);
+    }
+}

@@ -1,0 +1,265 @@
+//! How a gradient changes a row: five optimizers, each a plain loop over the weights of one part of one row.
+//!
+//! Comes in: weights, state and gradient of one part. Goes out: both changed in place. Nothing blocks.
+//!
+//! Only rows that are pushed change. That is what PyTorch's `SparseAdam` and `Adagrad` on sparse gradients do; for
+//! [`Optimizer::Momentum`] it means that a row's velocity does not decay while the row is not touched.
+//!
+//! The loops are compiled for each vector width by [`crate::simd`]; each file holds its kernel and, in its tests, the
+//! scalar twin that must agree with it to the bit. `tests/golden.rs` holds them against PyTorch's numbers.
+
+use serde::{Deserialize, Serialize};
+
+pub(crate) mod adagrad;
+pub(crate) mod adam;
+pub(crate) mod ftrl;
+pub(crate) mod momentum;
+pub(crate) mod sgd;
+
+/// A gradient descent method with its constants. Formulas and defaults are PyTorch's where PyTorch has them.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Optimizer {
+    /// `w -= lr * g`.
+    Sgd {
+        /// Learning rate, default 0.001.
+        #[serde(default = "defaults::small_lr")]
+        lr: f32,
+    },
+    /// `v = momentum * v + g; w -= lr * v`.
+    Momentum {
+        /// Learning rate, default 0.001.
+        #[serde(default = "defaults::small_lr")]
+        lr: f32,
+        /// Share of the velocity that stays, default 0.9 (PyTorch's is 0, which is [`Optimizer::Sgd`]).
+        #[serde(default = "defaults::momentum")]
+        momentum: f32,
+    },
+    /// `s += g²; w -= lr * g / (sqrt(s) + eps)` (Duchi, Hazan and Singer 2011).
+    Adagrad {
+        /// Learning rate, default 0.01.
+        #[serde(default = "defaults::adagrad_lr")]
+        lr: f32,
+        /// `s` of a new row, default 0.
+        #[serde(default)]
+        initial_accumulator: f32,
+        /// Added to the root, default 1e-10.
+        #[serde(default = "defaults::adagrad_eps")]
+        eps: f32,
+    },
+    /// `m += (1 - beta1)(g - m); v += (1 - beta2)(g² - v);
+    /// w -= lr sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + eps)`, `t` the global step: PyTorch's `SparseAdam`
+    /// (Kingma and Ba 2014).
+    Adam {
+        /// Learning rate, default 0.001.
+        #[serde(default = "defaults::small_lr")]
+        lr: f32,
+        /// Decay of the first moment, default 0.9.
+        #[serde(default = "defaults::momentum")]
+        beta1: f32,
+        /// Decay of the second moment, default 0.999.
+        #[serde(default = "defaults::beta2")]
+        beta2: f32,
+        /// Added to the root, default 1e-8.
+        #[serde(default = "defaults::adam_eps")]
+        eps: f32,
+    },
+    /// FTRL-proximal per coordinate (McMahan et al. 2013, algorithm 1):
+    /// `z += g - (sqrt(n + g²) - sqrt(n)) / alpha * w; n += g²;
+    /// w = |z| <= l1 ? 0 : -(z - sign(z) l1) / ((beta + sqrt(n)) / alpha + l2)`.
+    ///
+    /// `z` of a new row is chosen such that the formula gives the row's initial weights.
+    Ftrl {
+        /// Learning rate, default 0.1.
+        #[serde(default = "defaults::ftrl_alpha")]
+        alpha: f32,
+        /// Smooths the learning rate, default 1.
+        #[serde(default = "defaults::ftrl_beta")]
+        beta: f32,
+        /// Weight of the absolute values: makes rows sparse, default 0.
+        #[serde(default)]
+        l1: f32,
+        /// Weight of the squares, default 0.
+        #[serde(default)]
+        l2: f32,
+    },
+}
+
+mod defaults {
+    pub(super) fn small_lr() -> f32 {
+        1e-3
+    }
+    pub(super) fn momentum() -> f32 {
+        0.9
+    }
+    pub(super) fn adagrad_lr() -> f32 {
+        1e-2
+    }
+    pub(super) fn adagrad_eps() -> f32 {
+        1e-10
+    }
+    pub(super) fn beta2() -> f32 {
+        0.999
+    }
+    pub(super) fn adam_eps() -> f32 {
+        1e-8
+    }
+    pub(super) fn ftrl_alpha() -> f32 {
+        0.1
+    }
+    pub(super) fn ftrl_beta() -> f32 {
+        1.0
+    }
+}
+
+impl Optimizer {
+    /// Floats of state per weight: 0, 1 or 2.
+    ///
+    /// The state of a part of `dim` weights is `dim` floats of each kind, one kind after the other: momentum `[v]`,
+    /// Adagrad `[s]`, Adam `[m, v]`, FTRL `[z, n]`.
+    pub fn state_per_weight(&self) -> usize {
+        match self {
+            Self::Sgd { .. } => 0,
+            Self::Momentum { .. } | Self::Adagrad { .. } => 1,
+            Self::Adam { .. } | Self::Ftrl { .. } => 2,
+        }
+    }
+
+    /// Checks the constants; the error names the constant, what was found and what was expected.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let positive = |name: &str, v: f32| match v.is_finite() && v > 0.0 {
+            true => Ok(()),
+            false => Err(format!("{name} is {v}; expected a finite number above 0")),
+        };
+        let not_negative = |name: &str, v: f32| match v.is_finite() && v >= 0.0 {
+            true => Ok(()),
+            false => Err(format!("{name} is {v}; expected a finite number, at least 0")),
+        };
+        let below_one = |name: &str, v: f32| match (0.0..1.0).contains(&v) {
+            true => Ok(()),
+            false => Err(format!("{name} is {v}; expected at least 0 and less than 1")),
+        };
+        match *self {
+            Self::Sgd { lr } => not_negative("lr", lr),
+            Self::Momentum { lr, momentum } => not_negative("lr", lr).and(below_one("momentum", momentum)),
+            Self::Adagrad { lr, initial_accumulator, eps } => not_negative("lr", lr)
+                .and(not_negative("initial_accumulator", initial_accumulator))
+                .and(positive("eps", eps)),
+            Self::Adam { lr, beta1, beta2, eps } => not_negative("lr", lr)
+                .and(below_one("beta1", beta1))
+                .and(below_one("beta2", beta2))
+                .and(positive("eps", eps)),
+            Self::Ftrl { alpha, beta, l1, l2 } => positive("alpha", alpha)
+                .and(positive("beta", beta))
+                .and(not_negative("l1", l1))
+                .and(not_negative("l2", l2)),
+        }
+    }
+
+    /// The optimizer with all that is constant over one push worked out; `step` counts from 1.
+    pub(crate) fn at_step(&self, step: u64) -> Update {
+        match *self {
+            Self::Sgd { lr } => Update::Sgd { lr },
+            Self::Momentum { lr, momentum } => Update::Momentum { lr, momentum },
+            Self::Adagrad { lr, eps, .. } => Update::Adagrad { lr, eps },
+            Self::Adam { lr, beta1, beta2, eps } => {
+                let (keep1, keep2) = (adam::keep(beta1), adam::keep(beta2));
+                Update::Adam { rate: adam::rate(lr, beta1, beta2, step), keep1, keep2, eps }
+            }
+            Self::Ftrl { alpha, beta, l1, l2 } => Update::Ftrl { alpha, beta, l1, l2 },
+        }
+    }
+
+    /// Writes the state of a new row whose weights are `w`.
+    pub(crate) fn init_state(&self, w: &[f32], state: &mut [f32]) {
+        match *self {
+            Self::Sgd { .. } | Self::Momentum { .. } | Self::Adam { .. } => state.fill(0.0),
+            Self::Adagrad { initial_accumulator, .. } => state.fill(initial_accumulator),
+            Self::Ftrl { alpha, beta, l1, l2 } => ftrl::init_state(w, state, alpha, beta, l1, l2),
+        }
+    }
+
+    /// The part of the state that holds sums of squares, which are never below zero.
+    pub(crate) fn squares<'a>(&self, dim: usize, state: &'a [f32]) -> &'a [f32] {
+        match self {
+            Self::Sgd { .. } | Self::Momentum { .. } => &[],
+            Self::Adagrad { .. } => state,
+            Self::Adam { .. } | Self::Ftrl { .. } => &state[dim..],
+        }
+    }
+}
+
+/// An [`Optimizer`] at one step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Update {
+    Sgd { lr: f32 },
+    Momentum { lr: f32, momentum: f32 },
+    Adagrad { lr: f32, eps: f32 },
+    Adam { rate: f32, keep1: f32, keep2: f32, eps: f32 },
+    Ftrl { alpha: f32, beta: f32, l1: f32, l2: f32 },
+}
+
+impl Update {
+    /// Changes the weights `w` and the state `s` of one part of one row by its gradient `g`.
+    #[inline(always)]
+    pub(crate) fn apply(&self, w: &mut [f32], s: &mut [f32], g: &[f32]) {
+        match *self {
+            Self::Sgd { lr } => sgd::update(w, g, lr),
+            Self::Momentum { lr, momentum } => momentum::update(w, s, g, lr, momentum),
+            Self::Adagrad { lr, eps } => adagrad::update(w, s, g, lr, eps),
+            Self::Adam { rate, keep1, keep2, eps } => adam::update(w, s, g, rate, keep1, keep2, eps),
+            Self::Ftrl { alpha, beta, l1, l2 } => ftrl::update(w, s, g, alpha, beta, l1, l2),
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod twins {
+    //! Runs a kernel under every width against its scalar twin.
+
+    use proptest::prelude::*;
+
+    use super::Update;
+    use crate::simd::{Job, dispatch};
+
+    struct Apply<'a>(Update, &'a mut [f32], &'a mut [f32], &'a [f32]);
+
+    impl Job for Apply<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run(self) {
+            self.0.apply(self.1, self.2, self.3);
+        }
+    }
+
+    /// `w`, `s` (of `per` floats per weight, not negative) and `g` of one row.
+    pub(crate) fn rows(per: usize) -> impl Strategy<Value = (Vec<f32>, Vec<f32>, Vec<f32>)> {
+        (1usize..40).prop_flat_map(move |dim| {
+            (
+                prop::collection::vec(-2.0f32..2.0, dim),
+                prop::collection::vec(0.0f32..3.0, dim * per),
+                prop::collection::vec(prop_oneof![Just(0.0f32), -3.0f32..3.0], dim),
+            )
+        })
+    }
+
+    /// Whether kernel and `twin` (weight, state of this weight, gradient) agree to the bit.
+    pub(crate) fn agree(
+        update: Update,
+        (w, s, g): (Vec<f32>, Vec<f32>, Vec<f32>),
+        twin: impl Fn(&mut f32, &mut [f32], f32),
+    ) -> Result<(), TestCaseError> {
+        let (mut wide_w, mut wide_s) = (w.clone(), s.clone());
+        dispatch(Apply(update, &mut wide_w, &mut wide_s, &g));
+        let (dim, per) = (w.len(), s.len() / w.len());
+        for i in 0..dim {
+            let (mut wi, mut si) = (w[i], (0..per).map(|k| s[k * dim + i]).collect::<Vec<_>>());
+            twin(&mut wi, &mut si, g[i]);
+            prop_assert_eq!(wide_w[i].to_bits(), wi.to_bits(), "weight {} of {}", i, dim);
+            for k in 0..per {
+                prop_assert_eq!(wide_s[k * dim + i].to_bits(), si[k].to_bits(), "state {} of weight {}", k, i);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,91 @@
+//! Runs a loop with the widest vectors the CPU has, and fetches memory ahead of its use.
+//!
+//! Comes in: a [`Job`] whose `run` is `#[inline(always)]`, plain Rust loops inside. Goes out: its result. Never blocks.
+//!
+//! [`dispatch`] compiles the job three times (AVX-512, AVX2, baseline) and picks one while running; LLVM vectorises the
+//! loops for each. That is `pulp`'s dispatch in forty lines and without a dependency: the kernels here are all
+//! element-wise, so hand-written vectors gained nothing (see `docs/performance.md`). No variant may fuse a multiply
+//! with an add or reorder a sum, hence **the result does not depend on the vector width**; a test compares the bits.
+
+/// Work to be compiled once per vector width. Mark `run` and all it calls `#[inline(always)]`.
+pub(crate) trait Job {
+    type Output;
+    fn run(self) -> Self::Output;
+}
+
+/// Runs `job` with the widest vectors this CPU has.
+#[inline]
+pub(crate) fn dispatch<J: Job>(job: J) -> J::Output {
+    #[cfg(target_arch = "x86_64")]
+    {
+        if is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512bw")
+        {
+            // SAFETY: the CPU has the features, as just asked.
+            return unsafe { with_avx512(job) };
+        }
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the CPU has the feature, as just asked.
+            return unsafe { with_avx2(job) };
+        }
+    }
+    job.run()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2")]
+fn with_avx512<J: Job>(job: J) -> J::Output {
+    job.run()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn with_avx2<J: Job>(job: J) -> J::Output {
+    job.run()
+}
+
+/// Asks for the cache line at `at`. Any address will do: a prefetch never faults.
+#[inline(always)]
+pub(crate) fn prefetch<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing the program can see and never faults, whatever the address.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
+    }
+    #[cfg(target_arch = "aarch64")]
+    // SAFETY: as above.
+    unsafe {
+        std::arch::asm!("prfm pldl1keep, [{}]", in(reg) at, options(nostack, readonly, preserves_flags));
+    }
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    let _ = at;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Mix<'a>(&'a mut [f32], &'a [f32]);
+
+    impl Job for Mix<'_> {
+        type Output = ();
+        #[inline(always)]
+        fn run(self) {
+            for (a, b) in self.0.iter_mut().zip(self.1) {
+                *a = *a * 1.1 + b * b / (a.abs().sqrt() + 1e-3);
+            }
+        }
+    }
+
+    #[test]
+    fn width_does_not_change_a_bit() {
+        let b: Vec<f32> = (0..77).map(|i| (i as f32 * 0.37).sin() * 3.0).collect();
+        let mut wide: Vec<f32> = (0..77).map(|i| (i as f32 * 0.91).cos()).collect();
+        let mut plain = wide.clone();
+        dispatch(Mix(&mut wide, &b));
+        Mix(&mut plain, &b).run();
+        assert!(wide.iter().zip(&plain).all(|(x, y)| x.to_bits() == y.to_bits()));
+    }
+}

@@ -1,0 +1,71 @@
+//! What the shards of a table hold and have done.
+//!
+//! Comes in: one [`ShardStats`] per shard. Goes out: [`TableStats`], serde for reports. Nothing blocks.
+
+use serde::{Deserialize, Serialize};
+
+/// One shard.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShardStats {
+    /// Rows held.
+    pub rows: u64,
+    /// Bytes taken from the system for index and rows.
+    pub bytes: u64,
+    /// Slots of the index (of both arrays while it grows).
+    pub index_slots: u64,
+    /// Keys per slot of the index.
+    pub load_factor: f64,
+    /// Keys pulled (peeks are not counted).
+    pub pulls: u64,
+    /// Keys pushed.
+    pub pushes: u64,
+    /// Rows made for keys that had none, imports included.
+    pub inserted: u64,
+    /// The most rows ever held.
+    pub high_water: u64,
+    /// Weights that f16 storage cut short to ±65504.
+    pub saturated: u64,
+}
+
+/// All shards of one table.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct TableStats {
+    /// Name of the table.
+    pub table: String,
+    /// One per shard, in their order.
+    pub shards: Vec<ShardStats>,
+}
+
+impl TableStats {
+    /// Rows of all shards.
+    pub fn rows(&self) -> u64 {
+        self.shards.iter().map(|s| s.rows).sum()
+    }
+
+    /// Bytes of all shards.
+    pub fn bytes(&self) -> u64 {
+        self.shards.iter().map(|s| s.bytes).sum()
+    }
+
+    /// Bytes per row; 0 for an empty table.
+    pub fn bytes_per_key(&self) -> f64 {
+        if self.rows() == 0 { 0.0 } else { self.bytes() as f64 / self.rows() as f64 }
+    }
+
+    /// Weights of all shards that f16 storage cut short.
+    pub fn saturated(&self) -> u64 {
+        self.shards.iter().map(|s| s.saturated).sum()
+    }
+}
+
+impl std::fmt::Display for TableStats {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (shards, rows) = (self.shards.len(), self.rows());
+        let (mib, per_key) = (self.bytes() >> 20, self.bytes_per_key());
+        write!(f, "table `{}`: {rows} rows in {shards} shards, {mib} MiB, {per_key:.0} bytes per row", self.table)?;
+        match self.saturated() {
+            0 => Ok(()),
+            n => write!(f, ", {n} weights cut short to ±65504"),
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! From a key to the number of its row: open addressing, linear probing over 16-byte slots, four to a cache line.
+//!
+//! Comes in: keys, any of the 2^64. Goes out: row numbers. Nothing blocks, and no call does more than a bounded amount
+//! of work: the index grows step by step.
+//!
+//! **Home slots keep the order of the hashes** (the home is the hash's high bits), so when the index doubles, slot `i`
+//! of the old array goes to slot `2 i` or nearby of the new: moving is a sweep over both, not a scatter.
+//!
+//! **Growth.** At three quarters full a second array of twice the size begins to live; new keys go there, and each
+//! insertion also moves [`MOVE`] slots of the old array. Rows never change their number, so the old array stays as it
+//! is and right until it is dropped: a key is looked for in the old array, then in the new. As the sweep pauses only at
+//! empty slots, a key whose home lies behind it was moved for certain and needs one probe only.
+//!
+//! **Flooding.** The hash is seeded from the operating system's randomness, so nobody can prepare keys that fall into one
+//! chain. The seed changes no result: it decides where in the index a key stands, not the number or content of its row.
+
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+
+use crate::memory::{Pages, Zeroed};
+use crate::simd::prefetch;
+
+/// Old slots moved per insertion while growing: the move ends after a 32nd of the old capacity was inserted.
+const MOVE: usize = 32;
+
+/// Slots of a new index.
+const START: usize = 1 << 10;
+
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+struct Slot {
+    key: u64,
+    /// Row number + 1; 0 is an empty slot, so every key is valid and fresh pages are an empty index.
+    row: u32,
+    /// Free for what eviction will need.
+    spare: u32,
+}
+
+// SAFETY: zero bytes are an empty slot.
+unsafe impl Zeroed for Slot {}
+
+struct Slots {
+    slots: Pages<Slot>,
+    /// 64 - log2(capacity).
+    shift: u32,
+}
+
+impl Slots {
+    fn new(capacity: usize) -> Option<Self> {
+        debug_assert!(capacity.is_power_of_two() && capacity > 1);
+        Some(Self { slots: Pages::zeroed(capacity)?, shift: 64 - capacity.ilog2() })
+    }
+
+    #[inline(always)]
+    fn home(&self, hash: u64) -> usize {
+        (hash >> self.shift) as usize
+    }
+
+    /// The slot of `key`, or the empty one where it would go.
+    #[inline(always)]
+    fn probe(&self, hash: u64, key: u64) -> usize {
+        let slots = &self.slots[..];
+        let mask = slots.len() - 1;
+        let mut at = self.home(hash) & mask;
+        // Ends: at most three quarters, and while growing a little more, of the slots are taken.
+        while slots[at].row != 0 && slots[at].key != key {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    #[inline(always)]
+    fn find(&self, hash: u64, key: u64) -> Option<u32> {
+        self.slots[self.probe(hash, key)].row.checked_sub(1)
+    }
+}
+
+/// The array that is being left.
+struct Old {
+    slots: Slots,
+    /// Slots before this one were moved; an empty slot, unless the sweep is done.
+    moved: usize,
+}
+
+/// Where a key may be found or put.
+pub(crate) enum Entry {
+    /// The row of the key.
+    Found(u32),
+    /// The key has no row; give one to [`Index::fill`].
+    Vacant(Vacant),
+}
+
+/// An empty slot that waits for a key. Valid until the index is next changed.
+pub(crate) struct Vacant {
+    at: usize,
+    key: u64,
+}
+
+/// The index of one table.
+pub(crate) struct Index {
+    live: Slots,
+    old: Option<Old>,
+    len: usize,
+    hasher: Hasher,
+}
+
+#[derive(Clone, Copy)]
+struct Hasher {
+    xor: u64,
+    times: u64,
+}
+
+impl Hasher {
+    /// Folded multiplication (as in wyhash): one multiplication, all bits of the key in the high bits of the result.
+    #[inline(always)]
+    fn hash(&self, key: u64) -> u64 {
+        let wide = u128::from(key ^ self.xor) * u128::from(self.times);
+        (wide >> 64) as u64 ^ wide as u64
+    }
+}
+
+impl Index {
+    /// An empty index, or `None` without memory.
+    pub(crate) fn new() -> Option<Self> {
+        let random = RandomState::new();
+        Self::seeded(random.hash_one(1u8), random.hash_one(2u8))
+    }
+
+    fn seeded(xor: u64, times: u64) -> Option<Self> {
+        Some(Self { live: Slots::new(START)?, old: None, len: 0, hasher: Hasher { xor, times: times | 1 } })
+    }
+
+    /// Keys in the index.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Slots, of both arrays while growing.
+    pub(crate) fn capacity(&self) -> usize {
+        self.live.slots.len() + self.old.as_ref().map_or(0, |old| old.slots.slots.len())
+    }
+
+    /// Keys per slot of the live array.
+    pub(crate) fn load(&self) -> f64 {
+        self.len as f64 / self.live.slots.len() as f64
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.live.slots.bytes() + self.old.as_ref().map_or(0, |old| old.slots.slots.bytes())
+    }
+
+    #[inline(always)]
+    pub(crate) fn hash(&self, key: u64) -> u64 {
+        self.hasher.hash(key)
+    }
+
+    /// Fetches the slot where a key of this hash most likely stands.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        let slots = match &self.old {
+            Some(old) if old.slots.home(hash) >= old.moved => &old.slots,
+            _ => &self.live,
+        };
+        prefetch(slots.slots.as_ptr().wrapping_add(slots.home(hash)));
+    }
+
+    /// The row of `key` in the old array, if it may be there and nowhere else.
+    #[inline(always)]
+    fn find_old(&self, hash: u64, key: u64) -> Option<u32> {
+        match &self.old {
+            Some(old) if old.slots.home(hash) >= old.moved => old.slots.find(hash, key),
+            _ => None,
+        }
+    }
+
+    /// The row of `key`.
+    #[inline(always)]
+    pub(crate) fn find(&self, hash: u64, key: u64) -> Option<u32> {
+        self.find_old(hash, key).or_else(|| self.live.find(hash, key))
+    }
+
+    /// The row of `key`, or where it would go.
+    #[inline(always)]
+    pub(crate) fn entry(&self, hash: u64, key: u64) -> Entry {
+        if let Some(row) = self.find_old(hash, key) {
+            return Entry::Found(row);
+        }
+        let at = self.live.probe(hash, key);
+        match self.live.slots[at].row.checked_sub(1) {
+            Some(row) => Entry::Found(row),
+            None => Entry::Vacant(Vacant { at, key }),
+        }
+    }
+
+    /// Puts the key with its row into the slot. The index may need [`grow`](Self::grow) before the next one.
+    #[inline(always)]
+    pub(crate) fn fill(&mut self, vacant: Vacant, row: u32) {
+        self.live.slots[vacant.at] = Slot { key: vacant.key, row: row + 1, spare: 0 };
+        self.len += 1;
+    }
+
+    /// To be called before each insertion, with no [`Vacant`] held: a bounded step of growth, if there is one to do.
+    /// False when the system has no memory for a larger index.
+    #[inline(always)]
+    pub(crate) fn grow(&mut self) -> bool {
+        if self.old.is_some() {
+            self.advance();
+            true
+        } else if self.len >= self.live.slots.len() / 4 * 3 {
+            self.begin()
+        } else {
+            true
+        }
+    }
+
+    #[cold]
+    fn begin(&mut self) -> bool {
+        let Some(larger) = Slots::new(self.live.slots.len() * 2) else { return false };
+        let slots = std::mem::replace(&mut self.live, larger);
+        self.old = Some(Old { slots, moved: 0 });
+        self.advance();
+        true
+    }
+
+    /// Moves [`MOVE`] slots, and on to the next empty one.
+    #[inline(never)]
+    fn advance(&mut self) {
+        let Some(old) = &mut self.old else { return };
+        let slots = &old.slots.slots[..];
+        let enough = (old.moved + MOVE).min(slots.len());
+        let mut at = old.moved;
+        while at < slots.len() && (at < enough || slots[at].row != 0) {
+            let slot = slots[at];
+            if slot.row != 0 {
+                let to = self.live.probe(self.hasher.hash(slot.key), slot.key);
+                self.live.slots[to] = slot;
+            }
+            at += 1;
+        }
+        old.moved = at;
+        if at == slots.len() {
+            self.old = None;
+        }
+    }
+
+    /// Every key with its row, each once, in no order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let unmoved = self.old.as_ref().map_or(&[][..], |old| &old.slots.slots[old.moved..]);
+        unmoved.iter().chain(self.live.slots.iter()).filter(|s| s.row != 0).map(|s| (s.key, s.row - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use proptest::prelude::*;
+
+    fn insert(index: &mut Index, key: u64, row: u32) -> u32 {
+        let hash = index.hash(key);
+        if let Some(row) = index.find(hash, key) {
+            return row;
+        }
+        assert!(index.grow());
+        match index.entry(hash, key) {
+            Entry::Found(row) => row,
+            Entry::Vacant(vacant) => {
+                index.fill(vacant, row);
+                row
+            }
+        }
+    }
+
+    fn same(index: &Index, twin: &HashMap<u64, u32>) {
+        assert_eq!(index.len(), twin.len());
+        assert!(twin.iter().all(|(k, row)| index.find(index.hash(*k), *k) == Some(*row)));
+        let mut all: Vec<_> = index.iter().collect();
+        all.sort_unstable();
+        let mut wanted: Vec<_> = twin.iter().map(|(k, row)| (*k, *row)).collect();
+        wanted.sort_unstable();
+        assert_eq!(all, wanted);
+    }
+
+    #[test]
+    fn a_slot_is_16_bytes() {
+        assert_eq!(std::mem::size_of::<Slot>(), 16);
+    }
+
+    #[test]
+    fn agrees_with_a_hash_map_at_every_step_of_growth() {
+        let mut index = Index::seeded(5, 7).unwrap();
+        let mut twin = HashMap::new();
+        let mut grown = 0;
+        for i in 0..7000u64 {
+            let key = if i % 3 == 0 { i } else { crate::key::mix(i) };
+            insert(&mut index, key, i as u32);
+            twin.insert(key, i as u32);
+            if index.old.is_some() {
+                grown += 1;
+                if i % 7 == 0 {
+                    same(&index, &twin);
+                    assert!(index.find(index.hash(!key), !key).is_none());
+                }
+            }
+        }
+        assert!(grown > 50, "the index was seen growing {grown} times");
+        same(&index, &twin);
+    }
+
+    #[test]
+    fn one_chain_for_all_keys_is_slow_and_right() {
+        // With a factor of 1 and no seed the hash of a small key is itself: every home is slot 0. The worst flood.
+        let mut index = Index::seeded(0, 0).unwrap();
+        let mut twin = HashMap::new();
+        for key in 0..3000u64 {
+            assert_eq!(index.live.home(index.hash(key)), 0);
+            insert(&mut index, key, key as u32);
+            twin.insert(key, key as u32);
+        }
+        same(&index, &twin);
+        // And at the end of the array, so that the chain wraps.
+        let mut index = Index::seeded(u64::MAX, 1).unwrap();
+        let mut twin = HashMap::new();
+        for key in 0..3000u64 {
+            insert(&mut index, key, key as u32);
+            twin.insert(key, key as u32);
+        }
+        assert_eq!(index.live.home(index.hash(0)), index.live.slots.len() - 1);
+        same(&index, &twin);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_hash_map(
+            keys in prop::collection::vec(prop_oneof![0u64..4000, Just(0), Just(u64::MAX), any::<u64>()], 0..4000),
+            xor: u64, times: u64,
+        ) {
+            let mut index = Index::seeded(xor, times).unwrap();
+            let mut twin = HashMap::new();
+            for (i, key) in keys.iter().enumerate() {
+                let row = insert(&mut index, *key, i as u32);
+                prop_assert_eq!(row, *twin.entry(*key).or_insert(i as u32));
+            }
+            same(&index, &twin);
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! Where in a row each part keeps its weights and its state: `[weights of all parts | state of all parts]`.
+//!
+//! Comes in: a [`TableConfig`]. Goes out: offsets, and the weights and state of new rows. Nothing blocks.
+
+use half::f16;
+use half::slice::HalfFloatSliceExt;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::config::{Init, Storage, TableConfig};
+use crate::key::mix;
+use crate::optim::{Optimizer, Update};
+
+/// One part of every row. Offsets are in floats, `weight_at` from the first weight, `state_at` from the first state.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) name: String,
+    pub(crate) dim: usize,
+    pub(crate) weight_at: usize,
+    pub(crate) state_at: usize,
+    pub(crate) state_len: usize,
+    pub(crate) optimizer: Optimizer,
+    init: Init,
+    seed: u64,
+}
+
+/// The shape of a table's rows.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    pub(crate) table: String,
+    pub(crate) parts: Vec<Part>,
+    pub(crate) row_dim: usize,
+    pub(crate) state_dim: usize,
+    pub(crate) storage: Storage,
+    /// Floats that the weights take up in a row.
+    pub(crate) weight_words: usize,
+    /// Floats from one row to the next.
+    pub(crate) stride: usize,
+}
+
+impl Layout {
+    pub(crate) fn new(config: &TableConfig) -> Self {
+        let table_seed = xxh3_64_with_seed(config.name.as_bytes(), mix(config.seed));
+        let (mut weight_at, mut state_at) = (0, 0);
+        let mut parts = Vec::with_capacity(config.parts.len());
+        for part in &config.parts {
+            let state_len = part.dim * part.optimizer.state_per_weight();
+            parts.push(Part {
+                name: part.name.clone(),
+                dim: part.dim,
+                weight_at,
+                state_at,
+                state_len,
+                optimizer: part.optimizer,
+                init: part.init,
+                seed: xxh3_64_with_seed(part.name.as_bytes(), table_seed),
+            });
+            weight_at += part.dim;
+            state_at += state_len;
+        }
+        let weight_words = match config.storage {
+            Storage::F32 => weight_at,
+            Storage::F16 => weight_at.div_ceil(2),
+        };
+        Self {
+            table: config.name.clone(),
+            parts,
+            row_dim: weight_at,
+            state_dim: state_at,
+            storage: config.storage,
+            weight_words,
+            stride: stride(weight_words + state_at),
+        }
+    }
+
+    /// Writes a new row: `row` is of `stride` floats, `scratch` of `row_dim`. Returns how many weights f16 cut short.
+    pub(crate) fn init_row(&self, key: u64, row: &mut [f32], scratch: &mut [f32]) -> u64 {
+        for part in &self.parts {
+            init_weights(part.init, part.seed, key, &mut scratch[part.weight_at..][..part.dim]);
+        }
+        let saturated = self.write_weights(row, scratch);
+        self.init_state(scratch, &mut row[self.weight_words..][..self.state_dim]);
+        saturated
+    }
+
+    /// Writes the state, of `state_dim` floats, of a new row with these weights.
+    pub(crate) fn init_state(&self, weights: &[f32], state: &mut [f32]) {
+        for part in &self.parts {
+            let weights = &weights[part.weight_at..][..part.dim];
+            part.optimizer.init_state(weights, &mut state[part.state_at..][..part.state_len]);
+        }
+    }
+
+    /// Changes `row` by the gradient `grad`, of `row_dim` floats. Returns how many weights f16 cut short.
+    #[inline(always)]
+    pub(crate) fn apply(&self, row: &mut [f32], grad: &[f32], updates: &[Update], scratch: &mut [f32]) -> u64 {
+        if self.storage == Storage::F32 {
+            let (weights, state) = row.split_at_mut(self.weight_words);
+            self.apply_parts(weights, state, grad, updates);
+            return 0;
+        }
+        self.read_weights(row, scratch);
+        self.apply_parts(scratch, &mut row[self.weight_words..], grad, updates);
+        self.write_weights(row, scratch)
+    }
+
+    #[inline(always)]
+    fn apply_parts(&self, weights: &mut [f32], state: &mut [f32], grad: &[f32], updates: &[Update]) {
+        for (part, update) in self.parts.iter().zip(updates) {
+            let (w, g) = (&mut weights[part.weight_at..][..part.dim], &grad[part.weight_at..][..part.dim]);
+            update.apply(w, &mut state[part.state_at..][..part.state_len], g);
+        }
+    }
+
+    /// Copies the weights of `row` to `out`, of `row_dim` floats.
+    #[inline(always)]
+    pub(crate) fn read_weights(&self, row: &[f32], out: &mut [f32]) {
+        match self.storage {
+            // A loop, not `copy_from_slice`: rows are too short for a call of memcpy to pay.
+            Storage::F32 => out.iter_mut().zip(row).for_each(|(out, w)| *out = *w),
+            Storage::F16 => halves(&row[..self.weight_words])[..self.row_dim].convert_to_f32_slice(out),
+        }
+    }
+
+    /// Copies `weights`, of `row_dim` floats, into `row`. Returns how many f16 cut short.
+    #[inline(always)]
+    pub(crate) fn write_weights(&self, row: &mut [f32], weights: &mut [f32]) -> u64 {
+        match self.storage {
+            Storage::F32 => {
+                row[..self.row_dim].copy_from_slice(weights);
+                0
+            }
+            Storage::F16 => {
+                const LARGEST: f32 = 65504.0;
+                let mut saturated = 0;
+                for w in &mut *weights {
+                    saturated += u64::from(w.abs() > LARGEST);
+                    *w = w.clamp(-LARGEST, LARGEST);
+                }
+                halves_mut(&mut row[..self.weight_words])[..self.row_dim].convert_from_f32_slice(weights);
+                saturated
+            }
+        }
+    }
+}
+
+/// Floats from one row to the next, so that a row touches as few cache lines as it can without wasting memory.
+///
+/// Up to a line (16 floats): the next power of two, so no row crosses a line. Above: a multiple of 4 floats; rounding
+/// on to whole lines would not save one, since such a row touches two lines or more either way, or nearly so.
+fn stride(words: usize) -> usize {
+    if words <= 16 { words.max(1).next_power_of_two() } else { words.next_multiple_of(4) }
+}
+
+/// The weights of one part of the row of `key`. The i-th is the i-th word of a SplitMix64 stream that `seed` and `key`
+/// begin, hence independent of all else.
+fn init_weights(init: Init, seed: u64, key: u64, out: &mut [f32]) {
+    let start = mix(key ^ seed).wrapping_add(seed.rotate_left(32));
+    let word = |i: usize| mix(start.wrapping_add((i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    match init {
+        Init::Zeros => out.fill(0.0),
+        Init::Uniform { scale } => {
+            for (i, out) in out.iter_mut().enumerate() {
+                // 24 bits: all that an f32 in [0, 1) holds evenly.
+                let unit = (word(i) >> 40) as f32 * (1.0 / (1 << 24) as f32);
+                *out = (unit * 2.0 - 1.0) * scale;
+            }
+        }
+        Init::Normal { std } => {
+            for (i, out) in out.iter_mut().enumerate() {
+                // Box and Muller 1958: a radius from the high half, never the logarithm of 0, an angle from the low.
+                let word = word(i);
+                let radius = (-2.0 * (((word >> 32) + 1) as f64 / 4_294_967_296.0).ln()).sqrt();
+                let angle = (word as u32) as f64 / 4_294_967_296.0 * std::f64::consts::TAU;
+                *out = (radius * angle.cos()) as f32 * std;
+            }
+        }
+    }
+}
+
+/// Floats seen as pairs of f16.
+#[inline(always)]
+fn halves(words: &[f32]) -> &[f16] {
+    // SAFETY: f16 is a transparent u16: smaller alignment, half the size, every bit pattern valid.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len() * 2) }
+}
+
+/// Floats seen as pairs of f16.
+#[inline(always)]
+fn halves_mut(words: &mut [f32]) -> &mut [f16] {
+    // SAFETY: as for `halves`; every pair of bit patterns is a valid f32, too.
+    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len() * 2) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uniform_and_normal_have_their_moments() {
+        for (init, deviation) in [(Init::Uniform { scale: 0.5 }, 0.5 / 3f64.sqrt()), (Init::Normal { std: 0.25 }, 0.25)]
+        {
+            let mut all = vec![0.0; 40_000];
+            for (key, row) in all.chunks_mut(8).enumerate() {
+                init_weights(init, 7, key as u64, row);
+            }
+            let n = all.len() as f64;
+            let mean = all.iter().map(|w| f64::from(*w)).sum::<f64>() / n;
+            let square = all.iter().map(|w| f64::from(*w).powi(2)).sum::<f64>() / n;
+            assert!(mean.abs() < 4.0 * deviation / n.sqrt(), "{init:?} has mean {mean}");
+            assert!((square.sqrt() / deviation - 1.0).abs() < 0.02, "{init:?} has deviation {}", square.sqrt());
+        }
+    }
+
+    #[test]
+    fn seed_key_and_place_all_matter() {
+        let draw = |seed, key| {
+            let mut row = [0.0; 4];
+            init_weights(Init::Uniform { scale: 1.0 }, seed, key, &mut row);
+            row
+        };
+        assert_eq!(draw(1, 2), draw(1, 2));
+        assert_ne!(draw(1, 2), draw(2, 1));
+        assert_ne!(draw(1, 2), draw(1, 3));
+        let row = draw(0, 0);
+        assert!(row[0] != row[1] && row[1] != row[2]);
+    }
+
+    #[test]
+    fn halves_round_trip_and_saturate() {
+        let config = serde_json::from_str(
+            r#"{"name": "t", "storage": "f16", "parts": [{"name": "p", "dim": 3, "optimizer": {"kind": "adagrad"}}]}"#,
+        )
+        .unwrap();
+        let layout = Layout::new(&config);
+        assert_eq!((layout.weight_words, layout.stride), (2, 8));
+        let mut row = vec![7.0; layout.stride];
+        assert_eq!(layout.write_weights(&mut row, &mut [0.5, -1e9, 65504.0]), 1);
+        let mut back = [0.0; 3];
+        layout.read_weights(&row, &mut back);
+        assert_eq!(back, [0.5, -65504.0, 65504.0]);
+        assert_eq!(row[2..], [7.0; 6], "state was left alone");
+    }
+}

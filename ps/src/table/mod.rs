@@ -1,0 +1,361 @@
+//! A table of one shard: rows of weights and optimizer state by key. The heart of the parameter server.
+//!
+//! Comes in: blocks of keys, gradients, the rows of a snapshot. Goes out: weights. Nothing blocks and nothing locks:
+//! whoever owns the table owns its rows.
+//!
+//! A look-up waits for memory twice: for the slot of the index, then for the row. So keys are worked off in chunks of
+//! [`CHUNK`]: while one chunk is worked on, the slots of the next are on their way, and all rows of a chunk are asked for
+//! before the first is used.
+
+mod arena;
+mod index;
+mod layout;
+
+use crate::config::TableConfig;
+use crate::error::TableError;
+use crate::optim::Update;
+use crate::simd::{Job, dispatch};
+use crate::stats::ShardStats;
+use arena::Arena;
+use index::{Entry, Index};
+pub(crate) use layout::{Layout, Part};
+
+/// Keys in flight at once.
+const CHUNK: usize = 64;
+
+/// Rows of a snapshot: `keys[i]` has `row_dim` weights and `state_dim` floats of state.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ExportBlock {
+    /// One key per row.
+    pub keys: Vec<u64>,
+    /// `[keys x row_dim]`.
+    pub weights: Vec<f32>,
+    /// `[keys x state_dim]`, part after part (see [`Optimizer::state_per_weight`](crate::Optimizer::state_per_weight)).
+    pub state: Vec<f32>,
+}
+
+/// The rows of one shard, owned and single-threaded.
+///
+/// This is what a shard serves; use it directly where no actor is wanted.
+///
+/// ```
+/// # use forebay_ps::*;
+/// let part = PartConfig { name: "embedding".into(), dim: 2, optimizer: Optimizer::Sgd { lr: 0.5 }, init: Init::Zeros };
+/// let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32 };
+/// let mut table = Table::new(&config)?;
+/// let mut rows = Vec::new();
+/// table.pull(&[7, 9], &mut rows)?;
+/// table.push(&[9], &[1.0, -1.0], 1)?;
+/// table.peek(&[9, 8], &mut rows);
+/// assert_eq!(rows, [-0.5, 0.5, 0.0, 0.0]);
+/// # Ok::<(), TableError>(())
+/// ```
+pub struct Table {
+    layout: Layout,
+    index: Index,
+    arena: Arena,
+    /// One row of weights, for f16 and for new rows.
+    scratch: Vec<f32>,
+    updates: Vec<Update>,
+    /// Keys by row number while an export is under way.
+    order: Vec<u64>,
+    stats: ShardStats,
+}
+
+impl Table {
+    /// An empty table.
+    pub fn new(config: &TableConfig) -> Result<Self, TableError> {
+        config.check()?;
+        let layout = Layout::new(config);
+        let Some(index) = Index::new() else {
+            return Err(TableError::Full { table: layout.table, rows: 0, what: NO_MEMORY });
+        };
+        Ok(Self {
+            arena: Arena::new(layout.stride),
+            scratch: vec![0.0; layout.row_dim],
+            updates: Vec::new(),
+            order: Vec::new(),
+            stats: ShardStats::default(),
+            layout,
+            index,
+        })
+    }
+
+    /// Weights per row.
+    pub fn row_dim(&self) -> usize {
+        self.layout.row_dim
+    }
+
+    /// Floats of optimizer state per row.
+    pub fn state_dim(&self) -> usize {
+        self.layout.state_dim
+    }
+
+    /// Rows in the table.
+    pub fn rows(&self) -> usize {
+        self.arena.rows()
+    }
+
+    /// Puts the weights of `keys`, `[keys x row_dim]`, into `rows` (which is resized). A key without a row gets one, its
+    /// weights drawn from (seed, table, part, key). Keys may repeat.
+    pub fn pull(&mut self, keys: &[u64], rows: &mut Vec<f32>) -> Result<(), TableError> {
+        rows.resize(keys.len() * self.layout.row_dim, 0.0);
+        self.stats.pulls += keys.len() as u64;
+        dispatch(Pull { table: self, keys, rows })
+    }
+
+    /// As [`pull`](Self::pull), but never inserts: a key without a row reads as zeros.
+    pub fn peek(&self, keys: &[u64], rows: &mut Vec<f32>) {
+        rows.resize(keys.len() * self.layout.row_dim, 0.0);
+        dispatch(Peek { table: self, keys, rows });
+    }
+
+    /// Applies the gradients `grads`, `[keys x row_dim]`, to the rows of `keys`; `step` is the global step, from 1.
+    ///
+    /// A key without a row gets one first. Keys should be unique; should one repeat, its gradients are applied one after
+    /// the other in the order given (not as their sum). Nothing is changed when a length does not match, a gradient is
+    /// NaN or infinite, or the step is 0.
+    pub fn push(&mut self, keys: &[u64], grads: &[f32], step: u64) -> Result<(), TableError> {
+        self.layout.check_push(keys, grads, step)?;
+        self.push_checked(keys, grads, step)
+    }
+
+    /// [`push`](Self::push) of what [`Layout::check_push`] has seen already.
+    pub(crate) fn push_checked(&mut self, keys: &[u64], grads: &[f32], step: u64) -> Result<(), TableError> {
+        debug_assert_eq!(grads.len(), keys.len() * self.layout.row_dim);
+        self.stats.pushes += keys.len() as u64;
+        let mut updates = std::mem::take(&mut self.updates);
+        updates.clear();
+        updates.extend(self.layout.parts.iter().map(|part| part.optimizer.at_step(step)));
+        let result = dispatch(Push { table: self, keys, grads, updates: &updates });
+        self.updates = updates;
+        result
+    }
+
+    /// Up to `at_most` rows from row number `from` on; an empty block means that there are no more.
+    ///
+    /// Rows are numbered in the order in which they came, so paging through them gives each row exactly once, new ones
+    /// last. The first page lists the keys by row (8 bytes per row, a scan of the index, about 20 ns per row), and the
+    /// list is dropped with the page that reaches the end.
+    pub fn export(&mut self, from: usize, at_most: usize) -> ExportBlock {
+        let rows = self.arena.rows();
+        let to = from.saturating_add(at_most).min(rows);
+        if from >= to {
+            self.order = Vec::new();
+            return ExportBlock::default();
+        }
+        if self.order.len() < to {
+            self.order.clear();
+            self.order.resize(rows, 0);
+            for (key, row) in self.index.iter() {
+                self.order[row as usize] = key;
+            }
+        }
+        let (dim, words) = (self.layout.row_dim, self.layout.weight_words);
+        let mut block = ExportBlock {
+            keys: self.order[from..to].to_vec(),
+            weights: vec![0.0; (to - from) * dim],
+            state: Vec::with_capacity((to - from) * self.layout.state_dim),
+        };
+        for (row, out) in (from..to).zip(block.weights.chunks_exact_mut(dim)) {
+            let row = self.arena.row(row as u32);
+            self.layout.read_weights(row, out);
+            block.state.extend_from_slice(&row[words..][..self.layout.state_dim]);
+        }
+        if to == rows {
+            self.order = Vec::new();
+        }
+        block
+    }
+
+    /// Sets the rows of `keys` to `weights`, `[keys x row_dim]`, and `state`, `[keys x state_dim]`, or the state of new
+    /// rows. Rows that exist are overwritten. Nothing is changed when a length does not match or a value is one that
+    /// training cannot reach (NaN, infinite, a negative sum of squares).
+    pub fn import(&mut self, keys: &[u64], weights: &[f32], state: Option<&[f32]>) -> Result<(), TableError> {
+        self.layout.check_import(keys, weights, state)?;
+        self.import_checked(keys, weights, state)
+    }
+
+    /// [`import`](Self::import) of what [`Layout::check_import`] has seen already.
+    pub(crate) fn import_checked(
+        &mut self,
+        keys: &[u64],
+        weights: &[f32],
+        state: Option<&[f32]>,
+    ) -> Result<(), TableError> {
+        let (dim, words) = (self.layout.row_dim, self.layout.weight_words);
+        for (i, (key, weights)) in keys.iter().zip(weights.chunks_exact(dim)).enumerate() {
+            let row = self.row_of(self.index.hash(*key), *key)?;
+            let Self { layout, arena, scratch, stats, .. } = self;
+            let row = arena.row_mut(row);
+            scratch.copy_from_slice(weights);
+            stats.saturated += layout.write_weights(row, scratch);
+            let into = &mut row[words..][..layout.state_dim];
+            match state {
+                Some(state) => into.copy_from_slice(&state[i * layout.state_dim..][..layout.state_dim]),
+                None => layout.init_state(weights, into),
+            }
+        }
+        Ok(())
+    }
+
+    /// What the table holds and has done.
+    pub fn stats(&self) -> ShardStats {
+        ShardStats {
+            rows: self.arena.rows() as u64,
+            bytes: (self.index.bytes() + self.arena.bytes() + self.order.capacity() * 8) as u64,
+            index_slots: self.index.capacity() as u64,
+            load_factor: self.index.load(),
+            ..self.stats.clone()
+        }
+    }
+
+    /// The row of `key`, which is inserted when it is not there.
+    #[inline(always)]
+    fn row_of(&mut self, hash: u64, key: u64) -> Result<u32, TableError> {
+        match self.index.entry(hash, key) {
+            Entry::Found(row) => Ok(row),
+            Entry::Vacant(_) => self.insert(hash, key),
+        }
+    }
+
+    #[inline(never)]
+    fn insert(&mut self, hash: u64, key: u64) -> Result<u32, TableError> {
+        if self.arena.rows() >= u32::MAX as usize - 1 {
+            return Err(self.full("row numbers are of 32 bits; use more shards"));
+        }
+        if !self.arena.make_room() || !self.index.grow() {
+            return Err(self.full(NO_MEMORY));
+        }
+        match self.index.entry(hash, key) {
+            Entry::Found(row) => Ok(row),
+            Entry::Vacant(vacant) => {
+                let row = self.arena.add();
+                self.index.fill(vacant, row);
+                let saturated = self.layout.init_row(key, self.arena.row_mut(row), &mut self.scratch);
+                self.stats.saturated += saturated;
+                self.stats.inserted += 1;
+                self.stats.high_water = self.stats.high_water.max(self.arena.rows() as u64);
+                Ok(row)
+            }
+        }
+    }
+
+    fn full(&self, what: &'static str) -> TableError {
+        TableError::Full { table: self.layout.table.clone(), rows: self.arena.rows(), what }
+    }
+
+    #[inline(always)]
+    fn hash_ahead(&self, keys: &[u64], hashes: &mut [u64; CHUNK]) {
+        for (key, hash) in keys.iter().take(CHUNK).zip(hashes) {
+            *hash = self.index.hash(*key);
+            self.index.prefetch(*hash);
+        }
+    }
+
+    /// Calls `then(table, first, rows)` with the rows of each chunk of keys, fetched or on their way.
+    #[inline(always)]
+    fn each_chunk(
+        &mut self,
+        keys: &[u64],
+        words: usize,
+        mut then: impl FnMut(&mut Self, usize, &[u32]),
+    ) -> Result<(), TableError> {
+        let (mut hashes, mut ahead) = ([0; CHUNK], [0; CHUNK]);
+        let mut rows = [0; CHUNK];
+        self.hash_ahead(keys, &mut ahead);
+        let mut first = 0;
+        while first < keys.len() {
+            let chunk = &keys[first..keys.len().min(first + CHUNK)];
+            std::mem::swap(&mut hashes, &mut ahead);
+            self.hash_ahead(&keys[first + chunk.len()..], &mut ahead);
+            for ((key, hash), row) in chunk.iter().zip(&hashes).zip(&mut rows) {
+                *row = self.row_of(*hash, *key)?;
+                self.arena.prefetch(*row, words);
+            }
+            then(self, first, &rows[..chunk.len()]);
+            first += chunk.len();
+        }
+        Ok(())
+    }
+}
+
+const NO_MEMORY: &str = "the system has no memory left; use more machines, fewer weights per row, or f16 storage";
+
+struct Pull<'a> {
+    table: &'a mut Table,
+    keys: &'a [u64],
+    rows: &'a mut [f32],
+}
+
+impl Job for Pull<'_> {
+    type Output = Result<(), TableError>;
+
+    #[inline(always)]
+    fn run(self) -> Self::Output {
+        let Self { table, keys, rows: out } = self;
+        let (dim, words) = (table.layout.row_dim, table.layout.weight_words);
+        table.each_chunk(keys, words, |table, first, rows| {
+            let out = out[first * dim..][..rows.len() * dim].chunks_exact_mut(dim);
+            for (row, out) in rows.iter().zip(out) {
+                table.layout.read_weights(table.arena.row(*row), out);
+            }
+        })
+    }
+}
+
+struct Push<'a> {
+    table: &'a mut Table,
+    keys: &'a [u64],
+    grads: &'a [f32],
+    updates: &'a [Update],
+}
+
+impl Job for Push<'_> {
+    type Output = Result<(), TableError>;
+
+    #[inline(always)]
+    fn run(self) -> Self::Output {
+        let Self { table, keys, grads, updates } = self;
+        let (dim, words) = (table.layout.row_dim, table.layout.weight_words + table.layout.state_dim);
+        table.each_chunk(keys, words, |table, first, rows| {
+            let Table { layout, arena, scratch, stats, .. } = table;
+            let grads = grads[first * dim..][..rows.len() * dim].chunks_exact(dim);
+            for (row, grad) in rows.iter().zip(grads) {
+                stats.saturated += layout.apply(arena.row_mut(*row), grad, updates, scratch);
+            }
+        })
+    }
+}
+
+struct Peek<'a> {
+    table: &'a Table,
+    keys: &'a [u64],
+    rows: &'a mut [f32],
+}
+
+impl Job for Peek<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { table, keys, rows } = self;
+        let dim = table.layout.row_dim;
+        let (mut hashes, mut found) = ([0; CHUNK], [None; CHUNK]);
+        for (keys, out) in keys.chunks(CHUNK).zip(rows.chunks_mut(CHUNK * dim)) {
+            table.hash_ahead(keys, &mut hashes);
+            for ((key, hash), row) in keys.iter().zip(&hashes).zip(&mut found) {
+                *row = table.index.find(*hash, *key);
+                if let Some(row) = row {
+                    table.arena.prefetch(*row, table.layout.weight_words);
+                }
+            }
+            for (row, out) in found.iter().zip(out.chunks_exact_mut(dim)) {
+                match row {
+                    Some(row) => table.layout.read_weights(table.arena.row(*row), out),
+                    None => out.fill(0.0),
+                }
+            }
+        }
+    }
+}
