@@ -1,1 +1,33 @@
-//! Placeholder
+//! Bytes in and out of Forebay: Parquet, Criteo text, synthetic rows, streams of record batches.
+//!
+//! Every source yields [`Rows`]: an Arrow `RecordBatch` with the place it came from. What the columns mean is not
+//! decided here.
+//!
+//! ```text
+//!  store ──list──► files ──► splits ──shuffle (seed, epoch)──► turns
+//!                                                              │ fetch ahead, `read_ahead_bytes`
+//!                                                              ▼
+//!                          next() ◄──in order of turns── decode threads, `decode_ahead_bytes`
+//! ```
+//! Read these files in this order: `store` (what lies where), `split` (what comes when), `feed` (fetching ahead), `pool`
+//! (decode threads), `parquet/source`, `criteo/source`.
+mod feed;
+mod options;
+mod pool;
+mod rows;
+mod split;
+
+pub mod criteo;
+pub mod parquet;
+pub mod store;
+pub mod stream;
+pub mod synthetic;
+
+pub use criteo::{Categories, CriteoSource, OnBadRow};
+pub use options::{Position, ReadOptions};
+pub use parquet::ParquetSource;
+pub use rows::Rows;
+pub use split::SplitOrder;
+pub use store::Input;
+pub use stream::{BatchSender, StreamSource, pushed};
+pub use synthetic::{Synthetic, SyntheticSource};

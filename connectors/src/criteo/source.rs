@@ -1,0 +1,281 @@
+//! The Criteo text source: plain files in byte ranges parsed by several threads, packed files as a stream each.
+//!
+//! Comes in: text files (`.gz`, `.zst`, or plain). Goes out: [`Rows`] in the shape of
+//! [`criteo_schema`](super::criteo_schema), in file order unless shuffled. `open` and `next` await; `next` is cancel
+//! safe. It blocks only to append rejected rows to a local file, under that policy.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use forebay_actors::{Fault, Source, StageCx};
+use futures::future::BoxFuture;
+use tokio::sync::mpsc;
+
+use super::bad::{OnBadRow, RejectFile, Rejected};
+use super::cut::{self, Cut};
+use super::schema::Categories;
+use super::text::{Failed, Parsed, TextParser, TextSplit};
+use super::unpack::{Packing, Pieces, unpack};
+use crate::feed::{self, Credit, Feed};
+use crate::options::{Position, ReadOptions};
+use crate::pool::{Emit, Pool, Stop};
+use crate::rows::Rows;
+use crate::split::SplitOrder;
+use crate::store::{DataFile, Input};
+
+/// Bytes of a split of a plain file: about 17,000 rows.
+const RANGE_BYTES: u64 = 4 << 20;
+
+/// Bytes of one request for a packed file, and how many may wait to be unpacked.
+const PIECE_BYTES: u64 = 1 << 20;
+const PIECES: usize = 4;
+
+/// Reads Criteo's click logs: label, 13 integers, 26 hex categories, tab-separated.
+pub struct CriteoSource {
+    input: Input,
+    options: ReadOptions,
+    policy: OnBadRow,
+    categories: Categories,
+    range_bytes: u64,
+    files: Vec<DataFile>,
+    splits: Vec<(u32, Range<u64>)>,
+    running: Option<(Pool<Parsed>, Feed)>,
+    rejects: Option<RejectFile>,
+    failed: Option<(usize, Failed)>,
+    cx: Option<StageCx>,
+    position: Position,
+    seq: u64,
+    /// Good and bad rows returned or counted so far.
+    seen: (u64, u64),
+}
+
+impl CriteoSource {
+    /// Reads a file, a folder, a glob, or several of them.
+    pub fn new(input: impl Into<Input>, options: ReadOptions) -> Self {
+        Self {
+            input: input.into(),
+            options: options.sane(),
+            policy: OnBadRow::Fail,
+            categories: Categories::Int,
+            range_bytes: RANGE_BYTES,
+            files: Vec::new(),
+            splits: Vec::new(),
+            running: None,
+            rejects: None,
+            failed: None,
+            cx: None,
+            position: Position::default(),
+            seq: 0,
+            seen: (0, 0),
+        }
+    }
+
+    /// What to do with a row that cannot be used. Default: fail.
+    #[must_use]
+    pub fn on_bad_row(mut self, policy: OnBadRow) -> Self {
+        self.policy = policy;
+        self
+    }
+
+    /// Whether categories come as numbers (the default) or as hex strings.
+    #[must_use]
+    pub fn categories(mut self, categories: Categories) -> Self {
+        self.categories = categories;
+        self
+    }
+
+    /// Size of the byte ranges that plain files are split into. Default 4 MiB. A [`Position`] holds for one size only.
+    #[must_use]
+    pub fn range_bytes(mut self, bytes: u64) -> Self {
+        self.range_bytes = bytes.max(1);
+        self
+    }
+
+    /// Bytes of all files as they lie in the store; 0 before `open`.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.size).sum()
+    }
+
+    /// Good rows returned and bad rows left out so far.
+    pub fn seen(&self) -> (u64, u64) {
+        self.seen
+    }
+
+    fn reject(&mut self, file: usize, rejected: &[Rejected]) -> Result<(), Fault> {
+        if rejected.is_empty() {
+            return Ok(());
+        }
+        self.seen.1 += rejected.len() as u64;
+        if let Some(cx) = &self.cx {
+            cx.ledger().read(rejected.len() as u64);
+            for same in rejected.chunk_by(|a, b| a.reason == b.reason) {
+                cx.ledger().reject(same[0].reason.text(), same.len() as u64);
+            }
+        }
+        match &mut self.rejects {
+            Some(rejects) => rejects.write(&self.files[file].name, rejected),
+            None => Ok(()),
+        }
+    }
+
+    /// The fault of a bad row, with its line: counted where it is not known, which reads the file up to there.
+    async fn fault(&self, file: usize, failed: &Failed) -> Fault {
+        let file = &self.files[file];
+        let line = match failed.line {
+            Some(line) => Some(line),
+            None => cut::lines_before(file, failed.offset).await.ok().map(|before| before + 1),
+        };
+        let place = line.map_or_else(String::new, |line| format!(", line {line}"));
+        Fault::user(format!(
+            "`{}`{place} (byte {}): {}; mend the row, or set on_bad_row to \"skip\" or {{ write_to = DIR }}",
+            file.name, failed.offset, failed.bad
+        ))
+    }
+}
+
+impl Source for CriteoSource {
+    type Out = Rows;
+    type Position = Position;
+
+    fn describe(&self) -> String {
+        match self.files.len() {
+            0 => format!("criteo text {}", self.input),
+            files => format!("criteo text {}: {files} files, {} bytes", self.input, self.bytes()),
+        }
+    }
+
+    /// Lists the files and starts to fetch.
+    async fn open(&mut self, cx: &StageCx, from: Option<Position>) -> Result<(), Fault> {
+        self.files = self.input.list().await?;
+        self.splits = Vec::new();
+        for (number, file) in self.files.iter().enumerate() {
+            match Packing::of(&file.name) {
+                Packing::Plain => self.splits.extend(cut::ranges(file.size, self.range_bytes).map(|r| (number as u32, r))),
+                _ => self.splits.push((number as u32, 0..file.size)),
+            }
+        }
+        if let OnBadRow::WriteTo(folder) = &self.policy {
+            self.rejects = Some(RejectFile::open(folder)?);
+        }
+        let start = from.unwrap_or_default();
+        if start.split as usize > self.splits.len() {
+            return Err(Fault::user(format!(
+                "cannot go on at split {}: `{}` has {} splits, so it is not the data of the earlier run",
+                start.split,
+                self.input,
+                self.splits.len()
+            )));
+        }
+        (self.position, self.seq, self.seen, self.failed, self.cx) = (start, 0, (0, 0), None, Some(cx.clone()));
+        let options = self.options.clone();
+        let order = SplitOrder::new(self.splits.len() as u32, options.epochs as u32, options.shuffle.then_some(options.seed));
+        let (files, splits) = (Arc::new(self.files.clone()), self.splits.clone());
+        let (categories, policy) = (self.categories, self.policy.clone());
+        let turns = order.from(start.epoch, start.split).map({
+            let files = Arc::clone(&files);
+            move |(epoch, place, split)| {
+                let (file, range) = splits[split as usize].clone();
+                let text = TextSplit {
+                    file: file as usize,
+                    epoch,
+                    place,
+                    skip: if (epoch, place) == (start.epoch, start.split) { start.row } else { 0 },
+                    batch_rows: options.batch_rows,
+                    categories,
+                    policy: policy.clone(),
+                    from_start: range.start == 0,
+                };
+                let cost = match Packing::of(&files[text.file].name) {
+                    Packing::Plain => cut::cost(&range),
+                    _ => PIECE_BYTES * (PIECES as u64 + 2),
+                };
+                (cost, (text, range))
+            }
+        });
+        let (pool, feeder) = Pool::start(cx, options.decode_threads, options.decode_ahead_bytes)?;
+        let fetch = move |(text, range): (TextSplit, Range<u64>), credit: Credit| {
+            let file = files[text.file].clone();
+            fetch(file, text, range, credit)
+        };
+        let feed = feed::start(options.read_ahead_bytes, turns, fetch, feeder);
+        self.running = Some((pool, feed));
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<Option<Rows>, Fault> {
+        loop {
+            // Kept until its fault is made, so that a dropped future does not lose it.
+            if let Some((file, failed)) = &self.failed {
+                return Err(self.fault(*file, failed).await);
+            }
+            let Some((pool, _)) = &mut self.running else {
+                return Err(Fault::internal("`next` was called before `open`"));
+            };
+            let Some(parsed) = pool.next().await? else {
+                if self.seen.0 == 0 && self.position == Position::default() {
+                    return Err(Fault::user(format!("`{}` holds no usable row: {} rows were rejected", self.input, self.seen.1)));
+                }
+                return Ok(None);
+            };
+            self.reject(parsed.file, &parsed.rejected)?;
+            self.failed = parsed.failed.map(|failed| (parsed.file, failed));
+            if let Some(mut rows) = parsed.rows {
+                rows.lineage.seq = self.seq;
+                self.seq += 1;
+                let n = rows.batch.num_rows() as u64;
+                self.seen.0 += n;
+                self.position = Position { epoch: rows.lineage.epoch, split: rows.lineage.split, row: rows.lineage.row + n };
+                return Ok(Some(rows));
+            }
+        }
+    }
+
+    fn position(&self) -> Position {
+        self.position
+    }
+}
+
+type Job = Box<dyn FnOnce(&Emit<Parsed>) -> Result<(), Stop> + Send>;
+
+fn fetch(file: DataFile, split: TextSplit, range: Range<u64>, credit: Credit) -> BoxFuture<'static, Result<Job, Fault>> {
+    Box::pin(async move {
+        let packing = Packing::of(&file.name);
+        if packing == Packing::Plain {
+            let cut = cut::read(&file, range).await?;
+            return Ok(Box::new(move |emit: &Emit<Parsed>| {
+                let done = parse(&cut, split, emit);
+                drop((cut, credit));
+                done
+            }) as Job);
+        }
+        let (pieces, receiver) = mpsc::channel(PIECES);
+        let name = file.name.clone();
+        // Ends by itself when the job is dropped and nobody receives.
+        tokio::spawn(async move {
+            for range in cut::ranges(file.size, PIECE_BYTES) {
+                let piece = cut::get(&file, range).await;
+                let failed = piece.is_err();
+                if pieces.send(piece).await.is_err() || failed {
+                    return;
+                }
+            }
+        });
+        Ok(Box::new(move |emit: &Emit<Parsed>| {
+            let done = unpack(&name, packing, Pieces::new(receiver), TextParser::new(split, emit));
+            drop(credit);
+            done
+        }) as Job)
+    })
+}
+
+fn parse(cut: &Cut, split: TextSplit, emit: &Emit<Parsed>) -> Result<(), Stop> {
+    let mut parser = TextParser::new(split, emit);
+    if !cut.endless {
+        parser.lines(&cut.text, cut.offset)?;
+        return parser.finish();
+    }
+    let whole = memchr::memrchr(b'\n', &cut.text).map_or(0, |end| end + 1);
+    parser.lines(&cut.text[..whole], cut.offset)?;
+    parser.too_long(&cut.text[whole..], cut.offset + whole as u64)?;
+    parser.finish()
+}

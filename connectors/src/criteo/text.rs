@@ -1,0 +1,178 @@
+//! Blocks of whole lines into batches and rejected rows, in order.
+//!
+//! Comes in: text of one split, cut at line ends. Goes out: [`Parsed`] items to the consumer. Runs on a decode thread;
+//! blocks only while the consumer is behind.
+
+use arrow::record_batch::RecordBatch;
+use bytes::Bytes;
+use forebay_actors::Lineage;
+
+use super::bad::{BadRow, MAX_LINE, OnBadRow, Reason, Rejected, diagnose};
+use super::columns::Columns;
+use super::schema::{Categories, with_hex_categories};
+use crate::pool::{Emit, Stop};
+use crate::rows::{Rows, batch_bytes};
+
+/// Rejected rows that are handed over at once, at most, in bytes and in number.
+const REJECTED_BYTES: usize = 1 << 20;
+const REJECTED_ROWS: usize = 4096;
+
+/// Part of a split: rejected rows, then the good rows before which (or among which) they stood.
+pub(crate) struct Parsed {
+    /// Number of the file.
+    pub(crate) file: usize,
+    pub(crate) rows: Option<Rows>,
+    pub(crate) rejected: Vec<Rejected>,
+    /// The row that ends the run, under the policy `fail`.
+    pub(crate) failed: Option<Failed>,
+}
+
+/// A bad row and its place.
+pub(crate) struct Failed {
+    pub(crate) bad: BadRow,
+    /// Byte of the (decompressed) file where the line begins.
+    pub(crate) offset: u64,
+    /// Line in the file from 1, if the split began with the file.
+    pub(crate) line: Option<u64>,
+}
+
+/// What the parser must know of its split.
+#[derive(Clone, Debug)]
+pub(crate) struct TextSplit {
+    pub(crate) file: usize,
+    pub(crate) epoch: u32,
+    pub(crate) place: u32,
+    /// Good rows of the split that an earlier run returned.
+    pub(crate) skip: u64,
+    pub(crate) batch_rows: usize,
+    pub(crate) categories: Categories,
+    pub(crate) policy: OnBadRow,
+    /// Whether the split begins with its file, so that lines can be numbered.
+    pub(crate) from_start: bool,
+}
+
+/// Turns the text of one split into items.
+pub(crate) struct TextParser<'a> {
+    split: TextSplit,
+    emit: &'a Emit<Parsed>,
+    columns: Columns,
+    rejected: Vec<Rejected>,
+    rejected_bytes: usize,
+    /// Good rows emitted (or skipped) so far.
+    row: u64,
+    lines: u64,
+}
+
+impl<'a> TextParser<'a> {
+    pub(crate) fn new(split: TextSplit, emit: &'a Emit<Parsed>) -> Self {
+        let columns = Columns::new(split.batch_rows);
+        Self { split, emit, columns, rejected: Vec::new(), rejected_bytes: 0, row: 0, lines: 0 }
+    }
+
+    /// Takes whole lines; the first begins at byte `offset` of the file. The last may lack its line end. Empty lines
+    /// are no rows and are passed over.
+    pub(crate) fn lines(&mut self, text: &[u8], offset: u64) -> Result<(), Stop> {
+        let whole = memchr::memrchr(b'\n', text).map_or(0, |end| end + 1);
+        let mut at = 0;
+        while at < whole {
+            at = match self.columns.push(&text[..whole], at) {
+                Some(next) => next,
+                None => {
+                    let end = at + memchr::memchr(b'\n', &text[at..whole]).expect("the block ends in a line end");
+                    self.refused(&text[at..end], offset + at as u64)?;
+                    end + 1
+                }
+            };
+            self.lines += 1;
+            if self.columns.is_full() {
+                self.flush()?;
+            }
+        }
+        let rest = &text[whole..];
+        if !rest.is_empty() {
+            let mut line = Vec::with_capacity(rest.len().min(MAX_LINE) + 1);
+            line.extend_from_slice(&rest[..rest.len().min(MAX_LINE)]);
+            line.push(b'\n');
+            if rest.len() > MAX_LINE || self.columns.push(&line, 0).is_none() {
+                self.refused(rest, offset + whole as u64)?;
+            }
+            self.lines += 1;
+            if self.columns.is_full() {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A line of which only the beginning is at hand, because it is longer than [`MAX_LINE`].
+    pub(crate) fn too_long(&mut self, head: &[u8], offset: u64) -> Result<(), Stop> {
+        debug_assert!(head.len() > MAX_LINE);
+        self.lines += 1;
+        self.refused(head, offset)
+    }
+
+    /// Hands over what is left.
+    pub(crate) fn finish(mut self) -> Result<(), Stop> {
+        self.flush()
+    }
+
+    fn refused(&mut self, line: &[u8], offset: u64) -> Result<(), Stop> {
+        if line.is_empty() || line == b"\r" {
+            return Ok(());
+        }
+        let bad = diagnose(line);
+        if self.split.policy == OnBadRow::Fail {
+            self.flush()?;
+            let line = self.split.from_start.then_some(self.lines + 1);
+            let failed = Some(Failed { bad, offset, line });
+            self.emit.push(Parsed { file: self.split.file, rows: None, rejected: Vec::new(), failed }, 0)?;
+            return Err(Stop::Closed);
+        }
+        let keep = match (&self.split.policy, bad.reason) {
+            (OnBadRow::WriteTo(_), Reason::TooLong) => &line[..4096.min(line.len())],
+            (OnBadRow::WriteTo(_), _) => line,
+            _ => &[],
+        };
+        self.rejected_bytes += keep.len();
+        self.rejected.push(Rejected { reason: bad.reason, line: Bytes::copy_from_slice(keep), offset });
+        if self.rejected_bytes > REJECTED_BYTES || self.rejected.len() >= REJECTED_ROWS {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Stop> {
+        let (rows, rejected) = (self.columns.rows(), std::mem::take(&mut self.rejected));
+        self.rejected_bytes = 0;
+        if rows == 0 && rejected.is_empty() {
+            return Ok(());
+        }
+        let first = self.row;
+        self.row += rows as u64;
+        let skip = self.split.skip;
+        // What an earlier run returned, and the bad rows that stood there, were counted by that run.
+        if first < skip && self.row <= skip {
+            self.columns.take();
+            return Ok(());
+        }
+        let rows = if rows > 0 {
+            let batch = self.columns.take();
+            let unread = skip.saturating_sub(first);
+            let batch = batch.slice(unread as usize, batch.num_rows() - unread as usize);
+            Some(self.stamp(batch, first + unread)?)
+        } else {
+            None
+        };
+        let bytes = rows.as_ref().map_or(0, |rows| batch_bytes(&rows.batch))
+            + rejected.iter().map(|r| r.line.len() + size_of::<Rejected>()).sum::<usize>();
+        self.emit.push(Parsed { file: self.split.file, rows, rejected, failed: None }, bytes)
+    }
+
+    fn stamp(&self, batch: RecordBatch, row: u64) -> Result<Rows, Stop> {
+        let batch = match self.split.categories {
+            Categories::Int => batch,
+            Categories::Hex => with_hex_categories(&batch)?,
+        };
+        Ok(Rows { batch, lineage: Lineage { epoch: self.split.epoch, split: self.split.place, seq: 0, row } })
+    }
+}

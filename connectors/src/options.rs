@@ -1,0 +1,60 @@
+//! The options that all sources share, and where a source stands.
+//!
+//! Comes in: a job's settings. Goes out: [`ReadOptions`] and [`Position`]. Nothing blocks.
+
+use serde::{Deserialize, Serialize};
+
+/// How a source reads. Every field has a default that suits two cores and local files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ReadOptions {
+    /// Rows of a batch; the last batch of a split may be smaller. Default 8,192.
+    pub batch_rows: usize,
+    /// Passes over the data. Default 1.
+    pub epochs: usize,
+    /// Whether the order of the splits is shuffled, differently in each epoch. Default false.
+    pub shuffle: bool,
+    /// Seed of the shuffle. Default 0.
+    pub seed: u64,
+    /// Bytes fetched but not yet decoded, at most. A split that is larger takes the whole budget. Default 64 MiB.
+    pub read_ahead_bytes: usize,
+    /// Bytes decoded but not yet taken, at most, beside one batch of the split that is next. Default 64 MiB.
+    pub decode_ahead_bytes: usize,
+    /// Threads that decode. Default 2. The order of the batches does not depend on it.
+    pub decode_threads: usize,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        Self {
+            batch_rows: 8192,
+            epochs: 1,
+            shuffle: false,
+            seed: 0,
+            read_ahead_bytes: 64 << 20,
+            decode_ahead_bytes: 64 << 20,
+            decode_threads: 2,
+        }
+    }
+}
+
+impl ReadOptions {
+    /// The same with no field at zero, where zero makes no sense.
+    pub(crate) fn sane(mut self) -> Self {
+        self.batch_rows = self.batch_rows.max(1);
+        self.decode_threads = self.decode_threads.max(1);
+        self.read_ahead_bytes = self.read_ahead_bytes.max(1);
+        self
+    }
+}
+
+/// Where a source stands: everything before it was returned, nothing after it was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Position {
+    /// Pass over the data, from 0.
+    pub epoch: u32,
+    /// Place of the split in that epoch's order, from 0.
+    pub split: u32,
+    /// Rows of that split that were returned.
+    pub row: u64,
+}

@@ -1,0 +1,152 @@
+//! Brings the wanted column chunks of one row group into memory: near ranges as one request, requests at once.
+//!
+//! Comes in: a footer and a row group. Goes out: [`Fetched`], from which the decoder reads without copying. Awaits the
+//! store.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use bytes::{Buf, Bytes};
+use forebay_actors::Fault;
+use futures::future::try_join_all;
+use object_store::ObjectStoreExt;
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::reader::{ChunkReader, Length};
+
+use super::footer::Footer;
+use crate::store::store_fault;
+
+/// Ranges nearer than this are read as one: less than what a store sends within the latency of a request.
+const GAP: u64 = 256 * 1024;
+
+/// A request that holds this much takes no further column: several requests at once use more bandwidth than one.
+const ENOUGH: u64 = 8 << 20;
+
+/// The requests for these sorted ranges: each range lies in exactly one of them.
+pub(crate) fn coalesce(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut requests: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match requests.last_mut() {
+            // What overlaps must be joined, whatever its size.
+            Some(last)
+                if range.start < last.end
+                    || (range.start - last.end <= GAP && range.end.saturating_sub(last.start) <= ENOUGH) =>
+            {
+                last.end = last.end.max(range.end);
+            }
+            _ => requests.push(range.clone()),
+        }
+    }
+    requests
+}
+
+/// Bytes that [`fetch`] will hold for a row group.
+pub(crate) fn cost(footer: &Footer, row_group: usize) -> u64 {
+    coalesce(&footer.ranges[row_group]).iter().map(|r| r.end - r.start).sum()
+}
+
+/// Reads the wanted columns of a row group.
+pub(crate) async fn fetch(footer: &Arc<Footer>, row_group: usize) -> Result<Fetched, Fault> {
+    let file = &footer.file;
+    let requests = coalesce(&footer.ranges[row_group]);
+    let parts = try_join_all(requests.iter().filter(|r| !r.is_empty()).map(|request| async move {
+        let what = || format!("cannot read `{}`, row group {row_group}", file.name);
+        let bytes = file.store.get_range(&file.path, request.clone()).await.map_err(|e| store_fault(&what(), e))?;
+        if bytes.len() as u64 != request.end - request.start {
+            return Err(Fault::external(format!(
+                "{}: {} bytes came where {} were asked for: the file became shorter while it was read",
+                what(),
+                bytes.len(),
+                request.end - request.start
+            )));
+        }
+        Ok((request.start, bytes))
+    }));
+    Ok(Fetched { size: file.size, parts: parts.await? })
+}
+
+/// Parts of a file in memory.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    size: u64,
+    /// (offset in the file, bytes), sorted.
+    parts: Vec<(u64, Bytes)>,
+}
+
+impl Fetched {
+    /// The bytes from `start` to the end of the part that holds it.
+    fn from(&self, start: u64) -> ParquetResult<Bytes> {
+        let at = self.parts.partition_point(|(offset, _)| *offset <= start);
+        at.checked_sub(1)
+            .map(|at| &self.parts[at])
+            .filter(|(offset, bytes)| start - offset <= bytes.len() as u64)
+            .map(|(offset, bytes)| bytes.slice((start - offset) as usize..))
+            .ok_or_else(|| ParquetError::EOF(format!("byte {start} lies outside the column chunks of the footer")))
+    }
+}
+
+impl Length for Fetched {
+    fn len(&self) -> u64 {
+        self.size
+    }
+}
+
+impl ChunkReader for Fetched {
+    type T = bytes::buf::Reader<Bytes>;
+
+    fn get_read(&self, start: u64) -> ParquetResult<Self::T> {
+        Ok(self.from(start)?.reader())
+    }
+
+    fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
+        let mut bytes = self.from(start)?;
+        if bytes.len() < length {
+            return Err(ParquetError::EOF(format!("{length} bytes at {start} reach beyond the column chunk")));
+        }
+        bytes.truncate(length);
+        Ok(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn each_range_lies_in_one_request_and_requests_do_not_overlap(
+            mut ranges in prop::collection::vec((0u64..50 << 20, 0u64..12 << 20).prop_map(|(s, l)| s..s + l), 0..30)
+        ) {
+            ranges.sort_by_key(|r| r.start);
+            let requests = coalesce(&ranges);
+            for range in &ranges {
+                prop_assert!(requests.iter().any(|q| q.start <= range.start && range.end <= q.end));
+            }
+            for pair in requests.windows(2) {
+                prop_assert!(pair[0].end <= pair[1].start);
+            }
+            let wanted: u64 = ranges.iter().map(|r| r.end - r.start).sum();
+            let asked: u64 = requests.iter().map(|r| r.end - r.start).sum();
+            prop_assert!(asked <= wanted + GAP * ranges.len() as u64);
+        }
+    }
+
+    #[test]
+    fn near_ranges_are_joined_and_large_ones_are_not() {
+        assert_eq!(coalesce(&[0..10, 20..30]), [0..30]);
+        assert_eq!(coalesce(&[0..10, GAP + 11..GAP + 20]), [0..10, GAP + 11..GAP + 20]);
+        assert_eq!(coalesce(&[0..ENOUGH, ENOUGH..ENOUGH + 5]), [0..ENOUGH, ENOUGH..ENOUGH + 5]);
+    }
+
+    #[test]
+    fn nothing_outside_what_was_fetched_can_be_read() {
+        let fetched = Fetched { size: 100, parts: vec![(10, Bytes::from_static(b"abcd")), (50, Bytes::from_static(b"xy"))] };
+        assert_eq!(fetched.get_bytes(11, 2).unwrap(), "bc");
+        assert_eq!(fetched.get_bytes(50, 2).unwrap(), "xy");
+        for (start, length) in [(0, 1), (12, 3), (20, 1), (51, 2), (99, 1), (u64::MAX, 1)] {
+            assert!(fetched.get_bytes(start, length).is_err(), "{start} {length}");
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The Parquet source: row groups in a seeded order, fetched ahead, decoded off the IO thread, batches in order.
+//!
+//! Comes in: files in any store. Goes out: [`Rows`] with the columns asked for, in the order asked for. `open` and
+//! `next` await; the decoding runs on the source's own threads. `next` is cancel safe.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use arrow::record_batch::RecordBatch;
+use forebay_actors::{Fault, Lineage, Source, StageCx};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+use super::fetch::{self, Fetched};
+use super::footer::{self, Footer};
+use crate::feed::{self, Credit, Feed};
+use crate::options::{Position, ReadOptions};
+use crate::pool::{Emit, Pool, Stop, panic_text};
+use crate::rows::{Rows, batch_bytes};
+use crate::split::SplitOrder;
+use crate::store::Input;
+
+/// Reads Parquet files: a split is one row group of one file.
+pub struct ParquetSource {
+    input: Input,
+    options: ReadOptions,
+    columns: Option<Vec<String>>,
+    dictionaries: bool,
+    footers: Vec<Arc<Footer>>,
+    splits: Vec<(u32, u32)>,
+    running: Option<(Pool<Rows>, Feed)>,
+    position: Position,
+    seq: u64,
+}
+
+impl ParquetSource {
+    /// Reads all columns of a file, a folder, a glob, or several of them.
+    pub fn new(input: impl Into<Input>, options: ReadOptions) -> Self {
+        Self {
+            input: input.into(),
+            options: options.sane(),
+            columns: None,
+            dictionaries: true,
+            footers: Vec::new(),
+            splits: Vec::new(),
+            running: None,
+            position: Position::default(),
+            seq: 0,
+        }
+    }
+
+    /// Reads these columns only, found by name, in this order.
+    #[must_use]
+    pub fn columns<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
+        self.columns = Some(columns.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Whether string columns come as `Dictionary(Int32, Utf8)`, which decodes and hashes about twice as fast, or in the
+    /// type the file names. Default true.
+    #[must_use]
+    pub fn dictionaries(mut self, yes: bool) -> Self {
+        self.dictionaries = yes;
+        self
+    }
+
+    /// The columns that `next` yields; `None` before `open`.
+    pub fn schema(&self) -> Option<SchemaRef> {
+        self.footers.first().map(|footer| Arc::clone(&footer.schema))
+    }
+
+    /// Rows of one epoch; 0 before `open`.
+    pub fn rows(&self) -> u64 {
+        self.splits.iter().map(|&(file, group)| self.footers[file as usize].rows(group as usize)).sum()
+    }
+
+    /// The footers, for those who report on files; empty before `open`.
+    pub(crate) fn footers(&self) -> &[Arc<Footer>] {
+        &self.footers
+    }
+}
+
+impl Source for ParquetSource {
+    type Out = Rows;
+    type Position = Position;
+
+    fn describe(&self) -> String {
+        match self.footers.len() {
+            0 => format!("parquet {}", self.input),
+            files => format!("parquet {}: {files} files, {} row groups, {} rows", self.input, self.splits.len(), self.rows()),
+        }
+    }
+
+    /// Reads all footers, checks the columns, and starts to fetch.
+    async fn open(&mut self, cx: &StageCx, from: Option<Position>) -> Result<(), Fault> {
+        let files = self.input.list().await?;
+        self.footers = footer::load(files, self.columns.as_deref(), self.dictionaries).await?;
+        self.splits = Vec::new();
+        for (file, footer) in self.footers.iter().enumerate() {
+            for group in 0..footer.ranges.len() {
+                if footer.rows(group) > 0 {
+                    self.splits.push((file as u32, group as u32));
+                }
+            }
+        }
+        if self.splits.is_empty() {
+            return Err(Fault::user(format!("`{}` holds no rows: {} Parquet files, all of them empty", self.input, self.footers.len())));
+        }
+        let start = from.unwrap_or_default();
+        if start.split as usize > self.splits.len() {
+            return Err(Fault::user(format!(
+                "cannot go on at split {}: `{}` has {} row groups, so it is not the data of the earlier run",
+                start.split,
+                self.input,
+                self.splits.len()
+            )));
+        }
+        self.position = start;
+        self.seq = 0;
+        let options = &self.options;
+        let order = SplitOrder::new(self.splits.len() as u32, options.epochs as u32, options.shuffle.then_some(options.seed));
+        let (footers, splits) = (self.footers.clone(), self.splits.clone());
+        let batch_rows = options.batch_rows;
+        let turns = order.from(start.epoch, start.split).map(move |(epoch, place, split)| {
+            let (file, group) = splits[split as usize];
+            let skip = if (epoch, place) == (start.epoch, start.split) { start.row } else { 0 };
+            let footer = Arc::clone(&footers[file as usize]);
+            let cost = fetch::cost(&footer, group as usize);
+            (cost, Decode { footer, group: group as usize, skip, batch_rows, epoch, place })
+        });
+        let (pool, feeder) = Pool::start(cx, options.decode_threads, options.decode_ahead_bytes)?;
+        let fetch = |decode: Decode, credit: Credit| async move {
+            let fetched = fetch::fetch(&decode.footer, decode.group).await?;
+            Ok(move |emit: &Emit<Rows>| {
+                let done = decode.run(fetched, emit);
+                drop(credit);
+                done
+            })
+        };
+        let feed = feed::start(options.read_ahead_bytes, turns, fetch, feeder);
+        self.running = Some((pool, feed));
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<Option<Rows>, Fault> {
+        let Some((pool, _)) = &mut self.running else {
+            return Err(Fault::internal("`next` was called before `open`"));
+        };
+        let Some(mut rows) = pool.next().await? else {
+            return Ok(None);
+        };
+        rows.lineage.seq = self.seq;
+        self.seq += 1;
+        let Lineage { epoch, split, row, .. } = rows.lineage;
+        self.position = Position { epoch, split, row: row + rows.batch.num_rows() as u64 };
+        Ok(Some(rows))
+    }
+
+    fn position(&self) -> Position {
+        self.position
+    }
+}
+
+/// One split to decode.
+struct Decode {
+    footer: Arc<Footer>,
+    group: usize,
+    skip: u64,
+    batch_rows: usize,
+    epoch: u32,
+    place: u32,
+}
+
+impl Decode {
+    fn run(self, fetched: Fetched, emit: &Emit<Rows>) -> Result<(), Stop> {
+        let mut row = self.skip;
+        let total = self.footer.rows(self.group);
+        if row >= total {
+            return Ok(());
+        }
+        let metadata = self.footer.metadata.clone();
+        let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(fetched, metadata)
+            .with_projection(self.footer.mask.clone())
+            .with_row_groups(vec![self.group])
+            .with_batch_size(self.batch_rows);
+        if row > 0 {
+            builder = builder.with_offset(usize::try_from(row).unwrap_or(usize::MAX));
+        }
+        // A decoder may panic on bytes it did not foresee: that too is the file's fault, not the program's.
+        let mut reader = self.guard(row, || builder.build())?;
+        while let Some(batch) = self.guard(row, || reader.next().transpose())? {
+            let batch = self.in_order(batch)?;
+            let rows = batch.num_rows() as u64;
+            let bytes = batch_bytes(&batch);
+            let lineage = Lineage { epoch: self.epoch, split: self.place, seq: 0, row };
+            emit.push(Rows { batch, lineage }, bytes)?;
+            row += rows;
+        }
+        if row != total {
+            return Err(self.fault(row, format!("{row} rows came where the footer promises {total}")).into());
+        }
+        Ok(())
+    }
+
+    /// The reader yields columns in the file's order.
+    fn in_order(&self, batch: RecordBatch) -> Result<RecordBatch, Fault> {
+        let columns = self.footer.order.iter().map(|&at| Arc::clone(batch.column(at))).collect();
+        RecordBatch::try_new(Arc::clone(&self.footer.schema), columns)
+            .map_err(|e| Fault::internal("the decoded columns do not fit their schema").because(e))
+    }
+
+    fn guard<T, E: std::error::Error>(&self, row: u64, f: impl FnOnce() -> Result<T, E>) -> Result<T, Fault> {
+        match catch_unwind(AssertUnwindSafe(f)) {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(e)) => Err(self.fault(row, e.to_string())),
+            Err(panic) => Err(self.fault(row, panic_text(&*panic).to_owned())),
+        }
+    }
+
+    fn fault(&self, row: u64, why: String) -> Fault {
+        let mut fault = Fault::external(format!(
+            "`{}`, row group {}, at or after row {row} of it: {why}: the file is damaged, write or copy it anew",
+            self.footer.file.name, self.group
+        ));
+        fault.lineage = Some(Lineage { epoch: self.epoch, split: self.place, seq: 0, row });
+        fault
+    }
+}

@@ -1,0 +1,380 @@
+//! Decode threads: jobs go in, in order; what they emit comes out in the order of the jobs, whichever finishes first.
+//!
+//! Comes in: closures that decode one split each. Goes out: their items, awaited by one consumer. A job blocks its own
+//! thread while the budget of emitted bytes is used up; the job whose items are next always gets room for one item
+//! more, so nothing can wait for ever. The consumer never blocks, it awaits. A job that panics is a fault.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use forebay_actors::{Fault, StageCx};
+use tokio::sync::Notify;
+
+/// Why a job ended early.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// Nobody wants the rest.
+    Closed,
+    /// It cannot go on.
+    Fault(Fault),
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+type Job<T> = Box<dyn FnOnce(&Emit<T>) -> Result<(), Stop> + Send>;
+
+/// The threads and what they have decoded. Dropping it stops them after the item in hand.
+pub(crate) struct Pool<T> {
+    shared: Arc<Shared<T>>,
+    cx: StageCx,
+}
+
+/// Puts jobs into a pool.
+pub(crate) struct Feeder<T> {
+    shared: Arc<Shared<T>>,
+}
+
+/// Where a job puts its items.
+pub(crate) struct Emit<T> {
+    shared: Arc<Shared<T>>,
+    turn: u64,
+}
+
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    /// A job came, or the pool was closed.
+    work: Condvar,
+    /// An item was taken, or a job's turn came.
+    room: Condvar,
+    /// An item, an end or a seal for the consumer.
+    ready: Notify,
+    budget: usize,
+}
+
+struct State<T> {
+    jobs: VecDeque<(u64, Job<T>)>,
+    /// Turn of `lanes[0]`: the job whose items are next.
+    head: u64,
+    lanes: VecDeque<Lane<T>>,
+    buffered: usize,
+    /// No more jobs will come.
+    sealed: bool,
+    /// Nobody takes items any more.
+    closed: bool,
+}
+
+struct Lane<T> {
+    items: VecDeque<(T, usize)>,
+    end: Option<Result<(), Fault>>,
+}
+
+impl<T> Shared<T> {
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // Jobs run outside the lock, so that a panic cannot leave the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<T: Send + 'static> Pool<T> {
+    /// Starts `threads` threads, named after the stage, that share `budget` bytes of emitted items.
+    pub(crate) fn start(cx: &StageCx, threads: usize, budget: usize) -> Result<(Self, Feeder<T>), Fault> {
+        let state = State {
+            jobs: VecDeque::new(),
+            head: 0,
+            lanes: VecDeque::new(),
+            buffered: 0,
+            sealed: false,
+            closed: false,
+        };
+        let shared = Arc::new(Shared {
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            room: Condvar::new(),
+            ready: Notify::new(),
+            budget,
+        });
+        let pool = Self { shared: Arc::clone(&shared), cx: cx.clone() };
+        for i in 0..threads {
+            let shared = Arc::clone(&shared);
+            std::thread::Builder::new()
+                .name(format!("{}-decode-{i}", cx.name()))
+                .spawn(move || work(&shared))
+                .map_err(|e| Fault::external("cannot start a decode thread").because(e))?;
+        }
+        Ok((pool, Feeder { shared }))
+    }
+
+    /// The next item, or `None` after the last job's last item. Cancel safe. Time spent waiting goes to the stage's
+    /// meter, as `store` when nothing fetched was there to decode, otherwise as `decode`.
+    pub(crate) async fn next(&mut self) -> Result<Option<T>, Fault> {
+        if let Some(next) = self.poll() {
+            return next;
+        }
+        let since = Instant::now();
+        let what = if self.shared.lock().lanes.is_empty() { "store" } else { "decode" };
+        let next = loop {
+            let notified = self.shared.ready.notified();
+            if let Some(next) = self.poll() {
+                break next;
+            }
+            notified.await;
+        };
+        self.cx.meter().waiting(what, since.elapsed());
+        next
+    }
+
+    fn poll(&self) -> Option<Result<Option<T>, Fault>> {
+        let mut state = self.shared.lock();
+        loop {
+            let sealed = state.sealed;
+            let Some(lane) = state.lanes.front_mut() else {
+                return sealed.then_some(Ok(None));
+            };
+            if let Some((item, bytes)) = lane.items.pop_front() {
+                state.buffered -= bytes;
+                drop(state);
+                self.shared.room.notify_all();
+                return Some(Ok(Some(item)));
+            }
+            match lane.end.take() {
+                None => return None,
+                Some(Ok(())) => {
+                    state.lanes.pop_front();
+                    state.head += 1;
+                    self.shared.room.notify_all();
+                }
+                Some(Err(fault)) => {
+                    state.closed = true;
+                    return Some(Err(fault));
+                }
+            }
+        }
+    }
+}
+
+impl<T> Drop for Pool<T> {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        state.closed = true;
+        let jobs = std::mem::take(&mut state.jobs);
+        let lanes = std::mem::take(&mut state.lanes);
+        drop(state);
+        self.shared.work.notify_all();
+        self.shared.room.notify_all();
+        drop((jobs, lanes));
+    }
+}
+
+impl<T: Send + 'static> Feeder<T> {
+    /// Adds the next job; its items come after those of all jobs before it.
+    pub(crate) fn submit(&self, job: impl FnOnce(&Emit<T>) -> Result<(), Stop> + Send + 'static) {
+        self.push(None, Some(Box::new(job)));
+    }
+
+    /// In the place of a job: the fault that kept it from starting.
+    pub(crate) fn fail(&self, fault: Fault) {
+        self.push(Some(Err(fault)), None);
+    }
+
+    fn push(&self, end: Option<Result<(), Fault>>, job: Option<Job<T>>) {
+        let mut state = self.shared.lock();
+        if state.closed {
+            return;
+        }
+        let turn = state.head + state.lanes.len() as u64;
+        state.lanes.push_back(Lane { items: VecDeque::new(), end });
+        match job {
+            Some(job) => {
+                state.jobs.push_back((turn, job));
+                drop(state);
+                self.shared.work.notify_one();
+            }
+            None => {
+                drop(state);
+                self.shared.ready.notify_one();
+            }
+        }
+    }
+}
+
+/// No more jobs will come.
+impl<T> Drop for Feeder<T> {
+    fn drop(&mut self) {
+        self.shared.lock().sealed = true;
+        self.shared.work.notify_all();
+        self.shared.ready.notify_one();
+    }
+}
+
+impl<T: Send + 'static> Emit<T> {
+    /// Hands over one item of `bytes` bytes. Blocks while the budget is used up.
+    pub(crate) fn push(&self, item: T, bytes: usize) -> Result<(), Stop> {
+        let mut state = self.shared.lock();
+        loop {
+            if state.closed {
+                return Err(Stop::Closed);
+            }
+            let lane = (self.turn - state.head) as usize;
+            let fits = state.buffered + bytes <= self.shared.budget;
+            if fits || (lane == 0 && state.lanes[0].items.is_empty()) {
+                state.buffered += bytes;
+                state.lanes[lane].items.push_back((item, bytes));
+                drop(state);
+                if lane == 0 {
+                    self.shared.ready.notify_one();
+                }
+                return Ok(());
+            }
+            state = self.shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+fn work<T: Send + 'static>(shared: &Arc<Shared<T>>) {
+    loop {
+        let mut state = shared.lock();
+        let (turn, job) = loop {
+            if state.closed {
+                return;
+            }
+            if let Some(job) = state.jobs.pop_front() {
+                break job;
+            }
+            if state.sealed {
+                return;
+            }
+            state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
+        };
+        drop(state);
+        let emit = Emit { shared: Arc::clone(shared), turn };
+        let end = match catch_unwind(AssertUnwindSafe(|| job(&emit))) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(Stop::Fault(fault))) => Err(fault),
+            Ok(Err(Stop::Closed)) => return,
+            Err(panic) => Err(Fault::internal(format!("a decode job panicked: {}", panic_text(&*panic)))),
+        };
+        let mut state = shared.lock();
+        if state.closed {
+            return;
+        }
+        let lane = (turn - state.head) as usize;
+        state.lanes[lane].end = Some(end);
+        drop(state);
+        shared.ready.notify_one();
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("no message")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    async fn drain(pool: &mut Pool<u64>) -> Result<Vec<u64>, Fault> {
+        let mut all = Vec::new();
+        while let Some(item) = pool.next().await? {
+            all.push(item);
+        }
+        Ok(all)
+    }
+
+    #[tokio::test]
+    async fn items_come_in_the_order_of_the_jobs_whatever_the_threads_and_the_budget() {
+        for (threads, budget) in [(1, 0), (1, 1000), (4, 0), (4, 25), (3, 1000)] {
+            let (mut pool, feeder) = Pool::start(&StageCx::detached("t"), threads, budget).unwrap();
+            for job in 0..50u64 {
+                feeder.submit(move |emit| {
+                    for i in 0..job % 7 {
+                        if (job + i) % 3 == 0 {
+                            std::thread::yield_now();
+                        }
+                        emit.push(job * 10 + i, 10)?;
+                    }
+                    Ok(())
+                });
+            }
+            drop(feeder);
+            let expected: Vec<u64> = (0..50).flat_map(|j| (0..j % 7).map(move |i| j * 10 + i)).collect();
+            assert_eq!(drain(&mut pool).await.unwrap(), expected, "{threads} threads, budget {budget}");
+        }
+    }
+
+    #[tokio::test]
+    async fn emitted_bytes_stay_within_the_budget_and_one_item() {
+        let live = Arc::new(AtomicUsize::new(0));
+        let peak = Arc::new(AtomicUsize::new(0));
+        let (mut pool, feeder) = Pool::start(&StageCx::detached("t"), 4, 50).unwrap();
+        for _ in 0..20 {
+            let (live, peak) = (Arc::clone(&live), Arc::clone(&peak));
+            feeder.submit(move |emit| {
+                for _ in 0..10 {
+                    emit.push(0, 10)?;
+                    peak.fetch_max(live.fetch_add(10, Ordering::SeqCst) + 10, Ordering::SeqCst);
+                }
+                Ok(())
+            });
+        }
+        drop(feeder);
+        let mut items = 0;
+        while pool.next().await.unwrap().is_some() {
+            live.fetch_sub(10, Ordering::SeqCst);
+            items += 1;
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(items, 200);
+        // Four threads may be between the push and the count, and one item is always let in for the job that is next.
+        assert!(peak.load(Ordering::SeqCst) <= 50 + 10 + 4 * 10, "{peak:?}");
+    }
+
+    #[tokio::test]
+    async fn a_fault_comes_after_the_items_before_it_and_a_panic_is_one() {
+        for panics in [false, true] {
+            let (mut pool, feeder) = Pool::start(&StageCx::detached("t"), 2, 1000).unwrap();
+            feeder.submit(|emit| emit.push(1, 1));
+            feeder.submit(move |emit| {
+                emit.push(2, 1)?;
+                if panics {
+                    panic!("on purpose");
+                }
+                Err(Fault::user("on purpose").into())
+            });
+            feeder.submit(|emit| emit.push(3, 1));
+            assert_eq!(pool.next().await.unwrap(), Some(1));
+            assert_eq!(pool.next().await.unwrap(), Some(2));
+            assert!(pool.next().await.unwrap_err().to_string().contains("on purpose"));
+        }
+    }
+
+    #[tokio::test]
+    async fn dropping_the_pool_frees_a_blocked_job() {
+        let (mut pool, feeder) = Pool::start(&StageCx::detached("t"), 1, 1).unwrap();
+        let alive = Arc::new(());
+        let held = Arc::clone(&alive);
+        feeder.submit(move |emit| {
+            let _held = held;
+            loop {
+                emit.push(0, 10)?;
+            }
+        });
+        assert_eq!(pool.next().await.unwrap(), Some(0));
+        drop(pool);
+        while Arc::strong_count(&alive) > 1 {
+            std::thread::yield_now();
+        }
+    }
+}

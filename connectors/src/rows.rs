@@ -1,0 +1,74 @@
+//! What every source yields: a `RecordBatch` and where it came from.
+//!
+//! Comes in: decoded Arrow arrays. Goes out: [`Rows`], a [`Batch`]. Nothing blocks.
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::{DataType, Int32Type};
+use arrow::record_batch::RecordBatch;
+use forebay_actors::batch::{Batch, Lineage};
+
+/// Rows as they were read: columns by name, not yet mapped to label, dense features and slots.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    /// The columns.
+    pub batch: RecordBatch,
+    /// Epoch, split, first row and place in the stream.
+    pub lineage: Lineage,
+}
+
+impl Batch for Rows {
+    fn rows(&self) -> usize {
+        self.batch.num_rows()
+    }
+
+    /// Bytes of the arrays' buffers. Of a dictionary that many batches share, only what this batch can refer to is
+    /// counted.
+    fn bytes(&self) -> usize {
+        batch_bytes(&self.batch)
+    }
+
+    fn lineage(&self) -> &Lineage {
+        &self.lineage
+    }
+}
+
+/// See [`Rows::bytes`].
+pub(crate) fn batch_bytes(batch: &RecordBatch) -> usize {
+    batch.columns().iter().map(column_bytes).sum()
+}
+
+fn column_bytes(column: &ArrayRef) -> usize {
+    if let DataType::Dictionary(key, _) = column.data_type()
+        && **key == DataType::Int32
+    {
+        let dictionary = column.as_dictionary::<Int32Type>();
+        let (values, rows) = (dictionary.values(), dictionary.len());
+        let share = if values.len() > rows {
+            values.get_buffer_memory_size() / values.len() * rows
+        } else {
+            values.get_buffer_memory_size()
+        };
+        return dictionary.keys().get_buffer_memory_size() + share;
+    }
+    column.get_buffer_memory_size()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{DictionaryArray, Int32Array, StringArray};
+
+    use super::*;
+
+    #[test]
+    fn a_shared_dictionary_counts_by_the_rows_that_can_refer_to_it() {
+        let values: StringArray = (0..100_000).map(|i| Some(format!("{i:08x}"))).collect();
+        let keys = Int32Array::from_iter_values(0..10);
+        let column: ArrayRef = Arc::new(DictionaryArray::<Int32Type>::new(keys, Arc::new(values)));
+        let batch = RecordBatch::try_from_iter([("C1", column)]).unwrap();
+        let rows = Rows { batch, lineage: Lineage::default() };
+        assert!(rows.bytes() < 1_000, "{}", rows.bytes());
+        assert!(rows.bytes() >= 10 * (4 + 8));
+    }
+}

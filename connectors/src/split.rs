@@ -1,0 +1,97 @@
+//! Which part of the data comes when: splits in a fixed order, shuffled by (seed, epoch) where asked.
+//!
+//! Comes in: the number of splits. Goes out: for each epoch the order in which they are read. Nothing blocks.
+
+/// The order of the splits over all epochs: the same for the same (splits, seed), whatever reads them.
+#[derive(Clone, Debug)]
+pub struct SplitOrder {
+    splits: u32,
+    epochs: u32,
+    seed: Option<u64>,
+}
+
+impl SplitOrder {
+    /// `seed` is `None` for the order of the listing.
+    pub fn new(splits: u32, epochs: u32, seed: Option<u64>) -> Self {
+        Self { splits, epochs, seed }
+    }
+
+    /// The splits of one epoch in the order in which they are read: a permutation of `0..splits`.
+    ///
+    /// Fisher and Yates's shuffle over SplitMix64 (Steele, Lea, Flood, 2014), seeded by (seed, epoch).
+    pub fn epoch(&self, epoch: u32) -> Vec<u32> {
+        let mut order: Vec<u32> = (0..self.splits).collect();
+        if let Some(seed) = self.seed {
+            let mut state = mix64(seed ^ mix64(u64::from(epoch).wrapping_add(0x9e37_79b9_7f4a_7c15)));
+            for i in (1..order.len()).rev() {
+                state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+                // The high half of a 64 x 64 product: uniform over 0..=i but for a bias below 2^-32.
+                let j = ((u128::from(mix64(state)) * (i as u128 + 1)) >> 64) as usize;
+                order.swap(i, j);
+            }
+        }
+        order
+    }
+
+    /// Every (epoch, place in the epoch, split) from the place given, in reading order.
+    pub fn from(&self, epoch: u32, place: u32) -> impl Iterator<Item = (u32, u32, u32)> + Send + use<> {
+        let order = self.clone();
+        (epoch..self.epochs).flat_map(move |e| {
+            let skip = if e == epoch { place as usize } else { 0 };
+            order.epoch(e).into_iter().enumerate().skip(skip).map(move |(i, split)| (e, i as u32, split))
+        })
+    }
+}
+
+/// The finaliser of SplitMix64: a bijection of 64 bits that mixes well.
+pub(crate) const fn mix64(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn every_split_comes_exactly_once_per_epoch(splits in 0u32..300, seed: u64, epoch in 0u32..9) {
+            let mut order = SplitOrder::new(splits, 10, Some(seed)).epoch(epoch);
+            order.sort_unstable();
+            prop_assert_eq!(order, (0..splits).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn going_on_from_a_place_is_the_tail_of_the_whole(splits in 1u32..40, epochs in 1u32..4, seed: u64, at in 0usize..200) {
+            let order = SplitOrder::new(splits, epochs, Some(seed));
+            let all: Vec<_> = order.from(0, 0).collect();
+            prop_assert_eq!(all.len(), (splits * epochs) as usize);
+            let at = at % all.len();
+            let (epoch, place, _) = all[at];
+            prop_assert_eq!(&order.from(epoch, place).collect::<Vec<_>>()[..], &all[at..]);
+        }
+    }
+
+    #[test]
+    fn the_order_depends_on_seed_and_epoch() {
+        let order = |seed, epoch| SplitOrder::new(50, 9, Some(seed)).epoch(epoch);
+        assert_eq!(order(7, 1), order(7, 1));
+        assert_ne!(order(7, 1), order(8, 1));
+        assert_ne!(order(7, 1), order(7, 2));
+        assert_eq!(SplitOrder::new(3, 1, None).epoch(0), [0, 1, 2]);
+    }
+
+    #[test]
+    fn the_shuffle_favours_no_place() {
+        let mut at = [[0u32; 4]; 4];
+        for seed in 0..4000 {
+            for (place, split) in SplitOrder::new(4, 1, Some(seed)).epoch(0).into_iter().enumerate() {
+                at[place][split as usize] += 1;
+            }
+        }
+        assert!(at.iter().flatten().all(|n| (900..1100).contains(n)), "{at:?}");
+    }
+}

@@ -1,0 +1,200 @@
+//! Any stream of `RecordBatch`es is a source: a query's result, a network stream, or batches that a program pushes.
+//!
+//! Comes in: batches that somebody else makes. Goes out: [`Rows`]. `next` awaits the stream and is cancel safe as long
+//! as the stream's own `poll_next` loses nothing when it is not polled again, which is what streams promise.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::pin::Pin;
+
+use arrow::record_batch::RecordBatch;
+use forebay_actors::{Fault, Lineage, Source, StageCx};
+use futures::{Stream, StreamExt};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+
+use crate::rows::Rows;
+
+/// Where a stream stands: it cannot be rewound, so that who goes on gives the same stream from its start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamPosition {
+    /// Rows taken from the stream.
+    pub rows: u64,
+}
+
+/// Rows of a stream. What columns it must have is the mapping's business, which looks at the first batch.
+pub struct StreamSource<S> {
+    name: String,
+    stream: Pin<Box<S>>,
+    /// Rows to pass over, after `open` from a position.
+    skip: u64,
+    position: StreamPosition,
+    seq: u64,
+}
+
+impl<S, E> StreamSource<S>
+where
+    S: Stream<Item = Result<RecordBatch, E>> + 'static,
+    E: Into<Box<dyn Error + Send + Sync>> + 'static,
+{
+    /// `name` is how reports and faults call the stream.
+    pub fn new(name: impl Into<String>, stream: S) -> Self {
+        Self { name: name.into(), stream: Box::pin(stream), skip: 0, position: StreamPosition::default(), seq: 0 }
+    }
+}
+
+/// Pushes batches into a pipeline; dropping it (and all its clones) ends the stream.
+#[derive(Clone, Debug)]
+pub struct BatchSender(mpsc::Sender<Result<RecordBatch, Infallible>>);
+
+impl BatchSender {
+    /// Waits for room, then hands over. Gives the batch back when the pipeline has ended. Cancel safe: a dropped future
+    /// has not sent.
+    pub async fn send(&self, batch: RecordBatch) -> Result<(), RecordBatch> {
+        match self.0.reserve().await {
+            Ok(room) => {
+                room.send(Ok(batch));
+                Ok(())
+            }
+            Err(_) => Err(batch),
+        }
+    }
+
+    /// As [`send`](Self::send), for a thread outside any runtime: blocks while there is no room.
+    pub fn blocking_send(&self, batch: RecordBatch) -> Result<(), RecordBatch> {
+        self.0.blocking_send(Ok(batch)).map_err(|mpsc::error::SendError(Ok(batch))| batch)
+    }
+}
+
+/// The receiving end of [`pushed`].
+#[derive(Debug)]
+pub struct Pushed(mpsc::Receiver<Result<RecordBatch, Infallible>>);
+
+impl Stream for Pushed {
+    type Item = Result<RecordBatch, Infallible>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<Option<Self::Item>> {
+        self.0.poll_recv(cx)
+    }
+}
+
+/// A source for a program that pushes: at most `capacity` batches wait in between.
+pub fn pushed(name: impl Into<String>, capacity: usize) -> (BatchSender, StreamSource<Pushed>) {
+    let (sender, receiver) = mpsc::channel(capacity.max(1));
+    (BatchSender(sender), StreamSource::new(name, Pushed(receiver)))
+}
+
+impl<S, E> Source for StreamSource<S>
+where
+    S: Stream<Item = Result<RecordBatch, E>> + 'static,
+    E: Into<Box<dyn Error + Send + Sync>> + 'static,
+{
+    type Out = Rows;
+    type Position = StreamPosition;
+
+    fn describe(&self) -> String {
+        format!("stream {}", self.name)
+    }
+
+    async fn open(&mut self, _cx: &StageCx, from: Option<StreamPosition>) -> Result<(), Fault> {
+        self.position = from.unwrap_or_default();
+        self.skip = self.position.rows;
+        self.seq = 0;
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<Option<Rows>, Fault> {
+        loop {
+            let batch = match self.stream.next().await {
+                None if self.skip > 0 => {
+                    return Err(Fault::user(format!(
+                        "the stream `{}` ended {} rows before the place to go on from: give it from its start",
+                        self.name, self.skip
+                    )));
+                }
+                None => return Ok(None),
+                Some(Ok(batch)) => batch,
+                Some(Err(e)) => {
+                    let row = self.position.rows;
+                    return Err(Fault::external(format!("the stream `{}` failed after row {row}", self.name)).because(e));
+                }
+            };
+            let passed = self.skip.min(batch.num_rows() as u64);
+            self.skip -= passed;
+            let batch = batch.slice(passed as usize, batch.num_rows() - passed as usize);
+            if batch.num_rows() == 0 {
+                continue;
+            }
+            let lineage = Lineage { epoch: 0, split: 0, seq: self.seq, row: self.position.rows };
+            self.seq += 1;
+            self.position.rows += batch.num_rows() as u64;
+            return Ok(Some(Rows { batch, lineage }));
+        }
+    }
+
+    fn position(&self) -> StreamPosition {
+        self.position
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::Arc;
+
+    use arrow::array::{ArrayRef, AsArray, Int32Array};
+    use arrow::datatypes::Int32Type;
+
+    use super::*;
+
+    fn batch(values: std::ops::Range<i32>) -> RecordBatch {
+        let column: ArrayRef = Arc::new(Int32Array::from_iter_values(values));
+        RecordBatch::try_from_iter([("label", column)]).unwrap()
+    }
+
+    async fn rest(source: &mut impl Source<Out = Rows>) -> Vec<i32> {
+        let mut all = Vec::new();
+        while let Some(rows) = source.next().await.unwrap() {
+            assert_eq!(rows.lineage.seq as usize, all.len().div_ceil(3).min(rows.lineage.seq as usize));
+            all.extend(rows.batch.column(0).as_primitive::<Int32Type>().values());
+        }
+        all
+    }
+
+    #[tokio::test]
+    async fn goes_on_from_any_row_of_the_same_stream() {
+        let cx = StageCx::detached("t");
+        for from in 0..=9 {
+            let batches = [batch(0..3), batch(3..3), batch(3..4), batch(4..9)].map(Ok::<_, io::Error>);
+            let mut source = StreamSource::new("query", futures::stream::iter(batches));
+            source.open(&cx, Some(StreamPosition { rows: from })).await.unwrap();
+            assert_eq!(rest(&mut source).await, (from as i32..9).collect::<Vec<_>>());
+            assert_eq!(source.position().rows, 9);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_error_in_the_stream_is_a_fault_that_names_it() {
+        let batches = vec![Ok(batch(0..3)), Err(io::Error::other("the query was cancelled"))];
+        let mut source = StreamSource::new("query", futures::stream::iter(batches));
+        source.open(&StageCx::detached("t"), None).await.unwrap();
+        source.next().await.unwrap().unwrap();
+        let said = source.next().await.unwrap_err().to_string();
+        assert!(said.contains("`query` failed after row 3") && said.contains("cancelled"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn pushing_waits_for_room_and_dropping_the_sender_ends_the_stream() {
+        let (sender, mut source) = pushed("program", 1);
+        source.open(&StageCx::detached("t"), None).await.unwrap();
+        sender.send(batch(0..2)).await.unwrap();
+        let full = tokio::time::timeout(std::time::Duration::from_millis(10), sender.send(batch(2..4))).await;
+        assert!(full.is_err(), "there was no room");
+        let pushing = std::thread::spawn(move || sender.blocking_send(batch(2..4)).unwrap());
+        assert_eq!(rest(&mut source).await, [0, 1, 2, 3]);
+        pushing.join().unwrap();
+        let (sender, source) = pushed("program", 1);
+        drop(source);
+        assert_eq!(sender.send(batch(0..1)).await.unwrap_err().num_rows(), 1);
+    }
+}
