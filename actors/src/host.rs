@@ -17,6 +17,7 @@ use crate::ledger::Ledger;
 use crate::link::{Capacity, Link, Room};
 use crate::meter::{StageMeter, StageReport};
 use crate::place::{Place, Places};
+use crate::plan::PlanStage;
 use crate::service::{Ask, Client, Service, serve};
 use crate::shell::{Alive, mailbox};
 use crate::switch::{Close, Switch};
@@ -49,6 +50,7 @@ pub(crate) struct Staff {
 struct Servant {
     name: String,
     place: Place,
+    capacity: Capacity,
     meter: Arc<StageMeter>,
     switch: Switch,
     /// Closes the way in, then says the last word.
@@ -124,7 +126,8 @@ impl Host {
         make: impl FnOnce() -> S + Send + 'static,
     ) -> Client<S::Call, S::Reply> {
         let switch = Switch::default();
-        let room = Room::new(Capacity::items(capacity));
+        let capacity = Capacity::items(capacity);
+        let room = Room::new(capacity);
         switch.closes(Arc::clone(&room) as Arc<dyn Close>);
         let meter = Arc::<StageMeter>::default();
         let cx = StageCx::new(name, 0, Ledger::default(), Arc::clone(&meter), switch.clone());
@@ -145,11 +148,12 @@ impl Host {
         self.staff.servants.lock().unwrap_or_else(PoisonError::into_inner).push(Servant {
             name: name.to_owned(),
             place,
+            capacity,
             meter,
             switch,
             stop: Box::new(move || {
                 last.room.close();
-                let _ = last.send_last(Ask::Stop);
+                let _ = last.hand(Ask::Stop);
             }),
         });
         Client::new(link, cx)
@@ -166,6 +170,15 @@ impl Host {
     /// The meters of all services, in the order they were started.
     pub fn report(&self) -> Vec<StageReport> {
         self.staff.report()
+    }
+
+    pub(crate) fn plan(&self) -> Vec<PlanStage> {
+        let servants = self.staff.servants.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = |servant: &Servant| PlanStage {
+            capacity: Some(servant.capacity),
+            ..PlanStage::new(&servant.name, "service", servant.place)
+        };
+        servants.iter().map(plan).collect()
     }
 
     pub(crate) fn staff(&self) -> Weak<Staff> {

@@ -70,7 +70,7 @@ impl fmt::Display for Capacity {
 /// What lies in a mailbox: the message and the room it takes up.
 pub(crate) struct Envelope<M> {
     pub(crate) message: M,
-    /// Held for its drop; `None` only for the runtime's own last word to a service.
+    /// Held for its drop; `None` for what was handed over without room, see [`Link::hand`].
     pub(crate) permit: Option<Permit>,
 }
 
@@ -243,8 +243,9 @@ impl<M: Send + 'static> Link<M> {
         self.put(Envelope { message, permit: Some(permit) })
     }
 
-    /// The runtime's own last word, which needs no room.
-    pub(crate) fn send_last(&self, message: M) -> Result<(), Closed> {
+    /// Hands over what the receiver has asked for (a replica its next job) or what is the runtime's own last word:
+    /// it needs no room. Never waits.
+    pub(crate) fn hand(&self, message: M) -> Result<(), Closed> {
         self.put(Envelope { message, permit: None })
     }
 

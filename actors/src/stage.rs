@@ -15,7 +15,7 @@ use crate::fault::Fault;
 use crate::outbox::Outbox;
 
 /// Number of a barrier, rising by one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
 /// Produces batches until it has none left.

@@ -1,0 +1,74 @@
+//! Barriers: a mark that the source puts between two batches and every stage passes on in order, so that at one
+//! moment per stage everything before it was handled and nothing after it was.
+//!
+//! Comes in: wishes for a barrier. Goes out: a [`Barrier`] for each, once the sink has handled it. Only who wished
+//! waits.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{mpsc, oneshot};
+
+use crate::fault::Fault;
+use crate::stage::Epoch;
+
+/// A barrier that has passed through the whole pipeline.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Barrier {
+    /// Its number.
+    pub epoch: Epoch,
+    /// Where the source stood when it let the barrier go: its `Position`, as serde writes it. Enough to go on after
+    /// everything the sink had handled when the barrier passed.
+    pub position: serde_json::Value,
+}
+
+/// A wish on its way to the source.
+pub(crate) struct Wish {
+    epoch: Epoch,
+    done: oneshot::Sender<Barrier>,
+}
+
+/// All barriers of a run.
+pub(crate) struct Barriers {
+    next: AtomicU64,
+    wishes: mpsc::UnboundedSender<Wish>,
+    under_way: Mutex<HashMap<Epoch, (serde_json::Value, oneshot::Sender<Barrier>)>>,
+}
+
+impl Barriers {
+    pub(crate) fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Wish>) {
+        let (wishes, source) = mpsc::unbounded_channel();
+        (Arc::new(Self { next: AtomicU64::new(1), wishes, under_way: Mutex::default() }), source)
+    }
+
+    /// Resolves when the sink has handled the barrier, or with a fault when it never will.
+    pub(crate) fn wish(&self) -> impl Future<Output = Result<Barrier, Fault>> + Send + use<> {
+        let (done, passed) = oneshot::channel();
+        // Sent at once, not at the first poll: the barrier stands where it was asked for. A source that has ended
+        // drops the wish, and the future below says so.
+        let _ = self.wishes.send(Wish { epoch: Epoch(self.next.fetch_add(1, Relaxed)), done });
+        async move { passed.await.map_err(|_| Fault::user("no barrier can pass any more: the run has ended or is ending")) }
+    }
+
+    /// The source lets it go; what is returned must be sent down.
+    pub(crate) fn leaves(&self, wish: Wish, position: serde_json::Value) -> Epoch {
+        let Wish { epoch, done } = wish;
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).insert(epoch, (position, done));
+        epoch
+    }
+
+    /// The sink has handled it.
+    pub(crate) fn arrives(&self, epoch: Epoch) {
+        let passed = self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&epoch);
+        if let Some((position, done)) = passed {
+            // Whoever wished may have gone.
+            let _ = done.send(Barrier { epoch, position });
+        }
+    }
+
+    /// The run has ended: whoever still waits is told.
+    pub(crate) fn end(&self) {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}

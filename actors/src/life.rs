@@ -1,0 +1,149 @@
+//! The lives of a source, a stage and a sink, from opening to finish: what their shells run.
+//!
+//! Comes in: the stage's own code, its inbox and its outbox. Goes out: batches and marks, counted; the fault it ends
+//! with. Everything that may wait here is either the stage's own code or a full link.
+
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::mpsc;
+
+use crate::barrier::{Barriers, Wish};
+use crate::batch::Batch;
+use crate::context::StageCx;
+use crate::fault::{Fault, Phase};
+use crate::outbox::{Item, Outbox};
+use crate::shell::{Inbox, Scene};
+use crate::stage::{Sink, Source, Stage};
+
+/// Where the source stood at last, as serde writes it.
+pub(crate) type Position = Arc<Mutex<Option<serde_json::Value>>>;
+
+/// What the source needs of the run beside its context.
+pub(crate) struct Desk {
+    pub(crate) barriers: Arc<Barriers>,
+    pub(crate) wishes: mpsc::UnboundedReceiver<Wish>,
+    pub(crate) position: Position,
+}
+
+enum Turn<T> {
+    Stop,
+    Wish(Wish),
+    Next(Option<T>),
+}
+
+pub(crate) async fn source<S: Source>(
+    make: impl FnOnce() -> S,
+    from: Option<S::Position>,
+    cx: StageCx,
+    mut out: Outbox<S::Out>,
+    scene: Rc<Scene>,
+    mut desk: Desk,
+) -> Result<(), Fault> {
+    let mut source = make();
+    source.open(&cx, from).await?;
+    cx.meter().describe(source.describe());
+    scene.set(Phase::Batch, None);
+    let mut stopped = pin!(cx.stopped());
+    loop {
+        // `next` is cancel safe: a batch that was not ready when another branch won comes with the next call.
+        let turn = tokio::select! {
+            biased;
+            () = &mut stopped => Turn::Stop,
+            Some(wish) = desk.wishes.recv() => Turn::Wish(wish),
+            batch = source.next() => Turn::Next(batch?),
+        };
+        match turn {
+            Turn::Next(Some(batch)) => {
+                let rows = batch.rows();
+                scene.set(Phase::Batch, Some(batch.lineage()));
+                cx.ledger().read(rows as u64);
+                cx.meter().took(rows, batch.bytes());
+                out.send(batch).await?;
+                // A source that never waits must not keep its neighbours on the arbiter from running.
+                tokio::task::yield_now().await;
+            }
+            Turn::Wish(wish) => {
+                scene.set(Phase::Barrier, None);
+                let epoch = desk.barriers.leaves(wish, written(&source)?);
+                out.mark(Item::Barrier(epoch)).await?;
+                scene.set(Phase::Batch, None);
+            }
+            Turn::Next(None) | Turn::Stop => break,
+        }
+    }
+    scene.set(Phase::Finish, None);
+    *desk.position.lock().unwrap_or_else(PoisonError::into_inner) = Some(written(&source)?);
+    cx.meter().describe(source.describe());
+    out.mark(Item::Eof).await
+}
+
+fn written<S: Source>(source: &S) -> Result<serde_json::Value, Fault> {
+    serde_json::to_value(source.position())
+        .map_err(|e| Fault::internal("the position of the source cannot be written as JSON").because(e))
+}
+
+pub(crate) async fn stage<S: Stage>(
+    make: impl FnOnce() -> S,
+    cx: StageCx,
+    mut inbox: Inbox<Item<S::In>>,
+    mut out: Outbox<S::Out>,
+    scene: Rc<Scene>,
+) -> Result<(), Fault> {
+    let mut stage = make();
+    stage.open(&cx).await?;
+    cx.meter().describe(stage.describe());
+    loop {
+        match inbox.next().await {
+            Item::Batch(batch) => {
+                scene.set(Phase::Batch, Some(batch.lineage()));
+                cx.meter().took(batch.rows(), batch.bytes());
+                stage.on_batch(batch, &mut out).await?;
+            }
+            Item::Barrier(epoch) => {
+                scene.set(Phase::Barrier, None);
+                stage.on_barrier(epoch, &mut out).await?;
+                out.mark(Item::Barrier(epoch)).await?;
+            }
+            Item::Eof => break,
+        }
+    }
+    scene.set(Phase::Finish, None);
+    stage.finish(&mut out).await?;
+    cx.meter().describe(stage.describe());
+    out.mark(Item::Eof).await
+}
+
+pub(crate) async fn sink<S: Sink>(
+    make: impl FnOnce() -> S,
+    cx: StageCx,
+    mut inbox: Inbox<Item<S::In>>,
+    scene: Rc<Scene>,
+    barriers: Arc<Barriers>,
+) -> Result<(), Fault> {
+    let mut sink = make();
+    sink.open(&cx).await?;
+    cx.meter().describe(sink.describe());
+    loop {
+        match inbox.next().await {
+            Item::Batch(batch) => {
+                let rows = batch.rows();
+                scene.set(Phase::Batch, Some(batch.lineage()));
+                cx.meter().took(rows, batch.bytes());
+                sink.write(batch).await?;
+                cx.ledger().delivered(rows as u64);
+            }
+            Item::Barrier(epoch) => {
+                scene.set(Phase::Barrier, None);
+                sink.on_barrier(epoch).await?;
+                barriers.arrives(epoch);
+            }
+            Item::Eof => break,
+        }
+    }
+    scene.set(Phase::Finish, None);
+    sink.finish().await?;
+    cx.meter().describe(sink.describe());
+    Ok(())
+}

@@ -1,0 +1,261 @@
+//! One stage, several replicas: a front takes each batch from the link and hands it to whichever replica is free.
+//!
+//! Comes in: the link from upstream. Goes out: each replica's output, on one and the same link below; for ordered
+//! replicas in the order in which the inputs arrived (a [`Turnstile`]). A replica says that it is free when it has
+//! *finished* a batch, so nothing queues behind a busy one, and the front takes a batch only when a replica is free,
+//! so it holds none itself. The front waits for a free replica; replicas wait for their turn and for room below.
+//!
+//! Barriers: the front waits until all replicas are free, lets each handle the barrier in turn, then passes it on.
+//! End: all replicas get theirs at once and finish side by side, sending in turn; then one end goes down.
+
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, watch};
+
+use crate::batch::Batch;
+use crate::context::StageCx;
+use crate::fault::{Fault, Phase};
+use crate::link::Link;
+use crate::outbox::{Item, Outbox};
+use crate::shell::{Inbox, Scene};
+use crate::stage::{Epoch, Stage};
+use crate::turn::{Turn, Turnstile};
+
+/// How many replicas a stage starts with, and whether their output keeps the order of their input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Replicas {
+    pub(crate) count: usize,
+    pub(crate) ordered: bool,
+}
+
+impl Replicas {
+    /// `count` replicas (at least one) whose outputs come in the order of their inputs.
+    pub fn ordered(count: usize) -> Self {
+        Self { count: count.max(1), ordered: true }
+    }
+
+    /// `count` replicas (at least one) whose outputs come as they are ready.
+    pub fn unordered(count: usize) -> Self {
+        Self { count: count.max(1), ordered: false }
+    }
+}
+
+impl fmt::Display for Replicas {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.count, if self.ordered { "ordered" } else { "unordered" })
+    }
+}
+
+/// What a replica is handed; the number is its place in the order of arrival.
+pub(crate) enum Job<T> {
+    Batch(u64, T),
+    Barrier(u64, Epoch),
+    Finish(u64),
+}
+
+/// What a replica says of itself.
+pub(crate) struct Word {
+    replica: usize,
+    gone: bool,
+}
+
+/// Starts replica number `.0`, which reports to `.1`; with ordered replicas, `.2` is its place at the turnstile.
+pub(crate) type Hire<T> =
+    Box<dyn Fn(usize, mpsc::UnboundedSender<Word>, Option<Turn>) -> Result<Link<Job<T>>, Fault> + Send>;
+
+struct Replica<T: Send + 'static> {
+    number: usize,
+    link: Link<Job<T>>,
+    free: bool,
+    leaving: bool,
+}
+
+/// The front's state.
+pub(crate) struct Front<T: Send + 'static> {
+    hire: Hire<T>,
+    replicas: Vec<Replica<T>>,
+    words: mpsc::UnboundedReceiver<Word>,
+    mouth: mpsc::UnboundedSender<Word>,
+    stile: Option<Arc<Turnstile>>,
+    next: u64,
+    target: watch::Receiver<usize>,
+    count: Arc<AtomicUsize>,
+}
+
+impl<T: Batch> Front<T> {
+    /// `target` says how many replicas there should be and may change; `count` is told how many there are.
+    pub(crate) fn new(hire: Hire<T>, ordered: bool, target: watch::Receiver<usize>, count: Arc<AtomicUsize>) -> Self {
+        let (mouth, words) = mpsc::unbounded_channel();
+        let stile = ordered.then(Arc::<Turnstile>::default);
+        Self { hire, replicas: Vec::new(), words, mouth, stile, next: 0, target, count }
+    }
+
+    /// The life of the front.
+    pub(crate) async fn live<O: Batch>(
+        mut self,
+        mut inbox: Inbox<Item<T>>,
+        mut out: Outbox<O>,
+        scene: Rc<Scene>,
+    ) -> Result<(), Fault> {
+        self.fit()?;
+        scene.set(Phase::Batch, None);
+        loop {
+            self.someone_free().await?;
+            match inbox.next().await {
+                Item::Batch(batch) => {
+                    if self.target.has_changed().unwrap_or(false) {
+                        self.fit()?;
+                        self.someone_free().await?;
+                    }
+                    let seq = self.number();
+                    let replica = self.replicas.iter_mut().find(|r| r.free).expect("someone is free");
+                    replica.free = false;
+                    hand(&replica.link, Job::Batch(seq, batch))?;
+                }
+                Item::Barrier(epoch) => {
+                    scene.set(Phase::Barrier, None);
+                    self.all_free().await;
+                    for i in 0..self.replicas.len() {
+                        let seq = self.number();
+                        self.replicas[i].free = false;
+                        hand(&self.replicas[i].link, Job::Barrier(seq, epoch))?;
+                        self.all_free().await;
+                    }
+                    out.mark(Item::Barrier(epoch)).await?;
+                    scene.set(Phase::Batch, None);
+                }
+                Item::Eof => break,
+            }
+        }
+        scene.set(Phase::Finish, None);
+        self.all_free().await;
+        while let Some(i) = self.replicas.iter().position(|r| !r.leaving) {
+            self.dismiss(i)?;
+        }
+        // All are leaving: when nobody is at work, nobody is left.
+        self.all_free().await;
+        out.mark(Item::Eof).await
+    }
+
+    fn number(&mut self) -> u64 {
+        self.next += 1;
+        self.next - 1
+    }
+
+    /// Hires or dismisses until there are as many as asked for. A busy replica is dismissed when it is free.
+    fn fit(&mut self) -> Result<(), Fault> {
+        let target = (*self.target.borrow_and_update()).max(1);
+        while self.staying() < target {
+            let number = (0..).find(|n| self.replicas.iter().all(|r| r.number != *n)).expect("numbers do not run out");
+            let link = (self.hire)(number, self.mouth.clone(), self.stile.as_ref().map(Turn::new))?;
+            self.replicas.push(Replica { number, link, free: false, leaving: false });
+        }
+        while self.staying() > target {
+            // Free ones first: they are gone at once.
+            let last = |free: bool| self.replicas.iter().rposition(|r| !r.leaving && r.free == free);
+            let i = last(true).or_else(|| last(false)).expect("more stay than are asked for");
+            self.dismiss(i)?;
+        }
+        self.count.store(self.staying(), Relaxed);
+        Ok(())
+    }
+
+    fn staying(&self) -> usize {
+        self.replicas.iter().filter(|r| !r.leaving).count()
+    }
+
+    /// Has a replica finish. Its mailbox holds at most the batch it is busy with and this, and its place in the order
+    /// is here: behind all that was handed out before.
+    fn dismiss(&mut self, i: usize) -> Result<(), Fault> {
+        let seq = self.number();
+        let replica = &mut self.replicas[i];
+        replica.leaving = true;
+        replica.free = false;
+        hand(&replica.link, Job::Finish(seq))
+    }
+
+    /// Waits for a free replica; meanwhile their number may change.
+    async fn someone_free(&mut self) -> Result<(), Fault> {
+        while !self.replicas.iter().any(|r| r.free) {
+            tokio::select! {
+                word = self.words.recv() => self.hear(word),
+                Ok(()) = self.target.changed() => self.fit()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until nobody is at work, and those who leave have left.
+    async fn all_free(&mut self) {
+        while !self.replicas.iter().all(|r| r.free) {
+            let word = self.words.recv().await;
+            self.hear(word);
+        }
+    }
+
+    fn hear(&mut self, word: Option<Word>) {
+        let word = word.expect("the front holds a sender of its own");
+        if word.gone {
+            self.replicas.retain(|r| r.number != word.replica);
+        } else if let Some(replica) = self.replicas.iter_mut().find(|r| r.number == word.replica && !r.leaving) {
+            replica.free = true;
+        }
+    }
+}
+
+fn hand<T: Send + 'static>(link: &Link<Job<T>>, job: Job<T>) -> Result<(), Fault> {
+    link.hand(job).map_err(|_| Fault::internal("a replica has gone"))
+}
+
+/// The life of one replica.
+pub(crate) async fn replica<S: Stage>(
+    make: impl FnOnce() -> S,
+    cx: StageCx,
+    mut inbox: Inbox<Job<S::In>>,
+    mut out: Outbox<S::Out>,
+    scene: Rc<Scene>,
+    turn: Option<Turn>,
+    front: mpsc::UnboundedSender<Word>,
+) -> Result<(), Fault> {
+    let replica = cx.replica();
+    let mut stage = make();
+    stage.open(&cx).await?;
+    cx.meter().describe(stage.describe());
+    loop {
+        // A front that has gone was killed, and so will this be.
+        let _ = front.send(Word { replica, gone: false });
+        let job = inbox.next().await;
+        let (Job::Batch(seq, _) | Job::Barrier(seq, _) | Job::Finish(seq)) = &job;
+        if let Some(turn) = &turn {
+            turn.take(*seq);
+        }
+        let last = matches!(job, Job::Finish(_));
+        match job {
+            Job::Batch(_, batch) => {
+                scene.set(Phase::Batch, Some(batch.lineage()));
+                cx.meter().took(batch.rows(), batch.bytes());
+                stage.on_batch(batch, &mut out).await?;
+            }
+            Job::Barrier(_, epoch) => {
+                scene.set(Phase::Barrier, None);
+                stage.on_barrier(epoch, &mut out).await?;
+            }
+            Job::Finish(_) => {
+                scene.set(Phase::Finish, None);
+                stage.finish(&mut out).await?;
+                cx.meter().describe(stage.describe());
+            }
+        }
+        if let Some(turn) = &turn {
+            turn.pass();
+        }
+        if last {
+            let _ = front.send(Word { replica, gone: true });
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What a run did: the plan with the meters behind it, as text and through serde.
+//!
+//! Comes in: the reports of stages, links and services, and the ledger. Goes out: a [`Report`]. Nothing blocks.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::batch::Lineage;
+use crate::fault::{Domain, Fault, Phase};
+use crate::ledger::LedgerReport;
+use crate::link::LinkReport;
+use crate::meter::StageReport;
+
+/// The meters of a run, under way or ended. `links[i]` lies between `stages[i]` and `stages[i + 1]`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The pipeline's name.
+    pub name: String,
+    /// How it stands.
+    pub verdict: Verdict,
+    /// From start to now, or to the end; in JSON, seconds.
+    #[serde(with = "crate::seconds")]
+    pub wall: Duration,
+    /// From the source to the sink.
+    pub stages: Vec<StageReport>,
+    /// Between them.
+    pub links: Vec<LinkReport>,
+    /// The services of the hosts that were attached.
+    pub services: Vec<StageReport>,
+    /// Rows in, out, and left out.
+    pub ledger: LedgerReport,
+}
+
+/// How a run stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum Verdict {
+    /// Under way.
+    Running,
+    /// The source ran out, and every row is accounted for.
+    Finished,
+    /// It was asked to stop, and every row read is accounted for.
+    Drained,
+    /// It was stopped by this root cause.
+    Failed {
+        /// Who can mend it.
+        domain: Domain,
+        /// Whether the same run may succeed when tried again.
+        retryable: bool,
+        /// Where it happened.
+        stage: Option<String>,
+        /// What the stage was doing.
+        phase: Option<Phase>,
+        /// The batch in hand.
+        lineage: Option<Lineage>,
+        /// In words, cause and place included.
+        message: String,
+    },
+}
+
+impl Verdict {
+    pub(crate) fn failed(fault: &Fault) -> Self {
+        Verdict::Failed {
+            domain: fault.domain,
+            retryable: fault.retryable,
+            stage: fault.stage.clone(),
+            phase: fault.phase,
+            lineage: fault.lineage.clone(),
+            message: fault.to_string(),
+        }
+    }
+}
+
+impl Report {
+    /// The stage with the highest busy share: the one to make faster, or to give more replicas.
+    pub fn bottleneck(&self) -> Option<&StageReport> {
+        let worked = self.stages.iter().filter(|stage| !stage.busy.is_zero());
+        worked.max_by(|a, b| a.busy_share().total_cmp(&b.busy_share()))
+    }
+
+    /// Rows delivered per second of wall time.
+    pub fn rows_per_second(&self) -> f64 {
+        rate(self.ledger.delivered, self.wall)
+    }
+
+    /// As JSON, for tools.
+    pub fn to_json(&self) -> String {
+        serde_json::to_string_pretty(self).expect("strings, numbers and lists always serialise")
+    }
+}
+
+fn rate(rows: u64, wall: Duration) -> f64 {
+    if wall.is_zero() { 0.0 } else { rows as f64 / wall.as_secs_f64() }
+}
+
+/// `12,345,678`.
+fn commas(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0}%", share * 100.0)
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = match &self.verdict {
+            Verdict::Running => "running",
+            Verdict::Finished => "finished",
+            Verdict::Drained => "drained",
+            Verdict::Failed { .. } => "failed",
+        };
+        write!(
+            f,
+            "{}: {state} after {:.1} s, {} rows, {} rows/s",
+            self.name,
+            self.wall.as_secs_f64(),
+            commas(self.ledger.delivered),
+            commas(self.rows_per_second() as u64)
+        )?;
+        if let Some(stage) = self.bottleneck() {
+            write!(f, ", bottleneck: {} (busy {})", stage.name, percent(stage.busy_share()))?;
+        }
+        writeln!(f)?;
+        if let Verdict::Failed { message, .. } = &self.verdict {
+            writeln!(f, "   {message}")?;
+        }
+        for (i, stage) in self.stages.iter().enumerate() {
+            if i > 0 {
+                writeln!(f, "{}│ {}", "   ".repeat(i), LinkLine(&self.links[i - 1]))?;
+            }
+            writeln!(f, "{}└─ {}", "   ".repeat(i), StageLine { stage, wall: self.wall })?;
+        }
+        for stage in &self.services {
+            writeln!(f, "⇄ {}", StageLine { stage, wall: self.wall })?;
+        }
+        write!(f, "ledger: {} rows read = {} delivered", commas(self.ledger.read), commas(self.ledger.delivered))?;
+        for (reason, rows) in &self.ledger.rejected {
+            write!(f, " + {} rejected ({reason})", commas(*rows))?;
+        }
+        if self.ledger.read != self.ledger.delivered + self.ledger.rejected_total() {
+            f.write_str(if self.verdict == Verdict::Running { " + what is under way" } else { " + what was lost" })?;
+        }
+        writeln!(f)
+    }
+}
+
+struct StageLine<'a> {
+    stage: &'a StageReport,
+    wall: Duration,
+}
+
+impl fmt::Display for StageLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let stage = self.stage;
+        f.write_str(&stage.name)?;
+        if stage.replicas != 1 {
+            write!(f, " × {}", stage.replicas)?;
+        }
+        if !stage.describe.is_empty() {
+            write!(f, " [{}]", stage.describe)?;
+        }
+        if stage.kind == "service" {
+            write!(f, ": {} calls", commas(stage.items_in))?;
+        } else {
+            write!(f, ": {} rows/s", commas(rate(stage.rows_in, self.wall) as u64))?;
+        }
+        write!(
+            f,
+            ", busy {}, starved {}, blocked {}",
+            percent(stage.busy_share()),
+            percent(stage.starved_share()),
+            percent(stage.blocked_share())
+        )?;
+        for (what, wait) in &stage.waits {
+            let mean = wait.total.as_secs_f64() * 1e3 / wait.count.max(1) as f64;
+            write!(f, "; waited {:.1} s for {what} ({} × {mean:.2} ms)", wait.total.as_secs_f64(), commas(wait.count))?;
+        }
+        Ok(())
+    }
+}
+
+struct LinkLine<'a>(&'a LinkReport);
+
+impl fmt::Display for LinkLine<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let link = self.0;
+        write!(f, "{} batches through {}, high water {}", commas(link.items), link.capacity, link.high_water)?;
+        if link.blocked_sends > 0 {
+            write!(f, ", full {} times for {:.1} s", commas(link.blocked_sends), link.blocked.as_secs_f64())?;
+        }
+        Ok(())
+    }
+}

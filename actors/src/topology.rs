@@ -1,0 +1,247 @@
+//! Wiring: a [`Topology`] becomes a [`Flow`] becomes a [`Pipeline`], typed end to end.
+//!
+//! Comes in: the stages, in the order of the flow, each as a closure that makes it on the thread it will stay on.
+//! Goes out: a [`Pipeline`], which can be shown ([`Pipeline::plan`]) and started. Nothing here blocks or starts.
+//!
+//! A flow is wired back to front: it holds a closure that starts everything upstream once it is given the link
+//! downstream, so no stage looks a peer up by name, and a mismatch of types does not compile.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::batch::Batch;
+use crate::fault::Fault;
+use crate::host::Host;
+use crate::life::{self, Desk};
+use crate::link::{Capacity, Link};
+use crate::outbox::{Item, Outbox};
+use crate::place::Place;
+use crate::plan::{Plan, PlanStage};
+use crate::replicas::{Front, Replicas, replica};
+use crate::report::Report;
+use crate::run::{Running, Scale, Settings, Wiring};
+use crate::shell::mailbox;
+use crate::stage::{Sink, Source, Stage};
+
+/// Capacity of a link that was given none.
+pub const DEFAULT_CAPACITY: usize = 8;
+
+/// The beginning of a pipeline: its name, its settings, the services it leans on.
+#[derive(Debug)]
+pub struct Topology {
+    plan: Plan,
+    settings: Settings,
+}
+
+/// Starts what lies upstream, given the link downstream.
+type Upstream<T> = Box<dyn FnOnce(&mut Wiring, Link<Item<T>>) -> Result<(), Fault> + Send>;
+
+/// Everything from the source to here, with batches of type `T` coming out.
+#[must_use = "a flow does nothing until it ends in a sink and is started"]
+pub struct Flow<T: Batch> {
+    topology: Topology,
+    capacity: Capacity,
+    upstream: Upstream<T>,
+}
+
+/// A whole pipeline, ready to start.
+#[must_use = "a pipeline does nothing until it is started"]
+pub struct Pipeline {
+    topology: Topology,
+    start: Box<dyn FnOnce(&mut Wiring) -> Result<(), Fault> + Send>,
+}
+
+impl Topology {
+    /// A pipeline called `name`; its threads carry the name.
+    pub fn new(name: &str) -> Self {
+        Self { plan: Plan { name: name.to_owned(), ..Plan::default() }, settings: Settings::default() }
+    }
+
+    /// The services of `host` appear in the plan and in reports. The host keeps running when the pipeline ends.
+    #[must_use]
+    pub fn attach(mut self, host: &Host) -> Self {
+        self.plan.services.extend(host.plan());
+        self.settings.hosts.push(host.staff());
+        self
+    }
+
+    /// How long a drain may take before it becomes a fault that names the stage that was late; without it, as long
+    /// as it takes.
+    #[must_use]
+    pub fn drain_deadline(mut self, deadline: Duration) -> Self {
+        self.settings.drain_deadline = Some(deadline);
+        self
+    }
+
+    /// How long stages may take to let go after a fault before the run ends without them (10 s). Only a stage that
+    /// blocks its thread can take that long: one that awaits is dropped where it stands.
+    #[must_use]
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.settings.grace = grace;
+        self
+    }
+
+    /// Begins with a source, from its beginning.
+    pub fn source<S: Source>(
+        self,
+        name: &str,
+        place: Place,
+        make: impl FnOnce() -> S + Send + 'static,
+    ) -> Flow<S::Out> {
+        self.source_from(name, place, None, make)
+    }
+
+    /// Begins with a source, from where an earlier run stopped.
+    pub fn source_from<S: Source>(
+        mut self,
+        name: &str,
+        place: Place,
+        from: Option<S::Position>,
+        make: impl FnOnce() -> S + Send + 'static,
+    ) -> Flow<S::Out> {
+        self.plan.add(PlanStage::new(name, "source", place));
+        let name = name.to_owned();
+        let upstream: Upstream<S::Out> = Box::new(move |wiring, down| {
+            let (cx, meter) = wiring.single(&name, "source", place);
+            let arbiter = wiring.arbiter(place, &name)?;
+            let desk: Desk = wiring.desk();
+            // A source takes nothing in: its mailbox stays empty.
+            let (_, mailbox) = mailbox::<()>();
+            mailbox.start(&arbiter, cx, wiring.alive(), move |cx, _, scene| {
+                Box::pin(life::source(make, from, cx, Outbox::new(down, meter, None), scene, desk))
+            });
+            Ok(())
+        });
+        Flow { topology: self, capacity: DEFAULT_CAPACITY.into(), upstream }
+    }
+}
+
+impl<T: Batch> Flow<T> {
+    /// The capacity of the link that leaves here: a number of items, or `Capacity::items(8).bytes(64 << 20)`.
+    /// Without it, [`DEFAULT_CAPACITY`] items.
+    pub fn link(mut self, capacity: impl Into<Capacity>) -> Self {
+        self.capacity = capacity.into();
+        self
+    }
+
+    /// A stage. `make` runs on the thread the stage stays on, so the stage need not be `Send`.
+    pub fn stage<S: Stage<In = T>>(
+        mut self,
+        name: &str,
+        place: Place,
+        make: impl FnOnce() -> S + Send + 'static,
+    ) -> Flow<S::Out> {
+        self.topology.plan.link(self.capacity);
+        self.topology.plan.add(PlanStage::new(name, "stage", place));
+        let (name, capacity, upstream) = (name.to_owned(), self.capacity, self.upstream);
+        let upstream: Upstream<S::Out> = Box::new(move |wiring, down| {
+            let (cx, meter) = wiring.single(&name, "stage", place);
+            let arbiter = wiring.arbiter(place, &name)?;
+            let (recipient, mailbox) = mailbox();
+            mailbox.start(&arbiter, cx, wiring.alive(), move |cx, inbox, scene| {
+                Box::pin(life::stage(make, cx, inbox, Outbox::new(down, meter, None), scene))
+            });
+            let link = Link::new(recipient, wiring.link(capacity));
+            upstream(wiring, link)
+        });
+        Flow { topology: self.topology, capacity: DEFAULT_CAPACITY.into(), upstream }
+    }
+
+    /// A stage in several replicas behind one link; each batch goes to a replica that is free. `make` is given the
+    /// replica's number, from 0. With [`Place::Own`] each replica has a thread of its own, with `Place::Core(c)`
+    /// replica `i` is pinned to core `c + i`. Their number can be changed while the pipeline runs.
+    pub fn replicated<S: Stage<In = T>>(
+        mut self,
+        name: &str,
+        place: Place,
+        replicas: Replicas,
+        make: impl Fn(usize) -> S + Send + Sync + 'static,
+    ) -> Flow<S::Out> {
+        self.topology.plan.link(self.capacity);
+        self.topology.plan.add(PlanStage { replicas: Some(replicas), ..PlanStage::new(name, "stage", place) });
+        let (name, capacity, upstream) = (name.to_owned(), self.capacity, self.upstream);
+        let make = Arc::new(make);
+        let upstream: Upstream<S::Out> = Box::new(move |wiring, down: Link<Item<S::Out>>| {
+            let (target, targets) = watch::channel(replicas.count);
+            let count = Arc::new(AtomicUsize::new(replicas.count));
+            let group = wiring.group(&name, "stage", place, Scale { target, count: Arc::clone(&count) });
+            let front_cx = group.front();
+            let front_meter = front_cx.meter_arc();
+            let arbiter = wiring.arbiter(Place::Shared, &name)?;
+            let below = down.clone();
+            let hire = Box::new(move |number: usize, front, turn: Option<crate::turn::Turn>| {
+                let (cx, meter) = group.hire(number);
+                let place = if let Place::Core(core) = place { Place::Core(core + number) } else { place };
+                let arbiter = group.arbiter(place, &format!("{}.{number}", cx.name()))?;
+                let (recipient, mailbox) = mailbox();
+                let out = Outbox::new(below.clone(), meter, turn.as_ref().map(crate::turn::Turn::twin));
+                let make = Arc::clone(&make);
+                mailbox.start(&arbiter, cx, group.alive(), move |cx, inbox, scene| {
+                    Box::pin(replica(move || make(number), cx, inbox, out, scene, turn, front))
+                });
+                Ok(Link::new(recipient, crate::link::Room::new(Capacity::items(1))))
+            });
+            let front = Front::<T>::new(hire, replicas.ordered, targets, count);
+            let (recipient, mailbox) = mailbox();
+            mailbox.start(&arbiter, front_cx, wiring.alive(), move |_, inbox, scene| {
+                Box::pin(front.live(inbox, Outbox::new(down, front_meter, None), scene))
+            });
+            let link = Link::new(recipient, wiring.link(capacity));
+            upstream(wiring, link)
+        });
+        Flow { topology: self.topology, capacity: DEFAULT_CAPACITY.into(), upstream }
+    }
+
+    /// Ends with a sink.
+    pub fn sink<S: Sink<In = T>>(
+        mut self,
+        name: &str,
+        place: Place,
+        make: impl FnOnce() -> S + Send + 'static,
+    ) -> Pipeline {
+        self.topology.plan.link(self.capacity);
+        self.topology.plan.add(PlanStage::new(name, "sink", place));
+        let (name, capacity, upstream) = (name.to_owned(), self.capacity, self.upstream);
+        let start = Box::new(move |wiring: &mut Wiring| {
+            let (cx, _) = wiring.single(&name, "sink", place);
+            let arbiter = wiring.arbiter(place, &name)?;
+            let barriers = wiring.barriers();
+            let (recipient, mailbox) = mailbox();
+            mailbox.start(&arbiter, cx, wiring.alive(), move |cx, inbox, scene| {
+                Box::pin(life::sink(make, cx, inbox, scene, barriers))
+            });
+            let link = Link::new(recipient, wiring.link(capacity));
+            upstream(wiring, link)
+        });
+        Pipeline { topology: self.topology, start }
+    }
+}
+
+impl Pipeline {
+    /// What would run, with its places and capacities.
+    pub fn plan(&self) -> &Plan {
+        &self.topology.plan
+    }
+
+    /// Starts all stages on a thread of the run's own. Blocks until they are wired, not until they are open.
+    ///
+    /// # Errors
+    /// Two stages have one name, or a thread cannot be started.
+    pub fn start(self) -> Result<Running, Fault> {
+        self.topology.plan.check()?;
+        Running::start(self.topology.plan, self.topology.settings, self.start)
+    }
+
+    /// Starts, and blocks until the end.
+    ///
+    /// # Errors
+    /// The root cause. (To have the report of a failed run as well, use [`start`](Pipeline::start) and
+    /// [`Running::wait`].)
+    pub fn run(self) -> Result<Report, Fault> {
+        let outcome = self.start()?.wait();
+        outcome.result.map(|()| outcome.report)
+    }
+}
