@@ -39,7 +39,7 @@ pub(crate) fn open<V: Visit>(job: &Job, path: &str, visit: V) -> Result<V::Out, 
         }
         Format::Criteo => {
             let on_bad_row = job.data.on_bad_row.clone();
-            visit.visit(move || CriteoSource::new(input, options, on_bad_row))
+            visit.visit(move || CriteoSource::new(input, options).on_bad_row(on_bad_row))
         }
     })
 }

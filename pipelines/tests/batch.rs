@@ -1,0 +1,157 @@
+//! The batch stage against the slow way: exact sizes, every row once, keys and their places.
+
+use forebay_actors::{Lineage, Outbox, Stage, StageCx};
+use forebay_pipelines::flow::{ExampleBatch, SlotKeys, TrainBatch};
+use forebay_pipelines::stages::{Batch, BatchPlan};
+use futures::executor::block_on;
+use proptest::prelude::*;
+
+/// One row, as simple as can be.
+#[derive(Clone, Debug, PartialEq, PartialOrd)]
+struct Row {
+    label: f32,
+    dense: Vec<f32>,
+    slots: Vec<Vec<u64>>,
+}
+
+const KEY_SPACES: [usize; 4] = [0, 1, 0, 2];
+
+fn rows() -> impl Strategy<Value = Vec<Row>> {
+    let row = (
+        0..2_u8,
+        prop::collection::vec(-2_i8..3, 2),
+        (0..6_u64, 10..13_u64, prop::collection::vec(0..6_u64, 0..4), prop::collection::vec(20..24_u64, 0..3)),
+    )
+        .prop_map(|(label, dense, (a, b, c, d))| Row {
+            label: f32::from(label),
+            dense: dense.into_iter().map(f32::from).collect(),
+            slots: vec![vec![a], vec![b], c, d],
+        });
+    prop::collection::vec(row, 0..60)
+}
+
+fn examples(rows: &[Row], first: u64) -> ExampleBatch {
+    let one = |s: usize| SlotKeys::One(rows.iter().map(|r| r.slots[s][0]).collect());
+    let many = |s: usize| {
+        let mut offsets = vec![0];
+        let mut keys = Vec::new();
+        for row in rows {
+            keys.extend_from_slice(&row.slots[s]);
+            offsets.push(keys.len() as u32);
+        }
+        SlotKeys::Many { offsets, keys }
+    };
+    ExampleBatch {
+        lineage: Lineage { row: first, ..Lineage::default() },
+        labels: rows.iter().map(|r| r.label).collect(),
+        dense: (0..2).flat_map(|c| rows.iter().map(move |r| r.dense[c])).collect(),
+        slots: vec![one(0), one(1), many(2), many(3)],
+    }
+}
+
+/// The rows of a batch, put together again.
+fn rows_of(batch: &TrainBatch) -> Vec<Row> {
+    let offsets = batch.offsets.as_ref().expect("two slots are multi-valued");
+    (0..batch.labels.len())
+        .map(|i| Row {
+            label: batch.labels[i],
+            dense: batch.dense[i * 2..i * 2 + 2].to_vec(),
+            slots: (0..4)
+                .map(|s| {
+                    let bag = i * 4 + s;
+                    let places = &batch.inverse[offsets[bag] as usize..offsets[bag + 1] as usize];
+                    places.iter().map(|&p| batch.unique[p as usize]).collect()
+                })
+                .collect(),
+        })
+        .collect()
+}
+
+fn run(plan: BatchPlan, chunks: &[Vec<Row>]) -> (Vec<TrainBatch>, StageCx) {
+    let cx = StageCx::detached("batch");
+    let (mut out, collected) = Outbox::collecting();
+    let mut stage = Batch::new(plan);
+    block_on(async {
+        stage.open(&cx).await.unwrap();
+        let mut first = 0;
+        for chunk in chunks {
+            stage.on_batch(examples(chunk, first), &mut out).await.unwrap();
+            first += chunk.len() as u64;
+        }
+        stage.finish(&mut out).await.unwrap();
+    });
+    (collected.take(), cx)
+}
+
+fn plan(rows: usize, window: usize, drop_last: bool) -> BatchPlan {
+    BatchPlan { rows, window, seed: 3, drop_last, key_spaces: KEY_SPACES.to_vec() }
+}
+
+fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
+    rows.sort_by(|a, b| a.partial_cmp(b).unwrap());
+    rows
+}
+
+proptest! {
+    #[test]
+    fn every_row_comes_out_once_in_batches_of_the_exact_size(
+        chunks in prop::collection::vec(rows(), 0..6),
+        size in 1..20_usize,
+        window in prop::sample::select(vec![0_usize, 7, 40]),
+        drop_last: bool,
+    ) {
+        let all: Vec<Row> = chunks.concat();
+        let (batches, cx) = run(plan(size, window, drop_last), &chunks);
+        let whole = all.len() / size;
+        let rest = if drop_last { 0 } else { all.len() % size };
+        prop_assert_eq!(batches.len(), whole + usize::from(rest > 0));
+        for (i, batch) in batches.iter().enumerate() {
+            prop_assert_eq!(batch.labels.len(), if i < whole { size } else { rest });
+            prop_assert_eq!(batch.lineage.seq, i as u64);
+            // Keys once: those of one key space never twice, and 20.. and 10.. are spaces of their own here.
+            let mut unique = batch.unique.clone();
+            unique.sort_unstable();
+            unique.dedup();
+            prop_assert_eq!(unique.len(), batch.unique.len());
+        }
+        let found: Vec<Row> = batches.iter().flat_map(rows_of).collect();
+        if window == 0 {
+            prop_assert_eq!(&found, &all[..found.len()]);
+        } else if !drop_last {
+            prop_assert_eq!(sorted(found.clone()), sorted(all.clone()));
+        }
+        let dropped = all.len() - found.len();
+        let counted: u64 = cx.ledger().snapshot().rejected.values().sum();
+        prop_assert_eq!(counted, dropped as u64);
+    }
+}
+
+#[test]
+fn a_window_shuffles_and_a_seed_repeats_it() {
+    let rows: Vec<Row> = (0..1000)
+        .map(|i| Row { label: 0.0, dense: vec![i as f32, 0.0], slots: vec![vec![1], vec![11], vec![], vec![]] })
+        .collect();
+    let order = |seed| -> Vec<f32> {
+        let (batches, _) = run(BatchPlan { seed, ..plan(50, 400, false) }, std::slice::from_ref(&rows));
+        batches.iter().flat_map(rows_of).map(|row| row.dense[0]).collect()
+    };
+    assert_eq!(order(1), order(1));
+    assert_ne!(order(1), order(2));
+    let moved = order(1).iter().enumerate().filter(|&(i, &row)| i as f32 != row).count();
+    assert!(moved > 900, "{moved} of 1000 rows moved");
+}
+
+#[test]
+fn single_valued_slots_need_no_offsets() {
+    let examples = ExampleBatch {
+        lineage: Lineage::default(),
+        labels: vec![1.0, 0.0, 1.0],
+        dense: vec![],
+        slots: vec![SlotKeys::One(vec![5, 5, 6]), SlotKeys::One(vec![9, 8, 9])],
+    };
+    let (mut out, collected) = Outbox::collecting();
+    let mut stage = Batch::new(BatchPlan { rows: 3, window: 0, seed: 0, drop_last: false, key_spaces: vec![0, 1] });
+    block_on(stage.on_batch(examples, &mut out)).unwrap();
+    let batch = collected.take().pop().unwrap();
+    assert_eq!((batch.unique, batch.inverse, batch.offsets), (vec![5, 6, 9, 8], vec![0, 2, 0, 3, 1, 2], None));
+}

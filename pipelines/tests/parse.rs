@@ -1,0 +1,238 @@
+//! The parse stage: every Arrow type a column may have, and every way a row may be bad.
+
+use std::sync::Arc;
+
+use arrow::array::*;
+use arrow::datatypes::*;
+use arrow::record_batch::RecordBatch;
+use forebay_actors::{Fault, Lineage, Outbox, Stage, StageCx};
+use forebay_connectors::{OnBadRow, Rows};
+use forebay_pipelines::flow::{ExampleBatch, SlotKeys};
+use forebay_pipelines::stages::Parse;
+use forebay_pipelines::{Columns, DenseColumn, Slot, SlotKind, Transform};
+use futures::executor::block_on;
+
+fn columns(dense: &[&str], slots: &[(&str, SlotKind)]) -> Columns {
+    Columns {
+        label: "label".into(),
+        dense: dense.iter().map(|c| DenseColumn { column: (*c).into(), transform: Transform::Auto }).collect(),
+        slots: slots
+            .iter()
+            .map(|&(column, kind)| Slot { column: column.into(), kind, key_space: Some("space".into()) })
+            .collect(),
+    }
+}
+
+fn batch(columns: Vec<(&str, ArrayRef)>) -> RecordBatch {
+    RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, array)| (name, array, true))).unwrap()
+}
+
+fn parse_with(
+    columns: Columns,
+    on_bad_row: OnBadRow,
+    batches: Vec<RecordBatch>,
+) -> Result<(Vec<ExampleBatch>, StageCx), Fault> {
+    let cx = StageCx::detached("parse");
+    let (mut out, collected) = Outbox::collecting();
+    let mut stage = Parse::new(columns, 0, on_bad_row);
+    block_on(async {
+        stage.open(&cx).await?;
+        for batch in batches {
+            stage.on_batch(Rows { batch, lineage: Lineage::default() }, &mut out).await?;
+        }
+        stage.finish(&mut out).await
+    })?;
+    Ok((collected.take(), cx))
+}
+
+fn one(columns: Columns, batch: RecordBatch) -> Result<ExampleBatch, Fault> {
+    parse_with(columns, OnBadRow::Fail, vec![batch]).map(|(mut batches, _)| batches.pop().unwrap())
+}
+
+fn labels(n: usize) -> ArrayRef {
+    Arc::new(Int32Array::from(vec![1; n]))
+}
+
+fn slot(kind: SlotKind, array: ArrayRef) -> Result<SlotKeys, Fault> {
+    let batch = batch(vec![("label", labels(array.len())), ("c", array)]);
+    one(columns(&[], &[("c", kind)]), batch).map(|b| b.slots[0].clone())
+}
+
+#[test]
+fn integers_of_every_width_give_the_same_keys() {
+    let expected = slot(SlotKind::Auto, Arc::new(Int64Array::from(vec![3, 0, 120]))).unwrap();
+    let arrays: Vec<ArrayRef> = vec![
+        Arc::new(Int8Array::from(vec![3, 0, 120])),
+        Arc::new(UInt8Array::from(vec![3, 0, 120])),
+        Arc::new(Int16Array::from(vec![3, 0, 120])),
+        Arc::new(Int32Array::from(vec![3, 0, 120])),
+        Arc::new(UInt32Array::from(vec![3, 0, 120])),
+        Arc::new(UInt64Array::from(vec![3, 0, 120])),
+    ];
+    for array in arrays {
+        let kind = array.data_type().clone();
+        assert_eq!(slot(SlotKind::Int, array).unwrap(), expected, "{kind}");
+    }
+}
+
+#[test]
+fn strings_of_every_kind_give_the_same_keys() {
+    let text = ["ab", "", "ab", "ü"];
+    let expected = slot(SlotKind::Auto, Arc::new(StringArray::from(text.to_vec()))).unwrap();
+    let SlotKeys::One(keys) = &expected else { panic!("{expected:?}") };
+    assert_eq!(keys[0], keys[2]);
+    assert_ne!(keys[0], keys[1]);
+    let arrays: Vec<ArrayRef> = vec![
+        Arc::new(LargeStringArray::from(text.to_vec())),
+        Arc::new(StringViewArray::from(text.to_vec())),
+        Arc::new(text.into_iter().collect::<DictionaryArray<Int32Type>>()),
+        Arc::new(text.into_iter().collect::<DictionaryArray<UInt16Type>>()),
+    ];
+    for array in arrays {
+        let kind = array.data_type().clone();
+        assert_eq!(slot(SlotKind::String, array).unwrap(), expected, "{kind}");
+    }
+}
+
+#[test]
+fn hex_strings_and_the_integers_they_stand_for_are_one_key_and_empty_is_missing() {
+    let integers = slot(SlotKind::Hex, Arc::new(UInt32Array::from(vec![Some(0x68fd_1e64), None, Some(255)]))).unwrap();
+    let strings = slot(SlotKind::Hex, Arc::new(StringArray::from(vec!["68fd1e64", "", "000000FF"]))).unwrap();
+    let nulls = slot(SlotKind::Hex, Arc::new(StringArray::from(vec![Some("68fd1e64"), None, Some("ff")]))).unwrap();
+    assert_eq!(integers, strings);
+    assert_eq!(integers, nulls);
+    let dictionary: DictionaryArray<Int32Type> = ["68fd1e64", "", "ff"].into_iter().collect();
+    assert_eq!(slot(SlotKind::Hex, Arc::new(dictionary)).unwrap(), integers);
+}
+
+#[test]
+fn a_dictionary_that_changes_between_batches_is_hashed_anew() {
+    let make = |words: [&str; 2]| {
+        let dictionary: DictionaryArray<Int32Type> = words.into_iter().collect();
+        batch(vec![("label", labels(2)), ("c", Arc::new(dictionary))])
+    };
+    let columns = columns(&[], &[("c", SlotKind::String)]);
+    let same = make(["a", "b"]);
+    let (batches, _) =
+        parse_with(columns, OnBadRow::Fail, vec![same.clone(), same, make(["b", "c"]), make(["a", "b"])]).unwrap();
+    assert_eq!(batches[0].slots, batches[1].slots);
+    assert_eq!(batches[0].slots, batches[3].slots);
+    assert_eq!(batches[0].slots[0].keys(1, 2), batches[2].slots[0].keys(0, 1));
+}
+
+#[test]
+fn lists_are_multi_valued_also_when_sliced_or_null() {
+    let list = ListArray::from_iter_primitive::<Int32Type, _, _>(vec![
+        Some(vec![Some(9)]),
+        Some(vec![Some(1), Some(2)]),
+        None,
+        Some(vec![]),
+        Some(vec![Some(1)]),
+    ]);
+    let sliced: ArrayRef = Arc::new(list.slice(1, 4));
+    let SlotKeys::Many { offsets, keys } = slot(SlotKind::Int, sliced.clone()).unwrap() else { panic!() };
+    assert_eq!(offsets, [0, 2, 2, 2, 3]);
+    assert_eq!(keys[0], keys[2]);
+    let scalar = slot(SlotKind::Int, Arc::new(Int32Array::from(vec![1]))).unwrap();
+    assert_eq!(scalar.keys(0, 1), &keys[..1]);
+    let large = arrow::compute::cast(&sliced, &DataType::LargeList(Arc::new(Field::new_list_field(DataType::Int32, true))));
+    assert_eq!(slot(SlotKind::Int, large.unwrap()).unwrap(), SlotKeys::Many { offsets, keys });
+}
+
+#[test]
+fn dense_columns_of_every_number_and_their_transforms() {
+    let rows = batch(vec![
+        ("label", Arc::new(BooleanArray::from(vec![true, false, true]))),
+        ("i32", Arc::new(Int32Array::from(vec![Some(7), None, Some(-7)]))),
+        ("u8", Arc::new(UInt8Array::from(vec![0, 1, 255]))),
+        ("f64", Arc::new(Float64Array::from(vec![Some(0.5), None, Some(-2.0)]))),
+        ("c", Arc::new(Int32Array::from(vec![1, 2, 3]))),
+    ]);
+    let batch = one(columns(&["i32", "u8", "f64"], &[("c", SlotKind::Auto)]), rows).unwrap();
+    let log = |x: f64| x.ln_1p() as f32;
+    assert_eq!(batch.labels, [1.0, 0.0, 1.0]);
+    assert_eq!(batch.dense_column(0)[..2], [log(7.0), 0.0]);
+    assert!((batch.dense_column(0)[2] + log(7.0)).abs() < 1e-6);
+    assert_eq!(batch.dense_column(1), [0.0, log(1.0), log(255.0)]);
+    assert_eq!(batch.dense_column(2), [0.5, 0.0, -2.0]);
+}
+
+fn spoiled() -> RecordBatch {
+    batch(vec![
+        ("label", Arc::new(Float32Array::from(vec![Some(1.0), Some(2.0), None, Some(0.0), Some(1.0), Some(0.0)]))),
+        ("d", Arc::new(Float32Array::from(vec![0.0, 0.0, 0.0, f32::NAN, f32::INFINITY, 1.0]))),
+        ("c", Arc::new(StringArray::from(vec!["a", "b", "c", "d", "e", "xyz"]))),
+    ])
+}
+
+#[test]
+fn bad_rows_are_counted_by_reason_and_the_rest_goes_on() {
+    let columns = columns(&["d"], &[("c", SlotKind::Hex)]);
+    let (batches, cx) = parse_with(columns, OnBadRow::Skip, vec![spoiled()]).unwrap();
+    assert_eq!(batches.len(), 1);
+    assert_eq!((batches[0].labels.as_slice(), batches[0].dense.as_slice()), (&[1.0][..], &[0.0][..]));
+    let rejected = cx.ledger().snapshot().rejected;
+    assert_eq!(rejected["label is neither 0 nor 1"], 2);
+    assert_eq!(rejected["dense value is not finite"], 2);
+    assert_eq!(rejected["category is not hexadecimal"], 1);
+}
+
+#[test]
+fn bad_rows_are_written_aside_with_their_reason_and_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let columns = columns(&["d"], &[("c", SlotKind::Hex)]);
+    parse_with(columns, OnBadRow::WriteTo(dir.path().join("bad")), vec![spoiled()]).unwrap();
+    let file = std::fs::read_to_string(dir.path().join("bad/parse-0.jsonl")).unwrap();
+    let lines: Vec<serde_json::Value> = file.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 5);
+    assert_eq!((&lines[4]["row"], &lines[4]["values"]["c"]), (&5.into(), &"xyz".into()));
+    assert!(lines[1]["values"]["label"].is_null());
+}
+
+#[test]
+fn the_first_bad_row_fails_the_run_and_says_where() {
+    let columns = columns(&["d"], &[("c", SlotKind::Hex)]);
+    let error = parse_with(columns, OnBadRow::Fail, vec![spoiled()]).unwrap_err().to_string();
+    assert!(error.contains("row 1") && error.contains("`label` is 2") && error.contains("on_bad_row"), "{error}");
+}
+
+#[test]
+fn a_bad_value_in_a_dictionary_spoils_the_rows_that_use_it_only() {
+    let dictionary: DictionaryArray<Int32Type> = ["a", "zz", "a"].into_iter().collect();
+    let rows = batch(vec![("label", labels(3)), ("c", Arc::new(dictionary))]);
+    let (batches, cx) = parse_with(columns(&[], &[("c", SlotKind::Hex)]), OnBadRow::Skip, vec![rows]).unwrap();
+    assert_eq!(batches[0].labels.len(), 2);
+    assert_eq!(cx.ledger().snapshot().rejected["category is not hexadecimal"], 1);
+}
+
+#[test]
+fn a_batch_of_bad_rows_only_sends_nothing() {
+    let rows = batch(vec![("label", Arc::new(Int32Array::from(vec![5, 6]))), ("c", labels(2))]);
+    let (batches, _) = parse_with(columns(&[], &[("c", SlotKind::Int)]), OnBadRow::Skip, vec![rows]).unwrap();
+    assert!(batches.is_empty());
+}
+
+#[test]
+fn wrong_types_and_missing_columns_name_what_is_there_and_what_was_expected() {
+    let rows = || batch(vec![("label", labels(1)), ("c", Arc::new(StringArray::from(vec!["x"])))]);
+    let error = |columns| one(columns, rows()).unwrap_err().to_string();
+    let e = error(columns(&[], &[("c", SlotKind::Int)]));
+    assert!(e.contains("column `c` is Utf8, expected integers"), "{e}");
+    let e = error(columns(&["c"], &[("label", SlotKind::Int)]));
+    assert!(e.contains("column `c` is Utf8") && e.contains("dense"), "{e}");
+    let e = error(columns(&["nowhere"], &[("c", SlotKind::String)]));
+    assert!(e.contains("no column `nowhere`: the rows have label, c"), "{e}");
+    let mut wrong_label = columns(&[], &[("c", SlotKind::String)]);
+    wrong_label.label = "c".into();
+    let e = error(wrong_label);
+    assert!(e.contains("column `c` is Utf8, expected a number or a boolean"), "{e}");
+}
+
+#[test]
+fn log_buckets_take_numbers_and_leave_strings() {
+    let keys = slot(SlotKind::LogBucket, Arc::new(Int32Array::from(vec![Some(100), Some(101), Some(5000), None]))).unwrap();
+    let SlotKeys::One(keys) = keys else { panic!() };
+    assert_eq!(keys[0], keys[1]);
+    assert!(keys[2] != keys[0] && keys[3] != keys[0]);
+    assert!(slot(SlotKind::LogBucket, Arc::new(StringArray::from(vec!["1"]))).is_err());
+}

@@ -1,0 +1,84 @@
+//! Who may use whom, and that one crate names actix: checked against `cargo metadata` and the source.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn packages() -> Vec<serde_json::Value> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).expect("cargo metadata prints JSON");
+    metadata["packages"].as_array().expect("a list of packages").clone()
+}
+
+/// Names of the dependencies of each package, dev-dependencies left out.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    packages()
+        .iter()
+        .map(|package| {
+            let used = package["dependencies"].as_array().expect("a list of dependencies");
+            let used = used.iter().filter(|d| d["kind"].as_str() != Some("dev"));
+            let name = |v: &serde_json::Value| v["name"].as_str().expect("a name").to_owned();
+            (name(package), used.map(name).collect())
+        })
+        .collect()
+}
+
+#[test]
+fn the_house_has_four_floors_and_no_arrow_runs_back_up() {
+    let allowed: BTreeMap<&str, &[&str]> = BTreeMap::from([
+        ("forebay-actors", &[][..]),
+        ("forebay-models", &[]),
+        ("forebay-connectors", &["forebay-actors"]),
+        ("forebay-ps", &["forebay-actors"]),
+        ("forebay-pipelines", &["forebay-actors", "forebay-connectors", "forebay-models", "forebay-ps"]),
+        (
+            "forebay",
+            &["forebay-actors", "forebay-connectors", "forebay-models", "forebay-pipelines", "forebay-ps"],
+        ),
+    ]);
+    for (package, used) in dependencies() {
+        let allowed = allowed.get(package.as_str()).unwrap_or_else(|| panic!("{package} has no floor in this test"));
+        for used in used.iter().filter(|name| name.starts_with("forebay")) {
+            assert!(allowed.contains(&used.as_str()), "{package} may not use {used}");
+        }
+    }
+}
+
+#[test]
+fn only_actors_uses_actix() {
+    for (package, used) in dependencies() {
+        let uses = used.iter().any(|name| name.starts_with("actix"));
+        assert_eq!(uses, package == "forebay-actors", "{package}");
+    }
+}
+
+#[test]
+fn only_actors_names_actix_in_its_source() {
+    fn visit(dir: &Path, found: &mut Vec<String>) {
+        for entry in std::fs::read_dir(dir).expect("a folder of the project") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                visit(&path, found);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                let text = std::fs::read_to_string(&path).expect("source is text");
+                if text.lines().any(|line| line.contains("actix::") || line.contains("use actix")) {
+                    found.push(path.display().to_string());
+                }
+            }
+        }
+    }
+    let mut found = Vec::new();
+    for dir in ["src", "connectors", "ps", "models", "pipelines", "examples"] {
+        visit(&root().join(dir), &mut found);
+    }
+    assert!(found.is_empty(), "{found:?}");
+}
