@@ -17,11 +17,14 @@ mod pool;
 mod rows;
 mod split;
 
+pub mod convert;
 pub mod criteo;
+pub mod inspect;
 pub mod parquet;
 pub mod store;
 pub mod stream;
 pub mod synthetic;
+pub mod throttle;
 
 pub use criteo::{Categories, CriteoSource, OnBadRow};
 pub use options::{Position, ReadOptions};

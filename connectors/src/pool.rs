@@ -84,14 +84,8 @@ impl<T> Shared<T> {
 impl<T: Send + 'static> Pool<T> {
     /// Starts `threads` threads, named after the stage, that share `budget` bytes of emitted items.
     pub(crate) fn start(cx: &StageCx, threads: usize, budget: usize) -> Result<(Self, Feeder<T>), Fault> {
-        let state = State {
-            jobs: VecDeque::new(),
-            head: 0,
-            lanes: VecDeque::new(),
-            buffered: 0,
-            sealed: false,
-            closed: false,
-        };
+        let state =
+            State { jobs: VecDeque::new(), head: 0, lanes: VecDeque::new(), buffered: 0, sealed: false, closed: false };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             work: Condvar::new(),

@@ -96,7 +96,8 @@ pub fn open(url_or_path: &str) -> Result<(Arc<dyn ObjectStore>, Path), Fault> {
     if local.is_empty() {
         return Err(Fault::user("the path is empty: name a file, a folder or a glob"));
     }
-    let absolute = std::path::absolute(local).map_err(|e| Fault::user(format!("cannot resolve `{local}`")).because(e))?;
+    let absolute =
+        std::path::absolute(local).map_err(|e| Fault::user(format!("cannot resolve `{local}`")).because(e))?;
     let path = Path::from_absolute_path(without_dots(&absolute))
         .map_err(|e| Fault::user(format!("`{local}` is not a path that can be read")).because(e))?;
     Ok((Arc::new(LocalFileSystem::new()), path))
@@ -128,7 +129,9 @@ async fn list_in(store: &Arc<dyn ObjectStore>, path: &Path, text: &str, root: &s
     let file = |path: Path, size| DataFile { store: Arc::clone(store), name: format!("{root}{path}"), path, size };
     if !path.as_ref().contains(['*', '?']) {
         match store.head(path).await {
-            Ok(meta) if meta.size == 0 => return Err(Fault::user(format!("`{text}` is an empty file: no rows to read"))),
+            Ok(meta) if meta.size == 0 => {
+                return Err(Fault::user(format!("`{text}` is an empty file: no rows to read")));
+            }
             Ok(meta) => return Ok(vec![file(meta.location, meta.size)]),
             // A folder: how a store says so differs, and a listing that finds nothing says it for all.
             Err(_) => {}
@@ -139,7 +142,8 @@ async fn list_in(store: &Arc<dyn ObjectStore>, path: &Path, text: &str, root: &s
         Some(at) => whole[..at].rfind('/').map_or("", |slash| &whole[..slash]),
         None => whole,
     };
-    let fixed = Path::parse(fixed).map_err(|e| Fault::user(format!("`{text}` is not a path that can be read")).because(e))?;
+    let fixed =
+        Path::parse(fixed).map_err(|e| Fault::user(format!("`{text}` is not a path that can be read")).because(e))?;
     let pattern = (fixed != *path).then_some(whole);
     let found = store.list(Some(&fixed)).try_collect::<Vec<_>>().await;
     let found = match found {
@@ -163,7 +167,9 @@ async fn list_in(store: &Arc<dyn ObjectStore>, path: &Path, text: &str, root: &s
         let what = match pattern {
             Some(_) => format!("no file matches `{text}`: `*` and `?` stay within a name, `**` spans folders"),
             None if root == "/" && LocalPath::new("/").join(whole).is_dir() => {
-                format!("the folder `{text}` holds no data: files whose names begin with `_` or `.` and empty files are left out")
+                format!(
+                    "the folder `{text}` holds no data: files whose names begin with `_` or `.` and empty files are left out"
+                )
             }
             None => format!("there is nothing at `{text}`: check the path"),
         };
@@ -215,7 +221,9 @@ pub(crate) fn store_fault(what: &str, error: object_store::Error) -> Fault {
     use object_store::Error as E;
     match error {
         E::NotFound { .. } => Fault::user(format!("{what}: it is not there (any more)")).because(error),
-        E::PermissionDenied { .. } | E::Unauthenticated { .. } | E::InvalidPath { .. } => Fault::user(what).because(error),
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } | E::InvalidPath { .. } => {
+            Fault::user(what).because(error)
+        }
         other => Fault::external(what).retryable().because(other),
     }
 }
@@ -252,7 +260,10 @@ mod tests {
         }
         std::fs::write(dir.path().join("zero.parquet"), b"").unwrap();
         let names = |files: Vec<DataFile>| -> Vec<String> {
-            files.iter().map(|f| LocalPath::new(&f.name).strip_prefix(dir.path()).unwrap().display().to_string()).collect()
+            files
+                .iter()
+                .map(|f| LocalPath::new(&f.name).strip_prefix(dir.path()).unwrap().display().to_string())
+                .collect()
         };
         let root = dir.path().display().to_string();
         let all = ["a.parquet", "b.parquet", "sub/c.parquet"];

@@ -78,9 +78,15 @@ impl fmt::Display for BadRow {
 /// What is wrong with a line that the parser refused; the line comes without its `\n`.
 pub(crate) fn diagnose(line: &[u8]) -> BadRow {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let bad = |reason, column, found: String, expected: &str| BadRow { reason, column, found, expected: expected.to_owned() };
+    let bad =
+        |reason, column, found: String, expected: &str| BadRow { reason, column, found, expected: expected.to_owned() };
     if line.len() > MAX_LINE {
-        return bad(Reason::TooLong, None, format!("more than {MAX_LINE} bytes without a line end"), "a row of 40 fields");
+        return bad(
+            Reason::TooLong,
+            None,
+            format!("more than {MAX_LINE} bytes without a line end"),
+            "a row of 40 fields",
+        );
     }
     let fields: Vec<&[u8]> = line.split(|&b| b == b'\t').take(COLUMNS + 1).collect();
     let count = memchr::memchr_iter(b'\t', line).count() + 1;
@@ -163,7 +169,8 @@ impl RejectFile {
             }
             self.file.flush()
         };
-        all().map_err(|e| Fault::external(format!("cannot write rejected rows to `{}`", self.path.display())).because(e))
+        all()
+            .map_err(|e| Fault::external(format!("cannot write rejected rows to `{}`", self.path.display())).because(e))
     }
 }
 
@@ -188,12 +195,21 @@ mod tests {
     fn each_defect_is_named_with_column_found_and_expected() {
         assert!(said(|f| f.truncate(12)).contains("too few fields: found 12 fields, expected 40"));
         assert!(said(|f| f.push("0".into())).contains("too many fields: found 41 fields"));
-        assert!(said(|f| f[0] = "2".into()).contains("column 1 (label): label is neither 0 nor 1: found `2`, expected 0 or 1"));
+        assert!(
+            said(|f| f[0] = "2".into())
+                .contains("column 1 (label): label is neither 0 nor 1: found `2`, expected 0 or 1")
+        );
         assert!(said(|f| f[3] = "x7".into()).contains("column 4 (I3): not an integer: found `x7`"));
         assert!(said(|f| f[3] = "2147483648".into()).contains("not an integer"));
         assert!(said(|f| f[14] = "68fd1e6g".into()).contains("column 15 (C1): not a hex category: found `68fd1e6g`"));
         assert!(said(|f| f[39] = "123456789".into()).contains("column 40 (C26): not a hex category"));
-        assert!(said(|f| { f.remove(0); f[0] = "77".into(); }).contains("test set"));
+        assert!(
+            said(|f| {
+                f.remove(0);
+                f[0] = "77".into();
+            })
+            .contains("test set")
+        );
         let mut line = row().join("\t").into_bytes();
         *line.last_mut().unwrap() = 0xff;
         assert!(diagnose(&line).to_string().contains("invalid UTF-8"));

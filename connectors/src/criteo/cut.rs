@@ -43,7 +43,8 @@ pub(crate) async fn read(file: &DataFile, nominal: Range<u64>) -> Result<Cut, Fa
     let start = nominal.start.saturating_sub(1);
     let mut end = (nominal.end + TAIL).min(file.size);
     let mut text = get(file, start..end).await?;
-    let behind = |text: &Bytes, from: u64| memchr::memchr(b'\n', &text[(from - start) as usize..]).map(|i| from + i as u64 + 1);
+    let behind =
+        |text: &Bytes, from: u64| memchr::memchr(b'\n', &text[(from - start) as usize..]).map(|i| from + i as u64 + 1);
     let first = match nominal.start {
         0 => 0,
         // A line that fills the whole range belongs to an earlier one.
@@ -81,7 +82,10 @@ pub(crate) async fn get(file: &DataFile, range: Range<u64>) -> Result<Bytes, Fau
     let what = format!("cannot read `{}`, bytes {} to {}", file.name, range.start, range.end);
     let bytes = file.store.get_range(&file.path, range.clone()).await.map_err(|e| store_fault(&what, e))?;
     if bytes.len() as u64 != range.end - range.start {
-        return Err(Fault::external(format!("{what}: only {} came: the file became shorter while it was read", bytes.len())));
+        return Err(Fault::external(format!(
+            "{what}: only {} came: the file became shorter while it was read",
+            bytes.len()
+        )));
     }
     Ok(bytes)
 }

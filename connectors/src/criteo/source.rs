@@ -150,7 +150,9 @@ impl Source for CriteoSource {
         self.splits = Vec::new();
         for (number, file) in self.files.iter().enumerate() {
             match Packing::of(&file.name) {
-                Packing::Plain => self.splits.extend(cut::ranges(file.size, self.range_bytes).map(|r| (number as u32, r))),
+                Packing::Plain => {
+                    self.splits.extend(cut::ranges(file.size, self.range_bytes).map(|r| (number as u32, r)))
+                }
                 _ => self.splits.push((number as u32, 0..file.size)),
             }
         }
@@ -168,7 +170,8 @@ impl Source for CriteoSource {
         }
         (self.position, self.seq, self.seen, self.failed, self.cx) = (start, 0, (0, 0), None, Some(cx.clone()));
         let options = self.options.clone();
-        let order = SplitOrder::new(self.splits.len() as u32, options.epochs as u32, options.shuffle.then_some(options.seed));
+        let order =
+            SplitOrder::new(self.splits.len() as u32, options.epochs as u32, options.shuffle.then_some(options.seed));
         let (files, splits) = (Arc::new(self.files.clone()), self.splits.clone());
         let (categories, policy) = (self.categories, self.policy.clone());
         let turns = order.from(start.epoch, start.split).map({
@@ -213,7 +216,10 @@ impl Source for CriteoSource {
             };
             let Some(parsed) = pool.next().await? else {
                 if self.seen.0 == 0 && self.position == Position::default() {
-                    return Err(Fault::user(format!("`{}` holds no usable row: {} rows were rejected", self.input, self.seen.1)));
+                    return Err(Fault::user(format!(
+                        "`{}` holds no usable row: {} rows were rejected",
+                        self.input, self.seen.1
+                    )));
                 }
                 return Ok(None);
             };
@@ -224,7 +230,8 @@ impl Source for CriteoSource {
                 self.seq += 1;
                 let n = rows.batch.num_rows() as u64;
                 self.seen.0 += n;
-                self.position = Position { epoch: rows.lineage.epoch, split: rows.lineage.split, row: rows.lineage.row + n };
+                self.position =
+                    Position { epoch: rows.lineage.epoch, split: rows.lineage.split, row: rows.lineage.row + n };
                 return Ok(Some(rows));
             }
         }
@@ -237,7 +244,12 @@ impl Source for CriteoSource {
 
 type Job = Box<dyn FnOnce(&Emit<Parsed>) -> Result<(), Stop> + Send>;
 
-fn fetch(file: DataFile, split: TextSplit, range: Range<u64>, credit: Credit) -> BoxFuture<'static, Result<Job, Fault>> {
+fn fetch(
+    file: DataFile,
+    split: TextSplit,
+    range: Range<u64>,
+    credit: Credit,
+) -> BoxFuture<'static, Result<Job, Fault>> {
     Box::pin(async move {
         let packing = Packing::of(&file.name);
         if packing == Packing::Plain {

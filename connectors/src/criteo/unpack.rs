@@ -79,8 +79,10 @@ pub(crate) fn unpack(name: &str, packing: Packing, mut pieces: Pieces, mut parse
         Ok(()) => parser.finish(),
         Err(Ended::Stop(stop)) => Err(stop),
         Err(Ended::Io(e)) => Err(Stop::Fault(pieces.fault.take().unwrap_or_else(|| {
-            Fault::user(format!("cannot decompress `{name}`: it is damaged, was cut short, or is packed otherwise than its name says"))
-                .because(e)
+            Fault::user(format!(
+                "cannot decompress `{name}`: it is damaged, was cut short, or is packed otherwise than its name says"
+            ))
+            .because(e)
         }))),
     }
 }

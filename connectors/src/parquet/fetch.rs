@@ -142,7 +142,8 @@ mod tests {
 
     #[test]
     fn nothing_outside_what_was_fetched_can_be_read() {
-        let fetched = Fetched { size: 100, parts: vec![(10, Bytes::from_static(b"abcd")), (50, Bytes::from_static(b"xy"))] };
+        let fetched =
+            Fetched { size: 100, parts: vec![(10, Bytes::from_static(b"abcd")), (50, Bytes::from_static(b"xy"))] };
         assert_eq!(fetched.get_bytes(11, 2).unwrap(), "bc");
         assert_eq!(fetched.get_bytes(50, 2).unwrap(), "xy");
         for (start, length) in [(0, 1), (12, 3), (20, 1), (51, 2), (99, 1), (u64::MAX, 1)] {

@@ -97,7 +97,8 @@ async fn read(file: &DataFile, dictionaries: bool) -> Result<ArrowReaderMetadata
             e => cut().because(e),
         })?;
     let metadata = Arc::new(metadata);
-    let plain = ArrowReaderMetadata::try_new(Arc::clone(&metadata), ArrowReaderOptions::new()).map_err(|e| cut().because(e))?;
+    let plain =
+        ArrowReaderMetadata::try_new(Arc::clone(&metadata), ArrowReaderOptions::new()).map_err(|e| cut().because(e))?;
     if !dictionaries {
         return Ok(plain);
     }
@@ -209,6 +210,7 @@ struct Fetch<'a>(&'a DataFile);
 impl MetadataFetch for Fetch<'_> {
     fn fetch(&mut self, range: Range<u64>) -> BoxFuture<'_, ParquetResult<Bytes>> {
         let file = self.0;
-        async move { file.store.get_range(&file.path, range).await.map_err(|e| ParquetError::External(Box::new(e))) }.boxed()
+        async move { file.store.get_range(&file.path, range).await.map_err(|e| ParquetError::External(Box::new(e))) }
+            .boxed()
     }
 }

@@ -87,7 +87,9 @@ impl Source for ParquetSource {
     fn describe(&self) -> String {
         match self.footers.len() {
             0 => format!("parquet {}", self.input),
-            files => format!("parquet {}: {files} files, {} row groups, {} rows", self.input, self.splits.len(), self.rows()),
+            files => {
+                format!("parquet {}: {files} files, {} row groups, {} rows", self.input, self.splits.len(), self.rows())
+            }
         }
     }
 
@@ -104,7 +106,11 @@ impl Source for ParquetSource {
             }
         }
         if self.splits.is_empty() {
-            return Err(Fault::user(format!("`{}` holds no rows: {} Parquet files, all of them empty", self.input, self.footers.len())));
+            return Err(Fault::user(format!(
+                "`{}` holds no rows: {} Parquet files, all of them empty",
+                self.input,
+                self.footers.len()
+            )));
         }
         let start = from.unwrap_or_default();
         if start.split as usize > self.splits.len() {
@@ -118,7 +124,8 @@ impl Source for ParquetSource {
         self.position = start;
         self.seq = 0;
         let options = &self.options;
-        let order = SplitOrder::new(self.splits.len() as u32, options.epochs as u32, options.shuffle.then_some(options.seed));
+        let order =
+            SplitOrder::new(self.splits.len() as u32, options.epochs as u32, options.shuffle.then_some(options.seed));
         let (footers, splits) = (self.footers.clone(), self.splits.clone());
         let batch_rows = options.batch_rows;
         let turns = order.from(start.epoch, start.split).map(move |(epoch, place, split)| {

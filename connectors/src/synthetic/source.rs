@@ -109,7 +109,8 @@ impl Source for SyntheticSource {
                         Categories::Hex => with_hex_categories(&batch)?,
                     };
                     let bytes = batch_bytes(&batch);
-                    let done = emit.push(Rows { batch, lineage: Lineage { epoch, split: 0, seq: 0, row: first } }, bytes);
+                    let done =
+                        emit.push(Rows { batch, lineage: Lineage { epoch, split: 0, seq: 0, row: first } }, bytes);
                     drop(credit);
                     done
                 })

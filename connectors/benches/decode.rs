@@ -1,0 +1,114 @@
+//! How fast each source yields batches: rows/s and CPU seconds per million rows.
+//!
+//! `cargo bench -p forebay-connectors` makes 400,000 synthetic rows in a temporary folder and reads them in every form.
+//! `FOREBAY_BENCH_DATA=DIR` reads `DIR/pq/train-*.parquet`, `DIR/pqs/train-*.parquet` and `DIR/tsv/train-*.tsv` instead.
+//! `FOREBAY_BENCH_THREADS` sets the decode threads (default 1), `FOREBAY_BENCH_EPOCHS` the passes (default 3).
+//! Nothing passes or fails on a time.
+#![allow(clippy::print_stdout, reason = "a bench prints")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay_actors::{Batch, Fault, Source, StageCx};
+use forebay_connectors::convert::{Encoding, ParquetOptions, TextOptions, block_on, to_criteo_text, to_parquet};
+use forebay_connectors::throttle::ThrottledStore;
+use forebay_connectors::{
+    Categories, CriteoSource, Input, ParquetSource, ReadOptions, Rows, Synthetic, SyntheticSource,
+};
+
+/// User and system time of this process, in seconds, to 10 ms.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let ticks: f64 = after_name.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<f64>().ok()).sum();
+    ticks / 100.0
+}
+
+fn measure<S: Source<Out = Rows>>(name: &str, mut source: S) -> Result<(), Fault> {
+    let cx = StageCx::detached("bench");
+    let (cpu, wall) = (cpu_seconds(), Instant::now());
+    let (rows, bytes) = block_on(async {
+        source.open(&cx, None).await?;
+        let (mut rows, mut bytes) = (0usize, 0usize);
+        while let Some(batch) = source.next().await? {
+            rows += batch.rows();
+            bytes += batch.bytes();
+        }
+        Ok((rows, bytes))
+    })?;
+    let (cpu, wall) = (cpu_seconds() - cpu, wall.elapsed().as_secs_f64());
+    let per_core = rows as f64 / cpu.max(0.01);
+    println!(
+        "{name:44} {:>9.0} rows/s wall {:>10.0} rows/s per core {:>7.3} CPU s per M rows {:>5} decoded bytes a row",
+        rows as f64 / wall,
+        per_core,
+        cpu / rows as f64 * 1e6,
+        bytes / rows
+    );
+    Ok(())
+}
+
+fn main() -> Result<(), Fault> {
+    let number = |name: &str, default: usize| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
+    let options = ReadOptions {
+        decode_threads: number("FOREBAY_BENCH_THREADS", 1),
+        epochs: number("FOREBAY_BENCH_EPOCHS", 3),
+        ..ReadOptions::default()
+    };
+    let synthetic = Synthetic { rows: 400_000, ..Synthetic::default() };
+    measure("synthetic", SyntheticSource::new(synthetic.clone(), ReadOptions { epochs: 1, ..options.clone() }))?;
+    if let Ok(dir) = std::env::var("FOREBAY_BENCH_DATA") {
+        let dir = PathBuf::from(dir);
+        measure("parquet, integer ids", ParquetSource::new(dir.join("pq/train-*.parquet"), options.clone()))?;
+        measure("parquet, hex as dictionary", ParquetSource::new(dir.join("pqs/train-*.parquet"), options.clone()))?;
+        let plain = ParquetSource::new(dir.join("pqs/train-*.parquet"), options.clone()).dictionaries(false);
+        measure("parquet, hex as strings", plain)?;
+        return measure("criteo text", CriteoSource::new(dir.join("tsv/train-*.tsv"), options));
+    }
+    let dir = std::env::temp_dir().join(format!("forebay-bench-{}", std::process::id()));
+    let done = generated(&dir, &synthetic, &options);
+    std::fs::remove_dir_all(&dir).map_err(|e| Fault::external("cannot remove the bench's folder").because(e))?;
+    done
+}
+
+fn generated(dir: &Path, synthetic: &Synthetic, options: &ReadOptions) -> Result<(), Fault> {
+    let cx = StageCx::detached("bench");
+    let rows = || SyntheticSource::new(synthetic.clone(), ReadOptions::default());
+    let text = dir.join("text");
+    block_on(to_criteo_text(&mut rows(), &cx, &text, &TextOptions::default(), |_| ()))?;
+    measure("criteo text", CriteoSource::new(text, options.clone()))?;
+    for (encoding, fill_nulls, categories) in [
+        (Encoding::Dictionary, false, Categories::Int),
+        (Encoding::Dictionary, true, Categories::Int),
+        (Encoding::Plain, false, Categories::Int),
+        (Encoding::Plain, true, Categories::Int),
+        (Encoding::Dictionary, false, Categories::Hex),
+    ] {
+        let form = ParquetOptions { encoding, fill_nulls, categories, ..ParquetOptions::default() };
+        let folder = dir.join(format!("{encoding:?}-{fill_nulls}-{categories:?}"));
+        let (cpu, since) = (cpu_seconds(), Instant::now());
+        let written = block_on(to_parquet(&mut rows(), &cx, &folder, &form, |_| ()))?;
+        let nulls = if fill_nulls { "no nulls" } else { "nulls" };
+        let name = format!("parquet {encoding:?}, {categories:?}, {nulls}").to_lowercase();
+        println!(
+            "{name:44} written with the rows generated: {:.0} rows/s, {:.2} CPU s per M rows, {} bytes a row",
+            written.rows as f64 / since.elapsed().as_secs_f64(),
+            (cpu_seconds() - cpu) / written.rows as f64 * 1e6,
+            written.bytes / written.rows
+        );
+        measure(&name, ParquetSource::new(folder.clone(), options.clone()))?;
+        if encoding == Encoding::Plain && !fill_nulls {
+            // 20 ms a range and 200 MB/s: fetching ahead against one row group at a time.
+            for (name, read_ahead_bytes) in
+                [("  slow store, fetched ahead", 64 << 20), ("  slow store, one split at a time", 1)]
+            {
+                let (store, path) = forebay_connectors::store::open(&folder.to_string_lossy())?;
+                let slow = ThrottledStore::new(store, Duration::from_millis(20), Some(200_000_000));
+                let input = Input::in_store(Arc::new(slow), path);
+                measure(name, ParquetSource::new(input, ReadOptions { read_ahead_bytes, ..options.clone() }))?;
+            }
+        }
+    }
+    Ok(())
+}

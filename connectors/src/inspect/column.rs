@@ -1,0 +1,99 @@
+//! What one column holds: missing values, distinct values, smallest and largest.
+//!
+//! Comes in: arrays of any type. Goes out: counts. Nothing blocks.
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use forebay_actors::Fault;
+
+use super::distinct::Distinct;
+use crate::split::mix64;
+
+/// Running counts of one column.
+pub(super) struct Tally {
+    pub(super) rows: u64,
+    pub(super) missing: u64,
+    /// Values; more or fewer than rows in a column of lists.
+    pub(super) values: u64,
+    pub(super) distinct: Distinct,
+    /// Of numbers.
+    pub(super) range: Option<(f64, f64)>,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        Self { rows: 0, missing: 0, values: 0, distinct: Distinct::new(), range: None }
+    }
+
+    /// Counts one array. Empty strings are missing, as Criteo's text has them.
+    pub(super) fn add(&mut self, array: &ArrayRef) -> Result<(), Fault> {
+        self.rows += array.len() as u64;
+        let missing = self.values(array)?;
+        self.missing += missing;
+        Ok(())
+    }
+
+    fn values(&mut self, array: &ArrayRef) -> Result<u64, Fault> {
+        let as_type = |to: &DataType| {
+            cast(array, to)
+                .map_err(|e| Fault::user(format!("cannot look into a column of {}", array.data_type())).because(e))
+        };
+        let mut missing = 0;
+        match array.data_type() {
+            t if t.is_integer() || *t == DataType::Boolean => {
+                let array = as_type(&DataType::Int64)?;
+                for value in array.as_primitive::<Int64Type>() {
+                    match value {
+                        Some(value) => {
+                            self.number(mix64((value as u64).wrapping_add(0x9e37_79b9_7f4a_7c15)), value as f64)
+                        }
+                        None => missing += 1,
+                    }
+                }
+            }
+            t if t.is_floating() => {
+                let array = as_type(&DataType::Float64)?;
+                for value in array.as_primitive::<Float64Type>() {
+                    match value {
+                        Some(value) => self.number(mix64(value.to_bits().wrapping_add(0x9e37_79b9_7f4a_7c15)), value),
+                        None => missing += 1,
+                    }
+                }
+            }
+            DataType::List(_) | DataType::LargeList(_) => {
+                missing += array.null_count() as u64;
+                for row in 0..array.len() {
+                    if array.is_valid(row) {
+                        let items = match array.data_type() {
+                            DataType::List(_) => array.as_list::<i32>().value(row),
+                            _ => array.as_list::<i64>().value(row),
+                        };
+                        self.values(&items)?;
+                    }
+                }
+            }
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Dictionary(..) => {
+                let array = as_type(&DataType::Utf8)?;
+                for value in array.as_string::<i32>() {
+                    match value.filter(|text| !text.is_empty()) {
+                        Some(text) => {
+                            self.values += 1;
+                            self.distinct.add(xxhash_rust::xxh3::xxh3_64(text.as_bytes()));
+                        }
+                        None => missing += 1,
+                    }
+                }
+            }
+            _ => missing += array.null_count() as u64,
+        }
+        Ok(missing)
+    }
+
+    fn number(&mut self, hash: u64, value: f64) {
+        self.values += 1;
+        self.distinct.add(hash);
+        let (low, high) = self.range.unwrap_or((value, value));
+        self.range = Some((low.min(value), high.max(value)));
+    }
+}
