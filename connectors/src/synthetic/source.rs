@@ -30,7 +30,7 @@ pub struct Synthetic {
     pub first: u64,
     /// Seed of values, planted model and labels. Default 0.
     pub seed: u64,
-    /// Most distinct values of a field. Default 86,140, which gives 999,971 of all fields together.
+    /// Most distinct values of a field, the missing one included. Default 86,140: a million of all fields together.
     pub cap: u32,
     /// Categories as numbers (default) or as hex strings.
     pub categories: Categories,

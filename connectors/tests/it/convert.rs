@@ -1,0 +1,145 @@
+//! Synthetic rows and text to Parquet and back, and what inspection says of them.
+
+use forebay_actors::StageCx;
+use forebay_connectors::convert::{Encoding, ParquetOptions, Progress, TextOptions, to_criteo_text, to_parquet};
+use forebay_connectors::inspect::inspect;
+use forebay_connectors::{Categories, CriteoSource, OnBadRow, ParquetSource, ReadOptions, Synthetic, SyntheticSource};
+
+use super::{bytes_of, cx, joined, read};
+
+const ROWS: u64 = 9_000;
+
+fn synthetic(batch_rows: usize, decode_threads: usize) -> SyntheticSource {
+    let options = ReadOptions { batch_rows, decode_threads, ..ReadOptions::default() };
+    SyntheticSource::new(Synthetic { rows: ROWS, seed: 3, ..Synthetic::default() }, options)
+}
+
+#[tokio::test]
+async fn rows_survive_every_form() {
+    let dir = tempfile::tempdir().unwrap();
+    let expected = joined(&read(&mut synthetic(1000, 2), &cx(), None).await.unwrap());
+    for (number, (encoding, file_groups)) in [(Encoding::Dictionary, 1), (Encoding::Plain, 8)].into_iter().enumerate() {
+        let folder = dir.path().join(format!("parquet-{number}"));
+        let options = ParquetOptions { encoding, group_rows: 2048, file_groups, ..ParquetOptions::default() };
+        let mut progress = Progress::default();
+        let written = to_parquet(&mut synthetic(777, 1), &cx(), &folder, &options, |p| progress = p).await.unwrap();
+        assert_eq!(written.rows, ROWS);
+        assert_eq!(written.files, if file_groups == 1 { 5 } else { 1 });
+        assert_eq!((progress.rows, progress.bytes), (written.rows, written.bytes));
+        assert_eq!(written.bytes, bytes_of(&folder).iter().map(|(_, b)| b.len() as u64).sum::<u64>());
+        let back = joined(&read(&mut ParquetSource::new(folder, ReadOptions::default()), &cx(), None).await.unwrap());
+        assert_eq!(back, expected);
+    }
+    let text = dir.path().join("text");
+    let written =
+        to_criteo_text(&mut synthetic(777, 2), &cx(), &text, &TextOptions { file_rows: 4000, replace: false }, |_| ())
+            .await
+            .unwrap();
+    assert_eq!((written.files, written.rows), (3, ROWS));
+    assert_eq!(
+        joined(&read(&mut CriteoSource::new(&text, ReadOptions::default()), &cx(), None).await.unwrap()),
+        expected
+    );
+    let hex = dir.path().join("hex");
+    let options = ParquetOptions { categories: Categories::Hex, fill_nulls: true, ..ParquetOptions::default() };
+    to_parquet(&mut CriteoSource::new(&text, ReadOptions::default()), &cx(), &hex, &options, |_| ()).await.unwrap();
+    let source = ParquetSource::new(hex, ReadOptions::default()).dictionaries(false);
+    let back = joined(&read(&mut { source }, &cx(), None).await.unwrap());
+    assert!(back.columns().iter().all(|c| c.null_count() == 0));
+    let direct = Synthetic { rows: ROWS, seed: 3, categories: Categories::Hex, ..Synthetic::default() };
+    let direct = joined(&read(&mut SyntheticSource::new(direct, ReadOptions::default()), &cx(), None).await.unwrap());
+    for (column, filled) in direct.columns().iter().zip(back.columns()).skip(14) {
+        let (column, filled) =
+            (arrow::array::AsArray::as_string::<i32>(column), arrow::array::AsArray::as_string::<i32>(filled));
+        assert!(column.iter().zip(filled).all(|(a, b)| a.unwrap_or("") == b.unwrap()));
+    }
+}
+
+#[tokio::test]
+async fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut folders = Vec::new();
+    for (name, batch_rows, threads, seed) in [("a", 8192, 2, 3), ("b", 500, 1, 3), ("c", 8192, 2, 4)] {
+        let folder = dir.path().join(name);
+        let options = ReadOptions { batch_rows, decode_threads: threads, ..ReadOptions::default() };
+        let mut source = SyntheticSource::new(Synthetic { rows: ROWS, seed, ..Synthetic::default() }, options);
+        to_criteo_text(&mut source, &cx(), &folder, &TextOptions::default(), |_| ()).await.unwrap();
+        folders.push(bytes_of(&folder));
+    }
+    assert_eq!(folders[0], folders[1]);
+    assert_ne!(folders[0], folders[2]);
+    // Written twice with the same batches, Parquet too is the same to the byte.
+    for name in ["p", "q"] {
+        to_parquet(&mut synthetic(8192, 2), &cx(), &dir.path().join(name), &ParquetOptions::default(), |_| ())
+            .await
+            .unwrap();
+    }
+    assert_eq!(bytes_of(&dir.path().join("p")), bytes_of(&dir.path().join("q")));
+}
+
+#[tokio::test]
+async fn a_conversion_that_fails_leaves_nothing_and_an_old_one_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = dir.path().join("bad.txt");
+    std::fs::write(&text, "nonsense\n").unwrap();
+    let out = dir.path().join("out");
+    let done = to_parquet(
+        &mut CriteoSource::new(&text, ReadOptions::default()),
+        &cx(),
+        &out,
+        &ParquetOptions::default(),
+        |_| (),
+    )
+    .await;
+    assert!(done.unwrap_err().to_string().contains("line 1"));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "only the text is there");
+    to_parquet(&mut synthetic(1000, 2), &cx(), &out, &ParquetOptions::default(), |_| ()).await.unwrap();
+    let before = bytes_of(&out);
+    let options = ParquetOptions { replace: true, ..ParquetOptions::default() };
+    to_parquet(&mut CriteoSource::new(&text, ReadOptions::default()), &cx(), &out, &options, |_| ()).await.unwrap_err();
+    let said = to_parquet(&mut synthetic(1000, 2), &cx(), &out, &ParquetOptions::default(), |_| ()).await.unwrap_err();
+    assert!(said.to_string().contains("holds files already"));
+    assert_eq!(bytes_of(&out), before);
+}
+
+#[tokio::test]
+async fn inspection_says_the_same_of_text_and_parquet() {
+    let dir = tempfile::tempdir().unwrap();
+    let (text, parquet) = (dir.path().join("text"), dir.path().join("parquet"));
+    to_criteo_text(&mut synthetic(1000, 2), &cx(), &text, &TextOptions::default(), |_| ()).await.unwrap();
+    let cx = StageCx::detached("t");
+    to_parquet(
+        &mut synthetic(1000, 2),
+        &cx,
+        &parquet,
+        &ParquetOptions { group_rows: 4096, ..ParquetOptions::default() },
+        |_| (),
+    )
+    .await
+    .unwrap();
+    cx.ledger().check().unwrap();
+    let of_parquet = inspect(&parquet).await.unwrap();
+    assert_eq!((of_parquet.row_groups, of_parquet.rows, &*of_parquet.format), (3, ROWS, "parquet"));
+    let mut of_text = inspect(&text).await.unwrap();
+    assert_eq!((of_text.rows, &*of_text.format), (ROWS, "criteo text"));
+    assert_eq!((&of_text.columns, of_text.positive_rate), (&of_parquet.columns, of_parquet.positive_rate));
+    assert!((0.22..0.29).contains(&of_text.positive_rate.unwrap()));
+    let column = |name: &str| of_text.columns.iter().find(|c| c.name == name).unwrap();
+    assert!((column("I12").missing - 0.7).abs() < 0.03 && column("I2").missing == 0.0);
+    assert_eq!((column("label").distinct, column("label").min, column("label").max), (2, Some(0.0), Some(1.0)));
+    assert!((2..=3).contains(&column("C9").distinct) && column("C3").distinct > 1000);
+    let table = of_parquet.to_string();
+    assert!(
+        table.contains("3 row groups, 9000 rows") && table.contains("C26") && table.contains("positive rate 0.2"),
+        "{table}"
+    );
+    // Rows that cannot be used are counted, not fatal.
+    std::fs::write(text.join("z.txt"), "nonsense\n").unwrap();
+    of_text = inspect(&text).await.unwrap();
+    assert_eq!(of_text.rejected["too few fields"], 1);
+    let mut source = CriteoSource::new(&text, ReadOptions::default()).on_bad_row(OnBadRow::Skip);
+    let written = to_parquet(&mut source, &super::cx(), &dir.path().join("again"), &ParquetOptions::default(), |_| ())
+        .await
+        .unwrap();
+    assert_eq!((written.rows, written.rejected), (ROWS, 1));
+}

@@ -1,0 +1,56 @@
+//! Sources, conversion and inspection from the outside.
+
+mod convert;
+mod criteo;
+mod parquet;
+mod resume;
+
+use std::path::Path;
+
+use arrow::compute::concat_batches;
+use arrow::record_batch::RecordBatch;
+use forebay_actors::{Fault, Source, StageCx};
+use forebay_connectors::Rows;
+
+/// A context of its own for one source.
+fn cx() -> StageCx {
+    StageCx::detached("test")
+}
+
+/// All batches from a place on, with the numbering checked.
+async fn read<S: Source<Out = Rows>>(
+    source: &mut S,
+    cx: &StageCx,
+    from: Option<S::Position>,
+) -> Result<Vec<Rows>, Fault> {
+    source.open(cx, from).await?;
+    let mut all = Vec::new();
+    while let Some(rows) = source.next().await? {
+        assert_eq!(rows.lineage.seq, all.len() as u64);
+        assert!(rows.batch.num_rows() > 0);
+        all.push(rows);
+    }
+    Ok(all)
+}
+
+/// The rows of several batches as one.
+fn joined(all: &[Rows]) -> RecordBatch {
+    let schema = all[0].batch.schema();
+    concat_batches(&schema, all.iter().map(|rows| &rows.batch)).unwrap()
+}
+
+/// Epoch, split, first row and rows of each batch, and their values.
+fn shape(all: &[Rows]) -> Vec<(u32, u32, u64, RecordBatch)> {
+    all.iter().map(|r| (r.lineage.epoch, r.lineage.split, r.lineage.row, r.batch.clone())).collect()
+}
+
+/// Every file in a folder with its bytes.
+fn bytes_of(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| entry.unwrap())
+        .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).unwrap()))
+        .collect();
+    files.sort();
+    files
+}

@@ -1,0 +1,268 @@
+//! The Parquet source: columns, order, budgets, and files that are not what they should be.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, ListArray, StringArray};
+use arrow::datatypes::{DataType, Int32Type, Int64Type};
+use arrow::record_batch::RecordBatch;
+use forebay_actors::{Domain, Source};
+use forebay_connectors::throttle::ThrottledStore;
+use forebay_connectors::{Input, ParquetSource, ReadOptions};
+use parquet::arrow::ArrowWriter;
+use parquet::file::properties::WriterProperties;
+use proptest::prelude::*;
+
+use super::{cx, joined, read, shape};
+
+/// `row` counts through; `label`, `word` (strings, some missing), `items` (lists) are made from it.
+pub(crate) fn rows(from: i64, n: usize) -> RecordBatch {
+    let ids = from..from + n as i64;
+    let word = |i: i64| (i % 5 != 0).then(|| format!("w{}", i % 97));
+    let list = ListArray::from_iter_primitive::<Int32Type, _, _>(
+        ids.clone().map(|i| (i % 7 != 0).then(|| (0..i % 4).map(|k| Some((i + k) as i32)).collect::<Vec<_>>())),
+    );
+    RecordBatch::try_from_iter([
+        ("label", Arc::new(Int32Array::from_iter_values(ids.clone().map(|i| (i % 3 == 0) as i32))) as ArrayRef),
+        ("row", Arc::new(Int64Array::from_iter_values(ids.clone()))),
+        ("word", Arc::new(ids.map(word).collect::<StringArray>())),
+        ("items", Arc::new(list)),
+    ])
+    .unwrap()
+}
+
+pub(crate) fn write(path: &Path, batch: &RecordBatch, group_rows: usize) {
+    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(group_rows)).build();
+    let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), Some(properties)).unwrap();
+    writer.write(batch).unwrap();
+    writer.close().unwrap();
+}
+
+/// Three files with 4 + 3 + 1 row groups of 100 rows.
+pub(crate) fn folder() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir.path().join("a.parquet"), &rows(0, 400), 100);
+    write(&dir.path().join("b.parquet"), &rows(400, 300), 100);
+    write(&dir.path().join("c.parquet"), &rows(700, 50), 100);
+    dir
+}
+
+fn ids(batch: &RecordBatch) -> Vec<i64> {
+    batch.column_by_name("row").unwrap().as_primitive::<Int64Type>().values().to_vec()
+}
+
+fn options() -> ReadOptions {
+    ReadOptions { batch_rows: 30, ..ReadOptions::default() }
+}
+
+#[tokio::test]
+async fn columns_come_by_name_in_the_order_asked_for_and_strings_as_dictionaries() {
+    let dir = folder();
+    let mut source = ParquetSource::new(dir.path(), options()).columns(["items", "row", "word"]);
+    let all = joined(&read(&mut source, &cx(), None).await.unwrap());
+    let names: Vec<_> = all.schema().fields().iter().map(|f| f.name().clone()).collect();
+    assert_eq!(names, ["items", "row", "word"]);
+    assert_eq!(ids(&all), (0..750).collect::<Vec<_>>());
+    let expected = rows(0, 750);
+    assert_eq!(all.column(0), expected.column(3));
+    assert!(matches!(all.column(2).data_type(), DataType::Dictionary(..)));
+    assert_eq!(&arrow::compute::cast(all.column(2), &DataType::Utf8).unwrap(), expected.column(2));
+    let mut plain = ParquetSource::new(dir.path(), options()).dictionaries(false);
+    assert_eq!(joined(&read(&mut plain, &cx(), None).await.unwrap()), expected);
+    assert_eq!(plain.rows(), 750);
+    assert!(plain.describe().contains("3 files, 8 row groups, 750 rows"), "{}", plain.describe());
+}
+
+#[tokio::test]
+async fn the_order_does_not_depend_on_threads_and_budgets() {
+    let dir = folder();
+    let shuffled = ReadOptions { shuffle: true, seed: 5, epochs: 2, ..options() };
+    let mut first = None;
+    for (decode_threads, read_ahead_bytes, decode_ahead_bytes) in
+        [(1, 1, 1), (1, 64 << 20, 64 << 20), (3, 10_000, 4_000), (4, 64 << 20, 1), (4, 1, 64 << 20)]
+    {
+        let options = ReadOptions { decode_threads, read_ahead_bytes, decode_ahead_bytes, ..shuffled.clone() };
+        let all = shape(&read(&mut ParquetSource::new(dir.path(), options), &cx(), None).await.unwrap());
+        assert_eq!(first.get_or_insert_with(|| all.clone()), &all);
+    }
+}
+
+#[tokio::test]
+async fn a_shuffle_brings_every_split_once_per_epoch_and_depends_on_the_seed() {
+    let dir = folder();
+    let order = async |seed| {
+        let options = ReadOptions { shuffle: true, seed, epochs: 3, ..options() };
+        let all = read(&mut ParquetSource::new(dir.path(), options), &cx(), None).await.unwrap();
+        let epoch =
+            |e| -> Vec<i64> { all.iter().filter(|r| r.lineage.epoch == e).flat_map(|r| ids(&r.batch)).collect() };
+        [epoch(0), epoch(1), epoch(2)]
+    };
+    let epochs = order(1).await;
+    for epoch in &epochs {
+        let mut sorted = epoch.clone();
+        sorted.sort_unstable();
+        assert_eq!(sorted, (0..750).collect::<Vec<_>>());
+    }
+    assert_ne!(epochs[0], epochs[1]);
+    assert_ne!(epochs[0], (0..750).collect::<Vec<_>>());
+    assert_eq!(order(1).await, epochs);
+    assert_ne!(order(2).await, epochs);
+}
+
+#[tokio::test]
+async fn fetched_bytes_never_exceed_the_budget() {
+    let dir = tempfile::tempdir().unwrap();
+    write(&dir.path().join("a.parquet"), &rows(0, 60_000), 3_000);
+    let text = dir.path().to_string_lossy();
+    for (budget, splits_held) in [(200_000u64, 3..12), (1, 1..2)] {
+        let (store, path) = forebay_connectors::store::open(&text).unwrap();
+        let slow = ThrottledStore::new(store, Duration::from_millis(1), Some(400_000_000));
+        let counts = slow.counts();
+        let options =
+            ReadOptions { read_ahead_bytes: budget as usize, decode_ahead_bytes: 1, ..ReadOptions::default() };
+        let mut source = ParquetSource::new(Input::in_store(Arc::new(slow), path), options).dictionaries(false);
+        source.open(&cx(), None).await.unwrap();
+        let footer = counts.bytes();
+        let mut peak = 0;
+        let mut read = 0;
+        while let Some(rows) = source.next().await.unwrap() {
+            read += rows.batch.num_rows();
+            // A slow consumer: whatever may be fetched meanwhile is fetched.
+            tokio::time::sleep(Duration::from_millis(2)).await;
+            peak = peak.max(counts.live());
+        }
+        assert_eq!(read, 60_000);
+        let split = (counts.bytes() - footer) / 20;
+        assert!(split > 20_000, "{split}");
+        let most = budget.max(split + split / 4);
+        assert!(counts.peak() <= most.max(footer), "{} of {most} bytes", counts.peak());
+        let held = peak / split;
+        assert!(splits_held.contains(&held.max(1)), "{held} splits of {split} bytes within {budget}");
+        assert_eq!(counts.live(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_dropped_next_loses_nothing() {
+    let dir = folder();
+    let mut source = ParquetSource::new(dir.path(), options());
+    source.open(&cx(), None).await.unwrap();
+    let mut seen = Vec::new();
+    for polls in (0..4).cycle() {
+        let rows = {
+            let mut next = std::pin::pin!(source.next());
+            let mut got = None;
+            for _ in 0..=polls {
+                if let std::task::Poll::Ready(rows) = futures::poll!(next.as_mut()) {
+                    got = Some(rows.unwrap());
+                    break;
+                }
+                tokio::task::yield_now().await;
+            }
+            got
+        };
+        match rows {
+            Some(Some(rows)) => seen.extend(ids(&rows.batch)),
+            Some(None) => break,
+            None => {}
+        }
+    }
+    assert_eq!(seen, (0..750).collect::<Vec<_>>());
+}
+
+async fn refused(source: ParquetSource) -> forebay_actors::Fault {
+    let mut source = source;
+    read(&mut source, &cx(), None).await.expect_err("it must not be read")
+}
+
+#[tokio::test]
+async fn what_is_missing_empty_or_of_another_kind_is_named() {
+    let dir = folder();
+    let at = |name: &str| dir.path().join(name);
+    let said = refused(ParquetSource::new(at("nope.parquet"), options())).await;
+    assert!(said.to_string().contains("nope.parquet") && said.domain == Domain::User, "{said}");
+    std::fs::create_dir(at("empty")).unwrap();
+    assert!(refused(ParquetSource::new(at("empty"), options())).await.to_string().contains("holds no data"));
+    let said = refused(ParquetSource::new(dir.path(), options()).columns(["label", "C1"])).await.to_string();
+    for part in ["a.parquet", "no column `C1`", "expected label, C1", "it has label, row, word, items"] {
+        assert!(said.contains(part), "{said}");
+    }
+    write(&at("none.parquet"), &rows(0, 0), 10);
+    assert!(refused(ParquetSource::new(at("none.parquet"), options())).await.to_string().contains("holds no rows"));
+    std::fs::write(at("text.parquet"), "label\tI1\n".repeat(100)).unwrap();
+    let said = refused(ParquetSource::new(at("text.parquet"), options())).await;
+    assert!(
+        said.to_string().contains("text.parquet` is not a whole Parquet file") && said.domain == Domain::User,
+        "{said}"
+    );
+    let other: ArrayRef = Arc::new(Int32Array::from(vec![1]));
+    write(&at("d.parquet"), &RecordBatch::try_from_iter([("row", other)]).unwrap(), 10);
+    let said = refused(
+        ParquetSource::new(Input::all([at("a.parquet").into(), at("d.parquet").into()]), options()).columns(["row"]),
+    )
+    .await
+    .to_string();
+    assert!(said.contains("column `row` is Int32 in `") && said.contains("but Int64 in `"), "{said}");
+}
+
+#[tokio::test]
+async fn a_file_cut_anywhere_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cut.parquet");
+    write(&path, &rows(0, 1000), 250);
+    let whole = std::fs::read(&path).unwrap();
+    for keep in [1, 7, 8, 11, 12, 100, whole.len() / 2, whole.len() - 9, whole.len() - 8, whole.len() - 1] {
+        std::fs::write(&path, &whole[..keep]).unwrap();
+        let said = refused(ParquetSource::new(&path, options())).await.to_string();
+        assert!(said.contains("cut.parquet"), "{keep}: {said}");
+    }
+    // A footer that is whole but speaks of bytes that are gone.
+    let mut shorter = whole[..4].to_vec();
+    shorter.extend_from_slice(&whole[2000..]);
+    std::fs::write(&path, &shorter).unwrap();
+    let said = refused(ParquetSource::new(&path, options())).await.to_string();
+    assert!(said.contains("cut.parquet"), "{said}");
+}
+
+#[tokio::test]
+async fn a_corrupt_page_is_a_fault_with_file_and_row_group() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("bad.parquet");
+    write(&path, &rows(0, 1000), 250);
+    let mut bytes = std::fs::read(&path).unwrap();
+    // The first page header of the first column chunk.
+    bytes[4..24].fill(0xff);
+    std::fs::write(&path, &bytes).unwrap();
+    let said = refused(ParquetSource::new(&path, options())).await;
+    assert!(said.to_string().contains("bad.parquet`, row group 0"), "{said}");
+    assert_eq!(said.domain, Domain::External);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn no_damage_makes_it_panic_or_hang(at in 0.0f64..1.0, with in prop::collection::vec(any::<u8>(), 1..40)) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("damaged.parquet");
+        write(&path, &rows(0, 300), 100);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let at = (at * bytes.len() as f64) as usize;
+        let end = bytes.len().min(at + with.len());
+        bytes[at..end].copy_from_slice(&with[..end - at]);
+        std::fs::write(&path, &bytes).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let read = runtime.block_on(async {
+            let mut source = ParquetSource::new(&path, options());
+            let cx = cx();
+            let read = read(&mut source, &cx, None);
+            tokio::time::timeout(Duration::from_secs(30), read).await.expect("it hangs")
+        });
+        if let Err(fault) = read {
+            prop_assert!(fault.to_string().contains("damaged.parquet"), "{}", fault);
+            prop_assert!(fault.domain != Domain::Internal, "{}", fault);
+        }
+    }
+}
