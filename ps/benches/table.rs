@@ -131,7 +131,11 @@ fn measure(
         let what = if zipf { "Zipf" } else { "uniform" };
         print!("  {what} {:5.1} M/s (pull alone {:5.1})", keys / best / 1e6, keys / best_pull / 1e6);
     }
-    println!("  bytes/key {:5.1} (resident {:5.1})", bytes() as f64 / n as f64, (self::resident() - resident) as f64 / n as f64);
+    println!(
+        "  bytes/key {:5.1} (resident {:5.1})",
+        bytes() as f64 / n as f64,
+        (self::resident() - resident) as f64 / n as f64
+    );
 }
 
 fn resident() -> usize {
@@ -279,7 +283,9 @@ fn stalls(n: usize) {
     let mut brown = slowest(n, |keys| keys.iter().for_each(|key| _ = index.insert(*key, 1)));
     own.reverse();
     brown.reverse();
-    println!("slowest blocks of 64 insertions, CPU ms: own (index and rows) {own:.3?}, hashbrown (index alone) {brown:.3?}");
+    println!(
+        "slowest blocks of 64 insertions, CPU ms: own (index and rows) {own:.3?}, hashbrown (index alone) {brown:.3?}"
+    );
 }
 
 /// The three slowest blocks, in milliseconds, rising.

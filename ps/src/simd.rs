@@ -46,6 +46,46 @@ fn with_avx2<J: Job>(job: J) -> J::Output {
     job.run()
 }
 
+/// Runs `body` on each element of slices of one length: `lanes!(w, s; g => { *s += g * g; ... })`, `w` and `s` mutable.
+///
+/// Blocks of 16, 8 and 4 elements go through local arrays, which LLVM keeps in vector registers: rows are too short for
+/// the prologue and the alias checks of a loop of unknown length (measured: a third of the time of a push).
+macro_rules! lanes {
+    ($($m:ident),+; $g:ident => $body:block) => {
+        $crate::simd::lanes!(@ 16; $($m),+; $g => $body);
+        $crate::simd::lanes!(@ 8; $($m),+; $g => $body);
+        $crate::simd::lanes!(@ 4; $($m),+; $g => $body);
+        $crate::simd::lanes!(@ 1; $($m),+; $g => $body);
+        $(let _ = $m;)+
+        let _ = $g;
+    };
+    (@ $n:literal; $($m:ident),+; $g:ident => $body:block) => {
+        $(let $m = $m.as_chunks_mut::<$n>();)+
+        let $g = $g.as_chunks::<$n>();
+        for i in 0..$g.0.len() {
+            let at = i;
+            $(let mut $m = ($m.0[at], &mut $m.0[at]);)+
+            let $g = $g.0[at];
+            for k in 0..$n {
+                $(let $m = &mut $m.0[k];)+
+                let $g = $g[k];
+                $body
+            }
+            $(*$m.1 = $m.0;)+
+        }
+        $(let $m = $m.1;)+
+        let $g = $g.1;
+    };
+}
+pub(crate) use lanes;
+
+/// Copies a row: blocks of known length, not a call of memcpy, which a row is too short for.
+#[inline(always)]
+pub(crate) fn copy(from: &[f32], to: &mut [f32]) {
+    debug_assert_eq!(from.len(), to.len());
+    lanes!(to; from => { *to = from; });
+}
+
 /// Asks for the cache line at `at`. Any address will do: a prefetch never faults.
 #[inline(always)]
 pub(crate) fn prefetch<T>(at: *const T) {

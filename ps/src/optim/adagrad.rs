@@ -2,12 +2,14 @@
 //!
 //! In and out: one part of one row, its state the sums of squares; nothing blocks.
 
+use crate::simd::lanes;
+
 #[inline(always)]
 pub(crate) fn update(w: &mut [f32], s: &mut [f32], g: &[f32], lr: f32, eps: f32) {
-    for ((w, s), g) in w.iter_mut().zip(s).zip(g) {
+    lanes!(w, s; g => {
         *s += g * g;
         *w -= lr * g / (s.sqrt() + eps);
-    }
+    });
 }
 
 #[cfg(test)]

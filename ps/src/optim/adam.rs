@@ -2,6 +2,8 @@
 //!
 //! In and out: one part of one row, its state the moments `[m, v]`; nothing blocks.
 
+use crate::simd::lanes;
+
 /// `lr sqrt(1 - beta2^t) / (1 - beta1^t)`, worked out in f64 once per push.
 pub(crate) fn rate(lr: f32, beta1: f32, beta2: f32, step: u64) -> f32 {
     // Beyond 2^31 steps every power that f32 constants allow is 0 or as good as.
@@ -23,11 +25,11 @@ fn decimal(v: f32) -> f64 {
 #[inline(always)]
 pub(crate) fn update(w: &mut [f32], s: &mut [f32], g: &[f32], rate: f32, keep1: f32, keep2: f32, eps: f32) {
     let (m, v) = s.split_at_mut(s.len() / 2);
-    for (((w, m), v), g) in w.iter_mut().zip(m).zip(v).zip(g) {
+    lanes!(w, m, v; g => {
         *m += keep1 * (g - *m);
         *v += keep2 * (g * g - *v);
         *w -= rate * *m / (v.sqrt() + eps);
-    }
+    });
 }
 
 #[cfg(test)]

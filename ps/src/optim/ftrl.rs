@@ -2,16 +2,18 @@
 //!
 //! In and out: one part of one row, its state `[z, n]`; nothing blocks.
 
+use crate::simd::lanes;
+
 #[inline(always)]
 pub(crate) fn update(w: &mut [f32], s: &mut [f32], g: &[f32], alpha: f32, beta: f32, l1: f32, l2: f32) {
     let (z, n) = s.split_at_mut(s.len() / 2);
-    for (((w, z), n), g) in w.iter_mut().zip(z).zip(n).zip(g) {
+    lanes!(w, z, n; g => {
         let (before, sum) = (n.sqrt(), *n + g * g);
         let after = sum.sqrt();
         *z += g - (after - before) / alpha * *w;
         *n = sum;
         *w = weight(*z, after, alpha, beta, l1, l2);
-    }
+    });
 }
 
 /// The weight that `z` and the root of `n` stand for.

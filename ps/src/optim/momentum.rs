@@ -2,12 +2,14 @@
 //!
 //! In and out: one part of one row, its state the velocity; nothing blocks.
 
+use crate::simd::lanes;
+
 #[inline(always)]
 pub(crate) fn update(w: &mut [f32], v: &mut [f32], g: &[f32], lr: f32, momentum: f32) {
-    for ((w, v), g) in w.iter_mut().zip(v).zip(g) {
+    lanes!(w, v; g => {
         *v = momentum * *v + g;
         *w -= lr * *v;
-    }
+    });
 }
 
 #[cfg(test)]

@@ -1,10 +1,12 @@
 //! Plain gradient descent: `w -= lr * g`. No state. In and out: one part of one row; nothing blocks.
 
+use crate::simd::lanes;
+
 #[inline(always)]
 pub(crate) fn update(w: &mut [f32], g: &[f32], lr: f32) {
-    for (w, g) in w.iter_mut().zip(g) {
+    lanes!(w; g => {
         *w -= lr * g;
-    }
+    });
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::config::{Init, Storage, TableConfig};
 use crate::key::mix;
 use crate::optim::{Optimizer, Update};
+use crate::simd::copy;
 
 /// One part of every row. Offsets are in floats, `weight_at` from the first weight, `state_at` from the first state.
 #[derive(Clone, Debug)]
@@ -115,8 +116,7 @@ impl Layout {
     #[inline(always)]
     pub(crate) fn read_weights(&self, row: &[f32], out: &mut [f32]) {
         match self.storage {
-            // A loop, not `copy_from_slice`: rows are too short for a call of memcpy to pay.
-            Storage::F32 => out.iter_mut().zip(row).for_each(|(out, w)| *out = *w),
+            Storage::F32 => copy(&row[..self.row_dim], out),
             Storage::F16 => halves(&row[..self.weight_words])[..self.row_dim].convert_to_f32_slice(out),
         }
     }

@@ -10,6 +10,7 @@
 mod arena;
 mod index;
 mod layout;
+mod recent;
 
 use crate::config::TableConfig;
 use crate::error::TableError;
@@ -19,9 +20,10 @@ use crate::stats::ShardStats;
 use arena::Arena;
 use index::{Entry, Index};
 pub(crate) use layout::{Layout, Part};
+use recent::Recent;
 
 /// Keys in flight at once.
-const CHUNK: usize = 64;
+const CHUNK: usize = 32;
 
 /// Rows of a snapshot: `keys[i]` has `row_dim` weights and `state_dim` floats of state.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,6 +59,7 @@ pub struct Table {
     /// One row of weights, for f16 and for new rows.
     scratch: Vec<f32>,
     updates: Vec<Update>,
+    recent: Recent,
     /// Keys by row number while an export is under way.
     order: Vec<u64>,
     stats: ShardStats,
@@ -74,6 +77,7 @@ impl Table {
             arena: Arena::new(layout.stride),
             scratch: vec![0.0; layout.row_dim],
             updates: Vec::new(),
+            recent: Recent::default(),
             order: Vec::new(),
             stats: ShardStats::default(),
             layout,
@@ -101,7 +105,10 @@ impl Table {
     pub fn pull(&mut self, keys: &[u64], rows: &mut Vec<f32>) -> Result<(), TableError> {
         rows.resize(keys.len() * self.layout.row_dim, 0.0);
         self.stats.pulls += keys.len() as u64;
-        dispatch(Pull { table: self, keys, rows })
+        let mut known = self.recent.oldest(keys);
+        dispatch(Pull { table: self, keys, rows, known: &mut known })?;
+        self.recent.keep(keys, known);
+        Ok(())
     }
 
     /// As [`pull`](Self::pull), but never inserts: a key without a row reads as zeros.
@@ -127,7 +134,14 @@ impl Table {
         let mut updates = std::mem::take(&mut self.updates);
         updates.clear();
         updates.extend(self.layout.parts.iter().map(|part| part.optimizer.at_step(step)));
-        let result = dispatch(Push { table: self, keys, grads, updates: &updates });
+        let result = match self.recent.take(keys) {
+            Some(rows) => {
+                dispatch(PushKnown { table: self, rows: &rows, grads, updates: &updates });
+                self.recent.give_back(rows);
+                Ok(())
+            }
+            None => dispatch(Push { table: self, keys, grads, updates: &updates }),
+        };
         self.updates = updates;
         result
     }
@@ -203,7 +217,7 @@ impl Table {
     pub fn stats(&self) -> ShardStats {
         ShardStats {
             rows: self.arena.rows() as u64,
-            bytes: (self.index.bytes() + self.arena.bytes() + self.order.capacity() * 8) as u64,
+            bytes: (self.index.bytes() + self.arena.bytes() + self.order.capacity() * 8 + self.recent.bytes()) as u64,
             index_slots: self.index.capacity() as u64,
             load_factor: self.index.load(),
             ..self.stats.clone()
@@ -245,6 +259,25 @@ impl Table {
         TableError::Full { table: self.layout.table.clone(), rows: self.arena.rows(), what }
     }
 
+    /// Calls `visit` with the row of each key, in order, on its way since [`AHEAD`] keys.
+    #[inline(always)]
+    fn each_row(&mut self, keys: &[u64], words: usize, mut visit: impl Visit) -> Result<(), TableError> {
+        let (mut hashes, mut ahead, mut rows) = ([0; CHUNK], [0; CHUNK], [0; CHUNK]);
+        self.hash_ahead(keys, &mut ahead);
+        for (c, chunk) in keys.chunks(CHUNK).enumerate() {
+            std::mem::swap(&mut hashes, &mut ahead);
+            self.hash_ahead(&keys[c * CHUNK + chunk.len()..], &mut ahead);
+            for ((key, hash), row) in chunk.iter().zip(&hashes).zip(&mut rows) {
+                *row = self.row_of(*hash, *key)?;
+                self.arena.prefetch(*row, words);
+            }
+            for row in &rows[..chunk.len()] {
+                visit.row(self, *row);
+            }
+        }
+        Ok(())
+    }
+
     #[inline(always)]
     fn hash_ahead(&self, keys: &[u64], hashes: &mut [u64; CHUNK]) {
         for (key, hash) in keys.iter().take(CHUNK).zip(hashes) {
@@ -252,32 +285,12 @@ impl Table {
             self.index.prefetch(*hash);
         }
     }
+}
 
-    /// Calls `then(table, first, rows)` with the rows of each chunk of keys, fetched or on their way.
-    #[inline(always)]
-    fn each_chunk(
-        &mut self,
-        keys: &[u64],
-        words: usize,
-        mut then: impl FnMut(&mut Self, usize, &[u32]),
-    ) -> Result<(), TableError> {
-        let (mut hashes, mut ahead) = ([0; CHUNK], [0; CHUNK]);
-        let mut rows = [0; CHUNK];
-        self.hash_ahead(keys, &mut ahead);
-        let mut first = 0;
-        while first < keys.len() {
-            let chunk = &keys[first..keys.len().min(first + CHUNK)];
-            std::mem::swap(&mut hashes, &mut ahead);
-            self.hash_ahead(&keys[first + chunk.len()..], &mut ahead);
-            for ((key, hash), row) in chunk.iter().zip(&hashes).zip(&mut rows) {
-                *row = self.row_of(*hash, *key)?;
-                self.arena.prefetch(*row, words);
-            }
-            then(self, first, &rows[..chunk.len()]);
-            first += chunk.len();
-        }
-        Ok(())
-    }
+/// What is done with each row. A trait, as a closure would not be inlined into every compiled width.
+trait Visit {
+    /// Called once per key, in order. Mark it `#[inline(always)]`.
+    fn row(&mut self, table: &mut Table, row: u32);
 }
 
 const NO_MEMORY: &str = "the system has no memory left; use more machines, fewer weights per row, or f16 storage";
@@ -286,6 +299,7 @@ struct Pull<'a> {
     table: &'a mut Table,
     keys: &'a [u64],
     rows: &'a mut [f32],
+    known: &'a mut Vec<u32>,
 }
 
 impl Job for Pull<'_> {
@@ -293,14 +307,23 @@ impl Job for Pull<'_> {
 
     #[inline(always)]
     fn run(self) -> Self::Output {
-        let Self { table, keys, rows: out } = self;
-        let (dim, words) = (table.layout.row_dim, table.layout.weight_words);
-        table.each_chunk(keys, words, |table, first, rows| {
-            let out = out[first * dim..][..rows.len() * dim].chunks_exact_mut(dim);
-            for (row, out) in rows.iter().zip(out) {
-                table.layout.read_weights(table.arena.row(*row), out);
-            }
-        })
+        let (dim, words) = (self.table.layout.row_dim, self.table.layout.weight_words);
+        self.table.each_row(self.keys, words, Read { out: self.rows.chunks_exact_mut(dim), known: self.known })
+    }
+}
+
+struct Read<'a> {
+    out: std::slice::ChunksExactMut<'a, f32>,
+    known: &'a mut Vec<u32>,
+}
+
+impl Visit for Read<'_> {
+    #[inline(always)]
+    fn row(&mut self, table: &mut Table, row: u32) {
+        self.known.push(row);
+        if let Some(out) = self.out.next() {
+            table.layout.read_weights(table.arena.row(row), out);
+        }
     }
 }
 
@@ -316,15 +339,50 @@ impl Job for Push<'_> {
 
     #[inline(always)]
     fn run(self) -> Self::Output {
-        let Self { table, keys, grads, updates } = self;
-        let (dim, words) = (table.layout.row_dim, table.layout.weight_words + table.layout.state_dim);
-        table.each_chunk(keys, words, |table, first, rows| {
+        let Layout { row_dim, weight_words, state_dim, .. } = self.table.layout;
+        let apply = Apply { grads: self.grads.chunks_exact(row_dim), updates: self.updates };
+        self.table.each_row(self.keys, weight_words + state_dim, apply)
+    }
+}
+
+struct Apply<'a> {
+    grads: std::slice::ChunksExact<'a, f32>,
+    updates: &'a [Update],
+}
+
+impl Visit for Apply<'_> {
+    #[inline(always)]
+    fn row(&mut self, table: &mut Table, row: u32) {
+        if let Some(grad) = self.grads.next() {
             let Table { layout, arena, scratch, stats, .. } = table;
-            let grads = grads[first * dim..][..rows.len() * dim].chunks_exact(dim);
-            for (row, grad) in rows.iter().zip(grads) {
-                stats.saturated += layout.apply(arena.row_mut(*row), grad, updates, scratch);
+            stats.saturated += layout.apply(arena.row_mut(row), grad, self.updates, scratch);
+        }
+    }
+}
+
+struct PushKnown<'a> {
+    table: &'a mut Table,
+    rows: &'a [u32],
+    grads: &'a [f32],
+    updates: &'a [Update],
+}
+
+impl Job for PushKnown<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Layout { row_dim, weight_words, state_dim, .. } = self.table.layout;
+        let mut apply = Apply { grads: self.grads.chunks_exact(row_dim), updates: self.updates };
+        let fetch =
+            |table: &Table, rows: &[u32]| rows.iter().for_each(|r| table.arena.prefetch(*r, weight_words + state_dim));
+        fetch(self.table, &self.rows[..CHUNK.min(self.rows.len())]);
+        for (i, row) in self.rows.iter().enumerate() {
+            if let Some(later) = self.rows.get(i + CHUNK) {
+                self.table.arena.prefetch(*later, weight_words + state_dim);
             }
-        })
+            apply.row(self.table, *row);
+        }
     }
 }
 
@@ -339,20 +397,19 @@ impl Job for Peek<'_> {
 
     #[inline(always)]
     fn run(self) {
-        let Self { table, keys, rows } = self;
-        let dim = table.layout.row_dim;
-        let (mut hashes, mut found) = ([0; CHUNK], [None; CHUNK]);
-        for (keys, out) in keys.chunks(CHUNK).zip(rows.chunks_mut(CHUNK * dim)) {
-            table.hash_ahead(keys, &mut hashes);
-            for ((key, hash), row) in keys.iter().zip(&hashes).zip(&mut found) {
-                *row = table.index.find(*hash, *key);
+        let Self { table: Table { index, arena, layout, .. }, keys, rows } = self;
+        let mut found = [None; CHUNK];
+        for (keys, out) in keys.chunks(CHUNK).zip(rows.chunks_mut(CHUNK * layout.row_dim)) {
+            keys.iter().for_each(|key| index.prefetch(index.hash(*key)));
+            for (key, row) in keys.iter().zip(&mut found) {
+                *row = index.find(index.hash(*key), *key);
                 if let Some(row) = row {
-                    table.arena.prefetch(*row, table.layout.weight_words);
+                    arena.prefetch(*row, layout.weight_words);
                 }
             }
-            for (row, out) in found.iter().zip(out.chunks_exact_mut(dim)) {
+            for (row, out) in found.iter().zip(out.chunks_exact_mut(layout.row_dim)) {
                 match row {
-                    Some(row) => table.layout.read_weights(table.arena.row(*row), out),
+                    Some(row) => layout.read_weights(arena.row(*row), out),
                     None => out.fill(0.0),
                 }
             }

@@ -1,0 +1,196 @@
+//! Tables behind shards: the same to the bit for any number of them, and clear faults.
+
+use forebay_actors::{Domain, Fault, Host};
+use forebay_ps::{Init, Optimizer, PartConfig, Route, SlotHasher, Storage, TableClient, TableConfig, start_table};
+
+fn config(storage: Storage) -> TableConfig {
+    let part = |name: &str, dim, optimizer, init| PartConfig { name: name.into(), dim, optimizer, init };
+    let ftrl = Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 };
+    let adagrad = Optimizer::Adagrad { lr: 0.1, initial_accumulator: 0.0, eps: 1e-10 };
+    let parts =
+        vec![part("linear", 1, ftrl, Init::Zeros), part("embedding", 10, adagrad, Init::Uniform { scale: 0.01 })];
+    TableConfig { name: "ads".into(), seed: 3, parts, storage }
+}
+
+const DIM: usize = 11;
+
+/// Runs `test` against a table of so many shards, and stops them.
+fn with_table<T>(shards: usize, storage: Storage, test: impl AsyncFnOnce(&TableClient) -> T) -> T {
+    let host = Host::start("test").unwrap();
+    let table = start_table(&host, config(storage), shards).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let result = runtime.block_on(test(&table));
+    drop(table);
+    host.stop().unwrap();
+    result
+}
+
+fn keys(step: u64) -> Vec<u64> {
+    let slot = SlotHasher::new("C1", 9);
+    (0..500).map(|i| slot.int((step * 131 + i * (1 + step % 3)) as i64)).collect()
+}
+
+fn grads(keys: &[u64], rows: &[f32]) -> Vec<f32> {
+    let pull = |i: usize| (keys[i / DIM].rotate_left(i as u32 % 64) as i32 as f32) / 3e9;
+    rows.iter().enumerate().map(|(i, w)| w * 0.1 + pull(i)).collect()
+}
+
+/// Every row of the table, sorted by key: bits of weights and state.
+async fn dump(table: &TableClient) -> Vec<(u64, Vec<u32>)> {
+    let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    let mut all = Vec::new();
+    for shard in 0..table.shards() {
+        let mut from = 0;
+        loop {
+            let block = table.export(shard, from, 333).await.unwrap();
+            if block.keys.is_empty() {
+                break;
+            }
+            from += block.keys.len();
+            assert!(block.keys.iter().all(|key| Route::new(table.shards()).shard(*key) == shard));
+            let rows = block.weights.chunks(DIM).zip(block.state.chunks(table.state_dim()));
+            all.extend(block.keys.iter().zip(rows).map(|(k, (w, s))| (*k, [bits(w), bits(s)].concat())));
+        }
+    }
+    all.sort_unstable();
+    all
+}
+
+async fn train(table: &TableClient) -> Vec<Vec<u32>> {
+    let mut rows = vec![1.0; 3];
+    let mut seen = Vec::new();
+    for step in 1..=20 {
+        let keys = keys(step);
+        table.pull(&keys, &mut rows).await.unwrap();
+        seen.push(rows.iter().map(|v| v.to_bits()).collect());
+        table.push(&keys, &grads(&keys, &rows), step).await.unwrap();
+    }
+    seen
+}
+
+#[test]
+fn the_number_of_shards_changes_not_a_bit() {
+    for storage in [Storage::F32, Storage::F16] {
+        let run = |shards| with_table(shards, storage, async |table| (train(table).await, dump(table).await));
+        let one = run(1);
+        assert!(one.1.len() > 2000);
+        for shards in [1, 2, 4] {
+            assert!(run(shards) == one, "{shards} shards differ from one, {storage:?}");
+        }
+    }
+}
+
+#[test]
+fn a_snapshot_moves_to_another_number_of_shards() {
+    let (before, blocks) = with_table(2, Storage::F32, async |table| {
+        train(table).await;
+        let blocks = [table.export(0, 0, usize::MAX).await.unwrap(), table.export(1, 0, usize::MAX).await.unwrap()];
+        (dump(table).await, blocks)
+    });
+    with_table(3, Storage::F32, async |table| {
+        for block in &blocks {
+            table.import(&block.keys, &block.weights, Some(&block.state)).await.unwrap();
+        }
+        assert!(dump(table).await == before);
+    });
+    // Without state: the weights, and state as of new rows.
+    with_table(1, Storage::F32, async |table| {
+        let block = &blocks[0];
+        table.import(&block.keys, &block.weights, None).await.unwrap();
+        let again = table.export(0, 0, usize::MAX).await.unwrap();
+        assert_eq!((&again.keys, &again.weights), (&block.keys, &block.weights));
+        assert!(again.state.iter().skip(2).take(10).all(|v| *v == 0.0));
+    });
+}
+
+#[test]
+fn peek_never_inserts_and_pull_takes_duplicates() {
+    for shards in [1, 3] {
+        with_table(shards, Storage::F32, async |table| {
+            let mut rows = Vec::new();
+            table.peek(&[1, 2, 1], &mut rows).await.unwrap();
+            assert_eq!(rows, [0.0; 3 * DIM]);
+            assert_eq!(table.stats().await.unwrap().rows(), 0);
+            table.pull(&[1, 2, 1], &mut rows).await.unwrap();
+            assert_eq!(rows[..DIM], rows[2 * DIM..]);
+            assert_ne!(rows[..DIM], rows[DIM..2 * DIM]);
+            assert_eq!(table.stats().await.unwrap().rows(), 2);
+            let mut again = Vec::new();
+            table.peek(&[1, 2, 1], &mut again).await.unwrap();
+            assert_eq!(rows, again);
+            // No keys at all.
+            table.pull(&[], &mut rows).await.unwrap();
+            assert!(rows.is_empty());
+            table.push(&[], &[], 1).await.unwrap();
+            // Shorter than the buffer that is used again.
+            table.pull(&[2], &mut again).await.unwrap();
+            assert_eq!(again.len(), DIM);
+        });
+    }
+}
+
+#[test]
+fn stats_add_up() {
+    with_table(4, Storage::F32, async |table| {
+        train(table).await;
+        let stats = table.stats().await.unwrap();
+        let sum = |of: fn(&forebay_ps::ShardStats) -> u64| stats.shards.iter().map(of).sum::<u64>();
+        assert_eq!((sum(|s| s.pulls), sum(|s| s.pushes)), (20 * 500, 20 * 500));
+        assert_eq!((sum(|s| s.inserted), sum(|s| s.high_water)), (stats.rows(), stats.rows()));
+        assert!(stats.shards.iter().all(|s| s.rows > stats.rows() / 5 && s.load_factor <= 0.76));
+        assert!(stats.to_string().contains("table `ads`"));
+        assert_eq!(stats.saturated(), 0);
+    });
+}
+
+fn user(result: Result<(), Fault>, words: &[&str]) {
+    let fault = result.unwrap_err();
+    assert_eq!(fault.domain, Domain::User);
+    assert!(words.iter().all(|word| fault.to_string().contains(word)), "{fault}");
+}
+
+#[test]
+fn what_is_wrong_is_refused_before_any_shard_changes() {
+    with_table(2, Storage::F32, async |table| {
+        let keys: Vec<u64> = (0..50).collect();
+        let mut rows = Vec::new();
+        table.pull(&keys, &mut rows).await.unwrap();
+        let before = dump(table).await;
+        let mut grads = vec![0.5; keys.len() * DIM];
+        grads[49 * DIM + 3] = f32::NAN;
+        user(table.push(&keys, &grads, 1).await, &["1 of 500", "`embedding`", "0x0000000000000031"]);
+        user(table.push(&keys, &grads[1..], 1).await, &["549 gradients came with 50 keys; expected 550"]);
+        user(table.push(&keys, &vec![0.5; keys.len() * DIM], 0).await, &["step 0"]);
+        user(table.import(&keys, &grads, None).await, &["1 of 500 weights"]);
+        user(table.import(&keys, &grads[DIM..], None).await, &["539 weights"]);
+        let good = vec![0.5; keys.len() * DIM];
+        user(table.import(&keys, &good, Some(&good)).await, &["550 floats of state", "600"]);
+        user(table.import(&keys, &good, Some(&vec![-1.0; 600])).await, &["`linear`", "-1"]);
+        user(table.export(2, 0, 1).await.map(drop), &["no shard 2"]);
+        assert!(dump(table).await == before);
+    });
+}
+
+#[test]
+fn a_table_that_cannot_be_is_refused() {
+    let host = Host::start("test").unwrap();
+    user(start_table(&host, config(Storage::F32), 0).map(drop), &["0 shards"]);
+    user(start_table(&host, config(Storage::F32), 1 << 20).map(drop), &["shards"]);
+    let mut bad = config(Storage::F32);
+    bad.parts.clear();
+    user(start_table(&host, bad, 1).map(drop), &["no parts"]);
+    host.stop().unwrap();
+}
+
+#[test]
+fn a_stopped_host_is_a_fault_and_not_a_hang() {
+    let host = Host::start("test").unwrap();
+    let table = start_table(&host, config(Storage::F32), 2).unwrap();
+    host.stop().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let mut rows = Vec::new();
+        assert_eq!(table.pull(&[1, 2, 3, 4], &mut rows).await.unwrap_err().domain, Domain::Internal);
+        assert!(table.stats().await.is_err());
+    });
+}
