@@ -5,14 +5,17 @@
 //! waiting, with a fault that says why it died.
 
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
+use std::sync::atomic::Ordering::Relaxed;
 
+use futures::FutureExt;
 use tokio::sync::oneshot;
 
 use crate::context::StageCx;
 use crate::fault::{Fault, Phase};
 use crate::link::Link;
-use crate::shell::{Inbox, Scene};
+use crate::shell::{Inbox, Scene, words};
 
 /// Answers calls, one at a time, in the order they came in.
 pub trait Service: 'static {
@@ -66,16 +69,20 @@ impl<C: Send + 'static, R: Send + 'static> Client<C, R> {
         let permit = self.link.room.reserve(0).await.map_err(|_| self.ended())?;
         let (reply, answer) = oneshot::channel();
         self.link.send(permit, Ask::Call { call, reply }).map_err(|_| self.ended())?;
-        self.link.room.meter.items.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.link.room.meter.items.fetch_add(1, Relaxed);
         answer.await.unwrap_or_else(|_| Err(self.ended()))
     }
 
     fn ended(&self) -> Fault {
-        let name = self.cx.name();
-        match self.cx.switch().reason() {
-            Some(reason) => Fault::internal(format!("the service `{name}` has died: {reason}")),
-            None => Fault::internal(format!("the service `{name}` has ended")),
-        }
+        ended(&self.cx)
+    }
+}
+
+fn ended(cx: &StageCx) -> Fault {
+    let name = cx.name();
+    match cx.switch().reason() {
+        Some(reason) => Fault::internal(format!("the service `{name}` has died: {reason}")),
+        None => Fault::internal(format!("the service `{name}` has ended")),
     }
 }
 
@@ -92,10 +99,23 @@ pub(crate) async fn serve<S: Service>(
     scene.set(Phase::Batch, None);
     while let Ask::Call { call, reply } = inbox.next().await {
         cx.meter().took(0, 0);
-        let answer = service.call(call).await.map_err(|fault| fault.at(cx.name(), Phase::Batch, None));
+        // A panic is caught here and not in the shell only, so that the caller hears of it after it is known: were
+        // `reply` dropped in the panic, the caller would find no reason yet.
+        let answer = AssertUnwindSafe(async { service.call(call).await }).catch_unwind().await;
+        let (answer, died) = match answer {
+            Ok(answer) => (answer.map_err(|fault| fault.at(cx.name(), Phase::Batch, None)), false),
+            Err(panic) => {
+                let fault = Fault::internal(format!("panicked: {}", words(&*panic)));
+                cx.switch().kill(fault.at(cx.name(), Phase::Batch, None));
+                (Err(ended(&cx)), true)
+            }
+        };
         cx.meter().sent(0, 0);
         // Whoever asked may have given up.
         let _ = reply.send(answer);
+        if died {
+            return Ok(());
+        }
     }
     cx.meter().describe(service.describe());
     Ok(())

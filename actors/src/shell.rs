@@ -247,7 +247,7 @@ impl<M: Send + 'static> Drop for Shell<M> {
 }
 
 /// The message of a panic.
-fn words(panic: &(dyn Any + Send)) -> &str {
+pub(crate) fn words(panic: &(dyn Any + Send)) -> &str {
     if let Some(text) = panic.downcast_ref::<&str>() {
         text
     } else if let Some(text) = panic.downcast_ref::<String>() {

@@ -5,7 +5,7 @@
 //! finds the switch thrown and is a casualty, never the cause. Nothing blocks but short locks.
 
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::sync::Notify;
 
@@ -28,8 +28,13 @@ pub(crate) struct Switch {
 #[derive(Default)]
 struct Inner {
     signal: AtomicU8,
-    changed: Notify,
+    /// Told once, at drain or kill.
+    stopping: Notify,
+    /// Told once, at kill: who enrols here is woken for that and for nothing else.
+    killed: Notify,
     root: Mutex<Option<Fault>>,
+    /// The root cause in words; stays when the fault itself is taken.
+    reason: OnceLock<String>,
     links: Mutex<Vec<Arc<dyn Close>>>,
 }
 
@@ -46,7 +51,7 @@ impl Switch {
 
     pub(crate) fn drain(&self) {
         if self.inner.signal.compare_exchange(RUNNING, DRAINING, SeqCst, SeqCst).is_ok() {
-            self.inner.changed.notify_waiters();
+            self.inner.stopping.notify_waiters();
         }
     }
 
@@ -59,6 +64,7 @@ impl Switch {
                 return false;
             }
             tracing::error!(%fault, "the run is stopped");
+            let _ = self.inner.reason.set(fault.to_string());
             *root = Some(fault);
             self.inner.signal.store(KILLED, SeqCst);
         }
@@ -66,7 +72,8 @@ impl Switch {
         for link in links {
             link.close();
         }
-        self.inner.changed.notify_waiters();
+        self.inner.stopping.notify_waiters();
+        self.inner.killed.notify_waiters();
         true
     }
 
@@ -81,28 +88,25 @@ impl Switch {
 
     /// Resolves when drain or kill is asked for. Cancel safe.
     pub(crate) async fn stopping(&self) {
-        self.until(DRAINING).await;
+        self.until(DRAINING, &self.inner.stopping).await;
     }
 
     /// Resolves when the run is killed. Cancel safe.
     pub(crate) async fn killed(&self) {
-        self.until(KILLED).await;
+        self.until(KILLED, &self.inner.killed).await;
     }
 
-    async fn until(&self, level: u8) {
-        loop {
-            // The notification is enrolled for before the signal is read: a change in between is not missed.
-            let changed = self.inner.changed.notified();
-            if self.inner.signal.load(SeqCst) >= level {
-                return;
-            }
-            changed.await;
+    async fn until(&self, level: u8, told: &Notify) {
+        // Enrolled before the signal is read: a change in between is not missed.
+        let told = told.notified();
+        if self.inner.signal.load(SeqCst) < level {
+            told.await;
         }
     }
 
     /// The root cause in words, for those who must tell others why they stopped.
-    pub(crate) fn reason(&self) -> Option<String> {
-        self.inner.root.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(ToString::to_string)
+    pub(crate) fn reason(&self) -> Option<&str> {
+        self.inner.reason.get().map(String::as_str)
     }
 
     /// The root cause; once.
@@ -115,6 +119,15 @@ impl Switch {
 mod tests {
     use super::*;
 
+    #[derive(Default)]
+    struct Woken(AtomicU8);
+
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, SeqCst);
+        }
+    }
+
     #[test]
     fn the_first_fault_is_the_root_cause() {
         let switch = Switch::default();
@@ -125,6 +138,20 @@ mod tests {
         switch.drain();
         assert!(switch.is_killed());
         assert_eq!(switch.take_root().unwrap().message(), "first");
+    }
+
+    /// A shell polls its `killed` once and then waits to be woken: a drain before the kill must not use that up.
+    #[tokio::test]
+    async fn a_kill_wakes_who_slept_through_a_drain() {
+        let switch = Switch::default();
+        let woken = Arc::new(Woken::default());
+        let waker = std::task::Waker::from(Arc::clone(&woken));
+        let mut killed = std::pin::pin!(switch.killed());
+        assert!(killed.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+        switch.drain();
+        assert_eq!(woken.0.load(SeqCst), 0);
+        switch.kill(Fault::user("now"));
+        assert_eq!(woken.0.load(SeqCst), 1);
     }
 
     #[tokio::test]

@@ -1,0 +1,397 @@
+//! What every stage must do, checked: a spec helper for the tests of any crate (feature `testsuite`).
+//!
+//! Comes in: a closure that makes the stage, and one that makes its inputs. Goes out: nothing, or the list of rules
+//! the stage breaks. Blocks: it runs whole pipelines, each ended by force if it hangs.
+//!
+//! The rules. A stage
+//! 1. MUST account for every row: rows in = rows out + rows it rejects in the ledger;
+//! 2. MUST keep the stream in order: the lineage of what it sends never goes back;
+//! 3. MUST send what it holds back in `finish`, and end without input too;
+//! 4. MUST NOT depend on the room below: the same batches leave through a link of one as through a wide one;
+//! 5. MUST let a fault from below through as it is, and end when one comes from above;
+//! 6. MUST let a barrier and a drain pass;
+//! 7. MUST let itself be dropped while it waits for room.
+//!
+//! And of the runtime, on the same runs: busy + starved + blocked is the stage's wall time, and the counts of stage
+//! and link agree.
+
+use std::fmt::Write as _;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::batch::{Batch, Lineage};
+use crate::context::StageCx;
+use crate::fault::Fault;
+use crate::link::Capacity;
+use crate::place::Place;
+use crate::run::{Outcome, Running};
+use crate::stage::{Sink, Source, Stage};
+use crate::topology::Topology;
+
+/// A run that takes longer than this hangs.
+const HANG: Duration = Duration::from_secs(60);
+
+/// Checks a stage against the rules at the top of [this file](self).
+///
+/// `make` makes the stage, `inputs` its input batches (the same ones each time; three or more tell the most).
+///
+/// # Panics
+/// The stage breaks a rule; the message names all it breaks.
+pub fn check_stage<S: Stage>(
+    make: impl Fn() -> S + Clone + Send + 'static,
+    inputs: impl Fn() -> Vec<S::In> + Clone + Send + 'static,
+) {
+    let broken = broken_rules(make, inputs);
+    assert!(broken.is_empty(), "the stage breaks {} rules:\n{}", broken.len(), broken.join("\n"));
+}
+
+/// The same, for a test of the rules themselves: what a stage breaks, one line each.
+pub fn broken_rules<S: Stage>(
+    make: impl Fn() -> S + Clone + Send + 'static,
+    inputs: impl Fn() -> Vec<S::In> + Clone + Send + 'static,
+) -> Vec<String> {
+    let bench = Bench { make, inputs };
+    let mut broken = Vec::new();
+    for check in [Bench::whole, Bench::empty, Bench::faults, Bench::marks, Bench::dropped] {
+        broken.extend(check(&bench).err());
+    }
+    broken
+}
+
+/// A batch that left the stage, as far as any batch can be compared.
+#[derive(Clone, Debug, PartialEq)]
+struct Left {
+    rows: usize,
+    lineage: Lineage,
+}
+
+/// What the stage is wired between.
+struct Rig {
+    capacity: Capacity,
+    /// Batches after which the source fails.
+    source_fails: Option<usize>,
+    /// Batches after which the source waits for a drain.
+    source_waits: Option<usize>,
+    sink: Mode,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mode {
+    Takes,
+    Slow,
+    Fails,
+    Clogs,
+}
+
+const PLAIN: fn() -> Rig =
+    || Rig { capacity: Capacity::items(16), source_fails: None, source_waits: None, sink: Mode::Takes };
+
+struct Bench<M, I> {
+    make: M,
+    inputs: I,
+}
+
+impl<S, M, I> Bench<M, I>
+where
+    S: Stage,
+    M: Fn() -> S + Clone + Send + 'static,
+    I: Fn() -> Vec<S::In> + Clone + Send + 'static,
+{
+    fn start(&self, rig: Rig) -> Result<(Running, Arc<Mutex<Vec<Left>>>), String> {
+        let left = Arc::new(Mutex::new(Vec::new()));
+        let (inputs, make, into) = (self.inputs.clone(), self.make.clone(), Arc::clone(&left));
+        let (fails, waits, mode) = (rig.source_fails, rig.source_waits, rig.sink);
+        let running = Topology::new("testsuite")
+            .grace(Duration::from_secs(2))
+            .source("testsuite source", Place::Own, move || Replay { batches: inputs().into(), sent: 0, fails, waits })
+            .link(rig.capacity)
+            .stage("stage", Place::Own, make)
+            .link(rig.capacity)
+            .sink("testsuite sink", Place::Own, move || Take { left: into, mode, seen: std::marker::PhantomData })
+            .start()
+            .map_err(|fault| format!("cannot be started: {fault}"))?;
+        Ok((running, left))
+    }
+
+    fn run(&self, rig: Rig) -> Result<(Outcome, Vec<Left>), String> {
+        let (running, left) = self.start(rig)?;
+        let outcome = ended(running)?;
+        let left = std::mem::take(&mut *left.lock().unwrap_or_else(PoisonError::into_inner));
+        Ok((outcome, left))
+    }
+
+    /// Rules 1, 2 and 4, and the meters.
+    fn whole(&self) -> Result<(), String> {
+        let (outcome, wide) = self.run(PLAIN())?;
+        outcome.result.map_err(|fault| format!("rule 1, every row is accounted for: {fault}"))?;
+        if let Some(pair) = wide.windows(2).find(|pair| key(&pair[1]) < key(&pair[0])) {
+            let mut text = "rule 2, the stream stays in order: ".to_owned();
+            let _ = write!(text, "{} is followed by {}", pair[0].lineage, pair[1].lineage);
+            return Err(text);
+        }
+        let report = outcome.report;
+        let (stage, above, below) = (&report.stages[1], &report.links[0], &report.links[1]);
+        if stage.busy + stage.starved + stage.blocked != stage.wall || stage.wall > report.wall {
+            return Err(format!("the meters do not sum up: {stage:?}"));
+        }
+        if (stage.rows_in, stage.items_in, stage.rows_out, stage.items_out)
+            != (above.rows, above.items, below.rows, below.items)
+        {
+            return Err(format!("stage and links count differently: {stage:?}, {above:?}, {below:?}"));
+        }
+        let (outcome, tight) = self.run(Rig { capacity: Capacity::items(1).bytes(1), sink: Mode::Slow, ..PLAIN() })?;
+        outcome.result.map_err(|fault| format!("rule 4, room below does not matter: {fault}"))?;
+        if wide != tight {
+            return Err(format!(
+                "rule 4, room below does not matter: through links of one left {tight:?}, through wide ones {wide:?}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Rule 3.
+    fn empty(&self) -> Result<(), String> {
+        let bench = Bench { make: self.make.clone(), inputs: Vec::new };
+        let (outcome, left) = bench.run(PLAIN())?;
+        outcome.result.map_err(|fault| format!("rule 3, no input is no fault: {fault}"))?;
+        match left.iter().map(|l| l.rows).sum::<usize>() {
+            0 => Ok(()),
+            rows => Err(format!("rule 3, no input is no output: {rows} rows left")),
+        }
+    }
+
+    /// Rule 5.
+    fn faults(&self) -> Result<(), String> {
+        let half = (self.inputs)().len() / 2;
+        let (outcome, _) = self.run(Rig { source_fails: Some(half), ..PLAIN() })?;
+        let root = outcome.result.err().and_then(|fault| fault.stage);
+        if root.as_deref() != Some("testsuite source") {
+            return Err(format!("rule 5, a fault from above ends it: the root cause is {root:?}"));
+        }
+        let (outcome, left) = self.run(Rig { capacity: Capacity::items(1), sink: Mode::Fails, ..PLAIN() })?;
+        let root = outcome.result.err().and_then(|fault| fault.stage);
+        // A stage that sends nothing gives the sink nothing to fail on.
+        if root.as_deref() != Some("testsuite sink") && !left.is_empty() {
+            return Err(format!("rule 5, a fault from below is let through: the root cause is {root:?}"));
+        }
+        Ok(())
+    }
+
+    /// Rule 6.
+    fn marks(&self) -> Result<(), String> {
+        let half = (self.inputs)().len() / 2;
+        let (running, _) = self.start(Rig { source_waits: Some(half), ..PLAIN() })?;
+        let barrier = running.barrier();
+        let (done, passed) = channel();
+        std::thread::spawn(move || done.send(futures::executor::block_on(barrier)));
+        match passed.recv_timeout(HANG) {
+            Ok(Ok(_)) => {}
+            Ok(Err(fault)) => return Err(format!("rule 6, a barrier passes: {fault}; {:?}", ended(running)?.result)),
+            Err(_) => return Err("rule 6, a barrier passes: it did not".to_owned()),
+        }
+        running.drain();
+        let outcome = ended(running)?;
+        outcome.result.map_err(|fault| format!("rule 6, a drain passes and loses nothing: {fault}"))
+    }
+
+    /// Rule 7.
+    fn dropped(&self) -> Result<(), String> {
+        let (running, _) = self.start(Rig { capacity: Capacity::items(1), sink: Mode::Clogs, ..PLAIN() })?;
+        // Until everything that can move has moved: the source has nothing more to give or is blocked.
+        let mut before = None;
+        loop {
+            std::thread::park_timeout(Duration::from_millis(20));
+            let report = running.snapshot();
+            let now: Vec<_> = report.stages.iter().map(|s| (s.items_in, s.items_out)).collect();
+            if before.as_ref() == Some(&now) {
+                break;
+            }
+            before = Some(now);
+        }
+        running.kill(Fault::user("testsuite kill"));
+        match ended(running)?.result {
+            Err(fault) if fault.message() == "testsuite kill" => Ok(()),
+            other => Err(format!("rule 7, it is dropped while it waits: the run ended with {other:?}")),
+        }
+    }
+}
+
+fn key(left: &Left) -> (u32, u64) {
+    (left.lineage.epoch, left.lineage.seq)
+}
+
+/// The outcome, or the report of a run that hangs.
+fn ended(running: Running) -> Result<Outcome, String> {
+    let control = running.control();
+    let (done, outcome): (Sender<Outcome>, _) = channel();
+    std::thread::spawn(move || done.send(running.wait()));
+    outcome.recv_timeout(HANG).map_err(|_| {
+        control.kill(Fault::internal("it hangs"));
+        format!("the run hangs:\n{}", control.snapshot())
+    })
+}
+
+struct Replay<T> {
+    batches: std::collections::VecDeque<T>,
+    sent: usize,
+    fails: Option<usize>,
+    waits: Option<usize>,
+}
+
+impl<T: Batch> Source for Replay<T> {
+    type Out = T;
+    type Position = usize;
+
+    fn describe(&self) -> String {
+        "replays".to_owned()
+    }
+
+    async fn open(&mut self, _cx: &StageCx, _from: Option<usize>) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<Option<T>, Fault> {
+        if self.fails == Some(self.sent) {
+            return Err(Fault::external("testsuite fault"));
+        }
+        if self.waits == Some(self.sent) {
+            std::future::pending::<()>().await;
+        }
+        self.sent += 1;
+        Ok(self.batches.pop_front())
+    }
+
+    fn position(&self) -> usize {
+        self.sent
+    }
+}
+
+struct Take<T> {
+    left: Arc<Mutex<Vec<Left>>>,
+    mode: Mode,
+    seen: std::marker::PhantomData<T>,
+}
+
+impl<T: Batch> Sink for Take<T> {
+    type In = T;
+
+    fn describe(&self) -> String {
+        "takes".to_owned()
+    }
+
+    async fn write(&mut self, batch: T) -> Result<(), Fault> {
+        let left = Left { rows: batch.rows(), lineage: batch.lineage().clone() };
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).push(left);
+        match self.mode {
+            Mode::Takes => Ok(()),
+            Mode::Slow => {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                Ok(())
+            }
+            Mode::Fails => Err(Fault::external("testsuite fault")),
+            Mode::Clogs => std::future::pending().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outbox::Outbox;
+
+    struct Bag {
+        lineage: Lineage,
+        rows: usize,
+    }
+
+    impl Batch for Bag {
+        fn rows(&self) -> usize {
+            self.rows
+        }
+        fn bytes(&self) -> usize {
+            self.rows
+        }
+        fn lineage(&self) -> &Lineage {
+            &self.lineage
+        }
+    }
+
+    fn bags() -> Vec<Bag> {
+        (0..6).map(|seq| Bag { lineage: Lineage { seq, ..Lineage::default() }, rows: 10 }).collect()
+    }
+
+    #[derive(Clone, Copy, PartialEq)]
+    enum Vice {
+        None,
+        Loses,
+        Turns,
+        KeepsTheLast,
+        GoesOnAfterAFault,
+        FailsWithoutInput,
+        HidesTheFault,
+    }
+
+    /// Holds one batch back; right or wrong in one way.
+    struct Held {
+        vice: Vice,
+        held: Option<Bag>,
+    }
+
+    impl Stage for Held {
+        type In = Bag;
+        type Out = Bag;
+        fn describe(&self) -> String {
+            String::new()
+        }
+        async fn on_batch(&mut self, mut batch: Bag, out: &mut Outbox<Bag>) -> Result<(), Fault> {
+            if self.vice == Vice::Loses {
+                batch.rows -= 1;
+            }
+            let first = match self.vice {
+                Vice::Turns if batch.lineage.seq % 2 == 1 => Some(batch),
+                _ => self.held.replace(batch),
+            };
+            if let Some(batch) = first {
+                match (self.vice, out.send(batch).await) {
+                    (Vice::GoesOnAfterAFault, _) => {}
+                    (Vice::HidesTheFault, Err(_)) => return Err(Fault::user("hidden")),
+                    (_, result) => result?,
+                }
+            }
+            Ok(())
+        }
+        async fn finish(&mut self, out: &mut Outbox<Bag>) -> Result<(), Fault> {
+            match self.held.take() {
+                Some(batch) if self.vice != Vice::KeepsTheLast => out.send(batch).await,
+                Some(_) => Ok(()),
+                None if self.vice == Vice::FailsWithoutInput => Err(Fault::user("no input")),
+                None => Ok(()),
+            }
+        }
+    }
+
+    fn rules(vice: Vice) -> String {
+        broken_rules(move || Held { vice, held: None }, bags).join("\n")
+    }
+
+    #[test]
+    fn a_good_stage_breaks_no_rule() {
+        check_stage(|| Held { vice: Vice::None, held: None }, bags);
+    }
+
+    #[test]
+    fn vices_are_found() {
+        assert!(rules(Vice::Loses).contains("rule 1"));
+        assert!(rules(Vice::Turns).contains("rule 2"));
+        assert!(rules(Vice::KeepsTheLast).contains("rule 1"));
+        assert!(rules(Vice::FailsWithoutInput).contains("rule 3"));
+    }
+
+    #[test]
+    fn casualties_cannot_hide_the_root_cause() {
+        // The switch has kept the root cause before the stage hears of it, whatever it then does.
+        assert_eq!(rules(Vice::GoesOnAfterAFault), "");
+        assert_eq!(rules(Vice::HidesTheFault), "");
+    }
+}

@@ -1,0 +1,80 @@
+//! Stopping on request: what was read is worked off, and a barrier that comes too late says so.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{Count, Double, Keep, Numbers, end};
+use forebay_actors::{Fault, Place, Replicas, Source, StageCx, Topology, Verdict};
+use futures::FutureExt;
+
+#[test]
+fn a_drain_under_load_keeps_every_row_and_says_where_to_go_on() {
+    let keep = Keep { delay: Some(Duration::from_micros(100)), ..Keep::default() };
+    let sink = keep.clone();
+    let running = Topology::new("drain")
+        .drain_deadline(Duration::from_secs(60))
+        .source("count", Place::Own, || Count::endless(5))
+        .link(4)
+        .replicated("double", Place::Shared, Replicas::ordered(2), |_| Double { delay: None })
+        .link(4)
+        .sink("keep", Place::Own, move || sink)
+        .start()
+        .unwrap();
+    while running.snapshot().ledger.delivered < 200 {
+        std::thread::yield_now();
+    }
+    running.drain();
+    running.drain();
+    let outcome = end(running);
+    outcome.result.unwrap();
+    let report = outcome.report;
+    assert_eq!(report.verdict, Verdict::Drained);
+    assert_eq!(report.ledger.read, report.ledger.delivered);
+    let batches = outcome.position.unwrap().as_u64().unwrap();
+    assert_eq!(keep.seqs(), (0..batches).collect::<Vec<u64>>());
+}
+
+/// Waits for something that never comes.
+struct Quiet {
+    stopped: Option<StageCx>,
+}
+
+impl Source for Quiet {
+    type Out = Numbers;
+    type Position = ();
+    fn describe(&self) -> String {
+        String::new()
+    }
+    async fn open(&mut self, cx: &StageCx, _from: Option<()>) -> Result<(), Fault> {
+        assert!(!cx.draining());
+        assert!(cx.stopped().now_or_never().is_none());
+        self.stopped = Some(cx.clone());
+        Ok(())
+    }
+    async fn next(&mut self) -> Result<Option<Numbers>, Fault> {
+        std::future::pending().await
+    }
+    fn position(&self) {
+        let cx = self.stopped.as_ref().unwrap();
+        assert!(cx.stopped().now_or_never().is_some() == cx.draining());
+    }
+}
+
+#[test]
+fn a_source_that_waits_is_drained_and_passes_barriers() {
+    let running = Topology::new("quiet")
+        .source("quiet", Place::Shared, || Quiet { stopped: None })
+        .stage("double", Place::Shared, || Double { delay: None })
+        .sink("keep", Place::Shared, Keep::default)
+        .start()
+        .unwrap();
+    let barrier = futures::executor::block_on(running.barrier()).unwrap();
+    let next = futures::executor::block_on(running.barrier()).unwrap();
+    assert!(barrier.epoch < next.epoch);
+    let control = running.control();
+    running.drain();
+    end(running).result.unwrap();
+    let late = futures::executor::block_on(control.barrier()).unwrap_err();
+    assert!(late.to_string().contains("no barrier can pass"), "{late}");
+}

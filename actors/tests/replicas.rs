@@ -1,0 +1,296 @@
+//! One stage as many: order, sharing of work, changing their number, all without losing a row.
+
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
+
+use common::{Count, Double, Keep, Numbers, end};
+use forebay_actors::{Batch, Epoch, Fault, Lineage, Outbox, Place, Replicas, Stage, StageCx, Topology};
+use proptest::prelude::*;
+
+/// Sends each batch in `pieces` parts (some batches in none: held back until a later one, or the end), after a delay
+/// that depends on the batch.
+struct Cut {
+    delays: Vec<u16>,
+    pieces: Vec<u8>,
+    held: Vec<u64>,
+}
+
+impl Cut {
+    async fn send(values: Vec<u64>, seq: u64, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+        out.send(Numbers { lineage: Lineage { seq, ..Lineage::default() }, values }).await
+    }
+}
+
+impl Stage for Cut {
+    type In = Numbers;
+    type Out = Numbers;
+    fn describe(&self) -> String {
+        String::new()
+    }
+    async fn on_batch(&mut self, batch: Numbers, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+        let seq = batch.lineage.seq;
+        match self.delays[seq as usize % self.delays.len()] {
+            0 => {}
+            n => tokio::time::sleep(Duration::from_micros(u64::from(n))).await,
+        }
+        let pieces = usize::from(self.pieces[seq as usize % self.pieces.len()]);
+        if pieces == 0 {
+            self.held.extend(batch.values);
+            return Ok(());
+        }
+        for part in batch.values.chunks(batch.rows().div_ceil(pieces)) {
+            Self::send(part.to_vec(), seq, out).await?;
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+    async fn finish(&mut self, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+        Self::send(std::mem::take(&mut self.held), u64::MAX, out).await
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn ordered_replicas_keep_the_order_and_lose_nothing(
+        replicas in 1usize..5,
+        capacity in 1usize..4,
+        delays in prop::collection::vec(0u16..400, 1..20),
+        pieces in prop::collection::vec(0u8..4, 1..10),
+        ordered: bool,
+    ) {
+        let keep = Keep::default();
+        let sink = keep.clone();
+        let (d, p) = (delays, pieces.clone());
+        let kind = if ordered { Replicas::ordered(replicas) } else { Replicas::unordered(replicas) };
+        Topology::new("order")
+            .source("count", Place::Shared, || Count::new(50, 6))
+            .link(capacity)
+            .replicated("cut", Place::Shared, kind, move |_| Cut { delays: d.clone(), pieces: p.clone(), held: vec![] })
+            .link(capacity)
+            .sink("keep", Place::Shared, move || sink)
+            .run()
+            .unwrap();
+        let mut all = keep.values();
+        if ordered {
+            // What was sent at once: exactly what one replica sends.
+            let batches = keep.batches.lock().unwrap();
+            let sent: Vec<u64> =
+                batches.iter().filter(|b| b.lineage.seq != u64::MAX).flat_map(|b| b.values.clone()).collect();
+            let expected: Vec<u64> =
+                (0..50u64).filter(|seq| pieces[*seq as usize % pieces.len()] > 0).flat_map(|seq| seq * 6..seq * 6 + 6).collect();
+            prop_assert_eq!(sent, expected);
+            let finished = batches.iter().position(|b| b.lineage.seq == u64::MAX).unwrap();
+            prop_assert_eq!(batches.len() - finished, replicas, "what was held back comes last, once per replica");
+        }
+        all.sort_unstable();
+        prop_assert_eq!(all, (0..300).collect::<Vec<u64>>());
+    }
+}
+
+/// Counts its batches in its own place; replica 0 waits for a gate.
+struct Share {
+    mine: usize,
+    counts: Arc<Vec<AtomicUsize>>,
+    gate: Arc<tokio::sync::Semaphore>,
+}
+
+impl Stage for Share {
+    type In = Numbers;
+    type Out = Numbers;
+    fn describe(&self) -> String {
+        String::new()
+    }
+    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
+        assert_eq!(cx.replica(), self.mine);
+        Ok(())
+    }
+    async fn on_batch(&mut self, batch: Numbers, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+        if self.mine == 0 {
+            self.gate.acquire().await.unwrap().forget();
+        }
+        self.counts[self.mine].fetch_add(1, SeqCst);
+        out.send(batch).await
+    }
+}
+
+#[test]
+fn work_goes_to_whoever_is_free() {
+    let counts: Arc<Vec<AtomicUsize>> = Arc::new((0..3).map(|_| AtomicUsize::new(0)).collect());
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let (c, g) = (Arc::clone(&counts), Arc::clone(&gate));
+    let running = Topology::new("share")
+        .source("count", Place::Own, || Count::new(100, 1))
+        .link(2)
+        .replicated("share", Place::Shared, Replicas::unordered(3), move |mine| Share {
+            mine,
+            counts: Arc::clone(&c),
+            gate: Arc::clone(&g),
+        })
+        .link(2)
+        .sink("keep", Place::Own, Keep::default)
+        .start()
+        .unwrap();
+    // While replica 0 holds one batch, the others do all the rest: nothing queues behind it.
+    while counts[1].load(SeqCst) + counts[2].load(SeqCst) < 99 {
+        std::thread::yield_now();
+    }
+    assert_eq!(counts[0].load(SeqCst), 0);
+    gate.add_permits(1);
+    let report = end(running).report;
+    assert_eq!((counts[0].load(SeqCst), report.ledger.delivered), (1, 100));
+    assert_eq!(report.stages[1].replicas, 3);
+}
+
+#[test]
+fn scaling_up_and_down_under_load_loses_nothing() {
+    for replicas in [Replicas::ordered(1), Replicas::unordered(1)] {
+        let keep = Keep::default();
+        let sink = keep.clone();
+        let running = Topology::new("scale")
+            .source("count", Place::Own, || Count::endless(3))
+            .link(2)
+            .replicated("cut", Place::Shared, replicas, |_| Cut {
+                delays: vec![0, 300, 50, 0, 1000],
+                pieces: vec![1, 2, 0, 1],
+                held: vec![],
+            })
+            .link(2)
+            .sink("keep", Place::Own, move || sink)
+            .start()
+            .unwrap();
+        let passes = |more: usize| {
+            let until = running.snapshot().ledger.delivered + more as u64;
+            while running.snapshot().ledger.delivered < until {
+                std::thread::yield_now();
+            }
+        };
+        for target in [4, 1, 6, 2, 3] {
+            passes(60);
+            running.scale("cut", target).unwrap();
+            passes(60);
+            assert_eq!(running.snapshot().stages[1].replicas, target);
+        }
+        running.drain();
+        let outcome = end(running);
+        outcome.result.unwrap();
+        let read = outcome.report.ledger.read;
+        let mut all = keep.values();
+        all.sort_unstable();
+        assert_eq!(all, (0..read).collect::<Vec<u64>>());
+        if replicas == Replicas::ordered(1) {
+            let at_once: Vec<u64> = keep.seqs().into_iter().filter(|seq| *seq != u64::MAX).collect();
+            assert!(at_once.is_sorted(), "in order through all changes");
+        }
+        let meters = &outcome.report.stages[1];
+        assert_eq!((meters.rows_in, meters.rows_out), (read, read), "replicas that left are still counted");
+    }
+}
+
+#[test]
+fn a_slow_replica_does_not_keep_another_from_being_hired() {
+    let counts: Arc<Vec<AtomicUsize>> = Arc::new((0..2).map(|_| AtomicUsize::new(0)).collect());
+    let gate = Arc::new(tokio::sync::Semaphore::new(0));
+    let (c, g) = (Arc::clone(&counts), Arc::clone(&gate));
+    let running = Topology::new("hire")
+        .source("count", Place::Own, || Count::new(10, 1))
+        .link(1)
+        .replicated("share", Place::Own, Replicas::unordered(1), move |mine| Share {
+            mine,
+            counts: Arc::clone(&c),
+            gate: Arc::clone(&g),
+        })
+        .sink("keep", Place::Own, Keep::default)
+        .start()
+        .unwrap();
+    while running.snapshot().stages[1].items_in == 0 {
+        std::thread::yield_now();
+    }
+    running.scale("share", 2).unwrap();
+    while counts[1].load(SeqCst) < 9 {
+        std::thread::yield_now();
+    }
+    gate.add_permits(1);
+    end(running).result.unwrap();
+}
+
+#[test]
+fn what_cannot_be_scaled_says_so() {
+    let running = Topology::new("scale")
+        .source("count", Place::Shared, || Count::endless(1))
+        .stage("double", Place::Shared, || Double { delay: None })
+        .replicated("many", Place::Shared, Replicas::ordered(0), |_| Double { delay: None })
+        .sink("keep", Place::Shared, Keep::default)
+        .start()
+        .unwrap();
+    assert!(running.scale("many", 0).unwrap_err().to_string().contains("at least one"));
+    assert!(running.scale("double", 2).unwrap_err().to_string().contains("not replicated"));
+    let text = running.scale("nobody", 2).unwrap_err().to_string();
+    assert!(text.contains("count, double, many, keep"), "{text}");
+    running.drain();
+    end(running).result.unwrap();
+}
+
+/// Sends a batch of its own at each barrier.
+struct Stamp;
+
+impl Stage for Stamp {
+    type In = Numbers;
+    type Out = Numbers;
+    fn describe(&self) -> String {
+        String::new()
+    }
+    async fn on_batch(&mut self, batch: Numbers, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+        if batch.lineage.seq % 3 == 0 {
+            tokio::time::sleep(Duration::from_micros(200)).await;
+        }
+        out.send(batch).await
+    }
+    async fn on_barrier(&mut self, epoch: Epoch, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+        let lineage = Lineage { epoch: epoch.0 as u32, seq: u64::MAX, ..Lineage::default() };
+        out.send(Numbers { lineage, values: vec![] }).await
+    }
+}
+
+#[test]
+fn barriers_pass_between_batches_through_replicas_too() {
+    for replicas in [Replicas::ordered(3), Replicas::unordered(3)] {
+        let keep = Keep::default();
+        let sink = keep.clone();
+        let running = Topology::new("barriers")
+            .source("count", Place::Own, || Count::endless(1))
+            .link(3)
+            .replicated("stamp", Place::Shared, replicas, |_| Stamp)
+            .link(2)
+            .sink("keep", Place::Own, move || sink)
+            .start()
+            .unwrap();
+        let barriers: Vec<_> = (0..20)
+            .map(|_| {
+                std::thread::sleep(Duration::from_micros(500));
+                running.barrier()
+            })
+            .collect();
+        let passed: Vec<_> = barriers.into_iter().map(|b| futures::executor::block_on(b).unwrap()).collect();
+        running.drain();
+        end(running).result.unwrap();
+        let batches = keep.batches.lock().unwrap();
+        for barrier in passed {
+            let epoch = barrier.epoch.0 as u32;
+            let marks: Vec<usize> = (0..batches.len()).filter(|i| batches[*i].lineage.epoch == epoch).collect();
+            assert_eq!(marks.len(), 3, "each replica once");
+            assert_eq!(marks[2] - marks[0], 2, "nothing between them");
+            let position = barrier.position.as_u64().unwrap();
+            let numbers = |batches: &[Numbers]| {
+                batches.iter().filter(|b| b.rows() > 0).map(|b| b.lineage.seq).collect::<Vec<_>>()
+            };
+            assert!(numbers(&batches[..marks[0]]).iter().all(|seq| *seq < position), "before it, all before it");
+            assert_eq!(numbers(&batches[..marks[0]]).len() as u64, position);
+            assert!(numbers(&batches[marks[2]..]).iter().all(|seq| *seq >= position), "after it, all after it");
+        }
+    }
+}
