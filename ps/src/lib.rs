@@ -1,4 +1,49 @@
-//! The sparse parameter server of Forebay.
+//! The sparse parameter server of Forebay: tables of rows by key, spread over shards, each an actor that owns its rows
+//! without locks.
+//!
+//! ```text
+//!   keys u64[u] ─┐                          ┌─8→ shard 0: Table { index, arena, optimizers }
+//!                ├→ TableClient ── route ───┼─8→ shard 1
+//!   rows f32[u × row_dim] ←─ in order ──────┴─8→ ...
+//! ```
+//!
+//! - A feature value becomes a key by [`SlotHasher`]: 64 bits, the full space, no vocabulary.
+//! - A [`TableConfig`] says what a row is: parts, each with a dim, an [`Optimizer`] and an [`Init`]. A wide weight under FTRL
+//!   and a deep embedding under Adagrad share one row and so one look-up.
+//! - [`start_table`] starts the shards on a [`Host`](forebay_actors::Host) and gives a [`TableClient`]: `pull`, `push`,
+//!   `peek`, and `export` and `import` for snapshots.
+//!
+//! **What holds.** A row is initialised from (seed, table, part, key) alone, and each key is updated by its own gradients
+//! in their order; so after the same calls a table is the same to the bit for any number of shards, on any width of
+//! vectors. A push with a NaN is refused before any shard has changed.
+//!
+//! Read in this order: `config.rs` (what a table is), `key.rs`, `client.rs` and `route.rs` (the way to a row), `shard.rs`,
+//! `table/mod.rs` (pull and push), `table/index.rs` (key to row number), `table/arena.rs` and `table/layout.rs` (the rows),
+//! `optim/` (how a gradient changes one). `simd.rs` and `memory.rs` hold the unsafe code.
+//!
+//! ```
+//! use forebay_actors::Host;
+//! use forebay_ps::{Init, Optimizer, PartConfig, SlotHasher, Storage, TableConfig, start_table};
+//!
+//! # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+//! # runtime.block_on(async {
+//! let optimizer = Optimizer::Adagrad { lr: 0.05, initial_accumulator: 0.1, eps: 1e-10 };
+//! let part = PartConfig { name: "embedding".into(), dim: 8, optimizer, init: Init::Uniform { scale: 0.01 } };
+//! let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32 };
+//! let host = Host::start("ps")?;
+//! let table = start_table(&host, config, 2)?;
+//!
+//! let city = SlotHasher::new("city", 1);
+//! let keys = [city.bytes(b"Basel"), city.bytes(b"Bern")];
+//! let mut rows = Vec::new();
+//! table.pull(&keys, &mut rows).await?;
+//! assert_eq!(rows.len(), 2 * table.row_dim());
+//! table.push(&keys, &vec![0.1; rows.len()], 1).await?;
+//! println!("{}", table.stats().await?);
+//! host.stop()
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod check;
 mod client;

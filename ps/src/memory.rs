@@ -40,6 +40,18 @@ impl<T: Zeroed> Pages<T> {
         Some(Self { at, len, bytes })
     }
 
+    /// Gives the memory of elements from `first` up to `end` back, in whole huge pages and where the system can. They are
+    /// zeros afterwards, or what they were.
+    pub(crate) fn release(&mut self, first: usize, end: usize) {
+        let page = |element: usize| element * size_of::<T>() / HUGE;
+        let (first, end) = (page(first), page(end.min(self.len)));
+        if first < end {
+            // SAFETY: whole pages within this allocation, which is aligned to them when it has any; `&mut self` is the
+            // only access, and zeros are valid elements.
+            unsafe { system::release(self.at.as_ptr().cast::<u8>().add(first * HUGE), (end - first) * HUGE) }
+        }
+    }
+
     /// Bytes taken from the system (resident only once touched).
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
@@ -113,6 +125,18 @@ mod system {
     }
 
     /// # Safety
+    /// Whole pages of memory from [`map`] that nothing borrows and that may become zeros.
+    pub(super) unsafe fn release(at: *mut u8, bytes: usize) {
+        // SAFETY: promised by the caller. Only Linux promises zeros; elsewhere the memory is kept.
+        #[cfg(target_os = "linux")]
+        unsafe {
+            libc::madvise(at.cast(), bytes, libc::MADV_DONTNEED);
+        }
+        #[cfg(not(target_os = "linux"))]
+        let _ = (at, bytes);
+    }
+
+    /// # Safety
     /// `at` and `bytes` are those of one [`map`], not yet unmapped.
     pub(super) unsafe fn unmap(at: *mut u8, bytes: usize) {
         // SAFETY: promised by the caller.
@@ -136,6 +160,10 @@ mod system {
         let at = unsafe { alloc_zeroed(layout) };
         (!at.is_null()).then_some(at)
     }
+
+    /// # Safety
+    /// None needed: the memory is kept.
+    pub(super) unsafe fn release(_at: *mut u8, _bytes: usize) {}
 
     /// # Safety
     /// `at` and `bytes` are those of one [`map`], not yet unmapped.
@@ -163,6 +191,19 @@ mod tests {
             pages[len - 1] = 2.0;
             assert_eq!(pages[len - 1], 2.0);
         }
+    }
+
+    #[test]
+    fn releases_whole_pages_only() {
+        let words = HUGE / 4;
+        let mut pages = Pages::<f32>::zeroed(3 * words).unwrap();
+        pages.fill(1.0);
+        pages.release(10, words - 1);
+        assert!(pages.iter().all(|v| *v == 1.0));
+        pages.release(10, 2 * words + 5);
+        assert!(pages[2 * words..].iter().all(|v| *v == 1.0));
+        let wanted = if cfg!(target_os = "linux") { 0.0 } else { 1.0 };
+        assert!(pages[..2 * words].iter().all(|v| *v == wanted));
     }
 
     #[test]

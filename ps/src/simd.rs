@@ -22,12 +22,13 @@ pub(crate) fn dispatch<J: Job>(job: J) -> J::Output {
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("f16c")
         {
             // SAFETY: the CPU has the features, as just asked.
             return unsafe { with_avx512(job) };
         }
-        if is_x86_feature_detected!("avx2") {
-            // SAFETY: the CPU has the feature, as just asked.
+        if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("f16c") {
+            // SAFETY: the CPU has the features, as just asked.
             return unsafe { with_avx2(job) };
         }
     }
@@ -35,13 +36,13 @@ pub(crate) fn dispatch<J: Job>(job: J) -> J::Output {
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2")]
+#[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,f16c")]
 fn with_avx512<J: Job>(job: J) -> J::Output {
     job.run()
 }
 
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2")]
+#[target_feature(enable = "avx2,f16c")]
 fn with_avx2<J: Job>(job: J) -> J::Output {
     job.run()
 }
@@ -55,9 +56,20 @@ macro_rules! lanes {
         $crate::simd::lanes!(@ 16; $($m),+; $g => $body);
         $crate::simd::lanes!(@ 8; $($m),+; $g => $body);
         $crate::simd::lanes!(@ 4; $($m),+; $g => $body);
-        $crate::simd::lanes!(@ 1; $($m),+; $g => $body);
-        $(let _ = $m;)+
-        let _ = $g;
+        // Two or three are left: as four, with zeros. One alone is not worth the copying.
+        if $g.len() > 1 {
+            $(let mut $m = ($crate::simd::padded($m), $m);)+
+            let $g = $crate::simd::padded($g);
+            for k in 0..4 {
+                $(let $m = &mut $m.0[k];)+
+                let $g = $g[k];
+                $body
+            }
+            $($m.1.copy_from_slice(&$m.0[..$m.1.len()]);)+
+        } else if let [$g] = *$g {
+            $(let $m = &mut $m[0];)+
+            $body
+        }
     };
     (@ $n:literal; $($m:ident),+; $g:ident => $body:block) => {
         $(let $m = $m.as_chunks_mut::<$n>();)+
@@ -78,6 +90,12 @@ macro_rules! lanes {
     };
 }
 pub(crate) use lanes;
+
+/// At most four elements, and zeros.
+#[inline(always)]
+pub(crate) fn padded(values: &[f32]) -> [f32; 4] {
+    std::array::from_fn(|i| values.get(i).copied().unwrap_or(0.0))
+}
 
 /// Copies a row: blocks of known length, not a call of memcpy, which a row is too short for.
 #[inline(always)]

@@ -6,10 +6,13 @@
 //! **Home slots keep the order of the hashes** (the home is the hash's high bits), so when the index doubles, slot `i`
 //! of the old array goes to slot `2 i` or nearby of the new: moving is a sweep over both, not a scatter.
 //!
-//! **Growth.** At three quarters full a second array of twice the size begins to live; new keys go there, and each
-//! insertion also moves [`MOVE`] slots of the old array. Rows never change their number, so the old array stays as it
-//! is and right until it is dropped: a key is looked for in the old array, then in the new. As the sweep pauses only at
-//! empty slots, a key whose home lies behind it was moved for certain and needs one probe only.
+//! **Growth.** From eleven sixteenths full on, a second array of twice the size is got ready: each insertion sees to it
+//! that its share of the pages was touched (clearing 2 MiB takes the kernel a tenth of a millisecond or more, and new keys
+//! go everywhere, so without this the first hundred of them would wait for a page each). At three quarters full it begins
+//! to live: new keys go there, and each insertion also moves [`MOVE`] slots of the old array. Rows never change their
+//! number, so the old array stays as it is, and right, until the sweep has left a page of it behind, which goes back to
+//! the system as zeros. So a key is looked for in the old array, then in the new: what was moved is in the new. As the
+//! sweep pauses only at empty slots, a key whose home lies behind it was moved for certain and needs one probe only.
 //!
 //! **Flooding.** The hash is seeded from the operating system's randomness, so nobody can prepare keys that fall into one
 //! chain. The seed changes no result: it decides where in the index a key stands, not the number or content of its row.
@@ -22,6 +25,9 @@ use crate::simd::prefetch;
 
 /// Old slots moved per insertion while growing: the move ends after a 32nd of the old capacity was inserted.
 const MOVE: usize = 32;
+
+/// Slots that the kernel clears at once: a huge page.
+const PAGE: usize = (2 << 20) / std::mem::size_of::<Slot>();
 
 /// Slots of a new index.
 const START: usize = 1 << 10;
@@ -96,9 +102,17 @@ pub(crate) struct Vacant {
     key: u64,
 }
 
+/// The array that will live next.
+struct Next {
+    slots: Slots,
+    /// Slots before this one have their memory.
+    touched: usize,
+}
+
 /// The index of one table.
 pub(crate) struct Index {
     live: Slots,
+    next: Option<Next>,
     old: Option<Old>,
     len: usize,
     hasher: Hasher,
@@ -127,7 +141,7 @@ impl Index {
     }
 
     fn seeded(xor: u64, times: u64) -> Option<Self> {
-        Some(Self { live: Slots::new(START)?, old: None, len: 0, hasher: Hasher { xor, times: times | 1 } })
+        Some(Self { live: Slots::new(START)?, next: None, old: None, len: 0, hasher: Hasher { xor, times: times | 1 } })
     }
 
     /// Keys in the index.
@@ -136,9 +150,14 @@ impl Index {
         self.len
     }
 
+    fn arrays(&self) -> impl Iterator<Item = &Slots> {
+        let old = self.old.as_ref().map(|old| &old.slots);
+        [Some(&self.live), old, self.next.as_ref().map(|next| &next.slots)].into_iter().flatten()
+    }
+
     /// Slots, of both arrays while growing.
     pub(crate) fn capacity(&self) -> usize {
-        self.live.slots.len() + self.old.as_ref().map_or(0, |old| old.slots.slots.len())
+        self.arrays().map(|slots| slots.slots.len()).sum()
     }
 
     /// Keys per slot of the live array.
@@ -147,7 +166,7 @@ impl Index {
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.live.slots.bytes() + self.old.as_ref().map_or(0, |old| old.slots.slots.bytes())
+        self.arrays().map(|slots| slots.slots.bytes()).sum()
     }
 
     #[inline(always)]
@@ -207,19 +226,36 @@ impl Index {
         if self.old.is_some() {
             self.advance();
             true
-        } else if self.len >= self.live.slots.len() / 4 * 3 {
-            self.begin()
+        } else if self.len >= self.live.slots.len() / 16 * 11 {
+            self.prepare()
         } else {
             true
         }
     }
 
-    #[cold]
-    fn begin(&mut self) -> bool {
-        let Some(larger) = Slots::new(self.live.slots.len() * 2) else { return false };
-        let slots = std::mem::replace(&mut self.live, larger);
-        self.old = Some(Old { slots, moved: 0 });
-        self.advance();
+    #[inline(never)]
+    fn prepare(&mut self) -> bool {
+        let sixteenth = self.live.slots.len() / 16;
+        if self.next.is_none() {
+            match Slots::new(sixteenth * 32) {
+                Some(slots) => self.next = Some(Next { slots, touched: 0 }),
+                // There is room yet, and perhaps memory later.
+                None => return self.len < sixteenth * 12,
+            }
+        }
+        let Some(next) = &mut self.next else { return false };
+        // 32 new slots per insertion, of which there will be a sixteenth of the old.
+        let wanted = (self.len - sixteenth * 11 + 1) * 32;
+        while next.touched < wanted.min(next.slots.slots.len()) {
+            next.slots.slots[next.touched] = Slot { key: 0, row: 0, spare: 0 };
+            next.touched += PAGE;
+        }
+        if self.len >= sixteenth * 12
+            && let Some(next) = self.next.take()
+        {
+            self.old = Some(Old { slots: std::mem::replace(&mut self.live, next.slots), moved: 0 });
+            self.advance();
+        }
         true
     }
 
@@ -238,8 +274,10 @@ impl Index {
             }
             at += 1;
         }
-        old.moved = at;
-        if at == slots.len() {
+        let done = at == slots.len();
+        let moved = std::mem::replace(&mut old.moved, at);
+        old.slots.slots.release(moved, at);
+        if done {
             self.old = None;
         }
     }
@@ -329,6 +367,26 @@ mod tests {
         }
         assert_eq!(index.live.home(index.hash(0)), index.live.slots.len() - 1);
         same(&index, &twin);
+    }
+
+    #[test]
+    fn a_chain_that_wraps_is_found_while_pages_are_released() {
+        // The hash of a key is its complement, so keys from 0 on begin at the last slot and wrap.
+        let mut index = Index::seeded(u64::MAX, 1).unwrap();
+        let mut seen = 0;
+        for i in 0..420_000u64 {
+            let key = if i < 300 { i } else { crate::key::mix(i) };
+            insert(&mut index, key, i as u32);
+            let released = index.old.as_ref().is_some_and(|old| old.moved > PAGE);
+            if released && i % 64 == 0 {
+                seen += 1;
+                assert!((0..300).all(|key| index.find(index.hash(key), key) == Some(key as u32)));
+                let mixed = |i| crate::key::mix(i);
+                assert!((300..i).step_by(997).all(|i| index.find(index.hash(mixed(i)), mixed(i)) == Some(i as u32)));
+            }
+        }
+        assert!(seen > 50, "seen {seen} times");
+        assert_eq!(index.iter().count(), 420_000);
     }
 
     proptest! {
