@@ -1,0 +1,145 @@
+//! Area under the ROC curve: exact over any number of rows, and running over those of late.
+//!
+//! Comes in: scores (logits do: only their order counts) and labels. Goes out: a number. Nothing blocks.
+
+/// Exact AUC by ranks, equal scores counted half (Mann and Whitney 1947); `None` if all labels are of one class.
+///
+/// Scores that are not finite take their place in the order of `f32::total_cmp`. `O(n log n)`; holds 8 bytes a row.
+///
+/// # Panics
+/// If the two are not of one length.
+pub fn auc_exact(scores: &[f32], labels: &[f32]) -> Option<f64> {
+    assert_eq!(scores.len(), labels.len(), "one label for each score");
+    let mut rows: Vec<(f32, bool)> = scores.iter().zip(labels).map(|(&score, &label)| (score, label > 0.5)).collect();
+    rows.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
+    // Pairs (positive, negative) in the right order, counted twice so that a tie counts one.
+    let (mut pairs, mut positives, mut negatives) = (0_u128, 0_u64, 0_u64);
+    for tie in rows.chunk_by(|a, b| a.0 == b.0) {
+        let positive = tie.iter().filter(|(_, label)| *label).count() as u64;
+        let negative = tie.len() as u64 - positive;
+        pairs += u128::from(positive) * u128::from(2 * negatives + negative);
+        positives += positive;
+        negatives += negative;
+    }
+    (positives > 0 && negatives > 0).then(|| pairs as f64 / (2 * u128::from(positives) * u128::from(negatives)) as f64)
+}
+
+/// Buckets of the running AUC, equally wide in probability.
+const BUCKETS: usize = 4096;
+
+/// AUC over about the last `window` rows, in bounded memory: two histograms of predicted probabilities that decay.
+///
+/// Scores of one bucket count as ties, so the value is off by at most the share of pairs within a bucket.
+#[derive(Clone, Debug)]
+pub struct RunningAuc {
+    window: f64,
+    positive: Vec<f64>,
+    negative: Vec<f64>,
+    /// What a new row weighs: it grows in place of all older weights shrinking.
+    weight: f64,
+}
+
+impl Default for RunningAuc {
+    /// Over about the last 100,000 rows.
+    fn default() -> Self {
+        Self::new(100_000)
+    }
+}
+
+impl RunningAuc {
+    /// Over about the last `window` rows.
+    pub fn new(window: usize) -> Self {
+        Self { window: window.max(1) as f64, positive: vec![0.0; BUCKETS], negative: vec![0.0; BUCKETS], weight: 1.0 }
+    }
+
+    /// Adds rows: logits and labels, `[n]` each.
+    pub fn add(&mut self, logits: &[f32], labels: &[f32]) {
+        self.weight *= (logits.len() as f64 / self.window).exp();
+        if self.weight > 1e100 {
+            let scale = 1.0 / self.weight;
+            self.positive.iter_mut().chain(&mut self.negative).for_each(|sum| *sum *= scale);
+            self.weight = 1.0;
+        }
+        for (&logit, &label) in logits.iter().zip(labels) {
+            let bucket = ((crate::sigmoid(logit) * BUCKETS as f32) as usize).min(BUCKETS - 1);
+            let side = if label > 0.5 { &mut self.positive } else { &mut self.negative };
+            side[bucket] += self.weight;
+        }
+    }
+
+    /// The AUC now; `None` until rows of both classes were added.
+    pub fn value(&self) -> Option<f64> {
+        let (mut pairs, mut positives, mut negatives) = (0.0, 0.0, 0.0);
+        for (&positive, &negative) in self.positive.iter().zip(&self.negative) {
+            pairs += positive * (negatives + 0.5 * negative);
+            positives += positive;
+            negatives += negative;
+        }
+        (positives > 0.0 && negatives > 0.0).then(|| pairs / positives / negatives)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn by_pairs(scores: &[f32], labels: &[f32]) -> Option<f64> {
+        let (mut right, mut pairs) = (0.0, 0.0);
+        for (a, &positive) in scores.iter().zip(labels).filter(|(_, l)| **l == 1.0).map(|(a, _)| (a, a)) {
+            for (&negative, _) in scores.iter().zip(labels).filter(|(_, l)| **l == 0.0) {
+                pairs += 1.0;
+                right += if *a > negative { 1.0 } else if positive == negative { 0.5 } else { 0.0 };
+            }
+        }
+        (pairs > 0.0).then(|| right / pairs)
+    }
+
+    proptest! {
+        #[test]
+        fn exact_agrees_with_counting_every_pair(rows in prop::collection::vec((-5_i8..5, any::<bool>()), 0..80)) {
+            let scores: Vec<f32> = rows.iter().map(|r| f32::from(r.0)).collect();
+            let labels: Vec<f32> = rows.iter().map(|r| f32::from(u8::from(r.1))).collect();
+            match (auc_exact(&scores, &labels), by_pairs(&scores, &labels)) {
+                (Some(a), Some(b)) => prop_assert!((a - b).abs() < 1e-12, "{a} {b}"),
+                (a, b) => prop_assert_eq!(a, b),
+            }
+        }
+
+        #[test]
+        fn running_is_near_exact_while_the_window_lasts(seed in 0_u32..1000) {
+            let mix = |i: u32| (i ^ seed).wrapping_mul(2_654_435_761) >> 8;
+            let logits: Vec<f32> = (0..2000).map(|i| (mix(i) % 4000) as f32 / 1000.0 - 2.0).collect();
+            let labels: Vec<f32> =
+                (0..2000).map(|i| f32::from(u8::from((mix(i + 5000) % 4000) as f32 / 1000.0 - 2.0 < logits[i as usize]))).collect();
+            let mut running = RunningAuc::new(1_000_000);
+            for (logits, labels) in logits.chunks(100).zip(labels.chunks(100)) {
+                running.add(logits, labels);
+            }
+            let (running, exact) = (running.value().unwrap(), auc_exact(&logits, &labels).unwrap());
+            prop_assert!((running - exact).abs() < 2e-3, "{running} {exact}");
+        }
+    }
+
+    #[test]
+    fn running_forgets_what_is_long_past() {
+        let mut running = RunningAuc::new(1000);
+        let (good, bad) = ([[2.0, -2.0], [-2.0, 2.0]].map(|l| l.repeat(500)), [1.0, 0.0].repeat(500));
+        for _ in 0..300 {
+            running.add(&good[1], &bad);
+        }
+        assert!(running.value().unwrap() < 0.01);
+        for _ in 0..20 {
+            running.add(&good[0], &bad);
+        }
+        assert!(running.value().unwrap() > 0.99);
+    }
+
+    #[test]
+    fn one_class_alone_has_no_auc() {
+        assert_eq!(auc_exact(&[1.0, 2.0], &[1.0, 1.0]), None);
+        assert_eq!(auc_exact(&[], &[]), None);
+        assert_eq!(RunningAuc::default().value(), None);
+    }
+}

@@ -1,0 +1,255 @@
+//! From unique rows to pooled rows, and back from their gradients to the gradient of each unique row.
+//!
+//! Input: a batch that passed [`DenseBatch::check`](crate::DenseBatch::check); so every index here is within bounds.
+
+use super::kernels::kernel;
+use crate::Pooling;
+
+/// The bags of a stretch of rows, and where their values lie.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Bags<'a> {
+    pub(super) slots: usize,
+    /// Of the whole batch.
+    pub(super) inverse: &'a [u32],
+    /// Of the whole batch; `None` if every bag has one value.
+    pub(super) offsets: Option<&'a [u32]>,
+    /// First row of the stretch.
+    pub(super) first: usize,
+    pub(super) pooling: Pooling,
+}
+
+/// Where the parts lie in a unique row.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RowParts {
+    pub(super) row_dim: usize,
+    /// Whether number 0 is the linear weight.
+    pub(super) linear: bool,
+    /// Width of the embedding, 0 for none; it is the last part.
+    pub(super) dim: usize,
+}
+
+/// Calls `one!(D)` with the embedding width as a constant where it is a common one, else with 0: copies of a width known
+/// when compiling are a few moves instead of a call.
+macro_rules! by_width {
+    ($dim:expr, $one:ident) => {
+        match $dim {
+            4 => $one!(4),
+            8 => $one!(8),
+            10 => $one!(10),
+            16 => $one!(16),
+            32 => $one!(32),
+            64 => $one!(64),
+            _ => $one!(0),
+        }
+    };
+}
+
+impl<'a> Bags<'a> {
+    /// Values of the bag `slot` of the stretch's row `row`.
+    #[inline(always)]
+    fn values(&self, row: usize, slot: usize) -> &'a [u32] {
+        let bag = (self.first + row) * self.slots + slot;
+        match self.offsets {
+            None => &self.inverse[bag..=bag],
+            Some(offsets) => &self.inverse[offsets[bag] as usize..offsets[bag + 1] as usize],
+        }
+    }
+
+    /// What each of `count` values weighs in its bag.
+    #[inline(always)]
+    fn weight(&self, count: usize) -> f32 {
+        match self.pooling {
+            Pooling::Sum => 1.0,
+            Pooling::Mean => 1.0 / count as f32,
+        }
+    }
+}
+
+kernel! {
+    /// Sets `logits` to the pooled linear weights summed over slots (zero without a linear part), and the first
+    /// `slots * dim` numbers of each row of `x` (rows `width` apart) to the pooled embeddings; an empty bag gives zeros.
+    fn gather<'a>(bags: &'a Bags<'a>, parts: RowParts, unique_rows: &'a [f32], logits: &'a mut [f32], x: &'a mut [f32],
+                  width: usize) {
+        macro_rules! run {
+            ($d:literal) => {
+                match bags.offsets {
+                    None => gather_single::<$d>(bags, parts, unique_rows, logits, x, width),
+                    Some(_) => gather_bags(bags, parts, unique_rows, logits, x, width),
+                }
+            };
+        }
+        by_width!(parts.dim, run);
+    }
+}
+
+/// One value per bag; `D` is the embedding width, or 0 if only `parts` knows it.
+#[inline(always)]
+fn gather_single<const D: usize>(bags: &Bags<'_>, parts: RowParts, unique_rows: &[f32], logits: &mut [f32], x: &mut [f32],
+                                 width: usize) {
+    let dim = if D > 0 { D } else { parts.dim };
+    let values = bags.inverse[bags.first * bags.slots..].chunks_exact(bags.slots);
+    for (r, (logit, values)) in logits.iter_mut().zip(values).enumerate() {
+        let mut sum = 0.0f32;
+        if dim == 0 {
+            for &value in values {
+                sum += unique_rows[value as usize * parts.row_dim];
+            }
+        } else {
+            let x = x[r * width..][..bags.slots * dim].chunks_exact_mut(dim);
+            for (&value, x) in values.iter().zip(x) {
+                let row = &unique_rows[value as usize * parts.row_dim..][..parts.row_dim];
+                if parts.linear {
+                    sum += row[0];
+                }
+                x.copy_from_slice(&row[parts.row_dim - dim..]);
+            }
+        }
+        *logit = sum;
+    }
+}
+
+/// Any number of values per bag.
+#[inline(always)]
+fn gather_bags(bags: &Bags<'_>, parts: RowParts, unique_rows: &[f32], logits: &mut [f32], x: &mut [f32], width: usize) {
+    let dim = parts.dim;
+    for (r, logit) in logits.iter_mut().enumerate() {
+        *logit = 0.0;
+        for slot in 0..bags.slots {
+            let values = bags.values(r, slot);
+            let pooled: &mut [f32] = if dim > 0 { &mut x[r * width + slot * dim..][..dim] } else { &mut [] };
+            pooled.fill(0.0);
+            let mut sum = 0.0f32;
+            for &value in values {
+                let row = &unique_rows[value as usize * parts.row_dim..][..parts.row_dim];
+                if parts.linear {
+                    sum += row[0];
+                }
+                for (pooled, &weight) in pooled.iter_mut().zip(&row[parts.row_dim - dim..]) {
+                    *pooled += weight;
+                }
+            }
+            if values.len() > 1 {
+                let weight = bags.weight(values.len());
+                sum *= weight;
+                for pooled in pooled {
+                    *pooled *= weight;
+                }
+            }
+            *logit += sum;
+        }
+    }
+}
+
+kernel! {
+    /// Adds to each unique row's gradient what its values got: `g[r]` for the linear weight, `dx` (`[rows x slots * dim]`,
+    /// `rows = g.len()`) for the embedding. Rows are added in batch order, whatever else runs.
+    fn scatter<'a>(bags: &'a Bags<'a>, parts: RowParts, g: &'a [f32], dx: &'a [f32], row_grads: &'a mut [f32]) {
+        macro_rules! run {
+            ($d:literal) => {
+                scatter_rows::<$d>(bags, parts, g, dx, row_grads)
+            };
+        }
+        by_width!(parts.dim, run);
+    }
+}
+
+#[inline(always)]
+fn scatter_rows<const D: usize>(bags: &Bags<'_>, parts: RowParts, g: &[f32], dx: &[f32], row_grads: &mut [f32]) {
+    let dim = if D > 0 { D } else { parts.dim };
+    for (r, &g) in g.iter().enumerate() {
+        for slot in 0..bags.slots {
+            let values = bags.values(r, slot);
+            let weight = bags.weight(values.len());
+            for &value in values {
+                let row = &mut row_grads[value as usize * parts.row_dim..][..parts.row_dim];
+                if parts.linear {
+                    row[0] += weight * g;
+                }
+                if dim > 0 {
+                    let from = &dx[(r * bags.slots + slot) * dim..][..dim];
+                    for (sum, &from) in row[parts.row_dim - dim..].iter_mut().zip(from) {
+                        *sum += weight * from;
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn case() -> impl Strategy<Value = (usize, usize, usize, bool, bool, Vec<Vec<u32>>)> {
+        let dim = prop_oneof![Just(0usize), Just(3), Just(4), Just(10), Just(16)];
+        (1usize..4, 1usize..5, dim, any::<bool>(), any::<bool>()).prop_flat_map(|(slots, rows, dim, linear, single)| {
+            let counts = if single { 1..=1 } else { 0..=3 };
+            let bag = prop::collection::vec(0u32..7, counts);
+            (Just(slots), Just(rows), Just(dim), Just(linear || dim == 0), Just(single),
+             prop::collection::vec(bag, slots * rows))
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn gather_and_scatter_agree_with_slow_loops((slots, rows, dim, linear, single, bags) in case(), mean: bool,
+                                                    pad in 0usize..3, skip in 0usize..2) {
+            let parts = RowParts { row_dim: dim + usize::from(linear), linear, dim };
+            let unique: Vec<f32> = (0..7 * parts.row_dim).map(|i| (i * 7 % 23) as f32 - 11.0).collect();
+            let inverse: Vec<u32> = bags.concat();
+            let mut offsets = vec![0u32];
+            for bag in &bags {
+                offsets.push(offsets[offsets.len() - 1] + bag.len() as u32);
+            }
+            let first = skip.min(rows - 1);
+            let pooling = if mean { Pooling::Mean } else { Pooling::Sum };
+            let view = Bags { slots, inverse: &inverse, offsets: (!single).then_some(&offsets), first, pooling };
+            let width = slots * dim + pad;
+            let count = rows - first;
+            let (mut logits, mut x) = (vec![9.0; count], vec![5.0; count * width]);
+            gather(&view, parts, &unique, &mut logits, &mut x, width);
+
+            let weight = |bag: &[u32]| if mean { 1.0 / bag.len().max(1) as f32 } else { 1.0 };
+            for r in 0..count {
+                let row = &bags[(first + r) * slots..][..slots];
+                let linear_sum: f32 = if linear {
+                    row.iter().map(|b| weight(b) * b.iter().map(|&v| unique[v as usize * parts.row_dim]).sum::<f32>()).sum()
+                } else { 0.0 };
+                prop_assert!((logits[r] - linear_sum).abs() < 1e-4);
+                for (slot, bag) in row.iter().enumerate() {
+                    for f in 0..dim {
+                        let at = parts.row_dim - dim + f;
+                        let sum: f32 = bag.iter().map(|&v| unique[v as usize * parts.row_dim + at]).sum();
+                        prop_assert!((x[r * width + slot * dim + f] - weight(bag) * sum).abs() < 1e-4);
+                    }
+                }
+                prop_assert!(x[r * width + slots * dim..][..pad].iter().all(|&x| x == 5.0), "padding is left alone");
+            }
+
+            let g: Vec<f32> = (0..count).map(|r| r as f32 - 1.5).collect();
+            let dx: Vec<f32> = (0..count * slots * dim).map(|i| (i * 5 % 13) as f32 - 6.0).collect();
+            let mut grads = vec![0.0f32; unique.len()];
+            scatter(&view, parts, &g, &dx, &mut grads);
+            let mut expected = vec![0.0f32; unique.len()];
+            for r in 0..count {
+                for slot in 0..slots {
+                    let bag = &bags[(first + r) * slots + slot];
+                    for &v in bag {
+                        let row = &mut expected[v as usize * parts.row_dim..][..parts.row_dim];
+                        if linear {
+                            row[0] += weight(bag) * g[r];
+                        }
+                        for f in 0..dim {
+                            row[parts.row_dim - dim + f] += weight(bag) * dx[(r * slots + slot) * dim + f];
+                        }
+                    }
+                }
+            }
+            for (a, b) in grads.iter().zip(&expected) {
+                prop_assert!((a - b).abs() < 1e-4, "{a} {b}");
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Matrix products on strided views of slices: the one place that calls the `gemm` crate, and checks what it trusts.
+
+use gemm::Parallelism;
+
+/// A matrix in a slice: element `(i, j)` lies at `i * row_stride + j * col_stride`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Mat<'a> {
+    data: &'a [f32],
+    rows: usize,
+    cols: usize,
+    row_stride: usize,
+    col_stride: usize,
+}
+
+/// How far a strided matrix reaches into its slice.
+fn reach(rows: usize, cols: usize, row_stride: usize, col_stride: usize) -> usize {
+    if rows == 0 || cols == 0 { 0 } else { (rows - 1) * row_stride + (cols - 1) * col_stride + 1 }
+}
+
+impl<'a> Mat<'a> {
+    /// The first `cols` columns of a row-major matrix whose rows are `width` apart.
+    pub(super) fn new(data: &'a [f32], rows: usize, cols: usize, width: usize) -> Mat<'a> {
+        assert!(cols <= width && reach(rows, cols, width, 1) <= data.len(), "matrix lies within its slice");
+        Mat { data, rows, cols, row_stride: width, col_stride: 1 }
+    }
+
+    /// The transpose, without moving anything.
+    pub(super) fn t(self) -> Mat<'a> {
+        Mat {
+            rows: self.cols,
+            cols: self.rows,
+            row_stride: self.col_stride,
+            col_stride: self.row_stride,
+            ..self
+        }
+    }
+}
+
+/// `out = a * b`, or `out += a * b` if `add`; `out` is row-major `[a.rows x b.cols]`, its rows `width` apart.
+///
+/// On the caller's thread. The order of the sums depends on the sizes and the machine's instruction set only.
+pub(super) fn product(out: &mut [f32], width: usize, a: Mat<'_>, b: Mat<'_>, add: bool) {
+    assert_eq!(a.cols, b.rows, "inner sizes agree");
+    assert!(b.cols <= width && reach(a.rows, b.cols, width, 1) <= out.len(), "product fits its slice");
+    let signed = |stride: usize| stride as isize;
+    // SAFETY: the pointers come from live slices, and every element that the sizes and strides reach lies within them:
+    // `Mat::new` checked it for both factors, the assertion above for `out`. `out` is borrowed mutably, so it overlaps
+    // neither. No beta is read unless `add`.
+    unsafe {
+        gemm::gemm(
+            a.rows,
+            b.cols,
+            a.cols,
+            out.as_mut_ptr(),
+            1,
+            signed(width),
+            add,
+            a.data.as_ptr(),
+            signed(a.col_stride),
+            signed(a.row_stride),
+            b.data.as_ptr(),
+            signed(b.col_stride),
+            signed(b.row_stride),
+            1.0f32,
+            1.0f32,
+            false,
+            false,
+            false,
+            Parallelism::None,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn numbers(count: usize, salt: u32) -> Vec<f32> {
+        (0..count as u32).map(|i| ((i.wrapping_mul(2_654_435_761) ^ salt) % 17) as f32 - 8.0).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_three_loops(m in 1usize..40, k in 0usize..40, n in 1usize..40, pad in 0usize..5,
+                                   ta: bool, tb: bool, add: bool) {
+            let a = numbers((m + pad) * (k + pad), 1);
+            let b = numbers((k + pad) * (n + pad), 2);
+            let mut out = numbers(m * (n + pad), 3);
+            let left = if ta { Mat::new(&a, k, m, m + pad).t() } else { Mat::new(&a, m, k, k + pad) };
+            let right = if tb { Mat::new(&b, n, k, k + pad).t() } else { Mat::new(&b, k, n, n + pad) };
+            let mut expected = out.clone();
+            for i in 0..m {
+                for j in 0..n {
+                    let at = i * (n + pad) + j;
+                    let start = if add { expected[at] } else { 0.0 };
+                    expected[at] = (0..k).fold(start, |sum, l| {
+                        sum + a[if ta { l * (m + pad) + i } else { i * (k + pad) + l }]
+                            * b[if tb { j * (k + pad) + l } else { l * (n + pad) + j }]
+                    });
+                }
+            }
+            product(&mut out, n + pad, left, right, add);
+            prop_assert_eq!(out, expected);
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "within its slice")]
+    fn a_matrix_longer_than_its_slice_is_refused() {
+        Mat::new(&[0.0; 5], 2, 3, 3);
+    }
+}

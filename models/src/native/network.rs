@@ -1,0 +1,82 @@
+//! Where each layer's parameters lie in the flat buffer. Nothing here computes.
+
+use std::ops::Range;
+
+use crate::params::{self, Param};
+use crate::{ModelSpec, native::gather::RowParts};
+
+/// A linear layer: weight `[outputs x inputs]`, bias `[outputs]`.
+#[derive(Debug, Clone)]
+pub(super) struct Layer {
+    pub(super) weight: Range<usize>,
+    pub(super) bias: Range<usize>,
+    pub(super) inputs: usize,
+    pub(super) outputs: usize,
+}
+
+/// The spec with every layer found.
+#[derive(Debug, Clone)]
+pub(super) struct Network {
+    pub(super) spec: ModelSpec,
+    pub(super) layout: Vec<Param>,
+    pub(super) parts: RowParts,
+    /// Weight of the dense features (none if there are none) and bias.
+    pub(super) linear: Option<(Option<Range<usize>>, usize)>,
+    /// The square layers, then the head.
+    pub(super) cross: Vec<Layer>,
+    /// The hidden layers, then the head.
+    pub(super) tower: Vec<Layer>,
+}
+
+impl Network {
+    /// `spec` has been validated.
+    pub(super) fn new(spec: ModelSpec) -> Network {
+        let layout = params::layout(&spec);
+        let range = |name: &str| layout.iter().find(|param| param.name == name).map(|param| param.range.clone());
+        let layers = |part: &str| -> Vec<Layer> {
+            let of_part = |param: &&Param| param.name.starts_with(part) && param.name.ends_with(".weight");
+            let layer = |param: &Param| {
+                let stem = param.name.trim_end_matches(".weight");
+                Layer {
+                    weight: param.range.clone(),
+                    bias: range(&format!("{stem}.bias")).expect("every layer of these parts has a bias"),
+                    outputs: param.shape[0],
+                    inputs: param.shape[1],
+                }
+            };
+            layout.iter().filter(of_part).map(layer).collect()
+        };
+        Network {
+            parts: RowParts {
+                row_dim: spec.row_dim(),
+                linear: spec.linear,
+                dim: if spec.uses_embeddings() { spec.embedding_dim } else { 0 },
+            },
+            linear: range("linear.bias").map(|bias| (range("linear.weight"), bias.start)),
+            cross: layers("cross."),
+            tower: layers("tower."),
+            layout,
+            spec,
+        }
+    }
+
+    /// Parameters in all.
+    pub(super) fn len(&self) -> usize {
+        self.layout.last().map_or(0, |param| param.range.end)
+    }
+
+    /// Width of the embeddings of a row, all slots together: what row gradients are scattered from.
+    pub(super) fn embedded(&self) -> usize {
+        self.spec.slots * self.parts.dim
+    }
+
+    /// Width of `x0`, 0 if no part reads it.
+    pub(super) fn width(&self) -> usize {
+        if self.parts.dim > 0 { self.spec.input_width() } else { 0 }
+    }
+
+    /// Name of the parameter that position `at` of the flat buffer belongs to.
+    pub(super) fn name_of(&self, at: usize) -> &str {
+        self.layout.iter().find(|param| param.range.contains(&at)).map_or("?", |param| &param.name)
+    }
+}

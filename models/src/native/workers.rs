@@ -1,0 +1,76 @@
+//! Spreads a list of independent tasks over the caller's thread and some more; blocks until all are done.
+
+use std::sync::Mutex;
+
+use crate::ModelError;
+
+/// The threads of one model.
+pub(super) struct Workers {
+    /// The threads beside the caller's; `None` when the caller works alone.
+    others: Option<rayon::ThreadPool>,
+}
+
+impl Workers {
+    /// `threads` in all, the caller's included.
+    pub(super) fn new(threads: usize) -> Result<Workers, ModelError> {
+        if threads == 0 || threads > 1024 {
+            return Err(ModelError::Backend(format!("{threads} threads asked for, expected 1 to 1024")));
+        }
+        if threads == 1 {
+            return Ok(Workers { others: None });
+        }
+        let others = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads - 1)
+            .thread_name(|index| format!("dense-{}", index + 1))
+            .build()
+            .map_err(|error| ModelError::Backend(format!("cannot start {threads} threads: {error}")))?;
+        Ok(Workers { others: Some(others) })
+    }
+
+    /// Runs `work` once for each task; tasks are taken in order by whoever is free. `spread = false` keeps to the caller's
+    /// thread: for work so short that waking another costs more.
+    pub(super) fn each<T: Send>(&self, spread: bool, tasks: Vec<T>, work: impl Fn(T) + Sync) {
+        let others = self.others.as_ref().filter(|_| spread && tasks.len() > 1);
+        let Some(others) = others else {
+            tasks.into_iter().for_each(work);
+            return;
+        };
+        let helpers = others.current_num_threads().min(tasks.len() - 1);
+        let queue = Mutex::new(tasks.into_iter());
+        let drain = || {
+            while let Some(task) = take(&queue) {
+                work(task);
+            }
+        };
+        others.in_place_scope(|scope| {
+            for _ in 0..helpers {
+                scope.spawn(|_| drain());
+            }
+            drain();
+        });
+    }
+}
+
+/// The next task. No task runs under the lock, so a panic in one cannot poison it.
+fn take<T>(queue: &Mutex<std::vec::IntoIter<T>>) -> Option<T> {
+    queue.lock().unwrap_or_else(std::sync::PoisonError::into_inner).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_task_runs_once_on_any_number_of_threads() {
+        for threads in [1, 2, 5] {
+            let workers = Workers::new(threads).unwrap();
+            for count in [0, 1, 2, 37] {
+                let mut done = vec![0u32; count];
+                let tasks: Vec<&mut u32> = done.iter_mut().collect();
+                workers.each(true, tasks, |slot| *slot += 1);
+                assert!(done.iter().all(|&times| times == 1), "{threads} {count}");
+            }
+        }
+        assert!(Workers::new(0).is_err());
+    }
+}

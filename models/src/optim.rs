@@ -1,0 +1,242 @@
+//! Optimizers of the dense parameters: settings, and the native update of one stretch of them.
+//!
+//! Formulas and defaults are those of `torch.optim` (SGD, Adagrad, Adam without weight decay or AMSGrad).
+
+use serde::{Deserialize, Serialize};
+
+use crate::ModelError;
+
+/// The optimizer of the dense parameters.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum DenseOptimizer {
+    /// `p -= lr * g`.
+    Sgd {
+        /// Learning rate.
+        #[serde(default = "milli")]
+        lr: f64,
+    },
+    /// `v = momentum * v + g; p -= lr * v`.
+    Momentum {
+        /// Learning rate.
+        #[serde(default = "milli")]
+        lr: f64,
+        /// Share of the velocity that is kept.
+        #[serde(default = "nine_tenths")]
+        momentum: f64,
+    },
+    /// `s += g^2; p -= lr * g / (sqrt(s) + eps)` (Duchi, Hazan, Singer, JMLR 2011).
+    Adagrad {
+        /// Learning rate.
+        #[serde(default = "centi")]
+        lr: f64,
+        /// Where `s` starts.
+        #[serde(default)]
+        initial_accumulator: f64,
+        /// Keeps the division finite.
+        #[serde(default = "adagrad_eps")]
+        eps: f64,
+    },
+    /// Adam with bias correction (Kingma, Ba, ICLR 2015).
+    Adam {
+        /// Learning rate.
+        #[serde(default = "milli")]
+        lr: f64,
+        /// Decay of the first moment.
+        #[serde(default = "nine_tenths")]
+        beta1: f64,
+        /// Decay of the second moment.
+        #[serde(default = "adam_beta2")]
+        beta2: f64,
+        /// Keeps the division finite.
+        #[serde(default = "adam_eps")]
+        eps: f64,
+    },
+}
+
+fn milli() -> f64 {
+    1e-3
+}
+fn centi() -> f64 {
+    1e-2
+}
+fn nine_tenths() -> f64 {
+    0.9
+}
+fn adam_beta2() -> f64 {
+    0.999
+}
+fn adam_eps() -> f64 {
+    1e-8
+}
+fn adagrad_eps() -> f64 {
+    1e-10
+}
+
+impl Default for DenseOptimizer {
+    /// Adam as PyTorch has it.
+    fn default() -> DenseOptimizer {
+        DenseOptimizer::adam(milli())
+    }
+}
+
+impl DenseOptimizer {
+    /// SGD.
+    pub fn sgd(lr: f64) -> DenseOptimizer {
+        DenseOptimizer::Sgd { lr }
+    }
+
+    /// SGD with momentum 0.9.
+    pub fn momentum(lr: f64) -> DenseOptimizer {
+        DenseOptimizer::Momentum { lr, momentum: nine_tenths() }
+    }
+
+    /// Adagrad with PyTorch's defaults.
+    pub fn adagrad(lr: f64) -> DenseOptimizer {
+        DenseOptimizer::Adagrad { lr, initial_accumulator: 0.0, eps: adagrad_eps() }
+    }
+
+    /// Adam with PyTorch's defaults.
+    pub fn adam(lr: f64) -> DenseOptimizer {
+        DenseOptimizer::Adam { lr, beta1: nine_tenths(), beta2: adam_beta2(), eps: adam_eps() }
+    }
+
+    /// Refuses settings outside their range.
+    ///
+    /// # Errors
+    /// [`ModelError::Optimizer`] with the setting, its value and its range.
+    pub fn validate(&self) -> Result<(), ModelError> {
+        let at_least_0 = |name: &str, value: f64| {
+            (value >= 0.0 && value.is_finite())
+                .then_some(())
+                .ok_or_else(|| ModelError::Optimizer(format!("{name} is {value}, expected a finite number from 0")))
+        };
+        let share = |name: &str, value: f64| {
+            (0.0..1.0)
+                .contains(&value)
+                .then_some(())
+                .ok_or_else(|| ModelError::Optimizer(format!("{name} is {value}, expected from 0 to less than 1")))
+        };
+        match *self {
+            DenseOptimizer::Sgd { lr } => at_least_0("lr", lr),
+            DenseOptimizer::Momentum { lr, momentum } => at_least_0("lr", lr).and(share("momentum", momentum)),
+            DenseOptimizer::Adagrad { lr, initial_accumulator, eps } => at_least_0("lr", lr)
+                .and(at_least_0("initial_accumulator", initial_accumulator))
+                .and(at_least_0("eps", eps)),
+            DenseOptimizer::Adam { lr, beta1, beta2, eps } => {
+                at_least_0("lr", lr).and(share("beta1", beta1)).and(share("beta2", beta2)).and(at_least_0("eps", eps))
+            }
+        }
+    }
+
+    /// Names of the state buffers, each as long as the parameters, and where they start.
+    pub(crate) fn state(&self) -> &'static [&'static str] {
+        match self {
+            DenseOptimizer::Sgd { .. } => &[],
+            DenseOptimizer::Momentum { .. } => &["velocity"],
+            DenseOptimizer::Adagrad { .. } => &["sum"],
+            DenseOptimizer::Adam { .. } => &["moment1", "moment2"],
+        }
+    }
+
+    /// The first value of every state number.
+    pub(crate) fn first_state(&self) -> f32 {
+        match *self {
+            DenseOptimizer::Adagrad { initial_accumulator, .. } => initial_accumulator as f32,
+            _ => 0.0,
+        }
+    }
+
+    /// Adam's step size and second-moment correction at `step` (from 1), in f64 as PyTorch computes them; else `(lr, 1)`.
+    pub(crate) fn step_size(&self, step: u64) -> (f64, f64) {
+        match *self {
+            DenseOptimizer::Sgd { lr } | DenseOptimizer::Momentum { lr, .. } | DenseOptimizer::Adagrad { lr, .. } => {
+                (lr, 1.0)
+            }
+            DenseOptimizer::Adam { lr, beta1, beta2, .. } => {
+                let correction = |beta: f64| 1.0 - beta.powf(step as f64);
+                (lr / correction(beta1), correction(beta2).sqrt())
+            }
+        }
+    }
+
+    /// Updates a stretch of parameters and state in place with the gradient of step `step` (from 1).
+    ///
+    /// `first` and `second` are the state buffers in the order of [`DenseOptimizer::state`], empty where there is none.
+    /// Plain loops over equal-length slices: inlined into `arch.dispatch`, they become AVX-512 or AVX2 code.
+    #[inline(always)]
+    pub(crate) fn update(&self, step: u64, p: &mut [f32], g: &[f32], first: &mut [f32], second: &mut [f32]) {
+        let (size, correction) = self.step_size(step);
+        let size = size as f32;
+        match *self {
+            DenseOptimizer::Sgd { .. } => {
+                for (p, &g) in p.iter_mut().zip(g) {
+                    *p -= size * g;
+                }
+            }
+            DenseOptimizer::Momentum { momentum, .. } => {
+                let momentum = momentum as f32;
+                for ((p, &g), v) in p.iter_mut().zip(g).zip(first) {
+                    *v = momentum * *v + g;
+                    *p -= size * *v;
+                }
+            }
+            DenseOptimizer::Adagrad { eps, .. } => {
+                let eps = eps as f32;
+                for ((p, &g), s) in p.iter_mut().zip(g).zip(first) {
+                    *s += g * g;
+                    *p -= size * g / (s.sqrt() + eps);
+                }
+            }
+            DenseOptimizer::Adam { beta1, beta2, eps, .. } => {
+                let (rest1, rest2) = ((1.0 - beta1) as f32, (1.0 - beta2) as f32);
+                let (beta2, eps, scale) = (beta2 as f32, eps as f32, (1.0 / correction) as f32);
+                for (((p, &g), m), v) in p.iter_mut().zip(g).zip(first).zip(second) {
+                    *m += (g - *m) * rest1;
+                    *v = beta2 * *v + rest2 * g * g;
+                    *p -= size * *m / (v.sqrt() * scale + eps);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_read_like_a_job_file_and_default_to_pytorch() {
+        let adam: DenseOptimizer = toml::from_str("kind = \"adam\"").unwrap();
+        assert_eq!(adam, DenseOptimizer::default());
+        let adagrad: DenseOptimizer = toml::from_str("kind = \"adagrad\"\nlr = 0.05").unwrap();
+        assert_eq!(adagrad, DenseOptimizer::adagrad(0.05));
+        assert!(toml::from_str::<DenseOptimizer>("kind = \"adam\"\nbeta3 = 1").is_err());
+        assert!(toml::from_str::<DenseOptimizer>("kind = \"lion\"").is_err());
+    }
+
+    #[test]
+    fn settings_out_of_range_are_named() {
+        let message = |optimizer: DenseOptimizer| optimizer.validate().unwrap_err().to_string();
+        assert!(message(DenseOptimizer::sgd(-1.0)).contains("lr is -1"));
+        assert!(message(DenseOptimizer::adam(f64::NAN)).contains("lr is NaN"));
+        assert!(message(DenseOptimizer::Momentum { lr: 0.1, momentum: 1.0 }).contains("momentum is 1"));
+        DenseOptimizer::default().validate().unwrap();
+    }
+
+    #[test]
+    fn first_steps_are_those_of_the_formulas() {
+        let step = |optimizer: DenseOptimizer| {
+            let (mut p, mut a, mut b) = ([1.0f32], [optimizer.first_state()], [0.0f32]);
+            optimizer.update(1, &mut p, &[0.5], &mut a, &mut b);
+            optimizer.update(2, &mut p, &[0.5], &mut a, &mut b);
+            p[0]
+        };
+        assert!((step(DenseOptimizer::sgd(0.1)) - 0.9).abs() < 1e-7);
+        assert!((step(DenseOptimizer::momentum(0.1)) - (1.0 - 0.05 - 0.095)).abs() < 1e-7);
+        let adagrad = 1.0 - 0.1 - 0.1 * 0.5 / 0.5f32.sqrt();
+        assert!((step(DenseOptimizer::adagrad(0.1)) - adagrad).abs() < 1e-6);
+        // With a constant gradient, Adam's corrected moments are the gradient itself: each step is lr.
+        assert!((step(DenseOptimizer::adam(0.1)) - 0.8).abs() < 1e-5);
+    }
+}

@@ -1,0 +1,208 @@
+//! The dense parameters of a spec: names, shapes and first values, the same for both backends.
+//!
+//! They lie in one flat buffer, so that an optimizer step is one pass and a snapshot one copy.
+
+use std::ops::Range;
+
+use crate::{DenseOptimizer, ModelError, ModelSpec, NamedTensor};
+
+/// Where one parameter lies in the flat buffer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Param {
+    pub(crate) name: String,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) range: Range<usize>,
+    /// Half-width of the uniform distribution it starts from; see [`initial`].
+    fan_in: Option<usize>,
+}
+
+/// The parameters of `spec`, in the order of the flat buffer.
+///
+/// | part | names and shapes |
+/// |---|---|
+/// | linear | `linear.weight [1, dense]` (if there are dense features), `linear.bias [1]` |
+/// | cross | for each layer `cross.L.weight [w, w]`, `cross.L.bias [w]`; `cross.out.weight [1, w]`, `cross.out.bias [1]` |
+/// | tower | for each layer `tower.L.weight [outputs, inputs]`, `tower.L.bias [outputs]`; the last has one output |
+pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
+    let mut params = Vec::new();
+    let mut end = 0;
+    let mut push = |name: String, shape: Vec<usize>, fan_in: Option<usize>| {
+        let len: usize = shape.iter().product();
+        params.push(Param { name, shape, range: end..end + len, fan_in });
+        end += len;
+    };
+    let width = spec.input_width();
+    if spec.linear {
+        if spec.dense > 0 {
+            push("linear.weight".into(), vec![1, spec.dense], None);
+        }
+        push("linear.bias".into(), vec![1], None);
+    }
+    let mut layer = |name: String, outputs: usize, inputs: usize| {
+        push(format!("{name}.weight"), vec![outputs, inputs], Some(inputs));
+        push(format!("{name}.bias"), vec![outputs], Some(inputs));
+    };
+    if let Some(cross) = &spec.cross {
+        for l in 0..cross.layers {
+            layer(format!("cross.{l}"), width, width);
+        }
+        layer("cross.out".into(), 1, width);
+    }
+    if let Some(tower) = &spec.tower {
+        let mut inputs = width;
+        for (l, &outputs) in tower.hidden.iter().chain(&[1]).enumerate() {
+            layer(format!("tower.{l}"), outputs, inputs);
+            inputs = outputs;
+        }
+    }
+    params
+}
+
+/// First values of all parameters, from the seed and each parameter's name alone.
+///
+/// Layers of the tower and the cross network start as PyTorch's `nn.Linear` does (Kaiming uniform with `a = sqrt(5)`):
+/// weight and bias uniform in `+-1 / sqrt(inputs)`. The linear part starts at zero, as logistic regression should.
+pub(crate) fn initial(layout: &[Param], seed: u64) -> Vec<f32> {
+    let mut values = vec![0.0; layout.last().map_or(0, |param| param.range.end)];
+    for param in layout {
+        let Some(fan_in) = param.fan_in else { continue };
+        let bound = 1.0 / (fan_in as f32).sqrt();
+        let mut state = param.name.bytes().fold(mix(seed), |state, byte| mix(state ^ u64::from(byte)));
+        for value in &mut values[param.range.clone()] {
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            // 24 bits make every step of an f32 between -1 and 1 equally likely.
+            let unit = (mix(state) >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
+            *value = unit * bound;
+        }
+    }
+    values
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// The flat buffer as named tensors, `prefix` before each name.
+pub(crate) fn to_tensors(layout: &[Param], prefix: &str, values: &[f32]) -> Vec<NamedTensor> {
+    let tensor = |param: &Param| NamedTensor {
+        name: format!("{prefix}{}", param.name),
+        shape: param.shape.clone(),
+        data: values[param.range.clone()].to_vec(),
+    };
+    layout.iter().map(tensor).collect()
+}
+
+/// The inverse of [`to_tensors`]: finds each parameter by name and checks its shape; `tensors` may hold others too.
+pub(crate) fn from_tensors(layout: &[Param], prefix: &str, tensors: &[NamedTensor]) -> Result<Vec<f32>, ModelError> {
+    let mut values = vec![0.0; layout.last().map_or(0, |param| param.range.end)];
+    for param in layout {
+        let name = format!("{prefix}{}", param.name);
+        let Some(tensor) = tensors.iter().find(|tensor| tensor.name == name) else {
+            let found: Vec<&str> = tensors.iter().map(|tensor| tensor.name.as_str()).collect();
+            return Err(ModelError::Load(format!("{name} is missing, found {found:?}")));
+        };
+        if tensor.shape != param.shape || tensor.data.len() != param.range.len() {
+            return Err(ModelError::Load(format!(
+                "{name} has shape {:?} with {} numbers, this model expects {:?}",
+                tensor.shape,
+                tensor.data.len(),
+                param.shape
+            )));
+        }
+        values[param.range.clone()].copy_from_slice(&tensor.data);
+    }
+    Ok(values)
+}
+
+/// Refuses tensors that the model has no place for.
+pub(crate) fn refuse_unknown(known: &[String], tensors: &[NamedTensor]) -> Result<(), ModelError> {
+    match tensors.iter().find(|tensor| !known.contains(&tensor.name)) {
+        Some(tensor) => Err(ModelError::Load(format!("{} is unknown to this model, which has {known:?}", tensor.name))),
+        None => Ok(()),
+    }
+}
+
+/// Steps taken and state buffers as named tensors: `optimizer.step [2]` (two 24-bit halves, exact in f32) and for each
+/// buffer and parameter `optimizer.BUFFER.PARAMETER`.
+pub(crate) fn save_optimizer(
+    layout: &[Param],
+    optimizer: &DenseOptimizer,
+    step: u64,
+    state: &[Vec<f32>],
+) -> Vec<NamedTensor> {
+    let halves = vec![(step & 0xff_ffff) as f32, (step >> 24) as f32];
+    let mut tensors = vec![NamedTensor { name: STEP.into(), shape: vec![2], data: halves }];
+    for (name, values) in optimizer.state().iter().zip(state) {
+        tensors.extend(to_tensors(layout, &format!("optimizer.{name}."), values));
+    }
+    tensors
+}
+
+/// The inverse of [`save_optimizer`].
+pub(crate) fn load_optimizer(
+    layout: &[Param],
+    optimizer: &DenseOptimizer,
+    tensors: &[NamedTensor],
+) -> Result<(u64, Vec<Vec<f32>>), ModelError> {
+    let steps = tensors.iter().find(|tensor| tensor.name == STEP).filter(|tensor| tensor.data.len() == 2);
+    let Some(steps) = steps else {
+        return Err(ModelError::Load(format!("{STEP} with two numbers is missing")));
+    };
+    let step = steps.data[0] as u64 + ((steps.data[1] as u64) << 24);
+    let buffer = |name: &&str| from_tensors(layout, &format!("optimizer.{name}."), tensors);
+    Ok((step, optimizer.state().iter().map(buffer).collect::<Result<_, _>>()?))
+}
+
+const STEP: &str = "optimizer.step";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layout_covers_the_buffer_without_gap() {
+        let spec = ModelSpec::wide_deep(3, 2, 4, &[8, 5]).with_cross(2);
+        let layout = layout(&spec);
+        let names: Vec<&str> = layout.iter().map(|param| param.name.as_str()).collect();
+        assert_eq!(names[..4], ["linear.weight", "linear.bias", "cross.0.weight", "cross.0.bias"]);
+        assert_eq!(names[names.len() - 2..], ["tower.2.weight", "tower.2.bias"]);
+        assert_eq!(layout.iter().find(|p| p.name == "tower.1.weight").unwrap().shape, [5, 8]);
+        for pair in layout.windows(2) {
+            assert_eq!(pair[0].range.end, pair[1].range.start);
+        }
+        assert!(layout.iter().all(|param| param.shape.iter().product::<usize>() == param.range.len()));
+    }
+
+    #[test]
+    fn first_values_depend_on_seed_and_name_and_fill_the_range() {
+        let layout = layout(&ModelSpec::ctr_dnn(10, 0, 10, &[200]));
+        let values = initial(&layout, 7);
+        assert_eq!(values, initial(&layout, 7));
+        assert_ne!(values, initial(&layout, 8));
+        let weight = &values[layout[0].range.clone()];
+        let mean = weight.iter().sum::<f32>() / weight.len() as f32;
+        let variance = weight.iter().map(|w| w * w).sum::<f32>() / weight.len() as f32;
+        assert!(weight.iter().all(|w| w.abs() <= 0.1));
+        assert!(mean.abs() < 2e-3, "{mean}");
+        assert!((variance - 0.01 / 3.0).abs() < 1e-4, "{variance}");
+        assert_ne!(values[layout[0].range.start], values[layout[2].range.start]);
+    }
+
+    #[test]
+    fn tensors_round_trip_and_misfits_are_named() {
+        let layout = layout(&ModelSpec::ctr_dnn(2, 1, 2, &[3]));
+        let values = initial(&layout, 1);
+        let tensors = to_tensors(&layout, "", &values);
+        assert_eq!(from_tensors(&layout, "", &tensors).unwrap(), values);
+        let error = from_tensors(&layout, "", &tensors[1..]).unwrap_err().to_string();
+        assert!(error.contains("tower.0.weight is missing"), "{error}");
+        let mut other = tensors.clone();
+        other[0].shape = vec![5, 3];
+        assert!(from_tensors(&layout, "", &other).unwrap_err().to_string().contains("expects [3, 5]"));
+        let known: Vec<String> = tensors[1..].iter().map(|tensor| tensor.name.clone()).collect();
+        assert!(refuse_unknown(&known, &tensors).unwrap_err().to_string().contains("tower.0.weight is unknown"));
+    }
+}

@@ -1,0 +1,306 @@
+//! The description of a model, from a job file or from code: what both backends run.
+//!
+//! The logit is a sum of parts, each of them optional: `linear + fm + cross + tower`. Nothing here computes or blocks.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ModelError;
+
+/// A click model over `slots` categorical columns and `dense` numeric ones; the logit is the sum of the parts present.
+///
+/// Shapes, for one row: the values of a slot are pooled into one row vector `[row_dim]`, which the parts share:
+/// `[linear (1) | embedding (embedding_dim)]`. A slot without any value pools to zeros.
+/// - `linear`: the pooled per-key weights, summed over slots, plus `dense` weights and a bias (logistic regression).
+/// - `fm`: the pairwise interactions of the pooled slot embeddings (Rendle, "Factorization Machines", ICDM 2010).
+/// - `cross`: the cross network of DCN V2 (Wang et al., WWW 2021) with a linear head of its own.
+/// - `tower`: a multi-layer perceptron with one output.
+///
+/// `cross` and `tower` read `x0 = [slot 0 embedding | slot 1 embedding | .. | dense]`, of `input_width()` numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelSpec {
+    /// Categorical columns, at least 1.
+    pub slots: usize,
+    /// Numeric columns; may be 0.
+    #[serde(default)]
+    pub dense: usize,
+    /// Width of a key's embedding; 0 exactly when no part uses embeddings.
+    #[serde(default)]
+    pub embedding_dim: usize,
+    /// How several values in one slot become one vector.
+    #[serde(default)]
+    pub pooling: Pooling,
+    /// Whether the linear (wide) part is there.
+    #[serde(default)]
+    pub linear: bool,
+    /// Whether the factorization machine's pairwise part is there.
+    #[serde(default)]
+    pub fm: bool,
+    /// The multi-layer perceptron, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tower: Option<Tower>,
+    /// The cross network, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cross: Option<Cross>,
+}
+
+/// How the values of one slot of one row are combined; applies to every part of the row, the linear weight included.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pooling {
+    /// The sum.
+    #[default]
+    Sum,
+    /// The sum divided by the number of values.
+    Mean,
+}
+
+/// A multi-layer perceptron: `hidden` layers, each followed by the activation, then one linear output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Tower {
+    /// Widths of the hidden layers, first to last; at least one.
+    pub hidden: Vec<usize>,
+    /// What follows each hidden layer.
+    #[serde(default)]
+    pub activation: Activation,
+}
+
+/// The nonlinearity after a hidden layer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Activation {
+    /// `max(x, 0)`; its gradient at 0 is 0, as in PyTorch.
+    #[default]
+    Relu,
+}
+
+/// A cross network: `x_{l+1} = x0 * (W_l x_l + b_l) + x_l` (element-wise product), then one linear output.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cross {
+    /// Number of layers, at least 1; each has a square weight of `input_width()`.
+    pub layers: usize,
+}
+
+/// One part of a key's row in the sparse table: a name for the job file and a width.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// `linear` or `embedding` for the models of this crate.
+    pub name: String,
+    /// Weights per key.
+    pub dim: usize,
+}
+
+impl Part {
+    /// A part of that name and width.
+    pub fn new(name: &str, dim: usize) -> Part {
+        Part { name: name.to_string(), dim }
+    }
+}
+
+/// No layer, column count or row may be wider than this: it keeps every size product far from overflow.
+const WIDEST: usize = 1 << 20;
+
+impl ModelSpec {
+    /// Logistic regression: the linear part alone.
+    pub fn lr(slots: usize, dense: usize) -> ModelSpec {
+        ModelSpec {
+            slots,
+            dense,
+            embedding_dim: 0,
+            pooling: Pooling::Sum,
+            linear: true,
+            fm: false,
+            tower: None,
+            cross: None,
+        }
+    }
+
+    /// Factorization machine of second order: linear part and pairwise interactions.
+    pub fn fm(slots: usize, dense: usize, embedding_dim: usize) -> ModelSpec {
+        ModelSpec { embedding_dim, fm: true, ..ModelSpec::lr(slots, dense) }
+    }
+
+    /// Wide & Deep (Cheng et al., 2016): linear part and tower.
+    pub fn wide_deep(slots: usize, dense: usize, embedding_dim: usize, hidden: &[usize]) -> ModelSpec {
+        ModelSpec { linear: true, ..ModelSpec::ctr_dnn(slots, dense, embedding_dim, hidden) }
+    }
+
+    /// CTR-DNN: the tower alone. The reference widths are `[400, 400, 400]`, the heavy ones `[4096, 2048, 1024]`.
+    pub fn ctr_dnn(slots: usize, dense: usize, embedding_dim: usize, hidden: &[usize]) -> ModelSpec {
+        let tower = Some(Tower { hidden: hidden.to_vec(), activation: Activation::Relu });
+        ModelSpec { linear: false, embedding_dim, tower, ..ModelSpec::lr(slots, dense) }
+    }
+
+    /// Starts a spec without any part; add parts with the `with_` methods, `validate` (or a backend) refuses nonsense.
+    pub fn builder(slots: usize, dense: usize) -> ModelSpec {
+        ModelSpec { linear: false, ..ModelSpec::lr(slots, dense) }
+    }
+
+    /// Sets the width of the embeddings.
+    pub fn with_embedding(mut self, dim: usize) -> ModelSpec {
+        self.embedding_dim = dim;
+        self
+    }
+
+    /// Sets how multi-valued slots are pooled.
+    pub fn with_pooling(mut self, pooling: Pooling) -> ModelSpec {
+        self.pooling = pooling;
+        self
+    }
+
+    /// Adds the linear part.
+    pub fn with_linear(mut self) -> ModelSpec {
+        self.linear = true;
+        self
+    }
+
+    /// Adds the pairwise part.
+    pub fn with_fm(mut self) -> ModelSpec {
+        self.fm = true;
+        self
+    }
+
+    /// Adds a tower with these hidden widths.
+    pub fn with_tower(mut self, hidden: &[usize]) -> ModelSpec {
+        self.tower = Some(Tower { hidden: hidden.to_vec(), activation: Activation::Relu });
+        self
+    }
+
+    /// Adds a cross network with that many layers.
+    pub fn with_cross(mut self, layers: usize) -> ModelSpec {
+        self.cross = Some(Cross { layers });
+        self
+    }
+
+    /// Refuses a spec that no backend can run.
+    ///
+    /// # Errors
+    /// [`ModelError::Spec`] with the field, what it holds and what it may hold.
+    pub fn validate(&self) -> Result<(), ModelError> {
+        let refuse = |what: String| Err(ModelError::Spec(what));
+        if self.slots == 0 {
+            return refuse("slots is 0, at least one categorical column is needed".into());
+        }
+        if !self.linear && !self.fm && self.tower.is_none() && self.cross.is_none() {
+            return refuse("no part at all: set at least one of linear, fm, tower, cross".into());
+        }
+        for (name, width) in [("slots", self.slots), ("dense", self.dense), ("embedding_dim", self.embedding_dim)] {
+            if width > WIDEST {
+                return refuse(format!("{name} is {width}, at most {WIDEST} is possible"));
+            }
+        }
+        match (self.uses_embeddings(), self.embedding_dim) {
+            (true, 0) => {
+                return refuse("embedding_dim is 0, but fm, tower and cross need embeddings: set it, 10 for example".into());
+            }
+            (false, dim) if dim > 0 => {
+                return refuse(format!(
+                    "embedding_dim is {dim}, but no part uses embeddings: leave it out, or add fm, tower or cross"
+                ));
+            }
+            _ => {}
+        }
+        if let Some(tower) = &self.tower {
+            if tower.hidden.is_empty() {
+                return refuse("tower.hidden is empty, at least one hidden layer is needed: [400, 400, 400] for example".into());
+            }
+            for (layer, &width) in tower.hidden.iter().enumerate() {
+                if width == 0 || width > WIDEST {
+                    return refuse(format!("tower.hidden[{layer}] is {width}, expected 1 to {WIDEST}"));
+                }
+            }
+        }
+        if let Some(cross) = &self.cross
+            && (cross.layers == 0 || cross.layers > 64)
+        {
+            return refuse(format!("cross.layers is {}, expected 1 to 64: leave cross out for none", cross.layers));
+        }
+        if self.input_width() > WIDEST {
+            return refuse(format!(
+                "slots * embedding_dim + dense is {}, at most {WIDEST} is possible",
+                self.input_width()
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether any part reads embeddings.
+    pub fn uses_embeddings(&self) -> bool {
+        self.fm || self.tower.is_some() || self.cross.is_some()
+    }
+
+    /// The parts of a key's row, in the order in which they lie there.
+    pub fn parts(&self) -> Vec<Part> {
+        let mut parts = Vec::new();
+        if self.linear {
+            parts.push(Part::new("linear", 1));
+        }
+        if self.uses_embeddings() {
+            parts.push(Part::new("embedding", self.embedding_dim));
+        }
+        parts
+    }
+
+    /// Weights per key: the widths of all parts together.
+    pub fn row_dim(&self) -> usize {
+        self.parts().iter().map(|part| part.dim).sum()
+    }
+
+    /// Width of `x0`: all pooled embeddings of a row, then its dense features.
+    pub fn input_width(&self) -> usize {
+        self.slots * self.embedding_dim + self.dense
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(spec: &ModelSpec) -> String {
+        spec.validate().expect_err("must be refused").to_string()
+    }
+
+    #[test]
+    fn presets_are_valid_and_lay_rows_out_linear_first() {
+        let specs = [
+            ModelSpec::lr(26, 13),
+            ModelSpec::fm(26, 13, 8),
+            ModelSpec::wide_deep(26, 13, 10, &[400, 400]),
+            ModelSpec::ctr_dnn(26, 13, 10, &[4096, 2048, 1024]),
+            ModelSpec::builder(3, 0).with_embedding(4).with_cross(2).with_pooling(Pooling::Mean),
+        ];
+        let dims: Vec<usize> = specs.iter().map(ModelSpec::row_dim).collect();
+        assert_eq!(dims, [1, 9, 11, 10, 4]);
+        for spec in &specs {
+            spec.validate().unwrap();
+            let text = toml::to_string(spec).unwrap();
+            assert_eq!(&toml::from_str::<ModelSpec>(&text).unwrap(), spec, "{text}");
+        }
+        assert_eq!(specs[2].parts(), [Part::new("linear", 1), Part::new("embedding", 10)]);
+        assert_eq!(specs[3].input_width(), 273);
+    }
+
+    #[test]
+    fn a_spec_that_describes_no_model_says_what_to_change() {
+        let ok = ModelSpec::ctr_dnn(2, 1, 4, &[8]);
+        assert!(message(&ModelSpec { slots: 0, ..ok.clone() }).contains("slots is 0"));
+        assert!(message(&ModelSpec::builder(2, 1)).contains("no part at all"));
+        assert!(message(&ModelSpec { embedding_dim: 0, ..ok.clone() }).contains("need embeddings"));
+        assert!(message(&ModelSpec { embedding_dim: 3, ..ModelSpec::lr(2, 1) }).contains("no part uses embeddings"));
+        assert!(message(&ok.clone().with_tower(&[])).contains("tower.hidden is empty"));
+        assert!(message(&ok.clone().with_tower(&[3, 0])).contains("tower.hidden[1] is 0"));
+        assert!(message(&ok.clone().with_cross(0)).contains("cross.layers is 0"));
+        assert!(message(&ModelSpec { slots: usize::MAX, ..ok.clone() }).contains("slots is"));
+        assert!(message(&ModelSpec { slots: 1 << 19, embedding_dim: 1 << 19, ..ok }).contains("slots * embedding_dim"));
+    }
+
+    #[test]
+    fn unknown_fields_are_refused_and_defaults_hold() {
+        let spec: ModelSpec = toml::from_str("slots = 26\ndense = 13\nlinear = true").unwrap();
+        assert_eq!(spec, ModelSpec::lr(26, 13));
+        assert!(toml::from_str::<ModelSpec>("slots = 26\ntowr = { hidden = [1] }").is_err());
+        assert!(toml::from_str::<ModelSpec>("slots = 2\ntower = { hidden = [1], widht = 3 }").is_err());
+    }
+}

@@ -1,0 +1,112 @@
+//! Modules: from a batch to logits. The one that runs a [`ModelSpec`], and the trait for a user's own.
+
+use tch::{Kind, TchError, Tensor};
+
+use super::TorchBatch;
+use crate::{ModelSpec, Part};
+
+/// A dense model in tch: its parameters lie in the variable store that it was made over, autograd does the rest.
+///
+/// See [`TorchModel::from_module`](super::TorchModel::from_module).
+pub trait TorchModule {
+    /// One logit per row, `[n]` or `[n, 1]`, as `f32` on the batch's device.
+    ///
+    /// # Errors
+    /// libtorch's. (The methods of `Tensor` that do not begin with `f_` panic instead: the run ends all the same, with a
+    /// less readable message.)
+    fn forward(&self, batch: &TorchBatch) -> Result<Tensor, TchError>;
+}
+
+/// What a user's own module reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ModuleShape {
+    /// Categorical columns.
+    pub slots: usize,
+    /// Dense features.
+    pub dense: usize,
+    /// The parts of a key's row.
+    pub parts: Vec<Part>,
+}
+
+/// The spec's module, over leaves in the order of the native backend's layout.
+pub(super) struct SpecModule {
+    spec: ModelSpec,
+    linear_weight: Option<Tensor>,
+    linear_bias: Option<Tensor>,
+    cross: Vec<Layer>,
+    tower: Vec<Layer>,
+}
+
+struct Layer {
+    weight: Tensor,
+    bias: Tensor,
+}
+
+impl SpecModule {
+    /// Takes the leaves one by one.
+    pub(super) fn new(spec: ModelSpec, leaves: &[Tensor]) -> SpecModule {
+        let mut leaves = leaves.iter().map(Tensor::shallow_clone);
+        let mut next = || leaves.next().expect("the layout has a leaf for each parameter of the spec");
+        let linear_weight = (spec.linear && spec.dense > 0).then(&mut next);
+        let linear_bias = spec.linear.then(&mut next);
+        let mut layers =
+            |count: usize| (0..count).map(|_| Layer { weight: next(), bias: next() }).collect::<Vec<Layer>>();
+        // The last of each is the layer with one output.
+        let cross = layers(spec.cross.as_ref().map_or(0, |cross| cross.layers + 1));
+        let tower = layers(spec.tower.as_ref().map_or(0, |tower| tower.hidden.len() + 1));
+        SpecModule { spec, linear_weight, linear_bias, cross, tower }
+    }
+}
+
+impl Layer {
+    fn apply(&self, x: &Tensor) -> Result<Tensor, TchError> {
+        x.f_linear(&self.weight, Some(&self.bias))
+    }
+}
+
+impl TorchModule for SpecModule {
+    fn forward(&self, batch: &TorchBatch) -> Result<Tensor, TchError> {
+        let n = batch.rows();
+        let pooled = batch.pooled(self.spec.pooling)?;
+        let mut logits = Tensor::f_zeros([n, 1], (Kind::Float, pooled.device()))?;
+        if let Some(bias) = &self.linear_bias {
+            let wide = pooled.f_narrow(2, 0, 1)?.f_sum_dim_intlist([1i64].as_slice(), false, Kind::Float)?;
+            logits = wide.f_add(bias)?;
+        }
+        if let Some(weight) = &self.linear_weight {
+            logits = logits.f_add(&batch.dense().f_linear(weight, None::<&Tensor>)?)?;
+        }
+        let dim = self.spec.embedding_dim as i64;
+        if dim == 0 {
+            return Ok(logits);
+        }
+        let embedding = pooled.f_narrow(2, i64::from(self.spec.linear), dim)?;
+        if self.spec.fm {
+            // sum_{i<j} v_i . v_j = (|sum v_i|^2 - sum |v_i|^2) / 2
+            let all = embedding.f_sum_dim_intlist([1i64].as_slice(), false, Kind::Float)?.f_square()?;
+            let own = embedding.f_square()?.f_sum_dim_intlist([1i64].as_slice(), false, Kind::Float)?;
+            let pairs = all.f_sub(&own)?.f_sum_dim_intlist([1i64].as_slice(), true, Kind::Float)?.f_mul_scalar(0.5)?;
+            logits = logits.f_add(&pairs)?;
+        }
+        if self.cross.is_empty() && self.tower.is_empty() {
+            return Ok(logits);
+        }
+        let flat = embedding.f_reshape([n, batch.slots() * dim])?;
+        let x0 = if self.spec.dense > 0 { Tensor::f_cat(&[&flat, batch.dense()], 1)? } else { flat };
+        if let Some((out, layers)) = self.cross.split_last() {
+            let mut x = x0.shallow_clone();
+            for layer in layers {
+                x = x0.f_mul(&layer.apply(&x)?)?.f_add(&x)?;
+            }
+            logits = logits.f_add(&out.apply(&x)?)?;
+        }
+        if let Some((out, layers)) = self.tower.split_last() {
+            let mut x = x0;
+            for layer in layers {
+                x = layer.apply(&x)?.f_relu()?;
+            }
+            logits = logits.f_add(&out.apply(&x)?)?;
+        }
+        Ok(logits)
+    }
+}

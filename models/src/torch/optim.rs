@@ -1,0 +1,60 @@
+//! The dense optimizers over one flat tensor: the formulas of [`DenseOptimizer`], a few passes each, on any device.
+
+use tch::{Kind, TchError, Tensor};
+
+use crate::DenseOptimizer;
+
+/// Settings and state.
+pub(super) struct Optimizer {
+    settings: DenseOptimizer,
+    /// Steps done.
+    pub(super) steps: u64,
+    /// In the order of `DenseOptimizer::state`, each as long as the parameters.
+    pub(super) state: Vec<Tensor>,
+}
+
+impl Optimizer {
+    /// State for `count` parameters, at its start.
+    pub(super) fn new(settings: DenseOptimizer, count: i64, device: tch::Device) -> Result<Optimizer, TchError> {
+        let first = f64::from(settings.first_state());
+        let state = settings
+            .state()
+            .iter()
+            .map(|_| Tensor::f_full([count], first, (Kind::Float, device)))
+            .collect::<Result<_, _>>()?;
+        Ok(Optimizer { settings, steps: 0, state })
+    }
+
+    pub(super) fn settings(&self) -> &DenseOptimizer {
+        &self.settings
+    }
+
+    /// One step, in place; the gradient may serve as scratch.
+    pub(super) fn step(&mut self, p: &mut Tensor, mut g: Tensor) -> Result<(), TchError> {
+        self.steps += 1;
+        let (size, correction) = self.settings.step_size(self.steps);
+        match (self.settings, self.state.as_mut_slice()) {
+            (DenseOptimizer::Sgd { .. }, _) => {
+                p.f_sub_(&g.f_mul_scalar_(size)?)?;
+            }
+            (DenseOptimizer::Momentum { momentum, .. }, [v]) => {
+                v.f_mul_scalar_(momentum)?.f_add_(&g)?;
+                p.f_sub_(&v.f_mul_scalar(size)?)?;
+            }
+            (DenseOptimizer::Adagrad { eps, .. }, [s]) => {
+                s.f_addcmul_(&g, &g)?;
+                let root = s.f_sqrt()?.f_add_scalar_(eps)?;
+                p.f_addcdiv_(&g.f_mul_scalar_(-size)?, &root)?;
+            }
+            (DenseOptimizer::Adam { beta1, beta2, eps, .. }, [m, v]) => {
+                m.f_lerp_(&g, 1.0 - beta1)?;
+                let squares = g.f_square_()?.f_mul_scalar_(1.0 - beta2)?;
+                v.f_mul_scalar_(beta2)?.f_add_(&squares)?;
+                let root = v.f_sqrt()?.f_mul_scalar_(1.0 / correction)?.f_add_scalar_(eps)?;
+                p.f_addcdiv_(&m.f_mul_scalar(-size)?, &root)?;
+            }
+            _ => unreachable!("`new` made one tensor for each name of `DenseOptimizer::state`"),
+        }
+        Ok(())
+    }
+}
