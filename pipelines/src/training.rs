@@ -83,7 +83,7 @@ impl Training {
     }
 
     /// The graph, with capacities, replicas and places.
-    pub fn plan(&self) -> Plan {
+    pub fn plan(&self) -> &Plan {
         self.pipeline.plan()
     }
 
@@ -170,8 +170,8 @@ impl RunningTraining {
     }
 
     /// Whether the run is over: [`wait`](Self::wait) will not block.
-    pub fn is_over(&self) -> bool {
-        self.running.is_over()
+    pub fn ended(&self) -> bool {
+        self.running.ended()
     }
 
     /// Ends the run at the next batch of the source; all that was read is still trained on.

@@ -15,7 +15,8 @@ pub struct Table {
     pub shards: usize,
     /// What a weight is kept as: "f32" (the default) or "f16".
     pub storage: Storage,
-    /// Optimizer of the linear part. Default FTRL-proximal.
+    /// Optimizer of the linear part. Default FTRL-proximal with alpha = 0.05, beta = 0.001: the gradients are those of a
+    /// batch's mean loss, so beta is small beside the paper's 1, which is for one row at a time.
     pub linear_optimizer: Optimizer,
     /// Optimizer of the embeddings. Default Adagrad with a learning rate of 0.05.
     pub embedding_optimizer: Optimizer,
@@ -28,8 +29,8 @@ impl Default for Table {
         Self {
             shards: 1,
             storage: Storage::F32,
-            linear_optimizer: Optimizer::ftrl(),
-            embedding_optimizer: Optimizer::adagrad(0.05),
+            linear_optimizer: Optimizer::Ftrl { alpha: 0.05, beta: 1e-3, l1: 0.0, l2: 0.0 },
+            embedding_optimizer: Optimizer::ADAG,
             embedding_init: Init::Uniform { scale: 0.05 },
         }
     }

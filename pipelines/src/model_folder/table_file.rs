@@ -7,7 +7,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch, UInt64Array};
+use arrow::array::{ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch, UInt64Array};
 use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt64Type};
 use forebay_actors::Fault;
 use forebay_ps::{PartConfig, TableClient, TableConfig};
