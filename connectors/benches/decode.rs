@@ -3,7 +3,7 @@
 //! `cargo bench -p forebay-connectors` makes 400,000 synthetic rows in a temporary folder and reads them in every form.
 //! `FOREBAY_BENCH_DATA=DIR` reads `DIR/pq/train-*.parquet`, `DIR/pqs/train-*.parquet` and `DIR/tsv/train-*.tsv` instead.
 //! `FOREBAY_BENCH_THREADS` sets the decode threads (default 1), `FOREBAY_BENCH_EPOCHS` the passes (default 3).
-//! Nothing passes or fails on a time.
+//! `FOREBAY_BENCH_ONLY=WORD` measures only what has the word in its name. Nothing passes or fails on a time.
 #![allow(clippy::print_stdout, reason = "a bench prints")]
 
 use std::path::{Path, PathBuf};
@@ -26,6 +26,9 @@ fn cpu_seconds() -> f64 {
 }
 
 fn measure<S: Source<Out = Rows>>(name: &str, mut source: S) -> Result<(), Fault> {
+    if std::env::var("FOREBAY_BENCH_ONLY").is_ok_and(|only| !name.contains(&only)) {
+        return Ok(());
+    }
     let cx = StageCx::detached("bench");
     let (cpu, wall) = (cpu_seconds(), Instant::now());
     let (rows, bytes) = block_on(async {

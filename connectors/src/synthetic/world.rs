@@ -3,9 +3,10 @@
 //! Comes in: a seed. Goes out: for any run of rows their columns, a function of (seed, row, field) alone. The planted
 //! model: a weight per value, factors of four per value (pairwise products, Rendle's FM), weights of the integers'
 //! logarithms, scaled to a logit of deviation 1.6 with 25.6% clicks; the best possible AUC is about .83. Weights come
-//! from hashes of (seed, field, value): there are no tables. Nothing blocks.
+//! from hashes of (seed, field, value); the only tables are the inverse distributions, 16 KiB a column, so that they stay
+//! in the core's cache. Nothing blocks.
 
-use super::numbers::{exp, exp2, four_normals, ln, log2, normal, random, unit};
+use super::numbers::{Factors, exp, exp2, ln, log2, normal, normal_of, random, unit};
 use crate::criteo::{CATEGORIES, INTEGERS};
 use crate::split::mix64;
 
@@ -47,11 +48,14 @@ pub(crate) struct World {
 #[derive(Clone, Debug)]
 struct Field {
     stream: u64,
-    /// Rank k has a share of about 1 / k^exponent, k from 1 to `values`.
+    /// Ranks from 1 to `values`; rank k has a share of about 1 / k^exponent.
     values: u32,
-    span: f64,
-    power: f64,
-    missing: f64,
+    #[cfg(test)]
+    exponent: f64,
+    /// The rank at every 1/2048 of the distribution; in between it is a straight line.
+    quantiles: Vec<f64>,
+    /// Of 2^32: share of rows without a value.
+    missing: u64,
     weight: f64,
     /// Hides the rank in the number that is written.
     mask: u32,
@@ -60,11 +64,19 @@ struct Field {
 #[derive(Clone, Debug)]
 struct Integer {
     stream: u64,
-    spread: f64,
-    missing: f64,
+    /// By the quantile of the underlying normal number: the value, and ln(1 + value).
+    values: Vec<(u32, f64)>,
+    /// Of 2^32: share of rows without a value.
+    missing: u64,
     weight: f64,
     mean: f64,
-    deviation: f64,
+}
+
+/// Entries of the inverse distributions.
+const STEPS: usize = 2048;
+
+fn of_2_32(share: f64) -> u64 {
+    (share * (1u64 << 32) as f64) as u64
 }
 
 /// Columns of a run of rows; a missing value has its bit unset in `present` (bit of column as in Criteo's row).
@@ -95,25 +107,33 @@ impl World {
             let exponent = 0.9 + 0.3 * pick(0);
             let exponent = if (exponent - 1.0f64).abs() < 0.01 { 1.01 } else { exponent };
             let values = cardinality.min(cap.max(2)) - 1;
+            // The continuous power law between 1 and values + 1, by its inverse; its whole part follows Zipf closely.
+            let span = exp2((1.0 - exponent) * log2(f64::from(values) + 1.0)) - 1.0;
+            let rank = |u: f64| exp2(log2(1.0 + u * span) / (1.0 - exponent));
             Field {
                 stream,
                 values,
-                span: exp2((1.0 - exponent) * log2(f64::from(values) + 1.0)) - 1.0,
-                power: 1.0 / (1.0 - exponent),
-                missing: missing(f),
+                #[cfg(test)]
+                exponent,
+                quantiles: (0..=STEPS).map(|i| rank(i as f64 / STEPS as f64)).collect(),
+                missing: of_2_32(missing(f)),
                 weight: 0.15 + 0.4 * pick(1),
                 mask: mix64(stream) as u32,
             }
         });
         let integers = INTEGERS_MISSING.iter().enumerate().map(|(i, &missing)| {
             let stream = random(seed, 100 + i as u64);
+            let spread = 0.5 + 0.8 * unit(random(stream ^ 0x1e7, 0));
+            let value = |step: usize| {
+                let value = exp((1.2 + 1.4 * normal_of(step as f64 / STEPS as f64)) * spread) as u32;
+                (value, ln(1.0 + f64::from(value)))
+            };
             Integer {
                 stream,
-                spread: 0.5 + 0.8 * unit(random(stream ^ 0x1e7, 0)),
-                missing,
+                values: (0..STEPS).map(value).collect(),
+                missing: of_2_32(missing),
                 weight: 0.25 * normal(random(stream ^ 0x1e7, 1)),
                 mean: 0.0,
-                deviation: 1.0,
             }
         });
         Self { fields: fields.collect(), integers: integers.collect(), label: random(seed, 200), scale: 1.0, bias: 0.0 }
@@ -126,7 +146,8 @@ impl World {
         for i in 0..INTEGERS {
             let logs: Vec<f64> = (0..FITTED).map(|r| self.integers[i].draw(FITTED_FROM + r).1).collect();
             let (mean, deviation) = moments(&logs);
-            (self.integers[i].mean, self.integers[i].deviation) = (mean, deviation.max(1e-6));
+            self.integers[i].mean = mean;
+            self.integers[i].weight /= deviation.max(1e-6);
         }
         self.logits(FITTED_FROM, FITTED as usize, &mut out, &mut sums);
         self.scale = DEVIATION / moments(&sums).1;
@@ -161,13 +182,11 @@ impl World {
             for r in 0..rows {
                 let (value, log, present) = integer.draw(first + r as u64);
                 column.push(value);
-                logits[r] += integer.weight * (log - integer.mean) / integer.deviation;
+                logits[r] += integer.weight * (log - integer.mean);
                 out.present[r] |= u64::from(present) << (1 + i);
             }
         }
-        // Rendle's identity: the sum over pairs is half of (square of the sum - sum of the squares).
-        let mut sums = vec![[0.0f64; 4]; rows];
-        let mut squares = vec![0.0f64; rows];
+        let mut factors = vec![Factors::default(); rows];
         for (f, field) in self.fields.iter().enumerate() {
             let column = &mut out.categories[f];
             column.clear();
@@ -177,15 +196,11 @@ impl World {
                 out.present[r] |= u64::from(rank > 0) << (1 + INTEGERS + f);
                 let hash = random(field.stream ^ 0x5eed, u64::from(rank));
                 logits[r] += field.weight * normal(hash);
-                let factors = four_normals(mix64(hash));
-                for (sum, factor) in sums[r].iter_mut().zip(factors) {
-                    *sum += FACTOR * factor;
-                    squares[r] += FACTOR * FACTOR * factor * factor;
-                }
+                factors[r].add(mix64(hash));
             }
         }
-        for ((logit, sum), square) in logits.iter_mut().zip(&sums).zip(&squares) {
-            *logit += 0.75 * (sum.iter().map(|s| s * s).sum::<f64>() - square);
+        for (logit, factors) in logits.iter_mut().zip(&factors) {
+            *logit += 1.5 * FACTOR * FACTOR * factors.pairs(CATEGORIES);
         }
     }
 }
@@ -198,11 +213,11 @@ impl Field {
     #[inline]
     fn draw(&self, row: u64) -> (u32, u32) {
         let bits = random(self.stream, row);
-        // The continuous power law between 1 and values + 1, by its inverse; its whole part follows Zipf closely.
-        let x = exp2(self.power * log2(1.0 + unit(bits) * self.span));
+        let step = (bits >> 53) as usize;
+        let (low, high) = (self.quantiles[step], self.quantiles[step + 1]);
+        let x = low + (high - low) * unit(bits << 11);
         let rank = (x as u32).clamp(1, self.values.max(1));
-        // Bits that `unit` hardly feels decide on missing: other bits of the same hash, mixed once more.
-        let rank = if unit(bits.wrapping_mul(0xd6e8_feb8_6659_fd93)) < self.missing { 0 } else { rank };
+        let rank = if other_half(bits) < self.missing { 0 } else { rank };
         (rank, scatter(rank ^ self.mask))
     }
 }
@@ -212,10 +227,17 @@ impl Integer {
     #[inline]
     fn draw(&self, row: u64) -> (u32, f64, bool) {
         let bits = random(self.stream, row);
-        let present = unit(bits.wrapping_mul(0xd6e8_feb8_6659_fd93)) >= self.missing;
-        let value = exp((1.2 + 1.4 * normal(bits)) * self.spread) as u32;
-        if present { (value, ln(1.0 + f64::from(value)), true) } else { (0, 0.0, false) }
+        let present = other_half(bits) >= self.missing;
+        let sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
+        let (value, log) = self.values[(sum >> 7) as usize & (STEPS - 1)];
+        if present { (value, log, true) } else { (0, 0.0, false) }
     }
+}
+
+/// 32 more bits of the same draw, mixed once more.
+#[inline]
+fn other_half(bits: u64) -> u64 {
+    bits.wrapping_mul(0xd6e8_feb8_6659_fd93) >> 32
 }
 
 /// A bijection of 32 bits that looks random (Mueller's finaliser): distinct ranks are distinct categories.
@@ -293,9 +315,11 @@ mod tests {
         const N: u64 = 50_000;
         let world = World::new(1, 86_140);
         for field in world.fields.iter().filter(|f| f.values > 100) {
-            let exponent = 1.0 - 1.0 / field.power;
+            let exponent = field.exponent;
             let total: f64 = (1..=field.values).map(|k| f64::from(k).powf(-exponent)).sum();
-            let first = (0..N).filter(|&r| field.draw(r).0 == 1).count() as f64 / N as f64 / (1.0 - field.missing);
+            let first = (0..N).filter(|&r| field.draw(r).0 == 1).count() as f64
+                / N as f64
+                / (1.0 - field.missing as f64 / (1u64 << 32) as f64);
             // The continuous law gives its whole part 1 somewhat less than Zipf: 0.62 to 1 of it.
             let ratio = first * total;
             assert!((0.55..1.1).contains(&ratio), "exponent {exponent}, values {}: {ratio}", field.values);
