@@ -89,7 +89,8 @@
 //!    stages and sinks. `service` and `host`: actors that answer, and outlive a pipeline.
 //! 4. `replicas` and `turn`: one stage as many, and how order is kept.
 //! 5. `switch`: drain and kill; the first fault wins. `barrier`: a mark that passes through in order.
-//! 6. `topology`, `place`, `run`: wiring back to front, threads, how a run is steered and ends.
+//! 6. `topology`, `wiring`, `place`: wiring back to front, onto threads. `run`, `control`, `state`: how a run begins,
+//!    is steered, and ends.
 //! 7. `meter`, `ledger`, `plan`, `report`: what is counted and how it is shown.
 //! 8. `testsuite` (feature): the rules every stage follows, checked.
 //!
@@ -114,6 +115,7 @@
 mod barrier;
 pub mod batch;
 pub mod context;
+mod control;
 pub mod fault;
 mod host;
 pub mod ledger;
@@ -130,15 +132,18 @@ mod seconds;
 pub mod service;
 mod shell;
 pub mod stage;
+mod state;
 mod switch;
 #[cfg(any(test, feature = "testsuite"))]
 pub mod testsuite;
 mod topology;
 mod turn;
+mod wiring;
 
 pub use barrier::Barrier;
 pub use batch::{Batch, Lineage};
 pub use context::StageCx;
+pub use control::Control;
 pub use fault::{Domain, Fault, Phase};
 pub use host::Host;
 pub use ledger::{Ledger, LedgerReport};
@@ -149,7 +154,7 @@ pub use place::Place;
 pub use plan::{Plan, PlanStage};
 pub use replicas::Replicas;
 pub use report::{Report, Verdict};
-pub use run::{Control, Outcome, Running};
+pub use run::{Outcome, Running};
 pub use service::{Client, Service};
 pub use stage::{Epoch, Sink, Source, Stage};
 pub use topology::{DEFAULT_CAPACITY, Flow, Pipeline, Topology};

@@ -1,7 +1,7 @@
 //! Where a stage runs: the arbiters (actix's event-loop threads), their names and their cores.
 //!
 //! Comes in: a [`Place`] and a name. Goes out: the arbiter to start an actor on. Making an arbiter blocks until its
-//! thread is up (some tens of microseconds); [`Places::stop`] blocks until all threads have ended.
+//! thread is up (some tens of microseconds); stopping blocks until all threads have ended.
 
 use std::fmt;
 use std::time::Duration;

@@ -22,9 +22,11 @@ use crate::place::Place;
 use crate::plan::{Plan, PlanStage};
 use crate::replicas::{Front, Replicas, replica};
 use crate::report::Report;
-use crate::run::{Running, Scale, Settings, Wiring};
+use crate::run::Running;
 use crate::shell::mailbox;
 use crate::stage::{Sink, Source, Stage};
+use crate::state::{Scale, Settings};
+use crate::wiring::{Wire, Wiring};
 
 /// Capacity of a link that was given none.
 pub const DEFAULT_CAPACITY: usize = 8;
@@ -51,7 +53,7 @@ pub struct Flow<T: Batch> {
 #[must_use = "a pipeline does nothing until it is started"]
 pub struct Pipeline {
     topology: Topology,
-    start: Box<dyn FnOnce(&mut Wiring) -> Result<(), Fault> + Send>,
+    start: Wire,
 }
 
 impl Topology {
@@ -205,7 +207,7 @@ impl<T: Batch> Flow<T> {
         self.topology.plan.link(self.capacity);
         self.topology.plan.add(PlanStage::new(name, "sink", place));
         let (name, capacity, upstream) = (name.to_owned(), self.capacity, self.upstream);
-        let start = Box::new(move |wiring: &mut Wiring| {
+        let start: Wire = Box::new(move |wiring| {
             let (cx, _) = wiring.single(&name, "sink", place);
             let arbiter = wiring.arbiter(place, &name)?;
             let barriers = wiring.barriers();

@@ -1,7 +1,7 @@
 //! What the runtime relies on in actix, and what it works around. When one of these fails after an update of actix,
 //! read `src/link.rs` and `src/shell.rs` again before anything else.
 
-#![allow(clippy::disallowed_types, missing_docs, reason = "this is where actix is watched")]
+#![allow(clippy::disallowed_types, clippy::unwrap_used, missing_docs, reason = "this is where actix is watched")]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};

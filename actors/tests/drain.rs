@@ -1,5 +1,7 @@
 //! Stopping on request: what was read is worked off, and a barrier that comes too late says so.
 
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
+
 mod common;
 
 use std::time::Duration;

@@ -1,5 +1,7 @@
 //! Broken on purpose: whatever breaks, wherever, the run ends with the right root cause, and never hangs.
 
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
+
 mod common;
 
 use std::time::Duration;

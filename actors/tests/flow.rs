@@ -1,5 +1,7 @@
 //! What goes in comes out: whole pipelines of healthy stages, and the bounds they keep.
 
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
+
 mod common;
 
 use std::rc::Rc;
@@ -136,14 +138,13 @@ fn threads_carry_the_names_of_their_stages_and_stay_on_their_core() {
 struct Live {
     lineage: Lineage,
     alive: Arc<AtomicUsize>,
-    most: Arc<AtomicUsize>,
 }
 
 impl Live {
     fn new(seq: u64, alive: &Arc<AtomicUsize>, most: &Arc<AtomicUsize>) -> Self {
         most.fetch_max(alive.fetch_add(1, SeqCst) + 1, SeqCst);
         let lineage = Lineage { seq, ..Lineage::default() };
-        Self { lineage, alive: Arc::clone(alive), most: Arc::clone(most) }
+        Self { lineage, alive: Arc::clone(alive) }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Services: bounded, in order, and never a hang when they die.
 
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
+
 mod common;
 
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! One stage as many: order, sharing of work, changing their number, all without losing a row.
 
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
+
 mod common;
 
 use std::sync::Arc;
@@ -245,7 +247,7 @@ impl Stage for Stamp {
         String::new()
     }
     async fn on_batch(&mut self, batch: Numbers, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
-        if batch.lineage.seq % 3 == 0 {
+        if batch.lineage.seq.is_multiple_of(3) {
             tokio::time::sleep(Duration::from_micros(200)).await;
         }
         out.send(batch).await

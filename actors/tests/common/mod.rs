@@ -122,7 +122,9 @@ impl Sink for Keep {
 pub fn end(running: forebay_actors::Running) -> Outcome {
     let control = running.control();
     let (done, outcome) = std::sync::mpsc::channel();
-    std::thread::spawn(move || done.send(running.wait()));
+    std::thread::spawn(move || {
+        let _ = done.send(running.wait());
+    });
     match outcome.recv_timeout(Duration::from_secs(30)) {
         Ok(outcome) => outcome,
         Err(_) => panic!("the run hangs:\n{}", control.snapshot()),

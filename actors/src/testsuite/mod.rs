@@ -15,22 +15,27 @@
 //! And of the runtime, on the same runs: busy + starved + blocked is the stage's wall time, and the counts of stage
 //! and link agree.
 
+mod rig;
+#[cfg(test)]
+mod tests;
+
 use std::fmt::Write as _;
-use std::sync::mpsc::{Sender, channel};
+use std::marker::PhantomData;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::batch::{Batch, Lineage};
-use crate::context::StageCx;
+use rig::{HANG, Left, Mode, PLAIN, Replay, Rig, Take, ended};
+
 use crate::fault::Fault;
 use crate::link::Capacity;
 use crate::place::Place;
 use crate::run::{Outcome, Running};
-use crate::stage::{Sink, Source, Stage};
+use crate::stage::Stage;
 use crate::topology::Topology;
 
-/// A run that takes longer than this hangs.
-const HANG: Duration = Duration::from_secs(60);
+/// What has arrived at the sink.
+type Arrived = Arc<Mutex<Vec<Left>>>;
 
 /// Checks a stage against the rules at the top of [this file](self).
 ///
@@ -59,34 +64,6 @@ pub fn broken_rules<S: Stage>(
     broken
 }
 
-/// A batch that left the stage, as far as any batch can be compared.
-#[derive(Clone, Debug, PartialEq)]
-struct Left {
-    rows: usize,
-    lineage: Lineage,
-}
-
-/// What the stage is wired between.
-struct Rig {
-    capacity: Capacity,
-    /// Batches after which the source fails.
-    source_fails: Option<usize>,
-    /// Batches after which the source waits for a drain.
-    source_waits: Option<usize>,
-    sink: Mode,
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Mode {
-    Takes,
-    Slow,
-    Fails,
-    Clogs,
-}
-
-const PLAIN: fn() -> Rig =
-    || Rig { capacity: Capacity::items(16), source_fails: None, source_waits: None, sink: Mode::Takes };
-
 struct Bench<M, I> {
     make: M,
     inputs: I,
@@ -98,7 +75,7 @@ where
     M: Fn() -> S + Clone + Send + 'static,
     I: Fn() -> Vec<S::In> + Clone + Send + 'static,
 {
-    fn start(&self, rig: Rig) -> Result<(Running, Arc<Mutex<Vec<Left>>>), String> {
+    fn start(&self, rig: Rig) -> Result<(Running, Arrived), String> {
         let left = Arc::new(Mutex::new(Vec::new()));
         let (inputs, make, into) = (self.inputs.clone(), self.make.clone(), Arc::clone(&left));
         let (fails, waits, mode) = (rig.source_fails, rig.source_waits, rig.sink);
@@ -108,7 +85,7 @@ where
             .link(rig.capacity)
             .stage("stage", Place::Own, make)
             .link(rig.capacity)
-            .sink("testsuite sink", Place::Own, move || Take { left: into, mode, seen: std::marker::PhantomData })
+            .sink("testsuite sink", Place::Own, move || Take { left: into, mode, seen: PhantomData })
             .start()
             .map_err(|fault| format!("cannot be started: {fault}"))?;
         Ok((running, left))
@@ -184,7 +161,9 @@ where
         let (running, _) = self.start(Rig { source_waits: Some(half), ..PLAIN() })?;
         let barrier = running.barrier();
         let (done, passed) = channel();
-        std::thread::spawn(move || done.send(futures::executor::block_on(barrier)));
+        std::thread::spawn(move || {
+            let _ = done.send(futures::executor::block_on(barrier));
+        });
         match passed.recv_timeout(HANG) {
             Ok(Ok(_)) => {}
             Ok(Err(fault)) => return Err(format!("rule 6, a barrier passes: {fault}; {:?}", ended(running)?.result)),
@@ -219,179 +198,4 @@ where
 
 fn key(left: &Left) -> (u32, u64) {
     (left.lineage.epoch, left.lineage.seq)
-}
-
-/// The outcome, or the report of a run that hangs.
-fn ended(running: Running) -> Result<Outcome, String> {
-    let control = running.control();
-    let (done, outcome): (Sender<Outcome>, _) = channel();
-    std::thread::spawn(move || done.send(running.wait()));
-    outcome.recv_timeout(HANG).map_err(|_| {
-        control.kill(Fault::internal("it hangs"));
-        format!("the run hangs:\n{}", control.snapshot())
-    })
-}
-
-struct Replay<T> {
-    batches: std::collections::VecDeque<T>,
-    sent: usize,
-    fails: Option<usize>,
-    waits: Option<usize>,
-}
-
-impl<T: Batch> Source for Replay<T> {
-    type Out = T;
-    type Position = usize;
-
-    fn describe(&self) -> String {
-        "replays".to_owned()
-    }
-
-    async fn open(&mut self, _cx: &StageCx, _from: Option<usize>) -> Result<(), Fault> {
-        Ok(())
-    }
-
-    async fn next(&mut self) -> Result<Option<T>, Fault> {
-        if self.fails == Some(self.sent) {
-            return Err(Fault::external("testsuite fault"));
-        }
-        if self.waits == Some(self.sent) {
-            std::future::pending::<()>().await;
-        }
-        self.sent += 1;
-        Ok(self.batches.pop_front())
-    }
-
-    fn position(&self) -> usize {
-        self.sent
-    }
-}
-
-struct Take<T> {
-    left: Arc<Mutex<Vec<Left>>>,
-    mode: Mode,
-    seen: std::marker::PhantomData<T>,
-}
-
-impl<T: Batch> Sink for Take<T> {
-    type In = T;
-
-    fn describe(&self) -> String {
-        "takes".to_owned()
-    }
-
-    async fn write(&mut self, batch: T) -> Result<(), Fault> {
-        let left = Left { rows: batch.rows(), lineage: batch.lineage().clone() };
-        self.left.lock().unwrap_or_else(PoisonError::into_inner).push(left);
-        match self.mode {
-            Mode::Takes => Ok(()),
-            Mode::Slow => {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-                Ok(())
-            }
-            Mode::Fails => Err(Fault::external("testsuite fault")),
-            Mode::Clogs => std::future::pending().await,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::outbox::Outbox;
-
-    struct Bag {
-        lineage: Lineage,
-        rows: usize,
-    }
-
-    impl Batch for Bag {
-        fn rows(&self) -> usize {
-            self.rows
-        }
-        fn bytes(&self) -> usize {
-            self.rows
-        }
-        fn lineage(&self) -> &Lineage {
-            &self.lineage
-        }
-    }
-
-    fn bags() -> Vec<Bag> {
-        (0..6).map(|seq| Bag { lineage: Lineage { seq, ..Lineage::default() }, rows: 10 }).collect()
-    }
-
-    #[derive(Clone, Copy, PartialEq)]
-    enum Vice {
-        None,
-        Loses,
-        Turns,
-        KeepsTheLast,
-        GoesOnAfterAFault,
-        FailsWithoutInput,
-        HidesTheFault,
-    }
-
-    /// Holds one batch back; right or wrong in one way.
-    struct Held {
-        vice: Vice,
-        held: Option<Bag>,
-    }
-
-    impl Stage for Held {
-        type In = Bag;
-        type Out = Bag;
-        fn describe(&self) -> String {
-            String::new()
-        }
-        async fn on_batch(&mut self, mut batch: Bag, out: &mut Outbox<Bag>) -> Result<(), Fault> {
-            if self.vice == Vice::Loses {
-                batch.rows -= 1;
-            }
-            let first = match self.vice {
-                Vice::Turns if batch.lineage.seq % 2 == 1 => Some(batch),
-                _ => self.held.replace(batch),
-            };
-            if let Some(batch) = first {
-                match (self.vice, out.send(batch).await) {
-                    (Vice::GoesOnAfterAFault, _) => {}
-                    (Vice::HidesTheFault, Err(_)) => return Err(Fault::user("hidden")),
-                    (_, result) => result?,
-                }
-            }
-            Ok(())
-        }
-        async fn finish(&mut self, out: &mut Outbox<Bag>) -> Result<(), Fault> {
-            match self.held.take() {
-                Some(batch) if self.vice != Vice::KeepsTheLast => out.send(batch).await,
-                Some(_) => Ok(()),
-                None if self.vice == Vice::FailsWithoutInput => Err(Fault::user("no input")),
-                None => Ok(()),
-            }
-        }
-    }
-
-    fn rules(vice: Vice) -> String {
-        broken_rules(move || Held { vice, held: None }, bags).join("\n")
-    }
-
-    #[test]
-    fn a_good_stage_breaks_no_rule() {
-        check_stage(|| Held { vice: Vice::None, held: None }, bags);
-    }
-
-    #[test]
-    fn vices_are_found() {
-        assert!(rules(Vice::Loses).contains("rule 1"));
-        assert!(rules(Vice::Turns).contains("rule 2"));
-        assert!(rules(Vice::KeepsTheLast).contains("rule 1"));
-        assert!(rules(Vice::FailsWithoutInput).contains("rule 3"));
-    }
-
-    #[test]
-    fn casualties_cannot_hide_the_root_cause() {
-        // The switch has kept the root cause before the stage hears of it, whatever it then does.
-        assert_eq!(rules(Vice::GoesOnAfterAFault), "");
-        assert_eq!(rules(Vice::HidesTheFault), "");
-    }
 }

@@ -1,0 +1,145 @@
+//! What a run shares among its threads: the switch, the ledger, the barriers, and the list of stages and links.
+//!
+//! Comes in: entries, while a flow is wired. Goes out: a [`Report`] at any time, and the stage to blame for a late
+//! drain. Nothing blocks but short locks.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use crate::barrier::Barriers;
+use crate::context::StageCx;
+use crate::host::Staff;
+use crate::ledger::Ledger;
+use crate::life::Position;
+use crate::link::Room;
+use crate::meter::{Doing, StageMeter, StageReport};
+use crate::place::Place;
+use crate::plan::Plan;
+use crate::report::{Report, Verdict};
+use crate::switch::Switch;
+
+/// What a topology may set.
+pub(crate) struct Settings {
+    pub(crate) hosts: Vec<Weak<Staff>>,
+    pub(crate) drain_deadline: Option<Duration>,
+    pub(crate) grace: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { hosts: Vec::new(), drain_deadline: None, grace: Duration::from_secs(10) }
+    }
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("hosts", &self.hosts.len())
+            .field("drain_deadline", &self.drain_deadline)
+            .field("grace", &self.grace)
+            .finish()
+    }
+}
+
+pub(crate) struct State {
+    pub(crate) plan: Plan,
+    pub(crate) settings: Settings,
+    pub(crate) switch: Switch,
+    pub(crate) ledger: Ledger,
+    pub(crate) barriers: Arc<Barriers>,
+    pub(crate) position: Position,
+    pub(crate) crew: Mutex<Crew>,
+    pub(crate) started: Instant,
+    pub(crate) drain_until: watch::Sender<Option<Instant>>,
+    pub(crate) ended: Mutex<Option<(Verdict, Duration)>>,
+}
+
+/// Stages and links, from the sink to the source: in the order of wiring.
+#[derive(Default)]
+pub(crate) struct Crew {
+    pub(crate) stages: Vec<Entry>,
+    pub(crate) links: Vec<Arc<Room>>,
+}
+
+pub(crate) struct Entry {
+    pub(crate) name: String,
+    pub(crate) kind: &'static str,
+    pub(crate) place: Place,
+    pub(crate) meters: Arc<Mutex<Vec<Arc<StageMeter>>>>,
+    pub(crate) scale: Option<Scale>,
+}
+
+/// The number of replicas: asked for, and as it is.
+pub(crate) struct Scale {
+    pub(crate) target: watch::Sender<usize>,
+    pub(crate) count: Arc<AtomicUsize>,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    pub(crate) fn new(plan: Plan, settings: Settings, barriers: Arc<Barriers>) -> Arc<Self> {
+        Arc::new(Self {
+            plan,
+            settings,
+            switch: Switch::default(),
+            ledger: Ledger::default(),
+            barriers,
+            position: Position::default(),
+            crew: Mutex::default(),
+            started: Instant::now(),
+            drain_until: watch::Sender::new(None),
+            ended: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn cx(&self, name: &str, replica: usize, meter: &Arc<StageMeter>) -> StageCx {
+        StageCx::new(name, replica, self.ledger.clone(), Arc::clone(meter), self.switch.clone())
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        let crew = lock(&self.crew);
+        let stages: Vec<StageReport> = crew.stages.iter().rev().map(Entry::report).collect();
+        let links = crew.links.iter().rev().zip(stages.windows(2));
+        let links = links.map(|(room, ends)| room.report(&ends[0].name, &ends[1].name)).collect();
+        let services = self.settings.hosts.iter().filter_map(Weak::upgrade).flat_map(|staff| staff.report()).collect();
+        let (verdict, wall) = lock(&self.ended).clone().unwrap_or_else(|| (Verdict::Running, self.started.elapsed()));
+        let name = self.plan.name.clone();
+        Report { name, verdict, wall, stages, links, services, ledger: self.ledger.snapshot() }
+    }
+
+    /// The stage to blame for a drain that takes too long: the first from the source that is at work; those above it
+    /// wait for room, those below for input.
+    pub(crate) fn late(&self) -> String {
+        let crew = lock(&self.crew);
+        let doing = |entry: &&Entry, what: Doing| lock(&entry.meters).iter().any(|meter| meter.doing() == what);
+        let flow = || crew.stages.iter().rev();
+        flow()
+            .find(|entry| doing(entry, Doing::Busy))
+            .or_else(|| flow().rev().find(|entry| doing(entry, Doing::Blocked)))
+            .or_else(|| flow().find(|entry| doing(entry, Doing::Starved)))
+            .map_or_else(|| self.plan.name.clone(), |entry| entry.name.clone())
+    }
+}
+
+impl Entry {
+    fn report(&self) -> StageReport {
+        let mut report = StageReport {
+            name: self.name.clone(),
+            kind: self.kind.to_owned(),
+            place: self.place.to_string(),
+            replicas: self.scale.as_ref().map_or(1, |scale| scale.count.load(Relaxed)),
+            ..StageReport::default()
+        };
+        for meter in lock(&self.meters).iter() {
+            report.add(meter);
+        }
+        report
+    }
+}

@@ -1,0 +1,122 @@
+//! What the stage under test is wired between: a source that replays, and may fail or wait; a sink that takes, and may
+//! fail, dawdle or clog.
+
+use std::collections::VecDeque;
+use std::marker::PhantomData;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::batch::{Batch, Lineage};
+use crate::context::StageCx;
+use crate::fault::Fault;
+use crate::link::Capacity;
+use crate::run::{Outcome, Running};
+use crate::stage::{Sink, Source};
+
+/// A run that takes longer than this hangs.
+pub(super) const HANG: Duration = Duration::from_secs(60);
+
+/// A batch that left the stage, as far as any batch can be compared.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Left {
+    pub(super) rows: usize,
+    pub(super) lineage: Lineage,
+}
+
+/// What the stage is wired between.
+pub(super) struct Rig {
+    pub(super) capacity: Capacity,
+    /// Batches after which the source fails.
+    pub(super) source_fails: Option<usize>,
+    /// Batches after which the source waits for a drain.
+    pub(super) source_waits: Option<usize>,
+    pub(super) sink: Mode,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Mode {
+    Takes,
+    Slow,
+    Fails,
+    Clogs,
+}
+
+pub(super) const PLAIN: fn() -> Rig =
+    || Rig { capacity: Capacity::items(16), source_fails: None, source_waits: None, sink: Mode::Takes };
+
+/// The outcome, or the report of a run that hangs.
+pub(super) fn ended(running: Running) -> Result<Outcome, String> {
+    let control = running.control();
+    let (done, outcome) = channel();
+    std::thread::spawn(move || {
+        let _ = done.send(running.wait());
+    });
+    outcome.recv_timeout(HANG).map_err(|_| {
+        control.kill(Fault::internal("it hangs"));
+        format!("the run hangs:\n{}", control.snapshot())
+    })
+}
+
+pub(super) struct Replay<T> {
+    pub(super) batches: VecDeque<T>,
+    pub(super) sent: usize,
+    pub(super) fails: Option<usize>,
+    pub(super) waits: Option<usize>,
+}
+
+impl<T: Batch> Source for Replay<T> {
+    type Out = T;
+    type Position = usize;
+
+    fn describe(&self) -> String {
+        "replays".to_owned()
+    }
+
+    async fn open(&mut self, _cx: &StageCx, _from: Option<usize>) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<Option<T>, Fault> {
+        if self.fails == Some(self.sent) {
+            return Err(Fault::external("testsuite fault"));
+        }
+        if self.waits == Some(self.sent) {
+            std::future::pending::<()>().await;
+        }
+        self.sent += 1;
+        Ok(self.batches.pop_front())
+    }
+
+    fn position(&self) -> usize {
+        self.sent
+    }
+}
+
+pub(super) struct Take<T> {
+    pub(super) left: Arc<Mutex<Vec<Left>>>,
+    pub(super) mode: Mode,
+    pub(super) seen: PhantomData<T>,
+}
+
+impl<T: Batch> Sink for Take<T> {
+    type In = T;
+
+    fn describe(&self) -> String {
+        "takes".to_owned()
+    }
+
+    async fn write(&mut self, batch: T) -> Result<(), Fault> {
+        let left = Left { rows: batch.rows(), lineage: batch.lineage().clone() };
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).push(left);
+        match self.mode {
+            Mode::Takes => Ok(()),
+            Mode::Slow => {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+                Ok(())
+            }
+            Mode::Fails => Err(Fault::external("testsuite fault")),
+            Mode::Clogs => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What a flow is given to start its stages with: contexts, meters, arbiters, links.
+//!
+//! Comes in: the name and place of each stage, from the sink to the source. Goes out: what its shell needs; and the
+//! entries in the run's [`State`]. Asking for an arbiter blocks until its thread is up.
+
+use std::sync::{Arc, Mutex};
+
+use actix::ArbiterHandle;
+use tokio::sync::mpsc;
+
+use crate::barrier::{Barriers, Wish};
+use crate::context::StageCx;
+use crate::fault::{Fault, Phase};
+use crate::life::Desk;
+use crate::link::{Capacity, Room};
+use crate::meter::StageMeter;
+use crate::place::{Place, Places};
+use crate::shell::Alive;
+use crate::state::{Entry, Scale, State, lock};
+use crate::switch::Close;
+
+/// Starts a whole pipeline.
+pub(crate) type Wire = Box<dyn FnOnce(&mut Wiring) -> Result<(), Fault> + Send>;
+
+/// What a flow needs to start its stages; lives on the run's thread while it is wired.
+pub(crate) struct Wiring {
+    pub(crate) state: Arc<State>,
+    pub(crate) places: Arc<Mutex<Places>>,
+    pub(crate) alive: Alive,
+    pub(crate) wishes: Option<mpsc::UnboundedReceiver<Wish>>,
+}
+
+/// What the front of a replicated stage needs to hire.
+pub(crate) struct Group {
+    name: String,
+    pub(crate) state: Arc<State>,
+    pub(crate) places: Arc<Mutex<Places>>,
+    pub(crate) alive: Alive,
+    meters: Arc<Mutex<Vec<Arc<StageMeter>>>>,
+}
+
+fn arbiter(places: &Mutex<Places>, place: Place, name: &str) -> Result<ArbiterHandle, Fault> {
+    lock(places).arbiter(place, name).map_err(|fault| fault.at(name, Phase::Open, None))
+}
+
+impl Wiring {
+    pub(crate) fn arbiter(&self, place: Place, name: &str) -> Result<ArbiterHandle, Fault> {
+        arbiter(&self.places, place, name)
+    }
+
+    pub(crate) fn alive(&self) -> Alive {
+        self.alive.clone()
+    }
+
+    pub(crate) fn barriers(&self) -> Arc<Barriers> {
+        Arc::clone(&self.state.barriers)
+    }
+
+    /// The source's; once.
+    pub(crate) fn desk(&mut self) -> Desk {
+        Desk {
+            barriers: self.barriers(),
+            wishes: self.wishes.take().expect("a flow has one source"),
+            position: Arc::clone(&self.state.position),
+        }
+    }
+
+    /// A stage that is not replicated.
+    pub(crate) fn single(&mut self, name: &str, kind: &'static str, place: Place) -> (StageCx, Arc<StageMeter>) {
+        let meter = Arc::<StageMeter>::default();
+        let meters = Arc::new(Mutex::new(vec![Arc::clone(&meter)]));
+        lock(&self.state.crew).stages.push(Entry { name: name.to_owned(), kind, place, meters, scale: None });
+        (self.state.cx(name, 0, &meter), meter)
+    }
+
+    /// A stage that is.
+    pub(crate) fn group(&mut self, name: &str, kind: &'static str, place: Place, scale: Scale) -> Group {
+        let meters = Arc::<Mutex<Vec<_>>>::default();
+        let entry = Entry { name: name.to_owned(), kind, place, meters: Arc::clone(&meters), scale: Some(scale) };
+        lock(&self.state.crew).stages.push(entry);
+        Group {
+            name: name.to_owned(),
+            state: Arc::clone(&self.state),
+            places: Arc::clone(&self.places),
+            alive: self.alive(),
+            meters,
+        }
+    }
+
+    /// The link into the stage wired last.
+    pub(crate) fn link(&mut self, capacity: Capacity) -> Arc<Room> {
+        let room = Room::new(capacity);
+        self.state.switch.closes(Arc::clone(&room) as Arc<dyn Close>);
+        lock(&self.state.crew).links.push(Arc::clone(&room));
+        room
+    }
+}
+
+impl Group {
+    /// The context of the front, whose meter is in no report.
+    pub(crate) fn front(&self) -> StageCx {
+        self.state.cx(&self.name, 0, &Arc::default())
+    }
+
+    pub(crate) fn hire(&self, number: usize) -> (StageCx, Arc<StageMeter>) {
+        let meter = Arc::<StageMeter>::default();
+        lock(&self.meters).push(Arc::clone(&meter));
+        (self.state.cx(&self.name, number, &meter), meter)
+    }
+
+    pub(crate) fn arbiter(&self, place: Place, name: &str) -> Result<ArbiterHandle, Fault> {
+        arbiter(&self.places, place, name)
+    }
+
+    pub(crate) fn alive(&self) -> Alive {
+        self.alive.clone()
+    }
+}
