@@ -2,13 +2,15 @@
 //!
 //! `cargo bench -p forebay-ps --bench table [-- KEYS]` (default 10 million; about a minute and 3 GiB). One key pulled
 //! and pushed counts once. Time is CPU time of the thread, as other work may share the machine; all candidates run in
-//! one process, one after the other, on the same keys in the same blocks.
+//! one process, one after the other, on the same keys in the same blocks. `ONLY=own,stall` picks some of: own, hashbrown,
+//! dashmap, shapes, shards, stall.
 #![allow(clippy::print_stdout, missing_docs)]
 
 use std::hash::{BuildHasherDefault, Hasher};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use forebay_ps::{Init, Optimizer, PartConfig, Storage, Table, TableConfig};
+use forebay_actors::Host;
+use forebay_ps::{Init, Optimizer, PartConfig, Storage, Table, TableConfig, start_table};
 
 /// Keys per block: unique keys of a batch, about.
 const BLOCK: usize = 16_384;
@@ -23,17 +25,23 @@ fn main() {
         own("own f32 16 + Adagrad 16", keys, &config(&[(16, ADAGRAD)], Storage::F32));
     }
     if wants("hashbrown") {
-        peer("hashbrown + prefetch 16 + 16", keys, &mut Brown::default());
+        measure("hashbrown + prefetch 16 + 16", keys, &mut Brown::default());
     }
     if wants("dashmap") {
-        peer("DashMap of boxed rows 16 + 16", keys, &mut Dash::default());
+        measure("DashMap of boxed rows 16 + 16", keys, &mut Dash::default());
     }
     if wants("shapes") {
+        // Smaller, to stay within a minute: ratios to each other hold.
+        let keys = keys.min(3_000_000);
+        own("own f32 16 + Adagrad 16", keys, &config(&[(16, ADAGRAD)], Storage::F32));
         own("own f16 16 + Adagrad 16", keys, &config(&[(16, ADAGRAD)], Storage::F16));
         own("own 1 FTRL", keys, &config(&[(1, FTRL)], Storage::F32));
         own("own 1 Adagrad", keys, &config(&[(1, ADAGRAD)], Storage::F32));
         own("own 1 FTRL + 10 Adagrad", keys, &config(&[(1, FTRL), (10, ADAGRAD)], Storage::F32));
         own("own 10 Adagrad (80 bytes)", keys, &config(&[(10, ADAGRAD)], Storage::F32));
+    }
+    if wants("shards") {
+        through_shards(keys);
     }
     if wants("stall") {
         stalls(keys);
@@ -55,9 +63,13 @@ fn config(parts: &[(usize, Optimizer)], storage: Storage) -> TableConfig {
 
 /// CPU time of this thread.
 fn cpu() -> Duration {
+    clock(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+fn clock(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one `timespec`.
-    let rc = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
+    let rc = unsafe { libc::clock_gettime(clock, &mut time) };
     assert_eq!(rc, 0);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
@@ -90,14 +102,19 @@ fn draw(n: usize, zipf: bool, blocks: usize) -> Vec<Vec<u64>> {
     (0..blocks).map(|_| (0..BLOCK).map(|_| key(rank())).collect()).collect()
 }
 
-/// Fills, then measures. `pull(keys, rows)` and `push(keys, grads)`.
-fn measure(
-    name: &str,
-    n: usize,
-    dim: usize,
-    step: &mut dyn FnMut(&[u64], &mut Vec<f32>, Option<&[f32]>),
-    bytes: &dyn Fn() -> usize,
-) {
+/// What is measured.
+trait Peer {
+    fn dim(&self) -> usize {
+        16
+    }
+    fn pull(&mut self, keys: &[u64], rows: &mut Vec<f32>);
+    fn push(&mut self, keys: &[u64], grads: &[f32]);
+    fn bytes(&self) -> usize;
+}
+
+/// Fills, then measures.
+fn measure(name: &str, n: usize, peer: &mut dyn Peer) {
+    let dim = peer.dim();
     let mut rows = Vec::new();
     let grads: Vec<f32> = (0..BLOCK * dim).map(|i| (mix(i as u64) >> 40) as f32 / 1e9).collect();
     let resident = resident();
@@ -107,7 +124,7 @@ fn measure(
         block.clear();
         // Keys come in another order than that of their ranks.
         block.extend((first..n.min(first + BLOCK)).map(|i| key((i as u64 * 7_368_787 % n as u64) as usize)));
-        step(&block, &mut rows, None);
+        peer.pull(&block, &mut rows);
     }
     let fill = (cpu() - start).as_secs_f64();
     print!("{name:32} insert {:5.1} M/s", n as f64 / fill / 1e6);
@@ -119,9 +136,9 @@ fn measure(
             let start = cpu();
             for block in &blocks {
                 let t = cpu();
-                step(block, &mut rows, None);
+                peer.pull(block, &mut rows);
                 pulls += (cpu() - t).as_secs_f64();
-                step(block, &mut rows, Some(&grads));
+                peer.push(block, &grads);
             }
             best = best.min((cpu() - start).as_secs_f64());
             best_pull = pulls.min(best_pull);
@@ -133,7 +150,7 @@ fn measure(
     }
     println!(
         "  bytes/key {:5.1} (resident {:5.1})",
-        bytes() as f64 / n as f64,
+        peer.bytes() as f64 / n as f64,
         (self::resident() - resident) as f64 / n as f64
     );
 }
@@ -144,38 +161,53 @@ fn resident() -> usize {
 }
 
 fn own(name: &str, n: usize, config: &TableConfig) {
-    let table = std::cell::RefCell::new(Table::new(config).expect("the config is right"));
-    let dim = config.row_dim();
-    measure(
-        name,
-        n,
-        dim,
-        &mut |keys, rows, grads| match grads {
-            None => table.borrow_mut().pull(keys, rows).expect("there is memory"),
-            Some(grads) => table.borrow_mut().push(keys, grads, 1).expect("gradients are finite"),
-        },
-        &|| table.borrow().stats().bytes as usize,
-    );
+    measure(name, n, &mut Table::new(config).expect("the config is right"));
 }
 
-trait Peer {
-    fn pull(&mut self, keys: &[u64], rows: &mut Vec<f32>);
-    fn push(&mut self, keys: &[u64], grads: &[f32]);
-    fn bytes(&self) -> usize;
+impl Peer for Table {
+    fn dim(&self) -> usize {
+        self.row_dim()
+    }
+    fn pull(&mut self, keys: &[u64], rows: &mut Vec<f32>) {
+        Table::pull(self, keys, rows).expect("there is memory");
+    }
+    fn push(&mut self, keys: &[u64], grads: &[f32]) {
+        Table::push(self, keys, grads, 1).expect("gradients are finite");
+    }
+    fn bytes(&self) -> usize {
+        self.stats().bytes as usize
+    }
 }
 
-fn peer(name: &str, n: usize, peer: &mut dyn Peer) {
-    let peer = std::cell::RefCell::new(peer);
-    measure(
-        name,
-        n,
-        16,
-        &mut |keys, rows, grads| match grads {
-            None => peer.borrow_mut().pull(keys, rows),
-            Some(grads) => peer.borrow_mut().push(keys, grads),
-        },
-        &|| peer.borrow().bytes(),
-    );
+/// The same through clients and shards on threads of their own: wall time, and CPU time of the whole process.
+fn through_shards(n: usize) {
+    for shards in [1, 2] {
+        let host = Host::start("bench").expect("a thread starts");
+        let table = start_table(&host, config(&[(16, ADAGRAD)], Storage::F32), shards).expect("the config is right");
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime starts");
+        let (mut rows, blocks) = (Vec::new(), draw(n, true, 300));
+        let grads = vec![0.01; BLOCK * 16];
+        let mut step = |block: &[u64], push: bool| {
+            runtime.block_on(async {
+                table.pull(block, &mut rows).await.expect("there is memory");
+                if push {
+                    table.push(block, &grads[..block.len() * 16], 1).await.expect("gradients are finite");
+                }
+            });
+        };
+        let all: Vec<u64> = (0..n).map(key).collect();
+        all.chunks(BLOCK).for_each(|block| step(block, false));
+        let (start, wall) = (clock(libc::CLOCK_PROCESS_CPUTIME_ID), Instant::now());
+        blocks.iter().for_each(|block| step(block, true));
+        let (cpu, wall) = (clock(libc::CLOCK_PROCESS_CPUTIME_ID) - start, wall.elapsed());
+        let keys = (blocks.len() * BLOCK) as f64 / 1e6;
+        let (by_wall, by_cpu) = (keys / wall.as_secs_f64(), keys / cpu.as_secs_f64());
+        println!(
+            "through a client, {shards} shards: Zipf {by_wall:5.1} M/s by wall clock, {by_cpu:5.1} M/s per CPU second"
+        );
+        drop(table);
+        host.stop().expect("the shards end well");
+    }
 }
 
 /// The keys are hashes already: one multiplication spreads them.

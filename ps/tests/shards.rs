@@ -1,5 +1,7 @@
 //! Tables behind shards: the same to the bit for any number of them, and clear faults.
 
+#![allow(clippy::unwrap_used)]
+
 use forebay_actors::{Domain, Fault, Host};
 use forebay_ps::{Init, Optimizer, PartConfig, Route, SlotHasher, Storage, TableClient, TableConfig, start_table};
 

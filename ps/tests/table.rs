@@ -1,5 +1,7 @@
 //! A table against the slowest table there is: a `HashMap` of rows, one weight at a time.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::HashMap;
 
 use forebay_ps::{Init, Optimizer, PartConfig, Storage, Table, TableConfig, TableError};

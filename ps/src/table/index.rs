@@ -1,4 +1,4 @@
-//! From a key to the number of its row: open addressing, linear probing over 16-byte slots, four to a cache line.
+//! From a key to the number of its row: open addressing, linear probing over 16-byte slots, growth step by step.
 //!
 //! Comes in: keys, any of the 2^64. Goes out: row numbers. Nothing blocks, and no call does more than a bounded amount
 //! of work: the index grows step by step.
@@ -20,66 +20,13 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-use crate::memory::{Pages, Zeroed};
-use crate::simd::prefetch;
+use super::slots::{PAGE, Slot, Slots};
 
 /// Old slots moved per insertion while growing: the move ends after a 32nd of the old capacity was inserted.
 const MOVE: usize = 32;
 
-/// Slots that the kernel clears at once: a huge page.
-const PAGE: usize = (2 << 20) / std::mem::size_of::<Slot>();
-
 /// Slots of a new index.
 const START: usize = 1 << 10;
-
-#[derive(Clone, Copy)]
-#[repr(C, align(16))]
-struct Slot {
-    key: u64,
-    /// Row number + 1; 0 is an empty slot, so every key is valid and fresh pages are an empty index.
-    row: u32,
-    /// Free for what eviction will need.
-    spare: u32,
-}
-
-// SAFETY: zero bytes are an empty slot.
-unsafe impl Zeroed for Slot {}
-
-struct Slots {
-    slots: Pages<Slot>,
-    /// 64 - log2(capacity).
-    shift: u32,
-}
-
-impl Slots {
-    fn new(capacity: usize) -> Option<Self> {
-        debug_assert!(capacity.is_power_of_two() && capacity > 1);
-        Some(Self { slots: Pages::zeroed(capacity)?, shift: 64 - capacity.ilog2() })
-    }
-
-    #[inline(always)]
-    fn home(&self, hash: u64) -> usize {
-        (hash >> self.shift) as usize
-    }
-
-    /// The slot of `key`, or the empty one where it would go.
-    #[inline(always)]
-    fn probe(&self, hash: u64, key: u64) -> usize {
-        let slots = &self.slots[..];
-        let mask = slots.len() - 1;
-        let mut at = self.home(hash) & mask;
-        // Ends: at most three quarters, and while growing a little more, of the slots are taken.
-        while slots[at].row != 0 && slots[at].key != key {
-            at = (at + 1) & mask;
-        }
-        at
-    }
-
-    #[inline(always)]
-    fn find(&self, hash: u64, key: u64) -> Option<u32> {
-        self.slots[self.probe(hash, key)].row.checked_sub(1)
-    }
-}
 
 /// The array that is being left.
 struct Old {
@@ -157,16 +104,16 @@ impl Index {
 
     /// Slots, of both arrays while growing.
     pub(crate) fn capacity(&self) -> usize {
-        self.arrays().map(|slots| slots.slots.len()).sum()
+        self.arrays().map(Slots::len).sum()
     }
 
     /// Keys per slot of the live array.
     pub(crate) fn load(&self) -> f64 {
-        self.len as f64 / self.live.slots.len() as f64
+        self.len as f64 / self.live.len() as f64
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.arrays().map(|slots| slots.slots.bytes()).sum()
+        self.arrays().map(Slots::bytes).sum()
     }
 
     #[inline(always)]
@@ -181,10 +128,10 @@ impl Index {
             Some(old) if old.slots.home(hash) >= old.moved => &old.slots,
             _ => &self.live,
         };
-        prefetch(slots.slots.as_ptr().wrapping_add(slots.home(hash)));
+        slots.prefetch(hash);
     }
 
-    /// The row of `key` in the old array, if it may be there and nowhere else.
+    /// The row of `key` in the old array, unless all keys of its home were moved.
     #[inline(always)]
     fn find_old(&self, hash: u64, key: u64) -> Option<u32> {
         match &self.old {
@@ -206,8 +153,8 @@ impl Index {
             return Entry::Found(row);
         }
         let at = self.live.probe(hash, key);
-        match self.live.slots[at].row.checked_sub(1) {
-            Some(row) => Entry::Found(row),
+        match self.live.at(at).get() {
+            Some((_, row)) => Entry::Found(row),
             None => Entry::Vacant(Vacant { at, key }),
         }
     }
@@ -215,7 +162,7 @@ impl Index {
     /// Puts the key with its row into the slot. The index may need [`grow`](Self::grow) before the next one.
     #[inline(always)]
     pub(crate) fn fill(&mut self, vacant: Vacant, row: u32) {
-        self.live.slots[vacant.at] = Slot { key: vacant.key, row: row + 1, spare: 0 };
+        self.live.put(vacant.at, Slot::new(vacant.key, row));
         self.len += 1;
     }
 
@@ -226,7 +173,7 @@ impl Index {
         if self.old.is_some() {
             self.advance();
             true
-        } else if self.len >= self.live.slots.len() / 16 * 11 {
+        } else if self.len >= self.live.len() / 16 * 11 {
             self.prepare()
         } else {
             true
@@ -235,7 +182,7 @@ impl Index {
 
     #[inline(never)]
     fn prepare(&mut self) -> bool {
-        let sixteenth = self.live.slots.len() / 16;
+        let sixteenth = self.live.len() / 16;
         if self.next.is_none() {
             match Slots::new(sixteenth * 32) {
                 Some(slots) => self.next = Some(Next { slots, touched: 0 }),
@@ -246,8 +193,8 @@ impl Index {
         let Some(next) = &mut self.next else { return false };
         // 32 new slots per insertion, of which there will be a sixteenth of the old.
         let wanted = (self.len - sixteenth * 11 + 1) * 32;
-        while next.touched < wanted.min(next.slots.slots.len()) {
-            next.slots.slots[next.touched] = Slot { key: 0, row: 0, spare: 0 };
+        while next.touched < wanted.min(next.slots.len()) {
+            next.slots.put(next.touched, Slot::EMPTY);
             next.touched += PAGE;
         }
         if self.len >= sixteenth * 12
@@ -263,20 +210,21 @@ impl Index {
     #[inline(never)]
     fn advance(&mut self) {
         let Some(old) = &mut self.old else { return };
-        let slots = &old.slots.slots[..];
-        let enough = (old.moved + MOVE).min(slots.len());
+        let end = old.slots.len();
+        let enough = (old.moved + MOVE).min(end);
         let mut at = old.moved;
-        while at < slots.len() && (at < enough || slots[at].row != 0) {
-            let slot = slots[at];
-            if slot.row != 0 {
-                let to = self.live.probe(self.hasher.hash(slot.key), slot.key);
-                self.live.slots[to] = slot;
+        while at < end {
+            let slot = old.slots.at(at);
+            match slot.get() {
+                Some((key, _)) => self.live.put(self.live.probe(self.hasher.hash(key), key), slot),
+                None if at >= enough => break,
+                None => {}
             }
             at += 1;
         }
-        let done = at == slots.len();
+        let done = at == end;
         let moved = std::mem::replace(&mut old.moved, at);
-        old.slots.slots.release(moved, at);
+        old.slots.release(moved, at);
         if done {
             self.old = None;
         }
@@ -284,8 +232,8 @@ impl Index {
 
     /// Every key with its row, each once, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
-        let unmoved = self.old.as_ref().map_or(&[][..], |old| &old.slots.slots[old.moved..]);
-        unmoved.iter().chain(self.live.slots.iter()).filter(|s| s.row != 0).map(|s| (s.key, s.row - 1))
+        let unmoved = self.old.iter().flat_map(|old| old.slots.iter_from(old.moved));
+        unmoved.chain(self.live.iter_from(0))
     }
 }
 
@@ -319,11 +267,6 @@ mod tests {
         let mut wanted: Vec<_> = twin.iter().map(|(k, row)| (*k, *row)).collect();
         wanted.sort_unstable();
         assert_eq!(all, wanted);
-    }
-
-    #[test]
-    fn a_slot_is_16_bytes() {
-        assert_eq!(std::mem::size_of::<Slot>(), 16);
     }
 
     #[test]
@@ -365,7 +308,7 @@ mod tests {
             insert(&mut index, key, key as u32);
             twin.insert(key, key as u32);
         }
-        assert_eq!(index.live.home(index.hash(0)), index.live.slots.len() - 1);
+        assert_eq!(index.live.home(index.hash(0)), index.live.len() - 1);
         same(&index, &twin);
     }
 

@@ -1,0 +1,120 @@
+//! One array of the index: 16-byte slots, four to a cache line, probed one after the other.
+//!
+//! Comes in: hashes and keys. Goes out: row numbers. Nothing blocks.
+
+use crate::memory::{Pages, Zeroed};
+use crate::simd::prefetch;
+
+/// Slots that the kernel clears at once: a huge page.
+pub(super) const PAGE: usize = (2 << 20) / std::mem::size_of::<Slot>();
+
+#[derive(Clone, Copy)]
+#[repr(C, align(16))]
+pub(super) struct Slot {
+    key: u64,
+    /// Row number + 1; 0 is an empty slot, so every key is valid and fresh pages are an empty array.
+    row: u32,
+    /// Free for what eviction will need.
+    spare: u32,
+}
+
+// SAFETY: zero bytes are an empty slot.
+unsafe impl Zeroed for Slot {}
+
+impl Slot {
+    pub(super) const EMPTY: Self = Self { key: 0, row: 0, spare: 0 };
+
+    #[inline(always)]
+    pub(super) fn new(key: u64, row: u32) -> Self {
+        Self { key, row: row + 1, spare: 0 }
+    }
+
+    /// Key and row, unless the slot is empty.
+    #[inline(always)]
+    pub(super) fn get(&self) -> Option<(u64, u32)> {
+        Some((self.key, self.row.checked_sub(1)?))
+    }
+}
+
+/// An array of slots. Never full: its owner sees to that.
+pub(super) struct Slots {
+    slots: Pages<Slot>,
+    /// 64 - log2(capacity).
+    shift: u32,
+}
+
+impl Slots {
+    /// An empty array of so many slots, a power of two, or `None` without memory.
+    pub(super) fn new(capacity: usize) -> Option<Self> {
+        debug_assert!(capacity.is_power_of_two() && capacity > 1);
+        Some(Self { slots: Pages::zeroed(capacity)?, shift: 64 - capacity.ilog2() })
+    }
+
+    #[inline(always)]
+    pub(super) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        self.slots.bytes()
+    }
+
+    /// Where the probing for a hash begins: its high bits, so homes are in the order of hashes.
+    #[inline(always)]
+    pub(super) fn home(&self, hash: u64) -> usize {
+        (hash >> self.shift) as usize
+    }
+
+    /// Fetches the home of a hash.
+    #[inline(always)]
+    pub(super) fn prefetch(&self, hash: u64) {
+        prefetch(self.slots.as_ptr().wrapping_add(self.home(hash)));
+    }
+
+    /// The slot of `key`, or the empty one where it would go.
+    #[inline(always)]
+    pub(super) fn probe(&self, hash: u64, key: u64) -> usize {
+        let slots = &self.slots[..];
+        let mask = slots.len() - 1;
+        let mut at = self.home(hash) & mask;
+        while slots[at].row != 0 && slots[at].key != key {
+            at = (at + 1) & mask;
+        }
+        at
+    }
+
+    #[inline(always)]
+    pub(super) fn find(&self, hash: u64, key: u64) -> Option<u32> {
+        self.slots[self.probe(hash, key)].row.checked_sub(1)
+    }
+
+    #[inline(always)]
+    pub(super) fn at(&self, at: usize) -> Slot {
+        self.slots[at]
+    }
+
+    #[inline(always)]
+    pub(super) fn put(&mut self, at: usize, slot: Slot) {
+        self.slots[at] = slot;
+    }
+
+    /// Gives the memory of slots that are no longer needed back, page by page; they may read as empty afterwards.
+    pub(super) fn release(&mut self, first: usize, end: usize) {
+        self.slots.release(first, end);
+    }
+
+    /// Every key with its row, from slot `first` on.
+    pub(super) fn iter_from(&self, first: usize) -> impl Iterator<Item = (u64, u32)> + '_ {
+        self.slots[first..].iter().filter_map(Slot::get)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_16_bytes() {
+        assert_eq!(std::mem::size_of::<Slot>(), 16);
+    }
+}
