@@ -202,3 +202,64 @@ impl fmt::Display for LinkLine<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::meter::WaitReport;
+
+    fn stage(name: &str, busy: u64, starved: u64, blocked: u64) -> StageReport {
+        let [busy, starved, blocked] = [busy, starved, blocked].map(Duration::from_millis);
+        let wall = busy + starved + blocked;
+        StageReport { name: name.to_owned(), busy, starved, blocked, wall, replicas: 1, ..StageReport::default() }
+    }
+
+    fn report() -> Report {
+        let mut parse = stage("parse", 1800, 100, 100);
+        parse.replicas = 2;
+        parse.rows_in = 2_500_000;
+        parse.describe = "13 dense, 26 slots".to_owned();
+        parse.waits.insert("tickets".to_owned(), WaitReport { count: 1_000, total: Duration::from_millis(1_500) });
+        Report {
+            name: "job".to_owned(),
+            verdict: Verdict::Running,
+            wall: Duration::from_secs(2),
+            stages: vec![stage("read", 1000, 0, 1000), parse, stage("train", 800, 1200, 0)],
+            links: vec![],
+            services: vec![stage("table", 1, 999, 0)],
+            ledger: LedgerReport { read: 12, delivered: 9, rejected: [("bad label".to_owned(), 2)].into() },
+        }
+    }
+
+    #[test]
+    fn the_bottleneck_is_the_busiest_stage_by_share_not_by_time() {
+        let mut report = report();
+        report.stages[2].wall /= 10;
+        assert_eq!(report.bottleneck().map(|s| s.name.as_str()), Some("train"));
+        report.stages.truncate(2);
+        assert_eq!(report.bottleneck().map(|s| s.name.as_str()), Some("parse"));
+        report.stages.clear();
+        assert_eq!(report.bottleneck(), None);
+    }
+
+    #[test]
+    fn lines_say_what_there_is_to_know() {
+        let mut report = report();
+        let link = crate::link::Room::new(8.into()).report("read", "parse");
+        report.links = vec![LinkReport { items: 1234, high_water: 8, ..link.clone() }, link];
+        let text = report.to_string();
+        for part in [
+            "job: running after 2.0 s, 9 rows, 4 rows/s, bottleneck: parse (busy 90%)",
+            "└─ read: 0 rows/s, busy 50%, starved 0%, blocked 50%",
+            "   │ 1,234 batches through 8 items, high water 8",
+            "   └─ parse × 2 [13 dense, 26 slots]: 1,250,000 rows/s, busy 90%, starved 5%, blocked 5%; \
+             waited 1.5 s for tickets (1,000 × 1.50 ms)",
+            "⇄ table",
+            "ledger: 12 rows read = 9 delivered + 2 rejected (bad label) + what is under way",
+        ] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+        let back: Report = serde_json::from_str(&report.to_json()).unwrap();
+        assert_eq!(back.to_string(), text);
+    }
+}
