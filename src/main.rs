@@ -5,6 +5,7 @@ mod exit;
 mod logs;
 mod progress;
 mod stop;
+mod usage;
 
 use std::process::ExitCode;
 

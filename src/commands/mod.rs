@@ -4,7 +4,7 @@ mod bench;
 mod data;
 mod eval;
 mod plan;
-mod train;
+pub(crate) mod train;
 
 use clap::Subcommand;
 use forebay::Fault;

@@ -30,7 +30,8 @@ impl Plan {
             println!("{}", job.to_toml());
             return Ok(());
         }
-        let plan = Training::new(job)?.plan();
+        let training = Training::new(job)?;
+        let plan = training.plan();
         if self.json {
             println!("{}", serde_json::json!(plan));
         } else {

@@ -9,6 +9,7 @@ use forebay::{Fault, Job, Training};
 use crate::logs::Format;
 use crate::progress::Progress;
 use crate::stop::Stop;
+use crate::usage::Usage;
 
 /// Trains the model that a job describes, evaluates it on data.eval, and writes output.model.
 ///
@@ -38,10 +39,11 @@ impl Train {
         eprintln!("{}", training.plan());
 
         let stop = Stop::listen()?;
+        let before = Usage::now();
         let running = training.start()?;
         let mut progress = Progress::new(format);
         let mut drained = false;
-        while !running.is_over() {
+        while !running.ended() {
             if stop.asked() && !drained {
                 running.drain();
                 drained = true;
@@ -67,6 +69,14 @@ impl Train {
             last.logloss,
             last.auc.map_or("undefined".into(), |auc| format!("{auc:.5}"))
         );
+        if let (Some(before), Some(after)) = (before, Usage::now()) {
+            let cpu = after.cpu_seconds - before.cpu_seconds;
+            println!(
+                "used {cpu:.1} CPU seconds ({:.1} per million rows), at most {} MiB of memory",
+                cpu / last.rows.max(1) as f64 * 1e6,
+                after.peak_bytes >> 20
+            );
+        }
         if let Some(path) = &self.report {
             write_json(path, &trained.report)?;
         }

@@ -1,0 +1,225 @@
+//! `forebay bench overlap`: how much of the IO hides behind compute.
+//!
+//! A store stand-in with a fixed latency per range and a limited bandwidth, and a device stand-in that takes a fixed time
+//! per batch without using the CPU: whatever the whole pipeline takes beyond the slower of the two is what it failed to
+//! hide.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use forebay::Job;
+use forebay::actors::{Batch as _, Fault, Outbox, Place, Report, Sink, Source, Stage, StageCx, Topology};
+use forebay::connectors::throttle::ThrottledStore;
+use forebay::connectors::{Input, ParquetSource, ReadOptions, Rows, store};
+use forebay::pipelines::flow::{ReadyBatch, TrainBatch};
+use forebay::pipelines::stages::{Batch, BatchPlan, Lookup, Parse};
+use forebay::pipelines::{Staleness, Ticket};
+use tokio::sync::watch;
+
+/// Measures the store alone, the device alone, and the pipeline with and without overlap.
+#[derive(Args)]
+pub(crate) struct Overlap {
+    /// Parquet with Criteo's columns.
+    #[arg(long, value_name = "PATH")]
+    data: String,
+    /// Milliseconds that every range waits.
+    #[arg(long, default_value_t = 20)]
+    latency_ms: u64,
+    /// Megabytes per second of the store.
+    #[arg(long, default_value_t = 50)]
+    megabytes_per_second: u64,
+    /// Milliseconds that the device takes for a batch.
+    #[arg(long, default_value_t = 20)]
+    device_ms: u64,
+    /// Rows of a batch.
+    #[arg(long, default_value_t = 4096)]
+    batch_rows: usize,
+}
+
+impl Overlap {
+    pub(crate) fn run(self) -> Result<(), Fault> {
+        let job = Job::from_toml("", &[])?;
+        let start = Instant::now();
+        let read = self.pipeline(&job, Device::none(), true)?;
+        let store = start.elapsed();
+        let rows = read.ledger.delivered;
+        let batches = rows.div_ceil(self.batch_rows as u64);
+        let device = Duration::from_millis(self.device_ms) * batches as u32;
+
+        let device_of = || Device { time: Duration::from_millis(self.device_ms) };
+        let start = Instant::now();
+        let overlapped = self.pipeline(&job, device_of(), true)?;
+        let whole = start.elapsed();
+        let start = Instant::now();
+        let lockstep = self.pipeline(&job, device_of(), false)?;
+        let one_by_one = start.elapsed();
+
+        let slowest = store.max(device);
+        println!("{overlapped}\n\nwith overlap off, one batch at a time:\n{lockstep}\n");
+        println!("{rows} rows, {batches} batches of {}", self.batch_rows);
+        println!("store, parse, batch, lookup alone   {:>8.3} s", store.as_secs_f64());
+        println!("device alone                        {:>8.3} s", device.as_secs_f64());
+        println!(
+            "pipeline                            {:>8.3} s   {:.3} of its slowest stage's speed",
+            whole.as_secs_f64(),
+            slowest.as_secs_f64() / whole.as_secs_f64()
+        );
+        println!(
+            "pipeline with overlap off           {:>8.3} s   {:.3} of its slowest stage's speed",
+            one_by_one.as_secs_f64(),
+            slowest.as_secs_f64() / one_by_one.as_secs_f64()
+        );
+        Ok(())
+    }
+
+    fn pipeline(&self, job: &Job, device: Device, overlap: bool) -> Result<Report, Fault> {
+        let (inner, path) = store::open(&self.data)?;
+        let (latency, speed) = (Duration::from_millis(self.latency_ms), self.megabytes_per_second * 1_000_000);
+        let slow: Arc<ThrottledStore> = Arc::new(ThrottledStore::new(inner, latency, Some(speed)));
+        let options = ReadOptions {
+            batch_rows: self.batch_rows,
+            read_ahead_bytes: if overlap { job.data.read_ahead.0 } else { 1 },
+            decode_ahead_bytes: if overlap { job.data.decode_ahead.0 } else { 1 },
+            ..ReadOptions::default()
+        };
+        let columns = job.columns.clone();
+        let (names, parse_columns) = (columns.names(), columns.clone());
+        let plan = BatchPlan {
+            rows: self.batch_rows,
+            window: 0,
+            seed: 0,
+            drop_last: false,
+            key_spaces: columns.key_spaces(),
+        };
+        let spec = job.model.spec(columns.slots.len(), columns.dense.len());
+        let host = forebay::actors::Host::start("ps")?;
+        let table = forebay::ps::start_table(&host, job.table.config(spec.parts(), 0), 1)
+            .map_err(|e| Fault::internal("the table cannot be made").because(e))?;
+        // With overlap off, the source reads on when less than a batch of its rows is not done yet.
+        let (turn, batch) = ((!overlap).then(|| watch::Sender::new(0)), self.batch_rows);
+        let done = turn.clone();
+        Topology::new(if overlap { "overlapped" } else { "one by one" })
+            .attach(&host)
+            .source("read", Place::Shared, move || InTurn {
+                inner: ParquetSource::new(Input::in_store(slow, path), options).columns(names),
+                turn,
+                batch,
+            })
+            .link(8)
+            .stage("parse", Place::Own, move || Parse::new(parse_columns, 0, Default::default()))
+            .link(8)
+            .stage("batch", Place::Own, move || Batch::new(plan))
+            .link(4)
+            .stage("lookup", Place::Shared, move || Lookup::for_training(table, Staleness::new(8)))
+            .link(2)
+            .stage("device", Place::Own, move || device)
+            .link(2)
+            .sink("done", Place::Shared, move || Done { turn: done })
+            .run()
+    }
+}
+
+/// Rows read and not done yet.
+type Turn = watch::Sender<usize>;
+
+/// Waits before each batch until the one before it is done, if there are turns.
+struct InTurn {
+    inner: ParquetSource,
+    turn: Option<Turn>,
+    batch: usize,
+}
+
+impl Source for InTurn {
+    type Out = Rows;
+    type Position = <ParquetSource as Source>::Position;
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+
+    async fn open(&mut self, cx: &StageCx, from: Option<Self::Position>) -> Result<(), Fault> {
+        self.inner.open(cx, from).await
+    }
+
+    async fn next(&mut self) -> Result<Option<Rows>, Fault> {
+        if let Some(turn) = &self.turn {
+            let wait = turn.subscribe().wait_for(|rows| *rows < self.batch).await.map(drop);
+            wait.map_err(|e| Fault::internal("turns ended").because(e))?;
+        }
+        let rows = self.inner.next().await?;
+        if let (Some(turn), Some(rows)) = (&self.turn, &rows) {
+            turn.send_modify(|under_way| *under_way += rows.rows());
+        }
+        Ok(rows)
+    }
+
+    fn position(&self) -> Self::Position {
+        self.inner.position()
+    }
+}
+
+/// Takes a fixed time per batch without using the CPU.
+struct Device {
+    time: Duration,
+}
+
+impl Device {
+    fn none() -> Self {
+        Self { time: Duration::ZERO }
+    }
+}
+
+impl Stage for Device {
+    type In = ReadyBatch;
+    type Out = Finished;
+
+    fn describe(&self) -> String {
+        format!("stand-in, {:?} a batch", self.time)
+    }
+
+    async fn on_batch(&mut self, batch: ReadyBatch, out: &mut Outbox<Finished>) -> Result<(), Fault> {
+        if !self.time.is_zero() {
+            tokio::time::sleep(self.time).await;
+        }
+        out.send(Finished { train: batch.train, _ticket: batch.ticket }).await
+    }
+}
+
+/// A batch that the device has done.
+struct Finished {
+    train: TrainBatch,
+    _ticket: Ticket,
+}
+
+impl forebay::actors::Batch for Finished {
+    fn rows(&self) -> usize {
+        self.train.rows()
+    }
+    fn bytes(&self) -> usize {
+        self.train.bytes()
+    }
+    fn lineage(&self) -> &forebay::actors::Lineage {
+        self.train.lineage()
+    }
+}
+
+/// Tells the source that rows are done.
+struct Done {
+    turn: Option<Turn>,
+}
+
+impl Sink for Done {
+    type In = Finished;
+
+    fn describe(&self) -> String {
+        "counts".into()
+    }
+
+    async fn write(&mut self, batch: Finished) -> Result<(), Fault> {
+        if let Some(turn) = &self.turn {
+            turn.send_modify(|under_way| *under_way -= batch.rows());
+        }
+        Ok(())
+    }
+}

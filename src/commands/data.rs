@@ -1,0 +1,235 @@
+//! `forebay data`: make, convert and inspect rows.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use forebay::Fault;
+use forebay::actors::{Source, StageCx};
+use forebay::connectors::convert::{
+    Encoding, ParquetOptions, Progress, TextOptions, Written, block_on, to_criteo_text, to_parquet,
+};
+use forebay::connectors::inspect::inspect;
+use forebay::connectors::{Categories, CriteoSource, OnBadRow, ReadOptions, Rows, Synthetic, SyntheticSource};
+use indicatif::ProgressBar;
+
+use crate::logs;
+use crate::progress::grouped;
+
+/// Rows.
+#[derive(Subcommand)]
+pub(crate) enum Data {
+    /// Make rows of Criteo's shape: the same seed, the same bytes
+    Synth(Synth),
+    /// Convert Criteo text (plain, .gz or .zst) to Parquet
+    Convert(Convert),
+    /// Print schema, rows, row groups, and per column the missing rate and an estimate of distinct values
+    Inspect(Inspect),
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// Apache Parquet
+    Parquet,
+    /// Criteo's tab-separated text
+    Criteo,
+}
+
+/// How Parquet columns are encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Encode {
+    /// Dictionaries and zstd: the smallest files
+    Dictionary,
+    /// Plain and uncompressed: the fastest to decode
+    Plain,
+}
+
+/// How categories are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Kind {
+    /// As unsigned integers
+    Int,
+    /// As hex strings of eight digits
+    Hex,
+}
+
+#[derive(Args)]
+struct Parquet {
+    /// Rows of a Parquet row group.
+    #[arg(long, value_name = "N", default_value_t = 131_072)]
+    group_rows: usize,
+    /// Encoding of Parquet columns.
+    #[arg(long, value_enum, default_value_t = Encode::Dictionary)]
+    encoding: Encode,
+    /// Categories in Parquet.
+    #[arg(long, value_enum, default_value_t = Kind::Int)]
+    categories: Kind,
+    /// Write 0 for a missing value: decodes faster, but cannot be told from a 0 any more.
+    #[arg(long)]
+    fill_nulls: bool,
+    /// Replace the folder if it holds files.
+    #[arg(long)]
+    replace: bool,
+}
+
+impl Parquet {
+    fn options(&self) -> ParquetOptions {
+        ParquetOptions {
+            encoding: match self.encoding {
+                Encode::Dictionary => Encoding::Dictionary,
+                Encode::Plain => Encoding::Plain,
+            },
+            group_rows: self.group_rows,
+            fill_nulls: self.fill_nulls,
+            categories: match self.categories {
+                Kind::Int => Categories::Int,
+                Kind::Hex => Categories::Hex,
+            },
+            replace: self.replace,
+            ..ParquetOptions::default()
+        }
+    }
+}
+
+/// Writes rows with a label, 13 integers and 26 categories: Zipf values, Criteo's cardinalities and missing rates, and a
+/// planted model behind the labels (the best AUC any model can reach is about 0.83).
+#[derive(Args)]
+pub(crate) struct Synth {
+    /// How many rows.
+    #[arg(long, value_name = "N")]
+    rows: u64,
+    /// The folder to write; it appears when all is written.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// Seed of values, planted model and labels.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Number of the first row: rows of the same seed that another folder does not hold, for evaluation.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    first_row: u64,
+    /// What to write.
+    #[arg(long, value_enum, default_value_t = Format::Parquet)]
+    format: Format,
+    #[command(flatten)]
+    parquet: Parquet,
+}
+
+/// Reads Criteo text and writes Parquet; several files are taken in the order of their names.
+#[derive(Args)]
+pub(crate) struct Convert {
+    /// A file, a folder or a glob of Criteo text.
+    input: PathBuf,
+    /// The folder to write; it appears when all is written.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+    /// What becomes of a bad row: "fail", "skip", or a folder to write it to.
+    #[arg(long, value_name = "fail|skip|DIR", default_value = "fail")]
+    on_bad_row: String,
+    #[command(flatten)]
+    parquet: Parquet,
+}
+
+/// Reads all rows once.
+#[derive(Args)]
+pub(crate) struct Inspect {
+    /// A file, a folder or a glob: Parquet or Criteo text.
+    path: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Data {
+    pub(crate) fn run(self, format: logs::Format) -> Result<(), Fault> {
+        match self {
+            Self::Synth(synth) => synth.run(format),
+            Self::Convert(convert) => convert.run(format),
+            Self::Inspect(inspect) => inspect.run(),
+        }
+    }
+}
+
+impl Synth {
+    fn run(self, logs: logs::Format) -> Result<(), Fault> {
+        let what = Synthetic { rows: self.rows, first: self.first_row, seed: self.seed, ..Synthetic::default() };
+        let source = SyntheticSource::new(what, ReadOptions::default());
+        match self.format {
+            Format::Parquet => write_parquet(source, &self.out, &self.parquet.options(), Some(self.rows), logs),
+            Format::Criteo => {
+                let options = TextOptions { replace: self.parquet.replace, ..TextOptions::default() };
+                let (cx, mut source, mut bar) = (StageCx::detached("synth"), source, Bar::new(Some(self.rows), logs));
+                let written =
+                    block_on(to_criteo_text(&mut source, &cx, &self.out, &options, |progress| bar.show(progress)))?;
+                bar.done(&self.out, &written);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Convert {
+    fn run(self, logs: logs::Format) -> Result<(), Fault> {
+        let on_bad_row = match self.on_bad_row.as_str() {
+            "fail" => OnBadRow::Fail,
+            "skip" => OnBadRow::Skip,
+            dir => OnBadRow::WriteTo(dir.into()),
+        };
+        let source = CriteoSource::new(self.input, ReadOptions::default()).on_bad_row(on_bad_row);
+        write_parquet(source, &self.out, &self.parquet.options(), None, logs)
+    }
+}
+
+fn write_parquet(
+    mut source: impl Source<Out = Rows>,
+    out: &Path,
+    options: &ParquetOptions,
+    rows: Option<u64>,
+    logs: logs::Format,
+) -> Result<(), Fault> {
+    let (cx, mut bar) = (StageCx::detached("convert"), Bar::new(rows, logs));
+    let written = block_on(to_parquet(&mut source, &cx, out, options, |progress| bar.show(progress)))?;
+    bar.done(out, &written);
+    for (reason, rows) in cx.ledger().snapshot().rejected {
+        println!("left out {} rows: {reason}", grouped(rows));
+    }
+    Ok(())
+}
+
+impl Inspect {
+    fn run(self) -> Result<(), Fault> {
+        let found = block_on(inspect(self.path))?;
+        if self.json {
+            println!("{}", serde_json::json!(found));
+        } else {
+            println!("{found}");
+        }
+        Ok(())
+    }
+}
+
+/// A line that says how far a conversion is.
+struct Bar(ProgressBar);
+
+impl Bar {
+    fn new(rows: Option<u64>, logs: logs::Format) -> Self {
+        let bar = match (logs, rows) {
+            (logs::Format::Json, _) => ProgressBar::hidden(),
+            (logs::Format::Text, Some(rows)) => ProgressBar::new(rows),
+            (logs::Format::Text, None) => ProgressBar::new_spinner(),
+        };
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self(bar)
+    }
+
+    fn show(&mut self, progress: Progress) {
+        self.0.set_position(progress.rows);
+        self.0.set_message(format!("{} rows, {} MB", grouped(progress.rows), progress.bytes / 1_000_000));
+    }
+
+    fn done(self, out: &Path, written: &Written) {
+        self.0.finish_and_clear();
+        let Written { files, rows, bytes, .. } = written;
+        println!("wrote {}: {} rows, {files} files, {:.1} MB", out.display(), grouped(*rows), *bytes as f64 / 1e6);
+    }
+}
