@@ -27,7 +27,7 @@ pub(super) struct Aside {
 impl Aside {
     /// Refuses a place that holds something, unless it is to be replaced.
     pub(super) fn begin(place: &Path, replace: bool) -> Result<Self, Fault> {
-        let place = std::path::absolute(place).map_err(|e| fault(place, "cannot resolve", &e.into()))?;
+        let place = std::path::absolute(place).map_err(|e| fault(place, "cannot resolve", e))?;
         let Some(name) = place.file_name() else {
             return Err(Fault::user(format!("`{}` is not a folder that can be made", place.display())));
         };
@@ -45,7 +45,7 @@ impl Aside {
         let aside = place.with_file_name(format!(".{}.partial-{}", name.to_string_lossy(), std::process::id()));
         let made =
             fs::remove_dir_all(&aside).or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) });
-        made.and_then(|()| fs::create_dir_all(&aside)).map_err(|e| fault(&aside, "cannot make", &e.into()))?;
+        made.and_then(|()| fs::create_dir_all(&aside)).map_err(|e| fault(&aside, "cannot make", e))?;
         Ok(Self { place, aside, replace, published: false })
     }
 
@@ -75,7 +75,7 @@ impl Aside {
             }
             Ok(())
         };
-        all().map_err(|e| fault(&self.place, "cannot finish", &e.into()))
+        all().map_err(|e| fault(&self.place, "cannot finish", e))
     }
 }
 
@@ -90,7 +90,8 @@ impl Drop for Aside {
 }
 
 /// What went wrong with a file, in a user's words where it is the disk.
-pub(super) fn fault(path: &Path, what: &str, error: &Box<dyn std::error::Error + Send + Sync>) -> Fault {
+pub(super) fn fault(path: &Path, what: &str, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Fault {
+    let error = error.into();
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
     let mut kind = None;
     while let Some(e) = cause {

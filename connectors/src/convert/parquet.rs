@@ -135,7 +135,7 @@ impl Parts<'_> {
                 None => self.part.insert(self.begin(batch.schema())?),
             };
             let n = (batch.num_rows() - at).min(most - part.rows);
-            part.writer.write(&batch.slice(at, n)).map_err(|e| fault(&part.path, "cannot write", &e.into()))?;
+            part.writer.write(&batch.slice(at, n)).map_err(|e| fault(&part.path, "cannot write", e))?;
             part.rows += n;
             at += n;
             self.written.rows += n as u64;
@@ -148,16 +148,16 @@ impl Parts<'_> {
 
     fn begin(&self, schema: SchemaRef) -> Result<Part, Fault> {
         let path = self.aside.file(&format!("part-{:05}.parquet", self.written.files));
-        let file = (self.create)(&path).map_err(|e| fault(&path, "cannot make", &e.into()))?;
+        let file = (self.create)(&path).map_err(|e| fault(&path, "cannot make", e))?;
         let writer = ArrowWriter::try_new(file, schema, Some(self.options.properties()))
-            .map_err(|e| fault(&path, "cannot begin", &e.into()))?;
+            .map_err(|e| fault(&path, "cannot begin", e))?;
         Ok(Part { path, writer, rows: 0 })
     }
 
     fn close(&mut self) -> Result<(), Fault> {
         if let Some(mut part) = self.part.take() {
-            let done = part.writer.finish().map_err(Box::from).and_then(|_| Ok(part.writer.inner_mut().flush()?));
-            done.map_err(|e| fault(&part.path, "cannot write", &e))?;
+            part.writer.finish().map_err(|e| fault(&part.path, "cannot write", e))?;
+            part.writer.inner_mut().flush().map_err(|e| fault(&part.path, "cannot write", e))?;
             self.written.files += 1;
             self.written.bytes += part.writer.bytes_written() as u64;
         }

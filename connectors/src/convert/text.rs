@@ -48,14 +48,14 @@ pub async fn to_criteo_text<S: Source<Out = Rows>>(
     let mut text = Vec::new();
     let most = options.file_rows.max(1);
     let close = |(path, mut file, _): (PathBuf, Box<dyn Write + Send>, usize)| {
-        file.flush().map_err(|e| fault(&path, "cannot write", &e.into()))
+        file.flush().map_err(|e| fault(&path, "cannot write", e))
     };
     written.rejected = each(source, cx, |rows| {
         let mut at = 0;
         while at < rows.batch.num_rows() {
             if part.is_none() {
                 let path = aside.file(&format!("part-{:05}.txt", written.files));
-                let file = create(&path).map_err(|e| fault(&path, "cannot make", &e.into()))?;
+                let file = create(&path).map_err(|e| fault(&path, "cannot make", e))?;
                 written.files += 1;
                 part = Some((path, file, 0));
             }
@@ -63,7 +63,7 @@ pub async fn to_criteo_text<S: Source<Out = Rows>>(
             let n = (rows.batch.num_rows() - at).min(most - *held);
             text.clear();
             lines(&rows.batch.slice(at, n), &mut text)?;
-            file.write_all(&text).map_err(|e| fault(path, "cannot write", &e.into()))?;
+            file.write_all(&text).map_err(|e| fault(path, "cannot write", e))?;
             (at, *held) = (at + n, *held + n);
             written.rows += n as u64;
             written.bytes += text.len() as u64;

@@ -179,10 +179,10 @@ impl World {
         for (i, integer) in self.integers.iter().enumerate() {
             let column = &mut out.integers[i];
             column.clear();
-            for r in 0..rows {
+            for (r, logit) in logits.iter_mut().enumerate() {
                 let (value, log, present) = integer.draw(first + r as u64);
                 column.push(value);
-                logits[r] += integer.weight * (log - integer.mean);
+                *logit += integer.weight * (log - integer.mean);
                 out.present[r] |= u64::from(present) << (1 + i);
             }
         }
@@ -190,12 +190,12 @@ impl World {
         for (f, field) in self.fields.iter().enumerate() {
             let column = &mut out.categories[f];
             column.clear();
-            for r in 0..rows {
+            for (r, logit) in logits.iter_mut().enumerate() {
                 let (rank, value) = field.draw(first + r as u64);
                 column.push(value);
                 out.present[r] |= u64::from(rank > 0) << (1 + INTEGERS + f);
                 let hash = random(field.stream ^ 0x5eed, u64::from(rank));
-                logits[r] += field.weight * normal(hash);
+                *logit += field.weight * normal(hash);
                 factors[r].add(mix64(hash));
             }
         }

@@ -1,4 +1,5 @@
 //! Sources, conversion and inspection from the outside.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod convert;
 mod criteo;
