@@ -36,6 +36,9 @@ impl fmt::Display for Place {
 /// How many threads [`Place::Shared`] stands for.
 const SHARED: usize = 2;
 
+/// How many threads an arbiter may use for `spawn_blocking`; more calls wait.
+const BLOCKING: usize = 16;
+
 /// The arbiters of one run; lives on the run's own thread.
 pub(crate) struct Places {
     run: String,
@@ -93,7 +96,7 @@ fn start(name: String, core: Option<usize>) -> Result<Arbiter, Fault> {
     let failed = format!("cannot start the thread `{name}`");
     Arbiter::try_with_tokio_rt(move || {
         settle(&name, core)?;
-        tokio::runtime::Builder::new_current_thread().enable_all().build()
+        tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING).build()
     })
     .map_err(|e| Fault::external(failed).because(e))
 }

@@ -149,7 +149,11 @@ impl fmt::Display for Report {
             write!(f, " + {} rejected ({reason})", commas(*rows))?;
         }
         if self.ledger.read != self.ledger.delivered + self.ledger.rejected_total() {
-            f.write_str(if self.verdict == Verdict::Running { " + what is under way" } else { " + what was lost" })?;
+            f.write_str(match self.verdict {
+                Verdict::Running => " + what is under way",
+                Verdict::Failed { .. } => " + what was under way when it stopped, or lost",
+                Verdict::Finished | Verdict::Drained => " + what was lost",
+            })?;
         }
         writeln!(f)
     }

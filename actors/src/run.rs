@@ -6,7 +6,10 @@
 use std::fmt;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
 use std::time::Duration;
 
 use actix::System;
@@ -94,7 +97,7 @@ impl Running {
     /// Blocks until the run has ended and its threads are gone. Not for use inside an executor: see
     /// [`outcome`](Running::outcome).
     pub fn wait(self) -> Outcome {
-        futures::executor::block_on(self.outcome())
+        block_on(self.outcome())
     }
 
     fn lost(&self) -> Outcome {
@@ -190,4 +193,24 @@ fn conclude(state: &Arc<State>) -> Outcome {
     *lock(&state.ended) = Some((verdict, state.started.elapsed()));
     let position = lock(&state.position).take().filter(|_| result.is_ok());
     Outcome { result, report: state.report(), position }
+}
+
+/// Waits on this thread, whatever else runs on it: an executor of another crate may refuse to be nested.
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
+    struct Unpark(Thread);
+
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+
+    let mut future = pin!(future);
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return value;
+        }
+        std::thread::park();
+    }
 }

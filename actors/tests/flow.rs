@@ -410,6 +410,20 @@ fn a_run_begins_where_another_ended_and_can_be_awaited_on_any_executor() {
 }
 
 #[test]
+fn waiting_works_inside_executors() {
+    let pipeline = || {
+        Topology::new("nested").source("count", Place::Shared, || Count::new(10, 1)).sink(
+            "keep",
+            Place::Shared,
+            Keep::default,
+        )
+    };
+    futures::executor::block_on(async { pipeline().run().unwrap() });
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async { pipeline().run().unwrap() });
+}
+
+#[test]
 fn plans_show_every_capacity_and_names_are_unique() {
     let host = forebay_actors::Host::start("host").unwrap();
     let pipeline = Topology::new("plan")

@@ -30,7 +30,7 @@ use rig::{HANG, Left, Mode, PLAIN, Replay, Rig, Take, ended};
 use crate::fault::Fault;
 use crate::link::Capacity;
 use crate::place::Place;
-use crate::run::{Outcome, Running};
+use crate::run::{Outcome, Running, block_on};
 use crate::stage::Stage;
 use crate::topology::Topology;
 
@@ -162,7 +162,7 @@ where
         let barrier = running.barrier();
         let (done, passed) = channel();
         std::thread::spawn(move || {
-            let _ = done.send(futures::executor::block_on(barrier));
+            let _ = done.send(block_on(barrier));
         });
         match passed.recv_timeout(HANG) {
             Ok(Ok(_)) => {}
