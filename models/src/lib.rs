@@ -35,6 +35,8 @@ mod native;
 mod optim;
 mod params;
 mod spec;
+#[cfg(feature = "torch")]
+pub mod torch;
 
 pub use auc::{RunningAuc, auc_exact};
 pub use dense::{BatchShape, DenseBatch, DenseModel, NamedTensor, StepOutput};
@@ -43,3 +45,5 @@ pub use loss::{bce_with_logits, logloss, sigmoid};
 pub use native::NativeModel;
 pub use optim::DenseOptimizer;
 pub use spec::{Activation, Cross, ModelSpec, Part, Pooling, Tower};
+#[cfg(feature = "torch")]
+pub use torch::{TorchModel, TorchModule, init_cuda};

@@ -16,6 +16,14 @@ pub(crate) struct Param {
     fan_in: Option<usize>,
 }
 
+#[cfg(feature = "torch")]
+impl Param {
+    /// A parameter of a user's own module, whose first values are the module's affair.
+    pub(crate) fn at(name: String, shape: Vec<usize>, range: Range<usize>) -> Param {
+        Param { name, shape, range, fan_in: None }
+    }
+}
+
 /// The parameters of `spec`, in the order of the flat buffer.
 ///
 /// | part | names and shapes |

@@ -23,7 +23,10 @@ impl FromStr for Device {
             "cpu" => return Ok(Device::Cpu),
             "cuda" => Some(0),
             // Not `parse` alone: it also takes "+1".
-            _ => text.strip_prefix("cuda:").filter(|n| n.bytes().all(|b| b.is_ascii_digit())).and_then(|n| n.parse().ok()),
+            _ => text
+                .strip_prefix("cuda:")
+                .filter(|n| n.bytes().all(|b| b.is_ascii_digit()))
+                .and_then(|n| n.parse().ok()),
         };
         number
             .map(Device::Cuda)

@@ -35,23 +35,23 @@ impl Optimizer {
         let (size, correction) = self.settings.step_size(self.steps);
         match (self.settings, self.state.as_mut_slice()) {
             (DenseOptimizer::Sgd { .. }, _) => {
-                p.f_sub_(&g.f_mul_scalar_(size)?)?;
+                let _ = p.f_sub_(&g.f_mul_scalar_(size)?)?;
             }
             (DenseOptimizer::Momentum { momentum, .. }, [v]) => {
-                v.f_mul_scalar_(momentum)?.f_add_(&g)?;
-                p.f_sub_(&v.f_mul_scalar(size)?)?;
+                let _ = v.f_mul_scalar_(momentum)?.f_add_(&g)?;
+                let _ = p.f_sub_(&v.f_mul_scalar(size)?)?;
             }
             (DenseOptimizer::Adagrad { eps, .. }, [s]) => {
-                s.f_addcmul_(&g, &g)?;
+                let _ = s.f_addcmul_(&g, &g)?;
                 let root = s.f_sqrt()?.f_add_scalar_(eps)?;
-                p.f_addcdiv_(&g.f_mul_scalar_(-size)?, &root)?;
+                let _ = p.f_addcdiv_(&g.f_mul_scalar_(-size)?, &root)?;
             }
             (DenseOptimizer::Adam { beta1, beta2, eps, .. }, [m, v]) => {
-                m.f_lerp_(&g, 1.0 - beta1)?;
+                let _ = m.f_lerp_(&g, 1.0 - beta1)?;
                 let squares = g.f_square_()?.f_mul_scalar_(1.0 - beta2)?;
-                v.f_mul_scalar_(beta2)?.f_add_(&squares)?;
+                let _ = v.f_mul_scalar_(beta2)?.f_add_(&squares)?;
                 let root = v.f_sqrt()?.f_mul_scalar_(1.0 / correction)?.f_add_scalar_(eps)?;
-                p.f_addcdiv_(&m.f_mul_scalar(-size)?, &root)?;
+                let _ = p.f_addcdiv_(&m.f_mul_scalar(-size)?, &root)?;
             }
             _ => unreachable!("`new` made one tensor for each name of `DenseOptimizer::state`"),
         }

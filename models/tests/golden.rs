@@ -1,0 +1,134 @@
+//! The backends against PyTorch: 100 steps of each model with each dense optimizer, to 1e-5.
+//!
+//! `tests/golden/models.py` wrote the numbers, over the same inputs. The looked-up rows are under plain SGD, done here.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use forebay_models::{DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Pooling, StepOutput};
+use serde::Deserialize;
+use support::{Owned, assert_close, number, unit};
+
+const STEPS: u64 = 100;
+const ROWS: usize = 16;
+const SLOTS: usize = 3;
+const DENSE: usize = 2;
+const DIM: usize = 4;
+const KEYS: usize = 20;
+const HIDDEN: [usize; 2] = [6, 5];
+const SEED: u64 = 7;
+const ROW_LR: f32 = 0.5;
+const TOLERANCE: f32 = 1e-5;
+
+#[derive(Deserialize)]
+struct File {
+    steps: Vec<u64>,
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    model: String,
+    optimizer: String,
+    bags: String,
+    pooling: Pooling,
+    losses: Vec<f32>,
+    parameters: BTreeMap<String, Vec<f32>>,
+    rows: Vec<f32>,
+}
+
+impl Case {
+    fn spec(&self) -> ModelSpec {
+        let spec = match self.model.as_str() {
+            "lr" => ModelSpec::lr(SLOTS, DENSE),
+            "fm" => ModelSpec::fm(SLOTS, DENSE, DIM),
+            "wide_deep" => ModelSpec::wide_deep(SLOTS, DENSE, DIM, &HIDDEN),
+            "ctr_dnn" => ModelSpec::ctr_dnn(SLOTS, DENSE, DIM, &HIDDEN),
+            "dcn" => ModelSpec::ctr_dnn(SLOTS, DENSE, DIM, &HIDDEN).with_cross(2),
+            "all" => ModelSpec::wide_deep(SLOTS, DENSE, DIM, &HIDDEN).with_fm().with_cross(2),
+            other => panic!("model {other}"),
+        };
+        spec.with_pooling(self.pooling)
+    }
+
+    fn optimizer(&self) -> DenseOptimizer {
+        match self.optimizer.as_str() {
+            "sgd" => DenseOptimizer::sgd(0.1),
+            "momentum" => DenseOptimizer::momentum(0.02),
+            "adagrad" => DenseOptimizer::Adagrad { lr: 0.02, initial_accumulator: 0.1, eps: 1e-10 },
+            "adam" => DenseOptimizer::adam(0.005),
+            other => panic!("optimizer {other}"),
+        }
+    }
+
+    /// The batch of a step with its unique rows from `table`, and their keys.
+    fn batch(&self, step: u64, table: &[f32], row_dim: usize) -> (Owned, Vec<usize>) {
+        let mut keys = Vec::new();
+        let mut offsets = vec![0u32];
+        for bag in 0..ROWS * SLOTS {
+            let count = if self.bags == "single" { 1 } else { number(3, step, bag) % 4 };
+            keys.extend((0..count as usize).map(|i| (number(4, step, 4 * bag + i) % KEYS as u64) as usize));
+            offsets.push(keys.len() as u32);
+        }
+        let mut unique = keys.clone();
+        unique.sort_unstable();
+        unique.dedup();
+        let place = |key: &usize| unique.binary_search(key).expect("each key is among the unique ones") as u32;
+        let batch = Owned {
+            rows: ROWS,
+            labels: (0..ROWS).map(|row| if number(1, step, row).is_multiple_of(3) { 1.0 } else { 0.0 }).collect(),
+            dense: (0..ROWS * DENSE).map(|i| unit(number(2, step, i))).collect(),
+            unique_rows: unique.iter().flat_map(|key| table[key * row_dim..][..row_dim].to_vec()).collect(),
+            inverse: keys.iter().map(place).collect(),
+            offsets: (self.bags == "bags").then_some(offsets),
+        };
+        (batch, unique)
+    }
+}
+
+/// Trains every case on the model that `make` makes, and compares.
+fn check(make: impl Fn(ModelSpec, DenseOptimizer, u64) -> Result<Box<dyn DenseModel>, ModelError>) {
+    let file: File = serde_json::from_str(include_str!("../../tests/golden/models.json")).unwrap();
+    assert_eq!(file.cases.len(), 26);
+    for case in &file.cases {
+        let name = format!("{} {} {} {:?}", case.model, case.optimizer, case.bags, case.pooling);
+        let spec = case.spec();
+        let row_dim = spec.row_dim();
+        let mut model = make(spec, case.optimizer(), SEED).unwrap();
+        let mut table: Vec<f32> = (0..KEYS * row_dim).map(|i| 0.25 * unit(number(5, 0, i))).collect();
+        let (mut out, mut losses) = (StepOutput::default(), Vec::new());
+        for step in 1..=STEPS {
+            let (batch, keys) = case.batch(step, &table, row_dim);
+            model.train(&batch.view(), &mut out).unwrap();
+            for (key, grads) in keys.iter().zip(out.row_grads.chunks_exact(row_dim)) {
+                for (weight, grad) in table[key * row_dim..].iter_mut().zip(grads) {
+                    *weight -= ROW_LR * grad;
+                }
+            }
+            if file.steps.contains(&step) {
+                losses.push(out.loss as f32);
+            }
+        }
+        assert_close(&format!("{name}: losses"), &losses, &case.losses, TOLERANCE);
+        let parameters = model.parameters();
+        assert_eq!(parameters.len(), case.parameters.len(), "{name}");
+        for tensor in parameters {
+            assert_close(&format!("{name}: {}", tensor.name), &tensor.data, &case.parameters[&tensor.name], TOLERANCE);
+        }
+        assert_close(&format!("{name}: rows"), &table, &case.rows, TOLERANCE);
+    }
+}
+
+#[test]
+fn native_trains_as_pytorch_does() {
+    check(|spec, optimizer, seed| Ok(Box::new(NativeModel::new(spec, optimizer, seed, 1)?)));
+}
+
+#[cfg(feature = "torch")]
+#[test]
+fn torch_trains_as_pytorch_does() {
+    use forebay_models::torch::{Device, TorchModel};
+    check(|spec, optimizer, seed| Ok(Box::new(TorchModel::new(spec, optimizer, seed, 1, Device::Cpu)?)));
+}

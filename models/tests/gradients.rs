@@ -1,0 +1,138 @@
+//! The native gradients against finite differences, the same numbers for any number of threads, and what an error leaves.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use forebay_models::{DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, StepOutput};
+use support::{Owned, batch, specs};
+
+/// The mean loss in f64 from logits of f32, without a step.
+fn loss(model: &mut NativeModel, batch: &Owned) -> f64 {
+    let mut logits = Vec::new();
+    model.predict(&batch.view(), &mut logits).unwrap();
+    forebay_models::logloss(&logits, &batch.labels)
+}
+
+/// The gradient of every parameter, read off one step of SGD with learning rate 1.
+fn gradients(spec: &ModelSpec, batch: &Owned) -> (Vec<NamedTensor>, StepOutput) {
+    let mut model = NativeModel::new(spec.clone(), DenseOptimizer::sgd(1.0), 3, 1).unwrap();
+    let mut before = model.parameters();
+    let mut out = StepOutput::default();
+    model.train(&batch.view(), &mut out).unwrap();
+    for (before, after) in before.iter_mut().zip(model.parameters()) {
+        for (before, after) in before.data.iter_mut().zip(after.data) {
+            *before -= after;
+        }
+    }
+    (before, out)
+}
+
+/// Fails unless each gradient lies between the differences to either side: so it does where the loss is smooth (their
+/// middle is the central difference), and where a ReLU flips within a step.
+fn assert_between(what: &str, grads: &[f32], mut loss_with: impl FnMut(usize, f32) -> f64) {
+    const H: f32 = 1.0 / 256.0;
+    const TOLERANCE: f64 = 1e-4;
+    for (i, &grad) in grads.iter().enumerate() {
+        let (below, here, above) = (loss_with(i, -H), loss_with(i, 0.0), loss_with(i, H));
+        let (left, right) = ((here - below) / f64::from(H), (above - here) / f64::from(H));
+        let bounds = left.min(right) - TOLERANCE..=left.max(right) + TOLERANCE;
+        assert!(bounds.contains(&f64::from(grad)), "{what}: number {i} is {grad}, expected from {left} to {right}");
+    }
+}
+
+#[test]
+fn native_gradients_are_those_of_finite_differences() {
+    for (name, spec) in specs() {
+        for bags in [false, true] {
+            let batch = batch(&spec, 9, 7, bags, 11);
+            let (grads, out) = gradients(&spec, &batch);
+            let mut model = NativeModel::new(spec.clone(), DenseOptimizer::sgd(1.0), 3, 1).unwrap();
+            let first = model.parameters();
+            assert!((out.loss - loss(&mut model, &batch)).abs() < 1e-6, "{name} {bags}");
+            for (t, grad) in grads.iter().enumerate() {
+                assert_between(&format!("{name} {bags} {}", grad.name), &grad.data, |i, h| {
+                    let mut moved = first.clone();
+                    moved[t].data[i] += h;
+                    model.load(&moved).unwrap();
+                    loss(&mut model, &batch)
+                });
+            }
+            model.load(&first).unwrap();
+            assert_between(&format!("{name} {bags} rows"), &out.row_grads, |i, h| {
+                let mut moved = batch.clone();
+                moved.unique_rows[i] += h;
+                loss(&mut model, &moved)
+            });
+            assert!(out.row_grads.iter().any(|&x| x != 0.0), "{name} {bags}");
+        }
+    }
+}
+
+/// Logits, loss, row gradients and parameters of a few steps, as bits.
+fn trace(spec: &ModelSpec, threads: usize, rows: usize, bags: bool) -> Vec<u64> {
+    let mut model = NativeModel::new(spec.clone(), DenseOptimizer::adam(1e-2), 5, threads).unwrap();
+    let mut out = StepOutput::default();
+    let mut bits = Vec::new();
+    for step in 0..3 {
+        model.train(&batch(spec, rows, 300, bags, step).view(), &mut out).unwrap();
+        bits.push(out.loss.to_bits());
+        bits.extend(out.logits.iter().chain(&out.row_grads).map(|x| u64::from(x.to_bits())));
+    }
+    bits.extend(model.parameters().iter().flat_map(|tensor| &tensor.data).map(|x| u64::from(x.to_bits())));
+    bits
+}
+
+#[test]
+fn numbers_are_the_same_to_the_bit_for_any_number_of_threads_and_on_every_run() {
+    let spec = ModelSpec::wide_deep(5, 3, 8, &[64, 40]).with_fm().with_cross(1);
+    for (rows, bags) in [(1, false), (700, true), (2500, false)] {
+        let alone = trace(&spec, 1, rows, bags);
+        for threads in [1, 2, 3] {
+            assert!(trace(&spec, threads, rows, bags) == alone, "{rows} rows on {threads} threads");
+        }
+    }
+}
+
+#[test]
+fn a_step_that_fails_leaves_everything_as_it_was() {
+    for (name, spec) in specs() {
+        let mut model = NativeModel::new(spec.clone(), DenseOptimizer::adam(1e-2), 3, 1).unwrap();
+        let mut out = StepOutput::default();
+        let good = batch(&spec, 8, 6, true, 1);
+        model.train(&good.view(), &mut out).unwrap();
+        let (parameters, optimizer) = (model.parameters(), model.optimizer());
+        let mut bad = good.clone();
+        let value = good.inverse[0] as usize;
+        bad.unique_rows[value * spec.row_dim()] = f32::NAN;
+        let error = model.train(&bad.view(), &mut out).unwrap_err();
+        assert!(
+            matches!(&error, ModelError::NonFinite(cause) if cause.contains(&format!("unique row {value}"))),
+            "{name}: {error}"
+        );
+        assert!(matches!(model.predict(&bad.view(), &mut out.logits), Err(ModelError::NonFinite(_))), "{name}");
+        let short = Owned { labels: vec![0.0], ..good.clone() };
+        assert!(matches!(model.train(&short.view(), &mut out), Err(ModelError::Batch(_))), "{name}");
+        assert_eq!((model.parameters(), model.optimizer()), (parameters, optimizer), "{name}");
+    }
+}
+
+#[test]
+fn training_goes_on_where_it_was_saved() {
+    let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]);
+    for optimizer in [DenseOptimizer::momentum(0.1), DenseOptimizer::adagrad(0.1), DenseOptimizer::adam(0.1)] {
+        let mut out = StepOutput::default();
+        let mut whole = NativeModel::new(spec.clone(), optimizer, 3, 1).unwrap();
+        for step in 0..3 {
+            whole.train(&batch(&spec, 8, 6, false, step).view(), &mut out).unwrap();
+        }
+        let mut second = NativeModel::new(spec.clone(), optimizer, 99, 1).unwrap();
+        second.load(&whole.parameters()).unwrap();
+        second.load_optimizer(&whole.optimizer()).unwrap();
+        for step in 3..6 {
+            whole.train(&batch(&spec, 8, 6, false, step).view(), &mut out).unwrap();
+            second.train(&batch(&spec, 8, 6, false, step).view(), &mut out).unwrap();
+        }
+        assert_eq!(whole.parameters(), second.parameters());
+        assert_eq!(whole.optimizer(), second.optimizer());
+    }
+}

@@ -1,0 +1,90 @@
+//! What the tests of this crate share: the hash behind every made-up number, random batches, every kind of spec.
+#![allow(dead_code, unreachable_pub)]
+
+use forebay_models::{DenseBatch, ModelSpec, Pooling};
+
+/// The finaliser of SplitMix64; `tests/golden/models.py` has the same.
+pub fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// From -1 to 1 in steps that f32 holds exactly.
+pub fn unit(z: u64) -> f32 {
+    (mix(z) >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+}
+
+/// The hash behind every input: number `i` of a stream at a step.
+pub fn number(stream: u64, step: u64, i: usize) -> u64 {
+    mix((stream << 48) ^ (step << 32) ^ i as u64)
+}
+
+/// A batch that owns its numbers.
+#[derive(Debug, Clone)]
+pub struct Owned {
+    pub rows: usize,
+    pub labels: Vec<f32>,
+    pub dense: Vec<f32>,
+    pub unique_rows: Vec<f32>,
+    pub inverse: Vec<u32>,
+    pub offsets: Option<Vec<u32>>,
+}
+
+impl Owned {
+    pub fn view(&self) -> DenseBatch<'_> {
+        DenseBatch {
+            rows: self.rows,
+            labels: &self.labels,
+            dense: &self.dense,
+            unique_rows: &self.unique_rows,
+            inverse: &self.inverse,
+            offsets: self.offsets.as_deref(),
+        }
+    }
+}
+
+/// A made-up batch for a spec: `unique` keys, some of them in many bags; with `bags`, none to three values in each.
+pub fn batch(spec: &ModelSpec, rows: usize, unique: usize, bags: bool, seed: u64) -> Owned {
+    let count = rows * spec.slots;
+    let mut offsets = vec![0u32];
+    for bag in 0..count {
+        let values = if bags { number(1, seed, bag) % 4 } else { 1 };
+        offsets.push(offsets[bag] + values as u32);
+    }
+    let values = offsets[count] as usize;
+    Owned {
+        rows,
+        labels: (0..rows).map(|row| f32::from(u8::from(number(2, seed, row).is_multiple_of(3)))).collect(),
+        dense: (0..rows * spec.dense).map(|i| unit(number(3, seed, i))).collect(),
+        unique_rows: (0..unique * spec.row_dim()).map(|i| 0.5 * unit(number(4, seed, i))).collect(),
+        inverse: (0..values).map(|i| (number(5, seed, i) % unique as u64) as u32).collect(),
+        offsets: bags.then_some(offsets),
+    }
+}
+
+/// One spec for each part alone and for what they share, small enough for finite differences.
+pub fn specs() -> Vec<(&'static str, ModelSpec)> {
+    let all = ModelSpec::wide_deep(3, 2, 4, &[6, 5]).with_fm().with_cross(2);
+    vec![
+        ("lr", ModelSpec::lr(3, 2)),
+        ("lr without dense", ModelSpec::lr(3, 0)),
+        ("fm", ModelSpec::fm(3, 2, 4)),
+        ("fm alone", ModelSpec::builder(3, 0).with_embedding(5).with_fm()),
+        ("wide & deep", ModelSpec::wide_deep(3, 2, 4, &[6, 5])),
+        ("ctr-dnn", ModelSpec::ctr_dnn(3, 2, 4, &[6, 5])),
+        ("ctr-dnn without dense", ModelSpec::ctr_dnn(3, 0, 4, &[6])),
+        ("cross", ModelSpec::builder(3, 2).with_embedding(4).with_cross(2)),
+        ("all", all.clone()),
+        ("all, mean", all.with_pooling(Pooling::Mean)),
+    ]
+}
+
+/// Fails, naming the first difference, unless each `a` is within `tolerance` of `b`, relative to the largest `b` (or 1).
+pub fn assert_close(what: &str, a: &[f32], b: &[f32], tolerance: f32) {
+    assert_eq!(a.len(), b.len(), "{what}: lengths");
+    let scale = b.iter().fold(1.0f32, |largest, x| largest.max(x.abs()));
+    for (i, (a, b)) in a.iter().zip(b).enumerate() {
+        assert!((a - b).abs() <= tolerance * scale, "{what}: number {i} is {a}, expected {b}");
+    }
+}

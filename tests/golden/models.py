@@ -1,0 +1,172 @@
+#!/usr/bin/env python3
+"""PyTorch's numbers for the dense models: `python tests/golden/models.py > tests/golden/models.json` (torch 2.14.1, CPU).
+
+Every input follows from a hash that `models/tests/golden.rs` repeats to the bit: first parameters (as `models/src/params.rs`
+documents them), first rows, keys, dense features, labels. Each case is 100 steps: the dense parameters under one of
+torch.optim's optimizers, the looked-up rows under plain SGD. Written down: losses on the way, and all numbers at the end.
+"""
+import json
+
+import numpy as np
+import torch
+
+STEPS, ROWS, SLOTS, DENSE, DIM, KEYS = 100, 16, 3, 2, 4, 20
+HIDDEN, CROSS_LAYERS, SEED, ROW_LR = [6, 5], 2, 7, 0.5
+LOSSES_OF = [1, 2, 5, 10, 20, 50, 100]
+MASK = (1 << 64) - 1
+
+MODELS = {
+    "lr": {"linear"},
+    "fm": {"linear", "fm"},
+    "wide_deep": {"linear", "tower"},
+    "ctr_dnn": {"tower"},
+    "dcn": {"cross", "tower"},
+    "all": {"linear", "fm", "cross", "tower"},
+}
+OPTIMIZERS = {
+    "sgd": lambda params: torch.optim.SGD(params, lr=0.1),
+    "momentum": lambda params: torch.optim.SGD(params, lr=0.02, momentum=0.9),
+    "adagrad": lambda params: torch.optim.Adagrad(params, lr=0.02, initial_accumulator_value=0.1),
+    "adam": lambda params: torch.optim.Adam(params, lr=0.005),
+}
+CASES = [(model, optimizer, "single", "sum")
+         for model in ["lr", "fm", "wide_deep", "ctr_dnn", "dcn"] for optimizer in OPTIMIZERS]
+CASES += [(model, "adagrad", "bags", pooling) for model in ["lr", "fm", "all"] for pooling in ["sum", "mean"]]
+
+
+def mix(z):
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    return z ^ (z >> 31)
+
+
+def unit(z):
+    """From -1 to 1 in steps that f32 holds exactly."""
+    return np.float32((mix(z) >> 40) / (1 << 23) - 1.0)
+
+
+def number(stream, step, i):
+    """The hash behind every input."""
+    return mix((stream << 48) ^ (step << 32) ^ i)
+
+
+def initial(name, shape):
+    """The first values of a parameter, as params.rs has them."""
+    if name.startswith("linear."):
+        return torch.zeros(shape)
+    fan_in = INPUTS[name.rsplit(".", 1)[0]]
+    bound = np.float32(1.0) / np.sqrt(np.float32(fan_in))
+    state = mix(SEED)
+    for byte in name.encode():
+        state = mix(state ^ byte)
+    values = []
+    for _ in range(int(np.prod(shape))):
+        state = (state + 0x9E3779B97F4A7C15) & MASK
+        values.append(unit(state) * bound)
+    return torch.tensor(np.array(values, dtype=np.float32)).reshape(shape)
+
+
+INPUTS = {}
+
+
+def shapes(parts):
+    width = SLOTS * DIM + DENSE
+    layers = []
+    if "cross" in parts:
+        layers += [(f"cross.{l}", width, width) for l in range(CROSS_LAYERS)] + [("cross.out", 1, width)]
+    if "tower" in parts:
+        widths = [width, *HIDDEN, 1]
+        layers += [(f"tower.{l}", widths[l + 1], widths[l]) for l in range(len(HIDDEN) + 1)]
+    found = {}
+    if "linear" in parts:
+        found |= {"linear.weight": (1, DENSE), "linear.bias": (1,)}
+    for name, outputs, inputs in layers:
+        INPUTS[name] = inputs
+        found |= {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+    return found
+
+
+def batch(step, kind):
+    """Labels, dense features, and the keys of each bag, row-major."""
+    labels = torch.tensor([float(number(1, step, r) % 3 == 0) for r in range(ROWS)])
+    dense = torch.tensor(np.array([unit(number(2, step, i)) for i in range(ROWS * DENSE)])).reshape(ROWS, DENSE)
+    bags = []
+    for b in range(ROWS * SLOTS):
+        count = 1 if kind == "single" else number(3, step, b) % 4
+        bags.append([number(4, step, 4 * b + i) % KEYS for i in range(count)])
+    return labels, dense, bags
+
+
+def logits(parts, params, table, dense, bags, pooling):
+    def pool(bag):
+        if not bag:
+            return torch.zeros(table.shape[1])
+        rows = table[bag]
+        return rows.sum(0) if pooling == "sum" else rows.mean(0)
+
+    pooled = torch.stack([pool(bag) for bag in bags]).reshape(ROWS, SLOTS, -1)
+    z = torch.zeros(ROWS)
+    if "linear" in parts:
+        z = z + pooled[:, :, 0].sum(1) + torch.nn.functional.linear(
+            dense, params["linear.weight"], params["linear.bias"]).squeeze(1)
+        pooled = pooled[:, :, 1:]
+    if "fm" in parts:
+        for i in range(SLOTS):
+            for j in range(i):
+                z = z + (pooled[:, i] * pooled[:, j]).sum(1)
+    x0 = torch.cat([pooled.reshape(ROWS, -1), dense], 1)
+
+    def layer(name, x):
+        return torch.nn.functional.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])
+
+    if "cross" in parts:
+        x = x0
+        for l in range(CROSS_LAYERS):
+            x = x0 * layer(f"cross.{l}", x) + x
+        z = z + layer("cross.out", x).squeeze(1)
+    if "tower" in parts:
+        x = x0
+        for l in range(len(HIDDEN)):
+            x = torch.relu(layer(f"tower.{l}", x))
+        z = z + layer(f"tower.{len(HIDDEN)}", x).squeeze(1)
+    return z
+
+
+def run(model, optimizer, kind, pooling):
+    parts = MODELS[model]
+    row_dim = ("linear" in parts) + (DIM if parts - {"linear"} else 0)
+    params = {name: initial(name, shape).requires_grad_() for name, shape in shapes(parts).items()}
+    first = [np.float32(0.25) * unit(number(5, 0, i)) for i in range(KEYS * row_dim)]
+    table = torch.tensor(np.array(first)).reshape(KEYS, row_dim).requires_grad_()
+    dense_optimizer, row_optimizer = OPTIMIZERS[optimizer](params.values()), torch.optim.SGD([table], lr=ROW_LR)
+    losses = []
+    for step in range(1, STEPS + 1):
+        labels, dense, bags = batch(step, kind)
+        dense_optimizer.zero_grad()
+        row_optimizer.zero_grad()
+        z = logits(parts, params, table, dense, bags, pooling)
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(z, labels)
+        loss.backward()
+        dense_optimizer.step()
+        row_optimizer.step()
+        if step in LOSSES_OF:
+            losses.append(short(loss))
+    final = {name: [short(x) for x in param.flatten()] for name, param in params.items()}
+    return {"model": model, "optimizer": optimizer, "bags": kind, "pooling": pooling, "losses": losses,
+            "parameters": final, "rows": [short(x) for x in table.flatten()]}
+
+
+def short(x):
+    """Eight digits: a tenth of the tolerance of the test."""
+    return float(f"{x.item():.8g}")
+
+
+def main():
+    torch.set_num_threads(1)
+    cases = [run(*case) for case in CASES]
+    lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in cases)
+    print(f'{{"torch":"{torch.__version__}","steps":{LOSSES_OF},"cases":[\n{lines}\n]}}')
+
+
+if __name__ == "__main__":
+    main()
