@@ -1,1 +1,206 @@
-fn main() {}
+//! What a training step costs: CPU seconds per million rows, and its share of the matrix products alone.
+//!
+//! `cargo bench -p forebay-models` measures the native backend; with `--features torch`, libtorch beside it. The models
+//! have Criteo's shape: 26 slots, 13 dense features; keys are skewed, so that about half of a large batch's are unique.
+//! Each line also runs the same products (`x W`, `dy W'`, `x' dy` of every layer) and nothing else, on one thread in the same
+//! run. `FOREBAY_BENCH_ONLY=WORD` keeps to lines with the word. Nothing passes or fails on a time.
+#![allow(clippy::print_stdout, reason = "a bench prints")]
+
+use std::time::{Duration, Instant};
+
+use forebay_models::{DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, StepOutput};
+use gemm::Parallelism;
+
+const SLOTS: usize = 26;
+const DENSE: usize = 13;
+const HIDDEN: [usize; 3] = [400, 400, 400];
+/// Time given to each line.
+const SPAN: Duration = Duration::from_millis(1500);
+
+/// User and system time of this process, in seconds, to 10 ms.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let ticks: f64 = after_name.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<f64>().ok()).sum();
+    ticks / 100.0
+}
+
+/// CPU and wall seconds of one call, over as many as fill the span.
+fn per_call(mut call: impl FnMut()) -> (f64, f64) {
+    call();
+    let (cpu, wall) = (cpu_seconds(), Instant::now());
+    let mut calls = 0.0;
+    while wall.elapsed() < SPAN {
+        call();
+        calls += 1.0;
+    }
+    ((cpu_seconds() - cpu) / calls, wall.elapsed().as_secs_f64() / calls)
+}
+
+fn mix(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+fn numbers(count: usize, salt: u64) -> Vec<f32> {
+    (0..count as u64).map(|i| (mix(i.wrapping_mul(31) ^ salt) >> 40) as f32 / (1u32 << 24) as f32 - 0.5).collect()
+}
+
+/// Each slot's value is key `r^3` of its own `rows`, `r` uniform: half of the values are among the first eighth.
+fn inverse(rows: usize) -> (Vec<u32>, usize) {
+    let mut places = std::collections::HashMap::new();
+    let inverse = (0..rows * SLOTS)
+        .map(|i| {
+            let r = (mix(i as u64 + 1) >> 11) as f64 / (1u64 << 53) as f64;
+            let key = (i % SLOTS, (r * r * r * rows as f64) as usize);
+            let next = places.len() as u32;
+            *places.entry(key).or_insert(next)
+        })
+        .collect();
+    (inverse, places.len())
+}
+
+/// The products of a training step over the tower, each as one call on one thread.
+struct Products {
+    rows: usize,
+    widths: Vec<usize>,
+    buffers: [Vec<f32>; 3],
+}
+
+impl Products {
+    fn new(rows: usize, input: usize) -> Products {
+        let widths = [&[input], HIDDEN.as_slice()].concat();
+        let widest = widths.iter().copied().fold(0, usize::max);
+        let buffer = |salt| numbers(widest * rows.max(widest), salt);
+        Products { rows, widths, buffers: [buffer(1), buffer(2), buffer(3)] }
+    }
+
+    fn flops(&self) -> f64 {
+        self.widths.windows(2).map(|pair| 6.0 * (self.rows * pair[0] * pair[1]) as f64).sum()
+    }
+
+    fn run(&mut self) {
+        let rows = self.rows;
+        let [out, a, b] = &mut self.buffers;
+        for pair in self.widths.windows(2) {
+            let (i, o) = (pair[0], pair[1]);
+            sgemm(out, a, b, (rows, i, o), (false, true));
+            sgemm(out, a, b, (rows, o, i), (false, false));
+            sgemm(out, a, b, (o, rows, i), (true, false));
+        }
+    }
+}
+
+/// `out[m x n] = a[m x k] b[k x n]`, each row-major or, where `transposed`, its transpose row-major.
+fn sgemm(out: &mut [f32], a: &[f32], b: &[f32], (m, k, n): (usize, usize, usize), transposed: (bool, bool)) {
+    assert!(out.len() >= m * n && a.len() >= m * k && b.len() >= k * n);
+    let strides = |rows: usize, cols: usize, t: bool| if t { (rows as isize, 1) } else { (1, cols as isize) };
+    let ((a_col, a_row), (b_col, b_row)) = (strides(m, k, transposed.0), strides(k, n, transposed.1));
+    // SAFETY: the assertion checked that all three matrices lie within their slices; `out` is borrowed mutably.
+    unsafe {
+        gemm::gemm(
+            m,
+            n,
+            k,
+            out.as_mut_ptr(),
+            1,
+            n as isize,
+            false,
+            a.as_ptr(),
+            a_col,
+            a_row,
+            b.as_ptr(),
+            b_col,
+            b_row,
+            0.0f32,
+            1.0f32,
+            false,
+            false,
+            false,
+            Parallelism::None,
+        );
+    }
+}
+
+/// One line: a model's step, and if `products`, the matrix products beside it.
+fn line(
+    name: &str,
+    spec: &ModelSpec,
+    rows: usize,
+    model: &mut dyn DenseModel,
+    products: bool,
+) -> Result<(), ModelError> {
+    if std::env::var("FOREBAY_BENCH_ONLY").is_ok_and(|only| !name.contains(&only)) {
+        return Ok(());
+    }
+    let (inverse, unique) = inverse(rows);
+    let labels: Vec<f32> = (0..rows as u64).map(|row| f32::from(mix(row).is_multiple_of(4))).collect();
+    let (dense, unique_rows) = (numbers(rows * DENSE, 5), numbers(unique * spec.row_dim(), 6));
+    let batch = DenseBatch {
+        rows,
+        labels: &labels,
+        dense: &dense,
+        unique_rows: &unique_rows,
+        inverse: &inverse,
+        offsets: None,
+    };
+    let mut out = StepOutput::default();
+    model.train(&batch, &mut out)?;
+    let (cpu, wall) = per_call(|| model.train(&batch, &mut out).expect("the first step went well"));
+    let per_million = |seconds: f64| seconds * 1e6 / rows as f64;
+    print!(
+        "{name:38} batch {rows:5}, {unique:6} unique: {:7.3} CPU s per million rows, {:9.0} rows/s",
+        per_million(cpu),
+        rows as f64 / wall
+    );
+    if products {
+        let mut products = Products::new(rows, spec.input_width());
+        let (pure, _) = per_call(|| products.run());
+        let speed = products.flops() / pure / 1e9;
+        print!("; products {:7.3} ({speed:.0} GFLOP/s), {:.0}% of the step", per_million(pure), 100.0 * pure / cpu);
+    }
+    println!();
+    Ok(())
+}
+
+fn main() -> Result<(), ModelError> {
+    let adam = DenseOptimizer::adam(1e-3);
+    let tower = ModelSpec::ctr_dnn(SLOTS, DENSE, 10, &HIDDEN);
+    for rows in [512, 4096] {
+        for threads in [1, 2] {
+            let mut model = NativeModel::new(tower.clone(), adam, 1, threads)?;
+            line(&format!("native ctr-dnn 273-400x3, {threads} threads"), &tower, rows, &mut model, true)?;
+        }
+    }
+    let small = [
+        ("lr", ModelSpec::lr(SLOTS, DENSE)),
+        ("fm 16", ModelSpec::fm(SLOTS, DENSE, 16)),
+        ("dcn 10 x 2", ModelSpec::builder(SLOTS, DENSE).with_embedding(10).with_cross(2)),
+    ];
+    for (name, spec) in &small {
+        line(&format!("native {name}, 1 thread"), spec, 4096, &mut NativeModel::new(spec.clone(), adam, 1, 1)?, false)?;
+    }
+    torch(&tower, &small, adam)
+}
+
+#[cfg(not(feature = "torch"))]
+fn torch(_: &ModelSpec, _: &[(&str, ModelSpec)], _: DenseOptimizer) -> Result<(), ModelError> {
+    Ok(())
+}
+
+#[cfg(feature = "torch")]
+fn torch(tower: &ModelSpec, small: &[(&str, ModelSpec)], adam: DenseOptimizer) -> Result<(), ModelError> {
+    use forebay_models::torch::{Device, TorchModel};
+    for rows in [512, 4096] {
+        for threads in [1, 2] {
+            let mut model = TorchModel::new(tower.clone(), adam, 1, threads, Device::Cpu)?;
+            line(&format!("torch ctr-dnn 273-400x3, {threads} threads"), tower, rows, &mut model, true)?;
+        }
+    }
+    for (name, spec) in small {
+        let mut model = TorchModel::new(spec.clone(), adam, 1, 1, Device::Cpu)?;
+        line(&format!("torch {name}, 1 thread"), spec, 4096, &mut model, false)?;
+    }
+    Ok(())
+}
