@@ -129,7 +129,7 @@ fn measure(name: &str, n: usize, peer: &mut dyn Peer) {
     let fill = (cpu() - start).as_secs_f64();
     print!("{name:32} insert {:5.1} M/s", n as f64 / fill / 1e6);
     for zipf in [true, false] {
-        let blocks = draw(n, zipf, 300);
+        let blocks = draw(n, zipf, 150);
         let mut best = f64::MAX;
         let (mut pulls, mut best_pull) = (0.0, f64::MAX);
         for _ in 0..3 {
@@ -185,7 +185,7 @@ fn through_shards(n: usize) {
         let host = Host::start("bench").expect("a thread starts");
         let table = start_table(&host, config(&[(16, ADAGRAD)], Storage::F32), shards).expect("the config is right");
         let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime starts");
-        let (mut rows, blocks) = (Vec::new(), draw(n, true, 300));
+        let (mut rows, blocks) = (Vec::new(), draw(n, true, 150));
         let grads = vec![0.01; BLOCK * 16];
         let mut step = |block: &[u64], push: bool| {
             runtime.block_on(async {

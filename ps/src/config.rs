@@ -52,7 +52,7 @@ pub enum Storage {
     ///
     /// A weight beyond ±65504 is kept as ±65504 and counted
     /// ([`ShardStats::saturated`](crate::ShardStats::saturated)): an error would come after some rows of the batch
-    /// changed already. An update of less than 1/2048 of its weight is rounded away, so late in training a small
+    /// changed already. An update of less than 1/4096 of its weight is rounded away, so late in training a small
     /// learning rate stands still: f16 suits serving and short runs. State stays f32 since sums of squares leave the
     /// range of f16 within a few steps.
     F16,

@@ -3,8 +3,8 @@
 //! Comes in: the keys of a block and the rows found for them. Goes out: these rows, once, for a push of the very same
 //! keys. Nothing blocks.
 //!
-//! A batch pushes the keys it pulled. Comparing keys costs 8 sequential bytes each, a look-up a cache miss: this makes
-//! pull + push 1.3 to 1.5 times as fast. Rows never change their number, so what is remembered is never wrong (eviction
+//! A batch pushes the keys it pulled. Comparing keys costs 8 sequential bytes each, a look-up a cache miss: measured on
+//! 10 M keys, pull + push is 1.2 (Zipf) to 1.3 times (uniform) as fast with it. Rows never change their number, so what is remembered is never wrong (eviction
 //! will have to clear it).
 
 /// Blocks remembered: with more batches than this under way, a push looks its rows up again.
