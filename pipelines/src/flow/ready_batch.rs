@@ -22,19 +22,14 @@ pub struct ReadyBatch {
 impl ReadyBatch {
     /// The view that a model takes.
     pub fn dense_batch(&self) -> DenseBatch<'_> {
-        dense_batch(&self.train, &self.rows)
-    }
-}
-
-/// The view of a batch and its rows that a model takes.
-pub fn dense_batch<'a>(train: &'a TrainBatch, rows: &'a [f32]) -> DenseBatch<'a> {
-    DenseBatch {
-        rows: train.labels.len(),
-        labels: &train.labels,
-        dense: &train.dense,
-        unique_rows: rows,
-        inverse: &train.inverse,
-        offsets: train.offsets.as_deref(),
+        DenseBatch {
+            rows: self.train.labels.len(),
+            labels: &self.train.labels,
+            dense: &self.train.dense,
+            unique_rows: &self.rows,
+            inverse: &self.train.inverse,
+            offsets: self.train.offsets.as_deref(),
+        }
     }
 }
 

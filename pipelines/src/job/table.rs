@@ -5,7 +5,7 @@ use forebay_ps::{Init, Optimizer, PartConfig, Storage, TableConfig};
 use serde::{Deserialize, Serialize};
 
 /// Name of the one table of a job.
-pub const TABLE: &str = "embedding";
+const TABLE: &str = "embedding";
 
 /// The sparse rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ impl Default for Table {
             shards: 1,
             storage: Storage::F32,
             linear_optimizer: Optimizer::Ftrl { alpha: 0.05, beta: 1e-3, l1: 0.0, l2: 0.0 },
-            embedding_optimizer: Optimizer::ADAG,
+            embedding_optimizer: Optimizer::Adagrad { lr: 0.05, initial_accumulator: 0.0, eps: 1e-10 },
             embedding_init: Init::Uniform { scale: 0.05 },
         }
     }
