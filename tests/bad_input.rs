@@ -1,0 +1,191 @@
+//! Whatever a user may give the program by mistake: a clear error and the exit code 2, or a counted rejection.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::run;
+
+/// Runs `train` on `data`; must be refused as the user's fault, with all of `words` in the message.
+fn refused(data: &Path, settings: &[&str], words: &[&str]) {
+    let train = format!("data.train={}", data.display());
+    let mut args = vec!["train", "--set", &train, "--set", "model.kind=lr", "--set", "train.batch_rows=64"];
+    for setting in settings {
+        args.extend(["--set", *setting]);
+    }
+    let (code, text) = run(&args);
+    assert_eq!(code, Some(2), "{text}");
+    for word in words {
+        assert!(text.contains(word), "{word:?} is not in: {text}");
+    }
+}
+
+/// Trains an `lr` on `data`; must end well. Gives what it printed.
+fn trained(data: &Path, settings: &[&str]) -> String {
+    let train = format!("data.train={}", data.display());
+    let mut args = vec!["train", "--set", &train, "--set", "model.kind=lr"];
+    for setting in settings {
+        args.extend(["--set", *setting]);
+    }
+    let (code, text) = run(&args);
+    assert_eq!(code, Some(0), "{text}");
+    text
+}
+
+const GOOD: &str = "1\t5\t\t3\t-1\t5\t6\t7\t8\t9\t10\t11\t12\t13\t68fd1e64\t\t3\t4\t5\t6\t7\t8\t9\ta\tb\tc\td\te\tf\t10\t11\t12\t13\t14\t15\t16\t17\t18\t19\tffffffff\n";
+
+fn rows_with(dir: &Path, bad: &[u8]) -> std::path::PathBuf {
+    let path = dir.join("rows.txt");
+    fs::write(&path, [GOOD.as_bytes(), GOOD.as_bytes(), bad, GOOD.as_bytes()].concat()).unwrap();
+    path
+}
+
+#[test]
+fn data_that_is_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    refused(&dir.path().join("nowhere.parquet"), &[], &["nowhere.parquet"]);
+    refused(dir.path(), &[], &[dir.path().to_str().unwrap()]);
+    fs::write(dir.path().join("empty.parquet"), "").unwrap();
+    refused(&dir.path().join("empty.parquet"), &[], &["empty"]);
+    let (code, text) = run(&["train"]);
+    assert!(code == Some(2) && text.contains("data.train"), "{text}");
+}
+
+#[test]
+fn a_truncated_or_corrupt_parquet_file_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = common::parquet(dir.path(), 0, 3000);
+    let file = fs::read_dir(&folder).unwrap().map(|e| e.unwrap().path()).min().unwrap();
+    let name = file.file_name().unwrap().to_str().unwrap();
+    let whole = fs::read(&file).unwrap();
+    fs::write(&file, &whole[..whole.len() / 2]).unwrap();
+    refused(&folder, &[], &[name]);
+    // A page: the middle of the file is data, the footer is whole.
+    let mut corrupt = whole.clone();
+    for byte in &mut corrupt[whole.len() / 3..whole.len() / 3 + 3000] {
+        *byte ^= 0x5a;
+    }
+    fs::write(&file, &corrupt).unwrap();
+    let (code, text) = run(&["train", "--set", &format!("data.train={}", folder.display()), "--set", "model.kind=lr"]);
+    assert!(matches!(code, Some(2 | 3)) && text.contains(name), "{code:?} {text}");
+    fs::write(&file, "this is no Parquet file at all, whatever its name says").unwrap();
+    refused(&folder, &[], &[name]);
+}
+
+#[test]
+fn a_wrong_schema_says_what_is_there_and_what_was_expected() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = common::parquet(dir.path(), 0, 1000);
+    refused(&folder, &["columns.label=click"], &["click", "label"]);
+    refused(&folder, &["columns.slots=[\"C1\", \"C27\"]"], &["C27", "C26"]);
+    refused(&folder, &["columns.slots=[{ column = \"C1\", kind = \"string\" }]"], &["C1", "UInt32", "strings"]);
+}
+
+#[test]
+fn bad_text_rows_fail_the_run_with_their_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = |from: &str, to: &str| GOOD.replacen(from, to, 1).into_bytes();
+    let few = b"1\t2\t3\n".to_vec();
+    let many = line("\n", "\textra\n");
+    let integer = line("\t5\t", "\tfive\t");
+    let hex = line("68fd1e64", "68fd1e6x");
+    let mut utf8 = GOOD.as_bytes().to_vec();
+    let at = GOOD.find("68fd1e64").unwrap();
+    utf8[at] = 0xff;
+    let label = line("1\t", "2\t");
+    for (bad, words) in [
+        (&few, &["rows.txt", "40"][..]),
+        (&many, &["rows.txt", "40"]),
+        (&integer, &["rows.txt", "I1", "five"]),
+        (&hex, &["rows.txt", "C1"]),
+        (&utf8, &["rows.txt", "C1"]),
+        (&label, &["rows.txt", "label", "0 or 1"]),
+    ] {
+        let path = rows_with(dir.path(), bad);
+        refused(&path, &[], words);
+        let text = trained(&path, &["data.on_bad_row=skip"]);
+        assert!(text.contains("trained on 3 rows"), "{text}");
+        let aside = dir.path().join("aside");
+        trained(&path, &[&format!("data.on_bad_row={{ write_to = {:?} }}", aside.to_str().unwrap())]);
+        let written: u64 = fs::read_dir(&aside).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+        assert!(written > 0, "nothing was written aside");
+        fs::remove_dir_all(aside).unwrap();
+    }
+}
+
+#[test]
+fn the_smallest_jobs_work() {
+    let dir = tempfile::tempdir().unwrap();
+    // One row, one key set, and a batch larger than the data.
+    let path = dir.path().join("one.txt");
+    fs::write(&path, GOOD).unwrap();
+    let text = trained(&path, &["train.batch_rows=4096", "columns.slots=[\"C1\"]", "columns.dense=[]"]);
+    assert!(text.contains("trained on 1 rows"), "{text}");
+    for kind in ["fm", "wide_deep", "ctr_dnn"] {
+        trained(&path, &[&format!("model.kind={kind}"), "model.hidden=[3]"]);
+    }
+}
+
+#[test]
+fn a_job_with_an_unknown_field_gets_the_nearest_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("job.toml");
+    fs::write(&path, "[train]\nbatch_row = 5\n").unwrap();
+    let (code, text) = run(&["train", path.to_str().unwrap()]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("job.toml") && text.contains("line 2") && text.contains("`batch_rows`"), "{text}");
+    let (code, text) = run(&["train", "nowhere.toml"]);
+    assert!(code == Some(2) && text.contains("nowhere.toml"), "{text}");
+}
+
+#[test]
+fn numbers_that_make_no_sense_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("one.txt");
+    fs::write(&path, GOOD).unwrap();
+    for (setting, word) in [
+        ("train.batch_rows=0", "batch_rows"),
+        ("table.shards=0", "shards"),
+        ("pipeline.links.parse=0", "links.parse"),
+        ("train.optimizer={ kind = \"adam\", lr = -1 }", "lr"),
+        ("table.linear_optimizer={ kind = \"adagrad\", lr = -1.0 }", "lr"),
+        ("model={ kind = \"custom\", hidden = [] }", "part"),
+        ("train={ backend = \"native\", device = \"cuda:0\" }", "torch"),
+    ] {
+        refused(&path, &[setting], &[word]);
+    }
+}
+
+#[test]
+fn an_evaluation_without_rows_or_model_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, text) = run(&["eval", "--model", dir.path().to_str().unwrap(), "--data", "x"]);
+    assert!(code == Some(2) && text.contains("manifest.json"), "{text}");
+}
+
+/// A file may grow to 64 KiB only: what a full disk does to a writer, without a disk.
+fn with_a_full_disk(args: &[&str]) -> (Option<i32>, String) {
+    let limited = r#"trap '' XFSZ; ulimit -f 64; exec "$0" "$@""#;
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", limited, env!("CARGO_BIN_EXE_forebay")]).args(args);
+    common::said(&command.output().unwrap())
+}
+
+#[test]
+fn a_disk_that_fills_up_is_an_external_fault_and_leaves_nothing_behind() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("rows");
+    for format in ["parquet", "criteo"] {
+        let args = ["data", "synth", "--rows", "20000", "--format", format, "--out", out.to_str().unwrap()];
+        let (code, text) = with_a_full_disk(&args);
+        assert_eq!(code, Some(3), "{text}");
+        assert!(text.contains("rows"), "{text}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "{format}");
+    }
+    let data = common::parquet(dir.path(), 0, 3000);
+    let (train, output) = (format!("data.train={}", data.display()), format!("output.model={}", out.display()));
+    let (code, text) = with_a_full_disk(&["train", "--set", &train, "--set", &output]);
+    assert_eq!(code, Some(3), "{text}");
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "only the rows are left");
+}

@@ -1,0 +1,69 @@
+//! What the whole-system tests share: rows, jobs, and the program.
+#![allow(dead_code)] // Each test binary uses its own part.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use forebay::actors::StageCx;
+use forebay::connectors::convert::{ParquetOptions, TextOptions, block_on, to_criteo_text, to_parquet};
+use forebay::connectors::{ReadOptions, Synthetic, SyntheticSource};
+use forebay::{Job, Training};
+
+/// Synthetic rows `first..first + rows` as Parquet with small row groups.
+pub fn parquet(dir: &Path, first: u64, rows: u64) -> PathBuf {
+    let folder = dir.join(format!("parquet-{first}"));
+    let mut source = synthetic(first, rows);
+    let options = ParquetOptions { group_rows: 1024, file_groups: 3, ..ParquetOptions::default() };
+    block_on(to_parquet(&mut source, &StageCx::detached("write"), &folder, &options, |_| {})).expect("rows are written");
+    folder
+}
+
+/// The same as Criteo text.
+pub fn text(dir: &Path, first: u64, rows: u64) -> PathBuf {
+    let folder = dir.join(format!("text-{first}"));
+    let mut source = synthetic(first, rows);
+    let cx = StageCx::detached("write");
+    block_on(to_criteo_text(&mut source, &cx, &folder, &TextOptions::default(), |_| {})).expect("rows are written");
+    folder
+}
+
+fn synthetic(first: u64, rows: u64) -> SyntheticSource {
+    SyntheticSource::new(Synthetic { rows, first, seed: 5, cap: 500, ..Synthetic::default() }, ReadOptions::default())
+}
+
+/// A small Wide & Deep job over `data`, with settings on top.
+pub fn job(data: &Path, settings: &[&str]) -> Job {
+    let mut all = vec![
+        format!("data.train={}", data.display()),
+        "data.shuffle_rows=3000".to_owned(),
+        "data.read_rows=700".to_owned(),
+        "model.embedding_dim=6".to_owned(),
+        "model.hidden=[24, 12]".to_owned(),
+        "train.batch_rows=256".to_owned(),
+        "train.threads=1".to_owned(),
+    ];
+    all.extend(settings.iter().map(|s| (*s).to_owned()));
+    Job::from_toml("seed = 9", &all).expect("the job is valid")
+}
+
+/// Trains to the end.
+pub fn train(job: Job) -> forebay::pipelines::Trained {
+    Training::new(job).expect("the job fits together").run().expect("the run ends well")
+}
+
+/// The program, with arguments.
+pub fn forebay(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(args).env_remove("FOREBAY_LOG");
+    command
+}
+
+/// Runs it and gives its exit code and all it said.
+pub fn run(args: &[&str]) -> (Option<i32>, String) {
+    said(&forebay(args).output().expect("the program starts"))
+}
+
+pub fn said(output: &Output) -> (Option<i32>, String) {
+    let text = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
+    (output.status.code(), text)
+}

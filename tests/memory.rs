@@ -1,0 +1,85 @@
+//! Memory is bounded by the configured budgets, whatever the size of the file, however slow the consumer.
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use forebay::Fault;
+use forebay::actors::{Place, Sink, StageCx, Topology};
+use forebay::connectors::convert::{Encoding, ParquetOptions, block_on, to_parquet};
+use forebay::connectors::{ParquetSource, ReadOptions, Rows, Synthetic, SyntheticSource};
+
+/// Counts what is held on the heap, and the most that ever was.
+struct Counting;
+
+static HELD: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged; the counters are atomics and allocate nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let held = HELD.fetch_add(layout.size(), Relaxed) + layout.size();
+        PEAK.fetch_max(held, Relaxed);
+        // SAFETY: the caller keeps `alloc`'s promises, which are the same.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        HELD.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+struct Slow;
+
+impl Sink for Slow {
+    type In = Rows;
+    fn describe(&self) -> String {
+        "a slow consumer".into()
+    }
+    async fn write(&mut self, _rows: Rows) -> Result<(), Fault> {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        Ok(())
+    }
+}
+
+#[test]
+fn a_file_larger_than_the_budget_streams_within_it() {
+    const MIB: usize = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("rows");
+    let what = Synthetic { rows: 300_000, cap: 5000, ..Synthetic::default() };
+    let mut source = SyntheticSource::new(what, ReadOptions::default());
+    let options = ParquetOptions { encoding: Encoding::Plain, group_rows: 8192, ..ParquetOptions::default() };
+    let written =
+        block_on(to_parquet(&mut source, &StageCx::detached("write"), &folder, &options, |_| {})).unwrap();
+    drop(source);
+    assert!(written.bytes > 40 * MIB as u64, "{} bytes", written.bytes);
+
+    let before = HELD.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    let read = ReadOptions {
+        batch_rows: 1024,
+        read_ahead_bytes: 4 * MIB,
+        decode_ahead_bytes: 2 * MIB,
+        ..ReadOptions::default()
+    };
+    let report = Topology::new("slow")
+        .source("read", Place::Shared, move || ParquetSource::new(folder, read))
+        .link(4)
+        .sink("slow", Place::Shared, || Slow)
+        .run()
+        .unwrap();
+    assert_eq!(report.ledger.delivered, 300_000);
+    let peak = PEAK.load(Relaxed) - before;
+    // The budgets, the link's batches, and what decoding and the footers need for themselves.
+    assert!(peak < 14 * MIB, "{:.1} MiB were held at once", peak as f64 / MIB as f64);
+    // And the test sees what is held: less than the budgets would mean that it does not.
+    assert!(peak > 2 * MIB, "{:.1} MiB were held at once", peak as f64 / MIB as f64);
+}

@@ -1,0 +1,95 @@
+//! The model folder: reads back as it was, refuses damage by name, and is never half there.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use forebay::Model;
+
+fn files(dir: &Path, into: &mut Vec<std::path::PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() { files(&path, into) } else { into.push(path) }
+    }
+}
+
+#[test]
+fn a_saved_model_evaluates_the_same_with_any_number_of_shards() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, test) = (common::parquet(dir.path(), 0, 5000), common::parquet(dir.path(), 5000, 2000));
+    let test = test.to_str().unwrap();
+    for storage in ["f32", "f16"] {
+        let storage = format!("table.storage={storage}");
+        let trained = common::train(common::job(&data, &["table.shards=3", &storage]));
+        let before = trained.model.evaluate(test).unwrap().0;
+        let folder = dir.path().join("model");
+        trained.model.save(&folder).unwrap();
+        for shards in [1, 2] {
+            let after = Model::load(&folder, shards).unwrap().evaluate(test).unwrap().0;
+            assert_eq!(after, before, "{storage}, {shards} shards");
+        }
+        assert_eq!(before.rows, 2000);
+        assert!(before.auc.unwrap() > 0.55, "{before}");
+    }
+}
+
+#[test]
+fn every_damaged_or_missing_file_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 2000);
+    let folder = dir.path().join("model");
+    common::train(common::job(&data, &["table.shards=2"])).model.save(&folder).unwrap();
+    let mut all = Vec::new();
+    files(&folder, &mut all);
+    assert_eq!(all.len(), 4, "{all:?}");
+    for path in all {
+        let whole = fs::read(&path).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let mut flipped = whole.clone();
+        flipped[whole.len() / 2] ^= 0x40;
+        for damaged in [&whole[..whole.len() / 2], &flipped, &[][..]] {
+            fs::write(&path, damaged).unwrap();
+            let error = Model::load(&folder, 1).err().map(|e| e.to_string());
+            // A flipped bit inside the manifest may fall into a number: it must then fail by what it says of a file.
+            assert!(error.as_ref().is_some_and(|e| e.contains(name) || name == "manifest.json"), "{name}: {error:?}");
+        }
+        fs::remove_file(&path).unwrap();
+        let error = Model::load(&folder, 1).err().unwrap().to_string();
+        assert!(error.contains(name), "{name}: {error}");
+        fs::write(&path, whole).unwrap();
+    }
+    Model::load(&folder, 1).unwrap();
+}
+
+#[test]
+fn a_killed_process_leaves_the_old_model_or_the_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 3000);
+    let (data, folder) = (data.to_str().unwrap(), dir.path().join("model"));
+    let settings = ["--set", "model.hidden=[16]", "--set", "data.shuffle_rows=0"];
+    let (train, output) = (format!("data.train={data}"), format!("output.model={}", folder.display()));
+    let args = [&["train", "--set", &train, "--set", &output][..], &settings].concat();
+    assert_eq!(common::run(&args).0, Some(0));
+    let manifest = fs::read_to_string(folder.join("manifest.json")).unwrap();
+    // Killed at many moments around the save: wait for the aside folder to appear, then a little longer each time.
+    for spin in 0..12_u32 {
+        let mut child = common::forebay(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let aside = || {
+            fs::read_dir(dir.path()).unwrap().any(|e| e.unwrap().file_name().to_string_lossy().starts_with(".model.part"))
+        };
+        while child.try_wait().unwrap().is_none() && !aside() {
+            std::thread::yield_now();
+        }
+        for _ in 0..spin * 20_000 {
+            std::hint::spin_loop();
+        }
+        let _ = child.kill();
+        child.wait().unwrap();
+        Model::load(&folder, 1).unwrap_or_else(|e| panic!("after {spin}: {e}"));
+    }
+    // And the next save works, whatever the killed ones left behind.
+    assert_eq!(common::run(&args).0, Some(0));
+    assert_eq!(fs::read_to_string(folder.join("manifest.json")).unwrap(), manifest);
+}
