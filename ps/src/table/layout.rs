@@ -143,10 +143,11 @@ impl Layout {
     }
 }
 
-/// Floats from one row to the next, so that a row touches as few cache lines as it can without wasting memory.
+/// Floats from one row to the next.
 ///
-/// Up to a line (16 floats): the next power of two, so no row crosses a line. Above: a multiple of 4 floats; rounding
-/// on to whole lines would not save one, since such a row touches two lines or more either way, or nearly so.
+/// Up to a line (16 floats): the next power of two, so that no row crosses a line. Above: a multiple of 4 floats. Whole
+/// lines would cost a row of 20 floats a third more memory for, measured on 6 M keys, 0 to 7% (Zipf) or 14% (uniform)
+/// more keys per second.
 fn stride(words: usize) -> usize {
     if words <= 16 { words.max(1).next_power_of_two() } else { words.next_multiple_of(4) }
 }
