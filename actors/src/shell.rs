@@ -256,3 +256,91 @@ pub(crate) fn words(panic: &(dyn Any + Send)) -> &str {
         "no message"
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use actix::{Arbiter, System};
+
+    use super::*;
+
+    /// Whoever ends an arbiter under its actors gets a fault, not silence.
+    #[test]
+    fn an_actor_that_dies_without_a_word_is_a_fault() {
+        System::new().block_on(async {
+            let cx = StageCx::detached("victim");
+            let (alive, mut ended) = mpsc::channel(1);
+            let (_address, mailbox) = mailbox::<()>();
+            let arbiter = Arbiter::new();
+            let (opened, is_open) = tokio::sync::oneshot::channel();
+            mailbox.start(&arbiter.handle(), cx.clone(), alive, |_, _, scene| {
+                Box::pin(async move {
+                    scene.set(Phase::Batch, Some(&Lineage { seq: 7, ..Lineage::default() }));
+                    let _ = opened.send(());
+                    std::future::pending().await
+                })
+            });
+            is_open.await.unwrap();
+            arbiter.stop();
+            arbiter.join().unwrap();
+            assert!(ended.recv().await.is_none(), "its token is returned");
+            let fault = cx.switch().take_root().unwrap();
+            assert_eq!(fault.message(), "the actor died without a word");
+            assert_eq!((fault.stage.as_deref(), fault.phase), (Some("victim"), Some(Phase::Batch)));
+            assert_eq!(fault.lineage.unwrap().seq, 7);
+        });
+    }
+
+    /// On one thread, a mailbox of a thousand messages, and a neighbour with one.
+    #[test]
+    fn a_full_mailbox_does_not_starve_the_neighbours() {
+        const FLOOD: usize = 1_000;
+        System::new().block_on(async {
+            let handled = Arc::new(AtomicUsize::new(0));
+            let (seen, was_seen) = tokio::sync::oneshot::channel();
+            let (alive, mut ended) = mpsc::channel(1);
+            let (flood, flooded) = mailbox::<()>();
+            let (neighbour, waits) = mailbox::<()>();
+            for _ in 0..FLOOD {
+                assert!(flood.try_send(Envelope { message: (), permit: None }).is_ok());
+            }
+            assert!(neighbour.try_send(Envelope { message: (), permit: None }).is_ok());
+            let here = Arbiter::current();
+            let count = Arc::clone(&handled);
+            flooded.start(&here, StageCx::detached("flood"), alive.clone(), move |_, mut inbox, _| {
+                Box::pin(async move {
+                    for _ in 0..FLOOD {
+                        inbox.next().await;
+                        count.fetch_add(1, SeqCst);
+                    }
+                    Ok(())
+                })
+            });
+            waits.start(&here, StageCx::detached("neighbour"), alive, move |_, mut inbox, _| {
+                Box::pin(async move {
+                    inbox.next().await;
+                    let _ = seen.send(handled.load(SeqCst));
+                    Ok(())
+                })
+            });
+            let before = was_seen.await.unwrap();
+            assert!(before < FLOOD / 10, "its turn came after {before} of {FLOOD}");
+            assert!(ended.recv().await.is_none());
+        });
+    }
+
+    #[test]
+    fn a_stage_that_cannot_be_started_is_a_fault() {
+        System::new().block_on(async {
+            let cx = StageCx::detached("unborn");
+            let arbiter = Arbiter::new();
+            let handle = arbiter.handle();
+            arbiter.stop();
+            arbiter.join().unwrap();
+            let (_address, mailbox) = mailbox::<()>();
+            mailbox.start(&handle, cx.clone(), mpsc::channel(1).0, |_, _, _| Box::pin(std::future::pending()));
+            assert!(cx.switch().take_root().unwrap().message().contains("thread has ended"));
+        });
+    }
+}

@@ -140,6 +140,26 @@ mod tests {
         assert_eq!(switch.take_root().unwrap().message(), "first");
     }
 
+    #[test]
+    fn a_kill_closes_all_links_after_the_root_cause_is_kept() {
+        struct Probe(Switch, AtomicU8);
+        impl Close for Probe {
+            fn close(&self) {
+                assert!(self.0.is_killed() && self.0.reason().is_some());
+                self.1.fetch_add(1, SeqCst);
+            }
+        }
+        let switch = Switch::default();
+        let early = Arc::new(Probe(switch.clone(), AtomicU8::new(0)));
+        switch.closes(Arc::clone(&early) as Arc<dyn Close>);
+        switch.drain();
+        assert_eq!(early.1.load(SeqCst), 0, "a drain needs its links");
+        switch.kill(Fault::user("now"));
+        let late = Arc::new(Probe(switch.clone(), AtomicU8::new(0)));
+        switch.closes(Arc::clone(&late) as Arc<dyn Close>);
+        assert_eq!((early.1.load(SeqCst), late.1.load(SeqCst)), (1, 1));
+    }
+
     /// A shell polls its `killed` once and then waits to be woken: a drain before the kill must not use that up.
     #[tokio::test]
     async fn a_kill_wakes_who_slept_through_a_drain() {

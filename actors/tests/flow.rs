@@ -6,7 +6,7 @@ mod common;
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use common::{Count, Double, Keep, Numbers, end};
@@ -296,47 +296,6 @@ fn busy_starved_and_blocked_are_all_of_a_stages_time() {
     assert!([source.blocked, double.blocked, double.starved, keep.starved].iter().all(|time| !time.is_zero()));
     assert_eq!((keep.blocked, source.starved), (Duration::ZERO, Duration::ZERO));
     assert!(report.links[0].blocked_sends > 0 && report.links[2].blocked_sends == 0);
-}
-
-#[test]
-fn a_busy_stage_does_not_starve_its_neighbours() {
-    /// Counts how far the other one got.
-    struct Racer(Arc<AtomicU64>);
-    impl Sink for Racer {
-        type In = Numbers;
-        fn describe(&self) -> String {
-            String::new()
-        }
-        async fn write(&mut self, _: Numbers) -> Result<(), Fault> {
-            self.0.fetch_add(1, SeqCst);
-            Ok(())
-        }
-    }
-    // All on two shared threads; nothing ever waits but for its neighbours.
-    let counts: Vec<Arc<AtomicU64>> = (0..3).map(|_| Arc::default()).collect();
-    let running: Vec<_> = counts
-        .iter()
-        .map(|count| {
-            let count = Arc::clone(count);
-            Topology::new("race")
-                .source("count", Place::Shared, || Count::endless(1))
-                .link(64)
-                .stage("double", Place::Shared, || Double { delay: None })
-                .link(64)
-                .stage("again", Place::Shared, || Double { delay: None })
-                .link(64)
-                .sink("race", Place::Shared, move || Racer(count))
-                .start()
-                .unwrap()
-        })
-        .collect();
-    while counts.iter().any(|count| count.load(SeqCst) < 1_000) {
-        std::thread::yield_now();
-    }
-    for run in running {
-        run.drain();
-        end(run).result.unwrap();
-    }
 }
 
 #[test]
