@@ -155,11 +155,16 @@ pub(crate) fn load_optimizer(
     optimizer: &DenseOptimizer,
     tensors: &[NamedTensor],
 ) -> Result<(u64, Vec<Vec<f32>>), ModelError> {
-    let steps = tensors.iter().find(|tensor| tensor.name == STEP).filter(|tensor| tensor.data.len() == 2);
-    let Some(steps) = steps else {
-        return Err(ModelError::Load(format!("{STEP} with two numbers is missing")));
+    let mut known = vec![STEP.to_string()];
+    for name in optimizer.state() {
+        known.extend(layout.iter().map(|param| format!("optimizer.{name}.{}", param.name)));
+    }
+    refuse_unknown(&known, tensors)?;
+    let half = |x: f32| (0.0..(1u32 << 24) as f32).contains(&x) && x.fract() == 0.0;
+    let step = match tensors.iter().find(|tensor| tensor.name == STEP).map(|tensor| tensor.data.as_slice()) {
+        Some(&[low, high]) if half(low) && half(high) => low as u64 + ((high as u64) << 24),
+        found => return Err(ModelError::Load(format!("{STEP} is {found:?}, expected two whole numbers below 2^24"))),
     };
-    let step = steps.data[0] as u64 + ((steps.data[1] as u64) << 24);
     let buffer = |name: &&str| from_tensors(layout, &format!("optimizer.{name}."), tensors);
     Ok((step, optimizer.state().iter().map(buffer).collect::<Result<_, _>>()?))
 }
@@ -212,5 +217,28 @@ mod tests {
         assert!(from_tensors(&layout, "", &other).unwrap_err().to_string().contains("expects [3, 5]"));
         let known: Vec<String> = tensors[1..].iter().map(|tensor| tensor.name.clone()).collect();
         assert!(refuse_unknown(&known, &tensors).unwrap_err().to_string().contains("tower.0.weight is unknown"));
+    }
+
+    #[test]
+    fn optimizer_state_round_trips_and_damage_is_named() {
+        let layout = layout(&ModelSpec::ctr_dnn(2, 1, 2, &[3]));
+        let count = layout.last().unwrap().range.end;
+        let adam = DenseOptimizer::adam(0.1);
+        let state = vec![initial(&layout, 1), initial(&layout, 2)];
+        for step in [0, 1, (1 << 24) + 1, (1 << 40) + 5] {
+            let tensors = save_optimizer(&layout, &adam, step, &state);
+            assert_eq!(load_optimizer(&layout, &adam, &tensors), Ok((step, state.clone())));
+        }
+        let tensors = save_optimizer(&layout, &adam, 3, &state);
+        for bad in [vec![f32::MAX, f32::MAX], vec![-1.0, 0.0], vec![f32::NAN, 0.0], vec![0.5, 0.0], vec![1.0]] {
+            let mut damaged = tensors.clone();
+            damaged[0].data = bad;
+            let error = load_optimizer(&layout, &adam, &damaged).unwrap_err().to_string();
+            assert!(error.contains("two whole numbers"), "{error}");
+        }
+        let error = load_optimizer(&layout, &DenseOptimizer::sgd(0.1), &tensors).unwrap_err().to_string();
+        assert!(error.contains("optimizer.moment1.tower.0.weight is unknown"), "{error}");
+        let momentum = save_optimizer(&layout, &DenseOptimizer::momentum(0.1), 3, &[vec![0.0; count]]);
+        assert!(load_optimizer(&layout, &adam, &momentum).is_err());
     }
 }
