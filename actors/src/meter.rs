@@ -228,6 +228,17 @@ impl StageMeter {
         }
     }
 
+    /// Awaits what a stage further down has to give back first (a ticket, say): the time counts as blocked, and is shown
+    /// in the report under the name `what`. Cancel safe if `wait` is.
+    pub async fn blocked_on<T>(&self, what: &str, wait: impl Future<Output = T>) -> T {
+        let (before, start) = (self.doing(), Instant::now());
+        self.enter(Doing::Blocked);
+        let value = wait.await;
+        self.enter(before);
+        self.waiting(what, start.elapsed());
+        value
+    }
+
     pub(crate) fn describe(&self, line: String) {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).describe = line;
     }
@@ -279,6 +290,19 @@ mod tests {
         let mut again = StageReport::default();
         again.add(&meter);
         assert_eq!(again, ended, "an ended stage counts no time");
+    }
+
+    #[test]
+    fn waiting_for_what_is_given_back_below_counts_as_blocked() {
+        let meter = StageMeter::default();
+        meter.enter(Doing::Busy);
+        let seen = futures::executor::block_on(meter.blocked_on("ticket", async { meter.doing() }));
+        assert_eq!((seen, meter.doing()), (Doing::Blocked, Doing::Busy));
+        meter.enter(Doing::Nothing);
+        let mut report = StageReport::default();
+        report.add(&meter);
+        assert!(report.blocked > Duration::ZERO && report.blocked <= report.waits["ticket"].total);
+        assert_eq!(report.waits["ticket"].count, 1);
     }
 
     #[test]

@@ -29,12 +29,6 @@ impl Lookup {
     pub fn read_only(table: TableClient) -> Self {
         Self { table, staleness: None, cx: None }
     }
-
-    fn waited(&self, name: &'static str, since: Instant) {
-        if let Some(cx) = &self.cx {
-            cx.meter().waiting(name, since.elapsed());
-        }
-    }
 }
 
 impl Stage for Lookup {
@@ -55,22 +49,20 @@ impl Stage for Lookup {
 
     async fn on_batch(&mut self, train: TrainBatch, out: &mut Outbox<ReadyBatch>) -> Result<(), Fault> {
         let mut rows = Vec::with_capacity(train.unique.len() * self.table.row_dim());
-        let start = Instant::now();
-        let ticket = match &self.staleness {
-            Some(staleness) => {
-                let ticket = staleness.ticket().await;
-                self.waited("ticket", start);
-                let asked = Instant::now();
-                self.table.pull(&train.unique, &mut rows).await?;
-                self.waited("shards", asked);
-                ticket
-            }
-            None => {
-                self.table.peek(&train.unique, &mut rows).await?;
-                self.waited("shards", start);
-                Ticket::free()
-            }
+        let ticket = match (&self.staleness, &self.cx) {
+            // Tickets come back from `push`: to wait for one is to be blocked by the stages below.
+            (Some(staleness), Some(cx)) => cx.meter().blocked_on("ticket", staleness.ticket()).await,
+            (Some(staleness), None) => staleness.ticket().await,
+            (None, _) => Ticket::free(),
         };
+        let asked = Instant::now();
+        match &self.staleness {
+            Some(_) => self.table.pull(&train.unique, &mut rows).await?,
+            None => self.table.peek(&train.unique, &mut rows).await?,
+        }
+        if let Some(cx) = &self.cx {
+            cx.meter().waiting("shards", asked.elapsed());
+        }
         out.send(ReadyBatch { train, rows, ticket }).await
     }
 }
