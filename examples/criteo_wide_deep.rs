@@ -31,7 +31,9 @@ fn main() -> anyhow::Result<()> {
         .attach(&host)
         .source("read", Place::Shared, move || SyntheticSource::new(synthetic, ReadOptions::default()))
         .link(8)
-        .replicated("parse", Place::Own, Replicas::ordered(2), move |_| Parse::new(columns.clone(), seed, OnBadRow::Fail))
+        .replicated("parse", Place::Own, Replicas::ordered(2), move |_| {
+            Parse::new(columns.clone(), seed, OnBadRow::Fail)
+        })
         .link(8)
         .stage("batch", Place::Own, move || Batch::new(plan))
         .link(4)

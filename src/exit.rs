@@ -23,7 +23,9 @@ pub(crate) const HELP: &str = "Exit codes: 0 done (also after a drain), 2 the jo
 pub(crate) fn report(fault: &Fault, format: Format) -> ExitCode {
     match format {
         Format::Text => eprintln!("error: {fault}"),
-        Format::Json => tracing::error!(domain = ?fault.domain, retryable = fault.retryable, stage = fault.stage, "{fault}"),
+        Format::Json => {
+            tracing::error!(domain = ?fault.domain, retryable = fault.retryable, stage = fault.stage, "{fault}")
+        }
     }
     ExitCode::from(match fault.domain {
         Domain::User => USER,

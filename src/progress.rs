@@ -39,9 +39,9 @@ impl Progress {
             self.rate = if self.rate == 0.0 { rate } else { 0.7 * self.rate + 0.3 * rate };
             self.last = (Instant::now(), now.rows);
         }
-        let bottleneck = report.bottleneck().map_or(String::new(), |stage| {
-            format!("{} busy {:.0}%", stage.name, 100.0 * stage.busy_share())
-        });
+        let bottleneck = report
+            .bottleneck()
+            .map_or(String::new(), |stage| format!("{} busy {:.0}%", stage.name, 100.0 * stage.busy_share()));
         match &self.bar {
             Some(bar) => {
                 let auc = now.auc.map_or("-".into(), |auc| format!("{auc:.4}"));

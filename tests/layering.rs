@@ -40,10 +40,7 @@ fn the_house_has_four_floors_and_no_arrow_runs_back_up() {
         ("forebay-connectors", &["forebay-actors"]),
         ("forebay-ps", &["forebay-actors"]),
         ("forebay-pipelines", &["forebay-actors", "forebay-connectors", "forebay-models", "forebay-ps"]),
-        (
-            "forebay",
-            &["forebay-actors", "forebay-connectors", "forebay-models", "forebay-pipelines", "forebay-ps"],
-        ),
+        ("forebay", &["forebay-actors", "forebay-connectors", "forebay-models", "forebay-pipelines", "forebay-ps"]),
     ]);
     for (package, used) in dependencies() {
         let allowed = allowed.get(package.as_str()).unwrap_or_else(|| panic!("{package} has no floor in this test"));

@@ -57,8 +57,7 @@ fn a_file_larger_than_the_budget_streams_within_it() {
     let what = Synthetic { rows: 300_000, cap: 5000, ..Synthetic::default() };
     let mut source = SyntheticSource::new(what, ReadOptions::default());
     let options = ParquetOptions { encoding: Encoding::Plain, group_rows: 8192, ..ParquetOptions::default() };
-    let written =
-        block_on(to_parquet(&mut source, &StageCx::detached("write"), &folder, &options, |_| {})).unwrap();
+    let written = block_on(to_parquet(&mut source, &StageCx::detached("write"), &folder, &options, |_| {})).unwrap();
     drop(source);
     assert!(written.bytes > 40 * MIB as u64, "{} bytes", written.bytes);
 

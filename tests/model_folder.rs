@@ -77,7 +77,9 @@ fn a_killed_process_leaves_the_old_model_or_the_new_one() {
     for spin in 0..12_u32 {
         let mut child = common::forebay(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let aside = || {
-            fs::read_dir(dir.path()).unwrap().any(|e| e.unwrap().file_name().to_string_lossy().starts_with(".model.part"))
+            fs::read_dir(dir.path())
+                .unwrap()
+                .any(|e| e.unwrap().file_name().to_string_lossy().starts_with(".model.part"))
         };
         while child.try_wait().unwrap().is_none() && !aside() {
             std::thread::yield_now();

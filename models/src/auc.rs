@@ -90,7 +90,13 @@ mod tests {
         for (a, &positive) in scores.iter().zip(labels).filter(|(_, l)| **l == 1.0).map(|(a, _)| (a, a)) {
             for (&negative, _) in scores.iter().zip(labels).filter(|(_, l)| **l == 0.0) {
                 pairs += 1.0;
-                right += if *a > negative { 1.0 } else if positive == negative { 0.5 } else { 0.0 };
+                right += if *a > negative {
+                    1.0
+                } else if positive == negative {
+                    0.5
+                } else {
+                    0.0
+                };
             }
         }
         (pairs > 0.0).then(|| right / pairs)

@@ -118,7 +118,9 @@ impl DenseBatch<'_> {
             return refuse("no rows, at least one is needed".into());
         }
         let Some(bags) = n.checked_mul(slots).filter(|&bags| bags < u32::MAX as usize) else {
-            return refuse(format!("{n} rows of {slots} slots are more bags than 32 bits can number: use smaller batches"));
+            return refuse(format!(
+                "{n} rows of {slots} slots are more bags than 32 bits can number: use smaller batches"
+            ));
         };
         if self.labels.len() != n {
             return refuse(format!("{} labels for {n} rows", self.labels.len()));

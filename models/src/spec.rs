@@ -193,7 +193,9 @@ impl ModelSpec {
         }
         match (self.uses_embeddings(), self.embedding_dim) {
             (true, 0) => {
-                return refuse("embedding_dim is 0, but fm, tower and cross need embeddings: set it, 10 for example".into());
+                return refuse(
+                    "embedding_dim is 0, but fm, tower and cross need embeddings: set it, 10 for example".into(),
+                );
             }
             (false, dim) if dim > 0 => {
                 return refuse(format!(
@@ -204,7 +206,9 @@ impl ModelSpec {
         }
         if let Some(tower) = &self.tower {
             if tower.hidden.is_empty() {
-                return refuse("tower.hidden is empty, at least one hidden layer is needed: [400, 400, 400] for example".into());
+                return refuse(
+                    "tower.hidden is empty, at least one hidden layer is needed: [400, 400, 400] for example".into(),
+                );
             }
             for (layer, &width) in tower.hidden.iter().enumerate() {
                 if width == 0 || width > WIDEST {

@@ -89,7 +89,10 @@ impl Default for Columns {
     fn default() -> Self {
         Self {
             label: "label".into(),
-            dense: expand("I1..I13").into_iter().map(|column| DenseColumn { column, transform: Transform::Auto }).collect(),
+            dense: expand("I1..I13")
+                .into_iter()
+                .map(|column| DenseColumn { column, transform: Transform::Auto })
+                .collect(),
             slots: expand("C1..C26")
                 .into_iter()
                 .map(|column| Slot { column, kind: SlotKind::Hex, key_space: None })

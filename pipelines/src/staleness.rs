@@ -40,8 +40,7 @@ impl Staleness {
 
     /// Waits until the next batch may be looked up. Cancel safe.
     pub async fn ticket(&self) -> Ticket {
-        let permit =
-            Arc::clone(&self.tickets).acquire_owned().await.expect("the semaphore of a run is never closed");
+        let permit = Arc::clone(&self.tickets).acquire_owned().await.expect("the semaphore of a run is never closed");
         let ahead = (self.bound - self.tickets.available_permits().min(self.bound)) as u64;
         self.observed.fetch_max(ahead, Ordering::Relaxed);
         Ticket { _permit: Some(permit) }

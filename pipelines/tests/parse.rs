@@ -135,7 +135,8 @@ fn lists_are_multi_valued_also_when_sliced_or_null() {
     assert_eq!(keys[0], keys[2]);
     let scalar = slot(SlotKind::Int, Arc::new(Int32Array::from(vec![1]))).unwrap();
     assert_eq!(scalar.keys(0, 1), &keys[..1]);
-    let large = arrow::compute::cast(&sliced, &DataType::LargeList(Arc::new(Field::new_list_field(DataType::Int32, true))));
+    let large =
+        arrow::compute::cast(&sliced, &DataType::LargeList(Arc::new(Field::new_list_field(DataType::Int32, true))));
     assert_eq!(slot(SlotKind::Int, large.unwrap()).unwrap(), SlotKeys::Many { offsets, keys });
 }
 
@@ -230,7 +231,8 @@ fn wrong_types_and_missing_columns_name_what_is_there_and_what_was_expected() {
 
 #[test]
 fn log_buckets_take_numbers_and_leave_strings() {
-    let keys = slot(SlotKind::LogBucket, Arc::new(Int32Array::from(vec![Some(100), Some(101), Some(5000), None]))).unwrap();
+    let keys =
+        slot(SlotKind::LogBucket, Arc::new(Int32Array::from(vec![Some(100), Some(101), Some(5000), None]))).unwrap();
     let SlotKeys::One(keys) = keys else { panic!() };
     assert_eq!(keys[0], keys[1]);
     assert!(keys[2] != keys[0] && keys[3] != keys[0]);

@@ -14,7 +14,8 @@ pub fn parquet(dir: &Path, first: u64, rows: u64) -> PathBuf {
     let folder = dir.join(format!("parquet-{first}"));
     let mut source = synthetic(first, rows);
     let options = ParquetOptions { group_rows: 1024, file_groups: 3, ..ParquetOptions::default() };
-    block_on(to_parquet(&mut source, &StageCx::detached("write"), &folder, &options, |_| {})).expect("rows are written");
+    block_on(to_parquet(&mut source, &StageCx::detached("write"), &folder, &options, |_| {}))
+        .expect("rows are written");
     folder
 }
 

@@ -84,8 +84,14 @@ kernel! {
 
 /// One value per bag; `D` is the embedding width, or 0 if only `parts` knows it.
 #[inline(always)]
-fn gather_single<const D: usize>(bags: &Bags<'_>, parts: RowParts, unique_rows: &[f32], logits: &mut [f32], x: &mut [f32],
-                                 width: usize) {
+fn gather_single<const D: usize>(
+    bags: &Bags<'_>,
+    parts: RowParts,
+    unique_rows: &[f32],
+    logits: &mut [f32],
+    x: &mut [f32],
+    width: usize,
+) {
     let dim = if D > 0 { D } else { parts.dim };
     let values = bags.inverse[bags.first * bags.slots..].chunks_exact(bags.slots);
     for (r, (logit, values)) in logits.iter_mut().zip(values).enumerate() {
@@ -187,8 +193,14 @@ mod tests {
         (1usize..4, 1usize..5, dim, any::<bool>(), any::<bool>()).prop_flat_map(|(slots, rows, dim, linear, single)| {
             let counts = if single { 1..=1 } else { 0..=3 };
             let bag = prop::collection::vec(0u32..7, counts);
-            (Just(slots), Just(rows), Just(dim), Just(linear || dim == 0), Just(single),
-             prop::collection::vec(bag, slots * rows))
+            (
+                Just(slots),
+                Just(rows),
+                Just(dim),
+                Just(linear || dim == 0),
+                Just(single),
+                prop::collection::vec(bag, slots * rows),
+            )
         })
     }
 

@@ -26,13 +26,7 @@ impl<'a> Mat<'a> {
 
     /// The transpose, without moving anything.
     pub(super) fn t(self) -> Mat<'a> {
-        Mat {
-            rows: self.cols,
-            cols: self.rows,
-            row_stride: self.col_stride,
-            col_stride: self.row_stride,
-            ..self
-        }
+        Mat { rows: self.cols, cols: self.rows, row_stride: self.col_stride, col_stride: self.row_stride, ..self }
     }
 }
 

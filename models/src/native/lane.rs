@@ -69,7 +69,14 @@ impl Lane {
         }
     }
 
-    fn forward(&mut self, net: &Network, params: &[f32], batch: &DenseBatch<'_>, rows: Range<usize>, logits: &mut [f32]) {
+    fn forward(
+        &mut self,
+        net: &Network,
+        params: &[f32],
+        batch: &DenseBatch<'_>,
+        rows: Range<usize>,
+        logits: &mut [f32],
+    ) {
         let (n, width, d) = (rows.len(), net.width(), net.spec.dense);
         let bags = Bags {
             slots: net.spec.slots,
@@ -153,7 +160,11 @@ impl Lane {
         let (n, d) = (rows.len(), net.spec.dense);
         if let Some((weight, bias)) = &net.linear {
             if let Some(weight) = weight {
-                kernels::head_weight(slopes, &batch.dense[rows.start * d..rows.end * d], &mut self.grads[weight.clone()]);
+                kernels::head_weight(
+                    slopes,
+                    &batch.dense[rows.start * d..rows.end * d],
+                    &mut self.grads[weight.clone()],
+                );
             }
             self.grads[*bias] += slopes.iter().sum::<f32>();
         }

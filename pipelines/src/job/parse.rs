@@ -100,7 +100,12 @@ mod tests {
     fn settings_win_over_the_file() {
         let job = Job::from_toml(
             "[train]\nbatch_rows = 8\n",
-            &["train.batch_rows=16".into(), "model.kind=lr".into(), "model.hidden=[8, 4]".into(), "data.train=a/b".into()],
+            &[
+                "train.batch_rows=16".into(),
+                "model.kind=lr".into(),
+                "model.hidden=[8, 4]".into(),
+                "data.train=a/b".into(),
+            ],
         )
         .unwrap();
         assert_eq!((job.train.batch_rows, job.model.kind), (16, ModelKind::Lr));

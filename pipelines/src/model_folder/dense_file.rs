@@ -30,8 +30,7 @@ pub(super) fn write(tensors: &[NamedTensor], path: &Path) -> Result<FileEntry, F
 
 pub(super) fn read(path: &Path) -> Result<Vec<NamedTensor>, Fault> {
     let wrong = |what: String| Fault::user(format!("{}: {what}", path.display()));
-    let bytes =
-        std::fs::read(path).map_err(|e| Fault::user(format!("cannot read {}", path.display())).because(e))?;
+    let bytes = std::fs::read(path).map_err(|e| Fault::user(format!("cannot read {}", path.display())).because(e))?;
     let file = SafeTensors::deserialize(&bytes).map_err(|e| wrong(format!("not a safetensors file: {e}")))?;
     file.iter()
         .map(|(name, view)| {

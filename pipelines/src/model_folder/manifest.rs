@@ -98,8 +98,9 @@ impl Manifest {
     /// Reads a manifest.
     pub fn read(path: &Path) -> Result<Self, Fault> {
         let folder = path.parent().unwrap_or(path).display();
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Fault::user(format!("{folder} is not a model folder: cannot read manifest.json")).because(e))?;
+        let text = std::fs::read_to_string(path).map_err(|e| {
+            Fault::user(format!("{folder} is not a model folder: cannot read manifest.json")).because(e)
+        })?;
         let what: serde_json::Value = serde_json::from_str(&text)
             .map_err(|e| Fault::user(format!("{} is damaged: not JSON", path.display())).because(e))?;
         if what["format"] != FORMAT {

@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use clap::Args;
+use forebay::Job;
 use forebay::actors::{Fault, Place, Sink, Source, Topology};
 use forebay::connectors::{CriteoSource, ParquetSource, ReadOptions, Rows};
 use forebay::pipelines::flow::TrainBatch;
 use forebay::pipelines::job::Format;
 use forebay::pipelines::stages::{Batch, BatchPlan, Parse};
-use forebay::Job;
 
 use crate::progress::grouped;
 use crate::usage::Usage;

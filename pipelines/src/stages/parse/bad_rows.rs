@@ -81,9 +81,8 @@ impl Reject {
                 cx.ledger().reject(finding.reason, 1);
             }
             if let Some((path, file)) = &mut self.file {
-                write_row(file, rows, row, finding).map_err(|e| {
-                    Fault::external(format!("cannot write bad rows to {}", path.display())).because(e)
-                })?;
+                write_row(file, rows, row, finding)
+                    .map_err(|e| Fault::external(format!("cannot write bad rows to {}", path.display())).because(e))?;
             }
         }
         Ok(())
@@ -99,7 +98,12 @@ impl Reject {
     }
 }
 
-fn write_row(file: &mut impl Write, rows: &Rows, row: usize, finding: &Finding) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+fn write_row(
+    file: &mut impl Write,
+    rows: &Rows,
+    row: usize,
+    finding: &Finding,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let line = serde_json::json!({
         "reason": finding.reason,
         "detail": finding.detail,
@@ -112,7 +116,10 @@ fn write_row(file: &mut impl Write, rows: &Rows, row: usize, finding: &Finding) 
     Ok(())
 }
 
-fn values(batch: &RecordBatch, row: usize) -> Result<serde_json::Map<String, serde_json::Value>, arrow::error::ArrowError> {
+fn values(
+    batch: &RecordBatch,
+    row: usize,
+) -> Result<serde_json::Map<String, serde_json::Value>, arrow::error::ArrowError> {
     let options = FormatOptions::default();
     let mut values = serde_json::Map::new();
     for (field, array) in batch.schema_ref().fields().iter().zip(batch.columns()) {

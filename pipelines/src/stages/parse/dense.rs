@@ -27,7 +27,13 @@ impl DenseParser {
         Self { transform }
     }
 
-    pub(super) fn parse(&self, name: &str, array: &ArrayRef, out: &mut Vec<f32>, bad: &mut BadRows) -> Result<(), Fault> {
+    pub(super) fn parse(
+        &self,
+        name: &str,
+        array: &ArrayRef,
+        out: &mut Vec<f32>,
+        bad: &mut BadRows,
+    ) -> Result<(), Fault> {
         let logs = |auto| match self.transform {
             Transform::Auto => auto,
             Transform::None => false,
@@ -60,7 +66,12 @@ fn log1p(x: f32) -> f32 {
     x.abs().ln_1p().copysign(x)
 }
 
-fn integers<T: ArrowPrimitiveType>(array: &PrimitiveArray<T>, wide: impl Fn(T::Native) -> i64, logs: bool, out: &mut Vec<f32>) {
+fn integers<T: ArrowPrimitiveType>(
+    array: &PrimitiveArray<T>,
+    wide: impl Fn(T::Native) -> i64,
+    logs: bool,
+    out: &mut Vec<f32>,
+) {
     let small = SMALL_LOGS.as_slice();
     let value = |v: T::Native| {
         let v = wide(v);

@@ -38,8 +38,9 @@ impl SlotParser {
                 self.many(name, list.offsets(), list.values(), list, bad)
             }
             DataType::LargeList(inner) => {
-                let small = cast(array, &DataType::List(inner.clone()))
-                    .map_err(|e| Fault::user(format!("column `{name}`: lists too long for 32-bit offsets")).because(e))?;
+                let small = cast(array, &DataType::List(inner.clone())).map_err(|e| {
+                    Fault::user(format!("column `{name}`: lists too long for 32-bit offsets")).because(e)
+                })?;
                 self.parse(name, &small, bad)
             }
             _ => {
@@ -119,7 +120,11 @@ impl SlotParser {
         }
     }
 
-    fn numbers<T: ArrowPrimitiveType>(&self, array: &PrimitiveArray<T>, integer: impl Fn(T::Native) -> i64) -> Vec<u64> {
+    fn numbers<T: ArrowPrimitiveType>(
+        &self,
+        array: &PrimitiveArray<T>,
+        integer: impl Fn(T::Native) -> i64,
+    ) -> Vec<u64> {
         if array.null_count() == 0 {
             array.values().iter().map(|&v| self.hasher.int(integer(v))).collect()
         } else {
@@ -146,7 +151,12 @@ impl SlotParser {
         keys
     }
 
-    fn dictionary(&mut self, name: &str, array: &ArrayRef, wrong: &mut Vec<(usize, String)>) -> Result<Vec<u64>, Fault> {
+    fn dictionary(
+        &mut self,
+        name: &str,
+        array: &ArrayRef,
+        wrong: &mut Vec<(usize, String)>,
+    ) -> Result<Vec<u64>, Fault> {
         let dictionary = array.as_dictionary::<Int32Type>();
         let values = dictionary.values();
         let known = self.dictionary.take().filter(|(seen, _)| seen.to_data().ptr_eq(&values.to_data()));
