@@ -17,7 +17,10 @@ pub(crate) fn training<S: Source<Out = Rows>>(parts: &Parts, source: impl FnOnce
     let (job, links) = (&parts.job, &parts.job.pipeline.links);
     let (table, staleness) = (parts.table.clone(), parts.staleness.clone());
     let push_table = parts.table.clone();
-    let describe = format!("{} on {}, {}", job.model.kind, job.train.backend, job.train.device);
+    let describe = match parts.own {
+        Some(_) => "a model of your own".to_owned(),
+        None => format!("{} on {}, {}", job.model.kind, job.train.backend, job.train.device),
+    };
     let (factory, progress, dense) = (parts.factory(), parts.progress.clone(), Arc::clone(&parts.dense));
     Topology::new("train")
         .attach(&parts.host)

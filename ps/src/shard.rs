@@ -53,9 +53,8 @@ impl Service for Shard {
     type Reply = Reply;
 
     fn describe(&self) -> String {
-        let stats = self.table.as_ref().map(Table::stats).unwrap_or_default();
-        let (rows, mib) = (stats.rows, stats.bytes >> 20);
-        format!("table `{}`, shard {}: {rows} rows, {mib} MiB", self.config.name, self.number)
+        // Said once, when the shard opens: rows and bytes are in its stats.
+        format!("table `{}`, shard {}, {} weights a row", self.config.name, self.number, self.config.row_dim())
     }
 
     async fn open(&mut self, _cx: &StageCx) -> Result<(), Fault> {

@@ -7,7 +7,7 @@ use clap::Args;
 use forebay::{Fault, Job, Training};
 
 use crate::logs::Format;
-use crate::progress::Progress;
+use crate::progress::{Progress, grouped};
 use crate::stop::Stop;
 use crate::usage::Usage;
 
@@ -63,7 +63,7 @@ impl Train {
         let last = &trained.progress;
         println!(
             "trained on {} rows in {:.1} s, {} steps, running logloss {:.5}, running AUC {}",
-            last.rows,
+            grouped(last.rows),
             last.seconds,
             last.steps,
             last.logloss,
@@ -84,7 +84,8 @@ impl Train {
         if let Some(folder) = &output {
             let manifest = trained.model.save(folder)?;
             let rows: u64 = manifest.tables.iter().map(|t| t.rows).sum();
-            println!("saved {} ({rows} table rows)", folder.display());
+            let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
+            println!("saved {}: {} table rows, {:.1} MB", folder.display(), grouped(rows), bytes as f64 / 1e6);
         }
         if let Some(path) = eval {
             println!("evaluated on {path}: {}", trained.model.evaluate(&path)?.0);

@@ -20,7 +20,7 @@ pub struct Table {
     pub linear_optimizer: Optimizer,
     /// Optimizer of the embeddings. Default Adagrad with a learning rate of 0.05.
     pub embedding_optimizer: Optimizer,
-    /// How a new embedding begins. Default uniform within ±0.05; linear weights begin at 0.
+    /// How a new embedding begins. Default uniform within ±0.01; linear weights begin at 0.
     pub embedding_init: Init,
 }
 
@@ -31,7 +31,7 @@ impl Default for Table {
             storage: Storage::F32,
             linear_optimizer: Optimizer::Ftrl { alpha: 0.05, beta: 1e-3, l1: 0.0, l2: 0.0 },
             embedding_optimizer: Optimizer::Adagrad { lr: 0.05, initial_accumulator: 0.0, eps: 1e-10 },
-            embedding_init: Init::Uniform { scale: 0.05 },
+            embedding_init: Init::Uniform { scale: 0.01 },
         }
     }
 }
