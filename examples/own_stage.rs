@@ -36,7 +36,7 @@ impl Stage for Downsample {
         let mut keep = Vec::with_capacity(batch.rows());
         for (row, &label) in batch.labels.iter().enumerate() {
             self.seen += usize::from(label == 0.0);
-            if label == 1.0 || self.seen % self.one_in == 0 {
+            if label == 1.0 || self.seen.is_multiple_of(self.one_in) {
                 keep.push(row as u32);
             }
         }

@@ -1,4 +1,5 @@
 //! Whatever a user may give the program by mistake: a clear error and the exit code 2, or a counted rejection.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
 

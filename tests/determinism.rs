@@ -1,5 +1,6 @@
 //! `staleness = 0` is the sequential program: the same model to the bit, whatever runs beside it. `staleness = k` is
 //! bounded by k.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Ctrl-C: the first drains, saves and reports; the second stops at once.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
 

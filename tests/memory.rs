@@ -1,4 +1,5 @@
 //! Memory is bounded by the configured budgets, whatever the size of the file, however slow the consumer.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
 

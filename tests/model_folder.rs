@@ -1,4 +1,5 @@
 //! The model folder: reads back as it was, refuses damage by name, and is never half there.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
 

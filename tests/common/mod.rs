@@ -1,5 +1,5 @@
 //! What the whole-system tests share: rows, jobs, and the program.
-#![allow(dead_code)] // Each test binary uses its own part.
+#![allow(dead_code, reason = "each test binary uses its own part")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -10,7 +10,7 @@ use forebay::connectors::{ReadOptions, Synthetic, SyntheticSource};
 use forebay::{Job, Training};
 
 /// Synthetic rows `first..first + rows` as Parquet with small row groups.
-pub fn parquet(dir: &Path, first: u64, rows: u64) -> PathBuf {
+pub(crate) fn parquet(dir: &Path, first: u64, rows: u64) -> PathBuf {
     let folder = dir.join(format!("parquet-{first}"));
     let mut source = synthetic(first, rows);
     let options = ParquetOptions { group_rows: 1024, file_groups: 3, ..ParquetOptions::default() };
@@ -20,7 +20,7 @@ pub fn parquet(dir: &Path, first: u64, rows: u64) -> PathBuf {
 }
 
 /// The same as Criteo text.
-pub fn text(dir: &Path, first: u64, rows: u64) -> PathBuf {
+pub(crate) fn text(dir: &Path, first: u64, rows: u64) -> PathBuf {
     let folder = dir.join(format!("text-{first}"));
     let mut source = synthetic(first, rows);
     let cx = StageCx::detached("write");
@@ -33,7 +33,7 @@ fn synthetic(first: u64, rows: u64) -> SyntheticSource {
 }
 
 /// A small Wide & Deep job over `data`, with settings on top.
-pub fn job(data: &Path, settings: &[&str]) -> Job {
+pub(crate) fn job(data: &Path, settings: &[&str]) -> Job {
     let mut all = vec![
         format!("data.train={}", data.display()),
         "data.shuffle_rows=3000".to_owned(),
@@ -48,23 +48,23 @@ pub fn job(data: &Path, settings: &[&str]) -> Job {
 }
 
 /// Trains to the end.
-pub fn train(job: Job) -> forebay::pipelines::Trained {
+pub(crate) fn train(job: Job) -> forebay::pipelines::Trained {
     Training::new(job).expect("the job fits together").run().expect("the run ends well")
 }
 
 /// The program, with arguments.
-pub fn forebay(args: &[&str]) -> Command {
+pub(crate) fn forebay(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
     command.args(args).env_remove("FOREBAY_LOG");
     command
 }
 
 /// Runs it and gives its exit code and all it said.
-pub fn run(args: &[&str]) -> (Option<i32>, String) {
+pub(crate) fn run(args: &[&str]) -> (Option<i32>, String) {
     said(&forebay(args).output().expect("the program starts"))
 }
 
-pub fn said(output: &Output) -> (Option<i32>, String) {
+pub(crate) fn said(output: &Output) -> (Option<i32>, String) {
     let text = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
     (output.status.code(), text)
 }

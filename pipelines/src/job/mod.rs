@@ -1,7 +1,7 @@
 //! The job: everything a training run is told, as a TOML file or as Rust code.
 //!
 //! Every field has a default that is documented where it stands, and an unknown field is refused with the nearest
-//! valid name. One file per part: [`Data`], [`Columns`](crate::Columns), [`Model`], [`Table`], [`TrainOptions`],
+//! valid name. One file per part: [`Data`], [`Columns`], [`Model`], [`Table`], [`TrainOptions`],
 //! [`Pipeline`], [`Output`].
 //!
 //! Comes in: text and `key=value` settings. Goes out: a [`Job`]. Blocks on reading the file.

@@ -98,7 +98,7 @@ impl SlotParser {
         };
         match array.data_type() {
             kind if self.kind == SlotKind::LogBucket && kind.is_numeric() => {
-                Ok(self.numbers(recast(&DataType::Float64)?.as_primitive::<Float64Type>(), |v| log_bucket(v)))
+                Ok(self.numbers(recast(&DataType::Float64)?.as_primitive::<Float64Type>(), log_bucket))
             }
             DataType::Int32 if integers_fit => Ok(self.numbers(array.as_primitive::<Int32Type>(), i64::from)),
             DataType::Int64 if integers_fit => Ok(self.numbers(array.as_primitive::<Int64Type>(), |v| v)),
