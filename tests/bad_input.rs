@@ -5,8 +5,12 @@ mod common;
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 
+use arrow::array::{Float32Array, Int32Array};
+use arrow::record_batch::RecordBatch;
 use common::run;
+use parquet::arrow::ArrowWriter;
 
 /// Runs `train` on `data`; must be refused as the user's fault, with all of `words` in the message.
 fn refused(data: &Path, settings: &[&str], words: &[&str]) {
@@ -113,6 +117,55 @@ fn bad_text_rows_fail_the_run_with_their_place() {
         assert!(written > 0, "nothing was written aside");
         fs::remove_dir_all(aside).unwrap();
     }
+}
+
+/// A Parquet file with the columns `label`, `x` (dense) and `c`.
+fn three_columns(path: &Path, dense: Vec<f32>) {
+    let n = dense.len();
+    let batch = RecordBatch::try_from_iter([
+        ("label", Arc::new(Int32Array::from_iter_values((0..n as i32).map(|i| i % 2))) as _),
+        ("x", Arc::new(Float32Array::from(dense)) as _),
+        ("c", Arc::new(Int32Array::from_iter_values(0..n as i32)) as _),
+    ])
+    .unwrap();
+    let mut writer = ArrowWriter::try_new(fs::File::create(path).unwrap(), batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+const THREE_COLUMNS: [&str; 2] = ["columns.dense=[\"x\"]", "columns.slots=[\"c\"]"];
+
+#[test]
+fn a_dense_value_that_is_not_finite_is_a_bad_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.parquet");
+    three_columns(&path, vec![0.5, f32::NAN, 1.0, f32::INFINITY, 2.0]);
+    refused(&path, &THREE_COLUMNS, &["`x`", "NaN", "row 1"]);
+    let text = trained(&path, &[&THREE_COLUMNS[..], &["data.on_bad_row=skip"]].concat());
+    assert!(text.contains("trained on 3 rows") && text.contains("not finite"), "{text}");
+}
+
+#[test]
+fn a_gradient_that_is_not_finite_stops_the_run_and_saves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.parquet");
+    three_columns(&path, (0..2000).map(|i| i as f32).collect());
+    let model = dir.path().join("model");
+    let output = format!("output.model={}", model.display());
+    let wild = "train.optimizer={ kind = \"sgd\", lr = 1e38 }";
+    refused(&path, &[&THREE_COLUMNS[..], &[wild, &output]].concat(), &["not finite", "`train`"]);
+    assert!(!model.exists());
+}
+
+#[test]
+fn files_without_rows_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("none.parquet");
+    three_columns(&path, vec![]);
+    refused(&path, &THREE_COLUMNS, &["no rows", "none.parquet"]);
+    let text = dir.path().join("none.txt");
+    fs::write(&text, "\n\n").unwrap();
+    refused(&text, &[], &["no usable row", "none.txt"]);
 }
 
 #[test]
