@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use forebay::actors::Report;
+use forebay::actors::{Report, commas};
 use forebay::pipelines::Snapshot;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -47,8 +47,8 @@ impl Progress {
                 let auc = now.auc.map_or("-".into(), |auc| format!("{auc:.4}"));
                 bar.set_message(format!(
                     "{} rows  {}/s  logloss {:.4}  AUC {auc}  {bottleneck}",
-                    grouped(now.rows),
-                    grouped(self.rate as u64),
+                    commas(now.rows),
+                    commas(self.rate as u64),
                     now.logloss
                 ));
                 bar.tick();
@@ -72,28 +72,5 @@ impl Progress {
         if let Some(bar) = self.bar {
             bar.finish();
         }
-    }
-}
-
-/// 1234567 as 1,234,567.
-pub(crate) fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut text = String::with_capacity(digits.len() * 4 / 3);
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::grouped;
-
-    #[test]
-    fn thousands_are_grouped() {
-        assert_eq!([0, 12, 123, 1234, 1_234_567].map(grouped), ["0", "12", "123", "1,234", "1,234,567"]);
     }
 }

@@ -65,6 +65,21 @@ fn every_damaged_or_missing_file_is_refused_by_name() {
 }
 
 #[test]
+fn nothing_but_a_model_is_ever_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 1000);
+    let home = dir.path().join("home");
+    fs::create_dir(&home).unwrap();
+    fs::write(home.join("letters"), "dear").unwrap();
+    let output = format!("output.model={}", home.display());
+    let train = format!("data.train={}", data.display());
+    let (code, text) = common::run(&["train", "--set", &train, "--set", &output]);
+    assert!(code == Some(2) && text.contains("not a model"), "{text}");
+    assert!(!text.contains("rows/s"), "refused before anything ran: {text}");
+    assert_eq!(fs::read_to_string(home.join("letters")).unwrap(), "dear");
+}
+
+#[test]
 fn a_killed_process_leaves_the_old_model_or_the_new_one() {
     let dir = tempfile::tempdir().unwrap();
     let data = common::parquet(dir.path(), 0, 3000);
@@ -80,7 +95,7 @@ fn a_killed_process_leaves_the_old_model_or_the_new_one() {
         let aside = || {
             fs::read_dir(dir.path())
                 .unwrap()
-                .any(|e| e.unwrap().file_name().to_string_lossy().starts_with(".model.part"))
+                .any(|e| e.unwrap().file_name().to_string_lossy().starts_with(".model.partial"))
         };
         while child.try_wait().unwrap().is_none() && !aside() {
             std::thread::yield_now();

@@ -153,7 +153,7 @@ pub use outbox::{Collected, Outbox};
 pub use place::Place;
 pub use plan::{Plan, PlanStage};
 pub use replicas::Replicas;
-pub use report::{Report, Verdict};
+pub use report::{Report, Verdict, commas};
 pub use run::{Outcome, Running};
 pub use service::{Client, Service};
 pub use stage::{Epoch, Sink, Source, Stage};

@@ -95,8 +95,8 @@ fn rate(rows: u64, wall: Duration) -> f64 {
     if wall.is_zero() { 0.0 } else { rows as f64 / wall.as_secs_f64() }
 }
 
-/// `12,345,678`.
-fn commas(n: u64) -> String {
+/// A number as people read it: `12,345,678`.
+pub fn commas(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);
     for (i, digit) in digits.chars().enumerate() {

@@ -17,6 +17,7 @@ mod pool;
 mod rows;
 mod split;
 
+pub mod aside;
 pub mod convert;
 pub mod criteo;
 pub mod inspect;

@@ -12,6 +12,7 @@ use forebay_ps::{TableClient, TableConfig, start_table};
 
 use crate::job::Job;
 use crate::model::{Model, ModelFactory, checked_spec, factory};
+use crate::model_folder;
 use crate::progress::{Progress, Snapshot};
 use crate::sources::{self, Visit};
 use crate::stages::TrainedDense;
@@ -104,6 +105,10 @@ impl Training {
 impl Parts {
     fn new(job: Job, own: Option<OwnModel>) -> Result<Self, Fault> {
         job.check()?;
+        if let Some(folder) = &job.output.model {
+            // Before hours of training, not after.
+            model_folder::check_place(folder)?;
+        }
         let spec = checked_spec(&job)?;
         let (parts, own) = match own {
             Some(own) => (own.parts, Some(own.factory)),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use forebay::Fault;
-use forebay::actors::{Source, StageCx};
+use forebay::actors::{Source, StageCx, commas};
 use forebay::connectors::convert::{
     Encoding, ParquetOptions, Progress, TextOptions, Written, block_on, to_criteo_text, to_parquet,
 };
@@ -14,16 +14,12 @@ use forebay::connectors::{Categories, CriteoSource, OnBadRow, ReadOptions, Rows,
 use indicatif::ProgressBar;
 
 use crate::logs;
-use crate::progress::grouped;
 
-/// Rows.
+/// Make, convert and inspect rows
 #[derive(Subcommand)]
 pub(crate) enum Data {
-    /// Make rows of Criteo's shape: the same seed, the same bytes
     Synth(Synth),
-    /// Convert Criteo text (plain, .gz or .zst) to Parquet
     Convert(Convert),
-    /// Print schema, rows, row groups, and per column the missing rate and an estimate of distinct values
     Inspect(Inspect),
 }
 
@@ -92,6 +88,8 @@ impl Parquet {
     }
 }
 
+/// Make rows of Criteo's shape: the same seed, the same bytes
+///
 /// Writes rows with a label, 13 integers and 26 categories: Zipf values, Criteo's cardinalities and missing rates, and a
 /// planted model behind the labels (the best AUC any model can reach is about 0.83).
 #[derive(Args)]
@@ -115,7 +113,9 @@ pub(crate) struct Synth {
     parquet: Parquet,
 }
 
-/// Reads Criteo text and writes Parquet; several files are taken in the order of their names.
+/// Convert Criteo text (plain, .gz or .zst) to Parquet
+///
+/// Several files are taken in the order of their names.
 #[derive(Args)]
 pub(crate) struct Convert {
     /// A file, a folder or a glob of Criteo text.
@@ -130,6 +130,8 @@ pub(crate) struct Convert {
     parquet: Parquet,
 }
 
+/// Print schema, rows, row groups, and per column the missing rate and an estimate of distinct values
+///
 /// Reads all rows once.
 #[derive(Args)]
 pub(crate) struct Inspect {
@@ -191,7 +193,7 @@ fn write_parquet(
     let written = block_on(to_parquet(&mut source, &cx, out, options, |progress| bar.show(progress)))?;
     bar.done(out, &written);
     for (reason, rows) in cx.ledger().snapshot().rejected {
-        println!("left out {} rows: {reason}", grouped(rows));
+        println!("left out {} rows: {reason}", commas(rows));
     }
     Ok(())
 }
@@ -224,12 +226,12 @@ impl Bar {
 
     fn show(&mut self, progress: Progress) {
         self.0.set_position(progress.rows);
-        self.0.set_message(format!("{} rows, {} MB", grouped(progress.rows), progress.bytes / 1_000_000));
+        self.0.set_message(format!("{} rows, {} MB", commas(progress.rows), progress.bytes / 1_000_000));
     }
 
     fn done(self, out: &Path, written: &Written) {
         self.0.finish_and_clear();
         let Written { files, rows, bytes, .. } = written;
-        println!("wrote {}: {} rows, {files} files, {:.1} MB", out.display(), grouped(*rows), *bytes as f64 / 1e6);
+        println!("wrote {}: {} rows, {files} files, {:.1} MB", out.display(), commas(*rows), *bytes as f64 / 1e6);
     }
 }

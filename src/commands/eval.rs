@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use forebay::{Fault, Model};
 
-/// Reads a model folder back (a damaged file is refused by name) and prints exact AUC and logloss on the rows.
+/// Score a model folder on rows: forebay eval --model DIR --data PATH
+///
+/// Reads the model folder back (a damaged file is refused by name) and prints exact AUC and logloss.
 #[derive(Args)]
 pub(crate) struct Eval {
     /// The model folder.

@@ -14,16 +14,11 @@ use crate::logs::Format;
 /// What the program does.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Train a model: forebay train JOB.toml [--set key=value ...]
     Train(train::Train),
-    /// Score a model folder on rows: forebay eval --model DIR --data PATH
     Eval(eval::Eval),
-    /// Print the graph of a job with capacities and places, and run nothing
     Plan(plan::Plan),
-    /// Make, convert and inspect rows
     #[command(subcommand)]
     Data(data::Data),
-    /// Measure this machine: feed, overlap, whole training
     #[command(subcommand)]
     Bench(bench::Bench),
 }

@@ -7,7 +7,7 @@ use forebay::{Fault, Training};
 
 use super::train::load;
 
-/// Prints the stages of a job in order, with the capacity of every link, replicas and places; reads no rows.
+/// Print the graph of a job, with the capacity of every link, replicas and places; reads no rows
 #[derive(Args)]
 pub(crate) struct Plan {
     /// The job file; none, the default job.

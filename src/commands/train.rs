@@ -4,14 +4,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use forebay::actors::commas;
 use forebay::{Fault, Job, Training};
 
 use crate::logs::Format;
-use crate::progress::{Progress, grouped};
+use crate::progress::Progress;
 use crate::stop::Stop;
 use crate::usage::Usage;
 
-/// Trains the model that a job describes, evaluates it on data.eval, and writes output.model.
+/// Train a model: forebay train JOB.toml [--set key=value ...]
+///
+/// Trains the model that a job describes, writes output.model, and evaluates it on data.eval.
 ///
 /// Ctrl-C (or SIGTERM) once drains: all rows that were read are trained on, then the model is evaluated and saved.
 /// Twice stops at once.
@@ -63,7 +66,7 @@ impl Train {
         let last = &trained.progress;
         println!(
             "trained on {} rows in {:.1} s, {} steps, running logloss {:.5}, running AUC {}",
-            grouped(last.rows),
+            commas(last.rows),
             last.seconds,
             last.steps,
             last.logloss,
@@ -85,7 +88,7 @@ impl Train {
             let manifest = trained.model.save(folder)?;
             let rows: u64 = manifest.tables.iter().map(|t| t.rows).sum();
             let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
-            println!("saved {}: {} table rows, {:.1} MB", folder.display(), grouped(rows), bytes as f64 / 1e6);
+            println!("saved {}: {} table rows, {:.1} MB", folder.display(), commas(rows), bytes as f64 / 1e6);
         }
         if let Some(path) = eval {
             println!("evaluated on {path}: {}", trained.model.evaluate(&path)?.0);

@@ -3,7 +3,6 @@
 //! Comes in: a source. Goes out: a folder that appears whole or not at all. The functions await the source and block on
 //! local files and on encoding, so that they belong on a thread of their own (or in [`block_on`]), not on an arbiter.
 
-mod aside;
 mod parquet;
 mod text;
 

@@ -15,8 +15,8 @@ use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 use serde::{Deserialize, Serialize};
 
-use super::aside::{Aside, Create, create, fault};
 use super::{Progress, Written, each};
+use crate::aside::{Aside, Create, create, fault};
 use crate::criteo::{Categories, with_hex_categories};
 use crate::rows::Rows;
 

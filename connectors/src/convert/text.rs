@@ -11,8 +11,8 @@ use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, Source, StageCx};
 use serde::{Deserialize, Serialize};
 
-use super::aside::{Aside, create, fault};
 use super::{Progress, Written, each};
+use crate::aside::{Aside, create, fault};
 use crate::criteo::schema::hex_digits;
 use crate::criteo::{Categories, INTEGERS, criteo_schema};
 use crate::rows::Rows;

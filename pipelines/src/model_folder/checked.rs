@@ -7,6 +7,7 @@ use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use forebay_actors::Fault;
+use forebay_connectors::aside::fault;
 use xxhash_rust::xxh3::Xxh3;
 
 use super::manifest::FileEntry;
@@ -82,6 +83,7 @@ pub(super) fn verify(folder: &Path, entry: &FileEntry) -> Result<(), Fault> {
     Ok(())
 }
 
-pub(super) fn cannot_write(path: &Path, error: io::Error) -> Fault {
-    Fault::external(format!("cannot write {}", path.display())).because(error)
+/// See [`fault`].
+pub(super) fn cannot_write(path: &Path, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Fault {
+    fault(path, "cannot write", error)
 }

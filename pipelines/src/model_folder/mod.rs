@@ -12,7 +12,6 @@
 //!
 //! Comes in: a [`Model`], or a path. Goes out: files, or a [`Model`]. Blocks on the disk: not for an arbiter.
 
-mod aside;
 mod checked;
 mod dense_file;
 mod manifest;
@@ -21,30 +20,43 @@ mod table_file;
 use std::path::Path;
 
 use forebay_actors::{Fault, Host};
+use forebay_connectors::aside::Aside;
 use forebay_ps::start_table;
 
 use crate::model::Model;
-use aside::Aside;
 pub use manifest::{FileEntry, Manifest, TableEntry};
 
 const MANIFEST: &str = "manifest.json";
 const DENSE: &str = "dense.safetensors";
 
-/// Writes `model` to the folder `to`, replacing what is there. Returns the manifest.
+/// Refuses a place that holds something that is not a model, so that nothing else is ever replaced.
+pub fn check_place(to: &Path) -> Result<(), Fault> {
+    let holds = std::fs::read_dir(to).is_ok_and(|mut dir| dir.next().is_some());
+    if to.is_file() || holds && !to.join(MANIFEST).is_file() {
+        return Err(Fault::user(format!(
+            "cannot write a model to {}: something is there that is not a model; name a folder of its own",
+            to.display()
+        )));
+    }
+    Ok(())
+}
+
+/// Writes `model` to the folder `to`, replacing a model that is there. Returns the manifest.
 pub fn save(model: &Model, to: &Path) -> Result<Manifest, Fault> {
-    let aside = Aside::new(to)?;
+    check_place(to)?;
+    let aside = Aside::begin(to, true)?;
     let mut files = Vec::new();
     let mut rows = 0;
     for shard in 0..model.table.shards() {
         let name = format!("tables/{}/shard-{shard:04}.parquet", model.config.name);
-        let entry = table_file::write(&model.table, shard, &model.config, &aside.path().join(&name))?.named(name);
+        let entry = table_file::write(&model.table, shard, &model.config, &aside.file(&name))?.named(name);
         rows += entry.rows.unwrap_or(0);
         files.push(entry);
     }
-    let dense = dense_file::write(&model.dense, &aside.path().join(DENSE))?.named(DENSE);
+    let dense = dense_file::write(&model.dense, &aside.file(DENSE))?.named(DENSE);
     let manifest = Manifest::new(model, TableEntry { config: model.config.clone(), rows, files }, dense);
-    manifest.write(&aside.path().join(MANIFEST))?;
-    aside.put_in_place()?;
+    manifest.write(&aside.file(MANIFEST))?;
+    aside.publish()?;
     Ok(manifest)
 }
 

@@ -39,7 +39,7 @@ fn schema(config: &TableConfig) -> SchemaRef {
 pub(super) fn write(table: &TableClient, shard: usize, config: &TableConfig, path: &Path) -> Result<FileEntry, Fault> {
     let schema = schema(config);
     let properties = WriterProperties::builder().set_dictionary_enabled(false).set_encoding(Encoding::PLAIN).build();
-    let failed = |e: parquet::errors::ParquetError| cannot_write(path, std::io::Error::other(e));
+    let failed = |e: parquet::errors::ParquetError| cannot_write(path, e);
     let mut writer =
         ArrowWriter::try_new(CheckedWriter::create(path)?, schema.clone(), Some(properties)).map_err(failed)?;
     let mut from = 0;

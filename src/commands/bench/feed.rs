@@ -4,15 +4,16 @@ use std::time::Instant;
 
 use clap::Args;
 use forebay::Job;
-use forebay::actors::{Fault, Place, Sink, Source, Topology};
+use forebay::actors::{Fault, Place, Sink, Source, Topology, commas};
 use forebay::connectors::{CriteoSource, ParquetSource, ReadOptions, Rows};
 use forebay::pipelines::flow::TrainBatch;
 use forebay::pipelines::job::Format;
 use forebay::pipelines::stages::{Batch, BatchPlan, Parse};
 
-use crate::progress::grouped;
 use crate::usage::Usage;
 
+/// Rows per second and core, from files to batches that are ready to look up
+///
 /// Reads rows with Criteo's columns (or a job's), parses, cuts and de-duplicates them, and drops the batches.
 #[derive(Args)]
 pub(crate) struct Feed {
@@ -84,10 +85,10 @@ impl Feed {
             let cpu = before.zip(Usage::now()).map_or(f64::NAN, |(b, a)| a.cpu_seconds - b.cpu_seconds);
             println!(
                 "{} rows: {} rows/s per core ({:.3} CPU seconds per million rows), {} rows/s on this machine",
-                grouped(rows),
-                grouped((rows as f64 / cpu) as u64),
+                commas(rows),
+                commas((rows as f64 / cpu) as u64),
                 cpu / rows as f64 * 1e6,
-                grouped((rows as f64 / wall) as u64),
+                commas((rows as f64 / wall) as u64),
             );
             if pass == self.passes {
                 println!("{report}");

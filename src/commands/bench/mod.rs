@@ -6,12 +6,10 @@ mod overlap;
 use clap::Subcommand;
 use forebay::Fault;
 
-/// Measurements.
+/// Measure this machine: the feed, and how much of the IO hides behind compute
 #[derive(Subcommand)]
 pub(crate) enum Bench {
-    /// Rows per second and core, from files to batches that are ready to look up
     Feed(feed::Feed),
-    /// How much of the IO hides behind compute: stand-ins for a slow store and a device
     Overlap(overlap::Overlap),
 }
 

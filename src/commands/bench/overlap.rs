@@ -17,6 +17,8 @@ use forebay::pipelines::stages::{Batch, BatchPlan, Lookup, Parse};
 use forebay::pipelines::{Staleness, Ticket};
 use tokio::sync::watch;
 
+/// How much of the IO hides behind compute, with stand-ins for a slow store and a device
+///
 /// Measures the store alone, the device alone, and the pipeline with and without overlap.
 #[derive(Args)]
 pub(crate) struct Overlap {

@@ -10,14 +10,14 @@ use std::path::{Path, PathBuf};
 use forebay_actors::Fault;
 
 /// How files are made; tests put something in the place of [`create`].
-pub(super) type Create = fn(&Path) -> io::Result<Box<dyn Write + Send>>;
+pub(crate) type Create = fn(&Path) -> io::Result<Box<dyn Write + Send>>;
 
-pub(super) fn create(path: &Path) -> io::Result<Box<dyn Write + Send>> {
+pub(crate) fn create(path: &Path) -> io::Result<Box<dyn Write + Send>> {
     Ok(Box::new(BufWriter::with_capacity(1 << 20, File::create_new(path)?)))
 }
 
 /// The folder aside; dropping it before [`Aside::publish`] removes it.
-pub(super) struct Aside {
+pub struct Aside {
     place: PathBuf,
     aside: PathBuf,
     replace: bool,
@@ -25,8 +25,11 @@ pub(super) struct Aside {
 }
 
 impl Aside {
-    /// Refuses a place that holds something, unless it is to be replaced.
-    pub(super) fn begin(place: &Path, replace: bool) -> Result<Self, Fault> {
+    /// Makes an empty folder beside `place`, parents included.
+    ///
+    /// # Errors
+    /// A user fault if `place` is a file, or holds something and is not to be replaced.
+    pub fn begin(place: &Path, replace: bool) -> Result<Self, Fault> {
         let place = std::path::absolute(place).map_err(|e| fault(place, "cannot resolve", e))?;
         let Some(name) = place.file_name() else {
             return Err(Fault::user(format!("`{}` is not a folder that can be made", place.display())));
@@ -50,33 +53,42 @@ impl Aside {
     }
 
     /// Path of a file to write.
-    pub(super) fn file(&self, name: &str) -> PathBuf {
+    #[must_use]
+    pub fn file(&self, name: &str) -> PathBuf {
         self.aside.join(name)
     }
 
-    /// Flushes every file to the disk and gives the folder its name.
-    pub(super) fn publish(mut self) -> Result<(), Fault> {
+    /// Flushes every file to the disk and gives the folder its name; a folder to be replaced is exchanged for it in one
+    /// step, then removed.
+    pub fn publish(mut self) -> Result<(), Fault> {
         let mut all = || -> io::Result<()> {
-            for entry in fs::read_dir(&self.aside)? {
-                File::open(entry?.path())?.sync_all()?;
-            }
-            let old = self.aside.with_extension("old");
-            if self.place.exists() {
-                if self.replace {
-                    fs::rename(&self.place, &old)?;
-                } else {
+            sync(&self.aside)?;
+            if self.place.exists() && self.replace {
+                use rustix::fs::{CWD, RenameFlags, renameat_with};
+                renameat_with(CWD, &self.aside, CWD, &self.place, RenameFlags::EXCHANGE)?;
+                self.published = true;
+                fs::remove_dir_all(&self.aside)?;
+            } else {
+                if self.place.exists() {
                     fs::remove_dir(&self.place)?;
                 }
+                fs::rename(&self.aside, &self.place)?;
+                self.published = true;
             }
-            fs::rename(&self.aside, &self.place)?;
-            self.published = true;
-            if old.exists() {
-                fs::remove_dir_all(&old)?;
-            }
-            Ok(())
+            // The name itself is on the disk when the folder that holds it is.
+            self.place.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
         };
         all().map_err(|e| fault(&self.place, "cannot finish", e))
     }
+}
+
+/// Everything below a folder, to the disk.
+fn sync(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() { sync(&path)? } else { File::open(path)?.sync_all()? }
+    }
+    File::open(folder)?.sync_all()
 }
 
 impl Drop for Aside {
@@ -90,7 +102,7 @@ impl Drop for Aside {
 }
 
 /// What went wrong with a file, in a user's words where it is the disk.
-pub(super) fn fault(path: &Path, what: &str, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Fault {
+pub fn fault(path: &Path, what: &str, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Fault {
     let error = error.into();
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error.as_ref());
     let mut kind = None;
@@ -102,7 +114,7 @@ pub(super) fn fault(path: &Path, what: &str, error: impl Into<Box<dyn std::error
     }
     let text = format!("{what} `{}`", path.display());
     match kind {
-        Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => Fault::user(format!(
+        Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => Fault::external(format!(
             "{text}: the disk is full; nothing was left behind, make room or name a folder on another disk ({error})"
         )),
         Some(io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::NotFound) => {
