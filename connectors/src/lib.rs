@@ -9,8 +9,8 @@
 //!                                                              ▼
 //!                          next() ◄──in order of turns── decode threads, `decode_ahead_bytes`
 //! ```
-//! Read these files in this order: `store` (what lies where), `split` (what comes when), `feed` (fetching ahead), `pool`
-//! (decode threads), `parquet/source`, `criteo/source`.
+//! Read these files in this order: `store` (what lies where), `input` (what there is to read), `split` (what comes
+//! when), `feed` (fetching ahead), `pool` (decode threads), `parquet/source`, `criteo/source`.
 mod feed;
 mod options;
 mod pool;
@@ -20,6 +20,7 @@ mod split;
 pub mod aside;
 pub mod convert;
 pub mod criteo;
+pub mod input;
 pub mod inspect;
 pub mod parquet;
 pub mod store;
@@ -28,10 +29,10 @@ pub mod synthetic;
 pub mod throttle;
 
 pub use criteo::{Categories, CriteoSource, OnBadRow};
+pub use input::{DataFile, Input};
 pub use options::{Position, ReadOptions};
 pub use parquet::ParquetSource;
 pub use rows::Rows;
 pub use split::SplitOrder;
-pub use store::Input;
 pub use stream::{BatchSender, StreamSource, pushed};
 pub use synthetic::{Synthetic, SyntheticSource};

@@ -2,7 +2,10 @@
 //!
 //! Comes in: a job's settings. Goes out: [`ReadOptions`] and [`Position`]. Nothing blocks.
 
+use forebay_actors::Lineage;
 use serde::{Deserialize, Serialize};
+
+use crate::rows::Rows;
 
 /// How a source reads. Every field has a default that suits two cores and local files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,4 +60,12 @@ pub struct Position {
     pub split: u32,
     /// Rows of that split that were returned.
     pub row: u64,
+}
+
+impl Position {
+    /// Where a source stands when it has returned `rows`.
+    pub(crate) fn after(rows: &Rows) -> Self {
+        let Lineage { epoch, split, row, .. } = rows.lineage;
+        Self { epoch, split, row: row + rows.batch.num_rows() as u64 }
+    }
 }

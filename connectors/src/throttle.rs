@@ -141,12 +141,13 @@ impl ObjectStore for ThrottledStore {
         let Range { start, end } = result.range;
         let held = Held::new(&self.counts, end - start);
         self.wait(end - start).await;
-        let (meta, range, attributes) = (result.meta.clone(), result.range.clone(), result.attributes.clone());
+        let (meta, range) = (result.meta.clone(), result.range.clone());
+        let (attributes, extensions) = (result.attributes.clone(), result.extensions.clone());
         let bytes = result.bytes().await?;
         self.counts.bytes.fetch_add(bytes.len() as u64, SeqCst);
         let bytes = Bytes::from_owner(Live { bytes, held });
         let payload = GetResultPayload::Stream(futures::stream::once(async move { Ok(bytes) }).boxed());
-        Ok(GetResult { payload, meta, range, attributes })
+        Ok(GetResult { payload, meta, range, attributes, extensions })
     }
 
     fn delete_stream(&self, locations: BoxStream<'static, Result<Path>>) -> BoxStream<'static, Result<Path>> {

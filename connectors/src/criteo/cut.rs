@@ -10,7 +10,8 @@ use forebay_actors::Fault;
 use object_store::ObjectStoreExt;
 
 use super::bad::MAX_LINE;
-use crate::store::{DataFile, store_fault};
+use crate::input::DataFile;
+use crate::store::store_fault;
 
 /// Bytes read beyond the nominal end at first: most lines end there.
 const TAIL: u64 = 8 * 1024;

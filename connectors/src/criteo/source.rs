@@ -17,11 +17,11 @@ use super::schema::Categories;
 use super::text::{Failed, Parsed, TextParser, TextSplit};
 use super::unpack::{Packing, Pieces, unpack};
 use crate::feed::{self, Credit, Feed};
+use crate::input::{DataFile, Input};
 use crate::options::{Position, ReadOptions};
 use crate::pool::{Emit, Pool, Stop};
 use crate::rows::Rows;
 use crate::split::SplitOrder;
-use crate::store::{DataFile, Input};
 
 /// Bytes of a split of a plain file: about 17,000 rows.
 const RANGE_BYTES: u64 = 4 << 20;

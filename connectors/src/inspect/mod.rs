@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use self::column::Tally;
 use crate::criteo::{Categories, CriteoSource, OnBadRow, criteo_schema};
+use crate::input::{DataFile, Input};
 use crate::options::ReadOptions;
 use crate::parquet::ParquetSource;
 use crate::rows::Rows;
-use crate::store::{DataFile, Input};
 
 /// What a set of files holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -18,7 +18,8 @@ use parquet::arrow::async_reader::MetadataFetch;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::ParquetMetaDataReader;
 
-use crate::store::{DataFile, store_fault};
+use crate::input::DataFile;
+use crate::store::store_fault;
 
 /// Footers that are fetched at once.
 const AT_ONCE: usize = 16;

@@ -14,11 +14,11 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use super::fetch::{self, Fetched};
 use super::footer::{self, Footer};
 use crate::feed::{self, Credit, Feed};
+use crate::input::Input;
 use crate::options::{Position, ReadOptions};
 use crate::pool::{Emit, Pool, Stop, panic_text};
 use crate::rows::{Rows, batch_bytes};
 use crate::split::SplitOrder;
-use crate::store::Input;
 
 /// Reads Parquet files: a split is one row group of one file.
 pub struct ParquetSource {
@@ -158,8 +158,7 @@ impl Source for ParquetSource {
         };
         rows.lineage.seq = self.seq;
         self.seq += 1;
-        let Lineage { epoch, split, row, .. } = rows.lineage;
-        self.position = Position { epoch, split, row: row + rows.batch.num_rows() as u64 };
+        self.position = Position::after(&rows);
         Ok(Some(rows))
     }
 

@@ -130,8 +130,7 @@ impl Source for SyntheticSource {
         };
         rows.lineage.seq = self.seq;
         self.seq += 1;
-        let row = rows.lineage.row + rows.batch.num_rows() as u64;
-        self.position = Position { epoch: rows.lineage.epoch, split: 0, row };
+        self.position = Position::after(&rows);
         Ok(Some(rows))
     }
 
