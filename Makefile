@@ -9,9 +9,13 @@ DATA ?=
 ROWS ?= 400000
 DEMO ?= demo
 
+# make hdfs-up, hdfs-down
+HDFS ?= .hdfs
+OPTIONS ?=
+
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 
-.PHONY: help demo test setup setup-libtorch setup-tools lint bench clean-demo
+.PHONY: help demo test setup setup-libtorch setup-tools setup-hadoop hdfs-up hdfs-down lint bench clean-demo
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -19,16 +23,26 @@ help: ## list what can be made
 demo: ## rows, training, evaluation, a model folder; DATA=train.txt for real Criteo rows, BACKEND=torch for libtorch
 	@BACKEND=$(BACKEND) DATA=$(DATA) ROWS=$(ROWS) scripts/demo $(DEMO)
 
-test: setup ## every test, with both backends
+test: setup ## every test, with both backends and on a real HDFS cluster
 	cargo test --workspace --features torch
 
-setup: setup-libtorch setup-tools ## what the tests need beyond cargo: libtorch, cargo-deny
+setup: setup-libtorch setup-tools setup-hadoop ## what the tests need beyond cargo: libtorch, cargo-deny, Hadoop
 
 setup-libtorch:
 	@scripts/setup-libtorch
 
 setup-tools:
 	@scripts/setup-tools
+
+setup-hadoop:
+	@scripts/setup-hadoop
+
+hdfs-up: setup-hadoop ## a Hadoop cluster on this machine, in the folder .hdfs (HDFS=...); OPTIONS="--ha" and others
+	@scripts/hdfs up $(HDFS) $(OPTIONS)
+	@scripts/hdfs env $(HDFS)
+
+hdfs-down: ## stop it; its files stay
+	@scripts/hdfs down $(HDFS)
 
 lint: setup ## fmt, clippy, doc, deny: all that CI checks beside the tests
 	cargo fmt --all --check

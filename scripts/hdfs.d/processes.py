@@ -1,0 +1,117 @@
+"""Plain processes: started in a session of their own, known by their id and start time, stopped, killed, frozen."""
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+
+def fail(message):
+    """Ends the program with one line that says what to do."""
+    raise SystemExit(f"hdfs: {message}")
+
+
+def start_time(pid):
+    """When process `pid` began, in the kernel's ticks; None if it is gone (or dead and not yet collected)."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else fields[19]
+
+
+class PidFile:
+    """A process that outlives this program. The start time tells it from a later process of the same id."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def pid(self):
+        """The process id if it is still that process, else None."""
+        try:
+            pid, began = self.path.read_text().split()
+        except (OSError, ValueError):
+            return None
+        return int(pid) if start_time(pid) == began else None
+
+    def start(self, command, log, env=None):
+        """Starts `command` with its output appended to `log`. No pipe of ours stays open in it."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with open(log, "ab") as out:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env, cwd="/",
+                                       start_new_session=True)
+        self.path.write_text(f"{process.pid} {start_time(process.pid)}\n")
+
+    def signal(self, number):
+        """Sends a signal; True if the process was there."""
+        pid = self.pid()
+        if pid is None:
+            return False
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            return False
+        return True
+
+    def kill(self):
+        """kill -9, and waits until it is gone."""
+        return stop([self], patience=0) == 1
+
+
+def stop(pid_files, patience):
+    """Asks all to end, and kills those that have not after `patience` seconds. Says how many were there."""
+    first = signal.SIGTERM if patience > 0 else signal.SIGKILL
+    there = [p for p in pid_files if p.signal(first)]
+    for process in there:
+        process.signal(signal.SIGCONT)
+    late = time.monotonic() + patience
+    last = late + 20
+    waiting = list(there)
+    while waiting:
+        time.sleep(0.02)
+        waiting = [p for p in waiting if p.pid() is not None]
+        if time.monotonic() > late:
+            for process in waiting:
+                process.signal(signal.SIGKILL)
+        if time.monotonic() > last:
+            fail(f"processes {[p.pid() for p in waiting]} do not end, even after kill -9")
+    for process in pid_files:
+        process.path.unlink(missing_ok=True)
+    return len(there)
+
+
+def free_ports(count):
+    """Ports nobody listens on, below those that the kernel lends to outgoing connections, so they stay free."""
+    lowest_lent = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    top = lowest_lent if lowest_lent > 12_000 else 32_768
+    candidates = random.sample(range(10_000, top), min(2_000, top - 10_000))
+    found = []
+    for port in candidates:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("0.0.0.0", port))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    fail(f"found only {len(found)} free ports between 10000 and {top}, need {count}")
+
+
+def tool(name):
+    """Where a program is, looking also where Debian keeps a system's own."""
+    path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
+    return path or fail(f"{name} is missing: run `make setup`")
+
+
+def tail(path, lines=25):
+    """The last lines of a log."""
+    try:
+        return "".join(Path(path).read_text(errors="replace").splitlines(keepends=True)[-lines:])
+    except OSError as error:
+        return f"({error})\n"
