@@ -9,9 +9,12 @@
 //!                                                              ▼
 //!                          next() ◄──in order of turns── decode threads, `decode_ahead_bytes`
 //! ```
-//! Read these files in this order: `store` (what lies where), `input` (what there is to read), `split` (what comes
+//! Read these files in this order: `store` (what lies where), `input` (what there is to read), `partition` (folders
+//! that are columns), `split` (what comes
 //! when), `feed` (fetching ahead), `pool` (decode threads), `parquet/source`, `criteo/source`.
 mod feed;
+mod hdfs;
+mod names;
 mod options;
 mod pool;
 mod rows;
@@ -23,6 +26,7 @@ pub mod criteo;
 pub mod input;
 pub mod inspect;
 pub mod parquet;
+pub mod partition;
 pub mod store;
 pub mod stream;
 pub mod synthetic;
@@ -32,6 +36,7 @@ pub use criteo::{Categories, CriteoSource, OnBadRow};
 pub use input::{DataFile, Input};
 pub use options::{Position, ReadOptions};
 pub use parquet::ParquetSource;
+pub use partition::Predicate;
 pub use rows::Rows;
 pub use split::SplitOrder;
 pub use stream::{BatchSender, StreamSource, pushed};

@@ -7,11 +7,10 @@ use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
 use forebay_actors::Fault;
-use object_store::ObjectStoreExt;
 
 use super::bad::MAX_LINE;
 use crate::input::DataFile;
-use crate::store::store_fault;
+use crate::store::read_range;
 
 /// Bytes read beyond the nominal end at first: most lines end there.
 const TAIL: u64 = 8 * 1024;
@@ -43,7 +42,7 @@ pub(crate) async fn read(file: &DataFile, nominal: Range<u64>) -> Result<Cut, Fa
     // The byte before tells whether a line begins at the very start.
     let start = nominal.start.saturating_sub(1);
     let mut end = (nominal.end + TAIL).min(file.size);
-    let mut text = get(file, start..end).await?;
+    let mut text = read_range(file, start..end).await?;
     let behind =
         |text: &Bytes, from: u64| memchr::memchr(b'\n', &text[(from - start) as usize..]).map(|i| from + i as u64 + 1);
     let first = match nominal.start {
@@ -59,7 +58,7 @@ pub(crate) async fn read(file: &DataFile, nominal: Range<u64>) -> Result<Cut, Fa
     while last.is_none() && end < file.size && end - nominal.end <= MAX_LINE as u64 {
         let more = (end + (256 << 10)).min(file.size);
         let mut longer = BytesMut::from(text);
-        longer.extend_from_slice(&get(file, end..more).await?);
+        longer.extend_from_slice(&read_range(file, end..more).await?);
         text = longer.freeze();
         last = behind(&text, end);
         end = more;
@@ -73,22 +72,9 @@ pub(crate) async fn read(file: &DataFile, nominal: Range<u64>) -> Result<Cut, Fa
 pub(crate) async fn lines_before(file: &DataFile, offset: u64) -> Result<u64, Fault> {
     let mut lines = 0;
     for range in ranges(offset, 4 << 20) {
-        lines += memchr::memchr_iter(b'\n', &get(file, range).await?).count() as u64;
+        lines += memchr::memchr_iter(b'\n', &read_range(file, range).await?).count() as u64;
     }
     Ok(lines)
-}
-
-/// Reads a range, all of it.
-pub(crate) async fn get(file: &DataFile, range: Range<u64>) -> Result<Bytes, Fault> {
-    let what = format!("cannot read `{}`, bytes {} to {}", file.name, range.start, range.end);
-    let bytes = file.store.get_range(&file.path, range.clone()).await.map_err(|e| store_fault(&what, e))?;
-    if bytes.len() as u64 != range.end - range.start {
-        return Err(Fault::external(format!(
-            "{what}: only {} came: the file became shorter while it was read",
-            bytes.len()
-        )));
-    }
-    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -97,7 +83,7 @@ mod tests {
 
     use object_store::memory::InMemory;
     use object_store::path::Path;
-    use object_store::{ObjectStore, PutPayload};
+    use object_store::{ObjectStore, ObjectStoreExt, PutPayload};
     use proptest::prelude::*;
 
     use super::*;
@@ -106,7 +92,7 @@ mod tests {
         let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
         let path = Path::from("f");
         store.put(&path, PutPayload::from(text.to_vec())).await.unwrap();
-        DataFile { store, path, size: text.len() as u64, name: "f".into() }
+        DataFile { store, path, size: text.len() as u64, e_tag: None, name: "f".into() }
     }
 
     proptest! {

@@ -66,7 +66,7 @@ async fn is_parquet(file: &DataFile) -> Result<bool, Fault> {
     if lower.ends_with(".parquet") || lower.ends_with(".pq") {
         return Ok(true);
     }
-    let head = crate::criteo::cut::get(file, 0..file.size.min(4)).await?;
+    let head = crate::store::read_range(file, 0..file.size.min(4)).await?;
     Ok(&head[..] == b"PAR1")
 }
 

@@ -9,12 +9,11 @@ use std::sync::Arc;
 use bytes::{Buf, Bytes};
 use forebay_actors::Fault;
 use futures::future::try_join_all;
-use object_store::ObjectStoreExt;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::reader::{ChunkReader, Length};
 
 use super::footer::Footer;
-use crate::store::store_fault;
+use crate::store::read_range;
 
 /// Ranges nearer than this are read as one: less than what a store sends within the latency of a request.
 const GAP: u64 = 256 * 1024;
@@ -49,18 +48,9 @@ pub(crate) fn cost(footer: &Footer, row_group: usize) -> u64 {
 pub(crate) async fn fetch(footer: &Arc<Footer>, row_group: usize) -> Result<Fetched, Fault> {
     let file = &footer.file;
     let requests = coalesce(&footer.ranges[row_group]);
-    let parts = try_join_all(requests.iter().filter(|r| !r.is_empty()).map(|request| async move {
-        let what = || format!("cannot read `{}`, row group {row_group}", file.name);
-        let bytes = file.store.get_range(&file.path, request.clone()).await.map_err(|e| store_fault(&what(), e))?;
-        if bytes.len() as u64 != request.end - request.start {
-            return Err(Fault::external(format!(
-                "{}: {} bytes came where {} were asked for: the file became shorter while it was read",
-                what(),
-                bytes.len(),
-                request.end - request.start
-            )));
-        }
-        Ok((request.start, bytes))
+    let parts = try_join_all(requests.into_iter().filter(|r| !r.is_empty()).map(|request| async move {
+        let start = request.start;
+        Ok::<_, Fault>((start, read_range(file, request).await?))
     }));
     Ok(Fetched { size: file.size, parts: parts.await? })
 }

@@ -1,0 +1,253 @@
+//! What went wrong with HDFS, in a user's words, and what to do about it.
+//!
+//! Comes in: errors of hdfs-native. Goes out: store errors that carry a [`Trouble`]. Nothing blocks.
+
+use std::io::ErrorKind;
+use std::ops::Range;
+
+use forebay_actors::Fault;
+use hdfs_native::HdfsError;
+use object_store::{Error, ObjectMeta};
+
+use super::patience::hdfs_error;
+
+/// An explanation, and whether it is the user's to mend.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct Trouble {
+    text: String,
+    users: bool,
+    #[source]
+    source: Option<HdfsError>,
+}
+
+impl Trouble {
+    /// As a fault that says what was being done.
+    pub(crate) fn into_fault(self, what: &str) -> Fault {
+        let text = format!("{what}: {}", self.text);
+        let fault = if self.users { Fault::user(text) } else { Fault::external(text).retryable() };
+        match self.source {
+            Some(source) => fault.because(source),
+            None => fault,
+        }
+    }
+}
+
+/// Explains the error of a call to a NameNode.
+pub(super) fn explain(root: &str, path: &str, error: Error) -> Error {
+    let Some(known) = hdfs_error(&error) else {
+        return error;
+    };
+    let Some((users, text)) = words(root, path, known) else {
+        return error;
+    };
+    let Error::Generic { source, .. } = error else {
+        return error;
+    };
+    let source = source.downcast().ok().map(|e| *e);
+    Error::Generic { store: "hdfs", source: Box::new(Trouble { text, users, source }) }
+}
+
+fn words(root: &str, path: &str, error: &HdfsError) -> Option<(bool, String)> {
+    let text = match error {
+        HdfsError::IOError(e) => match e.kind() {
+            ErrorKind::UnexpectedEof
+            | ErrorKind::ConnectionReset
+            | ErrorKind::ConnectionAborted
+            | ErrorKind::InvalidData => {
+                format!(
+                    "what answers at {root} does not talk as a NameNode does, or breaks off: name the NameNode's RPC port \
+                     (8020 or 9000, as a rule), not its web port (9870) nor a DataNode's (9866)"
+                )
+            }
+            _ => format!(
+                "no NameNode answers at {root}: check that it runs, that the host and the port are those of \
+                 fs.defaultFS, and that no firewall is in between"
+            ),
+        },
+        HdfsError::InvalidRPCResponse(_) => format!(
+            "what answers at {root} does not talk as a NameNode does: name the NameNode's RPC port (8020 or 9000, as a \
+             rule), not its web port (9870) nor a DataNode's (9866)"
+        ),
+        HdfsError::RPCError(exception, said) | HdfsError::FatalRPCError(exception, said) => {
+            return rpc_words(root, path, exception, said);
+        }
+        HdfsError::GSSAPIError(..) | HdfsError::SASLError(_) | HdfsError::NoSASLMechanism => {
+            return Some((true, kerberos(root)));
+        }
+        HdfsError::OperationFailed(text) if text.contains("libgssapi") => {
+            return Some((
+                true,
+                format!(
+                    "{root} wants Kerberos, whose library is not installed: install libgssapi-krb5-2 (Debian) or krb5-libs (Red Hat)"
+                ),
+            ));
+        }
+        HdfsError::UnsupportedFeature(_) => {
+            return Some((true, format!("`{path}` uses a feature of HDFS that cannot be read")));
+        }
+        _ => return None,
+    };
+    Some((false, text))
+}
+
+fn rpc_words(root: &str, path: &str, exception: &str, said: &str) -> Option<(bool, String)> {
+    let is = |name: &str| exception.contains(name) || said.starts_with(name);
+    let first_line = said.lines().next().unwrap_or_default();
+    Some(
+        if is("AccessControlException")
+            && (said.contains("SIMPLE authentication is not enabled") || said.contains("TOKEN"))
+        {
+            (true, kerberos(root))
+        } else if is("AccessControlException") {
+            (
+                true,
+                format!(
+                    "permission denied by {root}: {first_line}; ask the owner for the right, or be another user (a Kerberos \
+                 ticket, or HADOOP_USER_NAME where the cluster has no Kerberos)"
+                ),
+            )
+        } else if is("SafeModeException") || said.contains("safe mode") {
+            (
+                false,
+                format!(
+                    "{root} is in safe mode, in which nothing can be written and some files cannot be read: it leaves it by itself \
+                 when enough DataNodes have reported, or by `hdfs dfsadmin -safemode leave`"
+                ),
+            )
+        } else if is("StandbyException") {
+            (
+                false,
+                format!(
+                    "all NameNodes of {root} are on standby, none is active: see `hdfs haadmin -getAllServiceState`; a single \
+                 NameNode's address must not be used with high availability, name the name service"
+                ),
+            )
+        } else if is("QuotaExceededException") || is("DSQuotaExceededException") || is("NSQuotaExceededException") {
+            (true, format!("a quota of {root} is used up: {first_line}"))
+        } else if is("ParentNotDirectoryException") || is("InvalidPathException") {
+            (true, format!("`{path}` is not a path that {root} takes: {first_line}"))
+        } else {
+            (false, format!("{root} refused: {}: {first_line}", exception.rsplit('.').next().unwrap_or(exception)))
+        },
+    )
+}
+
+fn kerberos(root: &str) -> String {
+    format!(
+        "{root} wants Kerberos, and there is no ticket it accepts: run `kinit` (KRB5CCNAME names the ticket cache, \
+         `klist` shows what is in it), or set FOREBAY_KERBEROS_PRINCIPAL and FOREBAY_KERBEROS_KEYTAB"
+    )
+}
+
+/// The error of a read whose replicas all failed, several times over.
+pub(super) fn lost(root: &str, meta: &ObjectMeta, range: &Range<u64>, rounds: u32, error: HdfsError) -> Error {
+    let path = &meta.location;
+    let nodes = nodes(&error);
+    let nodes = match (&error, nodes.is_empty()) {
+        (HdfsError::DataTransferError(_), true) => "no DataNode that is alive holds a replica".to_owned(),
+        (_, true) => short(&error),
+        (_, false) => format!("tried the DataNodes {}", nodes.join(", ")),
+    };
+    let text = format!(
+        "no replica of the block that holds bytes {} to {} of `{root}{path}` can be read, after {rounds} rounds: {nodes}; \
+         `hdfs fsck /{path} -files -blocks -locations` shows which block it is and where it should be",
+        range.start, range.end
+    );
+    Error::Generic { store: "hdfs", source: Box::new(Trouble { text, users: false, source: None }) }
+}
+
+/// The addresses in what hdfs-native prints of the replicas it tried.
+fn nodes(error: &HdfsError) -> Vec<String> {
+    let HdfsError::DataTransferError(text) = error else {
+        return Vec::new();
+    };
+    let after = |text: &str, name: &str| -> Option<String> {
+        let rest = &text[text.find(name)? + name.len()..];
+        Some(rest.chars().take_while(|c| !matches!(c, ',' | '"' | ' ' | '}')).collect())
+    };
+    text.split("DatanodeIdProto")
+        .skip(1)
+        .filter_map(|node| Some(format!("{}:{}", after(node, "ip_addr: \"")?, after(node, "xfer_port: ")?)))
+        .collect()
+}
+
+/// An error without the pages of detail.
+pub(super) fn short(error: &HdfsError) -> String {
+    let text = error.to_string();
+    match text.find('[') {
+        Some(at) if text.len() > 200 => format!("{} {}", text[..at].trim_end(), nodes(error).join(", ")),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(error: HdfsError) -> (bool, String) {
+        let error = Error::Generic { store: "hdfs", source: Box::new(error) };
+        match explain("hdfs://nn:8020/", "/data/a", error) {
+            Error::Generic { source, .. } => {
+                let trouble = source.downcast::<Trouble>().unwrap();
+                (trouble.users, trouble.to_string())
+            }
+            other => panic!("{other}"),
+        }
+    }
+
+    #[test]
+    fn each_trouble_says_what_to_do() {
+        let rpc = |exception: &str, text: &str| HdfsError::RPCError(exception.into(), text.into());
+        let io = |kind: ErrorKind| HdfsError::IOError(kind.into());
+        for (error, users, hint) in [
+            (io(ErrorKind::ConnectionRefused), false, "check that it runs"),
+            (io(ErrorKind::UnexpectedEof), false, "RPC port"),
+            (
+                rpc(
+                    "org.apache.hadoop.security.AccessControlException",
+                    "Permission denied: user=eve, access=READ\n\tat x",
+                ),
+                true,
+                "user=eve",
+            ),
+            (
+                rpc("org.apache.hadoop.security.AccessControlException", "SIMPLE authentication is not enabled."),
+                true,
+                "kinit",
+            ),
+            (
+                rpc("org.apache.hadoop.hdfs.server.namenode.SafeModeException", "Cannot create file"),
+                false,
+                "-safemode leave",
+            ),
+            (HdfsError::NoSASLMechanism, true, "FOREBAY_KERBEROS_KEYTAB"),
+            (rpc("org.apache.hadoop.ipc.StandbyException", "Operation category READ"), false, "name the name service"),
+        ] {
+            let (found, text) = said(error);
+            assert!(found == users && text.contains(hint) && text.contains("hdfs://nn:8020/"), "{text}");
+        }
+    }
+
+    #[test]
+    fn lost_replicas_are_named() {
+        let error = HdfsError::DataTransferError(
+            "All DataNodes failed: [DatanodeInfoProto { id: DatanodeIdProto { ip_addr: \"10.0.0.7\", host_name: \"a\", \
+             datanode_uuid: \"u\", xfer_port: 9866, info_port: 9864 } }, DatanodeInfoProto { id: DatanodeIdProto { ip_addr: \
+             \"10.0.0.8\", host_name: \"b\", xfer_port: 9867 } }]"
+                .into(),
+        );
+        assert_eq!(nodes(&error), ["10.0.0.7:9866", "10.0.0.8:9867"]);
+        let meta = ObjectMeta {
+            location: "data/a".into(),
+            last_modified: Default::default(),
+            size: 100,
+            e_tag: None,
+            version: None,
+        };
+        let text = lost("hdfs://nn:8020/", &meta, &(10..20), 6, error).to_string();
+        for part in ["hdfs://nn:8020/data/a", "bytes 10 to 20", "10.0.0.7:9866, 10.0.0.8:9867", "hdfs fsck /data/a"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+}
