@@ -92,7 +92,7 @@ mod tests {
         let store: Arc<dyn ObjectStore> = Arc::new(InMemory::new());
         let path = Path::from("f");
         store.put(&path, PutPayload::from(text.to_vec())).await.unwrap();
-        DataFile { store, path, size: text.len() as u64, e_tag: None, name: "f".into() }
+        DataFile { store, path, size: text.len() as u64, e_tag: None, name: "f".into(), partitions: Default::default() }
     }
 
     proptest! {

@@ -265,7 +265,7 @@ fn fetch(
         // Ends by itself when the job is dropped and nobody receives.
         tokio::spawn(async move {
             for range in cut::ranges(file.size, PIECE_BYTES) {
-                let piece = cut::get(&file, range).await;
+                let piece = crate::store::read_range(&file, range).await;
                 let failed = piece.is_err();
                 if pieces.send(piece).await.is_err() || failed {
                     return;

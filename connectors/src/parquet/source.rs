@@ -11,6 +11,7 @@ use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, Lineage, Source, StageCx};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
+use super::columns::Origin;
 use super::fetch::{self, Fetched};
 use super::footer::{self, Footer};
 use crate::feed::{self, Credit, Feed};
@@ -34,7 +35,8 @@ pub struct ParquetSource {
 }
 
 impl ParquetSource {
-    /// Reads all columns of a file, a folder, a glob, or several of them.
+    /// Reads all columns of a file, a folder, a glob, or several of them; those that folders stand for only if
+    /// [`columns`](Self::columns) asks for them.
     pub fn new(input: impl Into<Input>, options: ReadOptions) -> Self {
         Self {
             input: input.into(),
@@ -49,7 +51,9 @@ impl ParquetSource {
         }
     }
 
-    /// Reads these columns only, found by name, in this order.
+    /// Reads these columns only, found by name, in this order. One that names a folder `column=value` above a file is the
+    /// same for all rows of the file: an integer if its values in all files are, else text, and null where Hive and Spark
+    /// write `__HIVE_DEFAULT_PARTITION__`.
     #[must_use]
     pub fn columns<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
         self.columns = Some(columns.into_iter().map(Into::into).collect());
@@ -195,7 +199,7 @@ impl Decode {
         // A decoder may panic on bytes it did not foresee: that too is the file's fault, not the program's.
         let mut reader = self.guard(row, || builder.build())?;
         while let Some(batch) = self.guard(row, || reader.next().transpose())? {
-            let batch = self.in_order(batch)?;
+            let batch = self.in_order(&batch)?;
             let rows = batch.num_rows() as u64;
             let bytes = batch_bytes(&batch);
             let lineage = Lineage { epoch: self.epoch, split: self.place, seq: 0, row };
@@ -208,10 +212,13 @@ impl Decode {
         Ok(())
     }
 
-    /// The reader yields columns in the file's order.
-    fn in_order(&self, batch: RecordBatch) -> Result<RecordBatch, Fault> {
-        let columns = self.footer.order.iter().map(|&at| Arc::clone(batch.column(at))).collect();
-        RecordBatch::try_new(Arc::clone(&self.footer.schema), columns)
+    /// The decoder yields the file's columns in the file's order.
+    fn in_order(&self, batch: &RecordBatch) -> Result<RecordBatch, Fault> {
+        let columns = self.footer.columns.iter().map(|origin| match origin {
+            Origin::File(at) => Arc::clone(batch.column(*at)),
+            Origin::Folder(constant) => constant.rows(batch.num_rows()),
+        });
+        RecordBatch::try_new(Arc::clone(&self.footer.schema), columns.collect())
             .map_err(|e| Fault::internal("the decoded columns do not fit their schema").because(e))
     }
 

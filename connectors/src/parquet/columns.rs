@@ -1,0 +1,195 @@
+//! The columns wanted, found by name in a file and in the folders above it.
+//!
+//! Comes in: a file's metadata and names. Goes out: a [`Footer`], or a fault that names file and column. Nothing blocks.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, DictionaryArray, Int32Array, Int64Array, StringArray, new_null_array};
+use arrow::datatypes::{DataType, Field, Int32Type, Schema};
+use forebay_actors::Fault;
+use parquet::arrow::ProjectionMask;
+use parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use parquet::basic::Compression;
+
+use super::footer::Footer;
+use super::types;
+use crate::input::DataFile;
+use crate::names::{listed, nearest};
+
+/// Where a column of a batch comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum Origin {
+    /// The column at this place among those that the decoder yields, which come in the file's order.
+    File(usize),
+    /// A folder `column=value`: the same for all rows of the file.
+    Folder(Constant),
+}
+
+/// The value of a partition column for one file.
+#[derive(Clone, Debug)]
+pub(crate) enum Constant {
+    /// A missing value.
+    Null(DataType),
+    Int(i64),
+    Text(String),
+    /// An array of the one value, which all batches share, so that its key is hashed once.
+    Dictionary(ArrayRef),
+}
+
+impl Constant {
+    /// The column of `rows` rows.
+    pub(crate) fn rows(&self, rows: usize) -> ArrayRef {
+        match self {
+            Self::Null(kind) => new_null_array(kind, rows),
+            Self::Int(value) => Arc::new(Int64Array::from_value(*value, rows)),
+            Self::Text(value) => Arc::new(StringArray::from_iter_values(std::iter::repeat_n(value, rows))),
+            Self::Dictionary(value) => {
+                let keys = Int32Array::from_value(0, rows);
+                Arc::new(DictionaryArray::<Int32Type>::new(keys, Arc::clone(value)))
+            }
+        }
+    }
+}
+
+/// The type of each partition column that is wanted: `Int64` if its values in all files are integers, else text.
+#[derive(Debug)]
+pub(super) struct Folders {
+    kinds: HashMap<String, DataType>,
+}
+
+impl Folders {
+    pub(super) fn new<'a>(
+        files: impl Iterator<Item = &'a DataFile> + Clone,
+        wanted: &[String],
+        dictionaries: bool,
+    ) -> Self {
+        let text = if dictionaries { types::dictionary() } else { DataType::Utf8 };
+        let kind = |column: &String| {
+            let values = files.clone().filter_map(|file| file.partitions.get(column));
+            let (mut any, mut integer, mut known) = (false, true, false);
+            for value in values {
+                any = true;
+                known |= value.is_some();
+                integer &= value.is_none_or(|value| value.parse::<i64>().is_ok());
+            }
+            any.then(|| (column.clone(), if integer && known { DataType::Int64 } else { text.clone() }))
+        };
+        Self { kinds: wanted.iter().filter_map(kind).collect() }
+    }
+
+    /// The field and the value of a column for the files of one folder, if it is one of that folder's.
+    fn get(&self, column: &str, file: &DataFile) -> Option<(Field, Constant)> {
+        let value = file.partitions.get(column)?;
+        let kind = self.kinds.get(column)?;
+        let constant = match (value, kind) {
+            (None, _) => Constant::Null(kind.clone()),
+            (Some(value), DataType::Int64) => Constant::Int(value.parse().ok()?),
+            (Some(value), DataType::Utf8) => Constant::Text(value.to_owned()),
+            (Some(value), _) => Constant::Dictionary(Arc::new(StringArray::from(vec![value]))),
+        };
+        Some((Field::new(column, kind.clone(), true), constant))
+    }
+}
+
+/// Finds the columns `wanted` and checks where the file places them. As in Spark, a folder's value counts before a
+/// column of the same name.
+pub(super) fn select(
+    file: DataFile,
+    metadata: ArrowReaderMetadata,
+    wanted: &[String],
+    folders: &Folders,
+) -> Result<Footer, Fault> {
+    if wanted.is_empty() {
+        return Err(Fault::user(format!("no column of `{}` is asked for: name at least one", file.name)));
+    }
+    let there = metadata.schema().fields();
+    let mut roots = Vec::new();
+    let mut fields = Vec::with_capacity(wanted.len());
+    let mut origins = Vec::with_capacity(wanted.len());
+    for column in wanted {
+        if let Some((field, constant)) = folders.get(column, &file) {
+            fields.push(Arc::new(field));
+            origins.push(Origin::Folder(constant));
+        } else if let Some(at) = there.iter().position(|field| field.name() == column) {
+            fields.push(Arc::clone(&there[at]));
+            origins.push(Origin::File(at));
+            roots.push(at);
+        } else {
+            return Err(missing(column, wanted, &file, &metadata));
+        }
+    }
+    roots.sort_unstable();
+    roots.dedup();
+    for origin in &mut origins {
+        if let Origin::File(at) = origin {
+            *at = roots.binary_search(at).expect("it is one of them");
+        }
+    }
+    let mask = ProjectionMask::roots(metadata.parquet_schema(), roots);
+    let ranges = ranges(&file, &metadata, &mask)?;
+    Ok(Footer { file, metadata, mask, columns: origins, schema: Arc::new(Schema::new(fields)), ranges })
+}
+
+fn missing(column: &str, wanted: &[String], file: &DataFile, metadata: &ArrowReaderMetadata) -> Fault {
+    let there: Vec<&str> = metadata.schema().fields().iter().map(|field| field.name().as_str()).collect();
+    let folders: Vec<&str> = file.partitions.iter().map(|(name, _)| name).collect();
+    let near = nearest(column, there.iter().chain(&folders).copied());
+    let above = if folders.is_empty() { String::new() } else { format!(", and its folders {}", listed(folders)) };
+    Fault::user(format!(
+        "`{}` has no column `{column}`{near}: expected {}; it has {}{above}",
+        file.name,
+        listed(wanted.iter().map(String::as_str)),
+        listed(there),
+    ))
+}
+
+/// For each row group the byte ranges of the columns in `mask`, sorted.
+fn ranges(
+    file: &DataFile,
+    metadata: &ArrowReaderMetadata,
+    mask: &ProjectionMask,
+) -> Result<Vec<Vec<std::ops::Range<u64>>>, Fault> {
+    let parquet = metadata.metadata();
+    let mut ranges = Vec::with_capacity(parquet.num_row_groups());
+    for (number, group) in parquet.row_groups().iter().enumerate() {
+        let mut of_group = Vec::new();
+        for (leaf, column) in group.columns().iter().enumerate() {
+            if !mask.leaf_included(leaf) {
+                continue;
+            }
+            if let codec @ (Compression::BROTLI(_) | Compression::LZO) = column.compression() {
+                return Err(Fault::user(format!(
+                    "`{}`, column `{}`: it is compressed with {}, which is not read here: write it anew with zstd, snappy, \
+                     gzip, lz4 or uncompressed",
+                    file.name,
+                    column.column_path(),
+                    match codec {
+                        Compression::LZO => "lzo",
+                        _ => "brotli",
+                    }
+                )));
+            }
+            // `byte_range` panics on what a damaged footer may hold.
+            let start = column.dictionary_page_offset().unwrap_or(column.data_page_offset());
+            let range = u64::try_from(start).ok().zip(u64::try_from(column.compressed_size()).ok());
+            let range = range.and_then(|(start, len)| Some(start..start.checked_add(len)?));
+            match range.filter(|range| range.end <= file.size) {
+                Some(range) => of_group.push(range),
+                None => {
+                    return Err(Fault::user(format!(
+                        "`{}`, row group {number}, column `{}`: the footer places it at byte {start}, {} bytes long, but \
+                         the file has {} bytes: the file is damaged, write it anew",
+                        file.name,
+                        column.column_path(),
+                        column.compressed_size(),
+                        file.size,
+                    )));
+                }
+            }
+        }
+        of_group.sort_by_key(|range| range.start);
+        ranges.push(of_group);
+    }
+    Ok(ranges)
+}

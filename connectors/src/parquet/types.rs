@@ -1,0 +1,50 @@
+//! Which Arrow type each column of a file is read as.
+//!
+//! Comes in: a file's schema. Goes out: the schema that the decoder is asked for. Nothing blocks.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
+use parquet::basic::Type;
+use parquet::schema::types::SchemaDescriptor;
+
+/// The schema as it stands (`plain`), but for two kinds of columns.
+///
+/// INT96, the timestamp of Hive, Impala and older Spark, counts days and nanoseconds; in 64 bits nanoseconds last from
+/// 1677 to 2262 only and would wrap silently. All who write it mean microseconds at most, so it becomes what newer
+/// Spark writes itself: microseconds in UTC.
+///
+/// Strings become dictionaries, if asked: a page's distinct values are decoded, and later hashed, once.
+pub(super) fn read_as(plain: &Schema, parquet: &SchemaDescriptor, dictionaries: bool) -> Schema {
+    // For each column its leaves, and those that are INT96. A struct or a map is never a feature: let its members be.
+    let mut leaves = vec![(0, 0); plain.fields().len()];
+    for leaf in 0..parquet.num_columns() {
+        let (all, int96) = &mut leaves[parquet.get_column_root_idx(leaf)];
+        *all += 1;
+        *int96 += u32::from(parquet.column(leaf).physical_type() == Type::INT96);
+    }
+    let fields = plain.fields().iter().zip(leaves).map(|(field, leaves)| match field.data_type() {
+        kind if leaves == (1, 1) => field.as_ref().clone().with_data_type(in_micros(kind)),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View if dictionaries => {
+            field.as_ref().clone().with_data_type(dictionary())
+        }
+        _ => field.as_ref().clone(),
+    });
+    Schema::new_with_metadata(fields.collect::<Vec<Field>>(), plain.metadata().clone())
+}
+
+/// What strings are read as.
+pub(super) fn dictionary() -> DataType {
+    DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
+}
+
+/// A timestamp, or a list of them, in microseconds.
+fn in_micros(kind: &DataType) -> DataType {
+    match kind {
+        DataType::Timestamp(..) => DataType::Timestamp(TimeUnit::Microsecond, Some("UTC".into())),
+        DataType::List(item) => {
+            DataType::List(Arc::new(item.as_ref().clone().with_data_type(in_micros(item.data_type()))))
+        }
+        other => other.clone(),
+    }
+}

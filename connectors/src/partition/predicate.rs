@@ -1,0 +1,377 @@
+//! Which folders are wanted: a predicate over partition columns, decided from as much of a path as is known.
+//!
+//! ```text
+//!  predicate = term { "or" term }
+//!  term      = factor { "and" factor }
+//!  factor    = "not" factor | "(" predicate ")" | test
+//!  test      = column ( "=" | "!=" | "<" | "<=" | ">" | ">=" ) literal
+//!            | column [ "not" ] "in" "(" literal { "," literal } ")"
+//!            | column "is" [ "not" ] "null"
+//!  literal   = 'text' | "text" | number
+//! ```
+//! A quote within a text is written twice. Words of the language are taken in any case, columns as they are written; a
+//! column whose name is no word (letters, digits, `_`) stands in backquotes. A number is compared as a number if the
+//! folder's value is one, too; all else is compared as text, byte by byte, which is right for dates and times as ISO
+//! writes them. Comparing a missing value is neither true nor false, as in SQL: only `is null` selects it.
+//!
+//! Comes in: text, then [`Partitions`]. Goes out: whether files there are wanted. Nothing blocks.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::str::FromStr;
+
+use forebay_actors::Fault;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+use super::{Partitions, parse};
+
+/// A predicate over partition columns, such as `day >= '2026-11-20' and hour < 6`.
+///
+/// ```
+/// use forebay_connectors::partition::{Partitions, Predicate};
+///
+/// let wanted: Predicate = "day >= '2026-11-20' and hour in (3, 4)".parse()?;
+/// assert!(wanted.may_select(&Partitions::of("day=2026-11-21/hour=03")));
+/// assert!(wanted.may_select(&Partitions::of("day=2026-11-21")));
+/// assert!(!wanted.may_select(&Partitions::of("day=2026-11-19")));
+/// # Ok::<(), forebay_actors::Fault>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Predicate {
+    text: String,
+    root: Expr,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Expr {
+    Compare(String, Compare, Literal),
+    In(String, Vec<Literal>),
+    IsNull(String),
+    Not(Box<Expr>),
+    And(Vec<Expr>),
+    Or(Vec<Expr>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Compare {
+    Equal,
+    NotEqual,
+    Less,
+    AtMost,
+    Greater,
+    AtLeast,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Literal {
+    Text(String),
+    /// As it was written.
+    Number(String),
+}
+
+impl FromStr for Predicate {
+    type Err = Fault;
+
+    /// A user fault that points at the place, if the text is no predicate.
+    fn from_str(text: &str) -> Result<Self, Fault> {
+        Ok(Self { root: parse::parse(text)?, text: text.trim().to_owned() })
+    }
+}
+
+impl Predicate {
+    /// Whether files below a folder may be wanted. `known` may lack inner folders: then the answer is `true` if any
+    /// values of them could make it so. With all columns known it says whether the files are wanted.
+    pub fn may_select(&self, known: &Partitions) -> bool {
+        self.root.eval(known).0 & Truths::TRUE != 0
+    }
+
+    /// The columns that it names, each once, in the order of the text.
+    pub fn columns(&self) -> Vec<&str> {
+        let mut columns = Vec::new();
+        self.root.columns(&mut columns);
+        columns
+    }
+
+    /// What both select.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self { text: format!("({}) and ({})", self.text, other.text), root: Expr::And(vec![self.root, other.root]) }
+    }
+}
+
+impl fmt::Display for Predicate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Serialize for Predicate {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
+
+impl<'de> Deserialize<'de> for Predicate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
+    }
+}
+
+/// What an expression may turn out to be: a set of `TRUE`, `FALSE` and `NULL`, never empty.
+#[derive(Clone, Copy)]
+struct Truths(u8);
+
+impl Truths {
+    const TRUE: u8 = 1;
+    const FALSE: u8 = 2;
+    const NULL: u8 = 4;
+    /// A folder that is not known yet may hold anything.
+    const ANY: Self = Self(7);
+
+    fn is(truth: bool) -> Self {
+        Self(if truth { Self::TRUE } else { Self::FALSE })
+    }
+
+    fn not(self) -> Self {
+        Self((self.0 & Self::TRUE) << 1 | (self.0 & Self::FALSE) >> 1 | self.0 & Self::NULL)
+    }
+
+    /// False if one is false, else null if one is null (Kleene's logic, which is SQL's), over all members of both.
+    fn and(self, other: Self) -> Self {
+        let not_false = |t: Self| t.0 & (Self::TRUE | Self::NULL);
+        let mut both = (self.0 & other.0 & Self::TRUE) | ((self.0 | other.0) & Self::FALSE);
+        if (self.0 & Self::NULL != 0 && not_false(other) != 0) || (other.0 & Self::NULL != 0 && not_false(self) != 0) {
+            both |= Self::NULL;
+        }
+        Self(both)
+    }
+
+    fn or(self, other: Self) -> Self {
+        self.not().and(other.not()).not()
+    }
+}
+
+impl Expr {
+    fn eval(&self, known: &Partitions) -> Truths {
+        let test = |column: &str, test: &dyn Fn(&str) -> bool| match known.get(column) {
+            None => Truths::ANY,
+            Some(None) => Truths(Truths::NULL),
+            Some(Some(value)) => Truths::is(test(value)),
+        };
+        match self {
+            Self::Compare(column, compare, literal) => test(column, &|value| compare.holds(literal.compare(value))),
+            Self::In(column, literals) => test(column, &|value| literals.iter().any(|l| l.compare(value).is_eq())),
+            Self::IsNull(column) => known.get(column).map_or(Truths::ANY, |value| Truths::is(value.is_none())),
+            Self::Not(inner) => inner.eval(known).not(),
+            Self::And(all) => all.iter().fold(Truths::is(true), |truths, e| truths.and(e.eval(known))),
+            Self::Or(all) => all.iter().fold(Truths::is(false), |truths, e| truths.or(e.eval(known))),
+        }
+    }
+
+    fn columns<'a>(&'a self, found: &mut Vec<&'a str>) {
+        match self {
+            Self::Compare(column, ..) | Self::In(column, _) | Self::IsNull(column) => {
+                if !found.contains(&column.as_str()) {
+                    found.push(column);
+                }
+            }
+            Self::Not(inner) => inner.columns(found),
+            Self::And(all) | Self::Or(all) => all.iter().for_each(|e| e.columns(found)),
+        }
+    }
+}
+
+impl Compare {
+    /// `order` is that of the folder's value against the literal.
+    fn holds(self, order: Ordering) -> bool {
+        match self {
+            Self::Equal => order.is_eq(),
+            Self::NotEqual => order.is_ne(),
+            Self::Less => order.is_lt(),
+            Self::AtMost => order.is_le(),
+            Self::Greater => order.is_gt(),
+            Self::AtLeast => order.is_ge(),
+        }
+    }
+}
+
+impl Literal {
+    /// How a folder's value stands to it.
+    fn compare(&self, value: &str) -> Ordering {
+        let text = match self {
+            Self::Text(text) => text,
+            Self::Number(text) => match (Number::of(value), Number::of(text)) {
+                (Some(value), Some(number)) => return value.compare(number),
+                _ => text,
+            },
+        };
+        value.cmp(text)
+    }
+}
+
+/// A number: exact, if it is an integer of up to 38 digits.
+#[derive(Clone, Copy)]
+enum Number {
+    Int(i128),
+    Float(f64),
+}
+
+impl Number {
+    /// `-12`, `0.5`, `1e9`; neither `inf` nor `nan`, which a folder may well be called.
+    fn of(text: &str) -> Option<Self> {
+        if !text.bytes().all(|c| c.is_ascii_digit() || matches!(c, b'+' | b'-' | b'.' | b'e' | b'E')) {
+            return None;
+        }
+        text.parse().map(Self::Int).or_else(|_| text.parse().map(Self::Float)).ok()
+    }
+
+    fn compare(self, other: Self) -> Ordering {
+        match (self, other) {
+            (Self::Int(a), Self::Int(b)) => a.cmp(&b),
+            (a, b) => a.float().total_cmp(&b.float()),
+        }
+    }
+
+    fn float(self) -> f64 {
+        match self {
+            Self::Int(i) => i as f64,
+            // -0 equals 0.
+            Self::Float(f) => f + 0.0,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn selects(text: &str, folders: &str) -> bool {
+        text.parse::<Predicate>().unwrap().may_select(&Partitions::of(folders))
+    }
+
+    #[test]
+    fn numbers_compare_as_numbers_and_all_else_as_text() {
+        for (text, folders, expected) in [
+            ("hour < 6", "hour=03", true),
+            ("hour < 6", "hour=10", false),
+            ("hour < '6'", "hour=10", true),
+            ("hour = 3", "hour=03", true),
+            ("hour = '3'", "hour=03", false),
+            ("hour = 3.0", "hour=3", true),
+            ("hour in (1, 3)", "hour=03", true),
+            ("hour = 9007199254740993", "hour=9007199254740992", false),
+            ("day >= '2026-11-20'", "day=2026-11-20", true),
+            ("day >= '2026-11-20'", "day=2026-2-1", true),
+            ("day < \"2026-11-20\"", "day=2025-12-31", true),
+            ("word = 'it''s'", "word=it's", true),
+            ("word > 5", "word=inf", true),
+            ("word = -0.0", "word=0", true),
+            ("`odd name` != 'x'", "odd name=y", true),
+            ("NOT day IN ('a', 'b') OR day = 'a'", "day=b", false),
+            ("day not in ('a', 'b')", "day=c", true),
+        ] {
+            assert_eq!(selects(text, folders), expected, "{text} {folders}");
+        }
+    }
+
+    #[test]
+    fn a_missing_value_is_selected_by_is_null_alone() {
+        let missing = "day=__HIVE_DEFAULT_PARTITION__";
+        for text in ["day = 'x'", "day != 'x'", "not day = 'x'", "day in ('x')", "day not in ('x')", "day is not null"]
+        {
+            assert!(!selects(text, missing), "{text}");
+        }
+        assert!(selects("day is null", missing) && selects("day = 'x' or day is null", missing));
+        assert!(!selects("day is null", "day="));
+    }
+
+    #[test]
+    fn it_reads_back_from_its_text_and_names_its_columns() {
+        let predicate: Predicate = " a = 1 and (b < 'x' or not a in (2)) ".parse().unwrap();
+        assert_eq!(predicate.to_string().parse::<Predicate>().unwrap(), predicate);
+        assert_eq!(predicate.columns(), ["a", "b"]);
+        let both = predicate.clone().and("c is null".parse().unwrap());
+        assert_eq!(both.to_string().parse::<Predicate>().unwrap().columns(), ["a", "b", "c"]);
+        let json = serde_json::to_string(&both).unwrap();
+        assert_eq!(serde_json::from_str::<Predicate>(&json).unwrap(), both);
+    }
+
+    /// SQL's truth, for values that are all known: the reference, one truth at a time.
+    fn truth(expr: &Expr, at: &Partitions) -> Option<bool> {
+        let value = |column: &str| at.get(column).expect("all columns are known");
+        match expr {
+            Expr::Compare(column, compare, literal) => value(column).map(|v| compare.holds(literal.compare(v))),
+            Expr::In(column, literals) => value(column).map(|v| literals.iter().any(|l| l.compare(v).is_eq())),
+            Expr::IsNull(column) => Some(value(column).is_none()),
+            Expr::Not(inner) => truth(inner, at).map(|t| !t),
+            Expr::And(all) => {
+                let all: Vec<_> = all.iter().map(|e| truth(e, at)).collect();
+                if all.contains(&Some(false)) {
+                    Some(false)
+                } else if all.contains(&None) {
+                    None
+                } else {
+                    Some(true)
+                }
+            }
+            Expr::Or(all) => {
+                let all: Vec<_> = all.iter().map(|e| truth(e, at)).collect();
+                if all.contains(&Some(true)) {
+                    Some(true)
+                } else if all.contains(&None) {
+                    None
+                } else {
+                    Some(false)
+                }
+            }
+        }
+    }
+
+    fn expr() -> impl Strategy<Value = Expr> {
+        let column = prop::sample::select(vec!["a", "b"]).prop_map(str::to_owned);
+        let literal = || {
+            prop_oneof![
+                (0..3).prop_map(|i| Literal::Number(i.to_string())),
+                (0..3).prop_map(|i| Literal::Text(i.to_string()))
+            ]
+        };
+        let compare = prop::sample::select(vec![Compare::Equal, Compare::NotEqual, Compare::Less, Compare::AtLeast]);
+        let leaf = prop_oneof![
+            (column.clone(), compare, literal()).prop_map(|(c, o, l)| Expr::Compare(c, o, l)),
+            (column.clone(), prop::collection::vec(literal(), 1..3)).prop_map(|(c, l)| Expr::In(c, l)),
+            column.prop_map(Expr::IsNull),
+        ];
+        leaf.prop_recursive(4, 24, 3, |inner| {
+            prop_oneof![
+                inner.clone().prop_map(|e| Expr::Not(Box::new(e))),
+                prop::collection::vec(inner.clone(), 1..4).prop_map(Expr::And),
+                prop::collection::vec(inner, 1..4).prop_map(Expr::Or),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn no_folder_is_passed_over_whose_files_are_wanted(root in expr()) {
+            let predicate = Predicate { text: String::new(), root };
+            let values = ["0", "1", "2", "x", MISSING];
+            let mut any = false;
+            for a in values {
+                let mut below = false;
+                for b in values {
+                    let all = Partitions::of(&format!("a={a}/b={b}"));
+                    let wanted = truth(&predicate.root, &all) == Some(true);
+                    prop_assert_eq!(predicate.may_select(&all), wanted);
+                    below |= wanted;
+                }
+                prop_assert!(!below || predicate.may_select(&Partitions::of(&format!("a={a}"))));
+                any |= below;
+            }
+            prop_assert!(!any || predicate.may_select(&Partitions::default()));
+        }
+    }
+
+    const MISSING: &str = super::super::MISSING;
+}
