@@ -1,8 +1,10 @@
 //! Rows of any source into a folder of files: Parquet, or Criteo text.
 //!
-//! Comes in: a source. Goes out: a folder that appears whole or not at all. The functions await the source and block on
-//! local files and on encoding, so that they belong on a thread of their own (or in [`block_on`]), not on an arbiter.
+//! Comes in: a source. Goes out: a folder, in any store, that appears whole or not at all. The functions await the source
+//! and block on the store, so that they belong on a thread of their own (or in [`block_on`]), not on an arbiter.
 
+mod column;
+mod encode;
 mod parquet;
 mod text;
 

@@ -1,23 +1,23 @@
 //! Rows into Parquet files: row groups of a fixed size, several to a file.
 //!
-//! Comes in: a source. Goes out: `part-00000.parquet` and so on. Blocks on encoding and on the disk.
+//! Comes in: a source. Goes out: `part-00000.parquet` and so on, whose bytes depend on the rows and the options alone, not
+//! on threads or on how the rows were cut into batches. Rows are gathered here into row groups; `encode.rs` does the rest
+//! on threads of its own while the next row group is read.
 
-use std::io::Write;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int32Array, StringArray, UInt32Array};
-use arrow::datatypes::{DataType, Int32Type, Schema, SchemaRef, UInt32Type};
+use arrow::array::ArrayRef;
+use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, Source, StageCx};
-use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 use serde::{Deserialize, Serialize};
 
-use super::{Progress, Written, each};
-use crate::aside::{Aside, Create, create, fault};
-use crate::criteo::{Categories, with_hex_categories};
+use super::encode::Encoder;
+use super::{Progress, Written};
+use crate::aside::{Aside, Folder};
+use crate::criteo::Categories;
 use crate::rows::Rows;
 
 /// How columns are encoded.
@@ -37,7 +37,7 @@ pub enum Encoding {
 pub struct ParquetOptions {
     /// Default: dictionary.
     pub encoding: Encoding,
-    /// Rows of a row group. Default 131,072.
+    /// Rows of a row group. Default 131,072. Up to four row groups are in memory at once.
     pub group_rows: usize,
     /// Row groups of a file. Default 8.
     pub file_groups: usize,
@@ -48,6 +48,8 @@ pub struct ParquetOptions {
     pub categories: Categories,
     /// Whether a folder that holds files is replaced. Default false.
     pub replace: bool,
+    /// Threads that encode; the bytes do not depend on it. Default 0: as many as there are cores.
+    pub threads: usize,
 }
 
 impl Default for ParquetOptions {
@@ -59,12 +61,13 @@ impl Default for ParquetOptions {
             fill_nulls: false,
             categories: Categories::Int,
             replace: false,
+            threads: 0,
         }
     }
 }
 
 impl ParquetOptions {
-    fn properties(&self) -> WriterProperties {
+    pub(super) fn properties(&self) -> WriterProperties {
         let builder = WriterProperties::builder().set_max_row_group_row_count(Some(self.group_rows.max(1)));
         match self.encoding {
             // The dictionary of a column of distinct hex strings is 12 bytes a row.
@@ -75,140 +78,99 @@ impl ParquetOptions {
         }
         .build()
     }
+
+    pub(super) fn encode_threads(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        }
+    }
 }
 
-/// Writes all rows of a source into `folder`, which appears when all is written. `progress` is called after each batch.
+/// Writes all rows of a source into `folder`, in any store, which appears when all is written. `progress` is called after
+/// each batch.
+///
+/// # Errors
+/// The source's fault, the store's, or a user fault if the folder holds files and is not to be replaced. Nothing is left.
 pub async fn to_parquet<S: Source<Out = Rows>>(
     source: &mut S,
     cx: &StageCx,
-    folder: &Path,
+    folder: impl Into<Folder>,
     options: &ParquetOptions,
     progress: impl FnMut(Progress),
 ) -> Result<Written, Fault> {
-    convert(source, cx, folder, options, progress, create).await
+    convert(source, cx, Aside::begin(&folder.into(), options.replace)?, options, progress).await
 }
 
 async fn convert<S: Source<Out = Rows>>(
     source: &mut S,
     cx: &StageCx,
-    folder: &Path,
+    aside: Aside,
     options: &ParquetOptions,
     mut progress: impl FnMut(Progress),
-    create: Create,
 ) -> Result<Written, Fault> {
-    let aside = Aside::begin(folder, options.replace)?;
-    let mut parts = Parts { aside: &aside, options, create, part: None, written: Written::default() };
-    let rejected = each(source, cx, |rows| {
-        parts.write(&prepared(&rows.batch, options)?)?;
-        progress(parts.progress());
-        Ok(())
-    })
-    .await?;
-    parts.close()?;
-    progress(parts.progress());
-    let written = Written { rejected, ..parts.written };
+    let mut groups =
+        Groups { encoder: Encoder::start(cx, aside, options)?, options, schema: None, held: Vec::new(), rows: 0 };
+    let mut rows = 0;
+    source.open(cx, None).await?;
+    while let Some(next) = source.next().await? {
+        let n = next.batch.num_rows() as u64;
+        cx.ledger().read(n);
+        groups.add(&next.batch).await?;
+        cx.ledger().delivered(n);
+        rows += n;
+        progress(Progress { rows, bytes: groups.encoder.bytes() });
+    }
+    groups.send().await?;
+    let (aside, written) = groups.encoder.finish()?;
+    progress(Progress { rows: written.rows, bytes: written.bytes });
+    aside.mark()?;
     aside.publish()?;
-    Ok(written)
+    Ok(Written { rejected: cx.ledger().snapshot().rejected_total(), ..written })
 }
 
-struct Parts<'a> {
-    aside: &'a Aside,
+/// The row group that is being gathered.
+struct Groups<'a> {
+    encoder: Encoder,
     options: &'a ParquetOptions,
-    create: Create,
-    part: Option<Part>,
-    written: Written,
-}
-
-struct Part {
-    path: PathBuf,
-    writer: ArrowWriter<Box<dyn Write + Send>>,
+    /// Of the first batch.
+    schema: Option<SchemaRef>,
+    held: Vec<RecordBatch>,
     rows: usize,
 }
 
-impl Parts<'_> {
-    fn write(&mut self, batch: &RecordBatch) -> Result<(), Fault> {
-        let most = self.options.group_rows.max(1).saturating_mul(self.options.file_groups.max(1));
+impl Groups<'_> {
+    async fn add(&mut self, batch: &RecordBatch) -> Result<(), Fault> {
+        let schema = self.schema.get_or_insert_with(|| batch.schema());
+        if **schema != *batch.schema() {
+            return Err(Fault::user(format!(
+                "the rows change their columns under way: {:?}, before {:?}",
+                batch.schema().fields(),
+                schema.fields()
+            )));
+        }
+        let most = self.options.group_rows.max(1);
         let mut at = 0;
         while at < batch.num_rows() {
-            let part = match &mut self.part {
-                Some(part) => part,
-                None => self.part.insert(self.begin(batch.schema())?),
-            };
-            let n = (batch.num_rows() - at).min(most - part.rows);
-            part.writer.write(&batch.slice(at, n)).map_err(|e| fault(&part.path, "cannot write", e))?;
-            part.rows += n;
+            let n = (batch.num_rows() - at).min(most - self.rows);
+            self.held.push(batch.slice(at, n));
+            self.rows += n;
             at += n;
-            self.written.rows += n as u64;
-            if part.rows == most {
-                self.close()?;
+            if self.rows == most {
+                self.send().await?;
             }
         }
         Ok(())
     }
 
-    fn begin(&self, schema: SchemaRef) -> Result<Part, Fault> {
-        let path = self.aside.file(&format!("part-{:05}.parquet", self.written.files));
-        let file = (self.create)(&path).map_err(|e| fault(&path, "cannot make", e))?;
-        let writer = ArrowWriter::try_new(file, schema, Some(self.options.properties()))
-            .map_err(|e| fault(&path, "cannot begin", e))?;
-        Ok(Part { path, writer, rows: 0 })
+    /// Hands the row group over; waits while two are under way.
+    async fn send(&mut self) -> Result<(), Fault> {
+        let (Some(schema), false) = (&self.schema, self.held.is_empty()) else { return Ok(()) };
+        let held = std::mem::take(&mut self.held);
+        let pieces = |column| held.iter().map(|batch| Arc::clone(batch.column(column))).collect::<Vec<ArrayRef>>();
+        let columns = (0..schema.fields().len()).map(pieces).collect();
+        self.encoder.send(schema, columns, std::mem::take(&mut self.rows)).await
     }
-
-    fn close(&mut self) -> Result<(), Fault> {
-        if let Some(mut part) = self.part.take() {
-            part.writer.finish().map_err(|e| fault(&part.path, "cannot write", e))?;
-            part.writer.inner_mut().flush().map_err(|e| fault(&part.path, "cannot write", e))?;
-            self.written.files += 1;
-            self.written.bytes += part.writer.bytes_written() as u64;
-        }
-        Ok(())
-    }
-
-    fn progress(&self) -> Progress {
-        let open = self.part.as_ref().map_or(0, |part| part.writer.bytes_written() as u64);
-        Progress { rows: self.written.rows, bytes: self.written.bytes + open }
-    }
-}
-
-fn prepared(batch: &RecordBatch, options: &ParquetOptions) -> Result<RecordBatch, Fault> {
-    let batch = match options.categories {
-        Categories::Hex => with_hex_categories(batch)?,
-        Categories::Int => batch.clone(),
-    };
-    if !options.fill_nulls {
-        return Ok(batch);
-    }
-    let schema = batch.schema();
-    let (fields, columns): (Vec<_>, Vec<_>) = schema
-        .fields()
-        .iter()
-        .zip(batch.columns())
-        .map(|(field, column)| match filled(column) {
-            Some(column) => (Arc::new(field.as_ref().clone().with_nullable(false)), column),
-            None => (Arc::clone(field), Arc::clone(column)),
-        })
-        .unzip();
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
-        .map_err(|e| Fault::internal("filled columns do not fit their schema").because(e))
-}
-
-/// The column with 0 or an empty string for what is missing; `None` for types that Criteo does not have.
-fn filled(column: &ArrayRef) -> Option<ArrayRef> {
-    Some(match column.data_type() {
-        DataType::Int32 => {
-            let values = column.as_primitive::<Int32Type>();
-            Arc::new(values.iter().map(Option::unwrap_or_default).collect::<Int32Array>())
-        }
-        DataType::UInt32 => {
-            let values = column.as_primitive::<UInt32Type>();
-            Arc::new(values.iter().map(Option::unwrap_or_default).collect::<UInt32Array>())
-        }
-        DataType::Utf8 => {
-            let values = column.as_string::<i32>();
-            Arc::new(values.iter().map(|v| Some(v.unwrap_or_default())).collect::<StringArray>())
-        }
-        _ => return None,
-    })
 }
 
 #[cfg(test)]
@@ -221,14 +183,15 @@ mod tests {
 
     #[test]
     fn a_disk_that_fills_up_is_named_and_nothing_is_left() {
-        let full: Create = |_| Ok(Box::new(OpenOptions::new().write(true).open("/dev/full")?));
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("out");
         let mut source =
             SyntheticSource::new(Synthetic { rows: 20_000, ..Synthetic::default() }, ReadOptions::default());
         let options = ParquetOptions { group_rows: 4096, ..ParquetOptions::default() };
         let cx = StageCx::detached("t");
-        let done = super::super::block_on(convert(&mut source, &cx, &out, &options, |_| (), full));
+        let aside = Aside::begin(&Folder::from(&out), false).unwrap();
+        let aside = aside.with_create(|_| OpenOptions::new().write(true).open("/dev/full"));
+        let done = super::super::block_on(convert(&mut source, &cx, aside, &options, |_| ()));
         let said = done.unwrap_err().to_string();
         assert!(said.contains("the disk is full") && said.contains("part-00000.parquet"), "{said}");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -1,9 +1,8 @@
 //! Rows into Criteo text: `label \t 13 integers \t 26 hex categories`.
 //!
-//! Comes in: a source of rows in Criteo's shape. Goes out: `part-00000.txt` and so on. Blocks on the disk.
+//! Comes in: a source of rows in Criteo's shape. Goes out: `part-00000.txt` and so on. Blocks on the store.
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{Int32Type, UInt32Type};
@@ -12,7 +11,7 @@ use forebay_actors::{Fault, Source, StageCx};
 use serde::{Deserialize, Serialize};
 
 use super::{Progress, Written, each};
-use crate::aside::{Aside, create, fault};
+use crate::aside::{Aside, FileWriter, Folder, fault};
 use crate::criteo::schema::hex_digits;
 use crate::criteo::{Categories, INTEGERS, criteo_schema};
 use crate::rows::Rows;
@@ -33,49 +32,48 @@ impl Default for TextOptions {
     }
 }
 
-/// Writes all rows of a source into `folder`, which appears when all is written. The source must yield Criteo's columns
+/// Writes all rows of a source into `folder`, in any store, which appears when all is written. The source must yield Criteo's columns
 /// with categories as numbers.
 pub async fn to_criteo_text<S: Source<Out = Rows>>(
     source: &mut S,
     cx: &StageCx,
-    folder: &Path,
+    folder: impl Into<Folder>,
     options: &TextOptions,
     mut progress: impl FnMut(Progress),
 ) -> Result<Written, Fault> {
-    let aside = Aside::begin(folder, options.replace)?;
+    let aside = Aside::begin(&folder.into(), options.replace)?;
     let mut written = Written::default();
-    let mut part: Option<(PathBuf, Box<dyn Write + Send>, usize)> = None;
+    let mut part: Option<(FileWriter, usize)> = None;
     let mut text = Vec::new();
     let most = options.file_rows.max(1);
-    let close = |(path, mut file, _): (PathBuf, Box<dyn Write + Send>, usize)| {
-        file.flush().map_err(|e| fault(&path, "cannot write", e))
-    };
+    let close = |part: Option<(FileWriter, usize)>| part.map_or(Ok(()), |(file, _)| file.finish().map(drop));
     written.rejected = each(source, cx, |rows| {
         let mut at = 0;
         while at < rows.batch.num_rows() {
-            if part.is_none() {
-                let path = aside.file(&format!("part-{:05}.txt", written.files));
-                let file = create(&path).map_err(|e| fault(&path, "cannot make", e))?;
-                written.files += 1;
-                part = Some((path, file, 0));
-            }
-            let Some((path, file, held)) = &mut part else { continue };
+            let (file, held) = match &mut part {
+                Some(part) => part,
+                None => {
+                    written.files += 1;
+                    part.insert((aside.create(&format!("part-{:05}.txt", written.files - 1))?, 0))
+                }
+            };
             let n = (rows.batch.num_rows() - at).min(most - *held);
             text.clear();
             lines(&rows.batch.slice(at, n), &mut text)?;
-            file.write_all(&text).map_err(|e| fault(path, "cannot write", e))?;
+            file.write_all(&text).map_err(|e| fault(file.name(), "cannot write", e))?;
             (at, *held) = (at + n, *held + n);
             written.rows += n as u64;
             written.bytes += text.len() as u64;
             if *held == most {
-                part.take().map_or(Ok(()), close)?;
+                close(part.take())?;
             }
         }
         progress(Progress { rows: written.rows, bytes: written.bytes });
         Ok(())
     })
     .await?;
-    part.take().map_or(Ok(()), close)?;
+    close(part.take())?;
+    aside.mark()?;
     aside.publish()?;
     Ok(written)
 }

@@ -5,6 +5,8 @@ mod convert;
 mod criteo;
 mod parquet;
 mod resume;
+mod stores;
+mod writing;
 
 use std::path::Path;
 

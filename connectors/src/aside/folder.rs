@@ -1,0 +1,248 @@
+//! A folder in any store: what a user names, and what can be read of it.
+//!
+//! Comes in: a plain path, a URL, or a path in a store that the caller holds. Goes out: a [`Folder`], and once opened its
+//! files' bytes. Everything here blocks: on the disk, or on a task of [`io_runtime`] that speaks with the store.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::future::Future;
+use std::io::Read;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use forebay_actors::Fault;
+use futures::StreamExt;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+
+use super::fault;
+use crate::input::Input;
+use crate::store::{io_runtime, open, store_fault};
+
+/// A folder to write or to read: a plain path, a URL (`file://`, `hdfs://`, `s3://`), or a path in a store that the
+/// caller holds. Nothing is opened yet.
+#[derive(Clone, Debug)]
+pub struct Folder(Named);
+
+#[derive(Clone, Debug)]
+enum Named {
+    Text(String),
+    Store(Stored),
+}
+
+/// A folder in a store that is not the local file system.
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    pub(super) store: Arc<dyn ObjectStore>,
+    pub(super) path: Path,
+    /// Whether the store renames a folder, with all below it, in one step.
+    pub(super) renames: bool,
+    /// As messages name it.
+    pub(super) name: String,
+    /// The URL it was opened by.
+    pub(super) url: Option<String>,
+}
+
+/// A folder whose store is open.
+#[derive(Clone, Debug)]
+pub struct OpenFolder(pub(super) Home);
+
+#[derive(Clone, Debug)]
+pub(super) enum Home {
+    Local(PathBuf),
+    Store(Stored),
+}
+
+impl Folder {
+    /// A folder in a store that the caller opened; one without folders and renames, such as S3 or memory.
+    pub fn in_store(store: Arc<dyn ObjectStore>, path: Path) -> Self {
+        let name = format!("{store}:{path}");
+        Self(Named::Store(Stored { store, path, renames: false, name, url: None }))
+    }
+
+    /// The same in a store that has folders and renames them in one step, as HDFS does.
+    pub fn in_renaming_store(store: Arc<dyn ObjectStore>, path: Path) -> Self {
+        let name = format!("{store}:{path}");
+        Self(Named::Store(Stored { store, path, renames: true, name, url: None }))
+    }
+
+    /// Opens the store. A user fault if there is none for the URL.
+    pub fn open(&self) -> Result<OpenFolder, Fault> {
+        let text = match &self.0 {
+            Named::Store(stored) => return Ok(OpenFolder(Home::Store(stored.clone()))),
+            Named::Text(text) => text,
+        };
+        let local = match text.split_once("://") {
+            None => text,
+            Some(("file", path)) => path,
+            Some((scheme, _)) => {
+                let (store, path) = open(text)?;
+                let renames = matches!(scheme, "hdfs" | "viewfs");
+                let url = text.trim_end_matches('/').to_owned();
+                return Ok(OpenFolder(Home::Store(Stored { store, path, renames, name: url.clone(), url: Some(url) })));
+            }
+        };
+        if local.is_empty() {
+            return Err(Fault::user("the path is empty: name a folder"));
+        }
+        Ok(OpenFolder(Home::Local(std::path::absolute(local).map_err(|e| fault(local, "cannot resolve", e))?)))
+    }
+}
+
+impl<T: Into<PathBuf>> From<T> for Folder {
+    fn from(path: T) -> Self {
+        Self(Named::Text(path.into().to_string_lossy().into_owned()))
+    }
+}
+
+impl fmt::Display for Folder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match &self.0 {
+            Named::Text(text) => text,
+            Named::Store(stored) => &stored.name,
+        })
+    }
+}
+
+impl fmt::Display for OpenFolder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Home::Local(path) => write!(f, "{}", path.display()),
+            Home::Store(stored) => f.write_str(&stored.name),
+        }
+    }
+}
+
+impl OpenFolder {
+    /// A file of the folder as messages name it.
+    #[must_use]
+    pub fn name(&self, file: &str) -> String {
+        format!("{self}/{file}")
+    }
+
+    /// Whether a file stands where the folder would.
+    pub fn is_file(&self) -> Result<bool, Fault> {
+        match &self.0 {
+            Home::Local(path) => Ok(path.is_file()),
+            Home::Store(stored) => stored.has(stored.path.clone()),
+        }
+    }
+
+    /// Whether the folder has this file.
+    pub fn has(&self, file: &str) -> Result<bool, Fault> {
+        match &self.0 {
+            Home::Local(path) => Ok(path.join(file).is_file()),
+            Home::Store(stored) => stored.has(stored.file(file)?),
+        }
+    }
+
+    /// Whether anything is in the folder; false if there is none.
+    pub fn holds_anything(&self) -> Result<bool, Fault> {
+        match &self.0 {
+            Home::Local(path) => Ok(fs::read_dir(path).is_ok_and(|mut dir| dir.next().is_some())),
+            Home::Store(stored) => stored.holds_anything(),
+        }
+    }
+
+    /// Hands the bytes of a file to `take`, piece by piece, and gives back what became of `state`. At most a few MiB are
+    /// in memory at once.
+    ///
+    /// # Errors
+    /// A user fault that names the file if it is not there or may not be read.
+    pub fn fold<T: Send + 'static>(
+        &self,
+        file: &str,
+        mut state: T,
+        mut take: impl FnMut(&mut T, &[u8]) + Send + 'static,
+    ) -> Result<T, Fault> {
+        let name = self.name(file);
+        match &self.0 {
+            Home::Local(path) => {
+                let cannot = |e| fault(&name, "cannot read", e);
+                let mut file = File::open(path.join(file)).map_err(cannot)?;
+                let mut buffer = vec![0; 1 << 20];
+                loop {
+                    match file.read(&mut buffer).map_err(cannot)? {
+                        0 => return Ok(state),
+                        n => take(&mut state, &buffer[..n]),
+                    }
+                }
+            }
+            Home::Store(stored) => {
+                let (store, at) = (Arc::clone(&stored.store), stored.file(file)?);
+                wait(async move {
+                    let cannot = |e| store_fault(&format!("cannot read `{name}`"), e);
+                    let mut pieces = store.get(&at).await.map_err(cannot)?.into_stream();
+                    while let Some(piece) = pieces.next().await {
+                        take(&mut state, &piece.map_err(cannot)?);
+                    }
+                    Ok(state)
+                })
+            }
+        }
+    }
+
+    /// All bytes of a file that holds at most `most`.
+    pub fn bytes(&self, file: &str, most: u64) -> Result<Vec<u8>, Fault> {
+        let bytes = self.fold(file, Vec::new(), move |all: &mut Vec<u8>, piece| {
+            let room = (most + 1).saturating_sub(all.len() as u64).min(piece.len() as u64);
+            all.extend_from_slice(&piece[..room as usize]);
+        })?;
+        if bytes.len() as u64 > most {
+            return Err(Fault::user(format!("`{}` is longer than {most} bytes, the most expected", self.name(file))));
+        }
+        Ok(bytes)
+    }
+
+    /// A file of the folder as something that a source reads.
+    pub fn input(&self, file: &str) -> Result<Input, Fault> {
+        Ok(match &self.0 {
+            Home::Local(path) => Input::from(path.join(file)),
+            Home::Store(Stored { url: Some(url), .. }) => Input::from(format!("{url}/{file}")),
+            Home::Store(stored) => Input::in_store(Arc::clone(&stored.store), stored.file(file)?),
+        })
+    }
+}
+
+impl Stored {
+    /// The path of a file of the folder; its name may hold slashes.
+    pub(super) fn file(&self, file: &str) -> Result<Path, Fault> {
+        Path::parse(format!("{}/{file}", self.path))
+            .map_err(|e| Fault::user(format!("`{file}` is not a name within `{}`", self.name)).because(e))
+    }
+
+    fn has(&self, file: Path) -> Result<bool, Fault> {
+        let (store, name) = (Arc::clone(&self.store), self.name.clone());
+        wait(async move {
+            match store.head(&file).await {
+                Ok(_) => Ok(true),
+                Err(object_store::Error::NotFound { .. }) => Ok(false),
+                Err(e) => Err(store_fault(&format!("cannot look into `{name}`"), e)),
+            }
+        })
+    }
+
+    pub(super) fn holds_anything(&self) -> Result<bool, Fault> {
+        let Self { store, path, name, .. } = self.clone();
+        wait(async move {
+            match store.list_with_delimiter(Some(&path)).await {
+                Ok(found) => Ok(!found.objects.is_empty() || !found.common_prefixes.is_empty()),
+                Err(object_store::Error::NotFound { .. }) => Ok(false),
+                Err(e) => Err(store_fault(&format!("cannot look into `{name}`"), e)),
+            }
+        })
+    }
+}
+
+/// Runs a store's future on the runtime of stores and blocks until it is done. No primitive of that runtime is waited for
+/// on this thread, so that the caller may itself stand in one.
+pub(super) fn wait<T: Send + 'static>(
+    future: impl Future<Output = Result<T, Fault>> + Send + 'static,
+) -> Result<T, Fault> {
+    let (done, result) = std::sync::mpsc::sync_channel(1);
+    io_runtime().spawn(async move {
+        // Nobody waits any more: nothing to tell.
+        let _ = done.send(future.await);
+    });
+    result.recv().unwrap_or_else(|_| Err(Fault::internal("a task of a store panicked")))
+}

@@ -1,0 +1,89 @@
+//! Aside on the local file system: a hidden folder beside the place, exchanged for it in one step.
+//!
+//! Comes in: a path. Goes out: files, on the disk before the folder has its name. Blocks on the file system.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use forebay_actors::Fault;
+
+use super::fault;
+
+/// How files are made; tests put something in the place of [`File::create_new`].
+pub(crate) type Create = fn(&Path) -> io::Result<File>;
+
+/// The folder aside; dropping it before [`Self::publish`] removes it.
+pub(super) struct Local {
+    place: PathBuf,
+    aside: PathBuf,
+    replace: bool,
+    published: bool,
+    pub(super) create: Create,
+}
+
+impl Local {
+    /// Makes an empty folder beside `place`, parents included.
+    pub(super) fn begin(place: PathBuf, replace: bool) -> Result<Self, Fault> {
+        let Some(name) = place.file_name() else {
+            return Err(Fault::user(format!("`{}` is not a folder that can be made", place.display())));
+        };
+        // A leading dot: readers pass it over should the process be killed.
+        let aside = place.with_file_name(format!(".{}.partial-{}", name.to_string_lossy(), std::process::id()));
+        let made =
+            fs::remove_dir_all(&aside).or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) });
+        made.and_then(|()| fs::create_dir_all(&aside)).map_err(|e| fault(aside.display(), "cannot make", e))?;
+        Ok(Self { place, aside, replace, published: false, create: |path| File::create_new(path) })
+    }
+
+    /// Makes a file, the folders in its name included.
+    pub(super) fn create(&self, name: &str) -> Result<File, Fault> {
+        let path = self.aside.join(name);
+        path.parent()
+            .map_or(Ok(()), fs::create_dir_all)
+            .and_then(|()| (self.create)(&path))
+            .map_err(|e| fault(path.display(), "cannot make", e))
+    }
+
+    /// Flushes every file to the disk and gives the folder its name; a folder to be replaced is exchanged for it in one
+    /// step, then removed.
+    pub(super) fn publish(mut self) -> Result<(), Fault> {
+        let mut all = || -> io::Result<()> {
+            sync(&self.aside)?;
+            if self.place.exists() && self.replace {
+                use rustix::fs::{CWD, RenameFlags, renameat_with};
+                renameat_with(CWD, &self.aside, CWD, &self.place, RenameFlags::EXCHANGE)?;
+                self.published = true;
+                fs::remove_dir_all(&self.aside)?;
+            } else {
+                if self.place.exists() {
+                    fs::remove_dir(&self.place)?;
+                }
+                fs::rename(&self.aside, &self.place)?;
+                self.published = true;
+            }
+            // The name itself is on the disk when the folder that holds it is.
+            self.place.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+        };
+        all().map_err(|e| fault(self.place.display(), "cannot finish", e))
+    }
+}
+
+/// Everything below a folder, to the disk.
+fn sync(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() { sync(&path)? } else { File::open(path)?.sync_all()? }
+    }
+    File::open(folder)?.sync_all()
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        if !self.published
+            && let Err(e) = fs::remove_dir_all(&self.aside)
+        {
+            tracing::warn!(path = %self.aside.display(), error = %e, "cannot remove a folder that was not finished");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Aside in a store that has folders and renames them in one step: HDFS.
+//!
+//! Comes in: a place in the store. Goes out: files in a hidden folder beside it, which is renamed at the end. To replace
+//! a folder takes two renames: the old one gets a hidden name of its own, then the new one takes its place. A process that
+//! is killed between the two leaves the old folder under that hidden name, `.NAME.replaced-...`; at any other moment the old
+//! one or the new one stands in its place, whole. Blocks on the store.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use forebay_actors::Fault;
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, TryStreamExt, stream};
+use object_store::path::Path;
+use object_store::{Error, ObjectStore, ObjectStoreExt};
+
+use super::folder::{Stored, wait};
+use super::made_meanwhile;
+use crate::store::store_fault;
+
+/// The folder aside; dropping it before [`Self::publish`] removes it.
+pub(super) struct Renamed {
+    place: Stored,
+    aside: Stored,
+    /// Where a folder that is replaced goes until it is deleted.
+    old: Path,
+    replace: bool,
+    published: bool,
+}
+
+impl Renamed {
+    /// Chooses the names; nothing is made yet.
+    pub(super) fn begin(place: Stored, replace: bool) -> Result<Self, Fault> {
+        let mut parts: Vec<_> = place.path.parts().collect();
+        let Some(name) = parts.pop() else {
+            return Err(Fault::user(format!("`{}` is not a folder that can be made", place.name)));
+        };
+        // Unlike on a local disk, writers on other machines may have the same process number.
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos());
+        let own = format!("{}-{now:x}", std::process::id());
+        let parent = Path::from_iter(parts);
+        // A leading dot: readers pass it over should the process be killed.
+        let aside = parent.clone().join(format!(".{}.partial-{own}", name.as_ref()));
+        let old = parent.join(format!(".{}.replaced-{own}", name.as_ref()));
+        let aside = Stored { path: aside, ..place.clone() };
+        Ok(Self { place, aside, old, replace, published: false })
+    }
+
+    /// Where its files are written.
+    pub(super) fn aside(&self) -> &Stored {
+        &self.aside
+    }
+
+    /// Gives the folder its name.
+    pub(super) fn publish(mut self) -> Result<(), Fault> {
+        let move_old = self.place.holds_anything()?;
+        if move_old && !self.replace {
+            return Err(made_meanwhile(&self.place.name));
+        }
+        let (place, aside, old) = (self.place.clone(), self.aside.path.clone(), self.old.clone());
+        wait(async move {
+            let cannot = |e| store_fault(&format!("cannot finish `{}`", place.name), e);
+            let store = &place.store;
+            if !move_old {
+                // A rename replaces an empty folder and no other.
+                return store.rename(&aside, &place.path).await.map_err(cannot);
+            }
+            store.rename(&place.path, &old).await.map_err(cannot)?;
+            if let Err(e) = store.rename(&aside, &place.path).await {
+                if let Err(e) = store.rename(&old, &place.path).await {
+                    tracing::error!(path = %old, error = %e, "cannot put back the folder that was to be replaced");
+                }
+                return Err(cannot(e));
+            }
+            if let Err(e) = remove(Arc::clone(store), old.clone()).await {
+                tracing::warn!(path = %old, error = %e, "cannot remove the folder that was replaced");
+            }
+            Ok(())
+        })?;
+        self.published = true;
+        Ok(())
+    }
+}
+
+impl Drop for Renamed {
+    fn drop(&mut self) {
+        if !self.published {
+            let (store, path) = (Arc::clone(&self.aside.store), self.aside.path.clone());
+            let removed = wait(async move {
+                remove(store, path).await.map_err(|e| store_fault("cannot remove a folder that was not finished", e))
+            });
+            if let Err(fault) = removed {
+                tracing::warn!(path = %self.aside.path, error = %fault, "a folder that was not finished stays behind");
+            }
+        }
+    }
+}
+
+/// Deletes a folder with all below it, from the leaves up: the store deletes only what is empty.
+fn remove(store: Arc<dyn ObjectStore>, folder: Path) -> BoxFuture<'static, object_store::Result<()>> {
+    async move {
+        let found = match store.list_with_delimiter(Some(&folder)).await {
+            Err(Error::NotFound { .. }) => return Ok(()),
+            found => found?,
+        };
+        for below in found.common_prefixes {
+            remove(Arc::clone(&store), below).await?;
+        }
+        let files = stream::iter(found.objects).map(|file| Ok(file.location)).boxed();
+        let gone = |deleted| if matches!(deleted, Err(Error::NotFound { .. })) { Ok(()) } else { deleted.map(drop) };
+        store.delete_stream(files).map(gone).try_collect::<()>().await?;
+        gone(store.delete(&folder).await.map(|()| folder))
+    }
+    .boxed()
+}

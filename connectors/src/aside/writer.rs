@@ -1,0 +1,230 @@
+//! One file being written, in any store.
+//!
+//! Comes in: bytes, from a thread that may block. Goes out: a local file, or parts of 8 MiB that a task of the runtime of
+//! stores uploads. `write` blocks on the disk, or while [`AHEAD`] parts are under way: 40 MiB are in memory at most.
+
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::sync::{Arc, PoisonError, mpsc};
+
+use bytes::Bytes;
+use forebay_actors::Fault;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use object_store::path::Path;
+use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, Result};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::fault;
+use super::flat::{Held, Shelf};
+use crate::store::{io_runtime, store_fault};
+
+/// Bytes of a part: more than the 5 MiB that S3 wants, and 80 GB in the 10,000 parts that it allows.
+const PART: usize = 8 << 20;
+
+/// Parts under way at once, beside the one that is being filled.
+const AHEAD: usize = 4;
+
+/// A file being written. Without [`finish`](Self::finish) it never was.
+pub struct FileWriter {
+    name: String,
+    bytes: u64,
+    to: To,
+}
+
+enum To {
+    Local(BufWriter<File>),
+    Store(Upload),
+}
+
+impl FileWriter {
+    pub(super) fn local(name: String, file: File) -> Self {
+        Self { name, bytes: 0, to: To::Local(BufWriter::with_capacity(1 << 20, file)) }
+    }
+
+    /// Uploads to `path`; once complete the file is there, or with a shelf is laid on it to be completed later.
+    pub(super) fn store(name: String, store: Arc<dyn ObjectStore>, path: Path, shelf: Option<Shelf>) -> Self {
+        let to = To::Store(Upload::start(&name, store, path, shelf, PART));
+        Self { name, bytes: 0, to }
+    }
+
+    /// The file as messages name it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Bytes written.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Hands over what is buffered and waits until the store has all of it. Returns the bytes written.
+    pub fn finish(self) -> Result<u64, Fault> {
+        match self.to {
+            To::Local(mut file) => file.flush().map_err(|e| fault(&self.name, "cannot write", e))?,
+            To::Store(upload) => upload.finish()?,
+        }
+        Ok(self.bytes)
+    }
+}
+
+impl Write for FileWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let n = match &mut self.to {
+            To::Local(file) => file.write(bytes)?,
+            To::Store(upload) => upload.write(bytes)?,
+        };
+        self.bytes += n as u64;
+        Ok(n)
+    }
+
+    /// Gives a local file's bytes to the system. A store gets whole parts only, and the rest at the end.
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.to {
+            To::Local(file) => file.flush(),
+            To::Store(_) => Ok(()),
+        }
+    }
+}
+
+enum Message {
+    Part(Bytes),
+    End,
+}
+
+/// The side of an upload that a blocking thread holds. The channels that it waits on are the standard library's: waiting
+/// on tokio's would panic, or spin for ever, on a thread that stands in a runtime.
+struct Upload {
+    part: Vec<u8>,
+    part_bytes: usize,
+    /// `None` once it has ended, well or not.
+    parts: Option<UnboundedSender<Message>>,
+    /// A token for each part that may be sent.
+    room: mpsc::Receiver<()>,
+    done: mpsc::Receiver<Result<(), Fault>>,
+}
+
+impl Upload {
+    fn start(name: &str, store: Arc<dyn ObjectStore>, path: Path, shelf: Option<Shelf>, part_bytes: usize) -> Self {
+        let (parts, receiver) = unbounded_channel();
+        let (tokens, room) = mpsc::channel();
+        for _ in 0..AHEAD {
+            tokens.send(()).expect("the receiver is at hand");
+        }
+        let (tell, done) = mpsc::channel();
+        let name = name.to_owned();
+        io_runtime().spawn(async move {
+            let ended = upload(&*store, path, receiver, &tokens, shelf).await;
+            let ended = ended.map_err(|e| store_fault(&format!("cannot write `{name}`"), e));
+            // Who gave the file up does not listen.
+            let _ = tell.send(ended);
+        });
+        Self { part: Vec::new(), part_bytes, parts: Some(parts), room, done }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.part.capacity() == 0 {
+            self.part.reserve_exact(self.part_bytes);
+        }
+        let n = bytes.len().min(self.part_bytes - self.part.len());
+        self.part.extend_from_slice(&bytes[..n]);
+        if self.part.len() == self.part_bytes {
+            self.send().map_err(io::Error::other)?;
+        }
+        Ok(n)
+    }
+
+    /// Sends the part in hand, if there is one.
+    fn send(&mut self) -> Result<(), Fault> {
+        if self.part.is_empty() {
+            return Ok(());
+        }
+        let part = Bytes::from(std::mem::take(&mut self.part));
+        let sent = match &self.parts {
+            Some(parts) => self.room.recv().is_ok() && parts.send(Message::Part(part)).is_ok(),
+            None => return Err(Fault::internal("written to after an error")),
+        };
+        if sent { Ok(()) } else { self.wait() }
+    }
+
+    fn finish(mut self) -> Result<(), Fault> {
+        self.send()?;
+        match &self.parts {
+            // A failed task no longer receives: it has said why.
+            Some(parts) => drop(parts.send(Message::End)),
+            None => return Err(Fault::internal("finished after an error")),
+        }
+        self.wait()
+    }
+
+    /// Waits until the task has ended.
+    fn wait(&mut self) -> Result<(), Fault> {
+        self.parts = None;
+        self.done.recv().unwrap_or_else(|_| Err(Fault::internal("an upload panicked")))
+    }
+}
+
+impl Drop for Upload {
+    /// Waits until what was uploaded is given up, so that the folder around it can be removed.
+    fn drop(&mut self) {
+        if self.parts.is_some() {
+            let _ = self.wait();
+        }
+    }
+}
+
+/// Uploads the parts in order until the end, and completes; gives up if the end never comes.
+async fn upload(
+    store: &dyn ObjectStore,
+    path: Path,
+    mut parts: UnboundedReceiver<Message>,
+    room: &mpsc::Sender<()>,
+    shelf: Option<Shelf>,
+) -> Result<()> {
+    let mut upload = store.put_multipart(&path).await?;
+    match put(&mut *upload, &mut parts, room).await {
+        Ok(true) => match shelf {
+            Some(shelf) => {
+                shelf.lock().unwrap_or_else(PoisonError::into_inner).push(Held { path, upload });
+                return Ok(());
+            }
+            None => upload.complete().await.map(drop)?,
+        },
+        ended => {
+            if let Err(e) = upload.abort().await {
+                tracing::warn!(%path, error = %e, "cannot give an upload up: its parts may stay in the store");
+            }
+            ended?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the end came.
+async fn put(
+    upload: &mut dyn MultipartUpload,
+    parts: &mut UnboundedReceiver<Message>,
+    room: &mpsc::Sender<()>,
+) -> Result<bool> {
+    let mut under_way = FuturesUnordered::new();
+    let ended = loop {
+        tokio::select! {
+            Some(put) = under_way.next(), if !under_way.is_empty() => {
+                put?;
+                // The writer may have ended without waiting.
+                let _ = room.send(());
+            }
+            part = parts.recv() => match part {
+                Some(Message::Part(part)) => under_way.push(upload.put_part(part.into())),
+                Some(Message::End) => break true,
+                None => break false,
+            },
+        }
+    };
+    while let Some(put) = under_way.next().await {
+        put?;
+    }
+    Ok(ended)
+}

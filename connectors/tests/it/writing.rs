@@ -1,0 +1,244 @@
+//! Folders written to stores: rows come back, a fault leaves nothing, nothing is replaced silently.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
+
+use forebay_connectors::aside::{Aside, Folder};
+use forebay_connectors::convert::{ParquetOptions, TextOptions, to_criteo_text, to_parquet};
+use forebay_connectors::inspect::inspect;
+use forebay_connectors::{Categories, CriteoSource, Input, ParquetSource, ReadOptions, Synthetic, SyntheticSource};
+use object_store::{ObjectStore, ObjectStoreExt};
+
+use super::stores::TestStore;
+use super::{bytes_of, cx, joined, read};
+
+const ROWS: u64 = 5_000;
+
+fn synthetic() -> SyntheticSource {
+    SyntheticSource::new(Synthetic { rows: ROWS, seed: 3, ..Synthetic::default() }, ReadOptions::default())
+}
+
+/// A store of each kind, and the folder that the files of two of them lie in.
+fn stores() -> (tempfile::TempDir, Vec<Arc<TestStore>>) {
+    let dir = tempfile::tempdir().unwrap();
+    let below = |name: &str| {
+        let path = dir.path().join(name);
+        std::fs::create_dir(&path).unwrap();
+        path
+    };
+    let stores = vec![TestStore::memory(), TestStore::files(&below("files")), TestStore::folders(&below("folders"))];
+    (dir, stores)
+}
+
+fn input(store: &Arc<TestStore>, path: &str) -> Input {
+    Input::in_store(Arc::clone(store) as Arc<dyn ObjectStore>, path.into())
+}
+
+/// Small files and small row groups.
+fn small() -> ParquetOptions {
+    ParquetOptions { group_rows: 1024, file_groups: 2, ..ParquetOptions::default() }
+}
+
+#[tokio::test]
+async fn rows_survive_the_way_through_every_store() {
+    let expected = joined(&read(&mut synthetic(), &cx(), None).await.unwrap());
+    let (_dir, stores) = stores();
+    for store in stores {
+        let written = to_parquet(&mut synthetic(), &cx(), store.folder("a/rows"), &small(), |_| ()).await.unwrap();
+        assert_eq!((written.files, written.rows), (3, ROWS));
+        let all = store.all().await;
+        let files: Vec<_> = all.iter().filter(|name| name.contains("part-")).collect();
+        assert_eq!(files, ["a/rows/part-00000.parquet", "a/rows/part-00001.parquet", "a/rows/part-00002.parquet"]);
+        assert!(all.contains(&"a/rows/_SUCCESS".to_owned()) && !all.iter().any(|name| name.contains("/.")), "{all:?}");
+        let mut source = ParquetSource::new(input(&store, "a/rows"), ReadOptions::default());
+        assert_eq!(joined(&read(&mut source, &cx(), None).await.unwrap()), expected);
+
+        let options = TextOptions { file_rows: 2000, replace: false };
+        let written = to_criteo_text(&mut synthetic(), &cx(), store.folder("text"), &options, |_| ()).await.unwrap();
+        assert_eq!((written.files, written.rows), (3, ROWS));
+        let mut source = CriteoSource::new(input(&store, "text"), ReadOptions::default());
+        assert_eq!(joined(&read(&mut source, &cx(), None).await.unwrap()), expected);
+        let (text, parquet) =
+            (inspect(input(&store, "text")).await.unwrap(), inspect(input(&store, "a/rows")).await.unwrap());
+        assert_eq!(text.columns, parquet.columns);
+    }
+}
+
+#[tokio::test]
+async fn the_bytes_depend_on_the_rows_and_not_on_threads_batches_or_stores() {
+    let dir = tempfile::tempdir().unwrap();
+    for base in [
+        small(),
+        ParquetOptions { categories: Categories::Hex, fill_nulls: true, ..small() },
+        ParquetOptions { encoding: forebay_connectors::convert::Encoding::Plain, file_groups: 9, ..small() },
+    ] {
+        let mut folders = Vec::new();
+        for (threads, batch_rows) in [(1, 8192), (2, 8192), (7, 8192), (3, 100), (0, 1025)] {
+            let folder = dir.path().join(format!("{}-{threads}-{batch_rows}", folders.len()));
+            let options = ReadOptions { batch_rows, ..ReadOptions::default() };
+            let mut source = SyntheticSource::new(Synthetic { rows: ROWS, seed: 3, ..Synthetic::default() }, options);
+            let options = ParquetOptions { threads, replace: true, ..base.clone() };
+            to_parquet(&mut source, &cx(), &folder, &options, |_| ()).await.unwrap();
+            folders.push(bytes_of(&folder));
+        }
+        for other in &folders[1..] {
+            assert!(*other == folders[0], "{base:?}");
+        }
+        let store = TestStore::memory();
+        to_parquet(&mut synthetic(), &cx(), store.folder("rows"), &base, |_| ()).await.unwrap();
+        for (name, bytes) in &folders[0] {
+            let stored = store.get(&format!("rows/{name}").into()).await.unwrap().bytes().await.unwrap();
+            assert!(stored == bytes, "{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_there_is_replaced_only_on_request_and_then_wholly() {
+    let (_dir, stores) = stores();
+    for store in stores {
+        to_parquet(&mut synthetic(), &cx(), store.folder("rows"), &small(), |_| ()).await.unwrap();
+        let before = store.all().await;
+        let said = to_parquet(&mut synthetic(), &cx(), store.folder("rows"), &small(), |_| ()).await.unwrap_err();
+        assert!(said.to_string().contains("holds files already"), "{said}");
+        let said = to_parquet(&mut synthetic(), &cx(), store.folder("rows/part-00000.parquet"), &small(), |_| ()).await;
+        assert!(said.unwrap_err().to_string().contains("is a file"));
+        assert_eq!(store.all().await, before);
+        let fewer = Synthetic { rows: 100, seed: 4, ..Synthetic::default() };
+        let mut source = SyntheticSource::new(fewer, ReadOptions::default());
+        let options = ParquetOptions { replace: true, ..small() };
+        to_parquet(&mut source, &cx(), store.folder("rows"), &options, |_| ()).await.unwrap();
+        let after: Vec<_> = store.all().await.into_iter().filter(|name| name != "rows").collect();
+        assert_eq!(after, ["rows/_SUCCESS", "rows/part-00000.parquet"]);
+        let mut source = ParquetSource::new(input(&store, "rows"), ReadOptions::default());
+        assert_eq!(joined(&read(&mut source, &cx(), None).await.unwrap()).num_rows(), 100);
+    }
+}
+
+#[tokio::test]
+async fn a_fault_in_the_middle_of_a_write_leaves_nothing_and_says_what_happened() {
+    let (_dir, stores) = stores();
+    for store in stores {
+        for (part, name) in [(0, "part-00000.parquet"), (2, "part-00002.parquet")] {
+            store.parts.store(part, SeqCst);
+            let said = to_parquet(&mut synthetic(), &cx(), store.folder("a/rows"), &small(), |_| ()).await.unwrap_err();
+            let said = said.to_string();
+            assert!(said.contains("the line was cut") && said.contains(&format!("a/rows/{name}")), "{said}");
+            let left: Vec<_> = store.all().await.into_iter().filter(|name| name != "a").collect();
+            assert!(left.is_empty(), "{left:?}");
+        }
+        store.parts.store(-1, SeqCst);
+        // Of text, too; and of completing an upload, or of the rename.
+        store.parts.store(1, SeqCst);
+        let options = TextOptions { file_rows: 2000, replace: false };
+        let said = to_criteo_text(&mut synthetic(), &cx(), store.folder("a/rows"), &options, |_| ()).await.unwrap_err();
+        assert!(said.to_string().contains("the line was cut") && said.to_string().contains("part-00001.txt"), "{said}");
+        store.completes.store(1, SeqCst);
+        store.renames.store(0, SeqCst);
+        for _ in 0..2 {
+            let said = to_parquet(&mut synthetic(), &cx(), store.folder("a/rows"), &small(), |_| ()).await;
+            let Err(said) = said else { continue };
+            assert!(said.to_string().contains("the line was cut"), "{said}");
+            let left: Vec<_> = store.all().await.into_iter().filter(|name| name != "a").collect();
+            assert!(left.is_empty(), "{left:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_fault_of_the_rows_leaves_nothing_either() {
+    let (dir, stores) = stores();
+    let text = dir.path().join("bad.txt");
+    std::fs::write(&text, "nonsense\n").unwrap();
+    for store in stores {
+        let mut source = CriteoSource::new(&text, ReadOptions::default());
+        let said = to_parquet(&mut source, &cx(), store.folder("rows"), &small(), |_| ()).await.unwrap_err();
+        assert!(said.to_string().contains("line 1"), "{said}");
+        assert!(store.all().await.is_empty());
+        // The uploads of a folder that is given up are given up, too.
+        let aside = Aside::begin(&store.folder("rows"), false).unwrap();
+        let mut file = aside.create("below/a").unwrap();
+        file.write_all(b"1").unwrap();
+        file.finish().unwrap();
+        let mut file = aside.create("b").unwrap();
+        file.write_all(b"2").unwrap();
+        drop((file, aside));
+        assert!(store.all().await.is_empty(), "{:?}", store.all().await);
+    }
+}
+
+/// With renames the old folder comes back when the new one cannot take its place.
+#[tokio::test]
+async fn a_replacement_that_fails_keeps_the_old_folder_where_folders_are_renamed() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = TestStore::folders(dir.path());
+    to_parquet(&mut synthetic(), &cx(), store.folder("rows"), &small(), |_| ()).await.unwrap();
+    let before = store.all().await;
+    let options = ParquetOptions { replace: true, ..small() };
+    for renames in [0, 1] {
+        store.renames.store(renames, SeqCst);
+        let said = to_parquet(&mut synthetic(), &cx(), store.folder("rows"), &options, |_| ()).await.unwrap_err();
+        assert!(said.to_string().contains("the line was cut"), "{said}");
+        assert_eq!(store.all().await, before);
+    }
+}
+
+/// Without renames it cannot: what is left then has no mark, and the fault says that the old folder is gone.
+#[tokio::test]
+async fn a_replacement_that_fails_leaves_no_mark_where_there_are_no_folders() {
+    let store = TestStore::memory();
+    to_parquet(&mut synthetic(), &cx(), store.folder("rows"), &small(), |_| ()).await.unwrap();
+    let options = ParquetOptions { replace: true, ..small() };
+    store.completes.store(1, SeqCst);
+    let said = to_parquet(&mut synthetic(), &cx(), store.folder("rows"), &options, |_| ()).await.unwrap_err();
+    assert!(said.to_string().contains("the line was cut") && said.to_string().contains("is lost"), "{said}");
+    assert!(!store.all().await.contains(&"rows/_SUCCESS".to_owned()));
+}
+
+#[tokio::test]
+async fn a_place_that_is_taken_under_way_is_left_alone() {
+    let (_dir, stores) = stores();
+    for store in stores {
+        let aside = Aside::begin(&store.folder("rows"), false).unwrap();
+        aside.create("a").unwrap().finish().unwrap();
+        store.put(&"rows/theirs".into(), "1".into()).await.unwrap();
+        let said = aside.publish().unwrap_err().to_string();
+        assert!(said.contains("somebody else"), "{said}");
+        let left: Vec<_> = store.all().await.into_iter().filter(|name| name != "rows").collect();
+        assert_eq!(left, ["rows/theirs"]);
+    }
+}
+
+#[tokio::test]
+async fn large_files_go_in_parts_and_come_back_as_they_were() {
+    let (_dir, stores) = stores();
+    let bytes: Vec<u8> = (0..21_000_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    for store in stores {
+        let aside = Aside::begin(&store.folder("large"), false).unwrap();
+        let mut file = aside.create("a").unwrap();
+        for piece in bytes.chunks(1_234_567) {
+            file.write_all(piece).unwrap();
+        }
+        assert_eq!(file.finish().unwrap(), bytes.len() as u64);
+        aside.publish().unwrap();
+        let folder = store.folder("large").open().unwrap();
+        assert!(folder.bytes("a", bytes.len() as u64).unwrap() == bytes);
+        assert!(folder.bytes("a", 100).unwrap_err().to_string().contains("longer than 100 bytes"));
+        assert!(folder.bytes("b", 100).unwrap_err().to_string().contains("large/b"));
+        assert_eq!(folder.fold("a", 0, |n, piece| *n += piece.len()).unwrap(), bytes.len());
+        assert!(folder.has("a").unwrap() && !folder.has("b").unwrap());
+    }
+}
+
+#[tokio::test]
+async fn a_file_url_is_a_local_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = dir.path().join("rows");
+    let url = format!("file://{}", place.display());
+    to_parquet(&mut synthetic(), &cx(), &url, &small(), |_| ()).await.unwrap();
+    assert_eq!(bytes_of(&place).len(), 3);
+    assert!(Folder::from(&url).open().unwrap().has("part-00000.parquet").unwrap());
+    let said = to_parquet(&mut synthetic(), &cx(), "gopher://a/b", &small(), |_| ()).await.unwrap_err().to_string();
+    assert!(said.contains("gopher://"), "{said}");
+}
