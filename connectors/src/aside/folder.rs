@@ -60,7 +60,7 @@ impl Folder {
         Self(Named::Store(Stored { store, path, renames: false, name, url: None }))
     }
 
-    /// The same in a store that has folders and renames them in one step, as HDFS does.
+    /// The same in a store that has folders, as HDFS does: it renames one in one step, and deletes one with all below it.
     pub fn in_renaming_store(store: Arc<dyn ObjectStore>, path: Path) -> Self {
         let name = format!("{store}:{path}");
         Self(Named::Store(Stored { store, path, renames: true, name, url: None }))

@@ -9,8 +9,6 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use forebay_actors::Fault;
-use futures::future::BoxFuture;
-use futures::{FutureExt, StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt};
 
@@ -65,14 +63,18 @@ impl Renamed {
                 // A rename replaces an empty folder and no other.
                 return store.rename(&aside, &place.path).await.map_err(cannot);
             }
-            store.rename(&place.path, &old).await.map_err(cannot)?;
+            if let Err(e) = store.rename(&place.path, &old).await {
+                // Done although its answer was lost, perhaps: then this puts the folder back, else it finds nothing.
+                let _ = store.rename(&old, &place.path).await;
+                return Err(cannot(e));
+            }
             if let Err(e) = store.rename(&aside, &place.path).await {
                 if let Err(e) = store.rename(&old, &place.path).await {
                     tracing::error!(path = %old, error = %e, "cannot put back the folder that was to be replaced");
                 }
                 return Err(cannot(e));
             }
-            if let Err(e) = remove(Arc::clone(store), old.clone()).await {
+            if let Err(e) = remove(store, &old).await {
                 tracing::warn!(path = %old, error = %e, "cannot remove the folder that was replaced");
             }
             Ok(())
@@ -87,7 +89,7 @@ impl Drop for Renamed {
         if !self.published {
             let (store, path) = (Arc::clone(&self.aside.store), self.aside.path.clone());
             let removed = wait(async move {
-                remove(store, path).await.map_err(|e| store_fault("cannot remove a folder that was not finished", e))
+                remove(&store, &path).await.map_err(|e| store_fault("cannot remove a folder that was not finished", e))
             });
             if let Err(fault) = removed {
                 tracing::warn!(path = %self.aside.path, error = %fault, "a folder that was not finished stays behind");
@@ -96,20 +98,10 @@ impl Drop for Renamed {
     }
 }
 
-/// Deletes a folder with all below it, from the leaves up: the store deletes only what is empty.
-fn remove(store: Arc<dyn ObjectStore>, folder: Path) -> BoxFuture<'static, object_store::Result<()>> {
-    async move {
-        let found = match store.list_with_delimiter(Some(&folder)).await {
-            Err(Error::NotFound { .. }) => return Ok(()),
-            found => found?,
-        };
-        for below in found.common_prefixes {
-            remove(Arc::clone(&store), below).await?;
-        }
-        let files = stream::iter(found.objects).map(|file| Ok(file.location)).boxed();
-        let gone = |deleted| if matches!(deleted, Err(Error::NotFound { .. })) { Ok(()) } else { deleted.map(drop) };
-        store.delete_stream(files).map(gone).try_collect::<()>().await?;
-        gone(store.delete(&folder).await.map(|()| folder))
+/// Deletes a folder with all below it, if it is there.
+async fn remove(store: &dyn ObjectStore, folder: &Path) -> object_store::Result<()> {
+    match store.delete(folder).await {
+        Err(Error::NotFound { .. }) => Ok(()),
+        deleted => deleted,
     }
-    .boxed()
 }

@@ -52,7 +52,7 @@ impl TestStore {
         Self::new(Arc::new(LocalFileSystem::new_with_prefix(root).unwrap()), None)
     }
 
-    /// Files below `root` in folders that are renamed, and deleted when empty.
+    /// Files below `root` in folders that are renamed, and deleted with all below them.
     pub(crate) fn folders(root: &std::path::Path) -> Arc<Self> {
         Self::new(Arc::new(LocalFileSystem::new_with_prefix(root).unwrap()), Some(root.to_owned()))
     }
@@ -141,7 +141,7 @@ impl ObjectStore for TestStore {
             async move {
                 let location = location?;
                 match folders.map(|root| root.join(location.as_ref())).filter(|path| path.is_dir()) {
-                    Some(folder) => std::fs::remove_dir(folder)
+                    Some(folder) => std::fs::remove_dir_all(folder)
                         .map_err(|e| Error::Generic { store: "test", source: Box::new(e) })?,
                     None => object_store::ObjectStoreExt::delete(&*inner, &location).await?,
                 }
