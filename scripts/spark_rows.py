@@ -46,7 +46,7 @@ COLUMNS = {
     "count": "if(id % 5 = 0, null, cast(id - 20 as int))",
     "total": "id * 10000000000",
     "ratio": "cast(id as float) / 8",
-    "price": "if(id % 11 = 0, null, cast(id as double) / 3)",
+    "price": "if(id % 11 = 0, null, cast(id as double) / 16)",
     "word": "if(id % 4 = 0, null, concat('w', cast(id % 9 as string)))",
     "raw": "cast(concat('r', cast(id % 9 as string)) as binary)",
     "moment": """case cast(id as int)
