@@ -1,9 +1,14 @@
-"""DataNodes behind a wire: a network namespace, and a pair of virtual cards between it and the machine. Needs root."""
+"""DataNodes behind a wire: a network namespace, and two cards between it and the machine. Needs root.
+
+The wire is a veth pair under `tc netem` where the kernel has netem, else `wire.rs`, compiled on the spot.
+"""
 import os
 import random
 import subprocess
+import time
+from pathlib import Path
 
-from processes import fail, tool
+from processes import fail, tail, tool
 
 
 def run(*command, check=True):
@@ -13,9 +18,9 @@ def run(*command, check=True):
     return done
 
 
-def outer(cluster):
-    """The machine's end of the wire. A card's name has at most 15 letters."""
-    return f"{cluster.netns[:13]}-o"
+def cards(cluster):
+    """The names of the wire's ends: the machine's, and the namespace's. At most 15 letters each."""
+    return f"{cluster.netns[:13]}-o", f"{cluster.netns[:13]}-i"
 
 
 def free_subnet():
@@ -31,24 +36,48 @@ def free_subnet():
 
 
 def create(cluster):
-    """The namespace and the wire; nothing if it is there."""
-    name, card = cluster.netns, outer(cluster)
-    if run("ip", "netns", "exec", name, "true", check=False).returncode == 0:
+    """The namespace and the wire; nothing if they are there."""
+    name, (outer, inner) = cluster.netns, cards(cluster)
+    if run("ip", "link", "show", outer, check=False).returncode == 0:
         return
-    inner = f"{name[:13]}-i"
     run("ip", "netns", "add", name)
-    run("ip", "link", "add", card, "type", "veth", "peer", "name", inner, "netns", name)
-    run("ip", "addr", "add", f"{cluster.subnet}.1/30", "dev", card)
-    run("ip", "link", "set", card, "up")
+    run("ip", "link", "add", outer, "type", "veth", "peer", "name", inner, "netns", name)
+    if netem(cluster, 1).returncode == 0:
+        netem(cluster, 0)
+    else:
+        run("ip", "link", "del", outer)
+        start_wire(cluster)
+    run("ip", "addr", "add", f"{cluster.subnet}.1/30", "dev", outer)
+    run("ip", "link", "set", outer, "up")
     run("ip", "-n", name, "addr", "add", f"{cluster.subnet}.2/30", "dev", inner)
     run("ip", "-n", name, "link", "set", inner, "up")
     run("ip", "-n", name, "link", "set", "lo", "up")
 
 
+def start_wire(cluster):
+    """The wire of our own. Its packets are as large as loopback's, its queues long enough to drop none."""
+    outer, inner = cards(cluster)
+    program = cluster.dir / "run" / "wire"
+    program.parent.mkdir(exist_ok=True)
+    if not program.is_file():
+        run("rustc", "--edition=2024", "-O", "-o", str(program), str(Path(__file__).with_name("wire.rs")))
+    log = cluster.log("wire")
+    log.unlink(missing_ok=True)
+    cluster.pid_file("wire").start([str(program), cluster.netns, outer, inner, str(delay_file(cluster))], log)
+    end = time.monotonic() + 20
+    while "ready" not in tail(log):
+        if cluster.pid_file("wire").pid() is None or time.monotonic() > end:
+            fail(f"no wire between the machine and {cluster.netns}: {tail(log)}")
+        time.sleep(0.02)
+    for where, card in ((["ip"], outer), (["ip", "-n", cluster.netns], inner)):
+        run(*where, "link", "set", card, "mtu", "65535", "txqueuelen", "100000")
+
+
 def remove(cluster):
-    """The card goes with its namespace."""
+    """The namespace and the wire."""
+    cluster.pid_file("wire").kill()
     run("ip", "netns", "del", cluster.netns, check=False)
-    run("ip", "link", "del", outer(cluster), check=False)
+    run("ip", "link", "del", cards(cluster)[0], check=False)
 
 
 def inside(cluster, command):
@@ -56,14 +85,27 @@ def inside(cluster, command):
     return [tool("ip"), "netns", "exec", cluster.netns, *command]
 
 
+def delay_file(cluster):
+    return cluster.dir / "run" / "delay-ms"
+
+
+def netem(cluster, ms):
+    """The queue is long enough for 100 ms of a fast wire."""
+    outer = cards(cluster)[0]
+    if ms == 0:
+        return run("tc", "qdisc", "del", "dev", outer, "root", check=False)
+    return run("tc", "qdisc", "replace", "dev", outer, "root", "netem", "delay", f"{ms}ms", "limit", "1000000", check=False)
+
+
 def delay(cluster, ms):
-    """Holds every packet to the DataNodes back by `ms`. The queue is long enough for 100 ms of a fast wire."""
+    """Holds every packet to the DataNodes back by `ms`."""
     if not cluster.netns:
         fail("delay needs a cluster that was started with --netns")
-    if ms == 0:
-        run("tc", "qdisc", "del", "dev", outer(cluster), "root", check=False)
+    if cluster.pid_file("wire").pid() is None:
+        done = netem(cluster, ms)
+        if done.returncode != 0 and ms != 0:
+            fail(f"tc netem failed: {done.stdout.strip()}")
         return
-    done = run("tc", "qdisc", "replace", "dev", outer(cluster), "root", "netem", "delay", f"{ms}ms", "limit", "1000000",
-               check=False)
-    if done.returncode != 0:
-        fail(f"this kernel cannot delay packets (tc netem): {done.stdout.strip()}")
+    delay_file(cluster).write_text(f"{ms}\n")
+    # It looks ten times a second.
+    time.sleep(0.2)

@@ -1,0 +1,94 @@
+//! A wire that holds packets back, for kernels without `tc netem`: a card on this machine, one in a network namespace, and
+//! this program between them. Compiled by `network.py` with plain rustc.
+//!
+//!     wire NAMESPACE OUTER_CARD INNER_CARD DELAY_FILE
+//!
+//! Packets to the namespace wait for as many milliseconds as DELAY_FILE says, in order, however many there are; packets
+//! from it pass at once. The file is read ten times a second. Prints `ready` when both cards are there.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const TUNSETIFF: u64 = 0x4004_54ca;
+/// IFF_TUN | IFF_NO_PI: whole IP packets, nothing before them.
+const FLAGS: u16 = 0x0001 | 0x1000;
+const CLONE_NEWNET: i32 = 0x4000_0000;
+const LARGEST_PACKET: usize = 65_535;
+
+unsafe extern "C" {
+    fn ioctl(fd: i32, request: u64, argument: *mut u8) -> i32;
+    fn setns(fd: i32, kind: i32) -> i32;
+}
+
+/// Makes a card in the thread's namespace. It lives as long as the file.
+fn card(name: &str) -> File {
+    let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun").expect("/dev/net/tun opens");
+    let mut request = [0u8; 40];
+    request[..name.len()].copy_from_slice(name.as_bytes());
+    request[16..18].copy_from_slice(&FLAGS.to_ne_bytes());
+    // SAFETY: TUNSETIFF reads and writes a `struct ifreq`: 40 bytes, the name in the first 16, then the flags.
+    let status = unsafe { ioctl(file.as_raw_fd(), TUNSETIFF, request.as_mut_ptr()) };
+    assert!(status == 0, "no card {name}: {}", std::io::Error::last_os_error());
+    file
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, namespace, outer, inner, delay_file] = &arguments[..] else {
+        panic!("usage: wire NAMESPACE OUTER_CARD INNER_CARD DELAY_FILE");
+    };
+    assert!(outer.len() < 16 && inner.len() < 16, "a card's name has at most 15 letters");
+    let outer = card(outer);
+    let there = File::open(format!("/var/run/netns/{namespace}")).expect("the namespace exists");
+    // SAFETY: plain call; moves this thread, which has no network state of its own yet.
+    let status = unsafe { setns(there.as_raw_fd(), CLONE_NEWNET) };
+    assert!(status == 0, "cannot enter {namespace}: {}", std::io::Error::last_os_error());
+    let inner = card(inner);
+    println!("ready");
+
+    let (mut from_inner, mut to_outer) = (inner.try_clone().expect("a copy"), outer.try_clone().expect("a copy"));
+    thread::spawn(move || {
+        let mut packet = vec![0; LARGEST_PACKET];
+        loop {
+            // A card that is not up yet refuses both ways.
+            match from_inner.read(&mut packet) {
+                Ok(length) => drop(to_outer.write(&packet[..length])),
+                Err(_) => thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    });
+
+    let delay_us = Arc::new(AtomicU64::new(0));
+    let (send, waiting) = mpsc::channel::<(Instant, Box<[u8]>)>();
+    let (mut from_outer, mut to_inner, delay) = (outer, inner, Arc::clone(&delay_us));
+    thread::spawn(move || {
+        let mut packet = vec![0; LARGEST_PACKET];
+        loop {
+            match from_outer.read(&mut packet) {
+                Ok(length) => {
+                    let due = Instant::now() + Duration::from_micros(delay.load(Ordering::Relaxed));
+                    send.send((due, packet[..length].into())).expect("the other thread lives");
+                }
+                Err(_) => thread::sleep(Duration::from_millis(10)),
+            }
+        }
+    });
+    thread::spawn(move || {
+        for (due, packet) in waiting {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            drop(to_inner.write(&packet));
+        }
+    });
+
+    loop {
+        let ms = std::fs::read_to_string(delay_file).ok().and_then(|text| text.trim().parse::<f64>().ok());
+        delay_us.store((ms.unwrap_or(0.0).clamp(0.0, 60_000.0) * 1e3) as u64, Ordering::Relaxed);
+        thread::sleep(Duration::from_millis(100));
+    }
+}
