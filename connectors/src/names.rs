@@ -33,7 +33,7 @@ mod tests {
     fn the_nearest_name_is_one_that_differs_in_case_or_little() {
         let there = ["label", "userId", "day", "hour"];
         assert_eq!(nearest("userid", there), ", did you mean `userId`?");
-        assert_eq!(nearest("lable", there), "");
+        assert_eq!(nearest("lable", there), ", did you mean `label`?");
         assert_eq!(nearest("labell", there), ", did you mean `label`?");
         assert_eq!(nearest("dya", there), ", did you mean `day`?");
         assert_eq!(nearest("C1", there), "");

@@ -30,6 +30,9 @@ const RANGE_BYTES: u64 = 4 << 20;
 const PIECE_BYTES: u64 = 1 << 20;
 const PIECES: usize = 4;
 
+/// Endings that Spark and Hadoop give to text that they packed in a way that is not read here.
+const PACKED_OTHERWISE: [&str; 5] = [".bz2", ".deflate", ".lz4", ".snappy", ".xz"];
+
 /// Reads Criteo's click logs: label, 13 integers, 26 hex categories, tab-separated.
 pub struct CriteoSource {
     input: Input,
@@ -149,6 +152,12 @@ impl Source for CriteoSource {
         self.files = self.input.list().await?;
         self.splits = Vec::new();
         for (number, file) in self.files.iter().enumerate() {
+            if let Some(ending) = PACKED_OTHERWISE.iter().find(|ending| file.name.ends_with(*ending)) {
+                return Err(Fault::user(format!(
+                    "`{}`: text that is packed as `{ending}` is not read, write it as .gz, .zst or plain text",
+                    file.name
+                )));
+            }
             match Packing::of(&file.name) {
                 Packing::Plain => {
                     self.splits.extend(cut::ranges(file.size, self.range_bytes).map(|r| (number as u32, r)))

@@ -112,7 +112,7 @@ pub(super) fn select(
             fields.push(Arc::new(field));
             origins.push(Origin::Folder(constant));
         } else if let Some(at) = there.iter().position(|field| field.name() == column) {
-            fields.push(Arc::clone(&there[at]));
+            fields.push(types::in_batches(&there[at]));
             origins.push(Origin::File(at));
             roots.push(at);
         } else {
@@ -159,15 +159,12 @@ fn ranges(
                 continue;
             }
             if let codec @ (Compression::BROTLI(_) | Compression::LZO) = column.compression() {
+                let codec = if codec == Compression::LZO { "lzo" } else { "brotli" };
                 return Err(Fault::user(format!(
-                    "`{}`, column `{}`: it is compressed with {}, which is not read here: write it anew with zstd, snappy, \
+                    "`{}`, column `{}`: compressed with {codec}, which is not read here: write it anew with zstd, snappy, \
                      gzip, lz4 or uncompressed",
                     file.name,
                     column.column_path(),
-                    match codec {
-                        Compression::LZO => "lzo",
-                        _ => "brotli",
-                    }
                 )));
             }
             // `byte_range` panics on what a damaged footer may hold.
@@ -192,4 +189,56 @@ fn ranges(
         ranges.push(of_group);
     }
     Ok(ranges)
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::memory::InMemory;
+    use object_store::path::Path;
+    use parquet::arrow::arrow_reader::ArrowReaderOptions;
+    use parquet::basic::BrotliLevel;
+    use parquet::file::metadata::{ColumnChunkMetaData, FileMetaData, ParquetMetaData, RowGroupMetaData};
+    use parquet::schema::parser::parse_message_type;
+    use parquet::schema::types::SchemaDescriptor;
+
+    use super::*;
+    use crate::partition::Partitions;
+
+    /// The footer of a file of 100 bytes with one column `a` at byte `at`.
+    fn selected(codec: Compression, at: i64) -> Result<Footer, Fault> {
+        let schema = parse_message_type("message m { required int32 a; }").unwrap();
+        let schema = Arc::new(SchemaDescriptor::new(Arc::new(schema)));
+        let column = ColumnChunkMetaData::builder(schema.column(0))
+            .set_compression(codec)
+            .set_data_page_offset(at)
+            .set_total_compressed_size(10)
+            .build()
+            .unwrap();
+        let group = RowGroupMetaData::builder(Arc::clone(&schema)).set_column_metadata(vec![column]).set_num_rows(1);
+        let metadata =
+            ParquetMetaData::new(FileMetaData::new(2, 1, None, None, schema, None), vec![group.build().unwrap()]);
+        let metadata = ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new()).unwrap();
+        let file = DataFile {
+            store: Arc::new(InMemory::new()),
+            path: Path::from("f"),
+            size: 100,
+            e_tag: None,
+            name: "f.parquet".into(),
+            partitions: Partitions::default(),
+        };
+        select(file, metadata, &["a".to_owned()], &Folders { kinds: HashMap::new() })
+    }
+
+    #[test]
+    fn codecs_that_are_not_read_and_places_outside_the_file_are_refused_by_name() {
+        assert_eq!(selected(Compression::SNAPPY, 4).unwrap().ranges[0], [4..14]);
+        for (codec, name) in [(Compression::BROTLI(BrotliLevel::default()), "brotli"), (Compression::LZO, "lzo")] {
+            let said = selected(codec, 4).unwrap_err().to_string();
+            assert!(said.contains(&format!("`f.parquet`, column `\"a\"`: compressed with {name}")), "{said}");
+        }
+        for at in [-5, 91, i64::MAX] {
+            let said = selected(Compression::SNAPPY, at).unwrap_err().to_string();
+            assert!(said.contains("the footer places it at"), "{said}");
+        }
+    }
 }

@@ -14,6 +14,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use super::columns::Origin;
 use super::fetch::{self, Fetched};
 use super::footer::{self, Footer};
+use super::types;
 use crate::feed::{self, Credit, Feed};
 use crate::input::Input;
 use crate::options::{Position, ReadOptions};
@@ -214,11 +215,14 @@ impl Decode {
 
     /// The decoder yields the file's columns in the file's order.
     fn in_order(&self, batch: &RecordBatch) -> Result<RecordBatch, Fault> {
-        let columns = self.footer.columns.iter().map(|origin| match origin {
-            Origin::File(at) => Arc::clone(batch.column(*at)),
-            Origin::Folder(constant) => constant.rows(batch.num_rows()),
+        let schema = &self.footer.schema;
+        let columns = self.footer.columns.iter().zip(schema.fields()).map(|(origin, field)| match origin {
+            Origin::File(at) => types::named_as(batch.column(*at), field.data_type()),
+            Origin::Folder(constant) => Ok(constant.rows(batch.num_rows())),
         });
-        RecordBatch::try_new(Arc::clone(&self.footer.schema), columns.collect())
+        columns
+            .collect::<Result<_, _>>()
+            .and_then(|columns| RecordBatch::try_new(Arc::clone(schema), columns))
             .map_err(|e| Fault::internal("the decoded columns do not fit their schema").because(e))
     }
 

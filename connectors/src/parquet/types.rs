@@ -1,10 +1,13 @@
 //! Which Arrow type each column of a file is read as.
 //!
-//! Comes in: a file's schema. Goes out: the schema that the decoder is asked for. Nothing blocks.
+//! Comes in: a file's schema. Goes out: the schema that the decoder is asked for, and the one that batches have. Nothing
+//! blocks.
 
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
+use arrow::array::{Array, ArrayRef, AsArray, ListArray};
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, TimeUnit};
+use arrow::error::ArrowError;
 use parquet::basic::Type;
 use parquet::schema::types::SchemaDescriptor;
 
@@ -46,5 +49,30 @@ fn in_micros(kind: &DataType) -> DataType {
             DataType::List(Arc::new(item.as_ref().clone().with_data_type(in_micros(item.data_type()))))
         }
         other => other.clone(),
+    }
+}
+
+/// The field that batches have. Writers call the items of a list `element`, `array`, `item` and so on, and may or may not
+/// say that they can be null: that is no reason not to read their files together.
+pub(super) fn in_batches(field: &FieldRef) -> FieldRef {
+    match field.data_type() {
+        DataType::List(item) => {
+            let item = in_batches(&Arc::new(Field::new_list_field(item.data_type().clone(), true)));
+            Arc::new(field.as_ref().clone().with_data_type(DataType::List(item)))
+        }
+        _ => Arc::clone(field),
+    }
+}
+
+/// A decoded column in the type of [`in_batches`]: the same values under other names, nothing is copied.
+pub(super) fn named_as(array: &ArrayRef, kind: &DataType) -> Result<ArrayRef, ArrowError> {
+    match kind {
+        DataType::List(item) if array.data_type() != kind && matches!(array.data_type(), DataType::List(_)) => {
+            let list = array.as_list::<i32>();
+            let items = named_as(list.values(), item.data_type())?;
+            let nulls = list.nulls().cloned();
+            Ok(Arc::new(ListArray::try_new(Arc::clone(item), list.offsets().clone(), items, nulls)?))
+        }
+        _ => Ok(Arc::clone(array)),
     }
 }

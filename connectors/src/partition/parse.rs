@@ -13,6 +13,9 @@ const DEEPEST: usize = 50;
 
 pub(super) fn parse(text: &str) -> Result<Expr, Fault> {
     let tokens = tokens(text).map_err(|wrong| wrong.fault(text))?;
+    if tokens.is_empty() {
+        return Ok(Expr::And(Vec::new()));
+    }
     let mut parser = Parser { tokens: tokens.into_iter().peekable(), end: text.len(), depth: 0 };
     parser.whole().map_err(|wrong| wrong.fault(text))
 }
@@ -254,7 +257,7 @@ mod tests {
     #[test]
     fn what_is_no_predicate_is_pointed_at() {
         for (text, place, what) in [
-            ("", 0, "expected a column"),
+            ("()", 1, "expected a column"),
             ("day", 3, "expected =, !="),
             ("day >= ", 7, "expected a number or a text in quotes"),
             ("day > and hour", 6, "write 'and'"),
