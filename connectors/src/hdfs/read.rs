@@ -10,6 +10,7 @@
 //!   DataNode after two seconds; the first to finish counts (hedged requests; Dean and Barroso, The Tail at Scale, 2013).
 //! - The version of the file is compared whenever its locations are asked for: rows of two versions are never mixed.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -60,6 +61,7 @@ impl Cluster {
     pub(super) async fn read(self: &Arc<Self>, meta: &ObjectMeta, range: Range<u64>) -> Result<Bytes> {
         let _permit = READS.acquire().await.expect("nobody closes the semaphore");
         let mut pauses = Pauses::new(Duration::from_millis(500), Duration::from_secs(8));
+        let mut tried = BTreeSet::new();
         let mut round = 1;
         loop {
             let file = self.open_file(meta).await?;
@@ -68,8 +70,9 @@ impl Cluster {
                 Err(error) => error,
             };
             self.files.remove(&meta.location);
+            tried.extend(trouble::nodes(&error));
             if round == ROUNDS {
-                return Err(trouble::lost(self.root(), meta, &range, round, error));
+                return Err(trouble::lost(self.root(), meta, &range, &tried, error));
             }
             tracing::warn!(file = %meta.location, ?range, round, error = %trouble::short(&error), "a read failed, asking for the replicas anew");
             tokio::time::sleep(pauses.next()).await;

@@ -2,6 +2,7 @@
 //!
 //! Comes in: errors of hdfs-native. Goes out: store errors that carry a [`Trouble`]. Nothing blocks.
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::ops::Range;
 
@@ -140,25 +141,32 @@ fn kerberos(root: &str) -> String {
     )
 }
 
-/// The error of a read whose replicas all failed, several times over.
-pub(super) fn lost(root: &str, meta: &ObjectMeta, range: &Range<u64>, rounds: u32, error: HdfsError) -> Error {
+/// The error of a read whose replicas all failed, several times over, on the DataNodes that were `tried`.
+pub(super) fn lost(
+    root: &str,
+    meta: &ObjectMeta,
+    range: &Range<u64>,
+    tried: &BTreeSet<String>,
+    error: HdfsError,
+) -> Error {
     let path = &meta.location;
-    let nodes = nodes(&error);
-    let nodes = match (&error, nodes.is_empty()) {
-        (HdfsError::DataTransferError(_), true) => "no DataNode that is alive holds a replica".to_owned(),
-        (_, true) => short(&error),
-        (_, false) => format!("tried the DataNodes {}", nodes.join(", ")),
+    let nodes = if tried.is_empty() {
+        "no DataNode that is alive holds a replica".to_owned()
+    } else {
+        format!("tried the DataNodes {} several times", tried.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
     };
     let text = format!(
-        "no replica of the block that holds bytes {} to {} of `{root}{path}` can be read, after {rounds} rounds: {nodes}; \
+        "no replica of the block that holds bytes {} to {} of `{root}{path}` can be read, {nodes} ({}); \
          `hdfs fsck /{path} -files -blocks -locations` shows which block it is and where it should be",
-        range.start, range.end
+        range.start,
+        range.end,
+        short(&error)
     );
     Error::Generic { store: "hdfs", source: Box::new(Trouble { text, users: false, source: None }) }
 }
 
 /// The addresses in what hdfs-native prints of the replicas it tried.
-fn nodes(error: &HdfsError) -> Vec<String> {
+pub(super) fn nodes(error: &HdfsError) -> Vec<String> {
     let HdfsError::DataTransferError(text) = error else {
         return Vec::new();
     };
@@ -176,7 +184,7 @@ fn nodes(error: &HdfsError) -> Vec<String> {
 pub(super) fn short(error: &HdfsError) -> String {
     let text = error.to_string();
     match text.find('[') {
-        Some(at) if text.len() > 200 => format!("{} {}", text[..at].trim_end(), nodes(error).join(", ")),
+        Some(at) if text.contains("DatanodeIdProto") => text[..at].trim_end_matches([':', ' ']).to_owned(),
         _ => text,
     }
 }
@@ -245,7 +253,7 @@ mod tests {
             e_tag: None,
             version: None,
         };
-        let text = lost("hdfs://nn:8020/", &meta, &(10..20), 6, error).to_string();
+        let text = lost("hdfs://nn:8020/", &meta, &(10..20), &nodes(&error).into_iter().collect(), error).to_string();
         for part in ["hdfs://nn:8020/data/a", "bytes 10 to 20", "10.0.0.7:9866, 10.0.0.8:9867", "hdfs fsck /data/a"] {
             assert!(text.contains(part), "{text}");
         }
