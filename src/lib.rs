@@ -34,7 +34,7 @@
 //!
 //! let job = Job::load("examples/criteo.toml".as_ref(), &["train.staleness=2".into()])?;
 //! let trained = Training::new(job)?.run()?;
-//! trained.model.save("model".as_ref())?;
+//! trained.model.save("model")?;
 //! # Ok::<(), forebay::Fault>(())
 //! ```
 

@@ -6,8 +6,14 @@ mod common;
 use std::fs;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::Arc;
 
 use forebay::Model;
+use forebay::connectors::aside::Folder;
+use futures::TryStreamExt;
+use futures::executor::block_on;
+use object_store::memory::InMemory;
+use object_store::{ObjectStore, ObjectStoreExt};
 
 fn files(dir: &Path, into: &mut Vec<std::path::PathBuf>) {
     for entry in fs::read_dir(dir).unwrap() {
@@ -62,6 +68,83 @@ fn every_damaged_or_missing_file_is_refused_by_name() {
         fs::write(&path, whole).unwrap();
     }
     Model::load(&folder, 1).unwrap();
+}
+
+/// A model folder in a store without folders.
+fn in_memory(store: &Arc<InMemory>) -> Folder {
+    Folder::in_store(Arc::clone(store) as Arc<dyn ObjectStore>, "some/model".into())
+}
+
+#[test]
+fn a_model_is_the_same_in_every_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, test) = (common::parquet(dir.path(), 0, 3000), common::parquet(dir.path(), 3000, 1000));
+    let test = test.to_str().unwrap();
+    let trained = common::train(common::job(&data, &["table.shards=2"])).model;
+    let before = trained.evaluate(test).unwrap().0;
+    let store = Arc::new(InMemory::new());
+    let url = format!("file://{}/model", dir.path().display());
+    for folder in [in_memory(&store), Folder::from(&url)] {
+        // The second time it is replaced.
+        for _ in 0..2 {
+            trained.save(folder.clone()).unwrap();
+            let back = Model::load(folder.clone(), 3).unwrap();
+            assert_eq!(back.evaluate(test).unwrap().0, before, "{folder}");
+            assert_eq!(back.dense, trained.dense);
+        }
+    }
+    // To the byte, the manifest included.
+    let stored: Vec<_> = block_on(store.list(None).map_ok(|meta| meta.location).try_collect()).unwrap();
+    assert_eq!(stored.len(), 4, "{stored:?}");
+    for path in stored {
+        let bytes = block_on(async { store.get(&path).await.unwrap().bytes().await.unwrap() });
+        let local = dir.path().join("model").join(path.as_ref().strip_prefix("some/model/").unwrap());
+        assert!(fs::read(local).unwrap() == bytes, "{path}");
+    }
+    // And within a runtime, which the program does not have but its users may.
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let back = runtime.block_on(async { Model::load(in_memory(&store), 1) }).unwrap();
+    assert_eq!(back.evaluate(test).unwrap().0, before);
+}
+
+#[test]
+fn a_damaged_model_in_a_store_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 1000);
+    let store = Arc::new(InMemory::new());
+    common::train(common::job(&data, &[])).model.save(in_memory(&store)).unwrap();
+    let all: Vec<_> = block_on(store.list(None).map_ok(|meta| meta.location).try_collect()).unwrap();
+    assert_eq!(all.len(), 3, "{all:?}");
+    for path in all {
+        let whole = block_on(async { store.get(&path).await.unwrap().bytes().await.unwrap() });
+        let name = path.filename().unwrap();
+        let mut flipped = whole.to_vec();
+        flipped[whole.len() / 2] ^= 0x40;
+        for damaged in [whole[..whole.len() / 2].to_vec(), flipped, vec![]] {
+            block_on(store.put(&path, damaged.into())).unwrap();
+            let error = Model::load(in_memory(&store), 1).err().map(|e| e.to_string());
+            assert!(error.as_ref().is_some_and(|e| e.contains(name) || name == "manifest.json"), "{name}: {error:?}");
+        }
+        block_on(store.delete(&path)).unwrap();
+        let error = Model::load(in_memory(&store), 1).err().unwrap().to_string();
+        assert!(error.contains(name), "{name}: {error}");
+        block_on(store.put(&path, whole.into())).unwrap();
+    }
+    Model::load(in_memory(&store), 1).unwrap();
+}
+
+#[test]
+fn nothing_but_a_model_is_ever_replaced_in_a_store() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = common::train(common::job(&common::parquet(dir.path(), 0, 1000), &[])).model;
+    for path in ["some/model/letters", "some/model/tables/x", "some/model"] {
+        let store = Arc::new(InMemory::new());
+        block_on(store.put(&path.into(), "dear".into())).unwrap();
+        let error = model.save(in_memory(&store)).err().unwrap().to_string();
+        assert!(error.contains("not a model"), "{path}: {error}");
+        let all: Vec<_> = block_on(store.list(None).map_ok(|meta| meta.location.to_string()).try_collect()).unwrap();
+        assert_eq!(all, [path]);
+    }
 }
 
 #[test]

@@ -17,7 +17,7 @@
 //! println!("{}", trained.report);
 //! let (evaluation, _) = trained.model.evaluate("rows/test")?;
 //! println!("{evaluation}");
-//! trained.model.save("model".as_ref())?;
+//! trained.model.save("model")?;
 //! # Ok::<(), forebay_actors::Fault>(())
 //! ```
 

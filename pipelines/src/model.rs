@@ -3,11 +3,11 @@
 //! Comes in: a finished [`Training`](crate::Training) or a model folder. Goes out: evaluations, and a model folder.
 //! Blocks: every method works until it is done; none belongs on an arbiter.
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use forebay_actors::{Fault, Host, Report, Source};
 use forebay_connectors::Rows;
+use forebay_connectors::aside::Folder;
 use forebay_models::{DenseModel, ModelError, ModelSpec, NamedTensor};
 use forebay_ps::{TableClient, TableConfig};
 
@@ -38,17 +38,17 @@ pub struct Model {
 }
 
 impl Model {
-    /// Reads a model folder.
+    /// Reads a model folder from any store: a path or a URL, or a [`Folder`] in a store that the caller holds.
     ///
     /// # Errors
     /// A user fault that names the file that is missing or damaged.
-    pub fn load(folder: &Path, shards: usize) -> Result<Self, Fault> {
+    pub fn load(folder: impl Into<Folder>, shards: usize) -> Result<Self, Fault> {
         model_folder::load(folder, shards)
     }
 
-    /// Writes a model folder aside and puts it in place of what is there. A user's own dense model is saved with its
+    /// Writes a model folder aside, in any store, and puts it in place of what is there. A user's own dense model is saved with its
     /// parameters; reading it back takes the same [`ModelFactory`].
-    pub fn save(&self, folder: &Path) -> Result<Manifest, Fault> {
+    pub fn save(&self, folder: impl Into<Folder>) -> Result<Manifest, Fault> {
         model_folder::save(self, folder)
     }
 

@@ -1,6 +1,5 @@
 //! `forebay data`: make, convert and inspect rows.
 
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
@@ -10,7 +9,9 @@ use forebay::connectors::convert::{
     Encoding, ParquetOptions, Progress, TextOptions, Written, block_on, to_criteo_text, to_parquet,
 };
 use forebay::connectors::inspect::inspect;
-use forebay::connectors::{Categories, CriteoSource, OnBadRow, ReadOptions, Rows, Synthetic, SyntheticSource};
+use forebay::connectors::{
+    Categories, CriteoSource, Input, OnBadRow, Predicate, ReadOptions, Rows, Synthetic, SyntheticSource,
+};
 use indicatif::ProgressBar;
 
 use crate::logs;
@@ -67,6 +68,9 @@ struct Parquet {
     /// Replace the folder if it holds files.
     #[arg(long)]
     replace: bool,
+    /// Threads that encode Parquet; the bytes do not depend on it. Default: as many as there are cores.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    threads: usize,
 }
 
 impl Parquet {
@@ -83,6 +87,7 @@ impl Parquet {
                 Kind::Hex => Categories::Hex,
             },
             replace: self.replace,
+            threads: self.threads,
             ..ParquetOptions::default()
         }
     }
@@ -97,9 +102,9 @@ pub(crate) struct Synth {
     /// How many rows.
     #[arg(long, value_name = "N")]
     rows: u64,
-    /// The folder to write; it appears when all is written.
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
+    /// The folder to write, a path or a URL (hdfs://, s3://, file://); it appears when all is written.
+    #[arg(long, value_name = "FOLDER")]
+    out: String,
     /// Seed of values, planted model and labels.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -118,11 +123,14 @@ pub(crate) struct Synth {
 /// Several files are taken in the order of their names.
 #[derive(Args)]
 pub(crate) struct Convert {
-    /// A file, a folder or a glob of Criteo text.
-    input: PathBuf,
-    /// The folder to write; it appears when all is written.
-    #[arg(long, value_name = "DIR")]
-    out: PathBuf,
+    /// A file, a folder or a glob of Criteo text: a path or a URL (hdfs://, s3://, file://).
+    input: String,
+    /// The folder to write, a path or a URL; it appears when all is written.
+    #[arg(long, value_name = "FOLDER")]
+    out: String,
+    /// Only files in folders such as day=2026-11-20 that this selects, for instance "day >= '2026-11-20'".
+    #[arg(long = "where", value_name = "PREDICATE")]
+    filter: Option<Predicate>,
     /// What becomes of a bad row: "fail", "skip", or a folder to write it to.
     #[arg(long, value_name = "fail|skip|DIR", default_value = "fail")]
     on_bad_row: String,
@@ -135,8 +143,11 @@ pub(crate) struct Convert {
 /// Reads all rows once.
 #[derive(Args)]
 pub(crate) struct Inspect {
-    /// A file, a folder or a glob: Parquet or Criteo text.
-    path: PathBuf,
+    /// A file, a folder or a glob of Parquet or Criteo text: a path or a URL (hdfs://, s3://, file://).
+    path: String,
+    /// Only files in folders such as day=2026-11-20 that this selects, for instance "day >= '2026-11-20'".
+    #[arg(long = "where", value_name = "PREDICATE")]
+    filter: Option<Predicate>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -177,14 +188,22 @@ impl Convert {
             "skip" => OnBadRow::Skip,
             dir => OnBadRow::WriteTo(dir.into()),
         };
-        let source = CriteoSource::new(self.input, ReadOptions::default()).on_bad_row(on_bad_row);
+        let source =
+            CriteoSource::new(input(self.input, self.filter.as_ref()), ReadOptions::default()).on_bad_row(on_bad_row);
         write_parquet(source, &self.out, &self.parquet.options(), None, logs)
+    }
+}
+
+fn input(path: String, filter: Option<&Predicate>) -> Input {
+    match filter {
+        Some(filter) => Input::from(path).filtered(filter),
+        None => path.into(),
     }
 }
 
 fn write_parquet(
     mut source: impl Source<Out = Rows>,
-    out: &Path,
+    out: &str,
     options: &ParquetOptions,
     rows: Option<u64>,
     logs: logs::Format,
@@ -200,7 +219,7 @@ fn write_parquet(
 
 impl Inspect {
     fn run(self) -> Result<(), Fault> {
-        let found = block_on(inspect(self.path))?;
+        let found = block_on(inspect(input(self.path, self.filter.as_ref())))?;
         if self.json {
             println!("{}", serde_json::json!(found));
         } else {
@@ -229,9 +248,9 @@ impl Bar {
         self.0.set_message(format!("{} rows, {} MB", commas(progress.rows), progress.bytes / 1_000_000));
     }
 
-    fn done(self, out: &Path, written: &Written) {
+    fn done(self, out: &str, written: &Written) {
         self.0.finish_and_clear();
         let Written { files, rows, bytes, .. } = written;
-        println!("wrote {}: {} rows, {files} files, {:.1} MB", out.display(), commas(*rows), *bytes as f64 / 1e6);
+        println!("wrote {out}: {} rows, {files} files, {:.1} MB", commas(*rows), *bytes as f64 / 1e6);
     }
 }

@@ -1,19 +1,17 @@
 //! `forebay eval`: scores a model folder.
 
-use std::path::PathBuf;
-
 use clap::Args;
 use forebay::{Fault, Model};
 
-/// Score a model folder on rows: forebay eval --model DIR --data PATH
+/// Score a model folder on rows: forebay eval --model FOLDER --data PATH
 ///
 /// Reads the model folder back (a damaged file is refused by name) and prints exact AUC and logloss.
 #[derive(Args)]
 pub(crate) struct Eval {
-    /// The model folder.
-    #[arg(long, value_name = "DIR")]
-    model: PathBuf,
-    /// A file, a folder or a glob of rows, with the columns that the model was trained on.
+    /// The model folder: a path or a URL (hdfs://, s3://, file://).
+    #[arg(long, value_name = "FOLDER")]
+    model: String,
+    /// A file, a folder or a glob of rows (a path or a URL), with the columns that the model was trained on.
     #[arg(long, value_name = "PATH")]
     data: String,
     /// Override a field of the model's job, for instance data.on_bad_row=skip; may be repeated.

@@ -88,7 +88,7 @@ impl Train {
             let manifest = trained.model.save(folder)?;
             let rows: u64 = manifest.tables.iter().map(|t| t.rows).sum();
             let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
-            println!("saved {}: {} table rows, {:.1} MB", folder.display(), commas(rows), bytes as f64 / 1e6);
+            println!("saved {folder}: {} table rows, {:.1} MB", commas(rows), bytes as f64 / 1e6);
         }
         if let Some(path) = eval {
             println!("evaluated on {path}: {}", trained.model.evaluate(&path)?.0);

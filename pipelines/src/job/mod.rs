@@ -13,8 +13,6 @@ mod pipeline;
 mod table;
 mod train;
 
-use std::path::PathBuf;
-
 use forebay_actors::Fault;
 use serde::{Deserialize, Serialize};
 
@@ -52,9 +50,10 @@ pub struct Job {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Output {
-    /// The model folder. Written aside and renamed at the end; what was there before is replaced.
+    /// The model folder, a path or a URL (`hdfs://`, `s3://`, `file://`). Written aside and renamed at the end; a model that
+    /// was there before is replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<PathBuf>,
+    pub model: Option<String>,
 }
 
 impl Job {

@@ -1,19 +1,19 @@
 //! Dense parameters as safetensors.
 //!
-//! Blocks on the disk.
+//! Blocks on the store.
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::Path;
 
 use forebay_actors::Fault;
+use forebay_connectors::aside::{Aside, OpenFolder};
 use forebay_models::NamedTensor;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::checked::{CheckedWriter, cannot_write};
 use super::manifest::FileEntry;
 
-pub(super) fn write(tensors: &[NamedTensor], path: &Path) -> Result<FileEntry, Fault> {
+pub(super) fn write(tensors: &[NamedTensor], aside: &Aside, path: &str) -> Result<FileEntry, Fault> {
     let bytes: Vec<Vec<u8>> = tensors.iter().map(|t| t.data.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
     let views: Result<BTreeMap<&str, TensorView<'_>>, _> = tensors
         .iter()
@@ -23,14 +23,14 @@ pub(super) fn write(tensors: &[NamedTensor], path: &Path) -> Result<FileEntry, F
     let file = views
         .and_then(|views| safetensors::serialize(views, None))
         .map_err(|e| Fault::internal("dense parameters cannot be written as safetensors").because(e))?;
-    let mut writer = CheckedWriter::create(path)?;
-    writer.write_all(&file).map_err(|e| cannot_write(path, e))?;
-    writer.finish(None)
+    let mut writer = CheckedWriter::create(aside, path)?;
+    writer.write_all(&file).map_err(|e| cannot_write(writer.name(), e))?;
+    writer.finish(path, None)
 }
 
-pub(super) fn read(path: &Path) -> Result<Vec<NamedTensor>, Fault> {
-    let wrong = |what: String| Fault::user(format!("{}: {what}", path.display()));
-    let bytes = std::fs::read(path).map_err(|e| Fault::user(format!("cannot read {}", path.display())).because(e))?;
+pub(super) fn read(folder: &OpenFolder, entry: &FileEntry) -> Result<Vec<NamedTensor>, Fault> {
+    let wrong = |what: String| Fault::user(format!("{}: {what}", folder.name(&entry.path)));
+    let bytes = folder.bytes(&entry.path, entry.bytes)?;
     let file = SafeTensors::deserialize(&bytes).map_err(|e| wrong(format!("not a safetensors file: {e}")))?;
     file.iter()
         .map(|(name, view)| {

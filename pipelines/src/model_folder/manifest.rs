@@ -1,11 +1,11 @@
 //! `manifest.json`: what the folder holds, what made it, and the checksum of every file.
 //!
-//! Blocks on the disk.
+//! Blocks on the store.
 
 use std::io::Write;
-use std::path::Path;
 
-use forebay_actors::Fault;
+use forebay_actors::{Domain, Fault};
+use forebay_connectors::aside::{Aside, Folder, OpenFolder};
 use forebay_models::ModelSpec;
 use forebay_ps::TableConfig;
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,10 @@ use crate::model::Model;
 /// Rises when an older program could not read the folder.
 const VERSION: u32 = 1;
 const FORMAT: &str = "forebay model";
+/// Name of the manifest.
+pub(super) const MANIFEST: &str = "manifest.json";
+/// Bytes that a manifest may have.
+const MOST_BYTES: u64 = 64 << 20;
 
 /// All that is known of a model folder without reading its rows.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -62,13 +66,6 @@ pub struct FileEntry {
     pub rows: Option<u64>,
 }
 
-impl FileEntry {
-    pub(super) fn named(mut self, path: impl Into<String>) -> Self {
-        self.path = path.into();
-        self
-    }
-}
-
 impl Manifest {
     pub(super) fn new(model: &Model, table: TableEntry, dense: FileEntry) -> Self {
         Self {
@@ -87,32 +84,38 @@ impl Manifest {
         self.tables.iter().flat_map(|t| &t.files).chain(std::iter::once(&self.dense))
     }
 
-    pub(super) fn write(&self, path: &Path) -> Result<(), Fault> {
+    pub(super) fn write(&self, aside: &Aside) -> Result<(), Fault> {
         let text = serde_json::to_string_pretty(self)
             .map_err(|e| Fault::internal("the manifest cannot be written as JSON").because(e))?;
-        let mut file = CheckedWriter::create(path)?;
-        file.write_all(text.as_bytes()).map_err(|e| cannot_write(path, e))?;
-        file.finish(None).map(drop)
+        let mut file = CheckedWriter::create(aside, MANIFEST)?;
+        file.write_all(text.as_bytes()).map_err(|e| cannot_write(file.name(), e))?;
+        file.finish(MANIFEST, None).map(drop)
     }
 
-    /// Reads a manifest.
-    pub fn read(path: &Path) -> Result<Self, Fault> {
-        let folder = path.parent().unwrap_or(path).display();
-        let text = std::fs::read_to_string(path).map_err(|e| {
-            Fault::user(format!("{folder} is not a model folder: cannot read manifest.json")).because(e)
+    /// Reads the manifest of a model folder.
+    pub fn read(folder: impl Into<Folder>) -> Result<Self, Fault> {
+        Self::read_in(&folder.into().open()?)
+    }
+
+    pub(super) fn read_in(folder: &OpenFolder) -> Result<Self, Fault> {
+        let name = folder.name(MANIFEST);
+        let text = folder.bytes(MANIFEST, MOST_BYTES).map_err(|fault| match fault.domain {
+            Domain::User => {
+                Fault::user(format!("{folder} is not a model folder: cannot read {MANIFEST}")).because(fault)
+            }
+            _ => fault,
         })?;
-        let what: serde_json::Value = serde_json::from_str(&text)
-            .map_err(|e| Fault::user(format!("{} is damaged: not JSON", path.display())).because(e))?;
+        let what: serde_json::Value = serde_json::from_slice(&text)
+            .map_err(|e| Fault::user(format!("{name} is damaged: not JSON")).because(e))?;
         if what["format"] != FORMAT {
-            return Err(Fault::user(format!("{}: format is {}, expected {FORMAT:?}", path.display(), what["format"])));
+            return Err(Fault::user(format!("{name}: format is {}, expected {FORMAT:?}", what["format"])));
         }
         if what["version"] != VERSION {
             return Err(Fault::user(format!(
-                "{}: version {} of the format, this program reads version {VERSION}",
-                path.display(),
+                "{name}: version {} of the format, this program reads version {VERSION}",
                 what["version"]
             )));
         }
-        serde_json::from_value(what).map_err(|e| Fault::user(format!("{} is damaged", path.display())).because(e))
+        serde_json::from_value(what).map_err(|e| Fault::user(format!("{name} is damaged")).because(e))
     }
 }

@@ -7,55 +7,55 @@
 //!   tables/embedding/shard-0000.parquet
 //!                               key: uint64, one column per part of the row (f32, or a fixed-size list of f32)
 //! ```
-//! Written aside and renamed, so that a killed process never leaves half a model; what was there before is exchanged in
-//! one step. Read back only if every checksum holds.
+//! In any store. Written aside, so that a killed process never leaves half a model: on a local disk what was there before
+//! is exchanged in one step, on HDFS in two renames, and in a store without renames the manifest goes first and comes last
+//! (see [`forebay_connectors::aside`]). Read back only if every checksum holds.
 //!
-//! Comes in: a [`Model`], or a path. Goes out: files, or a [`Model`]. Blocks on the disk: not for an arbiter.
+//! Comes in: a [`Model`], or a folder. Goes out: files, or a [`Model`]. Blocks on the store: not for an arbiter.
 
 mod checked;
 mod dense_file;
 mod manifest;
 mod table_file;
 
-use std::path::Path;
-
 use forebay_actors::{Fault, Host};
-use forebay_connectors::aside::Aside;
+use forebay_connectors::aside::{Aside, Folder};
 use forebay_ps::start_table;
 
+use self::manifest::MANIFEST;
+pub use self::manifest::{FileEntry, Manifest, TableEntry};
 use crate::model::Model;
-pub use manifest::{FileEntry, Manifest, TableEntry};
 
-const MANIFEST: &str = "manifest.json";
 const DENSE: &str = "dense.safetensors";
 
 /// Refuses a place that holds something that is not a model, so that nothing else is ever replaced.
-pub fn check_place(to: &Path) -> Result<(), Fault> {
-    let holds = std::fs::read_dir(to).is_ok_and(|mut dir| dir.next().is_some());
-    if to.is_file() || holds && !to.join(MANIFEST).is_file() {
+pub fn check_place(to: impl Into<Folder>) -> Result<(), Fault> {
+    let folder = to.into().open()?;
+    if folder.is_file()? || folder.holds_anything()? && !folder.has(MANIFEST)? {
         return Err(Fault::user(format!(
-            "cannot write a model to {}: something is there that is not a model; name a folder of its own",
-            to.display()
+            "cannot write a model to {folder}: something is there that is not a model; name a folder of its own"
         )));
     }
     Ok(())
 }
 
 /// Writes `model` to the folder `to`, replacing a model that is there. Returns the manifest.
-pub fn save(model: &Model, to: &Path) -> Result<Manifest, Fault> {
-    check_place(to)?;
-    let aside = Aside::begin(to, true)?;
+pub fn save(model: &Model, to: impl Into<Folder>) -> Result<Manifest, Fault> {
+    let to = to.into();
+    check_place(to.clone())?;
+    let aside = Aside::begin(&to, true)?;
     let mut files = Vec::new();
     let mut rows = 0;
     for shard in 0..model.table.shards() {
         let name = format!("tables/{}/shard-{shard:04}.parquet", model.config.name);
-        let entry = table_file::write(&model.table, shard, &model.config, &aside.file(&name))?.named(name);
+        let entry = table_file::write(&model.table, shard, &model.config, &aside, &name)?;
         rows += entry.rows.unwrap_or(0);
         files.push(entry);
     }
-    let dense = dense_file::write(&model.dense, &aside.file(DENSE))?.named(DENSE);
+    let dense = dense_file::write(&model.dense, &aside, DENSE)?;
     let manifest = Manifest::new(model, TableEntry { config: model.config.clone(), rows, files }, dense);
-    manifest.write(&aside.file(MANIFEST))?;
+    // The last file: where there are no renames, it is what makes the folder a model.
+    manifest.write(&aside)?;
     aside.publish()?;
     Ok(manifest)
 }
@@ -64,26 +64,23 @@ pub fn save(model: &Model, to: &Path) -> Result<Manifest, Fault> {
 ///
 /// # Errors
 /// A user fault that names the file: no manifest, another format, a missing or damaged file.
-pub fn load(from: &Path, shards: usize) -> Result<Model, Fault> {
-    let manifest = Manifest::read(&from.join(MANIFEST))?;
+pub fn load(from: impl Into<Folder>, shards: usize) -> Result<Model, Fault> {
+    let folder = from.into().open()?;
+    let manifest = Manifest::read_in(&folder)?;
     // All checksums before any row, so that a damaged folder costs no memory.
     for entry in manifest.files() {
-        checked::verify(from, entry)?;
+        checked::verify(&folder, entry)?;
     }
-    let dense = dense_file::read(&from.join(&manifest.dense.path))?;
+    let dense = dense_file::read(&folder, &manifest.dense)?;
+    let wrong = |what: String| Fault::user(format!("{}: {what}", folder.name(MANIFEST)));
     let [table_entry] = manifest.tables.as_slice() else {
-        return Err(Fault::user(format!(
-            "{}: {} tables, expected one",
-            from.join(MANIFEST).display(),
-            manifest.tables.len()
-        )));
+        return Err(wrong(format!("{} tables, expected one", manifest.tables.len())));
     };
     let host = Host::start("ps")?;
     let config = table_entry.config.clone();
-    let table = start_table(&host, config.clone(), shards)
-        .map_err(|e| Fault::user(format!("{}: {e}", from.join(MANIFEST).display())))?;
+    let table = start_table(&host, config.clone(), shards).map_err(|e| wrong(e.to_string()))?;
     for file in &table_entry.files {
-        table_file::read(&from.join(&file.path), &config, &table)?;
+        table_file::read(&folder, file, &config, &table)?;
     }
     Ok(Model { job: manifest.job, spec: manifest.spec, config, host, table, dense, factory: None })
 }

@@ -1,27 +1,28 @@
 //! Table rows as Parquet, one file a shard: `key` and one column per part of the row.
 //!
-//! Weights do not compress, so nothing is encoded: the file is read and written at the speed of the disk. Blocks on
-//! the disk and on the shard, a page of rows at a time.
+//! Weights do not compress, so nothing is encoded: the file is read and written at the speed of the store. Blocks on
+//! the store and on the shard, a page of rows at a time.
 
-use std::fs::File;
-use std::path::Path;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch, UInt64Array};
+use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch, UInt64Array};
 use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt64Type};
-use forebay_actors::Fault;
+use forebay_actors::{Fault, Source, StageCx};
+use forebay_connectors::aside::{Aside, OpenFolder};
+use forebay_connectors::{Input, ParquetSource, ReadOptions};
 use forebay_ps::{PartConfig, TableClient, TableConfig};
 use futures::executor::block_on;
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::Encoding;
 use parquet::file::properties::WriterProperties;
 
 use super::checked::{CheckedWriter, cannot_write};
 use super::manifest::FileEntry;
-
 /// Rows moved at a time.
 const PAGE: usize = 65_536;
+
+/// Rows of a row group: few enough that several are fetched and decoded while one is put into the table.
+const GROUP: usize = 2 * PAGE;
 
 fn part_type(part: &PartConfig) -> DataType {
     match part.dim {
@@ -36,12 +37,23 @@ fn schema(config: &TableConfig) -> SchemaRef {
     Arc::new(Schema::new(std::iter::once(key).chain(parts).collect::<Vec<_>>()))
 }
 
-pub(super) fn write(table: &TableClient, shard: usize, config: &TableConfig, path: &Path) -> Result<FileEntry, Fault> {
+pub(super) fn write(
+    table: &TableClient,
+    shard: usize,
+    config: &TableConfig,
+    aside: &Aside,
+    path: &str,
+) -> Result<FileEntry, Fault> {
     let schema = schema(config);
-    let properties = WriterProperties::builder().set_dictionary_enabled(false).set_encoding(Encoding::PLAIN).build();
-    let failed = |e: parquet::errors::ParquetError| cannot_write(path, e);
-    let mut writer =
-        ArrowWriter::try_new(CheckedWriter::create(path)?, schema.clone(), Some(properties)).map_err(failed)?;
+    let properties = WriterProperties::builder()
+        .set_dictionary_enabled(false)
+        .set_encoding(Encoding::PLAIN)
+        .set_max_row_group_row_count(Some(GROUP))
+        .build();
+    let file = CheckedWriter::create(aside, path)?;
+    let name = file.name().to_owned();
+    let failed = |e: parquet::errors::ParquetError| cannot_write(&name, e);
+    let mut writer = ArrowWriter::try_new(file, schema.clone(), Some(properties)).map_err(failed)?;
     let mut from = 0;
     loop {
         let page = block_on(table.export(shard, from, PAGE))?;
@@ -52,7 +64,7 @@ pub(super) fn write(table: &TableClient, shard: usize, config: &TableConfig, pat
         let batch = to_batch(&schema, config, page.keys, &page.weights)?;
         writer.write(&batch).map_err(failed)?;
     }
-    writer.into_inner().map_err(failed)?.finish(Some(from as u64))
+    writer.into_inner().map_err(failed)?.finish(path, Some(from as u64))
 }
 
 fn to_batch(schema: &SchemaRef, config: &TableConfig, keys: Vec<u64>, weights: &[f32]) -> Result<RecordBatch, Fault> {
@@ -72,34 +84,61 @@ fn to_batch(schema: &SchemaRef, config: &TableConfig, keys: Vec<u64>, weights: &
         .map_err(|e| Fault::internal("table rows do not fit their schema").because(e))
 }
 
-pub(super) fn read(path: &Path, config: &TableConfig, table: &TableClient) -> Result<(), Fault> {
-    let cannot = |e: String| Fault::user(format!("cannot read {}: {e}", path.display()));
-    let file = File::open(path).map_err(|e| cannot(e.to_string()))?;
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file).map_err(|e| cannot(e.to_string()))?;
+/// Puts the rows of a file into the table.
+pub(super) fn read(
+    folder: &OpenFolder,
+    entry: &FileEntry,
+    config: &TableConfig,
+    table: &TableClient,
+) -> Result<(), Fault> {
+    if entry.rows == Some(0) {
+        return Ok(());
+    }
+    let name = folder.name(&entry.path);
+    let input = folder.input(&entry.path)?;
+    // A thread of its own: the caller may stand in a runtime, which another one cannot be started in.
+    let rows = std::thread::scope(|scope| {
+        let done = scope.spawn(|| forebay_connectors::convert::block_on(import(input, &name, config, table)));
+        done.join().map_err(|_| Fault::internal("reading a table panicked"))?
+    })?;
+    match entry.rows {
+        Some(expected) if expected != rows => {
+            Err(Fault::user(format!("cannot read {name}: {rows} rows, the manifest expects {expected}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Gives back how many rows there were.
+async fn import(input: Input, name: &str, config: &TableConfig, table: &TableClient) -> Result<u64, Fault> {
     let expected = schema(config);
-    let found = builder.schema().clone();
-    for field in expected.fields() {
-        match found.field_with_name(field.name()) {
-            Ok(there) if same_type(there.data_type(), field.data_type()) => {}
-            Ok(there) => {
-                return Err(cannot(format!(
-                    "column `{}` is {}, the manifest expects {}",
-                    field.name(),
-                    there.data_type(),
-                    field.data_type()
-                )));
-            }
-            Err(_) => return Err(cannot(format!("no column `{}`, which the manifest expects", field.name()))),
+    let columns: Vec<&str> = expected.fields().iter().map(|field| field.name().as_str()).collect();
+    let options = ReadOptions { batch_rows: PAGE, ..ReadOptions::default() };
+    let mut source = ParquetSource::new(input, options).columns(columns);
+    source.open(&StageCx::detached("load"), None).await?;
+    let found = source.schema().ok_or_else(|| Fault::internal("an open source has a schema"))?;
+    for (there, field) in found.fields().iter().zip(expected.fields()) {
+        if !same_type(there.data_type(), field.data_type()) {
+            return Err(Fault::user(format!(
+                "cannot read {name}: column `{}` is {}, the manifest expects {}",
+                field.name(),
+                there.data_type(),
+                field.data_type()
+            )));
         }
     }
-    let mut weights = Vec::new();
-    for batch in builder.with_batch_size(PAGE).build().map_err(|e| cannot(e.to_string()))? {
-        let batch = batch.map_err(|e| cannot(e.to_string()))?;
+    let (mut weights, mut rows) = (Vec::new(), 0);
+    while let Some(page) = source.next().await? {
+        let batch = page.batch;
+        if batch.columns().iter().any(|column| column.null_count() > 0) {
+            return Err(Fault::user(format!("cannot read {name}: it has missing values, expected none")));
+        }
         from_batch(&batch, config, &mut weights);
-        let keys = batch.column_by_name("key").expect("checked above").as_primitive::<UInt64Type>();
-        block_on(table.import(keys.values(), &weights, None))?;
+        let keys = batch.column_by_name("key").expect("asked for by name").as_primitive::<UInt64Type>();
+        table.import(keys.values(), &weights, None).await?;
+        rows += batch.num_rows() as u64;
     }
-    Ok(())
+    Ok(rows)
 }
 
 /// The names of a list's element and whether it may be null do not matter.
@@ -117,7 +156,7 @@ fn from_batch(batch: &RecordBatch, config: &TableConfig, weights: &mut Vec<f32>)
     weights.resize(batch.num_rows() * row_dim, 0.0);
     let mut at = 0;
     for part in &config.parts {
-        let column = batch.column_by_name(&part.name).expect("checked above");
+        let column = batch.column_by_name(&part.name).expect("asked for by name");
         let values = match column.as_fixed_size_list_opt() {
             Some(list) => list.values().clone(),
             None => column.clone(),
