@@ -4,7 +4,9 @@
 mod convert;
 mod criteo;
 mod parquet;
+mod partition;
 mod resume;
+mod spark;
 mod stores;
 mod writing;
 
