@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub struct Columns {
     /// The column of labels: a number or a boolean, 0 or 1.
     pub label: String,
-    /// Dense features: numbers. A missing value is 0.
+    /// Dense features: numbers, or booleans as 0 and 1. A missing value is 0.
     #[serde(deserialize_with = "dense_list")]
     pub dense: Vec<DenseColumn>,
     /// Categorical features. A missing value is a value of its own; an empty list is no value.
@@ -35,7 +35,7 @@ pub struct DenseColumn {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transform {
-    /// `log1p` for integers, `none` for floating-point numbers.
+    /// `log1p` for integers, `none` for floating-point numbers and booleans.
     #[default]
     Auto,
     /// As it is.
@@ -70,15 +70,16 @@ impl Slot {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlotKind {
-    /// `int` for integers, `string` for strings.
+    /// `int` for integers, booleans, dates and timestamps, `string` for strings.
     #[default]
     Auto,
-    /// Integers.
+    /// Integers; booleans as 0 and 1; dates as days and timestamps as microseconds since 1970, whatever unit the file
+    /// has them in.
     Int,
     /// Hexadecimal strings of up to 16 digits, or the integers they stand for: the same keys either way. An empty
     /// string is a missing value.
     Hex,
-    /// Any string, byte by byte.
+    /// Any string, byte by byte, also where a file calls it binary.
     String,
     /// Numbers in logarithmic buckets: below 3 as they are, from 3 on ⌊ln(x)²⌋ + 2 (the bucketing of the winners of
     /// the Criteo challenge): gives a linear model something to learn from counts.

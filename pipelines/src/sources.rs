@@ -27,11 +27,14 @@ pub(crate) fn open<V: Visit>(job: &Job, path: &str, visit: V) -> Result<V::Out, 
         decode_ahead_bytes: job.data.decode_ahead.0,
         decode_threads: job.data.decode_threads,
     };
+    let mut input = Input::from(path);
+    if let Some(filter) = &job.data.filter {
+        input = input.filtered(filter);
+    }
     let format = match job.data.format {
         Some(format) => format,
-        None => Format::of(&first_file(path)?),
+        None => Format::of(&first_file(&input)?),
     };
-    let input = Input::from(path);
     Ok(match format {
         Format::Parquet => {
             let columns = job.columns.names();
@@ -44,9 +47,8 @@ pub(crate) fn open<V: Visit>(job: &Job, path: &str, visit: V) -> Result<V::Out, 
     })
 }
 
-/// The name of the first file at `path`.
-fn first_file(path: &str) -> Result<String, Fault> {
-    let input = Input::from(path);
+/// The name of the first file.
+fn first_file(input: &Input) -> Result<String, Fault> {
     // A thread of its own, since the caller may stand in a runtime, which another one cannot be started in.
     let files = std::thread::scope(|scope| {
         scope

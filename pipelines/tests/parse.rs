@@ -231,6 +231,82 @@ fn wrong_types_and_missing_columns_name_what_is_there_and_what_was_expected() {
 }
 
 #[test]
+fn what_spark_writes_gives_the_same_keys_in_every_unit() {
+    let ints = |values: Vec<Option<i64>>| slot(SlotKind::Int, Arc::new(Int64Array::from(values))).unwrap();
+    let moments: Vec<(ArrayRef, Vec<Option<i64>>)> = vec![
+        (Arc::new(Date32Array::from(vec![Some(-1), None, Some(20_000)])), vec![Some(-1), None, Some(20_000)]),
+        (Arc::new(Date64Array::from(vec![-1, 0, 86_400_000])), vec![Some(-1), Some(0), Some(1)]),
+        (Arc::new(TimestampSecondArray::from(vec![-1, 2])), vec![Some(-1_000_000), Some(2_000_000)]),
+        (Arc::new(TimestampMillisecondArray::from(vec![-1, 2])), vec![Some(-1000), Some(2000)]),
+        (Arc::new(TimestampMicrosecondArray::from(vec![Some(-1), None])), vec![Some(-1), None]),
+        (Arc::new(TimestampMicrosecondArray::from(vec![7]).with_timezone("UTC")), vec![Some(7)]),
+        (Arc::new(TimestampNanosecondArray::from(vec![-1, 1999])), vec![Some(-1), Some(1)]),
+        (Arc::new(BooleanArray::from(vec![Some(true), None, Some(false)])), vec![Some(1), None, Some(0)]),
+    ];
+    for (array, expected) in moments {
+        let kind = array.data_type().clone();
+        assert_eq!(slot(SlotKind::Auto, array).unwrap(), ints(expected), "{kind}");
+    }
+    let text = slot(SlotKind::String, Arc::new(StringArray::from(vec![Some("ab"), None, Some("")]))).unwrap();
+    let binary: BinaryArray = vec![Some(&b"ab"[..]), None, Some(&b""[..])].into();
+    for to in [DataType::Binary, DataType::LargeBinary, DataType::BinaryView] {
+        let array = arrow::compute::cast(&binary, &to).unwrap();
+        assert_eq!(slot(SlotKind::Auto, array).unwrap(), text, "{to}");
+    }
+    let hex = slot(SlotKind::Hex, Arc::new(BinaryArray::from(vec![&b"ff"[..]]))).unwrap();
+    assert_eq!(hex, slot(SlotKind::Hex, Arc::new(Int32Array::from(vec![255]))).unwrap());
+    let stray = slot(SlotKind::Hex, Arc::new(BinaryArray::from(vec![&b"f\xff"[..]]))).unwrap_err().to_string();
+    assert!(stray.contains("hexadecimal"), "{stray}");
+}
+
+#[test]
+fn booleans_are_dense_features_as_they_are() {
+    let flag = BooleanArray::from(vec![Some(true), None, Some(false)]);
+    let rows = batch(vec![("label", labels(3)), ("flag", Arc::new(flag)), ("c", labels(3))]);
+    assert_eq!(one(columns(&["flag"], &[("c", SlotKind::Int)]), rows).unwrap().dense, [1.0, 0.0, 0.0]);
+}
+
+#[test]
+fn types_that_cannot_be_features_say_what_to_do_and_disturb_nobody() {
+    let decimal = Decimal128Array::from(vec![1, 0]).with_precision_and_scale(10, 2).unwrap();
+    let pair = StructArray::from(vec![(Arc::new(Field::new("a", DataType::Int32, false)), labels(2))]);
+    let mut map = MapBuilder::new(None, StringBuilder::new(), Int32Builder::new());
+    map.append(true).unwrap();
+    map.append(true).unwrap();
+    let rows = batch(vec![
+        ("label", labels(2)),
+        ("amount", Arc::new(decimal)),
+        ("pair", Arc::new(pair)),
+        ("scores", Arc::new(map.finish())),
+        ("at", Arc::new(TimestampMicrosecondArray::from(vec![1, 2]))),
+        ("date", Arc::new(Date32Array::from(vec![1, 2]))),
+        ("c", labels(2)),
+    ]);
+    let refused = |dense: &[&str], slots: &[(&str, SlotKind)], label: &str| {
+        let columns = Columns { label: label.into(), ..columns(dense, slots) };
+        one(columns, rows.clone()).unwrap_err().to_string()
+    };
+    let cast = "`amount` is Decimal128(10, 2), expected";
+    for said in [
+        refused(&["amount"], &[("c", SlotKind::Int)], "label"),
+        refused(&[], &[("amount", SlotKind::Auto)], "label"),
+        refused(&[], &[("amount", SlotKind::LogBucket)], "label"),
+        refused(&[], &[("c", SlotKind::Int)], "amount"),
+    ] {
+        assert!(said.contains(cast) && said.contains("cast it to double or bigint when it is written"), "{said}");
+    }
+    for (column, advice) in [("pair", "columns of their own"), ("scores", "list column")] {
+        let said = refused(&[], &[(column, SlotKind::Auto)], "label");
+        assert!(said.contains(&format!("`{column}` is")) && said.contains(advice), "{said}");
+    }
+    for column in ["at", "date"] {
+        let said = refused(&[column], &[("c", SlotKind::Int)], "label");
+        assert!(said.contains(&format!("`{column}` is")) && said.contains("make it a slot"), "{said}");
+    }
+    assert!(one(columns(&[], &[("c", SlotKind::Int)]), rows.clone()).is_ok());
+}
+
+#[test]
 fn log_buckets_take_numbers_and_leave_strings() {
     let keys =
         slot(SlotKind::LogBucket, Arc::new(Int32Array::from(vec![Some(100), Some(101), Some(5000), None]))).unwrap();

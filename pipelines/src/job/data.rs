@@ -1,18 +1,25 @@
 //! The `[data]` part of a job.
 
-use forebay_connectors::OnBadRow;
+use forebay_connectors::{OnBadRow, Predicate};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Where the rows are and how they are read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Data {
-    /// A file, a folder or a glob of rows to train on.
+    /// A file, a folder or a glob of rows to train on: a path or a URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train: Option<String>,
     /// The same for rows to evaluate on after training; none, no evaluation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval: Option<String>,
+    /// Which folders `column=value` below `train` are read, for instance `day >= '2026-11-20' and hour < 6`: see
+    /// [`Predicate`]. No other folder is listed. Default: all.
+    #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
+    pub filter: Option<Predicate>,
+    /// The same for whatever is evaluated on. Default: all, whatever `where` says.
+    #[serde(rename = "eval_where", skip_serializing_if = "Option::is_none")]
+    pub eval_filter: Option<Predicate>,
     /// What the files are. Default: by their names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
@@ -40,6 +47,8 @@ impl Default for Data {
         Self {
             train: None,
             eval: None,
+            filter: None,
+            eval_filter: None,
             format: None,
             epochs: 1,
             shuffle: true,
@@ -64,9 +73,12 @@ pub enum Format {
 }
 
 impl Format {
-    /// By the ending of a name: text for `.txt`, `.tsv`, `.csv`, `.gz`, `.zst`; Parquet for anything else.
+    /// By the ending of a name: text for `.txt`, `.tsv`, `.csv` and what packs text, `.gz` for instance; Parquet for
+    /// anything else.
     pub fn of(name: &str) -> Self {
         match name.rsplit_once('.').map(|(_, ending)| ending) {
+            // Text that is packed so is then refused by name.
+            Some("bz2" | "deflate" | "lz4" | "snappy" | "xz") => Self::Criteo,
             Some("txt" | "tsv" | "csv" | "gz" | "zst") => Self::Criteo,
             _ => Self::Parquet,
         }
@@ -142,6 +154,16 @@ impl<'de> Deserialize<'de> for ByteSize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn predicates_are_checked_when_the_job_is_read() {
+        let read = |text: &str| toml::from_str::<Data>(text);
+        let data = read("where = \"day >= '2026-11-20' and hour < 6\"\neval_where = \"day = '2026-11-21'\"").unwrap();
+        assert_eq!(data.filter.as_ref().unwrap().to_string(), "day >= '2026-11-20' and hour < 6");
+        assert_eq!(read(&toml::to_string(&data).unwrap()).unwrap(), data);
+        let said = read("epochs = 1\nwhere = \"day >= 2026-11-20\"").unwrap_err().to_string();
+        assert!(said.contains("line 2") && said.contains("stands in quotes: '2026-11-20'"), "{said}");
+    }
 
     #[test]
     fn byte_sizes_read_as_people_write_them() {

@@ -95,6 +95,7 @@ impl Job {
         job.data.epochs = 1;
         job.data.shuffle = false;
         job.data.format = None;
+        job.data.filter = job.data.eval_filter.take();
         job
     }
 }

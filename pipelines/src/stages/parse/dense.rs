@@ -1,4 +1,4 @@
-//! Dense features: numbers to `f32`, transformed; a missing value is 0.
+//! Dense features: numbers and booleans to `f32`, transformed; a missing value is 0.
 //!
 //! Comes in: a column. Goes out: `f32[n]`, appended. Nothing blocks.
 
@@ -45,6 +45,9 @@ impl DenseParser {
             kind if kind.is_integer() => {
                 integers(number::<Int64Type>(name, array)?.as_primitive::<Int64Type>(), |v| v, logs(true), out);
             }
+            DataType::Boolean => {
+                integers(number::<Int64Type>(name, array)?.as_primitive::<Int64Type>(), |v| v, logs(false), out);
+            }
             DataType::Float32 => floats(name, array.as_primitive::<Float32Type>(), logs(false), out, bad),
             kind if kind.is_floating() => {
                 // Through f64 for the widest range; a value beyond f32 becomes infinite and is then a bad row.
@@ -52,7 +55,13 @@ impl DenseParser {
                 let narrow = wide.as_primitive::<Float64Type>().unary::<_, Float32Type>(|v| v as f32);
                 floats(name, &narrow, logs(false), out, bad);
             }
-            _ => return Err(wrong_type(name, array, "integers or floating-point numbers for a dense feature")),
+            _ => {
+                return Err(wrong_type(
+                    name,
+                    array,
+                    "integers, floating-point numbers or booleans for a dense feature",
+                ));
+            }
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ const NOT_BINARY: &str = "label is neither 0 nor 1";
 
 pub(super) fn parse(name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<Vec<f32>, Fault> {
     let kind = array.data_type();
-    if !(kind.is_numeric() || *kind == DataType::Boolean) {
+    if !(kind.is_integer() || kind.is_floating() || *kind == DataType::Boolean) {
         return Err(wrong_type(name, array, "a number or a boolean, 0 or 1"));
     }
     let labels: Vec<f32> = if *kind == DataType::Int32 {

@@ -10,6 +10,7 @@ mod slot;
 
 use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
+use arrow::datatypes::DataType;
 use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use forebay_connectors::{OnBadRow, Rows};
 
@@ -60,9 +61,20 @@ fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef, Fault>
     })
 }
 
-/// What a column of the wrong type says.
+/// What a column of the wrong type says, and what to do about types that cannot be features.
 fn wrong_type(name: &str, array: &dyn Array, expected: &str) -> Fault {
-    Fault::user(format!("column `{name}` is {}, expected {expected}", array.data_type()))
+    let advice = match array.data_type() {
+        DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) | DataType::Decimal256(..) => {
+            ": cast it to double or bigint when it is written"
+        }
+        DataType::Struct(_) => ": write the fields that matter as columns of their own",
+        DataType::Map(..) => ": write its keys or its values as a list column",
+        DataType::Timestamp(..) | DataType::Date32 | DataType::Date64 => {
+            ": write what matters of it as a number (the hour, the days since something), or make it a slot"
+        }
+        _ => "",
+    };
+    Fault::user(format!("column `{name}` is {}, expected {expected}{advice}", array.data_type()))
 }
 
 impl Stage for Parse {

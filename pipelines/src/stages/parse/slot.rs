@@ -5,10 +5,15 @@
 //!
 //! Comes in: a column. Goes out: [`SlotKeys`]. Nothing blocks.
 
-use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray, StringArray};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, PrimitiveArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::cast;
-use arrow::datatypes::{ArrowPrimitiveType, DataType, Float64Type, Int32Type, Int64Type, UInt32Type, UInt64Type};
+use arrow::datatypes::{
+    ArrowPrimitiveType, DataType, Float64Type, Int32Type, Int64Type, TimeUnit, UInt32Type, UInt64Type,
+};
+use arrow::error::ArrowError;
 use forebay_actors::Fault;
 use forebay_ps::SlotHasher;
 
@@ -85,19 +90,18 @@ impl SlotParser {
     /// The key of each value; values that are not what the kind asks for go to `wrong`.
     fn keys(&mut self, name: &str, array: &ArrayRef, wrong: &mut Vec<(usize, String)>) -> Result<Vec<u64>, Fault> {
         let expected = match self.kind {
-            SlotKind::Auto => "integers or strings",
-            SlotKind::Int => "integers",
+            SlotKind::Auto => "integers, strings, booleans, dates or timestamps",
+            SlotKind::Int => "integers, booleans, dates or timestamps",
             SlotKind::Hex => "hexadecimal strings or integers",
             SlotKind::String => "strings",
             SlotKind::LogBucket => "numbers",
         };
         let strings_fit = matches!(self.kind, SlotKind::Auto | SlotKind::Hex | SlotKind::String);
         let integers_fit = matches!(self.kind, SlotKind::Auto | SlotKind::Int | SlotKind::Hex);
-        let recast = |to: &DataType| {
-            cast(array, to).map_err(|e| Fault::user(format!("column `{name}` cannot be read")).because(e))
-        };
+        let cannot = |e| Fault::user(format!("column `{name}` cannot be read")).because(e);
+        let recast = |to: &DataType| cast(array, to).map_err(cannot);
         match array.data_type() {
-            kind if self.kind == SlotKind::LogBucket && kind.is_numeric() => {
+            kind if self.kind == SlotKind::LogBucket && (kind.is_integer() || kind.is_floating()) => {
                 Ok(self.numbers(recast(&DataType::Float64)?.as_primitive::<Float64Type>(), log_bucket))
             }
             DataType::Int32 if integers_fit => Ok(self.numbers(array.as_primitive::<Int32Type>(), i64::from)),
@@ -105,9 +109,24 @@ impl SlotParser {
             DataType::UInt32 if integers_fit => Ok(self.numbers(array.as_primitive::<UInt32Type>(), i64::from)),
             DataType::UInt64 if integers_fit => Ok(self.numbers(array.as_primitive::<UInt64Type>(), |v| v as i64)),
             kind if kind.is_integer() && integers_fit => self.keys(name, &recast(&DataType::Int64)?, wrong),
-            DataType::Utf8 if strings_fit => Ok(self.strings(array.as_string::<i32>(), wrong)),
+            DataType::Boolean if self.kind != SlotKind::Hex && integers_fit => {
+                self.keys(name, &recast(&DataType::Int64)?, wrong)
+            }
+            DataType::Date32 | DataType::Date64 | DataType::Timestamp(..)
+                if self.kind != SlotKind::Hex && integers_fit =>
+            {
+                self.keys(name, &moments(array).map_err(cannot)?, wrong)
+            }
+            DataType::Utf8 if strings_fit => {
+                Ok(self.strings(array.as_string::<i32>().iter().map(|v| v.map(str::as_bytes)), wrong))
+            }
             DataType::LargeUtf8 | DataType::Utf8View if strings_fit => {
                 self.keys(name, &recast(&DataType::Utf8)?, wrong)
+            }
+            // What Hive, Impala and old Spark write for strings, without saying so.
+            DataType::Binary if strings_fit => Ok(self.strings(array.as_binary::<i32>().iter(), wrong)),
+            DataType::LargeBinary | DataType::BinaryView if strings_fit => {
+                self.keys(name, &recast(&DataType::Binary)?, wrong)
             }
             DataType::Dictionary(index, value) => match (index.as_ref(), value.as_ref()) {
                 (DataType::Int32, _) => self.dictionary(name, array, wrong),
@@ -132,17 +151,21 @@ impl SlotParser {
         }
     }
 
-    fn strings(&self, array: &StringArray, wrong: &mut Vec<(usize, String)>) -> Vec<u64> {
-        let mut keys = Vec::with_capacity(array.len());
-        for (row, value) in array.iter().enumerate() {
+    fn strings<'a>(
+        &self,
+        values: impl ExactSizeIterator<Item = Option<&'a [u8]>>,
+        wrong: &mut Vec<(usize, String)>,
+    ) -> Vec<u64> {
+        let mut keys = Vec::with_capacity(values.len());
+        for (row, value) in values.enumerate() {
             keys.push(match value {
                 None => self.hasher.missing(),
-                Some(text) if self.kind != SlotKind::Hex => self.hasher.bytes(text.as_bytes()),
-                Some("") => self.hasher.missing(),
-                Some(text) => match hex(text.as_bytes()) {
+                Some(text) if self.kind != SlotKind::Hex => self.hasher.bytes(text),
+                Some([]) => self.hasher.missing(),
+                Some(text) => match hex(text) {
                     Some(value) => self.hasher.int(value as i64),
                     None => {
-                        wrong.push((row, text.to_owned()));
+                        wrong.push((row, String::from_utf8_lossy(text).into_owned()));
                         0
                     }
                 },
@@ -185,6 +208,27 @@ impl SlotParser {
         self.dictionary = Some(known);
         Ok(keys)
     }
+}
+
+/// Dates as days and timestamps as microseconds since 1970, whatever the unit they were written in: the same moment has
+/// the same key in every file. Nanoseconds are rounded down.
+fn moments(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
+    Ok(match array.data_type() {
+        DataType::Date32 => cast(&cast(array, &DataType::Int32)?, &DataType::Int64)?,
+        kind => {
+            let numbers = cast(array, &DataType::Int64)?;
+            let numbers = numbers.as_primitive::<Int64Type>();
+            // A moment beyond 64 bits of microseconds keeps a key of its own, if not its number.
+            let micros: Int64Array = match kind {
+                DataType::Timestamp(TimeUnit::Second, _) => numbers.unary(|v| v.wrapping_mul(1_000_000)),
+                DataType::Timestamp(TimeUnit::Millisecond, _) => numbers.unary(|v| v.wrapping_mul(1000)),
+                DataType::Timestamp(TimeUnit::Nanosecond, _) => numbers.unary(|v| v.div_euclid(1000)),
+                DataType::Date64 => numbers.unary(|v| v.div_euclid(86_400_000)),
+                _ => numbers.clone(),
+            };
+            Arc::new(micros)
+        }
+    })
 }
 
 fn not_hex(name: &str, value: &str) -> String {
