@@ -9,10 +9,10 @@ use object_store::ObjectStore;
 use super::cluster::{Block, Cluster};
 use super::rows::{run, write_files};
 
-const ROWS: usize = 400_000;
+const ROWS: usize = 1_600_000;
 const NO_PAUSE: Duration = Duration::ZERO;
 
-/// Four files of 6.4 MB, 24 blocks on three DataNodes.
+/// Four files of 6.4 MB, 28 blocks on three DataNodes.
 fn rows(cluster: &Cluster, folder: &str) -> String {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(write_files(cluster, folder, 4, ROWS / 4));

@@ -43,7 +43,7 @@ pub(crate) async fn write_files(cluster: &Cluster, folder: &str, files: usize, r
 
 /// Little is fetched ahead, so that most of a run's reads come after what a test breaks.
 pub(crate) fn options() -> ReadOptions {
-    ReadOptions { batch_rows: 4000, read_ahead_bytes: 1 << 20, decode_ahead_bytes: 1 << 18, ..ReadOptions::default() }
+    ReadOptions { batch_rows: 16_000, read_ahead_bytes: 4 << 20, decode_ahead_bytes: 1 << 18, ..ReadOptions::default() }
 }
 
 /// Keeps the ids; halts once, at a row, until it is told to go on; each batch takes `pause`.

@@ -115,6 +115,9 @@ pub(super) fn hdfs_error(error: &Error) -> Option<&HdfsError> {
 pub(super) fn from_hdfs(error: HdfsError) -> Error {
     match error {
         HdfsError::FileNotFound(ref path) => Error::NotFound { path: path.clone(), source: Box::new(error) },
+        HdfsError::RPCError(ref exception, ref said) if exception.ends_with(".FileNotFoundException") => {
+            Error::NotFound { path: said.lines().next().unwrap_or_default().to_owned(), source: Box::new(error) }
+        }
         HdfsError::AlreadyExists(ref path) => Error::AlreadyExists { path: path.clone(), source: Box::new(error) },
         error => Error::Generic { store: "hdfs", source: Box::new(error) },
     }

@@ -6,8 +6,8 @@
 //!
 //! - The block locations of a file are asked for once (with all its blocks), not once a range.
 //! - When all replicas of a block failed, the locations are asked for anew, after growing pauses: replicas move.
-//! - A read that takes much longer than reads of its size did is overtaken by a second one, whose client leaves a silent
-//!   DataNode after two seconds; the first to finish counts (hedged requests; Dean and Barroso, The Tail at Scale, 2013).
+//! - A read that takes much longer than reads of its size did is overtaken by others, whose client leaves a silent
+//!   DataNode after two seconds; the first to succeed counts (hedged requests; Dean and Barroso, The Tail at Scale, 2013).
 //! - The version of the file is compared whenever its locations are asked for: rows of two versions are never mixed.
 
 use std::collections::BTreeSet;
@@ -17,6 +17,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use hdfs_native::file::FileReader;
 use hdfs_native::{Client, HdfsError};
 use object_store::path::Path;
@@ -31,6 +33,9 @@ use super::trouble;
 
 /// How often the locations of a block are asked for before a read of it is given up: about 15 s in all.
 const ROUNDS: u32 = 6;
+
+/// Most reads that overtake one read.
+const OVERTAKERS: u32 = 3;
 
 /// Block locations that are kept.
 const FILES: usize = 4096;
@@ -101,40 +106,44 @@ impl Cluster {
         Ok(file)
     }
 
-    /// One read, and a second one if it takes too long.
+    /// One read, and others that overtake it if it takes too long: the first that succeeds counts.
     async fn hedged(self: &Arc<Self>, file: &Arc<OpenFile>, range: &Range<u64>) -> hdfs_native::Result<Bytes> {
         let since = Instant::now();
         let len = range.end - range.start;
         let (start, size) = (range.start as usize, len as usize);
+        let patience = self.pace.patience(len);
+        let mut next = since + patience;
+        let mut overtakers = 0;
+        let mut attempts = FuturesUnordered::new();
         let reader = file.reader();
-        let mut first = AbortOnDropHandle::new(tokio::spawn(async move { reader.read_range(start, size).await }));
-        let done = match tokio::time::timeout(self.pace.patience(len), &mut first).await {
-            Ok(done) => joined(done),
-            Err(_) => {
-                tracing::debug!(file = %file.meta.location, ?range, after = ?since.elapsed(), "a read is slow, overtaking it");
-                let (cluster, file) = (Arc::clone(self), Arc::clone(file));
-                let mut second = AbortOnDropHandle::new(tokio::spawn(async move {
-                    let reader = locate(&cluster.impatient, &cluster.link(), &file.meta).await.map_err(into_hdfs)?;
-                    let bytes = reader.read_range(start, size).await?;
-                    // It knows by now which DataNodes are silent.
-                    *file.reader.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(reader);
-                    Ok(bytes)
-                }));
-                // The first that succeeds; if one fails, the other.
-                tokio::select! {
-                    done = &mut first => match joined(done) {
-                        Ok(bytes) => Ok(bytes),
-                        Err(_) => joined(second.await),
-                    },
-                    done = &mut second => match joined(done) {
-                        Ok(bytes) => Ok(bytes),
-                        Err(_) => joined(first.await),
-                    },
+        attempts.push(AbortOnDropHandle::new(tokio::spawn(async move { reader.read_range(start, size).await })));
+        loop {
+            tokio::select! {
+                biased;
+                Some(done) = attempts.next() => match joined(done) {
+                    Ok(bytes) => {
+                        self.pace.took(len, since.elapsed());
+                        return Ok(bytes);
+                    }
+                    Err(error) if attempts.is_empty() => return Err(error),
+                    Err(_) => {}
+                },
+                () = tokio::time::sleep_until(next), if overtakers < OVERTAKERS => {
+                    tracing::debug!(file = %file.meta.location, ?range, after = ?since.elapsed(), "a read is slow, overtaking it");
+                    let (cluster, file) = (Arc::clone(self), Arc::clone(file));
+                    attempts.push(AbortOnDropHandle::new(tokio::spawn(async move {
+                        // The NameNode gives the replicas in another order, as a rule.
+                        let reader = locate(&cluster.impatient, &cluster.link(), &file.meta).await.map_err(into_hdfs)?;
+                        let bytes = reader.read_range(start, size).await?;
+                        // It knows by now which DataNodes are silent.
+                        *file.reader.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(reader);
+                        Ok(bytes)
+                    })));
+                    overtakers += 1;
+                    next += patience;
                 }
             }
-        }?;
-        self.pace.took(len, since.elapsed());
-        Ok(done)
+        }
     }
 }
 

@@ -1,0 +1,254 @@
+//! A cluster for the tests, over `scripts/hdfs`: started on first use, taken exclusively, broken on purpose, mended before
+//! the next test takes it. Every call blocks until the script has ended.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use serde::Deserialize;
+
+/// NameNode(s) and DataNodes in a folder of their own. Dropping it stops them and removes the folder.
+pub(crate) struct Cluster {
+    dir: PathBuf,
+    url: String,
+    broken: AtomicBool,
+}
+
+/// A block of a file, and the files on this disk that hold its replicas.
+#[derive(Debug, Deserialize)]
+#[allow(dead_code, reason = "what the script says, whether or not a test asks")]
+pub(crate) struct Block {
+    pub(crate) block: String,
+    pub(crate) bytes: u64,
+    pub(crate) replicas: Vec<Replica>,
+}
+
+/// One copy of a block. Writing other bytes into `file` makes its checksum wrong.
+#[derive(Debug, Deserialize)]
+#[allow(dead_code, reason = "what the script says, whether or not a test asks")]
+pub(crate) struct Replica {
+    pub(crate) datanode: u32,
+    pub(crate) file: PathBuf,
+}
+
+/// The shared cluster, for one test at a time.
+pub(crate) type Lease = MutexGuard<'static, Cluster>;
+
+/// A cluster that is started once and lent to one test at a time.
+pub(crate) struct Shared {
+    options: &'static [&'static str],
+    cluster: OnceLock<Mutex<Cluster>>,
+}
+
+impl Shared {
+    /// Names the cluster; nothing is started yet.
+    pub(crate) const fn new(options: &'static [&'static str]) -> Self {
+        Self { options, cluster: OnceLock::new() }
+    }
+
+    /// Waits until no other test has it. Whatever an earlier test broke is mended first, so the test that breaks need not.
+    pub(crate) fn take(&'static self) -> Lease {
+        let cluster = self.cluster.get_or_init(|| Mutex::new(Cluster::start(self.options)));
+        // A test that failed poisons the lock; what it broke is known, and mended here.
+        let cluster = cluster.lock().unwrap_or_else(PoisonError::into_inner);
+        if cluster.broken.load(Ordering::Relaxed) {
+            cluster.mend();
+        }
+        cluster
+    }
+}
+
+#[allow(dead_code, reason = "each test module uses some of it")]
+impl Cluster {
+    /// The cluster that most tests share: one NameNode, three DataNodes, replication 2, blocks of 1 MiB.
+    pub(crate) fn shared() -> Lease {
+        static SHARED: Shared = Shared::new(&[]);
+        SHARED.take()
+    }
+
+    /// Starts a cluster of the test's own; `options` are those of `scripts/hdfs up`.
+    pub(crate) fn start(options: &[&str]) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        // One after the other: two that start at once on two cores take longer than both in turn.
+        static STARTING: Mutex<()> = Mutex::new(());
+        let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+        let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("hdfs-{process}-{number}"));
+        let mut cluster = Self { dir, url: String::new(), broken: AtomicBool::new(false) };
+        let owner = process.to_string();
+        let up = [&["--owner", owner.as_str()][..], options].concat();
+        cluster.url = cluster.script("up", &up).trim().to_owned();
+        cluster
+    }
+
+    /// `hdfs://host:port`, or `hdfs://forebay` with two NameNodes. A path follows with its own `/`.
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// `{url}{path}`
+    pub(crate) fn at(&self, path: &str) -> String {
+        format!("{}{path}", self.url)
+    }
+
+    /// For `HADOOP_CONF_DIR`.
+    pub(crate) fn conf_dir(&self) -> PathBuf {
+        self.dir.join("conf")
+    }
+
+    /// The realm's files of a secure cluster: `krb5.conf`, `reader.keytab`, ...
+    pub(crate) fn krb5_dir(&self) -> PathBuf {
+        self.dir.join("krb5")
+    }
+
+    /// A client over plain `hdfs-native`: the tests' own way in, beside the one they test.
+    pub(crate) fn client(&self) -> hdfs_native::Client {
+        let conf = self.conf_dir();
+        hdfs_native::ClientBuilder::new().with_url(&self.url).with_config_dir(conf.to_str().unwrap()).build().unwrap()
+    }
+
+    /// `kill -9`. The NameNode takes it for dead 11 s later.
+    pub(crate) fn kill_datanode(&self, number: u32) {
+        self.breaking("kill-datanode", &[&number.to_string()]);
+    }
+
+    /// Starts one that is down; does not wait until it has registered ([`Self::mend`] does).
+    pub(crate) fn start_datanode(&self, number: u32) {
+        self.breaking("start-datanode", &[&number.to_string()]);
+    }
+
+    /// Freezes it: the kernel accepts connections for it, and nothing ever answers.
+    pub(crate) fn stall_datanode(&self, number: u32) {
+        self.breaking("stall-datanode", &[&number.to_string()]);
+    }
+
+    /// Thaws it.
+    pub(crate) fn resume_datanode(&self, number: u32) {
+        self.breaking("resume-datanode", &[&number.to_string()]);
+    }
+
+    /// `kill -9`
+    pub(crate) fn kill_namenode(&self, number: u32) {
+        self.breaking("kill-namenode", &[&number.to_string()]);
+    }
+
+    /// Starts one that is down. It answers some 4 s later.
+    pub(crate) fn start_namenode(&self, number: u32) {
+        self.breaking("start-namenode", &[&number.to_string()]);
+    }
+
+    /// Makes NameNode `to` the active one, whether or not the other is alive.
+    pub(crate) fn failover(&self, to: u32) {
+        self.breaking("failover", &[&to.to_string()]);
+    }
+
+    /// No writes until [`Self::mend`].
+    pub(crate) fn enter_safe_mode(&self) {
+        self.breaking("safemode", &["enter"]);
+    }
+
+    /// Undoes all of the above and waits until every node is well.
+    pub(crate) fn mend(&self) {
+        self.script("mend", &[]);
+        self.broken.store(false, Ordering::Relaxed);
+    }
+
+    /// Hadoop's own shell (`-put`, `-chmod`, ...), as the superuser; what it prints. A JVM: 1 to 2 s of CPU.
+    pub(crate) fn fs(&self, arguments: &[&str]) -> String {
+        self.script("fs", arguments)
+    }
+
+    /// Hadoop's `dfsadmin`; what it prints. A JVM: 1 to 2 s of CPU.
+    pub(crate) fn admin(&self, arguments: &[&str]) -> String {
+        self.script("admin", arguments)
+    }
+
+    /// Where the blocks of a file lie, in the file's order. Not on a secure cluster.
+    pub(crate) fn block_files(&self, path: &str) -> Vec<Block> {
+        serde_json::from_str(&self.script("block-files", &[path])).unwrap()
+    }
+
+    fn breaking(&self, command: &str, arguments: &[&str]) {
+        self.broken.store(true, Ordering::Relaxed);
+        self.script(command, arguments);
+    }
+
+    fn script(&self, command: &str, arguments: &[&str]) -> String {
+        let Output { status, stdout, stderr } = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/hdfs"))
+            .arg(command)
+            .arg(&self.dir)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .expect("scripts/hdfs runs: it needs python3");
+        let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+        assert!(status.success(), "scripts/hdfs {command} {arguments:?} failed:\n{stdout}{stderr}");
+        stdout.into_owned()
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // Not `script`: a panic here, in a test that panics already, would abort. The watcher tries again.
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/hdfs");
+        let _ = Command::new(script).arg("down").arg(&self.dir).arg("--remove").output();
+    }
+}
+
+/// Bytes that tell their place: no two blocks are alike.
+pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes.div_ceil(8) as u64)
+        .flat_map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes())
+        .take(bytes)
+        .collect()
+}
+
+/// Writes a file, over one that may be there.
+pub(crate) async fn write(client: &hdfs_native::Client, path: &str, bytes: &[u8]) {
+    let options = hdfs_native::WriteOptions::default().overwrite(true);
+    let mut writer = client.create(path, options).await.unwrap();
+    writer.write_bytes(bytes::Bytes::copy_from_slice(bytes)).await.unwrap();
+    writer.close().await.unwrap();
+}
+
+/// A whole file.
+pub(crate) async fn read(client: &hdfs_native::Client, path: &str) -> hdfs_native::Result<Vec<u8>> {
+    let reader = client.read(path).await?;
+    Ok(reader.read_range(0, reader.file_length()).await?.to_vec())
+}
+
+#[tokio::test]
+async fn a_file_outlives_any_one_datanode() {
+    let cluster = Cluster::shared();
+    let client = cluster.client();
+    let bytes = pattern(5_500_000);
+    write(&client, "/cluster/file", &bytes).await;
+    assert!(read(&client, "/cluster/file").await.unwrap() == bytes);
+
+    let blocks = cluster.block_files("/cluster/file");
+    assert_eq!(blocks.iter().map(|b| b.bytes).sum::<u64>(), bytes.len() as u64);
+    assert_eq!(blocks.len(), 6, "a small block size, so that files span blocks");
+    assert!(blocks.iter().all(|b| b.replicas.len() == 2), "{blocks:?}");
+    let on_disk = std::fs::read(&blocks[0].replicas[0].file).unwrap();
+    assert!(on_disk[..] == bytes[..1 << 20], "the first block's file holds the first bytes");
+
+    let first = blocks[0].replicas[0].datanode;
+    cluster.kill_datanode(first);
+    assert!(read(&client, "/cluster/file").await.unwrap() == bytes, "read from the other replicas");
+    cluster.mend();
+    assert!(read(&cluster.client(), "/cluster/file").await.unwrap() == bytes);
+}
+
+#[tokio::test]
+async fn what_one_test_breaks_the_next_one_finds_mended() {
+    let cluster = Cluster::shared();
+    cluster.stall_datanode(1);
+    cluster.kill_datanode(2);
+    cluster.enter_safe_mode();
+    drop(cluster);
+
+    let cluster = Cluster::shared();
+    write(&cluster.client(), "/cluster/mended", b"whole again").await;
+    assert_eq!(read(&cluster.client(), "/cluster/mended").await.unwrap(), b"whole again");
+}

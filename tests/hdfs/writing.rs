@@ -1,0 +1,168 @@
+//! What Forebay writes to HDFS: rows and models, whole or not at all.
+
+use std::path::Path;
+use std::process::Stdio;
+
+use arrow::compute::concat_batches;
+use arrow::record_batch::RecordBatch;
+use forebay::Model;
+use forebay::actors::{Source, StageCx};
+use forebay::connectors::convert::{ParquetOptions, TextOptions, block_on, to_criteo_text, to_parquet};
+use forebay::connectors::{CriteoSource, ParquetSource, ReadOptions, Synthetic, SyntheticSource};
+
+use super::cluster::Cluster;
+use super::common;
+
+const ROWS: u64 = 6000;
+
+fn synthetic() -> SyntheticSource {
+    let rows = Synthetic { rows: ROWS, seed: 5, cap: 500, ..Synthetic::default() };
+    SyntheticSource::new(rows, ReadOptions::default())
+}
+
+fn cx() -> StageCx {
+    StageCx::detached("t")
+}
+
+fn small() -> ParquetOptions {
+    ParquetOptions { group_rows: 1024, file_groups: 2, ..ParquetOptions::default() }
+}
+
+/// All rows at a path or URL.
+fn rows(path: &str) -> RecordBatch {
+    let mut source = ParquetSource::new(path, ReadOptions::default());
+    block_on(async {
+        source.open(&cx(), None).await?;
+        let mut all = Vec::new();
+        while let Some(rows) = source.next().await? {
+            all.push(rows.batch);
+        }
+        Ok(concat_batches(&all[0].schema(), &all).unwrap())
+    })
+    .unwrap()
+}
+
+/// The names in a folder, hidden ones included, sorted.
+fn names(cluster: &Cluster, folder: &str) -> Vec<String> {
+    let client = cluster.client();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let listed = runtime.block_on(client.list_status(folder, false));
+    let mut names: Vec<_> =
+        listed.unwrap_or_default().iter().map(|s| s.path.rsplit('/').next().unwrap().to_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn rows_go_to_hdfs_and_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let cluster = Cluster::shared();
+    let text = cluster.at("/writing/rows/text");
+    let options = TextOptions { file_rows: 2500, replace: false };
+    assert_eq!(block_on(to_criteo_text(&mut synthetic(), &cx(), &text, &options, |_| ())).unwrap().files, 3);
+    let there = cluster.at("/writing/rows/parquet");
+    let convert = |from: &str, to: &str, options: &ParquetOptions| {
+        let mut source = CriteoSource::new(from, ReadOptions::default());
+        block_on(to_parquet(&mut source, &cx(), to, options, |_| ()))
+    };
+    assert_eq!(convert(&text, &there, &small()).unwrap().rows, ROWS);
+    let parts = ["_SUCCESS", "part-00000.parquet", "part-00001.parquet", "part-00002.parquet"];
+    assert_eq!(names(&cluster, "/writing/rows/parquet"), parts);
+    assert_eq!(names(&cluster, "/writing/rows"), ["parquet", "text"], "nothing hidden stays");
+
+    let here = dir.path().join("parquet");
+    convert(&text, here.to_str().unwrap(), &small()).unwrap();
+    let expected = rows(here.to_str().unwrap());
+    assert_eq!(expected.num_rows() as u64, ROWS);
+    assert_eq!(rows(&there), expected);
+    let (code, said) = common::run(&["data", "inspect", &there]);
+    assert!(code == Some(0) && said.contains("6000 rows"), "{said}");
+
+    // Replaced only on request, and then wholly.
+    let refused = convert(&text, &there, &small()).unwrap_err().to_string();
+    assert!(refused.contains("holds files already") && refused.contains(&there), "{refused}");
+    convert(&text, &there, &ParquetOptions { replace: true, ..ParquetOptions::default() }).unwrap();
+    assert_eq!(names(&cluster, "/writing/rows/parquet"), ["_SUCCESS", "part-00000.parquet"]);
+    assert_eq!(names(&cluster, "/writing/rows"), ["parquet", "text"], "the old one is gone");
+    assert_eq!(rows(&there), expected);
+}
+
+#[test]
+fn a_model_in_hdfs_evaluates_as_it_did() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, test) = (common::parquet(dir.path(), 0, 3000), common::parquet(dir.path(), 3000, 1000));
+    let test = test.to_str().unwrap();
+    let cluster = Cluster::shared();
+    let folder = cluster.at("/writing/models/model");
+    let trained = common::train(common::job(&data, &["table.shards=2"])).model;
+    let before = trained.evaluate(test).unwrap().0;
+    // The second time it is replaced.
+    for _ in 0..2 {
+        trained.save(&folder).unwrap();
+        assert_eq!(Model::load(&folder, 1).unwrap().evaluate(test).unwrap().0, before);
+        assert_eq!(names(&cluster, "/writing/models"), ["model"]);
+    }
+    assert_eq!(names(&cluster, "/writing/models/model"), ["dense.safetensors", "manifest.json", "tables"]);
+    let (code, said) = common::run(&["eval", "--model", &folder, "--data", test]);
+    assert!(code == Some(0) && said.contains(&before.to_string()), "{said}");
+
+    // What is not a model is never replaced, and refused before anything runs.
+    let (train, output) =
+        (format!("data.train={}", data.display()), format!("output.model={}", cluster.at("/writing/models")));
+    let (code, said) = common::run(&["train", "--set", &train, "--set", &output]);
+    assert!(code == Some(2) && said.contains("not a model") && !said.contains("rows/s"), "{said}");
+    let (code, said) = common::run(&["eval", "--model", &cluster.at("/writing/nowhere"), "--data", test]);
+    assert!(code == Some(2) && said.contains("manifest.json"), "{said}");
+}
+
+#[test]
+fn a_writer_that_is_killed_leaves_no_visible_folder() {
+    let cluster = Cluster::shared();
+    let out = cluster.at("/writing/killed/rows");
+    let args = ["data", "synth", "--group-rows", "4096", "--out", &out, "--rows"];
+    let started =
+        common::forebay(&[&args[..], &["100000000"]].concat()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let mut child = started.unwrap();
+    let aside = || {
+        let names = names(&cluster, "/writing/killed");
+        names
+            .first()
+            .map(|name| format!("/writing/killed/{name}"))
+            .filter(|folder| !self::names(&cluster, folder).is_empty())
+    };
+    while aside().is_none() {
+        assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let left = names(&cluster, "/writing/killed");
+    assert!(left.iter().all(|name| name.starts_with(".rows.partial-")), "{left:?}");
+    // And the next one is not in its way.
+    let (code, said) = common::run(&[&args[..], &["5000"]].concat());
+    assert_eq!(code, Some(0), "{said}");
+    assert!(names(&cluster, "/writing/killed").contains(&"rows".to_owned()));
+}
+
+#[test]
+fn what_forbids_writing_is_said_clearly_and_leaves_nothing() {
+    let cluster = Cluster::shared();
+    let dir = |path: &Path| path.display().to_string();
+    let root = Path::new("/writing/forbidden");
+    cluster.fs(&["-mkdir", "-p", &dir(root)]);
+    let synth = |out: &str| {
+        let mut command = common::forebay(&["data", "synth", "--rows", "2000", "--out", out]);
+        command.env("HADOOP_USER_NAME", "eve");
+        common::said(&command.output().unwrap())
+    };
+    let (code, said) = synth(&cluster.at("/writing/forbidden/rows"));
+    assert!(code == Some(2) && said.contains("permission denied") && said.contains("user=eve"), "{said}");
+    assert_eq!(names(&cluster, "/writing/forbidden"), Vec::<String>::new());
+
+    // One name more than the quota allows.
+    cluster.fs(&["-chmod", "777", &dir(root)]);
+    cluster.admin(&["-setQuota", "2", &dir(root)]);
+    let (code, said) = synth(&cluster.at("/writing/forbidden/rows"));
+    cluster.admin(&["-clrQuota", &dir(root)]);
+    assert!(code == Some(2) && said.contains("quota"), "{said}");
+    assert_eq!(names(&cluster, "/writing/forbidden"), Vec::<String>::new());
+}
