@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn codecs_that_are_not_read_and_places_outside_the_file_are_refused_by_name() {
-        assert_eq!(selected(Compression::SNAPPY, 4).unwrap().ranges[0], [4..14]);
+        assert_eq!(selected(Compression::SNAPPY, 4).unwrap().ranges[0].first(), Some(&(4..14)));
         for (codec, name) in [(Compression::BROTLI(BrotliLevel::default()), "brotli"), (Compression::LZO, "lzo")] {
             let said = selected(codec, 4).unwrap_err().to_string();
             assert!(said.contains(&format!("`f.parquet`, column `\"a\"`: compressed with {name}")), "{said}");
