@@ -18,6 +18,8 @@ mod names;
 mod options;
 mod pool;
 mod rows;
+#[cfg(feature = "s3")]
+mod s3;
 mod split;
 
 pub mod aside;
