@@ -30,10 +30,10 @@ struct Reads {
 }
 
 impl Reads {
-    async fn run(&self, client: hdfs_native::Client, path: &str, bytes: &[u8]) {
-        write(&client, path, bytes).await;
+    async fn run(&self, client: &hdfs_native::Client, path: &str, bytes: &[u8]) {
+        write(client, path, bytes).await;
         while !self.stop.load(Ordering::Relaxed) {
-            assert!(read(&client, path).await.expect("reads go on") == bytes);
+            assert!(read(client, path).await.expect("reads go on") == bytes);
             self.done.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -55,7 +55,7 @@ fn reads_go_on_while_the_namenodes_change_roles_and_one_dies() {
     let reads = Reads { done: AtomicU32::new(0), stop: AtomicBool::new(false) };
     thread::scope(|scope| {
         let client = cluster.client();
-        let reading = scope.spawn(|| block_on(reads.run(client, "/ha/file", &bytes)));
+        let reading = scope.spawn(|| block_on(reads.run(&client, "/ha/file", &bytes)));
         let stop = StopOnDrop(&reads);
         // A read that began after this call has ended.
         let one_more = || {
