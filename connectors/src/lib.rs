@@ -40,6 +40,6 @@ pub use options::{Position, ReadOptions};
 pub use parquet::ParquetSource;
 pub use partition::Predicate;
 pub use rows::Rows;
-pub use split::SplitOrder;
+pub use split::{SharedSplits, SplitOrder};
 pub use stream::{BatchSender, StreamSource, pushed};
 pub use synthetic::{Synthetic, SyntheticSource};

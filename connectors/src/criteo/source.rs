@@ -21,7 +21,7 @@ use crate::input::{DataFile, Input};
 use crate::options::{Position, ReadOptions};
 use crate::pool::{Emit, Pool, Stop};
 use crate::rows::Rows;
-use crate::split::SplitOrder;
+use crate::split::{SharedSplits, SplitOrder, turns};
 
 /// Bytes of a split of a plain file: about 17,000 rows.
 const RANGE_BYTES: u64 = 4 << 20;
@@ -37,6 +37,7 @@ const PACKED_OTHERWISE: [&str; 5] = [".bz2", ".deflate", ".lz4", ".snappy", ".xz
 pub struct CriteoSource {
     input: Input,
     options: ReadOptions,
+    shared: Option<SharedSplits>,
     policy: OnBadRow,
     categories: Categories,
     range_bytes: u64,
@@ -58,6 +59,7 @@ impl CriteoSource {
         Self {
             input: input.into(),
             options: options.sane(),
+            shared: None,
             policy: OnBadRow::Fail,
             categories: Categories::Int,
             range_bytes: RANGE_BYTES,
@@ -91,6 +93,13 @@ impl CriteoSource {
     #[must_use]
     pub fn range_bytes(mut self, bytes: u64) -> Self {
         self.range_bytes = bytes.max(1);
+        self
+    }
+
+    /// Reads only the splits that it gets of those that several sources share; see [`SharedSplits`].
+    #[must_use]
+    pub fn sharing(mut self, splits: &SharedSplits) -> Self {
+        self.shared = Some(splits.clone());
         self
     }
 
@@ -183,7 +192,7 @@ impl Source for CriteoSource {
             SplitOrder::new(self.splits.len() as u32, options.epochs as u32, options.shuffle.then_some(options.seed));
         let (files, splits) = (Arc::new(self.files.clone()), self.splits.clone());
         let (categories, policy) = (self.categories, self.policy.clone());
-        let turns = order.from(start.epoch, start.split).map({
+        let turns = turns(order, start, self.shared.as_ref())?.map({
             let files = Arc::clone(&files);
             move |(epoch, place, split)| {
                 let (file, range) = splits[split as usize].clone();

@@ -20,12 +20,13 @@ use crate::input::Input;
 use crate::options::{Position, ReadOptions};
 use crate::pool::{Emit, Pool, Stop, panic_text};
 use crate::rows::{Rows, batch_bytes};
-use crate::split::SplitOrder;
+use crate::split::{SharedSplits, SplitOrder, turns};
 
 /// Reads Parquet files: a split is one row group of one file.
 pub struct ParquetSource {
     input: Input,
     options: ReadOptions,
+    shared: Option<SharedSplits>,
     columns: Option<Vec<String>>,
     dictionaries: bool,
     footers: Vec<Arc<Footer>>,
@@ -42,6 +43,7 @@ impl ParquetSource {
         Self {
             input: input.into(),
             options: options.sane(),
+            shared: None,
             columns: None,
             dictionaries: true,
             footers: Vec::new(),
@@ -66,6 +68,13 @@ impl ParquetSource {
     #[must_use]
     pub fn dictionaries(mut self, yes: bool) -> Self {
         self.dictionaries = yes;
+        self
+    }
+
+    /// Reads only the splits that it gets of those that several sources share; see [`SharedSplits`].
+    #[must_use]
+    pub fn sharing(mut self, splits: &SharedSplits) -> Self {
+        self.shared = Some(splits.clone());
         self
     }
 
@@ -133,7 +142,7 @@ impl Source for ParquetSource {
             SplitOrder::new(self.splits.len() as u32, options.epochs as u32, options.shuffle.then_some(options.seed));
         let (footers, splits) = (self.footers.clone(), self.splits.clone());
         let batch_rows = options.batch_rows;
-        let turns = order.from(start.epoch, start.split).map(move |(epoch, place, split)| {
+        let turns = turns(order, start, self.shared.as_ref())?.map(move |(epoch, place, split)| {
             let (file, group) = splits[split as usize];
             let skip = if (epoch, place) == (start.epoch, start.split) { start.row } else { 0 };
             let footer = Arc::clone(&footers[file as usize]);

@@ -6,6 +6,7 @@ mod criteo;
 mod parquet;
 mod partition;
 mod resume;
+mod shared;
 mod spark;
 mod stores;
 mod writing;
