@@ -51,10 +51,9 @@ impl Drop for StopOnDrop<'_> {
 #[test]
 fn reads_go_on_while_the_namenodes_change_roles_and_one_dies() {
     let cluster = cluster();
-    let bytes = pattern(3 << 20);
+    let (client, bytes) = (cluster.client(), pattern(3 << 20));
     let reads = Reads { done: AtomicU32::new(0), stop: AtomicBool::new(false) };
     thread::scope(|scope| {
-        let client = cluster.client();
         let reading = scope.spawn(|| block_on(reads.run(&client, "/ha/file", &bytes)));
         let stop = StopOnDrop(&reads);
         // A read that began after this call has ended.
