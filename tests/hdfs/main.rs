@@ -13,3 +13,4 @@ mod ha;
 mod kerberos;
 mod messages;
 mod rows;
+mod writing;
