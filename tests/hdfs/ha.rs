@@ -75,6 +75,16 @@ fn reads_go_on_while_the_namenodes_change_roles_and_one_dies() {
     });
 }
 
+/// A program that must not outlive a test that failed.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// The lines that a program writes to its standard error.
 struct Log(Lines<BufReader<ChildStderr>>);
 
@@ -104,23 +114,31 @@ fn a_training_goes_on_when_the_active_namenode_dies() {
     cluster.fs(&["-put", "-f", rows.to_str().unwrap(), "/ha-rows"]);
 
     let report = local.path().join("report.json");
-    let mut training = common::forebay(&["train", "--report", report.to_str().unwrap()])
+    let mut command = common::forebay(&["train", "--report", report.to_str().unwrap()]);
+    command
         .args(["--set", &format!("data.train={}", cluster.at("/ha-rows")), "--set", "data.epochs=100000"])
         .args(["--set", "model.kind=lr"])
         .env("HADOOP_CONF_DIR", cluster.conf_dir())
         .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut log = Log::of(&mut training);
+        .stderr(Stdio::piped());
+    let mut training = Running(command.spawn().unwrap());
+    let mut log = Log::of(&mut training.0);
     log.wait_for("push");
     cluster.kill_namenode(1);
     cluster.failover(2);
+    // Whoever comes now finds the new one, though the old one is named first.
+    let (code, said) = common::said(
+        &common::forebay(&["data", "inspect", "--json", &cluster.at("/ha-rows")])
+            .env("HADOOP_CONF_DIR", cluster.conf_dir())
+            .output()
+            .unwrap(),
+    );
+    assert!(code == Some(0) && said.contains("\"rows\":4000"), "{said}");
     // Every ten seconds it says how far it is: it still does, and it ends as any other.
     log.wait_for("training");
-    assert!(Command::new("kill").args(["-INT", &training.id().to_string()]).status().unwrap().success());
+    assert!(Command::new("kill").args(["-INT", &training.0.id().to_string()]).status().unwrap().success());
     let rest: Vec<_> = log.0.map(Result::unwrap).collect();
-    assert!(training.wait().unwrap().success(), "{rest:?}");
+    assert!(training.0.wait().unwrap().success(), "{rest:?}");
     let report: Report = serde_json::from_str(&std::fs::read_to_string(report).unwrap()).unwrap();
     assert!(report.ledger.delivered > 4000, "{report}");
     assert_eq!(report.ledger.read, report.ledger.delivered);
