@@ -1,6 +1,7 @@
 //! A cluster for the tests, over `scripts/hdfs`: started on first use, taken exclusively, broken on purpose, mended before
 //! the next test takes it. Every call blocks until the script has ended.
 
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -33,7 +34,17 @@ pub(crate) struct Replica {
 }
 
 /// The shared cluster, for one test at a time.
-pub(crate) type Lease = MutexGuard<'static, Cluster>;
+///
+/// May be held while a test awaits: each test has a runtime and a thread of its own, so nobody waits on the holder's thread.
+pub(crate) struct Lease(MutexGuard<'static, Cluster>);
+
+impl Deref for Lease {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.0
+    }
+}
 
 /// A cluster that is started once and lent to one test at a time.
 pub(crate) struct Shared {
@@ -55,7 +66,7 @@ impl Shared {
         if cluster.broken.load(Ordering::Relaxed) {
             cluster.mend();
         }
-        cluster
+        Lease(cluster)
     }
 }
 
