@@ -15,7 +15,7 @@ OPTIONS ?=
 
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 
-.PHONY: help demo test setup setup-libtorch setup-tools setup-hadoop hdfs-up hdfs-down lint bench clean-demo
+.PHONY: help demo test setup setup-libtorch setup-tools setup-hadoop setup-spark hdfs-up hdfs-down lint bench clean-demo
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -26,7 +26,7 @@ demo: ## rows, training, evaluation, a model folder; DATA=train.txt for real Cri
 test: setup ## every test, with both backends and on a real HDFS cluster
 	cargo test --workspace --features torch
 
-setup: setup-libtorch setup-tools setup-hadoop ## what the tests need beyond cargo: libtorch, cargo-deny, Hadoop
+setup: setup-libtorch setup-tools setup-hadoop setup-spark ## what the tests need beyond cargo: libtorch, cargo-deny, Hadoop, Spark
 
 setup-libtorch:
 	@scripts/setup-libtorch
@@ -36,6 +36,9 @@ setup-tools:
 
 setup-hadoop:
 	@scripts/setup-hadoop
+
+setup-spark:
+	@scripts/setup-spark
 
 hdfs-up: setup-hadoop ## a Hadoop cluster on this machine, in the folder .hdfs (HDFS=...); OPTIONS="--ha" and others
 	@scripts/hdfs up $(HDFS) $(OPTIONS)

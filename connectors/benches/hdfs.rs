@@ -15,7 +15,7 @@ use forebay_actors::{Batch, Fault, Source, StageCx};
 use forebay_connectors::convert::{Encoding, ParquetOptions, block_on, to_parquet};
 use forebay_connectors::throttle::ThrottledStore;
 use forebay_connectors::{Input, ParquetSource, ReadOptions, Synthetic, SyntheticSource, store};
-use futures::{StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use tokio::sync::Semaphore;
 

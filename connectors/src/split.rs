@@ -53,13 +53,15 @@ impl SplitOrder {
 /// (epoch, place in the epoch, split)
 pub(crate) type Turn = (u32, u32, u32);
 
+type Turns = Box<dyn Iterator<Item = Turn> + Send>;
+
 /// Hands the splits of one data set to several readers of this process: each split to one of them, the next split to
 /// whoever has room for it first, so that a slow reader gets fewer and none waits for another. Which reader gets what
 /// differs from run to run; each row comes once an epoch all the same.
 ///
 /// Give a clone to each source (`sharing`), all with the same data, columns and options.
 #[derive(Clone, Default)]
-pub struct SharedSplits(Arc<Mutex<Option<(SplitOrder, Box<dyn Iterator<Item = Turn> + Send>)>>>);
+pub struct SharedSplits(Arc<Mutex<Option<(SplitOrder, Turns)>>>);
 
 impl SharedSplits {
     /// Nothing is handed out until the first source opens.
@@ -75,11 +77,7 @@ impl std::fmt::Debug for SharedSplits {
 }
 
 /// The turns of one reader: all from `start` on, or what it gets of those that it shares.
-pub(crate) fn turns(
-    order: SplitOrder,
-    start: Position,
-    shared: Option<&SharedSplits>,
-) -> Result<Box<dyn Iterator<Item = Turn> + Send>, Fault> {
+pub(crate) fn turns(order: SplitOrder, start: Position, shared: Option<&SharedSplits>) -> Result<Turns, Fault> {
     let Some(SharedSplits(all)) = shared else {
         return Ok(Box::new(order.from(start.epoch, start.split)));
     };
@@ -140,10 +138,10 @@ mod tests {
         let shared = SharedSplits::new();
         let order = || SplitOrder::new(20, 2, Some(3));
         let start = Position::default();
-        let mut one = turns(order(), start, Some(&shared)).unwrap();
+        let one = turns(order(), start, Some(&shared)).unwrap();
         let mut two = turns(order(), start, Some(&shared)).unwrap();
         let mut all = Vec::new();
-        while let Some(turn) = one.next() {
+        for turn in one {
             all.push(turn);
             all.extend(two.by_ref().take(all.len() % 3));
         }

@@ -215,9 +215,15 @@ pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Writes a file, over one that may be there.
+/// Writes a file in blocks of the cluster's size, over one that may be there.
 pub(crate) async fn write(client: &hdfs_native::Client, path: &str, bytes: &[u8]) {
-    let options = hdfs_native::WriteOptions::default().overwrite(true);
+    write_in_blocks(client, path, bytes, None).await;
+}
+
+/// The same, in blocks of `block` bytes if that is given.
+pub(crate) async fn write_in_blocks(client: &hdfs_native::Client, path: &str, bytes: &[u8], block: Option<u64>) {
+    let mut options = hdfs_native::WriteOptions::default().overwrite(true);
+    options.block_size = block;
     let mut writer = client.create(path, options).await.unwrap();
     writer.write_bytes(bytes::Bytes::copy_from_slice(bytes)).await.unwrap();
     writer.close().await.unwrap();

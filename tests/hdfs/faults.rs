@@ -12,17 +12,17 @@ use super::rows::{run, write_files};
 const ROWS: usize = 1_600_000;
 const NO_PAUSE: Duration = Duration::ZERO;
 
-/// Four files of 6.4 MB, 28 blocks on three DataNodes.
-fn rows(cluster: &Cluster, folder: &str) -> String {
+/// Four files of 6.4 MB, each in 7 blocks of 1 MiB or in 2 of 4 MiB.
+fn rows(cluster: &Cluster, folder: &str, block: u64) -> String {
     let runtime = tokio::runtime::Runtime::new().unwrap();
-    runtime.block_on(write_files(cluster, folder, 4, ROWS / 4));
+    runtime.block_on(write_files(cluster, folder, 4, ROWS / 4, block));
     cluster.at(folder)
 }
 
 #[test]
 fn a_killed_datanode_costs_no_row() {
     let cluster = Cluster::shared();
-    let url = rows(&cluster, "/faults/killed");
+    let url = rows(&cluster, "/faults/killed", 1 << 20);
     let run = run(&url, NO_PAUSE, ROWS / 4, |go_on| {
         // Frozen first, so that reads are under way on it when it dies.
         cluster.stall_datanode(2);
@@ -35,7 +35,7 @@ fn a_killed_datanode_costs_no_row() {
 #[test]
 fn when_all_replicas_are_gone_the_fault_names_file_block_and_nodes() {
     let cluster = Cluster::shared();
-    let url = rows(&cluster, "/faults/gone");
+    let url = rows(&cluster, "/faults/gone", 1 << 20);
     let run = run(&url, NO_PAUSE, ROWS / 4, |_| (1..=3).for_each(|node| cluster.kill_datanode(node)));
     let said = run.fault();
     let file = format!("{url}/part-");
@@ -50,7 +50,7 @@ fn when_all_replicas_are_gone_the_fault_names_file_block_and_nodes() {
 #[test]
 fn a_stalled_datanode_is_overtaken() {
     let cluster = Cluster::shared();
-    let url = rows(&cluster, "/faults/stalled");
+    let url = rows(&cluster, "/faults/stalled", 4 << 20);
     // 100 batches: 6 s of work, as a training step would be.
     let work = Duration::from_millis(60);
     let timed = |then: &dyn Fn()| {
@@ -67,7 +67,7 @@ fn a_stalled_datanode_is_overtaken() {
 #[test]
 fn a_namenode_that_restarts_is_waited_for() {
     let cluster = Cluster::shared();
-    let url = rows(&cluster, "/faults/restart");
+    let url = rows(&cluster, "/faults/restart", 1 << 20);
     let run = run(&url, NO_PAUSE, ROWS / 4, |go_on| {
         // Without DataNodes, what is left to read needs locations that only the NameNode knows.
         cluster.kill_namenode(1);
@@ -82,7 +82,7 @@ fn a_namenode_that_restarts_is_waited_for() {
 #[test]
 fn a_file_that_is_deleted_under_way_is_a_fault_that_says_so() {
     let cluster = Cluster::shared();
-    let url = rows(&cluster, "/faults/deleted");
+    let url = rows(&cluster, "/faults/deleted", 1 << 20);
     let blocks = cluster.block_files("/faults/deleted/part-3.parquet");
     let run = run(&url, NO_PAUSE, ROWS / 4, |_| {
         cluster.fs(&["-rm", "-skipTrash", "/faults/deleted/part-3.parquet"]);
@@ -96,7 +96,7 @@ fn a_file_that_is_deleted_under_way_is_a_fault_that_says_so() {
 #[test]
 fn a_file_that_is_replaced_under_way_is_a_fault_that_says_so() {
     let cluster = Cluster::shared();
-    let url = rows(&cluster, "/faults/replaced");
+    let url = rows(&cluster, "/faults/replaced", 1 << 20);
     let blocks = cluster.block_files("/faults/replaced/part-3.parquet");
     let run = run(&url, NO_PAUSE, ROWS / 4, |_| {
         cluster.fs(&["-cp", "-f", "/faults/replaced/part-0.parquet", "/faults/replaced/part-3.parquet"]);
@@ -110,7 +110,7 @@ fn a_file_that_is_replaced_under_way_is_a_fault_that_says_so() {
 #[test]
 fn a_corrupt_replica_is_read_around_and_two_are_a_fault() {
     let cluster = Cluster::shared();
-    let url = rows(&cluster, "/faults/corrupt");
+    let url = rows(&cluster, "/faults/corrupt", 1 << 20);
     let spoil = |replica: usize| {
         for part in 0..4 {
             for block in cluster.block_files(&format!("/faults/corrupt/part-{part}.parquet")) {

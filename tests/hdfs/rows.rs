@@ -12,7 +12,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 
-use super::cluster::{Cluster, write};
+use super::cluster::{Cluster, write_in_blocks};
 
 /// Rows of a row group; 16 bytes each, which do not compress.
 const GROUP: usize = 40_000;
@@ -34,10 +34,11 @@ pub(crate) fn file(first: i64, rows: usize) -> Vec<u8> {
 }
 
 /// Writes `files` files of `rows` rows each below `folder`, ids in a row.
-pub(crate) async fn write_files(cluster: &Cluster, folder: &str, files: usize, rows: usize) {
+pub(crate) async fn write_files(cluster: &Cluster, folder: &str, files: usize, rows: usize, block: u64) {
     let client = cluster.client();
     for i in 0..files {
-        write(&client, &format!("{folder}/part-{i}.parquet"), &file((i * rows) as i64, rows)).await;
+        let path = format!("{folder}/part-{i}.parquet");
+        write_in_blocks(&client, &path, &file((i * rows) as i64, rows), Some(block)).await;
     }
 }
 

@@ -26,7 +26,7 @@ pub enum OnBadRow {
     Fail,
     /// Leave it out and count it in the ledger, by reason.
     Skip,
-    /// As `skip`, and append it with its place and reason to `rejected.tsv` in this folder.
+    /// As `skip`, and append it with its place and reason to `rejected.tsv` in this local folder.
     WriteTo(PathBuf),
 }
 
@@ -154,6 +154,12 @@ impl RejectFile {
     pub(crate) fn open(folder: &std::path::Path) -> Result<Self, Fault> {
         let path = folder.join("rejected.tsv");
         let fault = |e| Fault::user(format!("cannot write rejected rows to `{}`", path.display())).because(e);
+        if folder.to_string_lossy().contains("://") {
+            return Err(Fault::user(format!(
+                "rejected rows are appended to a local folder, not to `{}`: name one as write_to",
+                folder.display()
+            )));
+        }
         std::fs::create_dir_all(folder).map_err(fault)?;
         let file = OpenOptions::new().create(true).append(true).open(&path).map_err(fault)?;
         Ok(Self { file: BufWriter::new(file), path })

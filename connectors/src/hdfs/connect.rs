@@ -74,10 +74,22 @@ impl Settings {
 /// Connections to the NameNodes. Replaced as a whole when one of them hangs.
 pub(super) struct Link {
     pub(super) client: Client,
+    /// Leaves a DataNode that sends nothing for two seconds, whatever the cluster's own timeout is.
+    pub(super) impatient: Client,
     pub(super) store: HdfsObjectStore,
 }
 
 impl Link {
+    fn new(root: &str, settings: &Settings, config: &[(&str, &str)]) -> hdfs_native::Result<Self> {
+        let client = |more: &[_]| client(root, settings, &[config, more].concat());
+        let patient = client(&[])?;
+        Ok(Self {
+            store: HdfsObjectStore::new(patient.clone()),
+            client: patient,
+            impatient: client(&[("dfs.client.socket-timeout", "2000")])?,
+        })
+    }
+
     /// Deletes a file, or a folder with all below it.
     pub(super) async fn delete(&self, path: &Path) -> object_store::Result<()> {
         let path = format!("/{path}");
@@ -94,8 +106,6 @@ pub(super) struct Cluster {
     root: String,
     settings: Settings,
     link: Mutex<Arc<Link>>,
-    /// For reads that overtake a stalled one.
-    pub(super) impatient: Client,
     /// Files that are being read: path to block locations.
     pub(super) files: DashMap<Path, Arc<OpenFile>>,
     pub(super) pace: Pace,
@@ -105,15 +115,11 @@ pub(super) struct Cluster {
 
 impl Cluster {
     fn new(root: &str, settings: Settings) -> Result<Self, Fault> {
-        let build = |config: &[(&str, &str)]| client(root, &settings, config).map_err(|e| cannot_open(root, e));
-        let client = build(&[])?;
-        // An overtaking read leaves a DataNode that sends nothing soon, whatever the cluster's own timeout is.
-        let impatient = build(&[("dfs.client.socket-timeout", "2000")])?;
+        let link = Link::new(root, &settings, &[]).map_err(|e| cannot_open(root, e))?;
         Ok(Self {
             root: root.to_owned(),
             settings,
-            link: Mutex::new(Arc::new(Link { store: HdfsObjectStore::new(client.clone()), client })),
-            impatient,
+            link: Mutex::new(Arc::new(link)),
             files: DashMap::new(),
             pace: Pace::default(),
             met: AtomicBool::new(false),
@@ -133,11 +139,8 @@ impl Cluster {
     pub(super) fn reconnect(&self) {
         let service = self.root.split("://").nth(1).unwrap_or_default().trim_end_matches('/');
         let random = format!("dfs.client.failover.random.order.{service}");
-        match client(&self.root, &self.settings, &[(&random, "true")]) {
-            Ok(client) => {
-                let link = Arc::new(Link { store: HdfsObjectStore::new(client.clone()), client });
-                *self.link.lock().unwrap_or_else(PoisonError::into_inner) = link;
-            }
+        match Link::new(&self.root, &self.settings, &[(&random, "true")]) {
+            Ok(link) => *self.link.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(link),
             Err(e) => tracing::warn!(store = %self.root, error = %e, "cannot reconnect"),
         }
     }

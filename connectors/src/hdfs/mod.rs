@@ -6,7 +6,7 @@
 //! - `connect`: clients by URL, `$HADOOP_CONF_DIR`, Kerberos from a ticket cache or a keytab;
 //! - `patience`: a NameNode that restarts or fails over is waited for;
 //! - `read`: block locations are asked for once a file, a stalled DataNode is overtaken, a lost one is read around;
-//! - `trouble`: what went wrong, and what to do about it.
+//! - `trouble`, `upload`: what went wrong, and what to do about it.
 //!
 //! All of it runs on [`io_runtime`](crate::store::io_runtime), so that the callers' threads only wait.
 
@@ -14,6 +14,7 @@ mod connect;
 mod patience;
 mod read;
 mod trouble;
+mod upload;
 
 use std::fmt;
 use std::future::Future;
@@ -152,7 +153,8 @@ impl ObjectStore for HdfsStore {
             let (path, opts) = (path.clone(), opts.clone());
             async move { link.store.put_multipart_opts(&path, opts).await }
         };
-        self.call(location, Repeat::IfUntouched, put).await
+        let inner = self.call(location, Repeat::IfUntouched, put).await?;
+        Ok(Box::new(upload::Upload { inner, root: self.0.root().to_owned(), path: format!("/{location}") }))
     }
 
     /// Deletes files, and folders with all below them.

@@ -6,14 +6,15 @@
 //!
 //! - The block locations of a file are asked for once (with all its blocks), not once a range.
 //! - When all replicas of a block failed, the locations are asked for anew, after growing pauses: replicas move.
-//! - A read that takes much longer than reads of its size did is overtaken by others, whose client leaves a silent
-//!   DataNode after two seconds; the first to succeed counts (hedged requests; Dean and Barroso, The Tail at Scale, 2013).
+//! - A DataNode that sends nothing for two seconds is left, and not asked again for that file.
+//! - A read that takes much longer than reads of its size did is overtaken by others: the first to succeed counts (hedged
+//!   requests; Dean and Barroso, The Tail at Scale, 2013).
 //! - The version of the file is compared whenever its locations are asked for: rows of two versions are never mixed.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -34,8 +35,11 @@ use super::trouble;
 /// How often the locations of a block are asked for before a read of it is given up: about 15 s in all.
 const ROUNDS: u32 = 6;
 
+/// Rounds that leave a DataNode that sends nothing for two seconds; later ones wait as long as the cluster's settings say.
+const IMPATIENT: u32 = 3;
+
 /// Most reads that overtake one read.
-const OVERTAKERS: u32 = 3;
+const OVERTAKERS: u32 = 5;
 
 /// Block locations that are kept.
 const FILES: usize = 4096;
@@ -46,13 +50,7 @@ static READS: Semaphore = Semaphore::const_new(96);
 /// A file and where its blocks lie.
 pub(super) struct OpenFile {
     meta: ObjectMeta,
-    reader: Mutex<Arc<FileReader>>,
-}
-
-impl OpenFile {
-    fn reader(&self) -> Arc<FileReader> {
-        Arc::clone(&self.reader.lock().unwrap_or_else(PoisonError::into_inner))
-    }
+    reader: Arc<FileReader>,
 }
 
 impl Cluster {
@@ -69,7 +67,7 @@ impl Cluster {
         let mut tried = BTreeSet::new();
         let mut round = 1;
         loop {
-            let file = self.open_file(meta).await?;
+            let file = self.open_file(meta, round <= IMPATIENT).await?;
             let error = match self.hedged(&file, &range).await {
                 Ok(bytes) => return Ok(bytes),
                 Err(error) => error,
@@ -85,7 +83,7 @@ impl Cluster {
         }
     }
 
-    async fn open_file(&self, meta: &ObjectMeta) -> Result<Arc<OpenFile>> {
+    async fn open_file(&self, meta: &ObjectMeta, impatient: bool) -> Result<Arc<OpenFile>> {
         let path = &meta.location;
         if let Some(file) = self.files.get(path)
             && file.meta.e_tag == meta.e_tag
@@ -95,10 +93,10 @@ impl Cluster {
         let name = format!("/{path}");
         let locate = |link: Arc<Link>| {
             let meta = meta.clone();
-            async move { locate(&link.client, &link, &meta).await }
+            async move { locate(if impatient { &link.impatient } else { &link.client }, &link, &meta).await }
         };
         let reader = self.call(&name, Repeat::Always, locate).await?;
-        let file = Arc::new(OpenFile { meta: meta.clone(), reader: Mutex::new(Arc::new(reader)) });
+        let file = Arc::new(OpenFile { meta: meta.clone(), reader: Arc::new(reader) });
         if self.files.len() >= FILES {
             self.files.clear();
         }
@@ -108,43 +106,56 @@ impl Cluster {
 
     /// One read, and others that overtake it if it takes too long: the first that succeeds counts.
     async fn hedged(self: &Arc<Self>, file: &Arc<OpenFile>, range: &Range<u64>) -> hdfs_native::Result<Bytes> {
-        let since = Instant::now();
         let len = range.end - range.start;
-        let (start, size) = (range.start as usize, len as usize);
         let patience = self.pace.patience(len);
-        let mut next = since + patience;
-        let mut overtakers = 0;
-        let mut attempts = FuturesUnordered::new();
-        let reader = file.reader();
-        attempts.push(AbortOnDropHandle::new(tokio::spawn(async move { reader.read_range(start, size).await })));
-        loop {
+        let mut next = Instant::now() + patience;
+        let reader = Arc::clone(&file.reader);
+        let mut first = AbortOnDropHandle::new(tokio::spawn(read(reader, range.clone())));
+        let mut overtakers = FuturesUnordered::new();
+        let mut started = 0;
+        let mut failed = None;
+        let (bytes, took) = loop {
             tokio::select! {
-                biased;
-                Some(done) = attempts.next() => match joined(done) {
-                    Ok(bytes) => {
-                        self.pace.took(len, since.elapsed());
-                        return Ok(bytes);
-                    }
-                    Err(error) if attempts.is_empty() => return Err(error),
-                    Err(_) => {}
+                done = &mut first, if failed.is_none() => match joined(done) {
+                    Ok(done) => break done,
+                    Err(error) if overtakers.is_empty() => return Err(error),
+                    Err(error) => failed = Some(error),
                 },
-                () = tokio::time::sleep_until(next), if overtakers < OVERTAKERS => {
-                    tracing::debug!(file = %file.meta.location, ?range, after = ?since.elapsed(), "a read is slow, overtaking it");
-                    let (cluster, file) = (Arc::clone(self), Arc::clone(file));
-                    attempts.push(AbortOnDropHandle::new(tokio::spawn(async move {
+                Some(done) = overtakers.next() => match (joined(done), failed.take()) {
+                    (Ok(done), None) => {
+                        // The slow one goes on for a moment, to learn which DataNode is silent: all reads of the file
+                        // will pass it by.
+                        drop(first.detach());
+                        break done;
+                    }
+                    (Ok(done), Some(_)) => break done,
+                    (Err(_), None) => {}
+                    (Err(_), Some(error)) if overtakers.is_empty() => return Err(error),
+                    (Err(_), error) => failed = error,
+                },
+                () = tokio::time::sleep_until(next), if started < OVERTAKERS => {
+                    tracing::debug!(file = %file.meta.location, ?range, ?patience, "a read is slow, overtaking it");
+                    let (link, file, range) = (self.link(), Arc::clone(file), range.clone());
+                    overtakers.push(AbortOnDropHandle::new(tokio::spawn(async move {
                         // The NameNode gives the replicas in another order, as a rule.
-                        let reader = locate(&cluster.impatient, &cluster.link(), &file.meta).await.map_err(into_hdfs)?;
-                        let bytes = reader.read_range(start, size).await?;
-                        // It knows by now which DataNodes are silent.
-                        *file.reader.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(reader);
-                        Ok(bytes)
+                        let reader = locate(&link.impatient, &link, &file.meta).await.map_err(into_hdfs)?;
+                        read(Arc::new(reader), range).await
                     })));
-                    overtakers += 1;
+                    started += 1;
                     next += patience;
                 }
             }
-        }
+        };
+        self.pace.took(len, took);
+        Ok(bytes)
     }
+}
+
+/// One attempt, and how long it took.
+async fn read(reader: Arc<FileReader>, range: Range<u64>) -> hdfs_native::Result<(Bytes, Duration)> {
+    let since = Instant::now();
+    let bytes = reader.read_range(range.start as usize, (range.end - range.start) as usize).await?;
+    Ok((bytes, since.elapsed()))
 }
 
 fn joined<T>(done: std::result::Result<hdfs_native::Result<T>, tokio::task::JoinError>) -> hdfs_native::Result<T> {
@@ -194,13 +205,13 @@ impl Pace {
         self.0.store(average.to_bits(), Ordering::Relaxed);
     }
 
-    /// How long a read may take before it is overtaken: four times the average, within 0.25 and 5 s; 1 s at first.
+    /// How long a read may take before it is overtaken: four times the average, within 0.1 and 5 s; 1 s at first.
     fn patience(&self, bytes: u64) -> Duration {
         let average = f64::from_bits(self.0.load(Ordering::Relaxed));
         if average == 0.0 {
             return Duration::from_secs(1);
         }
-        Duration::from_secs_f64((4.0 * average * (bytes as f64 + Self::LATENCY)).clamp(0.25, 5.0))
+        Duration::from_secs_f64((4.0 * average * (bytes as f64 + Self::LATENCY)).clamp(0.1, 5.0))
     }
 }
 
@@ -222,6 +233,6 @@ mod tests {
         for _ in 0..200 {
             pace.took(1 << 20, Duration::from_micros(200));
         }
-        assert_eq!(pace.patience(1 << 20), Duration::from_millis(250));
+        assert_eq!(pace.patience(1 << 20), Duration::from_millis(100));
     }
 }

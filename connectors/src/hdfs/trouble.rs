@@ -45,8 +45,18 @@ pub(super) fn explain(root: &str, path: &str, error: Error) -> Error {
     let Error::Generic { source, .. } = error else {
         return error;
     };
-    let source = source.downcast().ok().map(|e| *e);
+    let source = source.downcast().ok().map(|e| without_trace(*e));
     Error::Generic { store: "hdfs", source: Box::new(Trouble { text, users, source }) }
+}
+
+/// A NameNode sends its stack trace along.
+fn without_trace(error: HdfsError) -> HdfsError {
+    let first = |text: String| text.lines().next().unwrap_or_default().to_owned();
+    match error {
+        HdfsError::RPCError(exception, said) => HdfsError::RPCError(exception, first(said)),
+        HdfsError::FatalRPCError(exception, said) => HdfsError::FatalRPCError(exception, first(said)),
+        other => other,
+    }
 }
 
 fn words(root: &str, path: &str, error: &HdfsError) -> Option<(bool, String)> {
@@ -55,12 +65,18 @@ fn words(root: &str, path: &str, error: &HdfsError) -> Option<(bool, String)> {
             ErrorKind::UnexpectedEof
             | ErrorKind::ConnectionReset
             | ErrorKind::ConnectionAborted
+            | ErrorKind::BrokenPipe
             | ErrorKind::InvalidData => {
                 format!(
                     "what answers at {root} does not talk as a NameNode does, or breaks off: name the NameNode's RPC port \
                      (8020 or 9000, as a rule), not its web port (9870) nor a DataNode's (9866)"
                 )
             }
+            ErrorKind::TimedOut => format!(
+                "nothing at {root} answers as a NameNode would ({e}): check that it runs, that the port is its RPC port \
+                 (8020 or 9000, as a rule) and not its web port (9870) nor a DataNode's (9866), and that no firewall is in \
+                 between"
+            ),
             _ => format!(
                 "no NameNode answers at {root}: check that it runs, that the host and the port are those of \
                  fs.defaultFS, and that no firewall is in between"
