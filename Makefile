@@ -49,7 +49,7 @@ hdfs-down: ## stop it; its files stay
 
 lint: setup ## fmt, clippy, doc, deny: all that CI checks beside the tests
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --features torch -- -D warnings
+	cargo clippy --workspace --all-targets --features torch,s3 -- -D warnings
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --features torch
 	cargo deny check bans licenses sources

@@ -33,16 +33,19 @@ pub(crate) struct Replica {
     pub(crate) file: PathBuf,
 }
 
-/// The shared cluster, for one test at a time.
+/// A cluster, for one test at a time; and the only one in use, so that no test shares the cores with another.
 ///
 /// May be held while a test awaits: each test has a runtime and a thread of its own, so nobody waits on the holder's thread.
-pub(crate) struct Lease(MutexGuard<'static, Cluster>);
+pub(crate) struct Lease {
+    cluster: MutexGuard<'static, Cluster>,
+    _turn: MutexGuard<'static, ()>,
+}
 
 impl Deref for Lease {
     type Target = Cluster;
 
     fn deref(&self) -> &Cluster {
-        &self.0
+        &self.cluster
     }
 }
 
@@ -60,13 +63,15 @@ impl Shared {
 
     /// Waits until no other test has it. Whatever an earlier test broke is mended first, so the test that breaks need not.
     pub(crate) fn take(&'static self) -> Lease {
+        static TURN: Mutex<()> = Mutex::new(());
+        let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let cluster = self.cluster.get_or_init(|| Mutex::new(Cluster::start(self.options)));
         // A test that failed poisons the lock; what it broke is known, and mended here.
         let cluster = cluster.lock().unwrap_or_else(PoisonError::into_inner);
         if cluster.broken.load(Ordering::Relaxed) {
             cluster.mend();
         }
-        Lease(cluster)
+        Lease { cluster, _turn }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! `make setup` gets what they need; `cargo test --test hdfs` then starts the cluster itself, on first use, and a watcher
 //! stops it when this process ends, however it ends. See `cluster.rs` for what a test may do to it.
-#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
 
 #[path = "../common/mod.rs"]
 mod common;
