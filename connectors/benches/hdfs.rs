@@ -3,8 +3,8 @@
 //! `cargo bench -p forebay-connectors --bench hdfs` starts a cluster on this machine (`make setup` gets it), writes rows
 //! and reads them, turn by turn, both ways. `FOREBAY_BENCH_HDFS=hdfs://host:port/folder` uses a cluster that is there.
 //! `FOREBAY_BENCH_DELAYS=0,5,20,100` adds so many milliseconds to every packet to the DataNodes (root: they stand in a
-//! network namespace). `FOREBAY_BENCH_RATE=1gbit` limits the line to them. `FOREBAY_BENCH_ROWS` (default 2,000,000),
-//! `FOREBAY_BENCH_ROUNDS` (default 5), `FOREBAY_BENCH_AHEAD` (MiB fetched ahead). Nothing passes or fails on a time.
+//! network namespace). `FOREBAY_BENCH_RATE=2gbit` limits the line from them (the same, by `tc tbf`). `FOREBAY_BENCH_ROWS` (default 2,000,000),
+//! `FOREBAY_BENCH_ROUNDS` (default 5), `FOREBAY_BENCH_ONLY=filled|plain|dictionary`, `FOREBAY_BENCH_AHEAD` (MiB fetched ahead). Nothing passes or fails on a time.
 #![allow(clippy::print_stdout, reason = "a bench prints")]
 
 use std::process::Command;
@@ -18,6 +18,10 @@ use forebay_connectors::{Input, ParquetSource, ReadOptions, Synthetic, Synthetic
 use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use tokio::sync::Semaphore;
+
+/// The program's allocator.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// User and system time of this process, in seconds, to 10 ms.
 fn cpu_seconds() -> f64 {
@@ -138,7 +142,7 @@ fn hdfs(arguments: &[&str]) -> Result<String, Fault> {
 }
 
 /// Writes rows below a URL, unless they are there.
-fn write(url: &str, encoding: Encoding) -> Result<(), Fault> {
+fn write(url: &str, encoding: Encoding, fill_nulls: bool) -> Result<(), Fault> {
     let (store, path) = store::open(url)?;
     let there =
         block_on(async { Ok(store.list(Some(&path)).try_collect::<Vec<_>>().await.is_ok_and(|all| !all.is_empty())) })?;
@@ -149,7 +153,7 @@ fn write(url: &str, encoding: Encoding) -> Result<(), Fault> {
     let local = dir.path().join("rows");
     let synthetic = Synthetic { rows: number("FOREBAY_BENCH_ROWS", 2_000_000) as u64, ..Synthetic::default() };
     let mut source = SyntheticSource::new(synthetic, ReadOptions::default());
-    let options = ParquetOptions { encoding, file_groups: 2, ..ParquetOptions::default() };
+    let options = ParquetOptions { encoding, fill_nulls, file_groups: 2, ..ParquetOptions::default() };
     block_on(to_parquet(&mut source, &StageCx::detached("bench"), &local, &options, |_| ()))?;
     block_on(async {
         for file in Input::from(&local).list().await? {
@@ -162,10 +166,27 @@ fn write(url: &str, encoding: Encoding) -> Result<(), Fault> {
     })
 }
 
+const NAMESPACE: &str = "forebay-bench";
+
+/// Lets what leaves the DataNodes' namespace through at a rate.
+fn limit(rate: &str) -> Result<(), Fault> {
+    let card = format!("{NAMESPACE}-i");
+    let tc = [
+        "-n", NAMESPACE, "qdisc", "replace", "dev", &card, "root", "tbf", "rate", rate, "burst", "2mb", "latency", "2s",
+    ];
+    let done = Command::new("tc").args(tc).output().map_err(|e| Fault::external("cannot run tc").because(e))?;
+    if done.status.success() {
+        Ok(())
+    } else {
+        Err(Fault::external(String::from_utf8_lossy(&done.stderr).into_owned()))
+    }
+}
+
 fn main() -> Result<(), Fault> {
     let dir = tempfile::tempdir().map_err(|e| Fault::external("no temporary folder").because(e))?;
     let cluster = dir.path().join("hdfs").to_string_lossy().into_owned();
-    let delays = std::env::var("FOREBAY_BENCH_DELAYS").ok();
+    let rate = std::env::var("FOREBAY_BENCH_RATE").ok();
+    let delays = std::env::var("FOREBAY_BENCH_DELAYS").ok().or(rate.is_some().then(|| "0".to_owned()));
     let own = std::env::var("FOREBAY_BENCH_HDFS").is_err();
     let url = match std::env::var("FOREBAY_BENCH_HDFS") {
         Ok(url) => url,
@@ -173,15 +194,25 @@ fn main() -> Result<(), Fault> {
             let owner = std::process::id().to_string();
             let mut up = vec!["up", &cluster, "--owner", &owner, "--block-size", "134217728"];
             if delays.is_some() {
-                up.extend(["--netns", "forebay-bench"]);
+                up.extend(["--netns", NAMESPACE]);
             }
             let printed = hdfs(&up)?;
+            if let Some(rate) = &rate {
+                limit(rate)?;
+            }
             format!("{}/bench", printed.lines().last().unwrap_or_default())
         }
     };
-    for (name, encoding) in [("plain", Encoding::Plain), ("dictionary, zstd", Encoding::Dictionary)] {
-        let url = format!("{url}/{}", name.split(',').next().unwrap_or_default());
-        write(&url, encoding)?;
+    for (name, folder, encoding, fill_nulls) in [
+        ("plain, nulls filled", "filled", Encoding::Plain, true),
+        ("plain", "plain", Encoding::Plain, false),
+        ("dictionary, zstd", "dictionary", Encoding::Dictionary, false),
+    ] {
+        if std::env::var("FOREBAY_BENCH_ONLY").is_ok_and(|only| only != folder) {
+            continue;
+        }
+        let url = format!("{url}/{folder}");
+        write(&url, encoding, fill_nulls)?;
         for delay in delays.as_deref().unwrap_or("0").split(',') {
             if own && delays.is_some() {
                 hdfs(&["delay", &cluster, delay])?;

@@ -10,6 +10,7 @@
 //!
 //! All of it runs on [`io_runtime`](crate::store::io_runtime), so that the callers' threads only wait.
 
+mod buffer;
 mod connect;
 mod patience;
 mod read;

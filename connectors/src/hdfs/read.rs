@@ -7,19 +7,20 @@
 //! - The block locations of a file are asked for once (with all its blocks), not once a range.
 //! - When all replicas of a block failed, the locations are asked for anew, after growing pauses: replicas move.
 //! - A DataNode that sends nothing for two seconds is left, and not asked again for that file.
-//! - A read that takes much longer than reads of its size did is overtaken by others: the first to succeed counts (hedged
-//!   requests; Dean and Barroso, The Tail at Scale, 2013).
+//! - A read to which nothing comes for much longer than to others, or that takes much longer, is overtaken by others: the
+//!   first to succeed counts (hedged requests; Dean and Barroso, The Tail at Scale, 2013).
 //! - The version of the file is compared whenever its locations are asked for: rows of two versions are never mixed.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use futures::{StreamExt, TryStreamExt};
 use hdfs_native::file::FileReader;
 use hdfs_native::{Client, HdfsError};
 use object_store::path::Path;
@@ -28,6 +29,7 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::buffer::Buffer;
 use super::connect::{Cluster, Link};
 use super::patience::{Pauses, Repeat, from_hdfs};
 use super::trouble;
@@ -38,8 +40,10 @@ const ROUNDS: u32 = 6;
 /// Rounds that leave a DataNode that sends nothing for two seconds; later ones wait as long as the cluster's settings say.
 const IMPATIENT: u32 = 3;
 
-/// Most reads that overtake one read.
-const OVERTAKERS: u32 = 5;
+/// Most reads at once that overtake one read, and that overtake others in the process: a cluster that is slow all over must
+/// not get many times the work.
+const OVERTAKERS: usize = 5;
+static OVERTAKES: Semaphore = Semaphore::const_new(24);
 
 /// Block locations that are kept.
 const FILES: usize = 4096;
@@ -104,58 +108,88 @@ impl Cluster {
         Ok(file)
     }
 
-    /// One read, and others that overtake it if it takes too long: the first that succeeds counts.
+    /// One read, and others that overtake it if nothing comes, or far too slowly: the first that succeeds counts.
     async fn hedged(self: &Arc<Self>, file: &Arc<OpenFile>, range: &Range<u64>) -> hdfs_native::Result<Bytes> {
-        let len = range.end - range.start;
-        let patience = self.pace.patience(len);
-        let mut next = Instant::now() + patience;
-        let reader = Arc::clone(&file.reader);
-        let mut first = AbortOnDropHandle::new(tokio::spawn(read(reader, range.clone())));
+        let since = Instant::now();
+        let (len, silence) = (range.end - range.start, self.pace.silence());
+        let came = Arc::new(AtomicU64::new(0));
+        let (mut seen, mut next) = (0, since + silence);
+        let mut first =
+            AbortOnDropHandle::new(tokio::spawn(read(Arc::clone(&file.reader), range.clone(), came.clone())));
         let mut overtakers = FuturesUnordered::new();
-        let mut started = 0;
         let mut failed = None;
-        let (bytes, took) = loop {
+        let read = loop {
             tokio::select! {
                 done = &mut first, if failed.is_none() => match joined(done) {
-                    Ok(done) => break done,
+                    Ok(read) => break read,
                     Err(error) if overtakers.is_empty() => return Err(error),
                     Err(error) => failed = Some(error),
                 },
                 Some(done) = overtakers.next() => match (joined(done), failed.take()) {
-                    (Ok(done), None) => {
+                    (Ok(read), None) => {
                         // The slow one goes on for a moment, to learn which DataNode is silent: all reads of the file
                         // will pass it by.
                         drop(first.detach());
-                        break done;
+                        break read;
                     }
-                    (Ok(done), Some(_)) => break done,
+                    (Ok(read), Some(_)) => break read,
                     (Err(_), None) => {}
                     (Err(_), Some(error)) if overtakers.is_empty() => return Err(error),
                     (Err(_), error) => failed = error,
                 },
-                () = tokio::time::sleep_until(next), if started < OVERTAKERS => {
-                    tracing::debug!(file = %file.meta.location, ?range, ?patience, "a read is slow, overtaking it");
-                    let (link, file, range) = (self.link(), Arc::clone(file), range.clone());
-                    overtakers.push(AbortOnDropHandle::new(tokio::spawn(async move {
-                        // The NameNode gives the replicas in another order, as a rule.
-                        let reader = locate(&link.impatient, &link, &file.meta).await.map_err(into_hdfs)?;
-                        read(Arc::new(reader), range).await
-                    })));
-                    started += 1;
-                    next += patience;
+                () = tokio::time::sleep_until(next), if overtakers.len() < OVERTAKERS => {
+                    next = Instant::now() + silence;
+                    let silent = came.load(Ordering::Relaxed) == seen;
+                    seen = came.load(Ordering::Relaxed);
+                    let slow = overtakers.is_empty() && since.elapsed() > self.pace.slow(len);
+                    if let (true, Ok(permit)) = (silent || slow, OVERTAKES.try_acquire()) {
+                        tracing::debug!(file = %file.meta.location, ?range, silent, "overtaking a read");
+                        let (link, file, range, came) = (self.link(), Arc::clone(file), range.clone(), Arc::clone(&came));
+                        overtakers.push(AbortOnDropHandle::new(tokio::spawn(async move {
+                            let _permit = permit;
+                            // The NameNode gives the replicas in another order, as a rule.
+                            let reader = locate(&link.impatient, &link, &file.meta).await.map_err(into_hdfs)?;
+                            read(Arc::new(reader), range, came).await
+                        })));
+                    }
                 }
             }
         };
-        self.pace.took(len, took);
-        Ok(bytes)
+        self.pace.record(len, &read);
+        Ok(read.bytes)
     }
 }
 
-/// One attempt, and how long it took.
-async fn read(reader: Arc<FileReader>, range: Range<u64>) -> hdfs_native::Result<(Bytes, Duration)> {
+/// What one attempt brought, and how.
+struct Read {
+    bytes: Bytes,
+    took: Duration,
+    /// The longest time in which nothing came.
+    silence: Duration,
+}
+
+/// One attempt. Counts the bytes that come.
+async fn read(reader: Arc<FileReader>, range: Range<u64>, came: Arc<AtomicU64>) -> hdfs_native::Result<Read> {
     let since = Instant::now();
-    let bytes = reader.read_range(range.start as usize, (range.end - range.start) as usize).await?;
-    Ok((bytes, since.elapsed()))
+    let (mut last, mut silence) = (since, Duration::ZERO);
+    let len = (range.end - range.start) as usize;
+    let mut buffer = Buffer::new(len);
+    let mut packets = pin!(reader.read_range_stream(range.start as usize, len));
+    let mut at = 0;
+    while let Some(packet) = packets.try_next().await? {
+        let room = buffer.as_mut().get_mut(at..at + packet.len());
+        room.ok_or_else(|| HdfsError::DataTransferError("more bytes came than asked for".into()))?
+            .copy_from_slice(&packet);
+        at += packet.len();
+        came.fetch_add(packet.len() as u64, Ordering::Relaxed);
+        let now = Instant::now();
+        silence = silence.max(now - last);
+        last = now;
+    }
+    if at < len {
+        return Err(HdfsError::DataTransferError(format!("{at} bytes came where {len} were asked for")));
+    }
+    Ok(Read { bytes: buffer.freeze(), took: since.elapsed(), silence })
 }
 
 fn joined<T>(done: std::result::Result<hdfs_native::Result<T>, tokio::task::JoinError>) -> hdfs_native::Result<T> {
@@ -189,29 +223,50 @@ fn into_hdfs(error: Error) -> HdfsError {
     }
 }
 
-/// How long reads take: an average of seconds a byte, where each read counts one MiB more for its latency.
+/// How reads go, on average: the longest silence of a read, and seconds a byte, where each read counts one MiB more for
+/// its latency.
 #[derive(Debug, Default)]
-pub(super) struct Pace(AtomicU64);
+pub(super) struct Pace {
+    silence: Average,
+    per_byte: Average,
+}
+
+/// An average in which old values fade; 0 as long as there is none.
+#[derive(Debug, Default)]
+struct Average(AtomicU64);
+
+impl Average {
+    fn get(&self) -> f64 {
+        f64::from_bits(self.0.load(Ordering::Relaxed))
+    }
+
+    fn add(&self, value: f64) {
+        let before = self.get();
+        // Two who add at once may lose one value of many.
+        let after = if before == 0.0 { value } else { before + (value - before) / 16.0 };
+        self.0.store(after.to_bits(), Ordering::Relaxed);
+    }
+}
 
 impl Pace {
     const LATENCY: f64 = 1048576.0;
 
-    /// Records a read.
-    fn took(&self, bytes: u64, time: Duration) {
-        let now = time.as_secs_f64() / (bytes as f64 + Self::LATENCY);
-        let before = f64::from_bits(self.0.load(Ordering::Relaxed));
-        // Two readers at once may lose one of their records: an average of many.
-        let average = if before == 0.0 { now } else { before + (now - before) / 16.0 };
-        self.0.store(average.to_bits(), Ordering::Relaxed);
+    fn record(&self, bytes: u64, read: &Read) {
+        self.silence.add(read.silence.as_secs_f64());
+        self.per_byte.add(read.took.as_secs_f64() / (bytes as f64 + Self::LATENCY));
     }
 
-    /// How long a read may take before it is overtaken: four times the average, within 0.1 and 5 s; 1 s at first.
-    fn patience(&self, bytes: u64) -> Duration {
-        let average = f64::from_bits(self.0.load(Ordering::Relaxed));
-        if average == 0.0 {
-            return Duration::from_secs(1);
+    /// A silence that means that a DataNode has stalled: eight times the average, within 0.1 and 5 s; 1 s at first.
+    fn silence(&self) -> Duration {
+        match self.silence.get() {
+            0.0 => Duration::from_secs(1),
+            average => Duration::from_secs_f64((8.0 * average).clamp(0.1, 5.0)),
         }
-        Duration::from_secs_f64((4.0 * average * (bytes as f64 + Self::LATENCY)).clamp(0.1, 5.0))
+    }
+
+    /// A time that means that a DataNode is ill, though it sends: eight times the average, at least 3 s.
+    fn slow(&self, bytes: u64) -> Duration {
+        Duration::from_secs_f64((8.0 * self.per_byte.get() * (bytes as f64 + Self::LATENCY)).clamp(3.0, 1e6))
     }
 }
 
@@ -220,19 +275,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patience_follows_the_pace_within_bounds() {
+    fn what_is_slow_follows_the_pace_within_bounds() {
         let pace = Pace::default();
-        assert_eq!(pace.patience(1), Duration::from_secs(1));
-        // 1 MiB at 1 MiB/s with the latency's share: 2 s a MiB and a MiB.
+        assert_eq!(pace.silence(), Duration::from_secs(1));
+        let read = |took, silence| Read { bytes: Bytes::new(), took, silence };
         for _ in 0..200 {
-            pace.took(1 << 20, Duration::from_millis(200));
+            pace.record(1 << 20, &read(Duration::from_millis(200), Duration::from_millis(20)));
         }
-        assert_eq!(pace.patience(1 << 20).as_millis(), 800);
-        assert_eq!(pace.patience(3 << 20).as_millis(), 1600);
-        assert_eq!(pace.patience(1 << 40), Duration::from_secs(5));
+        assert_eq!(pace.silence().as_millis(), 160);
+        assert_eq!(pace.slow(1 << 20).as_millis(), 3000);
+        assert_eq!(pace.slow(7 << 20).as_millis(), 6400);
         for _ in 0..200 {
-            pace.took(1 << 20, Duration::from_micros(200));
+            pace.record(1 << 20, &read(Duration::from_micros(200), Duration::from_micros(20)));
         }
-        assert_eq!(pace.patience(1 << 20), Duration::from_millis(100));
+        assert_eq!((pace.silence(), pace.slow(1)), (Duration::from_millis(100), Duration::from_secs(3)));
     }
 }

@@ -1,0 +1,87 @@
+//! Memory for ranges, used again: a range is megabytes, and fresh pages for each cost a fifth of what reading it does.
+//!
+//! Comes in: a length. Goes out: a [`Buffer`], which comes back when the last slice of its bytes is dropped. Up to 128 MiB
+//! that nobody uses are kept. Takes a lock for as long as a look through a short list.
+
+use std::sync::{Mutex, PoisonError};
+
+use bytes::Bytes;
+
+/// Bytes kept for later.
+const KEPT: usize = 128 << 20;
+
+/// Lengths are rounded up to this, so that buffers fit the next range as well.
+const STEP: usize = 256 << 10;
+
+static FREE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+/// So many bytes, of any value at first.
+pub(super) struct Buffer {
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Buffer {
+    pub(super) fn new(len: usize) -> Self {
+        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        let fits = (0..free.len()).filter(|&i| free[i].len() >= len).min_by_key(|&i| free[i].len());
+        let found = fits.filter(|&i| free[i].len() / 2 <= len).map(|i| free.swap_remove(i));
+        drop(free);
+        Self { bytes: found.unwrap_or_else(|| vec![0; len.next_multiple_of(STEP)]), len }
+    }
+
+    pub(super) fn as_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.len]
+    }
+
+    pub(super) fn freeze(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for Buffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept: usize = free.iter().map(Vec::len).sum();
+        free.push(bytes);
+        // The oldest go first: what was used last fits best.
+        kept += free.last().map_or(0, Vec::len);
+        while kept > KEPT {
+            kept -= free.remove(0).len();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buffer_is_used_again_once_its_bytes_are_gone() {
+        // A length that no other test asks for.
+        let len = 3 * STEP + 17;
+        let mut buffer = Buffer::new(len);
+        assert_eq!(buffer.as_mut().len(), len);
+        buffer.as_mut().fill(7);
+        let at = buffer.as_ref().as_ptr();
+        let bytes = buffer.freeze();
+        let slice = bytes.slice(len - 2..);
+        drop(bytes);
+        assert_ne!(Buffer::new(len).as_ref().as_ptr(), at, "a slice is alive");
+        assert_eq!(slice, [7, 7][..]);
+        drop(slice);
+        let again: Vec<_> = (0..3).map(|_| Buffer::new(len)).collect();
+        assert!(again.iter().any(|b| b.as_ref().as_ptr() == at));
+        drop(again);
+        let all: Vec<_> = (0..10).map(|_| Buffer::new(16 << 20)).collect();
+        drop(all);
+        assert!(FREE.lock().unwrap().iter().map(Vec::len).sum::<usize>() <= KEPT);
+    }
+}
