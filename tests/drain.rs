@@ -56,7 +56,7 @@ fn the_first_signal_drains_saves_and_reports() {
         let text = String::from_utf8_lossy(&output.stdout);
         assert_eq!(output.status.code(), Some(0), "{text}");
         assert!(text.contains("saved"), "{text}");
-        forebay::Model::load(&dir.path().join("model"), 1).unwrap();
+        forebay::Model::load(dir.path().join("model"), 1).unwrap();
         let report = std::fs::read_to_string(dir.path().join("report.json")).unwrap();
         let report: forebay::actors::Report = serde_json::from_str(&report).unwrap();
         assert!(report.ledger.delivered > 0, "{report}");

@@ -8,9 +8,9 @@ use forebay::actors::{Source, StageCx, commas};
 use forebay::connectors::convert::{
     Encoding, ParquetOptions, Progress, TextOptions, Written, block_on, to_criteo_text, to_parquet,
 };
-use forebay::connectors::inspect::inspect;
+use forebay::connectors::inspect::{holds_parquet, inspect};
 use forebay::connectors::{
-    Categories, CriteoSource, Input, OnBadRow, Predicate, ReadOptions, Rows, Synthetic, SyntheticSource,
+    Categories, CriteoSource, Input, OnBadRow, ParquetSource, Predicate, ReadOptions, Rows, Synthetic, SyntheticSource,
 };
 use indicatif::ProgressBar;
 
@@ -118,12 +118,13 @@ pub(crate) struct Synth {
     parquet: Parquet,
 }
 
-/// Convert Criteo text (plain, .gz or .zst) to Parquet
+/// Convert Criteo text (plain, .gz or .zst) to Parquet, or Parquet to other row groups
 ///
 /// Several files are taken in the order of their names.
 #[derive(Args)]
 pub(crate) struct Convert {
-    /// A file, a folder or a glob of Criteo text: a path or a URL (hdfs://, s3://, file://).
+    /// A file, a folder or a glob of Criteo text, or of Parquet to be cut into other row groups (its columns, not those
+    /// that its folders are named after): a path or a URL (hdfs://, s3://, file://).
     input: String,
     /// The folder to write, a path or a URL; it appears when all is written.
     #[arg(long, value_name = "FOLDER")]
@@ -188,9 +189,13 @@ impl Convert {
             "skip" => OnBadRow::Skip,
             dir => OnBadRow::WriteTo(dir.into()),
         };
-        let source =
-            CriteoSource::new(input(self.input, self.filter.as_ref()), ReadOptions::default()).on_bad_row(on_bad_row);
-        write_parquet(source, &self.out, &self.parquet.options(), None, logs)
+        let (input, read) = (input(self.input, self.filter.as_ref()), ReadOptions::default());
+        let options = self.parquet.options();
+        if block_on(holds_parquet(&input))? {
+            write_parquet(ParquetSource::new(input, read).dictionaries(false), &self.out, &options, None, logs)
+        } else {
+            write_parquet(CriteoSource::new(input, read).on_bad_row(on_bad_row), &self.out, &options, None, logs)
+        }
     }
 }
 

@@ -54,6 +54,18 @@ fn names(cluster: &Cluster, folder: &str) -> Vec<String> {
 }
 
 #[test]
+fn parquet_is_cut_into_other_row_groups() {
+    let cluster = Cluster::shared();
+    let (from, to) = (cluster.at("/writing/groups/from"), cluster.at("/writing/groups/to"));
+    block_on(to_parquet(&mut synthetic(), &cx(), &from, &small(), |_| ())).unwrap();
+    let (code, text) = common::run(&["data", "convert", &from, "--out", &to, "--group-rows", "4000"]);
+    assert!(code == Some(0) && text.contains("6,000 rows, 1 files"), "{text}");
+    let (_, text) = common::run(&["data", "inspect", &to]);
+    assert!(text.contains("1 files, 2 row groups, 6000 rows"), "{text}");
+    assert_eq!(rows(&to), rows(&from));
+}
+
+#[test]
 fn rows_go_to_hdfs_and_back() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = Cluster::shared();

@@ -60,7 +60,15 @@ pub struct ColumnReport {
     pub max: Option<f64>,
 }
 
-/// Whether these files are Parquet, by their name or else their first bytes.
+/// Whether an input is Parquet, by its first file. Awaits a listing, and the file's first bytes if its name does not tell.
+pub async fn holds_parquet(input: &Input) -> Result<bool, Fault> {
+    match input.list().await?.first() {
+        Some(first) => is_parquet(first).await,
+        None => Ok(false),
+    }
+}
+
+/// By its name or else its first bytes.
 async fn is_parquet(file: &DataFile) -> Result<bool, Fault> {
     let lower = file.name.to_ascii_lowercase();
     if lower.ends_with(".parquet") || lower.ends_with(".pq") {
