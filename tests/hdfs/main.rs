@@ -12,5 +12,7 @@ mod faults;
 mod ha;
 mod kerberos;
 mod messages;
+mod reading;
 mod rows;
+mod spark;
 mod writing;

@@ -7,7 +7,6 @@ mod parquet;
 mod partition;
 mod resume;
 mod shared;
-mod spark;
 mod stores;
 mod writing;
 

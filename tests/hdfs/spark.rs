@@ -1,46 +1,47 @@
-//! Files that Spark itself wrote, against what Spark says they hold. Needs `scripts/setup-spark` and Java 17.
+//! Files that Spark itself wrote to HDFS, against what Spark says they hold. Needs `scripts/setup-spark` and Java 17.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use arrow::array::{Array, ArrayRef, AsArray};
-use arrow::compute::cast;
+use arrow::compute::{cast, concat_batches};
 use arrow::datatypes::{DataType, Float64Type, Int64Type, TimeUnit};
 use arrow::record_batch::RecordBatch;
-use forebay_connectors::{Categories, CriteoSource, Input, ParquetSource, ReadOptions};
+use bytes::Bytes;
+use forebay::actors::{Source, StageCx};
+use forebay::connectors::{Categories, CriteoSource, Input, ParquetSource, ReadOptions, Rows};
 use parquet::basic::Type;
 use parquet::column::page::Page;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 use serde_json::{Value, json};
 
-use super::{cx, joined, read};
+use super::cluster::{self, Cluster, Lease};
 
 /// What Spark wrote and what it read back.
 struct Spark {
-    dir: tempfile::TempDir,
+    cluster: Lease,
     truth: Value,
 }
 
 impl Spark {
     fn write() -> Self {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         assert!(root.join(".spark/version").exists(), "Spark is missing: run `make setup` or `scripts/setup-spark`");
-        let dir = tempfile::tempdir().unwrap();
+        let cluster = Cluster::shared();
         let ran = Command::new("python3")
             .arg(root.join("scripts/spark_rows.py"))
-            .arg(dir.path())
+            .arg(cluster.at("/spark"))
             .env("PYTHONPATH", root.join(".spark"))
             .output()
             .expect("python3 is on the path");
         let said = String::from_utf8_lossy(&ran.stderr);
         assert!(ran.status.success(), "Spark failed (is Java 17 on the path?): {said}");
         let truth = serde_json::from_slice(&ran.stdout).unwrap_or_else(|e| panic!("no JSON: {e}: {said}"));
-        Self { dir, truth }
+        Self { cluster, truth }
     }
 
-    fn path(&self, folder: &str) -> PathBuf {
-        self.dir.path().join(folder)
+    fn path(&self, folder: &str) -> String {
+        self.cluster.at(&format!("/spark/{folder}"))
     }
 
     fn columns(&self) -> Vec<String> {
@@ -53,9 +54,14 @@ impl Spark {
     }
 }
 
-async fn table(source: ParquetSource) -> RecordBatch {
-    let mut source = source;
-    joined(&read(&mut source, &cx(), None).await.unwrap())
+/// All rows of a source, as one batch.
+async fn table(mut source: impl Source<Out = Rows>) -> RecordBatch {
+    source.open(&StageCx::detached("t"), None).await.unwrap();
+    let mut all = Vec::new();
+    while let Some(rows) = source.next().await.unwrap() {
+        all.push(rows.batch);
+    }
+    concat_batches(&all[0].schema(), &all).unwrap()
 }
 
 /// Rows in the form of `spark_rows.py`, sorted by the first column.
@@ -96,10 +102,11 @@ fn values(array: &ArrayRef) -> Vec<Value> {
 }
 
 /// Which codec the files of a folder have, whether their data pages are v2, their dictionary pages and their INT96s.
-fn form(folder: &Path) -> (String, bool, bool, bool) {
-    let day = folder.join("day=2026-11-18");
-    let file = std::fs::read_dir(day).unwrap().map(|e| e.unwrap().path()).find(|p| p.extension().unwrap() == "parquet");
-    let reader = SerializedFileReader::new(File::open(file.unwrap()).unwrap()).unwrap();
+async fn form(spark: &Spark, folder: &str) -> (String, bool, bool, bool) {
+    let client = spark.cluster.client();
+    let files = client.list_status(&format!("/spark/{folder}/day=2026-11-18"), false).await.unwrap();
+    let file = files.iter().find(|f| f.path.ends_with(".parquet")).unwrap();
+    let reader = SerializedFileReader::new(Bytes::from(cluster::read(&client, &file.path).await.unwrap())).unwrap();
     let group = reader.get_row_group(0).unwrap();
     let columns = group.metadata().columns();
     let codec = columns[0].compression().to_string();
@@ -133,7 +140,7 @@ async fn every_type_in_every_form(spark: &Spark) {
         ("gzip-legacy", "GZIP", false, true),
         ("lz4-millis", "LZ4", false, false),
     ] {
-        let (found, found_v2, dictionary, found_int96) = form(&spark.path(folder));
+        let (found, found_v2, dictionary, found_int96) = form(spark, folder).await;
         assert!(found.starts_with(codec) && dictionary, "{folder}: {found}");
         assert_eq!((found_v2, found_int96), (v2, int96), "{folder}");
         for dictionaries in [true, false] {
@@ -197,8 +204,7 @@ async fn escaped_and_missing_folder_names(spark: &Spark) {
 
 async fn packed_text(spark: &Spark) {
     let input = Input::from(spark.path("text")).filtered(&"day = '2026-11-20'".parse().unwrap());
-    let mut source = CriteoSource::new(input, ReadOptions::default()).categories(Categories::Int);
-    let batch = joined(&read(&mut source, &cx(), None).await.unwrap());
+    let batch = table(CriteoSource::new(input, ReadOptions::default()).categories(Categories::Int)).await;
     let mut found: Vec<Value> = values(batch.column_by_name("I1").unwrap());
     found.sort_by_key(Value::as_i64);
     let expected: Vec<Value> =

@@ -1,0 +1,88 @@
+//! Files on HDFS that are as they should be, and files that are not: the same as on a local disk.
+
+use std::time::Duration;
+
+use super::cluster::{Cluster, write};
+use super::common;
+use super::rows::{file, run};
+
+const ROWS: usize = 1000;
+
+/// Writes files by name.
+fn put(cluster: &Cluster, files: &[(&str, &[u8])]) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    for (path, bytes) in files {
+        runtime.block_on(write(&cluster.client(), path, bytes));
+    }
+}
+
+/// Reads all rows at a path through a pipeline; they must be the ids `0..rows`.
+fn whole(cluster: &Cluster, path: &str, rows: usize) {
+    run(&cluster.at(path), Duration::ZERO, 0, |_| ()).is_whole(rows);
+}
+
+#[test]
+fn folders_globs_and_folders_that_are_columns() {
+    let cluster = Cluster::shared();
+    let (one, two) = (file(0, ROWS), file(ROWS as i64, ROWS));
+    put(
+        &cluster,
+        &[
+            ("/reading/rows/day=2026-11-19/part-0.parquet", &one),
+            ("/reading/rows/day=2026-11-20/part-0.parquet", &two),
+            ("/reading/rows/day=2026-11-20/_SUCCESS", b""),
+            ("/reading/rows/day=2026-11-20/empty.parquet", b""),
+            ("/reading/rows/_temporary/0/part-1.parquet", b"half"),
+            ("/reading/rows/.hidden/part-2.parquet", b"half"),
+        ],
+    );
+    whole(&cluster, "/reading/rows", 2 * ROWS);
+    whole(&cluster, "/reading/rows/*/part-?.parquet", 2 * ROWS);
+    whole(&cluster, "/reading/**/day=2026-11-19/*", ROWS);
+    whole(&cluster, "/reading/rows/day=2026-11-19/part-0.parquet", ROWS);
+    let selected = |filter: &str| common::run(&["data", "inspect", &cluster.at("/reading/rows"), "--where", filter]);
+    let (code, text) = selected("day >= '2026-11-20'");
+    assert!(code == Some(0) && text.contains("1 files") && text.contains("1000 rows"), "{text}");
+    let (code, text) = selected("day = '2026-12-01'");
+    assert!(code == Some(2) && text.contains("2026-11-20"), "{text}");
+}
+
+#[test]
+fn files_that_are_not_what_they_should_be_are_named() {
+    let cluster = Cluster::shared();
+    let good = file(0, 50_000);
+    let mut corrupt = good.clone();
+    corrupt[good.len() / 3..good.len() / 3 + 3000].iter_mut().for_each(|byte| *byte ^= 0x5a);
+    let text = "1\tx\n";
+    put(
+        &cluster,
+        &[
+            ("/reading/cut/a.parquet", &good),
+            ("/reading/cut/cut.parquet", &good[..good.len() / 2]),
+            ("/reading/other/other.parquet", b"this is no Parquet file at all, whatever its name says"),
+            ("/reading/text/rows.txt", text.as_bytes()),
+            ("/reading/nothing/empty.parquet", b""),
+            ("/reading/corrupt/corrupt.parquet", &corrupt),
+        ],
+    );
+    let refused = |path: &str, code: i32, words: &[&str]| {
+        let (found, said) = common::run(&["data", "inspect", &cluster.at(path)]);
+        assert_eq!(found, Some(code), "{said}");
+        for word in words {
+            assert!(said.contains(word), "{word:?} is not in: {said}");
+        }
+    };
+    refused("/reading/cut", 2, &["cut.parquet", "is not a whole Parquet file"]);
+    refused("/reading/other", 2, &["other.parquet", "is not a whole Parquet file"]);
+    refused("/reading/nothing/empty.parquet", 2, &["empty.parquet` is an empty file"]);
+    refused("/reading/nothing", 2, &["/reading/nothing"]);
+    // Nothing tells that the noise of a column was other noise once; the page headers that were hit do.
+    let (code, said) = common::run(&["data", "inspect", &cluster.at("/reading/corrupt")]);
+    assert!(code == Some(0) || said.contains("corrupt.parquet"), "{said}");
+    let train = format!("data.train={}", cluster.at("/reading/cut/a.parquet"));
+    let (code, said) = common::run(&["train", "--set", &train, "--set", "model.kind=lr"]);
+    assert!(code == Some(2) && said.contains("a.parquet` has no column `label`"), "{said}");
+    let train = format!("data.train={}", cluster.at("/reading/text"));
+    let (code, said) = common::run(&["train", "--set", &train, "--set", "model.kind=lr"]);
+    assert!(code == Some(2) && said.contains("rows.txt`, line 1") && said.contains("expected 40 fields"), "{said}");
+}
