@@ -51,8 +51,8 @@ fn when_all_replicas_are_gone_the_fault_names_file_block_and_nodes() {
 fn a_stalled_datanode_is_overtaken() {
     let cluster = Cluster::shared();
     let url = rows(&cluster, "/faults/stalled", 4 << 20);
-    // 100 batches: 6 s of work, as a training step would be.
-    let work = Duration::from_millis(60);
+    // 100 batches: 12 s of work, as a training step would be.
+    let work = Duration::from_millis(120);
     let timed = |then: &dyn Fn()| {
         let start = Instant::now();
         run(&url, work, ROWS / 10, |_| then()).is_whole(ROWS);
