@@ -32,6 +32,7 @@ pub fn open(url_or_path: &str) -> Result<(Arc<dyn ObjectStore>, Path), Fault> {
             let (bucket, path) = rest.split_once('/').unwrap_or((rest, ""));
             return Ok((crate::s3::open(bucket)?, parse(path, url_or_path)?));
         }
+        #[cfg(not(feature = "s3"))]
         Some((scheme @ ("s3" | "s3a"), _)) => {
             return Err(Fault::user(format!(
                 "cannot open `{url_or_path}`: this program was built without `{scheme}://`, build it with `--features s3`"
