@@ -7,13 +7,13 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Int32Array, StringArray, UInt32Array};
 use arrow::compute::concat;
 use arrow::datatypes::{DataType, Field, FieldRef, Int32Type, Schema, SchemaRef, UInt32Type};
-use arrow::record_batch::RecordBatch;
 use forebay_actors::Fault;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, compute_leaves};
 use parquet::errors::Result as ParquetResult;
 
 use super::ParquetOptions;
-use crate::criteo::{Categories, with_hex_categories};
+use crate::criteo::Categories;
+use crate::criteo::schema::hex;
 
 /// What is done to each column before it is encoded.
 #[derive(Clone, Copy, Debug)]
@@ -41,16 +41,9 @@ impl Change {
         Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
     }
 
-    fn apply(self, column: ArrayRef) -> Result<ArrayRef, Fault> {
-        let column = match column.data_type() {
-            DataType::UInt32 if self.hex => {
-                let batch = RecordBatch::try_from_iter_with_nullable([("category", column, true)]);
-                let batch = batch.map_err(|e| Fault::internal("a batch of one column").because(e))?;
-                Arc::clone(with_hex_categories(&batch)?.column(0))
-            }
-            _ => column,
-        };
-        Ok(if self.fill && fillable(column.data_type()) { filled(&column) } else { column })
+    fn apply(self, column: ArrayRef) -> ArrayRef {
+        let column = if self.hex && *column.data_type() == DataType::UInt32 { hex(&column) } else { column };
+        if self.fill && fillable(column.data_type()) { filled(&column) } else { column }
     }
 }
 
@@ -67,7 +60,7 @@ pub(super) fn encode(
         let name = field.name();
         Fault::user(format!("a row group of column `{name}` is too large: ask for fewer rows in one")).because(e)
     })?;
-    let column = change.apply(column)?;
+    let column = change.apply(column);
     let chunks = || -> ParquetResult<Vec<_>> {
         let mut writers = writers;
         for (writer, leaf) in writers.iter_mut().zip(compute_leaves(field, &column)?) {

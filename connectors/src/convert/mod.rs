@@ -52,13 +52,13 @@ pub fn block_on<T>(future: impl Future<Output = Result<T, Fault>>) -> Result<T, 
 async fn each<S: Source<Out = Rows>>(
     source: &mut S,
     cx: &StageCx,
-    mut take: impl FnMut(Rows) -> Result<(), Fault>,
+    mut take: impl AsyncFnMut(Rows) -> Result<(), Fault>,
 ) -> Result<u64, Fault> {
     source.open(cx, None).await?;
     while let Some(rows) = source.next().await? {
         let n = rows.batch.num_rows() as u64;
         cx.ledger().read(n);
-        take(rows)?;
+        take(rows).await?;
         cx.ledger().delivered(n);
     }
     Ok(cx.ledger().snapshot().rejected_total())

@@ -15,7 +15,7 @@ use parquet::file::properties::WriterProperties;
 use serde::{Deserialize, Serialize};
 
 use super::encode::Encoder;
-use super::{Progress, Written};
+use super::{Progress, Written, each};
 use crate::aside::{Aside, Folder};
 use crate::criteo::Categories;
 use crate::rows::Rows;
@@ -112,21 +112,19 @@ async fn convert<S: Source<Out = Rows>>(
     let mut groups =
         Groups { encoder: Encoder::start(cx, aside, options)?, options, schema: None, held: Vec::new(), rows: 0 };
     let mut rows = 0;
-    source.open(cx, None).await?;
-    while let Some(next) = source.next().await? {
-        let n = next.batch.num_rows() as u64;
-        cx.ledger().read(n);
+    let rejected = each(source, cx, async |next| {
         groups.add(&next.batch).await?;
-        cx.ledger().delivered(n);
-        rows += n;
+        rows += next.batch.num_rows() as u64;
         progress(Progress { rows, bytes: groups.encoder.bytes() });
-    }
+        Ok(())
+    })
+    .await?;
     groups.send().await?;
     let (aside, written) = groups.encoder.finish()?;
     progress(Progress { rows: written.rows, bytes: written.bytes });
     aside.mark()?;
     aside.publish()?;
-    Ok(Written { rejected: cx.ledger().snapshot().rejected_total(), ..written })
+    Ok(Written { rejected, ..written })
 }
 
 /// The row group that is being gathered.

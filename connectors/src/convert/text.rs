@@ -47,7 +47,7 @@ pub async fn to_criteo_text<S: Source<Out = Rows>>(
     let mut text = Vec::new();
     let most = options.file_rows.max(1);
     let close = |part: Option<(FileWriter, usize)>| part.map_or(Ok(()), |(file, _)| file.finish().map(drop));
-    written.rejected = each(source, cx, |rows| {
+    written.rejected = each(source, cx, async |rows| {
         let mut at = 0;
         while at < rows.batch.num_rows() {
             let (file, held) = match &mut part {

@@ -69,7 +69,8 @@ pub fn with_hex_categories(batch: &RecordBatch) -> Result<RecordBatch, Fault> {
         .map_err(|e| Fault::internal("hex columns do not fit their schema").because(e))
 }
 
-fn hex(column: &ArrayRef) -> ArrayRef {
+/// A `UInt32` column as eight hex digits a value.
+pub(crate) fn hex(column: &ArrayRef) -> ArrayRef {
     let numbers = column.as_primitive::<UInt32Type>();
     let mut text = Vec::with_capacity(numbers.len() * 8);
     let mut offsets = Vec::with_capacity(numbers.len() + 1);
