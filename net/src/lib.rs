@@ -1,0 +1,1 @@
+//! Arrow Flight between the processes of Forebay: servers, peers, streams of messages, TLS and tokens.
