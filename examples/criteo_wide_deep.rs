@@ -23,7 +23,14 @@ fn main() -> anyhow::Result<()> {
     let table = start_table(&host, Table::default().config(spec.parts(), seed), 2)?;
 
     let (staleness, progress, dense) = (Staleness::new(1), Progress::default(), Arc::new(Mutex::new(None)));
-    let plan = BatchPlan { rows: 2048, window: 65_536, seed, drop_last: false, key_spaces: columns.key_spaces() };
+    let plan = BatchPlan {
+        rows: 2048,
+        window: 65_536,
+        seed,
+        drop_last: false,
+        accounts: false,
+        key_spaces: columns.key_spaces(),
+    };
     let (lookup_table, push_table, watched) = (table.clone(), table, progress.clone());
     let model = move || Ok(Box::new(NativeModel::new(spec, DenseOptimizer::adam(1e-3), seed, 2)?) as _);
 

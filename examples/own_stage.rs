@@ -53,7 +53,14 @@ fn main() -> anyhow::Result<()> {
     let host = Host::start("ps")?;
     let table = start_table(&host, Table::default().config(spec.parts(), 1), 1)?;
     let push_table = table.clone();
-    let plan = BatchPlan { rows: 4096, window: 0, seed: 1, drop_last: false, key_spaces: columns.key_spaces() };
+    let plan = BatchPlan {
+        rows: 4096,
+        window: 0,
+        seed: 1,
+        drop_last: false,
+        accounts: false,
+        key_spaces: columns.key_spaces(),
+    };
     let progress = Progress::default();
     let watched = progress.clone();
     let model = move || Ok(Box::new(NativeModel::new(spec, DenseOptimizer::adam(1e-3), 1, 1)?) as _);

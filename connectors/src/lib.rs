@@ -14,6 +14,7 @@
 //! when), `feed` (fetching ahead), `pool` (decode threads), `parquet/source`, `criteo/source`.
 mod feed;
 mod hdfs;
+mod lease;
 mod names;
 mod options;
 mod pool;
@@ -36,6 +37,7 @@ pub mod throttle;
 
 pub use criteo::{Categories, CriteoSource, OnBadRow};
 pub use input::{DataFile, Input};
+pub use lease::{DataPlan, Lease, Leases, LocalLeases};
 pub use options::{Position, ReadOptions};
 pub use parquet::ParquetSource;
 pub use partition::Predicate;

@@ -19,6 +19,10 @@ pub struct ReadOptions {
     pub shuffle: bool,
     /// Seed of the shuffle. Default 0.
     pub seed: u64,
+    /// Rows of a window: the rows of an epoch, in its order of splits, are cut into runs of so many, and no batch reaches
+    /// from one into the next. Default 0: an epoch is one window. Text, whose rows nobody knows before they are parsed,
+    /// has windows only over leases.
+    pub window_rows: usize,
     /// Bytes fetched but not yet decoded, at most. A split that is larger takes the whole budget. Default 64 MiB.
     pub read_ahead_bytes: usize,
     /// Bytes decoded but not yet taken, at most, beside one batch of the split that is next. Default 64 MiB.
@@ -34,6 +38,7 @@ impl Default for ReadOptions {
             epochs: 1,
             shuffle: false,
             seed: 0,
+            window_rows: 0,
             read_ahead_bytes: 64 << 20,
             decode_ahead_bytes: 64 << 20,
             decode_threads: 2,

@@ -12,8 +12,10 @@ use forebay_actors::batch::{Batch, Lineage};
 pub struct Rows {
     /// The columns.
     pub batch: RecordBatch,
-    /// Epoch, split, first row and place in the stream.
+    /// Epoch, split, first row, place in the stream and window.
     pub lineage: Lineage,
+    /// Rows of the same window that the source itself left out, here or just before.
+    pub rejected: u32,
 }
 
 impl Batch for Rows {
@@ -67,7 +69,7 @@ mod tests {
         let keys = Int32Array::from_iter_values(0..10);
         let column: ArrayRef = Arc::new(DictionaryArray::<Int32Type>::new(keys, Arc::new(values)));
         let batch = RecordBatch::try_from_iter([("C1", column)]).unwrap();
-        let rows = Rows { batch, lineage: Lineage::default() };
+        let rows = Rows { batch, lineage: Lineage::default(), rejected: 0 };
         assert!(rows.bytes() < 1_000, "{}", rows.bytes());
         assert!(rows.bytes() >= 10 * (4 + 8));
     }

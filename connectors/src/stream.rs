@@ -127,10 +127,10 @@ where
             if batch.num_rows() == 0 {
                 continue;
             }
-            let lineage = Lineage { epoch: 0, split: 0, seq: self.seq, row: self.position.rows };
+            let lineage = Lineage { seq: self.seq, row: self.position.rows, ..Lineage::default() };
             self.seq += 1;
             self.position.rows += batch.num_rows() as u64;
-            return Ok(Some(Rows { batch, lineage }));
+            return Ok(Some(Rows { batch, lineage, rejected: 0 }));
         }
     }
 

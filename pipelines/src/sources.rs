@@ -3,8 +3,10 @@
 //! Comes in: a job and a path. Goes out: a source's constructor. Blocks while the files are listed, if the job does not
 //! say what they are.
 
+use std::sync::Arc;
+
 use forebay_actors::{Fault, Source};
-use forebay_connectors::{CriteoSource, Input, ParquetSource, ReadOptions, Rows};
+use forebay_connectors::{CriteoSource, Input, Leases, ParquetSource, ReadOptions, Rows};
 
 use crate::job::{Format, Job};
 
@@ -16,13 +18,43 @@ pub(crate) trait Visit {
     fn visit<S: Source<Out = Rows>>(self, make: impl FnOnce() -> S + Send + 'static) -> Self::Out;
 }
 
-/// Finds out what `path` holds (a file, a folder, a glob, a URL) and visits its source.
+/// Finds out what `path` holds (a file, a folder, a glob, a URL) and visits its source, which reads it in order, as one
+/// window an epoch.
 pub(crate) fn open<V: Visit>(job: &Job, path: &str, visit: V) -> Result<V::Out, Fault> {
+    read(job, path, 0, None, visit)
+}
+
+/// The same for training rows: cut into windows (see [`window_rows`]), all of them or those that `leases` gives.
+pub(crate) fn open_windows<V: Visit>(
+    job: &Job,
+    path: &str,
+    trainers: usize,
+    leases: Option<Arc<dyn Leases>>,
+    visit: V,
+) -> Result<V::Out, Fault> {
+    read(job, path, window_rows(job, trainers), leases, visit)
+}
+
+/// Rows of a window: what is shuffled together (one batch, if rows are not shuffled), in whole batches for each of so
+/// many trainers in step with each other (1 otherwise), so that one process and many cut the same batches.
+pub(crate) fn window_rows(job: &Job, trainers: usize) -> usize {
+    let step = job.train.batch_rows.saturating_mul(trainers.max(1)).max(1);
+    job.data.shuffle_rows.max(1).checked_next_multiple_of(step).unwrap_or(step)
+}
+
+fn read<V: Visit>(
+    job: &Job,
+    path: &str,
+    window_rows: usize,
+    leases: Option<Arc<dyn Leases>>,
+    visit: V,
+) -> Result<V::Out, Fault> {
     let options = ReadOptions {
         batch_rows: job.data.read_rows,
         epochs: job.data.epochs,
         shuffle: job.data.shuffle,
         seed: job.seed,
+        window_rows,
         read_ahead_bytes: job.data.read_ahead.0,
         decode_ahead_bytes: job.data.decode_ahead.0,
         decode_threads: job.data.decode_threads,
@@ -38,11 +70,17 @@ pub(crate) fn open<V: Visit>(job: &Job, path: &str, visit: V) -> Result<V::Out, 
     Ok(match format {
         Format::Parquet => {
             let columns = job.columns.names();
-            visit.visit(move || ParquetSource::new(input, options).columns(columns))
+            visit.visit(move || {
+                let source = ParquetSource::new(input, options).columns(columns);
+                if let Some(leases) = leases { source.leasing(leases) } else { source }
+            })
         }
         Format::Criteo => {
             let on_bad_row = job.data.on_bad_row.clone();
-            visit.visit(move || CriteoSource::new(input, options).on_bad_row(on_bad_row))
+            visit.visit(move || {
+                let source = CriteoSource::new(input, options).on_bad_row(on_bad_row);
+                if let Some(leases) = leases { source.leasing(leases) } else { source }
+            })
         }
     })
 }

@@ -80,7 +80,7 @@ impl Training {
         let Some(path) = job.data.train.clone() else {
             return Err(Fault::user("the job names no rows to train on: set data.train to a file, a folder or a glob"));
         };
-        sources::open(&job.clone(), &path, Wire(Parts::new(job, own)?))
+        sources::open_windows(&job.clone(), &path, 1, None, Wire(Parts::new(job, own)?))
     }
 
     /// The graph, with capacities, replicas and places.

@@ -68,6 +68,7 @@ fn parse(job: &Job) -> impl Fn(usize) -> Parse + Send + Sync + 'static {
 }
 
 fn batch(job: &Job, window: usize, rows: usize, drop_last: bool) -> impl FnOnce() -> Batch + Send + 'static {
-    let plan = BatchPlan { rows, window, seed: job.seed, drop_last, key_spaces: job.columns.key_spaces() };
+    let plan =
+        BatchPlan { rows, window, seed: job.seed, drop_last, accounts: false, key_spaces: job.columns.key_spaces() };
     move || Batch::new(plan)
 }

@@ -44,6 +44,7 @@ fn examples(rows: &[Row], first: u64) -> ExampleBatch {
     };
     ExampleBatch {
         lineage: Lineage { row: first, ..Lineage::default() },
+        rejected: 0,
         labels: rows.iter().map(|r| r.label).collect(),
         dense: (0..2).flat_map(|c| rows.iter().map(move |r| r.dense[c])).collect(),
         slots: vec![one(0), one(1), many(2), many(3)],
@@ -85,7 +86,7 @@ fn run(plan: BatchPlan, chunks: &[Vec<Row>]) -> (Vec<TrainBatch>, StageCx) {
 }
 
 fn plan(rows: usize, window: usize, drop_last: bool) -> BatchPlan {
-    BatchPlan { rows, window, seed: 3, drop_last, key_spaces: KEY_SPACES.to_vec() }
+    BatchPlan { rows, window, seed: 3, drop_last, accounts: false, key_spaces: KEY_SPACES.to_vec() }
 }
 
 fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
@@ -146,12 +147,20 @@ fn a_window_shuffles_and_a_seed_repeats_it() {
 fn single_valued_slots_need_no_offsets() {
     let examples = ExampleBatch {
         lineage: Lineage::default(),
+        rejected: 0,
         labels: vec![1.0, 0.0, 1.0],
         dense: vec![],
         slots: vec![SlotKeys::One(vec![5, 5, 6]), SlotKeys::One(vec![9, 8, 9])],
     };
     let (mut out, collected) = Outbox::collecting();
-    let mut stage = Batch::new(BatchPlan { rows: 3, window: 0, seed: 0, drop_last: false, key_spaces: vec![0, 1] });
+    let mut stage = Batch::new(BatchPlan {
+        rows: 3,
+        window: 0,
+        seed: 0,
+        drop_last: false,
+        accounts: false,
+        key_spaces: vec![0, 1],
+    });
     block_on(stage.on_batch(examples, &mut out)).unwrap();
     let batch = collected.take().pop().unwrap();
     assert_eq!((batch.unique, batch.inverse, batch.offsets), (vec![5, 6, 9, 8], vec![0, 2, 0, 3, 1, 2], None));

@@ -18,6 +18,7 @@ use super::text::{Failed, Parsed, TextParser, TextSplit};
 use super::unpack::{Packing, Pieces, unpack};
 use crate::feed::{self, Credit, Feed};
 use crate::input::{DataFile, Input};
+use crate::lease::Leases;
 use crate::options::{Position, ReadOptions};
 use crate::pool::{Emit, Pool, Stop};
 use crate::rows::Rows;
@@ -38,6 +39,7 @@ pub struct CriteoSource {
     input: Input,
     options: ReadOptions,
     shared: Option<SharedSplits>,
+    leases: Option<Arc<dyn Leases>>,
     policy: OnBadRow,
     categories: Categories,
     range_bytes: u64,
@@ -60,6 +62,7 @@ impl CriteoSource {
             input: input.into(),
             options: options.sane(),
             shared: None,
+            leases: None,
             policy: OnBadRow::Fail,
             categories: Categories::Int,
             range_bytes: RANGE_BYTES,
@@ -93,6 +96,13 @@ impl CriteoSource {
     #[must_use]
     pub fn range_bytes(mut self, bytes: u64) -> Self {
         self.range_bytes = bytes.max(1);
+        self
+    }
+
+    /// Reads only the windows that it is leased; see [`Leases`].
+    #[must_use]
+    pub fn leasing(mut self, leases: Arc<dyn Leases>) -> Self {
+        self.leases = Some(leases);
         self
     }
 

@@ -173,6 +173,18 @@ impl<'a> TextParser<'a> {
             Categories::Int => batch,
             Categories::Hex => with_hex_categories(&batch)?,
         };
-        Ok(Rows { batch, lineage: Lineage { epoch: self.split.epoch, split: self.split.place, seq: 0, row } })
+        Ok(Rows {
+            batch,
+            lineage: Lineage {
+                epoch: self.split.epoch,
+                split: self.split.place,
+                seq: 0,
+                row,
+                window: 0,
+                term: 0,
+                closes: false,
+            },
+            rejected: 0,
+        })
     }
 }

@@ -17,6 +17,7 @@ use super::footer::{self, Footer};
 use super::types;
 use crate::feed::{self, Credit, Feed};
 use crate::input::Input;
+use crate::lease::Leases;
 use crate::options::{Position, ReadOptions};
 use crate::pool::{Emit, Pool, Stop, panic_text};
 use crate::rows::{Rows, batch_bytes};
@@ -27,6 +28,7 @@ pub struct ParquetSource {
     input: Input,
     options: ReadOptions,
     shared: Option<SharedSplits>,
+    leases: Option<Arc<dyn Leases>>,
     columns: Option<Vec<String>>,
     dictionaries: bool,
     footers: Vec<Arc<Footer>>,
@@ -44,6 +46,7 @@ impl ParquetSource {
             input: input.into(),
             options: options.sane(),
             shared: None,
+            leases: None,
             columns: None,
             dictionaries: true,
             footers: Vec::new(),
@@ -68,6 +71,13 @@ impl ParquetSource {
     #[must_use]
     pub fn dictionaries(mut self, yes: bool) -> Self {
         self.dictionaries = yes;
+        self
+    }
+
+    /// Reads only the windows that it is leased; see [`Leases`].
+    #[must_use]
+    pub fn leasing(mut self, leases: Arc<dyn Leases>) -> Self {
+        self.leases = Some(leases);
         self
     }
 
@@ -212,8 +222,9 @@ impl Decode {
             let batch = self.in_order(&batch)?;
             let rows = batch.num_rows() as u64;
             let bytes = batch_bytes(&batch);
-            let lineage = Lineage { epoch: self.epoch, split: self.place, seq: 0, row };
-            emit.push(Rows { batch, lineage }, bytes)?;
+            let lineage =
+                Lineage { epoch: self.epoch, split: self.place, seq: 0, row, window: 0, term: 0, closes: false };
+            emit.push(Rows { batch, lineage, rejected: 0 }, bytes)?;
             row += rows;
         }
         if row != total {
@@ -248,7 +259,8 @@ impl Decode {
             "`{}`, row group {}, at or after row {row} of it: {why}: the file is damaged, write or copy it anew",
             self.footer.file.name, self.group
         ));
-        fault.lineage = Some(Lineage { epoch: self.epoch, split: self.place, seq: 0, row });
+        fault.lineage =
+            Some(Lineage { epoch: self.epoch, split: self.place, seq: 0, row, window: 0, term: 0, closes: false });
         fault
     }
 }

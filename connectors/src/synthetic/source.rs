@@ -109,8 +109,14 @@ impl Source for SyntheticSource {
                         Categories::Hex => with_hex_categories(&batch)?,
                     };
                     let bytes = batch_bytes(&batch);
-                    let done =
-                        emit.push(Rows { batch, lineage: Lineage { epoch, split: 0, seq: 0, row: first } }, bytes);
+                    let done = emit.push(
+                        Rows {
+                            batch,
+                            lineage: Lineage { epoch, split: 0, seq: 0, row: first, window: 0, term: 0, closes: false },
+                            rejected: 0,
+                        },
+                        bytes,
+                    );
                     drop(credit);
                     done
                 })

@@ -51,6 +51,9 @@ impl SlotKeys {
 pub struct ExampleBatch {
     /// Where it came from.
     pub lineage: Lineage,
+    /// Rows that were left out here or just before, so that a window's rows can be accounted for. A batch may hold
+    /// nothing else.
+    pub rejected: u32,
     /// `[n]`, each 0 or 1.
     pub labels: Vec<f32>,
     /// `[d × n]`: column after column, so that each stage walks memory in order.
@@ -89,6 +92,7 @@ impl ExampleBatch {
             .collect();
         Self {
             lineage: first.lineage.clone(),
+            rejected: chunks.iter().map(|chunk| chunk.rejected).sum(),
             labels: places.iter().map(|&(chunk, row)| chunks[chunk as usize].labels[row as usize]).collect(),
             dense,
             slots,
@@ -156,6 +160,7 @@ mod tests {
         }
         ExampleBatch {
             lineage: Lineage { row: rows.start, ..Lineage::default() },
+            rejected: 0,
             labels: vec![1.0; n],
             dense,
             slots: vec![SlotKeys::One(rows.map(|r| r * 10).collect()), SlotKeys::Many { offsets, keys }],

@@ -10,7 +10,7 @@ mod train_batch;
 pub use example_batch::{ExampleBatch, SlotKeys};
 pub use grad_batch::GradBatch;
 pub use ready_batch::ReadyBatch;
-pub use train_batch::TrainBatch;
+pub use train_batch::{TrainBatch, WindowEnd};
 
 /// Bytes a vector holds on the heap.
 pub(crate) fn heap<T>(v: &[T]) -> usize {

@@ -3,14 +3,31 @@
 //! Comes in: nothing. Goes out: [`TrainBatch`]. Nothing blocks.
 
 use forebay_actors::{Batch, Lineage};
+use serde::{Deserialize, Serialize};
 
 use super::heap;
+
+/// How a window ended: what all its batches together hold. The rows of the window are `rows + rejected`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WindowEnd {
+    /// Batches of the window, the one that says so included.
+    pub batches: u32,
+    /// Rows in them.
+    pub rows: u64,
+    /// Rows that were left out: bad ones, and those of a short last batch that was dropped.
+    pub rejected: u64,
+}
 
 /// `n` rows, `d` dense features, `u` unique keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TrainBatch {
     /// Where it came from: the split and row of its first row; `seq` counts the batches of the run.
     pub lineage: Lineage,
+    /// Number within its window, from 0: (epoch, window, index) names the batch, whoever made it and however often.
+    pub index: u32,
+    /// On the last batch of a window whose end the source has marked. Such a batch may be empty: see
+    /// [`BatchPlan::accounts`](crate::stages::BatchPlan::accounts).
+    pub closes: Option<WindowEnd>,
     /// `[n]`, each 0 or 1.
     pub labels: Vec<f32>,
     /// `[n × d]`, row after row.

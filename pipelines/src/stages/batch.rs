@@ -18,8 +18,11 @@ pub struct BatchPlan {
     pub window: usize,
     /// Of the shuffle.
     pub seed: u64,
-    /// Drop the last batch if it is short, and count its rows as rejected.
+    /// Drop the last batch of a window if it is short, and count its rows as rejected.
     pub drop_last: bool,
+    /// Every window that the source closes ends in a batch that says so, if need be in an empty one; and a window that is
+    /// cut off is not sent as if it were whole. For those who hand out windows and must know what became of each.
+    pub accounts: bool,
     /// For each slot the number of its key space: slots with the same number share keys, and only those are
     /// de-duplicated together.
     pub key_spaces: Vec<usize>,
@@ -101,6 +104,8 @@ impl Batch {
         let values = offsets.as_ref().map_or(rows * slots, |o| o[rows * slots] as usize);
         let mut batch = TrainBatch {
             lineage,
+            index: 0,
+            closes: None,
             labels,
             dense: dense_rows(pieces, rows),
             unique: Vec::with_capacity(values / 4),

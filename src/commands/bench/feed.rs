@@ -109,6 +109,7 @@ fn feed<S: Source<Out = Rows>>(
         window: job.data.shuffle_rows,
         seed,
         drop_last: false,
+        accounts: false,
         key_spaces: job.columns.key_spaces(),
     };
     Topology::new("feed")

@@ -91,8 +91,14 @@ impl Overlap {
         };
         let columns = job.columns.clone();
         let (names, parse_columns) = (columns.names(), columns.clone());
-        let plan =
-            BatchPlan { rows: self.batch_rows, window: 0, seed: 0, drop_last: false, key_spaces: columns.key_spaces() };
+        let plan = BatchPlan {
+            rows: self.batch_rows,
+            window: 0,
+            seed: 0,
+            drop_last: false,
+            accounts: false,
+            key_spaces: columns.key_spaces(),
+        };
         let spec = job.model.spec(columns.slots.len(), columns.dense.len());
         let host = forebay::actors::Host::start("ps")?;
         let table = forebay::ps::start_table(&host, job.table.config(spec.parts(), 0), 1)

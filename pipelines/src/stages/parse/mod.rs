@@ -50,7 +50,7 @@ impl Parse {
         for (spec, parser) in self.columns.slots.iter().zip(&mut self.slots) {
             slots.push(parser.parse(&spec.column, column(&rows.batch, &spec.column)?, bad)?);
         }
-        Ok(ExampleBatch { lineage: rows.lineage.clone(), labels, dense, slots })
+        Ok(ExampleBatch { lineage: rows.lineage.clone(), rejected: rows.rejected, labels, dense, slots })
     }
 }
 

@@ -1,0 +1,117 @@
+//! Who reads which windows: leases, asked for one after the other by every source of a data set.
+//!
+//! Comes in: a [`DataPlan`], in which all sources of a run must agree. Goes out: [`Lease`]s, until every window of every
+//! epoch is done. Asking awaits whoever hands them out; [`LocalLeases`] hands them out at once.
+
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use forebay_actors::Fault;
+use futures::Stream;
+use serde::{Deserialize, Serialize};
+
+use crate::options::Position;
+
+/// What there is to read, as each source finds it for itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataPlan {
+    /// Passes over the data.
+    pub epochs: u32,
+    /// Rows of an epoch; 0 if nobody knows before they are parsed.
+    pub rows: u64,
+    /// Windows of an epoch.
+    pub windows: u64,
+    /// Of the files (their paths, sizes and parts), the columns and the options that change the order of the rows: with
+    /// the same print, windows of the same number hold the same rows.
+    pub fingerprint: u64,
+}
+
+/// Some windows of one epoch, to be read by one source.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// Pass over the data, from 0.
+    pub epoch: u32,
+    /// Numbers of the windows within the epoch.
+    pub windows: Range<u64>,
+    /// How often these windows were given out before.
+    pub term: u32,
+}
+
+/// Hands out the windows of a data set.
+#[async_trait]
+pub trait Leases: Send + Sync + 'static {
+    /// The next windows for the source that asks, which has handed on (not: decoded) all that it was given before; or
+    /// `None` when all is done. May wait for long: for windows that another source gives up, say.
+    ///
+    /// A source asks from a task of its own and drops the future when it is closed.
+    ///
+    /// # Errors
+    /// A fault ends the source; a plan that differs from the one of the first source is the user's.
+    async fn next(&self, data: &DataPlan) -> Result<Option<Lease>, Fault>;
+}
+
+/// Leases for several sources of one process: each window goes to one of them, the next one to whoever has room for it
+/// first, so that a slow reader gets fewer and none waits for another. Which reader gets what differs from run to run;
+/// each row comes once an epoch all the same.
+#[derive(Debug)]
+pub struct LocalLeases {
+    at_once: u64,
+    /// The plan of the first source, and the first window that nobody has.
+    given: Mutex<Option<(DataPlan, u32, u64)>>,
+}
+
+impl LocalLeases {
+    /// Hands out `windows` at once, at least one.
+    pub fn new(windows: u64) -> Self {
+        Self { at_once: windows.max(1), given: Mutex::new(None) }
+    }
+}
+
+#[async_trait]
+impl Leases for LocalLeases {
+    async fn next(&self, data: &DataPlan) -> Result<Option<Lease>, Fault> {
+        let mut given = self.given.lock().unwrap_or_else(PoisonError::into_inner);
+        let (expected, epoch, window) = given.get_or_insert_with(|| (data.clone(), 0, 0));
+        if expected != data {
+            return Err(Fault::user(format!(
+                "sources that share a data set must read the same data with the same options: expected {expected:?}, \
+                 found {data:?}"
+            )));
+        }
+        if *window == data.windows {
+            (*epoch, *window) = (*epoch + 1, 0);
+        }
+        if *epoch >= data.epochs || data.windows == 0 {
+            return Ok(None);
+        }
+        let end = data.windows.min(window.saturating_add(self.at_once));
+        let lease = Lease { epoch: *epoch, windows: *window..end, term: 0 };
+        *window = end;
+        Ok(Some(lease))
+    }
+}
+
+/// The leases of one source, each asked for when the stream is polled for it, each within the plan.
+#[allow(dead_code, reason = "the sources follow")]
+pub(crate) fn granted(leases: Arc<dyn Leases>, plan: DataPlan) -> impl Stream<Item = Result<Lease, Fault>> + Send {
+    futures::stream::try_unfold((leases, plan), |(leases, plan)| async move {
+        let Some(lease) = leases.next(&plan).await? else {
+            return Ok(None);
+        };
+        let Lease { epoch, windows, .. } = &lease;
+        if *epoch >= plan.epochs || windows.is_empty() || windows.end > plan.windows {
+            return Err(Fault::internal(format!("{lease:?} does not lie within {plan:?}")));
+        }
+        Ok(Some((lease, (leases, plan))))
+    })
+}
+
+/// What a source that is leased its windows cannot do.
+#[allow(dead_code, reason = "the sources follow")]
+pub(crate) fn from_the_start(start: Position) -> Result<(), Fault> {
+    if start == Position::default() {
+        return Ok(());
+    }
+    Err(Fault::user("sources that are leased their windows cannot go on from a position of one of them"))
+}
