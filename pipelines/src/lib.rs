@@ -22,6 +22,7 @@
 //! ```
 
 mod backend;
+pub mod cluster;
 mod columns;
 mod dedup;
 pub mod flow;

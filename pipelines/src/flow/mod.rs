@@ -4,11 +4,13 @@
 
 mod example_batch;
 mod grad_batch;
+mod id;
 mod ready_batch;
 mod train_batch;
 
 pub use example_batch::{ExampleBatch, SlotKeys};
 pub use grad_batch::GradBatch;
+pub use id::BatchId;
 pub use ready_batch::ReadyBatch;
 pub use train_batch::{TrainBatch, WindowEnd};
 

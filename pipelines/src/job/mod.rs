@@ -2,14 +2,16 @@
 //!
 //! Every field has a default that is documented where it stands, and an unknown field is refused with the nearest
 //! valid name. One file per part: [`Data`], [`Columns`], [`Model`], [`Table`], [`TrainOptions`],
-//! [`Pipeline`], [`Output`].
+//! [`Pipeline`], [`Placement`], [`Network`], [`Output`].
 //!
 //! Comes in: text and `key=value` settings. Goes out: a [`Job`]. Blocks on reading the file.
 
 mod data;
 mod model;
+mod network;
 mod parse;
 mod pipeline;
+mod placement;
 mod table;
 mod train;
 
@@ -18,7 +20,9 @@ use serde::{Deserialize, Serialize};
 
 pub use data::{ByteSize, Data, Format};
 pub use model::{Model, ModelKind};
+pub use network::Network;
 pub use pipeline::{Links, Pipeline};
+pub use placement::{DenseAt, Placement, Wire};
 pub use table::Table;
 pub use train::{Backend, TrainOptions};
 
@@ -42,6 +46,10 @@ pub struct Job {
     pub train: TrainOptions,
     /// Replicas and the capacities of the links.
     pub pipeline: Pipeline,
+    /// Which processes there are. Default: one that does everything.
+    pub placement: Placement,
+    /// How they find and trust each other.
+    pub network: Network,
     /// What is left behind.
     pub output: Output,
 }
@@ -86,7 +94,7 @@ impl Job {
                 self.data.shuffle_rows, self.train.batch_rows
             )));
         }
-        Ok(())
+        self.placement.check(self)
     }
 
     /// The same job, reading once and in order, whatever files it is pointed at.

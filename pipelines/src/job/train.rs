@@ -15,6 +15,9 @@ pub struct TrainOptions {
     /// program: the same model to the bit on every run. On a GPU, or with tables on other machines, 2 to 8 hides the
     /// way there and back.
     pub staleness: usize,
+    /// Of several trainers: whether they take each step together, as one trainer with a batch of `trainers` x
+    /// `batch_rows` would (synchronous SGD), or each at its own pace. Default false.
+    pub sync: bool,
     /// What computes: "native" (the default) or "torch" (when built with the feature `torch`).
     pub backend: Backend,
     /// "torch": where: "cpu" (the default) or "cuda:0", "cuda:1", ...
@@ -51,6 +54,7 @@ impl Default for TrainOptions {
             batch_rows: 2048,
             drop_last: false,
             staleness: 0,
+            sync: false,
             backend: Backend::Native,
             device: "cpu".into(),
             threads: 0,

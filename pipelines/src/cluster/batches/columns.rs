@@ -1,0 +1,126 @@
+//! A batch as Arrow columns: one row, a list in each column, so that vectors of different length travel as they lie.
+//!
+//! ```text
+//!  label: list<f32>       [n]
+//!  dense: list<f32>       [n x d], row after row
+//!  key:   list<u64>       [u], every key once
+//!  place: list<u32>       for each value, bag after bag, its place in `key`
+//!  bag:   list<u32>       [n x slots + 1] offsets of the bags in `place`; null if every bag holds one value
+//!  row:   list<f32>       [u x row dim], the rows of the keys; null if the trainer looks them up
+//! ```
+//!
+//! Comes in: a [`TrainBatch`], or columns from a socket, which are checked. Goes out: the other. Nothing is copied on the
+//! way out, each vector once on the way in. Nothing blocks.
+
+use std::sync::{Arc, LazyLock};
+
+use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, ListArray, PrimitiveArray, RecordBatch};
+use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt32Type, UInt64Type};
+use forebay_actors::{Fault, Lineage};
+
+use super::note::Header;
+use crate::flow::TrainBatch;
+
+/// The columns of a batch.
+pub(crate) fn schema() -> SchemaRef {
+    static SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
+        let list = |name: &str, of: DataType, nullable| {
+            Field::new(name, DataType::List(Arc::new(Field::new("item", of, false))), nullable)
+        };
+        Arc::new(Schema::new(vec![
+            list("label", DataType::Float32, false),
+            list("dense", DataType::Float32, false),
+            list("key", DataType::UInt64, false),
+            list("place", DataType::UInt32, false),
+            list("bag", DataType::UInt32, true),
+            list("row", DataType::Float32, true),
+        ]))
+    });
+    Arc::clone(&SCHEMA)
+}
+
+/// `batch` (and the rows of its keys) as columns.
+pub(crate) fn write(batch: TrainBatch, rows: Option<Vec<f32>>) -> Result<RecordBatch, Fault> {
+    let columns = [
+        list::<Float32Type>(Some(batch.labels)),
+        list::<Float32Type>(Some(batch.dense)),
+        list::<UInt64Type>(Some(batch.unique)),
+        list::<UInt32Type>(Some(batch.inverse)),
+        list::<UInt32Type>(batch.offsets),
+        list::<Float32Type>(rows),
+    ];
+    let columns = columns.into_iter().collect::<Result<Vec<_>, _>>()?;
+    RecordBatch::try_new(schema(), columns).map_err(|e| Fault::internal("a batch does not fit its columns").because(e))
+}
+
+fn list<T: ArrowPrimitiveType>(values: Option<Vec<T::Native>>) -> Result<ArrayRef, Fault> {
+    let nulls = values.is_none().then(|| NullBuffer::new_null(1));
+    let values = values.unwrap_or_default();
+    let end = i32::try_from(values.len())
+        .map_err(|_| Fault::user(format!("a batch of {} values is too large to send: use smaller batches", values.len())))?;
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(vec![0, end]));
+    let field = Arc::new(Field::new("item", T::DATA_TYPE, false));
+    let values = Arc::new(PrimitiveArray::<T>::new(ScalarBuffer::from(values), None));
+    Ok(Arc::new(ListArray::new(field, offsets, values, nulls)))
+}
+
+/// The batch that `header` and `columns` make, and the rows of its keys if they came with it.
+///
+/// # Errors
+/// A user fault: other columns, or lengths that do not go together. What the lengths must be for the model is checked by the
+/// model.
+pub(crate) fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch, Option<Vec<f32>>), Fault> {
+    let wrong = |what: String| Fault::user(format!("{} is not what it should be: {what}", header.id));
+    if columns.num_rows() != 1 {
+        return Err(wrong(format!("{} rows of columns, expected 1 of lists", columns.num_rows())));
+    }
+    fn values<T: ArrowPrimitiveType>(columns: &RecordBatch, name: &str) -> Result<Option<Vec<T::Native>>, String> {
+        let there = || columns.schema_ref().fields().iter().map(|f| f.name().as_str()).collect::<Vec<_>>().join(", ");
+        let Some(column) = columns.column_by_name(name) else {
+            return Err(format!("no column `{name}`, there are: {}", there()));
+        };
+        let Some(list) = column.as_list_opt::<i32>().filter(|list| *list.values().data_type() == T::DATA_TYPE) else {
+            return Err(format!("column `{name}` is {}, expected a list of {}", column.data_type(), T::DATA_TYPE));
+        };
+        if list.is_null(0) {
+            return Ok(None);
+        }
+        let values = list.value(0);
+        if values.null_count() > 0 {
+            return Err(format!("column `{name}` holds nulls"));
+        }
+        Ok(Some(values.as_primitive::<T>().values().to_vec()))
+    }
+    let some = |name: &str| wrong(format!("column `{name}` is null"));
+    let floats = |name| values::<Float32Type>(columns, name).map_err(wrong);
+    let ints = |name| values::<UInt32Type>(columns, name).map_err(wrong);
+    let batch = TrainBatch {
+        lineage: Lineage {
+            epoch: header.id.epoch,
+            split: header.split,
+            row: header.row,
+            window: header.id.window,
+            term: header.term,
+            closes: header.closes.is_some(),
+            ..Lineage::default()
+        },
+        index: header.id.index,
+        closes: header.closes,
+        labels: floats("label")?.ok_or_else(|| some("label"))?,
+        dense: floats("dense")?.ok_or_else(|| some("dense"))?,
+        unique: values::<UInt64Type>(columns, "key").map_err(wrong)?.ok_or_else(|| some("key"))?,
+        inverse: ints("place")?.ok_or_else(|| some("place"))?,
+        offsets: ints("bag")?,
+    };
+    let rows = floats("row")?;
+    if batch.inverse.iter().any(|&place| place as usize >= batch.unique.len()) {
+        return Err(wrong(format!("a place beyond its {} keys", batch.unique.len())));
+    }
+    if let Some(rows) = &rows
+        && (batch.unique.is_empty() != rows.is_empty() || rows.len().checked_rem(batch.unique.len().max(1)) != Some(0))
+    {
+        return Err(wrong(format!("{} weights for {} keys", rows.len(), batch.unique.len())));
+    }
+    Ok((batch, rows))
+}

@@ -1,0 +1,438 @@
+//! The trainer's inbox: batches from all readers, each taken once, in the order of the data or as they come.
+//!
+//! Comes in: batches with their headers, from any number of streams; word of batches that are done. Goes out: the next batch;
+//! on each stream, credits for what was taken and word of what is done. Holds no more than what it granted. Waits only in
+//! [`Inbox::next`]; all else is a short lock.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use arrow::array::RecordBatch;
+use forebay_actors::Fault;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::note::{Header, Reply};
+use crate::flow::BatchId;
+
+/// A window has fewer batches than this: places in a window are numbers of 20 bits.
+const MOST_INDEX: u32 = 1 << 20;
+
+/// What one stream may hold of this process's memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Credits {
+    pub(crate) batches: u32,
+    pub(crate) bytes: u64,
+}
+
+/// In which order batches are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// As they come.
+    Any,
+    /// In the order of the data: of each window the batches `rank`, `rank + of`, `rank + 2 x of`, ...
+    Data { rank: u32, of: u32 },
+}
+
+/// A batch that came.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(crate) header: Header,
+    pub(crate) columns: RecordBatch,
+    stream: u64,
+    bytes: u64,
+}
+
+/// The inbox of one trainer.
+pub(crate) struct Inbox {
+    state: Mutex<State>,
+    credits: Credits,
+    arrived: Notify,
+}
+
+struct State {
+    order: Order,
+    /// With [`Order::Data`]: what comes next.
+    next: BatchId,
+    /// Windows of an epoch, once known.
+    windows: Option<u64>,
+    waiting: BTreeMap<BatchId, Parcel>,
+    /// With [`Order::Any`].
+    arrivals: VecDeque<BatchId>,
+    /// Readers that sent a batch that is not done, by batch.
+    under_way: HashMap<BatchId, Vec<String>>,
+    known: HashMap<(u32, u64), Known>,
+    streams: HashMap<u64, Stream>,
+    opened: u64,
+}
+
+/// What is known of a window.
+#[derive(Default)]
+struct Known {
+    term: u32,
+    done: Vec<u64>,
+}
+
+impl Known {
+    fn is_done(&self, index: u32) -> bool {
+        self.done.get(index as usize / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
+    }
+
+    fn set_done(&mut self, index: u32) {
+        let word = index as usize / 64;
+        if self.done.len() <= word {
+            self.done.resize(word + 1, 0);
+        }
+        self.done[word] |= 1 << (index % 64);
+    }
+}
+
+struct Stream {
+    reader: String,
+    replies: UnboundedSender<Reply>,
+    /// Granted and not used.
+    batches: u32,
+    bytes: u64,
+    /// Sent and not taken.
+    held: u32,
+}
+
+impl Inbox {
+    /// Grants each stream at most `credits`.
+    pub(crate) fn new(order: Order, credits: Credits) -> Self {
+        let index = if let Order::Data { rank, .. } = order { rank } else { 0 };
+        let state = State {
+            order,
+            next: BatchId { epoch: 0, window: 0, index },
+            windows: None,
+            waiting: BTreeMap::new(),
+            arrivals: VecDeque::new(),
+            under_way: HashMap::new(),
+            known: HashMap::new(),
+            streams: HashMap::new(),
+            opened: 0,
+        };
+        Self { state: Mutex::new(state), credits, arrived: Notify::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A reader opens a stream: its credits are granted at once. Returns the stream's number.
+    pub(crate) fn open(&self, reader: &str, replies: UnboundedSender<Reply>) -> u64 {
+        let Credits { batches, bytes } = self.credits;
+        let mut state = self.state();
+        state.opened += 1;
+        let number = state.opened;
+        let _ = replies.send(Reply::Grant { batches, bytes });
+        state.streams.insert(number, Stream { reader: reader.to_owned(), replies, batches, bytes, held: 0 });
+        number
+    }
+
+    /// The stream has ended. What came on it stays.
+    pub(crate) fn close(&self, stream: u64) {
+        self.state().streams.remove(&stream);
+    }
+
+    /// A batch came.
+    ///
+    /// # Errors
+    /// A user fault that ends the stream: more than was granted, or a batch that cannot be.
+    pub(crate) fn put(&self, stream: u64, header: Header, columns: RecordBatch, bytes: u64) -> Result<(), Fault> {
+        let mut state = self.state();
+        let state = &mut *state;
+        let id = header.id;
+        let Some(from) = state.streams.get_mut(&stream) else { return Ok(()) };
+        if from.batches == 0 || (bytes > from.bytes && from.held > 0) {
+            return Err(Fault::user(format!(
+                "{} sent {id} of {bytes} bytes beyond its credits ({} batches, {} bytes)",
+                from.reader, from.batches, from.bytes
+            )));
+        }
+        if id.index >= MOST_INDEX || header.done_before > id.index {
+            return Err(Fault::user(format!("{} sent {id}, which cannot be", from.reader)));
+        }
+        from.batches -= 1;
+        from.bytes = from.bytes.saturating_sub(bytes);
+        from.held += 1;
+        // What lies before the next in order, and is not under way, was seen to by another trainer.
+        let passed = matches!(state.order, Order::Data { .. }) && id < state.next && !state.under_way.contains_key(&id);
+        let known = state.known.entry((id.epoch, id.window)).or_default();
+        let answer = if passed || known.is_done(id.index) {
+            Some(Reply::Done(id))
+        } else if header.term < known.term {
+            Some(Reply::Stale(id))
+        } else {
+            known.term = header.term;
+            let readers = state.under_way.entry(id).or_default();
+            let again = !readers.is_empty();
+            if !readers.contains(&from.reader) {
+                readers.push(from.reader.clone());
+            }
+            if !again {
+                state.waiting.insert(id, Parcel { header, columns, stream, bytes });
+                state.arrivals.push_back(id);
+                self.arrived.notify_one();
+                return Ok(());
+            }
+            // It came before, and is under way or waits: the reader hears of it when it is done.
+            None
+        };
+        if let Some(answer) = answer {
+            let _ = from.replies.send(answer);
+        }
+        state.grant(stream, bytes, self.credits);
+        Ok(())
+    }
+
+    /// The next batch that can be taken now, if there is one; its credit goes back.
+    pub(crate) fn take(&self) -> Option<Parcel> {
+        let mut state = self.state();
+        let parcel = match state.order {
+            Order::Any => loop {
+                let id = state.arrivals.pop_front()?;
+                if let Some(parcel) = state.waiting.remove(&id) {
+                    break parcel;
+                }
+            },
+            Order::Data { rank, of } => state.take_in_order(rank, of)?,
+        };
+        state.grant(parcel.stream, parcel.bytes, self.credits);
+        Some(parcel)
+    }
+
+    /// Waits until something came, or [`learn`](Self::learn) was told something new. Cancel safe. May return for nothing.
+    pub(crate) async fn arrival(&self) {
+        self.arrived.notified().await;
+    }
+
+    /// The gradients of a batch are applied (or it had none): whoever sent it is told.
+    pub(crate) fn done(&self, id: BatchId) {
+        let mut state = self.state();
+        state.known.entry((id.epoch, id.window)).or_default().set_done(id.index);
+        for reader in state.under_way.remove(&id).unwrap_or_default() {
+            // Streams of one reader serve one another: whichever lives carries the word.
+            let alive = state.streams.values().find(|stream| stream.reader == reader && !stream.replies.is_closed());
+            if let Some(stream) = alive {
+                let _ = stream.replies.send(Reply::Done(id));
+            }
+        }
+    }
+
+    /// What the coordinator says: windows of an epoch, and that everything before `first_open` is done.
+    pub(crate) fn learn(&self, windows: Option<u64>, first_open: (u32, u64)) {
+        let mut state = self.state();
+        state.windows = windows.or(state.windows);
+        if let Order::Data { rank, .. } = state.order {
+            state.normalise(rank);
+            if first_open > (state.next.epoch, state.next.window) {
+                state.next = BatchId { epoch: first_open.0, window: first_open.1, index: rank };
+                state.drop_passed(self.credits);
+                self.arrived.notify_one();
+            }
+        }
+    }
+}
+
+impl State {
+    fn normalise(&mut self, rank: u32) {
+        if self.windows.is_some_and(|windows| windows > 0 && self.next.window >= windows) {
+            self.next = BatchId { epoch: self.next.epoch + 1, window: 0, index: rank };
+        }
+    }
+
+    fn take_in_order(&mut self, rank: u32, of: u32) -> Option<Parcel> {
+        self.arrivals.clear();
+        loop {
+            self.normalise(rank);
+            if let Some(parcel) = self.waiting.remove(&self.next) {
+                self.next = if parcel.header.closes.is_some() {
+                    BatchId { epoch: self.next.epoch, window: self.next.window + 1, index: rank }
+                } else {
+                    BatchId { index: self.next.index + of, ..self.next }
+                };
+                return Some(parcel);
+            }
+            // Batches that another trainer saw to before it died do not come again.
+            let window_end = BatchId { index: u32::MAX, ..self.next };
+            let (_, later) = self.waiting.range(self.next..=window_end).next()?;
+            let done = later.header.done_before;
+            if done <= self.next.index {
+                return None;
+            }
+            let steps = (done - self.next.index).div_ceil(of);
+            self.next.index += steps * of;
+        }
+    }
+
+    /// What waits and lies before the next in order was seen to by another trainer: its readers may forget it.
+    fn drop_passed(&mut self, most: Credits) {
+        let rest = self.waiting.split_off(&self.next);
+        for (id, parcel) in std::mem::replace(&mut self.waiting, rest) {
+            self.under_way.remove(&id);
+            if let Some(stream) = self.streams.get(&parcel.stream) {
+                let _ = stream.replies.send(Reply::Done(id));
+            }
+            self.grant(parcel.stream, parcel.bytes, most);
+        }
+    }
+
+    /// Gives the credit of one batch back to its stream, if it lives.
+    fn grant(&mut self, stream: u64, bytes: u64, most: Credits) {
+        let Some(stream) = self.streams.get_mut(&stream) else { return };
+        stream.held = stream.held.saturating_sub(1);
+        stream.batches += 1;
+        let bytes = bytes.min(most.bytes - stream.bytes);
+        stream.bytes += bytes;
+        let _ = stream.replies.send(Reply::Grant { batches: 1, bytes });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::RecordBatch;
+    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+    use super::*;
+    use crate::flow::WindowEnd;
+
+    const CREDITS: Credits = Credits { batches: 4, bytes: 100 };
+
+    fn id(window: u64, index: u32) -> BatchId {
+        BatchId { epoch: 0, window, index }
+    }
+
+    fn header(id: BatchId) -> Header {
+        Header { id, term: 0, split: 0, row: 0, closes: None, done_before: 0 }
+    }
+
+    fn last(id: BatchId) -> Header {
+        Header { closes: Some(WindowEnd { batches: id.index + 1, rows: 0, rejected: 0 }), ..header(id) }
+    }
+
+    fn columns() -> RecordBatch {
+        RecordBatch::new_empty(super::super::columns::schema())
+    }
+
+    struct Reader {
+        stream: u64,
+        replies: UnboundedReceiver<Reply>,
+    }
+
+    impl Reader {
+        fn new(inbox: &Inbox, name: &str) -> Self {
+            let (sender, replies) = unbounded_channel();
+            Self { stream: inbox.open(name, sender), replies }
+        }
+
+        fn put(&self, inbox: &Inbox, header: Header) -> Result<(), Fault> {
+            inbox.put(self.stream, header, columns(), 10)
+        }
+
+        fn heard(&mut self) -> Vec<Reply> {
+            std::iter::from_fn(|| self.replies.try_recv().ok()).collect()
+        }
+    }
+
+    fn taken(inbox: &Inbox) -> Vec<BatchId> {
+        std::iter::from_fn(|| inbox.take()).map(|parcel| parcel.header.id).collect()
+    }
+
+    const ONE: Reply = Reply::Grant { batches: 1, bytes: 10 };
+
+    #[test]
+    fn in_order_of_the_data_whoever_sends_first() {
+        let inbox = Inbox::new(Order::Data { rank: 0, of: 1 }, CREDITS);
+        let (a, b) = (Reader::new(&inbox, "reader 0"), Reader::new(&inbox, "reader 1"));
+        b.put(&inbox, header(id(1, 0))).unwrap();
+        a.put(&inbox, header(id(0, 1))).unwrap();
+        assert_eq!(taken(&inbox), []);
+        a.put(&inbox, header(id(0, 0))).unwrap();
+        assert_eq!(taken(&inbox), [id(0, 0), id(0, 1)]);
+        a.put(&inbox, last(id(0, 2))).unwrap();
+        assert_eq!(taken(&inbox), [id(0, 2), id(1, 0)]);
+        b.put(&inbox, last(id(1, 1))).unwrap();
+        b.put(&inbox, header(BatchId { epoch: 1, ..id(0, 0) })).unwrap();
+        assert_eq!(taken(&inbox), [id(1, 1)]);
+        inbox.learn(Some(2), (0, 0));
+        assert_eq!(taken(&inbox), [BatchId { epoch: 1, ..id(0, 0) }]);
+    }
+
+    #[test]
+    fn each_of_several_trainers_takes_its_share_of_a_window() {
+        let inbox = Inbox::new(Order::Data { rank: 1, of: 3 }, CREDITS);
+        let a = Reader::new(&inbox, "reader 0");
+        for header in [header(id(0, 4)), last(id(0, 7)), header(id(0, 1)), header(id(1, 1))] {
+            a.put(&inbox, header).unwrap();
+        }
+        assert_eq!(taken(&inbox), [id(0, 1), id(0, 4), id(0, 7), id(1, 1)]);
+    }
+
+    #[test]
+    fn a_batch_that_comes_twice_is_taken_once_and_everyone_hears_that_it_is_done() {
+        let inbox = Inbox::new(Order::Any, CREDITS);
+        let (mut a, mut b) = (Reader::new(&inbox, "reader 0"), Reader::new(&inbox, "reader 1"));
+        a.put(&inbox, header(id(3, 0))).unwrap();
+        b.put(&inbox, Header { term: 1, ..header(id(3, 0)) }).unwrap();
+        assert_eq!(taken(&inbox), [id(3, 0)]);
+        inbox.done(id(3, 0));
+        let first = Reply::Grant { batches: 4, bytes: 100 };
+        assert_eq!(a.heard(), [first, ONE, Reply::Done(id(3, 0))]);
+        assert_eq!(b.heard(), [first, ONE, Reply::Done(id(3, 0))]);
+        a.put(&inbox, header(id(3, 0))).unwrap();
+        assert_eq!(a.heard(), [Reply::Done(id(3, 0)), ONE]);
+        assert_eq!(taken(&inbox), []);
+        // The window is with the other reader now.
+        a.put(&inbox, header(id(3, 1))).unwrap();
+        assert_eq!(a.heard(), [Reply::Stale(id(3, 1)), ONE]);
+        assert_eq!(taken(&inbox), []);
+    }
+
+    #[test]
+    fn word_of_a_done_batch_goes_to_a_stream_that_lives() {
+        let inbox = Inbox::new(Order::Any, CREDITS);
+        let a = Reader::new(&inbox, "reader 0");
+        a.put(&inbox, header(id(0, 0))).unwrap();
+        assert_eq!(taken(&inbox).len(), 1);
+        inbox.close(a.stream);
+        let mut again = Reader::new(&inbox, "reader 0");
+        inbox.done(id(0, 0));
+        assert_eq!(again.heard()[1..], [Reply::Done(id(0, 0))]);
+    }
+
+    #[test]
+    fn more_than_was_granted_ends_the_stream() {
+        let inbox = Inbox::new(Order::Any, CREDITS);
+        let a = Reader::new(&inbox, "reader 0");
+        for index in 0..4 {
+            a.put(&inbox, header(id(0, index))).unwrap();
+        }
+        assert!(a.put(&inbox, header(id(0, 4))).unwrap_err().to_string().contains("beyond its credits"));
+        // One that is larger than all bytes may go alone, and its credit comes back as it was.
+        let mut b = Reader::new(&inbox, "reader 1");
+        inbox.put(b.stream, header(id(1, 0)), columns(), 1000).unwrap();
+        assert!(inbox.put(b.stream, header(id(1, 1)), columns(), 1).is_err());
+        assert_eq!(taken(&inbox).len(), 5);
+        assert_eq!(b.heard().last(), Some(&Reply::Grant { batches: 1, bytes: 100 }));
+        let cannot_be = Header { done_before: 3, ..header(id(1, 2)) };
+        assert!(b.put(&inbox, cannot_be).unwrap_err().to_string().contains("cannot be"));
+        assert!(b.put(&inbox, header(id(1, u32::MAX))).unwrap_err().to_string().contains("cannot be"));
+    }
+
+    #[test]
+    fn a_new_trainer_begins_where_the_old_one_died() {
+        let inbox = Inbox::new(Order::Data { rank: 0, of: 1 }, CREDITS);
+        let mut a = Reader::new(&inbox, "reader 0");
+        a.put(&inbox, Header { done_before: 5, ..header(id(2, 6)) }).unwrap();
+        a.put(&inbox, header(id(1, 9))).unwrap();
+        assert_eq!(taken(&inbox), []);
+        inbox.learn(Some(10), (0, 2));
+        assert_eq!(a.heard()[1..], [Reply::Done(id(1, 9)), ONE], "it was in a window that is done");
+        assert_eq!(taken(&inbox), [], "batch 5 is not done yet");
+        a.put(&inbox, Header { done_before: 5, ..header(id(2, 5)) }).unwrap();
+        assert_eq!(taken(&inbox), [id(2, 5), id(2, 6)]);
+        a.put(&inbox, header(id(2, 3))).unwrap();
+        assert!(a.heard().contains(&Reply::Done(id(2, 3))));
+    }
+}

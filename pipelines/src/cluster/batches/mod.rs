@@ -1,0 +1,17 @@
+//! Batches on their way from readers to trainers: Arrow Flight streams with credits that the trainer grants.
+//!
+//! ```text
+//!  reader                                                       trainer
+//!  Send ─→ Post ─→ stream task ═══ Header + columns ═══════════→ Inbox ─→ Receive ─→ lookup ...
+//!           ↑          ↑  └ keeps each batch until it is done       │                   push
+//!           └─ Tracker ┴══════ Grant, Done, Stale ══════════════════┴──── done ─────────┘
+//! ```
+//!
+//! Any reader feeds any trainer; every batch is kept by its reader until its gradients are applied, so what a trainer that
+//! dies had in hand is sent again.
+
+pub(crate) mod columns;
+pub(crate) mod inbox;
+pub(crate) mod note;
+pub(crate) mod post;
+pub(crate) mod tracker;

@@ -1,0 +1,234 @@
+//! The reader's post: batches that wait to be sent, and those that were sent and are not done.
+//!
+//! Comes in: batches, with their destination; what happens on the streams. Goes out: the next batch for a stream. A batch
+//! whose stream breaks waits again, before later ones. [`Post::room`], [`Post::next`] and [`Post::emptied`] wait and are cancel
+//! safe; all else is a short lock.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use arrow::array::RecordBatch;
+use forebay_actors::Fault;
+use tokio::sync::Notify;
+
+use super::note::Header;
+use crate::flow::BatchId;
+use crate::staleness::Ticket;
+
+/// A batch, ready to be sent as often as it takes.
+#[derive(Debug)]
+pub(crate) struct Parcel {
+    pub(crate) header: Header,
+    pub(crate) columns: RecordBatch,
+    pub(crate) bytes: u64,
+    /// Of the look-up, if it stands with the reader: freed when the batch is done.
+    pub(crate) ticket: Option<Ticket>,
+}
+
+/// The post of one reader.
+pub(crate) struct Post {
+    state: Mutex<State>,
+    /// Batches that may wait unsent per box.
+    most: usize,
+    /// Something can be sent, or never will be again.
+    ready: Vec<Notify>,
+    /// Something was sent, or is done.
+    went: Notify,
+}
+
+struct State {
+    boxes: Vec<Box>,
+    failed: Option<String>,
+}
+
+/// What is for one trainer, or for any.
+#[derive(Default)]
+struct Box {
+    waiting: BTreeMap<BatchId, Parcel>,
+    /// With the stream that each went by.
+    sent: BTreeMap<BatchId, (Parcel, usize)>,
+}
+
+impl Post {
+    /// A post of so many boxes: one that all trainers share, or one for each trainer.
+    pub(crate) fn new(boxes: usize, most: usize) -> Self {
+        Self {
+            state: Mutex::new(State { boxes: (0..boxes).map(|_| Box::default()).collect(), failed: None }),
+            most,
+            ready: (0..boxes).map(|_| Notify::new()).collect(),
+            went: Notify::new(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until one more batch may wait in this box.
+    pub(crate) async fn room(&self, number: usize) -> Result<(), Fault> {
+        self.until(|state| state.boxes[number].waiting.len() < self.most).await
+    }
+
+    /// Waits until every batch is done.
+    pub(crate) async fn emptied(&self) -> Result<(), Fault> {
+        self.until(|state| state.boxes.iter().all(|b| b.waiting.is_empty() && b.sent.is_empty())).await
+    }
+
+    async fn until(&self, holds: impl Fn(&State) -> bool) -> Result<(), Fault> {
+        loop {
+            let went = self.went.notified();
+            tokio::pin!(went);
+            went.as_mut().enable();
+            {
+                let state = self.state();
+                if let Some(why) = &state.failed {
+                    return Err(Fault::external(why.clone()));
+                }
+                if holds(&state) {
+                    return Ok(());
+                }
+            }
+            went.await;
+        }
+    }
+
+    /// A batch waits to be sent.
+    pub(crate) fn put(&self, number: usize, parcel: Parcel) {
+        self.state().boxes[number].waiting.insert(parcel.header.id, parcel);
+        self.ready[number].notify_waiters();
+    }
+
+    /// Takes the first batch that waits and that `fits` (says of its bytes whether there is credit for them) for `stream`: its
+    /// header, columns and bytes. Waits until there is one.
+    pub(crate) async fn next(
+        &self,
+        number: usize,
+        stream: usize,
+        mut fits: impl FnMut(u64) -> bool,
+    ) -> (Header, RecordBatch, u64) {
+        loop {
+            let ready = self.ready[number].notified();
+            tokio::pin!(ready);
+            ready.as_mut().enable();
+            {
+                let mut state = self.state();
+                let Box { waiting, sent } = &mut state.boxes[number];
+                if let Some(first) = waiting.first_entry()
+                    && fits(first.get().bytes)
+                {
+                    let (id, parcel) = first.remove_entry();
+                    let letter = (parcel.header, parcel.columns.clone(), parcel.bytes);
+                    sent.insert(id, (parcel, stream));
+                    self.went.notify_waiters();
+                    return letter;
+                }
+            }
+            ready.await;
+        }
+    }
+
+    /// Looks again whether what waits can be sent: credits have come.
+    pub(crate) fn look(&self, number: usize) {
+        self.ready[number].notify_waiters();
+    }
+
+    /// The stream broke: what went by it and is not done waits again.
+    pub(crate) fn broken(&self, number: usize, stream: usize) {
+        let mut state = self.state();
+        let Box { waiting, sent } = &mut state.boxes[number];
+        let lost: Vec<BatchId> = sent.iter().filter(|(_, (_, by))| *by == stream).map(|(id, _)| *id).collect();
+        for id in lost {
+            if let Some((parcel, _)) = sent.remove(&id) {
+                waiting.insert(id, parcel);
+            }
+        }
+        self.ready[number].notify_waiters();
+    }
+
+    /// A batch is done, wherever it is. Says whether it was here.
+    pub(crate) fn done(&self, id: BatchId) -> bool {
+        let mut state = self.state();
+        let known = state.boxes.iter_mut().fold(false, |known, b| {
+            b.sent.remove(&id).is_some() | b.waiting.remove(&id).is_some() | known
+        });
+        drop(state);
+        self.went.notify_waiters();
+        known
+    }
+
+    /// Another reader has this window: all of its batches are forgotten.
+    pub(crate) fn stale(&self, id: BatchId) {
+        let other = |i: &BatchId| (i.epoch, i.window) != (id.epoch, id.window);
+        for b in &mut self.state().boxes {
+            b.waiting.retain(|i, _| other(i));
+            b.sent.retain(|i, _| other(i));
+        }
+        self.went.notify_waiters();
+    }
+
+    /// Nothing can be sent any more: whoever waits hears why.
+    pub(crate) fn fail(&self, why: &str) {
+        self.state().failed.get_or_insert_with(|| why.to_owned());
+        self.went.notify_waiters();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn parcel(window: u64, index: u32, bytes: u64) -> Parcel {
+        let id = BatchId { epoch: 0, window, index };
+        let header = Header { id, term: 0, split: 0, row: 0, closes: None, done_before: 0 };
+        Parcel { header, columns: RecordBatch::new_empty(super::super::columns::schema()), bytes, ticket: None }
+    }
+
+    fn next(post: &Post, stream: usize) -> Option<u32> {
+        post.next(0, stream, |bytes| bytes <= 10).now_or_never().map(|(header, ..)| header.id.index)
+    }
+
+    #[test]
+    fn what_a_broken_stream_took_goes_again_and_first() {
+        let post = Post::new(1, 8);
+        for index in 0..4 {
+            post.put(0, parcel(0, index, 1));
+        }
+        assert_eq!((next(&post, 7), next(&post, 8), next(&post, 7)), (Some(0), Some(1), Some(2)));
+        assert!(post.done(BatchId { epoch: 0, window: 0, index: 2 }));
+        post.broken(0, 7);
+        assert_eq!((next(&post, 9), next(&post, 9), next(&post, 9)), (Some(0), Some(3), None));
+        assert!(post.emptied().now_or_never().is_none());
+        for index in [0, 1, 3] {
+            assert!(post.done(BatchId { epoch: 0, window: 0, index }));
+        }
+        assert!(!post.done(BatchId { epoch: 0, window: 0, index: 3 }), "once");
+        post.emptied().now_or_never().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_batch_waits_for_credit_and_a_full_box_for_room() {
+        let post = Post::new(1, 1);
+        post.room(0).now_or_never().unwrap().unwrap();
+        post.put(0, parcel(0, 0, 11));
+        assert!(post.room(0).now_or_never().is_none());
+        assert_eq!(next(&post, 0), None, "no credit for 11 bytes");
+        assert!(post.next(0, 0, |_| true).now_or_never().is_some());
+        post.room(0).now_or_never().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_window_that_went_to_another_reader_is_forgotten_and_a_failure_is_heard() {
+        let post = Post::new(1, 8);
+        for (window, index) in [(0, 0), (0, 1), (1, 0)] {
+            post.put(0, parcel(window, index, 1));
+        }
+        assert_eq!(next(&post, 0), Some(0));
+        post.stale(BatchId { epoch: 0, window: 0, index: 1 });
+        let (header, ..) = post.next(0, 0, |_| true).now_or_never().unwrap();
+        assert_eq!(header.id.window, 1);
+        post.fail("no trainer answers");
+        assert!(post.emptied().now_or_never().unwrap().unwrap_err().to_string().contains("no trainer answers"));
+    }
+}

@@ -1,0 +1,152 @@
+//! The reader's books: which batches of which lease are not done yet.
+//!
+//! Comes in: leases, batches as they are sent, ids as they are done. Goes out: leases that are done, with their accounts.
+//! Nothing blocks but a short lock.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use forebay_connectors::Lease;
+
+use super::super::leases::Account;
+use crate::flow::{BatchId, WindowEnd};
+
+/// Leases of this reader that are not done.
+#[derive(Debug, Default)]
+pub(crate) struct Tracker {
+    leases: Mutex<Vec<Held>>,
+}
+
+#[derive(Debug)]
+struct Held {
+    lease: Lease,
+    windows: BTreeMap<u64, Window>,
+}
+
+#[derive(Debug, Default)]
+struct Window {
+    /// Rows of each batch by index; `None` when it is done.
+    batches: Vec<Option<u64>>,
+    under_way: usize,
+    end: Option<WindowEnd>,
+    rows: u64,
+}
+
+impl Window {
+    fn is_done(&self) -> bool {
+        self.under_way == 0 && self.end.is_some_and(|end| end.batches as usize == self.batches.len())
+    }
+}
+
+impl Tracker {
+    fn held(&self) -> MutexGuard<'_, Vec<Held>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A lease was given to this reader.
+    pub(crate) fn begin(&self, lease: &Lease) {
+        let windows = lease.windows.clone().map(|window| (window, Window::default())).collect();
+        self.held().push(Held { lease: lease.clone(), windows });
+    }
+
+    /// A batch of `rows` rows leaves, in the order of its window; `end` comes with the last of them.
+    pub(crate) fn sent(&self, id: BatchId, rows: u64, end: Option<WindowEnd>) {
+        let mut held = self.held();
+        if let Some(window) = window(&mut held, id) {
+            window.batches.push(Some(rows));
+            window.under_way += 1;
+            window.end = end;
+        }
+    }
+
+    /// A batch is done. Said twice, it counts once. Returns the lease that is done with it.
+    pub(crate) fn done(&self, id: BatchId) -> Option<(Lease, Account)> {
+        let mut held = self.held();
+        let window = window(&mut held, id)?;
+        window.rows += window.batches.get_mut(id.index as usize)?.take()?;
+        window.under_way -= 1;
+        let at = held.iter().position(|h| h.lease.epoch == id.epoch && h.lease.windows.contains(&id.window))?;
+        if !held[at].windows.values().all(Window::is_done) {
+            return None;
+        }
+        let Held { lease, windows } = held.remove(at);
+        let mut account = Account::default();
+        for window in windows.values() {
+            let rejected = window.end.map_or(0, |end| end.rejected);
+            account.add(&Account { rows: window.rows, rejected, batches: window.batches.len() as u64 });
+        }
+        Some((lease, account))
+    }
+
+    /// Batches of the window of `id` that are done, counted from its first.
+    pub(crate) fn done_before(&self, id: BatchId) -> u32 {
+        let mut held = self.held();
+        window(&mut held, id).map_or(0, |w| w.batches.iter().take_while(|batch| batch.is_none()).count() as u32)
+    }
+
+    /// Another reader has the window of `id` now: this reader's lease of it is over.
+    pub(crate) fn lose(&self, id: BatchId) {
+        self.held().retain(|h| !(h.lease.epoch == id.epoch && h.lease.windows.contains(&id.window)));
+    }
+
+    /// Whether every lease is done.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.held().is_empty()
+    }
+}
+
+fn window(held: &mut [Held], id: BatchId) -> Option<&mut Window> {
+    let held = held.iter_mut().find(|h| h.lease.epoch == id.epoch && h.lease.windows.contains(&id.window))?;
+    held.windows.get_mut(&id.window)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(window: u64, index: u32) -> BatchId {
+        BatchId { epoch: 0, window, index }
+    }
+
+    fn end(batches: u32, rows: u64, rejected: u64) -> Option<WindowEnd> {
+        Some(WindowEnd { batches, rows, rejected })
+    }
+
+    #[test]
+    fn a_lease_is_done_with_the_last_batch_of_its_last_window() {
+        let (tracker, lease) = (Tracker::default(), Lease { epoch: 0, windows: 4..6, term: 1 });
+        tracker.begin(&lease);
+        tracker.sent(id(4, 0), 10, None);
+        tracker.sent(id(4, 1), 7, end(2, 17, 3));
+        tracker.sent(id(5, 0), 0, end(1, 0, 20));
+        assert_eq!(tracker.done(id(4, 1)), None);
+        assert_eq!(tracker.done_before(id(4, 1)), 0);
+        assert_eq!(tracker.done(id(4, 0)), None);
+        assert_eq!(tracker.done(id(4, 0)), None, "said twice, counted once");
+        assert_eq!(tracker.done_before(id(4, 1)), 2);
+        let account = Account { rows: 17, rejected: 23, batches: 3 };
+        assert_eq!(tracker.done(id(5, 0)), Some((lease, account)));
+        assert!(tracker.is_empty());
+        assert_eq!(tracker.done(id(5, 0)), None);
+    }
+
+    #[test]
+    fn what_is_done_before_the_window_ends_does_not_end_it() {
+        let tracker = Tracker::default();
+        tracker.begin(&Lease { epoch: 0, windows: 0..1, term: 0 });
+        tracker.sent(id(0, 0), 10, None);
+        assert_eq!(tracker.done(id(0, 0)), None);
+        tracker.sent(id(0, 1), 1, end(2, 11, 0));
+        assert!(tracker.done(id(0, 1)).is_some());
+    }
+
+    #[test]
+    fn a_lease_that_went_to_another_is_forgotten() {
+        let tracker = Tracker::default();
+        tracker.begin(&Lease { epoch: 0, windows: 0..2, term: 0 });
+        tracker.sent(id(1, 0), 10, end(1, 10, 0));
+        tracker.lose(id(1, 0));
+        assert!(tracker.is_empty());
+        assert_eq!(tracker.done(id(1, 0)), None);
+    }
+}

@@ -1,0 +1,394 @@
+//! The coordinator of a run: one place that knows who takes part, who reads what, and how far the run is.
+//!
+//! Comes in: the actions of [`messages`](super::messages), from every process of the run. Goes out: their answers; log
+//! lines about who is missing or lost. Holds one short lock, waits for nothing. It stands in the first ps process, or in the
+//! trainer where there is none: its life is that of the sparse rows.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use forebay_actors::{Domain, Fault};
+use forebay_net::{Caller, Part};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::leases::{Answer, LeaseBook};
+use super::members::{Expected, Members, Role};
+use super::messages::{Ask, Beat, Complete, Fail, Failure, Given, Join, Me, News, Phase};
+use crate::job::{DenseAt, Job};
+
+/// A member that is silent for so long is spoken of.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// The part of a server that coordinates.
+#[derive(Clone)]
+pub struct Coordinator {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    settings: Settings,
+}
+
+/// What the coordinator goes by.
+struct Settings {
+    /// Differs from start to start.
+    boot: u64,
+    job: String,
+    readers: u32,
+    trainer_keeps_dense: bool,
+    lease_rows: u64,
+    /// Trainers take batches in the order of the data.
+    ordered: bool,
+    silence: Duration,
+    patience: Duration,
+}
+
+struct State {
+    members: Members,
+    leases: Option<LeaseBook>,
+    phase: Phase,
+    started: Instant,
+    /// Who was last said to be missing.
+    told: (Instant, Vec<String>),
+}
+
+impl Coordinator {
+    /// For a run of `job`; `boot` must differ between starts.
+    pub fn new(job: &Job, boot: u64) -> Self {
+        let placement = &job.placement;
+        let expected = Expected {
+            ps: placement.ps as u32,
+            trainers: placement.trainers as u32,
+            readers: placement.readers as u32,
+        };
+        let settings = Settings {
+            boot,
+            job: digest(job),
+            readers: (placement.readers.max(placement.trainers)) as u32,
+            trainer_keeps_dense: placement.dense() == DenseAt::Trainer,
+            lease_rows: placement.lease_rows as u64,
+            ordered: super::ordered(job),
+            silence: Duration::from_secs_f64(placement.lease_seconds),
+            patience: Duration::from_secs_f64(placement.patience_seconds),
+        };
+        let now = Instant::now();
+        let state = State {
+            members: Members::new(expected),
+            leases: None,
+            phase: Phase::Gathering,
+            started: now,
+            told: (now, Vec::new()),
+        };
+        Self { shared: Arc::new(Shared { state: Mutex::new(state), settings }) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What there is to tell.
+    pub fn news(&self) -> News {
+        self.state().news()
+    }
+
+    /// Looks after the silent: to be called a few times a second.
+    pub fn tick(&self, now: Instant) {
+        let Settings { silence, patience, .. } = self.shared.settings;
+        let mut state = self.state();
+        for reader in state.members.lost_readers(silence, now) {
+            let again = state.leases.as_mut().map_or(0, |leases| leases.lose(reader));
+            tracing::warn!(reader, again, "reader {reader} was not heard of for {silence:?}: its rows go to others");
+        }
+        state.look_for_missing(patience, now);
+        state.look_for_silent(patience, now);
+    }
+
+    /// Has readers take no more: what they hold is worked off, then the run is finished.
+    pub fn drain(&self) {
+        let mut state = self.state();
+        if matches!(state.phase, Phase::Gathering | Phase::Running) {
+            state.phase = Phase::Draining;
+            state.finish_if_done();
+        }
+    }
+
+    /// Ends the run for all.
+    pub fn fail(&self, failure: Failure) {
+        self.state().fail(failure);
+    }
+
+    fn join(&self, Join { role, rank, address, job }: Join) -> Result<Me, Fault> {
+        let settings = &self.shared.settings;
+        if job != settings.job {
+            return Err(Fault::user(format!(
+                "{role} {rank} has another job than the coordinator (digests {job} and {}): give all processes the same \
+                 job file and the same --set",
+                settings.job
+            )));
+        }
+        let mut state = self.state();
+        let (incarnation, before) = state.members.join(role, rank, address, Instant::now())?;
+        let running = matches!(state.phase, Phase::Running | Phase::Draining);
+        if before && running {
+            let lost = match role {
+                Role::Reader => None,
+                Role::Ps => Some("its rows are lost"),
+                Role::Trainer if settings.trainer_keeps_dense => {
+                    Some("the dense parameters went with it (placement.dense = \"ps\" keeps them beside the rows)")
+                }
+                Role::Trainer => None,
+            };
+            if let Some(lost) = lost {
+                let failure =
+                    Failure { domain: Domain::External, message: format!("{role} {rank} was started anew, {lost}: start the run again") };
+                state.fail(failure.clone());
+                return Err(failure.fault());
+            }
+        }
+        if role == Role::Reader && let Some(leases) = &mut state.leases {
+            leases.lose(rank);
+        }
+        tracing::info!(incarnation, "{role} {rank} joined");
+        if state.phase == Phase::Gathering && state.members.missing().is_empty() {
+            state.phase = Phase::Running;
+            tracing::info!("all are here after {:.1} s", state.started.elapsed().as_secs_f64());
+        }
+        Ok(Me { role, rank, incarnation, boot: settings.boot })
+    }
+
+    fn hear(&self, me: Me) -> Result<MutexGuard<'_, State>, Fault> {
+        if me.boot != self.shared.settings.boot {
+            return Err(Fault::external("the coordinator was started anew, and the rows of its shards are lost: start the run again"));
+        }
+        let mut state = self.state();
+        state.members.hear(me.role, me.rank, me.incarnation, Instant::now())?;
+        Ok(state)
+    }
+
+    fn lease(&self, Ask { me, data }: Ask) -> Result<Given, Fault> {
+        let settings = &self.shared.settings;
+        let mut state = self.hear(me)?;
+        match state.phase {
+            Phase::Running => {}
+            Phase::Gathering => return Ok(Given::Wait),
+            _ => return Ok(Given::Finished),
+        }
+        let leases = state.leases.get_or_insert_with(|| LeaseBook::new(data.clone(), settings.windows(&data)));
+        if *leases.data() != data {
+            return Err(Fault::user(format!(
+                "{} {} sees other rows than the first reader: {data:?}, expected {:?}. All readers must find the same files, \
+                 unchanged while the run lasts",
+                me.role,
+                me.rank,
+                leases.data()
+            )));
+        }
+        Ok(match leases.next(me.rank) {
+            Answer::Lease(lease) => Given::Lease(lease),
+            Answer::Wait => Given::Wait,
+            Answer::Finished => Given::Finished,
+        })
+    }
+
+    fn complete(&self, Complete { me, lease, account }: Complete) -> Result<(), Fault> {
+        let mut state = self.hear(me)?;
+        let Some(leases) = &mut state.leases else {
+            return Err(Fault::internal("a lease was completed before any was given"));
+        };
+        if let Err(fault) = leases.complete(&lease, &account) {
+            state.fail(Failure { domain: fault.domain, message: fault.to_string() });
+            return Err(fault);
+        }
+        state.finish_if_done();
+        Ok(())
+    }
+
+    fn leave(&self, me: Me) -> Result<(), Fault> {
+        let mut state = self.hear(me)?;
+        state.members.leave(me.role, me.rank, me.incarnation);
+        if me.role == Role::Reader && let Some(leases) = &mut state.leases {
+            leases.lose(me.rank);
+        }
+        tracing::info!("{} {} left", me.role, me.rank);
+        Ok(())
+    }
+}
+
+impl Settings {
+    /// Windows of a lease: as many rows as the job says, but so that every reader gets several; one where trainers take
+    /// batches in order, since readers then work side by side only if the next windows are read by others.
+    fn windows(&self, data: &forebay_connectors::DataPlan) -> u64 {
+        if self.ordered {
+            return 1;
+        }
+        let asked = self.lease_rows / data.window_rows.max(1);
+        let share = data.windows / (u64::from(self.readers) * 4);
+        asked.min(share).max(1)
+    }
+}
+
+impl State {
+    fn news(&self) -> News {
+        let leases = self.leases.as_ref();
+        let (done, windows, leased_again) = leases.map_or((0, 0, 0), LeaseBook::progress);
+        News {
+            phase: self.phase.clone(),
+            missing: self.members.missing(),
+            ps: self.members.addresses(Role::Ps),
+            trainers: self.members.addresses(Role::Trainer),
+            data: leases.map(|leases| leases.data().clone()),
+            first_open: leases.map_or((0, 0), LeaseBook::first_open),
+            account: leases.map(LeaseBook::account).unwrap_or_default(),
+            windows: (done, windows),
+            leased_again,
+        }
+    }
+
+    fn fail(&mut self, failure: Failure) {
+        // The first fault wins, and a run that is over stays so.
+        if !matches!(self.phase, Phase::Failed(_) | Phase::Over) {
+            tracing::error!("the run has failed: {}", failure.message);
+            self.phase = Phase::Failed(failure);
+        }
+    }
+
+    fn finish_if_done(&mut self) {
+        let done = match self.phase {
+            Phase::Running => self.leases.as_ref().is_some_and(LeaseBook::finished),
+            Phase::Draining => self.leases.as_ref().is_none_or(LeaseBook::nothing_held),
+            _ => false,
+        };
+        if done {
+            self.phase = Phase::Finished;
+        }
+    }
+
+    fn look_for_missing(&mut self, patience: Duration, now: Instant) {
+        if self.phase != Phase::Gathering {
+            return;
+        }
+        let missing = self.members.missing();
+        let waited = now.duration_since(self.started);
+        if waited > patience {
+            let message = format!(
+                "{} did not join within {:.0} s (placement.patience_seconds): see the logs of these processes, and whether \
+                 they reach the coordinator",
+                missing.join(", "),
+                patience.as_secs_f64()
+            );
+            return self.fail(Failure { domain: Domain::External, message });
+        }
+        if now.duration_since(self.told.0) > SILENCE || (missing != self.told.1 && waited > Duration::from_secs(2)) {
+            tracing::info!("waiting for {}", missing.join(", "));
+            self.told = (now, missing);
+        }
+    }
+
+    fn look_for_silent(&mut self, patience: Duration, now: Instant) {
+        if !matches!(self.phase, Phase::Running | Phase::Draining | Phase::Finished) {
+            return;
+        }
+        let silent: Vec<_> = self
+            .members
+            .list(now)
+            .into_iter()
+            .filter(|(role, _, there, silent)| *role != Role::Reader && *there && *silent > SILENCE.min(patience))
+            .collect();
+        if let Some((role, rank, _, silent)) = silent.iter().find(|(.., silent)| *silent > patience) {
+            let message = format!(
+                "{role} {rank} was not heard of for {:.0} s (placement.patience_seconds)",
+                silent.as_secs_f64()
+            );
+            return self.fail(Failure { domain: Domain::External, message });
+        }
+        if !silent.is_empty() && now.duration_since(self.told.0) > SILENCE {
+            let names: Vec<String> = silent.iter().map(|(role, rank, ..)| format!("{role} {rank}")).collect();
+            tracing::warn!("holding: {} not heard of for {:.0} s", names.join(", "), silent[0].3.as_secs_f64());
+            self.told = (now, names);
+        }
+    }
+}
+
+/// A digest of all that must be the same in every process: not the addresses, nor what only says how fast one of them is.
+pub(crate) fn digest(job: &Job) -> String {
+    let mut job = job.clone();
+    job.network = Default::default();
+    job.pipeline = Default::default();
+    let fast = crate::job::Data::default();
+    (job.data.read_ahead, job.data.decode_ahead, job.data.decode_threads) =
+        (fast.read_ahead, fast.decode_ahead, fast.decode_threads);
+    let train = crate::job::TrainOptions::default();
+    (job.train.threads, job.train.device) = (train.threads, train.device);
+    format!("{:016x}", xxhash_rust::xxh3::xxh3_64(job.to_toml().as_bytes()))
+}
+
+fn read<T: DeserializeOwned>(kind: &str, body: &[u8]) -> Result<T, Fault> {
+    serde_json::from_slice(body).map_err(|e| Fault::user(format!("coordinator.{kind}: the body is not what it should be")).because(e))
+}
+
+fn write(answer: &impl Serialize) -> Result<Bytes, Fault> {
+    serde_json::to_vec(answer).map(Bytes::from).map_err(|e| Fault::internal("an answer cannot be written as JSON").because(e))
+}
+
+#[async_trait]
+impl Part for Coordinator {
+    fn name(&self) -> &'static str {
+        "coordinator"
+    }
+
+    fn actions(&self) -> Vec<(String, String)> {
+        let action = |kind: &str, what: &str| (kind.to_owned(), what.to_owned());
+        vec![
+            action("watch", "how far the run is, as JSON; for anyone"),
+            action("join", "a process of the run starts"),
+            action("beat", "a sign of life"),
+            action("lease", "a reader asks for windows to read"),
+            action("complete", "every batch of a lease is done"),
+            action("fail", "a member cannot go on, and neither can the run"),
+            action("leave", "a member ends"),
+            action("drain", "readers take no more"),
+            action("over", "the model is saved: processes may end"),
+        ]
+    }
+
+    async fn action(&self, caller: &Caller, kind: &str, body: Bytes) -> Result<Bytes, Fault> {
+        if kind == "watch" {
+            return write(&self.news());
+        }
+        if caller.identity.is_none() {
+            return Err(Fault::user(format!("coordinator.{kind} is for the processes of the run; others may `coordinator.watch`")));
+        }
+        match kind {
+            "join" => write(&self.join(read(kind, &body)?)?),
+            "beat" => {
+                let Beat { me } = read(kind, &body)?;
+                write(&self.hear(me)?.news())
+            }
+            "lease" => write(&self.lease(read(kind, &body)?)?),
+            "complete" => write(&self.complete(read(kind, &body)?)?),
+            "fail" => {
+                let Fail { me, failure } = read(kind, &body)?;
+                self.hear(me)?.fail(Failure { message: format!("{} {}: {}", me.role, me.rank, failure.message), ..failure });
+                write(&())
+            }
+            "leave" => write(&self.leave(read::<Beat>(kind, &body)?.me)?),
+            "drain" => {
+                drop(self.hear(read::<Beat>(kind, &body)?.me)?);
+                self.drain();
+                write(&())
+            }
+            "over" => {
+                let mut state = self.hear(read::<Beat>(kind, &body)?.me)?;
+                if state.phase == Phase::Finished {
+                    state.phase = Phase::Over;
+                }
+                write(&())
+            }
+            _ => Err(Fault::user(format!("there is no action coordinator.{kind}"))),
+        }
+    }
+}

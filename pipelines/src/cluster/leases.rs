@@ -1,0 +1,288 @@
+//! Who reads what: windows of rows, leased to readers in ranges, until every batch of them is done.
+//!
+//! Comes in: asks, completions, and the loss of readers. Goes out: leases in the order of the data, and the books at the
+//! end. A state machine without a clock and without IO: nothing blocks.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use forebay_actors::Fault;
+use forebay_connectors::{DataPlan, Lease};
+use serde::{Deserialize, Serialize};
+
+/// What became of the rows of some windows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// Rows in batches that are done: their gradients are applied.
+    pub rows: u64,
+    /// Rows left out.
+    pub rejected: u64,
+    /// Batches.
+    pub batches: u64,
+}
+
+impl Account {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.rows += other.rows;
+        self.rejected += other.rejected;
+        self.batches += other.batches;
+    }
+}
+
+/// What a reader that asks for work is told.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Answer {
+    /// Read this.
+    Lease(Lease),
+    /// All is given out, but not all is done: ask again.
+    Wait,
+    /// All is done.
+    Finished,
+}
+
+/// A range of windows of one epoch: (epoch, first window, the window after the last).
+type Range = (u32, u64, u64);
+
+/// The leases of one run.
+#[derive(Debug)]
+pub(crate) struct LeaseBook {
+    data: DataPlan,
+    window_rows: u64,
+    /// Windows of a lease.
+    size: u64,
+    /// The first window that was never given out.
+    next: (u32, u64),
+    /// Given back, lowest first.
+    returned: BTreeMap<Range, u32>,
+    /// Given out: to whom, with which term.
+    held: BTreeMap<Range, (u32, u32)>,
+    /// Windows that are done, beyond those that are all done.
+    done: VecDeque<Range>,
+    account: Account,
+    windows_done: u64,
+    again: u64,
+}
+
+impl LeaseBook {
+    /// Leases of `size` windows (at least 1) over `data`, whose windows are of `window_rows` rows.
+    pub(crate) fn new(data: DataPlan, window_rows: u64, size: u64) -> Self {
+        Self {
+            data,
+            window_rows,
+            size: size.max(1),
+            next: (0, 0),
+            returned: BTreeMap::new(),
+            held: BTreeMap::new(),
+            done: VecDeque::new(),
+            account: Account::default(),
+            windows_done: 0,
+            again: 0,
+        }
+    }
+
+    /// What is read.
+    pub(crate) fn data(&self) -> &DataPlan {
+        &self.data
+    }
+
+    /// The lowest range that nobody holds goes to `reader`.
+    pub(crate) fn next(&mut self, reader: u32) -> Answer {
+        let given = self.returned.pop_first().or_else(|| self.fresh().map(|range| (range, 0)));
+        let Some((range @ (epoch, from, to), term)) = given else {
+            return if self.held.is_empty() { Answer::Finished } else { Answer::Wait };
+        };
+        self.held.insert(range, (reader, term));
+        Answer::Lease(Lease { epoch, windows: from..to, term })
+    }
+
+    fn fresh(&mut self) -> Option<Range> {
+        let (epoch, from) = self.next;
+        if epoch >= self.data.epochs || self.data.windows == 0 {
+            return None;
+        }
+        let to = (from + self.size).min(self.data.windows);
+        self.next = if to == self.data.windows { (epoch + 1, 0) } else { (epoch, to) };
+        Some((epoch, from, to))
+    }
+
+    /// `reader` is lost, or started anew: what it holds is given out again. Says how many leases that are.
+    pub(crate) fn lose(&mut self, reader: u32) -> usize {
+        let lost: Vec<Range> =
+            self.held.iter().filter(|(_, (holder, _))| *holder == reader).map(|(range, _)| *range).collect();
+        for range in &lost {
+            if let Some((_, term)) = self.held.remove(range) {
+                self.returned.insert(*range, term + 1);
+            }
+        }
+        self.again += lost.len() as u64;
+        lost.len()
+    }
+
+    /// Every batch of `lease` is done. Whoever says so first is believed, also when the lease was given to another since:
+    /// what was applied is applied, and applied once.
+    ///
+    /// # Errors
+    /// An internal fault when the rows of the windows are not all accounted for, or no such lease was given out.
+    pub(crate) fn complete(&mut self, lease: &Lease, account: &Account) -> Result<(), Fault> {
+        let range = (lease.epoch, lease.windows.start, lease.windows.end);
+        let known = self.held.remove(&range).is_some() || self.returned.remove(&range).is_some();
+        if !known {
+            return if self.done.contains(&range) {
+                Ok(())
+            } else {
+                Err(Fault::internal(format!("a reader completed {}, which it was not given", name(lease))))
+            };
+        }
+        self.check(lease, account)?;
+        self.done.push_back(range);
+        self.windows_done += range.2 - range.1;
+        self.account.add(account);
+        Ok(())
+    }
+
+    fn check(&self, lease: &Lease, account: &Account) -> Result<(), Fault> {
+        if self.data.rows == 0 {
+            // Of text the rows are not known before they are read.
+            return Ok(());
+        }
+        let row = |window: u64| window.saturating_mul(self.window_rows).min(self.data.rows);
+        let expected = row(lease.windows.end) - row(lease.windows.start);
+        if account.rows + account.rejected == expected {
+            return Ok(());
+        }
+        Err(Fault::internal(format!(
+            "the ledger does not add up: {} have {expected} rows, but {} were trained on and {} rejected",
+            name(lease),
+            account.rows,
+            account.rejected
+        )))
+    }
+
+    /// Whether every window is done.
+    pub(crate) fn finished(&self) -> bool {
+        self.returned.is_empty() && self.held.is_empty() && self.fresh_is_none()
+    }
+
+    fn fresh_is_none(&self) -> bool {
+        self.next.0 >= self.data.epochs || self.data.windows == 0
+    }
+
+    /// Whether nobody has work in hand.
+    pub(crate) fn nothing_held(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// The first window that is not done, in the order of the data.
+    pub(crate) fn first_open(&self) -> (u32, u64) {
+        let held = self.held.keys().chain(self.returned.keys()).map(|&(epoch, from, _)| (epoch, from)).min();
+        held.unwrap_or(self.next).min(self.next)
+    }
+
+    /// The books so far.
+    pub(crate) fn account(&self) -> Account {
+        self.account
+    }
+
+    /// (windows done, windows of all epochs, leases given out again)
+    pub(crate) fn progress(&self) -> (u64, u64, u64) {
+        (self.windows_done, self.data.windows * u64::from(self.data.epochs), self.again)
+    }
+}
+
+fn name(lease: &Lease) -> String {
+    format!("windows {} to {} of epoch {}", lease.windows.start, lease.windows.end.saturating_sub(1), lease.epoch)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn data(windows: u64, epochs: u32) -> DataPlan {
+        DataPlan { epochs, rows: windows * 10 - 3, windows, fingerprint: 0 }
+    }
+
+    fn whole(data: &DataPlan, lease: &Lease) -> Account {
+        let rows = (lease.windows.end * 10).min(data.rows) - lease.windows.start * 10;
+        Account { rows: rows - 1, rejected: 1, batches: 1 }
+    }
+
+    fn lease(answer: Answer) -> Lease {
+        match answer {
+            Answer::Lease(lease) => lease,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    proptest! {
+        /// Readers that come, go, die and complete in any order: every window is done exactly once, and the books add up.
+        #[test]
+        fn every_window_is_done_once(
+            windows in 1u64..40, epochs in 1u32..3, size in 1u64..9,
+            steps in prop::collection::vec((0u32..4, 0u8..10), 0..200),
+        ) {
+            let data = data(windows, epochs);
+            let mut book = LeaseBook::new(data.clone(), 10, size);
+            let mut holds: BTreeMap<u32, Vec<Lease>> = BTreeMap::new();
+            let mut seen = BTreeMap::new();
+            let mut act = |book: &mut LeaseBook, reader: u32, what: u8| {
+                match what {
+                    0 => { book.lose(reader); holds.remove(&reader); }
+                    1..=5 => if let Answer::Lease(lease) = book.next(reader) {
+                        let term = seen.insert((lease.epoch, lease.windows.start), lease.term);
+                        assert!(term.is_none_or(|term: u32| lease.term == term + 1), "terms rise one by one");
+                        holds.entry(reader).or_default().push(lease);
+                    },
+                    _ => if let Some(lease) = holds.get_mut(&reader).and_then(Vec::pop) {
+                        book.complete(&lease, &whole(&data, &lease)).unwrap();
+                    },
+                }
+            };
+            for (reader, what) in steps {
+                act(&mut book, reader, what);
+            }
+            for reader in 0..4 {
+                act(&mut book, reader, 0);
+            }
+            while !book.finished() {
+                act(&mut book, 7, 1);
+                act(&mut book, 7, 9);
+            }
+            prop_assert_eq!(book.next(1), Answer::Finished);
+            let account = book.account();
+            prop_assert_eq!(account.rows + account.rejected, data.rows * u64::from(epochs));
+            prop_assert_eq!(book.progress().0, windows * u64::from(epochs));
+            prop_assert_eq!(book.first_open(), (epochs, 0));
+        }
+    }
+
+    #[test]
+    fn a_lost_lease_comes_first_with_the_next_term_and_late_news_of_it_counts_once() {
+        let data = data(6, 1);
+        let mut book = LeaseBook::new(data.clone(), 10, 2);
+        let first = lease(book.next(0));
+        let second = lease(book.next(1));
+        assert_eq!((first.windows.clone(), second.windows.clone()), (0..2, 2..4));
+        assert_eq!(book.lose(0), 1);
+        let again = lease(book.next(1));
+        assert_eq!((again.windows.clone(), again.term), (0..2, 1));
+        assert_eq!(book.first_open(), (0, 0));
+        // The reader that was taken for lost had all of it done.
+        book.complete(&first, &whole(&data, &first)).unwrap();
+        book.complete(&again, &whole(&data, &again)).unwrap();
+        assert_eq!(book.account().rows, 19);
+        assert_eq!(book.first_open(), (0, 2));
+    }
+
+    #[test]
+    fn rows_that_are_missing_and_leases_that_were_never_given_are_faults() {
+        let data = data(2, 1);
+        let mut book = LeaseBook::new(data.clone(), 10, 2);
+        let lease = lease(book.next(0));
+        let short = Account { rows: 16, rejected: 0, batches: 1 };
+        let said = book.complete(&lease, &short).unwrap_err().to_string();
+        assert!(said.contains("have 17 rows, but 16 were trained on and 0 rejected"), "{said}");
+        let other = Lease { epoch: 1, windows: 0..2, term: 0 };
+        assert!(book.complete(&other, &short).unwrap_err().to_string().contains("was not given"));
+    }
+}

@@ -1,0 +1,36 @@
+//! The identity of a batch, the same whoever reads it and however often.
+
+#[derive(Debug)] pub struct PushId { pub source: u64, pub sequence: u32 }
+use serde::{Deserialize, Serialize};
+
+use super::TrainBatch;
+
+/// The `index`th batch of a window of an epoch. Its order is the order of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BatchId {
+    /// Pass over the data, from 0.
+    pub epoch: u32,
+    /// Number of the window within the epoch, from 0.
+    pub window: u64,
+    /// Number of the batch within the window, from 0.
+    pub index: u32,
+}
+
+impl BatchId {
+    /// The identity of `batch`.
+    pub fn of(batch: &TrainBatch) -> Self {
+        Self { epoch: batch.lineage.epoch, window: batch.lineage.window, index: batch.index }
+    }
+
+    /// What its push carries, so that it is applied once: 24 bits of epoch, 40 of window.
+    pub fn push_id(self) -> PushId {
+        PushId { source: u64::from(self.epoch) << 40 | (self.window & ((1 << 40) - 1)), sequence: self.index }
+    }
+}
+
+impl std::fmt::Display for BatchId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "batch {} of window {} of epoch {}", self.index, self.window, self.epoch)
+    }
+}

@@ -1,0 +1,139 @@
+//! The `[placement]` part of a job: which processes there are, and what each of them does.
+
+use forebay_actors::Fault;
+use serde::{Deserialize, Serialize};
+
+use super::{ByteSize, Job};
+
+/// Processes by role, and the links between them. The default is one process that does everything.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Placement {
+    /// Processes that read, parse and batch. Default 0: each trainer reads by itself. More may join while it runs.
+    pub readers: usize,
+    /// Processes that hold `table.shards` shards each. Default 0: the only trainer holds them.
+    pub ps: usize,
+    /// Processes that compute. Default 1.
+    pub trainers: usize,
+    /// Who keeps the dense parameters: "trainer" (the default of one trainer) or "ps" (the default of several, and what
+    /// lets a new trainer take over from one that died).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dense: Option<DenseAt>,
+    /// Batches that may be under way on one link from a reader to a trainer, sent and not yet taken. Default 64.
+    pub in_flight: usize,
+    /// Bytes of them, at most; one batch that is larger goes alone. Default "64MiB".
+    pub in_flight_bytes: ByteSize,
+    /// Connections of one link: more than one where one does not fill the network. Default 1.
+    pub streams: usize,
+    /// What rows and gradients travel as between trainers and ps: "f32" (the default) or "f16" (half the bytes).
+    pub wire: Wire,
+    /// Rows that a reader is given at a time, rounded to whole windows of the shuffle. Default 262,144.
+    pub lease_rows: usize,
+    /// Seconds without a word after which a reader's rows are given to another. Default 30.
+    pub lease_seconds: f64,
+    /// Seconds that a peer that does not answer is waited for, at the start and later. Default 600.
+    pub patience_seconds: f64,
+}
+
+/// Who keeps the dense parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DenseAt {
+    /// The trainer, of which there is one.
+    Trainer,
+    /// The ps processes, in blocks of even size.
+    Ps,
+}
+
+/// What numbers travel as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wire {
+    /// As they are.
+    #[default]
+    F32,
+    /// Scaled block by block; what would overflow goes as f32.
+    F16,
+}
+
+impl Default for Placement {
+    fn default() -> Self {
+        Self {
+            readers: 0,
+            ps: 0,
+            trainers: 1,
+            dense: None,
+            in_flight: 64,
+            in_flight_bytes: ByteSize(64 << 20),
+            streams: 1,
+            wire: Wire::F32,
+            lease_rows: 262_144,
+            lease_seconds: 30.0,
+            patience_seconds: 600.0,
+        }
+    }
+}
+
+impl Placement {
+    /// Whether everything is in one process.
+    pub fn is_one_process(&self) -> bool {
+        self.readers == 0 && self.ps == 0 && self.trainers == 1
+    }
+
+    /// Who keeps the dense parameters, with the default resolved.
+    pub fn dense(&self) -> DenseAt {
+        self.dense.unwrap_or(if self.trainers > 1 { DenseAt::Ps } else { DenseAt::Trainer })
+    }
+
+    /// Refuses what does not go together, by name.
+    pub(super) fn check(&self, job: &Job) -> Result<(), Fault> {
+        let refuse = |what: String| Err(Fault::user(what));
+        let Self { readers, ps, trainers, .. } = *self;
+        for (name, value) in [
+            ("placement.trainers", trainers),
+            ("placement.in_flight", self.in_flight),
+            ("placement.in_flight_bytes", self.in_flight_bytes.0),
+            ("placement.streams", self.streams),
+            ("placement.lease_rows", self.lease_rows),
+        ] {
+            if value == 0 {
+                return refuse(format!("{name} is 0, expected at least 1"));
+            }
+        }
+        for (name, value) in
+            [("placement.lease_seconds", self.lease_seconds), ("placement.patience_seconds", self.patience_seconds)]
+        {
+            if !(value.is_finite() && value > 0.0) {
+                return refuse(format!("{name} is {value}, expected a number of seconds above 0"));
+            }
+        }
+        for (name, value) in [("readers", readers), ("ps", ps), ("trainers", trainers)] {
+            if value > MOST_PROCESSES {
+                return refuse(format!("placement.{name} is {value}, expected at most {MOST_PROCESSES}"));
+            }
+        }
+        if trainers > 1 && ps == 0 {
+            return refuse(format!("placement.trainers is {trainers}, but placement.ps is 0: several trainers share shards, so place at least 1 ps"));
+        }
+        if trainers > 1 && self.dense() == DenseAt::Trainer {
+            return refuse(format!("placement.dense is \"trainer\", but there are {trainers} trainers: set it to \"ps\""));
+        }
+        if ps == 0 && self.dense == Some(DenseAt::Ps) {
+            return refuse("placement.dense is \"ps\", but placement.ps is 0: place at least 1 ps".into());
+        }
+        if job.train.sync && trainers > 1 && readers == 0 {
+            return refuse(
+                "train.sync deals the batches of a window to all trainers, so it takes readers of their own: set \
+                 placement.readers to at least 1"
+                    .into(),
+            );
+        }
+        if job.train.sync && trainers > 1 && job.train.staleness > 0 {
+            return refuse(format!("train.sync with train.staleness = {}: a synchronous step is never stale, set it to 0", job.train.staleness));
+        }
+        Ok(())
+    }
+}
+
+/// More processes of a role than this is a slip of the finger.
+const MOST_PROCESSES: usize = 1024;
