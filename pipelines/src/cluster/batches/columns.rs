@@ -124,3 +124,69 @@ pub(crate) fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch
     }
     Ok((batch, rows))
 }
+
+/// Bytes of the values, by which credits are counted: the same on both ends.
+pub(crate) fn bytes(columns: &RecordBatch) -> u64 {
+    let list = |column: &ArrayRef| {
+        let list = column.as_list_opt::<i32>()?;
+        Some(list.values().len() * list.values().data_type().primitive_width()?)
+    };
+    columns.columns().iter().filter_map(list).sum::<usize>() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Int64Array, UInt64Array};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::flow::{BatchId, WindowEnd};
+
+    fn header(index: u32, closes: Option<WindowEnd>) -> Header {
+        Header { id: BatchId { epoch: 1, window: 7, index }, term: 2, split: 3, row: 4, closes, done_before: 0 }
+    }
+
+    proptest! {
+        #[test]
+        fn a_batch_survives_the_way(
+            labels in prop::collection::vec(0f32..1.0, 0..9), unique in prop::collection::vec(any::<u64>(), 1..9),
+            places in prop::collection::vec(any::<u32>(), 0..20), bags: bool, rows: bool, closes: bool,
+        ) {
+            let end = closes.then_some(WindowEnd { batches: 6, rows: 9, rejected: 1 });
+            let header = header(5, end);
+            let inverse: Vec<u32> = places.iter().map(|p| p % unique.len() as u32).collect();
+            let lineage = Lineage { epoch: 1, split: 3, row: 4, window: 7, term: 2, closes, ..Lineage::default() };
+            let batch = TrainBatch {
+                lineage, index: 5, closes: end, dense: labels.iter().map(|l| -l).collect(), labels,
+                offsets: bags.then(|| vec![0, inverse.len() as u32]), unique, inverse,
+            };
+            let rows = rows.then(|| vec![0.5; batch.unique.len() * 3]);
+            let columns = write(batch.clone(), rows.clone()).unwrap();
+            let values = batch.labels.len() * 2 + batch.unique.len() * 2 + batch.inverse.len()
+                + batch.offsets.as_ref().map_or(0, Vec::len) + rows.as_ref().map_or(0, Vec::len);
+            prop_assert_eq!(bytes(&columns), values as u64 * 4);
+            prop_assert_eq!(read(&header, &columns).unwrap(), (batch, rows));
+        }
+    }
+
+    #[test]
+    fn columns_that_are_no_batch_are_refused_by_name() {
+        let good = || TrainBatch { labels: vec![1.0], unique: vec![9], inverse: vec![0], ..TrainBatch::default() };
+        let refused = |columns: &RecordBatch| read(&header(0, None), columns).unwrap_err().to_string();
+        let beyond = write(TrainBatch { inverse: vec![1], ..good() }, None).unwrap();
+        assert!(refused(&beyond).contains("batch 0 of window 7 of epoch 1") && refused(&beyond).contains("beyond its 1 keys"));
+        let rows = write(TrainBatch { unique: vec![1, 2], ..good() }, Some(vec![0.0; 3])).unwrap();
+        assert!(refused(&rows).contains("3 weights for 2 keys"), "{}", refused(&rows));
+        let columns = write(good(), None).unwrap();
+        let there = columns.project(&[0, 1, 3]).unwrap();
+        assert!(refused(&there).contains("no column `key`, there are: label, dense, place"), "{}", refused(&there));
+        let mut typed = columns.columns().to_vec();
+        typed[2] = Arc::new(UInt64Array::from(vec![1]));
+        let mut fields: Vec<_> = schema().fields().iter().map(|f| f.as_ref().clone()).collect();
+        fields[2] = Field::new("key", DataType::UInt64, false);
+        let typed = RecordBatch::try_new(Arc::new(Schema::new(fields)), typed).unwrap();
+        assert!(refused(&typed).contains("column `key` is UInt64"), "{}", refused(&typed));
+        let two = RecordBatch::try_from_iter([("label", Arc::new(Int64Array::from(vec![1, 2])) as ArrayRef)]).unwrap();
+        assert!(refused(&two).contains("2 rows of columns"));
+    }
+}

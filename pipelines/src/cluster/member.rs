@@ -1,0 +1,225 @@
+//! A process of a run, as seen by itself: it joins, says that it lives, and hears how far the run is.
+//!
+//! Comes in: the coordinator's address. Goes out: the process's incarnation, [`News`], leases. [`Member::join`] waits for the
+//! coordinator; everything else asks it and waits for the answer, within the job's patience.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use forebay_actors::{Domain, Fault};
+use forebay_connectors::{DataPlan, Lease, Leases};
+use forebay_net::{Peer, Retry};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+
+use super::batches::tracker::Tracker;
+use super::coordinator::digest;
+use super::leases::Account;
+use super::members::Role;
+use super::messages::{Ask, Beat, Complete, Fail, Failure, Given, Join, Me, News, Phase};
+use crate::flow::BatchId;
+use crate::job::Job;
+
+/// A coordinator that is alive answers within this.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Between two asks for work that may come back from a lost reader.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// A process that has joined a run. Clones are the same member; it stops saying that it lives with the last of them.
+#[derive(Clone)]
+pub struct Member {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    me: Me,
+    peer: Peer,
+    patience: Duration,
+    news: watch::Receiver<News>,
+    beats: AbortHandle,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.beats.abort();
+    }
+}
+
+impl Member {
+    /// Joins as `rank` of `role`, reached by the others at `address`. Waits for the coordinator, with a log line every ten
+    /// seconds, for as long as the job's patience lasts.
+    ///
+    /// # Errors
+    /// The coordinator does not answer, or refuses: another job, another run, a wrong token.
+    pub async fn join(peer: Peer, role: Role, rank: u32, address: Option<String>, job: &Job) -> Result<Self, Fault> {
+        let patience = Duration::from_secs_f64(job.placement.patience_seconds);
+        let join = Join { role, rank, address, job: digest(job) };
+        let what = format!("the coordinator at {}", peer.address());
+        let me: Me = retry(patience).run(&what, async || peer.action("coordinator.join", &join, DEADLINE).await).await?;
+        let first: News = peer.action("coordinator.beat", &Beat { me }, DEADLINE).await?;
+        let (sender, news) = watch::channel(first);
+        let every = Duration::from_secs_f64((job.placement.lease_seconds / 4.0).clamp(0.05, 0.5));
+        let beats = tokio::spawn(beat(peer.clone(), me, every, patience, sender)).abort_handle();
+        Ok(Self { inner: Arc::new(Inner { me, peer, patience, news, beats }) })
+    }
+
+    /// Role, rank, incarnation.
+    pub fn me(&self) -> Me {
+        self.inner.me
+    }
+
+    /// What was last heard.
+    pub fn news(&self) -> News {
+        self.inner.news.borrow().clone()
+    }
+
+    /// Hears on.
+    pub fn watch(&self) -> watch::Receiver<News> {
+        self.inner.news.clone()
+    }
+
+    /// Waits until `holds`, or the run has failed.
+    ///
+    /// # Errors
+    /// Why the run has failed.
+    pub async fn until(&self, holds: impl Fn(&News) -> bool) -> Result<News, Fault> {
+        let mut news = self.watch();
+        let news = news
+            .wait_for(|news| matches!(news.phase, Phase::Failed(_)) || holds(news))
+            .await
+            .map_err(|_| Fault::internal("a member hears no news any more"))?
+            .clone();
+        match &news.phase {
+            Phase::Failed(failure) => Err(failure.fault()),
+            _ => Ok(news),
+        }
+    }
+
+    /// Waits until all are there.
+    pub async fn begun(&self) -> Result<News, Fault> {
+        self.until(|news| news.phase != Phase::Gathering).await
+    }
+
+    /// The run cannot go on because of `fault`.
+    pub async fn fail(&self, fault: &Fault) {
+        let failure = Failure { domain: fault.domain, message: fault.to_string() };
+        if let Err(unheard) = self.ask::<_, ()>("fail", &Fail { me: self.inner.me, failure }).await {
+            tracing::debug!(%unheard, "the coordinator does not hear of a fault");
+        }
+    }
+
+    /// This process ends.
+    pub async fn leave(&self) -> Result<(), Fault> {
+        self.ask("leave", &Beat { me: self.inner.me }).await
+    }
+
+    /// Has all readers take no more.
+    pub async fn drain(&self) -> Result<(), Fault> {
+        self.ask("drain", &Beat { me: self.inner.me }).await
+    }
+
+    /// The model is saved: all processes may end.
+    pub async fn over(&self) -> Result<(), Fault> {
+        self.ask("over", &Beat { me: self.inner.me }).await
+    }
+
+    async fn complete(&self, lease: Lease, account: Account) -> Result<(), Fault> {
+        self.ask("complete", &Complete { me: self.inner.me, lease, account }).await
+    }
+
+    async fn ask<B: Serialize, R: DeserializeOwned>(&self, kind: &str, body: &B) -> Result<R, Fault> {
+        let Inner { peer, patience, .. } = &*self.inner;
+        let (what, kind) = (format!("the coordinator at {}", peer.address()), format!("coordinator.{kind}"));
+        retry(*patience).run(&what, async || peer.action(&kind, body, DEADLINE).await).await
+    }
+}
+
+fn retry(within: Duration) -> Retry {
+    Retry { within, ..Retry::default() }
+}
+
+/// Says that the process lives, and passes on what comes back.
+async fn beat(peer: Peer, me: Me, every: Duration, patience: Duration, news: watch::Sender<News>) {
+    let mut silent_since = None;
+    loop {
+        tokio::time::sleep(every).await;
+        let failure = match peer.action::<_, News>("coordinator.beat", &Beat { me }, DEADLINE).await {
+            Ok(latest) => {
+                silent_since = None;
+                news.send_if_modified(|known| std::mem::replace(known, latest) != *known);
+                continue;
+            }
+            Err(fault) if fault.retryable => {
+                let since = *silent_since.get_or_insert_with(tokio::time::Instant::now);
+                // Once all is done, nobody need be there any more.
+                if matches!(news.borrow().phase, Phase::Over) {
+                    return;
+                }
+                if since.elapsed() < patience {
+                    continue;
+                }
+                let seconds = patience.as_secs_f64();
+                let message = format!("the coordinator at {} has not answered for {seconds:.0} s: {fault}", peer.address());
+                Failure { domain: Domain::External, message }
+            }
+            Err(fault) => Failure { domain: fault.domain, message: fault.to_string() },
+        };
+        news.send_modify(|known| known.phase = Phase::Failed(failure));
+        return;
+    }
+}
+
+/// The leases of this process: asked for one after the other, completed when all their batches are done.
+#[derive(Clone)]
+pub(crate) struct Leaseholder {
+    member: Member,
+    tracker: Arc<Tracker>,
+    runtime: tokio::runtime::Handle,
+    failed: Arc<Mutex<Option<Fault>>>,
+}
+
+impl Leaseholder {
+    pub(crate) fn new(member: Member, runtime: tokio::runtime::Handle) -> Self {
+        Self { member, tracker: Arc::default(), runtime, failed: Arc::default() }
+    }
+
+    pub(crate) fn tracker(&self) -> &Tracker {
+        &self.tracker
+    }
+
+    /// A batch is done; the lease that is done with it is completed, in the background.
+    pub(crate) fn done(&self, id: BatchId) {
+        let Some((lease, account)) = self.tracker.done(id) else { return };
+        let (member, failed) = (self.member.clone(), Arc::clone(&self.failed));
+        self.runtime.spawn(async move {
+            if let Err(fault) = member.complete(lease, account).await {
+                failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+            }
+        });
+    }
+}
+
+#[async_trait]
+impl Leases for Leaseholder {
+    async fn next(&self, data: &DataPlan) -> Result<Option<Lease>, Fault> {
+        self.member.begun().await?;
+        loop {
+            if let Some(fault) = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                return Err(fault);
+            }
+            let ask = Ask { me: self.member.me(), data: data.clone() };
+            match self.member.ask("lease", &ask).await? {
+                Given::Lease(lease) => {
+                    self.tracker.begin(&lease);
+                    return Ok(Some(lease));
+                }
+                Given::Finished => return Ok(None),
+                Given::Wait => tokio::time::sleep(AGAIN).await,
+            }
+        }
+    }
+}
