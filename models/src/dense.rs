@@ -1,5 +1,8 @@
 //! The contract of every dense model: a batch with its unique embedding rows goes in; loss, logits and the gradient of
-//! the unique rows come out. Both calls compute on the caller's thread (and the model's own); neither does any IO.
+//! the unique rows come out. Calls compute on the caller's thread (and the model's own); none does any IO.
+//!
+//! One trainer calls [`DenseModel::train`]. Where several share the dense parameters, each calls
+//! [`DenseModel::gradients`], [`DenseBlock`](crate::DenseBlock)s take the step, and [`DenseModel::set_flat`] brings it back.
 
 use crate::{ModelError, Part};
 
@@ -53,6 +56,35 @@ pub trait DenseModel {
     /// [`ModelError::Batch`] if the batch does not fit, [`ModelError::NonFinite`] if the loss or a gradient is not
     /// finite; the parameters are then as they were before the call, and `out` holds nothing of use.
     fn train(&mut self, batch: &DenseBatch<'_>, out: &mut StepOutput) -> Result<(), ModelError>;
+
+    /// Forward and backward without the step: `grads` becomes `[flat_len]`, the gradient of the mean loss, in the order of
+    /// [`DenseModel::parameters`]. Neither the parameters nor the optimizer change.
+    ///
+    /// # Errors
+    /// As [`DenseModel::train`]; `grads` then holds nothing of use either.
+    fn gradients(
+        &mut self,
+        batch: &DenseBatch<'_>,
+        out: &mut StepOutput,
+        grads: &mut Vec<f32>,
+    ) -> Result<(), ModelError>;
+
+    /// How many numbers are trained: the lengths of all parameters together. What a module of the user's own keeps beside
+    /// (running means, say) is not counted; it comes last in [`DenseModel::parameters`].
+    fn flat_len(&self) -> usize;
+
+    /// What is trained, end to end: `values` becomes `[flat_len]`, in the order of [`DenseModel::parameters`].
+    ///
+    /// # Errors
+    /// [`ModelError::Backend`] if the device was lost.
+    fn read_flat(&self, values: &mut Vec<f32>) -> Result<(), ModelError>;
+
+    /// Replaces what is trained, as [`DenseModel::read_flat`] gives it. The optimizer's state stays: it is of use to
+    /// [`DenseModel::train`] only.
+    ///
+    /// # Errors
+    /// [`ModelError::Load`] for another length; nothing is changed then. [`ModelError::Backend`] if the device was lost.
+    fn set_flat(&mut self, values: &[f32]) -> Result<(), ModelError>;
 
     /// Forward only; `logits` becomes `[n]`. The labels are not read, but must be there (zeros serve).
     ///

@@ -42,7 +42,7 @@ pub use auc::{RunningAuc, auc_exact};
 pub use dense::{BatchShape, DenseBatch, DenseModel, NamedTensor, StepOutput};
 pub use error::ModelError;
 pub use loss::{bce_with_logits, logloss, sigmoid};
-pub use native::NativeModel;
+pub use native::{DenseBlock, NativeModel};
 pub use optim::DenseOptimizer;
 pub use spec::{Activation, Cross, ModelSpec, Part, Pooling, Tower};
 #[cfg(feature = "torch")]

@@ -125,6 +125,14 @@ pub(crate) fn from_tensors(layout: &[Param], prefix: &str, tensors: &[NamedTenso
     Ok(values)
 }
 
+/// Refuses a vector that is not as long as the parameters that it is for.
+pub(crate) fn check_len(what: &str, found: usize, expected: usize) -> Result<(), ModelError> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(ModelError::Load(format!("{what}: {found} numbers for {expected} parameters")))
+}
+
 /// Refuses tensors that the model has no place for.
 pub(crate) fn refuse_unknown(known: &[String], tensors: &[NamedTensor]) -> Result<(), ModelError> {
     match tensors.iter().find(|tensor| !known.contains(&tensor.name)) {

@@ -7,7 +7,7 @@ mod support;
 use forebay_models::torch::tch::{TchError, Tensor};
 use forebay_models::torch::{Device, ModuleShape, TorchBatch, TorchModel, TorchModule};
 use forebay_models::{
-    DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, Part, Pooling, StepOutput,
+    DenseBlock, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, Part, Pooling, StepOutput,
 };
 use support::{Owned, assert_close, batch, specs};
 
@@ -203,6 +203,30 @@ fn a_module_of_the_users_own_trains_like_the_spec_it_repeats() {
     second.train(&batch.view(), &mut right).unwrap();
     assert_eq!(left, right);
     assert_eq!(own.parameters(), second.parameters());
+}
+
+#[test]
+fn of_a_module_of_the_users_own_only_what_is_trained_is_flat() {
+    let (mut own, mut apart) = (Own::make(false).unwrap(), Own::make(false).unwrap());
+    let spec = ModelSpec::lr(3, 2);
+    let (mut out, mut grads, mut values) = (StepOutput::default(), Vec::new(), Vec::new());
+    apart.read_flat(&mut values).unwrap();
+    // Bias, weight, and what nothing uses; not the count of batches.
+    assert_eq!((apart.flat_len(), values.len()), (6, 6));
+    let mut block = DenseBlock::new(DenseOptimizer::adam(0.1), values).unwrap();
+    for step in 0..5 {
+        let batch = batch(&spec, 8, 6, step % 2 == 1, step);
+        own.train(&batch.view(), &mut out).unwrap();
+        apart.gradients(&batch.view(), &mut out, &mut grads).unwrap();
+        block.apply(&grads).unwrap();
+        apart.set_flat(block.values()).unwrap();
+    }
+    assert_same("own", &apart.parameters(), &own.parameters(), 1e-6);
+    assert_eq!(grads[3..], [0.0; 3]);
+    let mut bad = batch(&spec, 8, 6, false, 1);
+    bad.dense[0] = f32::INFINITY;
+    apart.gradients(&bad.view(), &mut out, &mut grads).unwrap_err();
+    assert_eq!(apart.parameters()[3].data, [5.0], "the buffer, too, is as it was");
 }
 
 #[test]

@@ -4,13 +4,14 @@
 //! 1. lanes, each a stretch of the batch's rows with gradients of its own, worked off chunk by chunk so that the
 //!    activations stay in a core's own cache (`lane.rs`): gather, forward, loss, backward;
 //! 2. the lanes' gradients are added up, and the row gradients scattered to the unique rows (`model.rs`);
-//! 3. the dense optimizer over stretches of the parameters, after everything was found to be finite.
+//! 3. the dense optimizer over stretches of the parameters (`block.rs`), after everything was found to be finite.
 //!
 //! Lanes, chunks and the order of every sum are fixed by the spec and the batch, not by the threads: the numbers are
 //! the same to the bit on every run, and for any number of threads up to four (of one kind of machine: `gemm` picks its
 //! kernels by instruction set). Calls compute on the caller's thread and `threads - 1` more, and block until the step is
 //! done.
 
+mod block;
 mod gather;
 mod gemm;
 mod kernels;
@@ -19,4 +20,5 @@ mod model;
 mod network;
 mod workers;
 
+pub use block::DenseBlock;
 pub use model::NativeModel;

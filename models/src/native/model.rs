@@ -1,5 +1,6 @@
 //! The native model: parameters, the dense optimizer's state, and a step over lanes and threads.
 
+use super::block::{DenseBlock, Piece};
 use super::gather::{Bags, scatter};
 use super::kernels;
 use super::lane::{Lane, Stretch};
@@ -12,21 +13,18 @@ use crate::{DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, Named
 const LANE_ROWS: usize = 256;
 /// Lanes of a large batch, for up to so many threads.
 const LANES: usize = 4;
-/// Numbers of a stretch of parameters: 64 KiB, small enough to spread, large enough to be worth a task.
+/// Gradients that one task adds up: 64 KiB of each lane, small enough to spread, large enough to be worth a task.
 const STRETCH: usize = 16_384;
 
 /// A model of a spec, computed on the CPU by the program itself.
 pub struct NativeModel {
     net: Network,
-    optimizer: DenseOptimizer,
+    /// All parameters, and the optimizer's state.
+    block: DenseBlock,
     workers: Workers,
     threads: usize,
-    params: Vec<f32>,
-    /// Of the optimizer: one buffer for each name in its `state()`, each as long as `params`.
-    state: Vec<Vec<f32>>,
-    step: u64,
     lanes: Vec<Lane>,
-    /// The lanes' gradients, added up.
+    /// The lanes' gradients, added up: of `train`, kept between steps.
     grads: Vec<f32>,
     slopes: Vec<f32>,
     dx: Vec<f32>,
@@ -44,31 +42,17 @@ impl NativeModel {
         threads: usize,
     ) -> Result<NativeModel, ModelError> {
         spec.validate()?;
-        optimizer.validate()?;
         let net = Network::new(spec);
-        let params = params::initial(&net.layout, seed);
-        let mut model = NativeModel {
+        Ok(NativeModel {
+            block: DenseBlock::new(optimizer, params::initial(&net.layout, seed))?,
             workers: Workers::new(threads)?,
             threads,
-            grads: vec![0.0; params.len()],
-            params,
             net,
-            optimizer,
-            state: Vec::new(),
-            step: 0,
             lanes: Vec::new(),
+            grads: Vec::new(),
             slopes: Vec::new(),
             dx: Vec::new(),
-        };
-        model.forget();
-        Ok(model)
-    }
-
-    /// Starts the optimizer's state anew.
-    fn forget(&mut self) {
-        let buffer = |_: &&str| vec![self.optimizer.first_state(); self.params.len()];
-        self.state = self.optimizer.state().iter().map(buffer).collect();
-        self.step = 0;
+        })
     }
 
     fn shape(&self) -> BatchShape {
@@ -98,18 +82,19 @@ impl NativeModel {
             (rest, slopes, dx) = (tail, slopes_tail, dx_tail);
             tasks.push((lane, Stretch { rows: start..end, logits, slopes: own_slopes, dx: own_dx }));
         }
-        let (net, params) = (&self.net, self.params.as_slice());
+        let (net, params) = (&self.net, self.block.values());
         self.workers.each(true, tasks, |(lane, stretch)| lane.run(net, params, batch, stretch));
     }
 
     /// Adds up the lanes' gradients and scatters the rows', side by side.
-    fn collect(&mut self, batch: &DenseBatch<'_>, row_grads: &mut Vec<f32>) {
+    fn collect(&self, batch: &DenseBatch<'_>, row_grads: &mut Vec<f32>, grads: &mut Vec<f32>) {
         enum Task<'a> {
             Scatter(&'a mut [f32]),
             Sum(usize, &'a mut [f32]),
         }
         row_grads.clear();
         row_grads.resize(batch.unique_rows.len(), 0.0);
+        grads.resize(self.net.len(), 0.0);
         let bags = Bags {
             slots: self.net.spec.slots,
             inverse: batch.inverse,
@@ -117,7 +102,7 @@ impl NativeModel {
             first: 0,
             pooling: self.net.spec.pooling,
         };
-        let sums = self.grads.chunks_mut(STRETCH).enumerate().map(|(i, sum)| Task::Sum(i * STRETCH, sum));
+        let sums = grads.chunks_mut(STRETCH).enumerate().map(|(i, sum)| Task::Sum(i * STRETCH, sum));
         let tasks = std::iter::once(Task::Scatter(row_grads)).chain(sums).collect();
         let (lanes, parts, slopes, dx) = (&self.lanes, self.net.parts, &self.slopes, &self.dx);
         self.workers.each(true, tasks, |task| match task {
@@ -132,50 +117,61 @@ impl NativeModel {
         });
     }
 
-    fn refuse_non_finite(&self, batch: &DenseBatch<'_>, loss: f64, row_grads: &[f32]) -> Result<(), ModelError> {
-        let finite = loss.is_finite() && kernels::all_finite(&self.grads) && kernels::all_finite(row_grads);
-        if finite {
+    fn refuse_non_finite(&self, batch: &DenseBatch<'_>, out: &StepOutput, grads: &[f32]) -> Result<(), ModelError> {
+        let loss = out.loss;
+        if loss.is_finite() && kernels::all_finite(grads) && kernels::all_finite(&out.row_grads) {
             return Ok(());
         }
         let what = batch.first_non_finite(self.shape()).unwrap_or_else(|| {
             if !loss.is_finite() {
                 return format!("the loss is {loss}, though every input is finite");
             }
-            match self.grads.iter().position(|g| !g.is_finite()) {
-                Some(at) => format!("the gradient of {} is {}", self.net.name_of(at), self.grads[at]),
+            match grads.iter().position(|g| !g.is_finite()) {
+                Some(at) => format!("the gradient of {} is {}", self.net.name_of(at), grads[at]),
                 None => "the gradient of a unique row is not finite".to_owned(),
             }
         });
         Err(ModelError::NonFinite(what))
     }
-
-    fn update(&mut self) {
-        self.step += 1;
-        let mut tasks = Vec::with_capacity(self.params.len().div_ceil(STRETCH));
-        let mut state = self.state.iter_mut().map(|buffer| buffer.chunks_mut(STRETCH));
-        let (mut first, mut second) = (state.next(), state.next());
-        for (params, grads) in self.params.chunks_mut(STRETCH).zip(self.grads.chunks(STRETCH)) {
-            let first = first.as_mut().and_then(Iterator::next).unwrap_or_default();
-            let second = second.as_mut().and_then(Iterator::next).unwrap_or_default();
-            tasks.push((params, grads, first, second));
-        }
-        let (optimizer, step) = (&self.optimizer, self.step);
-        self.workers.each(true, tasks, |(params, grads, first, second)| {
-            kernels::optimize(optimizer, step, params, grads, first, second);
-        });
-    }
 }
 
 impl DenseModel for NativeModel {
     fn train(&mut self, batch: &DenseBatch<'_>, out: &mut StepOutput) -> Result<(), ModelError> {
+        let mut grads = std::mem::take(&mut self.grads);
+        let done = self.gradients(batch, out, &mut grads);
+        if done.is_ok() {
+            self.workers.each(true, self.block.step(&grads), Piece::update);
+        }
+        self.grads = grads;
+        done
+    }
+
+    fn gradients(
+        &mut self,
+        batch: &DenseBatch<'_>,
+        out: &mut StepOutput,
+        grads: &mut Vec<f32>,
+    ) -> Result<(), ModelError> {
         batch.check(self.shape())?;
         out.logits.resize(batch.rows, 0.0);
         self.run_lanes(batch, &mut out.logits, true);
         out.loss = self.lanes.iter().map(|lane| lane.loss).sum::<f64>() / batch.rows as f64;
-        self.collect(batch, &mut out.row_grads);
-        self.refuse_non_finite(batch, out.loss, &out.row_grads)?;
-        self.update();
+        self.collect(batch, &mut out.row_grads, grads);
+        self.refuse_non_finite(batch, out, grads)
+    }
+
+    fn flat_len(&self) -> usize {
+        self.net.len()
+    }
+
+    fn read_flat(&self, values: &mut Vec<f32>) -> Result<(), ModelError> {
+        values.clear();
+        values.extend_from_slice(self.block.values());
         Ok(())
+    }
+
+    fn set_flat(&mut self, values: &[f32]) -> Result<(), ModelError> {
+        self.block.set_values(values)
     }
 
     fn predict(&mut self, batch: &DenseBatch<'_>, logits: &mut Vec<f32>) -> Result<(), ModelError> {
@@ -190,24 +186,24 @@ impl DenseModel for NativeModel {
     }
 
     fn parameters(&self) -> Vec<NamedTensor> {
-        params::to_tensors(&self.net.layout, "", &self.params)
+        params::to_tensors(&self.net.layout, "", self.block.values())
     }
 
     fn load(&mut self, tensors: &[NamedTensor]) -> Result<(), ModelError> {
         let known: Vec<String> = self.net.layout.iter().map(|param| param.name.clone()).collect();
         params::refuse_unknown(&known, tensors)?;
-        self.params = params::from_tensors(&self.net.layout, "", tensors)?;
-        self.forget();
+        let values = params::from_tensors(&self.net.layout, "", tensors)?;
+        self.block = DenseBlock::new(*self.block.optimizer(), values)?;
         Ok(())
     }
 
     fn optimizer(&self) -> Vec<NamedTensor> {
-        params::save_optimizer(&self.net.layout, &self.optimizer, self.step, &self.state)
+        params::save_optimizer(&self.net.layout, self.block.optimizer(), self.block.steps(), self.block.state())
     }
 
     fn load_optimizer(&mut self, tensors: &[NamedTensor]) -> Result<(), ModelError> {
-        (self.step, self.state) = params::load_optimizer(&self.net.layout, &self.optimizer, tensors)?;
-        Ok(())
+        let (steps, state) = params::load_optimizer(&self.net.layout, self.block.optimizer(), tensors)?;
+        self.block.set_state(steps, state)
     }
 
     fn parts(&self) -> Vec<Part> {

@@ -10,7 +10,7 @@ use super::optim::Optimizer;
 use super::params::{Params, all_finite, to_vec};
 use super::{Device, ModuleShape, TorchBatch, TorchModule};
 use crate::dense::BatchShape;
-use crate::params::{initial, layout, load_optimizer, save_optimizer};
+use crate::params::{check_len, initial, layout, load_optimizer, save_optimizer};
 use crate::{DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, Part, StepOutput, logloss};
 
 /// A model on libtorch: a spec, or a module of the user's own.
@@ -120,7 +120,8 @@ impl TorchModel {
         Ok(logits.f_view([n])?)
     }
 
-    fn step(&mut self, batch: &DenseBatch<'_>, out: &mut StepOutput) -> Result<(), ModelError> {
+    /// Forward, autograd and every check; gives the flat gradient, on the device.
+    fn backward(&self, batch: &DenseBatch<'_>, out: &mut StepOutput) -> Result<Tensor, ModelError> {
         let inputs = TorchBatch::new(batch, self.shape, self.device, true)?;
         let logits = self.forward(&inputs)?;
         copy(&logits, &mut out.logits)?;
@@ -154,7 +155,23 @@ impl TorchModel {
             let name = self.params.first_non_finite(&grad)?.unwrap_or_default();
             return Err(self.blame(batch, &format!("the gradient of {name} is not finite")));
         }
-        Ok(tch::no_grad(|| self.optimizer.step(&mut self.params.flat, grad))?)
+        Ok(grad)
+    }
+
+    /// [`TorchModel::backward`], and then `end` with the gradient. If one fails, a module's buffers are as they were.
+    fn step(
+        &mut self,
+        batch: &DenseBatch<'_>,
+        out: &mut StepOutput,
+        end: impl FnOnce(&mut Self, Tensor) -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
+        batch.check(self.shape)?;
+        let buffers = self.params.copy_buffers()?;
+        let result = self.backward(batch, out).and_then(|grad| end(self, grad));
+        if result.is_err() {
+            self.params.restore_buffers(&buffers)?;
+        }
+        result
     }
 
     /// Names the first thing that is not finite, from the inputs on.
@@ -188,13 +205,29 @@ fn copy(from: &Tensor, to: &mut Vec<f32>) -> Result<(), ModelError> {
 
 impl DenseModel for TorchModel {
     fn train(&mut self, batch: &DenseBatch<'_>, out: &mut StepOutput) -> Result<(), ModelError> {
-        batch.check(self.shape)?;
-        let buffers = self.params.copy_buffers()?;
-        let result = self.step(batch, out);
-        if result.is_err() {
-            self.params.restore_buffers(&buffers)?;
-        }
-        result
+        self.step(batch, out, |model, grad| Ok(tch::no_grad(|| model.optimizer.step(&mut model.params.flat, grad))?))
+    }
+
+    fn gradients(
+        &mut self,
+        batch: &DenseBatch<'_>,
+        out: &mut StepOutput,
+        grads: &mut Vec<f32>,
+    ) -> Result<(), ModelError> {
+        self.step(batch, out, |_, grad| copy(&grad, grads))
+    }
+
+    fn flat_len(&self) -> usize {
+        self.params.flat.numel()
+    }
+
+    fn read_flat(&self, values: &mut Vec<f32>) -> Result<(), ModelError> {
+        copy(&self.params.flat, values)
+    }
+
+    fn set_flat(&mut self, values: &[f32]) -> Result<(), ModelError> {
+        check_len("values", values.len(), self.flat_len())?;
+        Ok(self.params.flat.f_copy_(&Tensor::f_from_slice(values)?)?)
     }
 
     fn predict(&mut self, batch: &DenseBatch<'_>, logits: &mut Vec<f32>) -> Result<(), ModelError> {
