@@ -6,16 +6,19 @@
 //! Keys and gradients are copied once on their way (12 to 80 bytes per key at the speed of memory, against two cache
 //! misses per key in the shard). Buffers travel to the shard and come back, so a steady state allocates nothing of size.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_actors::{Client, Fault, Host, Place};
+use forebay_actors::{Fault, Host, Place};
 use futures::future::try_join_all;
 
 use crate::config::TableConfig;
+use crate::once::{PushId, Pushed, Round, Trainer};
 use crate::route::{Route, gather, scatter};
-use crate::shard::{Call, Reply, Shard};
+use crate::shard::{Call, Reply, Shard, Stamp};
 use crate::stats::TableStats;
 use crate::table::{ExportBlock, Layout};
+use crate::way::Way;
 
 /// Calls that may wait in the mailbox of one shard.
 const CAPACITY: usize = 8;
@@ -28,45 +31,69 @@ pub const MAX_SHARDS: usize = 1024;
 /// # Errors
 /// A user fault, when the configuration is wrong or `shards` is not 1 to [`MAX_SHARDS`].
 pub fn start_table(host: &Host, config: TableConfig, shards: usize) -> Result<TableClient, Fault> {
+    start_shards(host, config, shards, 0..shards)
+}
+
+/// Starts those shards of a table that one of several processes holds: `held` of `shards` in all. The client that comes
+/// back reaches these alone, and refuses the keys of others.
+///
+/// # Errors
+/// As [`start_table`]; also when `held` is empty or not within `shards`.
+pub fn start_shards(host: &Host, config: TableConfig, shards: usize, held: Range<usize>) -> Result<TableClient, Fault> {
     config.check()?;
+    let name = &config.name;
     if shards == 0 || shards > MAX_SHARDS {
-        let name = &config.name;
         return Err(Fault::user(format!("table `{name}` was asked for {shards} shards; expected 1 to {MAX_SHARDS}")));
     }
+    if held.is_empty() || held.end > shards {
+        return Err(Fault::user(format!(
+            "table `{name}` was asked for the shards {held:?} of {shards}; expected at least one, below {shards}"
+        )));
+    }
     let layout = Arc::new(Layout::new(&config));
-    let clients = (0..shards).map(|number| {
+    let ways = held.clone().map(|number| {
         let (name, config) = (format!("ps{number}-{}", config.name), config.clone());
-        host.serve(&name, Place::Own, CAPACITY, move || Shard::new(config, number))
+        Way::Shard(host.serve(&name, Place::Own, CAPACITY, move || Shard::new(config, number)))
     });
-    Ok(TableClient { shards: clients.collect(), route: Route::new(shards), layout, spare: Arc::default() })
+    let route = Route::new(shards).part(held.start, held.len());
+    Ok(TableClient::new(ways.collect(), route, held, layout))
 }
 
 /// A way to the rows of one table. Clones are cheap and share buffers.
 #[derive(Clone)]
 pub struct TableClient {
-    shards: Vec<Client<Call, Reply>>,
+    /// One per shard, or one per process with an equal share of the shards each.
+    ways: Arc<[Way]>,
+    /// From a key to its way.
     route: Route,
+    /// Shards that can be reached.
+    held: Range<usize>,
     layout: Arc<Layout>,
+    trainer: Option<Trainer>,
     spare: Arc<Mutex<Vec<Buffers>>>,
 }
 
 /// Buffers of one call, kept for the next.
 #[derive(Default)]
 struct Buffers {
-    shard_of: Vec<u32>,
-    /// Per shard.
+    way_of: Vec<u32>,
+    /// Per way.
     keys: Vec<Vec<u64>>,
-    /// Per shard.
+    /// Per way.
     values: Vec<Vec<f32>>,
 }
 
 impl std::fmt::Debug for TableClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "TableClient(`{}`, {} shards)", self.layout.table, self.shards.len())
+        write!(f, "TableClient(`{}`, {} shards)", self.layout.table, self.held.len())
     }
 }
 
 impl TableClient {
+    pub(crate) fn new(ways: Arc<[Way]>, route: Route, held: Range<usize>, layout: Arc<Layout>) -> Self {
+        Self { ways, route, held, layout, trainer: None, spare: Arc::default() }
+    }
+
     /// Name of the table.
     pub fn table(&self) -> &str {
         &self.layout.table
@@ -82,9 +109,20 @@ impl TableClient {
         self.layout.state_dim
     }
 
-    /// Shards of the table.
+    /// Shards that this client reaches: all of the table, unless it comes from [`start_shards`].
     pub fn shards(&self) -> usize {
-        self.shards.len()
+        self.held.len()
+    }
+
+    /// Numbers of these shards among those of the whole table.
+    pub fn held(&self) -> Range<usize> {
+        self.held.clone()
+    }
+
+    /// This client, as `trainer`: its pushes with an id are refused once a newer incarnation of the trainer has pushed.
+    #[must_use]
+    pub fn of_trainer(self, trainer: Trainer) -> Self {
+        Self { trainer: Some(trainer), ..self }
     }
 
     /// Puts the weights of `keys`, `[keys x row_dim]`, into `rows` (which is resized; empty after a fault or when
@@ -118,15 +156,66 @@ impl TableClient {
     /// out or a shard dies, the other shards may have applied their share.
     #[tracing::instrument(level = "debug", skip_all, fields(table = %self.layout.table, keys = keys.len(), step))]
     pub async fn push(&self, keys: &[u64], grads: &[f32], step: u64) -> Result<(), Fault> {
-        self.layout.check_push(keys, grads, step)?;
-        if keys.is_empty() {
-            return Ok(());
+        self.send(keys, grads, step, None).await.map(drop)
+    }
+
+    /// As [`push`](Self::push), at most once: a shard that has applied the push of this id before changes nothing.
+    ///
+    /// Cancelled or failed, it may be made again, by this client or another one, with the same gradients: the shards that
+    /// have applied their share leave it at that.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push). A user fault also when this client's trainer is fenced: a newer incarnation has pushed.
+    #[tracing::instrument(level = "debug", skip_all, fields(table = %self.layout.table, keys = keys.len(), step))]
+    pub async fn push_once(&self, id: PushId, keys: &[u64], grads: &[f32], step: u64) -> Result<Pushed, Fault> {
+        self.send(keys, grads, step, Some(Stamp { id, trainer: self.trainer, round: None })).await
+    }
+
+    /// As [`push_once`](Self::push_once), as one trainer's part of a round: each shard waits for the pushes of all
+    /// trainers for `step` and applies their mean, weighted by rows, as one push. A trainer without rows in a round
+    /// pushes no keys. Keys must be unique.
+    ///
+    /// Waits for all the other trainers, without an end.
+    ///
+    /// # Errors
+    /// As [`push_once`](Self::push_once). A user fault also when this client is [no trainer's](Self::of_trainer), or when
+    /// the trainers do not take the same steps.
+    #[tracing::instrument(level = "debug", skip_all, fields(table = %self.layout.table, keys = keys.len(), step))]
+    pub async fn push_round(
+        &self,
+        id: PushId,
+        round: Round,
+        keys: &[u64],
+        grads: &[f32],
+        step: u64,
+    ) -> Result<Pushed, Fault> {
+        if self.trainer.is_none() {
+            let table = &self.layout.table;
+            return Err(Fault::user(format!(
+                "table `{table}`: a push of a round came from no trainer; name one first"
+            )));
         }
-        let mut buffers = self.split(keys);
-        self.deal(&buffers.shard_of, grads, self.layout.row_dim, &mut buffers.values);
-        self.exchange(&mut buffers, |keys, grads| Call::Push { keys, grads, step }).await?;
+        self.send(keys, grads, step, Some(Stamp { id, trainer: self.trainer, round: Some(round) })).await
+    }
+
+    pub(crate) async fn send(
+        &self,
+        keys: &[u64],
+        grads: &[f32],
+        step: u64,
+        stamp: Option<Stamp>,
+    ) -> Result<Pushed, Fault> {
+        self.layout.check_push(keys, grads, step)?;
+        // All shards wait for all pushes of a round.
+        let all = stamp.is_some_and(|stamp| stamp.round.is_some());
+        if keys.is_empty() && !all {
+            return Ok(Pushed::Already);
+        }
+        let mut buffers = self.split(keys)?;
+        self.deal(&buffers.way_of, grads, self.layout.row_dim, &mut buffers.values);
+        let pushed = self.exchange(&mut buffers, all, |keys, grads| Call::Push { keys, grads, step, stamp }).await?;
         self.keep(buffers);
-        Ok(())
+        Ok(pushed)
     }
 
     /// What each shard holds and has done.
@@ -134,11 +223,11 @@ impl TableClient {
     /// # Errors
     /// An internal fault when a shard died.
     pub async fn stats(&self) -> Result<TableStats, Fault> {
-        let asked = self.shards.iter().map(async |shard| match shard.call(Call::Stats).await? {
+        let asked = self.ways.iter().map(async |way| match way.call(Call::Stats).await? {
             Reply::Stats(stats) => Ok(stats),
             _ => Err(confused()),
         });
-        Ok(TableStats { table: self.layout.table.clone(), shards: try_join_all(asked).await? })
+        Ok(TableStats { table: self.layout.table.clone(), shards: try_join_all(asked).await?.concat() })
     }
 
     /// Up to `at_most` rows of one shard from row number `from` on; an empty block means that there are no more.
@@ -149,11 +238,14 @@ impl TableClient {
     /// # Errors
     /// A user fault when there is no such shard; an internal one when it died.
     pub async fn export(&self, shard: usize, from: usize, at_most: usize) -> Result<ExportBlock, Fault> {
-        let Some(client) = self.shards.get(shard) else {
-            let (table, shards) = (&self.layout.table, self.shards.len());
-            return Err(Fault::user(format!("table `{table}` has {shards} shards, from 0; there is no shard {shard}")));
-        };
-        match client.call(Call::Export { from, at_most }).await? {
+        if !self.held.contains(&shard) {
+            let (table, held) = (&self.layout.table, &self.held);
+            return Err(Fault::user(format!(
+                "table `{table}` has the shards {held:?} here; there is no shard {shard}"
+            )));
+        }
+        let way = &self.ways[(shard - self.held.start) * self.ways.len() / self.held.len()];
+        match way.call(Call::Export { shard, from, at_most }).await? {
             Reply::Export(block) => Ok(block),
             _ => Err(confused()),
         }
@@ -170,16 +262,16 @@ impl TableClient {
     /// infinite, a negative sum of squares).
     pub async fn import(&self, keys: &[u64], weights: &[f32], state: Option<&[f32]>) -> Result<(), Fault> {
         self.layout.check_import(keys, weights, state)?;
-        let mut buffers = self.split(keys);
-        self.deal(&buffers.shard_of, weights, self.layout.row_dim, &mut buffers.values);
-        let mut states = vec![Vec::new(); self.shards.len()];
+        let mut buffers = self.split(keys)?;
+        self.deal(&buffers.way_of, weights, self.layout.row_dim, &mut buffers.values);
+        let mut states = vec![Vec::new(); self.ways.len()];
         if let Some(state) = state {
-            self.deal(&buffers.shard_of, state, self.layout.state_dim, &mut states);
+            self.deal(&buffers.way_of, state, self.layout.state_dim, &mut states);
         }
         let parts = buffers.keys.into_iter().zip(buffers.values).zip(states);
-        let asked = self.shards.iter().zip(parts).map(async |(shard, ((keys, weights), states))| {
+        let asked = self.ways.iter().zip(parts).map(async |(way, ((keys, weights), states))| {
             let state = state.map(|_| states);
-            match shard.call(Call::Import { keys, weights, state }).await? {
+            match way.call(Call::Import { keys, weights, state }).await? {
                 Reply::Imported => Ok(()),
                 _ => Err(confused()),
             }
@@ -188,60 +280,77 @@ impl TableClient {
     }
 
     async fn fetch(&self, keys: &[u64], rows: &mut Vec<f32>, insert: bool) -> Result<(), Fault> {
-        let mut buffers = self.split(keys);
-        if self.shards.len() == 1 {
+        let mut buffers = self.split(keys)?;
+        if self.ways.len() == 1 {
             // The shard fills the caller's own buffer.
             buffers.values[0] = std::mem::take(rows);
         }
-        self.exchange(&mut buffers, |keys, rows| Call::Pull { keys, rows, insert }).await?;
+        self.exchange(&mut buffers, false, |keys, rows| Call::Pull { keys, rows, insert }).await?;
         match &mut buffers.values[..] {
             [only] => *rows = std::mem::take(only),
-            parts => gather(&buffers.shard_of, parts, self.layout.row_dim, rows),
+            parts => gather(&buffers.way_of, parts, self.layout.row_dim, rows),
         }
         self.keep(buffers);
         Ok(())
     }
 
-    /// Buffers with the keys dealt out. With one shard there is nothing to split.
-    fn split(&self, keys: &[u64]) -> Buffers {
+    /// Buffers with the keys dealt out. With one way there is nothing to split.
+    fn split(&self, keys: &[u64]) -> Result<Buffers, Fault> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut buffers = spare.unwrap_or_default();
-        buffers.keys.resize_with(self.shards.len(), Vec::new);
-        buffers.values.resize_with(self.shards.len(), Vec::new);
-        match &mut buffers.keys[..] {
-            [only] => copy(keys, only),
-            parts => self.route.split(keys, parts, &mut buffers.shard_of),
-        }
-        buffers
+        buffers.keys.resize_with(self.ways.len(), Vec::new);
+        buffers.values.resize_with(self.ways.len(), Vec::new);
+        let stray = match &mut buffers.keys[..] {
+            [only] => {
+                copy(keys, only);
+                self.route.stray(keys)
+            }
+            parts => self.route.split(keys, parts, &mut buffers.way_of).err(),
+        };
+        let Some(key) = stray else { return Ok(buffers) };
+        let (table, held, shard) = (&self.layout.table, self.route.held(), self.route.shard(key));
+        Err(Fault::user(format!(
+            "table `{table}`: key {key:#018x} belongs to shard {shard} of {}, and this process holds {held:?}; the sides              differ in the number of processes or of shards",
+            self.route.shards()
+        )))
     }
 
     /// Deals rows of `dim` values out as [`split`](Self::split) did the keys.
-    fn deal(&self, shard_of: &[u32], rows: &[f32], dim: usize, parts: &mut [Vec<f32>]) {
+    fn deal(&self, way_of: &[u32], rows: &[f32], dim: usize, parts: &mut [Vec<f32>]) {
         match parts {
             [only] => copy(rows, only),
-            parts => scatter(shard_of, rows, dim, parts),
+            parts => scatter(way_of, rows, dim, parts),
         }
     }
 
-    /// Sends each shard its share, all at once, and puts what comes back in its place. Shards without keys are not asked.
+    /// Sends each way its share, all at once, and puts what comes back in its place. Those without keys are asked when
+    /// `all` are. A push is `Applied` when any of them applied it now.
     async fn exchange(
         &self,
         buffers: &mut Buffers,
+        all: bool,
         call: impl Fn(Vec<u64>, Vec<f32>) -> Call + Copy,
-    ) -> Result<(), Fault> {
+    ) -> Result<Pushed, Fault> {
         let shares = buffers.keys.iter_mut().zip(&mut buffers.values);
-        let asked = self.shards.iter().zip(shares).map(async |(shard, (keys, values))| {
-            if keys.is_empty() {
+        let asked = self.ways.iter().zip(shares).map(async |(way, (keys, values))| {
+            if keys.is_empty() && !all {
                 values.clear();
-                return Ok(());
+                return Ok(Pushed::Already);
             }
-            match shard.call(call(std::mem::take(keys), std::mem::take(values))).await? {
-                Reply::Buffers { keys: k, values: v } => (*keys, *values) = (k, v),
-                _ => return Err(confused()),
+            match way.call(call(std::mem::take(keys), std::mem::take(values))).await? {
+                Reply::Buffers { keys: k, values: v, pushed } => {
+                    (*keys, *values) = (k, v);
+                    Ok(pushed)
+                }
+                Reply::Held(promise) => match promise.await {
+                    Ok(pushed) => Ok(pushed?),
+                    Err(_) => Err(Fault::internal("a shard ended with a round that was not whole")),
+                },
+                _ => Err(confused()),
             }
-            Ok(())
         });
-        try_join_all(asked).await.map(|_| ())
+        let pushed = try_join_all(asked).await?;
+        Ok(if pushed.contains(&Pushed::Applied) { Pushed::Applied } else { Pushed::Already })
     }
 
     fn keep(&self, buffers: Buffers) {
@@ -254,6 +363,6 @@ fn copy<T: Copy>(from: &[T], to: &mut Vec<T>) {
     to.extend_from_slice(from);
 }
 
-fn confused() -> Fault {
+pub(crate) fn confused() -> Fault {
     Fault::internal("a shard answered another question than it was asked")
 }

@@ -8,39 +8,76 @@
 
 use crate::key::mix;
 
-/// Assigns keys to shards.
+/// Assigns keys to shards, which are numbered through over all processes: of `processes x per_process` shards, process
+/// `p` holds those from `p * per_process` on. The process of a key is the shard it would have with a shard per process,
+/// so `Route::new(processes)` is the way to a process, and its own [`part`](Self::part) the way on.
+///
+/// ```
+/// # use forebay_ps::Route;
+/// let (shards, processes) = (Route::new(3 * 4), Route::new(3));
+/// assert_eq!(shards.shard(77) / 4, processes.shard(77));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
     shards: usize,
+    first: usize,
+    count: usize,
 }
 
 impl Route {
     /// A route to this many shards, at least 1.
     pub fn new(shards: usize) -> Self {
-        Self { shards: shards.max(1) }
+        let shards = shards.max(1);
+        Self { shards, first: 0, count: shards }
     }
 
-    /// Shards of the route.
+    /// The part of the route that leads to `count` of the shards, from number `first` on.
+    pub fn part(self, first: usize, count: usize) -> Self {
+        debug_assert!(first + count <= self.shards);
+        Self { first, count, ..self }
+    }
+
+    /// Shards of the route, those that its part does not hold included.
     pub fn shards(&self) -> usize {
         self.shards
     }
 
-    /// The shard of a key.
+    /// Numbers of the shards that this part holds.
+    pub fn held(&self) -> std::ops::Range<usize> {
+        self.first..self.first + self.count
+    }
+
+    /// The shard of a key, whether this part holds it or not.
     #[inline(always)]
     pub fn shard(&self, key: u64) -> usize {
         ((u128::from(mix(key ^ 0x9e37_79b9_7f4a_7c15)) * self.shards as u128) >> 64) as usize
     }
 
-    /// Splits `keys`: those of shard `s` go to `parts[s]` in their order, the shard of `keys[i]` to `shard_of[i]`.
-    /// `parts` is of one buffer per shard; all are cleared first.
-    pub(crate) fn split(&self, keys: &[u64], parts: &mut [Vec<u64>], shard_of: &mut Vec<u32>) {
-        debug_assert_eq!(parts.len(), self.shards);
+    /// Splits `keys`: those of the shard `s` after the first held go to `parts[s]` in their order, the `s` of `keys[i]` to
+    /// `shard_of[i]`. `parts` is of one buffer per shard held; all are cleared first.
+    ///
+    /// Gives the first key that is none of the held shards', if there is one.
+    pub(crate) fn split(&self, keys: &[u64], parts: &mut [Vec<u64>], shard_of: &mut Vec<u32>) -> Result<(), u64> {
+        debug_assert_eq!(parts.len(), self.count);
         parts.iter_mut().for_each(Vec::clear);
         shard_of.clear();
-        shard_of.extend(keys.iter().map(|key| self.shard(*key) as u32));
+        shard_of.extend(keys.iter().map(|key| self.shard(*key).wrapping_sub(self.first) as u32));
+        if shard_of.iter().copied().max().is_some_and(|shard| shard as usize >= self.count) {
+            return Err(self.stray(keys).unwrap_or_default());
+        }
         for (key, shard) in keys.iter().zip(shard_of.iter()) {
             parts[*shard as usize].push(*key);
         }
+        Ok(())
+    }
+
+    /// The first key that is none of the held shards'.
+    pub(crate) fn stray(&self, keys: &[u64]) -> Option<u64> {
+        let held = self.held();
+        if held.len() == self.shards {
+            return None;
+        }
+        keys.iter().copied().find(|key| !held.contains(&self.shard(*key)))
     }
 }
 
@@ -80,7 +117,7 @@ mod tests {
         ) {
             let route = Route::new(shards);
             let (mut parts, mut shard_of) = (vec![vec![1]; shards], vec![9]);
-            route.split(&keys, &mut parts, &mut shard_of);
+            prop_assert_eq!(route.split(&keys, &mut parts, &mut shard_of), Ok(()));
             for (shard, part) in parts.iter().enumerate() {
                 prop_assert!(part.iter().all(|k| route.shard(*k) == shard));
                 let wanted: Vec<u64> = keys.iter().copied().filter(|k| route.shard(*k) == shard).collect();
@@ -92,6 +129,28 @@ mod tests {
             let mut back = vec![3.0];
             gather(&shard_of, &dealt, dim, &mut back);
             prop_assert_eq!(back, rows);
+        }
+
+        #[test]
+        fn processes_and_their_parts_lead_to_the_same_shard(
+            keys in prop::collection::vec(any::<u64>(), 1..100), processes in 1usize..9, per_process in 1usize..9,
+        ) {
+            let (all, process_of) = (Route::new(processes * per_process), Route::new(processes));
+            for process in 0..processes {
+                let part = all.part(process * per_process, per_process);
+                let own = |key: &u64| process_of.shard(*key) == process;
+                let (mut parts, mut shard_of) = (vec![vec![]; per_process], vec![]);
+                // What another process holds is told, by its first key.
+                let stray = keys.iter().copied().find(|key| !own(key));
+                prop_assert_eq!(part.split(&keys, &mut parts, &mut shard_of).err(), stray);
+                prop_assert_eq!(part.stray(&keys), stray);
+                let keys: Vec<u64> = keys.iter().copied().filter(own).collect();
+                prop_assert_eq!(part.split(&keys, &mut parts, &mut shard_of), Ok(()));
+                for (key, shard) in keys.iter().zip(shard_of) {
+                    prop_assert_eq!(all.shard(*key), part.held().start + shard as usize);
+                    prop_assert_eq!(all.shard(*key) / per_process, process);
+                }
+            }
         }
     }
 

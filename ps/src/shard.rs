@@ -1,11 +1,17 @@
 //! One shard of a table as a service: an actor that owns its rows without locks.
 //!
 //! Comes in: a [`Call`] with buffers of the caller's. Goes out: a [`Reply`] with the same buffers. Calls are worked off
-//! one at a time on the shard's own thread, so nothing here blocks but the arithmetic itself.
+//! one at a time on the shard's own thread, so nothing here blocks but the arithmetic itself. The push of a round that is
+//! not whole is answered with a promise ([`Reply::Held`]): the shard goes on with other calls.
 
 use forebay_actors::{Fault, Service, StageCx};
+use tokio::sync::oneshot;
 
 use crate::config::TableConfig;
+use crate::error::TableError;
+use crate::merge::{Rows, merge_rows};
+use crate::once::{Applied, Fences, PushId, Pushed, Round, Trainer};
+use crate::rounds::Rounds;
 use crate::stats::ShardStats;
 use crate::table::{ExportBlock, Table};
 
@@ -13,26 +19,36 @@ use crate::table::{ExportBlock, Table};
 pub(crate) enum Call {
     /// Fill `rows` with the weights of `keys`; `insert` makes rows that are missing, otherwise they read as zeros.
     Pull { keys: Vec<u64>, rows: Vec<f32>, insert: bool },
-    /// Apply gradients.
-    Push { keys: Vec<u64>, grads: Vec<f32>, step: u64 },
-    /// Give rows from this row number on.
-    Export { from: usize, at_most: usize },
+    /// Apply gradients; with a stamp at most once.
+    Push { keys: Vec<u64>, grads: Vec<f32>, step: u64, stamp: Option<Stamp> },
+    /// Give rows of the shard of this number, from this row number on.
+    Export { shard: usize, from: usize, at_most: usize },
     /// Set rows.
     Import { keys: Vec<u64>, weights: Vec<f32>, state: Option<Vec<f32>> },
     /// Count.
     Stats,
 }
 
+/// Whose push it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stamp {
+    pub(crate) id: PushId,
+    pub(crate) trainer: Option<Trainer>,
+    pub(crate) round: Option<Round>,
+}
+
 /// What a shard answers.
 pub(crate) enum Reply {
-    /// The buffers of a pull or a push, to be used again.
-    Buffers { keys: Vec<u64>, values: Vec<f32> },
+    /// The buffers of a pull or a push, to be used again; of a push also what became of it.
+    Buffers { keys: Vec<u64>, values: Vec<f32>, pushed: Pushed },
+    /// The push is kept until its round is whole.
+    Held(oneshot::Receiver<Result<Pushed, TableError>>),
     /// Rows of a snapshot.
     Export(ExportBlock),
     /// The rows were set.
     Imported,
-    /// The counts.
-    Stats(ShardStats),
+    /// The counts, one per shard.
+    Stats(Vec<ShardStats>),
 }
 
 /// Serves one [`Table`].
@@ -40,11 +56,61 @@ pub(crate) struct Shard {
     config: TableConfig,
     number: usize,
     table: Option<Table>,
+    applied: Applied,
+    fences: Fences,
+    rounds: Rounds<Rows, oneshot::Sender<Result<Pushed, TableError>>>,
 }
 
 impl Shard {
     pub(crate) fn new(config: TableConfig, number: usize) -> Self {
-        Self { config, number, table: None }
+        Self {
+            config,
+            number,
+            table: None,
+            applied: Applied::default(),
+            fences: Fences::default(),
+            rounds: Rounds::default(),
+        }
+    }
+
+    fn table(&mut self) -> Result<&mut Table, Fault> {
+        self.table.as_mut().ok_or_else(|| Fault::internal("a shard was asked before it was opened"))
+    }
+
+    fn push(&mut self, keys: Vec<u64>, values: Vec<f32>, step: u64, stamp: Option<Stamp>) -> Result<Reply, Fault> {
+        if let Some(stamp) = stamp {
+            if let Some(trainer) = stamp.trainer {
+                self.fences.admit(trainer)?;
+            }
+            if self.applied.contains(stamp.id) {
+                return Ok(Reply::Buffers { keys, values, pushed: Pushed::Already });
+            }
+            if let (Some(trainer), Some(round)) = (stamp.trainer, stamp.round) {
+                return self.hold(trainer.rank, round, step, (stamp.id, (keys, values)));
+            }
+            // Also when the push fails half-way: then it must not be tried again.
+            self.applied.insert(stamp.id);
+        }
+        self.table()?.push_checked(&keys, &values, step)?;
+        Ok(Reply::Buffers { keys, values, pushed: Pushed::Applied })
+    }
+
+    /// Keeps a push until its round is whole. The last one applies it, and all are answered.
+    fn hold(&mut self, rank: u32, round: Round, step: u64, push: (PushId, Rows)) -> Result<Reply, Fault> {
+        let (promise, answer) = oneshot::channel();
+        if let Some(whole) = self.rounds.offer(rank, round, step, push, promise)? {
+            whole.shares.iter().for_each(|share| {
+                self.applied.insert(share.id);
+            });
+            let table = self.table()?;
+            let (keys, grads) = merge_rows(whole.shares, table.row_dim());
+            let pushed = table.push_checked(&keys, &grads, whole.step).map(|()| Pushed::Applied);
+            for waiting in whole.waiting {
+                // Whoever waited may have gone.
+                let _ = waiting.send(pushed.clone());
+            }
+        }
+        Ok(Reply::Held(answer))
     }
 }
 
@@ -63,26 +129,23 @@ impl Service for Shard {
     }
 
     async fn call(&mut self, call: Call) -> Result<Reply, Fault> {
-        let table = self.table.as_mut().ok_or_else(|| Fault::internal("a shard was asked before it was opened"))?;
         Ok(match call {
             Call::Pull { keys, rows: mut values, insert } => {
+                let table = self.table()?;
                 if insert {
                     table.pull(&keys, &mut values)?;
                 } else {
                     table.peek(&keys, &mut values);
                 }
-                Reply::Buffers { keys, values }
+                Reply::Buffers { keys, values, pushed: Pushed::Already }
             }
-            Call::Push { keys, grads: values, step } => {
-                table.push_checked(&keys, &values, step)?;
-                Reply::Buffers { keys, values }
-            }
-            Call::Export { from, at_most } => Reply::Export(table.export(from, at_most)),
+            Call::Push { keys, grads, step, stamp } => self.push(keys, grads, step, stamp)?,
+            Call::Export { from, at_most, .. } => Reply::Export(self.table()?.export(from, at_most)),
             Call::Import { keys, weights, state } => {
-                table.import_checked(&keys, &weights, state.as_deref())?;
+                self.table()?.import_checked(&keys, &weights, state.as_deref())?;
                 Reply::Imported
             }
-            Call::Stats => Reply::Stats(table.stats()),
+            Call::Stats => Reply::Stats(vec![self.table()?.stats()]),
         })
     }
 }

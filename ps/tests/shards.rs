@@ -3,7 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use forebay_actors::{Domain, Fault, Host};
-use forebay_ps::{Init, Optimizer, PartConfig, Route, SlotHasher, Storage, TableClient, TableConfig, start_table};
+use forebay_ps::{
+    Init, Optimizer, PartConfig, PushId, Pushed, Round, Route, SlotHasher, Storage, TableClient, TableConfig, Trainer,
+    start_shards, start_table,
+};
 
 fn config(storage: Storage) -> TableConfig {
     let part = |name: &str, dim, optimizer, init| PartConfig { name: name.into(), dim, optimizer, init };
@@ -195,4 +198,112 @@ fn a_stopped_host_is_a_fault_and_not_a_hang() {
         assert_eq!(table.pull(&[1, 2, 3, 4], &mut rows).await.unwrap_err().domain, Domain::Internal);
         assert!(table.stats().await.is_err());
     });
+}
+
+#[test]
+fn shards_started_apart_hold_their_own_keys_alone() {
+    let host = Host::start("test").unwrap();
+    let part = start_shards(&host, config(Storage::F32), 6, 2..4).unwrap();
+    user(start_shards(&host, config(Storage::F32), 6, 4..7).map(drop), &["4..7 of 6"]);
+    user(start_shards(&host, config(Storage::F32), 6, 4..4).map(drop), &["4..4 of 6"]);
+    let one = start_shards(&host, config(Storage::F32), 6, 5..6).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(async {
+        let route = Route::new(6);
+        let (own, other): (Vec<u64>, Vec<u64>) = (0..100).partition(|key| (2..4).contains(&route.shard(*key)));
+        let mut rows = Vec::new();
+        part.pull(&own, &mut rows).await.unwrap();
+        assert_eq!(part.stats().await.unwrap().rows(), own.len() as u64);
+        let block = part.export(3, 0, 100).await.unwrap();
+        assert!(!block.keys.is_empty() && block.keys.iter().all(|key| route.shard(*key) == 3));
+        assert_eq!((part.shards(), part.held()), (2, 2..4));
+        user(part.export(0, 0, 1).await.map(drop), &["2..4", "no shard 0"]);
+        for table in [&part, &one] {
+            let all = [&own[..], &other].concat();
+            let shard = route.shard(all.iter().copied().find(|k| !table.held().contains(&route.shard(*k))).unwrap());
+            user(table.pull(&all, &mut rows).await, &[&format!("belongs to shard {shard} of 6")]);
+            user(table.push(&all, &vec![0.1; all.len() * DIM], 1).await, &["belongs to shard"]);
+        }
+    });
+    drop((part, one));
+    host.stop().unwrap();
+}
+
+fn id(sequence: u32) -> PushId {
+    PushId { source: 3 << 40, sequence }
+}
+
+#[test]
+fn a_push_with_an_id_is_applied_once() {
+    let keys = keys(1);
+    let grads = vec![0.5; keys.len() * DIM];
+    let twice = with_table(3, Storage::F32, async |table| {
+        assert_eq!(table.push_once(id(0), &keys, &grads, 1).await.unwrap(), Pushed::Applied);
+        let before = dump(table).await;
+        assert_eq!(table.push_once(id(0), &keys, &grads, 1).await.unwrap(), Pushed::Already);
+        assert!(dump(table).await == before);
+        // A share that some shards have applied: the others follow.
+        let route = Route::new(3);
+        let some: Vec<u64> = keys.iter().copied().filter(|key| route.shard(*key) == 1).collect();
+        table.push_once(id(1), &some, &grads[..some.len() * DIM], 2).await.unwrap();
+        assert_eq!(table.push_once(id(1), &keys, &grads, 2).await.unwrap(), Pushed::Applied);
+        dump(table).await
+    });
+    with_table(3, Storage::F32, async |table| {
+        table.push(&keys, &grads, 1).await.unwrap();
+        table.push(&keys, &grads, 2).await.unwrap();
+        assert!(dump(table).await == twice);
+    });
+}
+
+fn trainer(rank: u32, incarnation: u64) -> Trainer {
+    Trainer { rank, incarnation }
+}
+
+#[test]
+fn a_trainer_that_was_replaced_is_fenced() {
+    with_table(2, Storage::F32, async |table| {
+        let keys = keys(1);
+        let grads = vec![0.5; keys.len() * DIM];
+        let (old, new) = (table.clone().of_trainer(trainer(1, 4)), table.clone().of_trainer(trainer(1, 5)));
+        old.push_once(id(0), &keys, &grads, 1).await.unwrap();
+        new.push_once(id(1), &keys, &grads, 2).await.unwrap();
+        let before = dump(table).await;
+        user(old.push_once(id(2), &keys, &grads, 3).await.map(drop), &["trainer 1 is fenced", "4", "5"]);
+        assert!(dump(table).await == before);
+    });
+}
+
+#[test]
+fn a_round_applies_the_mean_of_its_trainers_once() {
+    let (first, second) = (keys(1), keys(2));
+    let whole = with_table(2, Storage::F32, async |table| {
+        let trainers = [0, 1, 2].map(|rank| table.clone().of_trainer(trainer(rank, 1)));
+        let round = |rows| Round { trainers: 3, rows };
+        let (a, b) = (vec![0.5; first.len() * DIM], vec![-1.0; second.len() * DIM]);
+        // The first sends twice, as after a lost connection, and the last has no rows.
+        let (one, again, two, three) = futures::join!(
+            trainers[0].push_round(id(0), round(30), &first, &a, 1),
+            trainers[0].push_round(id(0), round(30), &first, &a, 1),
+            trainers[1].push_round(id(1), round(10), &second, &b, 1),
+            trainers[2].push_round(id(2), round(0), &[], &[], 1),
+        );
+        assert!([one, again, two, three].iter().all(|pushed| *pushed.as_ref().unwrap() == Pushed::Applied));
+        let late = trainers[1].push_round(id(1), round(10), &second, &b, 1).await.unwrap();
+        assert_eq!(late, Pushed::Already);
+        user(table.push_round(id(9), round(1), &first, &a, 2).await.map(drop), &["no trainer"]);
+        user(trainers[0].push_round(id(9), round(1), &first, &a, 1).await.map(drop), &["is over"]);
+        dump(table).await
+    });
+    let alone = with_table(4, Storage::F32, async |table| {
+        let only =
+            |keys: &[u64], other: &[u64]| keys.iter().copied().filter(|k| !other.contains(k)).collect::<Vec<_>>();
+        let both: Vec<u64> = first.iter().copied().filter(|k| second.contains(k)).collect();
+        assert!(!both.is_empty());
+        for (keys, grad) in [(only(&first, &second), 0.375), (both, 0.125), (only(&second, &first), -0.25)] {
+            table.push(&keys, &vec![grad; keys.len() * DIM], 1).await.unwrap();
+        }
+        dump(table).await
+    });
+    assert!(whole == alone);
 }

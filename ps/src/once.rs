@@ -1,0 +1,158 @@
+//! A push is applied once, however often it is sent: its name, and the names that a shard has seen.
+//!
+//! Comes in: a [`PushId`]. Goes out: whether it is new. Nothing blocks.
+
+use std::collections::HashMap;
+
+use forebay_actors::Fault;
+use serde::{Deserialize, Serialize};
+
+/// Names a push: whoever computes the gradients of a batch gives them the name of the batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PushId {
+    /// Where the batch comes from: an epoch and a window of its rows.
+    pub source: u64,
+    /// Which batch of its source.
+    pub sequence: u32,
+}
+
+/// What became of a push.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pushed {
+    /// It was applied, now.
+    Applied,
+    /// It had been applied before, and nothing was changed.
+    Already,
+}
+
+/// The process that pushes: one of several trainers, and which life of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trainer {
+    /// Its number among the trainers, from 0.
+    pub rank: u32,
+    /// Grows with each process that takes the rank over. A push of an older one than a shard has seen is refused.
+    pub incarnation: u64,
+}
+
+/// The push of one trainer is part of a round, which all trainers together make: synchronous training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Round {
+    /// Trainers that push in the round.
+    pub trainers: u32,
+    /// Rows of this trainer's batch. Its gradients weigh `rows` of the rows of the round.
+    pub rows: u64,
+}
+
+/// The ids of the pushes that have been applied: a bit each, in words of 64 of one source.
+///
+/// A word takes about 40 bytes, and a push adds at most one, whatever its id.
+///
+/// ```
+/// # use forebay_ps::{Applied, PushId};
+/// let (mut applied, id) = (Applied::default(), PushId { source: 7, sequence: 100 });
+/// assert!(applied.insert(id));
+/// assert!(!applied.insert(id) && applied.contains(id));
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    words: HashMap<(u64, u32), u64>,
+}
+
+impl Applied {
+    /// Marks `id` as applied; false when it was before.
+    pub fn insert(&mut self, id: PushId) -> bool {
+        let (word, bit) = place(id);
+        let word = self.words.entry(word).or_default();
+        let new = *word & bit == 0;
+        *word |= bit;
+        new
+    }
+
+    /// Whether `id` was applied.
+    pub fn contains(&self, id: PushId) -> bool {
+        let (word, bit) = place(id);
+        self.words.get(&word).is_some_and(|word| word & bit != 0)
+    }
+
+    /// Forgets the ids of all sources below this one: they must never be sent again.
+    pub fn forget_before(&mut self, source: u64) {
+        self.words.retain(|(s, _), _| *s >= source);
+    }
+
+    /// Ids marked.
+    pub fn len(&self) -> usize {
+        self.words.values().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Whether none is marked.
+    pub fn is_empty(&self) -> bool {
+        self.words.is_empty()
+    }
+}
+
+fn place(id: PushId) -> ((u64, u32), u64) {
+    ((id.source, id.sequence / 64), 1 << (id.sequence % 64))
+}
+
+/// The newest incarnation seen of each rank: a process that was given up may still run, and must change nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Fences {
+    newest: HashMap<u32, u64>,
+}
+
+impl Fences {
+    /// Lets `trainer` in, and from now on no older incarnation of its rank.
+    pub(crate) fn admit(&mut self, trainer: Trainer) -> Result<(), Fault> {
+        let Trainer { rank, incarnation } = trainer;
+        let newest = self.newest.entry(rank).or_default();
+        if incarnation < *newest {
+            return Err(Fault::user(format!(
+                "trainer {rank} is fenced: this process is incarnation {incarnation} of it, and incarnation {newest} has \
+                 taken over; let this process end"
+            )));
+        }
+        *newest = incarnation;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+
+    proptest! {
+        #[test]
+        fn applied_is_a_set(ids in prop::collection::vec((0u64..4, prop_oneof![0u32..200, any::<u32>()]), 0..300)) {
+            let (mut applied, mut slow) = (Applied::default(), HashSet::new());
+            for (source, sequence) in ids {
+                let id = PushId { source, sequence };
+                prop_assert_eq!(applied.contains(id), slow.contains(&id));
+                prop_assert_eq!(applied.insert(id), slow.insert(id));
+                prop_assert_eq!(applied.len(), slow.len());
+            }
+            applied.forget_before(2);
+            slow.retain(|id| id.source >= 2);
+            prop_assert_eq!(applied.len(), slow.len());
+            prop_assert!(slow.iter().all(|id| applied.contains(*id)));
+        }
+    }
+
+    #[test]
+    fn an_older_incarnation_is_fenced_and_another_rank_is_not() {
+        let mut fences = Fences::default();
+        let trainer = |rank, incarnation| Trainer { rank, incarnation };
+        fences.admit(trainer(0, 5)).unwrap();
+        fences.admit(trainer(0, 5)).unwrap();
+        fences.admit(trainer(1, 2)).unwrap();
+        fences.admit(trainer(0, 6)).unwrap();
+        let fault = fences.admit(trainer(0, 5)).unwrap_err();
+        assert!(!fault.retryable && fault.to_string().contains("trainer 0 is fenced"), "{fault}");
+        fences.admit(trainer(1, 2)).unwrap();
+    }
+}
