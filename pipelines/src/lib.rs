@@ -25,6 +25,7 @@ mod backend;
 pub mod cluster;
 mod columns;
 mod dedup;
+mod dense;
 pub mod flow;
 pub mod job;
 mod model;

@@ -6,10 +6,14 @@
 use std::sync::{Arc, Mutex};
 
 use forebay_actors::{Fault, Host, Pipeline, Plan, Report, Running, Source};
-use forebay_connectors::Rows;
+use forebay_connectors::{Leases, Rows};
 use forebay_models::{ModelSpec, Part};
 use forebay_ps::{TableClient, TableConfig, start_table};
 
+use crate::cluster::Seated;
+use crate::cluster::batches::inbox::Inbox;
+use crate::cluster::member::Member;
+use crate::dense::Shared;
 use crate::job::Job;
 use crate::model::{Model, ModelFactory, checked_spec, factory};
 use crate::model_folder;
@@ -36,6 +40,9 @@ pub(crate) struct Parts {
     pub(crate) progress: Progress,
     pub(crate) staleness: Staleness,
     pub(crate) own: Option<ModelFactory>,
+    pub(crate) shared: Shared,
+    /// This process's place in a run of several.
+    pub(crate) seat: Option<Seated>,
 }
 
 /// A user's own dense model: what each key's row consists of, and what makes the model.
@@ -70,6 +77,11 @@ impl Training {
     }
 
     fn from_files(job: Job, own: Option<OwnModel>) -> Result<Self, Fault> {
+        Self::from_parts(Parts::new(job, own)?, None)
+    }
+
+    /// Reads the job's rows in this process: all of them, or those that `leases` gives.
+    pub(crate) fn from_parts(parts: Parts, leases: Option<Arc<dyn Leases>>) -> Result<Self, Fault> {
         struct Wire(Parts);
         impl Visit for Wire {
             type Out = Training;
@@ -77,10 +89,19 @@ impl Training {
                 Training { pipeline: wiring::training(&self.0, make), parts: self.0 }
             }
         }
-        let Some(path) = job.data.train.clone() else {
-            return Err(Fault::user("the job names no rows to train on: set data.train to a file, a folder or a glob"));
-        };
-        sources::open_windows(&job.clone(), &path, 1, None, Wire(Parts::new(job, own)?))
+        let job = parts.job.clone();
+        sources::open_windows(&job, job.train_path()?, job.in_step(), leases, Wire(parts))
+    }
+
+    /// Takes the batches that readers send.
+    pub(crate) fn receiving(parts: Parts, inbox: Arc<Inbox>, member: &Member) -> Self {
+        Self { pipeline: wiring::receiving(&parts, inbox, member), parts }
+    }
+
+    /// As a process of a run.
+    pub(crate) fn seated(mut self, seat: Seated) -> Self {
+        self.parts.seat = Some(seat);
+        self
     }
 
     /// The graph, with capacities, replicas and places.
@@ -104,6 +125,20 @@ impl Training {
 
 impl Parts {
     fn new(job: Job, own: Option<OwnModel>) -> Result<Self, Fault> {
+        let host = Host::start("ps")?;
+        Self::over(job, own, host, |host, job, config| {
+            start_table(host, config.clone(), job.table.shards)
+                .map_err(|e| Fault::user("the table cannot be made").because(e))
+        })
+    }
+
+    /// What trains over the table that `table` makes or reaches.
+    pub(crate) fn over(
+        job: Job,
+        own: Option<OwnModel>,
+        host: Host,
+        table: impl FnOnce(&Host, &Job, &TableConfig) -> Result<TableClient, Fault>,
+    ) -> Result<Self, Fault> {
         job.check()?;
         if let Some(folder) = &job.output.model {
             // Before hours of training, not after.
@@ -115,9 +150,7 @@ impl Parts {
             None => (spec.parts(), None),
         };
         let config = job.table.config(parts, job.seed);
-        let host = Host::start("ps")?;
-        let table = start_table(&host, config.clone(), job.table.shards)
-            .map_err(|e| Fault::user("the table cannot be made").because(e))?;
+        let table = table(&host, &job, &config)?;
         Ok(Self {
             staleness: Staleness::new(job.train.staleness),
             job,
@@ -128,6 +161,8 @@ impl Parts {
             dense: Arc::new(Mutex::new(None)),
             progress: Progress::default(),
             own,
+            shared: Shared::default(),
+            seat: None,
         })
     }
 
@@ -152,6 +187,8 @@ pub struct Trained {
     pub progress: Snapshot,
     /// The most batches that were under way, not yet applied, when another was looked up.
     pub staleness_observed: u64,
+    /// This process's place in a run of several; ends with [`Seated::over`] or [`Seated::leave`].
+    pub seat: Option<Seated>,
 }
 
 /// A run that did not.
@@ -180,8 +217,13 @@ impl RunningTraining {
     }
 
     /// Ends the run at the next batch of the source; all that was read is still trained on.
+    ///
+    /// In a run of several processes the readers take no more, and what they hold is trained on.
     pub fn drain(&self) {
-        self.running.drain();
+        match &self.parts.seat {
+            Some(seat) => seat.drain(),
+            None => self.running.drain(),
+        }
     }
 
     /// Stops at once; what is under way is lost.
@@ -199,6 +241,7 @@ impl RunningTraining {
                 report: outcome.report,
                 progress: parts.progress.snapshot(),
                 staleness_observed: parts.staleness.observed(),
+                seat: parts.seat,
                 model: Model {
                     job: parts.job,
                     spec: parts.spec,
@@ -213,7 +256,12 @@ impl RunningTraining {
                 fault: Fault::internal("the train stage left no parameters"),
                 report: outcome.report,
             })),
-            (Err(fault), _) => Err(Box::new(Failed { fault, report: outcome.report })),
+            (Err(fault), _) => {
+                if let Some(seat) = &parts.seat {
+                    seat.fail(&fault);
+                }
+                Err(Box::new(Failed { fault, report: outcome.report }))
+            }
         }
     }
 }

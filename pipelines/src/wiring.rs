@@ -1,40 +1,50 @@
 //! The wiring: the only place with stages, capacities and places, in the order of the README's graph.
 //!
 //! Comes in: what the stages need. Goes out: a pipeline. Nothing blocks.
+//!
+//! One process wires [`feed`] and [`learn`] together; of several, readers ship what the one makes, and trainers receive what
+//! the other takes.
 
 use std::sync::{Arc, Mutex};
 
-use forebay_actors::{Pipeline, Place, Replicas, Source, Topology};
+use forebay_actors::{Flow, Pipeline, Place, Replicas, Source, Topology};
 use forebay_connectors::Rows;
 
+use crate::cluster::batches::inbox::Inbox;
+use crate::cluster::batches::post::Post;
+use crate::cluster::member::{Leaseholder, Member};
+use crate::flow::TrainBatch;
 use crate::job::Job;
 use crate::model::Model;
-use crate::stages::{Batch, BatchPlan, Evaluate, Evaluation, Lookup, ModelMaker, Parse, Push, Train};
+use crate::sources::window_rows;
+use crate::stages::{Batch, BatchPlan, Evaluate, Evaluation, Lookup, ModelMaker, Parse, Push, Receive, Ship, Train};
 use crate::training::Parts;
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ train -2→ push`, with the shards beside `lookup` and `push`.
 pub(crate) fn training<S: Source<Out = Rows>>(parts: &Parts, source: impl FnOnce() -> S + Send + 'static) -> Pipeline {
-    let (job, links) = (&parts.job, &parts.job.pipeline.links);
-    let (table, staleness) = (parts.table.clone(), parts.staleness.clone());
-    let push_table = parts.table.clone();
-    let describe = match parts.own {
-        Some(_) => "a model of your own".to_owned(),
-        None => format!("{} on {}, {}", job.model.kind, job.train.backend, job.train.device),
-    };
-    let (factory, progress, dense) = (parts.factory(), parts.progress.clone(), Arc::clone(&parts.dense));
-    Topology::new("train")
+    learn(feed(Topology::new("train").attach(&parts.host), &parts.job, training_plan(&parts.job), source), parts)
+}
+
+/// A reader's part of it: `source -8→ parse -8→ batch -4→ ship`.
+pub(crate) fn reading<S: Source<Out = Rows>>(
+    job: &Job,
+    post: Arc<Post>,
+    holder: Leaseholder,
+    source: impl FnOnce() -> S + Send + 'static,
+) -> Pipeline {
+    let trainers = if job.train.sync { job.placement.trainers as u32 } else { 1 };
+    feed(Topology::new("read"), job, training_plan(job), source)
+        .sink("ship", Place::Shared, move || Ship::<TrainBatch>::new(post, holder, trainers))
+}
+
+/// A trainer's part of it: `receive -4→ lookup -2→ train -2→ push`.
+pub(crate) fn receiving(parts: &Parts, inbox: Arc<Inbox>, member: &Member) -> Pipeline {
+    let (news, in_step) = (member.watch(), parts.shared.in_step.is_some());
+    let flow = Topology::new("train")
         .attach(&parts.host)
-        .source("read", Place::Shared, source)
-        .link(links.parse)
-        .replicated("parse", Place::Own, Replicas::ordered(job.pipeline.parse_replicas), parse(job))
-        .link(links.batch)
-        .stage("batch", Place::Own, batch(job, job.data.shuffle_rows, job.train.batch_rows, job.train.drop_last))
-        .link(links.lookup)
-        .stage("lookup", Place::Shared, move || Lookup::for_training(table, staleness))
-        .link(links.train)
-        .stage("train", Place::Own, move || Train::new(describe, Box::new(move || factory()), progress, dense))
-        .link(links.push)
-        .sink("push", Place::Shared, move || Push::new(push_table))
+        .source("receive", Place::Shared, move || Receive::<TrainBatch>::new(inbox, news, in_step))
+        .link(parts.job.pipeline.links.lookup);
+    learn(flow, parts)
 }
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ evaluate`, with the shards beside `lookup`.
@@ -44,31 +54,62 @@ pub(crate) fn evaluation<S: Source<Out = Rows>>(
     maker: ModelMaker,
     result: Arc<Mutex<Option<Evaluation>>>,
 ) -> Pipeline {
-    let (job, links) = (&model.job, &model.job.pipeline.links);
-    let table = model.table.clone();
-    Topology::new("evaluate")
-        .attach(&model.host)
-        .source("read", Place::Shared, source)
-        .link(links.parse)
-        .replicated("parse", Place::Own, Replicas::ordered(job.pipeline.parse_replicas), parse(job))
-        .link(links.batch)
-        .stage("batch", Place::Own, batch(job, 0, EVALUATION_ROWS, false))
-        .link(links.lookup)
+    let (job, table) = (&model.job, model.table.clone());
+    let plan = BatchPlan { rows: EVALUATION_ROWS, window: 0, drop_last: false, accounts: false, ..training_plan(job) };
+    feed(Topology::new("evaluate").attach(&model.host), job, plan, source)
         .stage("lookup", Place::Shared, move || Lookup::read_only(table))
-        .link(links.train)
+        .link(job.pipeline.links.train)
         .sink("evaluate", Place::Own, move || Evaluate::new(maker, result))
 }
 
 /// Rows of a batch in evaluation, where their number changes no result.
 const EVALUATION_ROWS: usize = 4096;
 
-fn parse(job: &Job) -> impl Fn(usize) -> Parse + Send + Sync + 'static {
+fn feed<S: Source<Out = Rows>>(
+    topology: Topology,
+    job: &Job,
+    plan: BatchPlan,
+    source: impl FnOnce() -> S + Send + 'static,
+) -> Flow<TrainBatch> {
+    let links = &job.pipeline.links;
     let (columns, seed, on_bad_row) = (job.columns.clone(), job.seed, job.data.on_bad_row.clone());
-    move |_replica| Parse::new(columns.clone(), seed, on_bad_row.clone())
+    let parse = move |_replica| Parse::new(columns.clone(), seed, on_bad_row.clone());
+    topology
+        .source("read", Place::Shared, source)
+        .link(links.parse)
+        .replicated("parse", Place::Own, Replicas::ordered(job.pipeline.parse_replicas), parse)
+        .link(links.batch)
+        .stage("batch", Place::Own, move || Batch::new(plan))
+        .link(links.lookup)
 }
 
-fn batch(job: &Job, window: usize, rows: usize, drop_last: bool) -> impl FnOnce() -> Batch + Send + 'static {
-    let plan =
-        BatchPlan { rows, window, seed: job.seed, drop_last, accounts: false, key_spaces: job.columns.key_spaces() };
-    move || Batch::new(plan)
+fn learn(flow: Flow<TrainBatch>, parts: &Parts) -> Pipeline {
+    let (job, links, shared) = (&parts.job, &parts.job.pipeline.links, parts.shared.clone());
+    let (table, staleness, lookup) = (parts.table.clone(), parts.staleness.clone(), shared.clone());
+    let push_table = parts.table.clone();
+    let describe = match parts.own {
+        Some(_) => "a model of your own".to_owned(),
+        None => format!("{} on {}, {}", job.model.kind, job.train.backend, job.train.device),
+    };
+    let (factory, progress, trained) = (parts.factory(), parts.progress.clone(), Arc::clone(&parts.dense));
+    let steps = shared.steps;
+    flow.stage("lookup", Place::Shared, move || Lookup::for_training(table, staleness).shared(lookup))
+        .link(links.train)
+        .stage("train", Place::Own, move || {
+            Train::new(describe, Box::new(move || factory()), progress, trained).after(steps)
+        })
+        .link(links.push)
+        .sink("push", Place::Shared, move || Push::new(push_table).shared(&shared))
+}
+
+/// How training rows become batches: the same whatever process does it.
+fn training_plan(job: &Job) -> BatchPlan {
+    BatchPlan {
+        rows: job.train.batch_rows,
+        window: if job.data.shuffle_rows == 0 { 0 } else { window_rows(job, job.in_step()) },
+        seed: job.seed,
+        drop_last: job.train.drop_last,
+        accounts: !job.placement.is_one_process(),
+        key_spaces: job.columns.key_spaces(),
+    }
 }

@@ -41,6 +41,7 @@ struct Settings {
     readers: u32,
     trainer_keeps_dense: bool,
     lease_rows: u64,
+    window_rows: u64,
     /// Trainers take batches in the order of the data.
     ordered: bool,
     silence: Duration,
@@ -71,6 +72,7 @@ impl Coordinator {
             readers: (placement.readers.max(placement.trainers)) as u32,
             trainer_keeps_dense: placement.dense() == DenseAt::Trainer,
             lease_rows: placement.lease_rows as u64,
+            window_rows: crate::sources::window_rows(job, job.in_step()) as u64,
             ordered: super::ordered(job),
             silence: Duration::from_secs_f64(placement.lease_seconds),
             patience: Duration::from_secs_f64(placement.patience_seconds),
@@ -177,7 +179,7 @@ impl Coordinator {
             Phase::Gathering => return Ok(Given::Wait),
             _ => return Ok(Given::Finished),
         }
-        let leases = state.leases.get_or_insert_with(|| LeaseBook::new(data.clone(), settings.windows(&data)));
+        let leases = state.leases.get_or_insert_with(|| LeaseBook::new(data.clone(), settings.window_rows, settings.windows(&data)));
         if *leases.data() != data {
             return Err(Fault::user(format!(
                 "{} {} sees other rows than the first reader: {data:?}, expected {:?}. All readers must find the same files, \
@@ -225,7 +227,7 @@ impl Settings {
         if self.ordered {
             return 1;
         }
-        let asked = self.lease_rows / data.window_rows.max(1);
+        let asked = self.lease_rows / self.window_rows.max(1);
         let share = data.windows / (u64::from(self.readers) * 4);
         asked.min(share).max(1)
     }

@@ -26,6 +26,9 @@ use crate::job::Job;
 /// A coordinator that is alive answers within this.
 const DEADLINE: Duration = Duration::from_secs(10);
 
+/// Between two looks at who is missing.
+const TELLING: Duration = Duration::from_secs(3);
+
 /// Between two asks for work that may come back from a lost reader.
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -59,7 +62,7 @@ impl Member {
         let patience = Duration::from_secs_f64(job.placement.patience_seconds);
         let join = Join { role, rank, address, job: digest(job) };
         let what = format!("the coordinator at {}", peer.address());
-        let me: Me = retry(patience).run(&what, async || peer.action("coordinator.join", &join, DEADLINE).await).await?;
+        let me: Me = retry(patience).run(&what, || peer.action("coordinator.join", &join, DEADLINE)).await?;
         let first: News = peer.action("coordinator.beat", &Beat { me }, DEADLINE).await?;
         let (sender, news) = watch::channel(first);
         let every = Duration::from_secs_f64((job.placement.lease_seconds / 4.0).clamp(0.05, 0.5));
@@ -101,7 +104,22 @@ impl Member {
 
     /// Waits until all are there.
     pub async fn begun(&self) -> Result<News, Fault> {
-        self.until(|news| news.phase != Phase::Gathering).await
+        let mut news = self.watch();
+        let mut told = Vec::new();
+        let tell = async {
+            loop {
+                let missing = news.borrow_and_update().missing.clone();
+                if !missing.is_empty() && missing != told {
+                    tracing::info!("waiting for {}", missing.join(", "));
+                    told = missing;
+                }
+                tokio::time::sleep(TELLING).await;
+            }
+        };
+        tokio::select! {
+            begun = self.until(|news| news.phase != Phase::Gathering) => begun,
+            () = tell => unreachable!("it tells for ever"),
+        }
     }
 
     /// The run cannot go on because of `fault`.
@@ -134,12 +152,12 @@ impl Member {
     async fn ask<B: Serialize, R: DeserializeOwned>(&self, kind: &str, body: &B) -> Result<R, Fault> {
         let Inner { peer, patience, .. } = &*self.inner;
         let (what, kind) = (format!("the coordinator at {}", peer.address()), format!("coordinator.{kind}"));
-        retry(*patience).run(&what, async || peer.action(&kind, body, DEADLINE).await).await
+        retry(*patience).run(&what, || peer.action(&kind, body, DEADLINE)).await
     }
 }
 
 fn retry(within: Duration) -> Retry {
-    Retry { within, ..Retry::default() }
+    Retry::within(within)
 }
 
 /// Says that the process lives, and passes on what comes back.

@@ -1,6 +1,6 @@
 //! The identity of a batch, the same whoever reads it and however often.
 
-#[derive(Debug)] pub struct PushId { pub source: u64, pub sequence: u32 }
+use forebay_ps::PushId;
 use serde::{Deserialize, Serialize};
 
 use super::TrainBatch;

@@ -2,6 +2,8 @@
 //!
 //! Comes in: a [`TrainBatch`]. Goes out: [`ReadyBatch`]. Nothing blocks.
 
+use std::sync::Arc;
+
 use forebay_actors::{Batch, Lineage};
 use forebay_models::DenseBatch;
 
@@ -15,6 +17,8 @@ pub struct ReadyBatch {
     pub train: TrainBatch,
     /// `[u × row dim]`: the rows of `train.unique`, in that order.
     pub rows: Vec<f32>,
+    /// `[P]`: the dense parameters to compute with, if the trainer's own model does not keep them.
+    pub dense: Option<Arc<Vec<f32>>>,
     /// Freed when the gradients are applied.
     pub ticket: Ticket,
 }

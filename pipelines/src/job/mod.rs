@@ -97,6 +97,18 @@ impl Job {
         self.placement.check(self)
     }
 
+    /// Where the rows to train on are.
+    pub(crate) fn train_path(&self) -> Result<&str, Fault> {
+        self.data.train.as_deref().ok_or_else(|| {
+            Fault::user("the job names no rows to train on: set data.train to a file, a folder or a glob")
+        })
+    }
+
+    /// Trainers that take each step together; 1 if each goes at its own pace.
+    pub(crate) fn in_step(&self) -> usize {
+        if self.train.sync { self.placement.trainers } else { 1 }
+    }
+
     /// The same job, reading once and in order, whatever files it is pointed at.
     pub(crate) fn for_evaluation(&self) -> Self {
         let mut job = self.clone();

@@ -7,6 +7,8 @@ mod evaluate;
 mod lookup;
 mod parse;
 mod push;
+mod receive;
+mod ship;
 mod train;
 
 pub use batch::{Batch, BatchPlan};
@@ -14,4 +16,6 @@ pub use evaluate::{Evaluate, Evaluation};
 pub use lookup::Lookup;
 pub use parse::Parse;
 pub use push::Push;
+pub(crate) use receive::Receive;
+pub(crate) use ship::Ship;
 pub use train::{ModelMaker, Train, TrainedDense};

@@ -1,24 +1,63 @@
 //! `push`: sends each shard its gradients; the acknowledgement frees the ticket.
 //!
-//! Comes in: [`GradBatch`]es, in order. Goes out: nothing. Waits for the shards.
+//! Comes in: [`GradBatch`]es, in order. Goes out: word of each batch that is done, if anybody waits for it. Waits for the
+//! shards, and for whoever keeps the dense parameters.
 
 use std::time::Instant;
 
 use forebay_actors::{Fault, Sink, StageCx};
-use forebay_ps::TableClient;
+use forebay_ps::{Round, TableClient};
 
+use crate::dense::{Done, Shared, SharedDense};
 use crate::flow::GradBatch;
 
 /// The sink.
 pub struct Push {
     table: TableClient,
+    dense: SharedDense,
+    /// With it, a batch is applied once, however often it comes.
+    done: Option<Done>,
+    /// Trainers that take each step together, if they do.
+    in_step: Option<u32>,
     cx: Option<StageCx>,
 }
 
 impl Push {
     /// Pushes to `table`.
     pub fn new(table: TableClient) -> Self {
-        Self { table, cx: None }
+        Self { table, dense: None, done: None, in_step: None, cx: None }
+    }
+
+    /// As one of the processes of a run.
+    pub(crate) fn shared(mut self, shared: &Shared) -> Self {
+        (self.done, self.dense, self.in_step) = (shared.done.clone(), shared.dense.clone(), shared.in_step);
+        self
+    }
+
+    async fn push(&self, batch: &mut GradBatch) -> Result<(), Fault> {
+        let (id, step, grads) = (batch.id, batch.step, batch.dense_grads.take());
+        if self.done.is_none() {
+            return self.table.push(&batch.unique, &batch.row_grads, batch.step).await;
+        }
+        let rows = batch.samples as u64;
+        let sparse = async {
+            let GradBatch { id, step, unique, row_grads, .. } = &*batch;
+            match self.in_step {
+                Some(trainers) => {
+                    let round = Round { trainers, rows };
+                    self.table.push_round(id.push_id(), round, unique, row_grads, *step).await
+                }
+                None => self.table.push_once(id.push_id(), unique, row_grads, *step).await,
+            }
+            .map(drop)
+        };
+        let dense = async {
+            match (&self.dense, grads) {
+                (Some(dense), Some(grads)) => dense.push(id, step, rows, grads).await,
+                _ => Ok(()),
+            }
+        };
+        futures::future::try_join(sparse, dense).await.map(drop)
     }
 }
 
@@ -34,11 +73,14 @@ impl Sink for Push {
         Ok(())
     }
 
-    async fn write(&mut self, batch: GradBatch) -> Result<(), Fault> {
+    async fn write(&mut self, mut batch: GradBatch) -> Result<(), Fault> {
         let asked = Instant::now();
-        self.table.push(&batch.unique, &batch.row_grads, batch.step).await?;
+        self.push(&mut batch).await?;
         if let Some(cx) = &self.cx {
             cx.meter().waiting("shards", asked.elapsed());
+        }
+        if let Some(done) = &self.done {
+            done(batch.id);
         }
         drop(batch.ticket);
         Ok(())

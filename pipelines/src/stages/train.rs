@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use forebay_models::{DenseModel, ModelError, NamedTensor, StepOutput};
 
-use crate::flow::{GradBatch, ReadyBatch};
+use crate::flow::{BatchId, GradBatch, ReadyBatch};
 use crate::model_fault;
 use crate::progress::Progress;
 
@@ -23,7 +23,9 @@ pub struct Train {
     maker: Option<ModelMaker>,
     model: Option<Box<dyn DenseModel>>,
     output: StepOutput,
+    /// Steps taken so far, and how much each of ours counts among all trainers.
     step: u64,
+    stride: u64,
     progress: Progress,
     trained: TrainedDense,
     describe: String,
@@ -37,10 +39,35 @@ impl Train {
             model: None,
             output: StepOutput::default(),
             step: 0,
+            stride: 1,
             progress,
             trained,
             describe: describe.into(),
         }
+    }
+
+    /// Goes on after `before` steps; each counts for so many `trainers`.
+    pub(crate) fn after(mut self, (before, trainers): (u64, u64)) -> Self {
+        (self.step, self.stride) = (before, trainers.max(1));
+        self
+    }
+
+    /// Computes on one batch. Returns the gradients of the dense parameters if they are kept elsewhere.
+    fn compute(&mut self, batch: &ReadyBatch) -> Result<Option<Vec<f32>>, ModelError> {
+        let model = self.model.as_mut().expect("opened before the first batch");
+        let Some(dense) = &batch.dense else {
+            model.train(&batch.dense_batch(), &mut self.output)?;
+            return Ok(None);
+        };
+        let mut grads = Vec::new();
+        if batch.train.labels.is_empty() {
+            // Its part in a step that others have rows for.
+            self.output = StepOutput::default();
+        } else {
+            model.set_flat(dense)?;
+            model.gradients(&batch.dense_batch(), &mut self.output, &mut grads)?;
+        }
+        Ok(Some(grads))
     }
 }
 
@@ -59,18 +86,19 @@ impl Stage for Train {
     }
 
     async fn on_batch(&mut self, mut batch: ReadyBatch, out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
-        let model = self.model.as_mut().expect("opened before the first batch");
-        model.train(&batch.dense_batch(), &mut self.output).map_err(model_fault)?;
-        self.step += 1;
+        let dense_grads = self.compute(&batch).map_err(model_fault)?;
+        self.step += self.stride;
         self.progress.step(self.output.loss, &self.output.logits, &batch.train.labels);
         // The gradients leave in their own buffer, and the rows' buffer, of the same size, takes its place.
         let row_grads = std::mem::replace(&mut self.output.row_grads, std::mem::take(&mut batch.rows));
         out.send(GradBatch {
+            id: BatchId::of(&batch.train),
             lineage: batch.train.lineage,
             step: self.step,
             samples: batch.train.labels.len(),
             unique: batch.train.unique,
             row_grads,
+            dense_grads,
             ticket: batch.ticket,
         })
         .await

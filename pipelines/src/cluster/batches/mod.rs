@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  reader                                                       trainer
-//!  Send ─→ Post ─→ stream task ═══ Header + columns ═══════════→ Inbox ─→ Receive ─→ lookup ...
+//!  Ship ─→ Post ─→ stream task ═══ Header + columns ═══════════→ Inbox ─→ Receive ─→ lookup ...
 //!           ↑          ↑  └ keeps each batch until it is done       │                   push
 //!           └─ Tracker ┴══════ Grant, Done, Stale ══════════════════┴──── done ─────────┘
 //! ```
@@ -13,5 +13,7 @@
 pub(crate) mod columns;
 pub(crate) mod inbox;
 pub(crate) mod note;
+pub(crate) mod part;
 pub(crate) mod post;
+pub(crate) mod streams;
 pub(crate) mod tracker;

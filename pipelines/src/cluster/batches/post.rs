@@ -166,6 +166,15 @@ impl Post {
         self.went.notify_waiters();
     }
 
+    /// Whatever is here is done, wherever that was seen to.
+    pub(crate) fn forget(&self) {
+        for b in &mut self.state().boxes {
+            b.waiting.clear();
+            b.sent.clear();
+        }
+        self.went.notify_waiters();
+    }
+
     /// Nothing can be sent any more: whoever waits hears why.
     pub(crate) fn fail(&self, why: &str) {
         self.state().failed.get_or_insert_with(|| why.to_owned());

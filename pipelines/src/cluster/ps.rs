@@ -1,0 +1,70 @@
+//! A ps process: holds its share of the shards, and the coordinator if it is the first.
+//!
+//! Comes in: a job and a [`Seat`]. Goes out: rows, to whoever asks. [`Ps::run`] blocks until the run is over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_actors::{Fault, Host};
+use forebay_net::runtime;
+use super::remote_stub::TableService;
+use forebay_ps::{TableClient, start_shards};
+
+use super::messages::{News, Phase};
+use super::seat::{Seat, Seated};
+use crate::job::Job;
+use crate::model::checked_spec;
+
+/// A ps process that has joined.
+pub struct Ps {
+    seated: Seated,
+    host: Host,
+    table: TableClient,
+}
+
+impl Ps {
+    /// Starts the shards and joins.
+    ///
+    /// # Errors
+    /// The job does not fit together, the address cannot be listened on, or the coordinator refuses.
+    pub fn start(job: &Job, seat: &Seat) -> Result<Self, Fault> {
+        job.check()?;
+        let config = job.table.config(checked_spec(job)?.parts(), job.seed);
+        let host = Host::start("ps")?;
+        let (each, rank) = (job.table.shards, seat.rank as usize);
+        let table = start_shards(&host, config.clone(), job.placement.ps * each, rank * each..(rank + 1) * each)?;
+        let seated = Seated::join(seat, job, vec![Arc::new(TableService::new(table.clone(), config))])?;
+        Ok(Self { seated, host, table })
+    }
+
+    /// What it holds, for reports.
+    pub fn describe(&self) -> Result<String, Fault> {
+        runtime().block_on(self.table.stats()).map(|stats| stats.to_string())
+    }
+
+    /// Serves until the run is over. `stop` is asked ten times a second: once true, the run is drained, since it cannot go on
+    /// without these rows.
+    pub fn run(self, stop: impl Fn() -> bool, mut show: impl FnMut(&News)) -> Result<(), Fault> {
+        let mut drained = false;
+        loop {
+            let news = self.seated.news();
+            match &news.phase {
+                Phase::Over => break,
+                Phase::Failed(failure) => {
+                    let fault = failure.fault();
+                    self.seated.leave();
+                    return Err(fault);
+                }
+                _ => {}
+            }
+            if stop() && !drained {
+                self.seated.drain();
+                drained = true;
+            }
+            show(&news);
+            runtime().block_on(tokio::time::sleep(Duration::from_millis(100)));
+        }
+        self.seated.leave();
+        self.host.stop()
+    }
+}

@@ -1,0 +1,112 @@
+//! A reader: reads, parses and batches the windows that it is leased, and feeds them to the trainers.
+//!
+//! Comes in: a job and a [`Seat`]. Goes out: batches to the trainers. [`Reader::run`] blocks until every batch of this reader
+//! is done, or the run is over.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_actors::{Fault, Outcome, Pipeline, Report, Running, Source};
+use forebay_connectors::Rows;
+use forebay_net::runtime;
+use tokio::task::JoinSet;
+
+use super::batches::post::Post;
+use super::batches::streams::{self, Line};
+use super::member::Leaseholder;
+use super::messages::Phase;
+use super::seat::{Seat, Seated};
+use crate::job::Job;
+use crate::sources::{self, Visit};
+use crate::wiring;
+
+/// A reader that has joined.
+pub struct Reader {
+    seated: Seated,
+    running: Running,
+    post: Arc<Post>,
+    streams: JoinSet<()>,
+}
+
+impl Reader {
+    /// Joins, waits until all are there, and begins to read.
+    ///
+    /// # Errors
+    /// The job does not fit together, its data is not there, or the coordinator refuses.
+    pub fn start(job: &Job, seat: &Seat) -> Result<Self, Fault> {
+        job.check()?;
+        let seated = Seated::join(seat, job, Vec::new())?;
+        match Self::begin(job, &seated) {
+            Ok((running, post, streams)) => Ok(Self { seated, running, post, streams }),
+            Err(fault) => {
+                seated.fail(&fault);
+                Err(fault)
+            }
+        }
+    }
+
+    fn begin(job: &Job, seated: &Seated) -> Result<(Running, Arc<Post>, JoinSet<()>), Fault> {
+        struct Wire<'a>(&'a Job, Arc<Post>, Leaseholder);
+        impl Visit for Wire<'_> {
+            type Out = Pipeline;
+            fn visit<S: Source<Out = Rows>>(self, make: impl FnOnce() -> S + Send + 'static) -> Pipeline {
+                wiring::reading(self.0, self.1, self.2, make)
+            }
+        }
+        let trainers = job.placement.trainers;
+        let boxes = job.in_step();
+        let post = Arc::new(Post::new(boxes, job.pipeline.links.lookup));
+        let holder = Leaseholder::new(seated.member.clone(), runtime().clone());
+        let leases = Arc::new(holder.clone());
+        let wire = Wire(job, Arc::clone(&post), holder.clone());
+        let pipeline = sources::open_windows(job, job.train_path()?, job.in_step(), Some(leases), wire)?;
+        seated.begun()?;
+        let line = Line {
+            post: Arc::clone(&post),
+            holder,
+            member: seated.member.clone(),
+            dialer: seated.dialer.clone(),
+            patience: Duration::from_secs_f64(job.placement.patience_seconds),
+        };
+        let streams = streams::open(&line, trainers, job.placement.streams, boxes);
+        Ok((pipeline.start()?, post, streams))
+    }
+
+    /// Reads until there is nothing left. `stop` is asked ten times a second: once true, the reader takes no more leases,
+    /// works off what it has, and leaves; the other readers go on.
+    pub fn run(self, stop: impl Fn() -> bool, mut show: impl FnMut(&Report)) -> Result<Report, Fault> {
+        let Self { seated, running, post, streams } = self;
+        let mut drained = false;
+        let mut failure = None;
+        while !running.ended() {
+            if stop() && !drained {
+                running.drain();
+                drained = true;
+            }
+            match seated.news().phase {
+                Phase::Failed(failed) if failure.is_none() => {
+                    running.kill(failed.fault());
+                    failure = Some(failed);
+                }
+                // Whatever is still kept here is done elsewhere.
+                Phase::Finished | Phase::Over => post.forget(),
+                _ => {}
+            }
+            show(&running.snapshot());
+            runtime().block_on(tokio::time::sleep(Duration::from_millis(100)));
+        }
+        let Outcome { result, report, .. } = running.wait();
+        drop(streams);
+        match (result, failure) {
+            (Ok(()), _) => {
+                seated.leave();
+                Ok(report)
+            }
+            (Err(_), Some(failed)) => Err(failed.fault()),
+            (Err(fault), None) => {
+                seated.fail(&fault);
+                Err(fault)
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! How a process takes part in a run: its role and rank, where it listens, and whom it trusts.
+//!
+//! Comes in: a [`Seat`], from the command line or a scheduler's environment. Goes out: a [`Seated`] process: a member of the
+//! run, with its server. Blocks until the coordinator has answered; not for an arbiter.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_actors::Fault;
+use forebay_net::{Dialer, Health, Identity, Limits, Part, Security, SecurityFiles, Server, runtime};
+
+use super::coordinator::Coordinator;
+use super::member::Member;
+use super::members::Role;
+use super::messages::{News, Phase};
+use crate::job::Job;
+
+/// Where the coordinator listens unless something else is said.
+pub const DEFAULT_PORT: u16 = 7600;
+
+/// Calls that are under way when a process ends may take so long.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// What a process is told of its part in a run.
+#[derive(Clone, Debug)]
+pub struct Seat {
+    /// What it does.
+    pub role: Role,
+    /// Its rank among those of the role, from 0.
+    pub rank: u32,
+    /// Where it listens. Port 0: any that is free. Readers do not listen.
+    pub listen: SocketAddr,
+    /// How others reach it, if that is not `listen`: `HOST:PORT`, or `HOST` alone for the port it listens on.
+    pub advertise: Option<String>,
+    /// Where the coordinator is reached. Of no use to the coordinator itself.
+    pub coordinator: String,
+    /// The name of the run.
+    pub run: String,
+    /// TLS and token.
+    pub security: SecurityFiles,
+}
+
+impl Seat {
+    /// Whether the coordinator stands in this process: the first ps, or the trainer if there is no ps.
+    pub fn coordinates(&self, job: &Job) -> bool {
+        let first = if job.placement.ps > 0 { Role::Ps } else { Role::Trainer };
+        self.role == first && self.rank == 0
+    }
+}
+
+/// A process that has joined a run.
+pub struct Seated {
+    pub(crate) member: Member,
+    pub(crate) dialer: Dialer,
+    server: Option<Server>,
+    coordinator: Option<Coordinator>,
+    health: Health,
+}
+
+impl Seated {
+    /// Starts the server (if there is any part to serve) and joins.
+    pub(crate) fn join(seat: &Seat, job: &Job, mut parts: Vec<Arc<dyn Part>>) -> Result<Self, Fault> {
+        let security = Security::load(&seat.security)?;
+        let limits = Limits::default();
+        let mut identity =
+            Identity { run: seat.run.clone(), role: format!("{} {}", seat.role, seat.rank), incarnation: 0 };
+        let coordinator = seat.coordinates(job).then(|| Coordinator::new(job, boot()));
+        if let Some(coordinator) = &coordinator {
+            parts.push(Arc::new(coordinator.clone()));
+        }
+        let health = Health::new();
+        runtime().block_on(async {
+            let server = if parts.is_empty() {
+                None
+            } else {
+                let server = Server::start(seat.listen, &security, identity.clone(), &limits, parts, health.clone());
+                Some(server.await?)
+            };
+            let address = server.as_ref().map(|server| advertised(seat, server.address()));
+            if let Some(coordinator) = &coordinator {
+                tokio::spawn(look_after(coordinator.clone()));
+            }
+            let at = match (&coordinator, &server) {
+                // By the name that its certificate carries, as others do.
+                (Some(_), Some(_)) => address.clone().unwrap_or_default(),
+                _ => seat.coordinator.clone(),
+            };
+            if let Some(address) = &address {
+                tracing::info!(%address, "{} listens", identity.role);
+            }
+            let peer = Dialer::new(&security, &identity, &limits)?.peer(&at)?;
+            health.waiting(format!("the coordinator at {at}"));
+            let member = Member::join(peer, seat.role, seat.rank, address, job).await?;
+            identity.incarnation = member.me().incarnation;
+            let dialer = Dialer::new(&security, &identity, &limits)?;
+            health.ready();
+            Ok(Self { member, dialer, server, coordinator, health })
+        })
+    }
+
+    /// Waits until all are there; a log line says who is not.
+    pub(crate) fn begun(&self) -> Result<News, Fault> {
+        runtime().block_on(self.member.begun())
+    }
+
+    /// What was last heard of the run.
+    pub fn news(&self) -> News {
+        self.member.news()
+    }
+
+    /// Has all readers take no more: what they hold is trained on, then the run is finished.
+    pub fn drain(&self) {
+        let member = self.member.clone();
+        runtime().spawn(async move {
+            if let Err(fault) = member.drain().await {
+                tracing::warn!(%fault, "the coordinator does not hear that the run is to be drained");
+            }
+        });
+    }
+
+    /// The run cannot go on because of `fault`: all others are told.
+    pub fn fail(&self, fault: &Fault) {
+        runtime().block_on(async {
+            let told = tokio::time::timeout(GRACE, self.member.fail(fault)).await;
+            if told.is_err() {
+                tracing::debug!("the coordinator does not answer");
+            }
+        });
+    }
+
+    /// The model is saved, all processes may end; then this one ends.
+    pub fn over(self) -> Result<(), Fault> {
+        runtime().block_on(self.member.over())?;
+        self.end();
+        Ok(())
+    }
+
+    /// This process ends; the run goes on.
+    pub fn leave(self) {
+        if self.member.news().phase != Phase::Over {
+            let left = runtime().block_on(async { tokio::time::timeout(GRACE, self.member.leave()).await });
+            if !matches!(left, Ok(Ok(()))) {
+                tracing::debug!("the coordinator does not hear that this process ends");
+            }
+        }
+        self.end();
+    }
+
+    /// Waits until the run is over or has failed.
+    pub(crate) fn outlive(&self) -> Result<News, Fault> {
+        runtime().block_on(self.member.until(|news| news.phase == Phase::Over))
+    }
+
+    fn end(self) {
+        self.health.waiting("ending");
+        runtime().block_on(async {
+            if self.coordinator.is_some() {
+                // Members hear the last news within their beat.
+                tokio::time::sleep(LAST_WORD).await;
+            }
+            if let Some(server) = self.server {
+                server.stop(GRACE).await;
+            }
+        });
+    }
+}
+
+/// Longer than two beats of any member.
+const LAST_WORD: Duration = Duration::from_millis(1200);
+
+fn advertised(seat: &Seat, bound: SocketAddr) -> String {
+    match &seat.advertise {
+        Some(name) if name.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => name.clone(),
+        Some(name) => format!("{name}:{}", bound.port()),
+        None => bound.to_string(),
+    }
+}
+
+/// Differs from start to start.
+fn boot() -> u64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    since.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(40)
+}
+
+async fn look_after(coordinator: Coordinator) {
+    loop {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        coordinator.tick(std::time::Instant::now());
+    }
+}

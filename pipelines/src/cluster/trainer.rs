@@ -1,0 +1,111 @@
+//! A trainer: takes batches from readers (or reads by itself), and trains over the shards of the ps processes.
+//!
+//! Comes in: a job and a [`Seat`]. Goes out: a [`Training`] that is run like any other. Blocks until all processes are there.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_actors::{Fault, Host};
+use forebay_net::{Part, runtime};
+use super::remote_stub as remote;
+use forebay_ps::{Trainer, start_table};
+
+use super::batches::inbox::{Credits, Inbox, Order};
+use super::batches::part::Batches;
+use super::member::Leaseholder;
+use super::messages::News;
+use super::ordered;
+use super::seat::{Seat, Seated};
+use crate::dense::Shared;
+use crate::flow::BatchId;
+use crate::job::{DenseAt, Job};
+use crate::training::{Parts, Training};
+
+/// Joins a run as a trainer and waits until all are there.
+///
+/// # Errors
+/// The job does not fit together, the address cannot be listened on, or the coordinator refuses.
+pub fn trainer(job: Job, seat: &Seat) -> Result<Training, Fault> {
+    job.check()?;
+    let placement = &job.placement;
+    let inbox = (placement.readers > 0).then(|| Arc::new(Inbox::new(order(&job, seat.rank), credits(&job))));
+    let parts = inbox.iter().map(|inbox| Arc::new(Batches::new(Arc::clone(inbox))) as Arc<dyn Part>).collect();
+    let seated = Seated::join(seat, &job, parts)?;
+    match begin(job, seat.rank, inbox, &seated) {
+        Ok(training) => Ok(training.seated(seated)),
+        Err(fault) => {
+            seated.fail(&fault);
+            Err(fault)
+        }
+    }
+}
+
+fn begin(job: Job, rank: u32, inbox: Option<Arc<Inbox>>, seated: &Seated) -> Result<Training, Fault> {
+    let news = seated.begun()?;
+    let me = Trainer { rank, incarnation: seated.member.me().incarnation };
+    let host = Host::start("ps")?;
+    let mut parts = Parts::over(job, None, host, |host, job, config| {
+        if job.placement.ps == 0 {
+            return start_table(host, config.clone(), job.table.shards);
+        }
+        let peers = news.ps.iter().flatten().map(|(_, address)| seated.dialer.peer(address));
+        let options = remote::Options {
+            patience: Duration::from_secs_f64(job.placement.patience_seconds),
+            half: job.placement.wire == crate::job::Wire::F16,
+        };
+        runtime().block_on(remote::connect(peers.collect::<Result<_, _>>()?, config, job.table.shards, options))
+    })?;
+    parts.table = parts.table.of_trainer(me);
+    let holder = Leaseholder::new(seated.member.clone(), runtime().clone());
+    parts.shared = shared(&parts.job, &news, &inbox, &holder);
+    if parts.job.placement.dense() == DenseAt::Ps {
+        return Err(Fault::internal("dense parameters on ps processes are not wired yet"));
+    }
+    match inbox {
+        Some(inbox) => Ok(Training::receiving(parts, inbox, &seated.member)),
+        None => Training::from_parts(parts, Some(Arc::new(holder))),
+    }
+}
+
+/// What the stages tell others.
+fn shared(job: &Job, news: &News, inbox: &Option<Arc<Inbox>>, holder: &Leaseholder) -> Shared {
+    let trainers = job.placement.trainers as u64;
+    let in_step = (job.in_step() > 1).then_some(job.placement.trainers as u32);
+    let before = if in_step.is_some() { news.account.batches / trainers } else { news.account.batches };
+    let mut shared = Shared { in_step, steps: (before, if in_step.is_some() { 1 } else { trainers }), ..Shared::default() };
+    match inbox {
+        Some(inbox) => {
+            let inbox = Arc::clone(inbox);
+            shared.done = Some(Arc::new(move |id| inbox.done(id)));
+        }
+        None => {
+            let (begins, ends) = (holder.clone(), holder.clone());
+            shared.begun = Some(Arc::new(move |batch| {
+                let (id, rows) = (BatchId::of(batch), batch.labels.len() as u64);
+                begins.tracker().sent(id, rows, batch.closes);
+                if rows == 0 {
+                    begins.done(id);
+                }
+            }));
+            shared.done = Some(Arc::new(move |id| ends.done(id)));
+        }
+    }
+    shared
+}
+
+fn order(job: &Job, rank: u32) -> Order {
+    match job.in_step() as u32 {
+        1 if ordered(job) => Order::Data { rank: 0, of: 1 },
+        1 => Order::Any,
+        of => Order::Data { rank, of },
+    }
+}
+
+/// A link's credits, in even shares for its streams.
+fn credits(job: &Job) -> Credits {
+    let placement = &job.placement;
+    Credits {
+        batches: placement.in_flight.div_ceil(placement.streams).min(u32::MAX as usize) as u32,
+        bytes: placement.in_flight_bytes.0.div_ceil(placement.streams) as u64,
+    }
+}

@@ -1,0 +1,109 @@
+//! `receive`: batches from other processes, each once.
+//!
+//! Comes in: what lies in the trainer's inbox. Goes out: [`TrainBatch`]es, or [`ReadyBatch`]es that were looked up by their
+//! reader. Waits until a batch comes, or the coordinator says that there are no more; cancel safe.
+
+use std::sync::Arc;
+
+use forebay_actors::{Batch, Fault, Source, StageCx};
+use tokio::sync::watch;
+
+use crate::cluster::batches::columns;
+use crate::cluster::batches::inbox::Inbox;
+use crate::cluster::{News, Phase};
+use crate::flow::{BatchId, ReadyBatch, TrainBatch};
+use crate::staleness::Ticket;
+
+/// What can be received.
+pub trait Unparcelled: Batch {
+    /// Puts it together.
+    fn pack(batch: TrainBatch, rows: Option<Vec<f32>>) -> Result<Self, Fault>
+    where
+        Self: Sized;
+}
+
+impl Unparcelled for TrainBatch {
+    fn pack(batch: TrainBatch, rows: Option<Vec<f32>>) -> Result<Self, Fault> {
+        match rows {
+            None => Ok(batch),
+            Some(_) => Err(looks_up(&batch, "came with the rows of its keys", "trainer")),
+        }
+    }
+}
+
+impl Unparcelled for ReadyBatch {
+    fn pack(batch: TrainBatch, rows: Option<Vec<f32>>) -> Result<Self, Fault> {
+        match rows {
+            Some(rows) => Ok(Self { train: batch, rows, dense: None, ticket: Ticket::free() }),
+            None if batch.rows() == 0 => Ok(Self { train: batch, rows: Vec::new(), dense: None, ticket: Ticket::free() }),
+            None => Err(looks_up(&batch, "came without the rows of its keys", "reader")),
+        }
+    }
+}
+
+fn looks_up(batch: &TrainBatch, what: &str, who: &str) -> Fault {
+    Fault::internal(format!("{} {what}, but placement.lookup_at is \"{who}\"", BatchId::of(batch)))
+}
+
+/// The source.
+pub(crate) struct Receive<T> {
+    inbox: Arc<Inbox>,
+    news: watch::Receiver<News>,
+    /// Empty batches go on, since each is a part of a step.
+    in_step: bool,
+    seq: u64,
+    of: std::marker::PhantomData<fn() -> T>,
+}
+
+impl<T> Receive<T> {
+    pub(crate) fn new(inbox: Arc<Inbox>, news: watch::Receiver<News>, in_step: bool) -> Self {
+        Self { inbox, news, in_step, seq: 0, of: std::marker::PhantomData }
+    }
+}
+
+impl<T: Unparcelled> Source for Receive<T> {
+    type Out = T;
+    type Position = ();
+
+    fn describe(&self) -> String {
+        "from the readers".into()
+    }
+
+    async fn open(&mut self, _cx: &StageCx, _from: Option<()>) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<Option<T>, Fault> {
+        loop {
+            let phase = {
+                let news = self.news.borrow_and_update();
+                self.inbox.learn(news.data.as_ref().map(|data| data.windows), news.first_open);
+                news.phase.clone()
+            };
+            while let Some(parcel) = self.inbox.take() {
+                let (mut batch, rows) = columns::read(&parcel.header, &parcel.columns)?;
+                if batch.rows() == 0 && !self.in_step {
+                    // It only says how its window ended.
+                    self.inbox.done(parcel.header.id);
+                    continue;
+                }
+                batch.lineage.seq = self.seq;
+                self.seq += 1;
+                return T::pack(batch, rows).map(Some);
+            }
+            match phase {
+                Phase::Failed(failure) => return Err(failure.fault()),
+                Phase::Finished | Phase::Over => return Ok(None),
+                _ => {}
+            }
+            tokio::select! {
+                () = self.inbox.arrival() => {}
+                changed = self.news.changed() => {
+                    changed.map_err(|_| Fault::internal("a trainer hears no news any more"))?;
+                }
+            }
+        }
+    }
+
+    fn position(&self) {}
+}

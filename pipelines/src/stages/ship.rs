@@ -1,0 +1,115 @@
+//! `ship`: batches leave this process for the trainers, and are kept until they are done.
+//!
+//! Comes in: [`TrainBatch`]es, or [`ReadyBatch`]es if the look-up stands with the reader. Goes out: to the post, from which
+//! streams of their own take them. Waits for room in the post, and at the end until every batch is done.
+
+use std::sync::Arc;
+
+use forebay_actors::{Batch, Fault, Lineage, Sink, StageCx};
+
+use crate::cluster::batches::columns;
+use crate::cluster::batches::note::Header;
+use crate::cluster::batches::post::{Parcel, Post};
+use crate::cluster::member::Leaseholder;
+use crate::flow::{BatchId, ReadyBatch, TrainBatch};
+use crate::staleness::Ticket;
+
+/// What can be sent.
+pub trait Parcelled: Batch {
+    /// The batch, the rows of its keys, and its ticket.
+    fn unpack(self) -> (TrainBatch, Option<(Vec<f32>, Ticket)>);
+}
+
+impl Parcelled for TrainBatch {
+    fn unpack(self) -> (TrainBatch, Option<(Vec<f32>, Ticket)>) {
+        (self, None)
+    }
+}
+
+impl Parcelled for ReadyBatch {
+    fn unpack(self) -> (TrainBatch, Option<(Vec<f32>, Ticket)>) {
+        (self.train, Some((self.rows, self.ticket)))
+    }
+}
+
+/// The sink.
+pub(crate) struct Ship<T> {
+    post: Arc<Post>,
+    holder: Leaseholder,
+    /// Trainers in step with each other, each with a box of its own; 1 otherwise.
+    trainers: u32,
+    /// With several: the batches of a round that is not whole yet.
+    round: Vec<T>,
+    cx: Option<StageCx>,
+}
+
+impl<T: Parcelled> Ship<T> {
+    pub(crate) fn new(post: Arc<Post>, holder: Leaseholder, trainers: u32) -> Self {
+        Self { post, holder, trainers, round: Vec::new(), cx: None }
+    }
+
+    async fn post(&self, batch: TrainBatch, more: Option<(Vec<f32>, Ticket)>) -> Result<(), Fault> {
+        let id = BatchId::of(&batch);
+        let number = (id.index % self.trainers) as usize;
+        self.holder.tracker().sent(id, batch.rows() as u64, batch.closes);
+        let Lineage { term, split, row, .. } = batch.lineage;
+        let header = Header { id, term, split, row, closes: batch.closes, done_before: 0 };
+        let (rows, ticket) = more.map_or((None, None), |(rows, ticket)| (Some(rows), Some(ticket)));
+        let columns = columns::write(batch, rows)?;
+        let room = self.post.room(number);
+        match &self.cx {
+            Some(cx) => cx.meter().blocked_on("trainer", room).await?,
+            None => room.await?,
+        }
+        self.post.put(number, Parcel { header, bytes: columns::bytes(&columns), columns, ticket });
+        Ok(())
+    }
+
+    /// Sends one batch to each trainer. In the last round of a window each of them carries the window's end, and those
+    /// without rows of their own are empty: every trainer takes part in every step.
+    async fn send_round(&mut self) -> Result<(), Fault> {
+        let batches: Vec<_> = self.round.drain(..).map(Parcelled::unpack).collect();
+        let Some((last, _)) = batches.last() else { return Ok(()) };
+        let (lineage, first) = (last.lineage.clone(), last.index - (batches.len() as u32 - 1));
+        let whole = first + self.trainers;
+        let closes = last.closes.map(|end| crate::flow::WindowEnd { batches: whole, ..end });
+        let mut next = first;
+        for (mut batch, more) in batches {
+            batch.closes = closes;
+            next += 1;
+            self.post(batch, more).await?;
+        }
+        for index in next..whole {
+            let empty = TrainBatch { lineage: lineage.clone(), index, closes, ..TrainBatch::default() };
+            self.post(empty, None).await?;
+        }
+        Ok(())
+    }
+}
+
+impl<T: Parcelled> Sink for Ship<T> {
+    type In = T;
+
+    fn describe(&self) -> String {
+        "to the trainers".into()
+    }
+
+    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
+        self.cx = Some(cx.clone());
+        Ok(())
+    }
+
+    async fn write(&mut self, batch: T) -> Result<(), Fault> {
+        if self.trainers == 1 {
+            let (batch, more) = batch.unpack();
+            return self.post(batch, more).await;
+        }
+        let closes = batch.lineage().closes;
+        self.round.push(batch);
+        if closes || self.round.len() == self.trainers as usize { self.send_round().await } else { Ok(()) }
+    }
+
+    async fn finish(&mut self) -> Result<(), Fault> {
+        self.post.emptied().await
+    }
+}
