@@ -1,22 +1,27 @@
 //! `batch`: cuts exact sizes, shuffles within a bounded window, de-duplicates keys.
 //!
-//! Comes in: [`ExampleBatch`]es of any size. Goes out: [`TrainBatch`]es of exactly `rows` rows, the last one smaller
-//! (or dropped and counted, if the job says so). Holds one window of rows. Nothing blocks but the outbox.
+//! Comes in: [`ExampleBatch`]es of any size. Goes out: [`TrainBatch`]es of exactly `rows` rows; the last one of a window of
+//! the source is smaller (or dropped and counted, if the job says so). Which rows a batch holds depends on the window's
+//! rows alone, not on how they came. Holds the rows that are shuffled together. Nothing blocks but the outbox.
+
+mod pieces;
 
 use forebay_actors::{Batch as _, Fault, Lineage, Outbox, Stage, StageCx};
 
 use crate::dedup::Dedup;
-use crate::flow::{ExampleBatch, SlotKeys, TrainBatch};
+use crate::flow::{ExampleBatch, SlotKeys, TrainBatch, WindowEnd};
 use crate::random::Permutation;
+use pieces::{Cut, Piece, bag_offsets, dense_rows, keys_of};
 
 /// How rows become batches.
 #[derive(Clone, Debug)]
 pub struct BatchPlan {
     /// Rows of a batch.
     pub rows: usize,
-    /// Rows that are shuffled among themselves; 0 keeps the order of the source.
+    /// Rows that are shuffled among themselves, rounded up to whole batches; 0 keeps the order of the source. A window of
+    /// the source that holds more is shuffled in parts of so many.
     pub window: usize,
-    /// Of the shuffle.
+    /// Of the shuffle, together with epoch, window and part.
     pub seed: u64,
     /// Drop the last batch of a window if it is short, and count its rows as rejected.
     pub drop_last: bool,
@@ -33,56 +38,154 @@ pub struct Batch {
     plan: BatchPlan,
     /// Slots of each key space, so that one pass of the table serves those that share keys.
     spaces: Vec<Vec<usize>>,
+    /// Of the window that is open.
     held: Vec<ExampleBatch>,
     held_rows: usize,
-    windows: u64,
+    window: Window,
     batches: u64,
     dedup: Dedup,
     cx: Option<StageCx>,
 }
 
+/// The window that is open, and what was sent of it.
+#[derive(Default)]
+struct Window {
+    /// (epoch, number, term)
+    name: (u32, u64, u32),
+    parts: u64,
+    batches: u32,
+    rows: u64,
+    rejected: u64,
+}
+
+impl Window {
+    /// Makes `last` the batch that closes it.
+    fn close(&self, last: &mut TrainBatch) {
+        last.lineage.closes = true;
+        last.closes = Some(WindowEnd { batches: self.batches, rows: self.rows, rejected: self.rejected });
+    }
+
+    /// Number of the next part's shuffle.
+    fn stream(&mut self) -> u64 {
+        let (epoch, number, _) = self.name;
+        self.parts += 1;
+        // Parts of one window count on from 0, windows lie far from each other.
+        (self.parts - 1).wrapping_add((u64::from(epoch) << 40 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+}
+
+/// Why rows are worked off.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// There is enough of them.
+    Open,
+    /// No more will come of this window, though the source did not close it.
+    CutOff,
+    /// The source closed the window.
+    Closed,
+}
+
 impl Batch {
     /// A stage that follows `plan`.
-    pub fn new(plan: BatchPlan) -> Self {
+    pub fn new(mut plan: BatchPlan) -> Self {
+        plan.rows = plan.rows.max(1);
         let spaces = (0..plan.key_spaces.iter().map(|&s| s + 1).max().unwrap_or(0))
             .map(|space| (0..plan.key_spaces.len()).filter(|&slot| plan.key_spaces[slot] == space).collect())
             .collect();
-        Self { plan, spaces, held: Vec::new(), held_rows: 0, windows: 0, batches: 0, dedup: Dedup::default(), cx: None }
+        let window = Window::default();
+        Self { plan, spaces, held: Vec::new(), held_rows: 0, window, batches: 0, dedup: Dedup::default(), cx: None }
     }
 
-    /// Rows that are worked off together: one window if rows are shuffled, one batch if not.
-    fn window(&self) -> usize {
-        self.plan.window.max(self.plan.rows)
+    /// Rows that are worked off together: whole batches.
+    fn part(&self) -> usize {
+        self.plan.window.max(1).checked_next_multiple_of(self.plan.rows).unwrap_or(self.plan.rows)
     }
 
-    /// Sends every whole batch of what is held, and the rest too if there is nothing more to come.
-    async fn work_off(&mut self, out: &mut Outbox<TrainBatch>, last: bool) -> Result<(), Fault> {
-        let mut chunks = std::mem::take(&mut self.held);
-        if self.plan.window > 0 && !chunks.is_empty() {
-            let order = Permutation::new(self.plan.seed, self.windows, self.held_rows).into_vec();
-            self.windows += 1;
-            chunks = vec![ExampleBatch::gather(&chunks, &order)];
+    /// Rows that must have come beside a whole part before it is sent. Whoever wants windows closed learns that a batch is
+    /// the last of its window from the batch itself, however the rows came: so another one must be certain to follow.
+    fn beside(&self) -> usize {
+        match (self.plan.accounts, self.plan.drop_last) {
+            (false, _) => 0,
+            (true, false) => 1,
+            (true, true) => self.plan.rows,
         }
-        let mut cut = Cut { chunks: &chunks, chunk: 0, row: 0 };
-        let mut left = self.held_rows;
-        while left >= self.plan.rows {
-            let pieces = cut.take(self.plan.rows);
-            out.send(self.train_batch(&pieces)).await?;
-            left -= self.plan.rows;
+    }
+
+    /// Sends the batches of every whole part, and at the end those of the rest.
+    async fn work_off(&mut self, out: &mut Outbox<TrainBatch>, end: End) -> Result<(), Fault> {
+        let (part, rows) = (self.part(), self.plan.rows);
+        let beside = if end == End::Open { self.beside() } else { 0 };
+        if end == End::Open && self.held_rows < part + beside {
+            return Ok(());
         }
-        let rest = cut.take(left);
-        if last && left > 0 {
-            if self.plan.drop_last {
-                if let Some(cx) = &self.cx {
-                    cx.ledger().reject("dropped: last batch is short", left as u64);
-                }
+        let (chunks, held) = (std::mem::take(&mut self.held), std::mem::take(&mut self.held_rows));
+        let short = if end != End::Open && self.plan.drop_last { held % rows } else { 0 };
+        self.left_out("dropped: last batch is short", short);
+        let mut cut = Cut::new(&chunks);
+        let mut at = 0;
+        while at < held - short {
+            let left = held - at;
+            let n = match end {
+                _ if left >= part + beside => part,
+                End::Open => break,
+                _ => left,
+            };
+            let kept = n.min(left - short);
+            let last = end == End::Closed && kept == left - short;
+            if self.plan.window > 0 {
+                let order = Permutation::new(self.plan.seed, self.window.stream(), n).into_vec();
+                let order: Vec<u32> = order.into_iter().map(|row| at as u32 + row).collect();
+                let shuffled = [ExampleBatch::gather(&chunks, &order)];
+                cut.take(n);
+                self.send(&mut Cut::new(&shuffled), kept, last, out).await?;
             } else {
-                out.send(self.train_batch(&rest)).await?;
+                self.send(&mut cut, kept, last, out).await?;
             }
-        } else {
-            self.held = rest.iter().map(Piece::to_batch).collect();
+            at += n;
         }
-        self.held_rows = if last { 0 } else { left };
+        if end == End::Open {
+            self.held_rows = held - at;
+            self.held = cut.take(self.held_rows).iter().map(Piece::to_batch).collect();
+        }
+        Ok(())
+    }
+
+    /// Sends the next `left` rows, of whole batches but for the last. `last`: no more rows of the window will be sent.
+    async fn send(
+        &mut self,
+        cut: &mut Cut<'_>,
+        mut left: usize,
+        last: bool,
+        out: &mut Outbox<TrainBatch>,
+    ) -> Result<(), Fault> {
+        while left > 0 {
+            let mut batch = self.train_batch(&cut.take(left.min(self.plan.rows)));
+            left -= batch.rows();
+            if last && left == 0 {
+                self.window.close(&mut batch);
+            }
+            out.send(batch).await?;
+        }
+        Ok(())
+    }
+
+    fn left_out(&mut self, reason: &'static str, rows: usize) {
+        self.window.rejected += rows as u64;
+        if let Some(cx) = self.cx.as_ref().filter(|_| rows > 0) {
+            cx.ledger().reject(reason, rows as u64);
+        }
+    }
+
+    /// The rest of a window that the source did not close. Where windows are accounted for it is no batch of that window,
+    /// and the window will be given out again.
+    async fn cut_off(&mut self, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
+        if self.plan.accounts {
+            self.held.clear();
+            let rows = std::mem::take(&mut self.held_rows);
+            self.left_out("left out: the window was cut off", rows);
+        } else {
+            self.work_off(out, End::CutOff).await?;
+        }
         Ok(())
     }
 
@@ -92,9 +195,13 @@ impl Batch {
         let lineage = Lineage {
             seq: self.batches,
             row: first.batch.lineage.row + if self.plan.window > 0 { 0 } else { first.from as u64 },
+            closes: false,
             ..first.batch.lineage.clone()
         };
         self.batches += 1;
+        let index = self.window.batches;
+        self.window.batches += 1;
+        self.window.rows += rows as u64;
         let mut labels = Vec::with_capacity(rows);
         for piece in pieces {
             labels.extend_from_slice(&piece.batch.labels[piece.from..piece.to]);
@@ -104,7 +211,7 @@ impl Batch {
         let values = offsets.as_ref().map_or(rows * slots, |o| o[rows * slots] as usize);
         let mut batch = TrainBatch {
             lineage,
-            index: 0,
+            index,
             closes: None,
             labels,
             dense: dense_rows(pieces, rows),
@@ -149,101 +256,6 @@ impl Batch {
     }
 }
 
-/// Some rows of one batch.
-struct Piece<'a> {
-    batch: &'a ExampleBatch,
-    from: usize,
-    to: usize,
-}
-
-impl Piece<'_> {
-    fn rows(&self) -> usize {
-        self.to - self.from
-    }
-
-    fn to_batch(&self) -> ExampleBatch {
-        let order: Vec<u32> = (self.from as u32..self.to as u32).collect();
-        let mut batch = ExampleBatch::gather(std::slice::from_ref(self.batch), &order);
-        batch.lineage.row += self.from as u64;
-        batch
-    }
-}
-
-/// Walks through chunks, a number of rows at a time.
-struct Cut<'a> {
-    chunks: &'a [ExampleBatch],
-    chunk: usize,
-    row: usize,
-}
-
-impl<'a> Cut<'a> {
-    fn take(&mut self, mut rows: usize) -> Vec<Piece<'a>> {
-        let mut pieces = Vec::new();
-        while rows > 0 {
-            let batch = &self.chunks[self.chunk];
-            let to = batch.rows().min(self.row + rows);
-            if to > self.row {
-                pieces.push(Piece { batch, from: self.row, to });
-                rows -= to - self.row;
-            }
-            self.row = to;
-            if to == batch.rows() {
-                self.chunk += 1;
-                self.row = 0;
-            }
-        }
-        pieces
-    }
-}
-
-fn keys_of(pieces: &[Piece<'_>], slot: usize) -> usize {
-    pieces.iter().map(|p| p.batch.slots[slot].keys(p.from, p.to).len()).sum()
-}
-
-/// `[n × d]` from columns: blocks of rows, so that a block's lines stay in the nearest cache while its columns are
-/// written one after the other.
-fn dense_rows(pieces: &[Piece<'_>], rows: usize) -> Vec<f32> {
-    const BLOCK: usize = 256;
-    let d = pieces[0].batch.dense_columns();
-    let mut dense = vec![0.0; rows * d];
-    if d == 0 {
-        return dense;
-    }
-    let mut done = 0;
-    for piece in pieces {
-        for from in (piece.from..piece.to).step_by(BLOCK) {
-            let to = piece.to.min(from + BLOCK);
-            let block = &mut dense[done * d..(done + to - from) * d];
-            for c in 0..d {
-                for (row, &value) in block.chunks_exact_mut(d).zip(&piece.batch.dense_column(c)[from..to]) {
-                    row[c] = value;
-                }
-            }
-            done += to - from;
-        }
-    }
-    dense
-}
-
-/// Offsets of the bags, or `None` if every slot holds one key a row.
-fn bag_offsets(pieces: &[Piece<'_>], rows: usize, slots: usize) -> Option<Vec<u32>> {
-    if pieces.iter().all(|p| p.batch.slots.iter().all(|s| matches!(s, SlotKeys::One(_)))) {
-        return None;
-    }
-    let mut offsets = Vec::with_capacity(rows * slots + 1);
-    let mut end = 0_u32;
-    offsets.push(end);
-    for piece in pieces {
-        for row in piece.from..piece.to {
-            for slot in &piece.batch.slots {
-                end += slot.keys(row, row + 1).len() as u32;
-                offsets.push(end);
-            }
-        }
-    }
-    Some(offsets)
-}
-
 impl Stage for Batch {
     type In = ExampleBatch;
     type Out = TrainBatch;
@@ -261,15 +273,34 @@ impl Stage for Batch {
     }
 
     async fn on_batch(&mut self, batch: ExampleBatch, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
-        if batch.rows() == 0 {
-            return Ok(());
+        let lineage = batch.lineage.clone();
+        let name = (lineage.epoch, lineage.window, lineage.term);
+        if self.window.name != name {
+            self.cut_off(out).await?;
+            self.window = Window { name, ..Window::default() };
         }
-        self.held_rows += batch.rows();
-        self.held.push(batch);
-        if self.held_rows >= self.window() { self.work_off(out, false).await } else { Ok(()) }
+        self.window.rejected += u64::from(batch.rejected);
+        if batch.rows() > 0 {
+            self.held_rows += batch.rows();
+            self.held.push(batch);
+        }
+        if !lineage.closes {
+            return self.work_off(out, End::Open).await;
+        }
+        self.work_off(out, End::Closed).await?;
+        let mut window = std::mem::take(&mut self.window);
+        if window.batches == 0 && self.plan.accounts {
+            // Nothing was left of it, and still somebody waits for its end.
+            let mut empty = TrainBatch { lineage: Lineage { seq: self.batches, ..lineage }, ..TrainBatch::default() };
+            self.batches += 1;
+            window.batches += 1;
+            window.close(&mut empty);
+            out.send(empty).await?;
+        }
+        Ok(())
     }
 
     async fn finish(&mut self, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
-        self.work_off(out, true).await
+        self.cut_off(out).await
     }
 }
