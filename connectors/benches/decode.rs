@@ -6,24 +6,19 @@
 //! `FOREBAY_BENCH_ONLY=WORD` measures only what has the word in its name. Nothing passes or fails on a time.
 #![allow(clippy::print_stdout, reason = "a bench prints")]
 
+mod common;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::{cpu_seconds, number};
 use forebay_actors::{Batch, Fault, Source, StageCx};
 use forebay_connectors::convert::{Encoding, ParquetOptions, TextOptions, block_on, to_criteo_text, to_parquet};
 use forebay_connectors::throttle::ThrottledStore;
 use forebay_connectors::{
     Categories, CriteoSource, Input, ParquetSource, ReadOptions, Rows, Synthetic, SyntheticSource,
 };
-
-/// User and system time of this process, in seconds, to 10 ms.
-fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after_name = stat.rsplit(')').next().unwrap_or_default();
-    let ticks: f64 = after_name.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<f64>().ok()).sum();
-    ticks / 100.0
-}
 
 fn measure<S: Source<Out = Rows>>(name: &str, mut source: S) -> Result<(), Fault> {
     if std::env::var("FOREBAY_BENCH_ONLY").is_ok_and(|only| !name.contains(&only)) {
@@ -53,7 +48,6 @@ fn measure<S: Source<Out = Rows>>(name: &str, mut source: S) -> Result<(), Fault
 }
 
 fn main() -> Result<(), Fault> {
-    let number = |name: &str, default: usize| std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default);
     let options = ReadOptions {
         decode_threads: number("FOREBAY_BENCH_THREADS", 1),
         epochs: number("FOREBAY_BENCH_EPOCHS", 3),

@@ -7,10 +7,13 @@
 //! `FOREBAY_BENCH_ROUNDS` (default 5), `FOREBAY_BENCH_ONLY=filled|plain|dictionary`, `FOREBAY_BENCH_AHEAD` (MiB fetched ahead). Nothing passes or fails on a time.
 #![allow(clippy::print_stdout, reason = "a bench prints")]
 
+mod common;
+
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
+use common::{cpu_seconds, number};
 use forebay_actors::{Batch, Fault, Source, StageCx};
 use forebay_connectors::convert::{Encoding, ParquetOptions, block_on, to_parquet};
 use forebay_connectors::throttle::ThrottledStore;
@@ -22,18 +25,6 @@ use tokio::sync::Semaphore;
 /// The program's allocator.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
-/// User and system time of this process, in seconds, to 10 ms.
-fn cpu_seconds() -> f64 {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let after_name = stat.rsplit(')').next().unwrap_or_default();
-    let ticks: f64 = after_name.split_whitespace().skip(11).take(2).filter_map(|t| t.parse::<f64>().ok()).sum();
-    ticks / 100.0
-}
-
-fn number(name: &str, default: usize) -> usize {
-    std::env::var(name).ok().and_then(|v| v.parse().ok()).unwrap_or(default)
-}
 
 /// What one pass took.
 #[derive(Clone, Copy)]

@@ -5,11 +5,11 @@
 //! blocks.
 
 use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 
 use forebay_actors::fault::Fault;
-use futures::StreamExt;
-use futures::stream::FuturesOrdered;
+use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
@@ -37,11 +37,11 @@ const UNIT: usize = 1024;
 /// Most splits that are fetched at once, however small they are.
 const AT_ONCE: usize = 64;
 
-/// Starts the task. `turns` yields (bytes, what to fetch); `fetch` gets it with the credit for those bytes and makes the
-/// job. A split over budget takes all of it.
+/// Starts the task. `turns` yields (bytes, what to fetch), and is polled for the next one only when there is room for some
+/// of it; `fetch` gets it with the credit for those bytes and makes the job. A split over budget takes all of it.
 pub(crate) fn start<T, W, F, Fut, J>(
     budget_bytes: usize,
-    turns: impl Iterator<Item = (u64, W)> + Send + 'static,
+    turns: impl Stream<Item = Result<(u64, W), Fault>> + Send + 'static,
     fetch: F,
     feeder: Feeder<T>,
 ) -> Feed
@@ -52,28 +52,41 @@ where
     Fut: Future<Output = Result<J, Fault>> + Send + 'static,
     J: FnOnce(&Emit<T>) -> Result<(), Stop> + Send + 'static,
 {
-    let units = budget_bytes.div_ceil(UNIT).clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize));
-    let budget = Arc::new(Semaphore::new(units));
     Feed(tokio::spawn(async move {
-        let mut turns = turns.peekable();
-        let mut under_way = FuturesOrdered::new();
-        loop {
-            let cost = turns.peek().map(|(bytes, _)| bytes.div_ceil(UNIT as u64).clamp(1, units as u64) as u32);
-            tokio::select! {
-                // Fetched splits first: they feed the decode threads.
-                biased;
-                Some(job) = under_way.next(), if !under_way.is_empty() => match job {
-                    Ok(job) => feeder.submit(job),
-                    Err(fault) => return feeder.fail(fault),
-                },
-                permit = Arc::clone(&budget).acquire_many_owned(cost.unwrap_or(1)), if cost.is_some() && under_way.len() < AT_ONCE => {
-                    let permit = permit.expect("nobody closes the semaphore");
-                    if let Some((_, what)) = turns.next() {
-                        under_way.push_back(fetch(what, Credit { _permit: permit }));
-                    }
-                }
-                else => return,
+        let mut jobs = pin!(
+            admitted(budget_bytes, turns)
+                .map(move |admitted| {
+                    let fetching = admitted.map(|(what, credit)| fetch(what, credit));
+                    async move { fetching?.await }
+                })
+                .buffered(AT_ONCE)
+        );
+        while let Some(job) = jobs.next().await {
+            match job {
+                Ok(job) => feeder.submit(job),
+                Err(fault) => return feeder.fail(fault),
             }
         }
     }))
+}
+
+/// The turns with their credits, each as soon as the budget allows.
+fn admitted<W: Send + 'static>(
+    budget_bytes: usize,
+    turns: impl Stream<Item = Result<(u64, W), Fault>> + Send + 'static,
+) -> impl Stream<Item = Result<(W, Credit), Fault>> + Send {
+    let units = budget_bytes.div_ceil(UNIT).clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize)) as u32;
+    let state = (Box::pin(turns), Arc::new(Semaphore::new(units as usize)));
+    stream::try_unfold(state, move |(mut turns, budget)| async move {
+        let acquire =
+            async |units| Arc::clone(&budget).acquire_many_owned(units).await.expect("nobody closes the semaphore");
+        let mut permit = acquire(1).await;
+        let Some((bytes, what)) = turns.try_next().await? else {
+            return Ok(None);
+        };
+        let cost = bytes.div_ceil(UNIT as u64).clamp(1, u64::from(units)) as u32;
+        // Only this stream acquires, so that what it holds cannot keep it from the rest.
+        permit.merge(acquire(cost - 1).await);
+        Ok(Some(((what, Credit { _permit: permit }), (turns, budget))))
+    })
 }

@@ -3,6 +3,7 @@
 //! Comes in: a [`DataPlan`], in which all sources of a run must agree. Goes out: [`Lease`]s, until every window of every
 //! epoch is done. Asking awaits whoever hands them out; [`LocalLeases`] hands them out at once.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,6 +11,7 @@ use async_trait::async_trait;
 use forebay_actors::Fault;
 use futures::Stream;
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::Xxh3;
 
 use crate::options::Position;
 
@@ -92,8 +94,22 @@ impl Leases for LocalLeases {
     }
 }
 
+/// A print of what is written into it; see [`DataPlan`].
+pub(crate) fn fingerprint(write: impl FnOnce(&mut dyn fmt::Write) -> fmt::Result) -> u64 {
+    struct Print(Xxh3);
+    impl fmt::Write for Print {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.0.update(text.as_bytes());
+            Ok(())
+        }
+    }
+    let mut print = Print(Xxh3::new());
+    // Hashing takes whatever is written.
+    let _ = write(&mut print);
+    print.0.digest()
+}
+
 /// The leases of one source, each asked for when the stream is polled for it, each within the plan.
-#[allow(dead_code, reason = "the sources follow")]
 pub(crate) fn granted(leases: Arc<dyn Leases>, plan: DataPlan) -> impl Stream<Item = Result<Lease, Fault>> + Send {
     futures::stream::try_unfold((leases, plan), |(leases, plan)| async move {
         let Some(lease) = leases.next(&plan).await? else {
@@ -108,7 +124,6 @@ pub(crate) fn granted(leases: Arc<dyn Leases>, plan: DataPlan) -> impl Stream<It
 }
 
 /// What a source that is leased its windows cannot do.
-#[allow(dead_code, reason = "the sources follow")]
 pub(crate) fn from_the_start(start: Position) -> Result<(), Fault> {
     if start == Position::default() {
         return Ok(());

@@ -22,6 +22,7 @@ mod rows;
 #[cfg(feature = "s3")]
 mod s3;
 mod split;
+mod window;
 
 pub mod aside;
 pub mod convert;
@@ -42,6 +43,6 @@ pub use options::{Position, ReadOptions};
 pub use parquet::ParquetSource;
 pub use partition::Predicate;
 pub use rows::Rows;
-pub use split::{SharedSplits, SplitOrder};
+pub use split::SplitOrder;
 pub use stream::{BatchSender, StreamSource, pushed};
 pub use synthetic::{Synthetic, SyntheticSource};

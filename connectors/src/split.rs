@@ -1,13 +1,6 @@
-//! Which part of the data comes when, and to whom: splits in a fixed order, shuffled by (seed, epoch) where asked, all to
-//! one reader or each to the reader that asks next.
+//! Which part of the data comes when: splits in a fixed order, shuffled by (seed, epoch) where asked.
 //!
 //! Comes in: the number of splits. Goes out: for each epoch the order in which they are read. Nothing blocks.
-
-use std::sync::{Arc, Mutex, PoisonError};
-
-use forebay_actors::Fault;
-
-use crate::options::Position;
 
 /// The order of the splits over all epochs: the same for the same (splits, seed), whatever reads them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,57 +43,6 @@ impl SplitOrder {
     }
 }
 
-/// (epoch, place in the epoch, split)
-pub(crate) type Turn = (u32, u32, u32);
-
-type Turns = Box<dyn Iterator<Item = Turn> + Send>;
-
-/// Hands the splits of one data set to several readers of this process: each split to one of them, the next split to
-/// whoever has room for it first, so that a slow reader gets fewer and none waits for another. Which reader gets what
-/// differs from run to run; each row comes once an epoch all the same.
-///
-/// Give a clone to each source (`sharing`), all with the same data, columns and options.
-#[derive(Clone, Default)]
-pub struct SharedSplits(Arc<Mutex<Option<(SplitOrder, Turns)>>>);
-
-impl SharedSplits {
-    /// Nothing is handed out until the first source opens.
-    pub fn new() -> Self {
-        Self::default()
-    }
-}
-
-impl std::fmt::Debug for SharedSplits {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("SharedSplits")
-    }
-}
-
-/// The turns of one reader: all from `start` on, or what it gets of those that it shares.
-pub(crate) fn turns(order: SplitOrder, start: Position, shared: Option<&SharedSplits>) -> Result<Turns, Fault> {
-    let Some(SharedSplits(all)) = shared else {
-        return Ok(Box::new(order.from(start.epoch, start.split)));
-    };
-    if start != Position::default() {
-        return Err(Fault::user("readers that share their splits cannot go on from a position of one of them"));
-    }
-    let mut first = all.lock().unwrap_or_else(PoisonError::into_inner);
-    match &*first {
-        Some((expected, _)) if *expected != order => {
-            return Err(Fault::user(format!(
-                "readers that share their splits must read the same data with the same options: expected {expected:?}, \
-                 found {order:?}"
-            )));
-        }
-        Some(_) => {}
-        None => *first = Some((order.clone(), Box::new(order.from(0, 0)))),
-    }
-    let all = Arc::clone(all);
-    Ok(Box::new(std::iter::from_fn(move || {
-        all.lock().unwrap_or_else(PoisonError::into_inner).as_mut().and_then(|(_, turns)| turns.next())
-    })))
-}
-
 /// The finaliser of SplitMix64: a bijection of 64 bits that mixes well.
 pub(crate) const fn mix64(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -131,26 +73,6 @@ mod tests {
             let (epoch, place, _) = all[at];
             prop_assert_eq!(&order.from(epoch, place).collect::<Vec<_>>()[..], &all[at..]);
         }
-    }
-
-    #[test]
-    fn shared_splits_go_to_one_reader_each() {
-        let shared = SharedSplits::new();
-        let order = || SplitOrder::new(20, 2, Some(3));
-        let start = Position::default();
-        let one = turns(order(), start, Some(&shared)).unwrap();
-        let mut two = turns(order(), start, Some(&shared)).unwrap();
-        let mut all = Vec::new();
-        for turn in one {
-            all.push(turn);
-            all.extend(two.by_ref().take(all.len() % 3));
-        }
-        assert_eq!(two.next(), None);
-        assert_eq!(all, order().from(0, 0).collect::<Vec<_>>());
-        let other = turns(SplitOrder::new(19, 2, Some(3)), start, Some(&shared)).err().unwrap().to_string();
-        assert!(other.contains("the same data"), "{other}");
-        let later = turns(order(), Position { epoch: 0, split: 1, row: 0 }, Some(&shared));
-        assert!(later.err().unwrap().to_string().contains("cannot go on"));
     }
 
     #[test]

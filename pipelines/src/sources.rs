@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use forebay_actors::{Fault, Source};
+use forebay_connectors::convert::block_on;
 use forebay_connectors::{CriteoSource, Input, Leases, ParquetSource, ReadOptions, Rows};
 
 use crate::job::{Format, Job};
@@ -88,14 +89,27 @@ fn read<V: Visit>(
 /// The name of the first file.
 fn first_file(input: &Input) -> Result<String, Fault> {
     // A thread of its own, since the caller may stand in a runtime, which another one cannot be started in.
-    let files = std::thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-                runtime.map_err(|e| Fault::internal("cannot start a runtime").because(e))?.block_on(input.list())
-            })
-            .join()
-            .map_err(|_| Fault::internal("listing files panicked"))?
-    })?;
+    let files = std::thread::scope(|scope| scope.spawn(|| block_on(input.list())).join())
+        .map_err(|_| Fault::internal("listing files panicked"))??;
     Ok(files.first().map(|file| file.name.clone()).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_hold_what_is_shuffled_together_in_whole_batches() {
+        let rows = |shuffle_rows, batch_rows, trainers| {
+            let mut job = Job::default();
+            (job.data.shuffle_rows, job.train.batch_rows) = (shuffle_rows, batch_rows);
+            window_rows(&job, trainers)
+        };
+        assert_eq!(rows(65_536, 2048, 1), 65_536);
+        assert_eq!(rows(65_536, 2048, 3), 11 * 3 * 2048);
+        assert_eq!(rows(100, 64, 1), 128);
+        assert_eq!(rows(0, 64, 1), 64);
+        assert_eq!(rows(0, 64, 4), 256);
+        assert_eq!(rows(usize::MAX, 64, 1), 64);
+    }
 }

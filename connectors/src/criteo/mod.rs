@@ -4,6 +4,7 @@ pub(crate) mod bad;
 pub(crate) mod columns;
 pub(crate) mod cut;
 mod field;
+mod groups;
 pub(crate) mod schema;
 pub(crate) mod source;
 pub(crate) mod text;

@@ -8,21 +8,22 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use forebay_actors::{Fault, Source, StageCx};
+use futures::TryStreamExt;
 use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 
 use super::bad::{OnBadRow, RejectFile, Rejected};
 use super::cut::{self, Cut};
+use super::groups::{Groups, Turn};
 use super::schema::Categories;
 use super::text::{Failed, Parsed, TextParser, TextSplit};
 use super::unpack::{Packing, Pieces, unpack};
 use crate::feed::{self, Credit, Feed};
 use crate::input::{DataFile, Input};
-use crate::lease::Leases;
+use crate::lease::{Leases, fingerprint};
 use crate::options::{Position, ReadOptions};
 use crate::pool::{Emit, Pool, Stop};
 use crate::rows::Rows;
-use crate::split::{SharedSplits, SplitOrder, turns};
 
 /// Bytes of a split of a plain file: about 17,000 rows.
 const RANGE_BYTES: u64 = 4 << 20;
@@ -38,7 +39,6 @@ const PACKED_OTHERWISE: [&str; 5] = [".bz2", ".deflate", ".lz4", ".snappy", ".xz
 pub struct CriteoSource {
     input: Input,
     options: ReadOptions,
-    shared: Option<SharedSplits>,
     leases: Option<Arc<dyn Leases>>,
     policy: OnBadRow,
     categories: Categories,
@@ -53,6 +53,8 @@ pub struct CriteoSource {
     seq: u64,
     /// Good and bad rows returned or counted so far.
     seen: (u64, u64),
+    /// Bad rows that no rows have told of yet.
+    unaccounted: u32,
 }
 
 impl CriteoSource {
@@ -61,7 +63,6 @@ impl CriteoSource {
         Self {
             input: input.into(),
             options: options.sane(),
-            shared: None,
             leases: None,
             policy: OnBadRow::Fail,
             categories: Categories::Int,
@@ -75,6 +76,7 @@ impl CriteoSource {
             position: Position::default(),
             seq: 0,
             seen: (0, 0),
+            unaccounted: 0,
         }
     }
 
@@ -106,13 +108,6 @@ impl CriteoSource {
         self
     }
 
-    /// Reads only the splits that it gets of those that several sources share; see [`SharedSplits`].
-    #[must_use]
-    pub fn sharing(mut self, splits: &SharedSplits) -> Self {
-        self.shared = Some(splits.clone());
-        self
-    }
-
     /// Bytes of all files as they lie in the store; 0 before `open`.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| file.size).sum()
@@ -123,11 +118,20 @@ impl CriteoSource {
         self.seen
     }
 
+    fn fingerprint(&self) -> u64 {
+        let ReadOptions { shuffle, seed, window_rows, .. } = self.options;
+        fingerprint(|print| {
+            write!(print, "text {shuffle} {seed} {window_rows} {}", self.range_bytes)?;
+            self.files.iter().try_for_each(|file| write!(print, "\n{} {}", file.path, file.size))
+        })
+    }
+
     fn reject(&mut self, file: usize, rejected: &[Rejected]) -> Result<(), Fault> {
         if rejected.is_empty() {
             return Ok(());
         }
         self.seen.1 += rejected.len() as u64;
+        self.unaccounted = self.unaccounted.saturating_add(rejected.len() as u32);
         if let Some(cx) = &self.cx {
             cx.ledger().read(rejected.len() as u64);
             for same in rejected.chunk_by(|a, b| a.reason == b.reason) {
@@ -197,20 +201,19 @@ impl Source for CriteoSource {
             )));
         }
         (self.position, self.seq, self.seen, self.failed, self.cx) = (start, 0, (0, 0), None, Some(cx.clone()));
+        self.unaccounted = 0;
         let options = self.options.clone();
-        let order =
-            SplitOrder::new(self.splits.len() as u32, options.epochs as u32, options.shuffle.then_some(options.seed));
         let (files, splits) = (Arc::new(self.files.clone()), self.splits.clone());
         let (categories, policy) = (self.categories, self.policy.clone());
-        let turns = turns(order, start, self.shared.as_ref())?.map({
+        let groups = Groups::new(&self.splits, &self.files, &options);
+        let turns = groups.turns(start, self.leases.as_ref(), self.fingerprint())?.map_ok({
             let files = Arc::clone(&files);
-            move |(epoch, place, split)| {
+            move |Turn { split, skip, lineage }| {
                 let (file, range) = splits[split as usize].clone();
                 let text = TextSplit {
                     file: file as usize,
-                    epoch,
-                    place,
-                    skip: if (epoch, place) == (start.epoch, start.split) { start.row } else { 0 },
+                    lineage,
+                    skip,
                     batch_rows: options.batch_rows,
                     categories,
                     policy: policy.clone(),
@@ -243,7 +246,7 @@ impl Source for CriteoSource {
                 return Err(Fault::internal("`next` was called before `open`"));
             };
             let Some(parsed) = pool.next().await? else {
-                if self.seen.0 == 0 && self.position == Position::default() {
+                if self.seen.0 == 0 && self.leases.is_none() && self.position == Position::default() {
                     return Err(Fault::user(format!(
                         "`{}` holds no usable row: {} rows were rejected",
                         self.input, self.seen.1
@@ -254,6 +257,7 @@ impl Source for CriteoSource {
             self.reject(parsed.file, &parsed.rejected)?;
             self.failed = parsed.failed.map(|failed| (parsed.file, failed));
             if let Some(mut rows) = parsed.rows {
+                rows.rejected = std::mem::take(&mut self.unaccounted);
                 rows.lineage.seq = self.seq;
                 self.seq += 1;
                 let n = rows.batch.num_rows() as u64;

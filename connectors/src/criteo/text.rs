@@ -40,8 +40,8 @@ pub(crate) struct Failed {
 #[derive(Clone, Debug)]
 pub(crate) struct TextSplit {
     pub(crate) file: usize,
-    pub(crate) epoch: u32,
-    pub(crate) place: u32,
+    /// Of its rows, but for `seq` and `row`; `closes` is for the last of them.
+    pub(crate) lineage: Lineage,
     /// Good rows of the split that an earlier run returned.
     pub(crate) skip: u64,
     pub(crate) batch_rows: usize,
@@ -85,7 +85,7 @@ impl<'a> TextParser<'a> {
             };
             self.lines += 1;
             if self.columns.is_full() {
-                self.flush()?;
+                self.flush(false)?;
             }
         }
         let rest = &text[whole..];
@@ -98,7 +98,7 @@ impl<'a> TextParser<'a> {
             }
             self.lines += 1;
             if self.columns.is_full() {
-                self.flush()?;
+                self.flush(false)?;
             }
         }
         Ok(())
@@ -113,7 +113,7 @@ impl<'a> TextParser<'a> {
 
     /// Hands over what is left.
     pub(crate) fn finish(mut self) -> Result<(), Stop> {
-        self.flush()
+        self.flush(true)
     }
 
     fn refused(&mut self, line: &[u8], offset: u64) -> Result<(), Stop> {
@@ -122,7 +122,7 @@ impl<'a> TextParser<'a> {
         }
         let bad = diagnose(line);
         if self.split.policy == OnBadRow::Fail {
-            self.flush()?;
+            self.flush(false)?;
             let line = self.split.from_start.then_some(self.lines + 1);
             let failed = Some(Failed { bad, offset, line });
             self.emit.push(Parsed { file: self.split.file, rows: None, rejected: Vec::new(), failed }, 0)?;
@@ -136,15 +136,17 @@ impl<'a> TextParser<'a> {
         self.rejected_bytes += keep.len();
         self.rejected.push(Rejected { reason: bad.reason, line: Bytes::copy_from_slice(keep), offset });
         if self.rejected_bytes > REJECTED_BYTES || self.rejected.len() >= REJECTED_ROWS {
-            self.flush()?;
+            self.flush(false)?;
         }
         Ok(())
     }
 
-    fn flush(&mut self) -> Result<(), Stop> {
+    /// `last`: nothing comes after it, so that a split that closes its window hands over rows even if there are none.
+    fn flush(&mut self, last: bool) -> Result<(), Stop> {
+        let closes = last && self.split.lineage.closes;
         let (rows, rejected) = (self.columns.rows(), std::mem::take(&mut self.rejected));
         self.rejected_bytes = 0;
-        if rows == 0 && rejected.is_empty() {
+        if rows == 0 && rejected.is_empty() && !closes {
             return Ok(());
         }
         let first = self.row;
@@ -155,11 +157,11 @@ impl<'a> TextParser<'a> {
             self.columns.take();
             return Ok(());
         }
-        let rows = if rows > 0 {
+        let rows = if rows > 0 || closes {
             let batch = self.columns.take();
             let unread = skip.saturating_sub(first);
             let batch = batch.slice(unread as usize, batch.num_rows() - unread as usize);
-            Some(self.stamp(batch, first + unread)?)
+            Some(self.stamp(batch, first + unread, closes)?)
         } else {
             None
         };
@@ -168,23 +170,11 @@ impl<'a> TextParser<'a> {
         self.emit.push(Parsed { file: self.split.file, rows, rejected, failed: None }, bytes)
     }
 
-    fn stamp(&self, batch: RecordBatch, row: u64) -> Result<Rows, Stop> {
+    fn stamp(&self, batch: RecordBatch, row: u64, closes: bool) -> Result<Rows, Stop> {
         let batch = match self.split.categories {
             Categories::Int => batch,
             Categories::Hex => with_hex_categories(&batch)?,
         };
-        Ok(Rows {
-            batch,
-            lineage: Lineage {
-                epoch: self.split.epoch,
-                split: self.split.place,
-                seq: 0,
-                row,
-                window: 0,
-                term: 0,
-                closes: false,
-            },
-            rejected: 0,
-        })
+        Ok(Rows { batch, lineage: Lineage { row, closes, ..self.split.lineage.clone() }, rejected: 0 })
     }
 }

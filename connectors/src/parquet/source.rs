@@ -3,12 +3,14 @@
 //! Comes in: files in any store. Goes out: [`Rows`] with the columns asked for, in the order asked for. `open` and
 //! `next` await; the decoding runs on the source's own threads. `next` is cancel safe.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
-use forebay_actors::{Fault, Lineage, Source, StageCx};
+use forebay_actors::{Fault, Source, StageCx};
+use futures::TryStreamExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::columns::Origin;
@@ -17,17 +19,16 @@ use super::footer::{self, Footer};
 use super::types;
 use crate::feed::{self, Credit, Feed};
 use crate::input::Input;
-use crate::lease::Leases;
+use crate::lease::{Leases, fingerprint};
 use crate::options::{Position, ReadOptions};
 use crate::pool::{Emit, Pool, Stop, panic_text};
 use crate::rows::{Rows, batch_bytes};
-use crate::split::{SharedSplits, SplitOrder, turns};
+use crate::window::{Numbered, Part};
 
 /// Reads Parquet files: a split is one row group of one file.
 pub struct ParquetSource {
     input: Input,
     options: ReadOptions,
-    shared: Option<SharedSplits>,
     leases: Option<Arc<dyn Leases>>,
     columns: Option<Vec<String>>,
     dictionaries: bool,
@@ -45,7 +46,6 @@ impl ParquetSource {
         Self {
             input: input.into(),
             options: options.sane(),
-            shared: None,
             leases: None,
             columns: None,
             dictionaries: true,
@@ -81,13 +81,6 @@ impl ParquetSource {
         self
     }
 
-    /// Reads only the splits that it gets of those that several sources share; see [`SharedSplits`].
-    #[must_use]
-    pub fn sharing(mut self, splits: &SharedSplits) -> Self {
-        self.shared = Some(splits.clone());
-        self
-    }
-
     /// The columns that `next` yields; `None` before `open`.
     pub fn schema(&self) -> Option<SchemaRef> {
         self.footers.first().map(|footer| Arc::clone(&footer.schema))
@@ -96,6 +89,19 @@ impl ParquetSource {
     /// Rows of one epoch; 0 before `open`.
     pub fn rows(&self) -> u64 {
         self.splits.iter().map(|&(file, group)| self.footers[file as usize].rows(group as usize)).sum()
+    }
+
+    fn fingerprint(&self) -> u64 {
+        let ReadOptions { shuffle, seed, window_rows, .. } = self.options;
+        fingerprint(|print| {
+            let columns =
+                self.schema().map(|schema| schema.fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>());
+            write!(print, "parquet {shuffle} {seed} {window_rows} {columns:?}")?;
+            self.footers.iter().try_for_each(|footer| {
+                let rows: Vec<u64> = (0..footer.ranges.len()).map(|group| footer.rows(group)).collect();
+                write!(print, "\n{} {} {rows:?}", footer.file.path, footer.file.size)
+            })
+        })
     }
 
     /// The footers, for those who report on files; empty before `open`.
@@ -148,16 +154,17 @@ impl Source for ParquetSource {
         self.position = start;
         self.seq = 0;
         let options = &self.options;
-        let order =
-            SplitOrder::new(self.splits.len() as u32, options.epochs as u32, options.shuffle.then_some(options.seed));
+        let rows = self.splits.iter().map(|&(file, group)| self.footers[file as usize].rows(group as usize)).collect();
+        let parts = Numbered::new(rows, options).parts(start, self.leases.as_ref(), self.fingerprint())?;
         let (footers, splits) = (self.footers.clone(), self.splits.clone());
-        let batch_rows = options.batch_rows;
-        let turns = turns(order, start, self.shared.as_ref())?.map(move |(epoch, place, split)| {
-            let (file, group) = splits[split as usize];
-            let skip = if (epoch, place) == (start.epoch, start.split) { start.row } else { 0 };
+        // No window needs more, and a batch that is cut in two holds its memory twice.
+        let batch_rows =
+            if options.window_rows > 0 { options.batch_rows.min(options.window_rows) } else { options.batch_rows };
+        let turns = parts.map_ok(move |part| {
+            let (file, group) = splits[part.split as usize];
             let footer = Arc::clone(&footers[file as usize]);
             let cost = fetch::cost(&footer, group as usize);
-            (cost, Decode { footer, group: group as usize, skip, batch_rows, epoch, place })
+            (cost, Decode { footer, group: group as usize, part, batch_rows })
         });
         let (pool, feeder) = Pool::start(cx, options.decode_threads, options.decode_ahead_bytes)?;
         let fetch = |decode: Decode, credit: Credit| async move {
@@ -191,44 +198,47 @@ impl Source for ParquetSource {
     }
 }
 
-/// One split to decode.
+/// Rows of one row group to decode.
 struct Decode {
     footer: Arc<Footer>,
     group: usize,
-    skip: u64,
+    part: Part,
     batch_rows: usize,
-    epoch: u32,
-    place: u32,
 }
 
 impl Decode {
     fn run(self, fetched: Fetched, emit: &Emit<Rows>) -> Result<(), Stop> {
-        let mut row = self.skip;
-        let total = self.footer.rows(self.group);
-        if row >= total {
-            return Ok(());
-        }
+        let Range { start, end } = self.part.rows;
+        let mut row = start;
         let metadata = self.footer.metadata.clone();
         let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(fetched, metadata)
             .with_projection(self.footer.mask.clone())
             .with_row_groups(vec![self.group])
             .with_batch_size(self.batch_rows);
-        if row > 0 {
-            builder = builder.with_offset(usize::try_from(row).unwrap_or(usize::MAX));
+        if start > 0 {
+            builder = builder.with_offset(usize::try_from(start).unwrap_or(usize::MAX));
+        }
+        if end < self.footer.rows(self.group) {
+            builder = builder.with_limit(usize::try_from(end - start).unwrap_or(usize::MAX));
         }
         // A decoder may panic on bytes it did not foresee: that too is the file's fault, not the program's.
         let mut reader = self.guard(row, || builder.build())?;
         while let Some(batch) = self.guard(row, || reader.next().transpose())? {
             let batch = self.in_order(&batch)?;
-            let rows = batch.num_rows() as u64;
-            let bytes = batch_bytes(&batch);
-            let lineage =
-                Lineage { epoch: self.epoch, split: self.place, seq: 0, row, window: 0, term: 0, closes: false };
-            emit.push(Rows { batch, lineage, rejected: 0 }, bytes)?;
-            row += rows;
+            let (rows, bytes) = (batch.num_rows(), batch_bytes(&batch));
+            let mut at = 0;
+            while at < rows {
+                let (n, lineage) = self.part.cut(row, end.saturating_sub(row).min((rows - at) as u64));
+                if n == 0 {
+                    return Err(self.fault(row, "more rows came than the footer promises".to_owned()).into());
+                }
+                let cut = Rows { batch: batch.slice(at, n as usize), lineage, rejected: 0 };
+                emit.push(cut, bytes * n as usize / rows)?;
+                (at, row) = (at + n as usize, row + n);
+            }
         }
-        if row != total {
-            return Err(self.fault(row, format!("{row} rows came where the footer promises {total}")).into());
+        if row != end {
+            return Err(self.fault(row, format!("{row} rows came where the footer promises {end}")).into());
         }
         Ok(())
     }
@@ -259,8 +269,7 @@ impl Decode {
             "`{}`, row group {}, at or after row {row} of it: {why}: the file is damaged, write or copy it anew",
             self.footer.file.name, self.group
         ));
-        fault.lineage =
-            Some(Lineage { epoch: self.epoch, split: self.place, seq: 0, row, window: 0, term: 0, closes: false });
+        fault.lineage = Some(self.part.cut(row, 1).1);
         fault
     }
 }

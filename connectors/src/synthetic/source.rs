@@ -10,15 +10,18 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, Lineage, Source, StageCx};
+use futures::{TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 
 use super::world::{Columns, World};
 use crate::criteo::columns::to_batch;
 use crate::criteo::{COLUMNS, Categories, criteo_schema, with_hex_categories};
 use crate::feed::{self, Credit, Feed};
+use crate::lease::{Leases, fingerprint};
 use crate::options::{Position, ReadOptions};
 use crate::pool::{Emit, Pool};
 use crate::rows::{Rows, batch_bytes};
+use crate::window::Numbered;
 
 /// Which rows to make.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,6 +60,7 @@ impl Synthetic {
 pub struct SyntheticSource {
     what: Synthetic,
     options: ReadOptions,
+    leases: Option<Arc<dyn Leases>>,
     running: Option<(Pool<Rows>, Feed)>,
     position: Position,
     seq: u64,
@@ -65,7 +69,14 @@ pub struct SyntheticSource {
 impl SyntheticSource {
     /// See [`Synthetic`].
     pub fn new(what: Synthetic, options: ReadOptions) -> Self {
-        Self { what, options: options.sane(), running: None, position: Position::default(), seq: 0 }
+        Self { what, options: options.sane(), leases: None, running: None, position: Position::default(), seq: 0 }
+    }
+
+    /// Makes only the windows that it is leased; see [`Leases`].
+    #[must_use]
+    pub fn leasing(mut self, leases: Arc<dyn Leases>) -> Self {
+        self.leases = Some(leases);
+        self
     }
 }
 
@@ -83,46 +94,41 @@ impl Source for SyntheticSource {
         }
         self.position = from.unwrap_or_default();
         self.seq = 0;
-        let Position { epoch: start, row: skip, .. } = self.position;
+        let leases = self.leases.as_ref();
+        let print = fingerprint(|print| write!(print, "{:?} {}", self.what, self.options.window_rows));
         let step = self.options.batch_rows as u64;
-        let (rows, epochs) = (self.what.rows, self.options.epochs as u32);
-        let turns = (start..epochs).flat_map(move |epoch| {
-            let skip = if epoch == start { skip.min(rows) } else { 0 };
-            (0..(rows - skip).div_ceil(step)).map(move |i| {
-                let first = skip + i * step;
-                let n = step.min(rows - first);
+        let parts = Numbered::new(vec![self.what.rows], &self.options).parts(self.position, leases, print)?;
+        let turns = parts.map_ok(move |part| {
+            let mut row = part.rows.start;
+            let cuts = std::iter::from_fn(move || {
+                let (n, lineage) = part.cut(row, step.min(part.rows.end - row));
+                row += n;
                 // The batch, and what it is made of.
-                (n * (COLUMNS as u64 * 4 + 100), (epoch, first, n as usize))
-            })
+                (n > 0).then_some(Ok((n * (COLUMNS as u64 * 4 + 100), (lineage, n as usize))))
+            });
+            stream::iter(cuts)
         });
         let (pool, feeder) = Pool::start(cx, self.options.decode_threads, self.options.decode_ahead_bytes)?;
         let world = Arc::new(World::new(self.what.seed, self.what.cap));
         let schema = criteo_schema(Categories::Int);
         let (base, categories) = (self.what.first, self.what.categories);
-        let make = move |(epoch, first, n): (u32, u64, usize), credit: Credit| {
+        let make = move |(lineage, n): (Lineage, usize), credit: Credit| {
             let (world, schema) = (Arc::clone(&world), Arc::clone(&schema));
             async move {
                 Ok(move |emit: &Emit<Rows>| {
-                    let batch = make(&world, &schema, base + first, n);
+                    let batch = make(&world, &schema, base + lineage.row, n);
                     let batch = match categories {
                         Categories::Int => batch,
                         Categories::Hex => with_hex_categories(&batch)?,
                     };
                     let bytes = batch_bytes(&batch);
-                    let done = emit.push(
-                        Rows {
-                            batch,
-                            lineage: Lineage { epoch, split: 0, seq: 0, row: first, window: 0, term: 0, closes: false },
-                            rejected: 0,
-                        },
-                        bytes,
-                    );
+                    let done = emit.push(Rows { batch, lineage, rejected: 0 }, bytes);
                     drop(credit);
                     done
                 })
             }
         };
-        let feed = feed::start(self.options.read_ahead_bytes, turns, make, feeder);
+        let feed = feed::start(self.options.read_ahead_bytes, turns.try_flatten(), make, feeder);
         self.running = Some((pool, feed));
         Ok(())
     }

@@ -3,10 +3,10 @@
 
 mod convert;
 mod criteo;
+mod leases;
 mod parquet;
 mod partition;
 mod resume;
-mod shared;
 mod stores;
 mod writing;
 

@@ -32,6 +32,10 @@ impl BadRows {
         self.0.is_empty()
     }
 
+    pub(super) fn count(&self) -> u32 {
+        self.0.len() as u32
+    }
+
     /// For each of `rows` rows whether it is good.
     pub(super) fn good(&self, rows: usize) -> Vec<bool> {
         let mut good = vec![true; rows];

@@ -1,7 +1,7 @@
 //! `parse`: record batches to examples.
 //!
 //! Comes in: [`Rows`] of any Arrow types that the columns' kinds allow. Goes out: one [`ExampleBatch`] for each, less
-//! its bad rows, which are refused, counted, or written aside. Blocks on nothing but the file of bad rows.
+//! its bad rows, which are refused, counted, or written aside; it is empty if all were bad. Blocks on nothing but the file of bad rows.
 
 mod bad_rows;
 mod dense;
@@ -97,9 +97,12 @@ impl Stage for Parse {
             let good = BooleanArray::from(bad.good(rows.batch.num_rows()));
             let batch = filter_record_batch(&rows.batch, &good)
                 .map_err(|e| Fault::internal("bad rows could not be taken out").because(e))?;
-            examples = self.examples(&Rows { batch, ..rows }, &mut BadRows::default())?;
+            let rejected = rows.rejected.saturating_add(bad.count());
+            examples = self.examples(&Rows { batch, rejected, ..rows }, &mut BadRows::default())?;
         }
-        if examples.labels.is_empty() { Ok(()) } else { out.send(examples).await }
+        // An empty batch still tells what was left out, and that a window ends.
+        let tells = !examples.labels.is_empty() || examples.rejected > 0 || examples.lineage.closes;
+        if tells { out.send(examples).await } else { Ok(()) }
     }
 
     async fn finish(&mut self, _out: &mut Outbox<ExampleBatch>) -> Result<(), Fault> {

@@ -1,0 +1,104 @@
+//! Which splits of text come when, and which of them make up a window.
+//!
+//! Comes in: splits in the order of the listing, of which only the bytes are known. Goes out: [`Turn`]s: without leases
+//! each split by itself, in the order of the epoch; over leases window after window, where a window is a fixed run of
+//! splits of about as many bytes as its rows should take. Nothing blocks but whoever gives leases.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use forebay_actors::{Fault, Lineage};
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
+
+use super::unpack::Packing;
+use crate::input::DataFile;
+use crate::lease::{DataPlan, Lease, Leases, from_the_start, granted};
+use crate::options::{Position, ReadOptions};
+use crate::split::SplitOrder;
+
+/// Bytes that a row of Criteo's logs takes, about.
+const ROW_BYTES: u64 = 250;
+
+/// One split to read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Turn {
+    /// Number of the split in the order of the listing.
+    pub(crate) split: u32,
+    /// Good rows of it that an earlier run returned.
+    pub(crate) skip: u64,
+    /// Epoch, place and window; `closes` if it is the last split of its window.
+    pub(crate) lineage: Lineage,
+}
+
+/// The splits of all windows.
+pub(crate) struct Groups {
+    splits: u32,
+    /// In the order of the listing.
+    windows: Vec<Range<u32>>,
+    epochs: u32,
+    seed: Option<u64>,
+}
+
+impl Groups {
+    /// `splits` are (file, bytes of it).
+    pub(crate) fn new(splits: &[(u32, Range<u64>)], files: &[DataFile], options: &ReadOptions) -> Self {
+        let enough = if options.window_rows == 0 { u64::MAX } else { options.window_rows as u64 * ROW_BYTES };
+        let mut windows: Vec<Range<u32>> = Vec::new();
+        // What the last window may still take.
+        let mut room = 0;
+        for (number, (file, bytes)) in (0..).zip(splits) {
+            let packed = Packing::of(&files[*file as usize].name) != Packing::Plain;
+            match windows.last_mut() {
+                Some(last) if room > 0 && !packed => last.end = number + 1,
+                _ => {
+                    windows.push(number..number + 1);
+                    room = enough;
+                }
+            }
+            room = if packed { 0 } else { room.saturating_sub(bytes.end - bytes.start) };
+        }
+        let seed = options.shuffle.then_some(options.seed);
+        Self { splits: splits.len() as u32, windows, epochs: options.epochs as u32, seed }
+    }
+
+    /// All turns from `start` on, or those of the windows that are leased. `fingerprint`: see [`DataPlan`].
+    pub(crate) fn turns(
+        self,
+        start: Position,
+        leases: Option<&Arc<dyn Leases>>,
+        fingerprint: u64,
+    ) -> Result<BoxStream<'static, Result<Turn, Fault>>, Fault> {
+        let Some(leases) = leases else {
+            let order = SplitOrder::new(self.splits, self.epochs, self.seed);
+            let turns = order.from(start.epoch, start.split).map(move |(epoch, place, split)| {
+                let skip = if (epoch, place) == (start.epoch, start.split) { start.row } else { 0 };
+                Ok(Turn { split, skip, lineage: Lineage { epoch, split: place, ..Lineage::default() } })
+            });
+            return Ok(stream::iter(turns).boxed());
+        };
+        from_the_start(start)?;
+        let plan = DataPlan { epochs: self.epochs, rows: 0, windows: self.windows.len() as u64, fingerprint };
+        let turns = granted(Arc::clone(leases), plan).map_ok(move |lease| stream::iter(self.leased(&lease)).map(Ok));
+        Ok(turns.try_flatten().boxed())
+    }
+
+    fn leased(&self, lease: &Lease) -> Vec<Turn> {
+        let Lease { epoch, ref windows, term } = *lease;
+        let order = SplitOrder::new(self.windows.len() as u32, self.epochs, self.seed).epoch(epoch);
+        let mut turns = Vec::new();
+        let mut place = 0;
+        for (window, &group) in (0..).zip(&order) {
+            let splits = self.windows[group as usize].clone();
+            for split in splits.clone() {
+                if windows.contains(&window) {
+                    let closes = split + 1 == splits.end;
+                    let lineage = Lineage { epoch, split: place, window, term, closes, ..Lineage::default() };
+                    turns.push(Turn { split, skip: 0, lineage });
+                }
+                place += 1;
+            }
+        }
+        turns
+    }
+}

@@ -1,0 +1,306 @@
+//! `batch`: cuts exact sizes, shuffles within a bounded window, de-duplicates keys.
+//!
+//! Comes in: [`ExampleBatch`]es of any size. Goes out: [`TrainBatch`]es of exactly `rows` rows; the last one of a window of
+//! the source is smaller (or dropped and counted, if the job says so). Which rows a batch holds depends on the window's
+//! rows alone, not on how they came. Holds the rows that are shuffled together. Nothing blocks but the outbox.
+
+mod pieces;
+
+use forebay_actors::{Batch as _, Fault, Lineage, Outbox, Stage, StageCx};
+
+use crate::dedup::Dedup;
+use crate::flow::{ExampleBatch, SlotKeys, TrainBatch, WindowEnd};
+use crate::random::Permutation;
+use pieces::{Cut, Piece, bag_offsets, dense_rows, keys_of};
+
+/// How rows become batches.
+#[derive(Clone, Debug)]
+pub struct BatchPlan {
+    /// Rows of a batch.
+    pub rows: usize,
+    /// Rows that are shuffled among themselves, rounded up to whole batches; 0 keeps the order of the source. A window of
+    /// the source that holds more is shuffled in parts of so many.
+    pub window: usize,
+    /// Of the shuffle, together with epoch, window and part.
+    pub seed: u64,
+    /// Drop the last batch of a window if it is short, and count its rows as rejected.
+    pub drop_last: bool,
+    /// Every window that the source closes ends in a batch that says so, if need be in an empty one; and a window that is
+    /// cut off is not sent as if it were whole. For those who hand out windows and must know what became of each.
+    pub accounts: bool,
+    /// For each slot the number of its key space: slots with the same number share keys, and only those are
+    /// de-duplicated together.
+    pub key_spaces: Vec<usize>,
+}
+
+/// The stage.
+pub struct Batch {
+    plan: BatchPlan,
+    /// Slots of each key space, so that one pass of the table serves those that share keys.
+    spaces: Vec<Vec<usize>>,
+    /// Of the window that is open.
+    held: Vec<ExampleBatch>,
+    held_rows: usize,
+    window: Window,
+    batches: u64,
+    dedup: Dedup,
+    cx: Option<StageCx>,
+}
+
+/// The window that is open, and what was sent of it.
+#[derive(Default)]
+struct Window {
+    /// (epoch, number, term)
+    name: (u32, u64, u32),
+    parts: u64,
+    batches: u32,
+    rows: u64,
+    rejected: u64,
+}
+
+impl Window {
+    /// Makes `last` the batch that closes it.
+    fn close(&self, last: &mut TrainBatch) {
+        last.lineage.closes = true;
+        last.closes = Some(WindowEnd { batches: self.batches, rows: self.rows, rejected: self.rejected });
+    }
+
+    /// Number of the next part's shuffle.
+    fn stream(&mut self) -> u64 {
+        let (epoch, number, _) = self.name;
+        self.parts += 1;
+        // Parts of one window count on from 0, windows lie far from each other.
+        (self.parts - 1).wrapping_add((u64::from(epoch) << 40 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+}
+
+/// Why rows are worked off.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// There is enough of them.
+    Open,
+    /// No more will come of this window, though the source did not close it.
+    CutOff,
+    /// The source closed the window.
+    Closed,
+}
+
+impl Batch {
+    /// A stage that follows `plan`.
+    pub fn new(mut plan: BatchPlan) -> Self {
+        plan.rows = plan.rows.max(1);
+        let spaces = (0..plan.key_spaces.iter().map(|&s| s + 1).max().unwrap_or(0))
+            .map(|space| (0..plan.key_spaces.len()).filter(|&slot| plan.key_spaces[slot] == space).collect())
+            .collect();
+        let window = Window::default();
+        Self { plan, spaces, held: Vec::new(), held_rows: 0, window, batches: 0, dedup: Dedup::default(), cx: None }
+    }
+
+    /// Rows that are worked off together: whole batches.
+    fn part(&self) -> usize {
+        self.plan.window.max(1).checked_next_multiple_of(self.plan.rows).unwrap_or(self.plan.rows)
+    }
+
+    /// Rows that must have come beside a whole part before it is sent. Whoever wants windows closed learns that a batch is
+    /// the last of its window from the batch itself, however the rows came: so another one must be certain to follow.
+    fn beside(&self) -> usize {
+        match (self.plan.accounts, self.plan.drop_last) {
+            (false, _) => 0,
+            (true, false) => 1,
+            (true, true) => self.plan.rows,
+        }
+    }
+
+    /// Sends the batches of every whole part, and at the end those of the rest.
+    async fn work_off(&mut self, out: &mut Outbox<TrainBatch>, end: End) -> Result<(), Fault> {
+        let (part, rows) = (self.part(), self.plan.rows);
+        let beside = if end == End::Open { self.beside() } else { 0 };
+        if end == End::Open && self.held_rows < part + beside {
+            return Ok(());
+        }
+        let (chunks, held) = (std::mem::take(&mut self.held), std::mem::take(&mut self.held_rows));
+        let short = if end != End::Open && self.plan.drop_last { held % rows } else { 0 };
+        self.left_out("dropped: last batch is short", short);
+        let mut cut = Cut::new(&chunks);
+        let mut at = 0;
+        while at < held - short {
+            let left = held - at;
+            let n = match end {
+                _ if left >= part + beside => part,
+                End::Open => break,
+                _ => left,
+            };
+            let kept = n.min(left - short);
+            let last = end == End::Closed && kept == left - short;
+            if self.plan.window > 0 {
+                let order = Permutation::new(self.plan.seed, self.window.stream(), n).into_vec();
+                let order: Vec<u32> = order.into_iter().map(|row| at as u32 + row).collect();
+                let shuffled = [ExampleBatch::gather(&chunks, &order)];
+                cut.take(n);
+                self.send(&mut Cut::new(&shuffled), kept, last, out).await?;
+            } else {
+                self.send(&mut cut, kept, last, out).await?;
+            }
+            at += n;
+        }
+        if end == End::Open {
+            self.held_rows = held - at;
+            self.held = cut.take(self.held_rows).iter().map(Piece::to_batch).collect();
+        }
+        Ok(())
+    }
+
+    /// Sends the next `left` rows, of whole batches but for the last. `last`: no more rows of the window will be sent.
+    async fn send(
+        &mut self,
+        cut: &mut Cut<'_>,
+        mut left: usize,
+        last: bool,
+        out: &mut Outbox<TrainBatch>,
+    ) -> Result<(), Fault> {
+        while left > 0 {
+            let mut batch = self.train_batch(&cut.take(left.min(self.plan.rows)));
+            left -= batch.rows();
+            if last && left == 0 {
+                self.window.close(&mut batch);
+            }
+            out.send(batch).await?;
+        }
+        Ok(())
+    }
+
+    fn left_out(&mut self, reason: &'static str, rows: usize) {
+        self.window.rejected += rows as u64;
+        if let Some(cx) = self.cx.as_ref().filter(|_| rows > 0) {
+            cx.ledger().reject(reason, rows as u64);
+        }
+    }
+
+    /// The rest of a window that the source did not close. Where windows are accounted for it is no batch of that window,
+    /// and the window will be given out again.
+    async fn cut_off(&mut self, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
+        if self.plan.accounts {
+            self.held.clear();
+            let rows = std::mem::take(&mut self.held_rows);
+            self.left_out("left out: the window was cut off", rows);
+        } else {
+            self.work_off(out, End::CutOff).await?;
+        }
+        Ok(())
+    }
+
+    fn train_batch(&mut self, pieces: &[Piece<'_>]) -> TrainBatch {
+        let rows: usize = pieces.iter().map(Piece::rows).sum();
+        let first = &pieces[0];
+        let lineage = Lineage {
+            seq: self.batches,
+            row: first.batch.lineage.row + if self.plan.window > 0 { 0 } else { first.from as u64 },
+            closes: false,
+            ..first.batch.lineage.clone()
+        };
+        self.batches += 1;
+        let index = self.window.batches;
+        self.window.batches += 1;
+        self.window.rows += rows as u64;
+        let mut labels = Vec::with_capacity(rows);
+        for piece in pieces {
+            labels.extend_from_slice(&piece.batch.labels[piece.from..piece.to]);
+        }
+        let slots = self.plan.key_spaces.len();
+        let offsets = bag_offsets(pieces, rows, slots);
+        let values = offsets.as_ref().map_or(rows * slots, |o| o[rows * slots] as usize);
+        let mut batch = TrainBatch {
+            lineage,
+            index,
+            closes: None,
+            labels,
+            dense: dense_rows(pieces, rows),
+            unique: Vec::with_capacity(values / 4),
+            inverse: vec![0; values],
+            offsets,
+        };
+        for space in 0..self.spaces.len() {
+            self.dedup.start(self.spaces[space].iter().map(|&slot| keys_of(pieces, slot)).sum());
+            for i in 0..self.spaces[space].len() {
+                self.inverse_of(pieces, self.spaces[space][i], &mut batch);
+            }
+        }
+        batch
+    }
+
+    /// Fills in `inverse` for one slot and adds its new keys to `unique`.
+    fn inverse_of(&mut self, pieces: &[Piece<'_>], slot: usize, batch: &mut TrainBatch) {
+        let slots = self.plan.key_spaces.len();
+        let TrainBatch { unique, inverse, offsets, .. } = batch;
+        let mut bag = slot;
+        for piece in pieces {
+            let keys = &piece.batch.slots[slot];
+            match (keys, &*offsets) {
+                (SlotKeys::One(keys), None) => {
+                    for &key in &keys[piece.from..piece.to] {
+                        inverse[bag] = self.dedup.place(key, unique);
+                        bag += slots;
+                    }
+                }
+                (_, offsets) => {
+                    for row in piece.from..piece.to {
+                        let at = offsets.as_ref().map_or(bag, |o| o[bag] as usize);
+                        for (i, &key) in keys.keys(row, row + 1).iter().enumerate() {
+                            inverse[at + i] = self.dedup.place(key, unique);
+                        }
+                        bag += slots;
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl Stage for Batch {
+    type In = ExampleBatch;
+    type Out = TrainBatch;
+
+    fn describe(&self) -> String {
+        match self.plan.window {
+            0 => format!("{} rows", self.plan.rows),
+            window => format!("{} rows, shuffled within {window}", self.plan.rows),
+        }
+    }
+
+    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
+        self.cx = Some(cx.clone());
+        Ok(())
+    }
+
+    async fn on_batch(&mut self, batch: ExampleBatch, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
+        let lineage = batch.lineage.clone();
+        let name = (lineage.epoch, lineage.window, lineage.term);
+        if self.window.name != name {
+            self.cut_off(out).await?;
+            self.window = Window { name, ..Window::default() };
+        }
+        self.window.rejected += u64::from(batch.rejected);
+        if batch.rows() > 0 {
+            self.held_rows += batch.rows();
+            self.held.push(batch);
+        }
+        if !lineage.closes {
+            return self.work_off(out, End::Open).await;
+        }
+        self.work_off(out, End::Closed).await?;
+        let mut window = std::mem::take(&mut self.window);
+        if window.batches == 0 && self.plan.accounts {
+            // Nothing was left of it, and still somebody waits for its end.
+            let mut empty = TrainBatch { lineage: Lineage { seq: self.batches, ..lineage }, ..TrainBatch::default() };
+            self.batches += 1;
+            window.batches += 1;
+            window.close(&mut empty);
+            out.send(empty).await?;
+        }
+        Ok(())
+    }
+
+    async fn finish(&mut self, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
+        self.cut_off(out).await
+    }
+}
