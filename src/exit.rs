@@ -10,7 +10,7 @@ use crate::logs::Format;
 /// The job, its data or the command line.
 pub(crate) const USER: u8 = 2;
 /// A disk, a network, a cluster.
-const EXTERNAL: u8 = 3;
+pub(crate) const EXTERNAL: u8 = 3;
 /// Forebay itself.
 const INTERNAL: u8 = 4;
 /// Stopped by a second Ctrl-C or SIGTERM.

@@ -41,6 +41,7 @@
 pub use forebay_actors as actors;
 pub use forebay_connectors as connectors;
 pub use forebay_models as models;
+pub use forebay_net as net;
 pub use forebay_pipelines as pipelines;
 pub use forebay_ps as ps;
 

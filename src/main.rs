@@ -42,7 +42,7 @@ fn main() -> ExitCode {
         eprintln!("error: {message}");
         return ExitCode::from(exit::USER);
     }
-    match commands::run(program.command, program.log_format) {
+    match commands::run(program.command, program.log_format, &program.log) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => exit::report(&fault, program.log_format),
     }

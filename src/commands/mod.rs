@@ -3,7 +3,9 @@
 mod bench;
 mod data;
 mod eval;
+mod launch;
 mod plan;
+mod role;
 pub(crate) mod train;
 
 use clap::Subcommand;
@@ -15,6 +17,8 @@ use crate::logs::Format;
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Train(train::Train),
+    Launch(launch::Launch),
+    Role(role::RoleCommand),
     Eval(eval::Eval),
     Plan(plan::Plan),
     #[command(subcommand)]
@@ -23,9 +27,11 @@ pub(crate) enum Command {
     Bench(bench::Bench),
 }
 
-pub(crate) fn run(command: Command, format: Format) -> Result<(), Fault> {
+pub(crate) fn run(command: Command, format: Format, log: &str) -> Result<(), Fault> {
     match command {
         Command::Train(train) => train.run(format),
+        Command::Launch(launch) => launch.run(log),
+        Command::Role(role) => role.run(format),
         Command::Eval(eval) => eval.run(),
         Command::Plan(plan) => plan.run(),
         Command::Data(data) => data.run(format),

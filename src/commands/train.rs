@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use clap::Args;
 use forebay::actors::commas;
+use forebay::pipelines::Trained;
+use forebay::pipelines::cluster::{News, Seated};
 use forebay::{Fault, Job, Training};
 
 use crate::logs::Format;
@@ -37,64 +39,112 @@ pub(crate) struct Train {
 impl Train {
     pub(crate) fn run(self, format: Format) -> Result<(), Fault> {
         let job = load(self.job.as_deref(), &self.settings)?;
-        let (eval, output) = (job.data.eval.clone(), job.output.model.clone());
-        let training = Training::new(job)?;
-        eprintln!("{}", training.plan());
-
-        let stop = Stop::listen()?;
-        let before = Usage::now();
-        let running = training.start()?;
-        let mut progress = Progress::new(format);
-        let mut drained = false;
-        while !running.ended() {
-            if stop.asked() && !drained {
-                running.drain();
-                drained = true;
-            }
-            progress.show(&running.progress(), &running.report());
-            wait(Duration::from_millis(100));
+        if !job.placement.is_one_process() {
+            return Err(Fault::user(
+                "the job's [placement] names several processes: `forebay launch` starts them on this machine, `forebay role` \
+                 is one of them",
+            ));
         }
-        progress.done();
-        let trained = match running.wait() {
-            Ok(trained) => trained,
-            Err(failed) => {
-                eprintln!("{}", failed.report);
-                return Err(failed.fault);
-            }
-        };
-        println!("{}", trained.report);
-        let last = &trained.progress;
-        println!(
-            "trained on {} rows in {:.1} s, {} steps, running logloss {:.5}, running AUC {}",
-            commas(last.rows),
-            last.seconds,
-            last.steps,
-            last.logloss,
-            last.auc.map_or("undefined".into(), |auc| format!("{auc:.5}"))
-        );
-        if let (Some(before), Some(after)) = (before, Usage::now()) {
-            let cpu = after.cpu_seconds - before.cpu_seconds;
-            println!(
-                "used {cpu:.1} CPU seconds ({:.1} per million rows), at most {} MiB of memory",
-                cpu / last.rows.max(1) as f64 * 1e6,
-                after.peak_bytes >> 20
-            );
-        }
-        if let Some(path) = &self.report {
-            write_json(path, &trained.report)?;
-        }
-        // Saved before it is evaluated: an evaluation that fails must not cost the model.
-        if let Some(folder) = &output {
-            let manifest = trained.model.save(folder)?;
-            let rows: u64 = manifest.tables.iter().map(|t| t.rows).sum();
-            let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
-            println!("saved {folder}: {} table rows, {:.1} MB", commas(rows), bytes as f64 / 1e6);
-        }
-        if let Some(path) = eval {
-            println!("evaluated on {path}: {}", trained.model.evaluate(&path)?.0);
-        }
-        Ok(())
+        let report = Report { file: self.report, whole: true };
+        run(Training::new(job)?, &Stop::listen()?, report, format)
     }
+}
+
+/// What is told of a training at its end.
+pub(crate) struct Report {
+    /// As JSON to this file.
+    pub(crate) file: Option<PathBuf>,
+    /// This process saves and evaluates.
+    pub(crate) whole: bool,
+}
+
+/// Trains, with a progress line, then saves and evaluates.
+pub(crate) fn run(training: Training, stop: &Stop, report: Report, format: Format) -> Result<(), Fault> {
+    eprintln!("{}", training.plan());
+    let before = Usage::now();
+    let running = training.start()?;
+    let mut progress = Progress::new(format);
+    let mut drained = false;
+    while !running.ended() {
+        if stop.asked() && !drained {
+            running.drain();
+            drained = true;
+        }
+        progress.show(&running.progress(), &running.report());
+        wait(Duration::from_millis(100));
+    }
+    progress.done();
+    let mut trained = match running.wait() {
+        Ok(trained) => trained,
+        Err(failed) => {
+            eprintln!("{}", failed.report);
+            return Err(failed.fault);
+        }
+    };
+    tell(&trained, before);
+    if let Some(path) = &report.file {
+        write_json(path, &trained.report)?;
+    }
+    let seat = trained.seat.take();
+    if !report.whole {
+        // Another trainer sees to the rest; the rows are needed until then.
+        return seat.map_or(Ok(()), Seated::wait_until_over);
+    }
+    match save_and_evaluate(&trained) {
+        Ok(()) => seat.map_or(Ok(()), Seated::over),
+        Err(fault) => {
+            if let Some(seat) = &seat {
+                seat.fail(&fault);
+            }
+            Err(fault)
+        }
+    }
+}
+
+fn tell(trained: &Trained, before: Option<Usage>) {
+    println!("{}", trained.report);
+    let last = &trained.progress;
+    println!(
+        "trained on {} rows in {:.1} s, {} steps, running logloss {:.5}, running AUC {}",
+        commas(last.rows),
+        last.seconds,
+        last.steps,
+        last.logloss,
+        last.auc.map_or("undefined".into(), |auc| format!("{auc:.5}"))
+    );
+    if let (Some(before), Some(after)) = (before, Usage::now()) {
+        let cpu = after.cpu_seconds - before.cpu_seconds;
+        println!(
+            "used {cpu:.1} CPU seconds ({:.1} per million rows), at most {} MiB of memory",
+            cpu / last.rows.max(1) as f64 * 1e6,
+            after.peak_bytes >> 20
+        );
+    }
+    if let Some(seat) = &trained.seat {
+        let News { account, windows: (done, of), leased_again, .. } = seat.news();
+        println!(
+            "all processes: {} rows trained on, {} rejected, {} batches, {done} of {of} windows, {leased_again} leases given \
+             out again",
+            commas(account.rows),
+            commas(account.rejected),
+            commas(account.batches)
+        );
+    }
+}
+
+/// Saved before it is evaluated: an evaluation that fails must not cost the model.
+fn save_and_evaluate(trained: &Trained) -> Result<(), Fault> {
+    let job = &trained.model.job;
+    if let Some(folder) = &job.output.model {
+        let manifest = trained.model.save(folder)?;
+        let rows: u64 = manifest.tables.iter().map(|t| t.rows).sum();
+        let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
+        println!("saved {folder}: {} table rows, {:.1} MB", commas(rows), bytes as f64 / 1e6);
+    }
+    if let Some(path) = &job.data.eval {
+        println!("evaluated on {path}: {}", trained.model.evaluate(path)?.0);
+    }
+    Ok(())
 }
 
 /// The job of a file, or the default one, with settings applied.

@@ -147,9 +147,14 @@ impl Seated {
         self.end();
     }
 
-    /// Waits until the run is over or has failed.
-    pub(crate) fn outlive(&self) -> Result<News, Fault> {
-        runtime().block_on(self.member.until(|news| news.phase == Phase::Over))
+    /// Waits until the run is over, then ends.
+    ///
+    /// # Errors
+    /// Why the run has failed.
+    pub fn wait_until_over(self) -> Result<(), Fault> {
+        runtime().block_on(self.member.until(|news| news.phase == Phase::Over))?;
+        self.end();
+        Ok(())
     }
 
     fn end(self) {

@@ -1,0 +1,187 @@
+//! `forebay launch`: all processes of a job on this machine, as its children.
+
+use std::io::{BufRead, BufReader};
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use clap::Args;
+use forebay::{Fault, Job};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::train;
+use crate::exit;
+use crate::stop::Stop;
+
+/// Run all processes of a job on this machine: forebay launch JOB.toml
+///
+/// Starts the readers, ps and trainers that the job's [placement] names, with one merged log. They listen on loopback only,
+/// with a token of this run. Ctrl-C drains: what was read is trained on, evaluated and saved. Twice stops at once.
+#[derive(Args)]
+#[command(after_help = "Example:
+  forebay launch examples/criteo.toml --set placement.readers=2 --set placement.ps=2")]
+pub(crate) struct Launch {
+    /// The job file; none, the default job.
+    job: Option<PathBuf>,
+    /// Overrides a field of the job; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// The first trainer writes its report as JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+/// One process of the run.
+struct Process {
+    name: String,
+    child: Child,
+    ended: Option<ExitStatus>,
+}
+
+impl Launch {
+    pub(crate) fn run(self, log: &str) -> Result<(), Fault> {
+        let job = train::load(self.job.as_deref(), &self.settings)?;
+        job.check()?;
+        let stop = Stop::listen()?;
+        let mut processes = self.start(&job, log)?;
+        let mut told = false;
+        let mut first = None;
+        loop {
+            for process in &mut processes {
+                process.look()?;
+                if let Some(status) = process.ended
+                    && !status.success()
+                    && first.is_none()
+                {
+                    first = Some((process.name.clone(), status));
+                }
+            }
+            if processes.iter().all(|process| process.ended.is_some()) {
+                break;
+            }
+            // A process that fails tells the coordinator, which ends the others. One that was killed does not.
+            if stop.asked() && !told || first.is_some() && processes.iter().any(Process::is_lost) {
+                told = true;
+                processes.iter().filter(|p| p.ended.is_none()).for_each(|p| p.signal(Signal::TERM));
+            }
+            wait(Duration::from_millis(50));
+        }
+        match first {
+            None => Ok(()),
+            Some((name, status)) => Err(failed(&name, status)),
+        }
+    }
+
+    fn start(&self, job: &Job, log: &str) -> Result<Vec<Process>, Fault> {
+        let cannot = |what: &str| Fault::external(format!("cannot {what}"));
+        let program = std::env::current_exe().map_err(|e| cannot("find this program").because(e))?;
+        let token = tempfile::Builder::new().prefix("forebay-").tempdir().map_err(|e| cannot("make a folder for the token").because(e))?;
+        // Only this user may read a folder that tempfile makes.
+        let token_file = token.keep().join("token");
+        std::fs::write(&token_file, random_token()?).map_err(|e| cannot("write the token").because(e))?;
+        // Free a moment ago: the coordinator takes it again at once.
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_err(|e| cannot("find a free port").because(e))?.port();
+        let coordinator = format!("127.0.0.1:{port}");
+        let placement = &job.placement;
+        let roles = [("ps", placement.ps), ("trainer", placement.trainers), ("reader", placement.readers)];
+        let mut processes = Vec::new();
+        for (role, count) in roles {
+            for rank in 0..count {
+                let mut command = Command::new(&program);
+                command.args(["--log", log, "role", role]).args(&self.job);
+                for setting in &self.settings {
+                    command.args(["--set", setting]);
+                }
+                command.arg("--rank").arg(rank.to_string()).args(["--coordinator", &coordinator]).args(["--run", "launch"]);
+                command.arg("--token-file").arg(&token_file);
+                let coordinates = rank == 0 && role == if placement.ps > 0 { "ps" } else { "trainer" };
+                command.args(["--listen", if coordinates { &coordinator } else { "127.0.0.1:0" }]);
+                if let (Some(report), "trainer", 0) = (&self.report, role, rank) {
+                    command.arg("--report").arg(report);
+                }
+                processes.push(Process::start(format!("{role} {rank}"), command)?);
+            }
+        }
+        Ok(processes)
+    }
+}
+
+impl Process {
+    fn start(name: String, mut command: Command) -> Result<Self, Fault> {
+        use std::os::unix::process::CommandExt as _;
+        // A group of its own: Ctrl-C is for `launch`, which passes it on once.
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child =
+            command.spawn().map_err(|e| Fault::external(format!("cannot start {name}")).because(e))?;
+        if let Some(out) = child.stdout.take() {
+            merge(&name, out, |line| println!("{line}"));
+        }
+        if let Some(err) = child.stderr.take() {
+            merge(&name, err, |line| eprintln!("{line}"));
+        }
+        Ok(Self { name, child, ended: None })
+    }
+
+    fn look(&mut self) -> Result<(), Fault> {
+        if self.ended.is_none() {
+            let status = self.child.try_wait();
+            self.ended = status.map_err(|e| Fault::external(format!("cannot wait for {}", self.name)).because(e))?;
+        }
+        Ok(())
+    }
+
+    /// Ended by a signal, or as no process of ours ends.
+    fn is_lost(&self) -> bool {
+        self.ended.is_some_and(|status| status.code().is_none())
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            self.signal(Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Prints each line with the name of who wrote it, on a thread of its own.
+fn merge(name: &str, from: impl std::io::Read + Send + 'static, print: fn(std::fmt::Arguments<'_>)) {
+    let name = format!("{name:<10}");
+    std::thread::spawn(move || {
+        for line in BufReader::new(from).lines().map_while(Result::ok) {
+            print(format_args!("{name} | {line}"));
+        }
+    });
+}
+
+fn random_token() -> Result<String, Fault> {
+    use std::io::Read as _;
+    let mut bytes = [0_u8; 32];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut bytes))
+        .map_err(|e| Fault::external("cannot read /dev/urandom").because(e))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn failed(name: &str, status: ExitStatus) -> Fault {
+    let what = format!("{name} ended with {status}: its last lines say why");
+    match status.code().map(|code| code as u8) {
+        Some(exit::USER) => Fault::user(what),
+        Some(exit::EXTERNAL) | None => Fault::external(what),
+        Some(_) => Fault::internal(what),
+    }
+}
+
+/// The program's own thread may sleep: no arbiter runs on it.
+#[allow(clippy::disallowed_methods)]
+fn wait(time: Duration) {
+    std::thread::sleep(time);
+}

@@ -1,0 +1,193 @@
+//! `forebay role`: one process of a run of several, as a scheduler starts it.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use forebay::Fault;
+use forebay::actors::commas;
+use forebay::net::SecurityFiles;
+use forebay::pipelines::Job;
+use forebay::pipelines::cluster::{self, DEFAULT_PORT, News, Ps, Reader, Seat};
+
+use super::train::{self, Report};
+use crate::logs::Format;
+use crate::stop::Stop;
+
+/// What the process does.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Role {
+    /// Reads, parses, batches.
+    Reader,
+    /// Holds shards of the table; the first one coordinates.
+    Ps,
+    /// Computes.
+    Trainer,
+}
+
+/// Take one part in a run of several processes: forebay role reader|ps|trainer JOB.toml
+///
+/// Every process is given the same job, whose [placement] says how many of each role there are. All know one address, that of
+/// the coordinator (the first ps); the others announce themselves there, and those that start late are waited for.
+///
+/// Rank and addresses may come from the environment that Slurm and Kubernetes set; see docs/cluster.md.
+#[derive(Args)]
+#[command(after_help = "Examples (three shells on one machine, placement.readers=1 placement.ps=1):
+  forebay role ps job.toml --listen 127.0.0.1:7600
+  forebay role trainer job.toml --coordinator 127.0.0.1:7600
+  forebay role reader job.toml --coordinator 127.0.0.1:7600")]
+pub(crate) struct RoleCommand {
+    /// What this process does.
+    #[arg(value_enum)]
+    role: Role,
+    /// The job file; none, the default job.
+    job: Option<PathBuf>,
+    /// Overrides a field of the job; may be repeated. The same for all processes of a run.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Rank among the processes of this role, from 0. Without it: SLURM_ARRAY_TASK_ID, SLURM_PROCID, JOB_COMPLETION_INDEX, or
+    /// the number at the end of POD_NAME; else 0.
+    #[arg(long, env = "FOREBAY_RANK", value_name = "RANK")]
+    rank: Option<u32>,
+    /// Where this process listens. Default: 127.0.0.1, on port 7600 if it is the coordinator, else on any.
+    #[arg(long, env = "FOREBAY_LISTEN", value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// How others reach this process, if not at that address.
+    #[arg(long, env = "FOREBAY_ADVERTISE", value_name = "HOST[:PORT]")]
+    advertise: Option<String>,
+    /// Where the coordinator is reached. Default: network.coordinator of the job, or 127.0.0.1:7600.
+    #[arg(long, env = "FOREBAY_COORDINATOR", value_name = "HOST:PORT")]
+    coordinator: Option<String>,
+    /// The name of the run; processes of another are refused. Default: network.run of the job, or "forebay".
+    #[arg(long, env = "FOREBAY_RUN", value_name = "NAME")]
+    run: Option<String>,
+    /// A file with the token that every process of the run shows.
+    #[arg(long, env = "FOREBAY_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// This process's certificate, PEM.
+    #[arg(long, env = "FOREBAY_TLS_CERT", value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// Its key, PEM.
+    #[arg(long, env = "FOREBAY_TLS_KEY", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+    /// The authority that signed the certificates of the run, PEM.
+    #[arg(long, env = "FOREBAY_TLS_CA", value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
+    /// A trainer writes its report as JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+}
+
+impl RoleCommand {
+    pub(crate) fn run(self, format: Format) -> Result<(), Fault> {
+        let job = train::load(self.job.as_deref(), &self.settings)?;
+        let seat = self.seat(&job)?;
+        let stop = Stop::listen()?;
+        match self.role {
+            Role::Reader => {
+                let report = Reader::start(&job, &seat)?.run(|| stop.asked(), |_| {})?;
+                println!("{report}");
+                println!("read {} rows", commas(report.ledger.read));
+                Ok(())
+            }
+            Role::Ps => {
+                let ps = Ps::start(&job, &seat)?;
+                let mut said = Said::default();
+                ps.run(|| stop.asked(), |news| if seat.rank == 0 { said.say(news) })
+            }
+            Role::Trainer => {
+                let first = seat.rank == 0;
+                let report = Report { file: self.report, whole: first };
+                train::run(cluster::trainer(job, &seat)?, &stop, report, format)
+            }
+        }
+    }
+
+    fn seat(&self, job: &Job) -> Result<Seat, Fault> {
+        let network = &job.network;
+        let files = SecurityFiles {
+            token_file: self.token_file.clone().or_else(|| network.token_file.clone()),
+            tls_cert: self.tls_cert.clone().or_else(|| network.tls_cert.clone()),
+            tls_key: self.tls_key.clone().or_else(|| network.tls_key.clone()),
+            tls_ca: self.tls_ca.clone().or_else(|| network.tls_ca.clone()),
+        };
+        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let mut seat = Seat {
+            role: match self.role {
+                Role::Reader => cluster::Role::Reader,
+                Role::Ps => cluster::Role::Ps,
+                Role::Trainer => cluster::Role::Trainer,
+            },
+            rank: match self.rank {
+                Some(rank) => rank,
+                None => scheduled_rank(|name| std::env::var(name).ok())?.unwrap_or(0),
+            },
+            listen: SocketAddr::new(here, 0),
+            advertise: self.advertise.clone(),
+            coordinator: self
+                .coordinator
+                .clone()
+                .or_else(|| network.coordinator.clone())
+                .unwrap_or_else(|| SocketAddr::new(here, DEFAULT_PORT).to_string()),
+            run: self.run.clone().or_else(|| network.run.clone()).unwrap_or_else(|| "forebay".into()),
+            security: files,
+        };
+        let port = if seat.coordinates(job) { DEFAULT_PORT } else { 0 };
+        seat.listen = self.listen.unwrap_or(SocketAddr::new(here, port));
+        Ok(seat)
+    }
+}
+
+/// The rank that a scheduler gave this process.
+fn scheduled_rank(variable: impl Fn(&str) -> Option<String>) -> Result<Option<u32>, Fault> {
+    for name in ["SLURM_ARRAY_TASK_ID", "SLURM_PROCID", "JOB_COMPLETION_INDEX"] {
+        if let Some(text) = variable(name) {
+            let wrong = |e| Fault::user(format!("{name} is {text:?}, expected a rank from 0")).because(e);
+            return text.parse().map(Some).map_err(wrong);
+        }
+    }
+    let Some(pod) = variable("POD_NAME") else { return Ok(None) };
+    let ordinal = pod.rsplit_once('-').and_then(|(_, ordinal)| ordinal.parse().ok());
+    ordinal.map(Some).ok_or_else(|| {
+        Fault::user(format!("POD_NAME is {pod:?}, expected the rank at its end, as a StatefulSet names its pods: ps-0"))
+    })
+}
+
+/// A line every ten seconds on how far the run is.
+#[derive(Default)]
+struct Said {
+    at: Option<std::time::Instant>,
+}
+
+impl Said {
+    fn say(&mut self, news: &News) {
+        let now = std::time::Instant::now();
+        if self.at.is_some_and(|at| now - at < std::time::Duration::from_secs(10)) {
+            return;
+        }
+        let first = self.at.replace(now).is_none();
+        let (done, of) = news.windows;
+        if !first && of > 0 {
+            let (rows, again) = (news.account.rows, news.leased_again);
+            tracing::info!(rows, windows = done, of, again, "{} rows are trained on, {done} of {of} windows", commas(rows));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_come_from_the_scheduler() {
+        let rank = |set: &[(&str, &str)]| {
+            scheduled_rank(|name| set.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()))
+        };
+        assert_eq!(rank(&[]).unwrap(), None);
+        assert_eq!(rank(&[("SLURM_PROCID", "0"), ("SLURM_ARRAY_TASK_ID", "7")]).unwrap(), Some(7));
+        assert_eq!(rank(&[("JOB_COMPLETION_INDEX", "3")]).unwrap(), Some(3));
+        assert_eq!(rank(&[("POD_NAME", "forebay-ps-12")]).unwrap(), Some(12));
+        assert!(rank(&[("POD_NAME", "forebay")]).unwrap_err().to_string().contains("\"forebay\""));
+        assert!(rank(&[("SLURM_PROCID", "x")]).unwrap_err().to_string().contains("SLURM_PROCID is \"x\""));
+    }
+}
