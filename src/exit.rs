@@ -12,7 +12,7 @@ pub(crate) const USER: u8 = 2;
 /// A disk, a network, a cluster.
 pub(crate) const EXTERNAL: u8 = 3;
 /// Forebay itself.
-const INTERNAL: u8 = 4;
+pub(crate) const INTERNAL: u8 = 4;
 /// Stopped by a second Ctrl-C or SIGTERM.
 pub(crate) const INTERRUPTED: i32 = 130;
 

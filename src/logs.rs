@@ -1,5 +1,7 @@
 //! Logs: text for people, JSON for machines, on standard error.
 
+use std::io::IsTerminal as _;
+
 use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
@@ -16,7 +18,8 @@ pub(crate) enum Format {
 /// Starts logging; `filter` as in `info,forebay_connectors=debug`.
 pub(crate) fn start(format: Format, filter: &str) -> Result<(), String> {
     let filter = EnvFilter::try_new(filter).map_err(|e| format!("--log {filter:?}: {e}"))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
     match format {
         Format::Text => builder.with_target(false).try_init(),
         Format::Json => builder.json().flatten_event(true).try_init(),

@@ -131,9 +131,10 @@ impl Process {
         Ok(())
     }
 
-    /// Ended by a signal, or as no process of ours ends.
+    /// Ended by a signal or a panic: it told nobody.
     fn is_lost(&self) -> bool {
-        self.ended.is_some_and(|status| status.code().is_none())
+        let told = [exit::USER, exit::EXTERNAL, exit::INTERNAL].map(i32::from);
+        self.ended.is_some_and(|status| !status.success() && !status.code().is_some_and(|code| told.contains(&code)))
     }
 
     fn signal(&self, signal: Signal) {

@@ -62,7 +62,7 @@ impl Ps {
                 drained = true;
             }
             show(&news);
-            runtime().block_on(tokio::time::sleep(Duration::from_millis(100)));
+            runtime().block_on(async { tokio::time::sleep(Duration::from_millis(100)).await });
         }
         self.seated.leave();
         self.host.stop()

@@ -93,7 +93,7 @@ impl Reader {
                 _ => {}
             }
             show(&running.snapshot());
-            runtime().block_on(tokio::time::sleep(Duration::from_millis(100)));
+            runtime().block_on(async { tokio::time::sleep(Duration::from_millis(100)).await });
         }
         let Outcome { result, report, .. } = running.wait();
         drop(streams);
