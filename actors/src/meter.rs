@@ -231,8 +231,18 @@ impl StageMeter {
     /// Awaits what a stage further down has to give back first (a ticket, say): the time counts as blocked, and is shown
     /// in the report under the name `what`. Cancel safe if `wait` is.
     pub async fn blocked_on<T>(&self, what: &str, wait: impl Future<Output = T>) -> T {
+        self.idle_on(Doing::Blocked, what, wait).await
+    }
+
+    /// Awaits what comes from outside the pipeline, in a source: the time counts as starved, and is shown in the report
+    /// under the name `what`. Cancel safe if `wait` is.
+    pub async fn starved_on<T>(&self, what: &str, wait: impl Future<Output = T>) -> T {
+        self.idle_on(Doing::Starved, what, wait).await
+    }
+
+    async fn idle_on<T>(&self, doing: Doing, what: &str, wait: impl Future<Output = T>) -> T {
         let (before, start) = (self.doing(), Instant::now());
-        self.enter(Doing::Blocked);
+        self.enter(doing);
         let value = wait.await;
         self.enter(before);
         self.waiting(what, start.elapsed());

@@ -14,7 +14,7 @@ use crate::cluster::Seated;
 use crate::cluster::batches::inbox::Inbox;
 use crate::cluster::member::Member;
 use crate::dense::Shared;
-use crate::job::Job;
+use crate::job::{Job, LookupAt};
 use crate::model::{Model, ModelFactory, checked_spec, factory};
 use crate::model_folder;
 use crate::progress::{Progress, Snapshot};
@@ -95,7 +95,11 @@ impl Training {
 
     /// Takes the batches that readers send.
     pub(crate) fn receiving(parts: Parts, inbox: Arc<Inbox>, member: &Member) -> Self {
-        Self { pipeline: wiring::receiving(&parts, inbox, member), parts }
+        let pipeline = match parts.job.placement.lookup_at {
+            LookupAt::Trainer => wiring::receiving(&parts, inbox, member),
+            LookupAt::Reader => wiring::receiving_ready(&parts, inbox, member),
+        };
+        Self { pipeline, parts }
     }
 
     /// As a process of a run.

@@ -9,15 +9,17 @@ use std::sync::{Arc, Mutex};
 
 use forebay_actors::{Flow, Pipeline, Place, Replicas, Source, Topology};
 use forebay_connectors::Rows;
+use forebay_ps::TableClient;
 
 use crate::cluster::batches::inbox::Inbox;
 use crate::cluster::batches::post::Post;
 use crate::cluster::member::{Leaseholder, Member};
-use crate::flow::TrainBatch;
+use crate::flow::{ReadyBatch, TrainBatch};
 use crate::job::Job;
 use crate::model::Model;
 use crate::sources::window_rows;
-use crate::stages::{Batch, BatchPlan, Evaluate, Evaluation, Lookup, ModelMaker, Parse, Push, Receive, Ship, Train};
+use crate::stages::{Batch, BatchPlan, Evaluate, Evaluation, Lookup, ModelMaker, Parse, Push, Receive, Refresh, Ship, Train};
+use crate::staleness::Staleness;
 use crate::training::Parts;
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ train -2→ push`, with the shards beside `lookup` and `push`.
@@ -35,6 +37,34 @@ pub(crate) fn reading<S: Source<Out = Rows>>(
     let trainers = if job.train.sync { job.placement.trainers as u32 } else { 1 };
     feed(Topology::new("read"), job, training_plan(job), source)
         .sink("ship", Place::Shared, move || Ship::<TrainBatch>::new(post, holder, trainers))
+}
+
+/// The same with the look-up at the reader: `source -8→ parse -8→ batch -4→ lookup -2→ ship`.
+pub(crate) fn reading_ready<S: Source<Out = Rows>>(
+    job: &Job,
+    post: Arc<Post>,
+    holder: Leaseholder,
+    (table, staleness): (TableClient, Staleness),
+    source: impl FnOnce() -> S + Send + 'static,
+) -> Pipeline {
+    feed(Topology::new("read"), job, training_plan(job), source)
+        .stage("lookup", Place::Shared, move || Lookup::for_training(table, staleness))
+        .link(job.pipeline.links.train)
+        .sink("ship", Place::Shared, move || Ship::<ReadyBatch>::new(post, holder, 1))
+}
+
+/// Its trainer: `receive -2→ train -2→ push`.
+pub(crate) fn receiving_ready(parts: &Parts, inbox: Arc<Inbox>, member: &Member) -> Pipeline {
+    let (news, links) = (member.watch(), &parts.job.pipeline.links);
+    let flow = Topology::new("train")
+        .attach(&parts.host)
+        .source("receive", Place::Shared, move || Receive::<ReadyBatch>::new(inbox, news, false))
+        .link(links.train);
+    let flow = match parts.shared.dense.clone() {
+        Some(dense) => flow.stage("refresh", Place::Shared, move || Refresh::new(dense)).link(links.train),
+        None => flow,
+    };
+    compute(flow, parts)
 }
 
 /// A trainer's part of it: `receive -4→ lookup -2→ train -2→ push`.
@@ -84,22 +114,26 @@ fn feed<S: Source<Out = Rows>>(
 }
 
 fn learn(flow: Flow<TrainBatch>, parts: &Parts) -> Pipeline {
-    let (job, links, shared) = (&parts.job, &parts.job.pipeline.links, parts.shared.clone());
-    let (table, staleness, lookup) = (parts.table.clone(), parts.staleness.clone(), shared.clone());
-    let push_table = parts.table.clone();
+    let (table, staleness, shared) = (parts.table.clone(), parts.staleness.clone(), parts.shared.clone());
+    let flow = flow
+        .stage("lookup", Place::Shared, move || Lookup::for_training(table, staleness).shared(shared))
+        .link(parts.job.pipeline.links.train);
+    compute(flow, parts)
+}
+
+fn compute(flow: Flow<ReadyBatch>, parts: &Parts) -> Pipeline {
+    let (job, shared, table) = (&parts.job, parts.shared.clone(), parts.table.clone());
     let describe = match parts.own {
         Some(_) => "a model of your own".to_owned(),
         None => format!("{} on {}, {}", job.model.kind, job.train.backend, job.train.device),
     };
     let (factory, progress, trained) = (parts.factory(), parts.progress.clone(), Arc::clone(&parts.dense));
     let steps = shared.steps;
-    flow.stage("lookup", Place::Shared, move || Lookup::for_training(table, staleness).shared(lookup))
-        .link(links.train)
-        .stage("train", Place::Own, move || {
-            Train::new(describe, Box::new(move || factory()), progress, trained).after(steps)
-        })
-        .link(links.push)
-        .sink("push", Place::Shared, move || Push::new(push_table).shared(&shared))
+    flow.stage("train", Place::Own, move || {
+        Train::new(describe, Box::new(move || factory()), progress, trained).after(steps)
+    })
+    .link(job.pipeline.links.push)
+    .sink("push", Place::Shared, move || Push::new(table).shared(&shared))
 }
 
 /// How training rows become batches: the same whatever process does it.

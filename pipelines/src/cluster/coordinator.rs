@@ -19,6 +19,9 @@ use super::members::{Expected, Members, Role};
 use super::messages::{Ask, Beat, Complete, Fail, Failure, Given, Join, Me, News, Phase};
 use crate::job::{DenseAt, Job};
 
+/// Rows of a row group as Forebay and most others write them.
+const ROW_GROUP: u64 = 131_072;
+
 /// A member that is silent for so long is spoken of.
 const SILENCE: Duration = Duration::from_secs(10);
 
@@ -221,13 +224,11 @@ impl Coordinator {
 }
 
 impl Settings {
-    /// Windows of a lease: as many rows as the job says, but so that every reader gets several; one where trainers take
-    /// batches in order, since readers then work side by side only if the next windows are read by others.
+    /// Windows of a lease: as many rows as the job says, but so that every reader gets several. Where trainers take batches
+    /// in order, readers work side by side only if the next windows are soon another's: as many as a row group commonly has.
     fn windows(&self, data: &forebay_connectors::DataPlan) -> u64 {
-        if self.ordered {
-            return 1;
-        }
-        let asked = self.lease_rows / self.window_rows.max(1);
+        let most = if self.ordered { self.lease_rows.min(ROW_GROUP) } else { self.lease_rows };
+        let asked = most / self.window_rows.max(1);
         let share = data.windows / (u64::from(self.readers) * 4);
         asked.min(share).max(1)
     }

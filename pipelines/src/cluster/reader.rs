@@ -9,6 +9,7 @@ use std::time::Duration;
 use forebay_actors::{Fault, Outcome, Pipeline, Report, Running, Source};
 use forebay_connectors::Rows;
 use forebay_net::runtime;
+use forebay_ps::TableClient;
 use tokio::task::JoinSet;
 
 use super::batches::post::Post;
@@ -16,8 +17,10 @@ use super::batches::streams::{self, Line};
 use super::member::Leaseholder;
 use super::messages::Phase;
 use super::seat::{Seat, Seated};
-use crate::job::Job;
+use crate::job::{Job, LookupAt};
+use crate::model::checked_spec;
 use crate::sources::{self, Visit};
+use crate::staleness::Staleness;
 use crate::wiring;
 
 /// A reader that has joined.
@@ -46,11 +49,14 @@ impl Reader {
     }
 
     fn begin(job: &Job, seated: &Seated) -> Result<(Running, Arc<Post>, JoinSet<()>), Fault> {
-        struct Wire<'a>(&'a Job, Arc<Post>, Leaseholder);
+        struct Wire<'a>(&'a Job, Arc<Post>, Leaseholder, Option<(TableClient, Staleness)>);
         impl Visit for Wire<'_> {
             type Out = Pipeline;
             fn visit<S: Source<Out = Rows>>(self, make: impl FnOnce() -> S + Send + 'static) -> Pipeline {
-                wiring::reading(self.0, self.1, self.2, make)
+                match self.3 {
+                    Some(table) => wiring::reading_ready(self.0, self.1, self.2, table, make),
+                    None => wiring::reading(self.0, self.1, self.2, make),
+                }
             }
         }
         let trainers = job.placement.trainers;
@@ -58,7 +64,8 @@ impl Reader {
         let post = Arc::new(Post::new(boxes, job.pipeline.links.lookup));
         let holder = Leaseholder::new(seated.member.clone(), runtime().clone());
         let leases = Arc::new(holder.clone());
-        let wire = Wire(job, Arc::clone(&post), holder.clone());
+        let table = Self::table(job, seated)?;
+        let wire = Wire(job, Arc::clone(&post), holder.clone(), table);
         let pipeline = sources::open_windows(job, job.train_path()?, job.in_step(), Some(leases), wire)?;
         seated.begun()?;
         let line = Line {
@@ -70,6 +77,24 @@ impl Reader {
         };
         let streams = streams::open(&line, trainers, job.placement.streams, boxes);
         Ok((pipeline.start()?, post, streams))
+    }
+
+    /// The way to the rows, and the tickets for it, if this reader looks them up.
+    fn table(job: &Job, seated: &Seated) -> Result<Option<(TableClient, Staleness)>, Fault> {
+        if job.placement.lookup_at == LookupAt::Trainer {
+            return Ok(None);
+        }
+        let rank = seated.member.me().rank;
+        let Some(tickets) = job.placement.tickets(rank, job.train.staleness) else {
+            return Err(Fault::user(format!(
+                "reader {rank} joins a run whose tickets are shared out among {} readers: with placement.lookup_at = \
+                 \"reader\" no more can be added",
+                job.placement.readers
+            )));
+        };
+        let news = seated.begun()?;
+        let config = job.table.config(checked_spec(job)?.parts(), job.seed);
+        Ok(Some((seated.table(job, &news, &config)?, Staleness::new(tickets - 1))))
     }
 
     /// Reads until there is nothing left. `stop` is asked ten times a second: once true, the reader takes no more leases,

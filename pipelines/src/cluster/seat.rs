@@ -9,12 +9,14 @@ use std::time::Duration;
 
 use forebay_actors::Fault;
 use forebay_net::{Dialer, Health, Identity, Limits, Part, Security, SecurityFiles, Server, runtime};
+use forebay_ps::{TableClient, TableConfig};
 
 use super::coordinator::Coordinator;
 use super::member::Member;
 use super::members::Role;
 use super::messages::{News, Phase};
-use crate::job::Job;
+use super::remote_stub as remote;
+use crate::job::{Job, Wire};
 
 /// Where the coordinator listens unless something else is said.
 pub const DEFAULT_PORT: u16 = 7600;
@@ -102,6 +104,16 @@ impl Seated {
     /// Waits until all are there; a log line says who is not.
     pub(crate) fn begun(&self) -> Result<News, Fault> {
         runtime().block_on(self.member.begun())
+    }
+
+    /// The way to the rows of the ps processes.
+    pub(crate) fn table(&self, job: &Job, news: &News, config: &TableConfig) -> Result<TableClient, Fault> {
+        let peers = news.ps.iter().flatten().map(|(_, address)| self.dialer.peer(address));
+        let options = remote::Options {
+            patience: Duration::from_secs_f64(job.placement.patience_seconds),
+            half: job.placement.wire == Wire::F16,
+        };
+        runtime().block_on(remote::connect(peers.collect::<Result<_, _>>()?, config, job.table.shards, options))
     }
 
     /// What was last heard of the run.

@@ -3,11 +3,9 @@
 //! Comes in: a job and a [`Seat`]. Goes out: a [`Training`] that is run like any other. Blocks until all processes are there.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_actors::{Fault, Host};
 use forebay_net::{Part, runtime};
-use super::remote_stub as remote;
 use forebay_ps::{Trainer, start_table};
 
 use super::batches::inbox::{Credits, Inbox, Order};
@@ -48,12 +46,7 @@ fn begin(job: Job, rank: u32, inbox: Option<Arc<Inbox>>, seated: &Seated) -> Res
         if job.placement.ps == 0 {
             return start_table(host, config.clone(), job.table.shards);
         }
-        let peers = news.ps.iter().flatten().map(|(_, address)| seated.dialer.peer(address));
-        let options = remote::Options {
-            patience: Duration::from_secs_f64(job.placement.patience_seconds),
-            half: job.placement.wire == crate::job::Wire::F16,
-        };
-        runtime().block_on(remote::connect(peers.collect::<Result<_, _>>()?, config, job.table.shards, options))
+        seated.table(job, &news, config)
     })?;
     parts.table = parts.table.of_trainer(me);
     let holder = Leaseholder::new(seated.member.clone(), runtime().clone());

@@ -15,6 +15,9 @@ pub struct Placement {
     pub ps: usize,
     /// Processes that compute. Default 1.
     pub trainers: usize,
+    /// Who looks up the rows of a batch's keys: "trainer" (the default), or "reader": then rows travel with the batch, and
+    /// trainers only push. The tickets of `train.staleness` are shared out among the readers.
+    pub lookup_at: LookupAt,
     /// Who keeps the dense parameters: "trainer" (the default of one trainer) or "ps" (the default of several, and what
     /// lets a new trainer take over from one that died).
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,6 +36,17 @@ pub struct Placement {
     pub lease_seconds: f64,
     /// Seconds that a peer that does not answer is waited for, at the start and later. Default 600.
     pub patience_seconds: f64,
+}
+
+/// Who looks up rows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LookupAt {
+    /// The trainer.
+    #[default]
+    Trainer,
+    /// The reader.
+    Reader,
 }
 
 /// Who keeps the dense parameters.
@@ -62,6 +76,7 @@ impl Default for Placement {
             readers: 0,
             ps: 0,
             trainers: 1,
+            lookup_at: LookupAt::Trainer,
             dense: None,
             in_flight: 64,
             in_flight_bytes: ByteSize(64 << 20),
@@ -121,6 +136,9 @@ impl Placement {
         if ps == 0 && self.dense == Some(DenseAt::Ps) {
             return refuse("placement.dense is \"ps\", but placement.ps is 0: place at least 1 ps".into());
         }
+        if self.lookup_at == LookupAt::Reader {
+            self.check_lookup_at_reader(job)?;
+        }
         if job.train.sync && trainers > 1 && readers == 0 {
             return refuse(
                 "train.sync deals the batches of a window to all trainers, so it takes readers of their own: set \
@@ -132,6 +150,35 @@ impl Placement {
             return refuse(format!("train.sync with train.staleness = {}: a synchronous step is never stale, set it to 0", job.train.staleness));
         }
         Ok(())
+    }
+}
+
+impl Placement {
+    fn check_lookup_at_reader(&self, job: &Job) -> Result<(), Fault> {
+        let Self { readers, ps, trainers, .. } = *self;
+        let refuse = |what: String| Err(Fault::user(format!("placement.lookup_at is \"reader\", but {what}")));
+        if readers == 0 || ps == 0 {
+            return refuse(format!("there are {readers} readers and {ps} ps: place at least 1 of each"));
+        }
+        if job.train.sync && trainers > 1 {
+            return refuse("train.sync is set: rows would be a step old; look up at the trainers".into());
+        }
+        if readers > job.train.staleness + 1 {
+            return refuse(format!(
+                "train.staleness = {} gives {} tickets for {readers} readers: set it to at least {}",
+                job.train.staleness,
+                job.train.staleness + 1,
+                readers - 1
+            ));
+        }
+        Ok(())
+    }
+
+    /// With look-up at the readers: how many of the `staleness + 1` tickets the reader of this rank holds.
+    pub(crate) fn tickets(&self, rank: u32, staleness: usize) -> Option<usize> {
+        let (rank, readers) = (rank as usize, self.readers.max(1));
+        let all = staleness + 1;
+        (rank < readers).then_some(all / readers + usize::from(rank < all % readers))
     }
 }
 

@@ -8,6 +8,7 @@ mod lookup;
 mod parse;
 mod push;
 mod receive;
+mod refresh;
 mod ship;
 mod train;
 
@@ -17,5 +18,6 @@ pub use lookup::Lookup;
 pub use parse::Parse;
 pub use push::Push;
 pub(crate) use receive::Receive;
+pub(crate) use refresh::Refresh;
 pub(crate) use ship::Ship;
 pub use train::{ModelMaker, Train, TrainedDense};

@@ -52,12 +52,13 @@ pub(crate) struct Receive<T> {
     /// Empty batches go on, since each is a part of a step.
     in_step: bool,
     seq: u64,
+    cx: Option<StageCx>,
     of: std::marker::PhantomData<fn() -> T>,
 }
 
 impl<T> Receive<T> {
     pub(crate) fn new(inbox: Arc<Inbox>, news: watch::Receiver<News>, in_step: bool) -> Self {
-        Self { inbox, news, in_step, seq: 0, of: std::marker::PhantomData }
+        Self { inbox, news, in_step, seq: 0, cx: None, of: std::marker::PhantomData }
     }
 }
 
@@ -69,7 +70,8 @@ impl<T: Unparcelled> Source for Receive<T> {
         "from the readers".into()
     }
 
-    async fn open(&mut self, _cx: &StageCx, _from: Option<()>) -> Result<(), Fault> {
+    async fn open(&mut self, cx: &StageCx, _from: Option<()>) -> Result<(), Fault> {
+        self.cx = Some(cx.clone());
         Ok(())
     }
 
@@ -96,12 +98,18 @@ impl<T: Unparcelled> Source for Receive<T> {
                 Phase::Finished | Phase::Over => return Ok(None),
                 _ => {}
             }
-            tokio::select! {
-                () = self.inbox.arrival() => {}
-                changed = self.news.changed() => {
-                    changed.map_err(|_| Fault::internal("a trainer hears no news any more"))?;
+            let (inbox, news) = (&self.inbox, &mut self.news);
+            let something = async {
+                tokio::select! {
+                    () = inbox.arrival() => Ok(()),
+                    changed = news.changed() => changed,
                 }
+            };
+            match &self.cx {
+                Some(cx) => cx.meter().starved_on("readers", something).await,
+                None => something.await,
             }
+            .map_err(|_| Fault::internal("a trainer hears no news any more"))?;
         }
     }
 

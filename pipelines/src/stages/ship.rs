@@ -61,7 +61,7 @@ impl<T: Parcelled> Ship<T> {
             Some(cx) => cx.meter().blocked_on("trainer", room).await?,
             None => room.await?,
         }
-        self.post.put(number, Parcel { header, bytes: columns::bytes(&columns), columns, ticket });
+        self.post.put(number, Parcel { header, bytes: columns::bytes(&columns), columns, _ticket: ticket });
         Ok(())
     }
 

@@ -22,7 +22,7 @@ pub(crate) struct Parcel {
     pub(crate) columns: RecordBatch,
     pub(crate) bytes: u64,
     /// Of the look-up, if it stands with the reader: freed when the batch is done.
-    pub(crate) ticket: Option<Ticket>,
+    pub(crate) _ticket: Option<Ticket>,
 }
 
 /// The post of one reader.
@@ -191,7 +191,7 @@ mod tests {
     fn parcel(window: u64, index: u32, bytes: u64) -> Parcel {
         let id = BatchId { epoch: 0, window, index };
         let header = Header { id, term: 0, split: 0, row: 0, closes: None, done_before: 0 };
-        Parcel { header, columns: RecordBatch::new_empty(super::super::columns::schema()), bytes, ticket: None }
+        Parcel { header, columns: RecordBatch::new_empty(super::super::columns::schema()), bytes, _ticket: None }
     }
 
     fn next(post: &Post, stream: usize) -> Option<u32> {

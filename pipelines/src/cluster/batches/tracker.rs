@@ -89,7 +89,7 @@ impl Tracker {
         self.held().retain(|h| !(h.lease.epoch == id.epoch && h.lease.windows.contains(&id.window)));
     }
 
-    /// Whether every lease is done.
+    #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.held().is_empty()
     }

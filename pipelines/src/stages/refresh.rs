@@ -1,0 +1,36 @@
+//! `refresh`: the dense parameters, for batches whose rows were looked up by their reader.
+//!
+//! Comes in: [`ReadyBatch`]es. Goes out: the same, with the parameters to compute with. Waits for whoever keeps them.
+
+use std::sync::Arc;
+
+use forebay_actors::{Fault, Outbox, Stage};
+
+use crate::dense::DenseStore;
+use crate::flow::ReadyBatch;
+
+/// The stage.
+pub(crate) struct Refresh {
+    dense: Arc<dyn DenseStore>,
+}
+
+impl Refresh {
+    /// Pulls from `dense`.
+    pub(crate) fn new(dense: Arc<dyn DenseStore>) -> Self {
+        Self { dense }
+    }
+}
+
+impl Stage for Refresh {
+    type In = ReadyBatch;
+    type Out = ReadyBatch;
+
+    fn describe(&self) -> String {
+        "dense parameters".into()
+    }
+
+    async fn on_batch(&mut self, mut batch: ReadyBatch, out: &mut Outbox<ReadyBatch>) -> Result<(), Fault> {
+        batch.dense = Some(self.dense.pull().await?);
+        out.send(batch).await
+    }
+}
