@@ -1,1 +1,103 @@
 //! Arrow Flight between the processes of Forebay: servers, peers, streams of messages, TLS and tokens.
+//!
+//! One process is one [`Server`] with several [`Part`]s; others reach it as a [`Peer`]. Small questions are *actions*
+//! (JSON, one question, one answer); columns travel on *exchanges*, streams both ways. All of it is Arrow Flight: stock
+//! clients can list, ask, get and exchange.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use forebay_actors::Fault;
+//! use forebay_net::{
+//!     Caller, Dialer, Health, Identity, Incoming, Limits, Message, Outgoing, Part, Security, Server, runtime,
+//! };
+//! # use arrow::array::{Int64Array, RecordBatch};
+//! # use bytes::Bytes;
+//!
+//! /// Sends back what it receives, and says how often it was asked to.
+//! struct Echo;
+//!
+//! #[async_trait::async_trait]
+//! impl Part for Echo {
+//!     fn name(&self) -> &'static str { "echo" }
+//!     fn actions(&self) -> Vec<(String, String)> { vec![("double".into(), "twice a number".into())] }
+//!     async fn action(&self, _: &Caller, kind: &str, body: Bytes) -> Result<Bytes, Fault> {
+//!         assert_eq!(kind, "double");
+//!         let number: u64 = serde_json::from_slice(&body).map_err(|e| Fault::user("no number").because(e))?;
+//!         Ok((2 * number).to_string().into())
+//!     }
+//!     async fn exchange(
+//!         &self, _: Caller, _path: Vec<String>, mut incoming: Incoming, mut outgoing: Outgoing,
+//!     ) -> Result<(), Fault> {
+//!         while let Some(message) = incoming.next().await? {
+//!             outgoing.send(message).await?;
+//!         }
+//!         Ok(())
+//!     }
+//! }
+//!
+//! # runtime().block_on(async {
+//! let (security, limits) = (Security::none(), Limits::default());
+//! let identity = |role: &str| Identity { run: "monday".into(), role: role.into(), incarnation: 0 };
+//! let listen = "127.0.0.1:0".parse().expect("an address");
+//! let parts: Vec<Arc<dyn Part>> = vec![Arc::new(Echo)];
+//! let server = Server::start(listen, &security, identity("ps 0"), &limits, parts, Health::new()).await?;
+//!
+//! let peer = Dialer::new(&security, &identity("trainer 1"), &limits)?.peer(&server.address().to_string())?;
+//! let within = Duration::from_secs(5);
+//! let doubled: u64 = peer.action("echo.double", &21, within).await?;
+//! assert_eq!(doubled, 42);
+//!
+//! let (mut outgoing, mut incoming) = peer.exchange(&["echo"], within).await?;
+//! let column = Arc::new(Int64Array::from(vec![1, 2, 3]));
+//! let batch = RecordBatch::try_from_iter([("n", column as _)]).expect("one column");
+//! outgoing.send(Message { batch: Some(batch.clone()), note: Bytes::from_static(b"hello") }).await?;
+//! drop(outgoing); // No more: the part sees the end, and returns.
+//! let back = incoming.next().await?.expect("an echo");
+//! assert_eq!((back.batch, &back.note[..]), (Some(batch), &b"hello"[..]));
+//! assert!(incoming.next().await?.is_none());
+//! server.stop(within).await;
+//! # Ok::<(), Fault>(())
+//! # })?;
+//! # Ok::<(), Fault>(())
+//! ```
+
+mod decode;
+mod dial;
+mod encode;
+mod exchange;
+mod frames;
+mod gate;
+mod health;
+mod identity;
+mod incoming;
+mod limits;
+mod message;
+mod outgoing;
+mod part;
+mod parts;
+mod peer;
+mod retry;
+mod rope;
+mod runtime;
+mod security;
+mod server;
+mod service;
+mod status;
+mod wire;
+
+pub use arrow_flight::FlightInfo;
+pub use dial::Dialer;
+pub use health::Health;
+pub use identity::{Caller, Identity, PROTOCOL};
+pub use incoming::Incoming;
+pub use limits::Limits;
+pub use message::Message;
+pub use outgoing::Outgoing;
+pub use part::{Part, flight_info};
+pub use peer::Peer;
+pub use retry::Retry;
+pub use runtime::runtime;
+pub use security::{Security, SecurityFiles};
+pub use server::Server;

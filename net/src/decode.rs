@@ -1,0 +1,139 @@
+//! From a message on the wire to columns, with a distrust of every number in it.
+//!
+//! Comes in: [`Flight`]s of one direction of a stream, from anybody. Goes out: [`Message`]s whose columns lie in the
+//! body as it was received, or a fault that says what is wrong. Every claimed place and length is checked against the
+//! body before Arrow reads it, and a panic of Arrow's reader becomes a fault. Nothing blocks; what is allocated is
+//! bounded by the bytes received.
+
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use arrow::array::ArrayRef;
+use arrow::buffer::Buffer;
+use arrow::datatypes::{Schema, SchemaRef};
+use arrow::error::ArrowError;
+use arrow::ipc::convert::fb_to_schema;
+use arrow::ipc::reader::{read_dictionary, read_record_batch};
+use arrow::ipc::{self, MessageHeader, MetadataVersion, root_as_message_with_opts};
+use flatbuffers::VerifierOptions;
+use forebay_actors::Fault;
+
+use crate::message::Message;
+use crate::wire::Flight;
+
+/// Levels of nesting, and tables, in a header: far more than any schema in use.
+const MOST_DEPTH: usize = 32;
+const MOST_TABLES: usize = 100_000;
+/// Rows of a batch, and elements of a column. Columns without bytes (null, say) could claim any number.
+const MOST_ROWS: i64 = i32::MAX as i64;
+
+/// One direction of a stream.
+pub(crate) struct Decoder {
+    schema: SchemaRef,
+    begun: bool,
+    dictionaries: HashMap<i64, ArrayRef>,
+}
+
+impl Decoder {
+    pub(crate) fn new() -> Self {
+        Self { schema: Arc::new(Schema::empty()), begun: false, dictionaries: HashMap::new() }
+    }
+
+    /// Empty until it came.
+    pub(crate) fn schema(&self) -> &SchemaRef {
+        &self.schema
+    }
+
+    /// Whether the schema came.
+    pub(crate) fn begun(&self) -> bool {
+        self.begun
+    }
+
+    /// `None`: a message that only prepares (a schema, a dictionary).
+    pub(crate) fn decode(&mut self, flight: Flight) -> Result<Option<Message>, Fault> {
+        if flight.header.is_empty() {
+            if !flight.body.is_empty() {
+                return Err(refused(format!("{} bytes of columns without a header", flight.body.len())));
+            }
+            return Ok(Some(Message::note(flight.note)).filter(|message| !message.note.is_empty()));
+        }
+        // Arrow's reader is used to files that it may believe, and panics on some that lie.
+        match catch_unwind(AssertUnwindSafe(|| self.columns(flight))) {
+            Ok(message) => message,
+            Err(_) => Err(refused("Arrow's reader panicked on it")),
+        }
+    }
+
+    fn columns(&mut self, flight: Flight) -> Result<Option<Message>, Fault> {
+        let options = VerifierOptions { max_depth: MOST_DEPTH, max_tables: MOST_TABLES, ..VerifierOptions::default() };
+        let header = root_as_message_with_opts(&options, &flight.header)
+            .map_err(|e| refused("its header is damaged").because(e.to_string()))?;
+        let note_alone = || Some(Message::note(flight.note.clone())).filter(|message| !message.note.is_empty());
+        if header.version() < MetadataVersion::V4 {
+            return Err(refused("it is of an Arrow before 0.8"));
+        }
+        match header.header_type() {
+            MessageHeader::Schema => {
+                let schema = header.header_as_schema().filter(|schema| schema.fields().is_some());
+                let schema = fb_to_schema(schema.ok_or_else(|| refused("its schema has no fields"))?);
+                if self.begun && *self.schema != schema {
+                    return Err(refused("a second schema on one stream"));
+                }
+                (self.schema, self.begun) = (Arc::new(schema), true);
+                Ok(note_alone())
+            }
+            _ if !self.begun => Err(refused("columns before their schema")),
+            MessageHeader::DictionaryBatch => {
+                let dictionary = header.header_as_dictionary_batch().ok_or_else(|| refused("no dictionary in it"))?;
+                if dictionary.isDelta() {
+                    return Err(refused("a delta dictionary: send dictionaries whole"));
+                }
+                check(dictionary.data().ok_or_else(|| refused("no dictionary in it"))?, &flight.body)?;
+                read_dictionary(&flight.body, dictionary, &self.schema, &mut self.dictionaries, &header.version())
+                    .map_err(damaged)?;
+                Ok(note_alone())
+            }
+            MessageHeader::RecordBatch => {
+                let batch = header.header_as_record_batch().ok_or_else(|| refused("no columns in it"))?;
+                check(batch, &flight.body)?;
+                let (schema, version) = (self.schema.clone(), header.version());
+                let batch = read_record_batch(&flight.body, batch, schema, &self.dictionaries, None, &version);
+                Ok(Some(Message { batch: Some(batch.map_err(damaged)?), note: flight.note }))
+            }
+            other => Err(refused(format!("a message of the kind {}", other.variant_name().unwrap_or("unknown")))),
+        }
+    }
+}
+
+/// Holds every number of a header against the body.
+fn check(batch: ipc::RecordBatch<'_>, body: &Buffer) -> Result<(), Fault> {
+    if batch.compression().is_some() {
+        return Err(refused("compressed columns, and none are accepted here: send them plain"));
+    }
+    if !(0..=MOST_ROWS).contains(&batch.length()) {
+        return Err(refused(format!("{} rows, from 0 to {MOST_ROWS} can be", batch.length())));
+    }
+    for node in batch.nodes().iter().flatten() {
+        let (len, nulls) = (node.length(), node.null_count());
+        if !(0..=MOST_ROWS).contains(&len) || !(0..=len).contains(&nulls) {
+            return Err(refused(format!("a column of {len} elements, {nulls} of them null")));
+        }
+    }
+    for buffer in batch.buffers().iter().flatten() {
+        let (offset, len) = (buffer.offset(), buffer.length());
+        let end = offset.checked_add(len).filter(|_| offset >= 0 && len >= 0);
+        if end.and_then(|end| usize::try_from(end).ok()).is_none_or(|end| end > body.len()) {
+            return Err(refused(format!("{len} bytes at {offset} of a body of {}", body.len())));
+        }
+    }
+    Ok(())
+}
+
+fn refused(why: impl std::fmt::Display) -> Fault {
+    Fault::user(format!("a message that cannot be read as Arrow columns: {why}"))
+}
+
+fn damaged(e: ArrowError) -> Fault {
+    refused("they do not fit their schema").because(e)
+}

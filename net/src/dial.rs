@@ -1,0 +1,76 @@
+//! Calls to other processes: who we are, whom we believe, and how much may be under way.
+//!
+//! Comes in: `host:port`. Goes out: a [`Peer`]. Nothing blocks: a peer connects when it is first called.
+
+use std::sync::Arc;
+
+use forebay_actors::Fault;
+use http::{HeaderMap, header};
+use tonic::transport::Endpoint;
+
+use crate::identity::{Identity, PROTOCOL};
+use crate::limits::Limits;
+use crate::peer::Peer;
+use crate::runtime::runtime;
+use crate::security::Security;
+use crate::status::Origin;
+
+/// Makes [`Peer`]s that share an identity, a token, and limits.
+#[derive(Clone)]
+pub struct Dialer {
+    security: Security,
+    headers: HeaderMap,
+    limits: Limits,
+}
+
+impl Dialer {
+    /// # Errors
+    /// User: names in `identity` cannot be sent, or `limits` make no sense.
+    pub fn new(security: &Security, identity: &Identity, limits: &Limits) -> Result<Dialer, Fault> {
+        Self::speaking(PROTOCOL, security, identity, limits)
+    }
+
+    /// As of another version of Forebay; for tests.
+    #[doc(hidden)]
+    pub fn speaking(protocol: u32, security: &Security, identity: &Identity, limits: &Limits) -> Result<Dialer, Fault> {
+        limits.check()?;
+        let mut headers = identity.headers(protocol)?;
+        if let Some(token) = security.bearer() {
+            headers.insert(header::AUTHORIZATION, token);
+        }
+        Ok(Self { security: security.clone(), headers, limits: limits.clone() })
+    }
+
+    /// The process at `address`, `host:port`. It is connected to when first called, and again after the connection broke:
+    /// one connection for all its streams.
+    ///
+    /// # Errors
+    /// User: `address` is no host and port, or the token would travel to another machine in the clear.
+    pub fn peer(&self, address: &str) -> Result<Peer, Fault> {
+        let wrong = || Fault::user(format!("`{}` is no address: expected host:port", address.escape_debug()));
+        let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
+        if host.is_empty() || port.parse::<u16>().map_or(true, |port| port == 0) {
+            return Err(wrong());
+        }
+        self.security.check_dial(host)?;
+        let tls = self.security.client_tls();
+        let origin = Arc::new(Origin::Server { address: address.to_owned(), tls: tls.is_some() });
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let limits = &self.limits;
+        let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
+            .map_err(|e| wrong().because(e))?
+            .connect_timeout(limits.opening)
+            .tcp_nodelay(true)
+            .initial_stream_window_size(limits.stream_window)
+            .initial_connection_window_size(limits.connection_window)
+            .max_frame_size(limits.frame)
+            .http2_keep_alive_interval(limits.keepalive_every)
+            .keep_alive_timeout(limits.keepalive_patience)
+            .keep_alive_while_idle(true);
+        if let Some(tls) = tls {
+            endpoint = endpoint.tls_config(tls).map_err(|e| Fault::user("cannot call by TLS").because(e))?;
+        }
+        let _in_runtime = runtime().enter();
+        Ok(Peer::new(endpoint.connect_lazy(), self.headers.clone(), limits.clone(), origin))
+    }
+}

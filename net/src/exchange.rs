@@ -1,0 +1,90 @@
+//! Streams at a server: DoExchange and DoGet.
+//!
+//! Comes in: a request that the gate has let in. Goes out: a response whose body the part fills, on a task of its own.
+//! Waits for the client's first message, which says what it wants, for `Limits::opening`.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use arrow_flight::Ticket;
+use forebay_actors::Fault;
+use http::{HeaderValue, Response, header};
+use prost::Message as _;
+use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
+use tonic::Status;
+use tonic::body::Body;
+
+use crate::frames::Frames;
+use crate::identity::Caller;
+use crate::incoming::Incoming;
+use crate::limits::Limits;
+use crate::outgoing::{End, Outgoing};
+use crate::parts::Parts;
+use crate::status::{Origin, to_status};
+
+/// What streams need of their server.
+#[derive(Clone)]
+pub(crate) struct Streams {
+    pub(crate) parts: Parts,
+    pub(crate) limits: Limits,
+    /// True: the server's grace is over.
+    pub(crate) cut: watch::Receiver<bool>,
+}
+
+impl Streams {
+    pub(crate) async fn exchange(self, caller: Caller, body: Body) -> Result<Response<Body>, Status> {
+        let origin = Arc::new(Origin::Client(caller.describe()));
+        let mut incoming = Incoming::new(body, self.limits.most_message_bytes, origin.clone());
+        let mut first = self.opening(incoming.next_flight()).await?;
+        let descriptor = first.as_mut().and_then(|first| first.descriptor.take());
+        let (part, path) = self.parts.of_descriptor(descriptor)?;
+        let part = part.clone();
+        if let Some(first) = first {
+            incoming.begin(first).map_err(|fault| to_status(&fault))?;
+        }
+        Ok(self.answer(origin, |outgoing| async move { part.exchange(caller, path, incoming, outgoing).await }))
+    }
+
+    pub(crate) async fn get(self, caller: Caller, body: Body) -> Result<Response<Body>, Status> {
+        let origin = Arc::new(Origin::Client(caller.describe()));
+        let mut frames = Frames::new(body, self.limits.most_message_bytes, origin.clone());
+        let message = self.opening(frames.next()).await?;
+        let ticket = Ticket::decode(message.unwrap_or_default());
+        let ticket = ticket.map_err(|e| to_status(&Fault::user("a request without a ticket").because(e)))?.ticket;
+        let part = self.parts.of_ticket(&ticket)?.clone();
+        Ok(self.answer(origin, |outgoing| async move { part.get(caller, ticket, outgoing).await }))
+    }
+
+    async fn opening<T>(&self, first: impl Future<Output = Result<T, Fault>>) -> Result<T, Status> {
+        match timeout(self.limits.opening, first).await {
+            Ok(first) => first.map_err(|fault| to_status(&fault)),
+            Err(_) => Err(to_status(&Fault::user(format!(
+                "nothing was asked for within {:?} of opening a stream",
+                self.limits.opening
+            )))),
+        }
+    }
+
+    /// Runs the part on a task of its own, until it returns or the server's grace is over.
+    fn answer<F>(&self, origin: Arc<Origin>, part: impl FnOnce(Outgoing) -> F) -> Response<Body>
+    where
+        F: Future<Output = Result<(), Fault>> + Send + 'static,
+    {
+        let (end, result) = oneshot::channel();
+        let (outgoing, body) = Outgoing::new(&self.limits, origin, End::Awaited(result));
+        let part = part(outgoing);
+        let mut cut = self.cut.clone();
+        tokio::spawn(async move {
+            let result = tokio::select! {
+                result = part => result,
+                _ = cut.wait_for(|cut| *cut) => Err(Fault::external("this server stops").retryable()),
+            };
+            // Nobody hears it when the client has left.
+            let _ = end.send(result.map_err(|fault| to_status(&fault)));
+        });
+        let mut response = Response::new(Body::new(body));
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        response
+    }
+}

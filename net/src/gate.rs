@@ -1,0 +1,91 @@
+//! The door of a server: every request comes through here.
+//!
+//! Comes in: HTTP requests. Goes out: `/healthz` answered; calls with a wrong token, protocol or run refused; streams to
+//! `exchange`, other calls to `service`, both knowing their [`Caller`]. Nothing blocks.
+
+use std::convert::Infallible;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use arrow_flight::flight_service_server::FlightServiceServer;
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use tonic::body::Body;
+use tonic::transport::server::TcpConnectInfo;
+use tonic::{Code, Status};
+use tower_service::Service;
+
+use crate::exchange::Streams;
+use crate::health::Health;
+use crate::identity::{Caller, Identity};
+use crate::outgoing::SendBody;
+use crate::security::Security;
+use crate::service::Calls;
+use crate::status::with_code;
+
+#[derive(Clone)]
+pub(crate) struct Gate {
+    pub(crate) security: Security,
+    pub(crate) run: Arc<str>,
+    pub(crate) health: Health,
+    pub(crate) streams: Streams,
+    pub(crate) calls: FlightServiceServer<Calls>,
+}
+
+impl Gate {
+    fn caller(&self, request: &Request<Body>) -> Result<Caller, Status> {
+        self.security.check_call(request.headers()).map_err(|fault| with_code(Code::Unauthenticated, &fault))?;
+        let identity = Identity::of_caller(request.headers(), &self.run)
+            .map_err(|fault| with_code(Code::FailedPrecondition, &fault))?;
+        let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
+        Ok(Caller { peer: peer.unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0)), identity })
+    }
+
+    fn health(&self) -> Response<Body> {
+        let (status, text) = match self.health.get() {
+            Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+            Err(what) => (StatusCode::SERVICE_UNAVAILABLE, format!("waiting: {what}\n")),
+        };
+        let mut response = Response::new(Body::new(SendBody::once(text.into())));
+        *response.status_mut() = status;
+        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+        response
+    }
+}
+
+impl Service<Request<Body>> for Gate {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        if request.uri().path() == "/healthz" {
+            let response = self.health();
+            return Box::pin(async { Ok(response) });
+        }
+        let caller = match self.caller(&request) {
+            Ok(caller) => caller,
+            Err(status) => return Box::pin(async move { Ok(status.into_http()) }),
+        };
+        let streams = self.streams.clone();
+        match request.uri().path() {
+            "/arrow.flight.protocol.FlightService/DoExchange" => Box::pin(async move {
+                let answer = streams.exchange(caller, request.into_body()).await;
+                Ok(answer.unwrap_or_else(Status::into_http))
+            }),
+            "/arrow.flight.protocol.FlightService/DoGet" => Box::pin(async move {
+                let answer = streams.get(caller, request.into_body()).await;
+                Ok(answer.unwrap_or_else(Status::into_http))
+            }),
+            _ => {
+                request.extensions_mut().insert(caller);
+                self.calls.call(request)
+            }
+        }
+    }
+}

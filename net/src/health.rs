@@ -1,0 +1,43 @@
+//! Whether a process is ready, for those who ask by `GET /healthz`.
+//!
+//! Comes in: [`Health::ready`] and [`Health::waiting`]. Goes out: 200 `ok`, or 503 with what it waits for. Nothing
+//! blocks; the lock is held for a copy.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Ready, or what is waited for. Clones share one state, which begins as `starting`.
+#[derive(Clone, Debug)]
+pub struct Health(Arc<Mutex<Result<(), String>>>);
+
+impl Default for Health {
+    fn default() -> Self {
+        Self(Arc::new(Mutex::new(Err("starting".to_owned()))))
+    }
+}
+
+impl Health {
+    /// Not ready yet: `starting`.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// `Ok`: ready. `Err`: what is waited for, in a few words.
+    pub fn set(&self, state: Result<(), String>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
+    /// Ready.
+    pub fn ready(&self) {
+        self.set(Ok(()));
+    }
+
+    /// Not ready: `what` is waited for.
+    pub fn waiting(&self, what: impl Into<String>) {
+        self.set(Err(what.into()));
+    }
+
+    /// As it stands now.
+    pub fn get(&self) -> Result<(), String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

@@ -1,0 +1,95 @@
+//! The receiving end of a stream.
+//!
+//! Comes in: what a peer sends. Goes out: [`Message`]s, their columns in the memory they were received into.
+//! [`Incoming::next`] waits for the network; nothing blocks. Receiving and decoding run where it is awaited.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use forebay_actors::Fault;
+use tonic::body::Body;
+
+use crate::decode::Decoder;
+use crate::frames::Frames;
+use crate::message::Message;
+use crate::status::Origin;
+use crate::wire::Flight;
+
+/// Receives messages of a peer. Dropping it ends the exchange at a client; at a server it lets the client's messages
+/// pile up to the stream window.
+pub struct Incoming {
+    frames: Frames,
+    decoder: Decoder,
+    /// Received while looking for something else.
+    ahead: Option<Message>,
+    origin: Arc<Origin>,
+}
+
+impl Incoming {
+    pub(crate) fn new(body: Body, most: usize, origin: Arc<Origin>) -> Self {
+        let frames = Frames::new(body, most, origin.clone());
+        Self { frames, decoder: Decoder::new(), ahead: None, origin }
+    }
+
+    /// The next message; `None`: the peer has ended its direction of the stream in good order.
+    ///
+    /// # Errors
+    /// What the peer gave as the reason to end it; external, retryable: the connection broke; user: what came is not
+    /// Arrow, or larger than `Limits` allow. After an error there are only errors.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost.
+    pub async fn next(&mut self) -> Result<Option<Message>, Fault> {
+        if let Some(message) = self.ahead.take() {
+            return Ok(Some(message));
+        }
+        while let Some(flight) = self.next_flight().await? {
+            if let Some(message) = self.decode(flight)? {
+                return Ok(Some(message));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The columns of what comes; empty until the first columns or their schema came.
+    pub fn schema(&self) -> &SchemaRef {
+        self.decoder.schema()
+    }
+
+    /// Waits for the schema, which comes before the first columns; `None`: the stream ended, or something else came
+    /// first. Cancel safe, as `next`, and with its errors.
+    pub async fn wait_schema(&mut self) -> Result<Option<SchemaRef>, Fault> {
+        while !self.decoder.begun() && self.ahead.is_none() {
+            match self.next_flight().await? {
+                Some(flight) => self.ahead = self.decode(flight)?,
+                None => return Ok(None),
+            }
+        }
+        Ok(self.decoder.begun().then(|| self.schema().clone()))
+    }
+
+    /// The other end, for messages.
+    pub fn peer(&self) -> &str {
+        self.origin.who()
+    }
+
+    pub(crate) async fn next_flight(&mut self) -> Result<Option<Flight>, Fault> {
+        let Some(message) = self.frames.next().await? else { return Ok(None) };
+        Flight::decode(message).map(Some).map_err(|fault| self.fail(fault))
+    }
+
+    /// Takes what came with the first message, besides what is wanted.
+    pub(crate) fn begin(&mut self, first: Flight) -> Result<(), Fault> {
+        self.ahead = self.decode(first)?;
+        Ok(())
+    }
+
+    fn decode(&mut self, flight: Flight) -> Result<Option<Message>, Fault> {
+        self.decoder.decode(flight).map_err(|fault| self.fail(fault))
+    }
+
+    fn fail(&mut self, fault: Fault) -> Fault {
+        self.frames.give_up();
+        self.origin.name(fault)
+    }
+}

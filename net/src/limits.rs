@@ -1,0 +1,91 @@
+//! How much may be under way, and how long may be waited.
+//!
+//! Comes in: [`Limits`], for a server and for a dialer. Goes out: the same, checked. Nothing blocks.
+
+use std::time::Duration;
+
+use forebay_actors::Fault;
+
+const MIB: u32 = 1 << 20;
+
+/// The bounds of a connection. Both ends have their own; what arrives is bounded by the receiver's.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Limits {
+    /// Bytes of one stream that may be under way unread. A stalled stream holds so much, and no more.
+    pub stream_window: u32,
+    /// Bytes of one connection that may be under way unread: more than all stream windows together, so that stalled
+    /// streams do not hold up the others.
+    pub connection_window: u32,
+    /// Bytes of the largest HTTP/2 frame that is accepted, 16 KiB to 16 MiB less one.
+    pub frame: u32,
+    /// Streams of one connection at a time.
+    pub streams: u32,
+    /// Bytes of the largest message that is sent or accepted.
+    pub most_message_bytes: usize,
+    /// Messages that wait in an `Outgoing` while its peer does not read, beyond the window.
+    pub queued: usize,
+    /// A connection that is silent for so long is asked for a sign of life...
+    pub keepalive_every: Duration,
+    /// ...and is given up when none comes within this.
+    pub keepalive_patience: Duration,
+    /// How long connecting may take, and how long a client may take to say what it wants on a new stream.
+    pub opening: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            stream_window: 4 * MIB,
+            connection_window: 1028 * MIB,
+            frame: MIB,
+            streams: 256,
+            most_message_bytes: 256 * MIB as usize,
+            queued: 2,
+            keepalive_every: Duration::from_secs(5),
+            keepalive_patience: Duration::from_secs(5),
+            opening: Duration::from_secs(10),
+        }
+    }
+}
+
+impl Limits {
+    /// What HTTP/2 cannot do, or what would let one stream hold up another.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        let sum = u64::from(self.stream_window) * u64::from(self.streams);
+        if u64::from(self.connection_window) <= sum || self.connection_window > i32::MAX as u32 {
+            return Err(Fault::user(format!(
+                "a connection window of {} bytes: it must be more than {} streams times {} bytes, and at most {}",
+                self.connection_window,
+                self.streams,
+                self.stream_window,
+                i32::MAX
+            )));
+        }
+        if !(16 << 10..1 << 24).contains(&self.frame) {
+            return Err(Fault::user(format!("frames of {} bytes: from 16 KiB to 16 MiB less one can be", self.frame)));
+        }
+        if self.queued == 0 || self.streams == 0 || self.stream_window == 0 {
+            return Err(Fault::user("limits of no message, no stream or no window let nothing through".to_owned()));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_hold_and_impossible_ones_are_refused() {
+        Limits::default().check().unwrap();
+        for (limits, word) in [
+            (Limits { streams: 257, ..Limits::default() }, "more than 257 streams times 4194304"),
+            (Limits { frame: 1 << 24, ..Limits::default() }, "frames of 16777216 bytes"),
+            (Limits { queued: 0, ..Limits::default() }, "no message"),
+            (Limits { connection_window: u32::MAX, ..Limits::default() }, "at most 2147483647"),
+        ] {
+            let said = limits.check().unwrap_err().to_string();
+            assert!(said.contains(word), "{said}");
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! What travels on a stream.
+
+use arrow::record_batch::RecordBatch;
+use bytes::Bytes;
+
+/// Columns, a note, or both; one Flight message.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Message {
+    /// The columns. All batches of one direction of a stream have one schema.
+    pub batch: Option<RecordBatch>,
+    /// The header of the caller's own protocol, as Flight's `app_metadata`; empty: none.
+    pub note: Bytes,
+}
+
+impl Message {
+    /// Columns alone.
+    pub fn columns(batch: RecordBatch) -> Self {
+        Self { batch: Some(batch), note: Bytes::new() }
+    }
+
+    /// A note alone.
+    pub fn note(note: impl Into<Bytes>) -> Self {
+        Self { batch: None, note: note.into() }
+    }
+
+    /// Rows of the columns; 0 without any.
+    pub fn rows(&self) -> usize {
+        self.batch.as_ref().map_or(0, RecordBatch::num_rows)
+    }
+}

@@ -1,0 +1,157 @@
+//! Another process, as its callers see it.
+//!
+//! Comes in: actions and exchanges. Goes out: answers, and the two halves of a stream. Calls wait for the network, each
+//! no longer than its deadline; sockets are waited for on the network's runtime, whichever thread awaits here.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_flight::{Action, FlightDescriptor, Ticket};
+use bytes::Bytes;
+use forebay_actors::Fault;
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
+use prost::Message as _;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::time::timeout;
+use tonic::body::Body;
+use tonic::transport::Channel;
+use tower_service::Service as _;
+
+use crate::frames::Frames;
+use crate::incoming::Incoming;
+use crate::limits::Limits;
+use crate::outgoing::{End, Outgoing, SendBody};
+use crate::runtime::spawned;
+use crate::status::{self, Origin};
+use crate::wire::framed;
+
+/// One process that is called. Clones share one connection, which is made when first needed, and made again after it
+/// broke.
+#[derive(Clone)]
+pub struct Peer {
+    channel: Channel,
+    headers: HeaderMap,
+    limits: Limits,
+    origin: Arc<Origin>,
+}
+
+impl Peer {
+    pub(crate) fn new(channel: Channel, headers: HeaderMap, limits: Limits, origin: Arc<Origin>) -> Self {
+        Self { channel, headers, limits, origin }
+    }
+
+    /// Its `host:port`, as it was dialed.
+    pub fn address(&self) -> &str {
+        self.origin.who()
+    }
+
+    /// Asks for the action `kind` (`part.kind`) with a body in JSON, once, and reads its answer as JSON.
+    ///
+    /// # Errors
+    /// What the peer answers; external, retryable: it cannot be reached, or did not answer within `deadline`; user: it
+    /// refuses us.
+    ///
+    /// # Cancel safety
+    /// The peer may have done it all the same, as also when the connection broke.
+    pub async fn action<B: Serialize + ?Sized, R: DeserializeOwned>(
+        &self,
+        kind: &str,
+        body: &B,
+        deadline: Duration,
+    ) -> Result<R, Fault> {
+        let body = serde_json::to_vec(body).map_err(|e| Fault::internal(format!("a body of `{kind}`")).because(e))?;
+        let answer = self.raw_action(kind, body, deadline).await?;
+        serde_json::from_slice(&answer)
+            .map_err(|e| self.origin.fault(&format!("the answer to `{kind}` is not what was expected")).because(e))
+    }
+
+    /// As [`Peer::action`], with bodies of any bytes.
+    pub async fn raw_action(&self, kind: &str, body: impl Into<Bytes>, deadline: Duration) -> Result<Bytes, Fault> {
+        let (peer, action) = (self.clone(), Action { r#type: kind.to_owned(), body: body.into() });
+        let what = format!("no answer to `{kind}`");
+        self.within(&what, deadline, async move {
+            let body = peer.call("DoAction", Body::new(SendBody::once(framed(&action)))).await?;
+            let mut frames = Frames::new(body, peer.limits.most_message_bytes, peer.origin.clone());
+            let answer = frames.next().await?.ok_or_else(|| peer.origin.fault("an answer without a body"))?;
+            let answer = arrow_flight::Result::decode(answer);
+            Ok(answer.map_err(|e| peer.origin.fault("an answer that is not Flight's").because(e))?.body)
+        })
+        .await
+    }
+
+    /// Opens a stream to the part `path[0]`; returns when the peer has accepted it. What the part itself refuses comes
+    /// with the first [`Incoming::next`].
+    ///
+    /// # Errors
+    /// As [`Peer::action`]; user: there is no such part.
+    pub async fn exchange(&self, path: &[&str], deadline: Duration) -> Result<(Outgoing, Incoming), Fault> {
+        let descriptor = FlightDescriptor::new_path(path.iter().map(|&element| element.to_owned()).collect());
+        let (mut outgoing, body) = Outgoing::new(&self.limits, self.origin.clone(), End::Silent);
+        outgoing.open(&descriptor)?;
+        let incoming = self.stream("DoExchange", Body::new(body), deadline).await?;
+        Ok((outgoing, incoming))
+    }
+
+    /// Gets what a ticket stands for, in Flight's DoGet.
+    ///
+    /// # Errors
+    /// As [`Peer::exchange`].
+    pub async fn get(&self, ticket: impl Into<Bytes>, deadline: Duration) -> Result<Incoming, Fault> {
+        let ticket = Ticket { ticket: ticket.into() };
+        self.stream("DoGet", Body::new(SendBody::once(framed(&ticket))), deadline).await
+    }
+
+    async fn stream(&self, method: &'static str, body: Body, deadline: Duration) -> Result<Incoming, Fault> {
+        let peer = self.clone();
+        let what = "the stream was not accepted";
+        let body = self.within(what, deadline, async move { peer.call(method, body).await }).await?;
+        Ok(Incoming::new(body, self.limits.most_message_bytes, self.origin.clone()))
+    }
+
+    /// Runs a call on the network's runtime, no longer than its deadline.
+    async fn within<T: Send + 'static>(
+        &self,
+        what: &str,
+        deadline: Duration,
+        call: impl Future<Output = Result<T, Fault>> + Send + 'static,
+    ) -> Result<T, Fault> {
+        match spawned(async move { timeout(deadline, call).await }).await? {
+            Ok(answer) => answer,
+            Err(_) => Err(self.origin.fault(&format!("{what} within {deadline:?}")).retryable()),
+        }
+    }
+
+    /// One call, up to the headers of its response.
+    async fn call(&self, method: &str, body: Body) -> Result<Body, Fault> {
+        let mut request = Request::new(body);
+        *request.method_mut() = http::Method::POST;
+        *request.uri_mut() = format!("/arrow.flight.protocol.FlightService/{method}")
+            .parse()
+            .map_err(|e| Fault::internal("a method of Flight is no path").because(e))?;
+        *request.version_mut() = http::Version::HTTP_2;
+        *request.headers_mut() = self.headers.clone();
+        request.headers_mut().insert(header::TE, HeaderValue::from_static("trailers"));
+        request.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        let mut channel = self.channel.clone();
+        let broken = |e: tonic::transport::Error| status::broken(&self.origin, &e);
+        poll_fn(|cx| channel.poll_ready(cx)).await.map_err(broken)?;
+        let response = channel.call(request).await.map_err(broken)?;
+        self.accepted(response)
+    }
+
+    fn accepted(&self, response: Response<Body>) -> Result<Body, Fault> {
+        let headers = response.headers();
+        let grpc =
+            headers.get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));
+        if response.status() != StatusCode::OK || !grpc {
+            let what = format!("it answers HTTP {}, not as a Flight server does", response.status().as_u16());
+            return Err(self.origin.name(Fault::user(what)));
+        }
+        if headers.contains_key("grpc-status") {
+            self.origin.check_trailers(headers.clone())?;
+        }
+        Ok(response.into_body())
+    }
+}

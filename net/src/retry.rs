@@ -1,0 +1,70 @@
+//! Trying again what may succeed later.
+//!
+//! Comes in: an operation. Goes out: its result, or its last fault. Waits between tries, longer each time, and says now
+//! and then what is waited for.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use forebay_actors::Fault;
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+/// How often the log repeats what is waited for.
+const SAY_EVERY: Duration = Duration::from_secs(10);
+
+/// Waits of random lengths (full jitter: from 0 to a bound that doubles each time), for faults that are `retryable`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Retry {
+    /// The bound of the first wait.
+    pub first: Duration,
+    /// The largest bound.
+    pub most: Duration,
+    /// No try begins later than this after the first.
+    pub within: Duration,
+}
+
+impl Retry {
+    /// From 50 ms to 5 s, for as long as `within`.
+    pub fn within(within: Duration) -> Self {
+        Self { first: Duration::from_millis(50), most: Duration::from_secs(5), within }
+    }
+
+    /// Runs `op` until it succeeds, fails with a fault that is not retryable, or time is up; then its last fault says
+    /// how long was waited. `what` is for the log: `the coordinator at 10.0.0.7:7600`.
+    ///
+    /// # Cancel safety
+    /// As safe as `op`.
+    pub async fn run<T>(&self, what: &str, mut op: impl AsyncFnMut() -> Result<T, Fault>) -> Result<T, Fault> {
+        let begun = Instant::now();
+        let (mut bound, mut said) = (self.first.min(self.most), None::<Instant>);
+        loop {
+            let fault = match op().await {
+                Ok(value) => {
+                    if said.is_some() {
+                        info!("{what} is there, after {:.1} s", begun.elapsed().as_secs_f64());
+                    }
+                    return Ok(value);
+                }
+                Err(fault) if !fault.retryable => return Err(fault),
+                Err(fault) => fault,
+            };
+            let wait = bound.mul_f64(random_share());
+            if begun.elapsed() + wait > self.within {
+                let waited = format!("gave up waiting for {what} after {:.1} s", begun.elapsed().as_secs_f64());
+                return Err(Fault::external(waited).because(fault).retryable());
+            }
+            if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
+                warn!("waiting for {what}: {fault}");
+                said = Some(Instant::now());
+            }
+            sleep(wait).await;
+            bound = (bound * 2).min(self.most);
+        }
+    }
+}
+
+/// From 0 to 1. The standard library seeds its hashers at random; no more is needed to spread retries.
+fn random_share() -> f64 {
+    (RandomState::new().hash_one(0_u8) >> 11) as f64 / (1_u64 << 53) as f64
+}

@@ -1,0 +1,127 @@
+//! One process as a server: a socket, and the parts behind it.
+//!
+//! Comes in: connections. Goes out: a running [`Server`], on the network's runtime. [`Server::start`] returns when the
+//! socket listens; [`Server::stop`] waits for calls under way.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arrow_flight::flight_service_server::FlightServiceServer;
+use forebay_actors::Fault;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tonic::transport::server::TcpIncoming;
+
+use crate::exchange::Streams;
+use crate::gate::Gate;
+use crate::health::Health;
+use crate::identity::Identity;
+use crate::limits::Limits;
+use crate::part::Part;
+use crate::parts::Parts;
+use crate::runtime::runtime;
+use crate::security::Security;
+use crate::service::Calls;
+
+/// How long connections may take to close once every stream was cut.
+const CLOSING: Duration = Duration::from_secs(2);
+
+/// A server that runs. Dropping it stops it without a grace.
+pub struct Server {
+    address: SocketAddr,
+    /// True: no new connections or streams.
+    stop: watch::Sender<bool>,
+    /// True: streams under way are cut.
+    cut: watch::Sender<bool>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Listens at `listen` (port 0: any) and answers with `parts`. Callers of another run than `identity.run` are
+    /// refused; callers that say nothing of themselves are not: parts decide what strangers may do.
+    ///
+    /// # Errors
+    /// User: other machines could reach `listen` and `security` does not protect it, or the address cannot be listened
+    /// at, or `limits` make no sense. Internal: two parts have one name.
+    pub async fn start(
+        listen: SocketAddr,
+        security: &Security,
+        identity: Identity,
+        limits: &Limits,
+        parts: Vec<Arc<dyn Part>>,
+        health: Health,
+    ) -> Result<Server, Fault> {
+        security.check_listen(listen)?;
+        limits.check()?;
+        let parts = Parts::new(parts)?;
+        let (stop, stopping) = watch::channel(false);
+        let (cut, cutting) = watch::channel(false);
+        let gate = Gate {
+            security: security.clone(),
+            run: identity.run.into(),
+            health,
+            streams: Streams { parts: parts.clone(), limits: limits.clone(), cut: cutting },
+            calls: FlightServiceServer::new(Calls(parts)).max_decoding_message_size(limits.most_message_bytes),
+        };
+        let _in_runtime = runtime().enter();
+        let taken = |e: Box<dyn std::error::Error + Send + Sync>| {
+            Fault::user(format!("cannot listen at {listen}: is another process there already?")).because(e)
+        };
+        let incoming = TcpIncoming::bind(listen).map_err(|e| taken(e.into()))?.with_nodelay(Some(true));
+        let address = incoming.local_addr().map_err(|e| taken(e.into()))?;
+        let mut builder = tonic::transport::Server::builder()
+            .accept_http1(true)
+            .initial_stream_window_size(limits.stream_window)
+            .initial_connection_window_size(limits.connection_window)
+            .max_frame_size(limits.frame)
+            .max_concurrent_streams(limits.streams)
+            .http2_keepalive_interval(Some(limits.keepalive_every))
+            .http2_keepalive_timeout(Some(limits.keepalive_patience));
+        if let Some(tls) = security.server_tls() {
+            builder = builder.tls_config(tls).map_err(|e| Fault::user("cannot serve TLS").because(e))?;
+        }
+        let task = runtime().spawn(async move {
+            let mut stopping = stopping;
+            let stopped = async move {
+                let _ = stopping.wait_for(|stop| *stop).await;
+            };
+            if let Err(e) = builder.serve_with_incoming_shutdown(gate, incoming, stopped).await {
+                tracing::error!("the server at {address} ended: {e}");
+            }
+        });
+        Ok(Server { address, stop, cut, task: Some(task) })
+    }
+
+    /// Where it listens, with the port that was found.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more calls, gives those under way `grace` to end, then cuts them: their peers get a retryable fault.
+    pub async fn stop(mut self, grace: Duration) {
+        self.stop.send_replace(true);
+        let Some(task) = self.task.take() else { return };
+        let cut = self.cut.clone();
+        let closed = runtime().spawn(async move {
+            let mut task = task;
+            if timeout(grace, &mut task).await.is_ok() {
+                return;
+            }
+            cut.send_replace(true);
+            if timeout(CLOSING, &mut task).await.is_err() {
+                tracing::warn!("connections stay open after the server at its end: their peers do not answer");
+                task.abort();
+            }
+        });
+        let _ = closed.await;
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+        self.cut.send_replace(true);
+    }
+}

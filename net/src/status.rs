@@ -1,0 +1,157 @@
+//! Faults on their way through gRPC, and what a broken connection means.
+//!
+//! Comes in: a [`Fault`] to send, or a [`Status`] or an error of the transport. Goes out: the other. Domain and
+//! `retryable` travel in the header `forebay-fault`; of others they are told from the code. Nothing blocks.
+
+use std::error::Error;
+
+use forebay_actors::{Domain, Fault};
+use http::HeaderMap;
+use tonic::metadata::MetadataValue;
+use tonic::{Code, Status};
+
+const HEADER_FAULT: &str = "forebay-fault";
+/// Longer ones would not fit the headers that HTTP/2 peers accept.
+const MOST_MESSAGE: usize = 2 << 10;
+
+/// The other end of a connection, for messages.
+#[derive(Debug)]
+pub(crate) enum Origin {
+    /// A server that we called: `host:port`, and whether it is called with TLS.
+    Server { address: String, tls: bool },
+    /// A client that calls us.
+    Client(String),
+}
+
+impl Origin {
+    pub(crate) fn name(&self, mut fault: Fault) -> Fault {
+        let (domain, retryable) = (fault.domain, fault.retryable);
+        fault = external(format!("{}: {fault}", self.who()));
+        (fault.domain, fault.retryable) = (domain, retryable);
+        fault
+    }
+
+    pub(crate) fn fault(&self, what: &str) -> Fault {
+        external(format!("{}: {what}", self.who()))
+    }
+
+    pub(crate) fn who(&self) -> &str {
+        match self {
+            Origin::Server { address, .. } => address,
+            Origin::Client(who) => who,
+        }
+    }
+
+    /// Whether its streams end with a status.
+    pub(crate) fn answers(&self) -> bool {
+        matches!(self, Origin::Server { .. })
+    }
+
+    /// The status at the end of a response, or instead of one.
+    pub(crate) fn check_trailers(&self, mut trailers: HeaderMap) -> Result<(), Fault> {
+        // tonic trusts this header to be well formed, and nobody here reads it.
+        trailers.remove("grpc-status-details-bin");
+        match Status::from_header_map(&trailers) {
+            Some(status) if status.code() == Code::Ok => Ok(()),
+            Some(status) => Err(self.name(from_status(&status))),
+            None if self.answers() => Err(self.fault("an answer without a status: is it a Flight server?")),
+            None => Ok(()),
+        }
+    }
+}
+
+fn external(message: String) -> Fault {
+    Fault::external(message)
+}
+
+/// A fault to send.
+pub(crate) fn to_status(fault: &Fault) -> Status {
+    let code = match (fault.domain, fault.retryable) {
+        (_, true) => Code::Unavailable,
+        (Domain::User, _) => Code::InvalidArgument,
+        (Domain::External, _) => Code::Aborted,
+        (Domain::Internal, _) => Code::Internal,
+    };
+    with_code(code, fault)
+}
+
+/// A fault to send by a code that stock clients know.
+pub(crate) fn with_code(code: Code, fault: &Fault) -> Status {
+    let mut message = fault.to_string();
+    message.truncate(message.floor_char_boundary(MOST_MESSAGE));
+    let mut status = Status::new(code, message);
+    let words = match (fault.domain, fault.retryable) {
+        (Domain::User, false) => "user",
+        (Domain::User, true) => "user retryable",
+        (Domain::External, false) => "external",
+        (Domain::External, true) => "external retryable",
+        (Domain::Internal, false) => "internal",
+        (Domain::Internal, true) => "internal retryable",
+    };
+    status.metadata_mut().insert(HEADER_FAULT, MetadataValue::from_static(words));
+    status
+}
+
+/// A fault as it was sent, by one of us or by another Flight server.
+pub(crate) fn from_status(status: &Status) -> Fault {
+    let message = if status.message().is_empty() { status.code().description() } else { status.message() };
+    let words = status.metadata().get(HEADER_FAULT).and_then(|value| value.to_str().ok());
+    if let Some(words) = words {
+        let (domain, retryable) = words.split_once(' ').map_or((words, false), |(domain, _)| (domain, true));
+        let fault = match domain {
+            "user" => Fault::user(message),
+            "internal" => Fault::internal(message),
+            _ => Fault::external(message),
+        };
+        return if retryable { fault.retryable() } else { fault };
+    }
+    match status.code() {
+        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Aborted | Code::ResourceExhausted => {
+            Fault::external(message).retryable()
+        }
+        Code::Unauthenticated
+        | Code::PermissionDenied
+        | Code::InvalidArgument
+        | Code::NotFound
+        | Code::AlreadyExists
+        | Code::FailedPrecondition
+        | Code::OutOfRange
+        | Code::Unimplemented => Fault::user(message),
+        _ => Fault::external(message),
+    }
+}
+
+/// What an error of the transport means: a retry may help, unless both ends speak differently or distrust each other.
+pub(crate) fn broken(origin: &Origin, error: &(dyn Error + 'static)) -> Fault {
+    let mut words: Vec<String> = Vec::new();
+    let mut cause = Some(error);
+    while let Some(e) = cause {
+        let said = match e.downcast_ref::<Status>() {
+            Some(status) => status.message().to_owned(),
+            None => e.to_string(),
+        };
+        if !words.last().is_some_and(|last| last.contains(&said)) {
+            words.push(said);
+        }
+        cause = e.source();
+    }
+    let said = words.join(": ");
+    if let Origin::Server { tls, .. } = origin {
+        if said.contains("invalid peer certificate") {
+            let advice = "its certificate is not trusted: tls_ca must name the authority that signed it, and the \
+                          certificate must name the host as it is dialed";
+            return origin.name(Fault::user(format!("{advice} ({said})")));
+        }
+        if *tls && said.contains("InvalidContentType") {
+            let advice = "it does not speak TLS, and is called with it: give it tls_cert and tls_key, or leave out \
+                          tls_ca here";
+            return origin.name(Fault::user(format!("{advice} ({said})")));
+        }
+        if !*tls && said.contains("frame with invalid size") {
+            let advice = "it does not answer in HTTP/2: if it speaks TLS, name the authority of its certificate by \
+                          tls_ca";
+            return origin.name(Fault::user(format!("{advice} ({said})")));
+        }
+    }
+    origin.fault(&said).retryable()
+}

@@ -1,0 +1,163 @@
+//! Flight's messages as they lie on the wire: gRPC's prefix of five bytes, then protobuf.
+//!
+//! Comes in: a [`Rope`] with one message, or its parts. Goes out: a [`Flight`], or pieces for the socket. The format is
+//! that of any Flight implementation; it is written here rather than by prost so that the columns are never copied on
+//! the way out, and once, into aligned memory, on the way in. Nothing blocks.
+
+use arrow::buffer::Buffer;
+use arrow_flight::FlightDescriptor;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use forebay_actors::Fault;
+use prost::Message as _;
+use prost::encoding::{self, DecodeContext, WireType};
+
+use crate::rope::Rope;
+
+/// Compressed or not, and the length.
+pub(crate) const PREFIX: usize = 5;
+/// Pieces smaller than this are copied together: a frame of HTTP/2 costs more than the copy.
+const SMALL: usize = 16 << 10;
+
+const DESCRIPTOR: u32 = 1;
+const HEADER: u32 = 2;
+const NOTE: u32 = 3;
+const BODY: u32 = 1000;
+
+/// One FlightData message, its body in aligned memory.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    pub(crate) descriptor: Option<FlightDescriptor>,
+    pub(crate) header: Bytes,
+    pub(crate) note: Bytes,
+    pub(crate) body: Buffer,
+}
+
+/// The length that a message of gRPC claims, checked.
+pub(crate) fn claimed_len(prefix: [u8; PREFIX], most: usize) -> Result<usize, Fault> {
+    let [compressed, length @ ..] = prefix;
+    if compressed != 0 {
+        return Err(Fault::user("a compressed message, and none are accepted here: send it plain"));
+    }
+    let length = u32::from_be_bytes(length) as usize;
+    if length > most {
+        return Err(too_large(length, most));
+    }
+    Ok(length)
+}
+
+pub(crate) fn too_large(length: usize, most: usize) -> Fault {
+    Fault::user(format!("a message of {length} bytes, and at most {most} are accepted: send fewer rows at a time"))
+}
+
+impl Flight {
+    /// Reads one message. Fields that are not known are skipped, and the last of a field counts, as protobuf has it.
+    pub(crate) fn decode(mut message: Rope) -> Result<Flight, Fault> {
+        let broken = |e: prost::DecodeError| Fault::user("a message that is not Flight's").because(e);
+        let mut flight = Flight { descriptor: None, header: Bytes::new(), note: Bytes::new(), body: Buffer::default() };
+        while message.has_remaining() {
+            let (tag, wire) = encoding::decode_key(&mut message).map_err(broken)?;
+            if !matches!(tag, DESCRIPTOR | HEADER | NOTE | BODY) {
+                encoding::skip_field(wire, tag, &mut message, DecodeContext::default()).map_err(broken)?;
+                continue;
+            }
+            if wire != WireType::LengthDelimited {
+                return Err(Fault::user(format!("a message that is not Flight's: field {tag} is no string of bytes")));
+            }
+            let len = encoding::decode_varint(&mut message).map_err(broken)?;
+            let len = usize::try_from(len).ok().filter(|len| *len <= message.remaining()).ok_or_else(|| {
+                let left = message.remaining();
+                Fault::user(format!("a message that is not Flight's: field {tag} claims {len} bytes, {left} are left"))
+            })?;
+            match tag {
+                DESCRIPTOR => {
+                    flight.descriptor = Some(FlightDescriptor::decode(message.copy_to_bytes(len)).map_err(broken)?);
+                }
+                HEADER => flight.header = message.copy_to_bytes(len),
+                NOTE => flight.note = message.copy_to_bytes(len),
+                _ => flight.body = message.split_to(len).into_buffer(),
+            }
+        }
+        Ok(flight)
+    }
+}
+
+/// Pieces for the socket, in order; small ones are joined.
+#[derive(Debug, Default)]
+pub(crate) struct Pieces {
+    whole: Vec<Bytes>,
+    open: BytesMut,
+}
+
+impl Pieces {
+    /// Adds one message: its size is that of the parts and a few bytes.
+    pub(crate) fn flight(
+        &mut self,
+        descriptor: Option<&FlightDescriptor>,
+        header: &[u8],
+        note: &[u8],
+        body: Rope,
+        most: usize,
+    ) -> Result<(), Fault> {
+        let field = |tag, len| match len {
+            0 => 0,
+            _ => encoding::key_len(tag) + encoding::encoded_len_varint(len as u64) + len,
+        };
+        let body_len = body.remaining();
+        let length = descriptor.map_or(0, |d| encoding::message::encoded_len(DESCRIPTOR, d))
+            + field(HEADER, header.len())
+            + field(NOTE, note.len())
+            + field(BODY, body_len);
+        if length > most {
+            return Err(too_large(length, most));
+        }
+        let out = &mut self.open;
+        out.put_u8(0);
+        out.put_u32(u32::try_from(length).map_err(|_| too_large(length, u32::MAX as usize))?);
+        if let Some(descriptor) = descriptor {
+            encoding::message::encode(DESCRIPTOR, descriptor, out);
+        }
+        for (tag, part) in [(HEADER, header), (NOTE, note)] {
+            if !part.is_empty() {
+                encoding::encode_key(tag, WireType::LengthDelimited, out);
+                encoding::encode_varint(part.len() as u64, out);
+                out.put_slice(part);
+            }
+        }
+        if body_len > 0 {
+            encoding::encode_key(BODY, WireType::LengthDelimited, out);
+            encoding::encode_varint(body_len as u64, out);
+            body.into_pieces().for_each(|piece| self.put(piece));
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, piece: Bytes) {
+        if piece.len() < SMALL {
+            self.open.put_slice(&piece);
+        } else {
+            self.close();
+            self.whole.push(piece);
+        }
+    }
+
+    fn close(&mut self) {
+        if !self.open.is_empty() {
+            self.whole.push(self.open.split().freeze());
+        }
+    }
+
+    /// All that was added since the last time.
+    pub(crate) fn take(&mut self) -> Vec<Bytes> {
+        self.close();
+        std::mem::take(&mut self.whole)
+    }
+}
+
+/// One protobuf message in gRPC's frame.
+pub(crate) fn framed(message: &impl prost::Message) -> Bytes {
+    let mut out = BytesMut::with_capacity(PREFIX + message.encoded_len());
+    out.put_u8(0);
+    out.put_u32(message.encoded_len() as u32);
+    message.encode(&mut out).expect("a growing buffer has room");
+    out.freeze()
+}
