@@ -18,7 +18,7 @@ use crate::route::{Route, gather, scatter};
 use crate::shard::{Call, Reply, Shard, Stamp};
 use crate::stats::TableStats;
 use crate::table::{ExportBlock, Layout};
-use crate::way::Way;
+use crate::way::{Way, confused};
 
 /// Calls that may wait in the mailbox of one shard.
 const CAPACITY: usize = 8;
@@ -56,7 +56,7 @@ pub fn start_shards(host: &Host, config: TableConfig, shards: usize, held: Range
         Way::Shard(host.serve(&name, Place::Own, CAPACITY, move || Shard::new(config, number)))
     });
     let route = Route::new(shards).part(held.start, held.len());
-    Ok(TableClient::new(ways.collect(), route, held, layout))
+    Ok(TableClient::new(ways.collect(), route, held, layout, config))
 }
 
 /// A way to the rows of one table. Clones are cheap and share buffers.
@@ -69,6 +69,7 @@ pub struct TableClient {
     /// Shards that can be reached.
     held: Range<usize>,
     layout: Arc<Layout>,
+    config: Arc<TableConfig>,
     trainer: Option<Trainer>,
     spare: Arc<Mutex<Vec<Buffers>>>,
 }
@@ -90,13 +91,24 @@ impl std::fmt::Debug for TableClient {
 }
 
 impl TableClient {
-    pub(crate) fn new(ways: Arc<[Way]>, route: Route, held: Range<usize>, layout: Arc<Layout>) -> Self {
-        Self { ways, route, held, layout, trainer: None, spare: Arc::default() }
+    pub(crate) fn new(
+        ways: Arc<[Way]>,
+        route: Route,
+        held: Range<usize>,
+        layout: Arc<Layout>,
+        config: TableConfig,
+    ) -> Self {
+        Self { ways, route, held, layout, config: Arc::new(config), trainer: None, spare: Arc::default() }
     }
 
     /// Name of the table.
     pub fn table(&self) -> &str {
         &self.layout.table
+    }
+
+    /// What the table is.
+    pub fn config(&self) -> &TableConfig {
+        &self.config
     }
 
     /// Weights per row, over all parts.
@@ -117,6 +129,10 @@ impl TableClient {
     /// Numbers of these shards among those of the whole table.
     pub fn held(&self) -> Range<usize> {
         self.held.clone()
+    }
+
+    pub(crate) fn route(&self) -> Route {
+        self.route
     }
 
     /// This client, as `trainer`: its pushes with an id are refused once a newer incarnation of the trainer has pushed.
@@ -223,11 +239,13 @@ impl TableClient {
     /// # Errors
     /// An internal fault when a shard died.
     pub async fn stats(&self) -> Result<TableStats, Fault> {
-        let asked = self.ways.iter().map(async |way| match way.call(Call::Stats).await? {
-            Reply::Stats(stats) => Ok(stats),
-            _ => Err(confused()),
-        });
-        Ok(TableStats { table: self.layout.table.clone(), shards: try_join_all(asked).await?.concat() })
+        let asked: Vec<_> = self.ways.iter().map(|way| way.call(Call::Stats)).collect();
+        let mut shards = Vec::new();
+        for reply in try_join_all(asked).await? {
+            let Reply::Stats(stats) = reply else { return Err(confused()) };
+            shards.extend(stats);
+        }
+        Ok(TableStats { table: self.layout.table.clone(), shards })
     }
 
     /// Up to `at_most` rows of one shard from row number `from` on; an empty block means that there are no more.
@@ -269,14 +287,12 @@ impl TableClient {
             self.deal(&buffers.way_of, state, self.layout.state_dim, &mut states);
         }
         let parts = buffers.keys.into_iter().zip(buffers.values).zip(states);
-        let asked = self.ways.iter().zip(parts).map(async |(way, ((keys, weights), states))| {
-            let state = state.map(|_| states);
-            match way.call(Call::Import { keys, weights, state }).await? {
-                Reply::Imported => Ok(()),
-                _ => Err(confused()),
-            }
-        });
-        try_join_all(asked).await.map(|_| ())
+        let mut asked = Vec::with_capacity(self.ways.len());
+        for (way, ((keys, weights), states)) in self.ways.iter().zip(parts) {
+            asked.push(way.call(Call::Import { keys, weights, state: state.map(|_| states) }));
+        }
+        let replies = try_join_all(asked).await?;
+        if replies.iter().all(|reply| matches!(reply, Reply::Imported)) { Ok(()) } else { Err(confused()) }
     }
 
     async fn fetch(&self, keys: &[u64], rows: &mut Vec<f32>, insert: bool) -> Result<(), Fault> {
@@ -332,23 +348,15 @@ impl TableClient {
         call: impl Fn(Vec<u64>, Vec<f32>) -> Call + Copy,
     ) -> Result<Pushed, Fault> {
         let shares = buffers.keys.iter_mut().zip(&mut buffers.values);
-        let asked = self.ways.iter().zip(shares).map(async |(way, (keys, values))| {
+        let mut asked = Vec::with_capacity(self.ways.len());
+        for (way, (keys, values)) in self.ways.iter().zip(shares) {
             if keys.is_empty() && !all {
                 values.clear();
-                return Ok(Pushed::Already);
+            } else {
+                let call = call(std::mem::take(keys), std::mem::take(values));
+                asked.push(way.fill(call, keys, values));
             }
-            match way.call(call(std::mem::take(keys), std::mem::take(values))).await? {
-                Reply::Buffers { keys: k, values: v, pushed } => {
-                    (*keys, *values) = (k, v);
-                    Ok(pushed)
-                }
-                Reply::Held(promise) => match promise.await {
-                    Ok(pushed) => Ok(pushed?),
-                    Err(_) => Err(Fault::internal("a shard ended with a round that was not whole")),
-                },
-                _ => Err(confused()),
-            }
-        });
+        }
         let pushed = try_join_all(asked).await?;
         Ok(if pushed.contains(&Pushed::Applied) { Pushed::Applied } else { Pushed::Already })
     }
@@ -361,8 +369,4 @@ impl TableClient {
 fn copy<T: Copy>(from: &[T], to: &mut Vec<T>) {
     to.clear();
     to.extend_from_slice(from);
-}
-
-pub(crate) fn confused() -> Fault {
-    Fault::internal("a shard answered another question than it was asked")
 }

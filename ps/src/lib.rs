@@ -12,6 +12,9 @@
 //!   and a deep embedding under Adagrad share one row and so one look-up.
 //! - [`start_table`] starts the shards on a [`Host`](forebay_actors::Host) and gives a [`TableClient`]: `pull`, `push`,
 //!   `peek`, and `export` and `import` for snapshots.
+//! - Across processes each starts its share by [`start_shards`] and serves it by a [`remote::TableService`];
+//!   [`remote::connect`] gives the same [`TableClient`]. `push_once` is applied once however often it is sent, `push_round`
+//!   makes one push of those of several trainers, and [`dense`] keeps dense parameters in blocks beside the rows.
 //!
 //! **What holds.** A row is initialised from (seed, table, part, key) alone, and each key is updated by its own gradients
 //! in their order; so after the same calls a table is the same to the bit for any number of shards, on any width of
@@ -19,7 +22,9 @@
 //!
 //! Read in this order: `config.rs` (what a table is), `key.rs`, `client.rs` and `route.rs` (the way to a row), `shard.rs`,
 //! `table/mod.rs` (pull and push), `table/index.rs` (key to row number), `table/arena.rs` and `table/layout.rs` (the rows),
-//! `optim/` (how a gradient changes one). `simd.rs` and `memory.rs` hold the unsafe code.
+//! `optim/` (how a gradient changes one). `simd.rs` and `memory.rs` hold the unsafe code. Then, for several processes:
+//! `once.rs` and `rounds.rs` (pushes that are applied once, and together), `remote/line.rs` (a conversation that survives
+//! its connection), `remote/process.rs` and `remote/service.rs` (its two ends), `half_block.rs` (half the bytes), `dense/`.
 //!
 //! ```
 //! use forebay_actors::Host;
@@ -48,6 +53,7 @@
 mod check;
 mod client;
 mod config;
+pub mod dense;
 mod error;
 mod half_block;
 mod key;
@@ -55,6 +61,7 @@ mod memory;
 mod merge;
 mod once;
 mod optim;
+pub mod remote;
 mod rounds;
 mod route;
 mod shard;

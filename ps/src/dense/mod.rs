@@ -1,0 +1,258 @@
+//! Dense parameters beside the sparse rows: one flat vector of f32 in even blocks, one per process.
+//!
+//! ```text
+//!   DenseClient ── blocks ──┬─ pull: values, if they are new ─→ DenseBlock { DenseRule }   process 0
+//!    values f32[len]        └─ push: gradients, once         ─→ DenseBlock { DenseRule }   process 1
+//! ```
+//!
+//! Comes in: gradients of all values. Goes out: the values. Calls wait for the blocks and, over [`connect`], for the
+//! network; nothing blocks the thread. What changes the values is the caller's [`DenseRule`]: this crate knows no model.
+//!
+//! Pushes are applied once, fenced, and held in rounds as those of tables are.
+
+mod block;
+mod service;
+
+use std::ops::Range;
+
+use arrow::datatypes::{DataType, Field, Float16Type, Float32Type};
+use forebay_actors::Fault;
+use forebay_net::{Message, Peer, Retry};
+use futures::future::try_join_all;
+
+use crate::half_block;
+use crate::once::{PushId, Pushed, Round, Trainer};
+use crate::remote::columns::{batch, plain, plain_column};
+use crate::remote::line::Line;
+use crate::remote::note::{Answer, Header};
+use crate::remote::{DEADLINE, Wire};
+use crate::shard::Stamp;
+pub use block::{DenseBlock, DenseRule};
+pub use service::DenseService;
+use service::Held;
+
+/// Blocks begin at multiples of so many values.
+const ALIGN: usize = 16;
+
+/// The blocks of `len` values over `processes`: even, one after the other, each but the last of a multiple of 16 values.
+pub fn blocks(len: usize, processes: usize) -> Vec<Range<usize>> {
+    let (units, processes) = (len.div_ceil(ALIGN), processes.max(1));
+    let at = |process: usize| (units * process / processes * ALIGN).min(len);
+    (0..processes).map(|process| at(process)..at(process + 1)).collect()
+}
+
+enum Way {
+    Here(DenseBlock),
+    There { address: String, pull: Line, push: Line, wire: Wire },
+}
+
+/// One trainer's view of the dense values. It keeps them, and pulls only what has changed.
+pub struct DenseClient {
+    ways: Vec<Way>,
+    blocks: Vec<Range<usize>>,
+    /// Versions of the blocks in `values`.
+    seen: Vec<u64>,
+    values: Vec<f32>,
+    trainer: Option<Trainer>,
+}
+
+/// Connects to the processes that hold the blocks of `len` values, in their order. Gradients travel by `wire`, values
+/// always in f32. Lost connections are made again, and what was under way is asked again, for as long as `retry` says.
+///
+/// # Errors
+/// External: a peer could not be reached within `retry`'s patience. User: a peer refuses us, or holds another block.
+pub async fn connect(peers: &[Peer], len: usize, wire: Wire, retry: Retry) -> Result<DenseClient, Fault> {
+    let blocks = blocks(len, peers.len());
+    for (peer, block) in peers.iter().zip(&blocks) {
+        let ask = {
+            let peer = peer.clone();
+            move || {
+                let peer = peer.clone();
+                async move { peer.action::<_, Held>("dense.config", &(), DEADLINE).await }
+            }
+        };
+        let held = retry.run(&format!("dense values at {}", peer.address()), ask).await?;
+        if held.block != *block || held.len != len {
+            return Err(Fault::user(format!(
+                "{} holds the dense values {:?} of {}; expected {block:?} of {len}: start all processes with one job file",
+                peer.address(),
+                held.block,
+                held.len
+            )));
+        }
+    }
+    let way = |peer: &Peer| {
+        let path: &[&str] = if wire == Wire::F16 { &["dense", "push", "f16"] } else { &["dense", "push"] };
+        let line = |path| Line::new(peer.clone(), path, retry.clone());
+        Way::There { address: peer.address().to_owned(), pull: line(&["dense", "pull"]), push: line(path), wire }
+    };
+    DenseClient::new(peers.iter().map(way).collect(), blocks)
+}
+
+impl DenseClient {
+    /// The values in blocks of this process, as [`blocks`] cuts them.
+    ///
+    /// # Errors
+    /// User: the blocks are not of the lengths that [`blocks`] gives.
+    pub fn local(blocks: &[DenseBlock]) -> Result<Self, Fault> {
+        let cut = self::blocks(blocks.iter().map(DenseBlock::len).sum(), blocks.len());
+        if let Some((block, cut)) = blocks.iter().zip(&cut).find(|(block, cut)| block.len() != cut.len()) {
+            let (found, expected) = (block.len(), cut.len());
+            return Err(Fault::user(format!("a dense block has {found} values; expected {expected}")));
+        }
+        Self::new(blocks.iter().cloned().map(Way::Here).collect(), cut)
+    }
+
+    fn new(ways: Vec<Way>, blocks: Vec<Range<usize>>) -> Result<Self, Fault> {
+        let Some(last) = blocks.last().filter(|_| !ways.is_empty()) else {
+            return Err(Fault::user("dense values were asked for of no process; expected at least one"));
+        };
+        let (values, seen) = (vec![0.0; last.end], vec![0; ways.len()]);
+        Ok(Self { ways, blocks, seen, values, trainer: None })
+    }
+
+    /// This client, as `trainer`: its pushes are refused once a newer incarnation of the trainer has pushed.
+    #[must_use]
+    pub fn of_trainer(self, trainer: Trainer) -> Self {
+        Self { trainer: Some(trainer), ..self }
+    }
+
+    /// The values as last pulled; zeros before.
+    pub fn values(&self) -> &[f32] {
+        &self.values
+    }
+
+    /// Fetches the blocks that have changed since the last pull; false when none has.
+    ///
+    /// Cancelled or failed, the values are those of the last pull.
+    ///
+    /// # Errors
+    /// External: a process is gone. Internal: a block has died.
+    pub async fn pull(&mut self) -> Result<bool, Fault> {
+        let asked: Vec<_> = self.ways.iter().zip(&self.seen).map(|(way, seen)| way.pull(*seen)).collect();
+        let pulled = try_join_all(asked).await?;
+        for (block, (_, values)) in self.blocks.iter().zip(&pulled) {
+            if let Some(values) = values.as_ref().filter(|values| values.len() != block.len()) {
+                let (found, expected) = (values.len(), block.len());
+                return Err(Fault::external(format!("{found} dense values came for a block of {expected}")));
+            }
+        }
+        let mut new = false;
+        for ((block, seen), (version, values)) in self.blocks.iter().zip(&mut self.seen).zip(pulled) {
+            if let Some(values) = values {
+                self.values[block.clone()].copy_from_slice(&values);
+                (*seen, new) = (version, true);
+            }
+        }
+        Ok(new)
+    }
+
+    /// Applies the gradients of all values, at most once: a block that has applied the push of this id before changes
+    /// nothing. Cancelled or failed, it may be made again.
+    ///
+    /// # Errors
+    /// A user fault: another number of gradients than values, one that is NaN or infinite, a trainer that is fenced.
+    pub async fn push_once(&self, id: PushId, grads: &[f32]) -> Result<Pushed, Fault> {
+        self.push(grads, 0, Stamp { id, trainer: self.trainer, round: None }).await
+    }
+
+    /// As [`push_once`](Self::push_once), as one trainer's part of the round of `step`: the blocks wait for all trainers
+    /// and apply the mean of their gradients, weighted by rows. A trainer without rows pushes no gradients at all.
+    ///
+    /// # Errors
+    /// As [`push_once`](Self::push_once). A user fault also when this client is no trainer's, or the trainers do not take
+    /// the same steps.
+    pub async fn push_round(&self, id: PushId, round: Round, grads: &[f32], step: u64) -> Result<Pushed, Fault> {
+        if self.trainer.is_none() {
+            return Err(Fault::user("a dense push of a round came from no trainer; name one first"));
+        }
+        self.push(grads, step, Stamp { id, trainer: self.trainer, round: Some(round) }).await
+    }
+
+    async fn push(&self, grads: &[f32], step: u64, stamp: Stamp) -> Result<Pushed, Fault> {
+        let empty = grads.is_empty() && stamp.round.is_some();
+        if grads.len() != self.values.len() && !empty {
+            let (found, expected) = (grads.len(), self.values.len());
+            return Err(Fault::user(format!("{found} dense gradients came for {expected} values")));
+        }
+        check_finite(grads)?;
+        let part = |block: &Range<usize>| if empty { Vec::new() } else { grads[block.clone()].to_vec() };
+        let ways = self.ways.iter().zip(&self.blocks);
+        let asked: Vec<_> = ways.map(|(way, block)| way.push(part(block), step, stamp)).collect();
+        let pushed = try_join_all(asked).await?;
+        Ok(if pushed.contains(&Pushed::Applied) { Pushed::Applied } else { Pushed::Already })
+    }
+}
+
+fn check_finite(grads: &[f32]) -> Result<(), Fault> {
+    match grads.iter().filter(|grad| !grad.is_finite()).count() {
+        0 => Ok(()),
+        bad => Err(Fault::user(format!(
+            "{bad} of {} dense gradients are NaN or infinite; nothing was changed; lower the learning rate or clip \
+             gradients",
+            grads.len()
+        ))),
+    }
+}
+
+impl Way {
+    async fn pull(&self, known: u64) -> Result<(u64, Option<Vec<f32>>), Fault> {
+        let (address, line) = match self {
+            Self::Here(block) => return block.pull(known).await,
+            Self::There { address, pull, .. } => (address, pull),
+        };
+        let question = Message::note(Header { step: known, stamp: None }.write(&[]));
+        let (_, answer) = line.ask(question, true).await?;
+        let wrong = |fault: Fault| Fault::external(format!("{address} gave a wrong answer")).because(fault);
+        let (note, _) = Answer::read(&answer.note).map_err(wrong)?;
+        let values = answer.batch.as_ref().map(|batch| plain::<Float32Type>(batch, "value").map(<[f32]>::to_vec));
+        Ok((note.number, values.transpose().map_err(wrong)?))
+    }
+
+    async fn push(&self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<Pushed, Fault> {
+        let (address, line, wire) = match self {
+            Self::Here(block) => return block.push(grads, step, stamp).await,
+            Self::There { address, push, wire, .. } => (address, push, wire),
+        };
+        let header = Header { step, stamp: Some(stamp) };
+        let field = |kind| vec![Field::new("grad", kind, false)];
+        let (columns, note) = match wire {
+            Wire::F32 => {
+                let columns = batch(field(DataType::Float32), vec![plain_column::<Float32Type>(grads)])?;
+                (columns, header.write(&[]))
+            }
+            Wire::F16 => {
+                let (mut halves, mut exponents) = (Vec::new(), Vec::new());
+                if !half_block::encode(&grads, &mut halves, &mut exponents) {
+                    return Err(Fault::internal("gradients that are not finite came as far as the wire"));
+                }
+                let columns = batch(field(DataType::Float16), vec![plain_column::<Float16Type>(halves)])?;
+                (columns, header.write(&exponents))
+            }
+        };
+        let (_, answer) = line.ask(Message { batch: Some(columns), note }, true).await?;
+        match Answer::read(&answer.note) {
+            Ok((answer, _)) => Ok(answer.pushed),
+            Err(fault) => Err(Fault::external(format!("{address} gave a wrong answer")).because(fault)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn blocks_are_even_and_aligned(len in 0usize..5000, processes in 1usize..20) {
+            let blocks = blocks(len, processes);
+            prop_assert_eq!(blocks.len(), processes);
+            prop_assert_eq!((blocks[0].start, blocks[processes - 1].end), (0, len));
+            prop_assert!(blocks.windows(2).all(|pair| pair[0].end == pair[1].start));
+            prop_assert!(blocks.iter().all(|block| block.start % 16 == 0 || block.start == len));
+            let (least, most) = (blocks.iter().map(Range::len).min(), blocks.iter().map(Range::len).max());
+            prop_assert!(most.unwrap() - least.unwrap() < 32);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The block of one process as a part of its server.
+//!
+//! Comes in: exchanges and actions of anybody. Goes out: values, and what became of pushes. Waits for the block and for
+//! the network; nothing blocks the thread.
+//!
+//! ```text
+//!   exchange ["dense", "pull"]         a header whose step is the known version, or nothing → {value: f32}, if it is another
+//!   exchange ["dense", "push"]         {grad: f32} + header                                 → a note
+//!   exchange ["dense", "push", "f16"]  {grad: f16} + header and exponents                   → a note
+//!   action dense.config                                                                     → {"block", "len"}
+//! ```
+
+use std::ops::Range;
+
+use arrow::datatypes::{DataType, Field, Float16Type, Float32Type};
+use async_trait::async_trait;
+use bytes::Bytes;
+use forebay_actors::Fault;
+use forebay_net::{Caller, Incoming, Message, Outgoing, Part};
+use serde::{Deserialize, Serialize};
+
+use super::block::DenseBlock;
+use super::{blocks, check_finite};
+use crate::half_block;
+use crate::once::Pushed;
+use crate::remote::columns::{batch, plain, plain_column};
+use crate::remote::note::{Answer, Header, Tail};
+
+/// What a process holds of the dense values.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Held {
+    pub(super) block: Range<usize>,
+    /// Of all of them.
+    pub(super) len: usize,
+}
+
+/// The dense block of a process, for its [`Server`](forebay_net::Server).
+pub struct DenseService {
+    block: DenseBlock,
+    held: Held,
+}
+
+impl DenseService {
+    /// Serves `block`, which is process `rank`'s of `len` values over `processes`.
+    ///
+    /// # Errors
+    /// User: the block is not as long as [`blocks`] says, or there is no such process.
+    pub fn new(block: DenseBlock, len: usize, rank: usize, processes: usize) -> Result<Self, Fault> {
+        match blocks(len, processes).get(rank) {
+            Some(range) if range.len() == block.len() => Ok(Self { block, held: Held { block: range.clone(), len } }),
+            range => Err(Fault::user(format!(
+                "a dense block of {} values was given to process {rank} of {processes}; expected that of {range:?}",
+                block.len()
+            ))),
+        }
+    }
+
+    async fn pull(&self, message: Message) -> Result<Message, Fault> {
+        let known = if message.note.is_empty() { 0 } else { Header::read(&message.note)?.0.step };
+        let (version, values) = self.block.pull(known).await?;
+        let note = Answer { pushed: Pushed::Already, number: version }.write(&Tail::Exponents(Vec::new()));
+        let field = || vec![Field::new("value", DataType::Float32, false)];
+        let batch = values.map(|values| batch(field(), vec![plain_column::<Float32Type>(values)])).transpose()?;
+        Ok(Message { batch, note })
+    }
+
+    async fn push(&self, message: Message, half: bool) -> Result<Message, Fault> {
+        let (header, exponents) = Header::read(&message.note)?;
+        let stamp = header.stamp.ok_or_else(|| Fault::user("a dense push came without an id"))?;
+        let columns = message.batch.ok_or_else(|| Fault::user("a dense push came without columns"))?;
+        let mut grads = Vec::new();
+        if half {
+            let halves = plain::<Float16Type>(&columns, "grad")?;
+            half_block::decode(halves, &exponents, &mut grads).map_err(Fault::user)?;
+        } else {
+            grads.extend_from_slice(plain::<Float32Type>(&columns, "grad")?);
+        }
+        check_finite(&grads)?;
+        let pushed = self.block.push(grads, header.step, stamp).await?;
+        Ok(Message::note(Answer { pushed, number: 0 }.write(&Tail::Exponents(Vec::new()))))
+    }
+}
+
+#[async_trait]
+impl Part for DenseService {
+    fn name(&self) -> &'static str {
+        "dense"
+    }
+
+    fn actions(&self) -> Vec<(String, String)> {
+        vec![("config".to_owned(), "which of how many dense values are here, as JSON".to_owned())]
+    }
+
+    async fn action(&self, _: &Caller, kind: &str, _: Bytes) -> Result<Bytes, Fault> {
+        if kind != "config" {
+            return Err(Fault::user(format!("`dense` has no action `{}`; it has `config`", kind.escape_debug())));
+        }
+        Ok(serde_json::to_vec(&self.held).map_err(|e| Fault::internal("an answer is no JSON").because(e))?.into())
+    }
+
+    async fn exchange(
+        &self,
+        caller: Caller,
+        path: Vec<String>,
+        mut incoming: Incoming,
+        mut outgoing: Outgoing,
+    ) -> Result<(), Fault> {
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        // Whether it is a push, and of halves.
+        let push = match path[..] {
+            ["dense", "pull"] => None,
+            ["dense", "push"] => Some(false),
+            ["dense", "push", "f16"] => Some(true),
+            _ => {
+                let path = path.join("/");
+                return Err(Fault::user(format!(
+                    "there is no exchange `{}`; there are dense/pull, dense/push and dense/push/f16",
+                    path.escape_debug()
+                )));
+            }
+        };
+        if push.is_some() && caller.identity.is_none() {
+            let who = caller.peer;
+            return Err(Fault::user(format!(
+                "{who} is no process of this run, and only those may change dense values"
+            )));
+        }
+        while let Some(message) = incoming.next().await? {
+            let answer = match push {
+                None => self.pull(message).await?,
+                Some(half) => self.push(message, half).await?,
+            };
+            outgoing.send(answer).await?;
+        }
+        Ok(())
+    }
+}

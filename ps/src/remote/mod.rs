@@ -1,0 +1,183 @@
+//! Tables whose shards stand in other processes: [`connect`] gives the same [`TableClient`] as
+//! [`start_table`](crate::start_table), and [`TableService`] is what it speaks to.
+//!
+//! Comes in: the peers that hold the shards. Goes out: a client. Connecting waits for peers that start late; after that
+//! calls wait for the network. Nothing blocks the thread.
+//!
+//! ```text
+//!   TableClient ── route ──┬─ one request per process ─→ TableService ─→ its shards
+//!                          └─ ...                        on streams that stay: pull, peek, push
+//! ```
+//!
+//! Two processes of two shards each (in one here), and a trainer:
+//!
+//! ```
+//! use std::{sync::Arc, time::Duration};
+//! use forebay_actors::Host;
+//! use forebay_net::{Dialer, Health, Identity, Limits, Retry, Security, Server};
+//! use forebay_ps::remote::{TableService, Wire, connect};
+//! use forebay_ps::{Init, Optimizer, PartConfig, PushId, Pushed, Storage, TableConfig, start_shards};
+//!
+//! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+//! # runtime.block_on(async {
+//! let part = PartConfig { name: "w".into(), dim: 2, optimizer: Optimizer::Sgd { lr: 0.5 }, init: Init::Zeros };
+//! let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32 };
+//! let (security, limits, host) = (Security::none(), Limits::default(), Host::start("ps")?);
+//! let identity = |role: &str| Identity { run: "monday".into(), role: role.into(), incarnation: 0 };
+//! let listen = "127.0.0.1:0".parse().expect("an address");
+//! let mut servers = Vec::new();
+//! for held in [0..2, 2..4] {
+//!     let service = Arc::new(TableService::new(vec![start_shards(&host, config.clone(), 4, held)?]));
+//!     let parts: Vec<Arc<dyn forebay_net::Part>> = vec![service];
+//!     servers.push(Server::start(listen, &security, identity("ps"), &limits, parts, Health::new()).await?);
+//! }
+//!
+//! let dialer = Dialer::new(&security, &identity("trainer 0"), &limits)?;
+//! let peers = servers.iter().map(|server| dialer.peer(&server.address().to_string()));
+//! let peers = peers.collect::<Result<Vec<_>, _>>()?;
+//! let table = connect(&peers, &config, Wire::F32, Retry::within(Duration::from_secs(10))).await?;
+//! let (keys, mut rows) = ([7, 8, 9], Vec::new());
+//! table.pull(&keys, &mut rows).await?;
+//! let id = PushId { source: 0, sequence: 0 };
+//! assert_eq!(table.push_once(id, &keys, &[1.0; 6], 1).await?, Pushed::Applied);
+//! assert_eq!(table.push_once(id, &keys, &[1.0; 6], 1).await?, Pushed::Already);
+//! table.peek(&keys, &mut rows).await?;
+//! assert_eq!(rows, [-0.5; 6]);
+//! # drop((table, peers, dialer, servers));
+//! # host.stop()
+//! # })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub(crate) mod columns;
+pub(crate) mod line;
+pub(crate) mod note;
+mod process;
+mod service;
+
+use std::sync::Arc;
+
+use forebay_actors::Fault;
+use forebay_net::{Peer, Retry};
+use futures::future::try_join_all;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::client::{MAX_SHARDS, TableClient};
+use crate::config::TableConfig;
+use crate::route::Route;
+use crate::table::Layout;
+use crate::way::Way;
+pub(crate) use process::{DEADLINE, Process};
+pub use service::TableService;
+use service::{Held, Named};
+
+/// How rows and gradients travel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Wire {
+    /// Four bytes per value, exact.
+    #[default]
+    F32,
+    /// Two bytes per value, and one per 128: f16 scaled by a power of two per block of 128 values. A value `v` of a block
+    /// whose largest magnitude is `m` arrives with an error of at most max(2^-11 |v|, 2^-39 m). Exports and imports are
+    /// exact all the same, and so is a pull of rows of which a weight is NaN or infinite.
+    F16,
+}
+
+/// Connects to the processes that hold a table's shards: `peers` in the order of their shards, each with an equal share.
+///
+/// A lost connection is made again, and what was under way is asked again, for as long as `retry` says: pulls, peeks,
+/// imports, and pushes with an id. A push without an id gets an external fault, as it may have been applied or not.
+///
+/// # Errors
+/// External: a peer could not be reached within `retry`'s patience. User: a peer refuses us, or it holds another table
+/// than `config` says (the message names the difference), or other shards.
+pub async fn connect(peers: &[Peer], config: &TableConfig, wire: Wire, retry: Retry) -> Result<TableClient, Fault> {
+    config.check()?;
+    let name = &config.name;
+    let asked: Vec<_> = peers.iter().map(|peer| held(peer.clone(), name, &retry)).collect();
+    let all = try_join_all(asked).await?;
+    let Some(shards) = all.first().map(|held| held.shards) else {
+        return Err(Fault::user(format!("table `{name}` has no processes to connect to; expected at least one")));
+    };
+    let share = shards / peers.len();
+    for (rank, (peer, held)) in peers.iter().zip(&all).enumerate() {
+        let at = peer.address();
+        if let Some(difference) = difference(config, &held.config) {
+            return Err(Fault::user(format!(
+                "table `{name}` at {at} is not the one of this job: {difference}; start all processes with one job file"
+            )));
+        }
+        let Held { first, count, .. } = *held;
+        if held.shards != shards || count != share || first != rank * share || shards > MAX_SHARDS || share == 0 {
+            return Err(Fault::user(format!(
+                "table `{name}` at {at} holds {count} shards from {first} on of {}; expected {share} from {} on of \
+                 {shards}, as it is process {rank} of {}",
+                held.shards,
+                rank * share,
+                peers.len()
+            )));
+        }
+    }
+    let layout = Arc::new(Layout::new(config));
+    let ways = peers
+        .iter()
+        .map(|peer| Way::Process(Box::new(Process::new(peer.clone(), layout.clone(), wire, retry.clone()))));
+    Ok(TableClient::new(ways.collect(), Route::new(peers.len()), 0..shards, layout, config.clone()))
+}
+
+async fn held(peer: Peer, table: &str, retry: &Retry) -> Result<Held, Fault> {
+    let body = Named { table: table.to_owned() };
+    let what = format!("table `{table}` at {}", peer.address());
+    let ask = move || {
+        let (peer, body) = (peer.clone(), body.clone());
+        async move { peer.action("table.config", &body, DEADLINE).await }
+    };
+    retry.run(&what, ask).await
+}
+
+/// The first field in which two configurations differ, with both values.
+fn difference(here: &TableConfig, there: &TableConfig) -> Option<String> {
+    if here == there {
+        return None;
+    }
+    let value = |config| serde_json::to_value(config).unwrap_or_default();
+    Some(differ("", &value(here), &value(there)).unwrap_or_else(|| "they differ".to_owned()))
+}
+
+fn differ(path: &str, here: &Value, there: &Value) -> Option<String> {
+    match (here, there) {
+        (Value::Object(a), Value::Object(b)) => {
+            let keys = a.keys().chain(b.keys());
+            let get = |map: &serde_json::Map<String, Value>, key| map.get(key).cloned().unwrap_or_default();
+            let dot = if path.is_empty() { "" } else { "." };
+            keys.into_iter().find_map(|key| differ(&format!("{path}{dot}{key}"), &get(a, key), &get(b, key)))
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            let mut pairs = a.iter().zip(b).enumerate();
+            pairs.find_map(|(i, (a, b))| differ(&format!("{path}[{i}]"), a, b))
+        }
+        _ if here == there => None,
+        _ => Some(format!("`{path}` is {there} there and {here} here")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Init, Optimizer, PartConfig, Storage};
+
+    #[test]
+    fn a_difference_is_named() {
+        let part = |lr| PartConfig { name: "a".into(), dim: 2, optimizer: Optimizer::Sgd { lr }, init: Init::Zeros };
+        let config = TableConfig { name: "t".into(), seed: 1, parts: vec![part(0.5)], storage: Storage::F32 };
+        assert_eq!(difference(&config, &config.clone()), None);
+        let said = |there: TableConfig| difference(&config, &there).unwrap();
+        let other = TableConfig { parts: vec![part(0.25)], ..config.clone() };
+        assert_eq!(said(other), "`parts[0].optimizer.lr` is 0.25 there and 0.5 here");
+        assert_eq!(said(TableConfig { seed: 2, ..config.clone() }), "`seed` is 2 there and 1 here");
+        let other = TableConfig { parts: vec![part(0.5), part(0.5)], ..config.clone() };
+        assert!(said(other).starts_with("`parts` is ["));
+    }
+}

@@ -1,0 +1,312 @@
+//! The shards of one process as a part of its server: tables for other processes and for stock Flight clients.
+//!
+//! Comes in: exchanges, actions and tickets of anybody. Goes out: rows, and what became of pushes. Waits for the shards
+//! and for the network; nothing blocks the thread.
+//!
+//! ```text
+//!   exchange ["table", NAME, "pull" | "peek"]      {key: u64}                     →  {row: f32[dim]}
+//!   exchange ["table", NAME, "pull" | "peek", "f16"]  the same                    →  {row: f16[dim]}, exponents in the note
+//!   exchange ["table", NAME, "push"]               {key: u64, grad: f32[dim]} + header →  a note
+//!   exchange ["table", NAME, "push", "f16"]        {key: u64, grad: f16[dim]} + header and exponents →  a note
+//!   exchange ["table", NAME, "import"]             {key: u64, weight: f32[dim], state: f32[state]} →  a note
+//!   exchange ["table", NAME, "import", "weights"]  {key: u64, weight: f32[dim]}   →  a note
+//!   get {"table": NAME, "shard", "from", "at_most"}                               →  {key, weight, state}
+//!   action table.stats, table.config  {"table": NAME}                             →  JSON
+//! ```
+//!
+//! A caller that is no process of the run (a stock client) may read: a pull of its gives zeros for keys without a row, as
+//! a peek does, so that looking at a table does not change it. It may not push or import.
+
+use arrow::array::RecordBatch;
+use arrow::datatypes::{DataType, Float16Type, Float32Type, Schema};
+use async_trait::async_trait;
+use bytes::Bytes;
+use forebay_actors::Fault;
+use forebay_net::{Caller, FlightInfo, Incoming, Message, Outgoing, Part, flight_info};
+use half::f16;
+use serde::{Deserialize, Serialize};
+
+use super::columns::{batch, halves_column, key_field, keys, keys_column, list_field, rows, rows_column};
+use super::note::{Answer, Header, Tail};
+use crate::client::TableClient;
+use crate::config::TableConfig;
+use crate::half_block;
+use crate::once::Pushed;
+
+/// Floats that one answer may have: 128 MiB of them.
+const MOST_VALUES: usize = 32 << 20;
+
+/// Floats of one message of an export.
+const PAGE_VALUES: usize = 1 << 20;
+
+/// The body of the actions.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Named {
+    pub(super) table: String,
+}
+
+/// What an export gives: without a shard all that are here, without `at_most` all their rows.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Ticket {
+    pub(super) table: String,
+    #[serde(default)]
+    pub(super) shard: Option<usize>,
+    #[serde(default)]
+    pub(super) from: usize,
+    #[serde(default)]
+    pub(super) at_most: Option<usize>,
+}
+
+/// What a process holds of a table.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Held {
+    pub(super) config: TableConfig,
+    /// Shards of the whole table.
+    pub(super) shards: usize,
+    /// The first of those that are here.
+    pub(super) first: usize,
+    /// How many are here.
+    pub(super) count: usize,
+}
+
+/// The tables of a process, for its [`Server`](forebay_net::Server).
+#[derive(Debug)]
+pub struct TableService {
+    tables: Vec<TableClient>,
+}
+
+impl TableService {
+    /// Serves these tables: clients of their shards in this process ([`start_shards`](crate::start_shards)).
+    pub fn new(tables: Vec<TableClient>) -> Self {
+        Self { tables }
+    }
+
+    fn table(&self, name: &str) -> Result<&TableClient, Fault> {
+        self.tables.iter().find(|table| table.table() == name).ok_or_else(|| {
+            let there: Vec<String> = self.tables.iter().map(|table| format!("`{}`", table.table())).collect();
+            Fault::user(format!("there is no table `{}` here: there is {}", name.escape_debug(), there.join(", ")))
+        })
+    }
+}
+
+#[async_trait]
+impl Part for TableService {
+    fn name(&self) -> &'static str {
+        "table"
+    }
+
+    fn actions(&self) -> Vec<(String, String)> {
+        let of = |kind: &str, what: &str| (kind.to_owned(), format!("{what} of {{\"table\": NAME}}, as JSON"));
+        vec![of("stats", "rows, bytes and counts"), of("config", "the configuration and the shards here")]
+    }
+
+    async fn action(&self, _: &Caller, kind: &str, body: Bytes) -> Result<Bytes, Fault> {
+        let named = || -> Result<&TableClient, Fault> { self.table(&json::<Named>(&body, "an action")?.table) };
+        let answer = match kind {
+            "stats" => serde_json::to_vec(&named()?.stats().await?),
+            "config" => {
+                let table = named()?;
+                let (config, shards, held) = (table.config().clone(), table.route().shards(), table.held());
+                serde_json::to_vec(&Held { config, shards, first: held.start, count: held.len() })
+            }
+            other => {
+                let other = other.escape_debug();
+                return Err(Fault::user(format!("a table has no action `{other}`; it has `stats` and `config`")));
+            }
+        };
+        Ok(answer.map_err(|e| Fault::internal("an answer is no JSON").because(e))?.into())
+    }
+
+    async fn list(&self) -> Result<Vec<FlightInfo>, Fault> {
+        let mut infos = Vec::with_capacity(self.tables.len());
+        for table in &self.tables {
+            let ticket = serde_json::json!({ "table": table.table() }).to_string();
+            let rows = table.stats().await?.rows();
+            infos.push(flight_info(&["table", table.table()], &export_schema(table), ticket, Some(rows))?);
+        }
+        Ok(infos)
+    }
+
+    async fn exchange(
+        &self,
+        caller: Caller,
+        path: Vec<String>,
+        mut incoming: Incoming,
+        mut outgoing: Outgoing,
+    ) -> Result<(), Fault> {
+        let path: Vec<&str> = path.iter().map(String::as_str).collect();
+        let stranger = caller.identity.is_none();
+        let (name, kind) = match path[..] {
+            ["table", name, "pull"] => (name, Kind::Read { insert: !stranger, half: false }),
+            ["table", name, "pull", "f16"] => (name, Kind::Read { insert: !stranger, half: true }),
+            ["table", name, "peek"] => (name, Kind::Read { insert: false, half: false }),
+            ["table", name, "peek", "f16"] => (name, Kind::Read { insert: false, half: true }),
+            ["table", name, "push"] => (name, Kind::Push { half: false }),
+            ["table", name, "push", "f16"] => (name, Kind::Push { half: true }),
+            ["table", name, "import"] => (name, Kind::Import { state: true }),
+            ["table", name, "import", "weights"] => (name, Kind::Import { state: false }),
+            _ => {
+                let path = path.join("/");
+                return Err(Fault::user(format!(
+                    "a table has no exchange `{}`: it has table/NAME/KIND, of the kinds pull, peek and push, each also with \
+                     /f16, and import, also with /weights",
+                    path.escape_debug()
+                )));
+            }
+        };
+        if stranger && !matches!(kind, Kind::Read { .. }) {
+            return Err(Fault::user(format!(
+                "{} is no process of this run, and only those may change a table; anybody may pull and peek",
+                caller.peer
+            )));
+        }
+        let mut desk = Desk { table: self.table(name)?, rows: Vec::new() };
+        while let Some(message) = incoming.next().await? {
+            let answer = match kind {
+                Kind::Read { insert, half } => desk.read(message, insert, half).await?,
+                Kind::Push { half } => desk.push(message, half).await?,
+                Kind::Import { state } => desk.import(message, state).await?,
+            };
+            outgoing.send(answer).await?;
+        }
+        Ok(())
+    }
+
+    async fn get(&self, _: Caller, ticket: Bytes, mut outgoing: Outgoing) -> Result<(), Fault> {
+        let ticket: Ticket = json(&ticket, "a ticket")?;
+        let table = self.table(&ticket.table)?;
+        let shards = ticket.shard.map_or(table.held(), |shard| shard..shard.saturating_add(1));
+        let page = (PAGE_VALUES / (table.row_dim() + table.state_dim())).max(1);
+        let mut left = ticket.at_most.unwrap_or(usize::MAX);
+        let mut sent = false;
+        for shard in shards {
+            let mut from = ticket.from;
+            while left > 0 {
+                let block = table.export(shard, from, page.min(left)).await?;
+                if block.keys.is_empty() {
+                    break;
+                }
+                from = from.saturating_add(block.keys.len());
+                left -= block.keys.len();
+                outgoing.send(Message::columns(export_batch(table, block)?)).await?;
+                sent = true;
+            }
+        }
+        if !sent {
+            // A stock client wants a schema even of nothing.
+            outgoing.send(Message::columns(RecordBatch::new_empty(export_schema(table).into()))).await?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Read { insert: bool, half: bool },
+    Push { half: bool },
+    Import { state: bool },
+}
+
+/// Answers the messages of one exchange, one after the other.
+struct Desk<'a> {
+    table: &'a TableClient,
+    /// Kept from one message to the next.
+    rows: Vec<f32>,
+}
+
+impl Desk<'_> {
+    async fn read(&mut self, message: Message, insert: bool, half: bool) -> Result<Message, Fault> {
+        let (columns, dim) = (columns(message)?.0, self.table.row_dim());
+        let keys = keys(&columns)?;
+        self.check_size(keys.len())?;
+        match insert {
+            true => self.table.pull(keys, &mut self.rows).await?,
+            false => self.table.peek(keys, &mut self.rows).await?,
+        }
+        if !half {
+            let column = rows_column::<Float32Type>(std::mem::take(&mut self.rows), dim)?;
+            let batch = batch(vec![list_field("row", DataType::Float32, dim)], vec![column])?;
+            return Ok(Message { batch: Some(batch), note: Answer::rows().write(&Tail::Exponents(Vec::new())) });
+        }
+        let (mut halves, mut exponents) = (Vec::new(), Vec::new());
+        if !half_block::encode(&self.rows, &mut halves, &mut exponents) {
+            // Weights may have run away; whoever trains shall see that, and not a fault of the wire.
+            return Ok(Message::note(Answer::rows().write(&Tail::Floats(std::mem::take(&mut self.rows)))));
+        }
+        let batch = batch(vec![list_field("row", DataType::Float16, dim)], vec![halves_column(halves, dim)?])?;
+        Ok(Message { batch: Some(batch), note: Answer::rows().write(&Tail::Exponents(exponents)) })
+    }
+
+    async fn push(&mut self, message: Message, half: bool) -> Result<Message, Fault> {
+        let dim = self.table.row_dim();
+        let (columns, note) = columns(message)?;
+        let (header, exponents) = Header::read(&note)?;
+        let keys = keys(&columns)?;
+        let pushed = if half {
+            let halves: &[f16] = rows::<Float16Type>(&columns, "grad", dim)?;
+            half_block::decode(halves, &exponents, &mut self.rows).map_err(Fault::user)?;
+            self.table.send(keys, &self.rows, header.step, header.stamp).await?
+        } else {
+            let grads = rows::<Float32Type>(&columns, "grad", dim)?;
+            self.table.send(keys, grads, header.step, header.stamp).await?
+        };
+        Ok(answered(pushed))
+    }
+
+    async fn import(&mut self, message: Message, state: bool) -> Result<Message, Fault> {
+        let columns = columns(message)?.0;
+        let weights = rows::<Float32Type>(&columns, "weight", self.table.row_dim())?;
+        let state = match (state, self.table.state_dim()) {
+            (true, 0) => Some(&[][..]),
+            (true, dim) => Some(rows::<Float32Type>(&columns, "state", dim)?),
+            (false, _) => None,
+        };
+        self.table.import(keys(&columns)?, weights, state).await?;
+        Ok(answered(Pushed::Applied))
+    }
+
+    /// A few bytes of a question must not ask for an answer without bound.
+    fn check_size(&self, keys: usize) -> Result<(), Fault> {
+        let dim = self.table.row_dim();
+        if keys.saturating_mul(dim) <= MOST_VALUES {
+            return Ok(());
+        }
+        Err(Fault::user(format!(
+            "{keys} keys of {dim} weights each were asked for at once; at most {} fit one answer",
+            MOST_VALUES / dim
+        )))
+    }
+}
+
+fn answered(pushed: Pushed) -> Message {
+    Message::note(Answer { pushed, number: 0 }.write(&Tail::Exponents(Vec::new())))
+}
+
+fn columns(message: Message) -> Result<(RecordBatch, Bytes), Fault> {
+    let batch = message.batch.ok_or_else(|| Fault::user("a message came without columns; expected keys at least"))?;
+    Ok((batch, message.note))
+}
+
+fn json<T: for<'de> Deserialize<'de>>(bytes: &[u8], what: &str) -> Result<T, Fault> {
+    serde_json::from_slice(bytes).map_err(|e| {
+        Fault::user(format!("the body of {what} is not what a table takes, {{\"table\": NAME}}")).because(e)
+    })
+}
+
+fn export_schema(table: &TableClient) -> Schema {
+    let mut fields = vec![key_field(), list_field("weight", DataType::Float32, table.row_dim())];
+    if table.state_dim() > 0 {
+        fields.push(list_field("state", DataType::Float32, table.state_dim()));
+    }
+    Schema::new(fields)
+}
+
+fn export_batch(table: &TableClient, block: crate::ExportBlock) -> Result<RecordBatch, Fault> {
+    let mut columns = vec![keys_column(block.keys), rows_column::<Float32Type>(block.weights, table.row_dim())?];
+    if table.state_dim() > 0 {
+        columns.push(rows_column::<Float32Type>(block.state, table.state_dim())?);
+    }
+    batch(export_schema(table).fields().iter().map(|field| field.as_ref().clone()).collect(), columns)
+}

@@ -1,0 +1,179 @@
+//! Several server processes in one: each a host of shards and a server of its own on a port of the loopback.
+
+#![allow(clippy::unwrap_used, dead_code)]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use forebay_actors::{Domain, Fault, Host};
+use forebay_net::{Dialer, Health, Identity, Limits, Part, Peer, Retry, Security, Server, runtime};
+use forebay_ps::remote::{TableService, Wire, connect};
+use forebay_ps::{
+    Init, Optimizer, PartConfig, SlotHasher, Storage, TableClient, TableConfig, start_shards, start_table,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+pub(crate) fn config() -> TableConfig {
+    let part = |name: &str, dim, optimizer, init| PartConfig { name: name.into(), dim, optimizer, init };
+    let ftrl = Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 };
+    let adagrad = Optimizer::Adagrad { lr: 0.1, initial_accumulator: 0.0, eps: 1e-10 };
+    let parts =
+        vec![part("linear", 1, ftrl, Init::Zeros), part("embedding", 10, adagrad, Init::Uniform { scale: 0.01 })];
+    TableConfig { name: "ads".into(), seed: 3, parts, storage: Storage::F32 }
+}
+
+pub(crate) const DIM: usize = 11;
+
+pub(crate) fn keys(step: u64) -> Vec<u64> {
+    let slot = SlotHasher::new("C1", 9);
+    (0..500).map(|i| slot.int((step * 131 + i * (1 + step % 3)) as i64)).collect()
+}
+
+pub(crate) fn grads(keys: &[u64], rows: &[f32]) -> Vec<f32> {
+    let pull = |i: usize| (keys[i / DIM].rotate_left(i as u32 % 64) as i32 as f32) / 3e9;
+    rows.iter().enumerate().map(|(i, w)| w * 0.1 + pull(i)).collect()
+}
+
+/// Every row of the table, sorted by key: bits of weights and state.
+pub(crate) async fn dump(table: &TableClient) -> Vec<(u64, Vec<u32>)> {
+    let bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    let mut all = Vec::new();
+    for shard in table.held() {
+        let mut from = 0;
+        loop {
+            let block = table.export(shard, from, 333).await.unwrap();
+            if block.keys.is_empty() {
+                break;
+            }
+            from += block.keys.len();
+            let rows = block.weights.chunks(DIM).zip(block.state.chunks(table.state_dim()));
+            all.extend(block.keys.iter().zip(rows).map(|(k, (w, s))| (*k, [bits(w), bits(s)].concat())));
+        }
+    }
+    all.sort_unstable();
+    all
+}
+
+pub(crate) fn identity(role: &str) -> Identity {
+    Identity { run: "test".into(), role: role.into(), incarnation: 0 }
+}
+
+/// Many short waits: tests cut connections on purpose.
+pub(crate) fn retry() -> Retry {
+    Retry { first: Duration::from_millis(1), most: Duration::from_millis(20), within: Duration::from_secs(60) }
+}
+
+pub(crate) fn peer(address: SocketAddr) -> Peer {
+    let dialer = Dialer::new(&Security::none(), &identity("trainer 0"), &Limits::default()).unwrap();
+    dialer.peer(&address.to_string()).unwrap()
+}
+
+pub(crate) async fn serve(part: Arc<dyn Part>) -> Server {
+    let any = "127.0.0.1:0".parse().unwrap();
+    let (security, limits) = (Security::none(), Limits::default());
+    Server::start(any, &security, identity("ps 0"), &limits, vec![part], Health::new()).await.unwrap()
+}
+
+pub(crate) struct Cluster {
+    pub(crate) servers: Vec<Server>,
+    hosts: Vec<Host>,
+}
+
+impl Cluster {
+    pub(crate) async fn start(processes: usize, per_process: usize) -> Self {
+        Self::of(config(), processes, per_process).await
+    }
+
+    pub(crate) async fn of(config: TableConfig, processes: usize, per_process: usize) -> Self {
+        let mut cluster = Self { servers: Vec::new(), hosts: Vec::new() };
+        for rank in 0..processes {
+            let host = Host::start("ps").unwrap();
+            let held = rank * per_process..(rank + 1) * per_process;
+            let shards = start_shards(&host, config.clone(), processes * per_process, held).unwrap();
+            cluster.servers.push(serve(Arc::new(TableService::new(vec![shards]))).await);
+            cluster.hosts.push(host);
+        }
+        cluster
+    }
+
+    pub(crate) fn peers(&self) -> Vec<Peer> {
+        self.servers.iter().map(|server| peer(server.address())).collect()
+    }
+
+    pub(crate) async fn client(&self, wire: Wire) -> TableClient {
+        connect(&self.peers(), &config(), wire, retry()).await.unwrap()
+    }
+
+    pub(crate) async fn stop(self) {
+        for server in self.servers {
+            server.stop(Duration::from_secs(5)).await;
+        }
+        self.hosts.into_iter().for_each(|host| host.stop().unwrap());
+    }
+}
+
+pub(crate) fn block_on<T>(test: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(test)
+}
+
+/// A table in this process, with one shard.
+pub(crate) fn local(config: TableConfig) -> (Host, TableClient) {
+    let host = Host::start("local").unwrap();
+    let table = start_table(&host, config, 1).unwrap();
+    (host, table)
+}
+
+pub(crate) fn refused<T>(result: Result<T, Fault>, words: &[&str]) {
+    let fault = result.err().expect("it should be refused");
+    assert_eq!(fault.domain, Domain::User, "{fault}");
+    assert!(words.iter().all(|word| fault.to_string().contains(word)), "{fault}");
+}
+
+/// Forwards connections to `to`, and cuts each after so many bytes of both directions, in turn.
+pub(crate) async fn cutting_proxy(to: SocketAddr, budgets: Vec<usize>) -> (SocketAddr, Arc<AtomicUsize>) {
+    let (sender, receiver) = tokio::sync::oneshot::channel();
+    let cuts = Arc::new(AtomicUsize::new(0));
+    let count = cuts.clone();
+    runtime().spawn(async move {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        sender.send(listener.local_addr().unwrap()).unwrap();
+        for budget in budgets.into_iter().cycle() {
+            let Ok((client, _)) = listener.accept().await else { return };
+            let count = count.clone();
+            tokio::spawn(async move {
+                let Ok(server) = TcpStream::connect(to).await else { return };
+                let left = AtomicUsize::new(budget);
+                let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
+                // Dropped, all four halves close both sockets.
+                tokio::select! {
+                    () = forward(from_client, to_server, &left) => {}
+                    () = forward(from_server, to_client, &left) => {}
+                }
+                if left.load(Ordering::Relaxed) == 0 {
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    (receiver.await.unwrap(), cuts)
+}
+
+async fn forward(
+    mut from: tokio::net::tcp::OwnedReadHalf,
+    mut to: tokio::net::tcp::OwnedWriteHalf,
+    left: &AtomicUsize,
+) {
+    let mut buffer = vec![0; 4096];
+    loop {
+        let Ok(read) = from.read(&mut buffer).await else { return };
+        let left_now = left.load(Ordering::Relaxed);
+        let take = read.min(left_now);
+        left.store(left_now - take, Ordering::Relaxed);
+        if read == 0 || to.write_all(&buffer[..take]).await.is_err() || take < read || take == left_now {
+            return;
+        }
+    }
+}

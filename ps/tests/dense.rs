@@ -1,0 +1,180 @@
+//! Dense values in blocks: the same to the bit in this process and in others, for any cut.
+
+#![allow(clippy::unwrap_used)]
+
+mod cluster;
+
+use std::sync::Arc;
+
+use cluster::*;
+use forebay_actors::{Fault, Host};
+use forebay_net::Server;
+use forebay_ps::dense::{DenseBlock, DenseClient, DenseRule, DenseService, blocks, connect};
+use forebay_ps::remote::Wire;
+use forebay_ps::{PushId, Pushed, Round, Trainer};
+
+const LEN: usize = 1000;
+
+/// Momentum, value by value.
+struct Momentum {
+    values: Vec<f32>,
+    velocity: Vec<f32>,
+}
+
+impl DenseRule for Momentum {
+    fn apply(&mut self, grads: &[f32]) -> Result<(), Fault> {
+        assert_eq!(grads.len(), self.values.len());
+        for ((w, v), g) in self.values.iter_mut().zip(&mut self.velocity).zip(grads) {
+            *v = 0.9 * *v + g;
+            *w -= 0.1 * *v;
+        }
+        Ok(())
+    }
+    fn values(&self) -> &[f32] {
+        &self.values
+    }
+}
+
+fn start(host: &Host, block: std::ops::Range<usize>) -> DenseBlock {
+    let values: Vec<f32> = block.clone().map(|i| (i as f32).sin()).collect();
+    DenseBlock::start(host, block.len(), move || Ok(Box::new(Momentum { velocity: vec![0.0; values.len()], values })))
+}
+
+fn grads(step: u32) -> Vec<f32> {
+    (0..LEN).map(|i| ((i as u32 * 7 + step * 13) as f32).cos()).collect()
+}
+
+fn id(sequence: u32) -> PushId {
+    PushId { source: 1, sequence }
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
+async fn servers(host: &Host, processes: usize) -> Vec<Server> {
+    let mut servers = Vec::new();
+    for (rank, block) in blocks(LEN, processes).into_iter().enumerate() {
+        let service = DenseService::new(start(host, block), LEN, rank, processes).unwrap();
+        servers.push(serve(Arc::new(service)).await);
+    }
+    servers
+}
+
+async fn stop(servers: Vec<Server>) {
+    for server in servers {
+        server.stop(std::time::Duration::from_secs(5)).await;
+    }
+}
+
+#[test]
+fn any_cut_gives_the_same_bits_even_over_connections_that_break() {
+    block_on(async {
+        let host = Host::start("ps").unwrap();
+        let mut local = DenseClient::local(&[start(&host, 0..LEN)]).unwrap();
+        for processes in [1, 3] {
+            let servers = servers(&host, processes).await;
+            let (mut peers, mut cut) = (Vec::new(), Vec::new());
+            for server in &servers {
+                let (address, cuts) = cutting_proxy(server.address(), vec![19_000, 13_001, 27_777]).await;
+                peers.push(peer(address));
+                cut.push(cuts);
+            }
+            let mut remote = connect(&peers, LEN, Wire::F32, retry()).await.unwrap();
+            let mut fresh = DenseClient::local(&[start(&host, 0..LEN)]).unwrap();
+            let local = if processes == 1 { &mut local } else { &mut fresh };
+            for step in 0..40 {
+                assert_eq!((local.pull().await.unwrap(), remote.pull().await.unwrap()), (true, true));
+                assert_eq!(bits(local.values()), bits(remote.values()));
+                // Nothing new: nothing travels.
+                assert!(!remote.pull().await.unwrap());
+                let grads: Vec<f32> = grads(step).iter().zip(local.values()).map(|(g, w)| g + w).collect();
+                local.push_once(id(step), &grads).await.unwrap();
+                remote.push_once(id(step), &grads).await.unwrap();
+                assert_eq!(remote.push_once(id(step), &grads).await.unwrap(), Pushed::Already);
+            }
+            let cuts = |cuts: &Arc<std::sync::atomic::AtomicUsize>| cuts.load(std::sync::atomic::Ordering::Relaxed);
+            assert!(cut.iter().all(|cut| cuts(cut) >= 2), "{cut:?}");
+            drop(remote);
+            stop(servers).await;
+        }
+        drop(local);
+        host.stop().unwrap();
+    });
+}
+
+#[test]
+fn a_round_is_one_step_with_the_mean() {
+    block_on(async {
+        let host = Host::start("ps").unwrap();
+        let servers = servers(&host, 2).await;
+        let peers: Vec<_> = servers.iter().map(|server| peer(server.address())).collect();
+        let mut trainers = Vec::new();
+        for rank in 0..3 {
+            let client = connect(&peers, LEN, Wire::F32, retry()).await.unwrap();
+            trainers.push(client.of_trainer(Trainer { rank, incarnation: 1 }));
+        }
+        let round = |rows| Round { trainers: 3, rows };
+        let (a, b) = (grads(1), grads(2));
+        let pushed = futures::try_join!(
+            trainers[2].push_round(id(2), round(0), &[], 1),
+            trainers[1].push_round(id(1), round(8), &b, 1),
+            trainers[0].push_round(id(0), round(24), &a, 1),
+        );
+        assert_eq!(pushed.unwrap(), (Pushed::Applied, Pushed::Applied, Pushed::Applied));
+        assert_eq!(trainers[1].push_round(id(1), round(8), &b, 1).await.unwrap(), Pushed::Already);
+        // Nobody has rows: no step.
+        trainers[0].pull().await.unwrap();
+        let none = futures::try_join!(
+            trainers[0].push_round(id(10), round(0), &[], 2),
+            trainers[1].push_round(id(11), round(0), &[], 2),
+            trainers[2].push_round(id(12), round(0), &[], 2),
+        );
+        none.unwrap();
+        assert!(!trainers[0].pull().await.unwrap());
+        let mut local = DenseClient::local(&[start(&host, 0..LEN)]).unwrap();
+        let mean: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a * 0.75 + b * 0.25).collect();
+        local.push_once(id(0), &mean).await.unwrap();
+        local.pull().await.unwrap();
+        assert_eq!(bits(local.values()), bits(trainers[0].values()));
+
+        let heir =
+            connect(&peers, LEN, Wire::F16, retry()).await.unwrap().of_trainer(Trainer { rank: 1, incarnation: 2 });
+        heir.push_once(id(20), &a).await.unwrap();
+        refused(trainers[1].push_once(id(21), &a).await, &["trainer 1 is fenced"]);
+        drop((trainers, heir, local));
+        stop(servers).await;
+        host.stop().unwrap();
+    });
+}
+
+#[test]
+fn f16_gradients_are_near_and_what_is_wrong_is_refused() {
+    block_on(async {
+        let host = Host::start("ps").unwrap();
+        let servers = servers(&host, 2).await;
+        let peers: Vec<_> = servers.iter().map(|server| peer(server.address())).collect();
+        let mut half = connect(&peers, LEN, Wire::F16, retry()).await.unwrap();
+        half.pull().await.unwrap();
+        let (before, grads) = (half.values().to_vec(), grads(3));
+        half.push_once(id(0), &grads).await.unwrap();
+        half.pull().await.unwrap();
+        let near = before.iter().zip(half.values()).zip(&grads).all(|((b, a), g)| (b - a - 0.1 * g).abs() < 1e-4);
+        assert!(near);
+        refused(half.push_once(id(1), &grads[1..]).await, &["999 dense gradients came for 1000"]);
+        let mut bad = grads.clone();
+        bad[700] = f32::NAN;
+        refused(half.push_once(id(1), &bad).await, &["1 of 1000 dense gradients"]);
+        refused(half.push_round(id(1), Round { trainers: 1, rows: 1 }, &grads, 1).await, &["no trainer"]);
+        assert!(!half.pull().await.unwrap());
+        refused(connect(&peers, LEN + 16, Wire::F32, retry()).await, &["of 1000; expected", "of 1016"]);
+        let turned: Vec<_> = peers.iter().rev().cloned().collect();
+        refused(connect(&turned, LEN, Wire::F32, retry()).await, &["expected 0..496"]);
+        refused(connect(&[], LEN, Wire::F32, retry()).await, &["no process"]);
+        refused(DenseService::new(start(&host, 0..LEN), LEN, 0, 2), &["1000 values"]);
+        refused(DenseClient::local(&[start(&host, 0..10), start(&host, 10..LEN)]), &["10 values"]);
+        drop(half);
+        stop(servers).await;
+        host.stop().unwrap();
+    });
+}

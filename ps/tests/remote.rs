@@ -1,0 +1,462 @@
+//! Tables in other processes: what comes back is what a local table gives, to the bit, whatever the connections do.
+
+#![allow(clippy::unwrap_used)]
+
+mod cluster;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use cluster::*;
+use forebay_actors::{Domain, Fault, Host};
+use forebay_net::{Caller, Incoming, Outgoing, Part, Retry};
+use forebay_ps::remote::{TableService, Wire, connect};
+use forebay_ps::{
+    Init, Optimizer, PartConfig, PushId, Pushed, Round, Storage, TableClient, TableConfig, Trainer, start_table,
+};
+use proptest::prelude::*;
+
+fn id(sequence: u32) -> PushId {
+    PushId { source: 3 << 40, sequence }
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|v| v.to_bits()).collect()
+}
+
+/// What a client does, with the keys it does it to.
+#[derive(Clone, Debug)]
+enum Act {
+    Pull(Vec<u64>),
+    Peek(Vec<u64>),
+    Push(Vec<u64>, f32),
+    /// With an id: of a few, so that they repeat.
+    Once(u32, Vec<u64>, f32),
+    Import(Vec<u64>, f32, bool),
+}
+
+fn acts() -> impl Strategy<Value = Vec<Act>> {
+    let keys = || prop::collection::btree_set(0u64..60, 0..30).prop_map(|set| set.into_iter().collect::<Vec<_>>());
+    let act = prop_oneof![
+        keys().prop_map(Act::Pull),
+        keys().prop_map(Act::Peek),
+        (keys(), -1f32..1.0).prop_map(|(keys, grad)| Act::Push(keys, grad)),
+        (0u32..4, keys(), -1f32..1.0).prop_map(|(id, keys, grad)| Act::Once(id, keys, grad)),
+        (keys(), -1f32..1.0, any::<bool>()).prop_map(|(keys, value, state)| Act::Import(keys, value, state)),
+    ];
+    prop::collection::vec(act, 1..20)
+}
+
+/// Does it, and says what came back.
+async fn act(table: &TableClient, act: &Act, step: u64) -> (Vec<u32>, Option<Pushed>) {
+    let mut rows = Vec::new();
+    let values = |keys: &[u64], value: f32| (0..keys.len() * DIM).map(|i| value + i as f32 * 1e-3).collect::<Vec<_>>();
+    let mut pushed = None;
+    match act {
+        Act::Pull(keys) => table.pull(keys, &mut rows).await.unwrap(),
+        Act::Peek(keys) => table.peek(keys, &mut rows).await.unwrap(),
+        Act::Push(keys, grad) => table.push(keys, &values(keys, *grad), step).await.unwrap(),
+        Act::Once(sequence, keys, grad) => {
+            pushed = Some(table.push_once(id(*sequence), keys, &values(keys, *grad), step).await.unwrap());
+        }
+        Act::Import(keys, value, state) => {
+            let states = vec![value.abs(); keys.len() * table.state_dim()];
+            table.import(keys, &values(keys, *value), state.then_some(&states[..])).await.unwrap();
+        }
+    }
+    (bits(&rows), pushed)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// With one shard per process on either side: an id is a shard's to know, so the shards must be the same.
+    #[test]
+    fn a_remote_table_is_a_local_one_to_the_bit(acts in acts(), processes in 1usize..4, per_process in 1usize..4) {
+        block_on(async {
+            let cluster = Cluster::start(processes, per_process).await;
+            let remote = cluster.client(Wire::F32).await;
+            let host = Host::start("local").unwrap();
+            let local = start_table(&host, config(), processes * per_process).unwrap();
+            prop_assert_eq!(remote.shards(), local.shards());
+            for (step, one) in acts.iter().enumerate() {
+                let step = step as u64 + 1;
+                prop_assert_eq!(act(&remote, one, step).await, act(&local, one, step).await);
+            }
+            prop_assert!(dump(&remote).await == dump(&local).await);
+            let counts = |stats: &forebay_ps::TableStats| {
+                stats.shards.iter().map(|s| (s.rows, s.pulls, s.pushes, s.inserted)).collect::<Vec<_>>()
+            };
+            prop_assert_eq!(counts(&remote.stats().await.unwrap()), counts(&local.stats().await.unwrap()));
+            drop((remote, local));
+            host.stop().unwrap();
+            cluster.stop().await;
+            Ok(())
+        })?;
+    }
+}
+
+async fn train(table: &TableClient, steps: std::ops::RangeInclusive<u64>) -> Vec<Vec<u32>> {
+    let (mut rows, mut seen) = (Vec::new(), Vec::new());
+    for step in steps {
+        let keys = keys(step);
+        table.pull(&keys, &mut rows).await.unwrap();
+        seen.push(bits(&rows));
+        table.push_once(id(step as u32), &keys, &grads(&keys, &rows), step).await.unwrap();
+    }
+    seen
+}
+
+#[test]
+fn connections_that_break_lose_nothing_and_apply_nothing_twice() {
+    block_on(async {
+        let (host, local) = local(config());
+        let wanted = (train(&local, 1..=30).await, dump(&local).await);
+        let cluster = Cluster::start(2, 2).await;
+        let (mut peers, mut cut) = (Vec::new(), Vec::new());
+        for server in &cluster.servers {
+            // A push is of about 13 KB, an answer to a pull of 11: cuts fall into both, and between them.
+            let budgets = vec![60_000, 31_000, 45_678, 27_001, 90_000, 38_900];
+            let (address, cuts) = cutting_proxy(server.address(), budgets).await;
+            peers.push(peer(address));
+            cut.push(cuts);
+        }
+        let remote = connect(&peers, &config(), Wire::F32, retry()).await.unwrap();
+        let seen = train(&remote, 1..=30).await;
+        assert!(seen == wanted.0);
+        // Counted without the proxies.
+        let direct = cluster.client(Wire::F32).await;
+        assert!(dump(&direct).await == wanted.1);
+        let pushes: u64 = direct.stats().await.unwrap().shards.iter().map(|s| s.pushes).sum();
+        assert_eq!(pushes, 30 * 500);
+        assert!(cut.iter().all(|cuts| cuts.load(Ordering::Relaxed) >= 3), "{cut:?}");
+        drop((remote, direct, local));
+        host.stop().unwrap();
+        cluster.stop().await;
+    });
+}
+
+/// Takes a push and leaves without an answer, so many times; before it is applied, or after.
+struct Rude {
+    table: TableService,
+    client: TableClient,
+    times: AtomicUsize,
+}
+
+#[async_trait]
+impl Part for Rude {
+    fn name(&self) -> &'static str {
+        "table"
+    }
+    async fn action(&self, caller: &Caller, kind: &str, body: Bytes) -> Result<Bytes, Fault> {
+        self.table.action(caller, kind, body).await
+    }
+    async fn exchange(
+        &self,
+        caller: Caller,
+        path: Vec<String>,
+        mut incoming: Incoming,
+        outgoing: Outgoing,
+    ) -> Result<(), Fault> {
+        let rude = self.times.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).ok();
+        let Some(left) = rude else { return self.table.exchange(caller, path, incoming, outgoing).await };
+        let message = incoming.next().await?.unwrap();
+        if left % 2 == 0 {
+            let batch = message.batch.unwrap();
+            let keys = arrow::array::AsArray::as_primitive::<arrow::datatypes::UInt64Type>(batch.column(0));
+            let grads = vec![0.5; keys.len() * DIM];
+            self.client.push_once(id(7), keys.values(), &grads, 1).await.unwrap();
+        }
+        Err(Fault::external("the plug was pulled").retryable())
+    }
+}
+
+#[test]
+fn a_push_without_an_id_is_not_made_again() {
+    block_on(async {
+        let (host, client) = local(config());
+        let rude = Rude { table: TableService::new(vec![client.clone()]), client: client.clone(), times: 0.into() };
+        let rude = Arc::new(rude);
+        let server = serve(rude.clone()).await;
+        let remote = connect(&[peer(server.address())], &config(), Wire::F32, retry()).await.unwrap();
+        let (keys, grads) = (keys(1), vec![0.5; 500 * DIM]);
+        let pushes = async || client.stats().await.unwrap().shards[0].pushes;
+
+        rude.times.store(1, Ordering::Relaxed);
+        let fault = remote.push(&keys, &grads, 1).await.unwrap_err();
+        assert_eq!((fault.domain, fault.retryable), (Domain::External, false), "{fault}");
+        assert!(fault.to_string().contains("applied or not"), "{fault}");
+        assert_eq!(pushes().await, 0);
+        // The line is of use again.
+        remote.push(&keys, &grads, 1).await.unwrap();
+        assert_eq!(pushes().await, 500);
+
+        // With an id it is, and found applied.
+        let remote = connect(&[peer(server.address())], &config(), Wire::F32, retry()).await.unwrap();
+        rude.times.store(4, Ordering::Relaxed);
+        assert_eq!(remote.push_once(id(7), &keys, &grads, 1).await.unwrap(), Pushed::Already);
+        assert_eq!(pushes().await, 1000);
+
+        // Patience ends.
+        let short = Retry { within: Duration::from_millis(50), ..retry() };
+        let remote = connect(&[peer(server.address())], &config(), Wire::F32, short).await.unwrap();
+        rude.times.store(usize::MAX, Ordering::Relaxed);
+        let fault = remote.pull(&keys, &mut Vec::new()).await.unwrap_err();
+        assert!(fault.retryable && fault.to_string().contains("gave up waiting for table/ads/pull"), "{fault}");
+        drop((remote, client));
+        server.stop(Duration::ZERO).await;
+        drop(rude);
+        host.stop().unwrap();
+    });
+}
+
+#[test]
+fn f16_on_the_wire_is_near_and_falls_back() {
+    block_on(async {
+        let sgd = PartConfig {
+            name: "embedding".into(),
+            dim: DIM,
+            optimizer: Optimizer::Sgd { lr: 1.0 },
+            init: Init::Normal { std: 0.1 },
+        };
+        let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![sgd], storage: Storage::F32 };
+        let cluster = Cluster::of(config.clone(), 2, 1).await;
+        let exact = connect(&cluster.peers(), &config, Wire::F32, retry()).await.unwrap();
+        let half = connect(&cluster.peers(), &config, Wire::F16, retry()).await.unwrap();
+        let keys = keys(1);
+        let (mut rows, mut near) = (Vec::new(), Vec::new());
+        let close = |rows: &[f32], near: &[f32]| {
+            let pairs = || rows.iter().zip(near);
+            rows.len() == near.len() && pairs().all(|(r, n)| (r - n).abs() <= r.abs() / 2048.0 + 1e-9)
+        };
+        half.pull(&keys, &mut near).await.unwrap();
+        exact.pull(&keys, &mut rows).await.unwrap();
+        assert!(close(&rows, &near) && rows != near);
+        half.peek(&keys, &mut near).await.unwrap();
+        assert!(close(&rows, &near));
+
+        let grads: Vec<f32> = rows.iter().map(|w| w * 0.3).collect();
+        assert_eq!(half.push_once(id(1), &keys, &grads, 1).await.unwrap(), Pushed::Applied);
+        let mut after = Vec::new();
+        exact.pull(&keys, &mut after).await.unwrap();
+        let moved: Vec<f32> = rows.iter().zip(&after).map(|(a, b)| a - b).collect();
+        assert!(grads.iter().zip(&moved).all(|(g, m)| (g - m).abs() <= g.abs() / 1024.0 + 1e-7));
+
+        // A weight that ran away comes as it is.
+        exact.push(&keys[..1], &[-3e38; DIM], 2).await.unwrap();
+        exact.push(&keys[..1], &[-3e38; DIM], 3).await.unwrap();
+        half.pull(&keys, &mut near).await.unwrap();
+        exact.pull(&keys, &mut rows).await.unwrap();
+        assert!(near[0] == f32::INFINITY);
+        assert!(rows.iter().zip(&near).all(|(r, n)| r == n || (r - n).abs() <= r.abs() / 2048.0 + 1e-9));
+        // The next that can be is f16 again, on the same stream.
+        half.pull(&keys[400..], &mut near).await.unwrap();
+        assert!(close(&rows[400 * DIM..], &near));
+        drop((exact, half));
+        cluster.stop().await;
+    });
+}
+
+#[test]
+fn rounds_and_fences_hold_across_processes() {
+    block_on(async {
+        let cluster = Cluster::start(2, 2).await;
+        let trainer = |rank, incarnation| Trainer { rank, incarnation };
+        let mut trainers = Vec::new();
+        for rank in 0..2 {
+            trainers.push(cluster.client(Wire::F32).await.of_trainer(trainer(rank, 1)));
+        }
+        let (host, local) = local(config());
+        let (mut rows, mut other) = (Vec::new(), Vec::new());
+        for step in 1..=5u64 {
+            let keys = [keys(step), keys(step + 1)];
+            let round = |rows| Round { trainers: 2, rows };
+            trainers[0].pull(&keys[0], &mut rows).await.unwrap();
+            trainers[1].pull(&keys[1], &mut other).await.unwrap();
+            let grads = [grads(&keys[0], &rows), grads(&keys[1], &other)];
+            let push = |rank: usize, rows| {
+                let id = PushId { source: step, sequence: rank as u32 };
+                trainers[rank].push_round(id, round(rows), &keys[rank], &grads[rank], step)
+            };
+            // Whoever is first.
+            let pushed = match step % 2 {
+                0 => futures::try_join!(push(0, 48), push(1, 16)),
+                _ => futures::try_join!(push(1, 16), push(0, 48)),
+            };
+            assert_eq!(pushed.unwrap(), (Pushed::Applied, Pushed::Applied));
+            // The same by hand.
+            let mut sum = std::collections::BTreeMap::<u64, Vec<f32>>::new();
+            for (keys, grads, weight) in [(&keys[0], &grads[0], 0.75), (&keys[1], &grads[1], 0.25)] {
+                for (key, grad) in keys.iter().zip(grads.chunks(DIM)) {
+                    let row = sum.entry(*key).or_insert_with(|| vec![-0.0; DIM]);
+                    row.iter_mut().zip(grad).for_each(|(s, g)| *s += g * weight);
+                }
+            }
+            let (keys, grads): (Vec<u64>, Vec<Vec<f32>>) = sum.into_iter().unzip();
+            local.push(&keys, &grads.concat(), step).await.unwrap();
+        }
+        assert!(dump(&trainers[0]).await == dump(&local).await);
+
+        let (keys, grads) = (keys(9), vec![0.5; 500 * DIM]);
+        let heir = cluster.client(Wire::F32).await.of_trainer(trainer(1, 2));
+        heir.push_once(id(100), &keys, &grads, 9).await.unwrap();
+        refused(trainers[1].push_once(id(101), &keys, &grads, 9).await, &["trainer 1 is fenced", "taken over"]);
+        drop((trainers, heir, local));
+        host.stop().unwrap();
+        cluster.stop().await;
+    });
+}
+
+#[test]
+fn another_table_or_another_order_is_refused_at_once() {
+    block_on(async {
+        let cluster = Cluster::start(2, 3).await;
+        let connect = async |peers: &[_], config: &TableConfig| connect(peers, config, Wire::F32, retry()).await;
+        let mut other = config();
+        other.parts[1].optimizer = Optimizer::Adagrad { lr: 0.2, initial_accumulator: 0.0, eps: 1e-10 };
+        refused(connect(&cluster.peers(), &other).await, &["`parts[1].optimizer.lr` is 0.1", "there and 0.2"]);
+        let peers: Vec<_> = cluster.peers().into_iter().rev().collect();
+        refused(connect(&peers, &config()).await, &["holds 3 shards from 3 on of 6; expected 3 from 0 on"]);
+        refused(connect(&cluster.peers()[..1], &config()).await, &["expected 6 from 0 on"]);
+        refused(connect(&[], &config()).await, &["no processes"]);
+        let unknown = TableConfig { name: "users".into(), ..config() };
+        refused(connect(&cluster.peers(), &unknown).await, &["no table `users`", "`ads`"]);
+        // One that is not there is waited for, and not for ever.
+        let gone = cluster.peers();
+        cluster.stop().await;
+        let short = Retry { within: Duration::from_millis(100), ..retry() };
+        let fault = forebay_ps::remote::connect(&gone, &config(), Wire::F32, short).await.unwrap_err();
+        assert!(fault.retryable && fault.to_string().contains("gave up waiting for table `ads`"), "{fault}");
+    });
+}
+
+/// Sends one message on an exchange, and gives what comes back.
+async fn say(
+    cluster: &Cluster,
+    path: &[&str],
+    message: forebay_net::Message,
+) -> Result<Option<forebay_net::Message>, Fault> {
+    let (mut outgoing, mut incoming) = cluster.peers()[0].exchange(path, Duration::from_secs(10)).await?;
+    // What is refused by its path alone takes no message: the reason comes all the same.
+    let _ = outgoing.send(message).await;
+    incoming.next().await
+}
+
+#[test]
+fn what_no_client_says_is_refused_and_hurts_nobody() {
+    use arrow::array::{ArrayRef, FixedSizeListArray, Float32Array, RecordBatch, UInt64Array};
+    use arrow::datatypes::{DataType, Field};
+    use forebay_net::Message;
+    block_on(async {
+        let cluster = Cluster::start(2, 1).await;
+        let client = cluster.client(Wire::F32).await;
+        client.pull(&keys(1), &mut Vec::new()).await.unwrap();
+        let before = dump(&client).await;
+        let route = forebay_ps::Route::new(2);
+        let own = (0..).find(|key| route.shard(*key) == 0).unwrap();
+        let other = (0..).find(|key| route.shard(*key) == 1).unwrap();
+        let batch = |key: u64, dim: i32, grad: f32| {
+            let values = Float32Array::from(vec![grad; dim as usize]);
+            let item = Arc::new(Field::new("item", DataType::Float32, false));
+            let list = FixedSizeListArray::new(item, dim, Arc::new(values), None);
+            let columns = [("key", Arc::new(UInt64Array::from(vec![key])) as ArrayRef), ("grad", Arc::new(list))];
+            RecordBatch::try_from_iter(columns).unwrap()
+        };
+        // A version, no flags, and a step of 1.
+        let header = || [&[1, 0, 0, 0, 0, 0, 0, 0, 1][..], &[0; 39]].concat();
+        let with = |batch, note: Vec<u8>| Message { batch: Some(batch), note: note.into() };
+        let dim = DIM as i32;
+        let push = ["table", "ads", "push"];
+        for (message, words) in [
+            (Message::note(header()), "without columns"),
+            (with(batch(own, dim, 1.0), vec![]), "0 bytes"),
+            (with(batch(own, dim, 1.0), [&[9], &header()[1..]].concat()), "version 9"),
+            (with(batch(own, 3, 1.0), header()), "lists of 11 Float32"),
+            (with(batch(own, dim, f32::NAN), header()), "NaN"),
+            (with(batch(own, dim, 1.0), vec![1].into_iter().chain([0; 47]).collect()), "step 0"),
+            (with(batch(other, dim, 1.0), header()), "belongs to shard 1 of 2"),
+        ] {
+            refused(say(&cluster, &push, message).await, &[words]);
+        }
+        let halves = with(batch(own, dim, 1.0), header());
+        refused(say(&cluster, &["table", "ads", "push", "f16"], halves).await, &["Float16"]);
+        let strings = Arc::new(arrow::array::StringArray::from(vec!["a"])) as ArrayRef;
+        let strings = Message::columns(RecordBatch::try_from_iter([("key", strings)]).unwrap());
+        refused(say(&cluster, &["table", "ads", "pull"], strings).await, &["Utf8; expected UInt64"]);
+        let many: ArrayRef = Arc::new(UInt64Array::from(vec![own; (32 << 20) / DIM + 1]));
+        let many = Message::columns(RecordBatch::try_from_iter([("key", many)]).unwrap());
+        refused(say(&cluster, &["table", "ads", "peek"], many).await, &["asked for at once"]);
+        let nothing = || Message::note(header());
+        refused(say(&cluster, &["table", "users", "pull"], nothing()).await, &["no table `users`"]);
+        refused(say(&cluster, &["table", "ads", "drop"], nothing()).await, &["table/ads/drop"]);
+        let peer = &cluster.peers()[0];
+        let action =
+            async |kind: &str, body: &str| peer.raw_action(kind, body.to_owned(), Duration::from_secs(10)).await;
+        refused(action("table.drop", "{}").await, &["no action `drop`"]);
+        refused(action("table.stats", "{\"tables\": 1}").await, &["expected `table`"]);
+        assert!(dump(&client).await == before);
+        drop(client);
+        cluster.stop().await;
+    });
+}
+
+#[test]
+fn a_stock_client_may_look_and_not_touch() {
+    use arrow::array::{ArrayRef, AsArray, RecordBatch, UInt64Array};
+    use arrow::datatypes::Float32Type;
+    use arrow_flight::encode::FlightDataEncoderBuilder;
+    use arrow_flight::{Action, FlightClient, FlightDescriptor, Ticket};
+    use futures::{StreamExt, TryStreamExt};
+    block_on(async {
+        let cluster = Cluster::start(1, 2).await;
+        let client = cluster.client(Wire::F32).await;
+        let (keys, mut rows) = (keys(1), Vec::new());
+        client.pull(&keys, &mut rows).await.unwrap();
+        let url = format!("http://{}", cluster.servers[0].address());
+        let mut stock = FlightClient::new(tonic::transport::Endpoint::from_shared(url).unwrap().connect_lazy());
+
+        let infos: Vec<_> = stock.list_flights("").await.unwrap().try_collect().await.unwrap();
+        assert_eq!((infos.len(), infos[0].total_records), (1, 500));
+        let schema = infos[0].clone().try_decode_schema().unwrap();
+        let names: Vec<_> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+        assert_eq!(names, ["key", "weight", "state"]);
+        let stats = Action::new("table.stats", r#"{"table": "ads"}"#);
+        let stats = stock.do_action(stats).await.unwrap().next().await.unwrap().unwrap();
+        let stats: forebay_ps::TableStats = serde_json::from_slice(&stats).unwrap();
+        assert_eq!(stats.rows(), 500);
+
+        let mut exchange = async |kind: &str, keys: Vec<u64>| {
+            let column = Arc::new(UInt64Array::from(keys)) as ArrayRef;
+            let batch = RecordBatch::try_from_iter([("key", column)]).unwrap();
+            let path = ["table", "ads", kind].map(str::to_owned).to_vec();
+            let sent = FlightDataEncoderBuilder::new()
+                .with_flight_descriptor(Some(FlightDescriptor::new_path(path)))
+                .build(futures::stream::iter([Ok(batch)]))
+                .map(|data| data.unwrap());
+            stock.do_exchange(sent.map(Ok)).await?.try_collect::<Vec<_>>().await
+        };
+        for kind in ["pull", "peek"] {
+            // The last key has no row, and gets none.
+            let batches = exchange(kind, [&keys[..], &[1]].concat()).await.unwrap();
+            let lists = batches[0].column_by_name("row").unwrap().as_fixed_size_list().clone();
+            let values = lists.values().as_primitive::<Float32Type>();
+            assert_eq!(bits(&values.values()[..500 * DIM]), bits(&rows));
+            assert_eq!(&values.values()[500 * DIM..], [0.0; DIM]);
+        }
+        for kind in ["push", "import"] {
+            let said = exchange(kind, keys.clone()).await.unwrap_err().to_string();
+            assert!(said.contains("no process of this run"), "{said}");
+        }
+        assert_eq!(client.stats().await.unwrap().rows(), 500);
+
+        for (ticket, count) in [(r#"{"table": "ads"}"#, 500), (r#"{"table": "ads", "from": 100000}"#, 0)] {
+            let batches: Vec<_> = stock.do_get(Ticket::new(ticket)).await.unwrap().try_collect().await.unwrap();
+            assert_eq!(batches.iter().map(RecordBatch::num_rows).sum::<usize>(), count);
+        }
+        drop(client);
+        cluster.stop().await;
+    });
+}
