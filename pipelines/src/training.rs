@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use forebay_actors::{Fault, Host, Pipeline, Plan, Report, Running, Source};
 use forebay_connectors::{Leases, Rows};
-use forebay_models::{ModelSpec, Part};
+use forebay_models::{ModelSpec, NamedTensor, Part};
 use forebay_ps::{TableClient, TableConfig, start_table};
 
 use crate::cluster::Seated;
@@ -170,6 +170,20 @@ impl Parts {
         })
     }
 
+    /// The dense parameters after the last push: those that the trainer's model computed with last, or what whoever keeps
+    /// them has now.
+    fn latest(&self, mut tensors: Vec<NamedTensor>) -> Result<Vec<NamedTensor>, Fault> {
+        let Some(dense) = &self.shared.dense else { return Ok(tensors) };
+        let flat = forebay_net::runtime().block_on(dense.pull())?;
+        let mut rest = flat.as_slice();
+        for tensor in &mut tensors {
+            let Some((values, after)) = rest.split_at_checked(tensor.data.len()) else { break };
+            tensor.data.copy_from_slice(values);
+            rest = after;
+        }
+        Ok(tensors)
+    }
+
     pub(crate) fn factory(&self) -> ModelFactory {
         factory(&self.job, &self.spec, self.own.as_ref())
     }
@@ -240,8 +254,12 @@ impl RunningTraining {
         let Self { running, parts } = self;
         let outcome = running.wait();
         let dense = parts.dense.lock().expect("no holder of this lock panics").take();
-        match (outcome.result, dense) {
-            (Ok(()), Some(dense)) => Ok(Trained {
+        let result = outcome.result.and_then(|()| match dense {
+            Some(dense) => parts.latest(dense),
+            None => Err(Fault::internal("the train stage left no parameters")),
+        });
+        match result {
+            Ok(dense) => Ok(Trained {
                 report: outcome.report,
                 progress: parts.progress.snapshot(),
                 staleness_observed: parts.staleness.observed(),
@@ -256,11 +274,7 @@ impl RunningTraining {
                     factory: parts.own,
                 },
             }),
-            (Ok(()), None) => Err(Box::new(Failed {
-                fault: Fault::internal("the train stage left no parameters"),
-                report: outcome.report,
-            })),
-            (Err(fault), _) => {
+            Err(fault) => {
                 if let Some(seat) = &parts.seat {
                     seat.fail(&fault);
                 }

@@ -27,7 +27,7 @@ const SILENCE: Duration = Duration::from_secs(10);
 
 /// The part of a server that coordinates.
 #[derive(Clone)]
-pub struct Coordinator {
+pub(super) struct Coordinator {
     shared: Arc<Shared>,
 }
 
@@ -62,7 +62,7 @@ struct State {
 
 impl Coordinator {
     /// For a run of `job`; `boot` must differ between starts.
-    pub fn new(job: &Job, boot: u64) -> Self {
+    pub(super) fn new(job: &Job, boot: u64) -> Self {
         let placement = &job.placement;
         let expected = Expected {
             ps: placement.ps as u32,
@@ -96,12 +96,12 @@ impl Coordinator {
     }
 
     /// What there is to tell.
-    pub fn news(&self) -> News {
+    pub(super) fn news(&self) -> News {
         self.state().news()
     }
 
     /// Looks after the silent: to be called a few times a second.
-    pub fn tick(&self, now: Instant) {
+    pub(super) fn tick(&self, now: Instant) {
         let Settings { silence, patience, .. } = self.shared.settings;
         let mut state = self.state();
         for reader in state.members.lost_readers(silence, now) {
@@ -113,17 +113,12 @@ impl Coordinator {
     }
 
     /// Has readers take no more: what they hold is worked off, then the run is finished.
-    pub fn drain(&self) {
+    pub(super) fn drain(&self) {
         let mut state = self.state();
         if matches!(state.phase, Phase::Gathering | Phase::Running) {
             state.phase = Phase::Draining;
             state.finish_if_done();
         }
-    }
-
-    /// Ends the run for all.
-    pub fn fail(&self, failure: Failure) {
-        self.state().fail(failure);
     }
 
     fn join(&self, Join { role, rank, address, job }: Join) -> Result<Me, Fault> {

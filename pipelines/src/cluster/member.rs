@@ -34,7 +34,7 @@ const AGAIN: Duration = Duration::from_millis(200);
 
 /// A process that has joined a run. Clones are the same member; it stops saying that it lives with the last of them.
 #[derive(Clone)]
-pub struct Member {
+pub(crate) struct Member {
     inner: Arc<Inner>,
 }
 
@@ -58,7 +58,7 @@ impl Member {
     ///
     /// # Errors
     /// The coordinator does not answer, or refuses: another job, another run, a wrong token.
-    pub async fn join(peer: Peer, role: Role, rank: u32, address: Option<String>, job: &Job) -> Result<Self, Fault> {
+    pub(crate) async fn join(peer: Peer, role: Role, rank: u32, address: Option<String>, job: &Job) -> Result<Self, Fault> {
         let patience = Duration::from_secs_f64(job.placement.patience_seconds);
         let join = Join { role, rank, address, job: digest(job) };
         let what = format!("the coordinator at {}", peer.address());
@@ -71,17 +71,17 @@ impl Member {
     }
 
     /// Role, rank, incarnation.
-    pub fn me(&self) -> Me {
+    pub(crate) fn me(&self) -> Me {
         self.inner.me
     }
 
     /// What was last heard.
-    pub fn news(&self) -> News {
+    pub(crate) fn news(&self) -> News {
         self.inner.news.borrow().clone()
     }
 
     /// Hears on.
-    pub fn watch(&self) -> watch::Receiver<News> {
+    pub(crate) fn watch(&self) -> watch::Receiver<News> {
         self.inner.news.clone()
     }
 
@@ -89,7 +89,7 @@ impl Member {
     ///
     /// # Errors
     /// Why the run has failed.
-    pub async fn until(&self, holds: impl Fn(&News) -> bool) -> Result<News, Fault> {
+    pub(crate) async fn until(&self, holds: impl Fn(&News) -> bool) -> Result<News, Fault> {
         let mut news = self.watch();
         let news = news
             .wait_for(|news| matches!(news.phase, Phase::Failed(_)) || holds(news))
@@ -103,7 +103,7 @@ impl Member {
     }
 
     /// Waits until all are there.
-    pub async fn begun(&self) -> Result<News, Fault> {
+    pub(crate) async fn begun(&self) -> Result<News, Fault> {
         let mut news = self.watch();
         let mut told = Vec::new();
         let tell = async {
@@ -123,7 +123,7 @@ impl Member {
     }
 
     /// The run cannot go on because of `fault`.
-    pub async fn fail(&self, fault: &Fault) {
+    pub(crate) async fn fail(&self, fault: &Fault) {
         let failure = Failure { domain: fault.domain, message: fault.to_string() };
         if let Err(unheard) = self.ask::<_, ()>("fail", &Fail { me: self.inner.me, failure }).await {
             tracing::debug!(%unheard, "the coordinator does not hear of a fault");
@@ -131,17 +131,17 @@ impl Member {
     }
 
     /// This process ends.
-    pub async fn leave(&self) -> Result<(), Fault> {
+    pub(crate) async fn leave(&self) -> Result<(), Fault> {
         self.ask("leave", &Beat { me: self.inner.me }).await
     }
 
     /// Has all readers take no more.
-    pub async fn drain(&self) -> Result<(), Fault> {
+    pub(crate) async fn drain(&self) -> Result<(), Fault> {
         self.ask("drain", &Beat { me: self.inner.me }).await
     }
 
     /// The model is saved: all processes may end.
-    pub async fn over(&self) -> Result<(), Fault> {
+    pub(crate) async fn over(&self) -> Result<(), Fault> {
         self.ask("over", &Beat { me: self.inner.me }).await
     }
 

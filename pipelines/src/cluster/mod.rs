@@ -22,6 +22,7 @@
 
 pub(crate) mod batches;
 mod coordinator;
+mod dense;
 mod leases;
 pub(crate) mod member;
 mod members;
@@ -29,7 +30,6 @@ mod messages;
 mod ps;
 mod reader;
 mod seat;
-mod remote_stub;
 mod trainer;
 
 pub use leases::Account;

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_actors::{Fault, Host};
-use forebay_net::runtime;
-use super::remote_stub::TableService;
+use forebay_net::{Part, runtime};
+use forebay_ps::remote::TableService;
 use forebay_ps::{TableClient, start_shards};
 
+use super::dense;
 use super::messages::{News, Phase};
 use super::seat::{Seat, Seated};
-use crate::job::Job;
+use crate::job::{DenseAt, Job};
 use crate::model::checked_spec;
 
 /// A ps process that has joined.
@@ -32,8 +33,12 @@ impl Ps {
         let config = job.table.config(checked_spec(job)?.parts(), job.seed);
         let host = Host::start("ps")?;
         let (each, rank) = (job.table.shards, seat.rank as usize);
-        let table = start_shards(&host, config.clone(), job.placement.ps * each, rank * each..(rank + 1) * each)?;
-        let seated = Seated::join(seat, job, vec![Arc::new(TableService::new(table.clone(), config))])?;
+        let table = start_shards(&host, config, job.placement.ps * each, rank * each..(rank + 1) * each)?;
+        let mut parts: Vec<Arc<dyn Part>> = vec![Arc::new(TableService::new(vec![table.clone()]))];
+        if job.placement.dense() == DenseAt::Ps {
+            parts.push(Arc::new(dense::serve(&host, job, rank)?));
+        }
+        let seated = Seated::join(seat, job, parts)?;
         Ok(Self { seated, host, table })
     }
 

@@ -8,15 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_actors::Fault;
-use forebay_net::{Dialer, Health, Identity, Limits, Part, Security, SecurityFiles, Server, runtime};
-use forebay_ps::{TableClient, TableConfig};
+use forebay_net::{Dialer, Health, Identity, Limits, Part, Peer, Retry, Security, SecurityFiles, Server, runtime};
+use forebay_ps::{TableClient, TableConfig, remote};
 
 use super::coordinator::Coordinator;
 use super::member::Member;
 use super::members::Role;
 use super::messages::{News, Phase};
-use super::remote_stub as remote;
-use crate::job::{Job, Wire};
+use crate::job::Job;
 
 /// Where the coordinator listens unless something else is said.
 pub const DEFAULT_PORT: u16 = 7600;
@@ -108,12 +107,14 @@ impl Seated {
 
     /// The way to the rows of the ps processes.
     pub(crate) fn table(&self, job: &Job, news: &News, config: &TableConfig) -> Result<TableClient, Fault> {
-        let peers = news.ps.iter().flatten().map(|(_, address)| self.dialer.peer(address));
-        let options = remote::Options {
-            patience: Duration::from_secs_f64(job.placement.patience_seconds),
-            half: job.placement.wire == Wire::F16,
-        };
-        runtime().block_on(remote::connect(peers.collect::<Result<_, _>>()?, config, job.table.shards, options))
+        let (peers, retry) = self.shards(job, news)?;
+        runtime().block_on(remote::connect(&peers, config, job.placement.wire, retry))
+    }
+
+    /// The ps processes, by rank, and how long they are waited for.
+    pub(crate) fn shards(&self, job: &Job, news: &News) -> Result<(Vec<Peer>, Retry), Fault> {
+        let peers = news.ps.iter().flatten().map(|(_, address)| self.dialer.peer(address)).collect::<Result<_, _>>()?;
+        Ok((peers, Retry::within(Duration::from_secs_f64(job.placement.patience_seconds))))
     }
 
     /// What was last heard of the run.

@@ -10,6 +10,7 @@ use forebay_ps::{Trainer, start_table};
 
 use super::batches::inbox::{Credits, Inbox, Order};
 use super::batches::part::Batches;
+use super::dense::OnPs;
 use super::member::Leaseholder;
 use super::messages::News;
 use super::ordered;
@@ -52,7 +53,9 @@ fn begin(job: Job, rank: u32, inbox: Option<Arc<Inbox>>, seated: &Seated) -> Res
     let holder = Leaseholder::new(seated.member.clone(), runtime().clone());
     parts.shared = shared(&parts.job, &news, &inbox, &holder);
     if parts.job.placement.dense() == DenseAt::Ps {
-        return Err(Fault::internal("dense parameters on ps processes are not wired yet"));
+        let (peers, retry) = seated.shards(&parts.job, &news)?;
+        let store = runtime().block_on(OnPs::connect(&peers, &parts.job, &parts.spec, me, retry))?;
+        parts.shared.dense = Some(Arc::new(store));
     }
     match inbox {
         Some(inbox) => Ok(Training::receiving(parts, inbox, &seated.member)),

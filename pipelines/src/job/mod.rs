@@ -22,7 +22,8 @@ pub use data::{ByteSize, Data, Format};
 pub use model::{Model, ModelKind};
 pub use network::Network;
 pub use pipeline::{Links, Pipeline};
-pub use placement::{DenseAt, LookupAt, Placement, Wire};
+pub use forebay_ps::remote::Wire;
+pub use placement::{DenseAt, LookupAt, Placement};
 pub use table::Table;
 pub use train::{Backend, TrainOptions};
 

@@ -1,6 +1,7 @@
 //! The `[placement]` part of a job: which processes there are, and what each of them does.
 
 use forebay_actors::Fault;
+use forebay_ps::remote::Wire;
 use serde::{Deserialize, Serialize};
 
 use super::{ByteSize, Job};
@@ -57,17 +58,6 @@ pub enum DenseAt {
     Trainer,
     /// The ps processes, in blocks of even size.
     Ps,
-}
-
-/// What numbers travel as.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Wire {
-    /// As they are.
-    #[default]
-    F32,
-    /// Scaled block by block; what would overflow goes as f32.
-    F16,
 }
 
 impl Default for Placement {

@@ -15,7 +15,7 @@ use crate::flow::{BatchId, ReadyBatch, TrainBatch};
 use crate::staleness::Ticket;
 
 /// What can be received.
-pub trait Unparcelled: Batch {
+pub(crate) trait Unparcelled: Batch {
     /// Puts it together.
     fn pack(batch: TrainBatch, rows: Option<Vec<f32>>) -> Result<Self, Fault>
     where

@@ -15,7 +15,7 @@ use crate::flow::{BatchId, ReadyBatch, TrainBatch};
 use crate::staleness::Ticket;
 
 /// What can be sent.
-pub trait Parcelled: Batch {
+pub(crate) trait Parcelled: Batch {
     /// The batch, the rows of its keys, and its ticket.
     fn unpack(self) -> (TrainBatch, Option<(Vec<f32>, Ticket)>);
 }

@@ -1,0 +1,93 @@
+//! The dense parameters on the ps processes: the optimizer's rule on their side, a [`DenseStore`] on the trainers'.
+//!
+//! Comes in: a job. Goes out: a part for the server of a ps process; a store for the stages of a trainer, whose calls wait for
+//! the network.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use forebay_actors::{Fault, Host};
+use forebay_models::{DenseBlock, DenseModel, ModelSpec, NativeModel};
+use forebay_net::{Peer, Retry};
+use forebay_ps::{Round, Trainer, dense};
+use tokio::sync::Mutex;
+
+use crate::dense::DenseStore;
+use crate::flow::BatchId;
+use crate::job::Job;
+use crate::{model, model_fault};
+
+/// The first values of all dense parameters, the same for both backends.
+fn first_values(job: &Job, spec: &ModelSpec) -> Result<Vec<f32>, Fault> {
+    let model = NativeModel::new(spec.clone(), job.train.optimizer, job.seed, 1).map_err(model_fault)?;
+    let mut values = Vec::new();
+    model.read_flat(&mut values).map_err(model_fault)?;
+    Ok(values)
+}
+
+/// How the job's optimizer changes a block.
+struct Rule(DenseBlock);
+
+impl dense::DenseRule for Rule {
+    fn apply(&mut self, grads: &[f32]) -> Result<(), Fault> {
+        self.0.apply(grads).map_err(model_fault)
+    }
+
+    fn values(&self) -> &[f32] {
+        self.0.values()
+    }
+}
+
+/// The block of the ps process of this rank, on a thread of its own.
+pub(super) fn serve(host: &Host, job: &Job, rank: usize) -> Result<dense::DenseService, Fault> {
+    let values = first_values(job, &model::checked_spec(job)?)?;
+    let (len, processes) = (values.len(), job.placement.ps);
+    let range = dense::blocks(len, processes)[rank].clone();
+    let (values, optimizer) = (values[range].to_vec(), job.train.optimizer);
+    let block = dense::DenseBlock::start(host, values.len(), move || {
+        Ok(Box::new(Rule(DenseBlock::new(optimizer, values).map_err(model_fault)?)))
+    });
+    dense::DenseService::new(block, len, rank, processes)
+}
+
+/// The dense parameters as a trainer reaches them.
+pub(super) struct OnPs {
+    /// With the values that were pulled last, which batches share until there are newer ones.
+    pulls: Mutex<(dense::DenseClient, Option<Arc<Vec<f32>>>)>,
+    pushes: dense::DenseClient,
+    in_step: Option<u32>,
+}
+
+impl OnPs {
+    pub(super) async fn connect(peers: &[Peer], job: &Job, spec: &ModelSpec, me: Trainer, retry: Retry) -> Result<Self, Fault> {
+        let len = first_values(job, spec)?.len();
+        let client = async || dense::connect(peers, len, job.placement.wire, retry.clone()).await;
+        let in_step = (job.in_step() > 1).then_some(job.placement.trainers as u32);
+        Ok(Self { pulls: Mutex::new((client().await?, None)), pushes: client().await?.of_trainer(me), in_step })
+    }
+}
+
+#[async_trait]
+impl DenseStore for OnPs {
+    async fn pull(&self) -> Result<Arc<Vec<f32>>, Fault> {
+        let mut pulls = self.pulls.lock().await;
+        let (client, last) = &mut *pulls;
+        if !client.pull().await?
+            && let Some(last) = last
+        {
+            return Ok(Arc::clone(last));
+        }
+        let values = Arc::new(client.values().to_vec());
+        *last = Some(Arc::clone(&values));
+        Ok(values)
+    }
+
+    async fn push(&self, id: BatchId, step: u64, rows: u64, grads: Vec<f32>) -> Result<(), Fault> {
+        match self.in_step {
+            Some(trainers) => self.pushes.push_round(id.push_id(), Round { trainers, rows }, &grads, step).await,
+            None if grads.is_empty() => return Ok(()),
+            None => self.pushes.push_once(id.push_id(), &grads).await,
+        }
+        .map(drop)
+    }
+}
