@@ -254,7 +254,9 @@ impl RunningTraining {
         let Self { running, parts } = self;
         let outcome = running.wait();
         let dense = parts.dense.lock().expect("no holder of this lock panics").take();
-        let result = outcome.result.and_then(|()| match dense {
+        // What other trainers and readers have in hand is part of the model.
+        let others = || parts.seat.as_ref().map_or(Ok(()), Seated::finished);
+        let result = outcome.result.and_then(|()| others()).and_then(|()| match dense {
             Some(dense) => parts.latest(dense),
             None => Err(Fault::internal("the train stage left no parameters")),
         });

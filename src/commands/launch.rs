@@ -44,7 +44,8 @@ impl Launch {
         let job = train::load(self.job.as_deref(), &self.settings)?;
         job.check()?;
         let stop = Stop::listen()?;
-        let mut processes = self.start(&job, log)?;
+        let token = Token::new()?;
+        let mut processes = self.start(&job, log, &token)?;
         let mut told = false;
         let mut first = None;
         loop {
@@ -73,13 +74,9 @@ impl Launch {
         }
     }
 
-    fn start(&self, job: &Job, log: &str) -> Result<Vec<Process>, Fault> {
+    fn start(&self, job: &Job, log: &str, token: &Token) -> Result<Vec<Process>, Fault> {
         let cannot = |what: &str| Fault::external(format!("cannot {what}"));
         let program = std::env::current_exe().map_err(|e| cannot("find this program").because(e))?;
-        let token = tempfile::Builder::new().prefix("forebay-").tempdir().map_err(|e| cannot("make a folder for the token").because(e))?;
-        // Only this user may read a folder that tempfile makes.
-        let token_file = token.keep().join("token");
-        std::fs::write(&token_file, random_token()?).map_err(|e| cannot("write the token").because(e))?;
         // Free a moment ago: the coordinator takes it again at once.
         let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_err(|e| cannot("find a free port").because(e))?.port();
         let coordinator = format!("127.0.0.1:{port}");
@@ -94,7 +91,7 @@ impl Launch {
                     command.args(["--set", setting]);
                 }
                 command.arg("--rank").arg(rank.to_string()).args(["--coordinator", &coordinator]).args(["--run", "launch"]);
-                command.arg("--token-file").arg(&token_file);
+                command.arg("--token-file").arg(&token.file);
                 let coordinates = rank == 0 && role == if placement.ps > 0 { "ps" } else { "trainer" };
                 command.args(["--listen", if coordinates { &coordinator } else { "127.0.0.1:0" }]);
                 if let (Some(report), "trainer", 0) = (&self.report, role, rank) {
@@ -163,13 +160,24 @@ fn merge(name: &str, from: impl std::io::Read + Send + 'static, print: fn(std::f
     });
 }
 
-fn random_token() -> Result<String, Fault> {
-    use std::io::Read as _;
-    let mut bytes = [0_u8; 32];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut random| random.read_exact(&mut bytes))
-        .map_err(|e| Fault::external("cannot read /dev/urandom").because(e))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+/// The token of this run, in a file that only this user may read, for as long as the run lasts.
+struct Token {
+    file: PathBuf,
+    _folder: tempfile::TempDir,
+}
+
+impl Token {
+    fn new() -> Result<Self, Fault> {
+        use std::io::Read as _;
+        let cannot = |e: std::io::Error| Fault::external("cannot make a token for the run").because(e);
+        let mut bytes = [0_u8; 32];
+        std::fs::File::open("/dev/urandom").and_then(|mut random| random.read_exact(&mut bytes)).map_err(cannot)?;
+        let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let folder = tempfile::Builder::new().prefix("forebay-").tempdir().map_err(cannot)?;
+        let file = folder.path().join("token");
+        std::fs::write(&file, token).map_err(cannot)?;
+        Ok(Self { file, _folder: folder })
+    }
 }
 
 fn failed(name: &str, status: ExitStatus) -> Fault {

@@ -122,6 +122,12 @@ impl Seated {
         self.member.news()
     }
 
+    /// Waits until every row is trained on, by whichever trainer.
+    pub(crate) fn finished(&self) -> Result<(), Fault> {
+        let done = |news: &News| matches!(news.phase, Phase::Finished | Phase::Over);
+        runtime().block_on(self.member.until(done)).map(drop)
+    }
+
     /// Has all readers take no more: what they hold is trained on, then the run is finished.
     pub fn drain(&self) {
         let member = self.member.clone();
