@@ -68,6 +68,8 @@ mod dial;
 mod encode;
 mod exchange;
 mod frames;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 mod health;
 mod identity;

@@ -35,7 +35,11 @@ impl Retry {
     ///
     /// # Cancel safety
     /// As safe as `op`.
-    pub async fn run<T>(&self, what: &str, mut op: impl AsyncFnMut() -> Result<T, Fault>) -> Result<T, Fault> {
+    pub async fn run<T, F>(&self, what: &str, mut op: impl FnMut() -> F) -> Result<T, Fault>
+    where
+        // Not `AsyncFnMut`: a future of one cannot be spawned (rust-lang/rust#110338).
+        F: Future<Output = Result<T, Fault>>,
+    {
         let begun = Instant::now();
         let (mut bound, mut said) = (self.first.min(self.most), None::<Instant>);
         loop {
