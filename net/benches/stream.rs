@@ -18,6 +18,10 @@ use forebay_net::{
     runtime,
 };
 
+// As the program: every batch is a large allocation, and the system's allocator gives such back to the kernel.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 #[path = "stream/stock.rs"]
 mod stock;
 

@@ -34,8 +34,6 @@ pub(crate) fn identity(role: &str) -> Identity {
 pub(crate) enum Seen {
     /// An exchange of this caller ended at the toy, because of this.
     Ended(String, Result<(), String>),
-    /// So many messages were sent on the flood.
-    Flooded(usize),
 }
 
 pub(crate) struct Toy {

@@ -73,14 +73,15 @@ async fn tls_with_a_token_works_and_wrong_certificates_do_not() {
     let peer = dial(&at("localhost", &toys), &Security::load(&stranger).unwrap(), &Limits::default());
     let said = refusal(&peer).await;
     assert!(said.contains("its certificate is not trusted: tls_ca must name the authority"), "{said}");
-    assert!(said.contains("UnknownIssuer"), "{said}");
 
     // The certificate is of another host.
     let said = refusal(&dial(&at("127.0.0.1", &toys), &security, &Limits::default())).await;
     assert!(said.contains("the certificate must name the host as it is dialed"), "{said}");
 
     // Plain words at a TLS port.
-    let said = refusal(&dial(&at("localhost", &toys), &Security::none(), &Limits::default())).await;
+    let peer = dial(&at("localhost", &toys), &Security::none(), &Limits::default());
+    // Its answer may be read, or be lost with the connection: then it could be any server that went away.
+    let said = peer.raw_action("toy.who", "", LONG).await.unwrap_err().to_string();
     assert!(said.contains("if it speaks TLS, name the authority of its certificate by tls_ca"), "{said}");
 }
 

@@ -19,9 +19,13 @@ async fn line_to(address: String) -> (String, watch::Sender<bool>) {
             let mut far = TcpStream::connect(&address).await.unwrap();
             let mut silent = silent.clone();
             tokio::spawn(async move {
-                tokio::select! {
-                    _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
-                    _ = silent.wait_for(|silent| *silent) => std::future::pending().await,
+                let silenced = async { silent.wait_for(|silent| *silent).await.is_ok() };
+                let silenced = tokio::select! {
+                    _ = tokio::io::copy_bidirectional(&mut near, &mut far) => false,
+                    silenced = silenced => silenced,
+                };
+                if silenced {
+                    std::future::pending::<()>().await;
                 }
             });
         }
