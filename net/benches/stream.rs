@@ -4,6 +4,8 @@
 //! streams with our windows and with those HTTP/2 starts with, by our streams with TLS, and by the stock service and
 //! client of arrow-flight with our windows. Ways take turns; the best of the rounds counts, and the ratio to the limit.
 
+#![allow(clippy::unwrap_used, reason = "a bench")]
+
 use std::io::Write as _;
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;

@@ -1,6 +1,8 @@
 //! Hostile bytes: the corpus of the fuzzer is read again, and streams that were damaged at random. Whatever comes, the
 //! reader returns, holds no more memory than was sent to it allows, and lets in only valid columns.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! Servers and peers, over real sockets.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 mod common;
 mod health;
 mod refusals;
