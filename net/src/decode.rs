@@ -25,6 +25,8 @@ use crate::wire::Flight;
 /// Levels of nesting, and tables, in a header: far more than any schema in use.
 const MOST_DEPTH: usize = 32;
 const MOST_TABLES: usize = 100_000;
+/// Bytes that a header may stand for: parts of it may be named many times over.
+const MOST_APPARENT: usize = 16 << 20;
 /// Rows of a batch, and elements of a column. Columns without bytes (null, say) could claim any number.
 const MOST_ROWS: i64 = i32::MAX as i64;
 
@@ -66,7 +68,12 @@ impl Decoder {
     }
 
     fn columns(&mut self, flight: Flight) -> Result<Option<Message>, Fault> {
-        let options = VerifierOptions { max_depth: MOST_DEPTH, max_tables: MOST_TABLES, ..VerifierOptions::default() };
+        let options = VerifierOptions {
+            max_depth: MOST_DEPTH,
+            max_tables: MOST_TABLES,
+            max_apparent_size: MOST_APPARENT,
+            ..VerifierOptions::default()
+        };
         let header = root_as_message_with_opts(&options, &flight.header)
             .map_err(|e| refused("its header is damaged").because(e.to_string()))?;
         let note_alone = || Some(Message::note(flight.note.clone())).filter(|message| !message.note.is_empty());

@@ -52,7 +52,6 @@ impl Dialer {
         if host.is_empty() || port.parse::<u16>().map_or(true, |port| port == 0) {
             return Err(wrong());
         }
-        self.security.check_dial(host)?;
         let tls = self.security.client_tls();
         let origin = Arc::new(Origin::Server { address: address.to_owned(), tls: tls.is_some() });
         let scheme = if tls.is_some() { "https" } else { "http" };
@@ -70,6 +69,7 @@ impl Dialer {
         if let Some(tls) = tls {
             endpoint = endpoint.tls_config(tls).map_err(|e| Fault::user("cannot call by TLS").because(e))?;
         }
+        self.security.check_dial(host)?;
         let _in_runtime = runtime().enter();
         Ok(Peer::new(endpoint.connect_lazy(), self.headers.clone(), limits.clone(), origin))
     }

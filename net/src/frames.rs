@@ -81,9 +81,10 @@ impl Frames {
                     }
                 },
                 Some(Err(e)) => return Err(status::broken(&self.origin, &e)),
-                // A server that ends well says so; a client just ends.
-                None if self.origin.answers() => {
-                    return Err(self.origin.fault("the connection ended before the answer did").retryable());
+                // A server that ends well says so in trailers. A client just ends; a connection that was given up looks
+                // the same to the body, but not to its state.
+                None if self.origin.answers() || !self.body.is_end_stream() => {
+                    return Err(self.origin.fault("the connection ended before the stream did").retryable());
                 }
                 None => self.state = State::Ended,
             }

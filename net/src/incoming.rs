@@ -3,10 +3,12 @@
 //! Comes in: what a peer sends. Goes out: [`Message`]s, their columns in the memory they were received into.
 //! [`Incoming::next`] waits for the network; nothing blocks. Receiving and decoding run where it is awaited.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
 use forebay_actors::Fault;
+use tokio::sync::oneshot;
 use tonic::body::Body;
 
 use crate::decode::Decoder;
@@ -23,12 +25,19 @@ pub struct Incoming {
     /// Received while looking for something else.
     ahead: Option<Message>,
     origin: Arc<Origin>,
+    /// Dropped with us: breaks off the request whose answer this is.
+    _listening: Option<oneshot::Sender<Infallible>>,
 }
 
 impl Incoming {
     pub(crate) fn new(body: Body, most: usize, origin: Arc<Origin>) -> Self {
         let frames = Frames::new(body, most, origin.clone());
-        Self { frames, decoder: Decoder::new(), ahead: None, origin }
+        Self { frames, decoder: Decoder::new(), ahead: None, origin, _listening: None }
+    }
+
+    /// The answer to a request that is broken off when this is dropped.
+    pub(crate) fn listening(self, listening: oneshot::Sender<Infallible>) -> Self {
+        Self { _listening: Some(listening), ..self }
     }
 
     /// The next message; `None`: the peer has ended its direction of the stream in good order.

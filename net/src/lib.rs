@@ -62,12 +62,45 @@
 //! # })?;
 //! # Ok::<(), Fault>(())
 //! ```
+//!
+//! # How it stands
+//!
+//! ```text
+//!                     Peer ── one connection, many streams ──→ Server
+//!  Outgoing ─ encode ─ SendBody ─→ HTTP/2 ─→ Frames ─ decode ─ Incoming      the same both ways; columns are copied
+//!                                                                            once, when they are received
+//!  socket ─→ gate (token, protocol, run) ─┬─ /healthz
+//!                                         ├─ exchange: DoExchange, DoGet ──→ Part::exchange, Part::get
+//!                                         └─ service: all small calls ─────→ Part::action, Part::list
+//! ```
+//!
+//! Read these files in this order; each says at its top what comes in, what goes out, and what may block.
+//!
+//! 1. `message`, `part`, `identity`: what travels, who answers, who asks.
+//! 2. `rope`, `wire`, `encode`, `decode`: from columns to pieces for the socket, and back. `fuzzing`: that way for
+//!    hostile bytes.
+//! 3. `outgoing`, `frames`, `incoming`: the two halves of a stream, bounded by `limits`.
+//! 4. `gate`, `parts`, `exchange`, `service`, `health`, `server`: a server, from the socket inwards.
+//! 5. `dial`, `peer`, `retry`: its callers. `status`: faults on their way. `security`: tokens and certificates.
+//!    `runtime`: the threads that all of it runs on.
+//!
+//! # What it promises
+//!
+//! - **Bounded.** A stream holds its window, a few queued messages, and the message in hand; a message is refused by the
+//!   length that it claims, before it is collected.
+//! - **No stream stalls another**: the window of a connection is larger than those of its streams together.
+//! - **An end is an end.** A stream that ends well was ended by its peer; one that was cancelled or whose connection
+//!   broke or fell silent ends with a fault, retryable.
+//! - **Nobody is believed**: damaged messages are refused, never a panic of the server. Other machines can reach a
+//!   server only if it has a token and TLS.
 
 mod decode;
 mod dial;
 mod encode;
 mod exchange;
 mod frames;
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 mod health;
 mod identity;

@@ -70,8 +70,10 @@ impl Outgoing {
 
 /// How a body ends.
 pub(crate) enum End {
-    /// Without a word: a request, or a body whose last word is said.
+    /// Without a word: a body whose last word is said.
     Silent,
+    /// A request ends without a word, too, and is broken off when nobody listens to the answer any more.
+    Request(oneshot::Receiver<Infallible>),
     /// A response ends with what the part returns.
     Awaited(oneshot::Receiver<Result<(), Status>>),
     /// It has returned.
@@ -104,9 +106,9 @@ fn trailers(result: Result<(), Status>) -> Frame<Bytes> {
 
 impl http_body::Body for SendBody {
     type Data = Bytes;
-    type Error = Infallible;
+    type Error = Status;
 
-    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
         let this = &mut *self;
         loop {
             if let Some(piece) = this.pieces.pop_front() {
@@ -118,12 +120,18 @@ impl http_body::Body for SendBody {
                 this.end =
                     End::Known(result.unwrap_or_else(|_| Err(Status::internal("the part that answers panicked"))));
             }
+            if let End::Request(listened) = &mut this.end
+                && Pin::new(listened).poll(cx).is_ready()
+            {
+                this.end = End::Silent;
+                return Poll::Ready(Some(Err(Status::cancelled("nobody listens to the answer"))));
+            }
             match this.receiver.poll_recv(cx) {
                 Poll::Ready(Some(pieces)) => this.pieces.extend(pieces),
                 // A part that failed ends the stream even if it left its `Outgoing` with somebody.
                 Poll::Pending if !matches!(this.end, End::Known(Err(_))) => return Poll::Pending,
                 Poll::Ready(None) | Poll::Pending => match std::mem::replace(&mut this.end, End::Silent) {
-                    End::Silent => return Poll::Ready(None),
+                    End::Silent | End::Request(_) => return Poll::Ready(None),
                     End::Known(result) => return Poll::Ready(Some(Ok(trailers(result)))),
                     end @ End::Awaited(_) => {
                         this.end = end;

@@ -14,6 +14,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use prost::Message as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tonic::body::Body;
 use tonic::transport::Channel;
@@ -88,10 +89,11 @@ impl Peer {
     /// As [`Peer::action`]; user: there is no such part.
     pub async fn exchange(&self, path: &[&str], deadline: Duration) -> Result<(Outgoing, Incoming), Fault> {
         let descriptor = FlightDescriptor::new_path(path.iter().map(|&element| element.to_owned()).collect());
-        let (mut outgoing, body) = Outgoing::new(&self.limits, self.origin.clone(), End::Silent);
+        let (listening, listened) = oneshot::channel();
+        let (mut outgoing, body) = Outgoing::new(&self.limits, self.origin.clone(), End::Request(listened));
         outgoing.open(&descriptor)?;
         let incoming = self.stream("DoExchange", Body::new(body), deadline).await?;
-        Ok((outgoing, incoming))
+        Ok((outgoing, incoming.listening(listening)))
     }
 
     /// Gets what a ticket stands for, in Flight's DoGet.

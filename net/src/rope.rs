@@ -129,7 +129,8 @@ mod tests {
             prop_assert_eq!(&rope(&pieces).copy_to_bytes(cut)[..], &flat[..cut]);
             let mut rest = rope(&pieces);
             let front = rest.split_to(cut);
-            prop_assert_eq!(front.into_buffer().as_slice(), &flat[..cut]);
+            let front = front.into_buffer();
+            prop_assert_eq!(front.as_slice(), &flat[..cut]);
             prop_assert_eq!(rest.remaining(), flat.len() - cut);
             let buffer = rest.into_buffer();
             prop_assert_eq!(buffer.as_slice(), &flat[cut..]);

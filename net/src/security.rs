@@ -12,9 +12,12 @@ use std::path::{Path, PathBuf};
 
 use forebay_actors::Fault;
 use http::{HeaderMap, HeaderValue, header};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 use subtle::ConstantTimeEq;
-use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity, Server, ServerTlsConfig};
+use tonic::transport::{ClientTlsConfig, Identity, Server, ServerTlsConfig};
 
 /// Where the secrets lie.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
@@ -177,9 +180,14 @@ fn certificates(cert: &Path, key: &Path) -> Result<ServerTlsConfig, Fault> {
     Ok(config)
 }
 
+/// Read one by one: tonic would leave out the ones that it cannot read.
 fn authorities(path: &Path) -> Result<ClientTlsConfig, Fault> {
-    let config = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem("tls_ca", path, "CERTIFICATE")?));
-    let broken = |e| Fault::user(format!("tls_ca {} holds a broken certificate", path.display())).because(e);
-    Endpoint::from_static("https://localhost").tls_config(config.clone()).map_err(broken)?;
-    Ok(config)
+    let pem = pem("tls_ca", path, "CERTIFICATE")?;
+    let broken = || Fault::user(format!("tls_ca {} holds a broken certificate", path.display()));
+    let mut store = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
+        let certificate = certificate.map_err(|e| broken().because(e))?;
+        store.add(certificate).map_err(|e| broken().because(e))?;
+    }
+    Ok(ClientTlsConfig::new().trust_anchors(store.roots))
 }

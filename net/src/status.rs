@@ -152,6 +152,12 @@ pub(crate) fn broken(origin: &Origin, error: &(dyn Error + 'static)) -> Fault {
                           tls_ca";
             return origin.name(Fault::user(format!("{advice} ({said})")));
         }
+        // What a TLS server does to a plain caller, or any server that goes away while it is called.
+        if !*tls && said.contains("connection error") && ["broken pipe", "reset"].iter().any(|end| said.contains(end)) {
+            return origin
+                .fault(&format!("{said} (if it speaks TLS, name the authority of its certificate by tls_ca)"))
+                .retryable();
+        }
     }
     origin.fault(&said).retryable()
 }

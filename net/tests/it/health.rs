@@ -1,0 +1,83 @@
+//! `GET /healthz`, and the end of a server.
+
+use std::time::Duration;
+
+use forebay_net::Message;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::common::{LONG, Toys};
+
+async fn ask(address: &str) -> String {
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    socket.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut said = String::new();
+    socket.read_to_string(&mut said).await.unwrap();
+    said
+}
+
+#[tokio::test]
+async fn health_says_what_is_waited_for_and_then_ok() {
+    let toys = Toys::plain().await;
+    let said = ask(&toys.address()).await;
+    assert!(said.starts_with("HTTP/1.1 503") && said.contains("waiting: starting\n"), "{said}");
+    toys.health.waiting("2 of 3 readers");
+    let said = ask(&toys.address()).await;
+    assert!(said.starts_with("HTTP/1.1 503") && said.contains("waiting: 2 of 3 readers\n"), "{said}");
+    toys.health.ready();
+    let said = ask(&toys.address()).await;
+    assert!(said.starts_with("HTTP/1.1 200") && said.contains("\r\nok\n"), "{said}");
+}
+
+#[tokio::test]
+async fn a_server_that_stops_lets_calls_end_and_takes_no_more() {
+    let toys = Toys::plain().await;
+    let peer = toys.peer();
+    let (mut outgoing, mut incoming) = peer.exchange(&["toy", "echo"], LONG).await.unwrap();
+    outgoing.send(Message::note("one")).await.unwrap();
+    incoming.next().await.unwrap();
+    let address = toys.address();
+    let stopped = tokio::spawn(toys.server.stop(LONG));
+    // Connections are refused from now on; the stream goes on.
+    while TcpStream::connect(&address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    outgoing.send(Message::note("two")).await.unwrap();
+    assert_eq!(incoming.next().await.unwrap(), Some(Message::note("two")));
+    drop(outgoing);
+    assert_eq!(incoming.next().await.unwrap(), None);
+    stopped.await.unwrap();
+    let fault = peer.raw_action("toy.who", "", LONG).await.unwrap_err();
+    assert!(fault.retryable && fault.to_string().starts_with(&address), "{fault}");
+}
+
+#[tokio::test]
+async fn what_outlasts_the_grace_is_cut_and_may_be_tried_again() {
+    let toys = Toys::plain().await;
+    let (_outgoing, mut incoming) = toys.peer().exchange(&["toy", "wait"], LONG).await.unwrap();
+    incoming.next().await.unwrap();
+    toys.server.stop(Duration::ZERO).await;
+    let fault = incoming.next().await.unwrap_err();
+    assert!(fault.retryable && fault.to_string().ends_with("this server stops"), "{fault}");
+}
+
+#[tokio::test]
+async fn a_dropped_server_cuts_its_streams() {
+    let toys = Toys::plain().await;
+    let (_outgoing, mut incoming) = toys.peer().exchange(&["toy", "wait"], LONG).await.unwrap();
+    incoming.next().await.unwrap();
+    drop(toys);
+    assert!(incoming.next().await.unwrap_err().retryable);
+}
+
+#[tokio::test]
+async fn a_peer_connects_again_to_a_server_that_came_back() {
+    let toys = Toys::plain().await;
+    let (peer, address) = (toys.peer(), toys.server.address());
+    peer.raw_action("toy.who", "", LONG).await.unwrap();
+    toys.server.stop(LONG).await;
+    assert!(peer.raw_action("toy.who", "", LONG).await.unwrap_err().retryable);
+    let _again = Toys::listen(address, &forebay_net::Security::none(), &forebay_net::Limits::default()).await.unwrap();
+    let retry = forebay_net::Retry::within(LONG);
+    retry.run("the toy", async || peer.raw_action("toy.who", "", LONG).await).await.unwrap();
+}
