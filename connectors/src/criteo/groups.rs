@@ -43,7 +43,8 @@ pub(crate) struct Groups {
 impl Groups {
     /// `splits` are (file, bytes of it).
     pub(crate) fn new(splits: &[(u32, Range<u64>)], files: &[DataFile], options: &ReadOptions) -> Self {
-        let enough = if options.window_rows == 0 { u64::MAX } else { options.window_rows as u64 * ROW_BYTES };
+        let enough =
+            if options.window_rows == 0 { u64::MAX } else { (options.window_rows as u64).saturating_mul(ROW_BYTES) };
         let mut windows: Vec<Range<u32>> = Vec::new();
         // What the last window may still take.
         let mut room = 0;
@@ -100,5 +101,37 @@ impl Groups {
             }
         }
         turns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::memory::InMemory;
+    use object_store::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn a_window_is_a_run_of_splits_of_about_its_bytes_and_a_packed_file_is_one() {
+        let file = |name: &str| DataFile {
+            store: Arc::new(InMemory::new()),
+            path: Path::from(name),
+            size: 1000,
+            e_tag: None,
+            name: name.into(),
+            partitions: Default::default(),
+        };
+        let files = [file("a.txt"), file("b.gz"), file("c.txt")];
+        let splits: Vec<_> =
+            [0, 0, 0, 0, 0, 1, 2, 2].into_iter().map(|file| (file, 0..if file == 1 { 9000 } else { 200 })).collect();
+        let windows = |window_rows| {
+            let options = ReadOptions { window_rows, ..ReadOptions::default() };
+            Groups::new(&splits, &files, &options).windows
+        };
+        // 250 and 500 bytes: two and three splits of 200.
+        assert_eq!(windows(1), [0..2, 2..4, 4..5, 5..6, 6..8]);
+        assert_eq!(windows(2), [0..3, 3..5, 5..6, 6..8]);
+        assert_eq!(windows(0), [0..5, 5..6, 6..8]);
+        assert_eq!(windows(usize::MAX), [0..5, 5..6, 6..8]);
     }
 }

@@ -251,8 +251,8 @@ async fn leases_are_not_hoarded() {
     for taken in 1..=75 {
         assert_eq!(source.next().await.unwrap().unwrap().batch.num_rows(), 10);
         let asked = *leases.1.lock().unwrap();
-        // One in the hand, one decoded, one fetched, one to come.
-        assert!(asked <= taken + 3, "{asked} leases asked for when {taken} windows were taken");
+        // Beside what was taken: one decoded, one fetched.
+        assert!(asked <= taken + 2, "{asked} leases asked for when {taken} windows were taken");
     }
     assert!(source.next().await.unwrap().is_none());
 }
