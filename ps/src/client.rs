@@ -191,7 +191,8 @@ impl TableClient {
     /// trainers for `step` and applies their mean, weighted by rows, as one push. A trainer without rows in a round
     /// pushes no keys. Keys must be unique.
     ///
-    /// Waits for all the other trainers, without an end.
+    /// Waits for all the other trainers, without an end; over [`remote::connect`](crate::remote::connect) each trainer needs
+    /// a client of its own, since answers on one connection come in order.
     ///
     /// # Errors
     /// As [`push_once`](Self::push_once). A user fault also when this client is [no trainer's](Self::of_trainer), or when

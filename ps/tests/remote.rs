@@ -386,7 +386,7 @@ fn what_no_client_says_is_refused_and_hurts_nobody() {
         let strings = Arc::new(arrow::array::StringArray::from(vec!["a"])) as ArrayRef;
         let strings = Message::columns(RecordBatch::try_from_iter([("key", strings)]).unwrap());
         refused(say(&cluster, &["table", "ads", "pull"], strings).await, &["Utf8; expected UInt64"]);
-        let many: ArrayRef = Arc::new(UInt64Array::from(vec![own; (32 << 20) / DIM + 1]));
+        let many: ArrayRef = Arc::new(UInt64Array::from(vec![own; (60 << 20) / DIM + 1]));
         let many = Message::columns(RecordBatch::try_from_iter([("key", many)]).unwrap());
         refused(say(&cluster, &["table", "ads", "peek"], many).await, &["asked for at once"]);
         let nothing = || Message::note(header());

@@ -157,7 +157,8 @@ impl DenseClient {
     }
 
     /// As [`push_once`](Self::push_once), as one trainer's part of the round of `step`: the blocks wait for all trainers
-    /// and apply the mean of their gradients, weighted by rows. A trainer without rows pushes no gradients at all.
+    /// and apply the mean of their gradients, weighted by rows. A trainer without rows pushes no gradients at all. Waits
+    /// for all the other trainers, without an end.
     ///
     /// # Errors
     /// As [`push_once`](Self::push_once). A user fault also when this client is no trainer's, or the trainers do not take

@@ -78,7 +78,7 @@ struct Talk {
 enum End {
     /// Nobody asks any more.
     Done,
-    /// It broke, and had been of use.
+    /// It ended, and either it had been of use or nobody waits for what it broke off.
     Broken,
 }
 
@@ -95,15 +95,9 @@ impl Talk {
                 Ok(End::Done) => return,
                 Ok(End::Broken) => {}
                 // Time is up: nobody may wait longer.
-                Err(fault) if fault.retryable => {
+                Err(fault) => {
                     let questions = std::mem::take(&mut self.under_way().questions);
                     questions.into_iter().for_each(|question| drop(question.answer.send(Err(copy(&fault)))));
-                }
-                // The oldest question is what the peer refused; the others get their chance.
-                Err(fault) => {
-                    if let Some(question) = self.under_way().questions.pop_front() {
-                        let _ = question.answer.send(Err(fault));
-                    }
                 }
             }
         }
@@ -117,13 +111,19 @@ impl Talk {
         let sent = std::mem::take(&mut self.under_way().sent);
         match end {
             Ok(()) => Ok(End::Done),
-            Err(fault) if fault.retryable => {
+            // The oldest question is what the peer refused; the others get their chance.
+            Err(fault) if !fault.retryable => {
+                let oldest = self.under_way().questions.pop_front();
+                self.give_up_what_cannot_be_asked_again(sent.saturating_sub(1), &fault);
+                oldest.into_iter().for_each(|question| drop(question.answer.send(Err(copy(&fault)))));
+                Ok(End::Broken)
+            }
+            Err(fault) => {
                 self.give_up_what_cannot_be_asked_again(sent, &fault);
                 // Patience begins anew for a stream that was of use, or lived long.
                 let of_use = answers > 0 || begun.elapsed() > self.retry.most;
                 if of_use || self.under_way().questions.is_empty() { Ok(End::Broken) } else { Err(fault) }
             }
-            Err(fault) => Err(fault),
         }
     }
 

@@ -33,8 +33,8 @@ use crate::config::TableConfig;
 use crate::half_block;
 use crate::once::Pushed;
 
-/// Floats that one answer may have: 128 MiB of them.
-const MOST_VALUES: usize = 32 << 20;
+/// Floats that one answer may have: 240 MiB of them, which a message has room for.
+const MOST_VALUES: usize = 60 << 20;
 
 /// Floats of one message of an export.
 const PAGE_VALUES: usize = 1 << 20;

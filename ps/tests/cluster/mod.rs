@@ -145,6 +145,8 @@ pub(crate) async fn cutting_proxy(to: SocketAddr, budgets: Vec<usize>) -> (Socke
             let count = count.clone();
             tokio::spawn(async move {
                 let Ok(server) = TcpStream::connect(to).await else { return };
+                client.set_nodelay(true).unwrap();
+                server.set_nodelay(true).unwrap();
                 let left = AtomicUsize::new(budget);
                 let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
                 // Dropped, all four halves close both sockets.
