@@ -36,12 +36,16 @@ pub(crate) fn open_windows<V: Visit>(
     read(job, path, window_rows(job, trainers), leases, visit)
 }
 
-/// Rows of a window: what is shuffled together (one batch, if rows are not shuffled), in whole batches for each of so
+/// Rows of a window: what is shuffled together, in whole batches for each of so
 /// many trainers in step with each other (1 otherwise), so that one process and many cut the same batches.
 pub(crate) fn window_rows(job: &Job, trainers: usize) -> usize {
     let step = job.train.batch_rows.saturating_mul(trainers.max(1)).max(1);
-    job.data.shuffle_rows.max(1).checked_next_multiple_of(step).unwrap_or(step)
+    let rows = if job.data.shuffle_rows == 0 { UNSHUFFLED } else { job.data.shuffle_rows };
+    rows.checked_next_multiple_of(step).unwrap_or(step)
 }
+
+/// Rows of a window in which nothing is shuffled: with bad rows left out, only the last batch of a window is short.
+const UNSHUFFLED: usize = 65_536;
 
 fn read<V: Visit>(
     job: &Job,

@@ -1,6 +1,6 @@
 """DataNodes behind a wire: a network namespace, and two cards between it and the machine. Needs root.
 
-The wire is a veth pair under `tc netem` where the kernel has netem, else `wire.rs`, compiled on the spot.
+The wire is a veth pair under `tc netem` where the kernel has netem, else `scripts/wire.rs`, compiled on the spot.
 """
 import os
 import random
@@ -60,10 +60,10 @@ def start_wire(cluster):
     program = cluster.dir / "run" / "wire"
     program.parent.mkdir(exist_ok=True)
     if not program.is_file():
-        run("rustc", "--edition=2024", "-O", "-o", str(program), str(Path(__file__).with_name("wire.rs")))
+        run("rustc", "--edition=2024", "-O", "-o", str(program), str(Path(__file__).parents[1] / "wire.rs"))
     log = cluster.log("wire")
     log.unlink(missing_ok=True)
-    cluster.pid_file("wire").start([str(program), cluster.netns, outer, inner, str(delay_file(cluster))], log)
+    cluster.pid_file("wire").start([str(program), "tun", cluster.netns, outer, inner, str(delay_file(cluster))], log)
     end = time.monotonic() + 20
     while "ready" not in tail(log):
         if cluster.pid_file("wire").pid() is None or time.monotonic() > end:

@@ -27,7 +27,8 @@ pub struct Data {
     pub epochs: usize,
     /// Shuffle the order of splits (row groups), anew each epoch. Default true.
     pub shuffle: bool,
-    /// Shuffle rows within a window of so many; 0 keeps their order. Default 65,536.
+    /// Shuffle rows within a window of so many, rounded up to whole batches; 0 keeps their order. No batch straddles two
+    /// windows, so with rows left out the last batch of a window is short. Default 65,536.
     pub shuffle_rows: usize,
     /// Rows of a record batch. Default 8,192.
     pub read_rows: usize,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 pub struct TrainOptions {
     /// Rows of a batch. Default 2,048.
     pub batch_rows: usize,
-    /// Leave out the last batch if it is short. Default false.
+    /// Leave out the last batch of a window of the shuffle if it is short. Default false.
     pub drop_last: bool,
     /// Batches that may be looked up before the gradients of the oldest are applied. 0, the default, is the sequential
     /// program: the same model to the bit on every run. On a GPU, or with tables on other machines, 2 to 8 hides the

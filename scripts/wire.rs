@@ -1,10 +1,12 @@
 //! A wire that holds packets back, for kernels without `tc netem`: a card on this machine, one in a network namespace, and
-//! this program between them. Compiled by `network.py` with plain rustc.
+//! this program between them. Compiled with plain rustc by those who use it: `scripts/hdfs`, and `tests/cluster`.
 //!
-//!     wire NAMESPACE OUTER_CARD INNER_CARD DELAY_FILE
+//!     wire KIND NAMESPACE OUTER_CARD INNER_CARD DELAY_FILE
 //!
+//! KIND is `tun` for cards that carry IP packets, `tap` for cards that carry Ethernet frames and can join a bridge.
 //! Packets to the namespace wait for as many milliseconds as DELAY_FILE says, in order, however many there are; packets
-//! from it pass at once. The file is read ten times a second. Prints `ready` when both cards are there.
+//! from it pass at once. The file is read ten times a second. Prints `ready` when both cards are there, and `delay MS` when
+//! the file says another delay than before (0 at first).
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -16,10 +18,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const TUNSETIFF: u64 = 0x4004_54ca;
-/// IFF_TUN | IFF_NO_PI: whole IP packets, nothing before them.
-const FLAGS: u16 = 0x0001 | 0x1000;
+const IFF_TUN: u16 = 0x0001;
+const IFF_TAP: u16 = 0x0002;
+/// Whole packets, nothing before them.
+const IFF_NO_PI: u16 = 0x1000;
 const CLONE_NEWNET: i32 = 0x4000_0000;
-const LARGEST_PACKET: usize = 65_535;
+/// An IP packet's, with an Ethernet header before it.
+const LARGEST_PACKET: usize = 65_535 + 18;
 
 unsafe extern "C" {
     fn ioctl(fd: i32, request: u64, argument: *mut u8) -> i32;
@@ -27,11 +32,11 @@ unsafe extern "C" {
 }
 
 /// Makes a card in the thread's namespace. It lives as long as the file.
-fn card(name: &str) -> File {
+fn card(name: &str, kind: u16) -> File {
     let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun").expect("/dev/net/tun opens");
     let mut request = [0u8; 40];
     request[..name.len()].copy_from_slice(name.as_bytes());
-    request[16..18].copy_from_slice(&FLAGS.to_ne_bytes());
+    request[16..18].copy_from_slice(&(kind | IFF_NO_PI).to_ne_bytes());
     // SAFETY: TUNSETIFF reads and writes a `struct ifreq`: 40 bytes, the name in the first 16, then the flags.
     let status = unsafe { ioctl(file.as_raw_fd(), TUNSETIFF, request.as_mut_ptr()) };
     assert!(status == 0, "no card {name}: {}", std::io::Error::last_os_error());
@@ -40,16 +45,21 @@ fn card(name: &str) -> File {
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, namespace, outer, inner, delay_file] = &arguments[..] else {
-        panic!("usage: wire NAMESPACE OUTER_CARD INNER_CARD DELAY_FILE");
+    let [_, kind, namespace, outer, inner, delay_file] = &arguments[..] else {
+        panic!("usage: wire tun|tap NAMESPACE OUTER_CARD INNER_CARD DELAY_FILE");
+    };
+    let kind = match kind.as_str() {
+        "tun" => IFF_TUN,
+        "tap" => IFF_TAP,
+        other => panic!("{other} is no kind of card, expected tun or tap"),
     };
     assert!(outer.len() < 16 && inner.len() < 16, "a card's name has at most 15 letters");
-    let outer = card(outer);
+    let outer = card(outer, kind);
     let there = File::open(format!("/var/run/netns/{namespace}")).expect("the namespace exists");
     // SAFETY: plain call; moves this thread, which has no network state of its own yet.
     let status = unsafe { setns(there.as_raw_fd(), CLONE_NEWNET) };
     assert!(status == 0, "cannot enter {namespace}: {}", std::io::Error::last_os_error());
-    let inner = card(inner);
+    let inner = card(inner, kind);
     println!("ready");
 
     let (mut from_inner, mut to_outer) = (inner.try_clone().expect("a copy"), outer.try_clone().expect("a copy"));
@@ -88,7 +98,10 @@ fn main() {
 
     loop {
         let ms = std::fs::read_to_string(delay_file).ok().and_then(|text| text.trim().parse::<f64>().ok());
-        delay_us.store((ms.unwrap_or(0.0).clamp(0.0, 60_000.0) * 1e3) as u64, Ordering::Relaxed);
+        let us = (ms.unwrap_or(0.0).clamp(0.0, 60_000.0) * 1e3) as u64;
+        if delay_us.swap(us, Ordering::Relaxed) != us {
+            println!("delay {}", us as f64 / 1e3);
+        }
         thread::sleep(Duration::from_millis(100));
     }
 }

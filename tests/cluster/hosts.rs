@@ -1,0 +1,277 @@
+//! Hosts on this machine: network namespaces with an address each, behind a switch whose lines can be slow, long or cut.
+//!
+//! Comes in: names. Goes out: commands and closures that run inside. Needs root, `ip` and `tc` (Debian's iproute2) and
+//! `nsenter` (util-linux); a delay needs rustc and /dev/net/tun. Calls block until the kernel has done what they say.
+//!
+//! The switch is a bridge in a namespace of its own, so nothing here meets this machine's network or another run's hosts:
+//! all runs use the same addresses. What a killed run has left is removed when the next one begins.
+
+use std::fs::File;
+use std::io::Write;
+use std::net::Ipv4Addr;
+use std::ops::Index;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::wire::Wire;
+
+const NAMESPACES: &str = "/run/netns";
+const PREFIX: &str = "forebay-";
+const BRIDGE: &str = "bridge";
+/// Jumbo frames: so few packets a second that a wire of user space carries 1 Gbit/s.
+const MTU: u32 = 9000;
+
+/// What lies between a host and the switch. `None`: as fast, or as near, as the machine makes it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Line {
+    /// Each way.
+    pub(crate) rate_mbit: Option<u32>,
+    /// Of every packet to the host; what comes from it passes at once. So a round trip between two hosts takes the delays
+    /// of both.
+    pub(crate) delay_ms: Option<u32>,
+}
+
+/// One host.
+pub(crate) struct Host {
+    name: String,
+    namespace: String,
+    address: Ipv4Addr,
+    line: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// In place of a veth pair once a delay was asked for.
+    wire: Option<Wire>,
+    cut: bool,
+}
+
+impl Host {
+    /// Its address on the switch.
+    pub(crate) fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    /// A program on this host: its network is the host's, all else this machine's. Killed when the [`Hosts`] go.
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={NAMESPACES}/{}", self.namespace)).arg("--").arg(program);
+        command
+    }
+
+    /// Runs `work` on a thread of this host, and waits for it. The sockets that **that thread** makes are the host's, also
+    /// after it has ended.
+    pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let inside = || {
+            let namespace = File::open(Path::new(NAMESPACES).join(&self.namespace)).expect("it lives as long as Hosts");
+            move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network)).expect("root may enter");
+            work()
+        };
+        std::thread::scope(|scope| match scope.spawn(inside).join() {
+            Ok(value) => value,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    }
+
+    /// Last byte of the address.
+    fn number(&self) -> u8 {
+        self.address.octets()[3]
+    }
+
+    /// The same whatever card carries it, so that nobody has to learn it again.
+    fn ethernet(&self) -> String {
+        format!("02:00:00:00:00:{:02x}", self.number())
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Hosts of one test, by name: `hosts["reader0"]`. Dropping them kills what runs there and removes them.
+pub(crate) struct Hosts {
+    switch: String,
+    hosts: Vec<Host>,
+}
+
+impl Index<&str> for Hosts {
+    type Output = Host;
+
+    fn index(&self, name: &str) -> &Host {
+        let names = || self.hosts.iter().map(|host| &host.name).collect::<Vec<_>>();
+        self.hosts.iter().find(|host| host.name == name).unwrap_or_else(|| panic!("no host {name} among {:?}", names()))
+    }
+}
+
+impl Hosts {
+    /// Hosts that reach each other. Names are short: a card on the switch is called by them.
+    ///
+    /// # Panics
+    /// With what is missing, if this machine cannot have them.
+    pub(crate) fn new(names: &[&str]) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        check_machine();
+        sweep();
+        let run = format!("{PREFIX}{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let host = |(name, number): (&&str, u8)| Host {
+            name: (*name).to_owned(),
+            namespace: format!("{run}-{name}"),
+            address: Ipv4Addr::new(10, 76, 0, number),
+            line: Mutex::default(),
+        };
+        assert!(names.len() < 250 && names.iter().all(|name| name.len() < 16 && *name != BRIDGE), "{names:?}");
+        // Made before anything it holds, so that a panic half-way removes what is there.
+        let hosts = Self { switch: format!("{run}-switch"), hosts: names.iter().zip(1..).map(host).collect() };
+        for namespace in hosts.namespaces() {
+            must(Command::new("ip").args(["netns", "add", namespace]), "");
+        }
+        ip(&hosts.switch, &format!("link add name {BRIDGE} type bridge\nlink set dev {BRIDGE} up\n"));
+        for host in &hosts.hosts {
+            let Host { name, namespace, .. } = host;
+            ip(&hosts.switch, &format!("link add name {name} type veth peer name eth0 netns {namespace}\n"));
+            hosts.plug(host, false);
+            // A connection may have 64 MiB under way, as hosts on long lines are set up: 1 Gbit/s times 50 ms is more than
+            // the usual limit.
+            host.run(|| {
+                for limits in ["tcp_rmem", "tcp_wmem"] {
+                    let path = format!("/proc/sys/net/ipv4/{limits}");
+                    std::fs::write(&path, "4096 131072 67108864").unwrap_or_else(|error| panic!("{path}: {error}"));
+                }
+            });
+        }
+        hosts
+    }
+
+    /// Makes the line to a host what `line` says, and no more than that. Connections stay. A host that has had a delay once
+    /// keeps a wire of user space.
+    pub(crate) fn line(&self, name: &str, line: Line) {
+        let host = &self[name];
+        let State { wire, cut } = &mut *host.state();
+        if line.delay_ms.is_some() && wire.is_none() {
+            ip(&self.switch, &format!("link del dev {name}\n"));
+            // First on any core, as a line waits for no program. (Where that is not allowed, `nice` goes on without.)
+            let mut on_switch = Command::new("nice");
+            on_switch.args(["-n", "-20", "nsenter"]).arg(format!("--net={NAMESPACES}/{}", self.switch)).arg("--");
+            *wire = Some(Wire::start(&mut on_switch, &host.namespace, name, "eth0"));
+            self.plug(host, *cut);
+        }
+        if let Some(wire) = wire {
+            wire.delay(line.delay_ms.unwrap_or(0));
+        }
+        for (namespace, card) in [(&self.switch, name), (&host.namespace, "eth0")] {
+            let mut tc = Command::new("tc");
+            tc.args(["-n", namespace, "qdisc"]);
+            match line.rate_mbit {
+                Some(rate) => {
+                    // 5 ms may be made up for, as long as a busy core may be late. The queue is a deep switch's.
+                    let burst = (u64::from(rate) * 625).max(20_000);
+                    let tbf = format!("replace dev {card} root tbf rate {rate}mbit burst {burst}b latency 100ms");
+                    must(tc.args(tbf.split(' ')), "");
+                }
+                // Refused if there is none.
+                None => drop(tc.args(["del", "dev", card, "root"]).output().expect("tc was there before")),
+            }
+        }
+    }
+
+    /// Cuts a host off: whatever is sent to it or from it is lost without a word, until [`Hosts::mend`].
+    pub(crate) fn cut(&self, name: &str) {
+        let mut state = self[name].state();
+        // Its card stays up, only the bridge has let go of it: the host notices nothing.
+        ip(&self.switch, &format!("link set dev {name} nomaster\n"));
+        state.cut = true;
+    }
+
+    /// Undoes [`Hosts::cut`].
+    pub(crate) fn mend(&self, name: &str) {
+        let mut state = self[name].state();
+        ip(&self.switch, &format!("link set dev {name} master {BRIDGE}\n"));
+        state.cut = false;
+    }
+
+    /// Puts the two cards of a host's line into use. Everybody knows all neighbours, so a host that is cut off is silent, as
+    /// across a router, and not "unreachable".
+    fn plug(&self, host: &Host, cut: bool) {
+        let Host { name, namespace, address, .. } = host;
+        let ethernet = host.ethernet();
+        let master = if cut { String::new() } else { format!("master {BRIDGE}") };
+        ip(&self.switch, &format!("link set dev {name} mtu {MTU} txqueuelen 10000 {master} up\n"));
+        let mut inside = format!(
+            "link set lo up\nlink set eth0 address {ethernet} mtu {MTU} txqueuelen 10000 up\n\
+             addr add {address}/24 dev eth0\n"
+        );
+        for other in self.hosts.iter().filter(|other| other.name != *name) {
+            inside += &format!("neigh replace {} lladdr {} dev eth0 nud permanent\n", other.address, other.ethernet());
+        }
+        ip(namespace, &inside);
+    }
+
+    fn namespaces(&self) -> impl Iterator<Item = &String> {
+        self.hosts.iter().map(|host| &host.namespace).chain([&self.switch])
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        self.namespaces().for_each(|namespace| remove(namespace));
+    }
+}
+
+fn check_machine() {
+    let user = std::fs::metadata("/proc/self").expect("Linux has /proc").uid();
+    assert!(
+        user == 0,
+        "hosts are network namespaces, which only root can make: run this test as root (this is user {user})"
+    );
+    for (program, package) in [("ip", "iproute2"), ("tc", "iproute2"), ("nsenter", "util-linux")] {
+        let found = Command::new(program).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        assert!(found.is_ok(), "hosts need `{program}`: install Debian's {package}");
+    }
+}
+
+/// Removes the hosts of runs that are gone.
+fn sweep() {
+    for entry in std::fs::read_dir(NAMESPACES).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let owner = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').next()?.parse::<u32>().ok());
+        if owner.is_some_and(|owner| !Path::new(&format!("/proc/{owner}")).exists()) {
+            remove(&name);
+        }
+    }
+}
+
+/// Kills what runs in a namespace and removes it. Another process may be at it, too; then the last one finds nothing.
+fn remove(namespace: &str) {
+    let pids = Command::new("ip").args(["netns", "pids", namespace]).output();
+    let pids = pids.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    for pid in pids.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    let _ = Command::new("ip").args(["netns", "del", namespace]).stderr(Stdio::null()).status();
+}
+
+/// Runs lines of `ip` in a namespace.
+fn ip(namespace: &str, lines: &str) {
+    must(Command::new("ip").args(["-n", namespace, "-batch", "-"]), lines);
+}
+
+/// Runs a command that has to succeed.
+fn must(command: &mut Command, input: &str) {
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    // Whatever it says to end early is in its output.
+    let _ = child.stdin.take().expect("asked for").write_all(input.as_bytes());
+    let output = child.wait_with_output().expect("it ends");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{command:?} failed (is this a container without CAP_NET_ADMIN?): {errors}{input}"
+    );
+}
