@@ -59,13 +59,20 @@ impl Slurm {
         let folder = self.shared().join(format!("run-{}", NEXT.fetch_add(1, Ordering::Relaxed)));
         let mut command = self.command("deploy/slurm/submit");
         command.arg(job).arg("--program").arg(program).arg("--run").arg(&folder);
-        for role in ["ps", "reader", "trainer"] {
-            let partition = if role == "ps" { "ps" } else { if role == "reader" { "cpu" } else { "gpu" } };
+        for (role, partition) in [("ps", "ps"), ("reader", "cpu"), ("trainer", "gpu")] {
             command.args([format!("--partition-{role}"), partition.to_owned()]);
         }
         done(command.args(options));
         let jobs: Vec<u32> = lines(&folder.join("jobs")).iter().map(|line| line.parse().unwrap()).collect();
         Run { folder, ps: jobs[0], trainers: jobs[1], readers: jobs.get(2).copied().unwrap_or(0) }
+    }
+
+    /// What `deploy/slurm/submit` says when it fails, as it must.
+    pub(crate) fn refused(&self, arguments: &[&str]) -> String {
+        let mut command = self.command("deploy/slurm/submit");
+        let output = command.args(arguments).current_dir(self.shared()).stdin(Stdio::null()).output().unwrap();
+        assert!(!output.status.success(), "submit {arguments:?} was to fail");
+        String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
     /// `deploy/slurm/add-readers`; the number of their job.

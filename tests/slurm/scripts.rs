@@ -68,7 +68,6 @@ fn every_process_is_told_its_role_its_rank_and_where_the_coordinator_is() {
         assert_eq!(said["coordinator"], coordinator, "{name}");
         assert_eq!(said["job"], format!("{folder}/job.toml"), "a copy: what is changed later changes no run");
         assert_eq!(said["token"], format!("{folder}/token"), "{name}");
-        assert_eq!(said["run"], said["run"], "{name}");
         for wanted in ["placement.readers=2", "placement.ps=2", "placement.trainers=2", "train.epochs=3"] {
             assert!(said["arguments"].contains(wanted), "no {wanted} in {}", said["arguments"]);
         }
@@ -203,4 +202,29 @@ fn a_fault_of_the_user_ends_a_process_at_once() {
     }
     let said = run.log("reader-0");
     assert!(!said.contains("another start"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_submitted_is_said_and_nothing_is_left() {
+    let (slurm, job, program) = up(3);
+    let (job, program, there) = (job.to_str().unwrap(), program.to_str().unwrap(), slurm.shared());
+    let there = there.to_str().unwrap();
+    for (arguments, said) in [
+        (&["--readers", "1"][..], "which job?"),
+        (&["/no/such/job.toml"], "/no/such/job.toml: cannot read it"),
+        (&[job, "--program", program, "--reader", "1"], "--reader: there is no such option"),
+        (&[job, "--program", program, "--readers", "many"], "--readers many: need a number of 0 or more"),
+        (&[job, "--program", program, "--ps", "0"], "--ps 0: need a number of 1 or more"),
+        (&[job, "--program", program, "--trainers"], "--trainers needs a value"),
+        (&[job, "--program", job], "not a program"),
+        (&[job, "--program", program, "--tls-ca", job], "--tls-cert, --tls-key and --tls-ca go together"),
+        (&[job, "--program", program, "--token-file", "/no/token"], "--token-file /no/token: cannot read it"),
+        (&[job, "--program", program, "--run", there], "a run needs a folder of its own"),
+        // Found by Slurm, once the ps and the trainer are submitted.
+        (&[job, "--program", program, "--partition-reader", "moon"], "invalid partition"),
+    ] {
+        let refused = slurm.refused(arguments);
+        assert!(refused.contains(said), "{arguments:?}: no `{said}` in: {refused}");
+    }
+    wait_until("what was submitted is cancelled", || slurm.tasks().is_empty().then_some(()));
 }
