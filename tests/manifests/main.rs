@@ -77,17 +77,43 @@ fn a_namespace_that_is_none_is_refused() {
     }
 }
 
+/// A copy of `deploy/kubernetes`, where the guide has it.
+fn copy() -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(copy.path().join("forebay/deploy")).unwrap();
+    let done = Command::new("cp").arg("-r").arg(folder()).arg(copy.path().join("forebay/deploy")).status().unwrap();
+    assert!(done.success());
+    copy
+}
+
+#[test]
+fn the_overlay_in_the_guide_is_one_that_works() {
+    let guide = std::fs::read_to_string(folder().join("../../docs/cluster-kubernetes.md")).unwrap();
+    let (_, rest) = guide.split_once("```yaml\n").expect("an overlay in the guide");
+    let (overlay, _) = rest.split_once("```").unwrap();
+    let job = std::fs::read_to_string(folder().join("base/job.toml")).unwrap();
+    let job = job.replace("readers = 4", "readers = 10").replace("ps = 2", "ps = 4");
+    let copy = copy();
+    let run = copy.path().join("run");
+    std::fs::create_dir(&run).unwrap();
+    std::fs::write(run.join("kustomization.yaml"), overlay).unwrap();
+    std::fs::write(run.join("job.toml"), job).unwrap();
+    let objects = built(&run).unwrap();
+    assert_eq!(mistakes(&objects, &secret("ads-42").unwrap()), Vec::<String>::new());
+    let images: Vec<_> = objects.pods().iter().map(|pod| pod.containers()[0]["image"].clone()).collect();
+    assert!(images.iter().all(|image| image.as_str().unwrap().starts_with("registry.example.com/")), "{images:?}");
+}
+
 /// Breaks one line of a copy and gives what is said about it.
 fn broken(file: &str, from: &str, to: &str) -> String {
-    let copy = tempfile::tempdir().unwrap();
-    let done = Command::new("cp").arg("-r").arg(folder()).arg(copy.path().join("k")).status().unwrap();
-    assert!(done.success());
-    let path = copy.path().join("k").join(file);
+    let copy = copy();
+    let root = copy.path().join("forebay/deploy/kubernetes");
+    let path = root.join(file);
     let text = std::fs::read_to_string(&path).unwrap();
     assert!(text.contains(from), "{file} has no `{from}` to break");
     std::fs::write(&path, text.replacen(from, to, 1)).unwrap();
     let overlay = Path::new(file).parent().unwrap();
-    match built(&copy.path().join("k").join(overlay)) {
+    match built(&root.join(overlay)) {
         Ok(objects) => mistakes(&objects, &secret("forebay").unwrap()).join("\n"),
         Err(said) => said,
     }
