@@ -5,13 +5,14 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
 
 def fail(message):
     """Ends the program with one line that says what to do."""
-    raise SystemExit(f"hdfs: {message}")
+    raise SystemExit(f"{Path(sys.argv[0]).name}: {message}")
 
 
 def start_time(pid):
@@ -22,6 +23,13 @@ def start_time(pid):
         return None
     fields = stat.rpartition(")")[2].split()
     return None if fields[0] in "ZX" else fields[19]
+
+
+def until_gone(pid, folder):
+    """Waits until process `pid` has ended (a zombie has), or `folder` is removed."""
+    began = start_time(pid)
+    while began is not None and start_time(pid) == began and Path(folder).is_dir():
+        time.sleep(0.2)
 
 
 class PidFile:

@@ -1,0 +1,142 @@
+"""One cluster in one folder: what it is made of (kept in DIR/cluster.json), and starting and stopping its processes."""
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import settings
+from processes import PidFile, fail, free_ports, stop, tail, tool
+
+
+class Cluster:
+    """A cluster's folder. Everything is found from it: no registry, no fixed port."""
+
+    def __init__(self, folder):
+        self.dir = Path(folder).resolve()
+        self.conf = self.dir / "etc" / "slurm.conf"
+        self.count = 0
+        self.ports = {}
+        if self.exists:
+            kept = json.loads(self.state.read_text())
+            self.count = kept["nodes"]
+            self.ports = kept["ports"]
+
+    @property
+    def state(self):
+        return self.dir / "cluster.json"
+
+    @property
+    def exists(self):
+        return self.state.is_file()
+
+    @property
+    def nodes(self):
+        return ["ps0", "gpu0", *(f"cpu{i}" for i in range(self.count - 2))]
+
+    def pid_file(self, name):
+        return PidFile(self.dir / "run" / f"{name}.pid")
+
+    def create(self, nodes):
+        """Settles ports and settings of a new cluster and writes them down."""
+        self.count = nodes
+        names = ["slurmctld", *self.nodes]
+        self.ports = dict(zip(names, free_ports(len(names))))
+        for folder in ("run", "logs", "state", *(f"{kind}/{node}" for kind in ("spool", "tmp") for node in self.nodes)):
+            (self.dir / folder).mkdir(parents=True, exist_ok=True)
+        key = self.dir / "munge.key"
+        key.write_bytes(os.urandom(1024))
+        key.chmod(0o600)
+        settings.write_conf(self)
+        self.state.write_text(json.dumps({"nodes": nodes, "ports": self.ports}, indent=1) + "\n")
+
+    def environment(self):
+        """For the daemons and Slurm's commands. Nothing of a job that this may run in."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH", "SQUEUE", "SINFO"))}
+        return kept | {"SLURM_CONF": str(self.conf)}
+
+    def command(self, name):
+        if name == "munged":
+            return [tool("munged"), "--foreground", "--num-threads=2", f"--socket={self.dir}/munge.sock",
+                    f"--key-file={self.dir}/munge.key", f"--pid-file={self.dir}/run/munged.own.pid",
+                    f"--log-file={self.dir}/logs/munged.log", f"--seed-file={self.dir}/state/munged.seed",
+                    # It dislikes folders that others may write to; the key itself is 0600.
+                    "--force"]
+        if name == "slurmctld":
+            return [tool("slurmctld"), "-D", "-f", str(self.conf)]
+        return [tool("slurmd"), "-D", "-N", name, "-f", str(self.conf)]
+
+    def start(self, name):
+        """Starts one of the processes if it is not running."""
+        process = self.pid_file(name)
+        if process.pid() is None:
+            # slurmstepd inherits it, so that what a node started can be told from what another did.
+            own = {"SLURMD_NODENAME": name} if name in self.nodes else {}
+            process.start(self.command(name), self.dir / "logs" / f"{name}.out", self.environment() | own)
+
+    def run(self, *command):
+        """One of Slurm's own commands; what it prints, or None if it failed."""
+        done = subprocess.run([tool(command[0]), *command[1:]], env=self.environment(), capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL)
+        return done.stdout if done.returncode == 0 else None
+
+    def up(self, deadline):
+        """Starts all, and returns when every node is idle (or at work: the jobs of a cluster that runs go on)."""
+        end = time.monotonic() + deadline
+        self.start("munged")
+        while not (self.dir / "munge.sock").exists():
+            self.still_there("munged", end)
+        for name in ("slurmctld", *self.nodes):
+            self.start(name)
+        while True:
+            said = self.run("sinfo", "-h", "-N", "-o", "%N %T") or ""
+            states = dict(line.split() for line in said.splitlines())
+            if len(states) == self.count and set(states.values()) <= {"idle", "mixed", "allocated", "completing"}:
+                return
+            for name in ("munged", "slurmctld", *self.nodes):
+                self.still_there(name, end, f"nodes are {states}")
+
+    def still_there(self, name, end, waiting=""):
+        time.sleep(0.1)
+        if self.pid_file(name).pid() is None:
+            fail(f"{name} has ended; the end of its log:\n{tail(self.dir / 'logs' / f'{name}.out', 8)}"
+                 f"{tail(self.dir / 'logs' / f'{name}.log', 12)}")
+        if time.monotonic() > end:
+            fail(f"not up in time: {waiting or f'{name} does not listen'}; logs are in {self.dir / 'logs'}")
+
+    def down(self, remove):
+        """Stops the daemons, then what they started and left running."""
+        stop([self.pid_file(name) for name in (*self.nodes, "slurmctld", "munged")], patience=0 if remove else 5)
+        self.kill_left()
+        (self.dir / "munge.sock").unlink(missing_ok=True)
+        if remove:
+            shutil.rmtree(self.dir)
+
+    def left(self, node=None):
+        """Processes of jobs, and the slurmstepd that watch over them: they outlive their slurmd."""
+        conf = f"SLURM_CONF={self.conf}".encode()
+        marks = {f"SLURMD_NODENAME={name}".encode() for name in ([node] if node else self.nodes)}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                environment = set((entry / "environ").read_bytes().split(b"\0"))
+            except OSError:
+                continue
+            if conf in environment and environment & marks:
+                yield int(entry.name)
+
+    def kill_left(self, node=None):
+        """kill -9 of them; again until none is found, as one may start another meanwhile."""
+        end = time.monotonic() + 20
+        while pids := list(self.left(node)):
+            for pid in pids:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+            if time.monotonic() > end:
+                fail(f"processes {pids} do not end, even after kill -9")
+            time.sleep(0.02)
