@@ -15,7 +15,9 @@ OPTIONS ?=
 
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 
-.PHONY: help demo test setup setup-libtorch setup-tools setup-hadoop setup-spark hdfs-up hdfs-down lint bench clean-demo
+SETUPS := libtorch tools hadoop spark python slurm manifests hosts
+
+.PHONY: help demo test setup $(SETUPS:%=setup-%) hdfs-up hdfs-down lint bench clean-demo
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -23,22 +25,13 @@ help: ## list what can be made
 demo: ## rows, training, evaluation, a model folder; DATA=train.txt for real Criteo rows, BACKEND=torch for libtorch
 	@BACKEND=$(BACKEND) DATA=$(DATA) ROWS=$(ROWS) scripts/demo $(DEMO)
 
-test: setup ## every test, with both backends and on a real HDFS cluster
+test: setup ## every test: both backends, a real HDFS cluster, a real Slurm, several hosts
 	cargo test --workspace --features torch
 
-setup: setup-libtorch setup-tools setup-hadoop setup-spark ## what the tests need beyond cargo: libtorch, cargo-deny, Hadoop, Spark
+setup: $(SETUPS:%=setup-%) ## what the tests need beyond cargo: libtorch, cargo-deny, Hadoop, Spark, pyarrow, Slurm, kubectl
 
-setup-libtorch:
-	@scripts/setup-libtorch
-
-setup-tools:
-	@scripts/setup-tools
-
-setup-hadoop:
-	@scripts/setup-hadoop
-
-setup-spark:
-	@scripts/setup-spark
+$(SETUPS:%=setup-%):
+	@scripts/$@
 
 hdfs-up: setup-hadoop ## a Hadoop cluster on this machine, in the folder .hdfs (HDFS=...); OPTIONS="--ha" and others
 	@scripts/hdfs up $(HDFS) $(OPTIONS)

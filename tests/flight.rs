@@ -1,0 +1,84 @@
+//! A stock Flight client looks into a run: `examples/flight_client.py`, word for word as its users run it.
+//!
+//! Needs pyarrow in `.tools/python` (`make setup-python`).
+
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
+
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A process of the run; killed when it goes.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn forebay(folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+fn client(folder: &Path, more: &[&str]) -> Output {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let python = root.join(".tools/python/bin/python");
+    assert!(python.exists(), "pyarrow is not there: make setup-python");
+    let script = root.join("examples/flight_client.py");
+    Command::new(python).arg(script).args(more).current_dir(folder).output().unwrap()
+}
+
+/// A run of one ps and one trainer over rows that last longer than the test, and the coordinator's address.
+fn run(folder: &Path) -> (Vec<Process>, String) {
+    let made = forebay(folder).args(["data", "synth", "--rows", "20000", "--out", "rows"]).status().unwrap();
+    assert!(made.success());
+    std::fs::write(folder.join("token"), "0123456789abcdef0123456789abcdef").unwrap();
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let role = |role: &str| {
+        let mut command = forebay(folder);
+        command.args(["role", role, "--token-file", "token", "--coordinator", &address]);
+        for setting in ["data.train=rows", "data.epochs=1000", "model.kind=lr", "placement.ps=1", "train.batch_rows=512"] {
+            command.args(["--set", setting]);
+        }
+        command
+    };
+    let processes = vec![
+        Process(role("ps").args(["--listen", &address]).spawn().unwrap()),
+        Process(role("trainer").spawn().unwrap()),
+    ];
+    (processes, address)
+}
+
+#[test]
+fn pyarrow_lists_tables_reads_rows_and_statistics() {
+    let folder = tempfile::tempdir().unwrap();
+    let (processes, address) = run(folder.path());
+    let deadline = Instant::now() + Duration::from_secs(120);
+    let said = loop {
+        let output = client(folder.path(), &[&address, "--token-file", "token"]);
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        if output.status.success() && said.contains("key ") {
+            break said;
+        }
+        assert!(Instant::now() < deadline, "{said}{}", String::from_utf8_lossy(&output.stderr));
+        std::thread::sleep(Duration::from_millis(200));
+    };
+    assert!(said.contains("phase \"running\""), "{said}");
+    assert!(said.contains("table embedding:") && said.contains("rows in 1 shards here"), "{said}");
+    assert_eq!(said.matches("1 weights").count(), 3, "three keys, of one linear weight each: {said}");
+
+    // A key that nobody trained on reads as zeros, and reading it does not make it.
+    let unseen = client(folder.path(), &[&address, "--token-file", "token", "--keys", "12345"]);
+    assert!(String::from_utf8_lossy(&unseen.stdout).contains("key 12345: [0.0] ... 1 weights"), "{unseen:?}");
+
+    let stranger = client(folder.path(), &[&address]);
+    let why = String::from_utf8_lossy(&stranger.stderr);
+    assert!(!stranger.status.success() && why.contains("a token is asked for here"), "{why}");
+    drop(processes);
+}
