@@ -9,55 +9,16 @@
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use forebay_actors::{Fault, Host, Place};
+use forebay_actors::Fault;
 use futures::future::try_join_all;
 
 use crate::config::TableConfig;
 use crate::once::{PushId, Pushed, Round, Trainer};
 use crate::route::{Route, gather, scatter};
-use crate::shard::{Call, Reply, Shard, Stamp};
+use crate::shard::{Call, Reply, Stamp};
 use crate::stats::TableStats;
 use crate::table::{ExportBlock, Layout};
 use crate::way::{Way, confused};
-
-/// Calls that may wait in the mailbox of one shard.
-const CAPACITY: usize = 8;
-
-/// The most shards that one table may have.
-pub const MAX_SHARDS: usize = 1024;
-
-/// Starts the shards of a table on `host`, each on a thread of its own, and returns the way to them.
-///
-/// # Errors
-/// A user fault, when the configuration is wrong or `shards` is not 1 to [`MAX_SHARDS`].
-pub fn start_table(host: &Host, config: TableConfig, shards: usize) -> Result<TableClient, Fault> {
-    start_shards(host, config, shards, 0..shards)
-}
-
-/// Starts those shards of a table that one of several processes holds: `held` of `shards` in all. The client that comes
-/// back reaches these alone, and refuses the keys of others.
-///
-/// # Errors
-/// As [`start_table`]; also when `held` is empty or not within `shards`.
-pub fn start_shards(host: &Host, config: TableConfig, shards: usize, held: Range<usize>) -> Result<TableClient, Fault> {
-    config.check()?;
-    let name = &config.name;
-    if shards == 0 || shards > MAX_SHARDS {
-        return Err(Fault::user(format!("table `{name}` was asked for {shards} shards; expected 1 to {MAX_SHARDS}")));
-    }
-    if held.is_empty() || held.end > shards {
-        return Err(Fault::user(format!(
-            "table `{name}` was asked for the shards {held:?} of {shards}; expected at least one, below {shards}"
-        )));
-    }
-    let layout = Arc::new(Layout::new(&config));
-    let ways = held.clone().map(|number| {
-        let (name, config) = (format!("ps{number}-{}", config.name), config.clone());
-        Way::Shard(host.serve(&name, Place::Own, CAPACITY, move || Shard::new(config, number)))
-    });
-    let route = Route::new(shards).part(held.start, held.len());
-    Ok(TableClient::new(ways.collect(), route, held, layout, config))
-}
 
 /// A way to the rows of one table. Clones are cheap and share buffers.
 #[derive(Clone)]
@@ -121,7 +82,7 @@ impl TableClient {
         self.layout.state_dim
     }
 
-    /// Shards that this client reaches: all of the table, unless it comes from [`start_shards`].
+    /// Shards that this client reaches: all of the table, unless it comes from [`start_shards`](crate::start_shards).
     pub fn shards(&self) -> usize {
         self.held.len()
     }

@@ -63,9 +63,10 @@ use futures::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::client::{MAX_SHARDS, TableClient};
+use crate::client::TableClient;
 use crate::config::TableConfig;
 use crate::route::Route;
+use crate::start::MAX_SHARDS;
 use crate::table::Layout;
 use crate::way::Way;
 pub(crate) use process::{DEADLINE, Process};

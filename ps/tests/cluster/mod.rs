@@ -14,6 +14,7 @@ use forebay_ps::{
     Init, Optimizer, PartConfig, SlotHasher, Storage, TableClient, TableConfig, start_shards, start_table,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
 pub(crate) fn config() -> TableConfig {
@@ -132,50 +133,78 @@ pub(crate) fn refused<T>(result: Result<T, Fault>, words: &[&str]) {
     assert!(words.iter().all(|word| fault.to_string().contains(word)), "{fault}");
 }
 
-/// Forwards connections to `to`, and cuts each after so many bytes of both directions, in turn.
-pub(crate) async fn cutting_proxy(to: SocketAddr, budgets: Vec<usize>) -> (SocketAddr, Arc<AtomicUsize>) {
+/// When a connection is cut.
+#[derive(Clone, Copy)]
+pub(crate) enum Cut {
+    /// After so many bytes of both directions.
+    Bytes(usize),
+    /// Instead of so many-th small piece from the server, which is an answer to a push, mostly: what was asked was done,
+    /// and nobody hears of it.
+    Answer(usize),
+}
+
+/// Forwards connections to `to`, and cuts each as `cuts` say, in turn. Gives its address, and how many it has cut.
+pub(crate) async fn cutting_proxy(to: SocketAddr, cuts: Vec<Cut>) -> (SocketAddr, Arc<AtomicUsize>) {
     let (sender, receiver) = tokio::sync::oneshot::channel();
-    let cuts = Arc::new(AtomicUsize::new(0));
-    let count = cuts.clone();
+    let made = Arc::new(AtomicUsize::new(0));
+    let count = made.clone();
     runtime().spawn(async move {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         sender.send(listener.local_addr().unwrap()).unwrap();
-        for budget in budgets.into_iter().cycle() {
+        for cut in cuts.into_iter().cycle() {
             let Ok((client, _)) = listener.accept().await else { return };
             let count = count.clone();
             tokio::spawn(async move {
                 let Ok(server) = TcpStream::connect(to).await else { return };
                 client.set_nodelay(true).unwrap();
                 server.set_nodelay(true).unwrap();
-                let left = AtomicUsize::new(budget);
+                let (bytes, answers) = match cut {
+                    Cut::Bytes(bytes) => (bytes, usize::MAX),
+                    Cut::Answer(answers) => (usize::MAX, answers),
+                };
+                let (bytes, answers, never) = (Left::new(bytes), Left::new(answers), Left::new(usize::MAX));
                 let ((from_client, to_client), (from_server, to_server)) = (client.into_split(), server.into_split());
                 // Dropped, all four halves close both sockets.
-                tokio::select! {
-                    () = forward(from_client, to_server, &left) => {}
-                    () = forward(from_server, to_client, &left) => {}
-                }
-                if left.load(Ordering::Relaxed) == 0 {
-                    count.fetch_add(1, Ordering::Relaxed);
-                }
+                let cut = tokio::select! {
+                    cut = forward(from_client, to_server, &bytes, &never) => cut,
+                    cut = forward(from_server, to_client, &bytes, &answers) => cut,
+                };
+                count.fetch_add(usize::from(cut), Ordering::Relaxed);
             });
         }
     });
-    (receiver.await.unwrap(), cuts)
+    (receiver.await.unwrap(), made)
 }
 
-async fn forward(
-    mut from: tokio::net::tcp::OwnedReadHalf,
-    mut to: tokio::net::tcp::OwnedWriteHalf,
-    left: &AtomicUsize,
-) {
+/// What is left of a budget.
+struct Left(AtomicUsize);
+
+impl Left {
+    fn new(left: usize) -> Self {
+        Self(AtomicUsize::new(left))
+    }
+    /// Takes up to so much.
+    fn take(&self, wanted: usize) -> usize {
+        let before =
+            self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| Some(left.saturating_sub(wanted)));
+        before.unwrap().min(wanted)
+    }
+}
+
+/// True: it was cut. False: an end closed it.
+async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, bytes: &Left, answers: &Left) -> bool {
     let mut buffer = vec![0; 4096];
     loop {
-        let Ok(read) = from.read(&mut buffer).await else { return };
-        let left_now = left.load(Ordering::Relaxed);
-        let take = read.min(left_now);
-        left.store(left_now - take, Ordering::Relaxed);
-        if read == 0 || to.write_all(&buffer[..take]).await.is_err() || take < read || take == left_now {
-            return;
+        let Ok(read @ 1..) = from.read(&mut buffer).await else { return false };
+        if read < 300 && answers.take(1) == 0 {
+            return true;
+        }
+        let passed = bytes.take(read);
+        if to.write_all(&buffer[..passed]).await.is_err() {
+            return false;
+        }
+        if passed < read {
+            return true;
         }
     }
 }
