@@ -126,7 +126,8 @@ impl Slurm {
     }
 
     fn environment(&self, mut command: Command) -> Command {
-        command.env("SLURM_CONF", self.dir.join("etc/slurm.conf"));
+        // A ps that has moved is looked for each second, not twice a minute.
+        command.env("SLURM_CONF", self.dir.join("etc/slurm.conf")).env("FOREBAY_LOOK_SECONDS", "1");
         command
     }
 }

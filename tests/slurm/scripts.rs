@@ -7,15 +7,15 @@ use std::process::Command;
 
 use super::cluster::{Run, Slurm, wait_until};
 
-/// One line at the start, one for each SIGTERM, one at the end. SIGUSR1 makes it fail as when a peer is gone: exit code 3.
+/// One line at the start, one for each SIGTERM, one at the end; a second SIGTERM ends it at once. SIGUSR1 makes it fail as when a peer is gone: exit code 3.
 const STAND_IN: &str = r#"#!/usr/bin/env bash
-trap 'echo TERM; stop=yes' TERM
+stop=
+trap 'echo TERM; [ -z "$stop" ] || exit 130; stop=yes' TERM
 trap 'exit 3' USR1
 echo "stand-in role=$2 job=$3 rank=${SLURM_ARRAY_TASK_ID:-$SLURM_PROCID} node=$SLURMD_NODENAME pid=$$ \
 coordinator=$FOREBAY_COORDINATOR listen=${FOREBAY_LISTEN:-} advertise=${FOREBAY_ADVERTISE:-} run=$FOREBAY_RUN \
 token=$FOREBAY_TOKEN_FILE ca=$FOREBAY_TLS_CA cert=${FOREBAY_TLS_CERT:-} key=${FOREBAY_TLS_KEY:-} \
 gpu=${CUDA_VISIBLE_DEVICES:-} starts=${SLURM_RESTART_COUNT:-0} arguments=$(IFS=,; echo "${*:4}")"
-stop=
 while [ -z "$stop" ]; do sleep 0.1; done
 echo drained
 "#;
@@ -167,7 +167,8 @@ fn a_ps_that_was_requeued_is_found_again() {
     // In the partition of three nodes, so that it can come back on another.
     let run = slurm.submit(&job, &program, &["--sbatch-ps", "--partition=cpu"]);
     let reader = start(&run, "reader-0", 1);
-    let (trainer, ps) = (start(&run, "trainer-0", 1), start(&run, "ps-0", 1));
+    let ps = start(&run, "ps-0", 1);
+    start(&run, "trainer-0", 1);
     let left = ps["node"].clone();
     slurm.run("scontrol", &["update", &format!("nodename={left}"), "state=drain", "reason=test"]);
     slurm.run("scontrol", &["requeue", &run.ps.to_string()]);
@@ -175,10 +176,8 @@ fn a_ps_that_was_requeued_is_found_again() {
         let tasks = slurm.tasks();
         tasks.iter().any(|task| task.job == run.ps && task.state == "PENDING").then_some(())
     });
-    // The program gives up a coordinator that does not answer, with the exit code of "external".
-    for pid in [&reader["pid"], &trainer["pid"]] {
-        assert!(Command::new("kill").args(["-USR1", pid]).status().unwrap().success());
-    }
+    // One has given up the coordinator that does not answer, with the exit code of "external"; the other still waits for it.
+    assert!(Command::new("kill").args(["-USR1", &reader["pid"]]).status().unwrap().success());
     wait_until("the reader waits", || run.log("reader-0").contains("waiting for the ps job").then_some(()));
     slurm.start_requeued_now();
     let back = start(&run, "ps-0", 2);
@@ -189,6 +188,8 @@ fn a_ps_that_was_requeued_is_found_again() {
         assert_eq!(said["starts"], "0", "{name} kept its place");
     }
     assert_ne!(back["coordinator"], reader["coordinator"]);
+    assert!(run.log("trainer-0").contains("was started again, and so is this"), "{}", run.log("trainer-0"));
+    assert!(!run.log("reader-0").contains("was started again, and so is this"), "{}", run.log("reader-0"));
 }
 
 #[test]
