@@ -254,6 +254,18 @@ impl State {
         }
     }
 
+    /// A reader cannot go on: its rows go to the others, if there are any.
+    fn lose_reader(&mut self, me: Me, failure: Failure) {
+        self.members.leave(me.role, me.rank, me.incarnation);
+        let again = self.leases.as_mut().map_or(0, |leases| leases.lose(me.rank));
+        let others = self.members.list(Instant::now()).iter().any(|(role, _, there, _)| *role == Role::Reader && *there);
+        if others {
+            tracing::warn!(again, "{}: its rows go to other readers", failure.message);
+        } else {
+            self.fail(failure);
+        }
+    }
+
     fn finish_if_done(&mut self) {
         let done = match self.phase {
             Phase::Running => self.leases.as_ref().is_some_and(LeaseBook::finished),
@@ -370,7 +382,13 @@ impl Part for Coordinator {
             "complete" => write(&self.complete(read(kind, &body)?)?),
             "fail" => {
                 let Fail { me, failure } = read(kind, &body)?;
-                self.hear(me)?.fail(Failure { message: format!("{} {}: {}", me.role, me.rank, failure.message), ..failure });
+                let failure = Failure { message: format!("{} {}: {}", me.role, me.rank, failure.message), ..failure };
+                let mut state = self.hear(me)?;
+                match me.role {
+                    // Its disk or its network: others may do better.
+                    Role::Reader if failure.domain == Domain::External => state.lose_reader(me, failure),
+                    _ => state.fail(failure),
+                }
                 write(&())
             }
             "leave" => write(&self.leave(read::<Beat>(kind, &body)?.me)?),
