@@ -176,6 +176,16 @@ impl TableClient {
         self.send(keys, grads, step, Some(Stamp { id, trainer: self.trainer, round: Some(round) })).await
     }
 
+    /// Says that all pushes of sources below this one have been made: from now on they count as applied, and their ids
+    /// take no memory. Cancelled or failed, it may be said again.
+    ///
+    /// # Errors
+    /// An internal fault when a shard died.
+    pub async fn settle_before(&self, source: u64) -> Result<(), Fault> {
+        let asked: Vec<_> = self.ways.iter().map(|way| way.call(Call::Settle { before: source })).collect();
+        done(&try_join_all(asked).await?)
+    }
+
     pub(crate) async fn send(
         &self,
         keys: &[u64],
@@ -253,8 +263,7 @@ impl TableClient {
         for (way, ((keys, weights), states)) in self.ways.iter().zip(parts) {
             asked.push(way.call(Call::Import { keys, weights, state: state.map(|_| states) }));
         }
-        let replies = try_join_all(asked).await?;
-        if replies.iter().all(|reply| matches!(reply, Reply::Imported)) { Ok(()) } else { Err(confused()) }
+        done(&try_join_all(asked).await?)
     }
 
     async fn fetch(&self, keys: &[u64], rows: &mut Vec<f32>, insert: bool) -> Result<(), Fault> {
@@ -331,4 +340,8 @@ impl TableClient {
 fn copy<T: Copy>(from: &[T], to: &mut Vec<T>) {
     to.clear();
     to.extend_from_slice(from);
+}
+
+fn done(replies: &[Reply]) -> Result<(), Fault> {
+    if replies.iter().all(|reply| matches!(reply, Reply::Done)) { Ok(()) } else { Err(confused()) }
 }

@@ -49,7 +49,8 @@ pub struct Round {
 
 /// The ids of the pushes that have been applied: a bit each, in words of 64 of one source.
 ///
-/// A word takes about 40 bytes, and a push adds at most one, whatever its id.
+/// A word takes about 40 bytes, and a push adds at most one, whatever its id. Sources that are done with take none:
+/// [`settle_before`](Self::settle_before).
 ///
 /// ```
 /// # use forebay_ps::{Applied, PushId};
@@ -60,11 +61,16 @@ pub struct Round {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     words: HashMap<(u64, u32), u64>,
+    /// All of lower sources are applied.
+    settled: u64,
 }
 
 impl Applied {
     /// Marks `id` as applied; false when it was before.
     pub fn insert(&mut self, id: PushId) -> bool {
+        if id.source < self.settled {
+            return false;
+        }
         let (word, bit) = place(id);
         let word = self.words.entry(word).or_default();
         let new = *word & bit == 0;
@@ -75,20 +81,21 @@ impl Applied {
     /// Whether `id` was applied.
     pub fn contains(&self, id: PushId) -> bool {
         let (word, bit) = place(id);
-        self.words.get(&word).is_some_and(|word| word & bit != 0)
+        id.source < self.settled || self.words.get(&word).is_some_and(|word| word & bit != 0)
     }
 
-    /// Forgets the ids of all sources below this one: they must never be sent again.
-    pub fn forget_before(&mut self, source: u64) {
+    /// From now on all ids of sources below this one count as applied: nobody has any of them to apply any more.
+    pub fn settle_before(&mut self, source: u64) {
+        self.settled = self.settled.max(source);
         self.words.retain(|(s, _), _| *s >= source);
     }
 
-    /// Ids marked.
+    /// Ids marked, of sources that are not settled.
     pub fn len(&self) -> usize {
         self.words.values().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether none is marked.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }
@@ -136,10 +143,18 @@ mod tests {
                 prop_assert_eq!(applied.insert(id), slow.insert(id));
                 prop_assert_eq!(applied.len(), slow.len());
             }
-            applied.forget_before(2);
+            // What is settled counts as applied, and takes no place.
+            applied.settle_before(2);
+            applied.settle_before(1);
             slow.retain(|id| id.source >= 2);
             prop_assert_eq!(applied.len(), slow.len());
-            prop_assert!(slow.iter().all(|id| applied.contains(*id)));
+            for source in 0..4 {
+                for sequence in 0..100 {
+                    let id = PushId { source, sequence };
+                    prop_assert_eq!(applied.contains(id), source < 2 || slow.contains(&id));
+                    prop_assert_eq!(applied.insert(id), source >= 2 && slow.insert(id));
+                }
+            }
         }
     }
 

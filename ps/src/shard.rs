@@ -25,6 +25,8 @@ pub(crate) enum Call {
     Export { shard: usize, from: usize, at_most: usize },
     /// Set rows.
     Import { keys: Vec<u64>, weights: Vec<f32>, state: Option<Vec<f32>> },
+    /// Count all pushes of lower sources as applied.
+    Settle { before: u64 },
     /// Count.
     Stats,
 }
@@ -45,8 +47,8 @@ pub(crate) enum Reply {
     Held(oneshot::Receiver<Result<Pushed, TableError>>),
     /// Rows of a snapshot.
     Export(ExportBlock),
-    /// The rows were set.
-    Imported,
+    /// The rows were set, or the pushes settled.
+    Done,
     /// The counts, one per shard.
     Stats(Vec<ShardStats>),
 }
@@ -143,7 +145,11 @@ impl Service for Shard {
             Call::Export { from, at_most, .. } => Reply::Export(self.table()?.export(from, at_most)),
             Call::Import { keys, weights, state } => {
                 self.table()?.import_checked(&keys, &weights, state.as_deref())?;
-                Reply::Imported
+                Reply::Done
+            }
+            Call::Settle { before } => {
+                self.applied.settle_before(before);
+                Reply::Done
             }
             Call::Stats => Reply::Stats(vec![self.table()?.stats()]),
         })

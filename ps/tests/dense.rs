@@ -168,6 +168,8 @@ fn f16_gradients_are_near_and_what_is_wrong_is_refused() {
         refused(half.push_once(id(1), &bad).await, &["1 of 1000 dense gradients"]);
         refused(half.push_round(id(1), Round { trainers: 1, rows: 1 }, &grads, 1).await, &["no trainer"]);
         assert!(!half.pull().await.unwrap());
+        half.settle_before(2).await.unwrap();
+        assert_eq!(half.push_once(id(77), &grads).await.unwrap(), Pushed::Already);
         refused(connect(&peers, LEN + 16, Wire::F32, retry()).await, &["of 1000; expected", "of 1016"]);
         let turned: Vec<_> = peers.iter().rev().cloned().collect();
         refused(connect(&turned, LEN, Wire::F32, retry()).await, &["expected 0..496"]);

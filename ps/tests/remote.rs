@@ -36,6 +36,7 @@ enum Act {
     /// With an id: of a few, so that they repeat.
     Once(u32, Vec<u64>, f32),
     Import(Vec<u64>, f32, bool),
+    Settle(u64),
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
@@ -45,6 +46,8 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         keys().prop_map(Act::Peek),
         (keys(), -1f32..1.0).prop_map(|(keys, grad)| Act::Push(keys, grad)),
         (0u32..4, keys(), -1f32..1.0).prop_map(|(id, keys, grad)| Act::Once(id, keys, grad)),
+        // Before the ids in use, or after.
+        (2u64..5).prop_map(|epoch| Act::Settle(epoch << 40)),
         (keys(), -1f32..1.0, any::<bool>()).prop_map(|(keys, value, state)| Act::Import(keys, value, state)),
     ];
     prop::collection::vec(act, 1..20)
@@ -62,6 +65,7 @@ async fn act(table: &TableClient, act: &Act, step: u64) -> (Vec<u32>, Option<Pus
         Act::Once(sequence, keys, grad) => {
             pushed = Some(table.push_once(id(*sequence), keys, &values(keys, *grad), step).await.unwrap());
         }
+        Act::Settle(before) => table.settle_before(*before).await.unwrap(),
         Act::Import(keys, value, state) => {
             let states = vec![value.abs(); keys.len() * table.state_dim()];
             table.import(keys, &values(keys, *value), state.then_some(&states[..])).await.unwrap();

@@ -242,6 +242,11 @@ fn a_push_with_an_id_is_applied_once() {
         let before = dump(table).await;
         assert_eq!(table.push_once(id(0), &keys, &grads, 1).await.unwrap(), Pushed::Already);
         assert!(dump(table).await == before);
+        // Of a source that is settled, all are applied.
+        table.settle_before(3 << 40).await.unwrap();
+        let late = PushId { source: (3 << 40) - 1, sequence: 7 };
+        assert_eq!(table.push_once(late, &keys, &grads, 1).await.unwrap(), Pushed::Already);
+        assert!(dump(table).await == before);
         // A share that some shards have applied: the others follow.
         let route = Route::new(3);
         let some: Vec<u64> = keys.iter().copied().filter(|key| route.shard(*key) == 1).collect();

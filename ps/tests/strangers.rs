@@ -158,6 +158,12 @@ fn a_stock_client_may_look_and_not_touch() {
             assert!(said.contains("no process of this run"), "{said}");
         }
         assert_eq!(client.stats().await.unwrap().rows(), 500);
+        let settle = Action::new("table.settle", r#"{"table": "ads", "before": 1}"#);
+        let said = match stock.do_action(settle).await {
+            Ok(mut answers) => answers.next().await.unwrap().unwrap_err().to_string(),
+            Err(said) => said.to_string(),
+        };
+        assert!(said.contains("no process of this run"), "{said}");
 
         for (ticket, count) in [(r#"{"table": "ads"}"#, 500), (r#"{"table": "ads", "from": 100000}"#, 0)] {
             let batches: Vec<_> = stock.do_get(Ticket::new(ticket)).await.unwrap().try_collect().await.unwrap();

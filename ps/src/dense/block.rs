@@ -31,6 +31,8 @@ pub(super) enum Call {
     Pull { known: u64 },
     /// Apply gradients once; none at all are of a trainer without rows, in a round.
     Push { grads: Vec<f32>, step: u64, stamp: Stamp },
+    /// Count all pushes of lower sources as applied.
+    Settle { before: u64 },
 }
 
 /// What a block answers.
@@ -38,6 +40,7 @@ pub(super) enum Reply {
     Pulled { version: u64, values: Option<Vec<f32>> },
     Pushed(Pushed),
     Held(oneshot::Receiver<Result<Pushed, String>>),
+    Done,
 }
 
 /// A block of dense values that stands in this process. Clones reach the same one.
@@ -80,7 +83,14 @@ impl DenseBlock {
                 Ok(pushed) => pushed.map_err(Fault::internal),
                 Err(_) => Err(Fault::internal("the dense block ended with a round that was not whole")),
             },
-            Reply::Pulled { .. } => Err(confused()),
+            _ => Err(confused()),
+        }
+    }
+
+    pub(super) async fn settle_before(&self, source: u64) -> Result<(), Fault> {
+        match self.client.call(Call::Settle { before: source }).await? {
+            Reply::Done => Ok(()),
+            _ => Err(confused()),
         }
     }
 
@@ -180,6 +190,10 @@ impl Service for Block {
                 Ok(Reply::Pulled { version, values })
             }
             Call::Push { grads, step, stamp } => self.push(grads, step, stamp),
+            Call::Settle { before } => {
+                self.applied.settle_before(before);
+                Ok(Reply::Done)
+            }
         }
     }
 }

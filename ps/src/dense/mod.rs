@@ -25,11 +25,11 @@ use crate::once::{PushId, Pushed, Round, Trainer};
 use crate::remote::columns::{batch, plain, plain_column};
 use crate::remote::line::Line;
 use crate::remote::note::{Answer, Header};
-use crate::remote::{DEADLINE, Wire};
+use crate::remote::{Wire, act};
 use crate::shard::Stamp;
 pub use block::{DenseBlock, DenseRule};
 pub use service::DenseService;
-use service::Held;
+use service::{Held, Settle};
 
 /// Blocks begin at multiples of so many values.
 const ALIGN: usize = 16;
@@ -43,7 +43,7 @@ pub fn blocks(len: usize, processes: usize) -> Vec<Range<usize>> {
 
 enum Way {
     Here(DenseBlock),
-    There { address: String, pull: Line, push: Line, wire: Wire },
+    There { peer: Box<Peer>, pull: Line, push: Line, wire: Wire, retry: Retry },
 }
 
 /// One trainer's view of the dense values. It keeps them, and pulls only what has changed.
@@ -64,14 +64,8 @@ pub struct DenseClient {
 pub async fn connect(peers: &[Peer], len: usize, wire: Wire, retry: Retry) -> Result<DenseClient, Fault> {
     let blocks = blocks(len, peers.len());
     for (peer, block) in peers.iter().zip(&blocks) {
-        let ask = {
-            let peer = peer.clone();
-            move || {
-                let peer = peer.clone();
-                async move { peer.action::<_, Held>("dense.config", &(), DEADLINE).await }
-            }
-        };
-        let held = retry.run(&format!("dense values at {}", peer.address()), ask).await?;
+        let what = format!("dense values at {}", peer.address());
+        let held: Held = act(peer, "dense.config", &(), &retry, &what).await?;
         if held.block != *block || held.len != len {
             return Err(Fault::user(format!(
                 "{} holds the dense values {:?} of {}; expected {block:?} of {len}: start all processes with one job file",
@@ -84,7 +78,8 @@ pub async fn connect(peers: &[Peer], len: usize, wire: Wire, retry: Retry) -> Re
     let way = |peer: &Peer| {
         let path: &[&str] = if wire == Wire::F16 { &["dense", "push", "f16"] } else { &["dense", "push"] };
         let line = |path| Line::new(peer.clone(), path, retry.clone());
-        Way::There { address: peer.address().to_owned(), pull: line(&["dense", "pull"]), push: line(path), wire }
+        let (pull, push) = (line(&["dense", "pull"]), line(path));
+        Way::There { peer: Box::new(peer.clone()), pull, push, wire, retry: retry.clone() }
     };
     DenseClient::new(peers.iter().map(way).collect(), blocks)
 }
@@ -170,6 +165,16 @@ impl DenseClient {
         self.push(grads, step, Stamp { id, trainer: self.trainer, round: Some(round) }).await
     }
 
+    /// Says that all pushes of sources below this one have been made: from now on they count as applied, and their ids
+    /// take no memory. Cancelled or failed, it may be said again.
+    ///
+    /// # Errors
+    /// External: a process is gone. Internal: a block has died.
+    pub async fn settle_before(&self, source: u64) -> Result<(), Fault> {
+        let asked: Vec<_> = self.ways.iter().map(|way| way.settle_before(source)).collect();
+        try_join_all(asked).await.map(drop)
+    }
+
     async fn push(&self, grads: &[f32], step: u64, stamp: Stamp) -> Result<Pushed, Fault> {
         let empty = grads.is_empty() && stamp.round.is_some();
         if grads.len() != self.values.len() && !empty {
@@ -200,7 +205,7 @@ impl Way {
     async fn pull(&self, known: u64) -> Result<(u64, Option<Vec<f32>>), Fault> {
         let (address, line) = match self {
             Self::Here(block) => return block.pull(known).await,
-            Self::There { address, pull, .. } => (address, pull),
+            Self::There { peer, pull, .. } => (peer.address(), pull),
         };
         let question = Message::note(Header { step: known, stamp: None }.write(&[]));
         let (_, answer) = line.ask(question, true).await?;
@@ -210,10 +215,20 @@ impl Way {
         Ok((note.number, values.transpose().map_err(wrong)?))
     }
 
+    async fn settle_before(&self, source: u64) -> Result<(), Fault> {
+        match self {
+            Self::Here(block) => block.settle_before(source).await,
+            Self::There { peer, retry, .. } => {
+                let what = format!("dense values at {}", peer.address());
+                act(peer, "dense.settle", &Settle { before: source }, retry, &what).await
+            }
+        }
+    }
+
     async fn push(&self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<Pushed, Fault> {
         let (address, line, wire) = match self {
             Self::Here(block) => return block.push(grads, step, stamp).await,
-            Self::There { address, push, wire, .. } => (address, push, wire),
+            Self::There { peer, push, wire, .. } => (peer.address(), push, wire),
         };
         let header = Header { step, stamp: Some(stamp) };
         let field = |kind| vec![Field::new("grad", kind, false)];

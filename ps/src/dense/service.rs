@@ -8,6 +8,7 @@
 //!   exchange ["dense", "push"]         {grad: f32} + header                                 → a note
 //!   exchange ["dense", "push", "f16"]  {grad: f16} + header and exponents                   → a note
 //!   action dense.config                                                                     → {"block", "len"}
+//!   action dense.settle  {"before": source}                                                 → null
 //! ```
 
 use std::ops::Range;
@@ -24,6 +25,7 @@ use super::{blocks, check_finite};
 use crate::half_block;
 use crate::once::Pushed;
 use crate::remote::columns::{batch, plain, plain_column};
+use crate::remote::known;
 use crate::remote::note::{Answer, Header, Tail};
 
 /// What a process holds of the dense values.
@@ -32,6 +34,13 @@ pub(super) struct Held {
     pub(super) block: Range<usize>,
     /// Of all of them.
     pub(super) len: usize,
+}
+
+/// The body of `settle`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Settle {
+    pub(super) before: u64,
 }
 
 /// The dense block of a process, for its [`Server`](forebay_net::Server).
@@ -88,14 +97,28 @@ impl Part for DenseService {
     }
 
     fn actions(&self) -> Vec<(String, String)> {
-        vec![("config".to_owned(), "which of how many dense values are here, as JSON".to_owned())]
+        let settle = "pushes of sources below `before` are done with; body {\"before\": source}";
+        vec![
+            ("config".to_owned(), "which of how many dense values are here, as JSON".to_owned()),
+            ("settle".to_owned(), settle.to_owned()),
+        ]
     }
 
-    async fn action(&self, _: &Caller, kind: &str, _: Bytes) -> Result<Bytes, Fault> {
-        if kind != "config" {
-            return Err(Fault::user(format!("`dense` has no action `{}`; it has `config`", kind.escape_debug())));
-        }
-        Ok(serde_json::to_vec(&self.held).map_err(|e| Fault::internal("an answer is no JSON").because(e))?.into())
+    async fn action(&self, caller: &Caller, kind: &str, body: Bytes) -> Result<Bytes, Fault> {
+        let answer = match kind {
+            "config" => serde_json::to_vec(&self.held),
+            "settle" => {
+                known(caller)?;
+                let settle: Settle =
+                    serde_json::from_slice(&body).map_err(|e| Fault::user("the body of an action").because(e))?;
+                serde_json::to_vec(&self.block.settle_before(settle.before).await?)
+            }
+            other => {
+                let other = other.escape_debug();
+                return Err(Fault::user(format!("`dense` has no action `{other}`; it has `config` and `settle`")));
+            }
+        };
+        Ok(answer.map_err(|e| Fault::internal("an answer is no JSON").because(e))?.into())
     }
 
     async fn exchange(

@@ -69,8 +69,9 @@ use crate::route::Route;
 use crate::start::MAX_SHARDS;
 use crate::table::Layout;
 use crate::way::Way;
-pub(crate) use process::{DEADLINE, Process};
+pub(crate) use process::{Process, act};
 pub use service::TableService;
+pub(crate) use service::known;
 use service::{Held, Named};
 
 /// How rows and gradients travel.
@@ -130,12 +131,7 @@ pub async fn connect(peers: &[Peer], config: &TableConfig, wire: Wire, retry: Re
 
 async fn held(peer: Peer, table: &str, retry: &Retry) -> Result<Held, Fault> {
     let body = Named { table: table.to_owned() };
-    let what = format!("table `{table}` at {}", peer.address());
-    let ask = move || {
-        let (peer, body) = (peer.clone(), body.clone());
-        async move { peer.action("table.config", &body, DEADLINE).await }
-    };
-    retry.run(&what, ask).await
+    act(&peer, "table.config", &body, retry, &format!("table `{table}` at {}", peer.address())).await
 }
 
 /// The first field in which two configurations differ, with both values.

@@ -10,13 +10,16 @@ use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, Float16Type, Float32Type};
 use forebay_actors::Fault;
 use forebay_net::{Message, Peer, Retry};
+use futures::future::BoxFuture;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::Wire;
 use super::columns::{self, batch, halves_column, key_field, keys_column, list_field, rows, rows_column};
 use super::columns::{reclaim_keys, reclaim_rows};
 use super::line::Line;
 use super::note::{Answer, Header, Tail};
-use super::service::{Named, Ticket};
+use super::service::{Named, Settle, Ticket};
 use crate::half_block;
 use crate::once::Pushed;
 use crate::shard::{Call, Reply, Stamp};
@@ -58,12 +61,13 @@ impl Process {
             Call::Export { shard, from, at_most } => self.export(shard, from, at_most).await,
             Call::Import { keys, weights, state } => self.import(keys, weights, state).await,
             Call::Stats => {
-                let (peer, table) = (self.peer.clone(), Named { table: self.layout.table.clone() });
-                let ask = move || {
-                    let (peer, table) = (peer.clone(), table.clone());
-                    async move { peer.action::<_, TableStats>("table.stats", &table, DEADLINE).await }
-                };
-                Ok(Reply::Stats(self.retry.run(&self.what("its statistics"), ask).await?.shards))
+                let table = Named { table: self.layout.table.clone() };
+                let stats: TableStats = self.act("table.stats", &table).await?;
+                Ok(Reply::Stats(stats.shards))
+            }
+            Call::Settle { before } => {
+                let settle = Settle { table: self.layout.table.clone(), before };
+                self.act::<()>("table.settle", &settle).await.map(|()| Reply::Done)
             }
         }
     }
@@ -131,7 +135,7 @@ impl Process {
             columns.push(rows_column::<Float32Type>(state, state_dim)?);
         }
         line.ask(Message::columns(batch(fields, columns)?), true).await?;
-        Ok(Reply::Imported)
+        Ok(Reply::Done)
     }
 
     async fn export(&self, shard: usize, from: usize, at_most: usize) -> Result<Reply, Fault> {
@@ -139,11 +143,16 @@ impl Process {
         let ticket = serde_json::to_vec(&ticket).map_err(|e| Fault::internal("a ticket").because(e))?;
         let (peer, layout) = (self.peer.clone(), self.layout.clone());
         let ask = move || exported(peer.clone(), layout.clone(), ticket.clone());
-        Ok(Reply::Export(self.retry.run(&self.what("its rows"), ask).await?))
+        Ok(Reply::Export(self.retry.run(&self.what("export"), ask).await?))
+    }
+
+    /// Does an action that may be done twice.
+    fn act<R: DeserializeOwned>(&self, kind: &str, body: &impl Serialize) -> BoxFuture<'static, Result<R, Fault>> {
+        act(&self.peer, kind, body, &self.retry, &self.what(kind))
     }
 
     fn what(&self, what: &str) -> String {
-        format!("table `{}` at {} for {what}", self.layout.table, self.peer.address())
+        format!("table `{}` at {} ({what})", self.layout.table, self.peer.address())
     }
 
     /// An answer that is none: the other side's fault.
@@ -151,6 +160,29 @@ impl Process {
         Fault::external(format!("table `{}` at {} gave a wrong answer", self.layout.table, self.peer.address()))
             .because(fault)
     }
+}
+
+/// Does an action of `peer` that may be done twice, again and again for as long as `retry` says.
+///
+/// Boxed, and of what it owns: what retries a borrowing closure is a future that cannot be sent to another thread.
+pub(crate) fn act<R: DeserializeOwned>(
+    peer: &Peer,
+    kind: &str,
+    body: &impl Serialize,
+    retry: &Retry,
+    what: &str,
+) -> BoxFuture<'static, Result<R, Fault>> {
+    let body = serde_json::to_vec(body).map_err(|e| Fault::internal("a body is no JSON").because(e));
+    let (peer, kind, retry, what) = (peer.clone(), kind.to_owned(), retry.clone(), what.to_owned());
+    Box::pin(async move {
+        let body = body?;
+        let ask = move || {
+            let (peer, kind, body) = (peer.clone(), kind.clone(), body.clone());
+            async move { peer.raw_action(&kind, body, DEADLINE).await }
+        };
+        let answer = retry.run(&what, ask).await?;
+        serde_json::from_slice(&answer).map_err(|e| Fault::external(format!("{what}: a wrong answer")).because(e))
+    })
 }
 
 /// The rows that a ticket stands for.

@@ -12,10 +12,11 @@
 //!   exchange ["table", NAME, "import", "weights"]  {key: u64, weight: f32[dim]}   →  a note
 //!   get {"table": NAME, "shard", "from", "at_most"}                               →  {key, weight, state}
 //!   action table.stats, table.config  {"table": NAME}                             →  JSON
+//!   action table.settle  {"table": NAME, "before": source}                        →  null
 //! ```
 //!
 //! A caller that is no process of the run (a stock client) may read: a pull of its gives zeros for keys without a row, as
-//! a peek does, so that looking at a table does not change it. It may not push or import.
+//! a peek does, so that looking at a table does not change it. It may not push, import or settle.
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Float16Type, Float32Type, Schema};
@@ -39,11 +40,19 @@ const MOST_VALUES: usize = 60 << 20;
 /// Floats of one message of an export.
 const PAGE_VALUES: usize = 1 << 20;
 
-/// The body of the actions.
+/// The body of `stats` and `config`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Named {
     pub(super) table: String,
+}
+
+/// The body of `settle`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Settle {
+    pub(super) table: String,
+    pub(super) before: u64,
 }
 
 /// What an export gives: without a shard all that are here, without `at_most` all their rows.
@@ -99,10 +108,15 @@ impl Part for TableService {
 
     fn actions(&self) -> Vec<(String, String)> {
         let of = |kind: &str, what: &str| (kind.to_owned(), format!("{what} of {{\"table\": NAME}}, as JSON"));
-        vec![of("stats", "rows, bytes and counts"), of("config", "the configuration and the shards here")]
+        let settle = "pushes of sources below `before` are done with; body {\"table\": NAME, \"before\": source}";
+        vec![
+            of("stats", "rows, bytes and counts"),
+            of("config", "the configuration and the shards here"),
+            ("settle".to_owned(), settle.to_owned()),
+        ]
     }
 
-    async fn action(&self, _: &Caller, kind: &str, body: Bytes) -> Result<Bytes, Fault> {
+    async fn action(&self, caller: &Caller, kind: &str, body: Bytes) -> Result<Bytes, Fault> {
         let named = || -> Result<&TableClient, Fault> { self.table(&json::<Named>(&body, "an action")?.table) };
         let answer = match kind {
             "stats" => serde_json::to_vec(&named()?.stats().await?),
@@ -111,9 +125,15 @@ impl Part for TableService {
                 let (config, shards, held) = (table.config().clone(), table.route().shards(), table.held());
                 serde_json::to_vec(&Held { config, shards, first: held.start, count: held.len() })
             }
+            "settle" => {
+                known(caller)?;
+                let settle: Settle = json(&body, "an action")?;
+                serde_json::to_vec(&self.table(&settle.table)?.settle_before(settle.before).await?)
+            }
             other => {
                 let other = other.escape_debug();
-                return Err(Fault::user(format!("a table has no action `{other}`; it has `stats` and `config`")));
+                let there = "`stats`, `config` and `settle`";
+                return Err(Fault::user(format!("a table has no action `{other}`; it has {there}")));
             }
         };
         Ok(answer.map_err(|e| Fault::internal("an answer is no JSON").because(e))?.into())
@@ -156,11 +176,8 @@ impl Part for TableService {
                 )));
             }
         };
-        if stranger && !matches!(kind, Kind::Read { .. }) {
-            return Err(Fault::user(format!(
-                "{} is no process of this run, and only those may change a table; anybody may pull and peek",
-                caller.peer
-            )));
+        if !matches!(kind, Kind::Read { .. }) {
+            known(&caller)?;
         }
         let mut desk = Desk { table: self.table(name)?, rows: Vec::new() };
         while let Some(message) = incoming.next().await? {
@@ -277,6 +294,17 @@ impl Desk<'_> {
             "{keys} keys of {dim} weights each were asked for at once; at most {} fit one answer",
             MOST_VALUES / dim
         )))
+    }
+}
+
+/// Only processes of the run may change anything.
+pub(crate) fn known(caller: &Caller) -> Result<(), Fault> {
+    match &caller.identity {
+        Some(_) => Ok(()),
+        None => Err(Fault::user(format!(
+            "{} is no process of this run, and only those may change anything here; anybody may pull and peek",
+            caller.peer
+        ))),
     }
 }
 
