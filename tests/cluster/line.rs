@@ -45,8 +45,7 @@ const WIDTH: usize = 520;
 #[test]
 #[ignore = "a measurement: run it alone, on a quiet machine, with --release --nocapture"]
 fn how_much_of_a_long_line_is_used() {
-    let wide: Vec<String> =
-        (0..WIDTH).map(|i| format!("{{column=\"I{}\",transform=\"none\"}}", i % 13 + 1)).collect();
+    let wide: Vec<String> = (0..WIDTH).map(|i| format!("{{column=\"I{}\",transform=\"none\"}}", i % 13 + 1)).collect();
     let wide = format!("columns.dense=[{}]", wide.join(","));
     for streams in [1, 2, 4] {
         let streams = format!("placement.streams={streams}");

@@ -78,7 +78,8 @@ impl Run {
     /// Processes on hosts called after them ("reader 1" on reader1), with TLS and a token; the coordinator on `first`.
     pub(crate) fn on_hosts(hosts: &Arc<Hosts>, names: &[&str], first: &str, settings: &[String]) -> Self {
         let (folder, hosts) = (TempDir::new().unwrap(), Arc::clone(hosts));
-        let trust = Trust::new(&folder.path().join("trust"), names.iter().map(|name| hosts[*name].address().to_string()));
+        let trust =
+            Trust::new(&folder.path().join("trust"), names.iter().map(|name| hosts[*name].address().to_string()));
         let coordinator = SocketAddr::new(hosts[first].address().into(), PORT);
         let relay = Relay::new(&hosts, first, coordinator);
         let peer = peer(&trust.security(), &relay.address());
@@ -130,7 +131,8 @@ impl Run {
         let mut flags = vec![("--rank", rank.to_owned()), ("--coordinator", self.coordinator.to_string())];
         flags.push(("--listen", listen.to_string()));
         let trust = self.trust.iter().flat_map(|trust| trust::flags(&trust.files)).collect::<Vec<_>>();
-        let mut args: Vec<String> = flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).chain(trust).collect();
+        let mut args: Vec<String> =
+            flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).chain(trust).collect();
         for pair in more.chunks(2) {
             if let Some(at) = args.iter().position(|arg| *arg == pair[0]) {
                 args.drain(at..at + 2);
@@ -266,7 +268,10 @@ impl Run {
     }
 
     fn process(&mut self, name: &str) -> &mut Process {
-        self.processes.iter_mut().find(|process| process.name == name).unwrap_or_else(|| panic!("{name} was not started"))
+        self.processes
+            .iter_mut()
+            .find(|process| process.name == name)
+            .unwrap_or_else(|| panic!("{name} was not started"))
     }
 }
 
@@ -322,7 +327,8 @@ impl Ledger {
 
 /// What a reader said of its rows.
 pub(crate) fn rows_read(log: &str) -> u64 {
-    let line = log.lines().rfind(|line| line.contains("read ") && line.ends_with(" rows")).unwrap_or_else(|| panic!("{log}"));
+    let line =
+        log.lines().rfind(|line| line.contains("read ") && line.ends_with(" rows")).unwrap_or_else(|| panic!("{log}"));
     line.rsplit(' ').nth(1).unwrap().replace(',', "").parse().unwrap()
 }
 

@@ -48,6 +48,7 @@ impl Trust {
 pub(crate) fn flags(files: &SecurityFiles) -> Vec<String> {
     let SecurityFiles { token_file, tls_cert, tls_key, tls_ca } = files;
     let all = [("--token-file", token_file), ("--tls-cert", tls_cert), ("--tls-key", tls_key), ("--tls-ca", tls_ca)];
-    let given = all.into_iter().filter_map(|(flag, file)| Some([flag.to_owned(), file.as_ref()?.display().to_string()]));
+    let given =
+        all.into_iter().filter_map(|(flag, file)| Some([flag.to_owned(), file.as_ref()?.display().to_string()]));
     given.flatten().collect()
 }
