@@ -19,6 +19,7 @@ use arrow::ipc::{self, MessageHeader, MetadataVersion, root_as_message_with_opts
 use flatbuffers::VerifierOptions;
 use forebay_actors::Fault;
 
+use crate::compression::{self, Compression};
 use crate::message::Message;
 use crate::wire::Flight;
 
@@ -35,11 +36,15 @@ pub(crate) struct Decoder {
     schema: SchemaRef,
     begun: bool,
     dictionaries: HashMap<i64, ArrayRef>,
+    compression: Option<Compression>,
+    most: usize,
 }
 
 impl Decoder {
-    pub(crate) fn new() -> Self {
-        Self { schema: Arc::new(Schema::empty()), begun: false, dictionaries: HashMap::new() }
+    /// Accepts columns compressed so, that unpack to at most `most` bytes a message.
+    pub(crate) fn new(compression: Option<Compression>, most: usize) -> Self {
+        let schema = Arc::new(Schema::empty());
+        Self { schema, begun: false, dictionaries: HashMap::new(), compression, most }
     }
 
     /// Empty until it came.
@@ -96,7 +101,9 @@ impl Decoder {
                 if dictionary.isDelta() {
                     return Err(refused("a delta dictionary: send dictionaries whole"));
                 }
-                check(dictionary.data().ok_or_else(|| refused("no dictionary in it"))?, &flight.body)?;
+                let values = dictionary.data().ok_or_else(|| refused("no dictionary in it"))?;
+                check(values, &flight.body)?;
+                compression::check(values, &flight.body, self.compression, self.most)?;
                 read_dictionary(&flight.body, dictionary, &self.schema, &mut self.dictionaries, &header.version())
                     .map_err(damaged)?;
                 Ok(note_alone())
@@ -104,6 +111,7 @@ impl Decoder {
             MessageHeader::RecordBatch => {
                 let batch = header.header_as_record_batch().ok_or_else(|| refused("no columns in it"))?;
                 check(batch, &flight.body)?;
+                compression::check(batch, &flight.body, self.compression, self.most)?;
                 let (schema, version) = (self.schema.clone(), header.version());
                 let batch = read_record_batch(&flight.body, batch, schema, &self.dictionaries, None, &version);
                 Ok(Some(Message { batch: Some(batch.map_err(damaged)?), note: flight.note }))
@@ -115,9 +123,6 @@ impl Decoder {
 
 /// Holds every number of a header against the body.
 fn check(batch: ipc::RecordBatch<'_>, body: &Buffer) -> Result<(), Fault> {
-    if batch.compression().is_some() {
-        return Err(refused("compressed columns, and none are accepted here: send them plain"));
-    }
     if !(0..=MOST_ROWS).contains(&batch.length()) {
         return Err(refused(format!("{} rows, from 0 to {MOST_ROWS} can be", batch.length())));
     }
@@ -137,7 +142,7 @@ fn check(batch: ipc::RecordBatch<'_>, body: &Buffer) -> Result<(), Fault> {
     Ok(())
 }
 
-fn refused(why: impl std::fmt::Display) -> Fault {
+pub(crate) fn refused(why: impl std::fmt::Display) -> Fault {
     Fault::user(format!("a message that cannot be read as Arrow columns: {why}"))
 }
 

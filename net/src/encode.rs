@@ -12,6 +12,7 @@ use arrow_flight::FlightDescriptor;
 use bytes::{Buf, Bytes};
 use forebay_actors::Fault;
 
+use crate::compression::{self, Compression};
 use crate::message::Message;
 use crate::rope::Rope;
 use crate::wire::Pieces;
@@ -20,13 +21,14 @@ use crate::wire::Pieces;
 pub(crate) struct Encoder {
     columns: Option<(SchemaRef, StreamEncoder)>,
     pieces: Pieces,
+    compression: Option<Compression>,
     most: usize,
 }
 
 impl Encoder {
-    /// Messages of at most `most` bytes.
-    pub(crate) fn new(most: usize) -> Self {
-        Self { columns: None, pieces: Pieces::default(), most }
+    /// Messages of at most `most` bytes, their columns compressed or plain.
+    pub(crate) fn new(compression: Option<Compression>, most: usize) -> Self {
+        Self { columns: None, pieces: Pieces::default(), compression, most }
     }
 
     /// The first message of a client: what it wants.
@@ -50,7 +52,8 @@ impl Encoder {
         let (known, encoder) = match &mut self.columns {
             Some(columns) => columns,
             None => {
-                let encoder = StreamEncoder::try_new(schema).map_err(broken)?;
+                let options = compression::options(self.compression).map_err(broken)?;
+                let encoder = StreamEncoder::try_new_with_options(schema, options).map_err(broken)?;
                 self.columns.insert((schema.clone(), encoder))
             }
         };

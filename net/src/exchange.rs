@@ -35,7 +35,7 @@ pub(crate) struct Streams {
 impl Streams {
     pub(crate) async fn exchange(self, caller: Caller, body: Body) -> Result<Response<Body>, Status> {
         let origin = Arc::new(Origin::Client(caller.describe()));
-        let mut incoming = Incoming::new(body, self.limits.most_message_bytes, origin.clone());
+        let mut incoming = Incoming::new(body, &self.limits, origin.clone());
         let mut first = self.opening(incoming.next_flight()).await?;
         let descriptor = first.as_mut().and_then(|first| first.descriptor.take());
         let (part, path) = self.parts.of_descriptor(descriptor)?;

@@ -15,7 +15,7 @@ pub const REFUSED: Domain = Domain::User;
 
 /// Reads messages until there are no more, or one is refused. What was read is looked at, value by value.
 pub fn read(bytes: &[u8]) -> Result<Vec<Message>, Fault> {
-    let (mut decoder, mut messages, mut stream) = (Decoder::new(), Vec::new(), Rope::default());
+    let (mut decoder, mut messages, mut stream) = (Decoder::new(None, usize::MAX), Vec::new(), Rope::default());
     // In pieces, as from the network.
     bytes.chunks(1000).for_each(|piece| stream.push(Bytes::copy_from_slice(piece)));
     while let Some(prefix) = stream.peek::<PREFIX>() {
@@ -37,7 +37,7 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Message>, Fault> {
 
 /// What a peer would send for these messages.
 pub fn written(messages: &[Message]) -> Result<Vec<u8>, Fault> {
-    let mut encoder = Encoder::new(usize::MAX);
+    let mut encoder = Encoder::new(None, usize::MAX);
     let mut bytes = Vec::new();
     for message in messages {
         encoder.encode(message)?.iter().for_each(|piece| bytes.extend_from_slice(piece));

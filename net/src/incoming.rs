@@ -13,6 +13,7 @@ use tonic::body::Body;
 
 use crate::decode::Decoder;
 use crate::frames::Frames;
+use crate::limits::Limits;
 use crate::message::Message;
 use crate::status::Origin;
 use crate::wire::Flight;
@@ -30,9 +31,10 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    pub(crate) fn new(body: Body, most: usize, origin: Arc<Origin>) -> Self {
+    pub(crate) fn new(body: Body, limits: &Limits, origin: Arc<Origin>) -> Self {
+        let most = limits.most_message_bytes;
         let frames = Frames::new(body, most, origin.clone());
-        Self { frames, decoder: Decoder::new(), ahead: None, origin, _listening: None }
+        Self { frames, decoder: Decoder::new(limits.compression, most), ahead: None, origin, _listening: None }
     }
 
     /// The answer to a request that is broken off when this is dropped.

@@ -94,6 +94,7 @@
 //! - **Nobody is believed**: damaged messages are refused, never a panic of the server. Other machines can reach a
 //!   server only if it has a token and TLS.
 
+mod compression;
 mod decode;
 mod dial;
 mod encode;
@@ -121,6 +122,7 @@ mod status;
 mod wire;
 
 pub use arrow_flight::FlightInfo;
+pub use compression::Compression;
 pub use dial::Dialer;
 pub use health::Health;
 pub use identity::{Caller, Identity, PROTOCOL};

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use forebay_actors::Fault;
 
+use crate::compression::Compression;
+
 const MIB: u32 = 1 << 20;
 
 /// The bounds of a connection. Both ends have their own; what arrives is bounded by the receiver's.
@@ -22,6 +24,8 @@ pub struct Limits {
     pub streams: u32,
     /// Bytes of the largest message that is sent or accepted.
     pub most_message_bytes: usize,
+    /// How columns are compressed that are sent, and the only way they may be that are accepted. `None`: not at all.
+    pub compression: Option<Compression>,
     /// Messages that wait in an `Outgoing` while its peer does not read, beyond the window.
     pub queued: usize,
     /// A connection that is silent for so long is asked for a sign of life...
@@ -40,6 +44,7 @@ impl Default for Limits {
             frame: MIB,
             streams: 256,
             most_message_bytes: 256 * MIB as usize,
+            compression: None,
             queued: 2,
             keepalive_every: Duration::from_secs(5),
             keepalive_patience: Duration::from_secs(5),

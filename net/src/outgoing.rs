@@ -34,7 +34,7 @@ pub struct Outgoing {
 impl Outgoing {
     pub(crate) fn new(limits: &Limits, origin: Arc<Origin>, end: End) -> (Self, SendBody) {
         let (sender, receiver) = mpsc::channel(limits.queued);
-        let outgoing = Self { sender, encoder: Encoder::new(limits.most_message_bytes), origin };
+        let outgoing = Self { sender, encoder: Encoder::new(limits.compression, limits.most_message_bytes), origin };
         (outgoing, SendBody { receiver, pieces: VecDeque::new(), end })
     }
 

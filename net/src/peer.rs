@@ -109,7 +109,7 @@ impl Peer {
         let peer = self.clone();
         let what = "the stream was not accepted";
         let body = self.within(what, deadline, async move { peer.call(method, body).await }).await?;
-        Ok(Incoming::new(body, self.limits.most_message_bytes, self.origin.clone()))
+        Ok(Incoming::new(body, &self.limits, self.origin.clone()))
     }
 
     /// Runs a call on the network's runtime, no longer than its deadline.

@@ -153,7 +153,8 @@ pub(crate) fn broken(origin: &Origin, error: &(dyn Error + 'static)) -> Fault {
             return origin.name(Fault::user(format!("{advice} ({said})")));
         }
         // What a TLS server does to a plain caller, or any server that goes away while it is called.
-        if !*tls && said.contains("connection error") && ["broken pipe", "reset"].iter().any(|end| said.contains(end)) {
+        const ENDS: [&str; 3] = ["broken pipe", "reset", "connection closed"];
+        if !*tls && ENDS.iter().any(|end| said.contains(end)) {
             return origin
                 .fault(&format!("{said} (if it speaks TLS, name the authority of its certificate by tls_ca)"))
                 .retryable();

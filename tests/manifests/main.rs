@@ -10,7 +10,7 @@ mod references;
 use std::path::Path;
 use std::process::Command;
 
-use objects::{Objects, built, folder, secret};
+use objects::{Objects, Pod, built, folder, secret};
 use references::mistakes;
 
 const OVERLAYS: [&str; 3] = ["base", "gpu", "local"];
@@ -28,6 +28,17 @@ fn every_overlay_follows_the_schemas_and_its_parts_belong_together() {
         for (kind, name) in [("StatefulSet", "forebay-ps"), ("Job", "forebay-reader"), ("Job", "forebay-trainer")] {
             assert!(objects.get(kind, name).is_some(), "no {kind} {name}");
         }
+    }
+}
+
+#[test]
+fn the_job_of_every_overlay_is_one_that_the_program_takes() {
+    for name in OVERLAYS {
+        let objects = overlay(name);
+        let job = objects.of("ConfigMap")[0]["data"]["job.toml"].as_str().unwrap();
+        let settings = objects.pods().iter().map(Pod::settings).collect::<Vec<_>>();
+        assert!(settings.windows(2).all(|two| two[0] == two[1]), "{name}: one job for all: {settings:?}");
+        forebay::Job::from_toml(job, &settings[0]).unwrap_or_else(|fault| panic!("{name}: {fault}"));
     }
 }
 

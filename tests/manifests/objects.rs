@@ -91,6 +91,12 @@ impl<'a> Pod<'a> {
         text(&self.containers()[0]["args"][1])
     }
 
+    /// What is set on top of the job.
+    pub(crate) fn settings(&self) -> Vec<String> {
+        let arguments = self.containers()[0]["args"].as_array().into_iter().flatten();
+        arguments.filter_map(|argument| text(argument).strip_prefix("--set=")).map(str::to_owned).collect()
+    }
+
     pub(crate) fn count(&self) -> &'a Value {
         let spec = &self.maker["spec"];
         if self.maker["kind"] == "Job" { &spec["completions"] } else { &spec["replicas"] }

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod common;
+mod compression;
 mod health;
 mod refusals;
 mod retry;

@@ -90,7 +90,8 @@ impl Members {
     /// A sign of life.
     ///
     /// # Errors
-    /// An external fault when another process has started as the same rank since, or none has.
+    /// A user fault when another process has started as the same rank since: this one must not be tried again. An external one
+    /// when none has.
     pub(crate) fn hear(&mut self, role: Role, rank: u32, incarnation: u64, now: Instant) -> Result<(), Fault> {
         match self.members.get_mut(&(role, rank)) {
             Some(member) if member.incarnation == incarnation => {
@@ -98,7 +99,7 @@ impl Members {
                 member.gone = false;
                 Ok(())
             }
-            Some(_) => Err(Fault::external(format!(
+            Some(_) => Err(Fault::user(format!(
                 "{role} {rank} was started again elsewhere, this process is out: only the newest of a rank works"
             ))),
             None => Err(Fault::external(format!(

@@ -63,7 +63,7 @@ impl Seated {
     /// Starts the server (if there is any part to serve) and joins.
     pub(crate) fn join(seat: &Seat, job: &Job, mut parts: Vec<Arc<dyn Part>>) -> Result<Self, Fault> {
         let security = Security::load(&seat.security)?;
-        let limits = Limits::default();
+        let limits = Limits { compression: job.placement.compress, ..Limits::default() };
         let mut identity =
             Identity { run: seat.run.clone(), role: format!("{} {}", seat.role, seat.rank), incarnation: 0 };
         let coordinator = seat.coordinates(job).then(|| Coordinator::new(job, boot()));
