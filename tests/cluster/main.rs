@@ -1,6 +1,16 @@
 //! Tests across machines, each a network namespace of this one: they need root and Debian's iproute2.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
 
+mod bits;
+mod exact;
+mod faults;
 mod harness;
 mod hosts;
+mod jobs;
+mod launch;
+mod line;
+mod processes;
+mod refusals;
+mod relay;
+mod trust;
 mod wire;

@@ -1,0 +1,76 @@
+//! `staleness = 0` is the sequential program on any number of machines: the same model to the bit as one process.
+
+use std::sync::Arc;
+
+use super::hosts::Hosts;
+use super::jobs::{job, one_process, rows};
+use super::processes::{Ledger, Run, rows_read};
+
+const ROWS: u64 = 12_000;
+
+const HOSTS: [&str; 6] = ["ps0", "ps1", "trainer0", "trainer1", "reader0", "reader1"];
+
+/// Runs these processes, each on its host; gives the run and what they said.
+fn finished(hosts: &Arc<Hosts>, processes: &[&str], settings: &[String]) -> (Run, Vec<String>) {
+    let mut run = Run::on_hosts(hosts, &HOSTS, "ps0", settings);
+    run.start(processes);
+    let logs = run.end_well(processes);
+    (run, logs)
+}
+
+#[test]
+fn wherever_rows_are_looked_up_and_dense_parameters_kept() {
+    let hosts = Arc::new(Hosts::new(&HOSTS));
+    for placement in [
+        &["placement.readers=2"][..],
+        &["placement.readers=2", "placement.dense=ps"],
+        &["placement.readers=1", "placement.lookup_at=reader"],
+        &["placement.readers=1", "placement.lookup_at=reader", "placement.dense=ps", "placement.streams=2"],
+        &["placement.readers=0", "placement.dense=ps"],
+    ] {
+        let settings = job(ROWS, &[&["placement.ps=2"], placement].concat());
+        let readers = placement[0].rsplit('=').next().unwrap().parse::<usize>().unwrap();
+        let processes = &["trainer 0", "ps 0", "ps 1", "reader 0", "reader 1"][..3 + readers];
+        let (run, logs) = finished(&hosts, processes, &settings);
+        let ledger = Ledger::of(&logs[0]);
+        assert_eq!((ledger.rows, ledger.rejected, ledger.again), (ROWS, 0, 0), "{}", logs[0]);
+        assert_eq!(ledger.windows.0, ledger.windows.1, "{}", logs[0]);
+        if readers > 0 {
+            assert_eq!(logs[3..].iter().map(|log| rows_read(log)).sum::<u64>(), ROWS);
+        }
+        assert_eq!(run.model().difference(&one_process(&settings).0), None, "{placement:?}");
+    }
+    // And the comparison can fail.
+    let other = one_process(&job(ROWS, &["seed=10"]));
+    assert!(one_process(&job(ROWS, &[])).0.difference(&other.0).unwrap().contains("dense parameters differ"));
+}
+
+/// The AUC of an evaluation.
+fn auc(log: &str) -> f64 {
+    let line = log.lines().find(|line| line.contains("evaluated on ")).unwrap_or_else(|| panic!("{log}"));
+    let after = line.split_once("AUC ").unwrap_or_else(|| panic!("{line}")).1;
+    let number: String = after.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+    number.parse().unwrap_or_else(|_| panic!("{line}"))
+}
+
+#[test]
+fn trainers_in_step_are_one_trainer_with_larger_batches() {
+    let hosts = Arc::new(Hosts::new(&HOSTS));
+    let eval = format!("data.eval={}", rows(2 * ROWS).display());
+    let placement = ["placement.readers=2", "placement.ps=2", "placement.trainers=2", "train.sync=true"];
+    let settings = job(ROWS, &[&placement[..], &[&eval, "train.batch_rows=128"]].concat());
+    let processes = ["trainer 0", "trainer 1", "ps 0", "ps 1", "reader 0", "reader 1"];
+    let (run, logs) = finished(&hosts, &processes, &settings);
+    assert_eq!(Ledger::of(&logs[0]).rows, ROWS, "{}", logs[0]);
+    let model = run.model();
+    drop(run);
+    let (again, _) = finished(&hosts, &processes, &settings);
+    assert_eq!(again.model().difference(&model), None, "the same on every run");
+
+    let whole = one_process(&job(ROWS, &[&eval, "train.batch_rows=256"]));
+    let distance = whole.0.distance(&model);
+    assert!(distance < 1e-4, "dense parameters are {distance:e} away from those of one process with twice the batch");
+    assert_eq!(whole.0.keys(), model.keys());
+    let (ours, theirs) = (auc(&logs[0]), auc(&whole.1));
+    assert!((ours - theirs).abs() < 5e-4 && ours > 0.6, "AUC {ours}, of one process {theirs}");
+}

@@ -1,0 +1,86 @@
+//! `forebay launch`: all processes of a job as children of one, with one log and one Ctrl-C.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use forebay::net::{Dialer, Identity, Limits, Peer, Security, SecurityFiles};
+use forebay::pipelines::cluster::News;
+use futures::executor::block_on;
+use rustix::process::Signal;
+
+use super::jobs::{job, one_process};
+use super::processes::{Ended, Ledger, Run, rows_read};
+
+const ROWS: u64 = 12_000;
+
+/// A launch as a process of a run that has no others; its files are in `folder`.
+fn launch(settings: &[String]) -> Run {
+    let mut run = Run::local(settings);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.arg("launch").env("TMPDIR", run.folder());
+    run.start_command("launch", command);
+    run
+}
+
+#[test]
+fn one_command_gives_the_model_of_one_process_and_one_log() {
+    let settings = job(ROWS, &["placement.readers=2", "placement.ps=2"]);
+    let mut run = launch(&settings);
+    let log = run.end_well(&["launch"]).remove(0);
+    for name in ["reader 0", "reader 1", "ps 0", "ps 1", "trainer 0"] {
+        assert!(log.lines().any(|line| line.starts_with(&format!("{name:<10} | "))), "{name} says nothing: {log}");
+    }
+    assert_eq!(Ledger::of(&log).rows, ROWS, "{log}");
+    assert_eq!(run.model().difference(&one_process(&settings).0), None);
+    assert_eq!(left(run.folder()), ["launch.log", "model"], "the token goes with the run");
+}
+
+fn left(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+/// The coordinator of a launch, which says where it listens; its token is in the only other folder.
+fn coordinator(run: &mut Run) -> Peer {
+    let log = run.until_said("launch", "ps 0 listens address=");
+    let address = log.split_once("ps 0 listens address=").unwrap().1.split_whitespace().next().unwrap().to_owned();
+    let secret = left(run.folder()).into_iter().find(|name| name.starts_with("forebay-")).unwrap();
+    let files = SecurityFiles { token_file: Some(run.folder().join(secret).join("token")), ..SecurityFiles::default() };
+    let identity = Identity { run: "launch".into(), role: "a test".into(), incarnation: 0 };
+    Dialer::new(&Security::load(&files).unwrap(), &identity, &Limits::default()).unwrap().peer(&address).unwrap()
+}
+
+#[test]
+fn the_first_signal_drains_all_of_it_and_the_books_add_up() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let endless = ["placement.readers=2", "placement.ps=2", "data.epochs=100000", "placement.lease_rows=2048"];
+        let mut run = launch(&job(ROWS, &endless));
+        let peer = coordinator(&mut run);
+        run.until("some windows are done", |_| {
+            let news: Option<News> = block_on(peer.action("coordinator.watch", &(), Duration::from_secs(5))).ok();
+            news.filter(|news| news.windows.0 > 4)
+        });
+        run.signal("launch", signal);
+        let log = run.end_well(&["launch"]).remove(0);
+        let ledger = Ledger::of(&log);
+        assert!(ledger.windows.0 > 4 && ledger.windows.0 < ledger.windows.1, "{ledger:?} {log}");
+        let lines = |name: &str| -> String {
+            log.lines().filter(|line| line.starts_with(name)).flat_map(|line| [line, "\n"]).collect()
+        };
+        let read = rows_read(&lines("reader 0")) + rows_read(&lines("reader 1"));
+        assert_eq!(ledger.rows, read, "what was read was trained on, and the books know it: {log}");
+        assert!(run.model().keys() > 1000);
+    }
+}
+
+#[test]
+fn what_one_process_is_refused_for_ends_the_launch_with_its_code() {
+    let mut run = launch(&job(ROWS, &["placement.readers=1", "placement.ps=1", "data.train=/nowhere/rows.parquet"]));
+    let Ended { code, log } = run.ended("launch");
+    assert_eq!(code, Some(2), "{log}");
+    assert!(log.contains("reader 0   | error: ") && log.contains("/nowhere/rows.parquet"), "{log}");
+}

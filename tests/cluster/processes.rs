@@ -1,0 +1,338 @@
+//! A run of real processes: `forebay role ...`, on loopback or each on a host of its own, with logs, signals and deadlines.
+//!
+//! Comes in: a job, names such as "reader 1". Goes out: what the processes said, how they ended, the model. Everything that
+//! waits fails after [`LONG`] with all logs. Dropping a run kills what is left of it.
+
+use std::fs::{self, File};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use forebay::net::{Dialer, Identity, Limits, Peer, Security};
+use forebay::pipelines::cluster::News;
+use futures::executor::block_on;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::bits::Bits;
+use super::hosts::Hosts;
+use super::relay::Relay;
+use super::trust::{self, Trust};
+
+/// Makes a wait that should never be so long fail, not hang.
+pub(crate) const LONG: Duration = Duration::from_secs(120);
+
+const MOMENT: Duration = Duration::from_millis(20);
+
+/// Where the coordinator listens on a host.
+const PORT: u16 = 7600;
+
+/// A run under way.
+pub(crate) struct Run {
+    // Dropped in this order: processes end before their hosts and their folder go.
+    processes: Vec<Process>,
+    settings: Vec<String>,
+    /// Where processes dial the coordinator.
+    coordinator: SocketAddr,
+    hosts: Option<Arc<Hosts>>,
+    trust: Option<Trust>,
+    _relay: Option<Relay>,
+    peer: Peer,
+    folder: TempDir,
+}
+
+/// How a process ended.
+pub(crate) struct Ended {
+    /// None: by a signal.
+    pub(crate) code: Option<i32>,
+    pub(crate) log: String,
+}
+
+struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+    code: Option<Option<i32>>,
+}
+
+/// The end of a run, in the words of its first trainer.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Ledger {
+    pub(crate) rows: u64,
+    pub(crate) rejected: u64,
+    pub(crate) batches: u64,
+    pub(crate) windows: (u64, u64),
+    pub(crate) again: u64,
+}
+
+impl Run {
+    /// Processes on this machine's loopback, without TLS or token.
+    pub(crate) fn local(settings: &[String]) -> Self {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let peer = peer(&Security::none(), &free.to_string());
+        Self::new(settings, free, None, None, None, peer)
+    }
+
+    /// Processes on hosts called after them ("reader 1" on reader1), with TLS and a token; the coordinator on `first`.
+    pub(crate) fn on_hosts(hosts: &Arc<Hosts>, names: &[&str], first: &str, settings: &[String]) -> Self {
+        let (folder, hosts) = (TempDir::new().unwrap(), Arc::clone(hosts));
+        let trust =
+            Trust::new(&folder.path().join("trust"), names.iter().map(|name| hosts[*name].address().to_string()));
+        let coordinator = SocketAddr::new(hosts[first].address().into(), PORT);
+        let relay = Relay::new(&hosts, first, coordinator);
+        let peer = peer(&trust.security(), &relay.address());
+        Self { folder, ..Self::new(settings, coordinator, Some(hosts), Some(trust), Some(relay), peer) }
+    }
+
+    fn new(
+        settings: &[String],
+        coordinator: SocketAddr,
+        hosts: Option<Arc<Hosts>>,
+        trust: Option<Trust>,
+        relay: Option<Relay>,
+        peer: Peer,
+    ) -> Self {
+        let folder = TempDir::new().unwrap();
+        let (processes, settings) = (Vec::new(), settings.to_vec());
+        Self { processes, settings, coordinator, hosts, trust, _relay: relay, peer, folder }
+    }
+
+    pub(crate) fn hosts(&self) -> &Hosts {
+        self.hosts.as_ref().expect("this run is on loopback")
+    }
+
+    /// A folder of this run's own.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Starts the processes of these names.
+    pub(crate) fn start(&mut self, names: &[&str]) {
+        for name in names {
+            self.start_with(name, &[]);
+        }
+    }
+
+    /// Starts "reader 1", or "reader 1@spare": the same on the host `spare`, or only to tell the two apart. `more` wins over
+    /// the flags that every process is given.
+    pub(crate) fn start_with(&mut self, name: &str, more: &[&str]) {
+        assert!(self.processes.iter().all(|process| process.name != name), "{name} was started before: add @something");
+        let (process, place) = name.split_once('@').unwrap_or((name, ""));
+        let (role, rank) = process.split_once(' ').expect("a name is a role and a rank");
+        let host = if place.is_empty() { process.replace(' ', "") } else { place.to_owned() };
+        let program = env!("CARGO_BIN_EXE_forebay");
+        let (mut command, here) = match &self.hosts {
+            Some(hosts) => (hosts[host.as_str()].command(program), hosts[host.as_str()].address().into()),
+            None => (Command::new(program), self.coordinator.ip()),
+        };
+        let listen = SocketAddr::new(here, if self.is_first(process) { self.coordinator.port() } else { 0 });
+        let mut flags = vec![("--rank", rank.to_owned()), ("--coordinator", self.coordinator.to_string())];
+        flags.push(("--listen", listen.to_string()));
+        let trust = self.trust.iter().flat_map(|trust| trust::flags(&trust.files)).collect::<Vec<_>>();
+        let mut args: Vec<String> =
+            flags.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).chain(trust).collect();
+        for pair in more.chunks(2) {
+            if let Some(at) = args.iter().position(|arg| *arg == pair[0]) {
+                args.drain(at..at + 2);
+            }
+        }
+        args.extend(more.iter().map(|arg| (*arg).to_owned()));
+        command.args(["role", role]).args(args);
+        self.start_command(name, command);
+    }
+
+    /// Starts `command` with the settings of the job.
+    pub(crate) fn start_command(&mut self, name: &str, mut command: Command) {
+        for setting in self.settings.iter().chain([&format!("output.model={}", self.model_folder().display())]) {
+            command.args(["--set", setting]);
+        }
+        let log = self.folder.path().join(format!("{name}.log"));
+        self.processes.push(Process::start(name, command, log));
+    }
+
+    fn is_first(&self, process: &str) -> bool {
+        let has_ps = self.settings.iter().any(|s| s.starts_with("placement.ps=") && s != "placement.ps=0");
+        process == if has_ps { "ps 0" } else { "trainer 0" }
+    }
+
+    fn model_folder(&self) -> PathBuf {
+        self.folder.path().join("model")
+    }
+
+    /// What the coordinator tells anybody who asks; None: it does not answer.
+    pub(crate) fn news(&self) -> Option<News> {
+        block_on(self.peer.action("coordinator.watch", &(), Duration::from_secs(5))).ok()
+    }
+
+    /// Waits until the run is so far.
+    pub(crate) fn until_news(&mut self, what: &str, mut holds: impl FnMut(&News) -> bool) -> News {
+        self.until(what, |run| run.news().filter(|news| holds(news)))
+    }
+
+    /// Waits until so many windows are done.
+    pub(crate) fn until_windows(&mut self, done: u64) -> News {
+        let news = self.until_news(&format!("{done} windows are done"), |news| news.windows.0 >= done);
+        assert!(news.windows.0 < news.windows.1, "the run is to be in its middle: {:?}", news.windows);
+        news
+    }
+
+    /// Waits until a process says this; gives all it has said.
+    pub(crate) fn until_said(&mut self, name: &str, words: &str) -> String {
+        self.until(&format!("{name} says {words:?}"), |run| {
+            Some(run.process(name).said()).filter(|said| said.contains(words))
+        })
+    }
+
+    /// Waits until a process has ended, however that may be.
+    pub(crate) fn ended(&mut self, name: &str) -> Ended {
+        self.until(&format!("{name} has ended"), |run| run.process(name).ended())
+    }
+
+    /// Waits until these have ended as they should, and gives what they said.
+    pub(crate) fn end_well(&mut self, names: &[&str]) -> Vec<String> {
+        let mut logs = Vec::new();
+        for name in names {
+            let Ended { code, log } = self.ended(name);
+            if code != Some(0) {
+                self.fail(&format!("{name} ended with {code:?}"));
+            }
+            logs.push(log);
+        }
+        logs
+    }
+
+    /// Waits until a process has ended with this code, saying this.
+    pub(crate) fn end_with(&mut self, name: &str, code: i32, words: &str) {
+        let ended = self.ended(name);
+        if ended.code != Some(code) || !ended.log.contains(words) {
+            self.fail(&format!("{name} ended with {:?}, expected {code} and {words:?}", ended.code));
+        }
+    }
+
+    /// Whether a process runs.
+    pub(crate) fn runs(&mut self, name: &str) -> bool {
+        self.process(name).ended().is_none()
+    }
+
+    /// Ends a process at once.
+    pub(crate) fn kill(&mut self, name: &str) {
+        self.process(name).signal(Signal::KILL);
+        self.ended(name);
+    }
+
+    /// Sends a signal to a process that runs.
+    pub(crate) fn signal(&mut self, name: &str, signal: Signal) {
+        self.process(name).signal(signal);
+    }
+
+    /// Holds a process where it is: its connections stay.
+    pub(crate) fn hold(&mut self, name: &str) {
+        self.process(name).signal(Signal::STOP);
+        self.until(&format!("{name} stands still"), |run| run.process(name).stands_still().then_some(()));
+    }
+
+    /// Lets it go on.
+    pub(crate) fn go_on(&mut self, name: &str) {
+        self.process(name).signal(Signal::CONT);
+    }
+
+    /// The model that was saved.
+    pub(crate) fn model(&self) -> Bits {
+        Bits::read(&self.model_folder())
+    }
+
+    /// Waits until `found` finds something; fails with all logs when it takes too long.
+    pub(crate) fn until<T>(&mut self, what: &str, mut found: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let begun = Instant::now();
+        loop {
+            if let Some(found) = found(self) {
+                return found;
+            }
+            if begun.elapsed() > LONG {
+                self.fail(&format!("waited {LONG:?} until {what}"));
+            }
+            std::thread::sleep(MOMENT);
+        }
+    }
+
+    /// Panics, with all logs.
+    pub(crate) fn fail(&mut self, what: &str) -> ! {
+        let mut logs = String::new();
+        for process in &mut self.processes {
+            let (code, said) = (process.ended().map(|ended| ended.code), process.said());
+            logs += &format!("=== {} (ended: {code:?})\n{said}\n", process.name);
+        }
+        panic!("{logs}{what}");
+    }
+
+    fn process(&mut self, name: &str) -> &mut Process {
+        self.processes
+            .iter_mut()
+            .find(|process| process.name == name)
+            .unwrap_or_else(|| panic!("{name} was not started"))
+    }
+}
+
+impl Process {
+    fn start(name: &str, mut command: Command, log: PathBuf) -> Self {
+        let file = File::create(&log).unwrap();
+        for (variable, _) in std::env::vars().filter(|(variable, _)| variable.starts_with("FOREBAY_")) {
+            command.env_remove(variable);
+        }
+        command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+        Self { name: name.to_owned(), child: command.spawn().unwrap(), log, code: None }
+    }
+
+    fn said(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap()).into_owned()
+    }
+
+    fn ended(&mut self) -> Option<Ended> {
+        if self.code.is_none() {
+            self.code = self.child.try_wait().unwrap().map(|status| status.code());
+        }
+        self.code.map(|code| Ended { code, log: self.said() })
+    }
+
+    fn signal(&mut self, signal: Signal) {
+        assert!(self.ended().is_none(), "{} has ended: {}", self.name, self.said());
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    fn stands_still(&self) -> bool {
+        let status = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        status.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Ledger {
+    /// From the log of the first trainer.
+    pub(crate) fn of(log: &str) -> Self {
+        let line = log.lines().find_map(|line| line.split_once("all processes: ")).unwrap_or_else(|| panic!("{log}")).1;
+        let number = |word: &str| word.replace(',', "").parse::<u64>().ok();
+        let numbers: Vec<u64> = line.split(' ').filter_map(number).collect();
+        let [rows, rejected, batches, done, windows, again] = numbers[..] else { panic!("{line}") };
+        Self { rows, rejected, batches, windows: (done, windows), again }
+    }
+}
+
+/// What a reader said of its rows.
+pub(crate) fn rows_read(log: &str) -> u64 {
+    let line =
+        log.lines().rfind(|line| line.contains("read ") && line.ends_with(" rows")).unwrap_or_else(|| panic!("{log}"));
+    line.rsplit(' ').nth(1).unwrap().replace(',', "").parse().unwrap()
+}
+
+fn peer(security: &Security, address: &str) -> Peer {
+    let identity = Identity { run: "forebay".into(), role: "a test".into(), incarnation: 0 };
+    Dialer::new(security, &identity, &Limits::default()).unwrap().peer(address).unwrap()
+}
