@@ -18,7 +18,9 @@ pub(crate) enum Format {
 /// Starts logging; `filter` as in `info,forebay_connectors=debug`.
 pub(crate) fn start(format: Format, filter: &str) -> Result<(), String> {
     let filter = EnvFilter::try_new(filter).map_err(|e| format!("--log {filter:?}: {e}"))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr)
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal());
     match format {
         Format::Text => builder.with_target(false).try_init(),

@@ -43,7 +43,9 @@ fn run(folder: &Path) -> (Vec<Process>, String) {
     let role = |role: &str| {
         let mut command = forebay(folder);
         command.args(["role", role, "--token-file", "token", "--coordinator", &address]);
-        for setting in ["data.train=rows", "data.epochs=1000", "model.kind=lr", "placement.ps=1", "train.batch_rows=512"] {
+        for setting in
+            ["data.train=rows", "data.epochs=1000", "model.kind=lr", "placement.ps=1", "train.batch_rows=512"]
+        {
             command.args(["--set", setting]);
         }
         command

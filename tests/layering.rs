@@ -40,13 +40,17 @@ fn the_house_has_four_floors_and_no_arrow_runs_back_up() {
         ("forebay-net", &["forebay-actors"]),
         ("forebay-connectors", &["forebay-actors", "forebay-net"]),
         ("forebay-ps", &["forebay-actors", "forebay-net"]),
-        (
-            "forebay-pipelines",
-            &["forebay-actors", "forebay-connectors", "forebay-models", "forebay-net", "forebay-ps"],
-        ),
+        ("forebay-pipelines", &["forebay-actors", "forebay-connectors", "forebay-models", "forebay-net", "forebay-ps"]),
         (
             "forebay",
-            &["forebay-actors", "forebay-connectors", "forebay-models", "forebay-net", "forebay-pipelines", "forebay-ps"],
+            &[
+                "forebay-actors",
+                "forebay-connectors",
+                "forebay-models",
+                "forebay-net",
+                "forebay-pipelines",
+                "forebay-ps",
+            ],
         ),
     ]);
     for (package, used) in dependencies() {

@@ -70,7 +70,9 @@ pub(crate) fn check(
         };
         let claimed = match i64::from_le_bytes(*prefix) {
             PLAIN => packed.len(),
-            claimed => usize::try_from(claimed).map_err(|_| refused(format!("a buffer that unpacks to {claimed} bytes")))?,
+            claimed => {
+                usize::try_from(claimed).map_err(|_| refused(format!("a buffer that unpacks to {claimed} bytes")))?
+            }
         };
         whole = whole.saturating_add(claimed);
         if whole > most {

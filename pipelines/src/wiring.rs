@@ -18,7 +18,9 @@ use crate::flow::{ReadyBatch, TrainBatch};
 use crate::job::Job;
 use crate::model::Model;
 use crate::sources::window_rows;
-use crate::stages::{Batch, BatchPlan, Evaluate, Evaluation, Lookup, ModelMaker, Parse, Push, Receive, Refresh, Ship, Train};
+use crate::stages::{
+    Batch, BatchPlan, Evaluate, Evaluation, Lookup, ModelMaker, Parse, Push, Receive, Refresh, Ship, Train,
+};
 use crate::staleness::Staleness;
 use crate::training::Parts;
 

@@ -78,7 +78,10 @@ impl Launch {
         let cannot = |what: &str| Fault::external(format!("cannot {what}"));
         let program = std::env::current_exe().map_err(|e| cannot("find this program").because(e))?;
         // Free a moment ago: the coordinator takes it again at once.
-        let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).map_err(|e| cannot("find a free port").because(e))?.port();
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|l| l.local_addr())
+            .map_err(|e| cannot("find a free port").because(e))?
+            .port();
         let coordinator = format!("127.0.0.1:{port}");
         let placement = &job.placement;
         let roles = [("ps", placement.ps), ("trainer", placement.trainers), ("reader", placement.readers)];
@@ -90,7 +93,11 @@ impl Launch {
                 for setting in &self.settings {
                     command.args(["--set", setting]);
                 }
-                command.arg("--rank").arg(rank.to_string()).args(["--coordinator", &coordinator]).args(["--run", "launch"]);
+                command
+                    .arg("--rank")
+                    .arg(rank.to_string())
+                    .args(["--coordinator", &coordinator])
+                    .args(["--run", "launch"]);
                 command.arg("--token-file").arg(&token.file);
                 let coordinates = rank == 0 && role == if placement.ps > 0 { "ps" } else { "trainer" };
                 command.args(["--listen", if coordinates { &coordinator } else { "127.0.0.1:0" }]);
@@ -109,8 +116,7 @@ impl Process {
         use std::os::unix::process::CommandExt as _;
         // A group of its own: Ctrl-C is for `launch`, which passes it on once.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child =
-            command.spawn().map_err(|e| Fault::external(format!("cannot start {name}")).because(e))?;
+        let mut child = command.spawn().map_err(|e| Fault::external(format!("cannot start {name}")).because(e))?;
         if let Some(out) = child.stdout.take() {
             merge(&name, out, |line| println!("{line}"));
         }

@@ -93,7 +93,14 @@ impl RoleCommand {
             Role::Ps => {
                 let ps = Ps::start(&job, &seat)?;
                 let mut said = Said::default();
-                ps.run(|| stop.asked(), |news| if seat.rank == 0 { said.say(news) })
+                ps.run(
+                    || stop.asked(),
+                    |news| {
+                        if seat.rank == 0 {
+                            said.say(news)
+                        }
+                    },
+                )
             }
             Role::Trainer => {
                 let first = seat.rank == 0;
@@ -169,7 +176,14 @@ impl Said {
         let (done, of) = news.windows;
         if !first && of > 0 {
             let (rows, again) = (news.account.rows, news.leased_again);
-            tracing::info!(rows, windows = done, of, again, "{} rows are trained on, {done} of {of} windows", commas(rows));
+            tracing::info!(
+                rows,
+                windows = done,
+                of,
+                again,
+                "{} rows are trained on, {done} of {of} windows",
+                commas(rows)
+            );
         }
     }
 }

@@ -63,9 +63,7 @@ fn a_training_goes_on_when_a_node_is_lost_and_its_reader_comes_back_elsewhere() 
     // (What the old one says goes the way of its node: tests/cluster has a process that hears that it is out.)
     wait_until("it has joined", || (run.log("ps-0").matches("reader 0 joined").count() == 2).then_some(()));
     let before = number(&run.log("ps-0"), "rows are trained on");
-    wait_until("more rows are trained on", || {
-        (number(&run.log("ps-0"), "rows are trained on") > before).then_some(())
-    });
+    wait_until("more rows are trained on", || (number(&run.log("ps-0"), "rows are trained on") > before).then_some(()));
 
     // As a user ends a run early and keeps the model.
     slurm.run("scancel", &["--signal=TERM", &run.trainers.to_string()]);

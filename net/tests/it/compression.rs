@@ -20,7 +20,8 @@ async fn columns_come_back_as_they_were_by_either_codec() {
         let (mut outgoing, mut incoming) = peer.exchange(&["toy", "echo"], LONG).await.unwrap();
         for rows in [0, 1, 3, 10_000] {
             // One that packs well, one that does not, one with nulls.
-            let noise = (0..rows).map(|i| ((i as u32).wrapping_mul(2_654_435_761) >> 7) as f32).collect::<Float32Array>();
+            let noise =
+                (0..rows).map(|i| ((i as u32).wrapping_mul(2_654_435_761) >> 7) as f32).collect::<Float32Array>();
             let text = (0..rows).map(|i| (i % 3 > 0).then(|| format!("{i:08x}"))).collect::<StringArray>();
             let number = numbers(7, rows).column(0).clone();
             let columns = [("n", number, true), ("x", Arc::new(noise) as _, true), ("t", Arc::new(text) as _, true)];

@@ -143,13 +143,17 @@ impl Coordinator {
                 Role::Trainer => None,
             };
             if let Some(lost) = lost {
-                let failure =
-                    Failure { domain: Domain::External, message: format!("{role} {rank} was started anew, {lost}: start the run again") };
+                let failure = Failure {
+                    domain: Domain::External,
+                    message: format!("{role} {rank} was started anew, {lost}: start the run again"),
+                };
                 state.fail(failure.clone());
                 return Err(failure.fault());
             }
         }
-        if role == Role::Reader && let Some(leases) = &mut state.leases {
+        if role == Role::Reader
+            && let Some(leases) = &mut state.leases
+        {
             leases.lose(rank);
         }
         tracing::info!(incarnation, "{role} {rank} joined");
@@ -162,7 +166,9 @@ impl Coordinator {
 
     fn hear(&self, me: Me) -> Result<MutexGuard<'_, State>, Fault> {
         if me.boot != self.shared.settings.boot {
-            return Err(Fault::external("the coordinator was started anew, and the rows of its shards are lost: start the run again"));
+            return Err(Fault::external(
+                "the coordinator was started anew, and the rows of its shards are lost: start the run again",
+            ));
         }
         let mut state = self.state();
         state.members.hear(me.role, me.rank, me.incarnation, Instant::now())?;
@@ -177,7 +183,9 @@ impl Coordinator {
             Phase::Gathering => return Ok(Given::Wait),
             _ => return Ok(Given::Finished),
         }
-        let leases = state.leases.get_or_insert_with(|| LeaseBook::new(data.clone(), settings.window_rows, settings.windows(&data)));
+        let leases = state
+            .leases
+            .get_or_insert_with(|| LeaseBook::new(data.clone(), settings.window_rows, settings.windows(&data)));
         if *leases.data() != data {
             return Err(Fault::user(format!(
                 "{} {} sees other rows than the first reader: {data:?}, expected {:?}. All readers must find the same files, \
@@ -210,7 +218,9 @@ impl Coordinator {
     fn leave(&self, me: Me) -> Result<(), Fault> {
         let mut state = self.hear(me)?;
         state.members.leave(me.role, me.rank, me.incarnation);
-        if me.role == Role::Reader && let Some(leases) = &mut state.leases {
+        if me.role == Role::Reader
+            && let Some(leases) = &mut state.leases
+        {
             leases.lose(me.rank);
         }
         tracing::info!("{} {} left", me.role, me.rank);
@@ -258,7 +268,8 @@ impl State {
     fn lose_reader(&mut self, me: Me, failure: Failure) {
         self.members.leave(me.role, me.rank, me.incarnation);
         let again = self.leases.as_mut().map_or(0, |leases| leases.lose(me.rank));
-        let others = self.members.list(Instant::now()).iter().any(|(role, _, there, _)| *role == Role::Reader && *there);
+        let others =
+            self.members.list(Instant::now()).iter().any(|(role, _, there, _)| *role == Role::Reader && *there);
         if others {
             tracing::warn!(again, "{}: its rows go to other readers", failure.message);
         } else {
@@ -337,11 +348,14 @@ pub(crate) fn digest(job: &Job) -> String {
 }
 
 fn read<T: DeserializeOwned>(kind: &str, body: &[u8]) -> Result<T, Fault> {
-    serde_json::from_slice(body).map_err(|e| Fault::user(format!("coordinator.{kind}: the body is not what it should be")).because(e))
+    serde_json::from_slice(body)
+        .map_err(|e| Fault::user(format!("coordinator.{kind}: the body is not what it should be")).because(e))
 }
 
 fn write(answer: &impl Serialize) -> Result<Bytes, Fault> {
-    serde_json::to_vec(answer).map(Bytes::from).map_err(|e| Fault::internal("an answer cannot be written as JSON").because(e))
+    serde_json::to_vec(answer)
+        .map(Bytes::from)
+        .map_err(|e| Fault::internal("an answer cannot be written as JSON").because(e))
 }
 
 #[async_trait]
@@ -370,7 +384,9 @@ impl Part for Coordinator {
             return write(&self.news());
         }
         if caller.identity.is_none() {
-            return Err(Fault::user(format!("coordinator.{kind} is for the processes of the run; others may `coordinator.watch`")));
+            return Err(Fault::user(format!(
+                "coordinator.{kind} is for the processes of the run; others may `coordinator.watch`"
+            )));
         }
         match kind {
             "join" => write(&self.join(read(kind, &body)?)?),

@@ -59,7 +59,13 @@ pub(super) struct OnPs {
 }
 
 impl OnPs {
-    pub(super) async fn connect(peers: &[Peer], job: &Job, spec: &ModelSpec, me: Trainer, retry: Retry) -> Result<Self, Fault> {
+    pub(super) async fn connect(
+        peers: &[Peer],
+        job: &Job,
+        spec: &ModelSpec,
+        me: Trainer,
+        retry: Retry,
+    ) -> Result<Self, Fault> {
         let len = first_values(job, spec)?.len();
         let client = async || dense::connect(peers, len, job.placement.wire, retry.clone()).await;
         let in_step = (job.in_step() > 1).then_some(job.placement.trainers as u32);

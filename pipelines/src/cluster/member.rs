@@ -58,7 +58,13 @@ impl Member {
     ///
     /// # Errors
     /// The coordinator does not answer, or refuses: another job, another run, a wrong token.
-    pub(crate) async fn join(peer: Peer, role: Role, rank: u32, address: Option<String>, job: &Job) -> Result<Self, Fault> {
+    pub(crate) async fn join(
+        peer: Peer,
+        role: Role,
+        rank: u32,
+        address: Option<String>,
+        job: &Job,
+    ) -> Result<Self, Fault> {
         let patience = Duration::from_secs_f64(job.placement.patience_seconds);
         let join = Join { role, rank, address, job: digest(job) };
         let what = format!("the coordinator at {}", peer.address());
@@ -181,7 +187,8 @@ async fn beat(peer: Peer, me: Me, every: Duration, patience: Duration, news: wat
                     continue;
                 }
                 let seconds = patience.as_secs_f64();
-                let message = format!("the coordinator at {} has not answered for {seconds:.0} s: {fault}", peer.address());
+                let message =
+                    format!("the coordinator at {} has not answered for {seconds:.0} s: {fault}", peer.address());
                 Failure { domain: Domain::External, message }
             }
             Err(fault) => Failure { domain: fault.domain, message: fault.to_string() },

@@ -79,7 +79,9 @@ impl Members {
             Role::Reader => u32::MAX,
         };
         if rank >= places {
-            return Err(Fault::user(format!("{role} {rank} wants to join, but the job has {places} of this role, from 0")));
+            return Err(Fault::user(format!(
+                "{role} {rank} wants to join, but the job has {places} of this role, from 0"
+            )));
         }
         self.incarnations += 1;
         let incarnation = self.incarnations;
@@ -144,7 +146,8 @@ impl Members {
     /// any.
     pub(crate) fn missing(&self) -> Vec<String> {
         let there = |role, rank| self.members.contains_key(&(role, rank));
-        let ranks = |role, places: u32| (0..places).filter(move |&rank| !there(role, rank)).map(move |r| format!("{role} {r}"));
+        let ranks =
+            |role, places: u32| (0..places).filter(move |&rank| !there(role, rank)).map(move |r| format!("{role} {r}"));
         let mut missing: Vec<String> =
             ranks(Role::Ps, self.expected.ps).chain(ranks(Role::Trainer, self.expected.trainers)).collect();
         if self.expected.readers > 0 && !self.members.keys().any(|(role, _)| *role == Role::Reader) {
@@ -187,7 +190,9 @@ mod tests {
         members.hear(Role::Reader, 0, new, now).unwrap();
         let said = members.hear(Role::Reader, 0, old, now).unwrap_err().to_string();
         assert!(said.contains("started again elsewhere"), "{said}");
-        assert!(members.hear(Role::Reader, 5, 1, now).unwrap_err().to_string().contains("coordinator was started anew"));
+        assert!(
+            members.hear(Role::Reader, 5, 1, now).unwrap_err().to_string().contains("coordinator was started anew")
+        );
     }
 
     #[test]

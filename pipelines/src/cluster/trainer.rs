@@ -68,7 +68,8 @@ fn shared(job: &Job, news: &News, inbox: &Option<Arc<Inbox>>, holder: &Leasehold
     let trainers = job.placement.trainers as u64;
     let in_step = (job.in_step() > 1).then_some(job.placement.trainers as u32);
     let before = if in_step.is_some() { news.account.batches / trainers } else { news.account.batches };
-    let mut shared = Shared { in_step, steps: (before, if in_step.is_some() { 1 } else { trainers }), ..Shared::default() };
+    let mut shared =
+        Shared { in_step, steps: (before, if in_step.is_some() { 1 } else { trainers }), ..Shared::default() };
     match inbox {
         Some(inbox) => {
             let inbox = Arc::clone(inbox);

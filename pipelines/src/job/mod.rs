@@ -19,10 +19,10 @@ use forebay_actors::Fault;
 use serde::{Deserialize, Serialize};
 
 pub use data::{ByteSize, Data, Format};
+pub use forebay_ps::remote::Wire;
 pub use model::{Model, ModelKind};
 pub use network::Network;
 pub use pipeline::{Links, Pipeline};
-pub use forebay_ps::remote::Wire;
 pub use placement::{DenseAt, LookupAt, Placement};
 pub use table::Table;
 pub use train::{Backend, TrainOptions};

@@ -123,10 +123,14 @@ impl Placement {
             }
         }
         if trainers > 1 && ps == 0 {
-            return refuse(format!("placement.trainers is {trainers}, but placement.ps is 0: several trainers share shards, so place at least 1 ps"));
+            return refuse(format!(
+                "placement.trainers is {trainers}, but placement.ps is 0: several trainers share shards, so place at least 1 ps"
+            ));
         }
         if trainers > 1 && self.dense() == DenseAt::Trainer {
-            return refuse(format!("placement.dense is \"trainer\", but there are {trainers} trainers: set it to \"ps\""));
+            return refuse(format!(
+                "placement.dense is \"trainer\", but there are {trainers} trainers: set it to \"ps\""
+            ));
         }
         if ps == 0 && self.dense == Some(DenseAt::Ps) {
             return refuse("placement.dense is \"ps\", but placement.ps is 0: place at least 1 ps".into());
@@ -142,7 +146,10 @@ impl Placement {
             );
         }
         if job.train.sync && trainers > 1 && job.train.staleness > 0 {
-            return refuse(format!("train.sync with train.staleness = {}: a synchronous step is never stale, set it to 0", job.train.staleness));
+            return refuse(format!(
+                "train.sync with train.staleness = {}: a synchronous step is never stale, set it to 0",
+                job.train.staleness
+            ));
         }
         Ok(())
     }

@@ -35,7 +35,9 @@ impl Unparcelled for ReadyBatch {
     fn pack(batch: TrainBatch, rows: Option<Vec<f32>>) -> Result<Self, Fault> {
         match rows {
             Some(rows) => Ok(Self { train: batch, rows, dense: None, ticket: Ticket::free() }),
-            None if batch.rows() == 0 => Ok(Self { train: batch, rows: Vec::new(), dense: None, ticket: Ticket::free() }),
+            None if batch.rows() == 0 => {
+                Ok(Self { train: batch, rows: Vec::new(), dense: None, ticket: Ticket::free() })
+            }
             None => Err(looks_up(&batch, "came without the rows of its keys", "reader")),
         }
     }

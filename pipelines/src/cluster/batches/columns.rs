@@ -57,8 +57,9 @@ pub(crate) fn write(batch: TrainBatch, rows: Option<Vec<f32>>) -> Result<RecordB
 fn list<T: ArrowPrimitiveType>(values: Option<Vec<T::Native>>) -> Result<ArrayRef, Fault> {
     let nulls = values.is_none().then(|| NullBuffer::new_null(1));
     let values = values.unwrap_or_default();
-    let end = i32::try_from(values.len())
-        .map_err(|_| Fault::user(format!("a batch of {} values is too large to send: use smaller batches", values.len())))?;
+    let end = i32::try_from(values.len()).map_err(|_| {
+        Fault::user(format!("a batch of {} values is too large to send: use smaller batches", values.len()))
+    })?;
     let offsets = OffsetBuffer::new(ScalarBuffer::from(vec![0, end]));
     let field = Arc::new(Field::new("item", T::DATA_TYPE, false));
     let values = Arc::new(PrimitiveArray::<T>::new(ScalarBuffer::from(values), None));
@@ -174,7 +175,10 @@ mod tests {
         let good = || TrainBatch { labels: vec![1.0], unique: vec![9], inverse: vec![0], ..TrainBatch::default() };
         let refused = |columns: &RecordBatch| read(&header(0, None), columns).unwrap_err().to_string();
         let beyond = write(TrainBatch { inverse: vec![1], ..good() }, None).unwrap();
-        assert!(refused(&beyond).contains("batch 0 of window 7 of epoch 1") && refused(&beyond).contains("beyond its 1 keys"));
+        assert!(
+            refused(&beyond).contains("batch 0 of window 7 of epoch 1")
+                && refused(&beyond).contains("beyond its 1 keys")
+        );
         let rows = write(TrainBatch { unique: vec![1, 2], ..good() }, Some(vec![0.0; 3])).unwrap();
         assert!(refused(&rows).contains("3 weights for 2 keys"), "{}", refused(&rows));
         let columns = write(good(), None).unwrap();

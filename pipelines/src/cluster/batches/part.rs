@@ -47,7 +47,9 @@ impl Part for Batches {
         mut outgoing: Outgoing,
     ) -> Result<(), Fault> {
         let Some(identity) = &caller.identity else {
-            return Err(Fault::user("batches come from the readers of the run: name the run in the header forebay-run"));
+            return Err(Fault::user(
+                "batches come from the readers of the run: name the run in the header forebay-run",
+            ));
         };
         // Replies are a few bytes each and at most two for each credit, so their queue needs no bound of its own.
         let (replies, mut to_send) = unbounded_channel();

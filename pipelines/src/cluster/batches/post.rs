@@ -148,9 +148,10 @@ impl Post {
     /// A batch is done, wherever it is. Says whether it was here.
     pub(crate) fn done(&self, id: BatchId) -> bool {
         let mut state = self.state();
-        let known = state.boxes.iter_mut().fold(false, |known, b| {
-            b.sent.remove(&id).is_some() | b.waiting.remove(&id).is_some() | known
-        });
+        let known = state
+            .boxes
+            .iter_mut()
+            .fold(false, |known, b| b.sent.remove(&id).is_some() | b.waiting.remove(&id).is_some() | known);
         drop(state);
         self.went.notify_waiters();
         known

@@ -85,7 +85,9 @@ impl Way {
             }
             match ended {
                 Err(fault) if !fault.retryable => return Err(fault),
-                Err(fault) => tracing::warn!(%fault, "the stream to trainer {} broke: what is not done goes again", self.trainer),
+                Err(fault) => {
+                    tracing::warn!(%fault, "the stream to trainer {} broke: what is not done goes again", self.trainer)
+                }
                 Ok(()) => tracing::debug!("trainer {} closed its stream", self.trainer),
             }
         }
