@@ -30,12 +30,16 @@ impl Plan {
             println!("{}", job.to_toml());
             return Ok(());
         }
+        let placement = job.placement.clone();
         let training = Training::new(job)?;
         let plan = training.plan();
         if self.json {
             println!("{}", serde_json::json!(plan));
         } else {
             println!("{plan}");
+            if !placement.is_one_process() {
+                println!("dealt out to {placement}");
+            }
         }
         Ok(())
     }

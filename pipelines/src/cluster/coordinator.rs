@@ -175,7 +175,7 @@ impl Coordinator {
         Ok(state)
     }
 
-    fn lease(&self, Ask { me, data }: Ask) -> Result<Given, Fault> {
+    fn lease(&self, Ask { me, data, below }: Ask) -> Result<Given, Fault> {
         let settings = &self.shared.settings;
         let mut state = self.hear(me)?;
         match state.phase {
@@ -194,6 +194,9 @@ impl Coordinator {
                 me.rank,
                 leases.data()
             )));
+        }
+        if below.is_some_and(|below| !leases.returned_before(below)) {
+            return Ok(Given::Wait);
         }
         Ok(match leases.next(me.rank) {
             Answer::Lease(lease) => Given::Lease(lease),

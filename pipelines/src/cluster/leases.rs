@@ -94,6 +94,11 @@ impl LeaseBook {
         Answer::Lease(Lease { epoch, windows: from..to, term })
     }
 
+    /// Whether something was given back that lies before `(epoch, window)`.
+    pub(crate) fn returned_before(&self, below: (u32, u64)) -> bool {
+        self.returned.first_key_value().is_some_and(|((epoch, from, _), _)| (*epoch, *from) < below)
+    }
+
     fn fresh(&mut self) -> Option<Range> {
         let (epoch, from) = self.next;
         if epoch >= self.data.epochs || self.data.windows == 0 {
@@ -264,9 +269,11 @@ mod tests {
         let second = lease(book.next(1));
         assert_eq!((first.windows.clone(), second.windows.clone()), (0..2, 2..4));
         assert_eq!(book.lose(0), 1);
+        assert!(book.returned_before((0, 2)) && !book.returned_before((0, 0)));
         let again = lease(book.next(1));
         assert_eq!((again.windows.clone(), again.term), (0..2, 1));
         assert_eq!(book.first_open(), (0, 0));
+        assert!(!book.returned_before((9, 9)), "it is given out again");
         // The reader that was taken for lost had all of it done.
         book.complete(&first, &whole(&data, &first)).unwrap();
         book.complete(&again, &whole(&data, &again)).unwrap();

@@ -236,7 +236,7 @@ impl Leases for Leaseholder {
             if let Some(fault) = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 return Err(fault);
             }
-            let ask = Ask { me: self.member.me(), data: data.clone() };
+            let ask = Ask { me: self.member.me(), data: data.clone(), below: None };
             match self.member.ask("lease", &ask).await? {
                 Given::Lease(lease) => {
                     self.tracker.begin(&lease);

@@ -109,6 +109,10 @@ impl Failure {
 pub(crate) struct Ask {
     pub(crate) me: Me,
     pub(crate) data: DataPlan,
+    /// It has enough, but takes what lies before this (epoch, window) all the same: trainers that take batches in order wait
+    /// for what another reader has lost, and would wait for ever if all others were full of later windows.
+    #[serde(default)]
+    pub(crate) below: Option<(u32, u64)>,
 }
 
 /// Its answer.

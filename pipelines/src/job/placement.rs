@@ -84,6 +84,26 @@ impl Default for Placement {
     }
 }
 
+impl std::fmt::Display for Placement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.is_one_process() {
+            return f.write_str("one process");
+        }
+        let at = |trainer| if trainer { "trainer" } else { "ps" };
+        write!(
+            f,
+            "{} readers, {} ps, {} trainers; look-up at the {}, dense parameters at the {}; a link holds {} batches, {} at most",
+            self.readers,
+            self.ps,
+            self.trainers,
+            if self.lookup_at == LookupAt::Reader { "reader" } else { "trainer" },
+            at(self.dense() == DenseAt::Trainer),
+            self.in_flight,
+            self.in_flight_bytes
+        )
+    }
+}
+
 impl Placement {
     /// Whether everything is in one process.
     pub fn is_one_process(&self) -> bool {
