@@ -61,16 +61,17 @@ impl Launch {
             if processes.iter().all(|process| process.ended.is_some()) {
                 break;
             }
-            // A process that fails tells the coordinator, which ends the others. One that was killed does not.
-            if stop.asked() && !told || first.is_some() && processes.iter().any(Process::is_lost) {
+            if !told && (stop.asked() || hopeless(&processes)) {
                 told = true;
                 processes.iter().filter(|p| p.ended.is_none()).for_each(|p| p.signal(Signal::TERM));
             }
             wait(Duration::from_millis(50));
         }
+        // The first trainer ends well only if every row is trained on and the model is saved: by others, if readers were lost.
+        let saved = processes.iter().any(|p| p.name == "trainer 0" && p.ended.is_some_and(|status| status.success()));
         match first {
-            None => Ok(()),
-            Some((name, status)) => Err(failed(&name, status)),
+            Some((name, status)) if !saved => Err(failed(&name, status)),
+            _ => Ok(()),
         }
     }
 
@@ -109,6 +110,15 @@ impl Launch {
         }
         Ok(processes)
     }
+}
+
+/// Whether what is left cannot go on: a ps or a trainer was killed, or every reader. (A process that fails by itself tells the
+/// coordinator, which ends the others.)
+fn hopeless(processes: &[Process]) -> bool {
+    let is_reader = |p: &&Process| p.name.starts_with("reader");
+    let mut readers = processes.iter().filter(is_reader).peekable();
+    processes.iter().any(|p| !is_reader(&p) && p.is_lost())
+        || readers.peek().is_some() && readers.all(|p| p.ended.is_some_and(|status| !status.success()))
 }
 
 impl Process {

@@ -108,6 +108,8 @@ impl Coordinator {
             let again = state.leases.as_mut().map_or(0, |leases| leases.lose(reader));
             tracing::warn!(reader, again, "reader {reader} was not heard of for {silence:?}: its rows go to others");
         }
+        // In a drain nobody takes what a reader gives back or loses.
+        state.finish_if_done();
         state.look_for_missing(patience, now);
         state.look_for_silent(patience, now);
     }

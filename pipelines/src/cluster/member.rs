@@ -32,6 +32,10 @@ const TELLING: Duration = Duration::from_secs(3);
 /// Between two asks for work that may come back from a lost reader.
 const AGAIN: Duration = Duration::from_millis(200);
 
+/// Leases that a reader has at a time whose batches have not all left: one to read, one to read ahead. More would be taken
+/// from readers that have none.
+const AHEAD: usize = 2;
+
 /// A process that has joined a run. Clones are the same member; it stops saying that it lives with the last of them.
 #[derive(Clone)]
 pub(crate) struct Member {
@@ -220,6 +224,7 @@ impl Leaseholder {
     pub(crate) fn done(&self, id: BatchId) {
         let Some((lease, account)) = self.tracker.done(id) else { return };
         let (member, failed) = (self.member.clone(), Arc::clone(&self.failed));
+        tracing::debug!(?lease, ?account, "done");
         self.runtime.spawn(async move {
             if let Err(fault) = member.complete(lease, account).await {
                 failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
@@ -233,17 +238,21 @@ impl Leases for Leaseholder {
     async fn next(&self, data: &DataPlan) -> Result<Option<Lease>, Fault> {
         self.member.begun().await?;
         loop {
+            let room = tokio::time::timeout(AGAIN, self.tracker.room(AHEAD)).await.is_ok();
             if let Some(fault) = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 return Err(fault);
             }
-            let ask = Ask { me: self.member.me(), data: data.clone(), below: None };
+            let below = if room { None } else { self.tracker.lowest() };
+            let ask = Ask { me: self.member.me(), data: data.clone(), below };
             match self.member.ask("lease", &ask).await? {
                 Given::Lease(lease) => {
+                    tracing::debug!(?lease, ?below, "leased");
                     self.tracker.begin(&lease);
                     return Ok(Some(lease));
                 }
                 Given::Finished => return Ok(None),
-                Given::Wait => tokio::time::sleep(AGAIN).await,
+                Given::Wait if room => tokio::time::sleep(AGAIN).await,
+                Given::Wait => {}
             }
         }
     }
