@@ -52,6 +52,8 @@ struct Settings {
 }
 
 struct State {
+    /// Trainers take batches in the order of the data.
+    ordered: bool,
     members: Members,
     leases: Option<LeaseBook>,
     phase: Phase,
@@ -82,6 +84,7 @@ impl Coordinator {
         };
         let now = Instant::now();
         let state = State {
+            ordered: settings.ordered,
             members: Members::new(expected),
             leases: None,
             phase: Phase::Gathering,
@@ -108,6 +111,8 @@ impl Coordinator {
             let again = state.leases.as_mut().map_or(0, |leases| leases.lose(reader));
             tracing::warn!(reader, again, "reader {reader} was not heard of for {silence:?}: its rows go to others");
         }
+        // In a drain nobody takes what a reader gives back or loses.
+        state.finish_if_done();
         state.look_for_missing(patience, now);
         state.look_for_silent(patience, now);
     }
@@ -169,12 +174,13 @@ impl Coordinator {
         Ok(state)
     }
 
-    fn lease(&self, Ask { me, data }: Ask) -> Result<Given, Fault> {
+    fn lease(&self, Ask { me, data, lost_only }: Ask) -> Result<Given, Fault> {
         let settings = &self.shared.settings;
         let mut state = self.hear(me)?;
-        match state.phase {
+        match &state.phase {
             Phase::Running => {}
             Phase::Gathering => return Ok(Given::Wait),
+            Phase::Failed(failure) => return Err(failure.fault()),
             _ => return Ok(Given::Finished),
         }
         let leases = state.leases.get_or_insert_with(|| LeaseBook::new(data.clone(), settings.window_rows, settings.windows(&data)));
@@ -187,7 +193,8 @@ impl Coordinator {
                 leases.data()
             )));
         }
-        Ok(match leases.next(me.rank) {
+        let answer = if lost_only { leases.next_lost(me.rank) } else { leases.next(me.rank) };
+        Ok(match answer {
             Answer::Lease(lease) => Given::Lease(lease),
             Answer::Wait => Given::Wait,
             Answer::Finished => Given::Finished,
@@ -243,6 +250,7 @@ impl State {
             account: leases.map(LeaseBook::account).unwrap_or_default(),
             windows: (done, windows),
             leased_again,
+            lost: leases.map_or(0, LeaseBook::lost),
         }
     }
 
@@ -269,7 +277,7 @@ impl State {
     fn finish_if_done(&mut self) {
         let done = match self.phase {
             Phase::Running => self.leases.as_ref().is_some_and(LeaseBook::finished),
-            Phase::Draining => self.leases.as_ref().is_none_or(LeaseBook::nothing_held),
+            Phase::Draining => self.leases.as_ref().is_none_or(|leases| leases.nothing_held(self.ordered)),
             _ => false,
         };
         if done {

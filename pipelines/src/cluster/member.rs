@@ -32,6 +32,10 @@ const TELLING: Duration = Duration::from_secs(3);
 /// Between two asks for work that may come back from a lost reader.
 const AGAIN: Duration = Duration::from_millis(200);
 
+/// Leases that a reader has at a time whose batches have not all left: one to read, one to read ahead. More would be taken
+/// from readers that have none.
+const AHEAD: usize = 2;
+
 /// A process that has joined a run. Clones are the same member; it stops saying that it lives with the last of them.
 #[derive(Clone)]
 pub(crate) struct Member {
@@ -225,18 +229,29 @@ impl Leaseholder {
 impl Leases for Leaseholder {
     async fn next(&self, data: &DataPlan) -> Result<Option<Lease>, Fault> {
         self.member.begun().await?;
+        let mut news = self.member.watch();
         loop {
+            let lost_only = tokio::select! {
+                biased;
+                () = self.tracker.closed() => return Ok(None),
+                () = self.tracker.room(AHEAD) => false,
+                // All may wait for what another has lost, this reader's batches included.
+                lost = news.wait_for(|news| news.lost > 0) => lost.is_ok(),
+            };
             if let Some(fault) = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 return Err(fault);
             }
-            let ask = Ask { me: self.member.me(), data: data.clone() };
+            let ask = Ask { me: self.member.me(), data: data.clone(), lost_only };
             match self.member.ask("lease", &ask).await? {
                 Given::Lease(lease) => {
                     self.tracker.begin(&lease);
                     return Ok(Some(lease));
                 }
                 Given::Finished => return Ok(None),
-                Given::Wait => tokio::time::sleep(AGAIN).await,
+                Given::Wait => tokio::select! {
+                    () = self.tracker.closed() => {}
+                    () = tokio::time::sleep(AGAIN) => {}
+                },
             }
         }
     }

@@ -53,10 +53,16 @@ impl<T: Parcelled> Ship<T> {
         let number = (id.index % self.trainers) as usize;
         self.holder.tracker().sent(id, batch.rows() as u64, batch.closes);
         let Lineage { term, split, row, .. } = batch.lineage;
-        let header = Header { id, term, split, row, closes: batch.closes, done_before: 0 };
+        let header = Header { id, term, split, row, closes: batch.closes, done_before: 0, urgent: false };
         let (rows, ticket) = more.map_or((None, None), |(rows, ticket)| (Some(rows), Some(ticket)));
         let columns = columns::write(batch, rows)?;
-        let room = self.post.room(number);
+        // What lies before this batch and comes after it may be what all wait for: it must get past.
+        let room = async {
+            tokio::select! {
+                room = self.post.room(number) => room,
+                () = self.holder.tracker().behind(id) => Ok(()),
+            }
+        };
         match &self.cx {
             Some(cx) => cx.meter().blocked_on("trainer", room).await?,
             None => room.await?,

@@ -143,7 +143,7 @@ mod tests {
     use crate::flow::{BatchId, WindowEnd};
 
     fn header(index: u32, closes: Option<WindowEnd>) -> Header {
-        Header { id: BatchId { epoch: 1, window: 7, index }, term: 2, split: 3, row: 4, closes, done_before: 0 }
+        Header { id: BatchId { epoch: 1, window: 7, index }, term: 2, split: 3, row: 4, closes, done_before: 0, urgent: false }
     }
 
     proptest! {

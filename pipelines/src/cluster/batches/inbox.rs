@@ -59,8 +59,8 @@ struct State {
     waiting: BTreeMap<BatchId, Parcel>,
     /// With [`Order::Any`].
     arrivals: VecDeque<BatchId>,
-    /// Readers that sent a batch that is not done, by batch.
-    under_way: HashMap<BatchId, Vec<String>>,
+    /// Streams that a batch came on that is not done, by batch.
+    under_way: HashMap<BatchId, Vec<u64>>,
     known: HashMap<(u32, u64), Known>,
     streams: HashMap<u64, Stream>,
     opened: u64,
@@ -144,18 +144,23 @@ impl Inbox {
         let state = &mut *state;
         let id = header.id;
         let Some(from) = state.streams.get_mut(&stream) else { return Ok(()) };
-        if from.batches == 0 || (bytes > from.bytes && from.held > 0) {
-            return Err(Fault::user(format!(
-                "{} sent {id} of {bytes} bytes beyond its credits ({} batches, {} bytes)",
-                from.reader, from.batches, from.bytes
-            )));
-        }
+        let refused = |why: &str| Err(Fault::user(format!("{} sent {id}{why}", from.reader)));
         if id.index >= MOST_INDEX || header.done_before > id.index {
-            return Err(Fault::user(format!("{} sent {id}, which cannot be", from.reader)));
+            return refused(", which cannot be");
         }
-        from.batches -= 1;
-        from.bytes = from.bytes.saturating_sub(bytes);
-        from.held += 1;
+        if header.urgent {
+            if state.waiting.range(..id).any(|(_, parcel)| parcel.stream == stream) {
+                return refused(" as urgent, though an earlier one waits");
+            }
+        } else {
+            if from.batches == 0 || (bytes > from.bytes && from.held > 0) {
+                let Stream { batches, bytes: left, .. } = from;
+                return refused(&format!(" of {bytes} bytes beyond its credits ({batches} batches, {left} bytes)"));
+            }
+            from.batches -= 1;
+            from.bytes = from.bytes.saturating_sub(bytes);
+            from.held += 1;
+        }
         // What lies before the next in order, and is not under way, was seen to by another trainer.
         let passed = matches!(state.order, Order::Data { .. }) && id < state.next && !state.under_way.contains_key(&id);
         let known = state.known.entry((id.epoch, id.window)).or_default();
@@ -165,10 +170,10 @@ impl Inbox {
             Some(Reply::Stale(id))
         } else {
             known.term = header.term;
-            let readers = state.under_way.entry(id).or_default();
-            let again = !readers.is_empty();
-            if !readers.contains(&from.reader) {
-                readers.push(from.reader.clone());
+            let streams = state.under_way.entry(id).or_default();
+            let again = !streams.is_empty();
+            if !streams.contains(&stream) {
+                streams.push(stream);
             }
             if !again {
                 state.waiting.insert(id, Parcel { header, columns, stream, bytes });
@@ -182,7 +187,7 @@ impl Inbox {
         if let Some(answer) = answer {
             let _ = from.replies.send(answer);
         }
-        state.grant(stream, bytes, self.credits);
+        state.grant(stream, &header, bytes, self.credits);
         Ok(())
     }
 
@@ -198,7 +203,7 @@ impl Inbox {
             },
             Order::Data { rank, of } => state.take_in_order(rank, of)?,
         };
-        state.grant(parcel.stream, parcel.bytes, self.credits);
+        state.grant(parcel.stream, &parcel.header, parcel.bytes, self.credits);
         Some(parcel)
     }
 
@@ -211,10 +216,10 @@ impl Inbox {
     pub(crate) fn done(&self, id: BatchId) {
         let mut state = self.state();
         state.known.entry((id.epoch, id.window)).or_default().set_done(id.index);
-        for reader in state.under_way.remove(&id).unwrap_or_default() {
-            // Streams of one reader serve one another: whichever lives carries the word.
-            let alive = state.streams.values().find(|stream| stream.reader == reader && !stream.replies.is_closed());
-            if let Some(stream) = alive {
+        for stream in state.under_way.remove(&id).unwrap_or_default() {
+            // Where the stream is gone, or breaks before it has carried the word, its reader sends the batch again and hears
+            // of it then. (Another stream may be another process of the same rank, or dead and not known to be.)
+            if let Some(stream) = state.streams.get(&stream) {
                 let _ = stream.replies.send(Reply::Done(id));
             }
         }
@@ -274,12 +279,15 @@ impl State {
             if let Some(stream) = self.streams.get(&parcel.stream) {
                 let _ = stream.replies.send(Reply::Done(id));
             }
-            self.grant(parcel.stream, parcel.bytes, most);
+            self.grant(parcel.stream, &parcel.header, parcel.bytes, most);
         }
     }
 
-    /// Gives the credit of one batch back to its stream, if it lives.
-    fn grant(&mut self, stream: u64, bytes: u64, most: Credits) {
+    /// Gives the credit of one batch back to its stream, if it lives and it took one.
+    fn grant(&mut self, stream: u64, header: &Header, bytes: u64, most: Credits) {
+        if header.urgent {
+            return;
+        }
         let Some(stream) = self.streams.get_mut(&stream) else { return };
         stream.held = stream.held.saturating_sub(1);
         stream.batches += 1;
@@ -304,7 +312,7 @@ mod tests {
     }
 
     fn header(id: BatchId) -> Header {
-        Header { id, term: 0, split: 0, row: 0, closes: None, done_before: 0 }
+        Header { id, term: 0, split: 0, row: 0, closes: None, done_before: 0, urgent: false }
     }
 
     fn last(id: BatchId) -> Header {
@@ -390,15 +398,22 @@ mod tests {
     }
 
     #[test]
-    fn word_of_a_done_batch_goes_to_a_stream_that_lives() {
+    fn word_of_a_done_batch_goes_to_the_streams_it_came_on() {
         let inbox = Inbox::new(Order::Any, CREDITS);
         let a = Reader::new(&inbox, "reader 0");
         a.put(&inbox, header(id(0, 0))).unwrap();
         assert_eq!(taken(&inbox).len(), 1);
         inbox.close(a.stream);
-        let mut again = Reader::new(&inbox, "reader 0");
+        // One that sends it again before it is done, one that does so after, and one that is of the same rank only.
+        let open = || Reader::new(&inbox, "reader 0");
+        let (mut before, mut after, mut other) = (open(), open(), open());
+        before.put(&inbox, header(id(0, 0))).unwrap();
         inbox.done(id(0, 0));
-        assert_eq!(again.heard()[1..], [Reply::Done(id(0, 0))]);
+        assert_eq!(before.heard()[1..], [ONE, Reply::Done(id(0, 0))]);
+        assert_eq!(after.heard().len() + other.heard().len(), 2, "their first credits");
+        after.put(&inbox, header(id(0, 0))).unwrap();
+        assert_eq!(after.heard(), [Reply::Done(id(0, 0)), ONE]);
+        assert_eq!(taken(&inbox), []);
     }
 
     #[test]
@@ -418,6 +433,26 @@ mod tests {
         let cannot_be = Header { done_before: 3, ..header(id(1, 2)) };
         assert!(b.put(&inbox, cannot_be).unwrap_err().to_string().contains("cannot be"));
         assert!(b.put(&inbox, header(id(1, u32::MAX))).unwrap_err().to_string().contains("cannot be"));
+    }
+
+    #[test]
+    fn what_comes_before_all_that_waits_needs_no_credit() {
+        let inbox = Inbox::new(Order::Data { rank: 0, of: 1 }, CREDITS);
+        let mut a = Reader::new(&inbox, "reader 0");
+        for index in 0..4 {
+            a.put(&inbox, header(id(1, index))).unwrap();
+        }
+        assert_eq!(taken(&inbox), [], "window 0 was another reader's");
+        a.heard();
+        let urgent = |header| Header { urgent: true, ..header };
+        a.put(&inbox, urgent(header(id(0, 0)))).unwrap();
+        assert_eq!((taken(&inbox), a.heard()), (vec![id(0, 0)], vec![]), "no credit comes back for it");
+        a.put(&inbox, urgent(last(id(0, 1)))).unwrap();
+        assert_eq!(taken(&inbox).len(), 5);
+        assert_eq!(a.heard(), [ONE; 4]);
+        a.put(&inbox, header(id(1, 5))).unwrap();
+        let said = a.put(&inbox, urgent(header(id(1, 6)))).unwrap_err().to_string();
+        assert!(said.contains("as urgent, though an earlier one waits"), "{said}");
     }
 
     #[test]

@@ -26,6 +26,10 @@ pub(crate) struct Header {
     /// Batches of its window before this one that are done, or go to another trainer.
     #[serde(default)]
     pub(crate) done_before: u32,
+    /// It goes without credit: it comes before all that its reader has under way on the stream, which may wait for it. So
+    /// windows that another reader has lost are not held up by later ones.
+    #[serde(default)]
+    pub(crate) urgent: bool,
 }
 
 /// What a trainer answers.

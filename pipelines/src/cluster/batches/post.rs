@@ -99,7 +99,8 @@ impl Post {
     }
 
     /// Takes the first batch that waits and that `fits` (says of its bytes whether there is credit for them) for `stream`: its
-    /// header, columns and bytes. Waits until there is one.
+    /// header, columns and bytes. Waits until there is one. One that comes before all that went by this stream and is not
+    /// done needs no credit, and its header says so: what has taken the credits may wait for it.
     pub(crate) async fn next(
         &self,
         number: usize,
@@ -114,10 +115,11 @@ impl Post {
                 let mut state = self.state();
                 let Box { waiting, sent } = &mut state.boxes[number];
                 if let Some(first) = waiting.first_entry()
-                    && fits(first.get().bytes)
+                    && let fits = fits(first.get().bytes)
+                    && (fits || comes_first(sent, stream, first.key()))
                 {
                     let (id, parcel) = first.remove_entry();
-                    let letter = (parcel.header, parcel.columns.clone(), parcel.bytes);
+                    let letter = (Header { urgent: !fits, ..parcel.header }, parcel.columns.clone(), parcel.bytes);
                     sent.insert(id, (parcel, stream));
                     self.went.notify_waiters();
                     return letter;
@@ -148,11 +150,12 @@ impl Post {
     /// A batch is done, wherever it is. Says whether it was here.
     pub(crate) fn done(&self, id: BatchId) -> bool {
         let mut state = self.state();
-        let known = state.boxes.iter_mut().fold(false, |known, b| {
-            b.sent.remove(&id).is_some() | b.waiting.remove(&id).is_some() | known
-        });
+        let known = state
+            .boxes
+            .iter_mut()
+            .fold(false, |known, b| b.sent.remove(&id).is_some() | b.waiting.remove(&id).is_some() | known);
         drop(state);
-        self.went.notify_waiters();
+        self.gone();
         known
     }
 
@@ -163,7 +166,13 @@ impl Post {
             b.waiting.retain(|i, _| other(i));
             b.sent.retain(|i, _| other(i));
         }
+        self.gone();
+    }
+
+    /// Whoever waits for room looks again, and whoever waits for credit: what needs none may be another batch now.
+    fn gone(&self) {
         self.went.notify_waiters();
+        self.ready.iter().for_each(Notify::notify_waiters);
     }
 
     /// Whatever is here is done, wherever that was seen to.
@@ -182,6 +191,11 @@ impl Post {
     }
 }
 
+/// Whether `id` comes before whatever of `sent` went by `stream`, if anything did.
+fn comes_first(sent: &BTreeMap<BatchId, (Parcel, usize)>, stream: usize, id: &BatchId) -> bool {
+    sent.iter().find(|(_, (_, by))| *by == stream).is_some_and(|(first, _)| id < first)
+}
+
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
@@ -190,7 +204,7 @@ mod tests {
 
     fn parcel(window: u64, index: u32, bytes: u64) -> Parcel {
         let id = BatchId { epoch: 0, window, index };
-        let header = Header { id, term: 0, split: 0, row: 0, closes: None, done_before: 0 };
+        let header = Header { id, term: 0, split: 0, row: 0, closes: None, done_before: 0, urgent: false };
         Parcel { header, columns: RecordBatch::new_empty(super::super::columns::schema()), bytes, _ticket: None }
     }
 
@@ -225,6 +239,28 @@ mod tests {
         assert_eq!(next(&post, 0), None, "no credit for 11 bytes");
         assert!(post.next(0, 0, |_| true).now_or_never().is_some());
         post.room(0).now_or_never().unwrap().unwrap();
+    }
+
+    #[test]
+    fn what_comes_before_all_that_is_under_way_needs_no_credit() {
+        let post = Post::new(1, 8);
+        let next = |stream, credit| {
+            post.next(0, stream, |_| credit).now_or_never().map(|(h, ..)| (h.id.window, h.id.index, h.urgent))
+        };
+        post.put(0, parcel(5, 0, 1));
+        post.put(0, parcel(5, 1, 1));
+        assert_eq!(next(7, false), None, "no credit came yet");
+        assert_eq!(next(7, true), Some((5, 0, false)));
+        assert_eq!(next(7, false), None);
+        for index in 0..2 {
+            post.put(0, parcel(2, index, 1));
+        }
+        assert_eq!(next(8, false), None, "a stream by which nothing went");
+        assert_eq!(next(7, false), Some((2, 0, true)));
+        let mut waiting = std::pin::pin!(post.next(0, 7, |_| false));
+        assert!(waiting.as_mut().now_or_never().is_none(), "one at a time");
+        post.done(BatchId { epoch: 0, window: 2, index: 0 });
+        assert!(waiting.now_or_never().is_some_and(|(header, ..)| header.id.index == 1 && header.urgent));
     }
 
     #[test]

@@ -115,10 +115,12 @@ impl Way {
         let sending = async {
             loop {
                 let (header, columns, bytes) = post.next(self.at, self.number, fits).await;
-                credits.batches.fetch_sub(1, Ordering::Relaxed);
-                credits.held.fetch_add(1, Ordering::Relaxed);
-                let left = credits.bytes.load(Ordering::Relaxed).saturating_sub(bytes);
-                credits.bytes.store(left, Ordering::Relaxed);
+                if !header.urgent {
+                    credits.batches.fetch_sub(1, Ordering::Relaxed);
+                    credits.held.fetch_add(1, Ordering::Relaxed);
+                    let left = credits.bytes.load(Ordering::Relaxed).saturating_sub(bytes);
+                    credits.bytes.store(left, Ordering::Relaxed);
+                }
                 let header = Header { done_before: holder.tracker().done_before(header.id), ..header };
                 outgoing.send(Message { batch: Some(columns), note: note::write(&header)? }).await?;
             }

@@ -4,9 +4,11 @@
 //! Nothing blocks but a short lock.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forebay_connectors::Lease;
+use tokio::sync::Notify;
 
 use super::super::leases::Account;
 use crate::flow::{BatchId, WindowEnd};
@@ -15,6 +17,9 @@ use crate::flow::{BatchId, WindowEnd};
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
     leases: Mutex<Vec<Held>>,
+    /// A lease has begun or is over, or the last batch of a window has left, or no more are taken.
+    moved: Notify,
+    closed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -32,9 +37,19 @@ struct Window {
     rows: u64,
 }
 
+impl Held {
+    fn is_sent(&self) -> bool {
+        self.windows.values().all(Window::is_sent)
+    }
+}
+
 impl Window {
+    fn is_sent(&self) -> bool {
+        self.end.is_some_and(|end| end.batches as usize == self.batches.len())
+    }
+
     fn is_done(&self) -> bool {
-        self.under_way == 0 && self.end.is_some_and(|end| end.batches as usize == self.batches.len())
+        self.under_way == 0 && self.is_sent()
     }
 }
 
@@ -46,7 +61,51 @@ impl Tracker {
     /// A lease was given to this reader.
     pub(crate) fn begin(&self, lease: &Lease) {
         let windows = lease.windows.clone().map(|window| (window, Window::default())).collect();
-        self.held().push(Held { lease: lease.clone(), windows });
+        let mut held = self.held();
+        // What was lost may come back: it is read anew.
+        held.retain(|h| {
+            h.lease.epoch != lease.epoch
+                || h.lease.windows.end <= lease.windows.start
+                || lease.windows.end <= h.lease.windows.start
+        });
+        held.push(Held { lease: lease.clone(), windows });
+        drop(held);
+        self.moved.notify_waiters();
+    }
+
+    /// Waits until fewer than `most` leases have batches that have not left. Cancel safe.
+    pub(crate) async fn room(&self, most: usize) {
+        self.until(|held| held.iter().filter(|held| !held.is_sent()).count() < most).await;
+    }
+
+    /// This reader takes no more leases.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.moved.notify_waiters();
+    }
+
+    /// Waits for [`close`](Self::close). Cancel safe.
+    pub(crate) async fn closed(&self) {
+        self.until(|_| self.closed.load(Ordering::SeqCst)).await;
+    }
+
+    /// Waits until there is a lease that lies before `id` and has batches that have not left: one that another reader had.
+    /// Cancel safe.
+    pub(crate) async fn behind(&self, id: BatchId) {
+        let lies_before = |lease: &Lease| (lease.epoch, lease.windows.end) <= (id.epoch, id.window);
+        self.until(|held| held.iter().any(|held| lies_before(&held.lease) && !held.is_sent())).await;
+    }
+
+    async fn until(&self, holds: impl Fn(&[Held]) -> bool) {
+        loop {
+            let moved = self.moved.notified();
+            tokio::pin!(moved);
+            moved.as_mut().enable();
+            if holds(&self.held()) {
+                return;
+            }
+            moved.await;
+        }
     }
 
     /// A batch of `rows` rows leaves, in the order of its window; `end` comes with the last of them.
@@ -56,6 +115,9 @@ impl Tracker {
             window.batches.push(Some(rows));
             window.under_way += 1;
             window.end = end;
+        }
+        if end.is_some() {
+            self.moved.notify_waiters();
         }
     }
 
@@ -87,6 +149,7 @@ impl Tracker {
     /// Another reader has the window of `id` now: this reader's lease of it is over.
     pub(crate) fn lose(&self, id: BatchId) {
         self.held().retain(|h| !(h.lease.epoch == id.epoch && h.lease.windows.contains(&id.window)));
+        self.moved.notify_waiters();
     }
 
     #[cfg(test)]
@@ -102,6 +165,8 @@ fn window(held: &mut [Held], id: BatchId) -> Option<&mut Window> {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt as _;
+
     use super::*;
 
     fn id(window: u64, index: u32) -> BatchId {
@@ -138,6 +203,55 @@ mod tests {
         assert_eq!(tracker.done(id(0, 0)), None);
         tracker.sent(id(0, 1), 1, end(2, 11, 0));
         assert!(tracker.done(id(0, 1)).is_some());
+    }
+
+    #[test]
+    fn there_is_room_for_a_lease_when_all_batches_of_another_have_left() {
+        let tracker = Tracker::default();
+        let room = || tracker.room(2).now_or_never().is_some();
+        for start in [0, 2] {
+            assert!(room());
+            tracker.begin(&Lease { epoch: 0, windows: start..start + 2, term: 0 });
+        }
+        assert!(!room());
+        let mut waiting = std::pin::pin!(tracker.room(2));
+        tracker.sent(id(0, 0), 10, end(1, 10, 0));
+        tracker.sent(id(1, 0), 10, None);
+        assert!(waiting.as_mut().now_or_never().is_none());
+        tracker.sent(id(1, 1), 10, end(2, 20, 0));
+        assert!(waiting.as_mut().now_or_never().is_some(), "though none of it is done");
+        tracker.begin(&Lease { epoch: 0, windows: 4..6, term: 0 });
+        let mut waiting = std::pin::pin!(tracker.room(2));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        tracker.lose(id(5, 0));
+        assert!(waiting.as_mut().now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_lease_that_comes_back_begins_anew() {
+        let tracker = Tracker::default();
+        for term in 0..2 {
+            tracker.begin(&Lease { epoch: 0, windows: 3..4, term });
+            tracker.sent(id(3, 0), 10, None);
+            assert_eq!(tracker.done(id(3, 0)), None);
+            assert_eq!(tracker.done_before(id(3, 0)), 1);
+        }
+        tracker.sent(id(3, 1), 1, end(2, 11, 0));
+        let (lease, account) = tracker.done(id(3, 1)).unwrap();
+        assert_eq!((lease.term, account.rows, account.batches), (1, 11, 2));
+        assert!(tracker.is_empty());
+    }
+
+    #[test]
+    fn a_lease_that_lies_before_what_is_sent_is_seen() {
+        let tracker = Tracker::default();
+        tracker.begin(&Lease { epoch: 0, windows: 4..6, term: 0 });
+        let mut waiting = std::pin::pin!(tracker.behind(id(4, 7)));
+        assert!(waiting.as_mut().now_or_never().is_none(), "its own does not lie before it");
+        tracker.begin(&Lease { epoch: 0, windows: 1..2, term: 1 });
+        assert!(waiting.as_mut().now_or_never().is_some());
+        tracker.sent(id(1, 0), 10, end(1, 10, 0));
+        assert!(tracker.behind(id(4, 7)).now_or_never().is_none(), "all of it has left");
     }
 
     #[test]
