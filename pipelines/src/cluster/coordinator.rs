@@ -52,6 +52,8 @@ struct Settings {
 }
 
 struct State {
+    /// Trainers take batches in the order of the data.
+    ordered: bool,
     members: Members,
     leases: Option<LeaseBook>,
     phase: Phase,
@@ -82,6 +84,7 @@ impl Coordinator {
         };
         let now = Instant::now();
         let state = State {
+            ordered: settings.ordered,
             members: Members::new(expected),
             leases: None,
             phase: Phase::Gathering,
@@ -177,12 +180,13 @@ impl Coordinator {
         Ok(state)
     }
 
-    fn lease(&self, Ask { me, data, below }: Ask) -> Result<Given, Fault> {
+    fn lease(&self, Ask { me, data, lost_only }: Ask) -> Result<Given, Fault> {
         let settings = &self.shared.settings;
         let mut state = self.hear(me)?;
-        match state.phase {
+        match &state.phase {
             Phase::Running => {}
             Phase::Gathering => return Ok(Given::Wait),
+            Phase::Failed(failure) => return Err(failure.fault()),
             _ => return Ok(Given::Finished),
         }
         let leases = state
@@ -197,10 +201,8 @@ impl Coordinator {
                 leases.data()
             )));
         }
-        if below.is_some_and(|below| !leases.returned_before(below)) {
-            return Ok(Given::Wait);
-        }
-        Ok(match leases.next(me.rank) {
+        let answer = if lost_only { leases.next_lost(me.rank) } else { leases.next(me.rank) };
+        Ok(match answer {
             Answer::Lease(lease) => Given::Lease(lease),
             Answer::Wait => Given::Wait,
             Answer::Finished => Given::Finished,
@@ -258,6 +260,7 @@ impl State {
             account: leases.map(LeaseBook::account).unwrap_or_default(),
             windows: (done, windows),
             leased_again,
+            lost: leases.map_or(0, LeaseBook::lost),
         }
     }
 
@@ -285,7 +288,7 @@ impl State {
     fn finish_if_done(&mut self) {
         let done = match self.phase {
             Phase::Running => self.leases.as_ref().is_some_and(LeaseBook::finished),
-            Phase::Draining => self.leases.as_ref().is_none_or(LeaseBook::nothing_held),
+            Phase::Draining => self.leases.as_ref().is_none_or(|leases| leases.nothing_held(self.ordered)),
             _ => false,
         };
         if done {

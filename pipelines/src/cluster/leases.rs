@@ -84,6 +84,11 @@ impl LeaseBook {
         &self.data
     }
 
+    /// The lowest range that was lost goes to `reader`, if there is any.
+    pub(crate) fn next_lost(&mut self, reader: u32) -> Answer {
+        if self.returned.is_empty() { Answer::Wait } else { self.next(reader) }
+    }
+
     /// The lowest range that nobody holds goes to `reader`.
     pub(crate) fn next(&mut self, reader: u32) -> Answer {
         let given = self.returned.pop_first().or_else(|| self.fresh().map(|range| (range, 0)));
@@ -92,11 +97,6 @@ impl LeaseBook {
         };
         self.held.insert(range, (reader, term));
         Answer::Lease(Lease { epoch, windows: from..to, term })
-    }
-
-    /// Whether something was given back that lies before `(epoch, window)`.
-    pub(crate) fn returned_before(&self, below: (u32, u64)) -> bool {
-        self.returned.first_key_value().is_some_and(|((epoch, from, _), _)| (*epoch, *from) < below)
     }
 
     fn fresh(&mut self) -> Option<Range> {
@@ -171,9 +171,18 @@ impl LeaseBook {
         self.next.0 >= self.data.epochs || self.data.windows == 0
     }
 
-    /// Whether nobody has work in hand.
-    pub(crate) fn nothing_held(&self) -> bool {
-        self.held.is_empty()
+    /// Whether nobody has work in hand, when no more is given out. With `ordered`, what lies behind windows that were lost
+    /// is none: nobody will come to it.
+    pub(crate) fn nothing_held(&self, ordered: bool) -> bool {
+        match self.returned.keys().next() {
+            Some(lost) if ordered => self.held.keys().next().is_none_or(|held| lost < held),
+            _ => self.held.is_empty(),
+        }
+    }
+
+    /// Leases that were lost and that nobody has taken yet.
+    pub(crate) fn lost(&self) -> u64 {
+        self.returned.len() as u64
     }
 
     /// The first window that is not done, in the order of the data.
@@ -269,16 +278,31 @@ mod tests {
         let second = lease(book.next(1));
         assert_eq!((first.windows.clone(), second.windows.clone()), (0..2, 2..4));
         assert_eq!(book.lose(0), 1);
-        assert!(book.returned_before((0, 2)) && !book.returned_before((0, 0)));
         let again = lease(book.next(1));
         assert_eq!((again.windows.clone(), again.term), (0..2, 1));
         assert_eq!(book.first_open(), (0, 0));
-        assert!(!book.returned_before((9, 9)), "it is given out again");
         // The reader that was taken for lost had all of it done.
         book.complete(&first, &whole(&data, &first)).unwrap();
         book.complete(&again, &whole(&data, &again)).unwrap();
         assert_eq!(book.account().rows, 19);
         assert_eq!(book.first_open(), (0, 2));
+    }
+
+    #[test]
+    fn what_was_lost_is_for_those_who_have_enough_and_ends_a_drain() {
+        let mut book = LeaseBook::new(data(6, 1), 10, 2);
+        let first = lease(book.next(0));
+        assert_eq!(book.next_lost(1), Answer::Wait);
+        lease(book.next(1));
+        assert!(!book.nothing_held(true) && !book.nothing_held(false));
+        book.lose(0);
+        assert_eq!(book.lost(), 1);
+        assert!(book.nothing_held(true), "windows 2 and 3 wait for 0 and 1");
+        assert!(!book.nothing_held(false));
+        assert_eq!(lease(book.next_lost(1)).windows, first.windows);
+        assert!(!book.nothing_held(true));
+        book.lose(1);
+        assert!(book.nothing_held(true) && book.nothing_held(false));
     }
 
     #[test]

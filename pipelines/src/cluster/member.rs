@@ -224,7 +224,6 @@ impl Leaseholder {
     pub(crate) fn done(&self, id: BatchId) {
         let Some((lease, account)) = self.tracker.done(id) else { return };
         let (member, failed) = (self.member.clone(), Arc::clone(&self.failed));
-        tracing::debug!(?lease, ?account, "done");
         self.runtime.spawn(async move {
             if let Err(fault) = member.complete(lease, account).await {
                 failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
@@ -237,22 +236,29 @@ impl Leaseholder {
 impl Leases for Leaseholder {
     async fn next(&self, data: &DataPlan) -> Result<Option<Lease>, Fault> {
         self.member.begun().await?;
+        let mut news = self.member.watch();
         loop {
-            let room = tokio::time::timeout(AGAIN, self.tracker.room(AHEAD)).await.is_ok();
+            let lost_only = tokio::select! {
+                biased;
+                () = self.tracker.closed() => return Ok(None),
+                () = self.tracker.room(AHEAD) => false,
+                // All may wait for what another has lost, this reader's batches included.
+                lost = news.wait_for(|news| news.lost > 0) => lost.is_ok(),
+            };
             if let Some(fault) = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 return Err(fault);
             }
-            let below = if room { None } else { self.tracker.lowest() };
-            let ask = Ask { me: self.member.me(), data: data.clone(), below };
+            let ask = Ask { me: self.member.me(), data: data.clone(), lost_only };
             match self.member.ask("lease", &ask).await? {
                 Given::Lease(lease) => {
-                    tracing::debug!(?lease, ?below, "leased");
                     self.tracker.begin(&lease);
                     return Ok(Some(lease));
                 }
                 Given::Finished => return Ok(None),
-                Given::Wait if room => tokio::time::sleep(AGAIN).await,
-                Given::Wait => {}
+                Given::Wait => tokio::select! {
+                    () = self.tracker.closed() => {}
+                    () = tokio::time::sleep(AGAIN) => {}
+                },
             }
         }
     }

@@ -63,6 +63,8 @@ pub struct News {
     pub windows: (u64, u64),
     /// Leases that were given out a second time, or more often.
     pub leased_again: u64,
+    /// Leases that were lost and that nobody has taken yet.
+    pub lost: u64,
 }
 
 /// How far a run is.
@@ -109,10 +111,9 @@ impl Failure {
 pub(crate) struct Ask {
     pub(crate) me: Me,
     pub(crate) data: DataPlan,
-    /// It has enough, but takes what lies before this (epoch, window) all the same: trainers that take batches in order wait
-    /// for what another reader has lost, and would wait for ever if all others were full of later windows.
+    /// It has enough for now, and takes only what another reader has lost.
     #[serde(default)]
-    pub(crate) below: Option<(u32, u64)>,
+    pub(crate) lost_only: bool,
 }
 
 /// Its answer.

@@ -28,6 +28,7 @@ pub struct Reader {
     seated: Seated,
     running: Running,
     post: Arc<Post>,
+    holder: Leaseholder,
     streams: JoinSet<()>,
 }
 
@@ -40,7 +41,7 @@ impl Reader {
         job.check()?;
         let seated = Seated::join(seat, job, Vec::new())?;
         match Self::begin(job, &seated) {
-            Ok((running, post, streams)) => Ok(Self { seated, running, post, streams }),
+            Ok((running, post, holder, streams)) => Ok(Self { seated, running, post, holder, streams }),
             Err(fault) => {
                 seated.fail(&fault);
                 Err(fault)
@@ -48,7 +49,7 @@ impl Reader {
         }
     }
 
-    fn begin(job: &Job, seated: &Seated) -> Result<(Running, Arc<Post>, JoinSet<()>), Fault> {
+    fn begin(job: &Job, seated: &Seated) -> Result<(Running, Arc<Post>, Leaseholder, JoinSet<()>), Fault> {
         struct Wire<'a>(&'a Job, Arc<Post>, Leaseholder, Option<(TableClient, Staleness)>);
         impl Visit for Wire<'_> {
             type Out = Pipeline;
@@ -70,13 +71,13 @@ impl Reader {
         seated.begun()?;
         let line = Line {
             post: Arc::clone(&post),
-            holder,
+            holder: holder.clone(),
             member: seated.member.clone(),
             dialer: seated.dialer.clone(),
             patience: Duration::from_secs_f64(job.placement.patience_seconds),
         };
         let streams = streams::open(&line, trainers, job.placement.streams, boxes);
-        Ok((pipeline.start()?, post, streams))
+        Ok((pipeline.start()?, post, holder, streams))
     }
 
     /// The way to the rows, and the tickets for it, if this reader looks them up.
@@ -100,12 +101,12 @@ impl Reader {
     /// Reads until there is nothing left. `stop` is asked ten times a second: once true, the reader takes no more leases,
     /// works off what it has, and leaves; the other readers go on.
     pub fn run(self, stop: impl Fn() -> bool, mut show: impl FnMut(&Report)) -> Result<Report, Fault> {
-        let Self { seated, running, post, streams } = self;
+        let Self { seated, running, post, holder, streams } = self;
         let mut drained = false;
         let mut failure = None;
         while !running.ended() {
             if stop() && !drained {
-                running.drain();
+                holder.tracker().close();
                 drained = true;
             }
             match seated.news().phase {
@@ -123,11 +124,11 @@ impl Reader {
         let Outcome { result, report, .. } = running.wait();
         drop(streams);
         match (result, failure) {
-            (Ok(()), _) => {
+            (Ok(()), None) => {
                 seated.leave();
                 Ok(report)
             }
-            (Err(_), Some(failed)) => Err(failed.fault()),
+            (_, Some(failed)) => Err(failed.fault()),
             (Err(fault), None) => {
                 seated.fail(&fault);
                 Err(fault)

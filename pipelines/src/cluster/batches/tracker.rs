@@ -4,6 +4,7 @@
 //! Nothing blocks but a short lock.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forebay_connectors::Lease;
@@ -16,8 +17,9 @@ use crate::flow::{BatchId, WindowEnd};
 #[derive(Debug, Default)]
 pub(crate) struct Tracker {
     leases: Mutex<Vec<Held>>,
-    /// A lease has begun or is over, or the last batch of a window has left.
+    /// A lease has begun or is over, or the last batch of a window has left, or no more are taken.
     moved: Notify,
+    closed: AtomicBool,
 }
 
 #[derive(Debug)]
@@ -59,7 +61,15 @@ impl Tracker {
     /// A lease was given to this reader.
     pub(crate) fn begin(&self, lease: &Lease) {
         let windows = lease.windows.clone().map(|window| (window, Window::default())).collect();
-        self.held().push(Held { lease: lease.clone(), windows });
+        let mut held = self.held();
+        // What was lost may come back: it is read anew.
+        held.retain(|h| {
+            h.lease.epoch != lease.epoch
+                || h.lease.windows.end <= lease.windows.start
+                || lease.windows.end <= h.lease.windows.start
+        });
+        held.push(Held { lease: lease.clone(), windows });
+        drop(held);
         self.moved.notify_waiters();
     }
 
@@ -68,16 +78,22 @@ impl Tracker {
         self.until(|held| held.iter().filter(|held| !held.is_sent()).count() < most).await;
     }
 
+    /// This reader takes no more leases.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.moved.notify_waiters();
+    }
+
+    /// Waits for [`close`](Self::close). Cancel safe.
+    pub(crate) async fn closed(&self) {
+        self.until(|_| self.closed.load(Ordering::SeqCst)).await;
+    }
+
     /// Waits until there is a lease that lies before `id` and has batches that have not left: one that another reader had.
     /// Cancel safe.
     pub(crate) async fn behind(&self, id: BatchId) {
         let lies_before = |lease: &Lease| (lease.epoch, lease.windows.end) <= (id.epoch, id.window);
         self.until(|held| held.iter().any(|held| lies_before(&held.lease) && !held.is_sent())).await;
-    }
-
-    /// The first (epoch, window) of all leases.
-    pub(crate) fn lowest(&self) -> Option<(u32, u64)> {
-        self.held().iter().map(|held| (held.lease.epoch, held.lease.windows.start)).min()
     }
 
     async fn until(&self, holds: impl Fn(&[Held]) -> bool) {
@@ -209,6 +225,21 @@ mod tests {
         assert!(waiting.as_mut().now_or_never().is_none());
         tracker.lose(id(5, 0));
         assert!(waiting.as_mut().now_or_never().is_some());
+    }
+
+    #[test]
+    fn a_lease_that_comes_back_begins_anew() {
+        let tracker = Tracker::default();
+        for term in 0..2 {
+            tracker.begin(&Lease { epoch: 0, windows: 3..4, term });
+            tracker.sent(id(3, 0), 10, None);
+            assert_eq!(tracker.done(id(3, 0)), None);
+            assert_eq!(tracker.done_before(id(3, 0)), 1);
+        }
+        tracker.sent(id(3, 1), 1, end(2, 11, 0));
+        let (lease, account) = tracker.done(id(3, 1)).unwrap();
+        assert_eq!((lease.term, account.rows, account.batches), (1, 11, 2));
+        assert!(tracker.is_empty());
     }
 
     #[test]
