@@ -224,6 +224,7 @@ impl Leaseholder {
     pub(crate) fn done(&self, id: BatchId) {
         let Some((lease, account)) = self.tracker.done(id) else { return };
         let (member, failed) = (self.member.clone(), Arc::clone(&self.failed));
+        tracing::debug!(?lease, ?account, "done");
         self.runtime.spawn(async move {
             if let Err(fault) = member.complete(lease, account).await {
                 failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
@@ -251,6 +252,7 @@ impl Leases for Leaseholder {
             let ask = Ask { me: self.member.me(), data: data.clone(), lost_only };
             match self.member.ask("lease", &ask).await? {
                 Given::Lease(lease) => {
+                    tracing::debug!(?lease, lost_only, "leased");
                     self.tracker.begin(&lease);
                     return Ok(Some(lease));
                 }
