@@ -220,6 +220,14 @@ impl Leaseholder {
         &self.tracker
     }
 
+    /// Waits until there are leases that a reader has lost and nobody has taken. Cancel safe.
+    pub(crate) async fn lost(&self) {
+        if self.member.watch().wait_for(|news| news.lost > 0).await.is_err() {
+            // No news any more: the run is ending.
+            std::future::pending::<()>().await;
+        }
+    }
+
     /// A batch is done; the lease that is done with it is completed, in the background.
     pub(crate) fn done(&self, id: BatchId) {
         let Some((lease, account)) = self.tracker.done(id) else { return };
@@ -237,14 +245,13 @@ impl Leaseholder {
 impl Leases for Leaseholder {
     async fn next(&self, data: &DataPlan) -> Result<Option<Lease>, Fault> {
         self.member.begun().await?;
-        let mut news = self.member.watch();
         loop {
             let lost_only = tokio::select! {
                 biased;
                 () = self.tracker.closed() => return Ok(None),
                 () = self.tracker.room(AHEAD) => false,
                 // All may wait for what another has lost, this reader's batches included.
-                lost = news.wait_for(|news| news.lost > 0) => lost.is_ok(),
+                () = self.lost() => true,
             };
             if let Some(fault) = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
                 return Err(fault);

@@ -56,11 +56,13 @@ impl<T: Parcelled> Ship<T> {
         let header = Header { id, term, split, row, closes: batch.closes, done_before: 0, urgent: false };
         let (rows, ticket) = more.map_or((None, None), |(rows, ticket)| (Some(rows), Some(ticket)));
         let columns = columns::write(batch, rows)?;
-        // What lies before this batch and comes after it may be what all wait for: it must get past.
+        // What lies before this batch and comes after it may be what all wait for: it must get past, also before it is read,
+        // since a source that cannot hand on does not ask for more.
         let room = async {
             tokio::select! {
                 room = self.post.room(number) => room,
                 () = self.holder.tracker().behind(id) => Ok(()),
+                () = self.holder.lost() => Ok(()),
             }
         };
         match &self.cx {
