@@ -9,11 +9,14 @@ use tempfile::TempDir;
 
 use super::bits::Bits;
 
+/// A model, and what was said.
+type Trained = Arc<(Bits, String)>;
+
 /// What this test binary makes once.
 struct Made {
     folder: TempDir,
     rows: Mutex<HashMap<u64, PathBuf>>,
-    models: Mutex<HashMap<Vec<String>, Arc<(Bits, String)>>>,
+    models: Mutex<HashMap<Vec<String>, Trained>>,
 }
 
 fn made() -> &'static Made {
@@ -68,7 +71,7 @@ pub(crate) fn job(count: u64, more: &[&str]) -> Vec<String> {
 }
 
 /// What one process makes of a job, whatever its placement: the model, and what was said.
-pub(crate) fn one_process(settings: &[String]) -> Arc<(Bits, String)> {
+pub(crate) fn one_process(settings: &[String]) -> Trained {
     let settings: Vec<String> = settings.iter().filter(|s| !s.starts_with("placement.")).cloned().collect();
     let mut all = made().models.lock().unwrap_or_else(PoisonError::into_inner);
     let number = all.len();
