@@ -16,8 +16,8 @@ class Process:
 
     def __init__(self, name, command, **options):
         self.name, self.out, self.err = name, tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
-        self.cpu, self.status, self.children = None, None, {}
-        self.popen = subprocess.Popen(command, stdout=self.out, stderr=self.err, start_new_session=True, **options)
+        self.cpu, self.status, self.children, self.pids = None, None, {}, set()
+        self.popen = subprocess.Popen(command, stdout=self.out, stderr=self.err, process_group=0, **options)
 
     def poll(self):
         if self.status is None:
@@ -36,6 +36,7 @@ class Process:
             if len(fields) > 13 and "role" in command:
                 at = command.index("role")
                 name = command[at + 1] + " " + command[command.index("--rank") + 1]
+                self.pids.add(int(child))
                 self.children[name] = (int(fields[11]) + int(fields[12])) / TICK
 
     def text(self, stream):
@@ -46,16 +47,10 @@ class Process:
         if self.poll() is None:
             os.killpg(self.popen.pid, signal.SIGKILL)
             self.popen.wait()
-        for child in self.children_left():
-            os.kill(child, signal.SIGKILL)
-
-    def children_left(self):
-        """`launch` gives each role a group of its own, so they are found by their session, which is ours."""
-        session = str(self.popen.pid)
-        for stat in Path("/proc").glob("[0-9]*/stat"):
-            fields = read(stat).rpartition(")")[2].split()
-            if len(fields) > 3 and fields[3] == session:
-                yield int(stat.parent.name)
+        # `launch` gives each role a group of its own.
+        for pid in self.pids:
+            if read(f"/proc/{pid}/cmdline").startswith(PROGRAM):
+                os.kill(pid, signal.SIGKILL)
 
 
 def read(path):
