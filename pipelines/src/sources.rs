@@ -112,8 +112,8 @@ mod tests {
         assert_eq!(rows(65_536, 2048, 1), 65_536);
         assert_eq!(rows(65_536, 2048, 3), 11 * 3 * 2048);
         assert_eq!(rows(100, 64, 1), 128);
-        assert_eq!(rows(0, 64, 1), 64);
-        assert_eq!(rows(0, 64, 4), 256);
+        assert_eq!(rows(0, 64, 1), UNSHUFFLED, "in order: a window all the same");
+        assert_eq!(rows(0, 1000, 4), 17 * 4 * 1000);
         assert_eq!(rows(usize::MAX, 64, 1), 64);
     }
 }
