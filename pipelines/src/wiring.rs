@@ -36,7 +36,7 @@ pub(crate) fn reading<S: Source<Out = Rows>>(
     holder: Leaseholder,
     source: impl FnOnce() -> S + Send + 'static,
 ) -> Pipeline {
-    let trainers = if job.train.sync { job.placement.trainers as u32 } else { 1 };
+    let trainers = job.in_step() as u32;
     feed(Topology::new("read"), job, training_plan(job), source)
         .sink("ship", Place::Shared, move || Ship::<TrainBatch>::new(post, holder, trainers))
 }

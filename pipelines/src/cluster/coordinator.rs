@@ -80,7 +80,7 @@ impl Coordinator {
             window_rows: crate::sources::window_rows(job, job.in_step()) as u64,
             ordered: super::ordered(job),
             silence: Duration::from_secs_f64(placement.lease_seconds),
-            patience: Duration::from_secs_f64(placement.patience_seconds),
+            patience: placement.patience(),
         };
         let now = Instant::now();
         let state = State {

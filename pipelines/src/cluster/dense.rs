@@ -68,8 +68,11 @@ impl OnPs {
     ) -> Result<Self, Fault> {
         let len = first_values(job, spec)?.len();
         let client = async || dense::connect(peers, len, job.placement.wire, retry.clone()).await;
-        let in_step = (job.in_step() > 1).then_some(job.placement.trainers as u32);
-        Ok(Self { pulls: Mutex::new((client().await?, None)), pushes: client().await?.of_trainer(me), in_step })
+        Ok(Self {
+            pulls: Mutex::new((client().await?, None)),
+            pushes: client().await?.of_trainer(me),
+            in_step: job.round(),
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use forebay_actors::{Domain, Fault};
 use forebay_connectors::{DataPlan, Lease, Leases};
-use forebay_net::{Peer, Retry};
+use forebay_net::{Peer, Retry, runtime};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -69,10 +69,10 @@ impl Member {
         address: Option<String>,
         job: &Job,
     ) -> Result<Self, Fault> {
-        let patience = Duration::from_secs_f64(job.placement.patience_seconds);
+        let patience = job.placement.patience();
         let join = Join { role, rank, address, job: digest(job) };
         let what = format!("the coordinator at {}", peer.address());
-        let me: Me = retry(patience).run(&what, || peer.action("coordinator.join", &join, DEADLINE)).await?;
+        let me: Me = Retry::within(patience).run(&what, || peer.action("coordinator.join", &join, DEADLINE)).await?;
         let first: News = peer.action("coordinator.beat", &Beat { me }, DEADLINE).await?;
         let (sender, news) = watch::channel(first);
         let every = Duration::from_secs_f64((job.placement.lease_seconds / 4.0).clamp(0.05, 0.5));
@@ -162,12 +162,8 @@ impl Member {
     async fn ask<B: Serialize, R: DeserializeOwned>(&self, kind: &str, body: &B) -> Result<R, Fault> {
         let Inner { peer, patience, .. } = &*self.inner;
         let (what, kind) = (format!("the coordinator at {}", peer.address()), format!("coordinator.{kind}"));
-        retry(*patience).run(&what, || peer.action(&kind, body, DEADLINE)).await
+        Retry::within(*patience).run(&what, || peer.action(&kind, body, DEADLINE)).await
     }
-}
-
-fn retry(within: Duration) -> Retry {
-    Retry::within(within)
 }
 
 /// Says that the process lives, and passes on what comes back.
@@ -207,13 +203,12 @@ async fn beat(peer: Peer, me: Me, every: Duration, patience: Duration, news: wat
 pub(crate) struct Leaseholder {
     member: Member,
     tracker: Arc<Tracker>,
-    runtime: tokio::runtime::Handle,
     failed: Arc<Mutex<Option<Fault>>>,
 }
 
 impl Leaseholder {
-    pub(crate) fn new(member: Member, runtime: tokio::runtime::Handle) -> Self {
-        Self { member, tracker: Arc::default(), runtime, failed: Arc::default() }
+    pub(crate) fn new(member: Member) -> Self {
+        Self { member, tracker: Arc::default(), failed: Arc::default() }
     }
 
     pub(crate) fn tracker(&self) -> &Tracker {
@@ -233,7 +228,7 @@ impl Leaseholder {
         let Some((lease, account)) = self.tracker.done(id) else { return };
         let (member, failed) = (self.member.clone(), Arc::clone(&self.failed));
         tracing::debug!(?lease, ?account, "done");
-        self.runtime.spawn(async move {
+        runtime().spawn(async move {
             if let Err(fault) = member.complete(lease, account).await {
                 failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
             }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use forebay_actors::{Fault, Host};
 use forebay_net::{Part, runtime};
 use forebay_ps::remote::TableService;
-use forebay_ps::{TableClient, start_shards};
+use forebay_ps::start_shards;
 
 use super::dense;
 use super::messages::{News, Phase};
@@ -20,7 +20,6 @@ use crate::model::checked_spec;
 pub struct Ps {
     seated: Seated,
     host: Host,
-    table: TableClient,
 }
 
 impl Ps {
@@ -34,17 +33,12 @@ impl Ps {
         let host = Host::start("ps")?;
         let (each, rank) = (job.table.shards, seat.rank as usize);
         let table = start_shards(&host, config, job.placement.ps * each, rank * each..(rank + 1) * each)?;
-        let mut parts: Vec<Arc<dyn Part>> = vec![Arc::new(TableService::new(vec![table.clone()]))];
+        let mut parts: Vec<Arc<dyn Part>> = vec![Arc::new(TableService::new(vec![table]))];
         if job.placement.dense() == DenseAt::Ps {
             parts.push(Arc::new(dense::serve(&host, job, rank)?));
         }
         let seated = Seated::join(seat, job, parts)?;
-        Ok(Self { seated, host, table })
-    }
-
-    /// What it holds, for reports.
-    pub fn describe(&self) -> Result<String, Fault> {
-        runtime().block_on(self.table.stats()).map(|stats| stats.to_string())
+        Ok(Self { seated, host })
     }
 
     /// Serves until the run is over. `stop` is asked ten times a second: once true, the run is drained, since it cannot go on

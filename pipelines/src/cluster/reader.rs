@@ -63,18 +63,18 @@ impl Reader {
         let trainers = job.placement.trainers;
         let boxes = job.in_step();
         let post = Arc::new(Post::new(boxes, job.pipeline.links.lookup));
-        let holder = Leaseholder::new(seated.member.clone(), runtime().clone());
+        let holder = Leaseholder::new(seated.member.clone());
         let leases = Arc::new(holder.clone());
         let table = Self::table(job, seated)?;
         let wire = Wire(job, Arc::clone(&post), holder.clone(), table);
-        let pipeline = sources::open_windows(job, job.train_path()?, job.in_step(), Some(leases), wire)?;
+        let pipeline = sources::open_windows(job, job.train_path()?, boxes, Some(leases), wire)?;
         seated.begun()?;
         let line = Line {
             post: Arc::clone(&post),
             holder: holder.clone(),
             member: seated.member.clone(),
             dialer: seated.dialer.clone(),
-            patience: Duration::from_secs_f64(job.placement.patience_seconds),
+            patience: job.placement.patience(),
         };
         let streams = streams::open(&line, trainers, job.placement.streams, boxes);
         Ok((pipeline.start()?, post, holder, streams))

@@ -114,7 +114,7 @@ impl Seated {
     /// The ps processes, by rank, and how long they are waited for.
     pub(crate) fn shards(&self, job: &Job, news: &News) -> Result<(Vec<Peer>, Retry), Fault> {
         let peers = news.ps.iter().flatten().map(|(_, address)| self.dialer.peer(address)).collect::<Result<_, _>>()?;
-        Ok((peers, Retry::within(Duration::from_secs_f64(job.placement.patience_seconds))))
+        Ok((peers, Retry::within(job.placement.patience())))
     }
 
     /// What was last heard of the run.

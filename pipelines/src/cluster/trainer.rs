@@ -50,7 +50,7 @@ fn begin(job: Job, rank: u32, inbox: Option<Arc<Inbox>>, seated: &Seated) -> Res
         seated.table(job, &news, config)
     })?;
     parts.table = parts.table.of_trainer(me);
-    let holder = Leaseholder::new(seated.member.clone(), runtime().clone());
+    let holder = Leaseholder::new(seated.member.clone());
     parts.shared = shared(&parts.job, &news, &inbox, &holder);
     if parts.job.placement.dense() == DenseAt::Ps {
         let (peers, retry) = seated.shards(&parts.job, &news)?;
@@ -65,11 +65,10 @@ fn begin(job: Job, rank: u32, inbox: Option<Arc<Inbox>>, seated: &Seated) -> Res
 
 /// What the stages tell others.
 fn shared(job: &Job, news: &News, inbox: &Option<Arc<Inbox>>, holder: &Leaseholder) -> Shared {
-    let trainers = job.placement.trainers as u64;
-    let in_step = (job.in_step() > 1).then_some(job.placement.trainers as u32);
-    let before = if in_step.is_some() { news.account.batches / trainers } else { news.account.batches };
-    let mut shared =
-        Shared { in_step, steps: (before, if in_step.is_some() { 1 } else { trainers }), ..Shared::default() };
+    // In step, a step is a batch of each trainer; else each of ours counts for all of theirs.
+    let (in_step, trainers) = (job.round(), job.placement.trainers as u64);
+    let steps = if in_step.is_some() { (news.account.batches / trainers, 1) } else { (news.account.batches, trainers) };
+    let mut shared = Shared { in_step, steps, ..Shared::default() };
     match inbox {
         Some(inbox) => {
             let inbox = Arc::clone(inbox);

@@ -110,6 +110,11 @@ impl Job {
         if self.train.sync { self.placement.trainers } else { 1 }
     }
 
+    /// How many trainers push for one step, if several take it together.
+    pub(crate) fn round(&self) -> Option<u32> {
+        (self.in_step() > 1).then_some(self.in_step() as u32)
+    }
+
     /// The same job, reading once and in order, whatever files it is pointed at.
     pub(crate) fn for_evaluation(&self) -> Self {
         let mut job = self.clone();

@@ -1,5 +1,7 @@
 //! The `[placement]` part of a job: which processes there are, and what each of them does.
 
+use std::time::Duration;
+
 use forebay_actors::Fault;
 use forebay_net::Compression;
 use forebay_ps::remote::Wire;
@@ -108,6 +110,11 @@ impl Placement {
     /// Whether everything is in one process.
     pub fn is_one_process(&self) -> bool {
         self.readers == 0 && self.ps == 0 && self.trainers == 1
+    }
+
+    /// How long a peer is waited for.
+    pub(crate) fn patience(&self) -> Duration {
+        Duration::from_secs_f64(self.patience_seconds)
     }
 
     /// Who keeps the dense parameters, with the default resolved.
