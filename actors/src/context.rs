@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ledger::Ledger;
 use crate::meter::StageMeter;
@@ -19,6 +20,7 @@ pub struct StageCx {
 struct Inner {
     name: String,
     replica: usize,
+    arrival: AtomicU64,
     ledger: Ledger,
     meter: Arc<StageMeter>,
     switch: Switch,
@@ -38,7 +40,8 @@ impl StageCx {
     }
 
     pub(crate) fn new(name: &str, replica: usize, ledger: Ledger, meter: Arc<StageMeter>, switch: Switch) -> Self {
-        Self { inner: Arc::new(Inner { name: name.to_owned(), replica, ledger, meter, switch }) }
+        let arrival = AtomicU64::new(0);
+        Self { inner: Arc::new(Inner { name: name.to_owned(), replica, arrival, ledger, meter, switch }) }
     }
 
     /// The name given at wiring.
@@ -49,6 +52,15 @@ impl StageCx {
     /// Number of this replica, from 0.
     pub fn replica(&self) -> usize {
         self.inner.replica
+    }
+
+    /// Number of the batch in hand among those that came to the stage, from 0, whichever replica has it.
+    pub fn arrival(&self) -> u64 {
+        self.inner.arrival.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn arrives(&self, number: u64) {
+        self.inner.arrival.store(number, Ordering::Relaxed);
     }
 
     /// The books of the run.

@@ -126,6 +126,7 @@ pub mod outbox;
 pub mod place;
 mod plan;
 mod replicas;
+mod replicated;
 mod report;
 mod run;
 mod seconds;

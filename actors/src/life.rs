@@ -94,9 +94,12 @@ pub(crate) async fn stage<S: Stage>(
     let mut stage = make();
     stage.open(&cx).await?;
     cx.meter().describe(stage.describe());
+    let mut arrivals = 0;
     loop {
         match inbox.next().await {
             Item::Batch(batch) => {
+                cx.arrives(arrivals);
+                arrivals += 1;
                 scene.set(Phase::Batch, Some(batch.lineage()));
                 cx.meter().took(batch.rows(), batch.bytes());
                 stage.on_batch(batch, &mut out).await?;

@@ -50,9 +50,9 @@ impl fmt::Display for Replicas {
     }
 }
 
-/// What a replica is handed; the number is its place in the order of arrival.
+/// What a replica is handed; the first number is its place in the order of arrival, a batch's second its place among the batches.
 pub(crate) enum Job<T> {
-    Batch(u64, T),
+    Batch(u64, u64, T),
     Barrier(u64, Epoch),
     Finish(u64),
 }
@@ -82,6 +82,7 @@ pub(crate) struct Front<T: Send + 'static> {
     mouth: mpsc::UnboundedSender<Word>,
     stile: Option<Arc<Turnstile>>,
     next: u64,
+    batches: u64,
     target: watch::Receiver<usize>,
     count: Arc<AtomicUsize>,
 }
@@ -91,7 +92,7 @@ impl<T: Batch> Front<T> {
     pub(crate) fn new(hire: Hire<T>, ordered: bool, target: watch::Receiver<usize>, count: Arc<AtomicUsize>) -> Self {
         let (mouth, words) = mpsc::unbounded_channel();
         let stile = ordered.then(Arc::<Turnstile>::default);
-        Self { hire, replicas: Vec::new(), words, mouth, stile, next: 0, target, count }
+        Self { hire, replicas: Vec::new(), words, mouth, stile, next: 0, batches: 0, target, count }
     }
 
     /// The life of the front.
@@ -114,7 +115,8 @@ impl<T: Batch> Front<T> {
                     let seq = self.number();
                     let replica = self.replicas.iter_mut().find(|r| r.free).expect("someone is free");
                     replica.free = false;
-                    hand(&replica.link, Job::Batch(seq, batch))?;
+                    hand(&replica.link, Job::Batch(seq, self.batches, batch))?;
+                    self.batches += 1;
                 }
                 Item::Barrier(epoch) => {
                     scene.set(Phase::Barrier, None);
@@ -229,13 +231,14 @@ pub(crate) async fn replica<S: Stage>(
         // A front that has gone was killed, and so will this be.
         let _ = front.send(Word { replica, gone: false });
         let job = inbox.next().await;
-        let (Job::Batch(seq, _) | Job::Barrier(seq, _) | Job::Finish(seq)) = &job;
+        let (Job::Batch(seq, ..) | Job::Barrier(seq, _) | Job::Finish(seq)) = &job;
         if let Some(turn) = &turn {
             turn.take(*seq);
         }
         let last = matches!(job, Job::Finish(_));
         match job {
-            Job::Batch(_, batch) => {
+            Job::Batch(_, number, batch) => {
+                cx.arrives(number);
                 scene.set(Phase::Batch, Some(batch.lineage()));
                 cx.meter().took(batch.rows(), batch.bytes());
                 stage.on_batch(batch, &mut out).await?;

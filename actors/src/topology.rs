@@ -6,11 +6,7 @@
 //! A flow is wired back to front: it holds a closure that starts everything upstream once it is given the link
 //! downstream, so no stage looks a peer up by name, and a mismatch of types does not compile.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
-
-use tokio::sync::watch;
 
 use crate::batch::Batch;
 use crate::fault::Fault;
@@ -20,12 +16,11 @@ use crate::link::{Capacity, Link};
 use crate::outbox::{Item, Outbox};
 use crate::place::Place;
 use crate::plan::{Plan, PlanStage};
-use crate::replicas::{Front, Replicas, replica};
 use crate::report::Report;
 use crate::run::Running;
 use crate::shell::mailbox;
 use crate::stage::{Sink, Source, Stage};
-use crate::state::{Scale, Settings};
+use crate::state::Settings;
 use crate::wiring::{Wire, Wiring};
 
 /// Capacity of a link that was given none.
@@ -34,26 +29,26 @@ pub const DEFAULT_CAPACITY: usize = 8;
 /// The beginning of a pipeline: its name, its settings, the services it leans on.
 #[derive(Debug)]
 pub struct Topology {
-    plan: Plan,
+    pub(crate) plan: Plan,
     settings: Settings,
 }
 
 /// Starts what lies upstream, given the link downstream.
-type Upstream<T> = Box<dyn FnOnce(&mut Wiring, Link<Item<T>>) -> Result<(), Fault> + Send>;
+pub(crate) type Upstream<T> = Box<dyn FnOnce(&mut Wiring, Link<Item<T>>) -> Result<(), Fault> + Send>;
 
 /// Everything from the source to here, with batches of type `T` coming out.
 #[must_use = "a flow does nothing until it ends in a sink and is started"]
 pub struct Flow<T: Batch> {
-    topology: Topology,
-    capacity: Capacity,
-    upstream: Upstream<T>,
+    pub(crate) topology: Topology,
+    pub(crate) capacity: Capacity,
+    pub(crate) upstream: Upstream<T>,
 }
 
 /// A whole pipeline, ready to start.
 #[must_use = "a pipeline does nothing until it is started"]
 pub struct Pipeline {
-    topology: Topology,
-    start: Wire,
+    pub(crate) topology: Topology,
+    pub(crate) start: Wire,
 }
 
 impl Topology {
@@ -145,51 +140,6 @@ impl<T: Batch> Flow<T> {
             let (recipient, mailbox) = mailbox();
             mailbox.start(&arbiter, cx, wiring.alive(), move |cx, inbox, scene| {
                 Box::pin(life::stage(make, cx, inbox, Outbox::new(down, meter, None), scene))
-            });
-            let link = Link::new(recipient, wiring.link(capacity));
-            upstream(wiring, link)
-        });
-        Flow { topology: self.topology, capacity: DEFAULT_CAPACITY.into(), upstream }
-    }
-
-    /// A stage in several replicas behind one link; each batch goes to a replica that is free. `make` is given the
-    /// replica's number, from 0. With [`Place::Own`] each replica has a thread of its own, with `Place::Core(c)`
-    /// replica `i` is pinned to core `c + i`. Their number can be changed while the pipeline runs.
-    pub fn replicated<S: Stage<In = T>>(
-        mut self,
-        name: &str,
-        place: Place,
-        replicas: Replicas,
-        make: impl Fn(usize) -> S + Send + Sync + 'static,
-    ) -> Flow<S::Out> {
-        self.topology.plan.link(self.capacity);
-        self.topology.plan.add(PlanStage { replicas: Some(replicas), ..PlanStage::new(name, "stage", place) });
-        let (name, capacity, upstream) = (name.to_owned(), self.capacity, self.upstream);
-        let make = Arc::new(make);
-        let upstream: Upstream<S::Out> = Box::new(move |wiring, down: Link<Item<S::Out>>| {
-            let (target, targets) = watch::channel(replicas.count);
-            let count = Arc::new(AtomicUsize::new(replicas.count));
-            let group = wiring.group(&name, "stage", place, Scale { target, count: Arc::clone(&count) });
-            let front_cx = group.front();
-            let front_meter = front_cx.meter_arc();
-            let arbiter = wiring.arbiter(Place::Shared, &name)?;
-            let below = down.clone();
-            let hire = Box::new(move |number: usize, front, turn: Option<crate::turn::Turn>| {
-                let (cx, meter) = group.hire(number);
-                let place = if let Place::Core(core) = place { Place::Core(core + number) } else { place };
-                let arbiter = group.arbiter(place, &format!("{}.{number}", cx.name()))?;
-                let (recipient, mailbox) = mailbox();
-                let out = Outbox::new(below.clone(), meter, turn.as_ref().map(crate::turn::Turn::twin));
-                let make = Arc::clone(&make);
-                mailbox.start(&arbiter, cx, group.alive(), move |cx, inbox, scene| {
-                    Box::pin(replica(move || make(number), cx, inbox, out, scene, turn, front))
-                });
-                Ok(Link::new(recipient, crate::link::Room::new(Capacity::items(1))))
-            });
-            let front = Front::<T>::new(hire, replicas.ordered, targets, count);
-            let (recipient, mailbox) = mailbox();
-            mailbox.start(&arbiter, front_cx, wiring.alive(), move |_, inbox, scene| {
-                Box::pin(front.live(inbox, Outbox::new(down, front_meter, None), scene))
             });
             let link = Link::new(recipient, wiring.link(capacity));
             upstream(wiring, link)

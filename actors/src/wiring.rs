@@ -73,6 +73,11 @@ impl Wiring {
         (self.state.cx(name, 0, &meter), meter)
     }
 
+    /// The context of a part of a stage, whose meter is in no report.
+    pub(crate) fn unlisted(&self, name: &str) -> StageCx {
+        self.state.cx(name, 0, &Arc::default())
+    }
+
     /// A stage that is.
     pub(crate) fn group(&mut self, name: &str, kind: &'static str, place: Place, scale: Scale) -> Group {
         let meters = Arc::<Mutex<Vec<_>>>::default();

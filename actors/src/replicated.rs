@@ -1,0 +1,172 @@
+//! Wiring of what is replicated: a stage, or the sink, in several replicas behind one link.
+//!
+//! Comes in: a [`Flow`] and what makes a replica. Goes out: the flow that goes on, or the [`Pipeline`]. Nothing here blocks
+//! or starts; what runs is in `replicas.rs`.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use tokio::sync::watch;
+
+use crate::barrier::Barriers;
+use crate::batch::{Batch, Lineage};
+use crate::context::StageCx;
+use crate::fault::Fault;
+use crate::link::{Capacity, Link, Room};
+use crate::outbox::{Item, Outbox};
+use crate::place::Place;
+use crate::plan::PlanStage;
+use crate::replicas::{Front, Replicas, replica};
+use crate::shell::{Inbox, mailbox};
+use crate::stage::{Epoch, Sink, Stage};
+use crate::state::Scale;
+use crate::topology::{DEFAULT_CAPACITY, Flow, Pipeline, Upstream};
+use crate::turn::Turn;
+use crate::wiring::Wire;
+
+impl<T: Batch> Flow<T> {
+    /// A stage in several replicas behind one link; each batch goes to a replica that is free. `make` is given the
+    /// replica's number, from 0. With [`Place::Own`] each replica has a thread of its own, with `Place::Core(c)`
+    /// replica `i` is pinned to core `c + i`. Their number can be changed while the pipeline runs.
+    pub fn replicated<S: Stage<In = T>>(
+        self,
+        name: &str,
+        place: Place,
+        replicas: Replicas,
+        make: impl Fn(usize) -> S + Send + Sync + 'static,
+    ) -> Flow<S::Out> {
+        self.several(name, "stage", place, replicas, make)
+    }
+
+    /// Ends with a sink in several replicas behind one link: each batch goes to one that is free, so that batches may be
+    /// done in another order than they came. Otherwise as [`replicated`](Self::replicated).
+    pub fn replicated_sink<S: Sink<In = T>>(
+        self,
+        name: &str,
+        place: Place,
+        replicas: usize,
+        make: impl Fn(usize) -> S + Send + Sync + 'static,
+    ) -> Pipeline {
+        let replicas = Replicas::unordered(replicas);
+        let make = move |number| Last { sink: make(number), cx: None };
+        let Flow { topology, upstream, .. } = self.several(name, "sink", place, replicas, make);
+        let name = name.to_owned();
+        let start: Wire = Box::new(move |wiring| {
+            let cx = wiring.unlisted(&name);
+            let arbiter = wiring.arbiter(Place::Shared, &name)?;
+            let barriers = wiring.barriers();
+            let (recipient, mailbox) = mailbox();
+            mailbox.start(&arbiter, cx, wiring.alive(), move |_, inbox, _| Box::pin(end(inbox, barriers)));
+            upstream(wiring, Link::new(recipient, Room::new(Capacity::items(1))))
+        });
+        Pipeline { topology, start }
+    }
+
+    fn several<S: Stage<In = T>>(
+        mut self,
+        name: &str,
+        kind: &'static str,
+        place: Place,
+        replicas: Replicas,
+        make: impl Fn(usize) -> S + Send + Sync + 'static,
+    ) -> Flow<S::Out> {
+        self.topology.plan.link(self.capacity);
+        self.topology.plan.add(PlanStage { replicas: Some(replicas), ..PlanStage::new(name, kind, place) });
+        let (name, capacity, upstream) = (name.to_owned(), self.capacity, self.upstream);
+        let make = Arc::new(make);
+        let upstream: Upstream<S::Out> = Box::new(move |wiring, down: Link<Item<S::Out>>| {
+            let (target, targets) = watch::channel(replicas.count);
+            let count = Arc::new(AtomicUsize::new(replicas.count));
+            let group = wiring.group(&name, kind, place, Scale { target, count: Arc::clone(&count) });
+            let front_cx = group.front();
+            let front_meter = front_cx.meter_arc();
+            let arbiter = wiring.arbiter(Place::Shared, &name)?;
+            let below = down.clone();
+            let hire = Box::new(move |number: usize, front, turn: Option<Turn>| {
+                let (cx, meter) = group.hire(number);
+                let place = if let Place::Core(core) = place { Place::Core(core + number) } else { place };
+                let arbiter = group.arbiter(place, &format!("{}.{number}", cx.name()))?;
+                let (recipient, mailbox) = mailbox();
+                let out = Outbox::new(below.clone(), meter, turn.as_ref().map(Turn::twin));
+                let make = Arc::clone(&make);
+                mailbox.start(&arbiter, cx, group.alive(), move |cx, inbox, scene| {
+                    Box::pin(replica(move || make(number), cx, inbox, out, scene, turn, front))
+                });
+                Ok(Link::new(recipient, Room::new(Capacity::items(1))))
+            });
+            let front = Front::<T>::new(hire, replicas.ordered, targets, count);
+            let (recipient, mailbox) = mailbox();
+            mailbox.start(&arbiter, front_cx, wiring.alive(), move |_, inbox, scene| {
+                Box::pin(front.live(inbox, Outbox::new(down, front_meter, None), scene))
+            });
+            let link = Link::new(recipient, wiring.link(capacity));
+            upstream(wiring, link)
+        });
+        Flow { topology: self.topology, capacity: DEFAULT_CAPACITY.into(), upstream }
+    }
+}
+
+/// What comes out of a sink.
+enum Nothing {}
+
+impl Batch for Nothing {
+    fn rows(&self) -> usize {
+        match *self {}
+    }
+
+    fn bytes(&self) -> usize {
+        match *self {}
+    }
+
+    fn lineage(&self) -> &Lineage {
+        match *self {}
+    }
+}
+
+/// A replica of a sink, as the stage that it is but for the books.
+struct Last<S> {
+    sink: S,
+    cx: Option<StageCx>,
+}
+
+impl<S: Sink> Stage for Last<S> {
+    type In = S::In;
+    type Out = Nothing;
+
+    fn describe(&self) -> String {
+        self.sink.describe()
+    }
+
+    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
+        self.cx = Some(cx.clone());
+        self.sink.open(cx).await
+    }
+
+    async fn on_batch(&mut self, batch: S::In, _out: &mut Outbox<Nothing>) -> Result<(), Fault> {
+        let rows = batch.rows() as u64;
+        self.sink.write(batch).await?;
+        if let Some(cx) = &self.cx {
+            cx.ledger().delivered(rows);
+        }
+        Ok(())
+    }
+
+    async fn on_barrier(&mut self, epoch: Epoch, _out: &mut Outbox<Nothing>) -> Result<(), Fault> {
+        self.sink.on_barrier(epoch).await
+    }
+
+    async fn finish(&mut self, _out: &mut Outbox<Nothing>) -> Result<(), Fault> {
+        self.sink.finish().await
+    }
+}
+
+/// What stands behind the replicas of a sink: only marks arrive.
+async fn end(mut inbox: Inbox<Item<Nothing>>, barriers: Arc<Barriers>) -> Result<(), Fault> {
+    loop {
+        match inbox.next().await {
+            Item::Batch(nothing) => match nothing {},
+            Item::Barrier(epoch) => barriers.arrives(epoch),
+            Item::Eof => return Ok(()),
+        }
+    }
+}
