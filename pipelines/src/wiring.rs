@@ -49,8 +49,9 @@ pub(crate) fn reading_ready<S: Source<Out = Rows>>(
     (table, staleness): (TableClient, Staleness),
     source: impl FnOnce() -> S + Send + 'static,
 ) -> Pipeline {
-    feed(Topology::new("read"), job, training_plan(job), source)
-        .stage("lookup", Place::Shared, move || Lookup::for_training(table, staleness))
+    let under_way = under_way(job, &staleness);
+    let lookup = Lookup::for_training(table, staleness);
+    looked_up(feed(Topology::new("read"), job, training_plan(job), source), lookup, under_way)
         .link(job.pipeline.links.train)
         .sink("ship", Place::Shared, move || Ship::<ReadyBatch>::new(post, holder, 1))
 }
@@ -63,7 +64,11 @@ pub(crate) fn receiving_ready(parts: &Parts, inbox: Arc<Inbox>, member: &Member)
         .source("receive", Place::Shared, move || Receive::<ReadyBatch>::new(inbox, news, false))
         .link(links.train);
     let flow = match parts.shared.dense.clone() {
-        Some(dense) => flow.stage("refresh", Place::Shared, move || Refresh::new(dense)).link(links.train),
+        Some(dense) => {
+            let replicas = Replicas::ordered(under_way(&parts.job, &parts.staleness));
+            flow.replicated("refresh", Place::Shared, replicas, move |_| Refresh::new(Arc::clone(&dense)))
+                .link(links.train)
+        }
         None => flow,
     };
     compute(flow, parts)
@@ -117,10 +122,25 @@ fn feed<S: Source<Out = Rows>>(
 
 fn learn(flow: Flow<TrainBatch>, parts: &Parts) -> Pipeline {
     let (table, staleness, shared) = (parts.table.clone(), parts.staleness.clone(), parts.shared.clone());
-    let flow = flow
-        .stage("lookup", Place::Shared, move || Lookup::for_training(table, staleness).shared(shared))
-        .link(parts.job.pipeline.links.train);
-    compute(flow, parts)
+    let under_way = under_way(&parts.job, &staleness);
+    let lookup = Lookup::for_training(table, staleness).shared(shared);
+    compute(looked_up(flow, lookup, under_way).link(parts.job.pipeline.links.train), parts)
+}
+
+/// Requests of one kind that a process keeps under way to the ps: one for each ticket, so that the way there and back is
+/// hidden. Shards of this process are next door, and one look-up at a time gives the caches to it alone.
+fn under_way(job: &Job, staleness: &Staleness) -> usize {
+    if job.placement.ps == 0 { 1 } else { (staleness.bound() + 1).min(MOST_UNDER_WAY) }
+}
+
+/// More than this hides no way that eight do not, and each holds a batch's rows.
+const MOST_UNDER_WAY: usize = 8;
+
+fn looked_up(flow: Flow<TrainBatch>, lookup: Lookup, under_way: usize) -> Flow<ReadyBatch> {
+    match under_way {
+        1 => flow.stage("lookup", Place::Shared, move || lookup),
+        n => flow.replicated("lookup", Place::Shared, Replicas::ordered(n), move |_| lookup.clone()),
+    }
 }
 
 fn compute(flow: Flow<ReadyBatch>, parts: &Parts) -> Pipeline {
@@ -131,11 +151,16 @@ fn compute(flow: Flow<ReadyBatch>, parts: &Parts) -> Pipeline {
     };
     let (factory, progress, trained) = (parts.factory(), parts.progress.clone(), Arc::clone(&parts.dense));
     let steps = shared.steps;
-    flow.stage("train", Place::Own, move || {
-        Train::new(describe, Box::new(move || factory()), progress, trained).after(steps)
-    })
-    .link(job.pipeline.links.push)
-    .sink("push", Place::Shared, move || Push::new(table).shared(&shared))
+    let push = Push::new(table).shared(&shared);
+    let flow = flow
+        .stage("train", Place::Own, move || {
+            Train::new(describe, Box::new(move || factory()), progress, trained).after(steps)
+        })
+        .link(job.pipeline.links.push);
+    match under_way(job, &parts.staleness) {
+        1 => flow.sink("push", Place::Shared, move || push),
+        n => flow.replicated_sink("push", Place::Shared, n, move |_| push.clone()),
+    }
 }
 
 /// How training rows become batches: the same whatever process does it.

@@ -1,7 +1,8 @@
 //! `lookup`: takes a ticket, asks every shard for its rows at once, puts them in the order of the batch's keys.
 //!
 //! Comes in: [`TrainBatch`]es. Goes out: [`ReadyBatch`]es, in the same order. Waits for the ticket (that is how far
-//! the run may be ahead of its pushes) and for the shards.
+//! the run may be ahead of its pushes) and for the shards. Where these are behind a network, replicas of it keep as many
+//! batches on their way as there are tickets.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,6 +15,7 @@ use crate::flow::{ReadyBatch, TrainBatch};
 use crate::staleness::{Staleness, Ticket};
 
 /// The stage.
+#[derive(Clone)]
 pub struct Lookup {
     table: TableClient,
     /// `None`: read only, rows that are not there are zeros.
@@ -64,17 +66,21 @@ impl Stage for Lookup {
     }
 
     async fn on_batch(&mut self, train: TrainBatch, out: &mut Outbox<ReadyBatch>) -> Result<(), Fault> {
+        let number = self.cx.as_ref().map_or(0, StageCx::arrival);
         if let Some(begun) = &self.shared.begun {
             begun(&train);
             if train.labels.is_empty() && self.shared.in_step.is_none() {
+                if let Some(staleness) = &self.staleness {
+                    staleness.skip(number);
+                }
                 return Ok(());
             }
         }
         let mut rows = Vec::with_capacity(train.unique.len() * self.table.row_dim());
         let ticket = match (&self.staleness, &self.cx) {
             // Tickets come back from `push`: to wait for one is to be blocked by the stages below.
-            (Some(staleness), Some(cx)) => cx.meter().blocked_on("ticket", staleness.ticket()).await,
-            (Some(staleness), None) => staleness.ticket().await,
+            (Some(staleness), Some(cx)) => cx.meter().blocked_on("ticket", staleness.ticket(number)).await,
+            (Some(staleness), None) => staleness.ticket(number).await,
             (None, _) => Ticket::free(),
         };
         let asked = Instant::now();

@@ -1,7 +1,8 @@
 //! `push`: sends each shard its gradients; the acknowledgement frees the ticket.
 //!
-//! Comes in: [`GradBatch`]es, in order. Goes out: word of each batch that is done, if anybody waits for it. Waits for the
-//! shards, and for whoever keeps the dense parameters.
+//! Comes in: [`GradBatch`]es. Goes out: word of each batch that is done, if anybody waits for it. Waits for the
+//! shards, and for whoever keeps the dense parameters. Where these are behind a network, replicas of it keep several batches
+//! on their way.
 
 use std::time::Instant;
 
@@ -12,6 +13,7 @@ use crate::dense::{Done, Shared, SharedDense};
 use crate::flow::GradBatch;
 
 /// The sink.
+#[derive(Clone)]
 pub struct Push {
     table: TableClient,
     dense: SharedDense,

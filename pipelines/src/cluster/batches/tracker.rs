@@ -30,11 +30,22 @@ struct Held {
 
 #[derive(Debug, Default)]
 struct Window {
-    /// Rows of each batch by index; `None` when it is done.
-    batches: Vec<Option<u64>>,
+    /// By index.
+    batches: Vec<Sent>,
+    left: usize,
     under_way: usize,
     end: Option<WindowEnd>,
     rows: u64,
+}
+
+/// What has become of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Sent {
+    #[default]
+    NotYet,
+    /// With so many rows.
+    UnderWay(u64),
+    Done,
 }
 
 impl Held {
@@ -45,7 +56,7 @@ impl Held {
 
 impl Window {
     fn is_sent(&self) -> bool {
-        self.end.is_some_and(|end| end.batches as usize == self.batches.len())
+        self.end.is_some_and(|end| end.batches as usize == self.left)
     }
 
     fn is_done(&self) -> bool {
@@ -108,15 +119,21 @@ impl Tracker {
         }
     }
 
-    /// A batch of `rows` rows leaves, in the order of its window; `end` comes with the last of them.
+    /// A batch of `rows` rows leaves, once; `end` comes with the last of its window.
     pub(crate) fn sent(&self, id: BatchId, rows: u64, end: Option<WindowEnd>) {
         let mut held = self.held();
         if let Some(window) = window(&mut held, id) {
-            window.batches.push(Some(rows));
+            let at = id.index as usize;
+            if window.batches.len() <= at {
+                window.batches.resize(at + 1, Sent::NotYet);
+            }
+            window.batches[at] = Sent::UnderWay(rows);
+            window.left += 1;
             window.under_way += 1;
-            window.end = end;
+            window.end = end.or(window.end);
         }
-        if end.is_some() {
+        // With several look-ups under way, not always in order: the last to leave need not be the last of the window.
+        if window(&mut held, id).is_none_or(|window| window.is_sent()) {
             self.moved.notify_waiters();
         }
     }
@@ -125,7 +142,10 @@ impl Tracker {
     pub(crate) fn done(&self, id: BatchId) -> Option<(Lease, Account)> {
         let mut held = self.held();
         let window = window(&mut held, id)?;
-        window.rows += window.batches.get_mut(id.index as usize)?.take()?;
+        let batch = window.batches.get_mut(id.index as usize)?;
+        let Sent::UnderWay(rows) = *batch else { return None };
+        *batch = Sent::Done;
+        window.rows += rows;
         window.under_way -= 1;
         let at = held.iter().position(|h| h.lease.epoch == id.epoch && h.lease.windows.contains(&id.window))?;
         if !held[at].windows.values().all(Window::is_done) {
@@ -143,7 +163,7 @@ impl Tracker {
     /// Batches of the window of `id` that are done, counted from its first.
     pub(crate) fn done_before(&self, id: BatchId) -> u32 {
         let mut held = self.held();
-        window(&mut held, id).map_or(0, |w| w.batches.iter().take_while(|batch| batch.is_none()).count() as u32)
+        window(&mut held, id).map_or(0, |w| w.batches.iter().take_while(|batch| **batch == Sent::Done).count() as u32)
     }
 
     /// Another reader has the window of `id` now: this reader's lease of it is over.
@@ -193,6 +213,21 @@ mod tests {
         assert_eq!(tracker.done(id(5, 0)), Some((lease, account)));
         assert!(tracker.is_empty());
         assert_eq!(tracker.done(id(5, 0)), None);
+    }
+
+    #[test]
+    fn batches_may_leave_in_any_order() {
+        let tracker = Tracker::default();
+        tracker.begin(&Lease { epoch: 0, windows: 0..1, term: 0 });
+        tracker.sent(id(0, 2), 1, end(3, 21, 0));
+        tracker.sent(id(0, 0), 10, None);
+        let mut room = std::pin::pin!(tracker.room(1));
+        assert!(room.as_mut().now_or_never().is_none(), "batch 1 has not left");
+        assert_eq!((tracker.done(id(0, 2)), tracker.done(id(0, 0)), tracker.done(id(0, 1))), (None, None, None));
+        assert_eq!(tracker.done_before(id(0, 1)), 1);
+        tracker.sent(id(0, 1), 10, None);
+        assert!(room.as_mut().now_or_never().is_some());
+        assert_eq!(tracker.done(id(0, 1)).map(|(_, account)| account.rows), Some(21));
     }
 
     #[test]
