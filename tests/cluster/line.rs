@@ -7,11 +7,11 @@ use super::hosts::{Hosts, Line};
 use super::jobs::{job, one_process};
 use super::processes::{Ledger, Run};
 
-const LONG_LINE: Line = Line { rate_mbit: Some(1000), delay_ms: Some(25) };
+pub(super) const LONG_LINE: Line = Line { rate_mbit: Some(1000), delay_ms: Some(25) };
 
 const HOSTS: [&str; 5] = ["ps0", "ps1", "trainer0", "reader0", "reader1"];
 
-fn hosts() -> Arc<Hosts> {
+pub(super) fn hosts() -> Arc<Hosts> {
     let hosts = Arc::new(Hosts::new(&HOSTS));
     HOSTS.iter().for_each(|name| hosts.line(name, LONG_LINE));
     hosts

@@ -12,5 +12,6 @@ mod line;
 mod processes;
 mod refusals;
 mod relay;
+mod requests;
 mod trust;
 mod wire;
