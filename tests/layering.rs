@@ -85,8 +85,30 @@ fn only_actors_names_actix_in_its_source() {
         }
     }
     let mut found = Vec::new();
-    for dir in ["src", "connectors", "ps", "models", "pipelines", "examples"] {
+    for dir in ["src", "net", "connectors", "ps", "models", "pipelines", "examples"] {
         visit(&root().join(dir), &mut found);
     }
     assert!(found.is_empty(), "{found:?}");
+}
+
+/// `[words](path)` of a page, those that lead out of the project left out.
+fn links(page: &str) -> impl Iterator<Item = &str> {
+    page.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()).filter(|link| !link.contains("://"))
+}
+
+#[test]
+fn every_link_of_every_page_leads_to_a_file() {
+    let listed = Command::new("git").args(["ls-files", "*.md"]).current_dir(root()).output().expect("git runs");
+    let pages = String::from_utf8(listed.stdout).expect("names of files are UTF-8");
+    let mut seen = 0;
+    for page in pages.lines() {
+        let path = root().join(page);
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{page}: {e}"));
+        for link in links(&text).filter(|link| !link.is_empty()) {
+            seen += 1;
+            let target = path.parent().expect("a file lies in a folder").join(link);
+            assert!(target.exists(), "{page} links to {link}, which is not there");
+        }
+    }
+    assert!(seen > 50, "only {seen} links were found");
 }
