@@ -20,7 +20,7 @@
 //! in their order; so after the same calls a table is the same to the bit for any number of shards, on any width of
 //! vectors. A push with a NaN is refused before any shard has changed.
 //!
-//! Read in this order: `config.rs` (what a table is), `key.rs`, `client.rs` and `route.rs` (the way to a row), `shard.rs`,
+//! Read in this order: `config.rs` (what a table is), `key.rs`, `client.rs`, `buffers.rs` and `route.rs` (the way to a row), `shard.rs`,
 //! `table/mod.rs` (pull and push), `table/index.rs` (key to row number), `table/arena.rs` and `table/layout.rs` (the rows),
 //! `optim/` (how a gradient changes one). `simd.rs` and `memory.rs` hold the unsafe code. Then, for several processes:
 //! `once.rs` and `rounds.rs` (pushes that are applied once, and together), `remote/line.rs` (a conversation that survives
@@ -50,6 +50,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod buffers;
 mod check;
 mod client;
 mod config;

@@ -5,7 +5,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use forebay_actors::{Client, Fault, Host, Place, Service, StageCx};
+use forebay_actors::{Asked, Client, Fault, Host, Place, Service, StageCx};
 use tokio::sync::oneshot;
 
 use crate::merge::merge_flat;
@@ -73,18 +73,16 @@ impl DenseBlock {
     }
 
     pub(super) async fn push(&self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<Pushed, Fault> {
+        pushed(self.ask_push(grads, step, stamp).await?).await
+    }
+
+    /// The first half of a push: hands it over to the block. [`pushed`] is the second.
+    pub(super) async fn ask_push(&self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<Asked<Reply>, Fault> {
         let (found, len) = (grads.len(), self.len);
         if found != len && !(found == 0 && stamp.round.is_some()) {
             return Err(Fault::user(format!("{found} dense gradients came for a block of {len}")));
         }
-        match self.client.call(Call::Push { grads, step, stamp }).await? {
-            Reply::Pushed(pushed) => Ok(pushed),
-            Reply::Held(promise) => match promise.await {
-                Ok(pushed) => pushed.map_err(Fault::internal),
-                Err(_) => Err(Fault::internal("the dense block ended with a round that was not whole")),
-            },
-            _ => Err(confused()),
-        }
+        self.client.ask(Call::Push { grads, step, stamp }).await
     }
 
     pub(super) async fn settle_before(&self, source: u64) -> Result<(), Fault> {
@@ -96,10 +94,32 @@ impl DenseBlock {
 
     /// The values and their version, unless that is `known`.
     pub(super) async fn pull(&self, known: u64) -> Result<(u64, Option<Vec<f32>>), Fault> {
-        match self.client.call(Call::Pull { known }).await? {
-            Reply::Pulled { version, values } => Ok((version, values)),
-            _ => Err(confused()),
-        }
+        pulled(self.ask_pull(known).await?).await
+    }
+
+    /// The first half of a pull: hands it over to the block. [`pulled`] is the second.
+    pub(super) async fn ask_pull(&self, known: u64) -> Result<Asked<Reply>, Fault> {
+        self.client.ask(Call::Pull { known }).await
+    }
+}
+
+/// Waits until a push is applied, or for the end of its round.
+pub(super) async fn pushed(asked: Asked<Reply>) -> Result<Pushed, Fault> {
+    match asked.reply().await? {
+        Reply::Pushed(pushed) => Ok(pushed),
+        Reply::Held(promise) => match promise.await {
+            Ok(pushed) => pushed.map_err(Fault::internal),
+            Err(_) => Err(Fault::internal("the dense block ended with a round that was not whole")),
+        },
+        _ => Err(confused()),
+    }
+}
+
+/// Waits for the version, and for the values if they are another's.
+pub(super) async fn pulled(asked: Asked<Reply>) -> Result<(u64, Option<Vec<f32>>), Fault> {
+    match asked.reply().await? {
+        Reply::Pulled { version, values } => Ok((version, values)),
+        _ => Err(confused()),
     }
 }
 
