@@ -71,9 +71,10 @@ impl Asked {
     /// Waits for all answers. A push is `Applied` when any of them applied it now.
     pub(crate) async fn answered(self) -> Result<(Buffers, Pushed), Fault> {
         let Self { calls, mut buffers } = self;
-        let answers = calls.into_iter().map(async |(i, call)| Ok::<_, Fault>((i, call.buffers().await?)));
+        let (places, calls): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
+        let answers: Vec<_> = calls.into_iter().map(UnderWay::buffers).collect();
         let mut became = Pushed::Already;
-        for (i, (keys, values, pushed)) in try_join_all(answers).await? {
+        for (i, (keys, values, pushed)) in places.into_iter().zip(try_join_all(answers).await?) {
             (buffers.keys[i], buffers.values[i]) = (keys, values);
             if pushed == Pushed::Applied {
                 became = pushed;

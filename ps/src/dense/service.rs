@@ -161,9 +161,11 @@ impl Part for DenseService {
                 "{who} is no process of this run, and only those may change dense values"
             )));
         }
-        let ask = async |message| match push {
-            None => self.pull(message).await,
-            Some(half) => self.push(message, half).await,
+        let ask = |message| async move {
+            match push {
+                None => self.pull(message).await,
+                Some(half) => self.push(message, half).await,
+            }
         };
         in_order(incoming, outgoing, |_| self.block.len(), ask).await
     }
