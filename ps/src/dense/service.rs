@@ -155,11 +155,8 @@ impl Part for DenseService {
                 )));
             }
         };
-        if push.is_some() && caller.identity.is_none() {
-            let who = caller.peer;
-            return Err(Fault::user(format!(
-                "{who} is no process of this run, and only those may change dense values"
-            )));
+        if push.is_some() {
+            known(&caller)?;
         }
         let ask = |message| async move {
             match push {

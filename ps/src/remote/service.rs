@@ -211,7 +211,7 @@ pub(crate) fn known(caller: &Caller) -> Result<(), Fault> {
     match &caller.identity {
         Some(_) => Ok(()),
         None => Err(Fault::user(format!(
-            "{} is no process of this run, and only those may change anything here; anybody may pull and peek",
+            "{} is no process of this run, and only those may change anything here; anybody may read",
             caller.peer
         ))),
     }
