@@ -6,7 +6,7 @@
 use forebay_actors::Fault;
 use futures::future::try_join_all;
 
-use crate::once::Pushed;
+use crate::push::Pushed;
 use crate::route::{Route, scatter};
 use crate::shard::Call;
 use crate::way::{UnderWay, Way};

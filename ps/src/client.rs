@@ -14,9 +14,9 @@ use futures::future::try_join_all;
 
 use crate::buffers::{Asked, Buffers, deal};
 use crate::config::TableConfig;
-use crate::once::{PushId, Pushed, Round, Trainer};
+use crate::push::{PushId, Pushed, Round, Stamp, Trainer};
 use crate::route::{Route, gather};
-use crate::shard::{Call, Reply, Stamp};
+use crate::shard::{Call, Reply};
 use crate::stats::TableStats;
 use crate::table::{ExportBlock, Layout};
 use crate::way::{Way, confused};

@@ -4,7 +4,7 @@
 
 use forebay_actors::{Asked, Client, Fault};
 
-use crate::once::Pushed;
+use crate::push::Pushed;
 use crate::remote::Process;
 use crate::shard::{Call, Reply};
 

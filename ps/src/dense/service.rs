@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use super::block::{DenseBlock, pulled, pushed};
 use super::{blocks, check_finite};
 use crate::half_block;
-use crate::once::Pushed;
+use crate::push::Pushed;
 use crate::remote::answers::{Answering, in_order};
 use crate::remote::columns::{batch, plain, plain_column};
 use crate::remote::known;

@@ -18,7 +18,7 @@ use super::columns::{batch, halves_column, keys, list_field, rows, rows_column};
 use super::note::{Answer, Header, Tail};
 use crate::client::TableClient;
 use crate::half_block;
-use crate::once::Pushed;
+use crate::push::Pushed;
 
 /// What the messages of an exchange ask for.
 #[derive(Clone, Copy)]
