@@ -156,6 +156,6 @@ pub use plan::{Plan, PlanStage};
 pub use replicas::Replicas;
 pub use report::{Report, Verdict, commas};
 pub use run::{Outcome, Running};
-pub use service::{Client, Service};
+pub use service::{Asked, Client, Service};
 pub use stage::{Epoch, Sink, Source, Stage};
 pub use topology::{DEFAULT_CAPACITY, Flow, Pipeline, Topology};

@@ -66,15 +66,40 @@ impl<C: Send + 'static, R: Send + 'static> Client<C, R> {
     /// # Errors
     /// What the service answered, or an internal fault when it has ended.
     pub async fn call(&self, call: C) -> Result<R, Fault> {
+        self.ask(call).await?.reply().await
+    }
+
+    /// The first half of a [`call`](Self::call): waits for room and hands the call over. Who has several calls under way and
+    /// cares for their order asks one after the other, and waits for the replies later.
+    ///
+    /// # Errors
+    /// An internal fault when the service has ended.
+    pub async fn ask(&self, call: C) -> Result<Asked<R>, Fault> {
         let permit = self.link.room.reserve(0).await.map_err(|_| self.ended())?;
         let (reply, answer) = oneshot::channel();
         self.link.send(permit, Ask::Call { call, reply }).map_err(|_| self.ended())?;
         self.link.room.meter.items.fetch_add(1, Relaxed);
-        answer.await.unwrap_or_else(|_| Err(self.ended()))
+        Ok(Asked { answer, cx: self.cx.clone() })
     }
 
     fn ended(&self) -> Fault {
         ended(&self.cx)
+    }
+}
+
+/// A call that was handed over: its reply is to come.
+pub struct Asked<R> {
+    answer: oneshot::Receiver<Result<R, Fault>>,
+    cx: StageCx,
+}
+
+impl<R> Asked<R> {
+    /// The second half of a [`call`](Client::call): waits for the reply. Cancelled, the call is answered into the void.
+    ///
+    /// # Errors
+    /// What the service answered, or an internal fault when it has ended.
+    pub async fn reply(self) -> Result<R, Fault> {
+        self.answer.await.unwrap_or_else(|_| Err(ended(&self.cx)))
     }
 }
 

@@ -12,10 +12,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use forebay_actors::Fault;
 use futures::future::try_join_all;
 
+use crate::buffers::{Asked, Buffers, deal};
 use crate::config::TableConfig;
-use crate::once::{PushId, Pushed, Round, Trainer};
-use crate::route::{Route, gather, scatter};
-use crate::shard::{Call, Reply, Stamp};
+use crate::push::{PushId, Pushed, Round, Stamp, Trainer};
+use crate::route::{Route, gather};
+use crate::shard::{Call, Reply};
 use crate::stats::TableStats;
 use crate::table::{ExportBlock, Layout};
 use crate::way::{Way, confused};
@@ -33,16 +34,6 @@ pub struct TableClient {
     config: Arc<TableConfig>,
     trainer: Option<Trainer>,
     spare: Arc<Mutex<Vec<Buffers>>>,
-}
-
-/// Buffers of one call, kept for the next.
-#[derive(Default)]
-struct Buffers {
-    way_of: Vec<u32>,
-    /// Per way.
-    keys: Vec<Vec<u64>>,
-    /// Per way.
-    values: Vec<Vec<f32>>,
 }
 
 impl std::fmt::Debug for TableClient {
@@ -186,24 +177,9 @@ impl TableClient {
         done(&try_join_all(asked).await?)
     }
 
-    pub(crate) async fn send(
-        &self,
-        keys: &[u64],
-        grads: &[f32],
-        step: u64,
-        stamp: Option<Stamp>,
-    ) -> Result<Pushed, Fault> {
-        self.layout.check_push(keys, grads, step)?;
-        // All shards wait for all pushes of a round.
-        let all = stamp.is_some_and(|stamp| stamp.round.is_some());
-        if keys.is_empty() && !all {
-            return Ok(Pushed::Already);
-        }
-        let mut buffers = self.split(keys)?;
-        self.deal(&buffers.way_of, grads, self.layout.row_dim, &mut buffers.values);
-        let pushed = self.exchange(&mut buffers, all, |keys, grads| Call::Push { keys, grads, step, stamp }).await?;
-        self.keep(buffers);
-        Ok(pushed)
+    async fn send(&self, keys: &[u64], grads: &[f32], step: u64, stamp: Option<Stamp>) -> Result<Pushed, Fault> {
+        let asked = self.ask_push(keys, grads, step, stamp).await?;
+        self.pushed(asked).await
     }
 
     /// What each shard holds and has done.
@@ -253,10 +229,10 @@ impl TableClient {
     pub async fn import(&self, keys: &[u64], weights: &[f32], state: Option<&[f32]>) -> Result<(), Fault> {
         self.layout.check_import(keys, weights, state)?;
         let mut buffers = self.split(keys)?;
-        self.deal(&buffers.way_of, weights, self.layout.row_dim, &mut buffers.values);
+        buffers.deal(weights, self.layout.row_dim);
         let mut states = vec![Vec::new(); self.ways.len()];
         if let Some(state) = state {
-            self.deal(&buffers.way_of, state, self.layout.state_dim, &mut states);
+            deal(&buffers.way_of, state, self.layout.state_dim, &mut states);
         }
         let parts = buffers.keys.into_iter().zip(buffers.values).zip(states);
         let mut asked = Vec::with_capacity(self.ways.len());
@@ -267,79 +243,75 @@ impl TableClient {
     }
 
     async fn fetch(&self, keys: &[u64], rows: &mut Vec<f32>, insert: bool) -> Result<(), Fault> {
-        let mut buffers = self.split(keys)?;
-        if self.ways.len() == 1 {
-            // The shard fills the caller's own buffer.
-            buffers.values[0] = std::mem::take(rows);
-        }
-        self.exchange(&mut buffers, false, |keys, rows| Call::Pull { keys, rows, insert }).await?;
+        // Of whoever is cut short the rows are none.
+        let mut filled = std::mem::take(rows);
+        let asked = self.ask_rows(keys, insert).await?;
+        self.take_rows(asked, &mut filled).await?;
+        *rows = filled;
+        Ok(())
+    }
+
+    /// The first half of a pull or peek: hands it over to the shards.
+    pub(crate) async fn ask_rows(&self, keys: &[u64], insert: bool) -> Result<Asked, Fault> {
+        let buffers = self.split(keys)?;
+        buffers.hand_over(&self.ways, false, |keys, rows| Call::Pull { keys, rows, insert }).await
+    }
+
+    /// The second half: waits for the rows.
+    pub(crate) async fn take_rows(&self, asked: Asked, rows: &mut Vec<f32>) -> Result<(), Fault> {
+        let (mut buffers, _) = asked.answered().await?;
         match &mut buffers.values[..] {
-            [only] => *rows = std::mem::take(only),
+            // What the shard has filled is the caller's now, and the caller's buffer is for the next.
+            [only] => std::mem::swap(only, rows),
             parts => gather(&buffers.way_of, parts, self.layout.row_dim, rows),
         }
         self.keep(buffers);
         Ok(())
     }
 
-    /// Buffers with the keys dealt out. With one way there is nothing to split.
+    /// The first half of a push: hands it over to the shards, if there is anything to push.
+    pub(crate) async fn ask_push(
+        &self,
+        keys: &[u64],
+        grads: &[f32],
+        step: u64,
+        stamp: Option<Stamp>,
+    ) -> Result<Option<Asked>, Fault> {
+        self.layout.check_push(keys, grads, step)?;
+        // All shards wait for all pushes of a round.
+        let all = stamp.is_some_and(|stamp| stamp.round.is_some());
+        if keys.is_empty() && !all {
+            return Ok(None);
+        }
+        let mut buffers = self.split(keys)?;
+        buffers.deal(grads, self.layout.row_dim);
+        buffers.hand_over(&self.ways, all, |keys, grads| Call::Push { keys, grads, step, stamp }).await.map(Some)
+    }
+
+    /// The second half: waits until it is applied, or for the end of its round.
+    pub(crate) async fn pushed(&self, asked: Option<Asked>) -> Result<Pushed, Fault> {
+        let Some(asked) = asked else { return Ok(Pushed::Already) };
+        let (buffers, pushed) = asked.answered().await?;
+        self.keep(buffers);
+        Ok(pushed)
+    }
+
+    /// Buffers with the keys dealt out.
     fn split(&self, keys: &[u64]) -> Result<Buffers, Fault> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut buffers = spare.unwrap_or_default();
-        buffers.keys.resize_with(self.ways.len(), Vec::new);
-        buffers.values.resize_with(self.ways.len(), Vec::new);
-        let stray = match &mut buffers.keys[..] {
-            [only] => {
-                copy(keys, only);
-                self.route.stray(keys)
-            }
-            parts => self.route.split(keys, parts, &mut buffers.way_of).err(),
-        };
-        let Some(key) = stray else { return Ok(buffers) };
+        let Err(key) = buffers.split(keys, self.route, self.ways.len()) else { return Ok(buffers) };
         let (table, held, shard) = (&self.layout.table, self.route.held(), self.route.shard(key));
         Err(Fault::user(format!(
-            "table `{table}`: key {key:#018x} belongs to shard {shard} of {}, and this process holds {held:?}; the sides              differ in the number of processes or of shards",
+            "table `{table}`: key {key:#018x} belongs to shard {shard} of {}, and this process holds {held:?}; the sides \
+             differ in the number of processes or of shards",
             self.route.shards()
         )))
-    }
-
-    /// Deals rows of `dim` values out as [`split`](Self::split) did the keys.
-    fn deal(&self, way_of: &[u32], rows: &[f32], dim: usize, parts: &mut [Vec<f32>]) {
-        match parts {
-            [only] => copy(rows, only),
-            parts => scatter(way_of, rows, dim, parts),
-        }
-    }
-
-    /// Sends each way its share, all at once, and puts what comes back in its place. Those without keys are asked when
-    /// `all` are. A push is `Applied` when any of them applied it now.
-    async fn exchange(
-        &self,
-        buffers: &mut Buffers,
-        all: bool,
-        call: impl Fn(Vec<u64>, Vec<f32>) -> Call + Copy,
-    ) -> Result<Pushed, Fault> {
-        let shares = buffers.keys.iter_mut().zip(&mut buffers.values);
-        let mut asked = Vec::with_capacity(self.ways.len());
-        for (way, (keys, values)) in self.ways.iter().zip(shares) {
-            if keys.is_empty() && !all {
-                values.clear();
-            } else {
-                let call = call(std::mem::take(keys), std::mem::take(values));
-                asked.push(way.fill(call, keys, values));
-            }
-        }
-        let pushed = try_join_all(asked).await?;
-        Ok(if pushed.contains(&Pushed::Applied) { Pushed::Applied } else { Pushed::Already })
     }
 
     fn keep(&self, buffers: Buffers) {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(buffers);
     }
-}
-
-fn copy<T: Copy>(from: &[T], to: &mut Vec<T>) {
-    to.clear();
-    to.extend_from_slice(from);
 }
 
 fn done(replies: &[Reply]) -> Result<(), Fault> {

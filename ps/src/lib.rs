@@ -20,10 +20,10 @@
 //! in their order; so after the same calls a table is the same to the bit for any number of shards, on any width of
 //! vectors. A push with a NaN is refused before any shard has changed.
 //!
-//! Read in this order: `config.rs` (what a table is), `key.rs`, `client.rs` and `route.rs` (the way to a row), `shard.rs`,
+//! Read in this order: `config.rs` (what a table is), `key.rs`, `client.rs`, `buffers.rs` and `route.rs` (the way to a row), `shard.rs`,
 //! `table/mod.rs` (pull and push), `table/index.rs` (key to row number), `table/arena.rs` and `table/layout.rs` (the rows),
 //! `optim/` (how a gradient changes one). `simd.rs` and `memory.rs` hold the unsafe code. Then, for several processes:
-//! `once.rs` and `rounds.rs` (pushes that are applied once, and together), `remote/line.rs` (a conversation that survives
+//! `push.rs`, `once.rs` and `rounds.rs` (pushes that are applied once, and together), `remote/line.rs` (a conversation that survives
 //! its connection), `remote/process.rs` and `remote/service.rs` (its two ends), `half_block.rs` (half the bytes), `dense/`.
 //!
 //! ```
@@ -50,6 +50,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod applied;
+mod buffers;
 mod check;
 mod client;
 mod config;
@@ -61,6 +63,7 @@ mod memory;
 mod merge;
 mod once;
 mod optim;
+mod push;
 pub mod remote;
 mod rounds;
 mod route;
@@ -71,12 +74,13 @@ mod stats;
 mod table;
 mod way;
 
+pub use applied::Applied;
 pub use client::TableClient;
 pub use config::{Init, MAX_ROW_DIM, PartConfig, Storage, TableConfig};
 pub use error::TableError;
 pub use key::SlotHasher;
-pub use once::{Applied, PushId, Pushed, Round, Trainer};
 pub use optim::Optimizer;
+pub use push::{PushId, Pushed, Round, Trainer};
 pub use route::Route;
 pub use start::{MAX_SHARDS, start_shards, start_table};
 pub use stats::{ShardStats, TableStats};

@@ -80,7 +80,7 @@ impl Hasher for ByMix {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::once::{PushId, Round};
+    use crate::push::{PushId, Round};
     use crate::rounds::Rounds;
     use proptest::prelude::*;
     use std::collections::BTreeMap;

@@ -1,108 +1,89 @@
-//! A push is applied once, however often it is sent: its name, and the names that a shard has seen.
+//! A push is applied once, however often it is sent, and by the newest process of its trainer alone.
 //!
-//! Comes in: a [`PushId`]. Goes out: whether it is new. Nothing blocks.
+//! Comes in: a push, with its [`Stamp`]. Goes out: what is to be done with it ([`Next`]). A pure state machine but for the
+//! promises that it keeps of those who wait for a round; nothing blocks.
 
 use std::collections::HashMap;
 
 use forebay_actors::Fault;
-use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
 
-/// Names a push: whoever computes the gradients of a batch gives them the name of the batch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PushId {
-    /// Where the batch comes from: an epoch and a window of its rows.
-    pub source: u64,
-    /// Which batch of its source.
-    pub sequence: u32,
+use crate::applied::Applied;
+use crate::push::{Pushed, Stamp, Trainer};
+use crate::rounds::{Complete, Rounds};
+
+/// What will have become of a push of a round.
+pub(crate) type Promise<E> = oneshot::Receiver<Result<Pushed, E>>;
+
+/// All that wait for a round.
+pub(crate) type Waiting<E> = Vec<oneshot::Sender<Result<Pushed, E>>>;
+
+/// What is to be done with a push of `P`. `E` is why it may fail.
+#[derive(Debug)]
+pub(crate) enum Next<P, E> {
+    /// It has been applied before.
+    Already(P),
+    /// To be applied now.
+    Apply(P),
+    /// It is kept until its round is whole.
+    Held(Promise<E>),
+    /// The last of its round: all are to be applied now as one, and all that wait to be [told](tell).
+    Whole(Complete<P, oneshot::Sender<Result<Pushed, E>>>, Promise<E>),
 }
 
-/// What became of a push.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Pushed {
-    /// It was applied, now.
-    Applied,
-    /// It had been applied before, and nothing was changed.
-    Already,
+/// Decides what becomes of pushes: in one place, which owns what they change.
+pub(crate) struct Once<P, E> {
+    applied: Applied,
+    fences: Fences,
+    rounds: Rounds<P, oneshot::Sender<Result<Pushed, E>>>,
 }
 
-/// The process that pushes: one of several trainers, and which life of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Trainer {
-    /// Its number among the trainers, from 0.
-    pub rank: u32,
-    /// Grows with each process that takes the rank over. A push of an older one than a shard has seen is refused.
-    pub incarnation: u64,
+impl<P, E> Default for Once<P, E> {
+    fn default() -> Self {
+        Self { applied: Applied::default(), fences: Fences::default(), rounds: Rounds::default() }
+    }
 }
 
-/// The push of one trainer is part of a round, which all trainers together make: synchronous training.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Round {
-    /// Trainers that push in the round.
-    pub trainers: u32,
-    /// Rows of this trainer's batch. Its gradients weigh `rows` of the rows of the round.
-    pub rows: u64,
-}
-
-/// The ids of the pushes that have been applied: a bit each, in words of 64 of one source.
-///
-/// A word takes about 40 bytes, and a push adds at most one, whatever its id. Sources that are done with take none:
-/// [`settle_before`](Self::settle_before).
-///
-/// ```
-/// # use forebay_ps::{Applied, PushId};
-/// let (mut applied, id) = (Applied::default(), PushId { source: 7, sequence: 100 });
-/// assert!(applied.insert(id));
-/// assert!(!applied.insert(id) && applied.contains(id));
-/// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Applied {
-    words: HashMap<(u64, u32), u64>,
-    /// All of lower sources are applied.
-    settled: u64,
-}
-
-impl Applied {
-    /// Marks `id` as applied; false when it was before.
-    pub fn insert(&mut self, id: PushId) -> bool {
-        if id.source < self.settled {
-            return false;
+impl<P, E> Once<P, E> {
+    /// Takes a push, for `step` if it is one of a round. What is to be applied counts as applied from now on, also when that
+    /// fails half-way: then it must not be tried again. Without a stamp it is always to be applied.
+    ///
+    /// # Errors
+    /// User, with nothing changed: its trainer is fenced, or it fits no round.
+    pub(crate) fn offer(&mut self, stamp: Option<Stamp>, step: u64, push: P) -> Result<Next<P, E>, Fault> {
+        let Some(Stamp { id, trainer, round }) = stamp else { return Ok(Next::Apply(push)) };
+        if let Some(trainer) = trainer {
+            self.fences.admit(trainer)?;
         }
-        let (word, bit) = place(id);
-        let word = self.words.entry(word).or_default();
-        let new = *word & bit == 0;
-        *word |= bit;
-        new
+        if self.applied.contains(id) {
+            return Ok(Next::Already(push));
+        }
+        let (Some(trainer), Some(round)) = (trainer, round) else {
+            self.applied.insert(id);
+            return Ok(Next::Apply(push));
+        };
+        let (waiting, promise) = oneshot::channel();
+        let Some(whole) = self.rounds.offer(trainer.rank, round, step, (id, push), waiting)? else {
+            return Ok(Next::Held(promise));
+        };
+        for share in &whole.shares {
+            self.applied.insert(share.id);
+        }
+        Ok(Next::Whole(whole, promise))
     }
 
-    /// Whether `id` was applied.
-    pub fn contains(&self, id: PushId) -> bool {
-        let (word, bit) = place(id);
-        id.source < self.settled || self.words.get(&word).is_some_and(|word| word & bit != 0)
-    }
-
-    /// From now on all ids of sources below this one count as applied: nobody has any of them to apply any more.
-    pub fn settle_before(&mut self, source: u64) {
-        self.settled = self.settled.max(source);
-        self.words.retain(|(s, _), _| *s >= source);
-    }
-
-    /// Ids marked, of sources that are not settled.
-    pub fn len(&self) -> usize {
-        self.words.values().map(|word| word.count_ones() as usize).sum()
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.words.is_empty()
+    /// From now on all pushes of sources below this one count as applied, and their names take no memory.
+    pub(crate) fn settle_before(&mut self, source: u64) {
+        self.applied.settle_before(source);
     }
 }
 
-fn place(id: PushId) -> ((u64, u32), u64) {
-    ((id.source, id.sequence / 64), 1 << (id.sequence % 64))
+/// Tells all that wait for a round what became of it.
+pub(crate) fn tell<E: Clone>(waiting: Waiting<E>, pushed: &Result<Pushed, E>) {
+    for waiting in waiting {
+        // Whoever waited may have gone.
+        let _ = waiting.send(pushed.clone());
+    }
 }
 
 /// The newest incarnation seen of each rank: a process that was given up may still run, and must change nothing.
@@ -130,31 +111,44 @@ impl Fences {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
-    use std::collections::HashSet;
+    use crate::push::{PushId, Round};
 
-    proptest! {
-        #[test]
-        fn applied_is_a_set(ids in prop::collection::vec((0u64..4, prop_oneof![0u32..200, any::<u32>()]), 0..300)) {
-            let (mut applied, mut slow) = (Applied::default(), HashSet::new());
-            for (source, sequence) in ids {
-                let id = PushId { source, sequence };
-                prop_assert_eq!(applied.contains(id), slow.contains(&id));
-                prop_assert_eq!(applied.insert(id), slow.insert(id));
-                prop_assert_eq!(applied.len(), slow.len());
-            }
-            // What is settled counts as applied, and takes no place.
-            applied.settle_before(2);
-            applied.settle_before(1);
-            slow.retain(|id| id.source >= 2);
-            prop_assert_eq!(applied.len(), slow.len());
-            for source in 0..4 {
-                for sequence in 0..100 {
-                    let id = PushId { source, sequence };
-                    prop_assert_eq!(applied.contains(id), source < 2 || slow.contains(&id));
-                    prop_assert_eq!(applied.insert(id), source >= 2 && slow.insert(id));
-                }
-            }
+    fn stamp(incarnation: u64, rank: u32, sequence: u32, trainers: u32) -> Option<Stamp> {
+        let round = (trainers > 0).then_some(Round { trainers, rows: 1 });
+        let trainer = Some(Trainer { rank, incarnation });
+        Some(Stamp { id: PushId { source: 5, sequence }, trainer, round })
+    }
+
+    #[test]
+    fn a_push_is_refused_or_known_before_it_is_held_or_applied() {
+        let mut once: Once<char, ()> = Once::default();
+        assert!(matches!(once.offer(None, 1, 'a'), Ok(Next::Apply('a'))));
+        assert!(matches!(once.offer(stamp(2, 0, 0, 0), 1, 'b'), Ok(Next::Apply('b'))));
+        assert!(matches!(once.offer(stamp(2, 0, 0, 0), 1, 'c'), Ok(Next::Already('c'))));
+        // One that is known is not even part of a round.
+        assert!(matches!(once.offer(stamp(2, 0, 0, 2), 1, 'd'), Ok(Next::Already('d'))));
+        // A process that was replaced hears so, known or not.
+        assert!(once.offer(stamp(1, 0, 0, 0), 1, 'e').unwrap_err().to_string().contains("fenced"));
+        once.settle_before(6);
+        assert!(matches!(once.offer(stamp(2, 0, 77, 0), 1, 'f'), Ok(Next::Already('f'))));
+    }
+
+    #[test]
+    fn the_last_of_a_round_has_all_of_it_and_all_are_told() {
+        let mut once: Once<char, ()> = Once::default();
+        let Ok(Next::Held(mut first)) = once.offer(stamp(1, 0, 0, 2), 1, 'a') else { panic!("not held") };
+        // Held is not applied: it may be sent again, and both wait.
+        let Ok(Next::Held(mut again)) = once.offer(stamp(1, 0, 0, 2), 1, 'a') else { panic!("not held") };
+        assert!(once.offer(stamp(1, 1, 1, 3), 1, 'x').is_err());
+        let Ok(Next::Whole(whole, mut last)) = once.offer(stamp(1, 1, 1, 2), 1, 'b') else { panic!("not whole") };
+        assert_eq!(whole.shares.iter().map(|share| share.payload).collect::<String>(), "ab");
+        // Who waited may have gone.
+        assert!(first.try_recv().is_err());
+        drop(first);
+        tell(whole.waiting, &Ok(Pushed::Applied));
+        assert_eq!((again.try_recv().unwrap(), last.try_recv().unwrap()), (Ok(Pushed::Applied), Ok(Pushed::Applied)));
+        for (rank, sequence) in [(0, 0), (1, 1)] {
+            assert!(matches!(once.offer(stamp(1, rank, sequence, 2), 1, 'c'), Ok(Next::Already('c'))));
         }
     }
 

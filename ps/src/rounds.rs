@@ -7,7 +7,7 @@
 
 use forebay_actors::Fault;
 
-use crate::once::{PushId, Round};
+use crate::push::{PushId, Round};
 
 /// One trainer's push; `P` is what is pushed.
 #[derive(Debug)]

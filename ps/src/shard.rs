@@ -5,13 +5,12 @@
 //! not whole is answered with a promise ([`Reply::Held`]): the shard goes on with other calls.
 
 use forebay_actors::{Fault, Service, StageCx};
-use tokio::sync::oneshot;
 
 use crate::config::TableConfig;
 use crate::error::TableError;
 use crate::merge::{Rows, merge_rows};
-use crate::once::{Applied, Fences, PushId, Pushed, Round, Trainer};
-use crate::rounds::Rounds;
+use crate::once::{Next, Once, Promise, tell};
+use crate::push::{Pushed, Stamp};
 use crate::stats::ShardStats;
 use crate::table::{ExportBlock, Table};
 
@@ -31,20 +30,12 @@ pub(crate) enum Call {
     Stats,
 }
 
-/// Whose push it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
-    pub(crate) id: PushId,
-    pub(crate) trainer: Option<Trainer>,
-    pub(crate) round: Option<Round>,
-}
-
 /// What a shard answers.
 pub(crate) enum Reply {
     /// The buffers of a pull or a push, to be used again; of a push also what became of it.
     Buffers { keys: Vec<u64>, values: Vec<f32>, pushed: Pushed },
     /// The push is kept until its round is whole.
-    Held(oneshot::Receiver<Result<Pushed, TableError>>),
+    Held(Promise<TableError>),
     /// Rows of a snapshot.
     Export(ExportBlock),
     /// The rows were set, or the pushes settled.
@@ -58,61 +49,34 @@ pub(crate) struct Shard {
     config: TableConfig,
     number: usize,
     table: Option<Table>,
-    applied: Applied,
-    fences: Fences,
-    rounds: Rounds<Rows, oneshot::Sender<Result<Pushed, TableError>>>,
+    once: Once<Rows, TableError>,
 }
 
 impl Shard {
     pub(crate) fn new(config: TableConfig, number: usize) -> Self {
-        Self {
-            config,
-            number,
-            table: None,
-            applied: Applied::default(),
-            fences: Fences::default(),
-            rounds: Rounds::default(),
-        }
+        Self { config, number, table: None, once: Once::default() }
     }
 
     fn table(&mut self) -> Result<&mut Table, Fault> {
         self.table.as_mut().ok_or_else(|| Fault::internal("a shard was asked before it was opened"))
     }
 
-    fn push(&mut self, keys: Vec<u64>, values: Vec<f32>, step: u64, stamp: Option<Stamp>) -> Result<Reply, Fault> {
-        if let Some(stamp) = stamp {
-            if let Some(trainer) = stamp.trainer {
-                self.fences.admit(trainer)?;
+    fn push(&mut self, push: Rows, step: u64, stamp: Option<Stamp>) -> Result<Reply, Fault> {
+        Ok(match self.once.offer(stamp, step, push)? {
+            Next::Already((keys, values)) => Reply::Buffers { keys, values, pushed: Pushed::Already },
+            Next::Apply((keys, values)) => {
+                self.table()?.push_checked(&keys, &values, step)?;
+                Reply::Buffers { keys, values, pushed: Pushed::Applied }
             }
-            if self.applied.contains(stamp.id) {
-                return Ok(Reply::Buffers { keys, values, pushed: Pushed::Already });
+            Next::Held(promise) => Reply::Held(promise),
+            Next::Whole(whole, promise) => {
+                let table = self.table()?;
+                let (keys, grads) = merge_rows(whole.shares, table.row_dim());
+                let pushed = table.push_checked(&keys, &grads, whole.step);
+                tell(whole.waiting, &pushed.map(|()| Pushed::Applied));
+                Reply::Held(promise)
             }
-            if let (Some(trainer), Some(round)) = (stamp.trainer, stamp.round) {
-                return self.hold(trainer.rank, round, step, (stamp.id, (keys, values)));
-            }
-            // Also when the push fails half-way: then it must not be tried again.
-            self.applied.insert(stamp.id);
-        }
-        self.table()?.push_checked(&keys, &values, step)?;
-        Ok(Reply::Buffers { keys, values, pushed: Pushed::Applied })
-    }
-
-    /// Keeps a push until its round is whole. The last one applies it, and all are answered.
-    fn hold(&mut self, rank: u32, round: Round, step: u64, push: (PushId, Rows)) -> Result<Reply, Fault> {
-        let (promise, answer) = oneshot::channel();
-        if let Some(whole) = self.rounds.offer(rank, round, step, push, promise)? {
-            whole.shares.iter().for_each(|share| {
-                self.applied.insert(share.id);
-            });
-            let table = self.table()?;
-            let (keys, grads) = merge_rows(whole.shares, table.row_dim());
-            let pushed = table.push_checked(&keys, &grads, whole.step).map(|()| Pushed::Applied);
-            for waiting in whole.waiting {
-                // Whoever waited may have gone.
-                let _ = waiting.send(pushed.clone());
-            }
-        }
-        Ok(Reply::Held(answer))
+        })
     }
 }
 
@@ -141,14 +105,14 @@ impl Service for Shard {
                 }
                 Reply::Buffers { keys, values, pushed: Pushed::Already }
             }
-            Call::Push { keys, grads, step, stamp } => self.push(keys, grads, step, stamp)?,
+            Call::Push { keys, grads, step, stamp } => self.push((keys, grads), step, stamp)?,
             Call::Export { from, at_most, .. } => Reply::Export(self.table()?.export(from, at_most)),
             Call::Import { keys, weights, state } => {
                 self.table()?.import_checked(&keys, &weights, state.as_deref())?;
                 Reply::Done
             }
             Call::Settle { before } => {
-                self.applied.settle_before(before);
+                self.once.settle_before(before);
                 Reply::Done
             }
             Call::Stats => Reply::Stats(vec![self.table()?.stats()]),

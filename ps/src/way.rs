@@ -2,9 +2,9 @@
 //!
 //! Comes in: a [`Call`]. Goes out: its [`Reply`]. Waits for room and for the answer; nothing blocks the thread.
 
-use forebay_actors::{Client, Fault};
+use forebay_actors::{Asked, Client, Fault};
 
-use crate::once::Pushed;
+use crate::push::Pushed;
 use crate::remote::Process;
 use crate::shard::{Call, Reply};
 
@@ -18,21 +18,39 @@ pub(crate) enum Way {
 
 impl Way {
     pub(crate) async fn call(&self, call: Call) -> Result<Reply, Fault> {
+        self.ask(call).await?.reply().await
+    }
+
+    /// Hands a call over, after all that were handed over before it.
+    pub(crate) async fn ask(&self, call: Call) -> Result<UnderWay, Fault> {
+        Ok(match self {
+            Self::Shard(shard) => UnderWay::Shard(shard.ask(call).await?),
+            // Who must not ask out of order waits for each answer.
+            Self::Process(process) => UnderWay::Answered(process.call(call).await?),
+        })
+    }
+}
+
+/// A call that was handed over.
+pub(crate) enum UnderWay {
+    Shard(Asked<Reply>),
+    Answered(Reply),
+}
+
+impl UnderWay {
+    pub(crate) async fn reply(self) -> Result<Reply, Fault> {
         match self {
-            Self::Shard(shard) => shard.call(call).await,
-            Self::Process(process) => process.call(call).await,
+            Self::Shard(asked) => asked.reply().await,
+            Self::Answered(reply) => Ok(reply),
         }
     }
 
-    /// Makes a pull or a push, and puts its buffers back where they came from. Waits for the end of a round.
-    pub(crate) async fn fill(&self, call: Call, keys: &mut Vec<u64>, values: &mut Vec<f32>) -> Result<Pushed, Fault> {
-        match self.call(call).await? {
-            Reply::Buffers { keys: k, values: v, pushed } => {
-                (*keys, *values) = (k, v);
-                Ok(pushed)
-            }
+    /// The reply to a pull or a push: its buffers, and what became of it. Waits for the end of a round.
+    pub(crate) async fn buffers(self) -> Result<(Vec<u64>, Vec<f32>, Pushed), Fault> {
+        match self.reply().await? {
+            Reply::Buffers { keys, values, pushed } => Ok((keys, values, pushed)),
             Reply::Held(promise) => match promise.await {
-                Ok(pushed) => Ok(pushed?),
+                Ok(pushed) => Ok((Vec::new(), Vec::new(), pushed?)),
                 Err(_) => Err(Fault::internal("a shard ended with a round that was not whole")),
             },
             _ => Err(confused()),

@@ -181,3 +181,44 @@ fn f16_gradients_are_near_and_what_is_wrong_is_refused() {
         host.stop().unwrap();
     });
 }
+
+#[test]
+fn a_stock_client_may_look_and_not_touch() {
+    use arrow::array::{ArrayRef, AsArray, Float32Array, RecordBatch};
+    use arrow::datatypes::Float32Type;
+    use arrow_flight::encode::FlightDataEncoderBuilder;
+    use arrow_flight::{Action, FlightClient, FlightDescriptor};
+    use futures::{StreamExt, TryStreamExt};
+    block_on(async {
+        let host = Host::start("ps").unwrap();
+        let servers = servers(&host, 1).await;
+        let url = format!("http://{}", servers[0].address());
+        let channel = tonic::transport::Endpoint::from_shared(url).unwrap().connect().await.unwrap();
+        let mut stock = FlightClient::new(channel);
+        let mut exchange = async |kind: &str, grads: Vec<f32>| {
+            let column = Arc::new(Float32Array::from(grads)) as ArrayRef;
+            let batch = RecordBatch::try_from_iter([("grad", column)]).unwrap();
+            let sent = FlightDataEncoderBuilder::new()
+                .with_flight_descriptor(Some(FlightDescriptor::new_path(vec!["dense".to_owned(), kind.to_owned()])))
+                .build(futures::stream::iter([Ok(batch)]))
+                .map(|data| data.unwrap());
+            stock.do_exchange(sent.map(Ok)).await?.try_collect::<Vec<_>>().await
+        };
+        let refused = "is no process of this run, and only those may change anything here; anybody may read";
+        let said = exchange("push", grads(1)).await.unwrap_err().to_string();
+        assert!(said.contains(refused), "{said}");
+        let batches = exchange("pull", vec![0.0]).await.unwrap();
+        let values = batches[0].column_by_name("value").unwrap().as_primitive::<Float32Type>();
+        let first: Vec<f32> = (0..LEN).map(|i| (i as f32).sin()).collect();
+        assert_eq!(bits(values.values()), bits(&first));
+        let settle = Action::new("dense.settle", r#"{"before": 1}"#);
+        let said = match stock.do_action(settle).await {
+            Ok(mut answers) => answers.next().await.unwrap().unwrap_err().to_string(),
+            Err(said) => said.to_string(),
+        };
+        assert!(said.contains(refused), "{said}");
+        drop(stock);
+        stop(servers).await;
+        host.stop().unwrap();
+    });
+}

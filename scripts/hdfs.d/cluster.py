@@ -1,5 +1,4 @@
 """One cluster in one folder: what it is made of (kept in DIR/cluster.json), and starting and stopping its processes."""
-import json
 import os
 import shutil
 import signal
@@ -10,7 +9,8 @@ import health
 import kerberos
 import network
 import settings
-from processes import PidFile, fail, free_ports, stop, tail, tool
+from folder import Folder
+from processes import fail, free_ports, stop, tail, tool
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 JARS = ROOT / ".hadoop"
@@ -31,33 +31,18 @@ DEFAULTS = {"ha": False, "secure": False, "protection": "authentication", "datan
             "block_size": 1 << 20, "netns": None}
 
 
-class Cluster:
-    """A cluster's folder. Everything is found from it: no registry, no fixed port."""
+class Cluster(Folder):
+    """A cluster, by its folder."""
 
     def __init__(self, folder):
-        self.dir = Path(folder).resolve()
-        self.options = dict(DEFAULTS)
-        self.ports = {}
-        self.subnet = None
-        if self.state.is_file():
-            kept = json.loads(self.state.read_text())
-            self.options |= kept["options"]
-            self.ports = kept["ports"]
-            self.subnet = kept["subnet"]
+        super().__init__(folder, options={}, ports={}, subnet=None)
+        self.options = DEFAULTS | self.options
 
     def __getattr__(self, name):
         options = self.__dict__.get("options", {})
         if name in options:
             return options[name]
         raise AttributeError(name)
-
-    @property
-    def state(self):
-        return self.dir / "cluster.json"
-
-    @property
-    def exists(self):
-        return self.state.is_file()
 
     @property
     def namenodes(self):
@@ -93,9 +78,6 @@ class Cluster:
     def log(self, node):
         return self.dir / "logs" / f"{node}.log"
 
-    def pid_file(self, node):
-        return PidFile(self.dir / "run" / f"{node}.pid")
-
     def create(self, options):
         """Settles ports and settings of a new cluster and writes them down."""
         self.options |= options
@@ -112,8 +94,7 @@ class Cluster:
         for node in self.datanode_names:
             # A DataNode insists on 700.
             (self.dir / node).mkdir(mode=0o700, exist_ok=True)
-        kept = {"options": self.options, "ports": self.ports, "subnet": self.subnet}
-        self.state.write_text(json.dumps(kept, indent=1) + "\n")
+        self.keep()
 
     def environment(self):
         """For a JVM and for Kerberos' own tools."""

@@ -1,5 +1,4 @@
 """One cluster in one folder: what it is made of (kept in DIR/cluster.json), and starting and stopping its processes."""
-import json
 import os
 import shutil
 import signal
@@ -8,36 +7,20 @@ import time
 from pathlib import Path
 
 import settings
-from processes import PidFile, fail, free_ports, stop, tail, tool
+from folder import Folder
+from processes import fail, free_ports, stop, tail, tool
 
 
-class Cluster:
-    """A cluster's folder. Everything is found from it: no registry, no fixed port."""
+class Cluster(Folder):
+    """A cluster, by its folder."""
 
     def __init__(self, folder):
-        self.dir = Path(folder).resolve()
+        super().__init__(folder, count=0, ports={})
         self.conf = self.dir / "etc" / "slurm.conf"
-        self.count = 0
-        self.ports = {}
-        if self.exists:
-            kept = json.loads(self.state.read_text())
-            self.count = kept["nodes"]
-            self.ports = kept["ports"]
-
-    @property
-    def state(self):
-        return self.dir / "cluster.json"
-
-    @property
-    def exists(self):
-        return self.state.is_file()
 
     @property
     def nodes(self):
         return ["ps0", "gpu0", *(f"cpu{i}" for i in range(self.count - 2))]
-
-    def pid_file(self, name):
-        return PidFile(self.dir / "run" / f"{name}.pid")
 
     def create(self, nodes):
         """Settles ports and settings of a new cluster and writes them down."""
@@ -50,7 +33,7 @@ class Cluster:
         key.write_bytes(os.urandom(1024))
         key.chmod(0o600)
         settings.write_conf(self)
-        self.state.write_text(json.dumps({"nodes": nodes, "ports": self.ports}, indent=1) + "\n")
+        self.keep()
 
     def environment(self):
         """For the daemons and Slurm's commands. Nothing of a job that this may run in."""

@@ -5,13 +5,11 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use forebay_actors::{Client, Fault, Host, Place, Service, StageCx};
-use tokio::sync::oneshot;
+use forebay_actors::{Asked, Client, Fault, Host, Place, Service, StageCx};
 
 use crate::merge::merge_flat;
-use crate::once::{Applied, Fences, Pushed};
-use crate::rounds::Rounds;
-use crate::shard::Stamp;
+use crate::once::{Next, Once, Promise, tell};
+use crate::push::{Pushed, Stamp};
 
 /// How gradients change a block of values: an optimizer with its state.
 pub trait DenseRule: Send {
@@ -39,7 +37,7 @@ pub(super) enum Call {
 pub(super) enum Reply {
     Pulled { version: u64, values: Option<Vec<f32>> },
     Pushed(Pushed),
-    Held(oneshot::Receiver<Result<Pushed, String>>),
+    Held(Promise<String>),
     Done,
 }
 
@@ -73,18 +71,16 @@ impl DenseBlock {
     }
 
     pub(super) async fn push(&self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<Pushed, Fault> {
+        pushed(self.ask_push(grads, step, stamp).await?).await
+    }
+
+    /// The first half of a push: hands it over to the block. [`pushed`] is the second.
+    pub(super) async fn ask_push(&self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<Asked<Reply>, Fault> {
         let (found, len) = (grads.len(), self.len);
         if found != len && !(found == 0 && stamp.round.is_some()) {
             return Err(Fault::user(format!("{found} dense gradients came for a block of {len}")));
         }
-        match self.client.call(Call::Push { grads, step, stamp }).await? {
-            Reply::Pushed(pushed) => Ok(pushed),
-            Reply::Held(promise) => match promise.await {
-                Ok(pushed) => pushed.map_err(Fault::internal),
-                Err(_) => Err(Fault::internal("the dense block ended with a round that was not whole")),
-            },
-            _ => Err(confused()),
-        }
+        self.client.ask(Call::Push { grads, step, stamp }).await
     }
 
     pub(super) async fn settle_before(&self, source: u64) -> Result<(), Fault> {
@@ -96,10 +92,32 @@ impl DenseBlock {
 
     /// The values and their version, unless that is `known`.
     pub(super) async fn pull(&self, known: u64) -> Result<(u64, Option<Vec<f32>>), Fault> {
-        match self.client.call(Call::Pull { known }).await? {
-            Reply::Pulled { version, values } => Ok((version, values)),
-            _ => Err(confused()),
-        }
+        pulled(self.ask_pull(known).await?).await
+    }
+
+    /// The first half of a pull: hands it over to the block. [`pulled`] is the second.
+    pub(super) async fn ask_pull(&self, known: u64) -> Result<Asked<Reply>, Fault> {
+        self.client.ask(Call::Pull { known }).await
+    }
+}
+
+/// Waits until a push is applied, or for the end of its round.
+pub(super) async fn pushed(asked: Asked<Reply>) -> Result<Pushed, Fault> {
+    match asked.reply().await? {
+        Reply::Pushed(pushed) => Ok(pushed),
+        Reply::Held(promise) => match promise.await {
+            Ok(pushed) => pushed.map_err(Fault::internal),
+            Err(_) => Err(Fault::internal("the dense block ended with a round that was not whole")),
+        },
+        _ => Err(confused()),
+    }
+}
+
+/// Waits for the version, and for the values if they are another's.
+pub(super) async fn pulled(asked: Asked<Reply>) -> Result<(u64, Option<Vec<f32>>), Fault> {
+    match asked.reply().await? {
+        Reply::Pulled { version, values } => Ok((version, values)),
+        _ => Err(confused()),
     }
 }
 
@@ -116,9 +134,7 @@ struct Block {
     rule: Option<Box<dyn DenseRule>>,
     /// Another with each step, and in each process.
     version: u64,
-    applied: Applied,
-    fences: Fences,
-    rounds: Rounds<Vec<f32>, oneshot::Sender<Result<Pushed, String>>>,
+    once: Once<Vec<f32>, String>,
 }
 
 impl Block {
@@ -133,31 +149,18 @@ impl Block {
     }
 
     fn push(&mut self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<Reply, Fault> {
-        if let Some(trainer) = stamp.trainer {
-            self.fences.admit(trainer)?;
-        }
-        if self.applied.contains(stamp.id) {
-            return Ok(Reply::Pushed(Pushed::Already));
-        }
-        let (Some(trainer), Some(round)) = (stamp.trainer, stamp.round) else {
-            self.applied.insert(stamp.id);
-            return self.apply(&grads).map(Reply::Pushed);
-        };
-        let (promise, answer) = oneshot::channel();
-        if let Some(whole) = self.rounds.offer(trainer.rank, round, step, (stamp.id, grads), promise)? {
-            whole.shares.iter().for_each(|share| {
-                self.applied.insert(share.id);
-            });
-            let grads = merge_flat(whole.shares);
-            // A round of no rows at all is no step.
-            let pushed = if grads.is_empty() { Ok(Pushed::Applied) } else { self.apply(&grads) };
-            let pushed = pushed.map_err(|fault| fault.to_string());
-            for waiting in whole.waiting {
-                // Whoever waited may have gone.
-                let _ = waiting.send(pushed.clone());
+        Ok(match self.once.offer(Some(stamp), step, grads)? {
+            Next::Already(_) => Reply::Pushed(Pushed::Already),
+            Next::Apply(grads) => Reply::Pushed(self.apply(&grads)?),
+            Next::Held(promise) => Reply::Held(promise),
+            Next::Whole(whole, promise) => {
+                let grads = merge_flat(whole.shares);
+                // A round of no rows at all is no step.
+                let pushed = if grads.is_empty() { Ok(Pushed::Applied) } else { self.apply(&grads) };
+                tell(whole.waiting, &pushed.map_err(|fault| fault.to_string()));
+                Reply::Held(promise)
             }
-        }
-        Ok(Reply::Held(answer))
+        })
     }
 }
 
@@ -191,7 +194,7 @@ impl Service for Block {
             }
             Call::Push { grads, step, stamp } => self.push(grads, step, stamp),
             Call::Settle { before } => {
-                self.applied.settle_before(before);
+                self.once.settle_before(before);
                 Ok(Reply::Done)
             }
         }

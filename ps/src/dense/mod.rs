@@ -21,12 +21,11 @@ use forebay_net::{Message, Peer, Retry};
 use futures::future::try_join_all;
 
 use crate::half_block;
-use crate::once::{PushId, Pushed, Round, Trainer};
+use crate::push::{PushId, Pushed, Round, Stamp, Trainer};
 use crate::remote::columns::{batch, plain, plain_column};
 use crate::remote::line::Line;
 use crate::remote::note::{Answer, Header};
 use crate::remote::{Wire, act};
-use crate::shard::Stamp;
 pub use block::{DenseBlock, DenseRule};
 pub use service::DenseService;
 use service::{Held, Settle};

@@ -18,12 +18,14 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::Fault;
 use forebay_net::{Caller, Incoming, Message, Outgoing, Part};
+use futures::future::ready;
 use serde::{Deserialize, Serialize};
 
-use super::block::DenseBlock;
+use super::block::{DenseBlock, pulled, pushed};
 use super::{blocks, check_finite};
 use crate::half_block;
-use crate::once::Pushed;
+use crate::push::Pushed;
+use crate::remote::answers::{Answering, in_order};
 use crate::remote::columns::{batch, plain, plain_column};
 use crate::remote::known;
 use crate::remote::note::{Answer, Header, Tail};
@@ -64,16 +66,19 @@ impl DenseService {
         }
     }
 
-    async fn pull(&self, message: Message) -> Result<Message, Fault> {
+    async fn pull<'a>(&self, message: Message) -> Result<Answering<'a>, Fault> {
         let known = if message.note.is_empty() { 0 } else { Header::read(&message.note)?.0.step };
-        let (version, values) = self.block.pull(known).await?;
-        let note = Answer { pushed: Pushed::Already, number: version }.write(&Tail::Exponents(Vec::new()));
-        let field = || vec![Field::new("value", DataType::Float32, false)];
-        let batch = values.map(|values| batch(field(), vec![plain_column::<Float32Type>(values)])).transpose()?;
-        Ok(Message { batch, note })
+        let asked = self.block.ask_pull(known).await?;
+        Ok(Box::pin(async move {
+            let (version, values) = pulled(asked).await?;
+            let note = Answer { pushed: Pushed::Already, number: version }.write(&Tail::Exponents(Vec::new()));
+            let field = || vec![Field::new("value", DataType::Float32, false)];
+            let batch = values.map(|values| batch(field(), vec![plain_column::<Float32Type>(values)])).transpose()?;
+            Ok(Message { batch, note })
+        }))
     }
 
-    async fn push(&self, message: Message, half: bool) -> Result<Message, Fault> {
+    async fn push<'a>(&self, message: Message, half: bool) -> Result<Answering<'a>, Fault> {
         let (header, exponents) = Header::read(&message.note)?;
         let stamp = header.stamp.ok_or_else(|| Fault::user("a dense push came without an id"))?;
         let columns = message.batch.ok_or_else(|| Fault::user("a dense push came without columns"))?;
@@ -85,8 +90,16 @@ impl DenseService {
             grads.extend_from_slice(plain::<Float32Type>(&columns, "grad")?);
         }
         check_finite(&grads)?;
-        let pushed = self.block.push(grads, header.step, stamp).await?;
-        Ok(Message::note(Answer { pushed, number: 0 }.write(&Tail::Exponents(Vec::new()))))
+        let asked = self.block.ask_push(grads, header.step, stamp).await?;
+        let answer = async move {
+            let pushed = pushed(asked).await?;
+            Ok(Message::note(Answer { pushed, number: 0 }.write(&Tail::Exponents(Vec::new()))))
+        };
+        if stamp.round.is_some() {
+            // Of two rounds the block takes one after the other: the next push may be of the next.
+            return Ok(Box::pin(ready(answer.await)));
+        }
+        Ok(Box::pin(answer))
     }
 }
 
@@ -125,8 +138,8 @@ impl Part for DenseService {
         &self,
         caller: Caller,
         path: Vec<String>,
-        mut incoming: Incoming,
-        mut outgoing: Outgoing,
+        incoming: Incoming,
+        outgoing: Outgoing,
     ) -> Result<(), Fault> {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
         // Whether it is a push, and of halves.
@@ -142,19 +155,15 @@ impl Part for DenseService {
                 )));
             }
         };
-        if push.is_some() && caller.identity.is_none() {
-            let who = caller.peer;
-            return Err(Fault::user(format!(
-                "{who} is no process of this run, and only those may change dense values"
-            )));
+        if push.is_some() {
+            known(&caller)?;
         }
-        while let Some(message) = incoming.next().await? {
-            let answer = match push {
-                None => self.pull(message).await?,
-                Some(half) => self.push(message, half).await?,
-            };
-            outgoing.send(answer).await?;
-        }
-        Ok(())
+        let ask = |message| async move {
+            match push {
+                None => self.pull(message).await,
+                Some(half) => self.push(message, half).await,
+            }
+        };
+        in_order(incoming, outgoing, |_| self.block.len(), ask).await
     }
 }

@@ -49,7 +49,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub(crate) mod answers;
 pub(crate) mod columns;
+mod desk;
 pub(crate) mod line;
 pub(crate) mod note;
 mod process;

@@ -6,8 +6,7 @@
 use bytes::Bytes;
 use forebay_actors::Fault;
 
-use crate::once::{PushId, Pushed, Round, Trainer};
-use crate::shard::Stamp;
+use crate::push::{PushId, Pushed, Round, Stamp, Trainer};
 
 const VERSION: u8 = 1;
 

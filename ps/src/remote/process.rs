@@ -21,8 +21,8 @@ use super::line::Line;
 use super::note::{Answer, Header, Tail};
 use super::service::{Named, Settle, Ticket};
 use crate::half_block;
-use crate::once::Pushed;
-use crate::shard::{Call, Reply, Stamp};
+use crate::push::{Pushed, Stamp};
+use crate::shard::{Call, Reply};
 use crate::stats::TableStats;
 use crate::table::{ExportBlock, Layout};
 

@@ -19,23 +19,18 @@
 //! a peek does, so that looking at a table does not change it. It may not push, import or settle.
 
 use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, Float16Type, Float32Type, Schema};
+use arrow::datatypes::{DataType, Float32Type, Schema};
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::Fault;
 use forebay_net::{Caller, FlightInfo, Incoming, Message, Outgoing, Part, flight_info};
-use half::f16;
 use serde::{Deserialize, Serialize};
 
-use super::columns::{batch, halves_column, key_field, keys, keys_column, list_field, rows, rows_column};
-use super::note::{Answer, Header, Tail};
+use super::answers::in_order;
+use super::columns::{batch, key_field, keys_column, list_field, rows_column};
+use super::desk::{Desk, Kind};
 use crate::client::TableClient;
 use crate::config::TableConfig;
-use crate::half_block;
-use crate::once::Pushed;
-
-/// Floats that one answer may have: 240 MiB of them, which a message has room for.
-const MOST_VALUES: usize = 60 << 20;
 
 /// Floats of one message of an export.
 const PAGE_VALUES: usize = 1 << 20;
@@ -153,8 +148,8 @@ impl Part for TableService {
         &self,
         caller: Caller,
         path: Vec<String>,
-        mut incoming: Incoming,
-        mut outgoing: Outgoing,
+        incoming: Incoming,
+        outgoing: Outgoing,
     ) -> Result<(), Fault> {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
         let stranger = caller.identity.is_none();
@@ -179,16 +174,8 @@ impl Part for TableService {
         if !matches!(kind, Kind::Read { .. }) {
             known(&caller)?;
         }
-        let mut desk = Desk { table: self.table(name)?, rows: Vec::new() };
-        while let Some(message) = incoming.next().await? {
-            let answer = match kind {
-                Kind::Read { insert, half } => desk.read(message, insert, half).await?,
-                Kind::Push { half } => desk.push(message, half).await?,
-                Kind::Import { state } => desk.import(message, state).await?,
-            };
-            outgoing.send(answer).await?;
-        }
-        Ok(())
+        let desk = Desk::new(self.table(name)?);
+        in_order(incoming, outgoing, |message| desk.size(message), |message| desk.ask(message, kind)).await
     }
 
     async fn get(&self, _: Caller, ticket: Bytes, mut outgoing: Outgoing) -> Result<(), Fault> {
@@ -219,102 +206,15 @@ impl Part for TableService {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Read { insert: bool, half: bool },
-    Push { half: bool },
-    Import { state: bool },
-}
-
-/// Answers the messages of one exchange, one after the other.
-struct Desk<'a> {
-    table: &'a TableClient,
-    /// Kept from one message to the next.
-    rows: Vec<f32>,
-}
-
-impl Desk<'_> {
-    async fn read(&mut self, message: Message, insert: bool, half: bool) -> Result<Message, Fault> {
-        let (columns, dim) = (columns(message)?.0, self.table.row_dim());
-        let keys = keys(&columns)?;
-        self.check_size(keys.len())?;
-        match insert {
-            true => self.table.pull(keys, &mut self.rows).await?,
-            false => self.table.peek(keys, &mut self.rows).await?,
-        }
-        if !half {
-            let column = rows_column::<Float32Type>(std::mem::take(&mut self.rows), dim)?;
-            let batch = batch(vec![list_field("row", DataType::Float32, dim)], vec![column])?;
-            return Ok(Message { batch: Some(batch), note: Answer::rows().write(&Tail::Exponents(Vec::new())) });
-        }
-        let (mut halves, mut exponents) = (Vec::new(), Vec::new());
-        if !half_block::encode(&self.rows, &mut halves, &mut exponents) {
-            // Weights may have run away; whoever trains shall see that, and not a fault of the wire.
-            return Ok(Message::note(Answer::rows().write(&Tail::Floats(std::mem::take(&mut self.rows)))));
-        }
-        let batch = batch(vec![list_field("row", DataType::Float16, dim)], vec![halves_column(halves, dim)?])?;
-        Ok(Message { batch: Some(batch), note: Answer::rows().write(&Tail::Exponents(exponents)) })
-    }
-
-    async fn push(&mut self, message: Message, half: bool) -> Result<Message, Fault> {
-        let dim = self.table.row_dim();
-        let (columns, note) = columns(message)?;
-        let (header, exponents) = Header::read(&note)?;
-        let keys = keys(&columns)?;
-        let pushed = if half {
-            let halves: &[f16] = rows::<Float16Type>(&columns, "grad", dim)?;
-            half_block::decode(halves, &exponents, &mut self.rows).map_err(Fault::user)?;
-            self.table.send(keys, &self.rows, header.step, header.stamp).await?
-        } else {
-            let grads = rows::<Float32Type>(&columns, "grad", dim)?;
-            self.table.send(keys, grads, header.step, header.stamp).await?
-        };
-        Ok(answered(pushed))
-    }
-
-    async fn import(&mut self, message: Message, state: bool) -> Result<Message, Fault> {
-        let columns = columns(message)?.0;
-        let weights = rows::<Float32Type>(&columns, "weight", self.table.row_dim())?;
-        let state = match (state, self.table.state_dim()) {
-            (true, 0) => Some(&[][..]),
-            (true, dim) => Some(rows::<Float32Type>(&columns, "state", dim)?),
-            (false, _) => None,
-        };
-        self.table.import(keys(&columns)?, weights, state).await?;
-        Ok(answered(Pushed::Applied))
-    }
-
-    /// A few bytes of a question must not ask for an answer without bound.
-    fn check_size(&self, keys: usize) -> Result<(), Fault> {
-        let dim = self.table.row_dim();
-        if keys.saturating_mul(dim) <= MOST_VALUES {
-            return Ok(());
-        }
-        Err(Fault::user(format!(
-            "{keys} keys of {dim} weights each were asked for at once; at most {} fit one answer",
-            MOST_VALUES / dim
-        )))
-    }
-}
-
 /// Only processes of the run may change anything.
 pub(crate) fn known(caller: &Caller) -> Result<(), Fault> {
     match &caller.identity {
         Some(_) => Ok(()),
         None => Err(Fault::user(format!(
-            "{} is no process of this run, and only those may change anything here; anybody may pull and peek",
+            "{} is no process of this run, and only those may change anything here; anybody may read",
             caller.peer
         ))),
     }
-}
-
-fn answered(pushed: Pushed) -> Message {
-    Message::note(Answer { pushed, number: 0 }.write(&Tail::Exponents(Vec::new())))
-}
-
-fn columns(message: Message) -> Result<(RecordBatch, Bytes), Fault> {
-    let batch = message.batch.ok_or_else(|| Fault::user("a message came without columns; expected keys at least"))?;
-    Ok((batch, message.note))
 }
 
 fn json<T: for<'de> Deserialize<'de>>(bytes: &[u8], what: &str) -> Result<T, Fault> {

@@ -1,0 +1,100 @@
+//! Several calls under way on one connection: the shards take them in the order in which they were made.
+
+#![allow(clippy::unwrap_used)]
+
+mod cluster;
+
+use cluster::*;
+use forebay_actors::Fault;
+use forebay_net::Peer;
+use forebay_ps::remote::{Wire, connect};
+use forebay_ps::{PushId, Pushed, Round, TableClient, Trainer};
+use futures::{StreamExt, TryStreamExt, stream};
+
+const STEPS: u64 = 30;
+
+/// Calls of one client under way at a time.
+const UNDER_WAY: usize = 8;
+
+fn id(step: u64, rank: u32) -> PushId {
+    PushId { source: step, sequence: rank }
+}
+
+/// Gradients that lead elsewhere in another order.
+fn push(step: u64, rank: u32) -> (Vec<u64>, Vec<f32>) {
+    let keys = keys(step % 3 + u64::from(rank));
+    let grads = (0..keys.len() * DIM).map(|i| ((i as u64 * 7 + step * 13) as f32).cos()).collect();
+    (keys, grads)
+}
+
+/// All pushes of a trainer, several at a time.
+async fn train(table: TableClient, rank: u32, trainers: u32) -> Result<Vec<Pushed>, Fault> {
+    let table = &table.of_trainer(Trainer { rank, incarnation: 1 });
+    let push = async |step| {
+        let (keys, grads) = push(step, rank);
+        match trainers {
+            1 => table.push_once(id(step, rank), &keys, &grads, step).await,
+            _ => table.push_round(id(step, rank), Round { trainers, rows: 1 }, &keys, &grads, step).await,
+        }
+    };
+    stream::iter(1..=STEPS).map(push).buffered(UNDER_WAY).try_collect().await
+}
+
+async fn client(peers: &[Peer], wire: Wire) -> TableClient {
+    connect(peers, &config(), wire, retry()).await.unwrap()
+}
+
+#[test]
+fn pushes_that_follow_each_other_closely_are_applied_in_their_order() {
+    block_on(async {
+        let (host, local) = local(config());
+        for step in 1..=STEPS {
+            let (keys, grads) = push(step, 0);
+            local.push_once(id(step, 0), &keys, &grads, step).await.unwrap();
+        }
+        let cluster = Cluster::start(2, 3).await;
+        let table = client(&cluster.peers(), Wire::F32).await;
+        // Pulls go on beside them.
+        let pulls = async {
+            let pull = async |step| table.pull(&keys(step), &mut Vec::new()).await;
+            stream::iter(1..=STEPS).map(pull).buffered(UNDER_WAY).try_collect::<Vec<()>>().await
+        };
+        let (pushed, _) = futures::try_join!(train(table.clone(), 0, 1), pulls).unwrap();
+        assert_eq!(pushed, vec![Pushed::Applied; STEPS as usize]);
+        local.pull(&(1..=STEPS).flat_map(keys).collect::<Vec<_>>(), &mut Vec::new()).await.unwrap();
+        assert!(dump(&table).await == dump(&local).await);
+        drop((table, local));
+        host.stop().unwrap();
+        cluster.stop().await;
+    });
+}
+
+#[test]
+fn rounds_follow_each_other_however_far_ahead_a_trainer_asks() {
+    block_on(async {
+        let mut dumps = Vec::new();
+        for ahead in [false, true] {
+            let cluster = Cluster::start(2, 2).await;
+            let (a, b) = (client(&cluster.peers(), Wire::F32).await, client(&cluster.peers(), Wire::F32).await);
+            if ahead {
+                let (a, b) = futures::try_join!(train(a, 0, 2), train(b, 1, 2)).unwrap();
+                assert_eq!((a.len(), b.len()), (STEPS as usize, STEPS as usize));
+            } else {
+                let trainers = [a, b].into_iter().zip(0..2);
+                let trainers: Vec<_> =
+                    trainers.map(|(table, rank)| table.of_trainer(Trainer { rank, incarnation: 1 })).collect();
+                for step in 1..=STEPS {
+                    let round = Round { trainers: 2, rows: 1 };
+                    let ((a, b), (c, d)) = (push(step, 0), push(step, 1));
+                    let first = trainers[0].push_round(id(step, 0), round, &a, &b, step);
+                    futures::try_join!(first, trainers[1].push_round(id(step, 1), round, &c, &d, step)).unwrap();
+                }
+            }
+            let table = client(&cluster.peers(), Wire::F32).await;
+            dumps.push(dump(&table).await);
+            drop(table);
+            cluster.stop().await;
+        }
+        assert!(!dumps[0].is_empty() && dumps[0] == dumps[1]);
+    });
+}
