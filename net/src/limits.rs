@@ -13,7 +13,8 @@ const MIB: u32 = 1 << 20;
 /// The bounds of a connection. Both ends have their own; what arrives is bounded by the receiver's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Bytes of one stream that may be under way unread. A stalled stream holds so much, and no more.
+    /// Bytes of one stream that may be under way unread. A stalled stream holds so much, and no more. What was read is granted
+    /// again in halves, so a stream fills a line that holds half of this: 8 MiB are 1 Gbit/s at a round trip of 67 ms.
     pub stream_window: u32,
     /// Bytes of one connection that may be under way unread: more than all stream windows together, so that stalled
     /// streams do not hold up the others.
@@ -39,10 +40,10 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            stream_window: 4 * MIB,
-            connection_window: 1028 * MIB,
+            stream_window: 16 * MIB,
+            connection_window: i32::MAX as u32,
             frame: MIB,
-            streams: 256,
+            streams: 127,
             most_message_bytes: 256 * MIB as usize,
             compression: None,
             queued: 2,
@@ -84,7 +85,7 @@ mod tests {
     fn the_defaults_hold_and_impossible_ones_are_refused() {
         Limits::default().check().unwrap();
         for (limits, word) in [
-            (Limits { streams: 257, ..Limits::default() }, "more than 257 streams times 4194304"),
+            (Limits { streams: 128, ..Limits::default() }, "more than 128 streams times 16777216"),
             (Limits { frame: 1 << 24, ..Limits::default() }, "frames of 16777216 bytes"),
             (Limits { queued: 0, ..Limits::default() }, "no message"),
             (Limits { connection_window: u32::MAX, ..Limits::default() }, "at most 2147483647"),

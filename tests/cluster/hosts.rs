@@ -137,14 +137,8 @@ impl Hosts {
             let Host { name, namespace, .. } = host;
             ip(&hosts.switch, &format!("link add name {name} type veth peer name eth0 netns {namespace}\n"));
             hosts.plug(host, false);
-            // A connection may have 64 MiB under way, as hosts on long lines are set up: 1 Gbit/s times 50 ms is more than
-            // the usual limit.
-            host.run(|| {
-                for limits in ["tcp_rmem", "tcp_wmem"] {
-                    let path = format!("/proc/sys/net/ipv4/{limits}");
-                    std::fs::write(&path, "4096 131072 67108864").unwrap_or_else(|error| panic!("{path}: {error}"));
-                }
-            });
+            // As hosts on long lines are set up.
+            hosts.socket_buffers(&host.name, [64 << 20; 2]);
         }
         hosts
     }
@@ -179,6 +173,16 @@ impl Hosts {
                 None => drop(tc.args(["del", "dev", card, "root"]).output().expect("tc was there before")),
             }
         }
+    }
+
+    /// How many bytes the kernel of a host holds of a connection made from now on, at most: those received, those sent.
+    pub(crate) fn socket_buffers(&self, name: &str, [received, sent]: [u32; 2]) {
+        self[name].run(|| {
+            for (file, least, most) in [("tcp_rmem", 131_072, received), ("tcp_wmem", 16_384, sent)] {
+                let path = format!("/proc/sys/net/ipv4/{file}");
+                std::fs::write(&path, format!("4096 {least} {most}")).unwrap_or_else(|error| panic!("{path}: {error}"));
+            }
+        });
     }
 
     /// Cuts a host off: whatever is sent to it or from it is lost without a word, until [`Hosts::mend`].

@@ -27,6 +27,11 @@ fn the_model_does_not_depend_on_the_distance() {
     let logs = run.end_well(&all);
     let ledger = Ledger::of(&logs[0]);
     assert_eq!((ledger.rows, ledger.again), (ROWS, 0), "{}", logs[0]);
+    for log in &logs[3..] {
+        let streams =
+            log.lines().find_map(|line| line.strip_suffix(" streams")?.rsplit(' ').next()?.parse::<u32>().ok());
+        assert!(streams.is_some_and(|streams| (4..=8).contains(&streams)), "50 ms ask for several: {log}");
+    }
     assert_eq!(run.model().difference(&one_process(&settings).0), None);
 }
 
@@ -41,50 +46,100 @@ fn sent(run: &Run, host: &str) -> u64 {
 /// Dense features of a row whose bytes cost little to make and to use, so that the line is what bounds the run.
 const WIDTH: usize = 520;
 
+/// Settings of rows that wide, with one slot.
+fn wide(rows: u64, more: &[&str]) -> Vec<String> {
+    let dense: Vec<String> = (0..WIDTH).map(|i| format!("{{column=\"I{}\",transform=\"none\"}}", i % 13 + 1)).collect();
+    let dense = format!("columns.dense=[{}]", dense.join(","));
+    let usual = [&dense, "columns.slots=[\"C1\"]", "data.epochs=1000", "model.kind=lr", "placement.readers=1"];
+    job(rows, &[&usual, more].concat())
+}
+
+/// Bytes of so many of them: label, dense values, one place; keys are so few that they are left out.
+fn payload(rows: u64) -> u64 {
+    rows * (WIDTH as u64 + 2) * 4
+}
+
+/// What the trainer has not taken is within the credits of the link, whatever HTTP/2 and the kernel would hold.
+#[test]
+fn what_is_under_way_on_a_link_is_what_the_job_says() {
+    const MIB: u64 = 1 << 20;
+    let hosts = Arc::new(Hosts::new(&HOSTS));
+    for streams in ["placement.streams=1", "placement.streams=3"] {
+        let more = ["train.batch_rows=32", "placement.ps=2", "placement.lease_rows=1024", streams];
+        let more = [&more[..], &["placement.in_flight=10000", "placement.in_flight_bytes=1MiB"]].concat();
+        let mut run = Run::on_hosts(&hosts, &HOSTS, "ps0", &wide(20_480, &more));
+        let before = sent(&run, "reader0");
+        run.start(&["ps 0", "ps 1", "trainer 0", "reader 0"]);
+        run.until_windows(2);
+        // From now on nothing can be looked up.
+        run.hold("ps 1");
+        // Bytes that were sent and those that are done, which are counted by the window.
+        let look = |run: &mut Run| {
+            let sent = sent(run, "reader0") - before;
+            (sent, run.until_news("the coordinator answers", |_| true).account.rows)
+        };
+        run.until("the link is full", |run| {
+            let (sent, done) = look(run);
+            (sent > payload(done) + MIB * 9 / 10).then_some(())
+        });
+        // Beyond the credits: a window that is not whole, some batches in the trainer's stages, and headers.
+        for _ in 0..20 {
+            let (sent, done) = look(&mut run);
+            let most = (payload(done + 1024) + MIB + payload(10 * 32)) * 21 / 20;
+            assert!(
+                sent < most,
+                "{streams}: {sent} bytes were sent when {done} rows were done, expected {most} at most"
+            );
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        ["ps 0", "trainer 0", "reader 0"].iter().for_each(|name| run.kill(name));
+    }
+}
+
+/// Waits until the next window is done, and says when that was, how many rows are done, and how many bytes reader 0 has sent.
+/// Rows are counted by the window: between two such moments, and only there, they are those of that time.
+fn next_window(run: &mut Run) -> (Instant, u64, u64) {
+    let before = run.until_news("the run is under way", |news| news.account.rows > 200_000).account.rows;
+    let news = run.until_news("a window is done", |news| news.account.rows > before);
+    (Instant::now(), news.account.rows, sent(run, "reader0"))
+}
+
 /// A reader and a trainer at both ends of a long line: how much of it they use. A measurement, nothing is asserted of it.
 #[test]
-#[ignore = "a measurement: run it alone, on a quiet machine, with --release --nocapture"]
+#[ignore = "a measurement: run it alone, on a quiet machine, with --nocapture"]
 fn how_much_of_a_long_line_is_used() {
-    let wide: Vec<String> = (0..WIDTH).map(|i| format!("{{column=\"I{}\",transform=\"none\"}}", i % 13 + 1)).collect();
-    let wide = format!("columns.dense=[{}]", wide.join(","));
-    for streams in [1, 2, 4] {
-        let streams = format!("placement.streams={streams}");
-        let settings = job(
-            131_072,
-            &[
-                &wide,
-                "columns.slots=[\"C1\"]",
-                "data.epochs=1000",
-                "data.shuffle_rows=0",
-                "data.read_rows=2048",
-                "model.kind=lr",
-                "train.batch_rows=2048",
-                "train.staleness=8",
-                "placement.readers=1",
-                "placement.lease_rows=2048",
-                "placement.in_flight_bytes=64MiB",
-                &streams,
-            ],
-        );
-        let mut run = Run::on_hosts(&hosts(), &HOSTS, "trainer0", &settings);
-        run.start(&["trainer 0", "reader 0"]);
-        // The streams have found their pace.
-        let first = run.until_news("the run is under way", |news| news.account.rows > 200_000);
-        let (began, bytes) = (Instant::now(), sent(&run, "reader0"));
-        let last = run.until_news("the time is over", |_| began.elapsed().as_secs() >= 8);
-        let (seconds, bytes) = (began.elapsed().as_secs_f64(), sent(&run, "reader0") - bytes);
-        let rows = last.account.rows - first.account.rows;
-        // Label, dense values, one place; keys are so few that they are left out.
-        let payload = rows * (WIDTH as u64 + 2) * 4;
-        let share = |bytes: u64| bytes as f64 * 8.0 / seconds / (LONG_LINE.rate_mbit.unwrap() as f64 * 1e6);
-        println!(
-            "{streams}: {:.0} rows/s, {:.1} MB/s of batches, {:.3} of the line (with all headers {:.3})",
-            rows as f64 / seconds,
-            payload as f64 / seconds / 1e6,
-            share(payload),
-            share(bytes)
-        );
-        run.kill("reader 0");
-        run.kill("trainer 0");
+    let usual = [
+        "data.shuffle_rows=0",
+        "data.read_rows=2048",
+        "train.batch_rows=2048",
+        "train.staleness=8",
+        "placement.lease_rows=2048",
+    ];
+    // The most that Linux lets a connection have where nobody has set it up for long lines.
+    const STOCK: [u32; 2] = [6 << 20, 4 << 20];
+    for (buffers, name) in
+        [([64 << 20; 2], "socket buffers of 64 MiB"), (STOCK, "socket buffers as they are by default")]
+    {
+        for more in [&[][..], &["placement.streams=1"], &["placement.streams=2"], &["placement.streams=4"]] {
+            let hosts = hosts();
+            HOSTS.iter().for_each(|host| hosts.socket_buffers(host, buffers));
+            let mut run = Run::on_hosts(&hosts, &HOSTS, "trainer0", &wide(131_072, &[&usual[..], more].concat()));
+            run.start(&["trainer 0", "reader 0"]);
+            let first = next_window(&mut run);
+            run.until("the time is over", |_| (first.0.elapsed().as_secs() >= 10).then_some(()));
+            let last = next_window(&mut run);
+            let seconds = (last.0 - first.0).as_secs_f64();
+            let (rows, bytes) = (last.1 - first.1, last.2 - first.2);
+            let share = |bytes: u64| bytes as f64 * 8.0 / seconds / (LONG_LINE.rate_mbit.unwrap() as f64 * 1e6);
+            println!(
+                "{name}, {more:?}: {:.0} rows/s, {:.1} MB/s of batches, {:.3} of the line (with all headers {:.3})",
+                rows as f64 / seconds,
+                payload(rows) as f64 / seconds / 1e6,
+                share(payload(rows)),
+                share(bytes)
+            );
+            run.kill("reader 0");
+            run.kill("trainer 0");
+        }
     }
 }

@@ -124,12 +124,12 @@ async fn stalled_streams_hold_up_neither_each_other_nor_actions() {
     let mut toys = Toys::plain().await;
     let peer = toys.peer();
     let mut stalled = Vec::new();
-    // More bytes than the windows of HTTP/2 by default, or one stream's window, by far: 40 windows of 4 MiB.
-    for _ in 0..40 {
+    // More bytes than the windows of HTTP/2 by default, or one stream's window, by far: 10 windows of 16 MiB.
+    for _ in 0..10 {
         stalled.push(peer.exchange(&["toy", "flood"], LONG).await.unwrap());
     }
-    // Each floods its window (16 messages of 256 KiB) before it stalls.
-    toys.flooded.wait_for(|sent| *sent >= 40 * 16).await.unwrap();
+    // Each floods its window (64 messages of 256 KiB) before it stalls.
+    toys.flooded.wait_for(|sent| *sent >= 10 * 64).await.unwrap();
     let (mut outgoing, mut incoming) = peer.exchange(&["toy", "echo"], LONG).await.unwrap();
     for i in 0..20 {
         outgoing.send(Message::columns(numbers(i, 1 << 17))).await.unwrap();
@@ -138,7 +138,7 @@ async fn stalled_streams_hold_up_neither_each_other_nor_actions() {
     assert!(peer.raw_action("toy.who", "", LONG).await.is_ok());
     // Bounded: the window, the queue, and what lies between them.
     let sent = *toys.flooded.borrow_and_update();
-    assert!(sent <= 40 * (16 + 8), "{sent} messages are under way");
+    assert!(sent <= 10 * (64 + 8), "{sent} messages are under way");
     // And what was stalled goes on.
     for (_, incoming) in &mut stalled {
         assert_eq!(timeout(LONG, incoming.next()).await.unwrap().unwrap().unwrap().rows(), 1 << 15);

@@ -75,8 +75,9 @@ impl Reader {
             member: seated.member.clone(),
             dialer: seated.dialer.clone(),
             patience: job.placement.patience(),
+            streams: job.placement.streams,
         };
-        let streams = streams::open(&line, trainers, job.placement.streams, boxes);
+        let streams = streams::open(&line, trainers, boxes);
         Ok((pipeline.start()?, post, holder, streams))
     }
 

@@ -97,11 +97,8 @@ fn order(job: &Job, rank: u32) -> Order {
     }
 }
 
-/// A link's credits, in even shares for its streams.
+/// A link's credits.
 fn credits(job: &Job) -> Credits {
     let placement = &job.placement;
-    Credits {
-        batches: placement.in_flight.div_ceil(placement.streams).min(u32::MAX as usize) as u32,
-        bytes: placement.in_flight_bytes.0.div_ceil(placement.streams) as u64,
-    }
+    Credits { batches: placement.in_flight.min(u32::MAX as usize) as u32, bytes: placement.in_flight_bytes.0 as u64 }
 }

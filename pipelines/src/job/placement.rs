@@ -30,8 +30,9 @@ pub struct Placement {
     pub in_flight: usize,
     /// Bytes of them, at most; one batch that is larger goes alone. Default "64MiB".
     pub in_flight_bytes: ByteSize,
-    /// Connections of one link: more than one where one does not fill the network. Default 1.
-    pub streams: usize,
+    /// Connections of one link, which share its credits. Default: one for every 12.5 ms of the round trip, at most 8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub streams: Option<usize>,
     /// What rows and gradients travel as between trainers and ps: "f32" (the default) or "f16" (half the bytes).
     pub wire: Wire,
     /// How what travels is compressed: "lz4" or "zstd". Default: not at all, which is faster on a network of 10 Gbit/s and more.
@@ -76,7 +77,7 @@ impl Default for Placement {
             dense: None,
             in_flight: 64,
             in_flight_bytes: ByteSize(64 << 20),
-            streams: 1,
+            streams: None,
             wire: Wire::F32,
             compress: None,
             lease_rows: 262_144,
@@ -130,7 +131,7 @@ impl Placement {
             ("placement.trainers", trainers),
             ("placement.in_flight", self.in_flight),
             ("placement.in_flight_bytes", self.in_flight_bytes.0),
-            ("placement.streams", self.streams),
+            ("placement.streams", self.streams.unwrap_or(1)),
             ("placement.lease_rows", self.lease_rows),
         ] {
             if value == 0 {
@@ -144,9 +145,15 @@ impl Placement {
                 return refuse(format!("{name} is {value}, expected a number of seconds above 0"));
             }
         }
-        for (name, value) in [("readers", readers), ("ps", ps), ("trainers", trainers)] {
-            if value > MOST_PROCESSES {
-                return refuse(format!("placement.{name} is {value}, expected at most {MOST_PROCESSES}"));
+        let streams = self.streams.unwrap_or(1);
+        for (name, value, most) in [
+            ("readers", readers, MOST_PROCESSES),
+            ("ps", ps, MOST_PROCESSES),
+            ("trainers", trainers, MOST_PROCESSES),
+            ("streams", streams, MOST_STREAMS),
+        ] {
+            if value > most {
+                return refuse(format!("placement.{name} is {value}, expected at most {most}"));
             }
         }
         if trainers > 1 && ps == 0 {
@@ -213,3 +220,6 @@ impl Placement {
 
 /// More processes of a role than this is a slip of the finger.
 const MOST_PROCESSES: usize = 1024;
+
+/// So is more connections of one link.
+const MOST_STREAMS: usize = 64;

@@ -1,7 +1,7 @@
 //! The trainer's inbox: batches from all readers, each taken once, in the order of the data or as they come.
 //!
-//! Comes in: batches with their headers, from any number of streams; word of batches that are done. Goes out: the next batch;
-//! on each stream, credits for what was taken and word of what is done. Holds no more than what it granted. Waits only in
+//! Comes in: batches with their headers, from any number of links; word of batches that are done. Goes out: the next batch;
+//! on each link, credits for what was taken and word of what is done. Holds no more than what it granted. Waits only in
 //! [`Inbox::next`]; all else is a short lock.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -18,7 +18,7 @@ use crate::flow::BatchId;
 /// A window has fewer batches than this: places in a window are numbers of 20 bits.
 const MOST_INDEX: u32 = 1 << 20;
 
-/// What one stream may hold of this process's memory.
+/// What one link may hold of this process's memory, however many streams it has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Credits {
     pub(crate) batches: u32,
@@ -39,7 +39,7 @@ pub(crate) enum Order {
 pub(crate) struct Parcel {
     pub(crate) header: Header,
     pub(crate) columns: RecordBatch,
-    stream: u64,
+    link: u64,
     bytes: u64,
 }
 
@@ -59,10 +59,10 @@ struct State {
     waiting: BTreeMap<BatchId, Parcel>,
     /// With [`Order::Any`].
     arrivals: VecDeque<BatchId>,
-    /// Streams that a batch came on that is not done, by batch.
+    /// Links that a batch came on that is not done, by batch.
     under_way: HashMap<BatchId, Vec<u64>>,
     known: HashMap<(u32, u64), Known>,
-    streams: HashMap<u64, Stream>,
+    links: HashMap<u64, Link>,
     opened: u64,
 }
 
@@ -87,7 +87,7 @@ impl Known {
     }
 }
 
-struct Stream {
+struct Link {
     reader: String,
     replies: UnboundedSender<Reply>,
     /// Granted and not used.
@@ -98,7 +98,7 @@ struct Stream {
 }
 
 impl Inbox {
-    /// Grants each stream at most `credits`.
+    /// Grants each link at most `credits`.
     pub(crate) fn new(order: Order, credits: Credits) -> Self {
         let index = if let Order::Data { rank, .. } = order { rank } else { 0 };
         let state = State {
@@ -109,7 +109,7 @@ impl Inbox {
             arrivals: VecDeque::new(),
             under_way: HashMap::new(),
             known: HashMap::new(),
-            streams: HashMap::new(),
+            links: HashMap::new(),
             opened: 0,
         };
         Self { state: Mutex::new(state), credits, arrived: Notify::new() }
@@ -119,42 +119,47 @@ impl Inbox {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A reader opens a stream: its credits are granted at once. Returns the stream's number.
+    /// A reader opens a link, of one stream or several: its credits are granted at once. Returns the link's number.
     pub(crate) fn open(&self, reader: &str, replies: UnboundedSender<Reply>) -> u64 {
         let Credits { batches, bytes } = self.credits;
         let mut state = self.state();
         state.opened += 1;
         let number = state.opened;
         let _ = replies.send(Reply::Grant { batches, bytes });
-        state.streams.insert(number, Stream { reader: reader.to_owned(), replies, batches, bytes, held: 0 });
+        state.links.insert(number, Link { reader: reader.to_owned(), replies, batches, bytes, held: 0 });
         number
     }
 
-    /// The stream has ended. What came on it stays.
-    pub(crate) fn close(&self, stream: u64) {
-        self.state().streams.remove(&stream);
+    /// Whether a reader has this link open.
+    pub(crate) fn has(&self, link: u64, reader: &str) -> bool {
+        self.state().links.get(&link).is_some_and(|link| link.reader == reader)
+    }
+
+    /// The link has ended. What came on it stays.
+    pub(crate) fn close(&self, link: u64) {
+        self.state().links.remove(&link);
     }
 
     /// A batch came.
     ///
     /// # Errors
-    /// A user fault that ends the stream: more than was granted, or a batch that cannot be.
-    pub(crate) fn put(&self, stream: u64, header: Header, columns: RecordBatch, bytes: u64) -> Result<(), Fault> {
+    /// A user fault that ends the link: more than was granted, or a batch that cannot be.
+    pub(crate) fn put(&self, link: u64, header: Header, columns: RecordBatch, bytes: u64) -> Result<(), Fault> {
         let mut state = self.state();
         let state = &mut *state;
         let id = header.id;
-        let Some(from) = state.streams.get_mut(&stream) else { return Ok(()) };
+        let Some(from) = state.links.get_mut(&link) else { return Ok(()) };
         let refused = |why: &str| Err(Fault::user(format!("{} sent {id}{why}", from.reader)));
         if id.index >= MOST_INDEX || header.done_before > id.index {
             return refused(", which cannot be");
         }
         if header.urgent {
-            if state.waiting.range(..id).any(|(_, parcel)| parcel.stream == stream) {
+            if state.waiting.range(..id).any(|(_, parcel)| parcel.link == link) {
                 return refused(" as urgent, though an earlier one waits");
             }
         } else {
             if from.batches == 0 || (bytes > from.bytes && from.held > 0) {
-                let Stream { batches, bytes: left, .. } = from;
+                let Link { batches, bytes: left, .. } = from;
                 return refused(&format!(" of {bytes} bytes beyond its credits ({batches} batches, {left} bytes)"));
             }
             from.batches -= 1;
@@ -170,13 +175,13 @@ impl Inbox {
             Some(Reply::Stale(id))
         } else {
             known.term = header.term;
-            let streams = state.under_way.entry(id).or_default();
-            let again = !streams.is_empty();
-            if !streams.contains(&stream) {
-                streams.push(stream);
+            let links = state.under_way.entry(id).or_default();
+            let again = !links.is_empty();
+            if !links.contains(&link) {
+                links.push(link);
             }
             if !again {
-                state.waiting.insert(id, Parcel { header, columns, stream, bytes });
+                state.waiting.insert(id, Parcel { header, columns, link, bytes });
                 state.arrivals.push_back(id);
                 self.arrived.notify_one();
                 return Ok(());
@@ -187,7 +192,7 @@ impl Inbox {
         if let Some(answer) = answer {
             let _ = from.replies.send(answer);
         }
-        state.grant(stream, &header, bytes, self.credits);
+        state.grant(link, &header, bytes, self.credits);
         Ok(())
     }
 
@@ -203,7 +208,7 @@ impl Inbox {
             },
             Order::Data { rank, of } => state.take_in_order(rank, of)?,
         };
-        state.grant(parcel.stream, &parcel.header, parcel.bytes, self.credits);
+        state.grant(parcel.link, &parcel.header, parcel.bytes, self.credits);
         Some(parcel)
     }
 
@@ -216,11 +221,11 @@ impl Inbox {
     pub(crate) fn done(&self, id: BatchId) {
         let mut state = self.state();
         state.known.entry((id.epoch, id.window)).or_default().set_done(id.index);
-        for stream in state.under_way.remove(&id).unwrap_or_default() {
-            // Where the stream is gone, or breaks before it has carried the word, its reader sends the batch again and hears
-            // of it then. (Another stream may be another process of the same rank, or dead and not known to be.)
-            if let Some(stream) = state.streams.get(&stream) {
-                let _ = stream.replies.send(Reply::Done(id));
+        for link in state.under_way.remove(&id).unwrap_or_default() {
+            // Where the link is gone, or breaks before it has carried the word, its reader sends the batch again and hears
+            // of it then. (Another link may be another process of the same rank, or dead and not known to be.)
+            if let Some(link) = state.links.get(&link) {
+                let _ = link.replies.send(Reply::Done(id));
             }
         }
     }
@@ -276,24 +281,24 @@ impl State {
         let rest = self.waiting.split_off(&self.next);
         for (id, parcel) in std::mem::replace(&mut self.waiting, rest) {
             self.under_way.remove(&id);
-            if let Some(stream) = self.streams.get(&parcel.stream) {
-                let _ = stream.replies.send(Reply::Done(id));
+            if let Some(link) = self.links.get(&parcel.link) {
+                let _ = link.replies.send(Reply::Done(id));
             }
-            self.grant(parcel.stream, &parcel.header, parcel.bytes, most);
+            self.grant(parcel.link, &parcel.header, parcel.bytes, most);
         }
     }
 
-    /// Gives the credit of one batch back to its stream, if it lives and it took one.
-    fn grant(&mut self, stream: u64, header: &Header, bytes: u64, most: Credits) {
+    /// Gives the credit of one batch back to its link, if it lives and it took one.
+    fn grant(&mut self, link: u64, header: &Header, bytes: u64, most: Credits) {
         if header.urgent {
             return;
         }
-        let Some(stream) = self.streams.get_mut(&stream) else { return };
-        stream.held = stream.held.saturating_sub(1);
-        stream.batches += 1;
-        let bytes = bytes.min(most.bytes - stream.bytes);
-        stream.bytes += bytes;
-        let _ = stream.replies.send(Reply::Grant { batches: 1, bytes });
+        let Some(link) = self.links.get_mut(&link) else { return };
+        link.held = link.held.saturating_sub(1);
+        link.batches += 1;
+        let bytes = bytes.min(most.bytes - link.bytes);
+        link.bytes += bytes;
+        let _ = link.replies.send(Reply::Grant { batches: 1, bytes });
     }
 }
 
@@ -324,18 +329,18 @@ mod tests {
     }
 
     struct Reader {
-        stream: u64,
+        link: u64,
         replies: UnboundedReceiver<Reply>,
     }
 
     impl Reader {
         fn new(inbox: &Inbox, name: &str) -> Self {
             let (sender, replies) = unbounded_channel();
-            Self { stream: inbox.open(name, sender), replies }
+            Self { link: inbox.open(name, sender), replies }
         }
 
         fn put(&self, inbox: &Inbox, header: Header) -> Result<(), Fault> {
-            inbox.put(self.stream, header, columns(), 10)
+            inbox.put(self.link, header, columns(), 10)
         }
 
         fn heard(&mut self) -> Vec<Reply> {
@@ -403,7 +408,7 @@ mod tests {
         let a = Reader::new(&inbox, "reader 0");
         a.put(&inbox, header(id(0, 0))).unwrap();
         assert_eq!(taken(&inbox).len(), 1);
-        inbox.close(a.stream);
+        inbox.close(a.link);
         // One that sends it again before it is done, one that does so after, and one that is of the same rank only.
         let open = || Reader::new(&inbox, "reader 0");
         let (mut before, mut after, mut other) = (open(), open(), open());
@@ -426,8 +431,8 @@ mod tests {
         assert!(a.put(&inbox, header(id(0, 4))).unwrap_err().to_string().contains("beyond its credits"));
         // One that is larger than all bytes may go alone, and its credit comes back as it was.
         let mut b = Reader::new(&inbox, "reader 1");
-        inbox.put(b.stream, header(id(1, 0)), columns(), 1000).unwrap();
-        assert!(inbox.put(b.stream, header(id(1, 1)), columns(), 1).is_err());
+        inbox.put(b.link, header(id(1, 0)), columns(), 1000).unwrap();
+        assert!(inbox.put(b.link, header(id(1, 1)), columns(), 1).is_err());
         assert_eq!(taken(&inbox).len(), 5);
         assert_eq!(b.heard().last(), Some(&Reply::Grant { batches: 1, bytes: 100 }));
         let cannot_be = Header { done_before: 3, ..header(id(1, 2)) };

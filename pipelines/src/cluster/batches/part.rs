@@ -1,17 +1,26 @@
 //! The trainer's end of the streams: a part of its server that puts what comes into the inbox.
 //!
-//! Comes in: exchanges `["batches"]` of readers. Goes out: batches to the [`Inbox`], credits and word of done batches to the
-//! readers. A stream waits for its peer; nothing else waits for it.
+//! Comes in: exchanges `["batches"]` of readers, each the first stream of a link, and `["batches", link]`, which join it. Goes
+//! out: batches to the [`Inbox`]; on the first stream the link's number, credits, and word of done batches. A stream waits for
+//! its peer; nothing else waits for it.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use forebay_actors::Fault;
 use forebay_net::{Caller, Incoming, Message, Outgoing, Part};
 use tokio::sync::mpsc::unbounded_channel;
 
+use super::columns;
 use super::inbox::Inbox;
-use super::{columns, note};
+use super::note::{self, Reply};
+
+/// By which it is called.
+pub(crate) const NAME: &str = "batches";
+
+/// An action that is answered at once: it takes a round trip.
+pub(crate) const PING: &str = "ping";
 
 /// Takes batches.
 pub(crate) struct Batches {
@@ -22,9 +31,21 @@ impl Batches {
     pub(crate) fn new(inbox: Arc<Inbox>) -> Self {
         Self { inbox }
     }
+
+    /// Takes all that comes on one stream of a link.
+    async fn take(&self, link: u64, incoming: &mut Incoming) -> Result<(), Fault> {
+        while let Some(message) = incoming.next().await? {
+            let Some(batch) = message.batch else {
+                return Err(Fault::user("a batch came without columns"));
+            };
+            let bytes = columns::bytes(&batch);
+            self.inbox.put(link, note::read(&message.note)?, batch, bytes)?;
+        }
+        Ok(())
+    }
 }
 
-/// Has the inbox forget a stream, however it ends.
+/// Has the inbox forget a link, however it ends.
 struct Open<'a>(&'a Inbox, u64);
 
 impl Drop for Open<'_> {
@@ -36,13 +57,24 @@ impl Drop for Open<'_> {
 #[async_trait]
 impl Part for Batches {
     fn name(&self) -> &'static str {
-        "batches"
+        NAME
+    }
+
+    fn actions(&self) -> Vec<(String, String)> {
+        vec![(PING.to_owned(), "is answered at once, with nothing".to_owned())]
+    }
+
+    async fn action(&self, _: &Caller, kind: &str, _: Bytes) -> Result<Bytes, Fault> {
+        match kind {
+            PING => Ok(Bytes::new()),
+            _ => Err(Fault::user(format!("there is no action `{NAME}.{kind}`: there is `{NAME}.{PING}`"))),
+        }
     }
 
     async fn exchange(
         &self,
         caller: Caller,
-        _path: Vec<String>,
+        path: Vec<String>,
         mut incoming: Incoming,
         mut outgoing: Outgoing,
     ) -> Result<(), Fault> {
@@ -51,27 +83,23 @@ impl Part for Batches {
                 "batches come from the readers of the run: name the run in the header forebay-run",
             ));
         };
+        if let Some(link) = path.get(1) {
+            let open = link.parse().ok().filter(|link| self.inbox.has(*link, &identity.role));
+            let gone = || Fault::external(format!("{} has no link `{}` here", identity.role, link.escape_debug()));
+            return self.take(open.ok_or_else(|| gone().retryable())?, &mut incoming).await;
+        }
         // Replies are a few bytes each and at most two for each credit, so their queue needs no bound of its own.
         let (replies, mut to_send) = unbounded_channel();
-        let stream = Open(&self.inbox, self.inbox.open(&identity.role, replies));
-        let taking = async {
-            while let Some(message) = incoming.next().await? {
-                let Some(batch) = message.batch else {
-                    return Err(Fault::user("a batch came without columns"));
-                };
-                let bytes = columns::bytes(&batch);
-                self.inbox.put(stream.1, note::read(&message.note)?, batch, bytes)?;
-            }
-            Ok(())
-        };
+        let link = Open(&self.inbox, self.inbox.open(&identity.role, replies));
         let telling = async {
+            outgoing.send(Message::note(note::write(&Reply::Link(link.1))?)).await?;
             while let Some(reply) = to_send.recv().await {
                 outgoing.send(Message::note(note::write(&reply)?)).await?;
             }
             Ok(())
         };
         tokio::select! {
-            ended = taking => ended,
+            ended = self.take(link.1, &mut incoming) => ended,
             ended = telling => ended,
         }
     }

@@ -1,7 +1,7 @@
 //! The reader's post: batches that wait to be sent, and those that were sent and are not done.
 //!
-//! Comes in: batches, with their destination; what happens on the streams. Goes out: the next batch for a stream. A batch
-//! whose stream breaks waits again, before later ones. [`Post::room`], [`Post::next`] and [`Post::emptied`] wait and are cancel
+//! Comes in: batches, with their destination; what happens on the links. Goes out: the next batch for a link. A batch
+//! whose link breaks waits again, before later ones. [`Post::room`], [`Post::next`] and [`Post::emptied`] wait and are cancel
 //! safe; all else is a short lock.
 
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ struct State {
 #[derive(Default)]
 struct Box {
     waiting: BTreeMap<BatchId, Parcel>,
-    /// With the stream that each went by.
+    /// With the link that each went by.
     sent: BTreeMap<BatchId, (Parcel, usize)>,
 }
 
@@ -98,13 +98,13 @@ impl Post {
         self.ready[number].notify_waiters();
     }
 
-    /// Takes the first batch that waits and that `fits` (says of its bytes whether there is credit for them) for `stream`: its
-    /// header, columns and bytes. Waits until there is one. One that comes before all that went by this stream and is not
+    /// Takes the first batch that waits and that `fits` (says of its bytes whether there is credit for them) for `link`: its
+    /// header, columns and bytes. Waits until there is one. One that comes before all that went by this link and is not
     /// done needs no credit, and its header says so: what has taken the credits may wait for it.
     pub(crate) async fn next(
         &self,
         number: usize,
-        stream: usize,
+        link: usize,
         mut fits: impl FnMut(u64) -> bool,
     ) -> (Header, RecordBatch, u64) {
         loop {
@@ -116,11 +116,11 @@ impl Post {
                 let Box { waiting, sent } = &mut state.boxes[number];
                 if let Some(first) = waiting.first_entry()
                     && let fits = fits(first.get().bytes)
-                    && (fits || comes_first(sent, stream, first.key()))
+                    && (fits || comes_first(sent, link, first.key()))
                 {
                     let (id, parcel) = first.remove_entry();
                     let letter = (Header { urgent: !fits, ..parcel.header }, parcel.columns.clone(), parcel.bytes);
-                    sent.insert(id, (parcel, stream));
+                    sent.insert(id, (parcel, link));
                     self.went.notify_waiters();
                     return letter;
                 }
@@ -134,11 +134,11 @@ impl Post {
         self.ready[number].notify_waiters();
     }
 
-    /// The stream broke: what went by it and is not done waits again.
-    pub(crate) fn broken(&self, number: usize, stream: usize) {
+    /// The link broke: what went by it and is not done waits again.
+    pub(crate) fn broken(&self, number: usize, link: usize) {
         let mut state = self.state();
         let Box { waiting, sent } = &mut state.boxes[number];
-        let lost: Vec<BatchId> = sent.iter().filter(|(_, (_, by))| *by == stream).map(|(id, _)| *id).collect();
+        let lost: Vec<BatchId> = sent.iter().filter(|(_, (_, by))| *by == link).map(|(id, _)| *id).collect();
         for id in lost {
             if let Some((parcel, _)) = sent.remove(&id) {
                 waiting.insert(id, parcel);
@@ -191,9 +191,9 @@ impl Post {
     }
 }
 
-/// Whether `id` comes before whatever of `sent` went by `stream`, if anything did.
-fn comes_first(sent: &BTreeMap<BatchId, (Parcel, usize)>, stream: usize, id: &BatchId) -> bool {
-    sent.iter().find(|(_, (_, by))| *by == stream).is_some_and(|(first, _)| id < first)
+/// Whether `id` comes before whatever of `sent` went by `link`, if anything did.
+fn comes_first(sent: &BTreeMap<BatchId, (Parcel, usize)>, link: usize, id: &BatchId) -> bool {
+    sent.iter().find(|(_, (_, by))| *by == link).is_some_and(|(first, _)| id < first)
 }
 
 #[cfg(test)]
@@ -208,8 +208,8 @@ mod tests {
         Parcel { header, columns: RecordBatch::new_empty(super::super::columns::schema()), bytes, _ticket: None }
     }
 
-    fn next(post: &Post, stream: usize) -> Option<u32> {
-        post.next(0, stream, |bytes| bytes <= 10).now_or_never().map(|(header, ..)| header.id.index)
+    fn next(post: &Post, link: usize) -> Option<u32> {
+        post.next(0, link, |bytes| bytes <= 10).now_or_never().map(|(header, ..)| header.id.index)
     }
 
     #[test]
@@ -244,8 +244,8 @@ mod tests {
     #[test]
     fn what_comes_before_all_that_is_under_way_needs_no_credit() {
         let post = Post::new(1, 8);
-        let next = |stream, credit| {
-            post.next(0, stream, |_| credit).now_or_never().map(|(h, ..)| (h.id.window, h.id.index, h.urgent))
+        let next = |link, credit| {
+            post.next(0, link, |_| credit).now_or_never().map(|(h, ..)| (h.id.window, h.id.index, h.urgent))
         };
         post.put(0, parcel(5, 0, 1));
         post.put(0, parcel(5, 1, 1));
@@ -255,7 +255,7 @@ mod tests {
         for index in 0..2 {
             post.put(0, parcel(2, index, 1));
         }
-        assert_eq!(next(8, false), None, "a stream by which nothing went");
+        assert_eq!(next(8, false), None, "a link by which nothing went");
         assert_eq!(next(7, false), Some((2, 0, true)));
         let mut waiting = std::pin::pin!(post.next(0, 7, |_| false));
         assert!(waiting.as_mut().now_or_never().is_none(), "one at a time");
