@@ -9,7 +9,7 @@ use forebay_actors::Fault;
 use http::{HeaderMap, HeaderValue};
 
 /// The version of what Forebay's processes say to each other. Processes of different versions refuse each other.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 const HEADER_PROTOCOL: &str = "forebay-protocol";
 const HEADER_RUN: &str = "forebay-run";
@@ -111,7 +111,7 @@ mod tests {
         let said = message(&identity().headers(PROTOCOL).unwrap());
         assert!(said.contains("`tuesday`") && said.contains("`monday`"), "{said}");
         let said = message(&identity().headers(7).unwrap());
-        assert!(said.contains("protocol 1") && said.contains("speaks 7"), "{said}");
+        assert!(said.contains(&format!("protocol {PROTOCOL}")) && said.contains("speaks 7"), "{said}");
     }
 
     #[test]

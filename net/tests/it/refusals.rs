@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use forebay_actors::{Domain, Fault};
-use forebay_net::{Dialer, Health, Identity, Limits, Message, Peer, Security, SecurityFiles, Server};
+use forebay_net::{Dialer, Health, Identity, Limits, Message, PROTOCOL, Peer, Security, SecurityFiles, Server};
 
 use crate::common::{Files, LONG, Toys, dial, identity};
 
@@ -49,7 +49,7 @@ async fn another_run_or_protocol() {
     assert!(said.contains("this is run `monday`, and the caller belongs to run `tuesday`"), "{said}");
     let dialer = Dialer::speaking(9, &Security::none(), &identity("reader 1"), &Limits::default()).unwrap();
     let said = refusal(&dialer.peer(&toys.address()).unwrap()).await;
-    assert!(said.contains("protocol 1 is spoken here, and the caller speaks 9"), "{said}");
+    assert!(said.contains(&format!("protocol {PROTOCOL} is spoken here, and the caller speaks 9")), "{said}");
 }
 
 #[tokio::test]

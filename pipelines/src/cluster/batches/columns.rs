@@ -4,23 +4,27 @@
 //!  label: list<f32>       [n]
 //!  dense: list<f32>       [n x d], row after row
 //!  key:   list<u64>       [u], every key once
-//!  place: list<u32>       for each value, bag after bag, its place in `key`
-//!  bag:   list<u32>       [n x slots + 1] offsets of the bags in `place`; null if every bag holds one value
+//!  place: list<u16>       for each value, bag after bag, its place in `key`; null if there are more than 65,536 keys...
+//!  wide:  list<u32>       ...which is where the places are then; null otherwise
+//!  bag:   list<u32>       [n x slots + 1] offsets of the bags in the places; null if every bag holds one value
 //!  row:   list<f32>       [u x row dim], the rows of the keys; null if the trainer looks them up
 //! ```
 //!
-//! Comes in: a [`TrainBatch`], or columns from a socket, which are checked. Goes out: the other. Nothing is copied on the
-//! way out, each vector once on the way in. Nothing blocks.
+//! Comes in: a [`TrainBatch`], or columns from a socket, which are checked. Goes out: the other. Nothing but narrow places is
+//! copied on the way out, each vector once on the way in. Nothing blocks.
 
 use std::sync::{Arc, LazyLock};
 
 use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, ListArray, PrimitiveArray, RecordBatch};
 use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
-use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt32Type, UInt64Type};
+use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt16Type, UInt32Type, UInt64Type};
 use forebay_actors::{Fault, Lineage};
 
 use super::note::Header;
 use crate::flow::TrainBatch;
+
+/// Keys whose places 16 bits can name.
+const NARROW: usize = 1 << 16;
 
 /// The columns of a batch.
 pub(crate) fn schema() -> SchemaRef {
@@ -32,7 +36,8 @@ pub(crate) fn schema() -> SchemaRef {
             list("label", DataType::Float32, false),
             list("dense", DataType::Float32, false),
             list("key", DataType::UInt64, false),
-            list("place", DataType::UInt32, false),
+            list("place", DataType::UInt16, true),
+            list("wide", DataType::UInt32, true),
             list("bag", DataType::UInt32, true),
             list("row", DataType::Float32, true),
         ]))
@@ -42,11 +47,18 @@ pub(crate) fn schema() -> SchemaRef {
 
 /// `batch` (and the rows of its keys) as columns.
 pub(crate) fn write(batch: TrainBatch, rows: Option<Vec<f32>>) -> Result<RecordBatch, Fault> {
+    // A batch nearly always has so few keys, and places are half of its bytes.
+    let (narrow, wide) = if batch.unique.len() <= NARROW {
+        (Some(batch.inverse.iter().map(|&place| place as u16).collect()), None)
+    } else {
+        (None, Some(batch.inverse))
+    };
     let columns = [
         list::<Float32Type>(Some(batch.labels)),
         list::<Float32Type>(Some(batch.dense)),
         list::<UInt64Type>(Some(batch.unique)),
-        list::<UInt32Type>(Some(batch.inverse)),
+        list::<UInt16Type>(narrow),
+        list::<UInt32Type>(wide),
         list::<UInt32Type>(batch.offsets),
         list::<Float32Type>(rows),
     ];
@@ -76,7 +88,10 @@ pub(crate) fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch
     if columns.num_rows() != 1 {
         return Err(wrong(format!("{} rows of columns, expected 1 of lists", columns.num_rows())));
     }
-    fn values<T: ArrowPrimitiveType>(columns: &RecordBatch, name: &str) -> Result<Option<Vec<T::Native>>, String> {
+    fn values<T: ArrowPrimitiveType>(
+        columns: &RecordBatch,
+        name: &str,
+    ) -> Result<Option<ScalarBuffer<T::Native>>, String> {
         let there = || columns.schema_ref().fields().iter().map(|f| f.name().as_str()).collect::<Vec<_>>().join(", ");
         let Some(column) = columns.column_by_name(name) else {
             return Err(format!("no column `{name}`, there are: {}", there()));
@@ -91,11 +106,22 @@ pub(crate) fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch
         if values.null_count() > 0 {
             return Err(format!("column `{name}` holds nulls"));
         }
-        Ok(Some(values.as_primitive::<T>().values().to_vec()))
+        Ok(Some(values.as_primitive::<T>().values().clone()))
     }
     let some = |name: &str| wrong(format!("column `{name}` is null"));
-    let floats = |name| values::<Float32Type>(columns, name).map_err(wrong);
-    let ints = |name| values::<UInt32Type>(columns, name).map_err(wrong);
+    let floats = |name| Ok::<_, Fault>(values::<Float32Type>(columns, name).map_err(wrong)?.map(|v| v.to_vec()));
+    let ints = |name| Ok::<_, Fault>(values::<UInt32Type>(columns, name).map_err(wrong)?.map(|v| v.to_vec()));
+    let unique = values::<UInt64Type>(columns, "key").map_err(wrong)?.ok_or_else(|| some("key"))?.to_vec();
+    let inverse: Vec<u32> = match (values::<UInt16Type>(columns, "place").map_err(wrong)?, ints("wide")?) {
+        (Some(narrow), None) => narrow.iter().map(|&place| u32::from(place)).collect(),
+        (None, Some(wide)) => wide,
+        (Some(_), Some(_)) => return Err(wrong("places in both columns `place` and `wide`".to_owned())),
+        (None, None) => return Err(wrong("columns `place` and `wide` are both null".to_owned())),
+    };
+    // Without a way out of the loop, which would keep the compiler from taking many places at a time.
+    if inverse.iter().fold(0, |most, &place| most.max(place)) as usize >= unique.len() && !inverse.is_empty() {
+        return Err(wrong(format!("a place beyond its {} keys", unique.len())));
+    }
     let batch = TrainBatch {
         lineage: Lineage {
             epoch: header.id.epoch,
@@ -110,14 +136,11 @@ pub(crate) fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch
         closes: header.closes,
         labels: floats("label")?.ok_or_else(|| some("label"))?,
         dense: floats("dense")?.ok_or_else(|| some("dense"))?,
-        unique: values::<UInt64Type>(columns, "key").map_err(wrong)?.ok_or_else(|| some("key"))?,
-        inverse: ints("place")?.ok_or_else(|| some("place"))?,
+        unique,
+        inverse,
         offsets: ints("bag")?,
     };
     let rows = floats("row")?;
-    if batch.inverse.iter().any(|&place| place as usize >= batch.unique.len()) {
-        return Err(wrong(format!("a place beyond its {} keys", batch.unique.len())));
-    }
     if let Some(rows) = &rows
         && (batch.unique.is_empty() != rows.is_empty() || rows.len().checked_rem(batch.unique.len().max(1)) != Some(0))
     {
@@ -171,10 +194,26 @@ mod tests {
             };
             let rows = rows.then(|| vec![0.5; batch.unique.len() * 3]);
             let columns = write(batch.clone(), rows.clone()).unwrap();
-            let values = batch.labels.len() * 2 + batch.unique.len() * 2 + batch.inverse.len()
+            let values = batch.labels.len() * 2 + batch.unique.len() * 2
                 + batch.offsets.as_ref().map_or(0, Vec::len) + rows.as_ref().map_or(0, Vec::len);
-            prop_assert_eq!(bytes(&columns), values as u64 * 4);
+            prop_assert_eq!(bytes(&columns), (values * 4 + batch.inverse.len() * 2) as u64);
             prop_assert_eq!(read(&header, &columns).unwrap(), (batch, rows));
+        }
+    }
+
+    #[test]
+    fn places_travel_in_as_many_bits_as_the_keys_ask_for() {
+        for (keys, bytes_of_a_place) in [(NARROW, 2), (NARROW + 1, 4)] {
+            let last = keys as u32 - 1;
+            let batch = TrainBatch {
+                unique: (0..keys as u64).collect(),
+                inverse: vec![last, 0, last],
+                lineage: Lineage { epoch: 1, split: 3, row: 4, window: 7, term: 2, ..Lineage::default() },
+                ..TrainBatch::default()
+            };
+            let columns = write(batch.clone(), None).unwrap();
+            assert_eq!(bytes(&columns), keys as u64 * 8 + 3 * bytes_of_a_place);
+            assert_eq!(read(&header(0, None), &columns).unwrap().0, batch);
         }
     }
 
@@ -189,9 +228,24 @@ mod tests {
         );
         let rows = write(TrainBatch { unique: vec![1, 2], ..good() }, Some(vec![0.0; 3])).unwrap();
         assert!(refused(&rows).contains("3 weights for 2 keys"), "{}", refused(&rows));
+        let keys: Vec<u64> = (0..=NARROW as u64).collect();
+        let beyond = TrainBatch { inverse: vec![keys.len() as u32], unique: keys, ..good() };
+        let beyond = refused(&write(beyond, None).unwrap());
+        assert!(beyond.contains("beyond its 65537 keys"), "{beyond}");
+        let none = write(TrainBatch { unique: vec![], ..good() }, None).unwrap();
+        assert!(refused(&none).contains("beyond its 0 keys"), "{}", refused(&none));
         let columns = write(good(), None).unwrap();
         let there = columns.project(&[0, 1, 3]).unwrap();
         assert!(refused(&there).contains("no column `key`, there are: label, dense, place"), "{}", refused(&there));
+        for (places, word) in [(Some(vec![0]), "both columns"), (None, "both null")] {
+            let mut columns = columns.columns().to_vec();
+            (columns[3], columns[4]) = (
+                list::<UInt16Type>(places.clone()).unwrap(),
+                list::<UInt32Type>(places.map(|p: Vec<u16>| p.into_iter().map(u32::from).collect())).unwrap(),
+            );
+            let columns = RecordBatch::try_new(schema(), columns).unwrap();
+            assert!(refused(&columns).contains(word), "{}", refused(&columns));
+        }
         let mut typed = columns.columns().to_vec();
         typed[2] = Arc::new(UInt64Array::from(vec![1]));
         let mut fields: Vec<_> = schema().fields().iter().map(|f| f.as_ref().clone()).collect();
