@@ -14,7 +14,7 @@ use super::dense;
 use super::messages::{News, Phase};
 use super::seat::{Seat, Seated};
 use crate::job::{DenseAt, Job};
-use crate::model::checked_spec;
+use crate::model::table_config;
 
 /// A ps process that has joined.
 pub struct Ps {
@@ -29,7 +29,7 @@ impl Ps {
     /// The job does not fit together, the address cannot be listened on, or the coordinator refuses.
     pub fn start(job: &Job, seat: &Seat) -> Result<Self, Fault> {
         job.check()?;
-        let config = job.table.config(checked_spec(job)?.parts(), job.seed);
+        let config = table_config(job, None)?;
         let host = Host::start("ps")?;
         let (each, rank) = (job.table.shards, seat.rank as usize);
         let table = start_shards(&host, config, job.placement.ps * each, rank * each..(rank + 1) * each)?;

@@ -18,7 +18,7 @@ use super::member::Leaseholder;
 use super::messages::Phase;
 use super::seat::{Seat, Seated};
 use crate::job::{Job, LookupAt};
-use crate::model::checked_spec;
+use crate::model::table_config;
 use crate::sources::{self, Visit};
 use crate::staleness::Staleness;
 use crate::wiring;
@@ -94,7 +94,7 @@ impl Reader {
             )));
         };
         let news = seated.begun()?;
-        let config = job.table.config(checked_spec(job)?.parts(), job.seed);
+        let config = table_config(job, None)?;
         Ok(Some((seated.table(job, &news, &config)?, Staleness::new(tickets - 1))))
     }
 
