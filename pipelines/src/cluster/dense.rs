@@ -66,13 +66,8 @@ impl OnPs {
         me: Trainer,
         retry: Retry,
     ) -> Result<Self, Fault> {
-        let len = first_values(job, spec)?.len();
-        let client = async || dense::connect(peers, len, job.placement.wire, retry.clone()).await;
-        Ok(Self {
-            pulls: Mutex::new((client().await?, None)),
-            pushes: client().await?.of_trainer(me),
-            in_step: job.round(),
-        })
+        let pushes = dense::connect(peers, spec.dense_len(), job.placement.wire, retry).await?.of_trainer(me);
+        Ok(Self { pulls: Mutex::new((pushes.beside(), None)), pushes, in_step: job.round() })
     }
 }
 
