@@ -30,6 +30,7 @@ mod messages;
 mod ps;
 mod reader;
 mod seat;
+mod settle;
 mod trainer;
 
 pub use leases::Account;

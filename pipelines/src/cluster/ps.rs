@@ -8,11 +8,12 @@ use std::time::Duration;
 use forebay_actors::{Fault, Host};
 use forebay_net::{Part, runtime};
 use forebay_ps::remote::TableService;
-use forebay_ps::start_shards;
+use forebay_ps::{TableClient, start_shards};
 
 use super::dense;
 use super::messages::{News, Phase};
 use super::seat::{Seat, Seated};
+use super::settle::Pushes;
 use crate::job::{DenseAt, Job};
 use crate::model::table_config;
 
@@ -20,6 +21,8 @@ use crate::model::table_config;
 pub struct Ps {
     seated: Seated,
     host: Host,
+    table: TableClient,
+    pushes: Pushes,
 }
 
 impl Ps {
@@ -33,20 +36,24 @@ impl Ps {
         let host = Host::start("ps")?;
         let (each, rank) = (job.table.shards, seat.rank as usize);
         let table = start_shards(&host, config, job.placement.ps * each, rank * each..(rank + 1) * each)?;
-        let mut parts: Vec<Arc<dyn Part>> = vec![Arc::new(TableService::new(vec![table]))];
+        let mut parts: Vec<Arc<dyn Part>> = vec![Arc::new(TableService::new(vec![table.clone()]))];
+        let mut block = None;
         if job.placement.dense() == DenseAt::Ps {
-            parts.push(Arc::new(dense::serve(&host, job, rank)?));
+            let (service, held) = dense::serve(&host, job, rank)?;
+            parts.push(Arc::new(service));
+            block = Some(held);
         }
         let seated = Seated::join(seat, job, parts)?;
-        Ok(Self { seated, host })
+        Ok(Self { seated, host, pushes: Pushes::new(table.clone(), block), table })
     }
 
     /// Serves until the run is over. `stop` is asked ten times a second: once true, the run is drained, since it cannot go on
     /// without these rows.
-    pub fn run(self, stop: impl Fn() -> bool, mut show: impl FnMut(&News)) -> Result<(), Fault> {
+    pub fn run(mut self, stop: impl Fn() -> bool, mut show: impl FnMut(&News)) -> Result<(), Fault> {
         let mut drained = false;
         loop {
             let news = self.seated.news();
+            runtime().block_on(self.pushes.settle(news.first_open))?;
             match &news.phase {
                 Phase::Over => break,
                 Phase::Failed(failure) => {
@@ -63,6 +70,7 @@ impl Ps {
             show(&news);
             runtime().block_on(async { tokio::time::sleep(Duration::from_millis(100)).await });
         }
+        tracing::info!("{}", runtime().block_on(self.table.stats())?);
         self.seated.leave();
         self.host.stop()
     }
