@@ -3,13 +3,14 @@
 //! Comes in: a job and a [`Seat`]. Goes out: rows, to whoever asks. [`Ps::run`] blocks until the run is over.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_actors::{Fault, Host};
 use forebay_net::{Part, runtime};
 use forebay_ps::remote::TableService;
 use forebay_ps::{TableClient, start_shards};
+use tokio::time::sleep;
 
+use super::TICK;
 use super::dense;
 use super::messages::{News, Phase};
 use super::seat::{Seat, Seated};
@@ -47,31 +48,43 @@ impl Ps {
         Ok(Self { seated, host, pushes: Pushes::new(table.clone(), block), table })
     }
 
-    /// Serves until the run is over. `stop` is asked ten times a second: once true, the run is drained, since it cannot go on
+    /// Serves until the run is over. `stop` is asked a few times a second: once true, the run is drained, since it cannot go on
     /// without these rows.
-    pub fn run(mut self, stop: impl Fn() -> bool, mut show: impl FnMut(&News)) -> Result<(), Fault> {
-        let mut drained = false;
-        loop {
-            let news = self.seated.news();
-            runtime().block_on(self.pushes.settle(news.first_open))?;
-            match &news.phase {
-                Phase::Over => break,
-                Phase::Failed(failure) => {
-                    let fault = failure.fault();
-                    self.seated.leave();
-                    return Err(fault);
-                }
-                _ => {}
-            }
-            if stop() && !drained {
-                self.seated.drain();
-                drained = true;
-            }
-            show(&news);
-            runtime().block_on(async { tokio::time::sleep(Duration::from_millis(100)).await });
+    pub fn run(self, stop: impl Fn() -> bool, show: impl FnMut(&News)) -> Result<(), Fault> {
+        let Self { seated, host, table, pushes } = self;
+        let ended = runtime().block_on(async {
+            serve(&seated, pushes, stop, show).await?;
+            tracing::info!("{}", table.stats().await?);
+            Ok(())
+        });
+        seated.leave();
+        ended.and(host.stop())
+    }
+}
+
+async fn serve(
+    seated: &Seated,
+    mut pushes: Pushes,
+    stop: impl Fn() -> bool,
+    mut show: impl FnMut(&News),
+) -> Result<(), Fault> {
+    let (mut watch, mut drained) = (seated.member.watch(), false);
+    loop {
+        let news = watch.borrow_and_update().clone();
+        pushes.settle(news.first_open).await?;
+        match &news.phase {
+            Phase::Over => return Ok(()),
+            Phase::Failed(failure) => return Err(failure.fault()),
+            _ => {}
         }
-        tracing::info!("{}", runtime().block_on(self.table.stats())?);
-        self.seated.leave();
-        self.host.stop()
+        if !drained && stop() {
+            seated.drain();
+            drained = true;
+        }
+        show(&news);
+        tokio::select! {
+            heard = watch.changed() => heard.map_err(|_| Fault::internal("a ps hears no news any more"))?,
+            () = sleep(TICK) => {}
+        }
     }
 }
