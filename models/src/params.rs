@@ -66,12 +66,17 @@ pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
     params
 }
 
+/// Values of all parameters.
+pub(crate) fn total(layout: &[Param]) -> usize {
+    layout.last().map_or(0, |param| param.range.end)
+}
+
 /// First values of all parameters, from the seed and each parameter's name alone.
 ///
 /// Layers of the tower and the cross network start as PyTorch's `nn.Linear` does (Kaiming uniform with `a = sqrt(5)`):
 /// weight and bias uniform in `+-1 / sqrt(inputs)`. The linear part starts at zero, as logistic regression should.
 pub(crate) fn initial(layout: &[Param], seed: u64) -> Vec<f32> {
-    let mut values = vec![0.0; layout.last().map_or(0, |param| param.range.end)];
+    let mut values = vec![0.0; total(layout)];
     for param in layout {
         let Some(fan_in) = param.fan_in else { continue };
         let bound = 1.0 / (fan_in as f32).sqrt();
@@ -105,7 +110,7 @@ pub(crate) fn to_tensors(layout: &[Param], prefix: &str, values: &[f32]) -> Vec<
 
 /// The inverse of [`to_tensors`]: finds each parameter by name and checks its shape; `tensors` may hold others too.
 pub(crate) fn from_tensors(layout: &[Param], prefix: &str, tensors: &[NamedTensor]) -> Result<Vec<f32>, ModelError> {
-    let mut values = vec![0.0; layout.last().map_or(0, |param| param.range.end)];
+    let mut values = vec![0.0; total(layout)];
     for param in layout {
         let name = format!("{prefix}{}", param.name);
         let Some(tensor) = tensors.iter().find(|tensor| tensor.name == name) else {

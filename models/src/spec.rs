@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ModelError;
+use crate::{ModelError, params};
 
 /// A click model over `slots` categorical columns and `dense` numeric ones; the logit is the sum of the parts present.
 ///
@@ -256,6 +256,12 @@ impl ModelSpec {
     pub fn input_width(&self) -> usize {
         self.slots * self.embedding_dim + self.dense
     }
+
+    /// Values of all dense parameters together, for a spec that is [valid](Self::validate): what
+    /// [`read_flat`](crate::DenseModel::read_flat) gives.
+    pub fn dense_len(&self) -> usize {
+        params::total(&params::layout(self))
+    }
 }
 
 #[cfg(test)]
@@ -284,6 +290,10 @@ mod tests {
         }
         assert_eq!(specs[2].parts(), [Part::new("linear", 1), Part::new("embedding", 10)]);
         assert_eq!(specs[3].input_width(), 273);
+        assert_eq!(specs[0].dense_len(), 13 + 1);
+        assert_eq!(specs[1].dense_len(), 13 + 1);
+        assert_eq!(specs[2].dense_len(), 14 + (273 * 400 + 400) + (400 * 400 + 400) + (400 + 1));
+        assert_eq!(specs[4].dense_len(), 2 * (12 * 12 + 12) + (12 + 1));
     }
 
     #[test]

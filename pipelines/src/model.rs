@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use forebay_actors::{Fault, Host, Report, Source};
 use forebay_connectors::Rows;
 use forebay_connectors::aside::Folder;
-use forebay_models::{DenseModel, ModelError, ModelSpec, NamedTensor};
+use forebay_models::{DenseModel, ModelError, ModelSpec, NamedTensor, Part};
 use forebay_ps::{TableClient, TableConfig};
 
 use crate::job::Job;
@@ -100,6 +100,12 @@ pub(crate) fn factory(job: &Job, spec: &ModelSpec, own: Option<&ModelFactory>) -
         let (options, seed, spec) = (job.train.clone(), job.seed, spec.clone());
         Arc::new(move || crate::backend::make(&options, &spec, seed))
     })
+}
+
+/// The table of a job: rows of the parts that the job's model needs, or a model of the user's `own`.
+pub(crate) fn table_config(job: &Job, own: Option<Vec<Part>>) -> Result<TableConfig, Fault> {
+    let parts = own.map_or_else(|| checked_spec(job).map(|spec| spec.parts()), Ok)?;
+    Ok(job.table.config(parts, job.seed))
 }
 
 /// Refuses a spec that describes no model, before anything starts.

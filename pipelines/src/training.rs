@@ -15,7 +15,7 @@ use crate::cluster::batches::inbox::Inbox;
 use crate::cluster::member::Member;
 use crate::dense::Shared;
 use crate::job::{Job, LookupAt};
-use crate::model::{Model, ModelFactory, checked_spec, factory};
+use crate::model::{Model, ModelFactory, checked_spec, factory, table_config};
 use crate::model_folder;
 use crate::progress::{Progress, Snapshot};
 use crate::sources::{self, Visit};
@@ -149,11 +149,8 @@ impl Parts {
             model_folder::check_place(folder)?;
         }
         let spec = checked_spec(&job)?;
-        let (parts, own) = match own {
-            Some(own) => (own.parts, Some(own.factory)),
-            None => (spec.parts(), None),
-        };
-        let config = job.table.config(parts, job.seed);
+        let (parts, own) = own.map(|own| (own.parts, own.factory)).unzip();
+        let config = table_config(&job, parts)?;
         let table = table(&host, &job, &config)?;
         Ok(Self {
             staleness: Staleness::new(job.train.staleness),

@@ -72,6 +72,11 @@ impl<P, E> Once<P, E> {
         Ok(Next::Whole(whole, promise))
     }
 
+    /// Names of pushes held.
+    pub(crate) fn names(&self) -> u64 {
+        self.applied.len() as u64
+    }
+
     /// From now on all pushes of sources below this one count as applied, and their names take no memory.
     pub(crate) fn settle_before(&mut self, source: u64) {
         self.applied.settle_before(source);

@@ -115,7 +115,10 @@ impl Service for Shard {
                 self.once.settle_before(before);
                 Reply::Done
             }
-            Call::Stats => Reply::Stats(vec![self.table()?.stats()]),
+            Call::Stats => {
+                let names = self.once.names();
+                Reply::Stats(vec![ShardStats { names, ..self.table()?.stats() }])
+            }
         })
     }
 }

@@ -25,6 +25,8 @@ pub struct ShardStats {
     pub high_water: u64,
     /// Weights that f16 storage cut short to ±65504.
     pub saturated: u64,
+    /// Names of pushes held: of sources that are not settled.
+    pub names: u64,
 }
 
 /// All shards of one table.
@@ -52,6 +54,11 @@ impl TableStats {
         if self.rows() == 0 { 0.0 } else { self.bytes() as f64 / self.rows() as f64 }
     }
 
+    /// Names of pushes of all shards.
+    pub fn names(&self) -> u64 {
+        self.shards.iter().map(|s| s.names).sum()
+    }
+
     /// Weights of all shards that f16 storage cut short.
     pub fn saturated(&self) -> u64 {
         self.shards.iter().map(|s| s.saturated).sum()
@@ -63,9 +70,11 @@ impl std::fmt::Display for TableStats {
         let (shards, rows) = (self.shards.len(), self.rows());
         let (mib, per_key) = (self.bytes() >> 20, self.bytes_per_key());
         write!(f, "table `{}`: {rows} rows in {shards} shards, {mib} MiB, {per_key:.0} bytes per row", self.table)?;
-        match self.saturated() {
-            0 => Ok(()),
-            n => write!(f, ", {n} weights cut short to ±65504"),
+        for (n, what) in [(self.saturated(), "weights cut short to ±65504"), (self.names(), "names of pushes held")] {
+            if n > 0 {
+                write!(f, ", {n} {what}")?;
+            }
         }
+        Ok(())
     }
 }

@@ -38,6 +38,9 @@ fn wherever_rows_are_looked_up_and_dense_parameters_kept() {
         if readers > 0 {
             assert_eq!(logs[3..].iter().map(|log| rows_read(log)).sum::<u64>(), ROWS);
         }
+        for log in &logs[1..3] {
+            assert!(log.contains("table `embedding`: ") && !log.contains("names of pushes"), "{log}");
+        }
         assert_eq!(run.model().difference(&one_process(&settings).0), None, "{placement:?}");
     }
     // And the comparison can fail.

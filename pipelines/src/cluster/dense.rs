@@ -38,8 +38,8 @@ impl dense::DenseRule for Rule {
     }
 }
 
-/// The block of the ps process of this rank, on a thread of its own.
-pub(super) fn serve(host: &Host, job: &Job, rank: usize) -> Result<dense::DenseService, Fault> {
+/// The block of the ps process of this rank, on a thread of its own, and the part that serves it.
+pub(super) fn serve(host: &Host, job: &Job, rank: usize) -> Result<(dense::DenseService, dense::DenseBlock), Fault> {
     let values = first_values(job, &model::checked_spec(job)?)?;
     let (len, processes) = (values.len(), job.placement.ps);
     let range = dense::blocks(len, processes)[rank].clone();
@@ -47,7 +47,7 @@ pub(super) fn serve(host: &Host, job: &Job, rank: usize) -> Result<dense::DenseS
     let block = dense::DenseBlock::start(host, values.len(), move || {
         Ok(Box::new(Rule(DenseBlock::new(optimizer, values).map_err(model_fault)?)))
     });
-    dense::DenseService::new(block, len, rank, processes)
+    Ok((dense::DenseService::new(block.clone(), len, rank, processes)?, block))
 }
 
 /// The dense parameters as a trainer reaches them.
@@ -66,13 +66,8 @@ impl OnPs {
         me: Trainer,
         retry: Retry,
     ) -> Result<Self, Fault> {
-        let len = first_values(job, spec)?.len();
-        let client = async || dense::connect(peers, len, job.placement.wire, retry.clone()).await;
-        Ok(Self {
-            pulls: Mutex::new((client().await?, None)),
-            pushes: client().await?.of_trainer(me),
-            in_step: job.round(),
-        })
+        let pushes = dense::connect(peers, spec.dense_len(), job.placement.wire, retry).await?.of_trainer(me);
+        Ok(Self { pulls: Mutex::new((pushes.beside(), None)), pushes, in_step: job.round() })
     }
 }
 

@@ -30,6 +30,7 @@ mod messages;
 mod ps;
 mod reader;
 mod seat;
+mod settle;
 mod trainer;
 
 pub use leases::Account;
@@ -40,7 +41,12 @@ pub use reader::Reader;
 pub use seat::{DEFAULT_PORT, Seat, Seated};
 pub use trainer::trainer;
 
+use std::time::Duration;
+
 use crate::job::Job;
+
+/// How often a process asks whether it is to stop, and shows how far it is. What ends a run wakes it at once.
+const TICK: Duration = Duration::from_millis(100);
 
 /// Whether trainers take batches in the order of the data: what makes a run the same to the bit on every run.
 pub(crate) fn ordered(job: &Job) -> bool {

@@ -3,23 +3,27 @@
 //! Comes in: a job and a [`Seat`]. Goes out: rows, to whoever asks. [`Ps::run`] blocks until the run is over.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_actors::{Fault, Host};
 use forebay_net::{Part, runtime};
 use forebay_ps::remote::TableService;
-use forebay_ps::start_shards;
+use forebay_ps::{TableClient, start_shards};
+use tokio::time::sleep;
 
+use super::TICK;
 use super::dense;
 use super::messages::{News, Phase};
 use super::seat::{Seat, Seated};
+use super::settle::Pushes;
 use crate::job::{DenseAt, Job};
-use crate::model::checked_spec;
+use crate::model::table_config;
 
 /// A ps process that has joined.
 pub struct Ps {
     seated: Seated,
     host: Host,
+    table: TableClient,
+    pushes: Pushes,
 }
 
 impl Ps {
@@ -29,41 +33,58 @@ impl Ps {
     /// The job does not fit together, the address cannot be listened on, or the coordinator refuses.
     pub fn start(job: &Job, seat: &Seat) -> Result<Self, Fault> {
         job.check()?;
-        let config = job.table.config(checked_spec(job)?.parts(), job.seed);
+        let config = table_config(job, None)?;
         let host = Host::start("ps")?;
         let (each, rank) = (job.table.shards, seat.rank as usize);
         let table = start_shards(&host, config, job.placement.ps * each, rank * each..(rank + 1) * each)?;
-        let mut parts: Vec<Arc<dyn Part>> = vec![Arc::new(TableService::new(vec![table]))];
+        let mut parts: Vec<Arc<dyn Part>> = vec![Arc::new(TableService::new(vec![table.clone()]))];
+        let mut block = None;
         if job.placement.dense() == DenseAt::Ps {
-            parts.push(Arc::new(dense::serve(&host, job, rank)?));
+            let (service, held) = dense::serve(&host, job, rank)?;
+            parts.push(Arc::new(service));
+            block = Some(held);
         }
         let seated = Seated::join(seat, job, parts)?;
-        Ok(Self { seated, host })
+        Ok(Self { seated, host, pushes: Pushes::new(table.clone(), block), table })
     }
 
-    /// Serves until the run is over. `stop` is asked ten times a second: once true, the run is drained, since it cannot go on
+    /// Serves until the run is over. `stop` is asked a few times a second: once true, the run is drained, since it cannot go on
     /// without these rows.
-    pub fn run(self, stop: impl Fn() -> bool, mut show: impl FnMut(&News)) -> Result<(), Fault> {
-        let mut drained = false;
-        loop {
-            let news = self.seated.news();
-            match &news.phase {
-                Phase::Over => break,
-                Phase::Failed(failure) => {
-                    let fault = failure.fault();
-                    self.seated.leave();
-                    return Err(fault);
-                }
-                _ => {}
-            }
-            if stop() && !drained {
-                self.seated.drain();
-                drained = true;
-            }
-            show(&news);
-            runtime().block_on(async { tokio::time::sleep(Duration::from_millis(100)).await });
+    pub fn run(self, stop: impl Fn() -> bool, show: impl FnMut(&News)) -> Result<(), Fault> {
+        let Self { seated, host, table, pushes } = self;
+        let ended = runtime().block_on(async {
+            serve(&seated, pushes, stop, show).await?;
+            tracing::info!("{}", table.stats().await?);
+            Ok(())
+        });
+        seated.leave();
+        ended.and(host.stop())
+    }
+}
+
+async fn serve(
+    seated: &Seated,
+    mut pushes: Pushes,
+    stop: impl Fn() -> bool,
+    mut show: impl FnMut(&News),
+) -> Result<(), Fault> {
+    let (mut watch, mut drained) = (seated.member.watch(), false);
+    loop {
+        let news = watch.borrow_and_update().clone();
+        pushes.settle(news.first_open).await?;
+        match &news.phase {
+            Phase::Over => return Ok(()),
+            Phase::Failed(failure) => return Err(failure.fault()),
+            _ => {}
         }
-        self.seated.leave();
-        self.host.stop()
+        if !drained && stop() {
+            seated.drain();
+            drained = true;
+        }
+        show(&news);
+        tokio::select! {
+            heard = watch.changed() => heard.map_err(|_| Fault::internal("a ps hears no news any more"))?,
+            () = sleep(TICK) => {}
+        }
     }
 }

@@ -3,22 +3,24 @@
 //! Comes in: a job and a [`Seat`]. Goes out: batches to the trainers. [`Reader::run`] blocks until every batch of this reader
 //! is done, or the run is over.
 
+use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_actors::{Fault, Outcome, Pipeline, Report, Running, Source};
 use forebay_connectors::Rows;
 use forebay_net::runtime;
 use forebay_ps::TableClient;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 
+use super::TICK;
 use super::batches::post::Post;
 use super::batches::streams::{self, Line};
 use super::member::Leaseholder;
 use super::messages::Phase;
 use super::seat::{Seat, Seated};
 use crate::job::{Job, LookupAt};
-use crate::model::checked_spec;
+use crate::model::table_config;
 use crate::sources::{self, Visit};
 use crate::staleness::Staleness;
 use crate::wiring;
@@ -95,34 +97,41 @@ impl Reader {
             )));
         };
         let news = seated.begun()?;
-        let config = job.table.config(checked_spec(job)?.parts(), job.seed);
+        let config = table_config(job, None)?;
         Ok(Some((seated.table(job, &news, &config)?, Staleness::new(tickets - 1))))
     }
 
-    /// Reads until there is nothing left. `stop` is asked ten times a second: once true, the reader takes no more leases,
+    /// Reads until there is nothing left. `stop` is asked a few times a second: once true, the reader takes no more leases,
     /// works off what it has, and leaves; the other readers go on.
     pub fn run(self, stop: impl Fn() -> bool, mut show: impl FnMut(&Report)) -> Result<Report, Fault> {
         let Self { seated, running, post, holder, streams } = self;
-        let mut drained = false;
+        let (run, mut watch) = (running.control(), seated.member.watch());
         let mut failure = None;
-        while !running.ended() {
-            if stop() && !drained {
-                holder.tracker().close();
-                drained = true;
-            }
-            match seated.news().phase {
-                Phase::Failed(failed) if failure.is_none() => {
-                    running.kill(failed.fault());
-                    failure = Some(failed);
+        let Outcome { result, report, .. } = runtime().block_on(async {
+            let mut ended = pin!(running.outcome());
+            let mut drained = false;
+            loop {
+                if !drained && stop() {
+                    holder.tracker().close();
+                    drained = true;
                 }
-                // Whatever is still kept here is done elsewhere.
-                Phase::Finished | Phase::Over => post.forget(),
-                _ => {}
+                match &watch.borrow_and_update().phase {
+                    Phase::Failed(failed) if failure.is_none() => {
+                        run.kill(failed.fault());
+                        failure = Some(failed.clone());
+                    }
+                    // Whatever is still kept here is done elsewhere.
+                    Phase::Finished | Phase::Over => post.forget(),
+                    _ => {}
+                }
+                show(&run.snapshot());
+                tokio::select! {
+                    outcome = &mut ended => return outcome,
+                    Ok(()) = watch.changed() => {}
+                    () = sleep(TICK) => {}
+                }
             }
-            show(&running.snapshot());
-            runtime().block_on(async { tokio::time::sleep(Duration::from_millis(100)).await });
-        }
-        let Outcome { result, report, .. } = running.wait();
+        });
         drop(streams);
         match (result, failure) {
             (Ok(()), None) => {

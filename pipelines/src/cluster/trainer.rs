@@ -15,6 +15,7 @@ use super::member::Leaseholder;
 use super::messages::News;
 use super::ordered;
 use super::seat::{Seat, Seated};
+use super::settle::Pushes;
 use crate::dense::Shared;
 use crate::flow::BatchId;
 use crate::job::{DenseAt, Job};
@@ -45,7 +46,9 @@ fn begin(job: Job, rank: u32, inbox: Option<Arc<Inbox>>, seated: &Seated) -> Res
     let host = Host::start("ps")?;
     let mut parts = Parts::over(job, None, host, |host, job, config| {
         if job.placement.ps == 0 {
-            return start_table(host, config.clone(), job.table.shards);
+            let table = start_table(host, config.clone(), job.table.shards)?;
+            runtime().spawn(Pushes::new(table.clone(), None).follow(seated.member.watch()));
+            return Ok(table);
         }
         seated.table(job, &news, config)
     })?;

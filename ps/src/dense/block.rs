@@ -83,7 +83,12 @@ impl DenseBlock {
         self.client.ask(Call::Push { grads, step, stamp }).await
     }
 
-    pub(super) async fn settle_before(&self, source: u64) -> Result<(), Fault> {
+    /// Says that all pushes of sources below this one have been made: from now on they count as applied, and their ids
+    /// take no memory. Cancelled or failed, it may be said again.
+    ///
+    /// # Errors
+    /// Internal: the block has died.
+    pub async fn settle_before(&self, source: u64) -> Result<(), Fault> {
         match self.client.call(Call::Settle { before: source }).await? {
             Reply::Done => Ok(()),
             _ => Err(confused()),

@@ -14,6 +14,7 @@ mod block;
 mod service;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use arrow::datatypes::{DataType, Field, Float16Type, Float32Type};
 use forebay_actors::Fault;
@@ -47,7 +48,7 @@ enum Way {
 
 /// One trainer's view of the dense values. It keeps them, and pulls only what has changed.
 pub struct DenseClient {
-    ways: Vec<Way>,
+    ways: Arc<[Way]>,
     blocks: Vec<Range<usize>>,
     /// Versions of the blocks in `values`.
     seen: Vec<u64>,
@@ -102,7 +103,15 @@ impl DenseClient {
             return Err(Fault::user("dense values were asked for of no process; expected at least one"));
         };
         let (values, seen) = (vec![0.0; last.end], vec![0; ways.len()]);
-        Ok(Self { ways, blocks, seen, values, trainer: None })
+        Ok(Self { ways: ways.into(), blocks, seen, values, trainer: None })
+    }
+
+    /// Another view of the same values, over the same connections, which has pulled nothing yet: pulls by the one and pushes
+    /// by the other do not wait for each other.
+    #[must_use]
+    pub fn beside(&self) -> Self {
+        let (values, seen) = (vec![0.0; self.values.len()], vec![0; self.ways.len()]);
+        Self { ways: Arc::clone(&self.ways), blocks: self.blocks.clone(), seen, values, trainer: self.trainer }
     }
 
     /// This client, as `trainer`: its pushes are refused once a newer incarnation of the trainer has pushed.
