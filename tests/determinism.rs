@@ -4,34 +4,7 @@
 
 mod common;
 
-use std::collections::BTreeMap;
-
-use forebay::pipelines::Trained;
-use futures::executor::block_on;
-
-/// Every number of a model: dense parameters by name, and each key's row.
-type Bits = (Vec<(String, Vec<u32>)>, BTreeMap<u64, Vec<u32>>);
-
-fn bits(trained: &Trained) -> Bits {
-    let model = &trained.model;
-    let to_bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-    let dense = model.dense.iter().map(|t| (t.name.clone(), to_bits(&t.data))).collect();
-    let mut rows = BTreeMap::new();
-    for shard in 0..model.table.shards() {
-        let mut from = 0;
-        loop {
-            let page = block_on(model.table.export(shard, from, 1000)).unwrap();
-            if page.keys.is_empty() {
-                break;
-            }
-            from += page.keys.len();
-            for (key, row) in page.keys.iter().zip(page.weights.chunks(model.table.row_dim())) {
-                assert!(rows.insert(*key, to_bits(row)).is_none(), "key {key} is in two places");
-            }
-        }
-    }
-    (dense, rows)
-}
+use common::bits;
 
 #[test]
 fn shards_replicas_threads_and_luck_change_no_bit() {

@@ -3,7 +3,9 @@
 //!
 //! One trainer calls [`DenseModel::train`]. Where several share the dense parameters, each calls
 //! [`DenseModel::gradients`], [`DenseBlock`](crate::DenseBlock)s take the step, and [`DenseModel::set_flat`] brings it back.
+//! On a device, [`transfer`](crate::transfer) does either in three parts.
 
+use crate::transfer::{Launched, Upload, Uploaded};
 use crate::{ModelError, Part};
 
 /// One batch, borrowed: `n` rows, `s` slots, `d` dense features, `u` unique keys whose rows hold `row_dim` weights.
@@ -110,6 +112,24 @@ pub trait DenseModel {
     /// # Errors
     /// As [`DenseModel::load`].
     fn load_optimizer(&mut self, tensors: &[NamedTensor]) -> Result<(), ModelError>;
+
+    /// What brings batches to this model's device, for a thread of its own. `None`, the default: the model computes where
+    /// its batches are, and there is nothing to bring.
+    ///
+    /// # Errors
+    /// [`ModelError::Backend`] if the device refuses.
+    fn uploader(&mut self) -> Result<Option<Box<dyn Upload>>, ModelError> {
+        Ok(None)
+    }
+
+    /// Puts the step of an uploaded batch in the device's queue, and does not wait for it. Numbers are checked when they
+    /// are back: see [`Launched::wait`] for what that means.
+    ///
+    /// # Errors
+    /// [`ModelError::Backend`] if the batch is not from this model's [`DenseModel::uploader`], or the device fails.
+    fn launch(&mut self, _batch: Uploaded) -> Result<Box<dyn Launched>, ModelError> {
+        Err(ModelError::Backend("this model computes where its batches are: call `train`".into()))
+    }
 
     /// The parts of a key's row, in order.
     fn parts(&self) -> Vec<Part>;

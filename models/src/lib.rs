@@ -4,8 +4,9 @@
 //! `TorchModel` (feature `torch`), through libtorch on a CPU or GPU. Each is the other's test: the same weights and batch
 //! in, the same loss and gradients out. No actors, no IO.
 //!
-//! Read these files in this order: `spec.rs` (what a model is), `dense.rs` (what it takes and gives), `params.rs` (its
-//! dense parameters), `native/` (how it is computed), `auc.rs` and `loss.rs` (how good it is).
+//! Read these files in this order: `spec.rs` (what a model is), `dense.rs` (what it takes and gives), `transfer.rs` (the
+//! same where the way to the device is long), `params.rs` (its dense parameters), `native/` (how it is computed), `auc.rs`
+//! and `loss.rs` (how good it is).
 //!
 //! ```
 //! use forebay_models::{DenseBatch, DenseModel, DenseOptimizer, ModelSpec, NativeModel, StepOutput};
@@ -37,6 +38,7 @@ mod params;
 mod spec;
 #[cfg(feature = "torch")]
 pub mod torch;
+pub mod transfer;
 
 pub use auc::{RunningAuc, auc_exact};
 pub use dense::{BatchShape, DenseBatch, DenseModel, NamedTensor, StepOutput};

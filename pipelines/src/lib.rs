@@ -6,6 +6,8 @@
 //!                                 shard × S  ←──────────┘
 //! ```
 //!
+//! Where the way to the device is long, `train` is three: `upload ─1→ train ─1→ download` ([`job::Transfers`]).
+//!
 //! Read these files in this order: [`flow`] (what travels), [`stages`] (what works on it), `wiring.rs` (how they are
 //! put together), [`job`] (what a user may say), [`Training`] and [`Model`] (what a user holds).
 //!
@@ -45,6 +47,7 @@ pub use progress::{Progress, Snapshot};
 pub use stages::Evaluation;
 pub use staleness::{Staleness, Ticket};
 pub use training::{Failed, OwnModel, RunningTraining, Trained, Training};
+pub use wiring::Compute;
 
 use forebay_actors::Fault;
 use forebay_models::ModelError;

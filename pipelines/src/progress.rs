@@ -3,7 +3,7 @@
 //! Comes in: the outcome of each step. Goes out: [`Snapshot`]s, to any thread. Holds a lock for microseconds.
 
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use forebay_models::RunningAuc;
 use serde::Serialize;
@@ -22,6 +22,7 @@ struct State {
     loss: f64,
     weight: f64,
     auc: RunningAuc,
+    device: Duration,
 }
 
 /// The state of a run at one moment.
@@ -37,6 +38,8 @@ pub struct Snapshot {
     pub logloss: f64,
     /// AUC over the rows of late, each scored before it was trained on.
     pub auc: Option<f64>,
+    /// How long steps were under way on the device, by its own clock; 0 where transfers do not stand apart.
+    pub device_seconds: f64,
 }
 
 impl Default for Progress {
@@ -48,6 +51,7 @@ impl Default for Progress {
             loss: 0.0,
             weight: 0.0,
             auc: RunningAuc::default(),
+            device: Duration::ZERO,
         })))
     }
 }
@@ -65,6 +69,11 @@ impl Progress {
         state.auc.add(logits, labels);
     }
 
+    /// The device was at work on a step for so long.
+    pub(crate) fn device(&self, time: Duration) {
+        self.0.lock().expect("no holder of this lock panics").device += time;
+    }
+
     /// The state now.
     pub fn snapshot(&self) -> Snapshot {
         let state = self.0.lock().expect("no holder of this lock panics");
@@ -74,6 +83,7 @@ impl Progress {
             rows: state.rows,
             logloss: if state.weight > 0.0 { state.loss / state.weight } else { 0.0 },
             auc: state.auc.value(),
+            device_seconds: state.device.as_secs_f64(),
         }
     }
 }

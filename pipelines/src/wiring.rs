@@ -9,22 +9,27 @@ use std::sync::{Arc, Mutex};
 
 use forebay_actors::{Flow, Pipeline, Place, Replicas, Source, Topology};
 use forebay_connectors::Rows;
+use forebay_models::ModelSpec;
 use forebay_ps::TableClient;
+use tokio::sync::oneshot;
 
 use crate::cluster::batches::inbox::Inbox;
 use crate::cluster::batches::post::Post;
 use crate::cluster::member::{Leaseholder, Member};
-use crate::flow::{ReadyBatch, TrainBatch};
-use crate::job::Job;
-use crate::model::Model;
+use crate::flow::{GradBatch, ReadyBatch, TrainBatch};
+use crate::job::{Job, Transfers};
+use crate::model::{Model, ModelFactory, factory};
+use crate::progress::Progress;
 use crate::sources::window_rows;
 use crate::stages::{
-    Batch, BatchPlan, Evaluate, Evaluation, Lookup, ModelMaker, Parse, Push, Receive, Refresh, Ship, Train,
+    Batch, BatchPlan, Download, Evaluate, Evaluation, Launch, Lookup, ModelMaker, Parse, Push, Receive, Refresh, Ship,
+    Train, TrainedDense, Upload,
 };
 use crate::staleness::Staleness;
 use crate::training::Parts;
 
-/// `source -8→ parse -8→ batch -4→ lookup -2→ train -2→ push`, with the shards beside `lookup` and `push`.
+/// `source -8→ parse -8→ batch -4→ lookup -2→ train -2→ push`, with the shards beside `lookup` and `push`. Where
+/// transfers stand apart, `train` is `upload -1→ train -1→ download`.
 pub(crate) fn training<S: Source<Out = Rows>>(parts: &Parts, source: impl FnOnce() -> S + Send + 'static) -> Pipeline {
     learn(feed(Topology::new("train").attach(&parts.host), &parts.job, training_plan(&parts.job), source), parts)
 }
@@ -144,22 +149,61 @@ fn looked_up(flow: Flow<TrainBatch>, lookup: Lookup, under_way: usize) -> Flow<R
 }
 
 fn compute(flow: Flow<ReadyBatch>, parts: &Parts) -> Pipeline {
-    let (job, shared, table) = (&parts.job, parts.shared.clone(), parts.table.clone());
-    let describe = match parts.own {
-        Some(_) => "a model of your own".to_owned(),
-        None => format!("{} on {}, {}", job.model.kind, job.train.backend, job.train.device),
-    };
-    let (factory, progress, trained) = (parts.factory(), parts.progress.clone(), Arc::clone(&parts.dense));
-    let steps = shared.steps;
+    let (shared, table) = (parts.shared.clone(), parts.table.clone());
+    let mut dense = Compute::new(&parts.job, &parts.spec);
+    if parts.own.is_some() {
+        (dense.describe, dense.factory) = ("a model of your own".into(), parts.factory());
+    }
+    (dense.progress, dense.trained, dense.steps) = (parts.progress.clone(), Arc::clone(&parts.dense), shared.steps);
     let push = Push::new(table).shared(&shared);
-    let flow = flow
-        .stage("train", Place::Own, move || {
-            Train::new(describe, Box::new(move || factory()), progress, trained).after(steps)
-        })
-        .link(job.pipeline.links.push);
-    match under_way(job, &parts.staleness) {
+    let flow = dense.wire(flow).link(parts.job.pipeline.links.push);
+    match under_way(&parts.job, &parts.staleness) {
         1 => flow.sink("push", Place::Shared, move || push),
         n => flow.replicated_sink("push", Place::Shared, n, move |_| push.clone()),
+    }
+}
+
+/// The part of a pipeline that computes, for any that feeds it rows and takes its gradients.
+pub struct Compute {
+    describe: String,
+    factory: ModelFactory,
+    transfers: Transfers,
+    /// Told of every step.
+    pub progress: Progress,
+    /// Has the dense parameters after the last batch.
+    pub trained: TrainedDense,
+    /// Steps that were taken before, and trainers that count steps beside this one.
+    steps: (u64, u64),
+}
+
+impl Compute {
+    /// With the model, the backend and the device of a job.
+    pub fn new(job: &Job, spec: &ModelSpec) -> Self {
+        Self {
+            describe: format!("{} on {}, {}", job.model.kind, job.train.backend, job.train.device),
+            factory: factory(job, spec, None),
+            transfers: job.train.transfers(),
+            progress: Progress::default(),
+            trained: TrainedDense::default(),
+            steps: (0, 1),
+        }
+    }
+
+    /// `train`, or, with transfers apart, `upload -1→ train -1→ download`. One batch between them is enough: while the device
+    /// works on the batch that `download` waits for, the next one is in its queue already, and the one after it is packed.
+    pub fn wire(self, flow: Flow<ReadyBatch>) -> Flow<GradBatch> {
+        let Self { describe, factory, transfers, progress, trained, steps } = self;
+        let maker: ModelMaker = Box::new(move || factory());
+        if transfers == Transfers::Inline {
+            let train = move || Train::new(describe, maker, progress, trained).after(steps);
+            return flow.stage("train", Place::Own, train);
+        }
+        let (uploader, upload) = oneshot::channel();
+        flow.stage("upload", Place::Own, move || Upload::new(upload))
+            .link(1)
+            .stage("train", Place::Own, move || Launch::new(describe, maker, uploader, trained))
+            .link(1)
+            .stage("download", Place::Own, move || Download::new(progress).after(steps))
     }
 }
 

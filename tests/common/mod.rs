@@ -1,13 +1,16 @@
 //! What the whole-system tests share: rows, jobs, and the program.
 #![allow(dead_code, reason = "each test binary uses its own part")]
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use forebay::actors::StageCx;
 use forebay::connectors::convert::{ParquetOptions, TextOptions, block_on, to_criteo_text, to_parquet};
 use forebay::connectors::{ReadOptions, Synthetic, SyntheticSource};
+use forebay::pipelines::Trained;
 use forebay::{Job, Training};
+use futures::executor::block_on as blocking;
 
 /// Synthetic rows `first..first + rows` as Parquet with small row groups.
 pub(crate) fn parquet(dir: &Path, first: u64, rows: u64) -> PathBuf {
@@ -48,8 +51,32 @@ pub(crate) fn job(data: &Path, settings: &[&str]) -> Job {
 }
 
 /// Trains to the end.
-pub(crate) fn train(job: Job) -> forebay::pipelines::Trained {
+pub(crate) fn train(job: Job) -> Trained {
     Training::new(job).expect("the job fits together").run().expect("the run ends well")
+}
+
+/// Every number of a model: dense parameters by name, and each key's row.
+pub(crate) type Bits = (Vec<(String, Vec<u32>)>, BTreeMap<u64, Vec<u32>>);
+
+pub(crate) fn bits(trained: &Trained) -> Bits {
+    let model = &trained.model;
+    let to_bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    let dense = model.dense.iter().map(|t| (t.name.clone(), to_bits(&t.data))).collect();
+    let mut rows = BTreeMap::new();
+    for shard in 0..model.table.shards() {
+        let mut from = 0;
+        loop {
+            let page = blocking(model.table.export(shard, from, 1000)).expect("the shards are there");
+            if page.keys.is_empty() {
+                break;
+            }
+            from += page.keys.len();
+            for (key, row) in page.keys.iter().zip(page.weights.chunks(model.table.row_dim())) {
+                assert!(rows.insert(*key, to_bits(row)).is_none(), "key {key} is in two places");
+            }
+        }
+    }
+    (dense, rows)
 }
 
 /// The program, with arguments.

@@ -7,16 +7,17 @@ use crate::{DenseBatch, ModelError, Pooling};
 
 /// One batch on the device: `n` rows, `s` slots, `d` dense features, `u` unique keys.
 ///
-/// All numbers are `f32`, all indices `i32`. The tensors are copies, so a module may keep what it likes.
+/// All numbers are `f32`, all indices `i32`. A module may keep none of the tensors beyond its call: their memory is used
+/// again for other batches.
 pub struct TorchBatch {
-    rows: i64,
-    slots: i64,
-    dense: Tensor,
-    labels: Tensor,
-    unique_rows: Tensor,
-    values: Tensor,
-    offsets: Option<Tensor>,
-    training: bool,
+    pub(super) rows: i64,
+    pub(super) slots: i64,
+    pub(super) dense: Tensor,
+    pub(super) labels: Tensor,
+    pub(super) unique_rows: Tensor,
+    pub(super) values: Tensor,
+    pub(super) offsets: Option<Tensor>,
+    pub(super) training: bool,
 }
 
 impl TorchBatch {
@@ -29,13 +30,7 @@ impl TorchBatch {
         training: bool,
     ) -> Result<TorchBatch, ModelError> {
         let unique = batch.unique(shape.row_dim);
-        if unique > i32::MAX as usize || batch.inverse.len() > i32::MAX as usize {
-            return Err(ModelError::Batch(format!(
-                "{unique} unique rows and {} values, libtorch's 32-bit indices reach {}: use smaller batches",
-                batch.inverse.len(),
-                i32::MAX
-            )));
-        }
+        check_indices(unique, batch.inverse.len())?;
         let floats = |numbers: &[f32], shape: &[i64]| -> Result<Tensor, TchError> {
             Tensor::f_from_slice(numbers)?.f_view(shape)?.f_to_device(device)
         };
@@ -130,4 +125,15 @@ impl TorchBatch {
             }
         }
     }
+}
+
+/// 32-bit indices are what libtorch's kernels take, whose sign is of no use here.
+pub(super) fn check_indices(unique: usize, values: usize) -> Result<(), ModelError> {
+    if unique > i32::MAX as usize || values > i32::MAX as usize {
+        return Err(ModelError::Batch(format!(
+            "{unique} unique rows and {values} values, libtorch's 32-bit indices reach {}: use smaller batches",
+            i32::MAX
+        )));
+    }
+    Ok(())
 }

@@ -4,7 +4,7 @@
 //! to rounding: names, shapes and first values of the parameters are shared, and so are the optimizers' formulas.
 //!
 //! Read in this order: `batch.rs` (what a module sees), `module.rs` (modules: the spec's and the user's), `params.rs` (one
-//! flat tensor of parameters), `optim.rs`, `model.rs` (the step).
+//! flat tensor of parameters), `optim.rs`, `model.rs` (the step in one piece), `transfer/` (in three, for a device).
 //!
 //! # Threads
 //! The number of threads is libtorch's, one for the whole process: the last model made decides. With two threads or more
@@ -21,6 +21,7 @@ mod model;
 mod module;
 mod optim;
 mod params;
+mod transfer;
 
 pub use batch::TorchBatch;
 pub use device::Device;

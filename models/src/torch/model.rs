@@ -2,25 +2,31 @@
 //!
 //! Computes on the caller's thread and libtorch's own; blocks until the results are on the host.
 
+use std::sync::Arc;
+
 use tch::nn::{Path, VarStore};
 use tch::{Reduction, Tensor};
 
 use super::module::SpecModule;
 use super::optim::Optimizer;
 use super::params::{Params, all_finite, to_vec};
+use super::transfer::{Facts, Uploader, launch};
 use super::{Device, ModuleShape, TorchBatch, TorchModule};
 use crate::dense::BatchShape;
 use crate::params::{check_len, initial, layout, load_optimizer, save_optimizer};
+use crate::transfer::{Launched, Upload, Uploaded};
 use crate::{DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, Part, StepOutput, logloss};
 
 /// A model on libtorch: a spec, or a module of the user's own.
 pub struct TorchModel {
     module: Box<dyn TorchModule>,
-    params: Params,
-    optimizer: Optimizer,
-    shape: BatchShape,
+    pub(super) params: Params,
+    pub(super) optimizer: Optimizer,
+    pub(super) shape: BatchShape,
     parts: Vec<Part>,
     device: tch::Device,
+    /// What the checks of launched steps know.
+    facts: Arc<Facts>,
 }
 
 impl TorchModel {
@@ -59,7 +65,7 @@ impl TorchModel {
     /// struct Bilinear(nn::Linear);
     ///
     /// impl TorchModule for Bilinear {
-    ///     fn forward(&self, batch: &TorchBatch) -> Result<Tensor, TchError> {
+    ///     pub(super) fn forward(&self, batch: &TorchBatch) -> Result<Tensor, TchError> {
     ///         let slots = batch.pooled(Pooling::Sum)?; // [n, 2, 8]
     ///         let product = slots.f_select(1, 0)?.f_mul(&slots.f_select(1, 1)?)?;
     ///         product.f_linear(&self.0.ws, self.0.bs.as_ref())
@@ -105,11 +111,13 @@ impl TorchModel {
     ) -> Result<TorchModel, ModelError> {
         let row_dim = parts.iter().map(|part| part.dim).sum();
         let optimizer = Optimizer::new(optimizer, params.count(), device)?;
-        Ok(TorchModel { module, params, optimizer, shape: BatchShape { slots, dense, row_dim }, parts, device })
+        let shape = BatchShape { slots, dense, row_dim };
+        let facts = Arc::new(Facts { shape, params: params.layout.clone() });
+        Ok(TorchModel { module, params, optimizer, shape, parts, device, facts })
     }
 
     /// `[n]`, from the module, whatever it gave checked.
-    fn forward(&self, batch: &TorchBatch) -> Result<Tensor, ModelError> {
+    pub(super) fn forward(&self, batch: &TorchBatch) -> Result<Tensor, ModelError> {
         let logits = self.module.forward(batch)?;
         let (found, n) = (logits.size(), batch.rows());
         if found != [n] && found != [n, 1] {
@@ -130,15 +138,7 @@ impl TorchModel {
         if !out.loss.is_finite() {
             return Err(self.blame(batch, &format!("the loss is {}", out.loss)));
         }
-        let no_weights = None::<&Tensor>;
-        let loss =
-            logits.f_binary_cross_entropy_with_logits(inputs.labels(), no_weights, no_weights, Reduction::Mean)?;
-        let mut wanted: Vec<&Tensor> = self.params.leaves.iter().collect();
-        wanted.push(inputs.unique_rows());
-        let mut grads = Tensor::f_run_backward(&[&loss], &wanted, false, false)?;
-        let row_grads = grads.pop().filter(Tensor::defined);
-        let grad = self.params.flat_gradient(&grads)?;
-        drop(grads);
+        let (row_grads, grad) = self.differentiate(&logits, &inputs)?;
         match row_grads {
             Some(grads) => copy(&grads, &mut out.row_grads)?,
             // No value in any bag, or a module that does not look at them.
@@ -147,15 +147,33 @@ impl TorchModel {
                 out.row_grads.resize(batch.unique_rows.len(), 0.0);
             }
         }
+        let row_dim = self.shape.row_dim;
         if let Some(at) = out.row_grads.iter().position(|x| !x.is_finite()) {
-            let row = at / self.shape.row_dim;
-            return Err(self.blame(batch, &format!("the gradient of unique row {row} is {}", out.row_grads[at])));
+            let symptom = format!("the gradient of unique row {} is {}", at / row_dim, out.row_grads[at]);
+            return Err(self.blame(batch, &symptom));
         }
         if !all_finite(&grad)? {
             let name = self.params.first_non_finite(&grad)?.unwrap_or_default();
             return Err(self.blame(batch, &format!("the gradient of {name} is not finite")));
         }
         Ok(grad)
+    }
+
+    /// Autograd: the gradients of the mean loss by the unique rows (`None` if it does not depend on them) and by the
+    /// parameters, flat; both on the device. Does not wait for it.
+    pub(super) fn differentiate(
+        &self,
+        logits: &Tensor,
+        inputs: &TorchBatch,
+    ) -> Result<(Option<Tensor>, Tensor), ModelError> {
+        let no_weights = None::<&Tensor>;
+        let loss =
+            logits.f_binary_cross_entropy_with_logits(inputs.labels(), no_weights, no_weights, Reduction::Mean)?;
+        let mut wanted: Vec<&Tensor> = self.params.leaves.iter().collect();
+        wanted.push(inputs.unique_rows());
+        let mut grads = Tensor::f_run_backward(&[&loss], &wanted, false, false)?;
+        let row_grads = grads.pop().filter(Tensor::defined);
+        Ok((row_grads, self.params.flat_gradient(&grads)?))
     }
 
     /// [`TorchModel::backward`], and then `end` with the gradient. If one fails, a module's buffers are as they were.
@@ -176,13 +194,16 @@ impl TorchModel {
 
     /// Names the first thing that is not finite, from the inputs on.
     fn blame(&self, batch: &DenseBatch<'_>, symptom: &str) -> ModelError {
-        let parameter = || {
-            let name = self.params.first_non_finite(&self.params.flat).ok()??;
-            Some(format!("parameter {name} is not finite"))
-        };
-        let cause = batch.first_non_finite(self.shape).or_else(parameter);
-        ModelError::NonFinite(cause.unwrap_or_else(|| format!("{symptom}, though every input is finite")))
+        let parameter = self.params.first_non_finite(&self.params.flat).ok().flatten();
+        blame(batch, self.shape, parameter, symptom)
     }
+}
+
+/// The error for a symptom, named by the first of its possible causes: an input, a parameter.
+pub(super) fn blame(batch: &DenseBatch<'_>, shape: BatchShape, parameter: Option<&str>, symptom: &str) -> ModelError {
+    let parameter = || parameter.map(|name| format!("parameter {name} is not finite"));
+    let cause = batch.first_non_finite(shape).or_else(parameter);
+    ModelError::NonFinite(cause.unwrap_or_else(|| format!("{symptom}, though every input is finite")))
 }
 
 /// Settings checked, threads set, the device opened.
@@ -273,6 +294,15 @@ impl DenseModel for TorchModel {
         self.optimizer.state = state.iter().map(place).collect::<Result<_, tch::TchError>>()?;
         self.optimizer.steps = steps;
         Ok(())
+    }
+
+    fn uploader(&mut self) -> Result<Option<Box<dyn Upload>>, ModelError> {
+        Ok(Some(Box::new(Uploader::new(self.device, self.shape, self.flat_len())?)))
+    }
+
+    fn launch(&mut self, batch: Uploaded) -> Result<Box<dyn Launched>, ModelError> {
+        let facts = Arc::clone(&self.facts);
+        launch(self, batch, &facts)
     }
 
     fn parts(&self) -> Vec<Part> {

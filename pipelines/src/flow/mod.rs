@@ -1,13 +1,16 @@
 //! What travels, in travel order: one file per thing.
 //!
-//! [`forebay_connectors::Rows`] → [`ExampleBatch`] → [`TrainBatch`] → [`ReadyBatch`] → [`GradBatch`]. Nothing blocks.
+//! [`forebay_connectors::Rows`] → [`ExampleBatch`] → [`TrainBatch`] → [`ReadyBatch`] (→ [`DeviceBatch`]) → [`GradBatch`]. Nothing
+//! blocks.
 
+mod device_batch;
 mod example_batch;
 mod grad_batch;
 mod id;
 mod ready_batch;
 mod train_batch;
 
+pub use device_batch::DeviceBatch;
 pub use example_batch::{ExampleBatch, SlotKeys};
 pub use grad_batch::GradBatch;
 pub use id::BatchId;

@@ -25,7 +25,7 @@ pub use network::Network;
 pub use pipeline::{Links, Pipeline};
 pub use placement::{DenseAt, LookupAt, Placement};
 pub use table::Table;
-pub use train::{Backend, TrainOptions};
+pub use train::{Backend, TrainOptions, Transfers};
 
 use crate::columns::Columns;
 
@@ -95,6 +95,7 @@ impl Job {
                 self.data.shuffle_rows, self.train.batch_rows
             )));
         }
+        self.train.check()?;
         self.placement.check(self)
     }
 

@@ -1,9 +1,12 @@
 //! The stages, in the order that a batch meets them: one file, one verb.
 //!
-//! [`Parse`] → [`Batch`] → [`Lookup`] → [`Train`] → [`Push`], and [`Evaluate`] in the place of the last two.
+//! [`Parse`] → [`Batch`] → [`Lookup`] → [`Train`] → [`Push`], and [`Evaluate`] in the place of the last two. Where the way to
+//! the device is long, [`Upload`] → [`Launch`] → [`Download`] stand in the place of [`Train`].
 
 mod batch;
+mod download;
 mod evaluate;
+mod launch;
 mod lookup;
 mod parse;
 mod push;
@@ -11,9 +14,12 @@ mod receive;
 mod refresh;
 mod ship;
 mod train;
+mod upload;
 
 pub use batch::{Batch, BatchPlan};
+pub use download::Download;
 pub use evaluate::{Evaluate, Evaluation};
+pub use launch::Launch;
 pub use lookup::Lookup;
 pub use parse::Parse;
 pub use push::Push;
@@ -21,3 +27,4 @@ pub(crate) use receive::Receive;
 pub(crate) use refresh::Refresh;
 pub(crate) use ship::Ship;
 pub use train::{ModelMaker, Train, TrainedDense};
+pub use upload::Upload;

@@ -18,14 +18,51 @@ pub type ModelMaker = Box<dyn FnOnce() -> Result<Box<dyn DenseModel>, ModelError
 /// Where the dense parameters are left when the last batch is trained.
 pub type TrainedDense = Arc<Mutex<Option<Vec<NamedTensor>>>>;
 
+/// Steps taken so far, and how much each of ours counts among all trainers.
+pub(super) struct Steps {
+    taken: u64,
+    stride: u64,
+}
+
+impl Default for Steps {
+    fn default() -> Self {
+        Self { taken: 0, stride: 1 }
+    }
+}
+
+impl Steps {
+    pub(super) fn after(before: u64, trainers: u64) -> Self {
+        Self { taken: before, stride: trainers.max(1) }
+    }
+
+    /// The next step is taken: what goes on of its batch. The gradients leave in their own buffer, and the rows' buffer, of
+    /// the same size, takes its place.
+    pub(super) fn grads(
+        &mut self,
+        batch: ReadyBatch,
+        output: &mut StepOutput,
+        dense_grads: Option<Vec<f32>>,
+    ) -> GradBatch {
+        self.taken += self.stride;
+        GradBatch {
+            id: BatchId::of(&batch.train),
+            lineage: batch.train.lineage,
+            step: self.taken,
+            samples: batch.train.labels.len(),
+            unique: batch.train.unique,
+            row_grads: std::mem::replace(&mut output.row_grads, batch.rows),
+            dense_grads,
+            ticket: batch.ticket,
+        }
+    }
+}
+
 /// The stage.
 pub struct Train {
     maker: Option<ModelMaker>,
     model: Option<Box<dyn DenseModel>>,
     output: StepOutput,
-    /// Steps taken so far, and how much each of ours counts among all trainers.
-    step: u64,
-    stride: u64,
+    steps: Steps,
     progress: Progress,
     trained: TrainedDense,
     describe: String,
@@ -38,8 +75,7 @@ impl Train {
             maker: Some(maker),
             model: None,
             output: StepOutput::default(),
-            step: 0,
-            stride: 1,
+            steps: Steps::default(),
             progress,
             trained,
             describe: describe.into(),
@@ -48,7 +84,7 @@ impl Train {
 
     /// Goes on after `before` steps; each counts for so many `trainers`.
     pub(crate) fn after(mut self, (before, trainers): (u64, u64)) -> Self {
-        (self.step, self.stride) = (before, trainers.max(1));
+        self.steps = Steps::after(before, trainers);
         self
     }
 
@@ -85,23 +121,10 @@ impl Stage for Train {
         Ok(())
     }
 
-    async fn on_batch(&mut self, mut batch: ReadyBatch, out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
+    async fn on_batch(&mut self, batch: ReadyBatch, out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
         let dense_grads = self.compute(&batch).map_err(model_fault)?;
-        self.step += self.stride;
         self.progress.step(self.output.loss, &self.output.logits, &batch.train.labels);
-        // The gradients leave in their own buffer, and the rows' buffer, of the same size, takes its place.
-        let row_grads = std::mem::replace(&mut self.output.row_grads, std::mem::take(&mut batch.rows));
-        out.send(GradBatch {
-            id: BatchId::of(&batch.train),
-            lineage: batch.train.lineage,
-            step: self.step,
-            samples: batch.train.labels.len(),
-            unique: batch.train.unique,
-            row_grads,
-            dense_grads,
-            ticket: batch.ticket,
-        })
-        .await
+        out.send(self.steps.grads(batch, &mut self.output, dense_grads)).await
     }
 
     async fn finish(&mut self, _out: &mut Outbox<GradBatch>) -> Result<(), Fault> {

@@ -1,14 +1,17 @@
 //! `forebay bench`: measures this machine. Ratios within one run; nothing passes or fails on a time.
 
+mod device;
 mod feed;
 mod overlap;
+mod ready;
 
 use clap::Subcommand;
 use forebay::Fault;
 
-/// Measure this machine: the feed, and how much of the IO hides behind compute
+/// Measure this machine: the feed, the dense compute, and how much of the IO hides behind compute
 #[derive(Subcommand)]
 pub(crate) enum Bench {
+    Device(device::Device),
     Feed(feed::Feed),
     Overlap(overlap::Overlap),
 }
@@ -16,6 +19,7 @@ pub(crate) enum Bench {
 impl Bench {
     pub(crate) fn run(self) -> Result<(), Fault> {
         match self {
+            Self::Device(device) => device.run(),
             Self::Feed(feed) => feed.run(),
             Self::Overlap(overlap) => overlap.run(),
         }

@@ -1,0 +1,202 @@
+//! Which number of a batch lies where: one stretch of words there, one back.
+//!
+//! Each section begins at a multiple of 256 bytes, as libtorch's own tensors do, for kernels that read whole lines.
+
+use std::ops::Range;
+
+use tch::{Kind, TchError, Tensor};
+
+use crate::DenseBatch;
+
+/// Words between possible beginnings of a section.
+pub(super) const ALIGN: usize = 64;
+
+/// What goes up.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Up {
+    pub(super) labels: Range<usize>,
+    pub(super) dense: Range<usize>,
+    pub(super) unique_rows: Range<usize>,
+    pub(super) values: Range<usize>,
+    pub(super) offsets: Option<Range<usize>>,
+    /// The dense parameters to compute with, if the model's own are not the ones.
+    pub(super) params: Option<Range<usize>>,
+    pub(super) words: usize,
+}
+
+/// What comes back.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Down {
+    pub(super) logits: Range<usize>,
+    pub(super) row_grads: Range<usize>,
+    /// Two [`Finding`]s: the parameters before the step, and their gradient.
+    pub(super) findings: Range<usize>,
+    pub(super) dense_grads: Option<Range<usize>>,
+    pub(super) words: usize,
+}
+
+/// Lays sections side by side.
+#[derive(Default)]
+struct Ruler(usize);
+
+impl Ruler {
+    fn section(&mut self, len: usize) -> Range<usize> {
+        let start = self.0.next_multiple_of(ALIGN);
+        self.0 = start + len;
+        start..self.0
+    }
+}
+
+impl Up {
+    /// For a batch that passed its check.
+    pub(super) fn of(batch: &DenseBatch<'_>, params: Option<&[f32]>) -> Up {
+        let mut ruler = Ruler::default();
+        Up {
+            labels: ruler.section(batch.labels.len()),
+            dense: ruler.section(batch.dense.len()),
+            unique_rows: ruler.section(batch.unique_rows.len()),
+            values: ruler.section(batch.inverse.len()),
+            offsets: batch.offsets.map(|offsets| ruler.section(offsets.len())),
+            params: params.map(|params| ruler.section(params.len())),
+            words: ruler.0,
+        }
+    }
+
+    /// Writes the batch into `words`.
+    pub(super) fn pack(&self, batch: &DenseBatch<'_>, params: Option<&[f32]>, words: &mut [i32]) {
+        put(&mut words[self.labels.clone()], batch.labels, |x| x.to_bits() as i32);
+        put(&mut words[self.dense.clone()], batch.dense, |x| x.to_bits() as i32);
+        put(&mut words[self.unique_rows.clone()], batch.unique_rows, |x| x.to_bits() as i32);
+        put(&mut words[self.values.clone()], batch.inverse, |x| x as i32);
+        if let (Some(at), Some(offsets)) = (&self.offsets, batch.offsets) {
+            put(&mut words[at.clone()], offsets, |x| x as i32);
+        }
+        if let (Some(at), Some(params)) = (&self.params, params) {
+            put(&mut words[at.clone()], params, |x| x.to_bits() as i32);
+        }
+    }
+}
+
+/// The closure is the same bits, so this is one copy.
+fn put<T: Copy>(words: &mut [i32], numbers: &[T], word: impl Fn(T) -> i32) {
+    for (place, &number) in words.iter_mut().zip(numbers) {
+        *place = word(number);
+    }
+}
+
+impl Down {
+    /// For a batch of these sections.
+    pub(super) fn of(up: &Up) -> Down {
+        let mut ruler = Ruler::default();
+        Down {
+            logits: ruler.section(up.labels.len()),
+            row_grads: ruler.section(up.unique_rows.len()),
+            findings: ruler.section(2 * FINDING),
+            dense_grads: up.params.as_ref().map(|params| ruler.section(params.len())),
+            words: ruler.0,
+        }
+    }
+}
+
+/// A section as floats, over the same memory.
+pub(super) fn floats(words: &Tensor, at: &Range<usize>) -> Result<Tensor, TchError> {
+    indices(words, at)?.f_view_dtype(Kind::Float)
+}
+
+/// A section as indices, over the same memory.
+pub(super) fn indices(words: &Tensor, at: &Range<usize>) -> Result<Tensor, TchError> {
+    words.f_narrow(0, at.start as i64, at.len() as i64)
+}
+
+/// Floats of a section that came back.
+pub(super) fn take(words: &[i32], at: &Range<usize>, out: &mut Vec<f32>) {
+    out.clear();
+    out.extend(words[at.clone()].iter().map(|&word| f32::from_bits(word as u32)));
+}
+
+/// The first number of a flat tensor that is not finite: found on the device, read on the host. A mark, 0.0 or NaN, and a
+/// place.
+pub(super) const FINDING: usize = 2;
+
+/// Two kernels over `flat`, and two that write `at` (which is not its own length if `flat` is empty).
+pub(super) fn find_non_finite(flat: &Tensor, words: &Tensor, at: usize) -> Result<(), TchError> {
+    if flat.numel() == 0 {
+        return indices(words, &(at..at + FINDING))?.f_zero_().map(drop);
+    }
+    // Zero times a number is a zero, of whatever sign, unless the number is not finite; and the largest of zeros and NaNs is
+    // the first NaN.
+    let (mark, place) = flat.f_mul_scalar(0.0)?.f_max_dim(0, false)?;
+    floats(words, &(at..at + 1))?.f_copy_(&mark.f_view(1)?)?;
+    indices(words, &(at + 1..at + FINDING))?.f_copy_(&place.f_view(1)?)
+}
+
+/// What [`find_non_finite`] found.
+pub(super) fn found(words: &[i32], at: usize) -> Option<usize> {
+    f32::from_bits(words[at] as u32).is_nan().then_some(words[at + 1] as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_number_arrives_where_its_section_says(
+            labels in prop::collection::vec(any::<f32>(), 0..200),
+            dense in prop::collection::vec(any::<f32>(), 0..200),
+            unique_rows in prop::collection::vec(any::<f32>(), 0..200),
+            inverse in prop::collection::vec(any::<u32>(), 0..200),
+            offsets in prop::option::of(prop::collection::vec(any::<u32>(), 0..200)),
+            params in prop::option::of(prop::collection::vec(any::<f32>(), 0..200)),
+        ) {
+            let batch = DenseBatch {
+                rows: labels.len(),
+                labels: &labels,
+                dense: &dense,
+                unique_rows: &unique_rows,
+                inverse: &inverse,
+                offsets: offsets.as_deref(),
+            };
+            let up = Up::of(&batch, params.as_deref());
+            let mut words = vec![-1; up.words];
+            up.pack(&batch, params.as_deref(), &mut words);
+            let of_floats = |numbers: &[f32]| numbers.iter().map(|x| x.to_bits() as i32).collect::<Vec<_>>();
+            let of_indices = |numbers: &[u32]| numbers.iter().map(|&x| x as i32).collect::<Vec<_>>();
+            let sections = [
+                (Some(up.labels), Some(of_floats(&labels))),
+                (Some(up.dense), Some(of_floats(&dense))),
+                (Some(up.unique_rows), Some(of_floats(&unique_rows))),
+                (Some(up.values), Some(of_indices(&inverse))),
+                (up.offsets, offsets.as_deref().map(of_indices)),
+                (up.params, params.as_deref().map(of_floats)),
+            ];
+            let mut end = 0;
+            for (at, numbers) in sections {
+                prop_assert_eq!(at.is_some(), numbers.is_some());
+                let (Some(at), Some(numbers)) = (at, numbers) else { continue };
+                prop_assert!(at.start >= end && at.start % ALIGN == 0 && at.start < end + ALIGN);
+                end = at.end;
+                prop_assert_eq!(&words[at], &numbers[..]);
+            }
+            prop_assert_eq!(end, up.words);
+        }
+
+        #[test]
+        fn the_first_number_that_is_not_finite_is_found(
+            mut numbers in prop::collection::vec(-1e38f32..1e38, 0..300),
+            bad in prop::collection::vec((any::<prop::sample::Index>(), 0..3usize), 0..3),
+        ) {
+            if !numbers.is_empty() {
+                for (at, which) in bad {
+                    *at.get_mut(&mut numbers) = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][which];
+                }
+            }
+            let words = Tensor::f_full([8], 7, (Kind::Int, tch::Device::Cpu)).unwrap();
+            find_non_finite(&Tensor::from_slice(&numbers), &words, 3).unwrap();
+            let words = Vec::<i32>::try_from(words).unwrap();
+            prop_assert_eq!(found(&words, 3), numbers.iter().position(|x| !x.is_finite()));
+            prop_assert_eq!((words[2], words[5]), (7, 7), "nothing beside it is written");
+        }
+    }
+}

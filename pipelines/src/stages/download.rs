@@ -1,0 +1,69 @@
+//! `download`: waits for the device, checks that what came back is finite, and makes the gradients of the batch of it.
+//!
+//! Comes in: batches whose steps were launched, in order. Goes out: [`GradBatch`]es. Blocks its thread until the device has done
+//! a step and copied its results: it stands on a place of its own.
+
+use std::time::Instant;
+
+use forebay_actors::{Fault, Outbox, Stage, StageCx};
+use forebay_models::StepOutput;
+use forebay_models::transfer::{Landed, Launched};
+
+use crate::flow::{DeviceBatch, GradBatch};
+use crate::model_fault;
+use crate::progress::Progress;
+
+use super::train::Steps;
+
+/// The stage.
+pub struct Download {
+    output: StepOutput,
+    steps: Steps,
+    progress: Progress,
+    cx: Option<StageCx>,
+}
+
+impl Download {
+    /// Tells `progress` of every step.
+    pub fn new(progress: Progress) -> Self {
+        Self { output: StepOutput::default(), steps: Steps::default(), progress, cx: None }
+    }
+
+    /// Goes on after `before` steps; each counts for so many `trainers`.
+    pub(crate) fn after(mut self, (before, trainers): (u64, u64)) -> Self {
+        self.steps = Steps::after(before, trainers);
+        self
+    }
+}
+
+impl Stage for Download {
+    type In = DeviceBatch<Box<dyn Launched>>;
+    type Out = GradBatch;
+
+    fn describe(&self) -> String {
+        "from the device".into()
+    }
+
+    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
+        self.cx = Some(cx.clone());
+        Ok(())
+    }
+
+    async fn on_batch(&mut self, batch: Self::In, out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
+        let DeviceBatch { batch, device } = batch;
+        let asked = Instant::now();
+        let landed = match device {
+            Some(launched) => launched.wait(&batch.dense_batch(), &mut self.output).map_err(model_fault)?,
+            None => {
+                self.output = StepOutput::default();
+                Landed { dense_grads: batch.dense.is_some().then(Vec::new), ..Landed::default() }
+            }
+        };
+        if let Some(cx) = &self.cx {
+            cx.meter().waiting("device", asked.elapsed());
+        }
+        self.progress.device(landed.device);
+        self.progress.step(self.output.loss, &self.output.logits, &batch.train.labels);
+        out.send(self.steps.grads(batch, &mut self.output, landed.dense_grads)).await
+    }
+}

@@ -1,0 +1,306 @@
+//! `forebay bench device`: what a device computes when nothing keeps it waiting, and what transfers cost it.
+
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use clap::{Args, ValueEnum};
+use forebay::Job;
+use forebay::actors::{Fault, Lineage, Place, Report, Sink, Source, StageCx, Topology, commas};
+use forebay::models::ModelSpec;
+use forebay::pipelines::flow::{GradBatch, ReadyBatch};
+use forebay::pipelines::{Compute, Progress, Snapshot, Staleness};
+use serde::Serialize;
+
+use super::ready::Ready;
+use crate::usage::Usage;
+
+/// Rows per second of the dense compute alone, fed from memory, with its transfers apart and inline
+///
+/// Generated batches of Criteo's shape go through the stages that a training has (upload, train, download; or train alone);
+/// stand-ins take the place of lookup and push. Prints how long the device was at work.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  forebay bench device --device cuda:0
+  forebay bench device --batch-rows 512 --tower 64-32 --batches 20 --json        (on the CPU, small)")]
+pub(crate) struct Device {
+    /// \"cpu\", \"cuda:0\", ...
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// \"torch\", or \"native\", which has no transfers.
+    #[arg(long, default_value = if cfg!(feature = "torch") { "torch" } else { "native" })]
+    backend: String,
+    /// Widths of the hidden layers; may be repeated.
+    #[arg(long = "tower", value_name = "WIDTHS", value_delimiter = ',', default_values = ["400-400-400", "4096-2048-1024"])]
+    towers: Vec<String>,
+    /// Rows of a batch; several after commas.
+    #[arg(long, value_delimiter = ',', default_values_t = [4096, 16_384, 65_536])]
+    batch_rows: Vec<usize>,
+    /// Different keys per row; Criteo's rows have 6.77 in a batch of 2,048.
+    #[arg(long, default_value_t = 6.77)]
+    unique_per_row: f64,
+    /// Batches of a measurement.
+    #[arg(long, default_value_t = 200)]
+    batches: usize,
+    /// Batches before it.
+    #[arg(long, default_value_t = 20)]
+    warm_up: usize,
+    /// Batches that may be under way beyond the oldest one.
+    #[arg(long, default_value_t = 4)]
+    staleness: usize,
+    /// Threads of dense compute on the CPU; 0 for one a core.
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// Which way to measure.
+    #[arg(long, value_enum, default_value_t = Way::Both)]
+    transfers: Way,
+    /// Print JSON: one object a line.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum Way {
+    Apart,
+    Inline,
+    Both,
+}
+
+/// One measurement.
+#[derive(Serialize)]
+struct Line {
+    device: String,
+    tower: String,
+    batch_rows: usize,
+    transfers: &'static str,
+    rows: u64,
+    seconds: f64,
+    rows_per_second: f64,
+    /// Share of the time that a step was under way: by the device's clock with transfers apart, else by the train stage's.
+    busy_share: f64,
+    /// The rest of it.
+    stall_share: f64,
+    cpu_seconds_per_million_rows: Option<f64>,
+    gflops_per_second: f64,
+    /// Work of each stage's thread per row, waits for the device not counted, in nanoseconds.
+    stage_nanoseconds_per_row: Vec<(String, f64)>,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { tower, batch_rows, transfers, rows_per_second, busy_share, stall_share, gflops_per_second, .. } =
+            self;
+        let rate = commas(*rows_per_second as u64);
+        let cpu = self.cpu_seconds_per_million_rows.map_or("?".into(), |cpu| format!("{cpu:.2}"));
+        write!(
+            f,
+            "{tower:16} {batch_rows:>7} {transfers:8} {rate:>12} {busy_share:>7.3} {stall_share:>7.3} {cpu:>10} \
+             {gflops_per_second:>10.0}",
+        )
+    }
+}
+
+/// Several may be under way when the measurement begins; they are not part of it.
+const FEWEST: usize = 8;
+
+const HEAD: &str = "tower              batch transfers      rows/s    busy   stall  CPU s/M r    GFLOP/s";
+
+impl Device {
+    pub(crate) fn run(self) -> Result<(), Fault> {
+        if self.batches < FEWEST || self.batch_rows.contains(&0) {
+            return Err(Fault::user(format!("--batches is at least {FEWEST}, --batch-rows at least 1")));
+        }
+        if !(self.unique_per_row > 0.0 && self.unique_per_row <= 26.0) {
+            return Err(Fault::user(format!(
+                "--unique-per-row is {}, expected more than 0 and at most 26",
+                self.unique_per_row
+            )));
+        }
+        let ways: &[&str] = match self.transfers {
+            _ if self.backend == "native" && self.transfers == Way::Both => &["inline"],
+            Way::Apart => &["apart"],
+            Way::Inline => &["inline"],
+            Way::Both => &["apart", "inline"],
+        };
+        if !self.json {
+            println!("{HEAD}");
+        }
+        for tower in &self.towers {
+            for &batch_rows in &self.batch_rows {
+                for &way in ways {
+                    let line = self.measure(tower, batch_rows, way)?;
+                    if self.json {
+                        println!("{}", serde_json::json!(line));
+                    } else {
+                        println!("{line}");
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn measure(&self, tower: &str, batch_rows: usize, way: &'static str) -> Result<Line, Fault> {
+        let job = Job::from_toml(
+            "",
+            &[
+                format!("model.hidden=[{}]", tower.replace('-', ",")),
+                format!("train.batch_rows={batch_rows}"),
+                format!("train.backend={}", self.backend),
+                format!("train.device={}", self.device),
+                format!("train.transfers={way}"),
+                format!("train.threads={}", self.threads),
+            ],
+        )?;
+        job.check()?;
+        let spec = job.model.spec(job.columns.slots.len(), job.columns.dense.len());
+        let batches = Ready::made(&spec, batch_rows, self.unique_per_row);
+        let compute = Compute::new(&job, &spec);
+        let clock = Clock { progress: compute.progress.clone(), ..Clock::new(self.warm_up, self.batches) };
+        let span = Arc::clone(&clock.span);
+        let feed = Feed {
+            batches,
+            left: self.warm_up + self.batches,
+            sent: 0,
+            rows: batch_rows,
+            staleness: Staleness::new(self.staleness),
+        };
+        let links = &job.pipeline.links;
+        let flow = Topology::new("device").source("feed", Place::Own, move || feed).link(links.train);
+        let report = compute.wire(flow).link(links.push).sink("done", Place::Shared, move || clock).run()?;
+        let [from, to] = span.lock().expect("no holder of this lock panics").take().ok_or_else(|| {
+            // The ledger of the run would have said so.
+            Fault::internal("the measurement ended before its batches did")
+        })?;
+        let rows = to.rows - from.rows;
+        let seconds = to.at.duration_since(from.at).as_secs_f64();
+        let busy_share = match way {
+            "apart" => ((to.device_seconds - from.device_seconds) / seconds).min(1.0),
+            _ => report.stages.iter().find(|stage| stage.name == "train").map_or(0.0, |train| train.busy_share()),
+        };
+        let rate = rows as f64 / seconds;
+        Ok(Line {
+            device: self.device.clone(),
+            tower: tower.into(),
+            batch_rows,
+            transfers: way,
+            rows,
+            seconds,
+            rows_per_second: rate,
+            busy_share,
+            stall_share: (1.0 - busy_share).max(0.0),
+            cpu_seconds_per_million_rows: from.cpu.zip(to.cpu).map(|(from, to)| (to - from) / rows as f64 * 1e6),
+            gflops_per_second: flops(&spec) * rate / 1e9,
+            stage_nanoseconds_per_row: stages(&report),
+        })
+    }
+}
+
+/// Of the products of a step, per row: two flops a weight forward, four backward.
+fn flops(spec: &ModelSpec) -> f64 {
+    let hidden = spec.tower.as_ref().map_or(&[][..], |tower| &tower.hidden);
+    let widths = [&[spec.input_width()], hidden, &[1]].concat();
+    widths.windows(2).map(|pair| 6.0 * (pair[0] * pair[1]) as f64).sum()
+}
+
+/// Of the whole run, its warm-up included.
+fn stages(report: &Report) -> Vec<(String, f64)> {
+    let own = |stage: &forebay::actors::StageReport| {
+        let waits: f64 = stage.waits.values().map(|wait| wait.total.as_secs_f64()).sum();
+        (stage.name.clone(), (stage.busy.as_secs_f64() - waits).max(0.0) / stage.rows_in.max(1) as f64 * 1e9)
+    };
+    report.stages.iter().map(own).collect()
+}
+
+/// Looked-up batches from memory, in the place of everything before `train`.
+struct Feed {
+    batches: Vec<Ready>,
+    left: usize,
+    sent: u64,
+    rows: usize,
+    staleness: Staleness,
+}
+
+impl Source for Feed {
+    type Out = ReadyBatch;
+    type Position = ();
+
+    fn describe(&self) -> String {
+        format!("{} batches of {} rows, in turns, from memory", self.batches.len(), self.rows)
+    }
+
+    async fn open(&mut self, _cx: &StageCx, _from: Option<()>) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<Option<ReadyBatch>, Fault> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        let ticket = self.staleness.ticket().await;
+        let lineage = Lineage { seq: self.sent, row: self.sent * self.rows as u64, ..Lineage::default() };
+        let batch = self.batches[self.sent as usize % self.batches.len()].batch(lineage, ticket);
+        self.left -= 1;
+        self.sent += 1;
+        Ok(Some(batch))
+    }
+
+    fn position(&self) {}
+}
+
+/// A moment.
+#[derive(Clone, Copy)]
+struct Moment {
+    at: Instant,
+    cpu: Option<f64>,
+    /// Of the steps that were done.
+    rows: u64,
+    device_seconds: f64,
+}
+
+/// Drops gradients, in the place of `push`, and takes the time at the end of the warm-up and of the whole.
+struct Clock {
+    progress: Progress,
+    done: usize,
+    warm_up: usize,
+    all: usize,
+    from: Option<Moment>,
+    span: Arc<Mutex<Option<[Moment; 2]>>>,
+}
+
+impl Clock {
+    fn new(warm_up: usize, batches: usize) -> Self {
+        let (progress, span) = (Progress::default(), Arc::default());
+        Self { progress, done: 0, warm_up, all: warm_up + batches, from: None, span }
+    }
+
+    fn now(&self) -> Moment {
+        let Snapshot { rows, device_seconds, .. } = self.progress.snapshot();
+        Moment { at: Instant::now(), cpu: Usage::now().map(|usage| usage.cpu_seconds), rows, device_seconds }
+    }
+}
+
+impl Sink for Clock {
+    type In = GradBatch;
+
+    fn describe(&self) -> String {
+        "drops the gradients".into()
+    }
+
+    async fn open(&mut self, _cx: &StageCx) -> Result<(), Fault> {
+        self.from = Some(self.now());
+        Ok(())
+    }
+
+    async fn write(&mut self, batch: GradBatch) -> Result<(), Fault> {
+        drop(batch);
+        self.done += 1;
+        if self.done == self.warm_up {
+            self.from = Some(self.now());
+        }
+        if self.done == self.all {
+            *self.span.lock().expect("no holder of this lock panics") = self.from.map(|from| [from, self.now()]);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,101 @@
+//! `forebay bench device` on the CPU: the numbers are sane, and what does not go together is refused.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use common::{forebay, run};
+use serde_json::Value;
+
+const SMALL: [&str; 10] =
+    ["bench", "device", "--tower", "16-8", "--batch-rows", "64,96", "--batches", "12", "--warm-up", "2"];
+
+/// A small measurement, with `more` on top of its flags or in their place.
+fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    let kept = SMALL[2..].chunks(2).filter(|flag| !more.contains(&flag[0])).flatten().copied();
+    ["bench", "device"].into_iter().chain(kept).chain(more.iter().copied()).collect()
+}
+
+/// One object a line on standard output.
+fn lines(more: &[&str]) -> Vec<Value> {
+    let output = forebay(&with(&[&["--json"], more].concat())).output().unwrap();
+    let (code, text) = common::said(&output);
+    assert_eq!(code, Some(0), "{text}");
+    String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn sane(line: &Value, rows: u64, stages: &[&str]) {
+    let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
+    assert_eq!(line["batch_rows"], rows);
+    // What was under way when the measurement began is not part of it.
+    assert!(line["rows"].as_u64().unwrap() >= rows && line["rows"].as_u64().unwrap() <= 12 * rows, "{line}");
+    assert!((number("rows_per_second") - number("rows") / number("seconds")).abs() < 1.0, "{line}");
+    assert!(number("busy_share") > 0.0 && number("busy_share") <= 1.0, "{line}");
+    assert!((number("busy_share") + number("stall_share") - 1.0).abs() < 1e-9, "{line}");
+    // 26 slots of 16 numbers and 13 dense features, 16, 8, 1: 6 flops a weight.
+    let flops = 6.0 * f64::from((26 * 16 + 13) * 16 + 16 * 8 + 8);
+    assert!((number("gflops_per_second") / (number("rows_per_second") * flops / 1e9) - 1.0).abs() < 1e-6, "{line}");
+    let named: Vec<&str> =
+        line["stage_nanoseconds_per_row"].as_array().unwrap().iter().map(|pair| pair[0].as_str().unwrap()).collect();
+    assert_eq!(named, stages);
+}
+
+#[test]
+fn the_native_backend_is_measured_inline() {
+    let lines = lines(&["--backend", "native"]);
+    assert_eq!(lines.len(), 2);
+    for (line, rows) in lines.iter().zip([64, 96]) {
+        assert_eq!((&line["transfers"], &line["tower"]), (&"inline".into(), &"16-8".into()));
+        sane(line, rows, &["feed", "train", "done"]);
+    }
+    let (code, text) = run(&with(&["--backend", "native"]));
+    assert_eq!(code, Some(0), "{text}");
+    let table: Vec<&str> = text.lines().collect();
+    assert!(table[0].contains("rows/s") && table[0].contains("stall"), "{text}");
+    assert!(table[1].starts_with("16-8") && table[1].contains("inline") && table.len() == 3, "{text}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    for (more, words) in [
+        (&["--batches", "7"][..], &["--batches", "at least 8"][..]),
+        (&["--batch-rows", "0"], &["--batch-rows"]),
+        (&["--unique-per-row", "0"], &["--unique-per-row is 0"]),
+        (&["--unique-per-row", "27"], &["at most 26"]),
+        (&["--unique-per-row", "NaN"], &["NaN"]),
+        (&["--batch-rows", "many"], &["many"]),
+        (&["--backend", "abacus"], &["abacus", "native"]),
+        (&["--backend", "native", "--transfers", "apart"], &["train.transfers", "native"]),
+        (&["--backend", "native", "--device", "cuda:0"], &["cuda:0", "cpu"]),
+        (&["--tower", "wide"], &["wide"]),
+    ] {
+        let (code, text) = run(&with(more));
+        assert_eq!(code, Some(2), "{more:?}: {text}");
+        for word in words {
+            assert!(text.contains(word), "{word:?} is not in: {text}");
+        }
+    }
+}
+
+#[cfg(not(feature = "torch"))]
+#[test]
+fn without_libtorch_it_says_what_to_do() {
+    let (code, text) = run(&with(&["--backend", "torch"]));
+    assert!(code == Some(2) && text.contains("--features torch"), "{text}");
+}
+
+#[cfg(feature = "torch")]
+#[test]
+fn cpu_tensors_are_measured_apart_and_inline() {
+    let lines = lines(&["--threads", "1"]);
+    let ways: Vec<&Value> = lines.iter().map(|line| &line["transfers"]).collect();
+    assert_eq!(ways, ["apart", "inline", "apart", "inline"]);
+    for (line, rows) in lines.iter().zip([64, 64, 96, 96]) {
+        let apart = line["transfers"] == "apart";
+        let between = if apart { &["upload", "train", "download"][..] } else { &["train"] };
+        sane(line, rows, &[&["feed"], between, &["done"]].concat());
+    }
+    let (code, text) = run(&with(&["--device", "gpu"]));
+    assert!(code == Some(2) && text.contains("\"gpu\" is unknown"), "{text}");
+    let (code, text) = run(&with(&["--device", "cuda:4096"]));
+    assert!(code == Some(2) && text.contains("LD_LIBRARY_PATH"), "{text}");
+}

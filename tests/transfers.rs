@@ -1,0 +1,276 @@
+//! Transfers apart: `upload`, `train` and `download` in the place of `train` give the same model, the same books and the same
+//! faults. With a device of software that the native backend computes for; with libtorch's CPU tensors where it is built in.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use common::{bits, run};
+use forebay::models::transfer::{Landed, Launched, Upload, Uploaded};
+use forebay::models::{DenseBatch, DenseModel, ModelError, NamedTensor, NativeModel, Part, StepOutput};
+use forebay::pipelines::job::{Backend, Transfers};
+use forebay::pipelines::{ModelFactory, OwnModel, Trained};
+use forebay::{Fault, Job, Training};
+
+/// A native model behind a device of software: it owns what was uploaded, and says what went wrong when it is waited for.
+struct Software(NativeModel);
+
+struct Copies;
+
+/// A batch on the device.
+struct Copy {
+    rows: usize,
+    labels: Vec<f32>,
+    dense: Vec<f32>,
+    unique_rows: Vec<f32>,
+    inverse: Vec<u32>,
+    offsets: Option<Vec<u32>>,
+}
+
+/// A step that is done; the results are on the device.
+struct Done(StepOutput, Result<(), ModelError>);
+
+impl Upload for Copies {
+    fn upload(&mut self, batch: &DenseBatch<'_>, params: Option<&[f32]>) -> Result<Uploaded, ModelError> {
+        assert_eq!(params, None);
+        Ok(Uploaded::new(Copy {
+            rows: batch.rows,
+            labels: batch.labels.to_vec(),
+            dense: batch.dense.to_vec(),
+            unique_rows: batch.unique_rows.to_vec(),
+            inverse: batch.inverse.to_vec(),
+            offsets: batch.offsets.map(<[u32]>::to_vec),
+        }))
+    }
+}
+
+impl Launched for Done {
+    fn wait(self: Box<Self>, batch: &DenseBatch<'_>, out: &mut StepOutput) -> Result<Landed, ModelError> {
+        assert!(self.1.is_err() || batch.rows == self.0.logits.len());
+        *out = self.0;
+        self.1.map(|()| Landed { dense_grads: None, device: Duration::from_millis(1) })
+    }
+}
+
+impl DenseModel for Software {
+    fn train(&mut self, batch: &DenseBatch<'_>, out: &mut StepOutput) -> Result<(), ModelError> {
+        self.0.train(batch, out)
+    }
+    fn gradients(&mut self, _: &DenseBatch<'_>, _: &mut StepOutput, _: &mut Vec<f32>) -> Result<(), ModelError> {
+        unreachable!("one trainer keeps its parameters")
+    }
+    fn flat_len(&self) -> usize {
+        self.0.flat_len()
+    }
+    fn read_flat(&self, values: &mut Vec<f32>) -> Result<(), ModelError> {
+        self.0.read_flat(values)
+    }
+    fn set_flat(&mut self, values: &[f32]) -> Result<(), ModelError> {
+        self.0.set_flat(values)
+    }
+    fn predict(&mut self, batch: &DenseBatch<'_>, logits: &mut Vec<f32>) -> Result<(), ModelError> {
+        self.0.predict(batch, logits)
+    }
+    fn parameters(&self) -> Vec<NamedTensor> {
+        self.0.parameters()
+    }
+    fn load(&mut self, tensors: &[NamedTensor]) -> Result<(), ModelError> {
+        self.0.load(tensors)
+    }
+    fn optimizer(&self) -> Vec<NamedTensor> {
+        self.0.optimizer()
+    }
+    fn load_optimizer(&mut self, tensors: &[NamedTensor]) -> Result<(), ModelError> {
+        self.0.load_optimizer(tensors)
+    }
+    fn parts(&self) -> Vec<Part> {
+        self.0.parts()
+    }
+    fn uploader(&mut self) -> Result<Option<Box<dyn Upload>>, ModelError> {
+        Ok(Some(Box::new(Copies)))
+    }
+    fn launch(&mut self, batch: Uploaded) -> Result<Box<dyn Launched>, ModelError> {
+        let Copy { rows, labels, dense, unique_rows, inverse, offsets } = batch.take()?;
+        let mut out = StepOutput::default();
+        let batch = DenseBatch {
+            rows,
+            labels: &labels,
+            dense: &dense,
+            unique_rows: &unique_rows,
+            inverse: &inverse,
+            offsets: offsets.as_deref(),
+        };
+        let result = self.0.train(&batch, &mut out);
+        Ok(Box::new(Done(out, result)))
+    }
+}
+
+fn native(job: &Job) -> NativeModel {
+    let spec = job.model.spec(job.columns.slots.len(), job.columns.dense.len());
+    NativeModel::new(spec, job.train.optimizer, job.seed, 1).unwrap()
+}
+
+/// The job, its transfers apart, with a model of one's own; the backend only says that there is a device.
+fn own(mut job: Job, factory: ModelFactory) -> Training {
+    (job.train.backend, job.train.transfers) = (Backend::Torch, Some(Transfers::Apart));
+    let parts = native(&job).parts();
+    Training::with_model(job, OwnModel { parts, factory }).unwrap()
+}
+
+fn software(job: Job) -> Training {
+    let made = job.clone();
+    own(job, Arc::new(move || Ok(Box::new(Software(native(&made))))))
+}
+
+fn stages(training: &Training) -> Vec<(String, usize)> {
+    let plan = training.plan();
+    let capacities = std::iter::once(0).chain(plan.links.iter().map(|link| link.max_items()));
+    plan.stages.iter().map(|stage| stage.name.clone()).zip(capacities).collect()
+}
+
+/// Every batch went through every stage, and the device was at work.
+fn well_done(trained: &Trained, staleness: u64, rows: u64) {
+    let report = &trained.report;
+    assert_eq!((report.ledger.read, report.ledger.delivered), (rows, rows));
+    let at = |name: &str| report.stages.iter().find(|stage| stage.name == name).unwrap();
+    for name in ["upload", "train", "download"] {
+        assert_eq!((at(name).rows_in, at(name).items_out), (rows, at("lookup").items_out), "{name}");
+    }
+    assert_eq!(at("download").waits["device"].count, trained.progress.steps);
+    assert!(trained.progress.device_seconds > 0.0);
+    assert!(trained.staleness_observed <= staleness);
+    assert_eq!(trained.staleness_observed > 0, staleness > 0);
+}
+
+#[test]
+fn the_plan_shows_the_stages_and_the_model_is_the_same_to_the_bit() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 4000);
+    let training = software(common::job(&data, &[]));
+    let expected =
+        [("read", 0), ("parse", 8), ("batch", 8), ("lookup", 4), ("upload", 2), ("train", 1), ("download", 1)];
+    let expected = expected.into_iter().chain([("push", 2)]).map(|(name, room)| (name.to_owned(), room));
+    assert_eq!(stages(&training), expected.collect::<Vec<_>>());
+    let trained = training.run().unwrap();
+    well_done(&trained, 0, 4000);
+    assert!(bits(&trained) == bits(&common::train(common::job(&data, &[]))));
+}
+
+#[test]
+fn with_staleness_the_books_add_up_and_the_bound_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 6000);
+    for k in [1, 3, 8] {
+        let trained = software(common::job(&data, &[&format!("train.staleness={k}")])).run().unwrap();
+        well_done(&trained, k, 6000);
+    }
+}
+
+#[test]
+fn a_number_that_is_not_finite_ends_the_run_with_the_same_words() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 4000);
+    let wild = ["train.optimizer={ kind = \"sgd\", lr = 1e38 }"];
+    let whole = Training::new(common::job(&data, &wild)).unwrap().run().err().unwrap();
+    for staleness in ["train.staleness=0", "train.staleness=4"] {
+        let fault = software(common::job(&data, &[wild[0], staleness])).run().err().unwrap();
+        assert_eq!(fault.stage.as_deref(), Some("download"));
+        assert!(fault.to_string().contains("not finite"), "{fault}");
+        if staleness.ends_with('0') {
+            assert_eq!(fault.to_string(), whole.to_string().replace("`train`", "`download`"));
+        }
+    }
+}
+
+fn refusal(factory: ModelFactory) -> Fault {
+    let dir = tempfile::tempdir().unwrap();
+    own(common::job(&common::parquet(dir.path(), 0, 1000), &[]), factory).run().err().unwrap()
+}
+
+#[test]
+fn a_model_that_cannot_be_made_or_has_no_device_is_the_cause_and_nothing_else() {
+    let fault = refusal(Arc::new(|| Err(ModelError::Backend("no such device".into()))));
+    assert_eq!(fault.stage.as_deref(), Some("train"));
+    assert!(fault.to_string().contains("no such device"), "{fault}");
+    let fault = refusal(Arc::new(|| Ok(Box::new(native(&Job::default())))));
+    assert_eq!(fault.stage.as_deref(), Some("train"));
+    assert!(fault.to_string().contains("set it to \"inline\""), "{fault}");
+}
+
+#[test]
+fn the_native_backend_is_told_that_it_has_nowhere_to_go() {
+    let (code, text) = run(&["plan", "--set", "data.train=rows", "--set", "train.transfers=apart"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("train.transfers") && text.contains("native"), "{text}");
+    let (code, text) = run(&["plan", "--set", "data.train=rows", "--set", "train.transfers=sideways"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("apart") && text.contains("inline"), "{text}");
+}
+
+#[cfg(feature = "torch")]
+mod with_libtorch {
+    use super::*;
+
+    const TORCH: &str = "train.backend=torch";
+    const APART: &str = "train.transfers=apart";
+
+    #[test]
+    fn cpu_tensors_give_the_same_model_to_the_bit() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = common::parquet(dir.path(), 0, 4000);
+        let inline = common::train(common::job(&data, &[TORCH]));
+        let apart = common::train(common::job(&data, &[TORCH, APART]));
+        well_done(&apart, 0, 4000);
+        assert_eq!(inline.progress.logloss.to_bits(), apart.progress.logloss.to_bits());
+        assert!(bits(&inline) == bits(&apart));
+    }
+
+    #[test]
+    fn cpu_tensors_with_staleness() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = common::parquet(dir.path(), 0, 6000);
+        for k in [1, 4] {
+            well_done(&common::train(common::job(&data, &[TORCH, APART, &format!("train.staleness={k}")])), k, 6000);
+        }
+    }
+
+    #[test]
+    fn a_number_that_is_not_finite_ends_the_run_with_the_same_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = common::parquet(dir.path(), 0, 4000);
+        let wild = "train.optimizer={ kind = \"sgd\", lr = 1e38 }";
+        let fault = |more: &[&str]| {
+            let job = common::job(&data, &[&[TORCH, wild], more].concat());
+            Training::new(job).unwrap().run().err().unwrap().to_string()
+        };
+        let inline = fault(&[]);
+        assert!(inline.contains("not finite"), "{inline}");
+        assert_eq!(fault(&[APART]), inline.replace("`train`", "`download`"));
+        assert!(fault(&[APART, "train.staleness=4"]).contains("not finite"));
+    }
+
+    /// Two trainers that step together: the dense parameters are on the ps, go up with each batch, and their gradients come
+    /// back with it. A trainer whose part of a batch is empty takes its part in the step.
+    #[test]
+    fn dense_parameters_that_are_kept_elsewhere_cross_with_the_batch() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = common::parquet(dir.path(), 0, 3000);
+        let model = |name: &str, more: &[&str]| {
+            let (folder, train) = (dir.path().join(name), format!("data.train={}", data.display()));
+            let output = format!("output.model={}", folder.display());
+            let placed = ["placement.readers=1", "placement.ps=1", "placement.trainers=2", "train.sync=true"];
+            let small = ["model.hidden=[24, 12]", "model.embedding_dim=6", "train.batch_rows=256", "train.threads=1"];
+            let mut args = vec!["launch"];
+            for setting in [&[TORCH, &train, &output][..], &placed, &small, more].concat() {
+                args.extend(["--set", setting]);
+            }
+            let (code, text) = run(&args);
+            assert_eq!(code, Some(0), "{text}");
+            assert_eq!(text.contains("upload"), more == [APART], "{text}");
+            std::fs::read(folder.join("dense.safetensors")).unwrap()
+        };
+        assert!(model("inline", &[]) == model("apart", &[APART]));
+    }
+}
