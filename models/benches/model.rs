@@ -123,6 +123,69 @@ fn sgemm(out: &mut [f32], a: &[f32], b: &[f32], (m, k, n): (usize, usize, usize)
     }
 }
 
+/// A batch whose numbers are made up.
+struct Made {
+    rows: usize,
+    labels: Vec<f32>,
+    dense: Vec<f32>,
+    unique_rows: Vec<f32>,
+    inverse: Vec<u32>,
+    unique: usize,
+}
+
+impl Made {
+    fn new(spec: &ModelSpec, rows: usize) -> Made {
+        let (inverse, unique) = inverse(rows);
+        let labels = (0..rows as u64).map(|row| f32::from(mix(row).is_multiple_of(4))).collect();
+        let (dense, unique_rows) = (numbers(rows * DENSE, 5), numbers(unique * spec.row_dim(), 6));
+        Made { rows, labels, dense, unique_rows, inverse, unique }
+    }
+
+    fn view(&self) -> DenseBatch<'_> {
+        DenseBatch {
+            rows: self.rows,
+            labels: &self.labels,
+            dense: &self.dense,
+            unique_rows: &self.unique_rows,
+            inverse: &self.inverse,
+            offsets: None,
+        }
+    }
+}
+
+/// One line: the same step by `transfer`, one part after the other, and what the parts beside compute take.
+#[cfg(feature = "torch")]
+fn in_parts(name: &str, spec: &ModelSpec, rows: usize, model: &mut dyn DenseModel) -> Result<(), ModelError> {
+    if std::env::var("FOREBAY_BENCH_ONLY").is_ok_and(|only| !name.contains(&only)) {
+        return Ok(());
+    }
+    let made = Made::new(spec, rows);
+    let (batch, mut out) = (made.view(), StepOutput::default());
+    let mut upload = model.uploader()?.expect("libtorch's model has one");
+    let (mut up, mut down) = (Duration::ZERO, Duration::ZERO);
+    let mut steps = 0;
+    let (cpu, wall) = per_call(|| {
+        let start = Instant::now();
+        let uploaded = upload.upload(&batch, None).expect("the batch fits");
+        up += start.elapsed();
+        let launched = model.launch(uploaded).expect("the batch is the model's");
+        let start = Instant::now();
+        launched.wait(&batch, &mut out).expect("all is finite");
+        down += start.elapsed();
+        steps += 1;
+    });
+    let per_row = |span: Duration| span.as_secs_f64() * 1e9 / (f64::from(steps) * rows as f64);
+    println!(
+        "{name:38} batch {rows:5}, {:6} unique: {:7.3} CPU s per million rows, {:9.0} rows/s; upload {:.0} ns a row, wait {:.0}",
+        made.unique,
+        cpu * 1e6 / rows as f64,
+        rows as f64 / wall,
+        per_row(up),
+        per_row(down),
+    );
+    Ok(())
+}
+
 /// One line: a model's step, and if `products`, the matrix products beside it.
 fn line(
     name: &str,
@@ -134,17 +197,8 @@ fn line(
     if std::env::var("FOREBAY_BENCH_ONLY").is_ok_and(|only| !name.contains(&only)) {
         return Ok(());
     }
-    let (inverse, unique) = inverse(rows);
-    let labels: Vec<f32> = (0..rows as u64).map(|row| f32::from(mix(row).is_multiple_of(4))).collect();
-    let (dense, unique_rows) = (numbers(rows * DENSE, 5), numbers(unique * spec.row_dim(), 6));
-    let batch = DenseBatch {
-        rows,
-        labels: &labels,
-        dense: &dense,
-        unique_rows: &unique_rows,
-        inverse: &inverse,
-        offsets: None,
-    };
+    let made = Made::new(spec, rows);
+    let (batch, unique) = (made.view(), made.unique);
     let mut out = StepOutput::default();
     model.train(&batch, &mut out)?;
     let (cpu, wall) = per_call(|| model.train(&batch, &mut out).expect("the first step went well"));
@@ -197,6 +251,8 @@ fn torch(tower: &ModelSpec, small: &[(&str, ModelSpec)], adam: DenseOptimizer) -
             let mut model = TorchModel::new(tower.clone(), adam, 1, threads, Device::Cpu)?;
             line(&format!("torch ctr-dnn 273-400x3, {threads} threads"), tower, rows, &mut model, true)?;
         }
+        let mut model = TorchModel::new(tower.clone(), adam, 1, 1, Device::Cpu)?;
+        in_parts("torch ctr-dnn 273-400x3, in three parts", tower, rows, &mut model)?;
     }
     for (name, spec) in small {
         let mut model = TorchModel::new(spec.clone(), adam, 1, 1, Device::Cpu)?;

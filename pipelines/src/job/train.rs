@@ -25,7 +25,7 @@ pub struct TrainOptions {
     pub device: String,
     /// "torch": whether batches go to the device and results come back in stages of their own, beside compute ("apart"), or
     /// within the train stage, one after the other ("inline"). Default: "apart" on a CUDA device, "inline" on the CPU. Takes
-    /// `staleness` of at least 2 to be of use.
+    /// `staleness` of at least 2 to be of use. (For a model of your own on a device, name `backend` and `device` here, too.)
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transfers: Option<Transfers>,
     /// Threads of dense compute. Default 0: as many as there are cores.

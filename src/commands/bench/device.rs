@@ -164,6 +164,7 @@ impl Device {
             sent: 0,
             rows: batch_rows,
             staleness: Staleness::new(self.staleness),
+            cx: None,
         };
         let links = &job.pipeline.links;
         let flow = Topology::new("device").source("feed", Place::Own, move || feed).link(links.train);
@@ -206,8 +207,8 @@ fn flops(spec: &ModelSpec) -> f64 {
 /// Of the whole run, its warm-up included.
 fn stages(report: &Report) -> Vec<(String, f64)> {
     let own = |stage: &forebay::actors::StageReport| {
-        let waits: f64 = stage.waits.values().map(|wait| wait.total.as_secs_f64()).sum();
-        (stage.name.clone(), (stage.busy.as_secs_f64() - waits).max(0.0) / stage.rows_in.max(1) as f64 * 1e9)
+        let device = stage.waits.get("device").map_or(0.0, |wait| wait.total.as_secs_f64());
+        (stage.name.clone(), (stage.busy.as_secs_f64() - device).max(0.0) / stage.rows_in.max(1) as f64 * 1e9)
     };
     report.stages.iter().map(own).collect()
 }
@@ -219,6 +220,7 @@ struct Feed {
     sent: u64,
     rows: usize,
     staleness: Staleness,
+    cx: Option<StageCx>,
 }
 
 impl Source for Feed {
@@ -229,7 +231,8 @@ impl Source for Feed {
         format!("{} batches of {} rows, in turns, from memory", self.batches.len(), self.rows)
     }
 
-    async fn open(&mut self, _cx: &StageCx, _from: Option<()>) -> Result<(), Fault> {
+    async fn open(&mut self, cx: &StageCx, _from: Option<()>) -> Result<(), Fault> {
+        self.cx = Some(cx.clone());
         Ok(())
     }
 
@@ -237,7 +240,8 @@ impl Source for Feed {
         if self.left == 0 {
             return Ok(None);
         }
-        let ticket = self.staleness.ticket().await;
+        let cx = self.cx.as_ref().expect("opened before the first batch");
+        let ticket = cx.meter().blocked_on("ticket", self.staleness.ticket()).await;
         let lineage = Lineage { seq: self.sent, row: self.sent * self.rows as u64, ..Lineage::default() };
         let batch = self.batches[self.sent as usize % self.batches.len()].batch(lineage, ticket);
         self.left -= 1;
