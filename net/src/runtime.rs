@@ -17,8 +17,9 @@ use tokio::task::JoinHandle;
 pub fn runtime() -> &'static Handle {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     let runtime = RUNTIME.get_or_init(|| {
-        // Sockets are served by few threads: decoding runs where the message is received.
-        let threads = available_parallelism().map_or(2, |n| n.get()).clamp(2, 8);
+        // The other half of the cores is for those who make and use what travels. On two cores a second thread costs more in
+        // threads that wake each other than it carries.
+        let threads = (available_parallelism().map_or(2, |n| n.get()) / 2).clamp(1, 8);
         let builder = &mut Builder::new_multi_thread();
         let builder = builder.worker_threads(threads).thread_name("net").enable_all();
         builder.build().expect("a process can start threads before it does anything else")
