@@ -72,7 +72,7 @@ async fn stop(servers: Vec<Server>) {
 fn any_cut_gives_the_same_bits_even_over_connections_that_break() {
     block_on(async {
         let host = Host::start("ps").unwrap();
-        let mut local = DenseClient::local(&[start(&host, 0..LEN)]).unwrap();
+        let local = DenseClient::local(&[start(&host, 0..LEN)]).unwrap();
         for processes in [1, 3] {
             let servers = servers(&host, processes).await;
             let cuts = [Cut::Bytes(19_000), Cut::Answer(9), Cut::Bytes(13_001), Cut::Answer(12), Cut::Bytes(27_777)];
@@ -82,15 +82,15 @@ fn any_cut_gives_the_same_bits_even_over_connections_that_break() {
                 peers.push(peer(address));
                 cut.push(cuts);
             }
-            let mut remote = connect(&peers, LEN, Wire::F32, retry()).await.unwrap();
-            let mut fresh = DenseClient::local(&[start(&host, 0..LEN)]).unwrap();
-            let local = if processes == 1 { &mut local } else { &mut fresh };
+            let remote = connect(&peers, LEN, Wire::F32, retry()).await.unwrap();
+            let fresh = DenseClient::local(&[start(&host, 0..LEN)]).unwrap();
+            let local = if processes == 1 { &local } else { &fresh };
             for step in 0..40 {
-                assert_eq!((local.pull().await.unwrap(), remote.pull().await.unwrap()), (true, true));
-                assert_eq!(bits(local.values()), bits(remote.values()));
+                let (here, there) = (local.pull().await.unwrap(), remote.pull().await.unwrap());
+                assert_eq!(bits(&here), bits(&there));
                 // Nothing new: nothing travels.
-                assert!(!remote.pull().await.unwrap());
-                let grads: Vec<f32> = grads(step).iter().zip(local.values()).map(|(g, w)| g + w).collect();
+                assert!(Arc::ptr_eq(&there, &remote.pull().await.unwrap()));
+                let grads: Vec<f32> = grads(step).iter().zip(&*here).map(|(g, w)| g + w).collect();
                 local.push_once(id(step), &grads).await.unwrap();
                 remote.push_once(id(step), &grads).await.unwrap();
                 assert_eq!(remote.push_once(id(step), &grads).await.unwrap(), Pushed::Already);
@@ -100,6 +100,32 @@ fn any_cut_gives_the_same_bits_even_over_connections_that_break() {
             stop(servers).await;
         }
         drop(local);
+        host.stop().unwrap();
+    });
+}
+
+#[test]
+fn several_pulls_and_pushes_are_under_way_and_values_never_go_back() {
+    block_on(async {
+        let host = Host::start("ps").unwrap();
+        let servers = servers(&host, 2).await;
+        let peers: Vec<_> = servers.iter().map(|server| peer(server.address())).collect();
+        let client = connect(&peers, LEN, Wire::F32, retry()).await.unwrap();
+        let first = client.pull().await.unwrap();
+        let (kept, all) = (bits(&first), (0..24).map(grads).collect::<Vec<_>>());
+        let pushes = all.iter().zip(0..).map(async |(grads, step)| {
+            client.push_once(id(step), grads).await?;
+            client.pull().await
+        });
+        futures::future::try_join_all(pushes).await.unwrap();
+        let last = client.pull().await.unwrap();
+        assert!(Arc::ptr_eq(&last, &client.pull().await.unwrap()), "nothing is under way any more");
+        // Whatever order they were applied in: what is here is what the processes hold.
+        let fresh = connect(&peers, LEN, Wire::F32, retry()).await.unwrap();
+        assert_eq!(bits(&last), bits(&fresh.pull().await.unwrap()));
+        assert!(bits(&first) == kept && kept != bits(&last), "who computes with older values keeps them");
+        drop((client, fresh));
+        stop(servers).await;
         host.stop().unwrap();
     });
 }
@@ -125,19 +151,18 @@ fn a_round_is_one_step_with_the_mean() {
         assert_eq!(pushed.unwrap(), (Pushed::Applied, Pushed::Applied, Pushed::Applied));
         assert_eq!(trainers[1].push_round(id(1), round(8), &b, 1).await.unwrap(), Pushed::Already);
         // Nobody has rows: no step.
-        trainers[0].pull().await.unwrap();
+        let after = trainers[0].pull().await.unwrap();
         let none = futures::try_join!(
             trainers[0].push_round(id(10), round(0), &[], 2),
             trainers[1].push_round(id(11), round(0), &[], 2),
             trainers[2].push_round(id(12), round(0), &[], 2),
         );
         none.unwrap();
-        assert!(!trainers[0].pull().await.unwrap());
-        let mut local = DenseClient::local(&[start(&host, 0..LEN)]).unwrap();
+        assert!(Arc::ptr_eq(&after, &trainers[0].pull().await.unwrap()));
+        let local = DenseClient::local(&[start(&host, 0..LEN)]).unwrap();
         let mean: Vec<f32> = a.iter().zip(&b).map(|(a, b)| a * 0.75 + b * 0.25).collect();
         local.push_once(id(0), &mean).await.unwrap();
-        local.pull().await.unwrap();
-        assert_eq!(bits(local.values()), bits(trainers[0].values()));
+        assert_eq!(bits(&local.pull().await.unwrap()), bits(&after));
 
         let heir =
             connect(&peers, LEN, Wire::F16, retry()).await.unwrap().of_trainer(Trainer { rank: 1, incarnation: 2 });
@@ -155,19 +180,18 @@ fn f16_gradients_are_near_and_what_is_wrong_is_refused() {
         let host = Host::start("ps").unwrap();
         let servers = servers(&host, 2).await;
         let peers: Vec<_> = servers.iter().map(|server| peer(server.address())).collect();
-        let mut half = connect(&peers, LEN, Wire::F16, retry()).await.unwrap();
-        half.pull().await.unwrap();
-        let (before, grads) = (half.values().to_vec(), grads(3));
+        let half = connect(&peers, LEN, Wire::F16, retry()).await.unwrap();
+        let (before, grads) = (half.pull().await.unwrap(), grads(3));
         half.push_once(id(0), &grads).await.unwrap();
-        half.pull().await.unwrap();
-        let near = before.iter().zip(half.values()).zip(&grads).all(|((b, a), g)| (b - a - 0.1 * g).abs() < 1e-4);
+        let after = half.pull().await.unwrap();
+        let near = before.iter().zip(&*after).zip(&grads).all(|((b, a), g)| (b - a - 0.1 * g).abs() < 1e-4);
         assert!(near);
         refused(half.push_once(id(1), &grads[1..]).await, &["999 dense gradients came for 1000"]);
         let mut bad = grads.clone();
         bad[700] = f32::NAN;
         refused(half.push_once(id(1), &bad).await, &["1 of 1000 dense gradients"]);
         refused(half.push_round(id(1), Round { trainers: 1, rows: 1 }, &grads, 1).await, &["no trainer"]);
-        assert!(!half.pull().await.unwrap());
+        assert!(Arc::ptr_eq(&after, &half.pull().await.unwrap()));
         half.settle_before(2).await.unwrap();
         assert_eq!(half.push_once(id(77), &grads).await.unwrap(), Pushed::Already);
         refused(connect(&peers, LEN + 16, Wire::F32, retry()).await, &["of 1000; expected", "of 1016"]);

@@ -10,7 +10,6 @@ use forebay_actors::{Fault, Host};
 use forebay_models::{DenseBlock, DenseModel, ModelSpec, NativeModel};
 use forebay_net::{Peer, Retry};
 use forebay_ps::{Round, Trainer, dense};
-use tokio::sync::Mutex;
 
 use crate::dense::DenseStore;
 use crate::flow::BatchId;
@@ -52,9 +51,7 @@ pub(super) fn serve(host: &Host, job: &Job, rank: usize) -> Result<(dense::Dense
 
 /// The dense parameters as a trainer reaches them.
 pub(super) struct OnPs {
-    /// With the values that were pulled last, which batches share until there are newer ones.
-    pulls: Mutex<(dense::DenseClient, Option<Arc<Vec<f32>>>)>,
-    pushes: dense::DenseClient,
+    client: dense::DenseClient,
     in_step: Option<u32>,
 }
 
@@ -66,31 +63,22 @@ impl OnPs {
         me: Trainer,
         retry: Retry,
     ) -> Result<Self, Fault> {
-        let pushes = dense::connect(peers, spec.dense_len(), job.placement.wire, retry).await?.of_trainer(me);
-        Ok(Self { pulls: Mutex::new((pushes.beside(), None)), pushes, in_step: job.round() })
+        let client = dense::connect(peers, spec.dense_len(), job.placement.wire, retry).await?.of_trainer(me);
+        Ok(Self { client, in_step: job.round() })
     }
 }
 
 #[async_trait]
 impl DenseStore for OnPs {
     async fn pull(&self) -> Result<Arc<Vec<f32>>, Fault> {
-        let mut pulls = self.pulls.lock().await;
-        let (client, last) = &mut *pulls;
-        if !client.pull().await?
-            && let Some(last) = last
-        {
-            return Ok(Arc::clone(last));
-        }
-        let values = Arc::new(client.values().to_vec());
-        *last = Some(Arc::clone(&values));
-        Ok(values)
+        self.client.pull().await
     }
 
     async fn push(&self, id: BatchId, step: u64, rows: u64, grads: Vec<f32>) -> Result<(), Fault> {
         match self.in_step {
-            Some(trainers) => self.pushes.push_round(id.push_id(), Round { trainers, rows }, &grads, step).await,
+            Some(trainers) => self.client.push_round(id.push_id(), Round { trainers, rows }, &grads, step).await,
             None if grads.is_empty() => return Ok(()),
-            None => self.pushes.push_once(id.push_id(), &grads).await,
+            None => self.client.push_once(id.push_id(), &grads).await,
         }
         .map(drop)
     }

@@ -14,7 +14,7 @@ mod block;
 mod service;
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::datatypes::{DataType, Field, Float16Type, Float32Type};
 use forebay_actors::Fault;
@@ -46,14 +46,20 @@ enum Way {
     There { peer: Box<Peer>, pull: Line, push: Line, wire: Wire, retry: Retry },
 }
 
-/// One trainer's view of the dense values. It keeps them, and pulls only what has changed.
+/// One trainer's view of the dense values. It keeps them, and pulls only what has changed; any number of pulls and pushes may
+/// be under way.
 pub struct DenseClient {
-    ways: Arc<[Way]>,
+    ways: Vec<Way>,
     blocks: Vec<Range<usize>>,
-    /// Versions of the blocks in `values`.
-    seen: Vec<u64>,
-    values: Vec<f32>,
+    pulled: Mutex<Pulled>,
     trainer: Option<Trainer>,
+}
+
+/// The newest values that have come.
+struct Pulled {
+    /// Versions of the blocks in them.
+    seen: Vec<u64>,
+    values: Arc<Vec<f32>>,
 }
 
 /// Connects to the processes that hold the blocks of `len` values, in their order. Gradients travel by `wire`, values
@@ -102,16 +108,8 @@ impl DenseClient {
         let Some(last) = blocks.last().filter(|_| !ways.is_empty()) else {
             return Err(Fault::user("dense values were asked for of no process; expected at least one"));
         };
-        let (values, seen) = (vec![0.0; last.end], vec![0; ways.len()]);
-        Ok(Self { ways: ways.into(), blocks, seen, values, trainer: None })
-    }
-
-    /// Another view of the same values, over the same connections, which has pulled nothing yet: pulls by the one and pushes
-    /// by the other do not wait for each other.
-    #[must_use]
-    pub fn beside(&self) -> Self {
-        let (values, seen) = (vec![0.0; self.values.len()], vec![0; self.ways.len()]);
-        Self { ways: Arc::clone(&self.ways), blocks: self.blocks.clone(), seen, values, trainer: self.trainer }
+        let pulled = Mutex::new(Pulled { seen: vec![0; ways.len()], values: Arc::new(vec![0.0; last.end]) });
+        Ok(Self { ways, blocks, pulled, trainer: None })
     }
 
     /// This client, as `trainer`: its pushes are refused once a newer incarnation of the trainer has pushed.
@@ -120,19 +118,18 @@ impl DenseClient {
         Self { trainer: Some(trainer), ..self }
     }
 
-    /// The values as last pulled; zeros before.
-    pub fn values(&self) -> &[f32] {
-        &self.values
+    fn pulled(&self) -> MutexGuard<'_, Pulled> {
+        self.pulled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Fetches the blocks that have changed since the last pull; false when none has.
-    ///
-    /// Cancelled or failed, the values are those of the last pull.
+    /// The values as they are now, `[len]`: fetches the blocks that have changed since the last pull. When none has, this is
+    /// that pull's vector. Cancel safe.
     ///
     /// # Errors
     /// External: a process is gone. Internal: a block has died.
-    pub async fn pull(&mut self) -> Result<bool, Fault> {
-        let asked: Vec<_> = self.ways.iter().zip(&self.seen).map(|(way, seen)| way.pull(*seen)).collect();
+    pub async fn pull(&self) -> Result<Arc<Vec<f32>>, Fault> {
+        let seen = self.pulled().seen.clone();
+        let asked: Vec<_> = self.ways.iter().zip(seen).map(|(way, seen)| way.pull(seen)).collect();
         let pulled = try_join_all(asked).await?;
         for (block, (_, values)) in self.blocks.iter().zip(&pulled) {
             if let Some(values) = values.as_ref().filter(|values| values.len() != block.len()) {
@@ -140,14 +137,17 @@ impl DenseClient {
                 return Err(Fault::external(format!("{found} dense values came for a block of {expected}")));
             }
         }
-        let mut new = false;
-        for ((block, seen), (version, values)) in self.blocks.iter().zip(&mut self.seen).zip(pulled) {
-            if let Some(values) = values {
-                self.values[block.clone()].copy_from_slice(&values);
-                (*seen, new) = (version, true);
+        let mut newest = self.pulled();
+        let Pulled { seen, values: all } = &mut *newest;
+        for ((block, seen), (version, values)) in self.blocks.iter().zip(seen).zip(pulled) {
+            // A pull that was asked later may have been answered before.
+            if let Some(values) = values.filter(|_| version > *seen) {
+                // Whoever computes with older values keeps them.
+                Arc::make_mut(all)[block.clone()].copy_from_slice(&values);
+                *seen = version;
             }
         }
-        Ok(new)
+        Ok(Arc::clone(all))
     }
 
     /// Applies the gradients of all values, at most once: a block that has applied the push of this id before changes
@@ -185,8 +185,9 @@ impl DenseClient {
 
     async fn push(&self, grads: &[f32], step: u64, stamp: Stamp) -> Result<Pushed, Fault> {
         let empty = grads.is_empty() && stamp.round.is_some();
-        if grads.len() != self.values.len() && !empty {
-            let (found, expected) = (grads.len(), self.values.len());
+        let expected = self.blocks.last().map_or(0, |last| last.end);
+        if grads.len() != expected && !empty {
+            let found = grads.len();
             return Err(Fault::user(format!("{found} dense gradients came for {expected} values")));
         }
         check_finite(grads)?;
