@@ -14,7 +14,7 @@ use forebay_net::{Caller, Part};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::leases::{Answer, LeaseBook};
+use super::leases::{Answer, LeaseBook, share};
 use super::members::{Expected, Members, Role};
 use super::messages::{Ask, Beat, Complete, Fail, Failure, Given, Join, Me, News, Phase};
 use crate::job::{DenseAt, Job};
@@ -236,14 +236,11 @@ impl Coordinator {
 }
 
 impl Settings {
-    /// Windows of a lease: as many rows as the job says, but so that every reader gets several in the run: a row group that
-    /// lies in two leases is fetched twice, and its dictionaries are decoded twice. Where trainers take batches
+    /// Windows of a lease: as many rows as the job says, but so that every reader gets several. Where trainers take batches
     /// in order, readers work side by side only if the next windows are soon another's: as many as a row group commonly has.
     fn windows(&self, data: &forebay_connectors::DataPlan) -> u64 {
         let most = if self.ordered { self.lease_rows.min(ROW_GROUP) } else { self.lease_rows };
-        let asked = most / self.window_rows.max(1);
-        let share = data.windows.saturating_mul(u64::from(data.epochs)) / (u64::from(self.readers) * 4);
-        asked.min(share).max(1)
+        share(most / self.window_rows.max(1), data, self.readers)
     }
 }
 

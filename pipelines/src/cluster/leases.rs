@@ -202,6 +202,13 @@ impl LeaseBook {
     }
 }
 
+/// Windows of a lease where `asked` were asked for: so many that each of `readers` gets several in all epochs, and no fewer,
+/// for a row group that lies in two leases is fetched twice, and its dictionaries are decoded twice.
+pub(crate) fn share(asked: u64, data: &DataPlan, readers: u32) -> u64 {
+    let all = data.windows.saturating_mul(u64::from(data.epochs));
+    asked.min(all / (u64::from(readers) * 4)).max(1)
+}
+
 fn name(lease: &Lease) -> String {
     format!("windows {} to {} of epoch {}", lease.windows.start, lease.windows.end.saturating_sub(1), lease.epoch)
 }
@@ -268,6 +275,15 @@ mod tests {
             prop_assert_eq!(book.progress().0, windows * u64::from(epochs));
             prop_assert_eq!(book.first_open(), (epochs, 0));
         }
+    }
+
+    #[test]
+    fn every_reader_gets_several_leases_in_the_run_each_as_large_as_that_allows() {
+        assert_eq!(share(4, &data(7, 10), 1), 4);
+        assert_eq!(share(4, &data(7, 10), 5), 3);
+        assert_eq!(share(4, &data(7, 1), 1), 1);
+        assert_eq!(share(4, &data(7, 1), 2), 1, "a window at least");
+        assert_eq!(share(4, &data(1_000, 1), 8), 4);
     }
 
     #[test]
