@@ -175,6 +175,31 @@ fn a_round_is_one_step_with_the_mean() {
 }
 
 #[test]
+fn a_push_that_waits_for_its_round_holds_up_no_pull() {
+    block_on(async {
+        let host = Host::start("ps").unwrap();
+        let servers = servers(&host, 2).await;
+        let peers: Vec<_> = servers.iter().map(|server| peer(server.address())).collect();
+        let trainer = async |rank| {
+            connect(&peers, LEN, Wire::F32, retry()).await.unwrap().of_trainer(Trainer { rank, incarnation: 1 })
+        };
+        let (pushes, other) = (trainer(0).await, trainer(1).await);
+        let mut pulls = pushes.beside();
+        let (round, grads) = (Round { trainers: 2, rows: 1 }, grads(1));
+        let mut first = std::pin::pin!(pushes.push_round(id(0), round, &grads, 1));
+        assert!(futures::poll!(first.as_mut()).is_pending());
+        assert!(pulls.pull().await.unwrap());
+        assert_eq!(pulls.values()[1].to_bits(), 1f32.sin().to_bits());
+        futures::try_join!(first, other.push_round(id(1), round, &grads, 1)).unwrap();
+        assert!(pulls.pull().await.unwrap());
+        assert!(pushes.values().iter().all(|value| *value == 0.0), "each view has pulled its own");
+        drop((pushes, pulls, other));
+        stop(servers).await;
+        host.stop().unwrap();
+    });
+}
+
+#[test]
 fn f16_gradients_are_near_and_what_is_wrong_is_refused() {
     block_on(async {
         let host = Host::start("ps").unwrap();
@@ -194,7 +219,10 @@ fn f16_gradients_are_near_and_what_is_wrong_is_refused() {
         assert!(Arc::ptr_eq(&after, &half.pull().await.unwrap()));
         half.settle_before(2).await.unwrap();
         assert_eq!(half.push_once(id(77), &grads).await.unwrap(), Pushed::Already);
-        refused(connect(&peers, LEN + 16, Wire::F32, retry()).await, &["of 1000; expected", "of 1016"]);
+        refused(
+            connect(&peers, LEN + 16, Wire::F32, retry()).await,
+            &["ps 0 at 127.0.0.1:", "of 1000; expected", "of 1016"],
+        );
         let turned: Vec<_> = peers.iter().rev().cloned().collect();
         refused(connect(&turned, LEN, Wire::F32, retry()).await, &["expected 0..496"]);
         refused(connect(&[], LEN, Wire::F32, retry()).await, &["no process"]);

@@ -219,7 +219,10 @@ fn a_push_without_an_id_is_not_made_again() {
         let remote = connect(&[peer(server.address())], &config(), Wire::F32, short).await.unwrap();
         rude.times.store(usize::MAX, Ordering::Relaxed);
         let fault = remote.pull(&keys, &mut Vec::new()).await.unwrap_err();
-        assert!(fault.retryable && fault.to_string().contains("gave up waiting for table/ads/pull"), "{fault}");
+        assert!(
+            fault.retryable && fault.to_string().contains("gave up waiting for table/ads/pull on ps 0 at 127.0.0.1:"),
+            "{fault}"
+        );
         drop((remote, client));
         server.stop(Duration::ZERO).await;
         drop(rude);

@@ -26,7 +26,10 @@ fn another_table_or_another_order_is_refused_at_once() {
         other.parts[1].optimizer = Optimizer::Adagrad { lr: 0.2, initial_accumulator: 0.0, eps: 1e-10 };
         refused(connect(&cluster.peers(), &other).await, &["`parts[1].optimizer.lr` is 0.1", "there and 0.2"]);
         let peers: Vec<_> = cluster.peers().into_iter().rev().collect();
-        refused(connect(&peers, &config()).await, &["holds 3 shards from 3 on of 6; expected 3 from 0 on"]);
+        refused(
+            connect(&peers, &config()).await,
+            &["table `ads` on ps 0 at 127", "holds 3 shards from 3 on of 6; expected 3 from 0 on"],
+        );
         refused(connect(&cluster.peers()[..1], &config()).await, &["expected 6 from 0 on"]);
         refused(connect(&[], &config()).await, &["no processes"]);
         let unknown = TableConfig { name: "users".into(), ..config() };
@@ -36,7 +39,7 @@ fn another_table_or_another_order_is_refused_at_once() {
         cluster.stop().await;
         let short = Retry { within: Duration::from_millis(100), ..retry() };
         let fault = forebay_ps::remote::connect(&gone, &config(), Wire::F32, short).await.unwrap_err();
-        assert!(fault.retryable && fault.to_string().contains("gave up waiting for table `ads`"), "{fault}");
+        assert!(fault.retryable && fault.to_string().contains("gave up waiting for table `ads` on ps "), "{fault}");
     });
 }
 

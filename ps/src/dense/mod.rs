@@ -26,7 +26,7 @@ use crate::push::{PushId, Pushed, Round, Stamp, Trainer};
 use crate::remote::columns::{batch, plain, plain_column};
 use crate::remote::line::Line;
 use crate::remote::note::{Answer, Header};
-use crate::remote::{Wire, act};
+use crate::remote::{Wire, act, called};
 pub use block::{DenseBlock, DenseRule};
 pub use service::DenseService;
 use service::{Held, Settle};
@@ -43,7 +43,7 @@ pub fn blocks(len: usize, processes: usize) -> Vec<Range<usize>> {
 
 enum Way {
     Here(DenseBlock),
-    There { peer: Box<Peer>, pull: Line, push: Line, wire: Wire, retry: Retry },
+    There { peer: Box<Peer>, name: String, pull: Line, push: Line, wire: Wire, retry: Retry },
 }
 
 /// One trainer's view of the dense values. It keeps them, and pulls only what has changed; any number of pulls and pushes may
@@ -69,25 +69,26 @@ struct Pulled {
 /// External: a peer could not be reached within `retry`'s patience. User: a peer refuses us, or holds another block.
 pub async fn connect(peers: &[Peer], len: usize, wire: Wire, retry: Retry) -> Result<DenseClient, Fault> {
     let blocks = blocks(len, peers.len());
-    for (peer, block) in peers.iter().zip(&blocks) {
-        let what = format!("dense values at {}", peer.address());
+    for (rank, (peer, block)) in peers.iter().zip(&blocks).enumerate() {
+        let name = called(rank, peer);
+        let what = format!("dense values on {name}");
         let held: Held = act(peer, "dense.config", &(), &retry, &what).await?;
         if held.block != *block || held.len != len {
             return Err(Fault::user(format!(
-                "{} holds the dense values {:?} of {}; expected {block:?} of {len}: start all processes with one job file",
-                peer.address(),
-                held.block,
-                held.len
+                "{name} holds the dense values {:?} of {}; expected {block:?} of {len}: start all processes with one job \
+                 file",
+                held.block, held.len
             )));
         }
     }
-    let way = |peer: &Peer| {
+    let way = |(rank, peer): (usize, &Peer)| {
+        let name = called(rank, peer);
         let path: &[&str] = if wire == Wire::F16 { &["dense", "push", "f16"] } else { &["dense", "push"] };
-        let line = |path| Line::new(peer.clone(), path, retry.clone());
+        let line = |path| Line::new(peer.clone(), &name, path, retry.clone());
         let (pull, push) = (line(&["dense", "pull"]), line(path));
-        Way::There { peer: Box::new(peer.clone()), pull, push, wire, retry: retry.clone() }
+        Way::There { peer: Box::new(peer.clone()), name, pull, push, wire, retry: retry.clone() }
     };
-    DenseClient::new(peers.iter().map(way).collect(), blocks)
+    DenseClient::new(peers.iter().enumerate().map(way).collect(), blocks)
 }
 
 impl DenseClient {
@@ -212,13 +213,13 @@ fn check_finite(grads: &[f32]) -> Result<(), Fault> {
 
 impl Way {
     async fn pull(&self, known: u64) -> Result<(u64, Option<Vec<f32>>), Fault> {
-        let (address, line) = match self {
+        let (name, line) = match self {
             Self::Here(block) => return block.pull(known).await,
-            Self::There { peer, pull, .. } => (peer.address(), pull),
+            Self::There { name, pull, .. } => (name, pull),
         };
         let question = Message::note(Header { step: known, stamp: None }.write(&[]));
         let (_, answer) = line.ask(question, true).await?;
-        let wrong = |fault: Fault| Fault::external(format!("{address} gave a wrong answer")).because(fault);
+        let wrong = |fault: Fault| Fault::external(format!("{name} gave a wrong answer")).because(fault);
         let (note, _) = Answer::read(&answer.note).map_err(wrong)?;
         let values = answer.batch.as_ref().map(|batch| plain::<Float32Type>(batch, "value").map(<[f32]>::to_vec));
         Ok((note.number, values.transpose().map_err(wrong)?))
@@ -227,17 +228,17 @@ impl Way {
     async fn settle_before(&self, source: u64) -> Result<(), Fault> {
         match self {
             Self::Here(block) => block.settle_before(source).await,
-            Self::There { peer, retry, .. } => {
-                let what = format!("dense values at {}", peer.address());
+            Self::There { peer, name, retry, .. } => {
+                let what = format!("dense values on {name}");
                 act(peer, "dense.settle", &Settle { before: source }, retry, &what).await
             }
         }
     }
 
     async fn push(&self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<Pushed, Fault> {
-        let (address, line, wire) = match self {
+        let (name, line, wire) = match self {
             Self::Here(block) => return block.push(grads, step, stamp).await,
-            Self::There { peer, push, wire, .. } => (peer.address(), push, wire),
+            Self::There { name, push, wire, .. } => (name, push, wire),
         };
         let header = Header { step, stamp: Some(stamp) };
         let field = |kind| vec![Field::new("grad", kind, false)];
@@ -258,7 +259,7 @@ impl Way {
         let (_, answer) = line.ask(Message { batch: Some(columns), note }, true).await?;
         match Answer::read(&answer.note) {
             Ok((answer, _)) => Ok(answer.pushed),
-            Err(fault) => Err(Fault::external(format!("{address} gave a wrong answer")).because(fault)),
+            Err(fault) => Err(Fault::external(format!("{name} gave a wrong answer")).because(fault)),
         }
     }
 }

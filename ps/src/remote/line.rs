@@ -25,7 +25,7 @@ const CAPACITY: usize = 8;
 #[derive(Clone)]
 pub(crate) struct Line {
     questions: mpsc::Sender<Question>,
-    address: String,
+    name: String,
 }
 
 struct Question {
@@ -36,13 +36,15 @@ struct Question {
 }
 
 impl Line {
-    pub(crate) fn new(peer: Peer, path: &[&str], retry: Retry) -> Self {
+    /// `name`: of the process, for messages.
+    pub(crate) fn new(peer: Peer, name: &str, path: &[&str], retry: Retry) -> Self {
         let (questions, receiver) = mpsc::channel(CAPACITY);
-        let address = peer.address().to_owned();
+        let name = name.to_owned();
         let path = path.iter().map(|&element| element.to_owned()).collect();
         let receiver = tokio::sync::Mutex::new(receiver);
-        runtime().spawn(Arc::new(Talk { peer, path, retry, receiver, under_way: Mutex::default() }).run());
-        Self { questions, address }
+        let talk = Talk { peer, name: name.clone(), path, retry, receiver, under_way: Mutex::default() };
+        runtime().spawn(Arc::new(talk).run());
+        Self { questions, name }
     }
 
     /// Asks, and waits for the answer. Gives the question back with it, for the sake of its buffers. `again`: asked twice,
@@ -51,7 +53,7 @@ impl Line {
     /// Cancelled, it may have been asked, and may still be.
     pub(crate) async fn ask(&self, message: Message, again: bool) -> Result<(Message, Message), Fault> {
         let (answer, answered) = oneshot::channel();
-        let gone = || Fault::internal(format!("the conversation with {} has ended", self.address));
+        let gone = || Fault::internal(format!("the conversation with {} has ended", self.name));
         self.questions.send(Question { message, again, answer }).await.map_err(|_| gone())?;
         answered.await.unwrap_or_else(|_| Err(gone()))
     }
@@ -67,6 +69,7 @@ struct UnderWay {
 
 struct Talk {
     peer: Peer,
+    name: String,
     path: Vec<String>,
     retry: Retry,
     /// Only the task of the line locks it.
@@ -84,7 +87,7 @@ enum End {
 
 impl Talk {
     async fn run(self: Arc<Self>) {
-        let what = format!("{} at {}", self.path.join("/"), self.peer.address());
+        let what = format!("{} on {}", self.path.join("/"), self.name);
         loop {
             if self.under_way().questions.is_empty() {
                 let Some(question) = self.receiver.lock().await.recv().await else { return };
@@ -159,13 +162,12 @@ impl Talk {
         let listen = async {
             loop {
                 let Some(message) = incoming.next().await? else {
-                    return Err(Fault::external(format!("{} ended the conversation", self.peer.address())).retryable());
+                    return Err(Fault::external(format!("{} ended the conversation", self.name)).retryable());
                 };
                 let question = {
                     let mut under_way = self.under_way();
                     if under_way.sent == 0 {
-                        let from = self.peer.address();
-                        return Err(Fault::internal(format!("{from} answered what it had not been asked")));
+                        return Err(Fault::internal(format!("{} answered what it had not been asked", self.name)));
                     }
                     under_way.sent -= 1;
                     under_way.questions.pop_front()

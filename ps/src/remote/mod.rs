@@ -100,23 +100,23 @@ pub enum Wire {
 pub async fn connect(peers: &[Peer], config: &TableConfig, wire: Wire, retry: Retry) -> Result<TableClient, Fault> {
     config.check()?;
     let name = &config.name;
-    let asked: Vec<_> = peers.iter().map(|peer| held(peer.clone(), name, &retry)).collect();
+    let asked: Vec<_> = peers.iter().enumerate().map(|(rank, peer)| held(rank, peer, name, &retry)).collect();
     let all = try_join_all(asked).await?;
     let Some(shards) = all.first().map(|held| held.shards) else {
         return Err(Fault::user(format!("table `{name}` has no processes to connect to; expected at least one")));
     };
     let share = shards / peers.len();
     for (rank, (peer, held)) in peers.iter().zip(&all).enumerate() {
-        let at = peer.address();
+        let at = called(rank, peer);
         if let Some(difference) = difference(config, &held.config) {
             return Err(Fault::user(format!(
-                "table `{name}` at {at} is not the one of this job: {difference}; start all processes with one job file"
+                "table `{name}` on {at} is not the one of this job: {difference}; start all processes with one job file"
             )));
         }
         let Held { first, count, .. } = *held;
         if held.shards != shards || count != share || first != rank * share || shards > MAX_SHARDS || share == 0 {
             return Err(Fault::user(format!(
-                "table `{name}` at {at} holds {count} shards from {first} on of {}; expected {share} from {} on of \
+                "table `{name}` on {at} holds {count} shards from {first} on of {}; expected {share} from {} on of \
                  {shards}, as it is process {rank} of {}",
                 held.shards,
                 rank * share,
@@ -125,15 +125,21 @@ pub async fn connect(peers: &[Peer], config: &TableConfig, wire: Wire, retry: Re
         }
     }
     let layout = Arc::new(Layout::new(config));
-    let ways = peers
-        .iter()
-        .map(|peer| Way::Process(Box::new(Process::new(peer.clone(), layout.clone(), wire, retry.clone()))));
+    let ways = peers.iter().enumerate().map(|(rank, peer)| {
+        let name = called(rank, peer);
+        Way::Process(Box::new(Process::new(peer.clone(), name, layout.clone(), wire, retry.clone())))
+    });
     Ok(TableClient::new(ways.collect(), Route::new(peers.len()), 0..shards, layout, config.clone()))
 }
 
-async fn held(peer: Peer, table: &str, retry: &Retry) -> Result<Held, Fault> {
+async fn held(rank: usize, peer: &Peer, table: &str, retry: &Retry) -> Result<Held, Fault> {
     let body = Named { table: table.to_owned() };
-    act(&peer, "table.config", &body, retry, &format!("table `{table}` at {}", peer.address())).await
+    act(peer, "table.config", &body, retry, &format!("table `{table}` on {}", called(rank, peer))).await
+}
+
+/// What messages call the process of this rank.
+pub(crate) fn called(rank: usize, peer: &Peer) -> String {
+    format!("ps {rank} at {}", peer.address())
 }
 
 /// The first field in which two configurations differ, with both values.

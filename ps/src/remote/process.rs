@@ -32,6 +32,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 /// The way to another process. One stream for each kind of call, opened when first needed.
 pub(crate) struct Process {
     peer: Peer,
+    name: String,
     layout: Arc<Layout>,
     wire: Wire,
     retry: Retry,
@@ -43,15 +44,15 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    pub(super) fn new(peer: Peer, layout: Arc<Layout>, wire: Wire, retry: Retry) -> Self {
+    pub(super) fn new(peer: Peer, name: String, layout: Arc<Layout>, wire: Wire, retry: Retry) -> Self {
         let line = |kind: &str, how: &[&str]| {
             let path = [&["table", &layout.table, kind], how].concat();
-            Line::new(peer.clone(), &path, retry.clone())
+            Line::new(peer.clone(), &name, &path, retry.clone())
         };
         let half: &[&str] = if wire == Wire::F16 { &["f16"] } else { &[] };
         let (pull, peek, push) = (line("pull", half), line("peek", half), line("push", half));
         let (import, import_weights) = (line("import", &[]), line("import", &["weights"]));
-        Self { pull, peek, push, import, import_weights, peer, layout, wire, retry }
+        Self { pull, peek, push, import, import_weights, peer, name, layout, wire, retry }
     }
 
     pub(crate) async fn call(&self, call: Call) -> Result<Reply, Fault> {
@@ -152,13 +153,12 @@ impl Process {
     }
 
     fn what(&self, what: &str) -> String {
-        format!("table `{}` at {} ({what})", self.layout.table, self.peer.address())
+        format!("table `{}` on {} ({what})", self.layout.table, self.name)
     }
 
     /// An answer that is none: the other side's fault.
     fn broken(&self, fault: Fault) -> Fault {
-        Fault::external(format!("table `{}` at {} gave a wrong answer", self.layout.table, self.peer.address()))
-            .because(fault)
+        Fault::external(format!("table `{}` on {} gave a wrong answer", self.layout.table, self.name)).because(fault)
     }
 }
 
