@@ -13,7 +13,7 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
-use crate::pool::{Emit, Feeder, Stop, Turns};
+use crate::pool::{Emit, Feeder, Stop};
 
 /// Holds its part of the budget until it is dropped: it travels with the fetched bytes.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ where
 {
     Feed(tokio::spawn(async move {
         let mut jobs = pin!(
-            admitted(budget_bytes, turns, feeder.turns())
+            admitted(budget_bytes, turns)
                 .map(move |admitted| {
                     let fetching = admitted.map(|(what, credit)| fetch(what, credit));
                     async move { fetching?.await }
@@ -71,23 +71,22 @@ where
 }
 
 /// The turns with their credits, each as soon as the budget allows.
-fn admitted<W: Send + 'static, T: Send + 'static>(
+fn admitted<W: Send + 'static>(
     budget_bytes: usize,
     turns: impl Stream<Item = Result<(u64, W), Fault>> + Send + 'static,
-    taking: Turns<T>,
 ) -> impl Stream<Item = Result<(W, Credit), Fault>> + Send {
     let units = budget_bytes.div_ceil(UNIT).clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize)) as u32;
-    let state = (Box::pin(turns), taking, Arc::new(Semaphore::new(units as usize)));
-    stream::try_unfold(state, move |(mut turns, taking, budget)| async move {
+    let state = (Box::pin(turns), Arc::new(Semaphore::new(units as usize)));
+    stream::try_unfold(state, move |(mut turns, budget)| async move {
         let acquire =
             async |units| Arc::clone(&budget).acquire_many_owned(units).await.expect("nobody closes the semaphore");
         let mut permit = acquire(1).await;
-        let Some((bytes, what)) = taking.take(turns.try_next()).await? else {
+        let Some((bytes, what)) = turns.try_next().await? else {
             return Ok(None);
         };
         let cost = bytes.div_ceil(UNIT as u64).clamp(1, u64::from(units)) as u32;
         // Only this stream acquires, so that what it holds cannot keep it from the rest.
         permit.merge(acquire(cost - 1).await);
-        Ok(Some(((what, Credit { _permit: permit }), (turns, taking, budget))))
+        Ok(Some(((what, Credit { _permit: permit }), (turns, budget))))
     })
 }

@@ -6,13 +6,10 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use forebay_actors::{Fault, StageCx};
-use futures::poll;
 use tokio::sync::Notify;
 
 /// Why a job ended early.
@@ -43,11 +40,6 @@ pub(crate) struct Feeder<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// Tells a pool what its feeder waits for.
-pub(crate) struct Turns<T> {
-    shared: Arc<Shared<T>>,
-}
-
 /// Where a job puts its items.
 pub(crate) struct Emit<T> {
     shared: Arc<Shared<T>>,
@@ -71,21 +63,10 @@ struct State<T> {
     head: u64,
     lanes: VecDeque<Lane<T>>,
     buffered: usize,
-    /// Turns that were taken to be fetched; each becomes a job.
-    taken: u64,
-    /// Whoever feeds waits to be told what comes next: for a lease.
-    asking: bool,
     /// No more jobs will come.
     sealed: bool,
     /// Nobody takes items any more.
     closed: bool,
-}
-
-impl<T> State<T> {
-    /// Nothing is fetched, being fetched or decoded: all waits for a lease.
-    fn wants_a_lease(&self) -> bool {
-        self.asking && self.taken == self.head
-    }
 }
 
 struct Lane<T> {
@@ -103,16 +84,8 @@ impl<T> Shared<T> {
 impl<T: Send + 'static> Pool<T> {
     /// Starts `threads` threads, named after the stage, that share `budget` bytes of emitted items.
     pub(crate) fn start(cx: &StageCx, threads: usize, budget: usize) -> Result<(Self, Feeder<T>), Fault> {
-        let state = State {
-            jobs: VecDeque::new(),
-            head: 0,
-            lanes: VecDeque::new(),
-            buffered: 0,
-            taken: 0,
-            asking: false,
-            sealed: false,
-            closed: false,
-        };
+        let state =
+            State { jobs: VecDeque::new(), head: 0, lanes: VecDeque::new(), buffered: 0, sealed: false, closed: false };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             work: Condvar::new(),
@@ -132,29 +105,21 @@ impl<T: Send + 'static> Pool<T> {
     }
 
     /// The next item, or `None` after the last job's last item. Cancel safe. Time spent waiting goes to the stage's
-    /// meter, as `store` when nothing fetched was there to decode, otherwise as `decode`. While there is nothing to fetch
-    /// before a lease comes, the stage is starved, of a `lease`.
+    /// meter, as `store` when nothing fetched was there to decode, otherwise as `decode`.
     pub(crate) async fn next(&mut self) -> Result<Option<T>, Fault> {
         if let Some(next) = self.poll() {
             return next;
         }
         let since = Instant::now();
         let what = if self.shared.lock().lanes.is_empty() { "store" } else { "decode" };
-        let mut leased = Duration::ZERO;
         let next = loop {
             let notified = self.shared.ready.notified();
             if let Some(next) = self.poll() {
                 break next;
             }
-            if self.shared.lock().wants_a_lease() {
-                let asked = Instant::now();
-                self.cx.meter().starved_on("lease", notified).await;
-                leased += asked.elapsed();
-            } else {
-                notified.await;
-            }
+            notified.await;
         };
-        self.cx.meter().waiting(what, since.elapsed().saturating_sub(leased));
+        self.cx.meter().waiting(what, since.elapsed());
         next
     }
 
@@ -201,11 +166,6 @@ impl<T> Drop for Pool<T> {
 }
 
 impl<T: Send + 'static> Feeder<T> {
-    /// For whoever takes the turns that become jobs.
-    pub(crate) fn turns(&self) -> Turns<T> {
-        Turns { shared: Arc::clone(&self.shared) }
-    }
-
     /// Adds the next job; its items come after those of all jobs before it.
     pub(crate) fn submit(&self, job: impl FnOnce(&Emit<T>) -> Result<(), Stop> + Send + 'static) {
         self.push(None, Some(Box::new(job)));
@@ -234,28 +194,6 @@ impl<T: Send + 'static> Feeder<T> {
                 self.shared.ready.notify_one();
             }
         }
-    }
-}
-
-impl<T> Turns<T> {
-    /// Awaits the next turn. One that is not there at once waits for a lease.
-    pub(crate) async fn take<W, E>(&self, turn: impl Future<Output = Result<Option<W>, E>>) -> Result<Option<W>, E> {
-        let mut turn = pin!(turn);
-        let turn = match poll!(turn.as_mut()) {
-            Poll::Ready(turn) => turn,
-            Poll::Pending => {
-                self.shared.lock().asking = true;
-                self.shared.ready.notify_one();
-                turn.await
-            }
-        };
-        let mut state = self.shared.lock();
-        state.taken += u64::from(matches!(turn, Ok(Some(_))));
-        if std::mem::take(&mut state.asking) {
-            drop(state);
-            self.shared.ready.notify_one();
-        }
-        turn
     }
 }
 

@@ -1,13 +1,12 @@
 //! Several sources over one data set: each window goes to one of them, whole, and is the same whoever reads it.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arrow::array::AsArray;
 use arrow::datatypes::{Int32Type, Int64Type};
-use forebay_actors::{Fault, Outcome, Place, Sink, Source, Topology};
+use forebay_actors::{Fault, Source};
 use forebay_connectors::throttle::ThrottledStore;
 use forebay_connectors::{
     CriteoSource, DataPlan, Input, Lease, Leases, LocalLeases, OnBadRow, ParquetSource, Position, ReadOptions, Rows,
@@ -15,7 +14,6 @@ use forebay_connectors::{
 };
 use futures::future::join_all;
 use proptest::prelude::*;
-use tokio::sync::Notify;
 
 use super::cx;
 use super::parquet::{folder, rows, write};
@@ -257,54 +255,4 @@ async fn leases_are_not_hoarded() {
         assert!(asked <= taken + 2, "{asked} leases asked for when {taken} windows were taken");
     }
     assert!(source.next().await.unwrap().is_none());
-}
-
-/// All windows of the first epoch; then nothing more, once the gate is open.
-#[derive(Default)]
-struct Gated {
-    given: AtomicBool,
-    gate: Notify,
-}
-
-#[async_trait::async_trait]
-impl Leases for Gated {
-    async fn next(&self, data: &DataPlan) -> Result<Option<Lease>, Fault> {
-        if !self.given.swap(true, Ordering::Relaxed) {
-            return Ok(Some(Lease { epoch: 0, windows: 0..data.windows, term: 0 }));
-        }
-        self.gate.notified().await;
-        Ok(None)
-    }
-}
-
-struct Nowhere;
-
-impl Sink for Nowhere {
-    type In = Rows;
-
-    fn describe(&self) -> String {
-        "nowhere".into()
-    }
-
-    async fn write(&mut self, _: Rows) -> Result<(), Fault> {
-        Ok(())
-    }
-}
-
-#[test]
-fn a_source_that_waits_for_a_lease_is_starved_of_it_and_not_busy_with_the_store() {
-    let (dir, leases) = (folder(), Arc::new(Gated::default()));
-    let options = ReadOptions { window_rows: 100, ..ReadOptions::default() };
-    let source = ParquetSource::new(dir.path(), options).leasing(leases.clone());
-    let flow = Topology::new("leased").source("read", Place::Shared, move || source).link(2);
-    let running = flow.sink("nowhere", Place::Shared, || Nowhere).start().unwrap();
-    while running.snapshot().stages[0].starved.is_zero() {
-        std::thread::yield_now();
-    }
-    leases.gate.notify_one();
-    let Outcome { result, report, .. } = running.wait();
-    result.unwrap();
-    let read = &report.stages[0];
-    assert!(read.waits["lease"].count > 0, "{report}");
-    assert_eq!(read.rows_out, 750);
 }
