@@ -241,7 +241,7 @@ impl Source for Feed {
             return Ok(None);
         }
         let cx = self.cx.as_ref().expect("opened before the first batch");
-        let ticket = cx.meter().blocked_on("ticket", self.staleness.ticket()).await;
+        let ticket = cx.meter().blocked_on("ticket", self.staleness.ticket(self.sent)).await;
         let lineage = Lineage { seq: self.sent, row: self.sent * self.rows as u64, ..Lineage::default() };
         let batch = self.batches[self.sent as usize % self.batches.len()].batch(lineage, ticket);
         self.left -= 1;
