@@ -4,6 +4,7 @@
 //! no longer than its deadline; sockets are waited for on the network's runtime, whichever thread awaits here.
 
 use std::future::poll_fn;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use prost::Message as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tonic::body::Body;
@@ -46,6 +48,14 @@ impl Peer {
     /// Its `host:port`, as it was dialed.
     pub fn address(&self) -> &str {
         self.origin.who()
+    }
+
+    /// Whether its host says that nobody listens there: a process that was there has ended. A host that says nothing does not
+    /// refuse. Connects, for no longer than `Limits::opening`.
+    pub async fn refuses(&self) -> bool {
+        let (address, opening) = (self.address().to_owned(), self.limits.opening);
+        let connected = spawned(async move { timeout(opening, TcpStream::connect(address)).await }).await;
+        matches!(connected, Ok(Ok(Err(e))) if e.kind() == ErrorKind::ConnectionRefused)
     }
 
     /// Asks for the action `kind` (`part.kind`) with a body in JSON, once, and reads its answer as JSON.

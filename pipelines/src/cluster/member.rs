@@ -75,8 +75,12 @@ impl Member {
         let me: Me = Retry::within(patience).run(&what, || peer.action("coordinator.join", &join, DEADLINE)).await?;
         let first: News = peer.action("coordinator.beat", &Beat { me }, DEADLINE).await?;
         let (sender, news) = watch::channel(first);
-        let every = Duration::from_secs_f64((job.placement.lease_seconds / 4.0).clamp(0.05, 0.5));
-        let beats = tokio::spawn(beat(peer.clone(), me, every, patience, sender)).abort_handle();
+        let lease = Duration::from_secs_f64(job.placement.lease_seconds);
+        let every = (lease / 4).clamp(Duration::from_millis(50), Duration::from_millis(500));
+        // A reader that nobody has heard of for a lease has lost its rows, so that it leaves nothing undone.
+        let refused = if role == Role::Reader { lease.min(patience) } else { patience };
+        let beats = tokio::spawn(beat(peer.clone(), me, every, Patience { silent: patience, refused }, sender));
+        let beats = beats.abort_handle();
         Ok(Self { inner: Arc::new(Inner { me, peer, patience, news, beats }) })
     }
 
@@ -166,29 +170,42 @@ impl Member {
     }
 }
 
+/// How long a member waits for a coordinator that does not answer.
+struct Patience {
+    /// Whatever the reason.
+    silent: Duration,
+    /// While its host says that nobody listens there.
+    refused: Duration,
+}
+
 /// Says that the process lives, and passes on what comes back.
-async fn beat(peer: Peer, me: Me, every: Duration, patience: Duration, news: watch::Sender<News>) {
-    let mut silent_since = None;
+async fn beat(peer: Peer, me: Me, every: Duration, patience: Patience, news: watch::Sender<News>) {
+    let (mut silent_since, mut refused_since) = (None, None);
+    let coordinator = format!("the coordinator at {}", peer.address());
     loop {
         tokio::time::sleep(every).await;
         let failure = match peer.action::<_, News>("coordinator.beat", &Beat { me }, DEADLINE).await {
             Ok(latest) => {
-                silent_since = None;
+                (silent_since, refused_since) = (None, None);
                 news.send_if_modified(|known| std::mem::replace(known, latest) != *known);
                 continue;
             }
             Err(fault) if fault.retryable => {
-                let since = *silent_since.get_or_insert_with(tokio::time::Instant::now);
+                let now = tokio::time::Instant::now();
+                let silent = now - *silent_since.get_or_insert(now);
+                refused_since = peer.refuses().await.then(|| refused_since.unwrap_or(now));
+                let refused = refused_since.is_some_and(|since| now - since >= patience.refused);
                 // Once all is done, nobody need be there any more.
                 if matches!(news.borrow().phase, Phase::Over) {
                     return;
                 }
-                if since.elapsed() < patience {
+                let message = if silent >= patience.silent {
+                    format!("{coordinator} has not answered for {:.0} s: {fault}", patience.silent.as_secs_f64())
+                } else if refused {
+                    format!("{coordinator} has ended, and so has the run: its log says how")
+                } else {
                     continue;
-                }
-                let seconds = patience.as_secs_f64();
-                let message =
-                    format!("the coordinator at {} has not answered for {seconds:.0} s: {fault}", peer.address());
+                };
                 Failure { domain: Domain::External, message }
             }
             Err(fault) => Failure { domain: fault.domain, message: fault.to_string() },
