@@ -185,7 +185,7 @@ fn a_push_that_waits_for_its_round_holds_up_no_pull() {
         };
         let (one, other) = (trainer(0).await, trainer(1).await);
         let (round, grads) = (Round { trainers: 2, rows: 1 }, grads(1));
-        let mut first = std::pin::pin!(one.push_round(id(0), round, &grads, 1));
+        let mut first = Box::pin(one.push_round(id(0), round, &grads, 1));
         assert!(futures::poll!(first.as_mut()).is_pending());
         let before = one.pull().await.unwrap();
         assert_eq!(before[1].to_bits(), 1f32.sin().to_bits());
