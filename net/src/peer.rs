@@ -51,10 +51,10 @@ impl Peer {
     }
 
     /// Whether its host says that nobody listens there: a process that was there has ended. A host that says nothing does not
-    /// refuse. Connects, for no longer than `Limits::opening`.
-    pub async fn refuses(&self) -> bool {
-        let (address, opening) = (self.address().to_owned(), self.limits.opening);
-        let connected = spawned(async move { timeout(opening, TcpStream::connect(address)).await }).await;
+    /// refuse. Tries to connect, for no longer than `within`.
+    pub async fn refuses(&self, within: Duration) -> bool {
+        let address = self.address().to_owned();
+        let connected = spawned(async move { timeout(within, TcpStream::connect(address)).await }).await;
         matches!(connected, Ok(Ok(Err(e))) if e.kind() == ErrorKind::ConnectionRefused)
     }
 

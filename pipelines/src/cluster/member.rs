@@ -78,7 +78,7 @@ impl Member {
         let lease = Duration::from_secs_f64(job.placement.lease_seconds);
         let every = (lease / 4).clamp(Duration::from_millis(50), Duration::from_millis(500));
         // A reader that nobody has heard of for a lease has lost its rows, so that it leaves nothing undone.
-        let refused = if role == Role::Reader { lease.min(patience) } else { patience };
+        let refused = (role == Role::Reader).then_some(lease);
         let beats = tokio::spawn(beat(peer.clone(), me, every, Patience { silent: patience, refused }, sender));
         let beats = beats.abort_handle();
         Ok(Self { inner: Arc::new(Inner { me, peer, patience, news, beats }) })
@@ -174,8 +174,8 @@ impl Member {
 struct Patience {
     /// Whatever the reason.
     silent: Duration,
-    /// While its host says that nobody listens there.
-    refused: Duration,
+    /// While its host says that nobody listens there; `None`: no less.
+    refused: Option<Duration>,
 }
 
 /// Says that the process lives, and passes on what comes back.
@@ -193,8 +193,13 @@ async fn beat(peer: Peer, me: Me, every: Duration, patience: Patience, news: wat
             Err(fault) if fault.retryable => {
                 let now = tokio::time::Instant::now();
                 let silent = now - *silent_since.get_or_insert(now);
-                refused_since = peer.refuses().await.then(|| refused_since.unwrap_or(now));
-                let refused = refused_since.is_some_and(|since| now - since >= patience.refused);
+                let refused = match patience.refused {
+                    Some(most) => {
+                        refused_since = peer.refuses(every).await.then(|| refused_since.unwrap_or(now));
+                        refused_since.is_some_and(|since| now - since >= most)
+                    }
+                    None => false,
+                };
                 // Once all is done, nobody need be there any more.
                 if matches!(news.borrow().phase, Phase::Over) {
                     return;
@@ -221,11 +226,13 @@ pub(crate) struct Leaseholder {
     member: Member,
     tracker: Arc<Tracker>,
     failed: Arc<Mutex<Option<Fault>>>,
+    /// Leases that are done and that the coordinator has not heard of.
+    untold: Arc<watch::Sender<usize>>,
 }
 
 impl Leaseholder {
     pub(crate) fn new(member: Member) -> Self {
-        Self { member, tracker: Arc::default(), failed: Arc::default() }
+        Self { member, tracker: Arc::default(), failed: Arc::default(), untold: Arc::default() }
     }
 
     pub(crate) fn tracker(&self) -> &Tracker {
@@ -243,13 +250,33 @@ impl Leaseholder {
     /// A batch is done; the lease that is done with it is completed, in the background.
     pub(crate) fn done(&self, id: BatchId) {
         let Some((lease, account)) = self.tracker.done(id) else { return };
-        let (member, failed) = (self.member.clone(), Arc::clone(&self.failed));
+        let (member, failed, untold) = (self.member.clone(), Arc::clone(&self.failed), Arc::clone(&self.untold));
         tracing::debug!(?lease, ?account, "done");
+        untold.send_modify(|leases| *leases += 1);
         runtime().spawn(async move {
             if let Err(fault) = member.complete(lease, account).await {
                 failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
             }
+            untold.send_modify(|leases| *leases -= 1);
         });
+    }
+
+    /// Waits until the coordinator has heard of every lease that is done: what it has not heard of when this process leaves, it
+    /// gives to another. Cancel safe.
+    ///
+    /// # Errors
+    /// It could not be told of one.
+    pub(crate) async fn told(&self) -> Result<(), Fault> {
+        let mut untold = self.untold.subscribe();
+        tokio::select! {
+            told = untold.wait_for(|leases| *leases == 0) => drop(told),
+            // Whoever ended the run knew of all.
+            _ = self.member.until(|news| news.phase == Phase::Over) => {}
+        }
+        match self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(fault) => Err(fault),
+            None => Ok(()),
+        }
     }
 }
 

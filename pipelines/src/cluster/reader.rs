@@ -133,6 +133,7 @@ impl Reader {
             }
         });
         drop(streams);
+        let result = result.and_then(|()| runtime().block_on(holder.told()));
         match (result, failure) {
             (Ok(()), None) => {
                 seated.leave();
