@@ -65,7 +65,7 @@ impl TorchModel {
     /// struct Bilinear(nn::Linear);
     ///
     /// impl TorchModule for Bilinear {
-    ///     pub(super) fn forward(&self, batch: &TorchBatch) -> Result<Tensor, TchError> {
+    ///     fn forward(&self, batch: &TorchBatch) -> Result<Tensor, TchError> {
     ///         let slots = batch.pooled(Pooling::Sum)?; // [n, 2, 8]
     ///         let product = slots.f_select(1, 0)?.f_mul(&slots.f_select(1, 1)?)?;
     ///         product.f_linear(&self.0.ws, self.0.bs.as_ref())

@@ -195,8 +195,9 @@ impl Link {
                     post.look(self.at);
                 }
                 Reply::Done(id) => {
-                    post.done(id);
+                    // Whoever waits for the post to be empty finds the lease completed, or being so.
                     holder.done(id);
+                    post.done(id);
                 }
                 Reply::Stale(id) => {
                     tracing::warn!("{id} is with another reader now: its lease is lost here");
