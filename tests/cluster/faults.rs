@@ -22,8 +22,8 @@ fn settings(placement: &[&str]) -> Vec<String> {
 
 /// Waits until the run is in its middle, with both readers at work.
 fn until_both_read(run: &mut Run) {
-    for reader in ["reader 0 joined", "reader 1 joined"] {
-        run.until_said("ps 0", reader);
+    for reader in ["reader 0", "reader 1"] {
+        run.until_said(reader, "trainer 0 is ");
     }
     let done = run.until_news("the coordinator answers", |_| true).windows.0;
     run.until_windows(done + 8);
