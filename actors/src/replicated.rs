@@ -78,7 +78,7 @@ impl<T: Batch> Flow<T> {
             let (target, targets) = watch::channel(replicas.count);
             let count = Arc::new(AtomicUsize::new(replicas.count));
             let group = wiring.group(&name, kind, place, Scale { target, count: Arc::clone(&count) });
-            let front_cx = group.front();
+            let front_cx = wiring.unlisted(&name);
             let front_meter = front_cx.meter_arc();
             let arbiter = wiring.arbiter(Place::Shared, &name)?;
             let below = down.clone();

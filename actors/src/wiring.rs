@@ -73,11 +73,6 @@ impl Wiring {
         (self.state.cx(name, 0, &meter), meter)
     }
 
-    /// The context of a part of a stage, whose meter is in no report.
-    pub(crate) fn unlisted(&self, name: &str) -> StageCx {
-        self.state.cx(name, 0, &Arc::default())
-    }
-
     /// A stage that is.
     pub(crate) fn group(&mut self, name: &str, kind: &'static str, place: Place, scale: Scale) -> Group {
         let meters = Arc::<Mutex<Vec<_>>>::default();
@@ -92,6 +87,11 @@ impl Wiring {
         }
     }
 
+    /// The context of a part of a stage (the front of replicas, what stands behind those of a sink), whose meter is in no report.
+    pub(crate) fn unlisted(&self, name: &str) -> StageCx {
+        self.state.cx(name, 0, &Arc::default())
+    }
+
     /// The link into the stage wired last.
     pub(crate) fn link(&mut self, capacity: Capacity) -> Arc<Room> {
         let room = Room::new(capacity);
@@ -102,11 +102,6 @@ impl Wiring {
 }
 
 impl Group {
-    /// The context of the front, whose meter is in no report.
-    pub(crate) fn front(&self) -> StageCx {
-        self.state.cx(&self.name, 0, &Arc::default())
-    }
-
     pub(crate) fn hire(&self, number: usize) -> (StageCx, Arc<StageMeter>) {
         let meter = Arc::<StageMeter>::default();
         lock(&self.meters).push(Arc::clone(&meter));

@@ -7,7 +7,7 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use common::{Count, Numbers, end};
-use forebay_actors::{Domain, Epoch, Fault, Place, Sink, StageCx, Topology};
+use forebay_actors::{Domain, Epoch, Fault, Place, Running, Sink, StageCx, Topology};
 use tokio::sync::Semaphore;
 
 /// What all replicas wrote, finished and saw, in the order in which they did.
@@ -31,6 +31,17 @@ struct Write {
 impl Write {
     fn new(gate: usize) -> Self {
         Self { seen: Arc::default(), gate: Arc::new(Semaphore::new(gate)), bad: None, cx: None }
+    }
+
+    /// A run that writes what `count` counts, with so many replicas of this.
+    fn start(&self, count: Count, replicas: usize) -> Running {
+        let sink = self.clone();
+        Topology::new("write")
+            .source("count", Place::Own, move || count)
+            .link(1)
+            .replicated_sink("write", Place::Shared, replicas, move |_| sink.clone())
+            .start()
+            .unwrap()
     }
 
     fn saw(&self, what: Seen) {
@@ -71,13 +82,7 @@ impl Sink for Write {
 #[test]
 fn a_batch_that_takes_long_holds_up_no_other_and_each_row_is_counted_once() {
     let write = Write::new(0);
-    let sink = write.clone();
-    let running = Topology::new("write")
-        .source("count", Place::Own, || Count::new(100, 2))
-        .link(1)
-        .replicated_sink("write", Place::Shared, 3, move |_| sink.clone())
-        .start()
-        .unwrap();
+    let running = write.start(Count::new(100, 2), 3);
     while running.snapshot().ledger.delivered < 198 {
         std::thread::yield_now();
     }
@@ -96,13 +101,7 @@ fn a_batch_that_takes_long_holds_up_no_other_and_each_row_is_counted_once() {
 #[test]
 fn a_barrier_is_over_when_every_replica_has_seen_it_and_all_before_it_is_written() {
     let write = Write::new(0);
-    let sink = write.clone();
-    let running = Topology::new("write")
-        .source("count", Place::Own, || Count::endless(1))
-        .link(1)
-        .replicated_sink("write", Place::Shared, 2, move |_| sink.clone())
-        .start()
-        .unwrap();
+    let running = write.start(Count::endless(1), 2);
     while write.seen.lock().unwrap().is_empty() {
         std::thread::yield_now();
     }
@@ -125,13 +124,7 @@ fn a_barrier_is_over_when_every_replica_has_seen_it_and_all_before_it_is_written
 
 #[test]
 fn a_fault_of_one_replica_ends_the_run_and_names_the_batch() {
-    let sink = Write { bad: Some(7), ..Write::new(1) };
-    let running = Topology::new("write")
-        .source("count", Place::Own, || Count::endless(1))
-        .link(1)
-        .replicated_sink("write", Place::Shared, 2, move |_| sink.clone())
-        .start()
-        .unwrap();
+    let running = Write { bad: Some(7), ..Write::new(1) }.start(Count::endless(1), 2);
     let fault = end(running).result.unwrap_err();
     assert_eq!((fault.domain, fault.stage.as_deref()), (Domain::External, Some("write")));
     assert_eq!(fault.lineage.map(|lineage| lineage.seq), Some(7));

@@ -273,10 +273,12 @@ impl Leaseholder {
             // Whoever ended the run knew of all.
             _ = self.member.until(|news| news.phase == Phase::Over) => {}
         }
-        match self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(fault) => Err(fault),
-            None => Ok(()),
-        }
+        self.check_told()
+    }
+
+    /// The fault of a completion that could not be told, once.
+    fn check_told(&self) -> Result<(), Fault> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
     }
 }
 
@@ -292,9 +294,7 @@ impl Leases for Leaseholder {
                 // All may wait for what another has lost, this reader's batches included.
                 () = self.lost() => true,
             };
-            if let Some(fault) = self.failed.lock().unwrap_or_else(PoisonError::into_inner).take() {
-                return Err(fault);
-            }
+            self.check_told()?;
             let ask = Ask { me: self.member.me(), data: data.clone(), lost_only };
             match self.member.ask("lease", &ask).await? {
                 Given::Lease(lease) => {
