@@ -66,6 +66,11 @@ pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
     params
 }
 
+/// Name of the parameter that position `at` of the flat values belongs to.
+pub(crate) fn name_at(layout: &[Param], at: usize) -> Option<&str> {
+    layout.iter().find(|param| param.range.contains(&at)).map(|param| param.name.as_str())
+}
+
 /// Values of all parameters.
 pub(crate) fn total(layout: &[Param]) -> usize {
     layout.last().map_or(0, |param| param.range.end)

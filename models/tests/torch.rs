@@ -106,14 +106,7 @@ fn a_step_that_fails_leaves_everything_as_it_was() {
 #[test]
 fn bags_without_any_value_are_zeros() {
     let spec = ModelSpec::wide_deep(2, 1, 4, &[6]);
-    let empty = Owned {
-        rows: 2,
-        labels: vec![1.0, 0.0],
-        dense: vec![0.5, -0.5],
-        unique_rows: vec![],
-        inverse: vec![],
-        offsets: Some(vec![0; 5]),
-    };
+    let empty = Owned::without_values();
     let (mut left, mut right) = (StepOutput::default(), StepOutput::default());
     torch(&spec, DenseOptimizer::sgd(0.1)).train(&empty.view(), &mut left).unwrap();
     native(&spec, DenseOptimizer::sgd(0.1)).train(&empty.view(), &mut right).unwrap();

@@ -215,14 +215,7 @@ fn a_gradient_that_is_not_finite_is_named_as_in_one_piece() {
 #[test]
 fn batches_without_any_value() {
     let spec = ModelSpec::wide_deep(2, 1, 4, &[6]);
-    let empty = Owned {
-        rows: 2,
-        labels: vec![1.0, 0.0],
-        dense: vec![0.5, -0.5],
-        unique_rows: vec![],
-        inverse: vec![],
-        offsets: Some(vec![0; 5]),
-    };
+    let empty = Owned::without_values();
     let (mut whole, mut apart) =
         (torch(&spec, DenseOptimizer::sgd(0.1)), Apart::new(torch(&spec, DenseOptimizer::sgd(0.1))));
     let (mut left, mut right) = (StepOutput::default(), StepOutput::default());

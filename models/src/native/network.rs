@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::params::{self, Param};
+use crate::params::{self, Param, name_at};
 use crate::{ModelSpec, native::gather::RowParts};
 
 /// A linear layer: weight `[outputs x inputs]`, bias `[outputs]`.
@@ -77,6 +77,6 @@ impl Network {
 
     /// Name of the parameter that position `at` of the flat buffer belongs to.
     pub(super) fn name_of(&self, at: usize) -> &str {
-        self.layout.iter().find(|param| param.range.contains(&at)).map_or("?", |param| &param.name)
+        name_at(&self.layout, at).unwrap_or("?")
     }
 }

@@ -135,8 +135,8 @@ impl TorchModel {
         copy(&logits, &mut out.logits)?;
         // In f64 and on the host, where the logits are needed anyway: the number that the native backend gives.
         out.loss = logloss(&out.logits, batch.labels);
-        if !out.loss.is_finite() {
-            return Err(self.blame(batch, &format!("the loss is {}", out.loss)));
+        if let Some(symptom) = loss_symptom(out) {
+            return Err(self.blame(batch, &symptom));
         }
         let (row_grads, grad) = self.differentiate(&logits, &inputs)?;
         match row_grads {
@@ -147,14 +147,12 @@ impl TorchModel {
                 out.row_grads.resize(batch.unique_rows.len(), 0.0);
             }
         }
-        let row_dim = self.shape.row_dim;
-        if let Some(at) = out.row_grads.iter().position(|x| !x.is_finite()) {
-            let symptom = format!("the gradient of unique row {} is {}", at / row_dim, out.row_grads[at]);
+        if let Some(symptom) = row_symptom(out, self.shape.row_dim) {
             return Err(self.blame(batch, &symptom));
         }
         if !all_finite(&grad)? {
             let name = self.params.first_non_finite(&grad)?.unwrap_or_default();
-            return Err(self.blame(batch, &format!("the gradient of {name} is not finite")));
+            return Err(self.blame(batch, &gradient_symptom(name)));
         }
         Ok(grad)
     }
@@ -197,6 +195,22 @@ impl TorchModel {
         let parameter = self.params.first_non_finite(&self.params.flat).ok().flatten();
         blame(batch, self.shape, parameter, symptom)
     }
+}
+
+/// Of a loss that is not finite.
+pub(super) fn loss_symptom(out: &StepOutput) -> Option<String> {
+    (!out.loss.is_finite()).then(|| format!("the loss is {}", out.loss))
+}
+
+/// Of the first gradient of a unique row that is not finite.
+pub(super) fn row_symptom(out: &StepOutput, row_dim: usize) -> Option<String> {
+    let at = out.row_grads.iter().position(|x| !x.is_finite())?;
+    Some(format!("the gradient of unique row {} is {}", at / row_dim, out.row_grads[at]))
+}
+
+/// Of a parameter whose gradient is not finite.
+pub(super) fn gradient_symptom(name: &str) -> String {
+    format!("the gradient of {name} is not finite")
 }
 
 /// The error for a symptom, named by the first of its possible causes: an input, a parameter.

@@ -32,6 +32,18 @@ pub struct Owned {
 }
 
 impl Owned {
+    /// Two rows of two slots and a dense feature, with nothing in any bag.
+    pub fn without_values() -> Owned {
+        Owned {
+            rows: 2,
+            labels: vec![1.0, 0.0],
+            dense: vec![0.5, -0.5],
+            unique_rows: vec![],
+            inverse: vec![],
+            offsets: Some(vec![0; 5]),
+        }
+    }
+
     pub fn view(&self) -> DenseBatch<'_> {
         DenseBatch {
             rows: self.rows,

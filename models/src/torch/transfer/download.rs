@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::OnDevice;
 use super::layout::{FINDING, found, take};
 use crate::dense::BatchShape;
-use crate::params::Param;
-use crate::torch::model::blame;
+use crate::params::{Param, name_at};
+use crate::torch::model::{blame, gradient_symptom, loss_symptom, row_symptom};
 use crate::transfer::{Landed, Launched};
 use crate::{DenseBatch, ModelError, StepOutput, logloss};
 
@@ -35,7 +35,8 @@ impl Launched for InQueue {
         if let Some(at) = &down.dense_grads {
             take(words, at, landed.dense_grads.insert(Vec::new()));
         }
-        let [parameter, gradient] = [0, FINDING].map(|at| self.facts.name(found(words, down.findings.start + at)));
+        let name = |at| found(words, down.findings.start + at).and_then(|place| name_at(&self.facts.params, place));
+        let (parameter, gradient) = (name(0), name(FINDING));
         // Whoever uploaded may be gone: the stream of batches has ended.
         let _ = home.send(slot);
         out.loss = logloss(&out.logits, batch.labels);
@@ -47,20 +48,8 @@ impl Launched for InQueue {
 }
 
 impl Facts {
-    fn name(&self, place: Option<usize>) -> Option<&str> {
-        let place = place?;
-        self.params.iter().find(|param| param.range.contains(&place)).map(|param| param.name.as_str())
-    }
-
     /// The first thing that is not finite, in the order in which a step meets them.
     fn symptom(&self, out: &StepOutput, gradient: Option<&str>) -> Option<String> {
-        if !out.loss.is_finite() {
-            return Some(format!("the loss is {}", out.loss));
-        }
-        if let Some(at) = out.row_grads.iter().position(|x| !x.is_finite()) {
-            let row = at / self.shape.row_dim;
-            return Some(format!("the gradient of unique row {row} is {}", out.row_grads[at]));
-        }
-        gradient.map(|name| format!("the gradient of {name} is not finite"))
+        loss_symptom(out).or_else(|| row_symptom(out, self.shape.row_dim)).or_else(|| gradient.map(gradient_symptom))
     }
 }
