@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use forebay::actors::{Host, Place, Replicas, Topology};
 use forebay::connectors::{ReadOptions, Synthetic, SyntheticSource};
 use forebay::models::{DenseOptimizer, ModelSpec, NativeModel};
-use forebay::pipelines::stages::{Batch, BatchPlan, Lookup, Parse, Push, Train};
-use forebay::pipelines::{Columns, Progress, Staleness, job::Table};
+use forebay::pipelines::stages::{BatchPlan, Batcher, Lookup, Parse, Push, Train};
+use forebay::pipelines::{Columns, Progress, Staleness, job::TableOptions};
 use forebay::{connectors::OnBadRow, ps::start_table};
 
 fn main() -> anyhow::Result<()> {
@@ -20,7 +20,7 @@ fn main() -> anyhow::Result<()> {
 
     // Sparse rows: the linear part under FTRL and the embedding under Adagrad, in two shards.
     let host = Host::start("ps")?;
-    let table = start_table(&host, Table::default().config(spec.parts(), seed), 2)?;
+    let table = start_table(&host, TableOptions::default().config(spec.parts(), seed), 2)?;
 
     let (staleness, progress, dense) = (Staleness::new(1), Progress::default(), Arc::new(Mutex::new(None)));
     let plan = BatchPlan {
@@ -42,7 +42,7 @@ fn main() -> anyhow::Result<()> {
             Parse::new(columns.clone(), seed, OnBadRow::Fail)
         })
         .link(8)
-        .stage("batch", Place::Own, move || Batch::new(plan))
+        .stage("batch", Place::Own, move || Batcher::new(plan))
         .link(4)
         .stage("lookup", Place::Shared, move || Lookup::for_training(lookup_table, staleness))
         .link(2)

@@ -9,7 +9,7 @@ use forebay::connectors::convert::{ParquetOptions, block_on, to_parquet};
 use forebay::connectors::{ReadOptions, Synthetic, SyntheticSource};
 use forebay::models::torch::tch::{TchError, Tensor, nn};
 use forebay::models::torch::{Device, ModuleShape, TorchBatch, TorchModel, TorchModule};
-use forebay::models::{DenseOptimizer, ModelError, Part, Pooling};
+use forebay::models::{DenseOptimizer, ModelError, Pooling, RowPart};
 use forebay::pipelines::{ModelFactory, OwnModel};
 use forebay::{Fault, Job, Training, actors::StageCx};
 
@@ -50,7 +50,7 @@ impl TorchModule for Attention {
 }
 
 fn attention() -> Result<TorchModel, ModelError> {
-    let shape = ModuleShape { slots: SLOTS, dense: DENSE, parts: vec![Part::new("embedding", DIM as usize)] };
+    let shape = ModuleShape { slots: SLOTS, dense: DENSE, parts: vec![RowPart::new("embedding", DIM as usize)] };
     TorchModel::from_module(shape, DenseOptimizer::adam(1e-3), 42, 1, Device::Cpu, |root| Ok(Attention::new(root)))
 }
 
@@ -72,7 +72,7 @@ fn main() -> anyhow::Result<()> {
     let mut job = Job { seed: 42, ..Default::default() };
     job.data.train = Some(train);
     let factory: ModelFactory = Arc::new(|| Ok(Box::new(attention()?) as _));
-    let parts = vec![Part::new("embedding", DIM as usize)];
+    let parts = vec![RowPart::new("embedding", DIM as usize)];
     let trained = Training::with_model(job, OwnModel { parts, factory })?.run()?;
 
     println!("{}", trained.report);

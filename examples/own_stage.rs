@@ -4,12 +4,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use forebay::actors::{Batch as _, Host, Outbox, Place, Stage, StageCx, Topology};
+use forebay::actors::{Batch, Host, Outbox, Place, Stage, StageCx, Topology};
 use forebay::connectors::{OnBadRow, ReadOptions, Synthetic, SyntheticSource};
 use forebay::models::{DenseOptimizer, ModelSpec, NativeModel};
 use forebay::pipelines::flow::ExampleBatch;
-use forebay::pipelines::stages::{Batch, BatchPlan, Lookup, Parse, Push, Train};
-use forebay::pipelines::{Columns, Progress, Staleness, job::Table};
+use forebay::pipelines::stages::{BatchPlan, Batcher, Lookup, Parse, Push, Train};
+use forebay::pipelines::{Columns, Progress, Staleness, job::TableOptions};
 use forebay::{Fault, ps::start_table};
 
 /// Keeps all rows with label 1 and one in `one_in` of the others.
@@ -51,7 +51,7 @@ fn main() -> anyhow::Result<()> {
     let columns = Columns::default();
     let spec = ModelSpec::lr(columns.slots.len(), columns.dense.len());
     let host = Host::start("ps")?;
-    let table = start_table(&host, Table::default().config(spec.parts(), 1), 1)?;
+    let table = start_table(&host, TableOptions::default().config(spec.parts(), 1), 1)?;
     let push_table = table.clone();
     let plan = BatchPlan {
         rows: 4096,
@@ -73,7 +73,7 @@ fn main() -> anyhow::Result<()> {
         .link(8)
         .stage("downsample", Place::Shared, || Downsample { one_in: 4, seen: 0, cx: StageCx::detached("downsample") })
         .link(8)
-        .stage("batch", Place::Own, move || Batch::new(plan))
+        .stage("batch", Place::Own, move || Batcher::new(plan))
         .link(4)
         .stage("lookup", Place::Shared, move || Lookup::for_training(table, Staleness::new(1)))
         .link(2)

@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use forebay::Model;
-use forebay::connectors::aside::Folder;
+use forebay::connectors::staged::Folder;
 use futures::TryStreamExt;
 use futures::executor::block_on;
 use object_store::memory::InMemory;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{bits, run};
-use forebay::models::transfer::{Landed, Launched, Upload, Uploaded};
-use forebay::models::{DenseBatch, DenseModel, ModelError, NamedTensor, NativeModel, Part, StepOutput};
+use forebay::models::transfer::{BatchUpload, Landed, Launched, Uploaded};
+use forebay::models::{DenseBatch, DenseModel, ModelError, NamedTensor, NativeModel, RowPart, StepOutput};
 use forebay::pipelines::job::{Backend, Transfers};
 use forebay::pipelines::{ModelFactory, OwnModel, Trained};
 use forebay::{Fault, Job, Training};
@@ -32,7 +32,7 @@ struct Copy {
 /// A step that is done; the results are on the device.
 struct Done(StepOutput, Result<(), ModelError>);
 
-impl Upload for Copies {
+impl BatchUpload for Copies {
     fn upload(&mut self, batch: &DenseBatch<'_>, params: Option<&[f32]>) -> Result<Uploaded, ModelError> {
         assert_eq!(params, None);
         Ok(Uploaded::new(Copy {
@@ -85,10 +85,10 @@ impl DenseModel for Software {
     fn load_optimizer(&mut self, tensors: &[NamedTensor]) -> Result<(), ModelError> {
         self.0.load_optimizer(tensors)
     }
-    fn parts(&self) -> Vec<Part> {
+    fn parts(&self) -> Vec<RowPart> {
         self.0.parts()
     }
-    fn uploader(&mut self) -> Result<Option<Box<dyn Upload>>, ModelError> {
+    fn uploader(&mut self) -> Result<Option<Box<dyn BatchUpload>>, ModelError> {
         Ok(Some(Box::new(Copies)))
     }
     fn launch(&mut self, batch: Uploaded) -> Result<Box<dyn Launched>, ModelError> {

@@ -1,7 +1,7 @@
 //! Barriers: a mark that the source puts between two batches and every stage passes on in order, so that at one
 //! moment per stage everything before it was handled and nothing after it was.
 //!
-//! Comes in: wishes for a barrier. Goes out: a [`Barrier`] for each, once the sink has handled it. Only who wished
+//! Comes in: requests for a barrier. Goes out: a [`Barrier`] for each, once the sink has handled it. Only who wished
 //! waits.
 
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ pub struct Barrier {
 }
 
 /// A wish on its way to the source.
-pub(crate) struct Wish {
+pub(crate) struct BarrierRequest {
     epoch: Epoch,
     done: oneshot::Sender<Barrier>,
 }
@@ -32,28 +32,28 @@ pub(crate) struct Wish {
 /// All barriers of a run.
 pub(crate) struct Barriers {
     next: AtomicU64,
-    wishes: mpsc::UnboundedSender<Wish>,
+    requests: mpsc::UnboundedSender<BarrierRequest>,
     under_way: Mutex<HashMap<Epoch, (serde_json::Value, oneshot::Sender<Barrier>)>>,
 }
 
 impl Barriers {
-    pub(crate) fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<Wish>) {
-        let (wishes, source) = mpsc::unbounded_channel();
-        (Arc::new(Self { next: AtomicU64::new(1), wishes, under_way: Mutex::default() }), source)
+    pub(crate) fn new() -> (Arc<Self>, mpsc::UnboundedReceiver<BarrierRequest>) {
+        let (requests, source) = mpsc::unbounded_channel();
+        (Arc::new(Self { next: AtomicU64::new(1), requests, under_way: Mutex::default() }), source)
     }
 
     /// Resolves when the sink has handled the barrier, or with a fault when it never will.
-    pub(crate) fn wish(&self) -> impl Future<Output = Result<Barrier, Fault>> + Send + use<> {
+    pub(crate) fn request(&self) -> impl Future<Output = Result<Barrier, Fault>> + Send + use<> {
         let (done, passed) = oneshot::channel();
         // Sent at once, not at the first poll: the barrier stands where it was asked for. A source that has ended
         // drops the wish, and the future below says so.
-        let _ = self.wishes.send(Wish { epoch: Epoch(self.next.fetch_add(1, Relaxed)), done });
+        let _ = self.requests.send(BarrierRequest { epoch: Epoch(self.next.fetch_add(1, Relaxed)), done });
         async move { passed.await.map_err(|_| Fault::user("no barrier can pass any more: the run has ended or is ending")) }
     }
 
     /// The source lets it go; what is returned must be sent down.
-    pub(crate) fn leaves(&self, wish: Wish, position: serde_json::Value) -> Epoch {
-        let Wish { epoch, done } = wish;
+    pub(crate) fn leaves(&self, request: BarrierRequest, position: serde_json::Value) -> Epoch {
+        let BarrierRequest { epoch, done } = request;
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner).insert(epoch, (position, done));
         epoch
     }

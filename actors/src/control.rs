@@ -1,6 +1,6 @@
 //! What can be asked of a run while it runs: drain, kill, scale, a barrier, the meters.
 //!
-//! Comes in: wishes. Goes out: nothing but the future of a barrier; all else returns at once, and what was asked for
+//! Comes in: requests. Goes out: nothing but the future of a barrier; all else returns at once, and what was asked for
 //! happens on the run's own threads.
 
 use std::fmt;
@@ -58,9 +58,9 @@ impl Control {
         if replicas == 0 {
             return Err(Fault::user(format!("the stage `{stage}` needs at least one replica, 0 were asked for")));
         }
-        let crew = lock(&self.state.crew);
-        let Some(entry) = crew.stages.iter().find(|entry| entry.name == stage) else {
-            let names: Vec<_> = crew.stages.iter().rev().map(|entry| entry.name.as_str()).collect();
+        let registry = lock(&self.state.registry);
+        let Some(entry) = registry.stages.iter().find(|entry| entry.name == stage) else {
+            let names: Vec<_> = registry.stages.iter().rev().map(|entry| entry.name.as_str()).collect();
             return Err(Fault::user(format!("there is no stage `{stage}`; there are: {}", names.join(", "))));
         };
         let Some(scale) = &entry.scale else {
@@ -76,7 +76,7 @@ impl Control {
     /// # Errors
     /// The run ended first, or its source has no more batches.
     pub fn barrier(&self) -> impl Future<Output = Result<Barrier, Fault>> + Send + use<> {
-        self.state.barriers.wish()
+        self.state.barriers.request()
     }
 
     /// Whether the run has ended.

@@ -19,7 +19,7 @@ use crate::meter::{StageMeter, StageReport};
 use crate::place::{Place, Places};
 use crate::plan::PlanStage;
 use crate::service::{Ask, Client, Service, serve};
-use crate::shell::{Alive, mailbox};
+use crate::shell::{LivenessToken, mailbox};
 use crate::switch::{Close, Switch};
 
 /// How long [`Host::stop`] waits for threads to end after their services have.
@@ -30,8 +30,8 @@ pub struct Host {
     name: String,
     orders: Option<mpsc::UnboundedSender<Order>>,
     thread: Option<JoinHandle<bool>>,
-    staff: Arc<Staff>,
-    alive: Option<Alive>,
+    services: Arc<ServiceRegistry>,
+    liveness: Option<LivenessToken>,
 }
 
 /// Asks the host's thread for an arbiter.
@@ -43,11 +43,11 @@ struct Order {
 
 /// The services, as reports and plans see them.
 #[derive(Default)]
-pub(crate) struct Staff {
-    servants: Mutex<Vec<Servant>>,
+pub(crate) struct ServiceRegistry {
+    entries: Mutex<Vec<ServiceEntry>>,
 }
 
-struct Servant {
+struct ServiceEntry {
     name: String,
     place: Place,
     capacity: Capacity,
@@ -57,20 +57,20 @@ struct Servant {
     stop: Box<dyn Fn() + Send + Sync>,
 }
 
-impl Staff {
+impl ServiceRegistry {
     pub(crate) fn report(&self) -> Vec<StageReport> {
-        let servants = self.servants.lock().unwrap_or_else(PoisonError::into_inner);
-        servants
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries
             .iter()
-            .map(|servant| {
+            .map(|entry| {
                 let mut report = StageReport {
-                    name: servant.name.clone(),
+                    name: entry.name.clone(),
                     kind: "service".to_owned(),
-                    place: servant.place.to_string(),
+                    place: entry.place.to_string(),
                     replicas: 1,
                     ..StageReport::default()
                 };
-                report.add(&servant.meter);
+                report.add(&entry.meter);
                 report
             })
             .collect()
@@ -90,7 +90,7 @@ impl Host {
     /// The operating system gave no thread.
     pub fn start(name: &str) -> Result<Self, Fault> {
         let (orders, mut order) = mpsc::unbounded_channel::<Order>();
-        let (alive, mut ended) = mpsc::channel(1);
+        let (liveness, mut ended) = mpsc::channel(1);
         let run = name.to_owned();
         let thread = std::thread::Builder::new()
             .name(name.to_owned())
@@ -110,8 +110,8 @@ impl Host {
             name: name.to_owned(),
             orders: Some(orders),
             thread: Some(thread),
-            staff: Arc::default(),
-            alive: Some(alive),
+            services: Arc::default(),
+            liveness: Some(liveness),
         })
     }
 
@@ -135,9 +135,9 @@ impl Host {
         let link = Link::new(recipient, room);
         match self.arbiter(place, name) {
             Ok(arbiter) => {
-                let alive = self.alive.clone().expect("taken only when the host is stopped");
-                mailbox.start(&arbiter, cx.clone(), alive, move |cx, inbox, scene| {
-                    Box::pin(serve(make, cx, inbox, scene))
+                let liveness = self.liveness.clone().expect("taken only when the host is stopped");
+                mailbox.start(&arbiter, cx.clone(), liveness, move |cx, inbox, error_context| {
+                    Box::pin(serve(make, cx, inbox, error_context))
                 });
             }
             Err(fault) => {
@@ -145,7 +145,7 @@ impl Host {
             }
         }
         let last = link.clone();
-        self.staff.servants.lock().unwrap_or_else(PoisonError::into_inner).push(Servant {
+        self.services.entries.lock().unwrap_or_else(PoisonError::into_inner).push(ServiceEntry {
             name: name.to_owned(),
             place,
             capacity,
@@ -169,20 +169,20 @@ impl Host {
 
     /// The meters of all services, in the order they were started.
     pub fn report(&self) -> Vec<StageReport> {
-        self.staff.report()
+        self.services.report()
     }
 
     pub(crate) fn plan(&self) -> Vec<PlanStage> {
-        let servants = self.staff.servants.lock().unwrap_or_else(PoisonError::into_inner);
-        let plan = |servant: &Servant| PlanStage {
-            capacity: Some(servant.capacity),
-            ..PlanStage::new(&servant.name, "service", servant.place)
+        let entries = self.services.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = |entry: &ServiceEntry| PlanStage {
+            capacity: Some(entry.capacity),
+            ..PlanStage::new(&entry.name, "service", entry.place)
         };
-        servants.iter().map(plan).collect()
+        entries.iter().map(plan).collect()
     }
 
-    pub(crate) fn staff(&self) -> Weak<Staff> {
-        Arc::downgrade(&self.staff)
+    pub(crate) fn services(&self) -> Weak<ServiceRegistry> {
+        Arc::downgrade(&self.services)
     }
 
     /// Refuses further calls, answers what is queued, and ends the threads. Blocks.
@@ -196,14 +196,14 @@ impl Host {
     fn end(&mut self) -> Result<(), Fault> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         let root = {
-            let servants = self.staff.servants.lock().unwrap_or_else(PoisonError::into_inner);
-            for servant in servants.iter() {
-                (servant.stop)();
+            let entries = self.services.entries.lock().unwrap_or_else(PoisonError::into_inner);
+            for entry in entries.iter() {
+                (entry.stop)();
             }
-            servants.iter().map(|servant| servant.switch.clone()).collect::<Vec<_>>()
+            entries.iter().map(|entry| entry.switch.clone()).collect::<Vec<_>>()
         };
         self.orders = None;
-        self.alive = None;
+        self.liveness = None;
         let joined = thread.join();
         if let Some(fault) = root.iter().find_map(Switch::take_root) {
             return Err(fault);

@@ -74,7 +74,7 @@
 //!            topology ─ wires ─→ run ─ ends as ─→ Outcome { result, report, position }
 //!                                 │
 //!   ┌─ shell ─────────┐  link   ┌─┴─ shell ───────┐  link   ┌─ shell ─────────┐
-//!   │ life::source    │ ──8──→  │ life::stage     │ ──2──→  │ life::sink      │      one shell = one actix actor
+//!   │ stage_future::source    │ ──8──→  │ stage_future::stage     │ ──2──→  │ stage_future::sink      │      one shell = one actix actor
 //!   │   your Source   │ permits │   your Stage    │         │   your Sink     │      on an arbiter given by place
 //!   └───────┬─────────┘         └───────┬─────────┘         └────────┬────────┘
 //!           └── switch (drain, kill), ledger, meters: reached through StageCx ──┘
@@ -119,7 +119,6 @@ mod control;
 pub mod fault;
 mod host;
 pub mod ledger;
-mod life;
 mod link;
 pub mod meter;
 pub mod outbox;
@@ -133,6 +132,7 @@ mod seconds;
 pub mod service;
 mod shell;
 pub mod stage;
+mod stage_future;
 mod state;
 mod switch;
 #[cfg(any(test, feature = "testsuite"))]
@@ -156,6 +156,6 @@ pub use plan::{Plan, PlanStage};
 pub use replicas::Replicas;
 pub use report::{Report, Verdict, commas};
 pub use run::{Outcome, Running};
-pub use service::{Asked, Client, Service};
+pub use service::{Client, PendingReply, Service};
 pub use stage::{Epoch, Sink, Source, Stage};
 pub use topology::{DEFAULT_CAPACITY, Flow, Pipeline, Topology};

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 /// What a stage is doing at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Doing {
+pub(crate) enum Activity {
     /// Not started, or ended: no time is counted.
     Nothing = 0,
     /// At work on a batch (or awaiting something of its own).
@@ -47,7 +47,7 @@ impl Clock {
         self.base.elapsed().as_nanos() as u64
     }
 
-    fn enter(&self, doing: Doing) {
+    fn enter(&self, doing: Activity) {
         let now = self.now();
         let word = self.since.load(Relaxed);
         self.since.store(word | CHANGING, SeqCst);
@@ -56,12 +56,12 @@ impl Clock {
         self.since.store(now << 3 | doing as u64, SeqCst);
     }
 
-    fn doing(&self) -> Doing {
+    fn doing(&self) -> Activity {
         match self.since.load(SeqCst) & 3 {
-            1 => Doing::Busy,
-            2 => Doing::Starved,
-            3 => Doing::Blocked,
-            _ => Doing::Nothing,
+            1 => Activity::Busy,
+            2 => Activity::Starved,
+            3 => Activity::Blocked,
+            _ => Activity::Nothing,
         }
     }
 
@@ -231,16 +231,16 @@ impl StageMeter {
     /// Awaits what a stage further down has to give back first (a ticket, say): the time counts as blocked, and is shown
     /// in the report under the name `what`. Cancel safe if `wait` is.
     pub async fn blocked_on<T>(&self, what: &str, wait: impl Future<Output = T>) -> T {
-        self.idle_on(Doing::Blocked, what, wait).await
+        self.idle_on(Activity::Blocked, what, wait).await
     }
 
     /// Awaits what comes from outside the pipeline, in a source: the time counts as starved, and is shown in the report
     /// under the name `what`. Cancel safe if `wait` is.
     pub async fn starved_on<T>(&self, what: &str, wait: impl Future<Output = T>) -> T {
-        self.idle_on(Doing::Starved, what, wait).await
+        self.idle_on(Activity::Starved, what, wait).await
     }
 
-    async fn idle_on<T>(&self, doing: Doing, what: &str, wait: impl Future<Output = T>) -> T {
+    async fn idle_on<T>(&self, doing: Activity, what: &str, wait: impl Future<Output = T>) -> T {
         let (before, start) = (self.doing(), Instant::now());
         self.enter(doing);
         let value = wait.await;
@@ -253,11 +253,11 @@ impl StageMeter {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).describe = line;
     }
 
-    pub(crate) fn enter(&self, doing: Doing) {
+    pub(crate) fn enter(&self, doing: Activity) {
         self.clock.enter(doing);
     }
 
-    pub(crate) fn doing(&self) -> Doing {
+    pub(crate) fn doing(&self) -> Activity {
         self.clock.doing()
     }
 
@@ -282,14 +282,14 @@ mod tests {
     fn every_interval_is_counted_once() {
         let meter = StageMeter::default();
         let before = Instant::now();
-        for doing in [Doing::Busy, Doing::Starved, Doing::Busy, Doing::Blocked, Doing::Busy] {
+        for doing in [Activity::Busy, Activity::Starved, Activity::Busy, Activity::Blocked, Activity::Busy] {
             meter.enter(doing);
             std::hint::black_box((0..1000).sum::<u64>());
         }
         let mut report = StageReport::default();
         report.add(&meter);
         assert!(report.wall <= before.elapsed(), "no more time than passed");
-        meter.enter(Doing::Nothing);
+        meter.enter(Activity::Nothing);
         let mut ended = StageReport::default();
         ended.add(&meter);
         // From the first change of state to the last, nothing is missing.
@@ -305,10 +305,10 @@ mod tests {
     #[test]
     fn waiting_for_what_is_given_back_below_counts_as_blocked() {
         let meter = StageMeter::default();
-        meter.enter(Doing::Busy);
+        meter.enter(Activity::Busy);
         let seen = futures::executor::block_on(meter.blocked_on("ticket", async { meter.doing() }));
-        assert_eq!((seen, meter.doing()), (Doing::Blocked, Doing::Busy));
-        meter.enter(Doing::Nothing);
+        assert_eq!((seen, meter.doing()), (Activity::Blocked, Activity::Busy));
+        meter.enter(Activity::Nothing);
         let mut report = StageReport::default();
         report.add(&meter);
         assert!(report.blocked > Duration::ZERO && report.blocked <= report.waits["ticket"].total);
@@ -321,7 +321,7 @@ mod tests {
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 for i in 0..300_000 {
-                    clock.enter(if i % 2 == 0 { Doing::Busy } else { Doing::Starved });
+                    clock.enter(if i % 2 == 0 { Activity::Busy } else { Activity::Starved });
                 }
             });
             let mut last = Duration::ZERO;
@@ -338,7 +338,7 @@ mod tests {
     #[test]
     fn a_reader_waits_for_the_end_of_a_change() {
         let clock = Clock::new();
-        clock.enter(Doing::Busy);
+        clock.enter(Activity::Busy);
         let word = clock.since.fetch_or(CHANGING, SeqCst);
         clock.dials[1].fetch_add(1_000_000_000, SeqCst);
         std::thread::scope(|scope| {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::batch::Batch;
 use crate::fault::Fault;
 use crate::link::{Closed, Link};
-use crate::meter::{Doing, StageMeter};
+use crate::meter::{Activity, StageMeter};
 use crate::stage::Epoch;
 use crate::turn::Turn;
 
@@ -124,13 +124,13 @@ struct Blocked<'a>(&'a StageMeter);
 
 impl<'a> Blocked<'a> {
     fn since_now(meter: &'a StageMeter) -> Self {
-        meter.enter(Doing::Blocked);
+        meter.enter(Activity::Blocked);
         Self(meter)
     }
 }
 
 impl Drop for Blocked<'_> {
     fn drop(&mut self) {
-        self.0.enter(Doing::Busy);
+        self.0.enter(Activity::Busy);
     }
 }

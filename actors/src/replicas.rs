@@ -21,7 +21,7 @@ use crate::context::StageCx;
 use crate::fault::{Fault, Phase};
 use crate::link::Link;
 use crate::outbox::{Item, Outbox};
-use crate::shell::{Inbox, Scene};
+use crate::shell::{ErrorContext, Inbox};
 use crate::stage::{Epoch, Stage};
 use crate::turn::{Turn, Turnstile};
 
@@ -58,14 +58,14 @@ pub(crate) enum Job<T> {
 }
 
 /// What a replica says of itself.
-pub(crate) struct Word {
+pub(crate) struct ReplicaEvent {
     replica: usize,
     gone: bool,
 }
 
 /// Starts replica number `.0`, which reports to `.1`; with ordered replicas, `.2` is its place at the turnstile.
-pub(crate) type Hire<T> =
-    Box<dyn Fn(usize, mpsc::UnboundedSender<Word>, Option<Turn>) -> Result<Link<Job<T>>, Fault> + Send>;
+pub(crate) type SpawnReplica<T> =
+    Box<dyn Fn(usize, mpsc::UnboundedSender<ReplicaEvent>, Option<Turn>) -> Result<Link<Job<T>>, Fault> + Send>;
 
 struct Replica<T: Send + 'static> {
     number: usize,
@@ -76,10 +76,10 @@ struct Replica<T: Send + 'static> {
 
 /// The front's state.
 pub(crate) struct Front<T: Send + 'static> {
-    hire: Hire<T>,
+    spawn: SpawnReplica<T>,
     replicas: Vec<Replica<T>>,
-    words: mpsc::UnboundedReceiver<Word>,
-    mouth: mpsc::UnboundedSender<Word>,
+    events: mpsc::UnboundedReceiver<ReplicaEvent>,
+    event_sender: mpsc::UnboundedSender<ReplicaEvent>,
     stile: Option<Arc<Turnstile>>,
     next: u64,
     batches: u64,
@@ -89,10 +89,15 @@ pub(crate) struct Front<T: Send + 'static> {
 
 impl<T: Batch> Front<T> {
     /// `target` says how many replicas there should be and may change; `count` is told how many there are.
-    pub(crate) fn new(hire: Hire<T>, ordered: bool, target: watch::Receiver<usize>, count: Arc<AtomicUsize>) -> Self {
-        let (mouth, words) = mpsc::unbounded_channel();
+    pub(crate) fn new(
+        spawn: SpawnReplica<T>,
+        ordered: bool,
+        target: watch::Receiver<usize>,
+        count: Arc<AtomicUsize>,
+    ) -> Self {
+        let (event_sender, events) = mpsc::unbounded_channel();
         let stile = ordered.then(Arc::<Turnstile>::default);
-        Self { hire, replicas: Vec::new(), words, mouth, stile, next: 0, batches: 0, target, count }
+        Self { spawn, replicas: Vec::new(), events, event_sender, stile, next: 0, batches: 0, target, count }
     }
 
     /// The life of the front.
@@ -100,10 +105,10 @@ impl<T: Batch> Front<T> {
         mut self,
         mut inbox: Inbox<Item<T>>,
         mut out: Outbox<O>,
-        scene: Rc<Scene>,
+        error_context: Rc<ErrorContext>,
     ) -> Result<(), Fault> {
         self.fit()?;
-        scene.set(Phase::Batch, None);
+        error_context.set(Phase::Batch, None);
         loop {
             self.someone_free().await?;
             match inbox.next().await {
@@ -119,7 +124,7 @@ impl<T: Batch> Front<T> {
                     self.batches += 1;
                 }
                 Item::Barrier(epoch) => {
-                    scene.set(Phase::Barrier, None);
+                    error_context.set(Phase::Barrier, None);
                     self.all_free().await;
                     for i in 0..self.replicas.len() {
                         let seq = self.number();
@@ -128,15 +133,15 @@ impl<T: Batch> Front<T> {
                         self.all_free().await;
                     }
                     out.mark(Item::Barrier(epoch)).await?;
-                    scene.set(Phase::Batch, None);
+                    error_context.set(Phase::Batch, None);
                 }
                 Item::Eof => break,
             }
         }
-        scene.set(Phase::Finish, None);
+        error_context.set(Phase::Finish, None);
         self.all_free().await;
         while let Some(i) = self.replicas.iter().position(|r| !r.leaving) {
-            self.dismiss(i)?;
+            self.retire(i)?;
         }
         // All are leaving: when nobody is at work, nobody is left.
         self.all_free().await;
@@ -153,14 +158,14 @@ impl<T: Batch> Front<T> {
         let target = (*self.target.borrow_and_update()).max(1);
         while self.staying() < target {
             let number = (0..).find(|n| self.replicas.iter().all(|r| r.number != *n)).expect("numbers do not run out");
-            let link = (self.hire)(number, self.mouth.clone(), self.stile.as_ref().map(Turn::new))?;
+            let link = (self.spawn)(number, self.event_sender.clone(), self.stile.as_ref().map(Turn::new))?;
             self.replicas.push(Replica { number, link, free: false, leaving: false });
         }
         while self.staying() > target {
             // Free ones first: they are gone at once.
             let last = |free: bool| self.replicas.iter().rposition(|r| !r.leaving && r.free == free);
             let i = last(true).or_else(|| last(false)).expect("more stay than are asked for");
-            self.dismiss(i)?;
+            self.retire(i)?;
         }
         self.count.store(self.staying(), Relaxed);
         Ok(())
@@ -172,7 +177,7 @@ impl<T: Batch> Front<T> {
 
     /// Has a replica finish. Its mailbox holds at most the batch it is busy with and this, and its place in the order
     /// is here: behind all that was handed out before.
-    fn dismiss(&mut self, i: usize) -> Result<(), Fault> {
+    fn retire(&mut self, i: usize) -> Result<(), Fault> {
         let seq = self.number();
         let replica = &mut self.replicas[i];
         replica.leaving = true;
@@ -184,7 +189,7 @@ impl<T: Batch> Front<T> {
     async fn someone_free(&mut self) -> Result<(), Fault> {
         while !self.replicas.iter().any(|r| r.free) {
             tokio::select! {
-                word = self.words.recv() => self.hear(word),
+                word = self.events.recv() => self.hear(word),
                 Ok(()) = self.target.changed() => self.fit()?,
             }
         }
@@ -194,12 +199,12 @@ impl<T: Batch> Front<T> {
     /// Waits until nobody is at work, and those who leave have left.
     async fn all_free(&mut self) {
         while !self.replicas.iter().all(|r| r.free) {
-            let word = self.words.recv().await;
+            let word = self.events.recv().await;
             self.hear(word);
         }
     }
 
-    fn hear(&mut self, word: Option<Word>) {
+    fn hear(&mut self, word: Option<ReplicaEvent>) {
         let word = word.expect("the front holds a sender of its own");
         if word.gone {
             self.replicas.retain(|r| r.number != word.replica);
@@ -219,9 +224,9 @@ pub(crate) async fn replica<S: Stage>(
     cx: StageCx,
     mut inbox: Inbox<Job<S::In>>,
     mut out: Outbox<S::Out>,
-    scene: Rc<Scene>,
+    error_context: Rc<ErrorContext>,
     turn: Option<Turn>,
-    front: mpsc::UnboundedSender<Word>,
+    front: mpsc::UnboundedSender<ReplicaEvent>,
 ) -> Result<(), Fault> {
     let replica = cx.replica();
     let mut stage = make();
@@ -229,7 +234,7 @@ pub(crate) async fn replica<S: Stage>(
     cx.meter().describe(stage.describe());
     loop {
         // A front that has gone was killed, and so will this be.
-        let _ = front.send(Word { replica, gone: false });
+        let _ = front.send(ReplicaEvent { replica, gone: false });
         let job = inbox.next().await;
         let (Job::Batch(seq, ..) | Job::Barrier(seq, _) | Job::Finish(seq)) = &job;
         if let Some(turn) = &turn {
@@ -239,16 +244,16 @@ pub(crate) async fn replica<S: Stage>(
         match job {
             Job::Batch(_, number, batch) => {
                 cx.arrives(number);
-                scene.set(Phase::Batch, Some(batch.lineage()));
+                error_context.set(Phase::Batch, Some(batch.lineage()));
                 cx.meter().took(batch.rows(), batch.bytes());
                 stage.on_batch(batch, &mut out).await?;
             }
             Job::Barrier(_, epoch) => {
-                scene.set(Phase::Barrier, None);
+                error_context.set(Phase::Barrier, None);
                 stage.on_barrier(epoch, &mut out).await?;
             }
             Job::Finish(_) => {
-                scene.set(Phase::Finish, None);
+                error_context.set(Phase::Finish, None);
                 stage.finish(&mut out).await?;
                 cx.meter().describe(stage.describe());
             }
@@ -257,7 +262,7 @@ pub(crate) async fn replica<S: Stage>(
             turn.pass();
         }
         if last {
-            let _ = front.send(Word { replica, gone: true });
+            let _ = front.send(ReplicaEvent { replica, gone: true });
             return Ok(());
         }
     }

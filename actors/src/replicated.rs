@@ -56,7 +56,7 @@ impl<T: Batch> Flow<T> {
             let arbiter = wiring.arbiter(Place::Shared, &name)?;
             let barriers = wiring.barriers();
             let (recipient, mailbox) = mailbox();
-            mailbox.start(&arbiter, cx, wiring.alive(), move |_, inbox, _| Box::pin(end(inbox, barriers)));
+            mailbox.start(&arbiter, cx, wiring.liveness(), move |_, inbox, _| Box::pin(end(inbox, barriers)));
             upstream(wiring, Link::new(recipient, Room::new(Capacity::items(1))))
         });
         Pipeline { topology, start }
@@ -82,22 +82,22 @@ impl<T: Batch> Flow<T> {
             let front_meter = front_cx.meter_arc();
             let arbiter = wiring.arbiter(Place::Shared, &name)?;
             let below = down.clone();
-            let hire = Box::new(move |number: usize, front, turn: Option<Turn>| {
-                let (cx, meter) = group.hire(number);
+            let spawn = Box::new(move |number: usize, front, turn: Option<Turn>| {
+                let (cx, meter) = group.spawn(number);
                 let place = if let Place::Core(core) = place { Place::Core(core + number) } else { place };
                 let arbiter = group.arbiter(place, &format!("{}.{number}", cx.name()))?;
                 let (recipient, mailbox) = mailbox();
                 let out = Outbox::new(below.clone(), meter, turn.as_ref().map(Turn::twin));
                 let make = Arc::clone(&make);
-                mailbox.start(&arbiter, cx, group.alive(), move |cx, inbox, scene| {
-                    Box::pin(replica(move || make(number), cx, inbox, out, scene, turn, front))
+                mailbox.start(&arbiter, cx, group.liveness(), move |cx, inbox, error_context| {
+                    Box::pin(replica(move || make(number), cx, inbox, out, error_context, turn, front))
                 });
                 Ok(Link::new(recipient, Room::new(Capacity::items(1))))
             });
-            let front = Front::<T>::new(hire, replicas.ordered, targets, count);
+            let front = Front::<T>::new(spawn, replicas.ordered, targets, count);
             let (recipient, mailbox) = mailbox();
-            mailbox.start(&arbiter, front_cx, wiring.alive(), move |_, inbox, scene| {
-                Box::pin(front.live(inbox, Outbox::new(down, front_meter, None), scene))
+            mailbox.start(&arbiter, front_cx, wiring.liveness(), move |_, inbox, error_context| {
+                Box::pin(front.live(inbox, Outbox::new(down, front_meter, None), error_context))
             });
             let link = Link::new(recipient, wiring.link(capacity));
             upstream(wiring, link)

@@ -15,7 +15,7 @@ use std::time::Duration;
 use actix::System;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::barrier::{Barriers, Wish};
+use crate::barrier::{BarrierRequest, Barriers};
 use crate::control::Control;
 use crate::fault::{Fault, Phase};
 use crate::place::Places;
@@ -57,7 +57,7 @@ impl Deref for Running {
 
 impl Running {
     pub(crate) fn start(plan: Plan, settings: Settings, wire: Wire) -> Result<Self, Fault> {
-        let (barriers, wishes) = Barriers::new();
+        let (barriers, requests) = Barriers::new();
         let state = State::new(plan, settings, barriers);
         let (wired, is_wired) = std::sync::mpsc::channel::<()>();
         let (done, outcome) = oneshot::channel();
@@ -66,7 +66,7 @@ impl Running {
         std::thread::Builder::new()
             .name(name.clone())
             .spawn(move || {
-                let body = || System::new().block_on(conduct(&run, wire, wishes, wired));
+                let body = || System::new().block_on(conduct(&run, wire, requests, wired));
                 let joined = catch_unwind(AssertUnwindSafe(body));
                 if joined.is_err() {
                     run.switch.kill(Fault::internal("the run's own thread panicked"));
@@ -118,12 +118,13 @@ impl Drop for Running {
 async fn conduct(
     state: &Arc<State>,
     wire: Wire,
-    wishes: mpsc::UnboundedReceiver<Wish>,
+    requests: mpsc::UnboundedReceiver<BarrierRequest>,
     wired: std::sync::mpsc::Sender<()>,
 ) {
     let places = Arc::new(Mutex::new(Places::new(&state.plan.name)));
-    let (alive, mut ended) = mpsc::channel(1);
-    let mut wiring = Wiring { state: Arc::clone(state), places: Arc::clone(&places), alive, wishes: Some(wishes) };
+    let (liveness, mut ended) = mpsc::channel(1);
+    let mut wiring =
+        Wiring { state: Arc::clone(state), places: Arc::clone(&places), liveness, requests: Some(requests) };
     if let Err(fault) = wire(&mut wiring) {
         state.switch.kill(fault);
     }

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 use crate::context::StageCx;
 use crate::fault::{Fault, Phase};
 use crate::link::Link;
-use crate::shell::{Inbox, Scene, words};
+use crate::shell::{ErrorContext, Inbox, panic_message};
 
 /// Answers calls, one at a time, in the order they came in.
 pub trait Service: 'static {
@@ -74,12 +74,12 @@ impl<C: Send + 'static, R: Send + 'static> Client<C, R> {
     ///
     /// # Errors
     /// An internal fault when the service has ended.
-    pub async fn ask(&self, call: C) -> Result<Asked<R>, Fault> {
+    pub async fn ask(&self, call: C) -> Result<PendingReply<R>, Fault> {
         let permit = self.link.room.reserve(0).await.map_err(|_| self.ended())?;
         let (reply, answer) = oneshot::channel();
         self.link.send(permit, Ask::Call { call, reply }).map_err(|_| self.ended())?;
         self.link.room.meter.items.fetch_add(1, Relaxed);
-        Ok(Asked { answer, cx: self.cx.clone() })
+        Ok(PendingReply { answer, cx: self.cx.clone() })
     }
 
     fn ended(&self) -> Fault {
@@ -88,12 +88,12 @@ impl<C: Send + 'static, R: Send + 'static> Client<C, R> {
 }
 
 /// A call that was handed over: its reply is to come.
-pub struct Asked<R> {
+pub struct PendingReply<R> {
     answer: oneshot::Receiver<Result<R, Fault>>,
     cx: StageCx,
 }
 
-impl<R> Asked<R> {
+impl<R> PendingReply<R> {
     /// The second half of a [`call`](Client::call): waits for the reply. Cancelled, the call is answered into the void.
     ///
     /// # Errors
@@ -116,12 +116,12 @@ pub(crate) async fn serve<S: Service>(
     make: impl FnOnce() -> S,
     cx: StageCx,
     mut inbox: Inbox<Ask<S::Call, S::Reply>>,
-    scene: Rc<Scene>,
+    error_context: Rc<ErrorContext>,
 ) -> Result<(), Fault> {
     let mut service = make();
     service.open(&cx).await?;
     cx.meter().describe(service.describe());
-    scene.set(Phase::Batch, None);
+    error_context.set(Phase::Batch, None);
     while let Ask::Call { call, reply } = inbox.next().await {
         cx.meter().took(0, 0);
         // A panic is caught here and not in the shell only, so that the caller hears of it after it is known: were
@@ -130,7 +130,7 @@ pub(crate) async fn serve<S: Service>(
         let (answer, died) = match answer {
             Ok(answer) => (answer.map_err(|fault| fault.at(cx.name(), Phase::Batch, None)), false),
             Err(panic) => {
-                let fault = Fault::internal(format!("panicked: {}", words(&*panic)));
+                let fault = Fault::internal(format!("panicked: {}", panic_message(&*panic)));
                 cx.switch().kill(fault.at(cx.name(), Phase::Batch, None));
                 (Err(ended(&cx)), true)
             }

@@ -29,21 +29,21 @@ use crate::batch::Lineage;
 use crate::context::StageCx;
 use crate::fault::{Fault, Phase};
 use crate::link::Envelope;
-use crate::meter::{Doing, StageMeter};
+use crate::meter::{Activity, StageMeter};
 
 /// Held by every shell; when the last is dropped, the receiver of the channel knows that all have ended.
-pub(crate) type Alive = mpsc::Sender<()>;
+pub(crate) type LivenessToken = mpsc::Sender<()>;
 
 /// From open to finish.
-pub(crate) type Life = Pin<Box<dyn Future<Output = Result<(), Fault>>>>;
+pub(crate) type StageFuture = Pin<Box<dyn Future<Output = Result<(), Fault>>>>;
 
 /// What the life of a stage has in hand, for whoever must say where it died.
-pub(crate) struct Scene {
+pub(crate) struct ErrorContext {
     phase: Cell<Phase>,
     lineage: RefCell<Option<Lineage>>,
 }
 
-impl Scene {
+impl ErrorContext {
     pub(crate) fn set(&self, phase: Phase, lineage: Option<&Lineage>) {
         self.phase.set(phase);
         *self.lineage.borrow_mut() = lineage.cloned();
@@ -64,14 +64,14 @@ pub(crate) struct Inbox<M> {
 impl<M> Inbox<M> {
     /// The next message. Its permit is freed here, or by the caller where it asks for the envelope.
     pub(crate) async fn next(&mut self) -> M {
-        self.meter.enter(Doing::Starved);
+        self.meter.enter(Activity::Starved);
         let envelope = poll_fn(|_| {
             let taken = self.slot.message.borrow_mut().take();
             self.slot.wanted.set(taken.is_none());
             taken.map_or(Poll::Pending, Poll::Ready)
         })
         .await;
-        self.meter.enter(Doing::Busy);
+        self.meter.enter(Activity::Busy);
         drop(envelope.permit);
         envelope.message
     }
@@ -79,14 +79,14 @@ impl<M> Inbox<M> {
 
 /// The actor.
 pub(crate) struct Shell<M: Send + 'static> {
-    life: Option<Life>,
+    future: Option<StageFuture>,
     slot: Rc<Slot<M>>,
-    scene: Rc<Scene>,
+    error_context: Rc<ErrorContext>,
     cx: StageCx,
     killed: Pin<Box<dyn Future<Output = ()>>>,
     enrolled: Option<Waker>,
     yielded: bool,
-    _alive: Alive,
+    _alive: LivenessToken,
 }
 
 /// A mailbox without an actor yet: its address may be handed out before the actor is started on its arbiter.
@@ -106,25 +106,25 @@ impl<M: Send + 'static> Mailbox<M> {
         self,
         arbiter: &ArbiterHandle,
         cx: StageCx,
-        alive: Alive,
-        life: impl FnOnce(StageCx, Inbox<M>, Rc<Scene>) -> Life + Send + 'static,
+        liveness: LivenessToken,
+        future: impl FnOnce(StageCx, Inbox<M>, Rc<ErrorContext>) -> StageFuture + Send + 'static,
     ) {
         let switch = cx.switch().clone();
         let name = cx.name().to_owned();
         let started = arbiter.spawn_fn(move || {
             let slot = Rc::new(Slot { message: RefCell::new(None), wanted: Cell::new(false) });
-            let scene = Rc::new(Scene { phase: Cell::new(Phase::Open), lineage: RefCell::new(None) });
+            let error_context = Rc::new(ErrorContext { phase: Cell::new(Phase::Open), lineage: RefCell::new(None) });
             let inbox = Inbox { slot: Rc::clone(&slot), meter: cx.meter_arc() };
             let switch = cx.switch().clone();
             let shell = Shell {
-                life: Some(life(cx.clone(), inbox, Rc::clone(&scene))),
+                future: Some(future(cx.clone(), inbox, Rc::clone(&error_context))),
                 slot,
-                scene,
+                error_context,
                 cx,
                 killed: Box::pin(async move { switch.killed().await }),
                 enrolled: None,
                 yielded: false,
-                _alive: alive,
+                _alive: liveness,
             };
             actix::spawn(Context::with_receiver(self.receiver).into_future(shell));
         });
@@ -138,7 +138,7 @@ impl<M: Send + 'static> Actor for Shell<M> {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.cx.meter().enter(Doing::Busy);
+        self.cx.meter().enter(Activity::Busy);
         ctx.wait(Work);
         ctx.spawn(Watch);
     }
@@ -167,8 +167,8 @@ impl<M: Send + 'static> ActorFuture<Shell<M>> for Work {
         if std::mem::take(&mut shell.yielded) {
             return Poll::Ready(());
         }
-        let Some(life) = shell.life.as_mut() else { return Poll::Ready(()) };
-        match catch_unwind(AssertUnwindSafe(|| life.as_mut().poll(task))) {
+        let Some(future) = shell.future.as_mut() else { return Poll::Ready(()) };
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(task))) {
             Ok(Poll::Pending) if shell.slot.wanted.get() => {
                 shell.yielded = true;
                 task.waker().wake_by_ref();
@@ -183,7 +183,7 @@ impl<M: Send + 'static> ActorFuture<Shell<M>> for Work {
                 Poll::Ready(())
             }
             Err(panic) => {
-                shell.kill(Fault::internal(format!("panicked: {}", words(&*panic))));
+                shell.kill(Fault::internal(format!("panicked: {}", panic_message(&*panic))));
                 shell.end(ctx);
                 Poll::Ready(())
             }
@@ -216,38 +216,38 @@ impl<M: Send + 'static> Shell<M> {
     }
 
     fn kill(&self, fault: Fault) {
-        let lineage = self.scene.lineage.borrow();
-        self.cx.switch().kill(fault.at(self.cx.name(), self.scene.phase.get(), lineage.as_ref()));
+        let lineage = self.error_context.lineage.borrow();
+        self.cx.switch().kill(fault.at(self.cx.name(), self.error_context.phase.get(), lineage.as_ref()));
     }
 
     /// Drops the life, and with it the stage and its link below, and stops the actor.
     fn end(&mut self, ctx: &mut Context<Self>) {
-        self.bury();
+        self.drop_future();
         ctx.stop();
     }
 
-    fn bury(&mut self) {
-        if let Some(life) = self.life.take() {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(life))) {
-                self.kill(Fault::internal(format!("panicked while it was dropped: {}", words(&*panic))));
+    fn drop_future(&mut self) {
+        if let Some(future) = self.future.take() {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future))) {
+                self.kill(Fault::internal(format!("panicked while it was dropped: {}", panic_message(&*panic))));
             }
-            self.cx.meter().enter(Doing::Nothing);
+            self.cx.meter().enter(Activity::Nothing);
         }
     }
 }
 
 impl<M: Send + 'static> Drop for Shell<M> {
     fn drop(&mut self) {
-        if self.life.is_some() {
+        if self.future.is_some() {
             let how = if std::thread::panicking() { "in a panic" } else { "without a word" };
             self.kill(Fault::internal(format!("the actor died {how}")));
-            self.bury();
+            self.drop_future();
         }
     }
 }
 
 /// The message of a panic.
-pub(crate) fn words(panic: &(dyn Any + Send)) -> &str {
+pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
     if let Some(text) = panic.downcast_ref::<&str>() {
         text
     } else if let Some(text) = panic.downcast_ref::<String>() {
@@ -270,13 +270,13 @@ mod tests {
     fn an_actor_that_dies_without_a_word_is_a_fault() {
         System::new().block_on(async {
             let cx = StageCx::detached("victim");
-            let (alive, mut ended) = mpsc::channel(1);
+            let (liveness, mut ended) = mpsc::channel(1);
             let (_address, mailbox) = mailbox::<()>();
             let arbiter = Arbiter::new();
             let (opened, is_open) = tokio::sync::oneshot::channel();
-            mailbox.start(&arbiter.handle(), cx.clone(), alive, |_, _, scene| {
+            mailbox.start(&arbiter.handle(), cx.clone(), liveness, |_, _, error_context| {
                 Box::pin(async move {
-                    scene.set(Phase::Batch, Some(&Lineage { seq: 7, ..Lineage::default() }));
+                    error_context.set(Phase::Batch, Some(&Lineage { seq: 7, ..Lineage::default() }));
                     let _ = opened.send(());
                     std::future::pending().await
                 })
@@ -299,7 +299,7 @@ mod tests {
         System::new().block_on(async {
             let handled = Arc::new(AtomicUsize::new(0));
             let (seen, was_seen) = tokio::sync::oneshot::channel();
-            let (alive, mut ended) = mpsc::channel(1);
+            let (liveness, mut ended) = mpsc::channel(1);
             let (flood, flooded) = mailbox::<()>();
             let (neighbour, waits) = mailbox::<()>();
             for _ in 0..FLOOD {
@@ -308,7 +308,7 @@ mod tests {
             assert!(neighbour.try_send(Envelope { message: (), permit: None }).is_ok());
             let here = Arbiter::current();
             let count = Arc::clone(&handled);
-            flooded.start(&here, StageCx::detached("flood"), alive.clone(), move |_, mut inbox, _| {
+            flooded.start(&here, StageCx::detached("flood"), liveness.clone(), move |_, mut inbox, _| {
                 Box::pin(async move {
                     for _ in 0..FLOOD {
                         inbox.next().await;
@@ -317,7 +317,7 @@ mod tests {
                     Ok(())
                 })
             });
-            waits.start(&here, StageCx::detached("neighbour"), alive, move |_, mut inbox, _| {
+            waits.start(&here, StageCx::detached("neighbour"), liveness, move |_, mut inbox, _| {
                 Box::pin(async move {
                     inbox.next().await;
                     let _ = seen.send(handled.load(SeqCst));

@@ -12,19 +12,19 @@ use tokio::sync::watch;
 
 use crate::barrier::Barriers;
 use crate::context::StageCx;
-use crate::host::Staff;
+use crate::host::ServiceRegistry;
 use crate::ledger::Ledger;
-use crate::life::Position;
 use crate::link::Room;
-use crate::meter::{Doing, StageMeter, StageReport};
+use crate::meter::{Activity, StageMeter, StageReport};
 use crate::place::Place;
 use crate::plan::Plan;
 use crate::report::{Report, Verdict};
+use crate::stage_future::Position;
 use crate::switch::Switch;
 
 /// What a topology may set.
 pub(crate) struct Settings {
-    pub(crate) hosts: Vec<Weak<Staff>>,
+    pub(crate) hosts: Vec<Weak<ServiceRegistry>>,
     pub(crate) drain_deadline: Option<Duration>,
     pub(crate) grace: Duration,
 }
@@ -52,7 +52,7 @@ pub(crate) struct State {
     pub(crate) ledger: Ledger,
     pub(crate) barriers: Arc<Barriers>,
     pub(crate) position: Position,
-    pub(crate) crew: Mutex<Crew>,
+    pub(crate) registry: Mutex<StageRegistry>,
     pub(crate) started: Instant,
     pub(crate) drain_until: watch::Sender<Option<Instant>>,
     pub(crate) ended: Mutex<Option<(Verdict, Duration)>>,
@@ -60,7 +60,7 @@ pub(crate) struct State {
 
 /// Stages and links, from the sink to the source: in the order of wiring.
 #[derive(Default)]
-pub(crate) struct Crew {
+pub(crate) struct StageRegistry {
     pub(crate) stages: Vec<Entry>,
     pub(crate) links: Vec<Arc<Room>>,
 }
@@ -92,7 +92,7 @@ impl State {
             ledger: Ledger::default(),
             barriers,
             position: Position::default(),
-            crew: Mutex::default(),
+            registry: Mutex::default(),
             started: Instant::now(),
             drain_until: watch::Sender::new(None),
             ended: Mutex::default(),
@@ -104,11 +104,12 @@ impl State {
     }
 
     pub(crate) fn report(&self) -> Report {
-        let crew = lock(&self.crew);
-        let stages: Vec<StageReport> = crew.stages.iter().rev().map(Entry::report).collect();
-        let links = crew.links.iter().rev().zip(stages.windows(2));
+        let registry = lock(&self.registry);
+        let stages: Vec<StageReport> = registry.stages.iter().rev().map(Entry::report).collect();
+        let links = registry.links.iter().rev().zip(stages.windows(2));
         let links = links.map(|(room, ends)| room.report(&ends[0].name, &ends[1].name)).collect();
-        let services = self.settings.hosts.iter().filter_map(Weak::upgrade).flat_map(|staff| staff.report()).collect();
+        let services =
+            self.settings.hosts.iter().filter_map(Weak::upgrade).flat_map(|services| services.report()).collect();
         let (verdict, wall) = lock(&self.ended).clone().unwrap_or_else(|| (Verdict::Running, self.started.elapsed()));
         let name = self.plan.name.clone();
         Report { name, verdict, wall, stages, links, services, ledger: self.ledger.snapshot() }
@@ -117,13 +118,13 @@ impl State {
     /// The stage to blame for a drain that takes too long: the first from the source that is at work; those above it
     /// wait for room, those below for input.
     pub(crate) fn late(&self) -> String {
-        let crew = lock(&self.crew);
-        let doing = |entry: &&Entry, what: Doing| lock(&entry.meters).iter().any(|meter| meter.doing() == what);
-        let flow = || crew.stages.iter().rev();
+        let registry = lock(&self.registry);
+        let doing = |entry: &&Entry, what: Activity| lock(&entry.meters).iter().any(|meter| meter.doing() == what);
+        let flow = || registry.stages.iter().rev();
         flow()
-            .find(|entry| doing(entry, Doing::Busy))
-            .or_else(|| flow().rev().find(|entry| doing(entry, Doing::Blocked)))
-            .or_else(|| flow().find(|entry| doing(entry, Doing::Starved)))
+            .find(|entry| doing(entry, Activity::Busy))
+            .or_else(|| flow().rev().find(|entry| doing(entry, Activity::Blocked)))
+            .or_else(|| flow().find(|entry| doing(entry, Activity::Starved)))
             .map_or_else(|| self.plan.name.clone(), |entry| entry.name.clone())
     }
 }

@@ -11,7 +11,6 @@ use std::time::Duration;
 use crate::batch::Batch;
 use crate::fault::Fault;
 use crate::host::Host;
-use crate::life::{self, Desk};
 use crate::link::{Capacity, Link};
 use crate::outbox::{Item, Outbox};
 use crate::place::Place;
@@ -20,6 +19,7 @@ use crate::report::Report;
 use crate::run::Running;
 use crate::shell::mailbox;
 use crate::stage::{Sink, Source, Stage};
+use crate::stage_future::{self, SourceHandles};
 use crate::state::Settings;
 use crate::wiring::{Wire, Wiring};
 
@@ -61,7 +61,7 @@ impl Topology {
     #[must_use]
     pub fn attach(mut self, host: &Host) -> Self {
         self.plan.services.extend(host.plan());
-        self.settings.hosts.push(host.staff());
+        self.settings.hosts.push(host.services());
         self
     }
 
@@ -104,11 +104,11 @@ impl Topology {
         let upstream: Upstream<S::Out> = Box::new(move |wiring, down| {
             let (cx, meter) = wiring.single(&name, "source", place);
             let arbiter = wiring.arbiter(place, &name)?;
-            let desk: Desk = wiring.desk();
+            let handles: SourceHandles = wiring.handles();
             // A source takes nothing in: its mailbox stays empty.
             let (_, mailbox) = mailbox::<()>();
-            mailbox.start(&arbiter, cx, wiring.alive(), move |cx, _, scene| {
-                Box::pin(life::source(make, from, cx, Outbox::new(down, meter, None), scene, desk))
+            mailbox.start(&arbiter, cx, wiring.liveness(), move |cx, _, error_context| {
+                Box::pin(stage_future::source(make, from, cx, Outbox::new(down, meter, None), error_context, handles))
             });
             Ok(())
         });
@@ -138,8 +138,8 @@ impl<T: Batch> Flow<T> {
             let (cx, meter) = wiring.single(&name, "stage", place);
             let arbiter = wiring.arbiter(place, &name)?;
             let (recipient, mailbox) = mailbox();
-            mailbox.start(&arbiter, cx, wiring.alive(), move |cx, inbox, scene| {
-                Box::pin(life::stage(make, cx, inbox, Outbox::new(down, meter, None), scene))
+            mailbox.start(&arbiter, cx, wiring.liveness(), move |cx, inbox, error_context| {
+                Box::pin(stage_future::stage(make, cx, inbox, Outbox::new(down, meter, None), error_context))
             });
             let link = Link::new(recipient, wiring.link(capacity));
             upstream(wiring, link)
@@ -162,8 +162,8 @@ impl<T: Batch> Flow<T> {
             let arbiter = wiring.arbiter(place, &name)?;
             let barriers = wiring.barriers();
             let (recipient, mailbox) = mailbox();
-            mailbox.start(&arbiter, cx, wiring.alive(), move |cx, inbox, scene| {
-                Box::pin(life::sink(make, cx, inbox, scene, barriers))
+            mailbox.start(&arbiter, cx, wiring.liveness(), move |cx, inbox, error_context| {
+                Box::pin(stage_future::sink(make, cx, inbox, error_context, barriers))
             });
             let link = Link::new(recipient, wiring.link(capacity));
             upstream(wiring, link)

@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex};
 use actix::ArbiterHandle;
 use tokio::sync::mpsc;
 
-use crate::barrier::{Barriers, Wish};
+use crate::barrier::{BarrierRequest, Barriers};
 use crate::context::StageCx;
 use crate::fault::{Fault, Phase};
-use crate::life::Desk;
 use crate::link::{Capacity, Room};
 use crate::meter::StageMeter;
 use crate::place::{Place, Places};
-use crate::shell::Alive;
+use crate::shell::LivenessToken;
+use crate::stage_future::SourceHandles;
 use crate::state::{Entry, Scale, State, lock};
 use crate::switch::Close;
 
@@ -26,16 +26,16 @@ pub(crate) type Wire = Box<dyn FnOnce(&mut Wiring) -> Result<(), Fault> + Send>;
 pub(crate) struct Wiring {
     pub(crate) state: Arc<State>,
     pub(crate) places: Arc<Mutex<Places>>,
-    pub(crate) alive: Alive,
-    pub(crate) wishes: Option<mpsc::UnboundedReceiver<Wish>>,
+    pub(crate) liveness: LivenessToken,
+    pub(crate) requests: Option<mpsc::UnboundedReceiver<BarrierRequest>>,
 }
 
 /// What the front of a replicated stage needs to hire.
-pub(crate) struct Group {
+pub(crate) struct ReplicaGroup {
     name: String,
     pub(crate) state: Arc<State>,
     pub(crate) places: Arc<Mutex<Places>>,
-    pub(crate) alive: Alive,
+    pub(crate) liveness: LivenessToken,
     meters: Arc<Mutex<Vec<Arc<StageMeter>>>>,
 }
 
@@ -48,8 +48,8 @@ impl Wiring {
         arbiter(&self.places, place, name)
     }
 
-    pub(crate) fn alive(&self) -> Alive {
-        self.alive.clone()
+    pub(crate) fn liveness(&self) -> LivenessToken {
+        self.liveness.clone()
     }
 
     pub(crate) fn barriers(&self) -> Arc<Barriers> {
@@ -57,10 +57,10 @@ impl Wiring {
     }
 
     /// The source's; once.
-    pub(crate) fn desk(&mut self) -> Desk {
-        Desk {
+    pub(crate) fn handles(&mut self) -> SourceHandles {
+        SourceHandles {
             barriers: self.barriers(),
-            wishes: self.wishes.take().expect("a flow has one source"),
+            requests: self.requests.take().expect("a flow has one source"),
             position: Arc::clone(&self.state.position),
         }
     }
@@ -69,20 +69,20 @@ impl Wiring {
     pub(crate) fn single(&mut self, name: &str, kind: &'static str, place: Place) -> (StageCx, Arc<StageMeter>) {
         let meter = Arc::<StageMeter>::default();
         let meters = Arc::new(Mutex::new(vec![Arc::clone(&meter)]));
-        lock(&self.state.crew).stages.push(Entry { name: name.to_owned(), kind, place, meters, scale: None });
+        lock(&self.state.registry).stages.push(Entry { name: name.to_owned(), kind, place, meters, scale: None });
         (self.state.cx(name, 0, &meter), meter)
     }
 
     /// A stage that is.
-    pub(crate) fn group(&mut self, name: &str, kind: &'static str, place: Place, scale: Scale) -> Group {
+    pub(crate) fn group(&mut self, name: &str, kind: &'static str, place: Place, scale: Scale) -> ReplicaGroup {
         let meters = Arc::<Mutex<Vec<_>>>::default();
         let entry = Entry { name: name.to_owned(), kind, place, meters: Arc::clone(&meters), scale: Some(scale) };
-        lock(&self.state.crew).stages.push(entry);
-        Group {
+        lock(&self.state.registry).stages.push(entry);
+        ReplicaGroup {
             name: name.to_owned(),
             state: Arc::clone(&self.state),
             places: Arc::clone(&self.places),
-            alive: self.alive(),
+            liveness: self.liveness(),
             meters,
         }
     }
@@ -96,13 +96,13 @@ impl Wiring {
     pub(crate) fn link(&mut self, capacity: Capacity) -> Arc<Room> {
         let room = Room::new(capacity);
         self.state.switch.closes(Arc::clone(&room) as Arc<dyn Close>);
-        lock(&self.state.crew).links.push(Arc::clone(&room));
+        lock(&self.state.registry).links.push(Arc::clone(&room));
         room
     }
 }
 
-impl Group {
-    pub(crate) fn hire(&self, number: usize) -> (StageCx, Arc<StageMeter>) {
+impl ReplicaGroup {
+    pub(crate) fn spawn(&self, number: usize) -> (StageCx, Arc<StageMeter>) {
         let meter = Arc::<StageMeter>::default();
         lock(&self.meters).push(Arc::clone(&meter));
         (self.state.cx(&self.name, number, &meter), meter)
@@ -112,7 +112,7 @@ impl Group {
         arbiter(&self.places, place, name)
     }
 
-    pub(crate) fn alive(&self) -> Alive {
-        self.alive.clone()
+    pub(crate) fn liveness(&self) -> LivenessToken {
+        self.liveness.clone()
     }
 }

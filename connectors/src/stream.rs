@@ -66,11 +66,11 @@ impl BatchSender {
     }
 }
 
-/// The receiving end of [`pushed`].
+/// The receiving end of [`channel`].
 #[derive(Debug)]
-pub struct Pushed(mpsc::Receiver<Result<RecordBatch, Infallible>>);
+pub struct ChannelStream(mpsc::Receiver<Result<RecordBatch, Infallible>>);
 
-impl Stream for Pushed {
+impl Stream for ChannelStream {
     type Item = Result<RecordBatch, Infallible>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut std::task::Context<'_>) -> std::task::Poll<Option<Self::Item>> {
@@ -79,9 +79,9 @@ impl Stream for Pushed {
 }
 
 /// A source for a program that pushes: at most `capacity` batches wait in between.
-pub fn pushed(name: impl Into<String>, capacity: usize) -> (BatchSender, StreamSource<Pushed>) {
+pub fn channel(name: impl Into<String>, capacity: usize) -> (BatchSender, StreamSource<ChannelStream>) {
     let (sender, receiver) = mpsc::channel(capacity.max(1));
-    (BatchSender(sender), StreamSource::new(name, Pushed(receiver)))
+    (BatchSender(sender), StreamSource::new(name, ChannelStream(receiver)))
 }
 
 impl<S, E> Source for StreamSource<S>
@@ -188,7 +188,7 @@ mod tests {
 
     #[tokio::test]
     async fn pushing_waits_for_room_and_dropping_the_sender_ends_the_stream() {
-        let (sender, mut source) = pushed("program", 1);
+        let (sender, mut source) = channel("program", 1);
         source.open(&StageCx::detached("t"), None).await.unwrap();
         sender.send(batch(0..2)).await.unwrap();
         let full = tokio::time::timeout(std::time::Duration::from_millis(10), sender.send(batch(2..4))).await;
@@ -196,7 +196,7 @@ mod tests {
         let pushing = std::thread::spawn(move || sender.blocking_send(batch(2..4)).unwrap());
         assert_eq!(rest(&mut source).await, [0, 1, 2, 3]);
         pushing.join().unwrap();
-        let (sender, source) = pushed("program", 1);
+        let (sender, source) = channel("program", 1);
         drop(source);
         assert_eq!(sender.send(batch(0..1)).await.unwrap_err().num_rows(), 1);
     }

@@ -2,11 +2,11 @@
 //! the unique rows come out. Calls compute on the caller's thread (and the model's own); none does any IO.
 //!
 //! One trainer calls [`DenseModel::train`]. Where several share the dense parameters, each calls
-//! [`DenseModel::gradients`], [`DenseBlock`](crate::DenseBlock)s take the step, and [`DenseModel::set_flat`] brings it back.
+//! [`DenseModel::gradients`], [`ParamBlock`](crate::ParamBlock)s take the step, and [`DenseModel::set_flat`] brings it back.
 //! On a device, [`transfer`](crate::transfer) does either in three parts.
 
-use crate::transfer::{Launched, Upload, Uploaded};
-use crate::{ModelError, Part};
+use crate::transfer::{BatchUpload, Launched, Uploaded};
+use crate::{ModelError, RowPart};
 
 /// One batch, borrowed: `n` rows, `s` slots, `d` dense features, `u` unique keys whose rows hold `row_dim` weights.
 #[derive(Debug, Clone, Copy)]
@@ -118,7 +118,7 @@ pub trait DenseModel {
     ///
     /// # Errors
     /// [`ModelError::Backend`] if the device refuses.
-    fn uploader(&mut self) -> Result<Option<Box<dyn Upload>>, ModelError> {
+    fn uploader(&mut self) -> Result<Option<Box<dyn BatchUpload>>, ModelError> {
         Ok(None)
     }
 
@@ -132,7 +132,7 @@ pub trait DenseModel {
     }
 
     /// The parts of a key's row, in order.
-    fn parts(&self) -> Vec<Part>;
+    fn parts(&self) -> Vec<RowPart>;
 
     /// Weights per key: the widths of all parts together.
     fn row_dim(&self) -> usize {

@@ -44,8 +44,8 @@ pub use auc::{RunningAuc, auc_exact};
 pub use dense::{BatchShape, DenseBatch, DenseModel, NamedTensor, StepOutput};
 pub use error::ModelError;
 pub use loss::{bce_with_logits, logloss, sigmoid};
-pub use native::{DenseBlock, NativeModel};
+pub use native::{NativeModel, ParamBlock};
 pub use optim::DenseOptimizer;
-pub use spec::{Activation, Cross, ModelSpec, Part, Pooling, Tower};
+pub use spec::{Activation, Cross, ModelSpec, Pooling, RowPart, Tower};
 #[cfg(feature = "torch")]
 pub use torch::{TorchModel, TorchModule, init_cuda};

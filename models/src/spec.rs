@@ -85,17 +85,17 @@ pub struct Cross {
 
 /// One part of a key's row in the sparse table: a name for the job file and a width.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct RowPart {
     /// `linear` or `embedding` for the models of this crate.
     pub name: String,
     /// Weights per key.
     pub dim: usize,
 }
 
-impl Part {
+impl RowPart {
     /// A part of that name and width.
-    pub fn new(name: &str, dim: usize) -> Part {
-        Part { name: name.to_string(), dim }
+    pub fn new(name: &str, dim: usize) -> RowPart {
+        RowPart { name: name.to_string(), dim }
     }
 }
 
@@ -236,13 +236,13 @@ impl ModelSpec {
     }
 
     /// The parts of a key's row, in the order in which they lie there.
-    pub fn parts(&self) -> Vec<Part> {
+    pub fn parts(&self) -> Vec<RowPart> {
         let mut parts = Vec::new();
         if self.linear {
-            parts.push(Part::new("linear", 1));
+            parts.push(RowPart::new("linear", 1));
         }
         if self.uses_embeddings() {
-            parts.push(Part::new("embedding", self.embedding_dim));
+            parts.push(RowPart::new("embedding", self.embedding_dim));
         }
         parts
     }
@@ -288,7 +288,7 @@ mod tests {
             let text = toml::to_string(spec).unwrap();
             assert_eq!(&toml::from_str::<ModelSpec>(&text).unwrap(), spec, "{text}");
         }
-        assert_eq!(specs[2].parts(), [Part::new("linear", 1), Part::new("embedding", 10)]);
+        assert_eq!(specs[2].parts(), [RowPart::new("linear", 1), RowPart::new("embedding", 10)]);
         assert_eq!(specs[3].input_width(), 273);
         assert_eq!(specs[0].dense_len(), 13 + 1);
         assert_eq!(specs[1].dense_len(), 13 + 1);

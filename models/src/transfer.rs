@@ -1,6 +1,6 @@
 //! A step in three parts, for a model whose device lies behind a slow way: what crosses does so beside compute.
 //!
-//! [`Upload::upload`] brings a batch to the device, [`DenseModel::launch`](crate::DenseModel::launch) puts the step in the
+//! [`BatchUpload::upload`] brings a batch to the device, [`DenseModel::launch`](crate::DenseModel::launch) puts the step in the
 //! device's queue, [`Launched::wait`] brings back what came of it. Each may stand on a thread of its own, and a batch goes
 //! through them by value: nobody can touch it while another part has it. Only the last one waits for the device.
 
@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::{DenseBatch, ModelError, StepOutput};
 
 /// Brings batches to the device of one model. Comes from [`DenseModel::uploader`](crate::DenseModel::uploader).
-pub trait Upload: Send {
+pub trait BatchUpload: Send {
     /// Checks a batch and starts its copy; the numbers are the caller's own again when this returns. With `params`,
     /// `[flat_len]`, the step computes with these parameters, takes no step, and gives their gradient back.
     ///
@@ -19,7 +19,7 @@ pub trait Upload: Send {
     fn upload(&mut self, batch: &DenseBatch<'_>, params: Option<&[f32]>) -> Result<Uploaded, ModelError>;
 }
 
-/// A batch on its way to the device: for the model that gave the [`Upload`], and for no other.
+/// A batch on its way to the device: for the model that gave the [`BatchUpload`], and for no other.
 pub struct Uploaded(Box<dyn Any + Send>);
 
 impl Uploaded {

@@ -3,7 +3,7 @@
 
 mod support;
 
-use forebay_models::{DenseBlock, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, StepOutput};
+use forebay_models::{DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, ParamBlock, StepOutput};
 use proptest::prelude::*;
 use support::{Owned, batch, number, specs};
 
@@ -11,7 +11,7 @@ const OPTIMIZERS: [fn(f64) -> DenseOptimizer; 4] =
     [DenseOptimizer::sgd, DenseOptimizer::momentum, DenseOptimizer::adagrad, DenseOptimizer::adam];
 
 /// Steps outside of the model: the flat parameters in blocks, as servers hold them.
-struct Blocks(Vec<DenseBlock>);
+struct Blocks(Vec<ParamBlock>);
 
 impl Blocks {
     /// `cuts` in any order, beyond the end or twice.
@@ -19,7 +19,7 @@ impl Blocks {
         let mut ends: Vec<usize> = cuts.iter().map(|&cut| cut.min(values.len())).chain([values.len()]).collect();
         ends.sort_unstable();
         let mut start = 0;
-        let block = |end: usize| DenseBlock::new(optimizer, values[std::mem::replace(&mut start, end)..end].to_vec());
+        let block = |end: usize| ParamBlock::new(optimizer, values[std::mem::replace(&mut start, end)..end].to_vec());
         Blocks(ends.into_iter().map(block).collect::<Result<_, _>>().unwrap())
     }
 
@@ -112,9 +112,9 @@ fn the_optimizer_goes_on_in_other_blocks() {
     for optimizer in OPTIMIZERS.map(|make| make(0.05)) {
         let values: Vec<f32> = (0..100).map(|i| i as f32 / 10.0).collect();
         let grads = |step| (0..100).map(|i| number(1, step, i) as f32 / u64::MAX as f32 - 0.5).collect::<Vec<f32>>();
-        let mut whole = DenseBlock::new(optimizer, values.clone()).unwrap();
+        let mut whole = ParamBlock::new(optimizer, values.clone()).unwrap();
         whole.apply(&grads(0)).unwrap();
-        let mut second = DenseBlock::new(optimizer, values).unwrap();
+        let mut second = ParamBlock::new(optimizer, values).unwrap();
         second.set_values(whole.values()).unwrap();
         second.set_state(whole.steps(), whole.state().to_vec()).unwrap();
         whole.apply(&grads(1)).unwrap();

@@ -7,7 +7,8 @@ mod support;
 use forebay_models::torch::tch::{TchError, Tensor};
 use forebay_models::torch::{Device, ModuleShape, TorchBatch, TorchModel, TorchModule};
 use forebay_models::{
-    DenseBlock, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, Part, Pooling, StepOutput,
+    DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, ParamBlock, Pooling, RowPart,
+    StepOutput,
 };
 use support::{Owned, assert_close, batch, specs};
 
@@ -135,7 +136,7 @@ struct Own {
 
 impl Own {
     fn make(wrong_shape: bool) -> Result<TorchModel, ModelError> {
-        let shape = ModuleShape { slots: 3, dense: 2, parts: vec![Part::new("linear", 1)] };
+        let shape = ModuleShape { slots: 3, dense: 2, parts: vec![RowPart::new("linear", 1)] };
         TorchModel::from_module(shape, DenseOptimizer::adam(0.1), 1, 1, Device::Cpu, |root| {
             let _unused = root.zeros("unused", &[3]);
             Ok(Own {
@@ -206,7 +207,7 @@ fn of_a_module_of_the_users_own_only_what_is_trained_is_flat() {
     apart.read_flat(&mut values).unwrap();
     // Bias, weight, and what nothing uses; not the count of batches.
     assert_eq!((apart.flat_len(), values.len()), (6, 6));
-    let mut block = DenseBlock::new(DenseOptimizer::adam(0.1), values).unwrap();
+    let mut block = ParamBlock::new(DenseOptimizer::adam(0.1), values).unwrap();
     for step in 0..5 {
         let batch = batch(&spec, 8, 6, step % 2 == 1, step);
         own.train(&batch.view(), &mut out).unwrap();

@@ -8,8 +8,8 @@ use std::sync::mpsc::sync_channel;
 
 use forebay_models::torch::tch::{TchError, Tensor};
 use forebay_models::torch::{Device, ModuleShape, TorchBatch, TorchModel, TorchModule};
-use forebay_models::transfer::{Landed, Launched, Upload, Uploaded};
-use forebay_models::{DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Part, StepOutput};
+use forebay_models::transfer::{BatchUpload, Landed, Launched, Uploaded};
+use forebay_models::{DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, RowPart, StepOutput};
 use support::{Owned, batch, specs};
 
 fn torch(spec: &ModelSpec, optimizer: DenseOptimizer) -> TorchModel {
@@ -19,7 +19,7 @@ fn torch(spec: &ModelSpec, optimizer: DenseOptimizer) -> TorchModel {
 /// A model and what uploads for it.
 struct Apart {
     model: TorchModel,
-    upload: Box<dyn Upload>,
+    upload: Box<dyn BatchUpload>,
 }
 
 impl Apart {
@@ -198,7 +198,7 @@ impl TorchModule for Root {
 #[test]
 fn a_gradient_that_is_not_finite_is_named_as_in_one_piece() {
     let make = || {
-        let shape = ModuleShape { slots: 3, dense: 2, parts: vec![Part::new("embedding", 1)] };
+        let shape = ModuleShape { slots: 3, dense: 2, parts: vec![RowPart::new("embedding", 1)] };
         TorchModel::from_module(shape, DenseOptimizer::sgd(0.1), 1, 1, Device::Cpu, |root| {
             Ok(Root(root.zeros("plain", &[2, 1]), root.zeros("rooted", &[1])))
         })

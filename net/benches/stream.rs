@@ -16,7 +16,7 @@ use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamEncoder;
 use forebay_actors::Fault;
 use forebay_net::{
-    Caller, Dialer, Health, Identity, Incoming, Limits, Message, Outgoing, Part, Security, SecurityFiles, Server,
+    Caller, Dialer, Handler, Health, Identity, Incoming, Limits, Message, Outgoing, Security, SecurityFiles, Server,
     runtime,
 };
 
@@ -42,7 +42,7 @@ pub(crate) fn batch() -> RecordBatch {
 struct Source;
 
 #[async_trait::async_trait]
-impl Part for Source {
+impl Handler for Source {
     fn name(&self) -> &'static str {
         "source"
     }
@@ -84,7 +84,7 @@ impl Ours {
     }
 
     async fn round(&mut self) -> u64 {
-        self.outgoing.send(Message::note("go")).await.unwrap();
+        self.outgoing.send(Message::metadata("go")).await.unwrap();
         let mut rows = 0;
         for _ in 0..batches() {
             rows += self.incoming.next().await.unwrap().unwrap().rows() as u64;

@@ -63,7 +63,7 @@ impl Decoder {
             if !flight.body.is_empty() {
                 return Err(refused(format!("{} bytes of columns without a header", flight.body.len())));
             }
-            return Ok(Some(Message::note(flight.note)).filter(|message| !message.note.is_empty()));
+            return Ok(Some(Message::metadata(flight.metadata)).filter(|message| !message.metadata.is_empty()));
         }
         // Arrow's reader is used to files that it may believe, and panics on some that lie.
         match catch_unwind(AssertUnwindSafe(|| self.columns(flight))) {
@@ -81,7 +81,8 @@ impl Decoder {
         };
         let header = root_as_message_with_opts(&options, &flight.header)
             .map_err(|e| refused("its header is damaged").because(e.to_string()))?;
-        let note_alone = || Some(Message::note(flight.note.clone())).filter(|message| !message.note.is_empty());
+        let note_alone =
+            || Some(Message::metadata(flight.metadata.clone())).filter(|message| !message.metadata.is_empty());
         if header.version() < MetadataVersion::V4 {
             return Err(refused("it is of an Arrow before 0.8"));
         }
@@ -114,7 +115,7 @@ impl Decoder {
                 compression::check(batch, &flight.body, self.compression, self.most)?;
                 let (schema, version) = (self.schema.clone(), header.version());
                 let batch = read_record_batch(&flight.body, batch, schema, &self.dictionaries, None, &version);
-                Ok(Some(Message { batch: Some(batch.map_err(damaged)?), note: flight.note }))
+                Ok(Some(Message { batch: Some(batch.map_err(damaged)?), metadata: flight.metadata }))
             }
             other => Err(refused(format!("a message of the kind {}", other.variant_name().unwrap_or("unknown")))),
         }

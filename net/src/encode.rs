@@ -40,13 +40,13 @@ impl Encoder {
     /// A message that is refused leaves the stream as it was.
     pub(crate) fn encode(&mut self, message: &Message) -> Result<Vec<Bytes>, Fault> {
         match &message.batch {
-            Some(batch) => self.columns(batch, &message.note)?,
-            None => self.pieces.flight(None, &[], &message.note, Rope::default(), self.most)?,
+            Some(batch) => self.columns(batch, &message.metadata)?,
+            None => self.pieces.flight(None, &[], &message.metadata, Rope::default(), self.most)?,
         }
         Ok(self.pieces.take())
     }
 
-    fn columns(&mut self, batch: &RecordBatch, note: &[u8]) -> Result<(), Fault> {
+    fn columns(&mut self, batch: &RecordBatch, metadata: &[u8]) -> Result<(), Fault> {
         let broken = |e| Fault::internal("cannot write columns").because(e);
         let schema = batch.schema_ref();
         let (known, encoder) = match &mut self.columns {
@@ -68,11 +68,11 @@ impl Encoder {
         for buffer in encoder.encode(batch).map_err(broken)? {
             stream.push(Bytes::from_owner(Owned(buffer)));
         }
-        // The IPC stream is cut into Flight's messages: schema, dictionaries, the batch. The note goes with the batch.
+        // The IPC stream is cut into Flight's messages: schema, dictionaries, the batch. The metadata goes with the batch.
         while stream.has_remaining() {
             let (header, body) = next_of_stream(&mut stream)?;
-            let note = if stream.has_remaining() { &[] } else { note };
-            self.pieces.flight(None, &header, note, body, self.most)?;
+            let metadata = if stream.has_remaining() { &[] } else { metadata };
+            self.pieces.flight(None, &header, metadata, body, self.most)?;
         }
         Ok(())
     }

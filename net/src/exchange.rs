@@ -1,6 +1,6 @@
 //! Streams at a server: DoExchange and DoGet.
 //!
-//! Comes in: a request that the gate has let in. Goes out: a response whose body the part fills, on a task of its own.
+//! Comes in: a request that the gate has let in. Goes out: a response whose body the handler fills, on a task of its own.
 //! Waits for the client's first message, which says what it wants, for `Limits::opening`.
 
 use std::future::Future;
@@ -16,17 +16,17 @@ use tonic::Status;
 use tonic::body::Body;
 
 use crate::frames::Frames;
+use crate::handlers::Handlers;
 use crate::identity::Caller;
 use crate::incoming::Incoming;
 use crate::limits::Limits;
 use crate::outgoing::{End, Outgoing};
-use crate::parts::Parts;
 use crate::status::{Origin, to_status};
 
 /// What streams need of their server.
 #[derive(Clone)]
 pub(crate) struct Streams {
-    pub(crate) parts: Parts,
+    pub(crate) handlers: Handlers,
     pub(crate) limits: Limits,
     /// True: the server's grace is over.
     pub(crate) cut: watch::Receiver<bool>,
@@ -38,12 +38,12 @@ impl Streams {
         let mut incoming = Incoming::new(body, &self.limits, origin.clone());
         let mut first = self.opening(incoming.next_flight()).await?;
         let descriptor = first.as_mut().and_then(|first| first.descriptor.take());
-        let (part, path) = self.parts.of_descriptor(descriptor)?;
-        let part = part.clone();
+        let (handler, path) = self.handlers.of_descriptor(descriptor)?;
+        let handler = handler.clone();
         if let Some(first) = first {
             incoming.begin(first).map_err(|fault| to_status(&fault))?;
         }
-        Ok(self.answer(origin, |outgoing| async move { part.exchange(caller, path, incoming, outgoing).await }))
+        Ok(self.answer(origin, |outgoing| async move { handler.exchange(caller, path, incoming, outgoing).await }))
     }
 
     pub(crate) async fn get(self, caller: Caller, body: Body) -> Result<Response<Body>, Status> {
@@ -52,8 +52,8 @@ impl Streams {
         let message = self.opening(frames.next()).await?;
         let ticket = Ticket::decode(message.unwrap_or_default());
         let ticket = ticket.map_err(|e| to_status(&Fault::user("a request without a ticket").because(e)))?.ticket;
-        let part = self.parts.of_ticket(&ticket)?.clone();
-        Ok(self.answer(origin, |outgoing| async move { part.get(caller, ticket, outgoing).await }))
+        let handler = self.handlers.of_ticket(&ticket)?.clone();
+        Ok(self.answer(origin, |outgoing| async move { handler.get(caller, ticket, outgoing).await }))
     }
 
     async fn opening<T>(&self, first: impl Future<Output = Result<T, Fault>>) -> Result<T, Status> {
@@ -66,18 +66,18 @@ impl Streams {
         }
     }
 
-    /// Runs the part on a task of its own, until it returns or the server's grace is over.
-    fn answer<F>(&self, origin: Arc<Origin>, part: impl FnOnce(Outgoing) -> F) -> Response<Body>
+    /// Runs the handler on a task of its own, until it returns or the server's grace is over.
+    fn answer<F>(&self, origin: Arc<Origin>, handler: impl FnOnce(Outgoing) -> F) -> Response<Body>
     where
         F: Future<Output = Result<(), Fault>> + Send + 'static,
     {
         let (end, result) = oneshot::channel();
         let (outgoing, body) = Outgoing::new(&self.limits, origin, End::Awaited(result));
-        let part = part(outgoing);
+        let handler = handler(outgoing);
         let mut cut = self.cut.clone();
         tokio::spawn(async move {
             let result = tokio::select! {
-                result = part => result,
+                result = handler => result,
                 _ = cut.wait_for(|cut| *cut) => Err(Fault::external("this server stops").retryable()),
             };
             // Nobody hears it when the client has left.

@@ -1,6 +1,6 @@
 //! Arrow Flight between the processes of Forebay: servers, peers, streams of messages, TLS and tokens.
 //!
-//! One process is one [`Server`] with several [`Part`]s; others reach it as a [`Peer`]. Small questions are *actions*
+//! One process is one [`Server`] with several [`Handler`]s; others reach it as a [`Peer`]. Small questions are *actions*
 //! (JSON, one question, one answer); columns travel on *exchanges*, streams both ways. All of it is Arrow Flight: stock
 //! clients can list, ask, get and exchange.
 //!
@@ -10,7 +10,7 @@
 //!
 //! use forebay_actors::Fault;
 //! use forebay_net::{
-//!     Caller, Dialer, Health, Identity, Incoming, Limits, Message, Outgoing, Part, Security, Server, runtime,
+//!     Caller, Dialer, Health, Identity, Incoming, Limits, Message, Outgoing, Handler, Security, Server, runtime,
 //! };
 //! # use arrow::array::{Int64Array, RecordBatch};
 //! # use bytes::Bytes;
@@ -19,7 +19,7 @@
 //! struct Echo;
 //!
 //! #[async_trait::async_trait]
-//! impl Part for Echo {
+//! impl Handler for Echo {
 //!     fn name(&self) -> &'static str { "echo" }
 //!     fn actions(&self) -> Vec<(String, String)> { vec![("double".into(), "twice a number".into())] }
 //!     async fn action(&self, _: &Caller, kind: &str, body: Bytes) -> Result<Bytes, Fault> {
@@ -41,8 +41,8 @@
 //! let (security, limits) = (Security::none(), Limits::default());
 //! let identity = |role: &str| Identity { run: "monday".into(), role: role.into(), incarnation: 0 };
 //! let listen = "127.0.0.1:0".parse().expect("an address");
-//! let parts: Vec<Arc<dyn Part>> = vec![Arc::new(Echo)];
-//! let server = Server::start(listen, &security, identity("ps 0"), &limits, parts, Health::new()).await?;
+//! let handlers: Vec<Arc<dyn Handler>> = vec![Arc::new(Echo)];
+//! let server = Server::start(listen, &security, identity("ps 0"), &limits, handlers, Health::new()).await?;
 //!
 //! let peer = Dialer::new(&security, &identity("trainer 1"), &limits)?.peer(&server.address().to_string())?;
 //! let within = Duration::from_secs(5);
@@ -52,10 +52,10 @@
 //! let (mut outgoing, mut incoming) = peer.exchange(&["echo"], within).await?;
 //! let column = Arc::new(Int64Array::from(vec![1, 2, 3]));
 //! let batch = RecordBatch::try_from_iter([("n", column as _)]).expect("one column");
-//! outgoing.send(Message { batch: Some(batch.clone()), note: Bytes::from_static(b"hello") }).await?;
-//! drop(outgoing); // No more: the part sees the end, and returns.
+//! outgoing.send(Message { batch: Some(batch.clone()), metadata: Bytes::from_static(b"hello") }).await?;
+//! drop(outgoing); // No more: the handler sees the end, and returns.
 //! let back = incoming.next().await?.expect("an echo");
-//! assert_eq!((back.batch, &back.note[..]), (Some(batch), &b"hello"[..]));
+//! assert_eq!((back.batch, &back.metadata[..]), (Some(batch), &b"hello"[..]));
 //! assert!(incoming.next().await?.is_none());
 //! server.stop(within).await;
 //! # Ok::<(), Fault>(())
@@ -70,17 +70,17 @@
 //!  Outgoing ─ encode ─ SendBody ─→ HTTP/2 ─→ Frames ─ decode ─ Incoming      the same both ways; columns are copied
 //!                                                                            once, when they are received
 //!  socket ─→ gate (token, protocol, run) ─┬─ /healthz
-//!                                         ├─ exchange: DoExchange, DoGet ──→ Part::exchange, Part::get
-//!                                         └─ service: all small calls ─────→ Part::action, Part::list
+//!                                         ├─ exchange: DoExchange, DoGet ──→ Handler::exchange, Handler::get
+//!                                         └─ service: all small calls ─────→ Handler::action, Handler::list
 //! ```
 //!
 //! Read these files in this order; each says at its top what comes in, what goes out, and what may block.
 //!
-//! 1. `message`, `part`, `identity`: what travels, who answers, who asks.
+//! 1. `message`, `handler`, `identity`: what travels, who answers, who asks.
 //! 2. `rope`, `wire`, `encode`, `decode`: from columns to pieces for the socket, and back. `fuzzing`: that way for
 //!    hostile bytes.
 //! 3. `outgoing`, `frames`, `incoming`: the two halves of a stream, bounded by `limits`.
-//! 4. `gate`, `parts`, `exchange`, `service`, `health`, `server`: a server, from the socket inwards.
+//! 4. `gate`, `handlers`, `exchange`, `service`, `health`, `server`: a server, from the socket inwards.
 //! 5. `dial`, `peer`, `retry`: its callers. `status`: faults on their way. `security`: tokens and certificates.
 //!    `runtime`: the threads that all of it runs on.
 //!
@@ -103,14 +103,14 @@ mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
 mod gate;
+mod handler;
+mod handlers;
 mod health;
 mod identity;
 mod incoming;
 mod limits;
 mod message;
 mod outgoing;
-mod part;
-mod parts;
 mod peer;
 mod retry;
 mod rope;
@@ -124,13 +124,13 @@ mod wire;
 pub use arrow_flight::FlightInfo;
 pub use compression::Compression;
 pub use dial::Dialer;
+pub use handler::{Handler, flight_info};
 pub use health::Health;
 pub use identity::{Caller, Identity, PROTOCOL};
 pub use incoming::Incoming;
 pub use limits::Limits;
 pub use message::Message;
 pub use outgoing::Outgoing;
-pub use part::{Part, flight_info};
 pub use peer::Peer;
 pub use retry::Retry;
 pub use runtime::runtime;

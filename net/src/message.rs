@@ -3,24 +3,24 @@
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 
-/// Columns, a note, or both; one Flight message.
+/// Columns, metadata, or both; one Flight message.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Message {
     /// The columns. All batches of one direction of a stream have one schema.
     pub batch: Option<RecordBatch>,
     /// The header of the caller's own protocol, as Flight's `app_metadata`; empty: none.
-    pub note: Bytes,
+    pub metadata: Bytes,
 }
 
 impl Message {
     /// Columns alone.
     pub fn columns(batch: RecordBatch) -> Self {
-        Self { batch: Some(batch), note: Bytes::new() }
+        Self { batch: Some(batch), metadata: Bytes::new() }
     }
 
-    /// A note alone.
-    pub fn note(note: impl Into<Bytes>) -> Self {
-        Self { batch: None, note: note.into() }
+    /// Metadata alone.
+    pub fn metadata(metadata: impl Into<Bytes>) -> Self {
+        Self { batch: None, metadata: metadata.into() }
     }
 
     /// Rows of the columns; 0 without any.

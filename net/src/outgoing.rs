@@ -74,7 +74,7 @@ pub(crate) enum End {
     Silent,
     /// A request ends without a word, too, and is broken off when nobody listens to the answer any more.
     Request(oneshot::Receiver<Infallible>),
-    /// A response ends with what the part returns.
+    /// A response ends with what the handler returns.
     Awaited(oneshot::Receiver<Result<(), Status>>),
     /// It has returned.
     Known(Result<(), Status>),
@@ -118,7 +118,7 @@ impl http_body::Body for SendBody {
                 && let Poll::Ready(result) = Pin::new(result).poll(cx)
             {
                 this.end =
-                    End::Known(result.unwrap_or_else(|_| Err(Status::internal("the part that answers panicked"))));
+                    End::Known(result.unwrap_or_else(|_| Err(Status::internal("the handler that answers panicked"))));
             }
             if let End::Request(listened) = &mut this.end
                 && Pin::new(listened).poll(cx).is_ready()
@@ -128,7 +128,7 @@ impl http_body::Body for SendBody {
             }
             match this.receiver.poll_recv(cx) {
                 Poll::Ready(Some(pieces)) => this.pieces.extend(pieces),
-                // A part that failed ends the stream even if it left its `Outgoing` with somebody.
+                // A handler that failed ends the stream even if it left its `Outgoing` with somebody.
                 Poll::Pending if !matches!(this.end, End::Known(Err(_))) => return Poll::Pending,
                 Poll::Ready(None) | Poll::Pending => match std::mem::replace(&mut this.end, End::Silent) {
                     End::Silent | End::Request(_) => return Poll::Ready(None),

@@ -58,7 +58,7 @@ impl Peer {
         matches!(connected, Ok(Ok(Err(e))) if e.kind() == ErrorKind::ConnectionRefused)
     }
 
-    /// Asks for the action `kind` (`part.kind`) with a body in JSON, once, and reads its answer as JSON.
+    /// Asks for the action `kind` (`handler.kind`) with a body in JSON, once, and reads its answer as JSON.
     ///
     /// # Errors
     /// What the peer answers; external, retryable: it cannot be reached, or did not answer within `deadline`; user: it
@@ -92,11 +92,11 @@ impl Peer {
         .await
     }
 
-    /// Opens a stream to the part `path[0]`; returns when the peer has accepted it. What the part itself refuses comes
+    /// Opens a stream to the handler `path[0]`; returns when the peer has accepted it. What the handler itself refuses comes
     /// with the first [`Incoming::next`].
     ///
     /// # Errors
-    /// As [`Peer::action`]; user: there is no such part.
+    /// As [`Peer::action`]; user: there is no such handler.
     pub async fn exchange(&self, path: &[&str], deadline: Duration) -> Result<(Outgoing, Incoming), Fault> {
         let descriptor = FlightDescriptor::new_path(path.iter().map(|&element| element.to_owned()).collect());
         let (listening, listened) = oneshot::channel();

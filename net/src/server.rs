@@ -1,4 +1,4 @@
-//! One process as a server: a socket, and the parts behind it.
+//! One process as a server: a socket, and the handlers behind it.
 //!
 //! Comes in: connections. Goes out: a running [`Server`], on the network's runtime. [`Server::start`] returns when the
 //! socket listens; [`Server::stop`] waits for calls under way.
@@ -16,11 +16,11 @@ use tonic::transport::server::TcpIncoming;
 
 use crate::exchange::Streams;
 use crate::gate::Gate;
+use crate::handler::Handler;
+use crate::handlers::Handlers;
 use crate::health::Health;
 use crate::identity::Identity;
 use crate::limits::Limits;
-use crate::part::Part;
-use crate::parts::Parts;
 use crate::runtime::runtime;
 use crate::security::Security;
 use crate::service::Calls;
@@ -39,31 +39,31 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at `listen` (port 0: any) and answers with `parts`. Callers of another run than `identity.run` are
-    /// refused; callers that say nothing of themselves are not: parts decide what strangers may do.
+    /// Listens at `listen` (port 0: any) and answers with `handlers`. Callers of another run than `identity.run` are
+    /// refused; callers that say nothing of themselves are not: handlers decide what strangers may do.
     ///
     /// # Errors
     /// User: other machines could reach `listen` and `security` does not protect it, or the address cannot be listened
-    /// at, or `limits` make no sense. Internal: two parts have one name.
+    /// at, or `limits` make no sense. Internal: two handlers have one name.
     pub async fn start(
         listen: SocketAddr,
         security: &Security,
         identity: Identity,
         limits: &Limits,
-        parts: Vec<Arc<dyn Part>>,
+        handlers: Vec<Arc<dyn Handler>>,
         health: Health,
     ) -> Result<Server, Fault> {
         security.check_listen(listen)?;
         limits.check()?;
-        let parts = Parts::new(parts)?;
+        let handlers = Handlers::new(handlers)?;
         let (stop, stopping) = watch::channel(false);
         let (cut, cutting) = watch::channel(false);
         let gate = Gate {
             security: security.clone(),
             run: identity.run.into(),
             health,
-            streams: Streams { parts: parts.clone(), limits: limits.clone(), cut: cutting },
-            calls: FlightServiceServer::new(Calls(parts)).max_decoding_message_size(limits.most_message_bytes),
+            streams: Streams { handlers: handlers.clone(), limits: limits.clone(), cut: cutting },
+            calls: FlightServiceServer::new(Calls(handlers)).max_decoding_message_size(limits.most_message_bytes),
         };
         let _in_runtime = runtime().enter();
         let taken = |e: Box<dyn std::error::Error + Send + Sync>| {

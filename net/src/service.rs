@@ -1,7 +1,7 @@
 //! The calls of Flight that are one question and one answer, for stock clients and our own.
 //!
-//! Comes in: requests that tonic has decoded, from callers that the gate has let in. Goes out: what the parts answer.
-//! Waits for the parts. DoGet and DoExchange do not come here: see `exchange`.
+//! Comes in: requests that tonic has decoded, from callers that the gate has let in. Goes out: what the handlers answer.
+//! Waits for the handlers. DoGet and DoExchange do not come here: see `exchange`.
 
 use std::pin::Pin;
 
@@ -16,12 +16,12 @@ use futures::Stream;
 use futures::stream;
 use tonic::{Code, Request, Response, Status, Streaming};
 
+use crate::handler::schema_result;
+use crate::handlers::Handlers;
 use crate::identity::Caller;
-use crate::part::schema_result;
-use crate::parts::Parts;
 use crate::status::{to_status, with_code};
 
-pub(crate) struct Calls(pub(crate) Parts);
+pub(crate) struct Calls(pub(crate) Handlers);
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
@@ -52,8 +52,8 @@ impl FlightService for Calls {
 
     async fn list_flights(&self, _: Request<Criteria>) -> Result<Response<Self::ListFlightsStream>, Status> {
         let mut infos = Vec::new();
-        for part in self.0.iter() {
-            infos.extend(part.list().await.map_err(|fault| to_status(&fault))?);
+        for handler in self.0.iter() {
+            infos.extend(handler.list().await.map_err(|fault| to_status(&fault))?);
         }
         Ok(answers(infos))
     }
@@ -87,21 +87,21 @@ impl FlightService for Calls {
         let caller = request.extensions().get::<Caller>().cloned();
         let caller = caller.ok_or_else(|| Status::internal("a call that did not pass the gate"))?;
         let action = request.into_inner();
-        let (part, kind) = self.0.of_action(&action.r#type)?;
-        let (part, kind) = (part.clone(), kind.to_owned());
+        let (handler, kind) = self.0.of_action(&action.r#type)?;
+        let (handler, kind) = (handler.clone(), kind.to_owned());
         // On a task of its own: a push, say, is not left half done when its caller leaves.
-        let answer = tokio::spawn(async move { part.action(&caller, &kind, action.body).await }).await;
-        let answer = answer.map_err(|e| Status::internal(format!("the part that answers panicked: {e}")))?;
+        let answer = tokio::spawn(async move { handler.action(&caller, &kind, action.body).await }).await;
+        let answer = answer.map_err(|e| Status::internal(format!("the handler that answers panicked: {e}")))?;
         let body = answer.map_err(|fault| to_status(&fault))?;
         Ok(answers(vec![arrow_flight::Result { body }]))
     }
 
     async fn list_actions(&self, _: Request<Empty>) -> Result<Response<Self::ListActionsStream>, Status> {
-        let of = |part: &dyn crate::Part| -> Vec<ActionType> {
-            let name = part.name();
-            let kinds = part.actions().into_iter();
+        let of = |handler: &dyn crate::Handler| -> Vec<ActionType> {
+            let name = handler.name();
+            let kinds = handler.actions().into_iter();
             kinds.map(|(kind, description)| ActionType { r#type: format!("{name}.{kind}"), description }).collect()
         };
-        Ok(answers(self.0.iter().flat_map(|part| of(part.as_ref())).collect()))
+        Ok(answers(self.0.iter().flat_map(|handler| of(handler.as_ref())).collect()))
     }
 }

@@ -28,7 +28,7 @@ const BODY: u32 = 1000;
 pub(crate) struct Flight {
     pub(crate) descriptor: Option<FlightDescriptor>,
     pub(crate) header: Bytes,
-    pub(crate) note: Bytes,
+    pub(crate) metadata: Bytes,
     pub(crate) body: Buffer,
 }
 
@@ -53,7 +53,8 @@ impl Flight {
     /// Reads one message. Fields that are not known are skipped, and the last of a field counts, as protobuf has it.
     pub(crate) fn decode(mut message: Rope) -> Result<Flight, Fault> {
         let broken = |e: prost::DecodeError| Fault::user("a message that is not Flight's").because(e);
-        let mut flight = Flight { descriptor: None, header: Bytes::new(), note: Bytes::new(), body: Buffer::default() };
+        let mut flight =
+            Flight { descriptor: None, header: Bytes::new(), metadata: Bytes::new(), body: Buffer::default() };
         while message.has_remaining() {
             let (tag, wire) = encoding::decode_key(&mut message).map_err(broken)?;
             if !matches!(tag, DESCRIPTOR | HEADER | NOTE | BODY) {
@@ -73,7 +74,7 @@ impl Flight {
                     flight.descriptor = Some(FlightDescriptor::decode(message.copy_to_bytes(len)).map_err(broken)?);
                 }
                 HEADER => flight.header = message.copy_to_bytes(len),
-                NOTE => flight.note = message.copy_to_bytes(len),
+                NOTE => flight.metadata = message.copy_to_bytes(len),
                 _ => flight.body = message.split_to(len).into_buffer(),
             }
         }
@@ -94,7 +95,7 @@ impl Pieces {
         &mut self,
         descriptor: Option<&FlightDescriptor>,
         header: &[u8],
-        note: &[u8],
+        metadata: &[u8],
         body: Rope,
         most: usize,
     ) -> Result<(), Fault> {
@@ -105,7 +106,7 @@ impl Pieces {
         let body_len = body.remaining();
         let length = descriptor.map_or(0, |d| encoding::message::encoded_len(DESCRIPTOR, d))
             + field(HEADER, header.len())
-            + field(NOTE, note.len())
+            + field(NOTE, metadata.len())
             + field(BODY, body_len);
         if length > most {
             return Err(too_large(length, most));
@@ -116,11 +117,11 @@ impl Pieces {
         if let Some(descriptor) = descriptor {
             encoding::message::encode(DESCRIPTOR, descriptor, out);
         }
-        for (tag, part) in [(HEADER, header), (NOTE, note)] {
-            if !part.is_empty() {
+        for (tag, handler) in [(HEADER, header), (NOTE, metadata)] {
+            if !handler.is_empty() {
                 encoding::encode_key(tag, WireType::LengthDelimited, out);
-                encoding::encode_varint(part.len() as u64, out);
-                out.put_slice(part);
+                encoding::encode_varint(handler.len() as u64, out);
+                out.put_slice(handler);
             }
         }
         if body_len > 0 {

@@ -98,11 +98,12 @@ fn nested() -> RecordBatch {
 }
 
 fn streams() -> Vec<Vec<Message>> {
-    let with_note = |batch: RecordBatch| Message { batch: Some(batch), note: Bytes::from_static(b"{\"window\":7}") };
+    let with_note =
+        |batch: RecordBatch| Message { batch: Some(batch), metadata: Bytes::from_static(b"{\"window\":7}") };
     vec![
-        vec![with_note(numbers()), Message::note("a note"), Message::columns(numbers().slice(2, 3))],
+        vec![with_note(numbers()), Message::metadata("a metadata"), Message::columns(numbers().slice(2, 3))],
         vec![Message::columns(nested()), with_note(nested().slice(1, 2))],
-        vec![Message::note("only a note")],
+        vec![Message::metadata("only a metadata")],
     ]
 }
 

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 
 use forebay_actors::{Fault, Host, Report, Source};
 use forebay_connectors::Rows;
-use forebay_connectors::aside::Folder;
-use forebay_models::{DenseModel, ModelError, ModelSpec, NamedTensor, Part};
+use forebay_connectors::staged::Folder;
+use forebay_models::{DenseModel, ModelError, ModelSpec, NamedTensor, RowPart};
 use forebay_ps::{TableClient, TableConfig};
 
 use crate::job::Job;
@@ -103,7 +103,7 @@ pub(crate) fn factory(job: &Job, spec: &ModelSpec, own: Option<&ModelFactory>) -
 }
 
 /// The table of a job: rows of the parts that the job's model needs, or a model of the user's `own`.
-pub(crate) fn table_config(job: &Job, own: Option<Vec<Part>>) -> Result<TableConfig, Fault> {
+pub(crate) fn table_config(job: &Job, own: Option<Vec<RowPart>>) -> Result<TableConfig, Fault> {
     let parts = own.map_or_else(|| checked_spec(job).map(|spec| spec.parts()), Ok)?;
     Ok(job.table.config(parts, job.seed))
 }

@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 
 use forebay_actors::{Fault, Host, Pipeline, Plan, Report, Running, Source};
 use forebay_connectors::{Leases, Rows};
-use forebay_models::{ModelSpec, NamedTensor, Part};
+use forebay_models::{ModelSpec, NamedTensor, RowPart};
 use forebay_ps::{TableClient, TableConfig, start_table};
 
-use crate::cluster::Seated;
-use crate::cluster::batches::inbox::Inbox;
+use crate::cluster::ClusterSession;
+use crate::cluster::batches::receive_queue::ReceiveQueue;
 use crate::cluster::member::Member;
 use crate::dense::Shared;
 use crate::job::{Job, LookupAt};
@@ -42,13 +42,13 @@ pub(crate) struct Parts {
     pub(crate) own: Option<ModelFactory>,
     pub(crate) shared: Shared,
     /// This process's place in a run of several.
-    pub(crate) seat: Option<Seated>,
+    pub(crate) seat: Option<ClusterSession>,
 }
 
 /// A user's own dense model: what each key's row consists of, and what makes the model.
 pub struct OwnModel {
     /// Parts of a row; the job's `[table]` says how they are initialised and updated.
-    pub parts: Vec<Part>,
+    pub parts: Vec<RowPart>,
     /// Makes the model.
     pub factory: ModelFactory,
 }
@@ -94,16 +94,16 @@ impl Training {
     }
 
     /// Takes the batches that readers send.
-    pub(crate) fn receiving(parts: Parts, inbox: Arc<Inbox>, member: &Member) -> Self {
+    pub(crate) fn receiving(parts: Parts, receive_queue: Arc<ReceiveQueue>, member: &Member) -> Self {
         let pipeline = match parts.job.placement.lookup_at {
-            LookupAt::Trainer => wiring::receiving(&parts, inbox, member),
-            LookupAt::Reader => wiring::receiving_ready(&parts, inbox, member),
+            LookupAt::Trainer => wiring::receiving(&parts, receive_queue, member),
+            LookupAt::Reader => wiring::receiving_ready(&parts, receive_queue, member),
         };
         Self { pipeline, parts }
     }
 
     /// As a process of a run.
-    pub(crate) fn seated(mut self, seat: Seated) -> Self {
+    pub(crate) fn session(mut self, seat: ClusterSession) -> Self {
         self.parts.seat = Some(seat);
         self
     }
@@ -202,8 +202,8 @@ pub struct Trained {
     pub progress: Snapshot,
     /// The most batches that were under way, not yet applied, when another was looked up.
     pub staleness_observed: u64,
-    /// This process's place in a run of several; ends with [`Seated::over`] or [`Seated::leave`].
-    pub seat: Option<Seated>,
+    /// This process's place in a run of several; ends with [`ClusterSession::over`] or [`ClusterSession::leave`].
+    pub seat: Option<ClusterSession>,
 }
 
 /// A run that did not.
@@ -252,7 +252,7 @@ impl RunningTraining {
         let outcome = running.wait();
         let dense = parts.dense.lock().expect("no holder of this lock panics").take();
         // What other trainers and readers have in hand is part of the model.
-        let others = || parts.seat.as_ref().map_or(Ok(()), Seated::finished);
+        let others = || parts.seat.as_ref().map_or(Ok(()), ClusterSession::finished);
         let result = outcome.result.and_then(|()| others()).and_then(|()| match dense {
             Some(dense) => parts.latest(dense),
             None => Err(Fault::internal("the train stage left no parameters")),

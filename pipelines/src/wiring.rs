@@ -13,8 +13,8 @@ use forebay_models::ModelSpec;
 use forebay_ps::TableClient;
 use tokio::sync::oneshot;
 
-use crate::cluster::batches::inbox::Inbox;
-use crate::cluster::batches::post::Post;
+use crate::cluster::batches::receive_queue::ReceiveQueue;
+use crate::cluster::batches::send_queue::SendQueue;
 use crate::cluster::member::{Leaseholder, Member};
 use crate::flow::{GradBatch, ReadyBatch, TrainBatch};
 use crate::job::{Job, Transfers};
@@ -22,8 +22,8 @@ use crate::model::{Model, ModelFactory, factory};
 use crate::progress::Progress;
 use crate::sources::window_rows;
 use crate::stages::{
-    Batch, BatchPlan, Download, Evaluate, Evaluation, Launch, Lookup, ModelMaker, Parse, Push, Receive, Refresh, Ship,
-    Train, TrainedDense, Upload,
+    BatchPlan, Batcher, Download, Evaluate, Evaluation, Launch, Lookup, ModelMaker, Parse, Push, Receive, Refresh,
+    Ship, Train, TrainedDense, Upload,
 };
 use crate::staleness::Staleness;
 use crate::training::Parts;
@@ -37,19 +37,19 @@ pub(crate) fn training<S: Source<Out = Rows>>(parts: &Parts, source: impl FnOnce
 /// A reader's part of it: `source -8→ parse -8→ batch -4→ ship`.
 pub(crate) fn reading<S: Source<Out = Rows>>(
     job: &Job,
-    post: Arc<Post>,
+    send_queue: Arc<SendQueue>,
     holder: Leaseholder,
     source: impl FnOnce() -> S + Send + 'static,
 ) -> Pipeline {
     let trainers = job.in_step() as u32;
     feed(Topology::new("read"), job, training_plan(job), source)
-        .sink("ship", Place::Shared, move || Ship::<TrainBatch>::new(post, holder, trainers))
+        .sink("ship", Place::Shared, move || Ship::<TrainBatch>::new(send_queue, holder, trainers))
 }
 
 /// The same with the look-up at the reader: `source -8→ parse -8→ batch -4→ lookup -2→ ship`.
 pub(crate) fn reading_ready<S: Source<Out = Rows>>(
     job: &Job,
-    post: Arc<Post>,
+    send_queue: Arc<SendQueue>,
     holder: Leaseholder,
     (table, staleness): (TableClient, Staleness),
     source: impl FnOnce() -> S + Send + 'static,
@@ -58,15 +58,15 @@ pub(crate) fn reading_ready<S: Source<Out = Rows>>(
     let lookup = Lookup::for_training(table, staleness);
     looked_up(feed(Topology::new("read"), job, training_plan(job), source), lookup, under_way)
         .link(job.pipeline.links.train)
-        .sink("ship", Place::Shared, move || Ship::<ReadyBatch>::new(post, holder, 1))
+        .sink("ship", Place::Shared, move || Ship::<ReadyBatch>::new(send_queue, holder, 1))
 }
 
 /// Its trainer: `receive -2→ train -2→ push`.
-pub(crate) fn receiving_ready(parts: &Parts, inbox: Arc<Inbox>, member: &Member) -> Pipeline {
+pub(crate) fn receiving_ready(parts: &Parts, receive_queue: Arc<ReceiveQueue>, member: &Member) -> Pipeline {
     let (news, links) = (member.watch(), &parts.job.pipeline.links);
     let flow = Topology::new("train")
         .attach(&parts.host)
-        .source("receive", Place::Shared, move || Receive::<ReadyBatch>::new(inbox, news, false))
+        .source("receive", Place::Shared, move || Receive::<ReadyBatch>::new(receive_queue, news, false))
         .link(links.train);
     let flow = match parts.shared.dense.clone() {
         Some(dense) => {
@@ -80,11 +80,11 @@ pub(crate) fn receiving_ready(parts: &Parts, inbox: Arc<Inbox>, member: &Member)
 }
 
 /// A trainer's part of it: `receive -4→ lookup -2→ train -2→ push`.
-pub(crate) fn receiving(parts: &Parts, inbox: Arc<Inbox>, member: &Member) -> Pipeline {
+pub(crate) fn receiving(parts: &Parts, receive_queue: Arc<ReceiveQueue>, member: &Member) -> Pipeline {
     let (news, in_step) = (member.watch(), parts.shared.in_step.is_some());
     let flow = Topology::new("train")
         .attach(&parts.host)
-        .source("receive", Place::Shared, move || Receive::<TrainBatch>::new(inbox, news, in_step))
+        .source("receive", Place::Shared, move || Receive::<TrainBatch>::new(receive_queue, news, in_step))
         .link(parts.job.pipeline.links.lookup);
     learn(flow, parts)
 }
@@ -121,7 +121,7 @@ fn feed<S: Source<Out = Rows>>(
         .link(links.parse)
         .replicated("parse", Place::Own, Replicas::ordered(job.pipeline.parse_replicas), parse)
         .link(links.batch)
-        .stage("batch", Place::Own, move || Batch::new(plan))
+        .stage("batch", Place::Own, move || Batcher::new(plan))
         .link(links.lookup)
 }
 

@@ -3,7 +3,7 @@
 
 use forebay_actors::{Lineage, Outbox, Stage, StageCx};
 use forebay_pipelines::flow::{ExampleBatch, SlotKeys, TrainBatch};
-use forebay_pipelines::stages::{Batch, BatchPlan};
+use forebay_pipelines::stages::{BatchPlan, Batcher};
 use futures::executor::block_on;
 use proptest::prelude::*;
 
@@ -72,7 +72,7 @@ fn rows_of(batch: &TrainBatch) -> Vec<Row> {
 fn run(plan: BatchPlan, chunks: &[Vec<Row>]) -> (Vec<TrainBatch>, StageCx) {
     let cx = StageCx::detached("batch");
     let (mut out, collected) = Outbox::collecting();
-    let mut stage = Batch::new(plan);
+    let mut stage = Batcher::new(plan);
     block_on(async {
         stage.open(&cx).await.unwrap();
         let mut first = 0;
@@ -153,7 +153,7 @@ fn single_valued_slots_need_no_offsets() {
         slots: vec![SlotKeys::One(vec![5, 5, 6]), SlotKeys::One(vec![9, 8, 9])],
     };
     let (mut out, collected) = Outbox::collecting();
-    let mut stage = Batch::new(BatchPlan {
+    let mut stage = Batcher::new(BatchPlan {
         rows: 3,
         window: 0,
         seed: 0,

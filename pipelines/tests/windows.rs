@@ -11,7 +11,7 @@ use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, Lineage, Outbox, Source, Stage, StageCx};
 use forebay_connectors::{DataPlan, Lease, Leases, OnBadRow, ParquetSource, ReadOptions};
 use forebay_pipelines::flow::{ExampleBatch, SlotKeys, TrainBatch, WindowEnd};
-use forebay_pipelines::stages::{Batch, BatchPlan, Parse};
+use forebay_pipelines::stages::{BatchPlan, Batcher, Parse};
 use forebay_pipelines::{Columns, DenseColumn, Slot, SlotKind, Transform};
 use parquet::arrow::ArrowWriter;
 use parquet::file::properties::WriterProperties;
@@ -44,7 +44,7 @@ async fn batches(mut source: ParquetSource, plan: &BatchPlan) -> Vec<TrainBatch>
     };
     let cx = StageCx::detached("test");
     let mut parse = Parse::new(columns, 0, OnBadRow::Skip);
-    let mut batch = Batch::new(plan.clone());
+    let mut batch = Batcher::new(plan.clone());
     let (mut examples, parsed) = Outbox::collecting();
     let (mut out, made) = Outbox::collecting();
     source.open(&cx, None).await.unwrap();
@@ -185,7 +185,7 @@ fn examples(rows: usize, window: u64, closes: bool) -> ExampleBatch {
 fn made(plan: BatchPlan, chunks: Vec<ExampleBatch>) -> (Vec<(u64, usize, Option<WindowEnd>)>, u64) {
     let cx = StageCx::detached("batch");
     let (mut out, made) = Outbox::collecting();
-    let mut stage = Batch::new(plan);
+    let mut stage = Batcher::new(plan);
     futures::executor::block_on(async {
         stage.open(&cx).await.unwrap();
         for chunk in chunks {

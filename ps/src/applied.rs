@@ -9,7 +9,7 @@ use crate::push::PushId;
 /// The ids of the pushes that have been applied: a bit each, in words of 64 of one source.
 ///
 /// A word takes about 40 bytes, and a push adds at most one, whatever its id. Sources that are done with take none:
-/// [`settle_before`](Self::settle_before).
+/// [`acknowledge_before`](Self::acknowledge_before).
 ///
 /// ```
 /// # use forebay_ps::{Applied, PushId};
@@ -44,7 +44,7 @@ impl Applied {
     }
 
     /// From now on all ids of sources below this one count as applied: nobody has any of them to apply any more.
-    pub fn settle_before(&mut self, source: u64) {
+    pub fn acknowledge_before(&mut self, source: u64) {
         self.settled = self.settled.max(source);
         self.words.retain(|(s, _), _| *s >= source);
     }
@@ -81,8 +81,8 @@ mod tests {
                 prop_assert_eq!(applied.len(), slow.len());
             }
             // What is settled counts as applied, and takes no place.
-            applied.settle_before(2);
-            applied.settle_before(1);
+            applied.acknowledge_before(2);
+            applied.acknowledge_before(1);
             slow.retain(|id| id.source >= 2);
             prop_assert_eq!(applied.len(), slow.len());
             for source in 0..4 {

@@ -14,18 +14,18 @@ use futures::future::try_join_all;
 
 use crate::buffers::{Asked, Buffers, deal};
 use crate::config::TableConfig;
-use crate::push::{PushId, Pushed, Round, Stamp, Trainer};
+use crate::endpoint::{Endpoint, confused};
+use crate::push::{PushId, PushOutcome, Round, Stamp, Trainer};
 use crate::route::{Route, gather};
 use crate::shard::{Call, Reply};
 use crate::stats::TableStats;
 use crate::table::{ExportBlock, Layout};
-use crate::way::{Way, confused};
 
 /// A way to the rows of one table. Clones are cheap and share buffers.
 #[derive(Clone)]
 pub struct TableClient {
     /// One per shard, or one per process with an equal share of the shards each.
-    ways: Arc<[Way]>,
+    endpoints: Arc<[Endpoint]>,
     /// From a key to its way.
     route: Route,
     /// Shards that can be reached.
@@ -44,13 +44,13 @@ impl std::fmt::Debug for TableClient {
 
 impl TableClient {
     pub(crate) fn new(
-        ways: Arc<[Way]>,
+        endpoints: Arc<[Endpoint]>,
         route: Route,
         held: Range<usize>,
         layout: Arc<Layout>,
         config: TableConfig,
     ) -> Self {
-        Self { ways, route, held, layout, config: Arc::new(config), trainer: None, spare: Arc::default() }
+        Self { endpoints, route, held, layout, config: Arc::new(config), trainer: None, spare: Arc::default() }
     }
 
     /// Name of the table.
@@ -135,7 +135,7 @@ impl TableClient {
     /// # Errors
     /// As [`push`](Self::push). A user fault also when this client's trainer is fenced: a newer incarnation has pushed.
     #[tracing::instrument(level = "debug", skip_all, fields(table = %self.layout.table, keys = keys.len(), step))]
-    pub async fn push_once(&self, id: PushId, keys: &[u64], grads: &[f32], step: u64) -> Result<Pushed, Fault> {
+    pub async fn push_once(&self, id: PushId, keys: &[u64], grads: &[f32], step: u64) -> Result<PushOutcome, Fault> {
         self.send(keys, grads, step, Some(Stamp { id, trainer: self.trainer, round: None })).await
     }
 
@@ -157,7 +157,7 @@ impl TableClient {
         keys: &[u64],
         grads: &[f32],
         step: u64,
-    ) -> Result<Pushed, Fault> {
+    ) -> Result<PushOutcome, Fault> {
         if self.trainer.is_none() {
             let table = &self.layout.table;
             return Err(Fault::user(format!(
@@ -172,12 +172,13 @@ impl TableClient {
     ///
     /// # Errors
     /// An internal fault when a shard died.
-    pub async fn settle_before(&self, source: u64) -> Result<(), Fault> {
-        let asked: Vec<_> = self.ways.iter().map(|way| way.call(Call::Settle { before: source })).collect();
+    pub async fn acknowledge_before(&self, source: u64) -> Result<(), Fault> {
+        let asked: Vec<_> =
+            self.endpoints.iter().map(|endpoint| endpoint.call(Call::AcknowledgeBefore { before: source })).collect();
         done(&try_join_all(asked).await?)
     }
 
-    async fn send(&self, keys: &[u64], grads: &[f32], step: u64, stamp: Option<Stamp>) -> Result<Pushed, Fault> {
+    async fn send(&self, keys: &[u64], grads: &[f32], step: u64, stamp: Option<Stamp>) -> Result<PushOutcome, Fault> {
         let asked = self.ask_push(keys, grads, step, stamp).await?;
         self.pushed(asked).await
     }
@@ -187,7 +188,7 @@ impl TableClient {
     /// # Errors
     /// An internal fault when a shard died.
     pub async fn stats(&self) -> Result<TableStats, Fault> {
-        let asked: Vec<_> = self.ways.iter().map(|way| way.call(Call::Stats)).collect();
+        let asked: Vec<_> = self.endpoints.iter().map(|endpoint| endpoint.call(Call::Stats)).collect();
         let mut shards = Vec::new();
         for reply in try_join_all(asked).await? {
             let Reply::Stats(stats) = reply else { return Err(confused()) };
@@ -210,8 +211,8 @@ impl TableClient {
                 "table `{table}` has the shards {held:?} here; there is no shard {shard}"
             )));
         }
-        let way = &self.ways[(shard - self.held.start) * self.ways.len() / self.held.len()];
-        match way.call(Call::Export { shard, from, at_most }).await? {
+        let endpoint = &self.endpoints[(shard - self.held.start) * self.endpoints.len() / self.held.len()];
+        match endpoint.call(Call::Export { shard, from, at_most }).await? {
             Reply::Export(block) => Ok(block),
             _ => Err(confused()),
         }
@@ -230,14 +231,14 @@ impl TableClient {
         self.layout.check_import(keys, weights, state)?;
         let mut buffers = self.split(keys)?;
         buffers.deal(weights, self.layout.row_dim);
-        let mut states = vec![Vec::new(); self.ways.len()];
+        let mut states = vec![Vec::new(); self.endpoints.len()];
         if let Some(state) = state {
             deal(&buffers.way_of, state, self.layout.state_dim, &mut states);
         }
         let parts = buffers.keys.into_iter().zip(buffers.values).zip(states);
-        let mut asked = Vec::with_capacity(self.ways.len());
-        for (way, ((keys, weights), states)) in self.ways.iter().zip(parts) {
-            asked.push(way.call(Call::Import { keys, weights, state: state.map(|_| states) }));
+        let mut asked = Vec::with_capacity(self.endpoints.len());
+        for (endpoint, ((keys, weights), states)) in self.endpoints.iter().zip(parts) {
+            asked.push(endpoint.call(Call::Import { keys, weights, state: state.map(|_| states) }));
         }
         done(&try_join_all(asked).await?)
     }
@@ -254,7 +255,7 @@ impl TableClient {
     /// The first half of a pull or peek: hands it over to the shards.
     pub(crate) async fn ask_rows(&self, keys: &[u64], insert: bool) -> Result<Asked, Fault> {
         let buffers = self.split(keys)?;
-        buffers.hand_over(&self.ways, false, |keys, rows| Call::Pull { keys, rows, insert }).await
+        buffers.hand_over(&self.endpoints, false, |keys, rows| Call::Pull { keys, rows, insert }).await
     }
 
     /// The second half: waits for the rows.
@@ -285,12 +286,12 @@ impl TableClient {
         }
         let mut buffers = self.split(keys)?;
         buffers.deal(grads, self.layout.row_dim);
-        buffers.hand_over(&self.ways, all, |keys, grads| Call::Push { keys, grads, step, stamp }).await.map(Some)
+        buffers.hand_over(&self.endpoints, all, |keys, grads| Call::Push { keys, grads, step, stamp }).await.map(Some)
     }
 
     /// The second half: waits until it is applied, or for the end of its round.
-    pub(crate) async fn pushed(&self, asked: Option<Asked>) -> Result<Pushed, Fault> {
-        let Some(asked) = asked else { return Ok(Pushed::Already) };
+    pub(crate) async fn pushed(&self, asked: Option<Asked>) -> Result<PushOutcome, Fault> {
+        let Some(asked) = asked else { return Ok(PushOutcome::Already) };
         let (buffers, pushed) = asked.answered().await?;
         self.keep(buffers);
         Ok(pushed)
@@ -300,7 +301,7 @@ impl TableClient {
     fn split(&self, keys: &[u64]) -> Result<Buffers, Fault> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut buffers = spare.unwrap_or_default();
-        let Err(key) = buffers.split(keys, self.route, self.ways.len()) else { return Ok(buffers) };
+        let Err(key) = buffers.split(keys, self.route, self.endpoints.len()) else { return Ok(buffers) };
         let (table, held, shard) = (&self.layout.table, self.route.held(), self.route.shard(key));
         Err(Fault::user(format!(
             "table `{table}`: key {key:#018x} belongs to shard {shard} of {}, and this process holds {held:?}; the sides \

@@ -15,7 +15,7 @@ pub struct PushId {
 /// What became of a push.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Pushed {
+pub enum PushOutcome {
     /// It was applied, now.
     Applied,
     /// It had been applied before, and nothing was changed.

@@ -8,9 +8,9 @@ use forebay_actors::{Fault, Service, StageCx};
 
 use crate::config::TableConfig;
 use crate::error::TableError;
+use crate::exactly_once::{ExactlyOnce, Next, Promise, tell};
 use crate::merge::{Rows, merge_rows};
-use crate::once::{Next, Once, Promise, tell};
-use crate::push::{Pushed, Stamp};
+use crate::push::{PushOutcome, Stamp};
 use crate::stats::ShardStats;
 use crate::table::{ExportBlock, Table};
 
@@ -25,7 +25,7 @@ pub(crate) enum Call {
     /// Set rows.
     Import { keys: Vec<u64>, weights: Vec<f32>, state: Option<Vec<f32>> },
     /// Count all pushes of lower sources as applied.
-    Settle { before: u64 },
+    AcknowledgeBefore { before: u64 },
     /// Count.
     Stats,
 }
@@ -33,7 +33,7 @@ pub(crate) enum Call {
 /// What a shard answers.
 pub(crate) enum Reply {
     /// The buffers of a pull or a push, to be used again; of a push also what became of it.
-    Buffers { keys: Vec<u64>, values: Vec<f32>, pushed: Pushed },
+    Buffers { keys: Vec<u64>, values: Vec<f32>, pushed: PushOutcome },
     /// The push is kept until its round is whole.
     Held(Promise<TableError>),
     /// Rows of a snapshot.
@@ -49,12 +49,12 @@ pub(crate) struct Shard {
     config: TableConfig,
     number: usize,
     table: Option<Table>,
-    once: Once<Rows, TableError>,
+    once: ExactlyOnce<Rows, TableError>,
 }
 
 impl Shard {
     pub(crate) fn new(config: TableConfig, number: usize) -> Self {
-        Self { config, number, table: None, once: Once::default() }
+        Self { config, number, table: None, once: ExactlyOnce::default() }
     }
 
     fn table(&mut self) -> Result<&mut Table, Fault> {
@@ -63,17 +63,17 @@ impl Shard {
 
     fn push(&mut self, push: Rows, step: u64, stamp: Option<Stamp>) -> Result<Reply, Fault> {
         Ok(match self.once.offer(stamp, step, push)? {
-            Next::Already((keys, values)) => Reply::Buffers { keys, values, pushed: Pushed::Already },
+            Next::Already((keys, values)) => Reply::Buffers { keys, values, pushed: PushOutcome::Already },
             Next::Apply((keys, values)) => {
                 self.table()?.push_checked(&keys, &values, step)?;
-                Reply::Buffers { keys, values, pushed: Pushed::Applied }
+                Reply::Buffers { keys, values, pushed: PushOutcome::Applied }
             }
             Next::Held(promise) => Reply::Held(promise),
             Next::Whole(whole, promise) => {
                 let table = self.table()?;
                 let (keys, grads) = merge_rows(whole.shares, table.row_dim());
                 let pushed = table.push_checked(&keys, &grads, whole.step);
-                tell(whole.waiting, &pushed.map(|()| Pushed::Applied));
+                tell(whole.waiting, &pushed.map(|()| PushOutcome::Applied));
                 Reply::Held(promise)
             }
         })
@@ -103,7 +103,7 @@ impl Service for Shard {
                 } else {
                     table.peek(&keys, &mut values);
                 }
-                Reply::Buffers { keys, values, pushed: Pushed::Already }
+                Reply::Buffers { keys, values, pushed: PushOutcome::Already }
             }
             Call::Push { keys, grads, step, stamp } => self.push((keys, grads), step, stamp)?,
             Call::Export { from, at_most, .. } => Reply::Export(self.table()?.export(from, at_most)),
@@ -111,8 +111,8 @@ impl Service for Shard {
                 self.table()?.import_checked(&keys, &weights, state.as_deref())?;
                 Reply::Done
             }
-            Call::Settle { before } => {
-                self.once.settle_before(before);
+            Call::AcknowledgeBefore { before } => {
+                self.once.acknowledge_before(before);
                 Reply::Done
             }
             Call::Stats => {

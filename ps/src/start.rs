@@ -10,10 +10,10 @@ use forebay_actors::{Fault, Host, Place};
 
 use crate::client::TableClient;
 use crate::config::TableConfig;
+use crate::endpoint::Endpoint;
 use crate::route::Route;
 use crate::shard::Shard;
 use crate::table::Layout;
-use crate::way::Way;
 
 /// Calls that may wait in the mailbox of one shard.
 const CAPACITY: usize = 8;
@@ -46,10 +46,10 @@ pub fn start_shards(host: &Host, config: TableConfig, shards: usize, held: Range
         )));
     }
     let layout = Arc::new(Layout::new(&config));
-    let ways = held.clone().map(|number| {
+    let endpoints = held.clone().map(|number| {
         let (name, config) = (format!("ps{number}-{}", config.name), config.clone());
-        Way::Shard(host.serve(&name, Place::Own, CAPACITY, move || Shard::new(config, number)))
+        Endpoint::Shard(host.serve(&name, Place::Own, CAPACITY, move || Shard::new(config, number)))
     });
     let route = Route::new(shards).part(held.start, held.len());
-    Ok(TableClient::new(ways.collect(), route, held, layout, config))
+    Ok(TableClient::new(endpoints.collect(), route, held, layout, config))
 }

@@ -8,7 +8,7 @@ use cluster::*;
 use forebay_actors::Fault;
 use forebay_net::Peer;
 use forebay_ps::remote::{Wire, connect};
-use forebay_ps::{PushId, Pushed, Round, TableClient, Trainer};
+use forebay_ps::{PushId, PushOutcome, Round, TableClient, Trainer};
 use futures::{StreamExt, TryStreamExt, stream};
 
 const STEPS: u64 = 30;
@@ -28,7 +28,7 @@ fn push(step: u64, rank: u32) -> (Vec<u64>, Vec<f32>) {
 }
 
 /// All pushes of a trainer, several at a time.
-async fn train(table: TableClient, rank: u32, trainers: u32) -> Result<Vec<Pushed>, Fault> {
+async fn train(table: TableClient, rank: u32, trainers: u32) -> Result<Vec<PushOutcome>, Fault> {
     let table = &table.of_trainer(Trainer { rank, incarnation: 1 });
     let push = async |step| {
         let (keys, grads) = push(step, rank);
@@ -60,7 +60,7 @@ fn pushes_that_follow_each_other_closely_are_applied_in_their_order() {
             stream::iter(1..=STEPS).map(pull).buffered(UNDER_WAY).try_collect::<Vec<()>>().await
         };
         let (pushed, _) = futures::try_join!(train(table.clone(), 0, 1), pulls).unwrap();
-        assert_eq!(pushed, vec![Pushed::Applied; STEPS as usize]);
+        assert_eq!(pushed, vec![PushOutcome::Applied; STEPS as usize]);
         local.pull(&(1..=STEPS).flat_map(keys).collect::<Vec<_>>(), &mut Vec::new()).await.unwrap();
         assert!(dump(&table).await == dump(&local).await);
         drop((table, local));

@@ -12,7 +12,7 @@ use forebay_actors::{Fault, Host};
 use forebay_net::Server;
 use forebay_ps::dense::{DenseBlock, DenseClient, DenseRule, DenseService, blocks, connect};
 use forebay_ps::remote::Wire;
-use forebay_ps::{PushId, Pushed, Round, Trainer};
+use forebay_ps::{PushId, PushOutcome, Round, Trainer};
 
 const LEN: usize = 1000;
 
@@ -93,7 +93,7 @@ fn any_cut_gives_the_same_bits_even_over_connections_that_break() {
                 let grads: Vec<f32> = grads(step).iter().zip(&*here).map(|(g, w)| g + w).collect();
                 local.push_once(id(step), &grads).await.unwrap();
                 remote.push_once(id(step), &grads).await.unwrap();
-                assert_eq!(remote.push_once(id(step), &grads).await.unwrap(), Pushed::Already);
+                assert_eq!(remote.push_once(id(step), &grads).await.unwrap(), PushOutcome::Already);
             }
             assert!(cut.iter().all(|cut| cut.load(Ordering::Relaxed) >= 2), "{cut:?}");
             drop(remote);
@@ -148,8 +148,8 @@ fn a_round_is_one_step_with_the_mean() {
             trainers[1].push_round(id(1), round(8), &b, 1),
             trainers[0].push_round(id(0), round(24), &a, 1),
         );
-        assert_eq!(pushed.unwrap(), (Pushed::Applied, Pushed::Applied, Pushed::Applied));
-        assert_eq!(trainers[1].push_round(id(1), round(8), &b, 1).await.unwrap(), Pushed::Already);
+        assert_eq!(pushed.unwrap(), (PushOutcome::Applied, PushOutcome::Applied, PushOutcome::Applied));
+        assert_eq!(trainers[1].push_round(id(1), round(8), &b, 1).await.unwrap(), PushOutcome::Already);
         // Nobody has rows: no step.
         let after = trainers[0].pull().await.unwrap();
         let none = futures::try_join!(
@@ -215,8 +215,8 @@ fn f16_gradients_are_near_and_what_is_wrong_is_refused() {
         refused(half.push_once(id(1), &bad).await, &["1 of 1000 dense gradients"]);
         refused(half.push_round(id(1), Round { trainers: 1, rows: 1 }, &grads, 1).await, &["no trainer"]);
         assert!(Arc::ptr_eq(&after, &half.pull().await.unwrap()));
-        half.settle_before(2).await.unwrap();
-        assert_eq!(half.push_once(id(77), &grads).await.unwrap(), Pushed::Already);
+        half.acknowledge_before(2).await.unwrap();
+        assert_eq!(half.push_once(id(77), &grads).await.unwrap(), PushOutcome::Already);
         refused(
             connect(&peers, LEN + 16, Wire::F32, retry()).await,
             &["ps 0 at 127.0.0.1:", "of 1000; expected", "of 1016"],
@@ -261,7 +261,7 @@ fn a_stock_client_may_look_and_not_touch() {
         let values = batches[0].column_by_name("value").unwrap().as_primitive::<Float32Type>();
         let first: Vec<f32> = (0..LEN).map(|i| (i as f32).sin()).collect();
         assert_eq!(bits(values.values()), bits(&first));
-        let settle = Action::new("dense.settle", r#"{"before": 1}"#);
+        let settle = Action::new("dense.acknowledge", r#"{"before": 1}"#);
         let said = match stock.do_action(settle).await {
             Ok(mut answers) => answers.next().await.unwrap().unwrap_err().to_string(),
             Err(said) => said.to_string(),

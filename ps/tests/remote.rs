@@ -12,10 +12,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use cluster::*;
 use forebay_actors::{Domain, Fault, Host};
-use forebay_net::{Caller, Incoming, Outgoing, Part, Retry};
+use forebay_net::{Caller, Handler, Incoming, Outgoing, Retry};
 use forebay_ps::remote::{TableService, Wire, connect};
 use forebay_ps::{
-    Init, Optimizer, PartConfig, PushId, Pushed, Round, Storage, TableClient, TableConfig, Trainer, start_table,
+    Init, Optimizer, PartConfig, PushId, PushOutcome, Round, Storage, TableClient, TableConfig, Trainer, start_table,
 };
 use proptest::prelude::*;
 
@@ -34,9 +34,9 @@ enum Act {
     Peek(Vec<u64>),
     Push(Vec<u64>, f32),
     /// With an id: of a few, so that they repeat.
-    Once(u32, Vec<u64>, f32),
+    ExactlyOnce(u32, Vec<u64>, f32),
     Import(Vec<u64>, f32, bool),
-    Settle(u64),
+    AcknowledgeBefore(u64),
 }
 
 fn acts() -> impl Strategy<Value = Vec<Act>> {
@@ -45,16 +45,16 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
         keys().prop_map(Act::Pull),
         keys().prop_map(Act::Peek),
         (keys(), -1f32..1.0).prop_map(|(keys, grad)| Act::Push(keys, grad)),
-        (0u32..4, keys(), -1f32..1.0).prop_map(|(id, keys, grad)| Act::Once(id, keys, grad)),
+        (0u32..4, keys(), -1f32..1.0).prop_map(|(id, keys, grad)| Act::ExactlyOnce(id, keys, grad)),
         // Before the ids in use, or after.
-        (2u64..5).prop_map(|epoch| Act::Settle(epoch << 40)),
+        (2u64..5).prop_map(|epoch| Act::AcknowledgeBefore(epoch << 40)),
         (keys(), -1f32..1.0, any::<bool>()).prop_map(|(keys, value, state)| Act::Import(keys, value, state)),
     ];
     prop::collection::vec(act, 1..20)
 }
 
 /// Does it, and says what came back.
-async fn act(table: &TableClient, act: &Act, step: u64) -> (Vec<u32>, Option<Pushed>) {
+async fn act(table: &TableClient, act: &Act, step: u64) -> (Vec<u32>, Option<PushOutcome>) {
     let mut rows = Vec::new();
     let values = |keys: &[u64], value: f32| (0..keys.len() * DIM).map(|i| value + i as f32 * 1e-3).collect::<Vec<_>>();
     let mut pushed = None;
@@ -62,10 +62,10 @@ async fn act(table: &TableClient, act: &Act, step: u64) -> (Vec<u32>, Option<Pus
         Act::Pull(keys) => table.pull(keys, &mut rows).await.unwrap(),
         Act::Peek(keys) => table.peek(keys, &mut rows).await.unwrap(),
         Act::Push(keys, grad) => table.push(keys, &values(keys, *grad), step).await.unwrap(),
-        Act::Once(sequence, keys, grad) => {
+        Act::ExactlyOnce(sequence, keys, grad) => {
             pushed = Some(table.push_once(id(*sequence), keys, &values(keys, *grad), step).await.unwrap());
         }
-        Act::Settle(before) => table.settle_before(*before).await.unwrap(),
+        Act::AcknowledgeBefore(before) => table.acknowledge_before(*before).await.unwrap(),
         Act::Import(keys, value, state) => {
             let states = vec![value.abs(); keys.len() * table.state_dim()];
             table.import(keys, &values(keys, *value), state.then_some(&states[..])).await.unwrap();
@@ -111,7 +111,7 @@ async fn train(table: &TableClient) -> (Vec<Vec<u32>>, usize) {
         table.pull(&keys, &mut rows).await.unwrap();
         seen.push(bits(&rows));
         let pushed = table.push_once(id(step as u32), &keys, &grads(&keys, &rows), step).await.unwrap();
-        already += usize::from(pushed == Pushed::Already);
+        already += usize::from(pushed == PushOutcome::Already);
     }
     (seen, already)
 }
@@ -161,7 +161,7 @@ struct Rude {
 }
 
 #[async_trait]
-impl Part for Rude {
+impl Handler for Rude {
     fn name(&self) -> &'static str {
         "table"
     }
@@ -211,7 +211,7 @@ fn a_push_without_an_id_is_not_made_again() {
         // With an id it is, and found applied.
         let remote = connect(&[peer(server.address())], &config(), Wire::F32, retry()).await.unwrap();
         rude.times.store(4, Ordering::Relaxed);
-        assert_eq!(remote.push_once(id(7), &keys, &grads, 1).await.unwrap(), Pushed::Already);
+        assert_eq!(remote.push_once(id(7), &keys, &grads, 1).await.unwrap(), PushOutcome::Already);
         assert_eq!(pushes().await, 1000);
 
         // Patience ends.
@@ -256,7 +256,7 @@ fn f16_on_the_wire_is_near_and_falls_back() {
         assert!(close(&rows, &near));
 
         let grads: Vec<f32> = rows.iter().map(|w| w * 0.3).collect();
-        assert_eq!(half.push_once(id(1), &keys, &grads, 1).await.unwrap(), Pushed::Applied);
+        assert_eq!(half.push_once(id(1), &keys, &grads, 1).await.unwrap(), PushOutcome::Applied);
         let mut after = Vec::new();
         exact.pull(&keys, &mut after).await.unwrap();
         let moved: Vec<f32> = rows.iter().zip(&after).map(|(a, b)| a - b).collect();
@@ -303,7 +303,7 @@ fn rounds_and_fences_hold_across_processes() {
                 0 => futures::try_join!(push(0, 48), push(1, 16)),
                 _ => futures::try_join!(push(1, 16), push(0, 48)),
             };
-            assert_eq!(pushed.unwrap(), (Pushed::Applied, Pushed::Applied));
+            assert_eq!(pushed.unwrap(), (PushOutcome::Applied, PushOutcome::Applied));
             // The same by hand.
             let mut sum = std::collections::BTreeMap::<u64, Vec<f32>>::new();
             for (keys, grads, weight) in [(&keys[0], &grads[0], 0.75), (&keys[1], &grads[1], 0.25)] {

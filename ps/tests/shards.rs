@@ -4,8 +4,8 @@
 
 use forebay_actors::{Domain, Fault, Host};
 use forebay_ps::{
-    Init, Optimizer, PartConfig, PushId, Pushed, Round, Route, SlotHasher, Storage, TableClient, TableConfig, Trainer,
-    start_shards, start_table,
+    Init, Optimizer, PartConfig, PushId, PushOutcome, Round, Route, SlotHasher, Storage, TableClient, TableConfig,
+    Trainer, start_shards, start_table,
 };
 
 fn config(storage: Storage) -> TableConfig {
@@ -238,23 +238,23 @@ fn a_push_with_an_id_is_applied_once() {
     let keys = keys(1);
     let grads = vec![0.5; keys.len() * DIM];
     let twice = with_table(3, Storage::F32, async |table| {
-        assert_eq!(table.push_once(id(0), &keys, &grads, 1).await.unwrap(), Pushed::Applied);
+        assert_eq!(table.push_once(id(0), &keys, &grads, 1).await.unwrap(), PushOutcome::Applied);
         let before = dump(table).await;
-        assert_eq!(table.push_once(id(0), &keys, &grads, 1).await.unwrap(), Pushed::Already);
+        assert_eq!(table.push_once(id(0), &keys, &grads, 1).await.unwrap(), PushOutcome::Already);
         assert!(dump(table).await == before);
         assert_eq!(table.stats().await.unwrap().names(), 3, "one in each shard");
         // Of a source that is settled, all are applied.
-        table.settle_before(3 << 40).await.unwrap();
+        table.acknowledge_before(3 << 40).await.unwrap();
         let late = PushId { source: (3 << 40) - 1, sequence: 7 };
-        assert_eq!(table.push_once(late, &keys, &grads, 1).await.unwrap(), Pushed::Already);
+        assert_eq!(table.push_once(late, &keys, &grads, 1).await.unwrap(), PushOutcome::Already);
         assert!(dump(table).await == before);
         // A share that some shards have applied: the others follow.
         let route = Route::new(3);
         let some: Vec<u64> = keys.iter().copied().filter(|key| route.shard(*key) == 1).collect();
         table.push_once(id(1), &some, &grads[..some.len() * DIM], 2).await.unwrap();
-        assert_eq!(table.push_once(id(1), &keys, &grads, 2).await.unwrap(), Pushed::Applied);
+        assert_eq!(table.push_once(id(1), &keys, &grads, 2).await.unwrap(), PushOutcome::Applied);
         assert_eq!(table.stats().await.unwrap().names(), 6);
-        table.settle_before((3 << 40) + 1).await.unwrap();
+        table.acknowledge_before((3 << 40) + 1).await.unwrap();
         assert_eq!(table.stats().await.unwrap().names(), 0, "what is settled takes no place");
         dump(table).await
     });
@@ -297,9 +297,9 @@ fn a_round_applies_the_mean_of_its_trainers_once() {
             trainers[1].push_round(id(1), round(10), &second, &b, 1),
             trainers[2].push_round(id(2), round(0), &[], &[], 1),
         );
-        assert!([one, again, two, three].iter().all(|pushed| *pushed.as_ref().unwrap() == Pushed::Applied));
+        assert!([one, again, two, three].iter().all(|pushed| *pushed.as_ref().unwrap() == PushOutcome::Applied));
         let late = trainers[1].push_round(id(1), round(10), &second, &b, 1).await.unwrap();
-        assert_eq!(late, Pushed::Already);
+        assert_eq!(late, PushOutcome::Already);
         user(table.push_round(id(9), round(1), &first, &a, 2).await.map(drop), &["no trainer"]);
         user(trainers[0].push_round(id(9), round(1), &first, &a, 1).await.map(drop), &["is over"]);
         dump(table).await

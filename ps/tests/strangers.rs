@@ -77,11 +77,11 @@ fn what_no_client_says_is_refused_and_hurts_nobody() {
         };
         // A version, no flags, and a step of 1.
         let header = || [&[1, 0, 0, 0, 0, 0, 0, 0, 1][..], &[0; 39]].concat();
-        let with = |batch, note: Vec<u8>| Message { batch: Some(batch), note: note.into() };
+        let with = |batch, metadata: Vec<u8>| Message { batch: Some(batch), metadata: metadata.into() };
         let dim = DIM as i32;
         let push = ["table", "ads", "push"];
         for (message, words) in [
-            (Message::note(header()), "without columns"),
+            (Message::metadata(header()), "without columns"),
             (with(batch(own, dim, 1.0), vec![]), "0 bytes"),
             (with(batch(own, dim, 1.0), [&[9], &header()[1..]].concat()), "version 9"),
             (with(batch(own, 3, 1.0), header()), "lists of 11 Float32"),
@@ -99,7 +99,7 @@ fn what_no_client_says_is_refused_and_hurts_nobody() {
         let many: ArrayRef = Arc::new(UInt64Array::from(vec![own; (60 << 20) / DIM + 1]));
         let many = Message::columns(RecordBatch::try_from_iter([("key", many)]).unwrap());
         refused(say(&cluster, &["table", "ads", "peek"], many).await, &["asked for at once"]);
-        let nothing = || Message::note(header());
+        let nothing = || Message::metadata(header());
         refused(say(&cluster, &["table", "users", "pull"], nothing()).await, &["no table `users`"]);
         refused(say(&cluster, &["table", "ads", "drop"], nothing()).await, &["table/ads/drop"]);
         let peer = &cluster.peers()[0];
@@ -164,7 +164,7 @@ fn a_stock_client_may_look_and_not_touch() {
             );
         }
         assert_eq!(client.stats().await.unwrap().rows(), 500);
-        let settle = Action::new("table.settle", r#"{"table": "ads", "before": 1}"#);
+        let settle = Action::new("table.acknowledge", r#"{"table": "ads", "before": 1}"#);
         let said = match stock.do_action(settle).await {
             Ok(mut answers) => answers.next().await.unwrap().unwrap_err().to_string(),
             Err(said) => said.to_string(),

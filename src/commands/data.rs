@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use forebay::Fault;
 use forebay::actors::{Source, StageCx, commas};
 use forebay::connectors::convert::{
-    Encoding, ParquetOptions, Progress, TextOptions, Written, block_on, to_criteo_text, to_parquet,
+    ConvertProgress, Encoding, ParquetOptions, TextOptions, Written, block_on, to_criteo_text, to_parquet,
 };
 use forebay::connectors::inspect::{holds_parquet, inspect};
 use forebay::connectors::{
@@ -248,7 +248,7 @@ impl Bar {
         Self(bar)
     }
 
-    fn show(&mut self, progress: Progress) {
+    fn show(&mut self, progress: ConvertProgress) {
         self.0.set_position(progress.rows);
         self.0.set_message(format!("{} rows, {} MB", commas(progress.rows), progress.bytes / 1_000_000));
     }

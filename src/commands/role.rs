@@ -8,7 +8,7 @@ use forebay::Fault;
 use forebay::actors::commas;
 use forebay::net::SecurityFiles;
 use forebay::pipelines::Job;
-use forebay::pipelines::cluster::{self, DEFAULT_PORT, News, Ps, Reader, Seat};
+use forebay::pipelines::cluster::{self, DEFAULT_PORT, ProcessConfig, Ps, Reader, RunStatus};
 
 use super::train::{self, Report};
 use crate::logs::Format;
@@ -110,7 +110,7 @@ impl RoleCommand {
         }
     }
 
-    fn seat(&self, job: &Job) -> Result<Seat, Fault> {
+    fn seat(&self, job: &Job) -> Result<ProcessConfig, Fault> {
         let network = &job.network;
         let files = SecurityFiles {
             token_file: self.token_file.clone().or_else(|| network.token_file.clone()),
@@ -119,7 +119,7 @@ impl RoleCommand {
             tls_ca: self.tls_ca.clone().or_else(|| network.tls_ca.clone()),
         };
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let mut seat = Seat {
+        let mut seat = ProcessConfig {
             role: match self.role {
                 Role::Reader => cluster::Role::Reader,
                 Role::Ps => cluster::Role::Ps,
@@ -167,7 +167,7 @@ struct Said {
 }
 
 impl Said {
-    fn say(&mut self, news: &News) {
+    fn say(&mut self, news: &RunStatus) {
         let now = std::time::Instant::now();
         if self.at.is_some_and(|at| now - at < std::time::Duration::from_secs(10)) {
             return;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use forebay::actors::commas;
 use forebay::pipelines::Trained;
-use forebay::pipelines::cluster::{News, Seated};
+use forebay::pipelines::cluster::{ClusterSession, RunStatus};
 use forebay::{Fault, Job, Training};
 
 use crate::logs::Format;
@@ -88,10 +88,10 @@ pub(crate) fn run(training: Training, stop: &Stop, report: Report, format: Forma
     let seat = trained.seat.take();
     if !report.whole {
         // Another trainer sees to the rest; the rows are needed until then.
-        return seat.map_or(Ok(()), Seated::wait_until_over);
+        return seat.map_or(Ok(()), ClusterSession::wait_until_over);
     }
     match save_and_evaluate(&trained) {
-        Ok(()) => seat.map_or(Ok(()), Seated::over),
+        Ok(()) => seat.map_or(Ok(()), ClusterSession::over),
         Err(fault) => {
             if let Some(seat) = &seat {
                 seat.fail(&fault);
@@ -121,7 +121,7 @@ fn tell(trained: &Trained, before: Option<Usage>) {
         );
     }
     if let Some(seat) = &trained.seat {
-        let News { account, windows: (done, of), leased_again, .. } = seat.news();
+        let RunStatus { account, windows: (done, of), leased_again, .. } = seat.news();
         println!(
             "all processes: {} rows trained on, {} rejected, {} batches, {done} of {of} windows, {leased_again} leases given \
              out again",

@@ -154,7 +154,7 @@ fn a_trainer_that_took_the_dense_parameters_with_it_ends_the_run() {
 
 #[test]
 fn a_ps_that_is_killed_ends_the_run() {
-    let mut run = Run::local(&settings(&["placement.readers=1", "placement.ps=2", "placement.patience_seconds=4"]));
+    let mut run = Run::local(&settings(&["placement.readers=1", "placement.ps=2", "placement.timeout_seconds=4"]));
     run.start(&["ps 0", "ps 1", "trainer 0", "reader 0"]);
     run.until_windows(2);
     let log = run.until_said("ps 1", "listens address=");
@@ -166,7 +166,7 @@ fn a_ps_that_is_killed_ends_the_run() {
         assert!(code == Some(3) && (log.contains("ps 1 was not heard of for 4 s") || log.contains(address)), "{log}");
     }
     // The coordinator goes with the first ps.
-    let mut run = Run::local(&settings(&["placement.readers=1", "placement.ps=2", "placement.patience_seconds=4"]));
+    let mut run = Run::local(&settings(&["placement.readers=1", "placement.ps=2", "placement.timeout_seconds=4"]));
     run.start(&["ps 0", "ps 1", "trainer 0", "reader 0"]);
     run.until_windows(2);
     run.kill("ps 0");

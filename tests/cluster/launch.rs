@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use forebay::net::{Dialer, Identity, Limits, Peer, Security, SecurityFiles};
-use forebay::pipelines::cluster::News;
+use forebay::pipelines::cluster::RunStatus;
 use futures::executor::block_on;
 use rustix::process::Signal;
 
@@ -61,7 +61,7 @@ fn the_first_signal_drains_all_of_it_and_the_books_add_up() {
         let mut run = launch(&job(ROWS, &endless));
         let peer = coordinator(&mut run);
         run.until("some windows are done", |_| {
-            let news: Option<News> = block_on(peer.action("coordinator.watch", &(), Duration::from_secs(5))).ok();
+            let news: Option<RunStatus> = block_on(peer.action("coordinator.watch", &(), Duration::from_secs(5))).ok();
             news.filter(|news| news.windows.0 > 4)
         });
         run.signal("launch", signal);

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay::net::{Dialer, Identity, Limits, Peer, Security};
-use forebay::pipelines::cluster::News;
+use forebay::pipelines::cluster::RunStatus;
 use futures::executor::block_on;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -162,17 +162,17 @@ impl Run {
     }
 
     /// What the coordinator tells anybody who asks; None: it does not answer.
-    pub(crate) fn news(&self) -> Option<News> {
+    pub(crate) fn news(&self) -> Option<RunStatus> {
         block_on(self.peer.action("coordinator.watch", &(), Duration::from_secs(5))).ok()
     }
 
     /// Waits until the run is so far.
-    pub(crate) fn until_news(&mut self, what: &str, mut holds: impl FnMut(&News) -> bool) -> News {
+    pub(crate) fn until_news(&mut self, what: &str, mut holds: impl FnMut(&RunStatus) -> bool) -> RunStatus {
         self.until(what, |run| run.news().filter(|news| holds(news)))
     }
 
     /// Waits until so many windows are done.
-    pub(crate) fn until_windows(&mut self, done: u64) -> News {
+    pub(crate) fn until_windows(&mut self, done: u64) -> RunStatus {
         let news = self.until_news(&format!("{done} windows are done"), |news| news.windows.0 >= done);
         assert!(news.windows.0 < news.windows.1, "the run is to be in its middle: {:?}", news.windows);
         news

@@ -80,7 +80,7 @@ fn a_server_that_others_reach_needs_a_token_and_tls() {
 
 #[test]
 fn who_does_not_come_is_named() {
-    let placement = ["placement.readers=2", "placement.ps=2", "placement.patience_seconds=4"];
+    let placement = ["placement.readers=2", "placement.ps=2", "placement.timeout_seconds=4"];
     let mut run = Run::local(&job(ROWS, &placement));
     // Nobody is there to be asked.
     run.start(&["reader 1@alone"]);
@@ -88,7 +88,7 @@ fn who_does_not_come_is_named() {
     run.start(&["ps 0", "trainer 0"]);
     for name in ["ps 0", "trainer 0"] {
         run.until_said(name, "waiting for ps 1, any reader");
-        run.end_with(name, 3, "ps 1, any reader did not join within 4 s (placement.patience_seconds)");
+        run.end_with(name, 3, "ps 1, any reader did not join within 4 s (placement.timeout_seconds)");
     }
 }
 

@@ -4,7 +4,7 @@
 //!  send(row group) ──column by column──► encode threads ──column chunks──► write thread ──► part-00000.parquet ...
 //!     waits while GROUPS are under way                    in the order of the columns
 //! ```
-//! Comes in: row groups. Goes out: files of an [`Aside`]. `send` awaits room; the threads block on the store.
+//! Comes in: row groups. Goes out: files of an [`StagedFolder`]. `send` awaits room; the threads block on the store.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,7 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::column::{Change, encode};
 use super::{ParquetOptions, Written};
-use crate::aside::{Aside, FileWriter, fault};
+use crate::staged::{FileWriter, StagedFolder, fault};
 
 /// Row groups that are encoded or written at once, beside the one that is being gathered.
 const GROUPS: usize = 2;
@@ -40,7 +40,7 @@ pub(super) struct Encoder {
     jobs: Option<mpsc::Sender<Job>>,
     groups: Option<mpsc::Sender<Message>>,
     encoders: Vec<JoinHandle<()>>,
-    writer: Option<JoinHandle<Result<(Aside, Written), Fault>>>,
+    writer: Option<JoinHandle<Result<(StagedFolder, Written), Fault>>>,
 }
 
 /// The columns as they are written.
@@ -76,7 +76,7 @@ struct Group {
 
 impl Encoder {
     /// Starts the threads, named after the stage.
-    pub(super) fn start(cx: &StageCx, aside: Aside, options: &ParquetOptions) -> Result<Self, Fault> {
+    pub(super) fn start(cx: &StageCx, aside: StagedFolder, options: &ParquetOptions) -> Result<Self, Fault> {
         let (jobs, queue) = mpsc::channel();
         let (groups, to_write) = mpsc::channel();
         let room = Arc::new(Semaphore::new(GROUPS));
@@ -148,7 +148,7 @@ impl Encoder {
     }
 
     /// Waits until all is written; gives back the folder with its files.
-    pub(super) fn finish(mut self) -> Result<(Aside, Written), Fault> {
+    pub(super) fn finish(mut self) -> Result<(StagedFolder, Written), Fault> {
         if let Some(groups) = self.groups.take() {
             // A writer that is gone has left its fault.
             let _ = groups.send(Message::End);
@@ -164,7 +164,7 @@ impl Encoder {
         }
     }
 
-    fn join(&mut self) -> Result<(Aside, Written), Fault> {
+    fn join(&mut self) -> Result<(StagedFolder, Written), Fault> {
         self.jobs = None;
         for thread in mem::take(&mut self.encoders) {
             // Its panic shows as a column that never comes.
@@ -215,7 +215,7 @@ fn encode_all(queue: &Mutex<mpsc::Receiver<Job>>) {
 struct Files {
     /// Dropped before the folder: an upload is given up before what is around it.
     part: Option<Part>,
-    aside: Aside,
+    aside: StagedFolder,
     options: ParquetOptions,
     bytes: Arc<AtomicU64>,
     written: Written,
@@ -229,7 +229,7 @@ struct Part {
 
 impl Files {
     /// Writes row groups until the end; without an end, everything is removed.
-    fn write_all(mut self, groups: &mpsc::Receiver<Message>) -> Result<(Aside, Written), Fault> {
+    fn write_all(mut self, groups: &mpsc::Receiver<Message>) -> Result<(StagedFolder, Written), Fault> {
         loop {
             match groups.recv() {
                 Ok(Message::Group(group)) => self.write(group)?,
@@ -286,7 +286,7 @@ impl Files {
 }
 
 impl Part {
-    fn begin(aside: &Aside, options: &ParquetOptions, schema: &SchemaRef, number: u64) -> Result<Self, Fault> {
+    fn begin(aside: &StagedFolder, options: &ParquetOptions, schema: &SchemaRef, number: u64) -> Result<Self, Fault> {
         let file = aside.create(&format!("part-{number:05}.parquet"))?;
         let name = file.name().to_owned();
         let begin = || -> ParquetResult<_> {

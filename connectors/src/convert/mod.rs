@@ -19,7 +19,7 @@ use crate::rows::Rows;
 
 /// How far a conversion is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct ConvertProgress {
     /// Rows written.
     pub rows: u64,
     /// Bytes written.

@@ -15,10 +15,10 @@ use parquet::file::properties::WriterProperties;
 use serde::{Deserialize, Serialize};
 
 use super::encode::Encoder;
-use super::{Progress, Written, each};
-use crate::aside::{Aside, Folder};
+use super::{ConvertProgress, Written, each};
 use crate::criteo::Categories;
 use crate::rows::Rows;
+use crate::staged::{Folder, StagedFolder};
 
 /// How columns are encoded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -97,17 +97,17 @@ pub async fn to_parquet<S: Source<Out = Rows>>(
     cx: &StageCx,
     folder: impl Into<Folder>,
     options: &ParquetOptions,
-    progress: impl FnMut(Progress),
+    progress: impl FnMut(ConvertProgress),
 ) -> Result<Written, Fault> {
-    convert(source, cx, Aside::begin(&folder.into(), options.replace)?, options, progress).await
+    convert(source, cx, StagedFolder::begin(&folder.into(), options.replace)?, options, progress).await
 }
 
 async fn convert<S: Source<Out = Rows>>(
     source: &mut S,
     cx: &StageCx,
-    aside: Aside,
+    aside: StagedFolder,
     options: &ParquetOptions,
-    mut progress: impl FnMut(Progress),
+    mut progress: impl FnMut(ConvertProgress),
 ) -> Result<Written, Fault> {
     let mut groups =
         Groups { encoder: Encoder::start(cx, aside, options)?, options, schema: None, held: Vec::new(), rows: 0 };
@@ -115,13 +115,13 @@ async fn convert<S: Source<Out = Rows>>(
     let rejected = each(source, cx, async |next| {
         groups.add(&next.batch).await?;
         rows += next.batch.num_rows() as u64;
-        progress(Progress { rows, bytes: groups.encoder.bytes() });
+        progress(ConvertProgress { rows, bytes: groups.encoder.bytes() });
         Ok(())
     })
     .await?;
     groups.send().await?;
     let (aside, written) = groups.encoder.finish()?;
-    progress(Progress { rows: written.rows, bytes: written.bytes });
+    progress(ConvertProgress { rows: written.rows, bytes: written.bytes });
     aside.mark()?;
     aside.publish()?;
     Ok(Written { rejected, ..written })
@@ -187,7 +187,7 @@ mod tests {
             SyntheticSource::new(Synthetic { rows: 20_000, ..Synthetic::default() }, ReadOptions::default());
         let options = ParquetOptions { group_rows: 4096, ..ParquetOptions::default() };
         let cx = StageCx::detached("t");
-        let aside = Aside::begin(&Folder::from(&out), false).unwrap();
+        let aside = StagedFolder::begin(&Folder::from(&out), false).unwrap();
         let aside = aside.with_create(|_| OpenOptions::new().write(true).open("/dev/full"));
         let done = super::super::block_on(convert(&mut source, &cx, aside, &options, |_| ()));
         let said = done.unwrap_err().to_string();

@@ -10,11 +10,11 @@ use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, Source, StageCx};
 use serde::{Deserialize, Serialize};
 
-use super::{Progress, Written, each};
-use crate::aside::{Aside, FileWriter, Folder, fault};
+use super::{ConvertProgress, Written, each};
 use crate::criteo::schema::hex_digits;
 use crate::criteo::{Categories, INTEGERS, criteo_schema};
 use crate::rows::Rows;
+use crate::staged::{FileWriter, Folder, StagedFolder, fault};
 
 /// What the text files shall look like.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,9 +39,9 @@ pub async fn to_criteo_text<S: Source<Out = Rows>>(
     cx: &StageCx,
     folder: impl Into<Folder>,
     options: &TextOptions,
-    mut progress: impl FnMut(Progress),
+    mut progress: impl FnMut(ConvertProgress),
 ) -> Result<Written, Fault> {
-    let aside = Aside::begin(&folder.into(), options.replace)?;
+    let aside = StagedFolder::begin(&folder.into(), options.replace)?;
     let mut written = Written::default();
     let mut part: Option<(FileWriter, usize)> = None;
     let mut text = Vec::new();
@@ -68,7 +68,7 @@ pub async fn to_criteo_text<S: Source<Out = Rows>>(
                 close(part.take())?;
             }
         }
-        progress(Progress { rows: written.rows, bytes: written.bytes });
+        progress(ConvertProgress { rows: written.rows, bytes: written.bytes });
         Ok(())
     })
     .await?;

@@ -1,7 +1,7 @@
 //! Synthetic rows and text to Parquet and back, and what inspection says of them.
 
 use forebay_actors::StageCx;
-use forebay_connectors::convert::{Encoding, ParquetOptions, Progress, TextOptions, to_criteo_text, to_parquet};
+use forebay_connectors::convert::{ConvertProgress, Encoding, ParquetOptions, TextOptions, to_criteo_text, to_parquet};
 use forebay_connectors::inspect::inspect;
 use forebay_connectors::{Categories, CriteoSource, OnBadRow, ParquetSource, ReadOptions, Synthetic, SyntheticSource};
 
@@ -21,7 +21,7 @@ async fn rows_survive_every_form() {
     for (number, (encoding, file_groups)) in [(Encoding::Dictionary, 1), (Encoding::Plain, 8)].into_iter().enumerate() {
         let folder = dir.path().join(format!("parquet-{number}"));
         let options = ParquetOptions { encoding, group_rows: 2048, file_groups, ..ParquetOptions::default() };
-        let mut progress = Progress::default();
+        let mut progress = ConvertProgress::default();
         let written = to_parquet(&mut synthetic(777, 1), &cx(), &folder, &options, |p| progress = p).await.unwrap();
         assert_eq!(written.rows, ROWS);
         assert_eq!(written.files, if file_groups == 1 { 5 } else { 1 });

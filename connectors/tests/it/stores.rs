@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use async_trait::async_trait;
-use forebay_connectors::aside::Folder;
+use forebay_connectors::staged::Folder;
 use futures::stream::BoxStream;
 use futures::{FutureExt, StreamExt};
 use object_store::local::LocalFileSystem;

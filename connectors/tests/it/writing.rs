@@ -4,9 +4,9 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
-use forebay_connectors::aside::{Aside, Folder};
 use forebay_connectors::convert::{ParquetOptions, TextOptions, to_criteo_text, to_parquet};
 use forebay_connectors::inspect::inspect;
+use forebay_connectors::staged::{Folder, StagedFolder};
 use forebay_connectors::{Categories, CriteoSource, Input, ParquetSource, ReadOptions, Synthetic, SyntheticSource};
 use object_store::{ObjectStore, ObjectStoreExt};
 
@@ -157,7 +157,7 @@ async fn a_fault_of_the_rows_leaves_nothing_either() {
         assert!(said.to_string().contains("line 1"), "{said}");
         assert!(store.all().await.is_empty());
         // The uploads of a folder that is given up are given up, too.
-        let aside = Aside::begin(&store.folder("rows"), false).unwrap();
+        let aside = StagedFolder::begin(&store.folder("rows"), false).unwrap();
         let mut file = aside.create("below/a").unwrap();
         file.write_all(b"1").unwrap();
         file.finish().unwrap();
@@ -200,7 +200,7 @@ async fn a_replacement_that_fails_leaves_no_mark_where_there_are_no_folders() {
 async fn a_place_that_is_taken_under_way_is_left_alone() {
     let (_dir, stores) = stores();
     for store in stores {
-        let aside = Aside::begin(&store.folder("rows"), false).unwrap();
+        let aside = StagedFolder::begin(&store.folder("rows"), false).unwrap();
         aside.create("a").unwrap().finish().unwrap();
         store.put(&"rows/theirs".into(), "1".into()).await.unwrap();
         let said = aside.publish().unwrap_err().to_string();
@@ -215,7 +215,7 @@ async fn large_files_go_in_parts_and_come_back_as_they_were() {
     let (_dir, stores) = stores();
     let bytes: Vec<u8> = (0..21_000_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     for store in stores {
-        let aside = Aside::begin(&store.folder("large"), false).unwrap();
+        let aside = StagedFolder::begin(&store.folder("large"), false).unwrap();
         let mut file = aside.create("a").unwrap();
         for piece in bytes.chunks(1_234_567) {
             file.write_all(piece).unwrap();

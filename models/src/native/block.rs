@@ -14,15 +14,15 @@ const PIECE: usize = 16_384;
 /// A block of the flat dense parameters with the state of their optimizer: what steps where the model does not.
 ///
 /// ```
-/// use forebay_models::{DenseBlock, DenseOptimizer};
+/// use forebay_models::{ParamBlock, DenseOptimizer};
 ///
-/// let mut block = DenseBlock::new(DenseOptimizer::sgd(0.5), vec![1.0, 2.0])?;
+/// let mut block = ParamBlock::new(DenseOptimizer::sgd(0.5), vec![1.0, 2.0])?;
 /// block.apply(&[1.0, -1.0])?;
 /// assert_eq!((block.values(), block.steps()), ([0.5, 2.5].as_slice(), 1));
 /// # Ok::<(), forebay_models::ModelError>(())
 /// ```
 #[derive(Debug, Clone, PartialEq)]
-pub struct DenseBlock {
+pub struct ParamBlock {
     optimizer: DenseOptimizer,
     values: Vec<f32>,
     /// One buffer for each name in the optimizer's `state()`, each as long as `values`.
@@ -30,18 +30,18 @@ pub struct DenseBlock {
     steps: u64,
 }
 
-impl DenseBlock {
+impl ParamBlock {
     /// A block of these values, its optimizer at its start.
     ///
     /// # Errors
     /// [`ModelError::Optimizer`] if a setting is out of range.
-    pub fn new(optimizer: DenseOptimizer, values: Vec<f32>) -> Result<DenseBlock, ModelError> {
+    pub fn new(optimizer: DenseOptimizer, values: Vec<f32>) -> Result<ParamBlock, ModelError> {
         optimizer.validate()?;
         let state = optimizer.state().iter().map(|_| vec![optimizer.first_state(); values.len()]).collect();
-        Ok(DenseBlock { optimizer, values, state, steps: 0 })
+        Ok(ParamBlock { optimizer, values, state, steps: 0 })
     }
 
-    /// One step of the optimizer; `grads` is as long as [`DenseBlock::values`]. On the caller's thread.
+    /// One step of the optimizer; `grads` is as long as [`ParamBlock::values`]. On the caller's thread.
     ///
     /// # Errors
     /// [`ModelError::Batch`] for another length, [`ModelError::NonFinite`] for a gradient that is NaN or infinite; nothing
@@ -78,13 +78,13 @@ impl DenseBlock {
         self.steps
     }
 
-    /// State of the optimizer, each vector as long as [`DenseBlock::values`]: Momentum has one (velocity), Adagrad one (sum of
+    /// State of the optimizer, each vector as long as [`ParamBlock::values`]: Momentum has one (velocity), Adagrad one (sum of
     /// squares), Adam two (first and second moment), SGD none.
     pub fn state(&self) -> &[Vec<f32>] {
         &self.state
     }
 
-    /// Puts the optimizer where another block's was: its [`steps`](DenseBlock::steps) and [`state`](DenseBlock::state).
+    /// Puts the optimizer where another block's was: its [`steps`](ParamBlock::steps) and [`state`](ParamBlock::state).
     ///
     /// # Errors
     /// [`ModelError::Load`] for another number of vectors or another length; nothing is changed then.
@@ -146,7 +146,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_named_and_changes_nothing() {
-        let mut block = DenseBlock::new(DenseOptimizer::adam(0.1), vec![1.0; 3]).unwrap();
+        let mut block = ParamBlock::new(DenseOptimizer::adam(0.1), vec![1.0; 3]).unwrap();
         block.apply(&[0.5; 3]).unwrap();
         let before = block.clone();
         let error = block.apply(&[0.5; 2]).unwrap_err().to_string();
@@ -159,12 +159,12 @@ mod tests {
         let error = block.set_state(1, vec![vec![0.0; 3], vec![0.0; 2]]).unwrap_err().to_string();
         assert!(error.contains("moment2: 2 numbers"), "{error}");
         assert_eq!(block, before);
-        assert!(matches!(DenseBlock::new(DenseOptimizer::sgd(-1.0), vec![]), Err(ModelError::Optimizer(_))));
+        assert!(matches!(ParamBlock::new(DenseOptimizer::sgd(-1.0), vec![]), Err(ModelError::Optimizer(_))));
     }
 
     #[test]
     fn an_empty_block_steps_too() {
-        let mut block = DenseBlock::new(DenseOptimizer::adagrad(0.1), vec![]).unwrap();
+        let mut block = ParamBlock::new(DenseOptimizer::adagrad(0.1), vec![]).unwrap();
         block.apply(&[]).unwrap();
         assert_eq!(block.steps(), 1);
     }

@@ -20,5 +20,5 @@ mod model;
 mod network;
 mod workers;
 
-pub use block::DenseBlock;
+pub use block::ParamBlock;
 pub use model::NativeModel;

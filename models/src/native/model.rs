@@ -1,13 +1,13 @@
 //! The native model: parameters, the dense optimizer's state, and a step over lanes and threads.
 
-use super::block::{DenseBlock, Piece};
+use super::block::{ParamBlock, Piece};
 use super::gather::{Bags, scatter};
 use super::kernels;
 use super::lane::{Lane, Stretch};
 use super::network::Network;
 use super::workers::Workers;
 use crate::dense::BatchShape;
-use crate::{DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, Part, StepOutput, params};
+use crate::{DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, RowPart, StepOutput, params};
 
 /// Rows below which a lane is not worth its share of the gradients: adding up 432,000 of them costs as much as 20 rows.
 const LANE_ROWS: usize = 256;
@@ -20,7 +20,7 @@ const STRETCH: usize = 16_384;
 pub struct NativeModel {
     net: Network,
     /// All parameters, and the optimizer's state.
-    block: DenseBlock,
+    block: ParamBlock,
     workers: Workers,
     threads: usize,
     lanes: Vec<Lane>,
@@ -44,7 +44,7 @@ impl NativeModel {
         spec.validate()?;
         let net = Network::new(spec);
         Ok(NativeModel {
-            block: DenseBlock::new(optimizer, params::initial(&net.layout, seed))?,
+            block: ParamBlock::new(optimizer, params::initial(&net.layout, seed))?,
             workers: Workers::new(threads)?,
             threads,
             net,
@@ -193,7 +193,7 @@ impl DenseModel for NativeModel {
         let known: Vec<String> = self.net.layout.iter().map(|param| param.name.clone()).collect();
         params::refuse_unknown(&known, tensors)?;
         let values = params::from_tensors(&self.net.layout, "", tensors)?;
-        self.block = DenseBlock::new(*self.block.optimizer(), values)?;
+        self.block = ParamBlock::new(*self.block.optimizer(), values)?;
         Ok(())
     }
 
@@ -206,7 +206,7 @@ impl DenseModel for NativeModel {
         self.block.set_state(steps, state)
     }
 
-    fn parts(&self) -> Vec<Part> {
+    fn parts(&self) -> Vec<RowPart> {
         self.net.spec.parts()
     }
 }

@@ -14,8 +14,8 @@ use super::transfer::{Facts, Uploader, launch};
 use super::{Device, ModuleShape, TorchBatch, TorchModule};
 use crate::dense::BatchShape;
 use crate::params::{check_len, initial, layout, load_optimizer, save_optimizer};
-use crate::transfer::{Launched, Upload, Uploaded};
-use crate::{DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, Part, StepOutput, logloss};
+use crate::transfer::{BatchUpload, Launched, Uploaded};
+use crate::{DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, RowPart, StepOutput, logloss};
 
 /// A model on libtorch: a spec, or a module of the user's own.
 pub struct TorchModel {
@@ -23,7 +23,7 @@ pub struct TorchModel {
     pub(super) params: Params,
     pub(super) optimizer: Optimizer,
     pub(super) shape: BatchShape,
-    parts: Vec<Part>,
+    parts: Vec<RowPart>,
     device: tch::Device,
     /// What the checks of launched steps know.
     facts: Arc<Facts>,
@@ -60,7 +60,7 @@ impl TorchModel {
     /// ```
     /// use forebay_models::torch::tch::{TchError, Tensor, nn};
     /// use forebay_models::torch::{Device, ModuleShape, TorchBatch, TorchModel, TorchModule};
-    /// use forebay_models::{DenseOptimizer, Part, Pooling};
+    /// use forebay_models::{DenseOptimizer, RowPart, Pooling};
     ///
     /// struct Bilinear(nn::Linear);
     ///
@@ -72,7 +72,7 @@ impl TorchModel {
     ///     }
     /// }
     ///
-    /// let shape = ModuleShape { slots: 2, dense: 0, parts: vec![Part::new("embedding", 8)] };
+    /// let shape = ModuleShape { slots: 2, dense: 0, parts: vec![RowPart::new("embedding", 8)] };
     /// let model = TorchModel::from_module(shape, DenseOptimizer::adam(1e-3), 42, 1, Device::Cpu, |root| {
     ///     Ok(Bilinear(nn::linear(root / "out", 8, 1, Default::default())))
     /// })?;
@@ -310,7 +310,7 @@ impl DenseModel for TorchModel {
         Ok(())
     }
 
-    fn uploader(&mut self) -> Result<Option<Box<dyn Upload>>, ModelError> {
+    fn uploader(&mut self) -> Result<Option<Box<dyn BatchUpload>>, ModelError> {
         Ok(Some(Box::new(Uploader::new(self.device, self.shape, self.flat_len())?)))
     }
 
@@ -319,7 +319,7 @@ impl DenseModel for TorchModel {
         launch(self, batch, &facts)
     }
 
-    fn parts(&self) -> Vec<Part> {
+    fn parts(&self) -> Vec<RowPart> {
         self.parts.clone()
     }
 }

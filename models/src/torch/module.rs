@@ -3,7 +3,7 @@
 use tch::{Kind, TchError, Tensor};
 
 use super::TorchBatch;
-use crate::{ModelSpec, Part};
+use crate::{ModelSpec, RowPart};
 
 /// A dense model in tch: its parameters lie in the variable store that it was made over, autograd does the rest.
 ///
@@ -25,7 +25,7 @@ pub struct ModuleShape {
     /// Dense features.
     pub dense: usize,
     /// The parts of a key's row.
-    pub parts: Vec<Part>,
+    pub parts: Vec<RowPart>,
 }
 
 /// The spec's module, over leaves in the order of the native backend's layout.

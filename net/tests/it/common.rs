@@ -1,4 +1,4 @@
-//! A server with toy parts, and peers of it.
+//! A server with toy handlers, and peers of it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::Fault;
 use forebay_net::{
-    Caller, Dialer, FlightInfo, Health, Identity, Incoming, Limits, Message, Outgoing, Part, Peer, Security,
+    Caller, Dialer, FlightInfo, Handler, Health, Identity, Incoming, Limits, Message, Outgoing, Peer, Security,
     SecurityFiles, Server, flight_info,
 };
 use tokio::sync::{mpsc, watch};
@@ -59,13 +59,13 @@ impl Toy {
             // Says its schema first, then fails.
             Some("fail") => {
                 let schema = incoming.wait_schema().await?;
-                outgoing.send(Message::note(format!("{schema:?}"))).await?;
+                outgoing.send(Message::metadata(format!("{schema:?}"))).await?;
                 Err(Fault::external("the disk is full").retryable())
             }
             Some("panic") => panic!("as was asked for"),
             // Waits for ever.
             Some("wait") => {
-                outgoing.send(Message::note("waiting")).await?;
+                outgoing.send(Message::metadata("waiting")).await?;
                 std::future::pending().await
             }
             _ => Err(Fault::user(format!("there is no exchange {path:?}"))),
@@ -74,7 +74,7 @@ impl Toy {
 }
 
 #[async_trait]
-impl Part for Toy {
+impl Handler for Toy {
     fn name(&self) -> &'static str {
         "toy"
     }
@@ -149,8 +149,8 @@ impl Toys {
         let (flooded_sender, flooded) = watch::channel(0);
         let toy = Toy { seen: seen_sender, flooded: flooded_sender, asked: AtomicUsize::new(0) };
         let health = Health::new();
-        let parts: Vec<Arc<dyn Part>> = vec![Arc::new(toy)];
-        let server = Server::start(at, security, identity("ps 0"), limits, parts, health.clone()).await?;
+        let handlers: Vec<Arc<dyn Handler>> = vec![Arc::new(toy)];
+        let server = Server::start(at, security, identity("ps 0"), limits, handlers, health.clone()).await?;
         Ok(Toys { server, health, flooded, seen })
     }
 

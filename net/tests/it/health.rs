@@ -34,7 +34,7 @@ async fn a_server_that_stops_lets_calls_end_and_takes_no_more() {
     let toys = Toys::plain().await;
     let peer = toys.peer();
     let (mut outgoing, mut incoming) = peer.exchange(&["toy", "echo"], LONG).await.unwrap();
-    outgoing.send(Message::note("one")).await.unwrap();
+    outgoing.send(Message::metadata("one")).await.unwrap();
     incoming.next().await.unwrap();
     let address = toys.address();
     let stopped = tokio::spawn(toys.server.stop(LONG));
@@ -42,8 +42,8 @@ async fn a_server_that_stops_lets_calls_end_and_takes_no_more() {
     while TcpStream::connect(&address).await.is_ok() {
         tokio::task::yield_now().await;
     }
-    outgoing.send(Message::note("two")).await.unwrap();
-    assert_eq!(incoming.next().await.unwrap(), Some(Message::note("two")));
+    outgoing.send(Message::metadata("two")).await.unwrap();
+    assert_eq!(incoming.next().await.unwrap(), Some(Message::metadata("two")));
     drop(outgoing);
     assert_eq!(incoming.next().await.unwrap(), None);
     stopped.await.unwrap();

@@ -64,8 +64,8 @@ async fn tls_with_a_token_works_and_wrong_certificates_do_not() {
     let who = peer.raw_action("toy.who", "", LONG).await.unwrap();
     assert_eq!(&who[..], br#"Some(("monday", "reader 1", 3))"#);
     let (mut outgoing, mut incoming) = peer.exchange(&["toy", "echo"], LONG).await.unwrap();
-    outgoing.send(Message::note("secret")).await.unwrap();
-    assert_eq!(incoming.next().await.unwrap(), Some(Message::note("secret")));
+    outgoing.send(Message::metadata("secret")).await.unwrap();
+    assert_eq!(incoming.next().await.unwrap(), Some(Message::metadata("secret")));
 
     // The certificate is not signed by whom the client trusts.
     let other = files.security("elsewhere", None);
@@ -184,19 +184,19 @@ async fn what_is_not_there_is_refused_with_what_there_is() {
         assert!(said.contains(expected), "{said}");
     }
     for (ticket, expected) in [
-        (r#"{"table": 1}"#, "the ticket names no part among its keys: there is `toy`"),
+        (r#"{"table": 1}"#, "the ticket names no handler among its keys: there is `toy`"),
         ("garbage", "a ticket is a JSON object here"),
     ] {
         let said = peer.get(ticket, LONG).await.map(|_| ()).unwrap_err().to_string();
         assert!(said.contains(expected), "{said}");
     }
-    // What only the part knows comes with the first message.
+    // What only the handler knows comes with the first message.
     let (_outgoing, mut incoming) = peer.exchange(&["toy", "nothing"], LONG).await.unwrap();
     let said = incoming.next().await.unwrap_err().to_string();
     assert!(said.contains(r#"there is no exchange ["toy", "nothing"]"#), "{said}");
 
     struct Bare;
-    impl forebay_net::Part for Bare {
+    impl forebay_net::Handler for Bare {
         fn name(&self) -> &'static str {
             "bare"
         }
@@ -206,13 +206,13 @@ async fn what_is_not_there_is_refused_with_what_there_is() {
     }
     let at = "127.0.0.1:0".parse().unwrap();
     let (security, limits) = (Security::none(), Limits::default());
-    let start = |parts| Server::start(at, &security, identity("ps 0"), &limits, parts, Health::new());
+    let start = |handlers| Server::start(at, &security, identity("ps 0"), &limits, handlers, Health::new());
     let server = start(vec![std::sync::Arc::new(Bare)]).await.unwrap();
     let peer = dial(&server.address().to_string(), &security, &limits);
     let said = peer.raw_action("bare.c", "", LONG).await.unwrap_err().to_string();
     assert!(said.contains("there is no action `bare.c`: there is `bare.a`, `bare.b`"), "{said}");
     let twice = start(vec![std::sync::Arc::new(Bare), std::sync::Arc::new(Bare)]).await.map(|_| ()).unwrap_err();
-    assert!(twice.to_string().contains("two parts of the name `bare`"), "{twice}");
+    assert!(twice.to_string().contains("two handlers of the name `bare`"), "{twice}");
 }
 
 #[tokio::test]

@@ -45,7 +45,7 @@ async fn time_is_up_with_the_last_fault_and_how_long_it_was() {
     assert!(fault.retryable);
 }
 
-/// Parts are spawned: what they await must be `Send`.
+/// Handlers are spawned: what they await must be `Send`.
 #[tokio::test]
 async fn a_retry_may_be_spawned() {
     let text = String::from("kept");

@@ -16,7 +16,7 @@ async fn notes_and_columns_come_back_in_order_and_the_end_is_seen_on_both_sides(
     assert!(incoming.schema().fields().is_empty());
     for i in 0..20 {
         let batch = (i % 3 != 0).then(|| numbers(i, 1 << (i % 18)));
-        let sent = Message { batch, note: Bytes::from(format!("note {i}")) };
+        let sent = Message { batch, metadata: Bytes::from(format!("metadata {i}")) };
         outgoing.send(sent.clone()).await.unwrap();
         assert_eq!(incoming.next().await.unwrap(), Some(sent));
     }
@@ -59,13 +59,13 @@ async fn what_a_part_fails_with_arrives_behind_what_it_sent() {
     let toys = Toys::plain().await;
     let (mut outgoing, mut incoming) = toys.peer().exchange(&["toy", "fail"], LONG).await.unwrap();
     outgoing.send(Message::columns(numbers(0, 1))).await.unwrap();
-    let note = incoming.next().await.unwrap().expect("a note").note;
-    assert!(String::from_utf8_lossy(&note).contains("Int64"), "{note:?}");
+    let metadata = incoming.next().await.unwrap().expect("a metadata").metadata;
+    assert!(String::from_utf8_lossy(&metadata).contains("Int64"), "{metadata:?}");
     let fault = incoming.next().await.unwrap_err();
     assert_eq!(fault.to_string(), format!("{}: the disk is full", toys.address()));
     assert_eq!((fault.domain, fault.retryable), (Domain::External, true));
     timeout(LONG, outgoing.closed()).await.unwrap();
-    let fault = outgoing.send(Message::note("more")).await.unwrap_err();
+    let fault = outgoing.send(Message::metadata("more")).await.unwrap_err();
     assert!(fault.retryable && fault.to_string().contains("takes no more messages"), "{fault}");
 }
 
@@ -90,7 +90,7 @@ async fn a_client_that_leaves_is_seen_by_the_part() {
     let Seen::Ended(_, Err(said)) = toys.seen.recv().await.unwrap() else { panic!("it ended well") };
     assert!(said.contains("reader 1 at 127.0.0.1") && said.contains("takes no more messages"), "{said}");
 
-    // One that only listens and leaves without a word: the part's `next` fails.
+    // One that only listens and leaves without a word: the handler's `next` fails.
     let (outgoing, incoming) = toys.peer().exchange(&["toy", "echo"], LONG).await.unwrap();
     drop(incoming);
     let Seen::Ended(_, Err(_)) = toys.seen.recv().await.unwrap() else { panic!("it ended well") };

@@ -44,11 +44,11 @@ async fn both_ends_see_that_the_other_vanished() {
     let (address, silence) = line_to(toys.address()).await;
     let peer = dial(&address, &Security::none(), &quick);
     let (mut outgoing, mut incoming) = peer.exchange(&["toy", "echo"], LONG).await.unwrap();
-    outgoing.send(Message::note("one")).await.unwrap();
+    outgoing.send(Message::metadata("one")).await.unwrap();
     incoming.next().await.unwrap();
     silence.send_replace(true);
     let fault = incoming.next().await.unwrap_err();
     assert!(fault.retryable && fault.to_string().starts_with(&address), "{fault}");
-    let Seen::Ended(_, Err(said)) = toys.seen.recv().await.unwrap() else { panic!("the part saw no fault") };
+    let Seen::Ended(_, Err(said)) = toys.seen.recv().await.unwrap() else { panic!("the handler saw no fault") };
     assert!(said.starts_with("reader 1 at 127.0.0.1"), "{said}");
 }

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::{Domain, Fault};
-use forebay_net::{Caller, Part};
+use forebay_net::{Caller, Handler};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::leases::{Answer, LeaseBook, share};
 use super::members::{Expected, Members, Role};
-use super::messages::{Ask, Beat, Complete, Fail, Failure, Given, Join, Me, News, Phase};
+use super::messages::{Ask, Beat, Complete, Fail, Failure, Given, Join, MemberId, RunPhase, RunStatus};
 use crate::job::{DenseAt, Job};
 
 /// Rows of a row group as Forebay and most others write them.
@@ -56,7 +56,7 @@ struct State {
     ordered: bool,
     members: Members,
     leases: Option<LeaseBook>,
-    phase: Phase,
+    phase: RunPhase,
     started: Instant,
     /// Who was last said to be missing.
     told: (Instant, Vec<String>),
@@ -80,14 +80,14 @@ impl Coordinator {
             window_rows: crate::sources::window_rows(job, job.in_step()) as u64,
             ordered: super::ordered(job),
             silence: Duration::from_secs_f64(placement.lease_seconds),
-            patience: placement.patience(),
+            patience: placement.timeout(),
         };
         let now = Instant::now();
         let state = State {
             ordered: settings.ordered,
             members: Members::new(expected),
             leases: None,
-            phase: Phase::Gathering,
+            phase: RunPhase::Gathering,
             started: now,
             told: (now, Vec::new()),
         };
@@ -99,7 +99,7 @@ impl Coordinator {
     }
 
     /// What there is to tell.
-    pub(super) fn news(&self) -> News {
+    pub(super) fn news(&self) -> RunStatus {
         self.state().news()
     }
 
@@ -120,13 +120,13 @@ impl Coordinator {
     /// Has readers take no more: what they hold is worked off, then the run is finished.
     pub(super) fn drain(&self) {
         let mut state = self.state();
-        if matches!(state.phase, Phase::Gathering | Phase::Running) {
-            state.phase = Phase::Draining;
+        if matches!(state.phase, RunPhase::Gathering | RunPhase::Running) {
+            state.phase = RunPhase::Draining;
             state.finish_if_done();
         }
     }
 
-    fn join(&self, Join { role, rank, address, job }: Join) -> Result<Me, Fault> {
+    fn join(&self, Join { role, rank, address, job }: Join) -> Result<MemberId, Fault> {
         let settings = &self.shared.settings;
         if job != settings.job {
             return Err(Fault::user(format!(
@@ -137,7 +137,7 @@ impl Coordinator {
         }
         let mut state = self.state();
         let (incarnation, before) = state.members.join(role, rank, address, Instant::now())?;
-        let running = matches!(state.phase, Phase::Running | Phase::Draining);
+        let running = matches!(state.phase, RunPhase::Running | RunPhase::Draining);
         if before && running {
             let lost = match role {
                 Role::Reader => None,
@@ -162,14 +162,14 @@ impl Coordinator {
             leases.lose(rank);
         }
         tracing::info!(incarnation, "{role} {rank} joined");
-        if state.phase == Phase::Gathering && state.members.missing().is_empty() {
-            state.phase = Phase::Running;
+        if state.phase == RunPhase::Gathering && state.members.missing().is_empty() {
+            state.phase = RunPhase::Running;
             tracing::info!("all are here after {:.1} s", state.started.elapsed().as_secs_f64());
         }
-        Ok(Me { role, rank, incarnation, boot: settings.boot })
+        Ok(MemberId { role, rank, incarnation, boot: settings.boot })
     }
 
-    fn hear(&self, me: Me) -> Result<MutexGuard<'_, State>, Fault> {
+    fn hear(&self, me: MemberId) -> Result<MutexGuard<'_, State>, Fault> {
         if me.boot != self.shared.settings.boot {
             return Err(Fault::external(
                 "the coordinator was started anew, and the rows of its shards are lost: start the run again",
@@ -184,9 +184,9 @@ impl Coordinator {
         let settings = &self.shared.settings;
         let mut state = self.hear(me)?;
         match &state.phase {
-            Phase::Running => {}
-            Phase::Gathering => return Ok(Given::Wait),
-            Phase::Failed(failure) => return Err(failure.fault()),
+            RunPhase::Running => {}
+            RunPhase::Gathering => return Ok(Given::Wait),
+            RunPhase::Failed(failure) => return Err(failure.fault()),
             _ => return Ok(Given::Finished),
         }
         let leases = state
@@ -222,7 +222,7 @@ impl Coordinator {
         Ok(())
     }
 
-    fn leave(&self, me: Me) -> Result<(), Fault> {
+    fn leave(&self, me: MemberId) -> Result<(), Fault> {
         let mut state = self.hear(me)?;
         state.members.leave(me.role, me.rank, me.incarnation);
         if me.role == Role::Reader
@@ -245,10 +245,10 @@ impl Settings {
 }
 
 impl State {
-    fn news(&self) -> News {
+    fn news(&self) -> RunStatus {
         let leases = self.leases.as_ref();
         let (done, windows, leased_again) = leases.map_or((0, 0, 0), LeaseBook::progress);
-        News {
+        RunStatus {
             phase: self.phase.clone(),
             missing: self.members.missing(),
             ps: self.members.addresses(Role::Ps),
@@ -264,14 +264,14 @@ impl State {
 
     fn fail(&mut self, failure: Failure) {
         // The first fault wins, and a run that is over stays so.
-        if !matches!(self.phase, Phase::Failed(_) | Phase::Over) {
+        if !matches!(self.phase, RunPhase::Failed(_) | RunPhase::Over) {
             tracing::error!("the run has failed: {}", failure.message);
-            self.phase = Phase::Failed(failure);
+            self.phase = RunPhase::Failed(failure);
         }
     }
 
     /// A reader cannot go on: its rows go to the others, if there are any.
-    fn lose_reader(&mut self, me: Me, failure: Failure) {
+    fn lose_reader(&mut self, me: MemberId, failure: Failure) {
         self.members.leave(me.role, me.rank, me.incarnation);
         let again = self.leases.as_mut().map_or(0, |leases| leases.lose(me.rank));
         let others =
@@ -285,24 +285,24 @@ impl State {
 
     fn finish_if_done(&mut self) {
         let done = match self.phase {
-            Phase::Running => self.leases.as_ref().is_some_and(LeaseBook::finished),
-            Phase::Draining => self.leases.as_ref().is_none_or(|leases| leases.nothing_held(self.ordered)),
+            RunPhase::Running => self.leases.as_ref().is_some_and(LeaseBook::finished),
+            RunPhase::Draining => self.leases.as_ref().is_none_or(|leases| leases.nothing_held(self.ordered)),
             _ => false,
         };
         if done {
-            self.phase = Phase::Finished;
+            self.phase = RunPhase::Finished;
         }
     }
 
     fn look_for_missing(&mut self, patience: Duration, now: Instant) {
-        if self.phase != Phase::Gathering {
+        if self.phase != RunPhase::Gathering {
             return;
         }
         let missing = self.members.missing();
         let waited = now.duration_since(self.started);
         if waited > patience {
             let message = format!(
-                "{} did not join within {:.0} s (placement.patience_seconds): see the logs of these processes, and whether \
+                "{} did not join within {:.0} s (placement.timeout_seconds): see the logs of these processes, and whether \
                  they reach the coordinator",
                 missing.join(", "),
                 patience.as_secs_f64()
@@ -316,7 +316,7 @@ impl State {
     }
 
     fn look_for_silent(&mut self, patience: Duration, now: Instant) {
-        if !matches!(self.phase, Phase::Running | Phase::Draining | Phase::Finished) {
+        if !matches!(self.phase, RunPhase::Running | RunPhase::Draining | RunPhase::Finished) {
             return;
         }
         let silent: Vec<_> = self
@@ -326,10 +326,8 @@ impl State {
             .filter(|(role, _, there, silent)| *role != Role::Reader && *there && *silent > SILENCE.min(patience))
             .collect();
         if let Some((role, rank, _, silent)) = silent.iter().find(|(.., silent)| *silent > patience) {
-            let message = format!(
-                "{role} {rank} was not heard of for {:.0} s (placement.patience_seconds)",
-                silent.as_secs_f64()
-            );
+            let message =
+                format!("{role} {rank} was not heard of for {:.0} s (placement.timeout_seconds)", silent.as_secs_f64());
             return self.fail(Failure { domain: Domain::External, message });
         }
         if !silent.is_empty() && now.duration_since(self.told.0) > SILENCE {
@@ -345,7 +343,7 @@ pub(crate) fn digest(job: &Job) -> String {
     let mut job = job.clone();
     job.network = Default::default();
     job.pipeline = Default::default();
-    let fast = crate::job::Data::default();
+    let fast = crate::job::DataOptions::default();
     (job.data.read_ahead, job.data.decode_ahead, job.data.decode_threads) =
         (fast.read_ahead, fast.decode_ahead, fast.decode_threads);
     let train = crate::job::TrainOptions::default();
@@ -365,7 +363,7 @@ fn write(answer: &impl Serialize) -> Result<Bytes, Fault> {
 }
 
 #[async_trait]
-impl Part for Coordinator {
+impl Handler for Coordinator {
     fn name(&self) -> &'static str {
         "coordinator"
     }
@@ -421,8 +419,8 @@ impl Part for Coordinator {
             }
             "over" => {
                 let mut state = self.hear(read::<Beat>(kind, &body)?.me)?;
-                if state.phase == Phase::Finished {
-                    state.phase = Phase::Over;
+                if state.phase == RunPhase::Finished {
+                    state.phase = RunPhase::Over;
                 }
                 write(&())
             }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use forebay_actors::{Fault, Host};
-use forebay_models::{DenseBlock, DenseModel, ModelSpec, NativeModel};
+use forebay_models::{DenseModel, ModelSpec, NativeModel, ParamBlock};
 use forebay_net::{Peer, Retry};
 use forebay_ps::{Round, Trainer, dense};
 
@@ -25,7 +25,7 @@ fn first_values(job: &Job, spec: &ModelSpec) -> Result<Vec<f32>, Fault> {
 }
 
 /// How the job's optimizer changes a block.
-struct Rule(DenseBlock);
+struct Rule(ParamBlock);
 
 impl dense::DenseRule for Rule {
     fn apply(&mut self, grads: &[f32]) -> Result<(), Fault> {
@@ -44,7 +44,7 @@ pub(super) fn serve(host: &Host, job: &Job, rank: usize) -> Result<(dense::Dense
     let range = dense::blocks(len, processes)[rank].clone();
     let (values, optimizer) = (values[range].to_vec(), job.train.optimizer);
     let block = dense::DenseBlock::start(host, values.len(), move || {
-        Ok(Box::new(Rule(DenseBlock::new(optimizer, values).map_err(model_fault)?)))
+        Ok(Box::new(Rule(ParamBlock::new(optimizer, values).map_err(model_fault)?)))
     });
     Ok((dense::DenseService::new(block.clone(), len, rank, processes)?, block))
 }

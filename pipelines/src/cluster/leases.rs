@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// What became of the rows of some windows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Account {
+pub struct RowCounts {
     /// Rows in batches that are done: their gradients are applied.
     pub rows: u64,
     /// Rows left out.
@@ -20,7 +20,7 @@ pub struct Account {
     pub batches: u64,
 }
 
-impl Account {
+impl RowCounts {
     pub(crate) fn add(&mut self, other: &Self) {
         self.rows += other.rows;
         self.rejected += other.rejected;
@@ -57,7 +57,7 @@ pub(crate) struct LeaseBook {
     held: BTreeMap<Range, (u32, u32)>,
     /// Windows that are done, beyond those that are all done.
     done: VecDeque<Range>,
-    account: Account,
+    account: RowCounts,
     windows_done: u64,
     again: u64,
 }
@@ -73,7 +73,7 @@ impl LeaseBook {
             returned: BTreeMap::new(),
             held: BTreeMap::new(),
             done: VecDeque::new(),
-            account: Account::default(),
+            account: RowCounts::default(),
             windows_done: 0,
             again: 0,
         }
@@ -127,7 +127,7 @@ impl LeaseBook {
     ///
     /// # Errors
     /// An internal fault when the rows of the windows are not all accounted for, or no such lease was given out.
-    pub(crate) fn complete(&mut self, lease: &Lease, account: &Account) -> Result<(), Fault> {
+    pub(crate) fn complete(&mut self, lease: &Lease, account: &RowCounts) -> Result<(), Fault> {
         let range = (lease.epoch, lease.windows.start, lease.windows.end);
         let known = self.held.remove(&range).is_some() || self.returned.remove(&range).is_some();
         if !known {
@@ -144,7 +144,7 @@ impl LeaseBook {
         Ok(())
     }
 
-    fn check(&self, lease: &Lease, account: &Account) -> Result<(), Fault> {
+    fn check(&self, lease: &Lease, account: &RowCounts) -> Result<(), Fault> {
         if self.data.rows == 0 {
             // Of text the rows are not known before they are read.
             return Ok(());
@@ -192,7 +192,7 @@ impl LeaseBook {
     }
 
     /// The books so far.
-    pub(crate) fn account(&self) -> Account {
+    pub(crate) fn account(&self) -> RowCounts {
         self.account
     }
 
@@ -223,9 +223,9 @@ mod tests {
         DataPlan { epochs, rows: windows * 10 - 3, windows, fingerprint: 0 }
     }
 
-    fn whole(data: &DataPlan, lease: &Lease) -> Account {
+    fn whole(data: &DataPlan, lease: &Lease) -> RowCounts {
         let rows = (lease.windows.end * 10).min(data.rows) - lease.windows.start * 10;
-        Account { rows: rows - 1, rejected: 1, batches: 1 }
+        RowCounts { rows: rows - 1, rejected: 1, batches: 1 }
     }
 
     fn lease(answer: Answer) -> Lease {
@@ -326,7 +326,7 @@ mod tests {
         let data = data(2, 1);
         let mut book = LeaseBook::new(data.clone(), 10, 2);
         let lease = lease(book.next(0));
-        let short = Account { rows: 16, rejected: 0, batches: 1 };
+        let short = RowCounts { rows: 16, rejected: 0, batches: 1 };
         let said = book.complete(&lease, &short).unwrap_err().to_string();
         assert!(said.contains("have 17 rows, but 16 were trained on and 0 rejected"), "{said}");
         let other = Lease { epoch: 1, windows: 0..2, term: 0 };

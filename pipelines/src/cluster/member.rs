@@ -1,6 +1,6 @@
 //! A process of a run, as seen by itself: it joins, says that it lives, and hears how far the run is.
 //!
-//! Comes in: the coordinator's address. Goes out: the process's incarnation, [`News`], leases. [`Member::join`] waits for the
+//! Comes in: the coordinator's address. Goes out: the process's incarnation, [`RunStatus`], leases. [`Member::join`] waits for the
 //! coordinator; everything else asks it and waits for the answer, within the job's patience.
 
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,9 +17,9 @@ use tokio::task::AbortHandle;
 
 use super::batches::tracker::Tracker;
 use super::coordinator::digest;
-use super::leases::Account;
+use super::leases::RowCounts;
 use super::members::Role;
-use super::messages::{Ask, Beat, Complete, Fail, Failure, Given, Join, Me, News, Phase};
+use super::messages::{Ask, Beat, Complete, Fail, Failure, Given, Join, MemberId, RunPhase, RunStatus};
 use crate::flow::BatchId;
 use crate::job::Job;
 
@@ -43,10 +43,10 @@ pub(crate) struct Member {
 }
 
 struct Inner {
-    me: Me,
+    me: MemberId,
     peer: Peer,
     patience: Duration,
-    news: watch::Receiver<News>,
+    news: watch::Receiver<RunStatus>,
     beats: AbortHandle,
 }
 
@@ -69,11 +69,12 @@ impl Member {
         address: Option<String>,
         job: &Job,
     ) -> Result<Self, Fault> {
-        let patience = job.placement.patience();
+        let patience = job.placement.timeout();
         let join = Join { role, rank, address, job: digest(job) };
         let what = format!("the coordinator at {}", peer.address());
-        let me: Me = Retry::within(patience).run(&what, || peer.action("coordinator.join", &join, DEADLINE)).await?;
-        let first: News = peer.action("coordinator.beat", &Beat { me }, DEADLINE).await?;
+        let me: MemberId =
+            Retry::within(patience).run(&what, || peer.action("coordinator.join", &join, DEADLINE)).await?;
+        let first: RunStatus = peer.action("coordinator.beat", &Beat { me }, DEADLINE).await?;
         let (sender, news) = watch::channel(first);
         let lease = Duration::from_secs_f64(job.placement.lease_seconds);
         let every = (lease / 4).clamp(Duration::from_millis(50), Duration::from_millis(500));
@@ -85,17 +86,17 @@ impl Member {
     }
 
     /// Role, rank, incarnation.
-    pub(crate) fn me(&self) -> Me {
+    pub(crate) fn me(&self) -> MemberId {
         self.inner.me
     }
 
     /// What was last heard.
-    pub(crate) fn news(&self) -> News {
+    pub(crate) fn news(&self) -> RunStatus {
         self.inner.news.borrow().clone()
     }
 
     /// Hears on.
-    pub(crate) fn watch(&self) -> watch::Receiver<News> {
+    pub(crate) fn watch(&self) -> watch::Receiver<RunStatus> {
         self.inner.news.clone()
     }
 
@@ -103,21 +104,21 @@ impl Member {
     ///
     /// # Errors
     /// Why the run has failed.
-    pub(crate) async fn until(&self, holds: impl Fn(&News) -> bool) -> Result<News, Fault> {
+    pub(crate) async fn until(&self, holds: impl Fn(&RunStatus) -> bool) -> Result<RunStatus, Fault> {
         let mut news = self.watch();
         let news = news
-            .wait_for(|news| matches!(news.phase, Phase::Failed(_)) || holds(news))
+            .wait_for(|news| matches!(news.phase, RunPhase::Failed(_)) || holds(news))
             .await
             .map_err(|_| Fault::internal("a member hears no news any more"))?
             .clone();
         match &news.phase {
-            Phase::Failed(failure) => Err(failure.fault()),
+            RunPhase::Failed(failure) => Err(failure.fault()),
             _ => Ok(news),
         }
     }
 
     /// Waits until all are there.
-    pub(crate) async fn begun(&self) -> Result<News, Fault> {
+    pub(crate) async fn begun(&self) -> Result<RunStatus, Fault> {
         let mut news = self.watch();
         let mut told = Vec::new();
         let tell = async {
@@ -131,7 +132,7 @@ impl Member {
             }
         };
         tokio::select! {
-            begun = self.until(|news| news.phase != Phase::Gathering) => begun,
+            begun = self.until(|news| news.phase != RunPhase::Gathering) => begun,
             () = tell => unreachable!("it tells for ever"),
         }
     }
@@ -159,7 +160,7 @@ impl Member {
         self.ask("over", &Beat { me: self.inner.me }).await
     }
 
-    async fn complete(&self, lease: Lease, account: Account) -> Result<(), Fault> {
+    async fn complete(&self, lease: Lease, account: RowCounts) -> Result<(), Fault> {
         self.ask("complete", &Complete { me: self.inner.me, lease, account }).await
     }
 
@@ -179,12 +180,12 @@ struct Patience {
 }
 
 /// Says that the process lives, and passes on what comes back.
-async fn beat(peer: Peer, me: Me, every: Duration, patience: Patience, news: watch::Sender<News>) {
+async fn beat(peer: Peer, me: MemberId, every: Duration, patience: Patience, news: watch::Sender<RunStatus>) {
     let (mut silent_since, mut refused_since) = (None, None);
     let coordinator = format!("the coordinator at {}", peer.address());
     loop {
         tokio::time::sleep(every).await;
-        let failure = match peer.action::<_, News>("coordinator.beat", &Beat { me }, DEADLINE).await {
+        let failure = match peer.action::<_, RunStatus>("coordinator.beat", &Beat { me }, DEADLINE).await {
             Ok(latest) => {
                 (silent_since, refused_since) = (None, None);
                 news.send_if_modified(|known| std::mem::replace(known, latest) != *known);
@@ -201,7 +202,7 @@ async fn beat(peer: Peer, me: Me, every: Duration, patience: Patience, news: wat
                     None => false,
                 };
                 // Once all is done, nobody need be there any more.
-                if matches!(news.borrow().phase, Phase::Over) {
+                if matches!(news.borrow().phase, RunPhase::Over) {
                     return;
                 }
                 let message = if silent >= patience.silent {
@@ -215,7 +216,7 @@ async fn beat(peer: Peer, me: Me, every: Duration, patience: Patience, news: wat
             }
             Err(fault) => Failure { domain: fault.domain, message: fault.to_string() },
         };
-        news.send_modify(|known| known.phase = Phase::Failed(failure));
+        news.send_modify(|known| known.phase = RunPhase::Failed(failure));
         return;
     }
 }
@@ -271,7 +272,7 @@ impl Leaseholder {
         tokio::select! {
             told = untold.wait_for(|leases| *leases == 0) => drop(told),
             // Whoever ended the run knew of all.
-            _ = self.member.until(|news| news.phase == Phase::Over) => {}
+            _ = self.member.until(|news| news.phase == RunPhase::Over) => {}
         }
         self.check_told()
     }

@@ -6,13 +6,13 @@ use forebay_actors::{Domain, Fault};
 use forebay_connectors::{DataPlan, Lease};
 use serde::{Deserialize, Serialize};
 
-use super::leases::Account;
+use super::leases::RowCounts;
 use super::members::Role;
 
 /// Who speaks: a member and its incarnation, at a coordinator of this boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Me {
+pub struct MemberId {
     /// What it does.
     pub role: Role,
     /// Its rank, from 0.
@@ -39,14 +39,14 @@ pub(crate) struct Join {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Beat {
-    pub(crate) me: Me,
+    pub(crate) me: MemberId,
 }
 
 /// Its answer, and that of `watch`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct News {
+pub struct RunStatus {
     /// How far the run is.
-    pub phase: Phase,
+    pub phase: RunPhase,
     /// Who must join before it begins, and has not.
     pub missing: Vec<String>,
     /// (incarnation, address) of each ps, by rank.
@@ -58,7 +58,7 @@ pub struct News {
     /// (epoch, window): everything before it is done.
     pub first_open: (u32, u64),
     /// Rows and batches that are done.
-    pub account: Account,
+    pub account: RowCounts,
     /// Windows done and windows of all epochs.
     pub windows: (u64, u64),
     /// Leases that were given out a second time, or more often.
@@ -70,7 +70,7 @@ pub struct News {
 /// How far a run is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum RunPhase {
     /// Members are missing.
     Gathering,
     /// Rows are read and trained on.
@@ -109,7 +109,7 @@ impl Failure {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Ask {
-    pub(crate) me: Me,
+    pub(crate) me: MemberId,
     pub(crate) data: DataPlan,
     /// It has enough for now, and takes only what another reader has lost.
     #[serde(default)]
@@ -129,15 +129,15 @@ pub(crate) enum Given {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Complete {
-    pub(crate) me: Me,
+    pub(crate) me: MemberId,
     pub(crate) lease: Lease,
-    pub(crate) account: Account,
+    pub(crate) account: RowCounts,
 }
 
 /// `fail`: a member cannot go on, and neither can the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Fail {
-    pub(crate) me: Me,
+    pub(crate) me: MemberId,
     pub(crate) failure: Failure,
 }

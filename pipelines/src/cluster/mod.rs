@@ -8,7 +8,7 @@
 //!  ps p:  shards of the table (and blocks of the dense parameters) ═══════════════════════════════╩═════════════════╝
 //! ```
 //!
-//! What each process does is the job's `[placement]`; all run the same job file. A process takes its [`Seat`], joins the
+//! What each process does is the job's `[placement]`; all run the same job file. A process takes its [`ProcessConfig`], joins the
 //! coordinator, and works until the run is over: [`Ps::run`], [`Reader::run`], and for a trainer [`trainer`], which gives a
 //! [`Training`](crate::Training) like any other.
 //!
@@ -17,9 +17,10 @@
 //! reader keeps each batch until it is done; what a trainer that dies had in hand goes to the next. Shards apply each name
 //! once. So every row is trained on once, whoever dies when, and the coordinator's books show it.
 //!
-//! Read in this order: `seat.rs` (a process takes part), `coordinator.rs` with `members.rs` and `leases.rs` (who is there,
+//! Read in this order: `session.rs` (a process takes part), `coordinator.rs` with `members.rs` and `leases.rs` (who is there,
 //! who reads what), `member.rs` (the other end), `batches/` (from readers to trainers), `reader.rs`, `ps.rs`, `trainer.rs`.
 
+mod acknowledge;
 pub(crate) mod batches;
 mod coordinator;
 mod dense;
@@ -29,16 +30,15 @@ mod members;
 mod messages;
 mod ps;
 mod reader;
-mod seat;
-mod settle;
+mod session;
 mod trainer;
 
-pub use leases::Account;
+pub use leases::RowCounts;
 pub use members::Role;
-pub use messages::{Failure, Me, News, Phase};
+pub use messages::{Failure, MemberId, RunPhase, RunStatus};
 pub use ps::Ps;
 pub use reader::Reader;
-pub use seat::{DEFAULT_PORT, Seat, Seated};
+pub use session::{ClusterSession, DEFAULT_PORT, ProcessConfig};
 pub use trainer::trainer;
 
 use std::time::Duration;

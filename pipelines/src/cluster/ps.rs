@@ -1,26 +1,26 @@
 //! A ps process: holds its share of the shards, and the coordinator if it is the first.
 //!
-//! Comes in: a job and a [`Seat`]. Goes out: rows, to whoever asks. [`Ps::run`] blocks until the run is over.
+//! Comes in: a job and a [`ProcessConfig`]. Goes out: rows, to whoever asks. [`Ps::run`] blocks until the run is over.
 
 use std::sync::Arc;
 
 use forebay_actors::{Fault, Host};
-use forebay_net::{Part, runtime};
+use forebay_net::{Handler, runtime};
 use forebay_ps::remote::TableService;
 use forebay_ps::{TableClient, start_shards};
 use tokio::time::sleep;
 
 use super::TICK;
+use super::acknowledge::Pushes;
 use super::dense;
-use super::messages::{News, Phase};
-use super::seat::{Seat, Seated};
-use super::settle::Pushes;
+use super::messages::{RunPhase, RunStatus};
+use super::session::{ClusterSession, ProcessConfig};
 use crate::job::{DenseAt, Job};
 use crate::model::table_config;
 
 /// A ps process that has joined.
 pub struct Ps {
-    seated: Seated,
+    session: ClusterSession,
     host: Host,
     table: TableClient,
     pushes: Pushes,
@@ -31,54 +31,54 @@ impl Ps {
     ///
     /// # Errors
     /// The job does not fit together, the address cannot be listened on, or the coordinator refuses.
-    pub fn start(job: &Job, seat: &Seat) -> Result<Self, Fault> {
+    pub fn start(job: &Job, seat: &ProcessConfig) -> Result<Self, Fault> {
         job.check()?;
         let config = table_config(job, None)?;
         let host = Host::start("ps")?;
         let (each, rank) = (job.table.shards, seat.rank as usize);
         let table = start_shards(&host, config, job.placement.ps * each, rank * each..(rank + 1) * each)?;
-        let mut parts: Vec<Arc<dyn Part>> = vec![Arc::new(TableService::new(vec![table.clone()]))];
+        let mut parts: Vec<Arc<dyn Handler>> = vec![Arc::new(TableService::new(vec![table.clone()]))];
         let mut block = None;
         if job.placement.dense() == DenseAt::Ps {
             let (service, held) = dense::serve(&host, job, rank)?;
             parts.push(Arc::new(service));
             block = Some(held);
         }
-        let seated = Seated::join(seat, job, parts)?;
-        Ok(Self { seated, host, pushes: Pushes::new(table.clone(), block), table })
+        let session = ClusterSession::join(seat, job, parts)?;
+        Ok(Self { session, host, pushes: Pushes::new(table.clone(), block), table })
     }
 
     /// Serves until the run is over. `stop` is asked a few times a second: once true, the run is drained, since it cannot go on
     /// without these rows.
-    pub fn run(self, stop: impl Fn() -> bool, show: impl FnMut(&News)) -> Result<(), Fault> {
-        let Self { seated, host, table, pushes } = self;
+    pub fn run(self, stop: impl Fn() -> bool, show: impl FnMut(&RunStatus)) -> Result<(), Fault> {
+        let Self { session, host, table, pushes } = self;
         let ended = runtime().block_on(async {
-            serve(&seated, pushes, stop, show).await?;
+            serve(&session, pushes, stop, show).await?;
             tracing::info!("{}", table.stats().await?);
             Ok(())
         });
-        seated.leave();
+        session.leave();
         ended.and(host.stop())
     }
 }
 
 async fn serve(
-    seated: &Seated,
+    session: &ClusterSession,
     mut pushes: Pushes,
     stop: impl Fn() -> bool,
-    mut show: impl FnMut(&News),
+    mut show: impl FnMut(&RunStatus),
 ) -> Result<(), Fault> {
-    let (mut watch, mut drained) = (seated.member.watch(), false);
+    let (mut watch, mut drained) = (session.member.watch(), false);
     loop {
         let news = watch.borrow_and_update().clone();
-        pushes.settle(news.first_open).await?;
+        pushes.acknowledge(news.first_open).await?;
         match &news.phase {
-            Phase::Over => return Ok(()),
-            Phase::Failed(failure) => return Err(failure.fault()),
+            RunPhase::Over => return Ok(()),
+            RunPhase::Failed(failure) => return Err(failure.fault()),
             _ => {}
         }
         if !drained && stop() {
-            seated.drain();
+            session.drain();
             drained = true;
         }
         show(&news);

@@ -1,6 +1,6 @@
 //! A reader: reads, parses and batches the windows that it is leased, and feeds them to the trainers.
 //!
-//! Comes in: a job and a [`Seat`]. Goes out: batches to the trainers. [`Reader::run`] blocks until every batch of this reader
+//! Comes in: a job and a [`ProcessConfig`]. Goes out: batches to the trainers. [`Reader::run`] blocks until every batch of this reader
 //! is done, or the run is over.
 
 use std::pin::pin;
@@ -14,11 +14,11 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::TICK;
-use super::batches::post::Post;
+use super::batches::send_queue::SendQueue;
 use super::batches::streams::{self, Line};
 use super::member::Leaseholder;
-use super::messages::Phase;
-use super::seat::{Seat, Seated};
+use super::messages::RunPhase;
+use super::session::{ClusterSession, ProcessConfig};
 use crate::job::{Job, LookupAt};
 use crate::model::table_config;
 use crate::sources::{self, Visit};
@@ -27,9 +27,9 @@ use crate::wiring;
 
 /// A reader that has joined.
 pub struct Reader {
-    seated: Seated,
+    session: ClusterSession,
     running: Running,
-    post: Arc<Post>,
+    send_queue: Arc<SendQueue>,
     holder: Leaseholder,
     streams: JoinSet<()>,
 }
@@ -39,20 +39,23 @@ impl Reader {
     ///
     /// # Errors
     /// The job does not fit together, its data is not there, or the coordinator refuses.
-    pub fn start(job: &Job, seat: &Seat) -> Result<Self, Fault> {
+    pub fn start(job: &Job, seat: &ProcessConfig) -> Result<Self, Fault> {
         job.check()?;
-        let seated = Seated::join(seat, job, Vec::new())?;
-        match Self::begin(job, &seated) {
-            Ok((running, post, holder, streams)) => Ok(Self { seated, running, post, holder, streams }),
+        let session = ClusterSession::join(seat, job, Vec::new())?;
+        match Self::begin(job, &session) {
+            Ok((running, send_queue, holder, streams)) => Ok(Self { session, running, send_queue, holder, streams }),
             Err(fault) => {
-                seated.fail(&fault);
+                session.fail(&fault);
                 Err(fault)
             }
         }
     }
 
-    fn begin(job: &Job, seated: &Seated) -> Result<(Running, Arc<Post>, Leaseholder, JoinSet<()>), Fault> {
-        struct Wire<'a>(&'a Job, Arc<Post>, Leaseholder, Option<(TableClient, Staleness)>);
+    fn begin(
+        job: &Job,
+        session: &ClusterSession,
+    ) -> Result<(Running, Arc<SendQueue>, Leaseholder, JoinSet<()>), Fault> {
+        struct Wire<'a>(&'a Job, Arc<SendQueue>, Leaseholder, Option<(TableClient, Staleness)>);
         impl Visit for Wire<'_> {
             type Out = Pipeline;
             fn visit<S: Source<Out = Rows>>(self, make: impl FnOnce() -> S + Send + 'static) -> Pipeline {
@@ -64,31 +67,31 @@ impl Reader {
         }
         let trainers = job.placement.trainers;
         let boxes = job.in_step();
-        let post = Arc::new(Post::new(boxes, job.pipeline.links.lookup));
-        let holder = Leaseholder::new(seated.member.clone());
+        let send_queue = Arc::new(SendQueue::new(boxes, job.pipeline.links.lookup));
+        let holder = Leaseholder::new(session.member.clone());
         let leases = Arc::new(holder.clone());
-        let table = Self::table(job, seated)?;
-        let wire = Wire(job, Arc::clone(&post), holder.clone(), table);
+        let table = Self::table(job, session)?;
+        let wire = Wire(job, Arc::clone(&send_queue), holder.clone(), table);
         let pipeline = sources::open_windows(job, job.train_path()?, boxes, Some(leases), wire)?;
-        seated.begun()?;
+        session.begun()?;
         let line = Line {
-            post: Arc::clone(&post),
+            send_queue: Arc::clone(&send_queue),
             holder: holder.clone(),
-            member: seated.member.clone(),
-            dialer: seated.dialer.clone(),
-            patience: job.placement.patience(),
+            member: session.member.clone(),
+            dialer: session.dialer.clone(),
+            patience: job.placement.timeout(),
             streams: job.placement.streams,
         };
         let streams = streams::open(&line, trainers, boxes);
-        Ok((pipeline.start()?, post, holder, streams))
+        Ok((pipeline.start()?, send_queue, holder, streams))
     }
 
     /// The way to the rows, and the tickets for it, if this reader looks them up.
-    fn table(job: &Job, seated: &Seated) -> Result<Option<(TableClient, Staleness)>, Fault> {
+    fn table(job: &Job, session: &ClusterSession) -> Result<Option<(TableClient, Staleness)>, Fault> {
         if job.placement.lookup_at == LookupAt::Trainer {
             return Ok(None);
         }
-        let rank = seated.member.me().rank;
+        let rank = session.member.me().rank;
         let Some(tickets) = job.placement.tickets(rank, job.train.staleness) else {
             return Err(Fault::user(format!(
                 "reader {rank} joins a run whose tickets are shared out among {} readers: with placement.lookup_at = \
@@ -96,16 +99,16 @@ impl Reader {
                 job.placement.readers
             )));
         };
-        let news = seated.begun()?;
+        let news = session.begun()?;
         let config = table_config(job, None)?;
-        Ok(Some((seated.table(job, &news, &config)?, Staleness::new(tickets - 1))))
+        Ok(Some((session.table(job, &news, &config)?, Staleness::new(tickets - 1))))
     }
 
     /// Reads until there is nothing left. `stop` is asked a few times a second: once true, the reader takes no more leases,
     /// works off what it has, and leaves; the other readers go on.
     pub fn run(self, stop: impl Fn() -> bool, mut show: impl FnMut(&Report)) -> Result<Report, Fault> {
-        let Self { seated, running, post, holder, streams } = self;
-        let (run, mut watch) = (running.control(), seated.member.watch());
+        let Self { session, running, send_queue, holder, streams } = self;
+        let (run, mut watch) = (running.control(), session.member.watch());
         let mut failure = None;
         let Outcome { result, report, .. } = runtime().block_on(async {
             let mut ended = pin!(running.outcome());
@@ -116,12 +119,12 @@ impl Reader {
                     drained = true;
                 }
                 match &watch.borrow_and_update().phase {
-                    Phase::Failed(failed) if failure.is_none() => {
+                    RunPhase::Failed(failed) if failure.is_none() => {
                         run.kill(failed.fault());
                         failure = Some(failed.clone());
                     }
                     // Whatever is still kept here is done elsewhere.
-                    Phase::Finished | Phase::Over => post.forget(),
+                    RunPhase::Finished | RunPhase::Over => send_queue.forget(),
                     _ => {}
                 }
                 show(&run.snapshot());
@@ -136,12 +139,12 @@ impl Reader {
         let result = result.and_then(|()| runtime().block_on(holder.told()));
         match (result, failure) {
             (Ok(()), None) => {
-                seated.leave();
+                session.leave();
                 Ok(report)
             }
             (_, Some(failed)) => Err(failed.fault()),
             (Err(fault), None) => {
-                seated.fail(&fault);
+                session.fail(&fault);
                 Err(fault)
             }
         }

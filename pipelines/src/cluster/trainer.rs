@@ -1,21 +1,21 @@
 //! A trainer: takes batches from readers (or reads by itself), and trains over the shards of the ps processes.
 //!
-//! Comes in: a job and a [`Seat`]. Goes out: a [`Training`] that is run like any other. Blocks until all processes are there.
+//! Comes in: a job and a [`ProcessConfig`]. Goes out: a [`Training`] that is run like any other. Blocks until all processes are there.
 
 use std::sync::Arc;
 
 use forebay_actors::{Fault, Host};
-use forebay_net::{Part, runtime};
+use forebay_net::{Handler, runtime};
 use forebay_ps::{Trainer, start_table};
 
-use super::batches::inbox::{Credits, Inbox, Order};
-use super::batches::part::Batches;
+use super::acknowledge::Pushes;
+use super::batches::handler::Batches;
+use super::batches::receive_queue::{Credits, Order, ReceiveQueue};
 use super::dense::OnPs;
 use super::member::Leaseholder;
-use super::messages::News;
+use super::messages::RunStatus;
 use super::ordered;
-use super::seat::{Seat, Seated};
-use super::settle::Pushes;
+use super::session::{ClusterSession, ProcessConfig};
 use crate::dense::Shared;
 use crate::flow::BatchId;
 use crate::job::{DenseAt, Job};
@@ -25,57 +25,66 @@ use crate::training::{Parts, Training};
 ///
 /// # Errors
 /// The job does not fit together, the address cannot be listened on, or the coordinator refuses.
-pub fn trainer(job: Job, seat: &Seat) -> Result<Training, Fault> {
+pub fn trainer(job: Job, seat: &ProcessConfig) -> Result<Training, Fault> {
     job.check()?;
     let placement = &job.placement;
-    let inbox = (placement.readers > 0).then(|| Arc::new(Inbox::new(order(&job, seat.rank), credits(&job))));
-    let parts = inbox.iter().map(|inbox| Arc::new(Batches::new(Arc::clone(inbox))) as Arc<dyn Part>).collect();
-    let seated = Seated::join(seat, &job, parts)?;
-    match begin(job, seat.rank, inbox, &seated) {
-        Ok(training) => Ok(training.seated(seated)),
+    let receive_queue =
+        (placement.readers > 0).then(|| Arc::new(ReceiveQueue::new(order(&job, seat.rank), credits(&job))));
+    let parts = receive_queue
+        .iter()
+        .map(|receive_queue| Arc::new(Batches::new(Arc::clone(receive_queue))) as Arc<dyn Handler>)
+        .collect();
+    let session = ClusterSession::join(seat, &job, parts)?;
+    match begin(job, seat.rank, receive_queue, &session) {
+        Ok(training) => Ok(training.session(session)),
         Err(fault) => {
-            seated.fail(&fault);
+            session.fail(&fault);
             Err(fault)
         }
     }
 }
 
-fn begin(job: Job, rank: u32, inbox: Option<Arc<Inbox>>, seated: &Seated) -> Result<Training, Fault> {
-    let news = seated.begun()?;
-    let me = Trainer { rank, incarnation: seated.member.me().incarnation };
+fn begin(
+    job: Job,
+    rank: u32,
+    receive_queue: Option<Arc<ReceiveQueue>>,
+    session: &ClusterSession,
+) -> Result<Training, Fault> {
+    let news = session.begun()?;
+    let me = Trainer { rank, incarnation: session.member.me().incarnation };
     let host = Host::start("ps")?;
     let mut parts = Parts::over(job, None, host, |host, job, config| {
         if job.placement.ps == 0 {
             let table = start_table(host, config.clone(), job.table.shards)?;
-            runtime().spawn(Pushes::new(table.clone(), None).follow(seated.member.watch()));
+            runtime().spawn(Pushes::new(table.clone(), None).follow(session.member.watch()));
             return Ok(table);
         }
-        seated.table(job, &news, config)
+        session.table(job, &news, config)
     })?;
     parts.table = parts.table.of_trainer(me);
-    let holder = Leaseholder::new(seated.member.clone());
-    parts.shared = shared(&parts.job, &news, &inbox, &holder);
+    let holder = Leaseholder::new(session.member.clone());
+    parts.shared = shared(&parts.job, &news, &receive_queue, &holder);
     if parts.job.placement.dense() == DenseAt::Ps {
-        let (peers, retry) = seated.shards(&parts.job, &news)?;
+        let (peers, retry) = session.shards(&parts.job, &news)?;
         let store = runtime().block_on(OnPs::connect(&peers, &parts.job, &parts.spec, me, retry))?;
         parts.shared.dense = Some(Arc::new(store));
     }
-    match inbox {
-        Some(inbox) => Ok(Training::receiving(parts, inbox, &seated.member)),
+    match receive_queue {
+        Some(receive_queue) => Ok(Training::receiving(parts, receive_queue, &session.member)),
         None => Training::from_parts(parts, Some(Arc::new(holder))),
     }
 }
 
 /// What the stages tell others.
-fn shared(job: &Job, news: &News, inbox: &Option<Arc<Inbox>>, holder: &Leaseholder) -> Shared {
+fn shared(job: &Job, news: &RunStatus, receive_queue: &Option<Arc<ReceiveQueue>>, holder: &Leaseholder) -> Shared {
     // In step, a step is a batch of each trainer; else each of ours counts for all of theirs.
     let (in_step, trainers) = (job.round(), job.placement.trainers as u64);
     let steps = if in_step.is_some() { (news.account.batches / trainers, 1) } else { (news.account.batches, trainers) };
     let mut shared = Shared { in_step, steps, ..Shared::default() };
-    match inbox {
-        Some(inbox) => {
-            let inbox = Arc::clone(inbox);
-            shared.done = Some(Arc::new(move |id| inbox.done(id)));
+    match receive_queue {
+        Some(receive_queue) => {
+            let receive_queue = Arc::clone(receive_queue);
+            shared.done = Some(Arc::new(move |id| receive_queue.done(id)));
         }
         None => {
             let (begins, ends) = (holder.clone(), holder.clone());

@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 /// Where the rows are and how they are read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Data {
+pub struct DataOptions {
     /// A file, a folder or a glob of rows to train on: a path or a URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train: Option<String>,
@@ -43,7 +43,7 @@ pub struct Data {
     pub on_bad_row: OnBadRow,
 }
 
-impl Default for Data {
+impl Default for DataOptions {
     fn default() -> Self {
         Self {
             train: None,
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn predicates_are_checked_when_the_job_is_read() {
-        let read = |text: &str| toml::from_str::<Data>(text);
+        let read = |text: &str| toml::from_str::<DataOptions>(text);
         let data = read("where = \"day >= '2026-11-20' and hour < 6\"\neval_where = \"day = '2026-11-21'\"").unwrap();
         assert_eq!(data.filter.as_ref().unwrap().to_string(), "day >= '2026-11-20' and hour < 6");
         assert_eq!(read(&toml::to_string(&data).unwrap()).unwrap(), data);

@@ -18,13 +18,13 @@ mod train;
 use forebay_actors::Fault;
 use serde::{Deserialize, Serialize};
 
-pub use data::{ByteSize, Data, Format};
+pub use data::{ByteSize, DataOptions, Format};
 pub use forebay_ps::remote::Wire;
-pub use model::{Model, ModelKind};
-pub use network::Network;
-pub use pipeline::{Links, Pipeline};
+pub use model::{ModelKind, ModelOptions};
+pub use network::NetworkOptions;
+pub use pipeline::{Links, PipelineOptions};
 pub use placement::{DenseAt, LookupAt, Placement};
-pub use table::Table;
+pub use table::TableOptions;
 pub use train::{Backend, TrainOptions, Transfers};
 
 use crate::columns::Columns;
@@ -36,29 +36,29 @@ pub struct Job {
     /// Every random choice follows from it. Default 0.
     pub seed: u64,
     /// Where the rows are and how they are read.
-    pub data: Data,
+    pub data: DataOptions,
     /// Which column is what.
     pub columns: Columns,
     /// The model.
-    pub model: Model,
+    pub model: ModelOptions,
     /// The table of sparse rows.
-    pub table: Table,
+    pub table: TableOptions,
     /// How it is trained.
     pub train: TrainOptions,
     /// Replicas and the capacities of the links.
-    pub pipeline: Pipeline,
+    pub pipeline: PipelineOptions,
     /// Which processes there are. Default: one that does everything.
     pub placement: Placement,
     /// How they find and trust each other.
-    pub network: Network,
+    pub network: NetworkOptions,
     /// What is left behind.
-    pub output: Output,
+    pub output: OutputOptions,
 }
 
 /// What a run leaves behind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Output {
+pub struct OutputOptions {
     /// The model folder, a path or a URL (`hdfs://`, `s3://`, `file://`). Written aside and renamed at the end; a model that
     /// was there before is replaced.
     #[serde(skip_serializing_if = "Option::is_none")]

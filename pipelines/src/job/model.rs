@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Which model, and its widths.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Model {
+pub struct ModelOptions {
     /// "lr", "fm", "wide_deep" (the default), "ctr_dnn", or "custom" (made of the parts named below).
     pub kind: ModelKind,
     /// Width of a slot's embedding. Default 16; of no use to "lr".
@@ -52,7 +52,7 @@ impl std::fmt::Display for ModelKind {
     }
 }
 
-impl Default for Model {
+impl Default for ModelOptions {
     fn default() -> Self {
         Self {
             kind: ModelKind::default(),
@@ -66,7 +66,7 @@ impl Default for Model {
     }
 }
 
-impl Model {
+impl ModelOptions {
     /// The spec for rows of so many slots and dense features. Not validated: the backend does that.
     pub fn spec(&self, slots: usize, dense: usize) -> ModelSpec {
         let spec = match self.kind {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// Where the processes find each other. Each field may be given to a process by the environment instead, which wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Network {
+pub struct NetworkOptions {
     /// Where the first ps process (the trainer, if there is none) is reached: `HOST:PORT`. The others announce themselves
     /// there. FOREBAY_COORDINATOR.
     #[serde(skip_serializing_if = "Option::is_none")]

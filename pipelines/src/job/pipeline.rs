@@ -5,14 +5,14 @@ use serde::{Deserialize, Serialize};
 /// Replicas and links.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Pipeline {
+pub struct PipelineOptions {
     /// Replicas of the parse stage. The order of rows does not depend on it. Default 1.
     pub parse_replicas: usize,
     /// Batches that may wait in front of each stage.
     pub links: Links,
 }
 
-impl Default for Pipeline {
+impl Default for PipelineOptions {
     fn default() -> Self {
         Self { parse_replicas: 1, links: Links::default() }
     }

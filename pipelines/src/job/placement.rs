@@ -43,7 +43,7 @@ pub struct Placement {
     /// Seconds without a word after which a reader's rows are given to another. Default 30.
     pub lease_seconds: f64,
     /// Seconds that a peer that does not answer is waited for, at the start and later. Default 600.
-    pub patience_seconds: f64,
+    pub timeout_seconds: f64,
 }
 
 /// Who looks up rows.
@@ -82,7 +82,7 @@ impl Default for Placement {
             compress: None,
             lease_rows: 262_144,
             lease_seconds: 30.0,
-            patience_seconds: 600.0,
+            timeout_seconds: 600.0,
         }
     }
 }
@@ -114,8 +114,8 @@ impl Placement {
     }
 
     /// How long a peer is waited for.
-    pub(crate) fn patience(&self) -> Duration {
-        Duration::from_secs_f64(self.patience_seconds)
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.timeout_seconds)
     }
 
     /// Who keeps the dense parameters, with the default resolved.
@@ -139,7 +139,7 @@ impl Placement {
             }
         }
         for (name, value) in
-            [("placement.lease_seconds", self.lease_seconds), ("placement.patience_seconds", self.patience_seconds)]
+            [("placement.lease_seconds", self.lease_seconds), ("placement.timeout_seconds", self.timeout_seconds)]
         {
             if !(value.is_finite() && value > 0.0) {
                 return refuse(format!("{name} is {value}, expected a number of seconds above 0"));

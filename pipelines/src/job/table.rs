@@ -1,6 +1,6 @@
 //! The `[table]` part of a job: the sparse rows, one part for each part of the model that needs them.
 
-use forebay_models::Part;
+use forebay_models::RowPart;
 use forebay_ps::{Init, Optimizer, PartConfig, Storage, TableConfig};
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ const TABLE: &str = "embedding";
 /// The sparse rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Table {
+pub struct TableOptions {
     /// Shards, each with a thread of its own. The model does not depend on it. Default 1.
     pub shards: usize,
     /// What a weight is kept as: "f32" (the default) or "f16".
@@ -24,7 +24,7 @@ pub struct Table {
     pub embedding_init: Init,
 }
 
-impl Default for Table {
+impl Default for TableOptions {
     fn default() -> Self {
         Self {
             shards: 1,
@@ -36,10 +36,10 @@ impl Default for Table {
     }
 }
 
-impl Table {
+impl TableOptions {
     /// The table whose rows consist of these parts. A part named "linear" takes the linear optimizer, any other the
     /// embedding's.
-    pub fn config(&self, parts: Vec<Part>, seed: u64) -> TableConfig {
+    pub fn config(&self, parts: Vec<RowPart>, seed: u64) -> TableConfig {
         let parts = parts
             .into_iter()
             .map(|part| {

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::path::{Component, Path};
 
 use forebay_actors::Fault;
-use forebay_connectors::aside::{Aside, FileWriter, OpenFolder, fault};
+use forebay_connectors::staged::{FileWriter, OpenFolder, StagedFolder, fault};
 use xxhash_rust::xxh3::Xxh3;
 
 use super::manifest::FileEntry;
@@ -18,7 +18,7 @@ pub(super) struct CheckedWriter {
 }
 
 impl CheckedWriter {
-    pub(super) fn create(aside: &Aside, name: &str) -> Result<Self, Fault> {
+    pub(super) fn create(aside: &StagedFolder, name: &str) -> Result<Self, Fault> {
         Ok(Self { file: aside.create(name)?, hash: Xxh3::new() })
     }
 

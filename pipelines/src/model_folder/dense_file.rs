@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use forebay_actors::Fault;
-use forebay_connectors::aside::{Aside, OpenFolder};
+use forebay_connectors::staged::{OpenFolder, StagedFolder};
 use forebay_models::NamedTensor;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::checked::{CheckedWriter, cannot_write};
 use super::manifest::FileEntry;
 
-pub(super) fn write(tensors: &[NamedTensor], aside: &Aside, path: &str) -> Result<FileEntry, Fault> {
+pub(super) fn write(tensors: &[NamedTensor], aside: &StagedFolder, path: &str) -> Result<FileEntry, Fault> {
     let bytes: Vec<Vec<u8>> = tensors.iter().map(|t| t.data.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
     let views: Result<BTreeMap<&str, TensorView<'_>>, _> = tensors
         .iter()

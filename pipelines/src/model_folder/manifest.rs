@@ -5,7 +5,7 @@
 use std::io::Write;
 
 use forebay_actors::{Domain, Fault};
-use forebay_connectors::aside::{Aside, Folder, OpenFolder};
+use forebay_connectors::staged::{Folder, OpenFolder, StagedFolder};
 use forebay_models::ModelSpec;
 use forebay_ps::TableConfig;
 use serde::{Deserialize, Serialize};
@@ -84,7 +84,7 @@ impl Manifest {
         self.tables.iter().flat_map(|t| &t.files).chain(std::iter::once(&self.dense))
     }
 
-    pub(super) fn write(&self, aside: &Aside) -> Result<(), Fault> {
+    pub(super) fn write(&self, aside: &StagedFolder) -> Result<(), Fault> {
         let text = serde_json::to_string_pretty(self)
             .map_err(|e| Fault::internal("the manifest cannot be written as JSON").because(e))?;
         let mut file = CheckedWriter::create(aside, MANIFEST)?;

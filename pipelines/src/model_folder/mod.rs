@@ -19,7 +19,7 @@ mod manifest;
 mod table_file;
 
 use forebay_actors::{Fault, Host};
-use forebay_connectors::aside::{Aside, Folder};
+use forebay_connectors::staged::{Folder, StagedFolder};
 use forebay_ps::start_table;
 
 use self::manifest::MANIFEST;
@@ -43,7 +43,7 @@ pub fn check_place(to: impl Into<Folder>) -> Result<(), Fault> {
 pub fn save(model: &Model, to: impl Into<Folder>) -> Result<Manifest, Fault> {
     let to = to.into();
     check_place(to.clone())?;
-    let aside = Aside::begin(&to, true)?;
+    let aside = StagedFolder::begin(&to, true)?;
     let mut files = Vec::new();
     let mut rows = 0;
     for shard in 0..model.table.shards() {

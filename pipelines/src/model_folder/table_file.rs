@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch, UInt64Array};
 use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt64Type};
 use forebay_actors::{Fault, Source, StageCx};
-use forebay_connectors::aside::{Aside, OpenFolder};
+use forebay_connectors::staged::{OpenFolder, StagedFolder};
 use forebay_connectors::{Input, ParquetSource, ReadOptions};
 use forebay_ps::{PartConfig, TableClient, TableConfig};
 use futures::executor::block_on;
@@ -41,7 +41,7 @@ pub(super) fn write(
     table: &TableClient,
     shard: usize,
     config: &TableConfig,
-    aside: &Aside,
+    aside: &StagedFolder,
     path: &str,
 ) -> Result<FileEntry, Fault> {
     let schema = schema(config);

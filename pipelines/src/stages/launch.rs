@@ -16,7 +16,7 @@ use crate::model_fault;
 pub struct Launch {
     maker: Option<ModelMaker>,
     /// To [`Upload`](super::Upload).
-    upload: Option<oneshot::Sender<Box<dyn transfer::Upload>>>,
+    upload: Option<oneshot::Sender<Box<dyn transfer::BatchUpload>>>,
     model: Option<Box<dyn DenseModel>>,
     trained: TrainedDense,
     describe: String,
@@ -27,7 +27,7 @@ impl Launch {
     pub fn new(
         describe: impl Into<String>,
         maker: ModelMaker,
-        upload: oneshot::Sender<Box<dyn transfer::Upload>>,
+        upload: oneshot::Sender<Box<dyn transfer::BatchUpload>>,
         trained: TrainedDense,
     ) -> Self {
         Self { maker: Some(maker), upload: Some(upload), model: None, trained, describe: describe.into() }

@@ -1,6 +1,6 @@
 //! The stages, in the order that a batch meets them: one file, one verb.
 //!
-//! [`Parse`] → [`Batch`] → [`Lookup`] → [`Train`] → [`Push`], and [`Evaluate`] in the place of the last two. Where the way to
+//! [`Parse`] → [`Batcher`] → [`Lookup`] → [`Train`] → [`Push`], and [`Evaluate`] in the place of the last two. Where the way to
 //! the device is long, [`Upload`] → [`Launch`] → [`Download`] stand in the place of [`Train`].
 
 mod batch;
@@ -16,7 +16,7 @@ mod ship;
 mod train;
 mod upload;
 
-pub use batch::{Batch, BatchPlan};
+pub use batch::{BatchPlan, Batcher};
 pub use download::Download;
 pub use evaluate::{Evaluate, Evaluation};
 pub use launch::Launch;

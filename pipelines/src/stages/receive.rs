@@ -1,6 +1,6 @@
 //! `receive`: batches from other processes, each once.
 //!
-//! Comes in: what lies in the trainer's inbox. Goes out: [`TrainBatch`]es, or [`ReadyBatch`]es that were looked up by their
+//! Comes in: what lies in the trainer's receive_queue. Goes out: [`TrainBatch`]es, or [`ReadyBatch`]es that were looked up by their
 //! reader. Waits until a batch comes, or the coordinator says that there are no more; cancel safe.
 
 use std::sync::Arc;
@@ -9,20 +9,20 @@ use forebay_actors::{Batch, Fault, Source, StageCx};
 use tokio::sync::watch;
 
 use crate::cluster::batches::columns;
-use crate::cluster::batches::inbox::Inbox;
-use crate::cluster::{News, Phase};
+use crate::cluster::batches::receive_queue::ReceiveQueue;
+use crate::cluster::{RunPhase, RunStatus};
 use crate::flow::{BatchId, ReadyBatch, TrainBatch};
 use crate::staleness::Ticket;
 
 /// What can be received.
-pub(crate) trait Unparcelled: Batch {
+pub(crate) trait Receivable: Batch {
     /// Puts it together.
     fn pack(batch: TrainBatch, rows: Option<Vec<f32>>) -> Result<Self, Fault>
     where
         Self: Sized;
 }
 
-impl Unparcelled for TrainBatch {
+impl Receivable for TrainBatch {
     fn pack(batch: TrainBatch, rows: Option<Vec<f32>>) -> Result<Self, Fault> {
         match rows {
             None => Ok(batch),
@@ -31,7 +31,7 @@ impl Unparcelled for TrainBatch {
     }
 }
 
-impl Unparcelled for ReadyBatch {
+impl Receivable for ReadyBatch {
     fn pack(batch: TrainBatch, rows: Option<Vec<f32>>) -> Result<Self, Fault> {
         match rows {
             Some(rows) => Ok(Self { train: batch, rows, dense: None, ticket: Ticket::free() }),
@@ -49,8 +49,8 @@ fn looks_up(batch: &TrainBatch, what: &str, who: &str) -> Fault {
 
 /// The source.
 pub(crate) struct Receive<T> {
-    inbox: Arc<Inbox>,
-    news: watch::Receiver<News>,
+    receive_queue: Arc<ReceiveQueue>,
+    news: watch::Receiver<RunStatus>,
     /// Empty batches go on, since each is a part of a step.
     in_step: bool,
     seq: u64,
@@ -59,12 +59,12 @@ pub(crate) struct Receive<T> {
 }
 
 impl<T> Receive<T> {
-    pub(crate) fn new(inbox: Arc<Inbox>, news: watch::Receiver<News>, in_step: bool) -> Self {
-        Self { inbox, news, in_step, seq: 0, cx: None, of: std::marker::PhantomData }
+    pub(crate) fn new(receive_queue: Arc<ReceiveQueue>, news: watch::Receiver<RunStatus>, in_step: bool) -> Self {
+        Self { receive_queue, news, in_step, seq: 0, cx: None, of: std::marker::PhantomData }
     }
 }
 
-impl<T: Unparcelled> Source for Receive<T> {
+impl<T: Receivable> Source for Receive<T> {
     type Out = T;
     type Position = ();
 
@@ -81,14 +81,14 @@ impl<T: Unparcelled> Source for Receive<T> {
         loop {
             let phase = {
                 let news = self.news.borrow_and_update();
-                self.inbox.learn(news.data.as_ref().map(|data| data.windows), news.first_open);
+                self.receive_queue.learn(news.data.as_ref().map(|data| data.windows), news.first_open);
                 news.phase.clone()
             };
-            while let Some(parcel) = self.inbox.take() {
-                let (mut batch, rows) = columns::read(&parcel.header, &parcel.columns)?;
+            while let Some(queued) = self.receive_queue.take() {
+                let (mut batch, rows) = columns::read(&queued.header, &queued.columns)?;
                 if batch.rows() == 0 && !self.in_step {
                     // It only says how its window ended.
-                    self.inbox.done(parcel.header.id);
+                    self.receive_queue.done(queued.header.id);
                     continue;
                 }
                 batch.lineage.seq = self.seq;
@@ -96,14 +96,14 @@ impl<T: Unparcelled> Source for Receive<T> {
                 return T::pack(batch, rows).map(Some);
             }
             match phase {
-                Phase::Failed(failure) => return Err(failure.fault()),
-                Phase::Finished | Phase::Over => return Ok(None),
+                RunPhase::Failed(failure) => return Err(failure.fault()),
+                RunPhase::Finished | RunPhase::Over => return Ok(None),
                 _ => {}
             }
-            let (inbox, news) = (&self.inbox, &mut self.news);
+            let (receive_queue, news) = (&self.receive_queue, &mut self.news);
             let something = async {
                 tokio::select! {
-                    () = inbox.arrival() => Ok(()),
+                    () = receive_queue.arrival() => Ok(()),
                     changed = news.changed() => changed,
                 }
             };

@@ -1,32 +1,32 @@
 //! `ship`: batches leave this process for the trainers, and are kept until they are done.
 //!
-//! Comes in: [`TrainBatch`]es, or [`ReadyBatch`]es if the look-up stands with the reader. Goes out: to the post, from which
-//! streams of their own take them. Waits for room in the post, and at the end until every batch is done.
+//! Comes in: [`TrainBatch`]es, or [`ReadyBatch`]es if the look-up stands with the reader. Goes out: to the send queue, from which
+//! streams of their own take them. Waits for room in the send queue, and at the end until every batch is done.
 
 use std::sync::Arc;
 
 use forebay_actors::{Batch, Fault, Lineage, Sink, StageCx};
 
 use crate::cluster::batches::columns;
-use crate::cluster::batches::note::Header;
-use crate::cluster::batches::post::{Parcel, Post};
+use crate::cluster::batches::metadata::Header;
+use crate::cluster::batches::send_queue::{QueuedBatch, SendQueue};
 use crate::cluster::member::Leaseholder;
 use crate::flow::{BatchId, ReadyBatch, TrainBatch};
 use crate::staleness::Ticket;
 
 /// What can be sent.
-pub(crate) trait Parcelled: Batch {
+pub(crate) trait Sendable: Batch {
     /// The batch, the rows of its keys, and its ticket.
     fn unpack(self) -> (TrainBatch, Option<(Vec<f32>, Ticket)>);
 }
 
-impl Parcelled for TrainBatch {
+impl Sendable for TrainBatch {
     fn unpack(self) -> (TrainBatch, Option<(Vec<f32>, Ticket)>) {
         (self, None)
     }
 }
 
-impl Parcelled for ReadyBatch {
+impl Sendable for ReadyBatch {
     fn unpack(self) -> (TrainBatch, Option<(Vec<f32>, Ticket)>) {
         (self.train, Some((self.rows, self.ticket)))
     }
@@ -34,7 +34,7 @@ impl Parcelled for ReadyBatch {
 
 /// The sink.
 pub(crate) struct Ship<T> {
-    post: Arc<Post>,
+    send_queue: Arc<SendQueue>,
     holder: Leaseholder,
     /// Trainers in step with each other, each with a box of its own; 1 otherwise.
     trainers: u32,
@@ -43,12 +43,12 @@ pub(crate) struct Ship<T> {
     cx: Option<StageCx>,
 }
 
-impl<T: Parcelled> Ship<T> {
-    pub(crate) fn new(post: Arc<Post>, holder: Leaseholder, trainers: u32) -> Self {
-        Self { post, holder, trainers, round: Vec::new(), cx: None }
+impl<T: Sendable> Ship<T> {
+    pub(crate) fn new(send_queue: Arc<SendQueue>, holder: Leaseholder, trainers: u32) -> Self {
+        Self { send_queue, holder, trainers, round: Vec::new(), cx: None }
     }
 
-    async fn post(&self, batch: TrainBatch, more: Option<(Vec<f32>, Ticket)>) -> Result<(), Fault> {
+    async fn send_queue(&self, batch: TrainBatch, more: Option<(Vec<f32>, Ticket)>) -> Result<(), Fault> {
         let id = BatchId::of(&batch);
         let number = (id.index % self.trainers) as usize;
         self.holder.tracker().sent(id, batch.rows() as u64, batch.closes);
@@ -60,7 +60,7 @@ impl<T: Parcelled> Ship<T> {
         // since a source that cannot hand on does not ask for more.
         let room = async {
             tokio::select! {
-                room = self.post.room(number) => room,
+                room = self.send_queue.room(number) => room,
                 () = self.holder.tracker().behind(id) => Ok(()),
                 () = self.holder.lost() => Ok(()),
             }
@@ -69,14 +69,14 @@ impl<T: Parcelled> Ship<T> {
             Some(cx) => cx.meter().blocked_on("trainer", room).await?,
             None => room.await?,
         }
-        self.post.put(number, Parcel { header, bytes: columns::bytes(&columns), columns, _ticket: ticket });
+        self.send_queue.put(number, QueuedBatch { header, bytes: columns::bytes(&columns), columns, _ticket: ticket });
         Ok(())
     }
 
     /// Sends one batch to each trainer. In the last round of a window each of them carries the window's end, and those
     /// without rows of their own are empty: every trainer takes part in every step.
     async fn send_round(&mut self) -> Result<(), Fault> {
-        let batches: Vec<_> = self.round.drain(..).map(Parcelled::unpack).collect();
+        let batches: Vec<_> = self.round.drain(..).map(Sendable::unpack).collect();
         let Some((last, _)) = batches.last() else { return Ok(()) };
         let (lineage, first) = (last.lineage.clone(), last.index - (batches.len() as u32 - 1));
         let whole = first + self.trainers;
@@ -85,17 +85,17 @@ impl<T: Parcelled> Ship<T> {
         for (mut batch, more) in batches {
             batch.closes = closes;
             next += 1;
-            self.post(batch, more).await?;
+            self.send_queue(batch, more).await?;
         }
         for index in next..whole {
             let empty = TrainBatch { lineage: lineage.clone(), index, closes, ..TrainBatch::default() };
-            self.post(empty, None).await?;
+            self.send_queue(empty, None).await?;
         }
         Ok(())
     }
 }
 
-impl<T: Parcelled> Sink for Ship<T> {
+impl<T: Sendable> Sink for Ship<T> {
     type In = T;
 
     fn describe(&self) -> String {
@@ -110,7 +110,7 @@ impl<T: Parcelled> Sink for Ship<T> {
     async fn write(&mut self, batch: T) -> Result<(), Fault> {
         if self.trainers == 1 {
             let (batch, more) = batch.unpack();
-            return self.post(batch, more).await;
+            return self.send_queue(batch, more).await;
         }
         let closes = batch.lineage().closes;
         self.round.push(batch);
@@ -118,6 +118,6 @@ impl<T: Parcelled> Sink for Ship<T> {
     }
 
     async fn finish(&mut self) -> Result<(), Fault> {
-        self.post.emptied().await
+        self.send_queue.emptied().await
     }
 }

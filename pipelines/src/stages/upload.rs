@@ -13,13 +13,13 @@ use crate::model_fault;
 /// The stage.
 pub struct Upload {
     /// From the stage that makes the model, on a thread of its own.
-    promised: Option<oneshot::Receiver<Box<dyn transfer::Upload>>>,
-    upload: Option<Box<dyn transfer::Upload>>,
+    promised: Option<oneshot::Receiver<Box<dyn transfer::BatchUpload>>>,
+    upload: Option<Box<dyn transfer::BatchUpload>>,
 }
 
 impl Upload {
     /// With what [`Launch`](super::Launch) will send.
-    pub fn new(upload: oneshot::Receiver<Box<dyn transfer::Upload>>) -> Self {
+    pub fn new(upload: oneshot::Receiver<Box<dyn transfer::BatchUpload>>) -> Self {
         Self { promised: Some(upload), upload: None }
     }
 }

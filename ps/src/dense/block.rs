@@ -5,11 +5,11 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use forebay_actors::{Asked, Client, Fault, Host, Place, Service, StageCx};
+use forebay_actors::{Client, Fault, Host, PendingReply, Place, Service, StageCx};
 
+use crate::exactly_once::{ExactlyOnce, Next, Promise, tell};
 use crate::merge::merge_flat;
-use crate::once::{Next, Once, Promise, tell};
-use crate::push::{Pushed, Stamp};
+use crate::push::{PushOutcome, Stamp};
 
 /// How gradients change a block of values: an optimizer with its state.
 pub trait DenseRule: Send {
@@ -30,13 +30,13 @@ pub(super) enum Call {
     /// Apply gradients once; none at all are of a trainer without rows, in a round.
     Push { grads: Vec<f32>, step: u64, stamp: Stamp },
     /// Count all pushes of lower sources as applied.
-    Settle { before: u64 },
+    AcknowledgeBefore { before: u64 },
 }
 
 /// What a block answers.
 pub(super) enum Reply {
     Pulled { version: u64, values: Option<Vec<f32>> },
-    Pushed(Pushed),
+    PushOutcome(PushOutcome),
     Held(Promise<String>),
     Done,
 }
@@ -70,12 +70,17 @@ impl DenseBlock {
         self.len == 0
     }
 
-    pub(super) async fn push(&self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<Pushed, Fault> {
+    pub(super) async fn push(&self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<PushOutcome, Fault> {
         pushed(self.ask_push(grads, step, stamp).await?).await
     }
 
     /// The first half of a push: hands it over to the block. [`pushed`] is the second.
-    pub(super) async fn ask_push(&self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<Asked<Reply>, Fault> {
+    pub(super) async fn ask_push(
+        &self,
+        grads: Vec<f32>,
+        step: u64,
+        stamp: Stamp,
+    ) -> Result<PendingReply<Reply>, Fault> {
         let (found, len) = (grads.len(), self.len);
         if found != len && !(found == 0 && stamp.round.is_some()) {
             return Err(Fault::user(format!("{found} dense gradients came for a block of {len}")));
@@ -88,8 +93,8 @@ impl DenseBlock {
     ///
     /// # Errors
     /// Internal: the block has died.
-    pub async fn settle_before(&self, source: u64) -> Result<(), Fault> {
-        match self.client.call(Call::Settle { before: source }).await? {
+    pub async fn acknowledge_before(&self, source: u64) -> Result<(), Fault> {
+        match self.client.call(Call::AcknowledgeBefore { before: source }).await? {
             Reply::Done => Ok(()),
             _ => Err(confused()),
         }
@@ -101,15 +106,15 @@ impl DenseBlock {
     }
 
     /// The first half of a pull: hands it over to the block. [`pulled`] is the second.
-    pub(super) async fn ask_pull(&self, known: u64) -> Result<Asked<Reply>, Fault> {
+    pub(super) async fn ask_pull(&self, known: u64) -> Result<PendingReply<Reply>, Fault> {
         self.client.ask(Call::Pull { known }).await
     }
 }
 
 /// Waits until a push is applied, or for the end of its round.
-pub(super) async fn pushed(asked: Asked<Reply>) -> Result<Pushed, Fault> {
+pub(super) async fn pushed(asked: PendingReply<Reply>) -> Result<PushOutcome, Fault> {
     match asked.reply().await? {
-        Reply::Pushed(pushed) => Ok(pushed),
+        Reply::PushOutcome(pushed) => Ok(pushed),
         Reply::Held(promise) => match promise.await {
             Ok(pushed) => pushed.map_err(Fault::internal),
             Err(_) => Err(Fault::internal("the dense block ended with a round that was not whole")),
@@ -119,7 +124,7 @@ pub(super) async fn pushed(asked: Asked<Reply>) -> Result<Pushed, Fault> {
 }
 
 /// Waits for the version, and for the values if they are another's.
-pub(super) async fn pulled(asked: Asked<Reply>) -> Result<(u64, Option<Vec<f32>>), Fault> {
+pub(super) async fn pulled(asked: PendingReply<Reply>) -> Result<(u64, Option<Vec<f32>>), Fault> {
     match asked.reply().await? {
         Reply::Pulled { version, values } => Ok((version, values)),
         _ => Err(confused()),
@@ -139,7 +144,7 @@ struct Block {
     rule: Option<Box<dyn DenseRule>>,
     /// Another with each step, and in each process.
     version: u64,
-    once: Once<Vec<f32>, String>,
+    once: ExactlyOnce<Vec<f32>, String>,
 }
 
 impl Block {
@@ -147,21 +152,21 @@ impl Block {
         self.rule.as_mut().ok_or_else(|| Fault::internal("a dense block was asked before it was opened"))
     }
 
-    fn apply(&mut self, grads: &[f32]) -> Result<Pushed, Fault> {
+    fn apply(&mut self, grads: &[f32]) -> Result<PushOutcome, Fault> {
         self.rule()?.apply(grads)?;
         self.version = self.version.wrapping_add(1);
-        Ok(Pushed::Applied)
+        Ok(PushOutcome::Applied)
     }
 
     fn push(&mut self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<Reply, Fault> {
         Ok(match self.once.offer(Some(stamp), step, grads)? {
-            Next::Already(_) => Reply::Pushed(Pushed::Already),
-            Next::Apply(grads) => Reply::Pushed(self.apply(&grads)?),
+            Next::Already(_) => Reply::PushOutcome(PushOutcome::Already),
+            Next::Apply(grads) => Reply::PushOutcome(self.apply(&grads)?),
             Next::Held(promise) => Reply::Held(promise),
             Next::Whole(whole, promise) => {
                 let grads = merge_flat(whole.shares);
                 // A round of no rows at all is no step.
-                let pushed = if grads.is_empty() { Ok(Pushed::Applied) } else { self.apply(&grads) };
+                let pushed = if grads.is_empty() { Ok(PushOutcome::Applied) } else { self.apply(&grads) };
                 tell(whole.waiting, &pushed.map_err(|fault| fault.to_string()));
                 Reply::Held(promise)
             }
@@ -198,8 +203,8 @@ impl Service for Block {
                 Ok(Reply::Pulled { version, values })
             }
             Call::Push { grads, step, stamp } => self.push(grads, step, stamp),
-            Call::Settle { before } => {
-                self.once.settle_before(before);
+            Call::AcknowledgeBefore { before } => {
+                self.once.acknowledge_before(before);
                 Ok(Reply::Done)
             }
         }

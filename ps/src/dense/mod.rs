@@ -22,14 +22,14 @@ use forebay_net::{Message, Peer, Retry};
 use futures::future::try_join_all;
 
 use crate::half_block;
-use crate::push::{PushId, Pushed, Round, Stamp, Trainer};
+use crate::push::{PushId, PushOutcome, Round, Stamp, Trainer};
 use crate::remote::columns::{batch, plain, plain_column};
-use crate::remote::line::Line;
-use crate::remote::note::{Answer, Header};
+use crate::remote::metadata::{Answer, Header};
+use crate::remote::request_stream::RequestStream;
 use crate::remote::{Wire, act, called};
 pub use block::{DenseBlock, DenseRule};
 pub use service::DenseService;
-use service::{Held, Settle};
+use service::{AcknowledgeBefore, Held};
 
 /// Blocks begin at multiples of so many values.
 const ALIGN: usize = 16;
@@ -41,15 +41,15 @@ pub fn blocks(len: usize, processes: usize) -> Vec<Range<usize>> {
     (0..processes).map(|process| at(process)..at(process + 1)).collect()
 }
 
-enum Way {
+enum Endpoint {
     Here(DenseBlock),
-    There { peer: Box<Peer>, name: String, pull: Line, push: Line, wire: Wire, retry: Retry },
+    There { peer: Box<Peer>, name: String, pull: RequestStream, push: RequestStream, wire: Wire, retry: Retry },
 }
 
 /// One trainer's view of the dense values. It keeps them, and pulls only what has changed; any number of pulls and pushes may
 /// be under way.
 pub struct DenseClient {
-    ways: Vec<Way>,
+    endpoints: Vec<Endpoint>,
     blocks: Vec<Range<usize>>,
     pulled: Mutex<Pulled>,
     trainer: Option<Trainer>,
@@ -81,14 +81,14 @@ pub async fn connect(peers: &[Peer], len: usize, wire: Wire, retry: Retry) -> Re
             )));
         }
     }
-    let way = |(rank, peer): (usize, &Peer)| {
+    let endpoint = |(rank, peer): (usize, &Peer)| {
         let name = called(rank, peer);
         let path: &[&str] = if wire == Wire::F16 { &["dense", "push", "f16"] } else { &["dense", "push"] };
-        let line = |path| Line::new(peer.clone(), &name, path, retry.clone());
+        let line = |path| RequestStream::new(peer.clone(), &name, path, retry.clone());
         let (pull, push) = (line(&["dense", "pull"]), line(path));
-        Way::There { peer: Box::new(peer.clone()), name, pull, push, wire, retry: retry.clone() }
+        Endpoint::There { peer: Box::new(peer.clone()), name, pull, push, wire, retry: retry.clone() }
     };
-    DenseClient::new(peers.iter().enumerate().map(way).collect(), blocks)
+    DenseClient::new(peers.iter().enumerate().map(endpoint).collect(), blocks)
 }
 
 impl DenseClient {
@@ -102,15 +102,15 @@ impl DenseClient {
             let (found, expected) = (block.len(), cut.len());
             return Err(Fault::user(format!("a dense block has {found} values; expected {expected}")));
         }
-        Self::new(blocks.iter().cloned().map(Way::Here).collect(), cut)
+        Self::new(blocks.iter().cloned().map(Endpoint::Here).collect(), cut)
     }
 
-    fn new(ways: Vec<Way>, blocks: Vec<Range<usize>>) -> Result<Self, Fault> {
-        let Some(last) = blocks.last().filter(|_| !ways.is_empty()) else {
+    fn new(endpoints: Vec<Endpoint>, blocks: Vec<Range<usize>>) -> Result<Self, Fault> {
+        let Some(last) = blocks.last().filter(|_| !endpoints.is_empty()) else {
             return Err(Fault::user("dense values were asked for of no process; expected at least one"));
         };
-        let pulled = Mutex::new(Pulled { seen: vec![0; ways.len()], values: Arc::new(vec![0.0; last.end]) });
-        Ok(Self { ways, blocks, pulled, trainer: None })
+        let pulled = Mutex::new(Pulled { seen: vec![0; endpoints.len()], values: Arc::new(vec![0.0; last.end]) });
+        Ok(Self { endpoints, blocks, pulled, trainer: None })
     }
 
     /// This client, as `trainer`: its pushes are refused once a newer incarnation of the trainer has pushed.
@@ -130,7 +130,7 @@ impl DenseClient {
     /// External: a process is gone. Internal: a block has died.
     pub async fn pull(&self) -> Result<Arc<Vec<f32>>, Fault> {
         let seen = self.pulled().seen.clone();
-        let asked: Vec<_> = self.ways.iter().zip(seen).map(|(way, seen)| way.pull(seen)).collect();
+        let asked: Vec<_> = self.endpoints.iter().zip(seen).map(|(endpoint, seen)| endpoint.pull(seen)).collect();
         let pulled = try_join_all(asked).await?;
         for (block, (_, values)) in self.blocks.iter().zip(&pulled) {
             if let Some(values) = values.as_ref().filter(|values| values.len() != block.len()) {
@@ -156,7 +156,7 @@ impl DenseClient {
     ///
     /// # Errors
     /// A user fault: another number of gradients than values, one that is NaN or infinite, a trainer that is fenced.
-    pub async fn push_once(&self, id: PushId, grads: &[f32]) -> Result<Pushed, Fault> {
+    pub async fn push_once(&self, id: PushId, grads: &[f32]) -> Result<PushOutcome, Fault> {
         self.push(grads, 0, Stamp { id, trainer: self.trainer, round: None }).await
     }
 
@@ -167,7 +167,7 @@ impl DenseClient {
     /// # Errors
     /// As [`push_once`](Self::push_once). A user fault also when this client is no trainer's, or the trainers do not take
     /// the same steps.
-    pub async fn push_round(&self, id: PushId, round: Round, grads: &[f32], step: u64) -> Result<Pushed, Fault> {
+    pub async fn push_round(&self, id: PushId, round: Round, grads: &[f32], step: u64) -> Result<PushOutcome, Fault> {
         if self.trainer.is_none() {
             return Err(Fault::user("a dense push of a round came from no trainer; name one first"));
         }
@@ -179,12 +179,12 @@ impl DenseClient {
     ///
     /// # Errors
     /// External: a process is gone. Internal: a block has died.
-    pub async fn settle_before(&self, source: u64) -> Result<(), Fault> {
-        let asked: Vec<_> = self.ways.iter().map(|way| way.settle_before(source)).collect();
+    pub async fn acknowledge_before(&self, source: u64) -> Result<(), Fault> {
+        let asked: Vec<_> = self.endpoints.iter().map(|endpoint| endpoint.acknowledge_before(source)).collect();
         try_join_all(asked).await.map(drop)
     }
 
-    async fn push(&self, grads: &[f32], step: u64, stamp: Stamp) -> Result<Pushed, Fault> {
+    async fn push(&self, grads: &[f32], step: u64, stamp: Stamp) -> Result<PushOutcome, Fault> {
         let empty = grads.is_empty() && stamp.round.is_some();
         let expected = self.blocks.last().map_or(0, |last| last.end);
         if grads.len() != expected && !empty {
@@ -193,10 +193,10 @@ impl DenseClient {
         }
         check_finite(grads)?;
         let part = |block: &Range<usize>| if empty { Vec::new() } else { grads[block.clone()].to_vec() };
-        let ways = self.ways.iter().zip(&self.blocks);
-        let asked: Vec<_> = ways.map(|(way, block)| way.push(part(block), step, stamp)).collect();
+        let endpoints = self.endpoints.iter().zip(&self.blocks);
+        let asked: Vec<_> = endpoints.map(|(endpoint, block)| endpoint.push(part(block), step, stamp)).collect();
         let pushed = try_join_all(asked).await?;
-        Ok(if pushed.contains(&Pushed::Applied) { Pushed::Applied } else { Pushed::Already })
+        Ok(if pushed.contains(&PushOutcome::Applied) { PushOutcome::Applied } else { PushOutcome::Already })
     }
 }
 
@@ -211,38 +211,38 @@ fn check_finite(grads: &[f32]) -> Result<(), Fault> {
     }
 }
 
-impl Way {
+impl Endpoint {
     async fn pull(&self, known: u64) -> Result<(u64, Option<Vec<f32>>), Fault> {
         let (name, line) = match self {
             Self::Here(block) => return block.pull(known).await,
             Self::There { name, pull, .. } => (name, pull),
         };
-        let question = Message::note(Header { step: known, stamp: None }.write(&[]));
+        let question = Message::metadata(Header { step: known, stamp: None }.write(&[]));
         let (_, answer) = line.ask(question, true).await?;
         let wrong = |fault: Fault| Fault::external(format!("{name} gave a wrong answer")).because(fault);
-        let (note, _) = Answer::read(&answer.note).map_err(wrong)?;
+        let (metadata, _) = Answer::read(&answer.metadata).map_err(wrong)?;
         let values = answer.batch.as_ref().map(|batch| plain::<Float32Type>(batch, "value").map(<[f32]>::to_vec));
-        Ok((note.number, values.transpose().map_err(wrong)?))
+        Ok((metadata.number, values.transpose().map_err(wrong)?))
     }
 
-    async fn settle_before(&self, source: u64) -> Result<(), Fault> {
+    async fn acknowledge_before(&self, source: u64) -> Result<(), Fault> {
         match self {
-            Self::Here(block) => block.settle_before(source).await,
+            Self::Here(block) => block.acknowledge_before(source).await,
             Self::There { peer, name, retry, .. } => {
                 let what = format!("dense values on {name}");
-                act(peer, "dense.settle", &Settle { before: source }, retry, &what).await
+                act(peer, "dense.acknowledge", &AcknowledgeBefore { before: source }, retry, &what).await
             }
         }
     }
 
-    async fn push(&self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<Pushed, Fault> {
+    async fn push(&self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<PushOutcome, Fault> {
         let (name, line, wire) = match self {
             Self::Here(block) => return block.push(grads, step, stamp).await,
             Self::There { name, push, wire, .. } => (name, push, wire),
         };
         let header = Header { step, stamp: Some(stamp) };
         let field = |kind| vec![Field::new("grad", kind, false)];
-        let (columns, note) = match wire {
+        let (columns, metadata) = match wire {
             Wire::F32 => {
                 let columns = batch(field(DataType::Float32), vec![plain_column::<Float32Type>(grads)])?;
                 (columns, header.write(&[]))
@@ -256,8 +256,8 @@ impl Way {
                 (columns, header.write(&exponents))
             }
         };
-        let (_, answer) = line.ask(Message { batch: Some(columns), note }, true).await?;
-        match Answer::read(&answer.note) {
+        let (_, answer) = line.ask(Message { batch: Some(columns), metadata }, true).await?;
+        match Answer::read(&answer.metadata) {
             Ok((answer, _)) => Ok(answer.pushed),
             Err(fault) => Err(Fault::external(format!("{name} gave a wrong answer")).because(fault)),
         }

@@ -5,10 +5,10 @@
 //!
 //! ```text
 //!   exchange ["dense", "pull"]         a header whose step is the known version, or nothing → {value: f32}, if it is another
-//!   exchange ["dense", "push"]         {grad: f32} + header                                 → a note
-//!   exchange ["dense", "push", "f16"]  {grad: f16} + header and exponents                   → a note
+//!   exchange ["dense", "push"]         {grad: f32} + header                                 → metadata
+//!   exchange ["dense", "push", "f16"]  {grad: f16} + header and exponents                   → metadata
 //!   action dense.config                                                                     → {"block", "len"}
-//!   action dense.settle  {"before": source}                                                 → null
+//!   action dense.acknowledge  {"before": source}                                                 → null
 //! ```
 
 use std::ops::Range;
@@ -17,18 +17,18 @@ use arrow::datatypes::{DataType, Field, Float16Type, Float32Type};
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::Fault;
-use forebay_net::{Caller, Incoming, Message, Outgoing, Part};
+use forebay_net::{Caller, Handler, Incoming, Message, Outgoing};
 use futures::future::ready;
 use serde::{Deserialize, Serialize};
 
 use super::block::{DenseBlock, pulled, pushed};
 use super::{blocks, check_finite};
 use crate::half_block;
-use crate::push::Pushed;
+use crate::push::PushOutcome;
 use crate::remote::answers::{Answering, in_order};
 use crate::remote::columns::{batch, plain, plain_column};
 use crate::remote::known;
-use crate::remote::note::{Answer, Header, Tail};
+use crate::remote::metadata::{Answer, Header, Tail};
 
 /// What a process holds of the dense values.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -41,7 +41,7 @@ pub(super) struct Held {
 /// The body of `settle`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Settle {
+pub(super) struct AcknowledgeBefore {
     pub(super) before: u64,
 }
 
@@ -67,19 +67,19 @@ impl DenseService {
     }
 
     async fn pull<'a>(&self, message: Message) -> Result<Answering<'a>, Fault> {
-        let known = if message.note.is_empty() { 0 } else { Header::read(&message.note)?.0.step };
+        let known = if message.metadata.is_empty() { 0 } else { Header::read(&message.metadata)?.0.step };
         let asked = self.block.ask_pull(known).await?;
         Ok(Box::pin(async move {
             let (version, values) = pulled(asked).await?;
-            let note = Answer { pushed: Pushed::Already, number: version }.write(&Tail::Exponents(Vec::new()));
+            let metadata = Answer { pushed: PushOutcome::Already, number: version }.write(&Tail::Exponents(Vec::new()));
             let field = || vec![Field::new("value", DataType::Float32, false)];
             let batch = values.map(|values| batch(field(), vec![plain_column::<Float32Type>(values)])).transpose()?;
-            Ok(Message { batch, note })
+            Ok(Message { batch, metadata })
         }))
     }
 
     async fn push<'a>(&self, message: Message, half: bool) -> Result<Answering<'a>, Fault> {
-        let (header, exponents) = Header::read(&message.note)?;
+        let (header, exponents) = Header::read(&message.metadata)?;
         let stamp = header.stamp.ok_or_else(|| Fault::user("a dense push came without an id"))?;
         let columns = message.batch.ok_or_else(|| Fault::user("a dense push came without columns"))?;
         let mut grads = Vec::new();
@@ -93,7 +93,7 @@ impl DenseService {
         let asked = self.block.ask_push(grads, header.step, stamp).await?;
         let answer = async move {
             let pushed = pushed(asked).await?;
-            Ok(Message::note(Answer { pushed, number: 0 }.write(&Tail::Exponents(Vec::new()))))
+            Ok(Message::metadata(Answer { pushed, number: 0 }.write(&Tail::Exponents(Vec::new()))))
         };
         if stamp.round.is_some() {
             // Of two rounds the block takes one after the other: the next push may be of the next.
@@ -104,7 +104,7 @@ impl DenseService {
 }
 
 #[async_trait]
-impl Part for DenseService {
+impl Handler for DenseService {
     fn name(&self) -> &'static str {
         "dense"
     }
@@ -122,9 +122,9 @@ impl Part for DenseService {
             "config" => serde_json::to_vec(&self.held),
             "settle" => {
                 known(caller)?;
-                let settle: Settle =
+                let settle: AcknowledgeBefore =
                     serde_json::from_slice(&body).map_err(|e| Fault::user("the body of an action").because(e))?;
-                serde_json::to_vec(&self.block.settle_before(settle.before).await?)
+                serde_json::to_vec(&self.block.acknowledge_before(settle.before).await?)
             }
             other => {
                 let other = other.escape_debug();

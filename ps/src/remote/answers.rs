@@ -79,7 +79,7 @@ mod tests {
 
     use async_trait::async_trait;
     use bytes::Bytes;
-    use forebay_net::{Caller, Dialer, Health, Identity, Limits, Part, Security, Server};
+    use forebay_net::{Caller, Dialer, Handler, Health, Identity, Limits, Security, Server};
     use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
     use super::*;
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[async_trait]
-    impl Part for Echo {
+    impl Handler for Echo {
         fn name(&self) -> &'static str {
             "echo"
         }
@@ -105,8 +105,8 @@ mod tests {
             outgoing: Outgoing,
         ) -> Result<(), Fault> {
             let ask = async |message: Message| {
-                self.asked.send(message.note.clone()).unwrap();
-                if message.note == "wrong" {
+                self.asked.send(message.metadata.clone()).unwrap();
+                if message.metadata == "wrong" {
                     return Err(Fault::user("that is wrong"));
                 }
                 Ok(Box::pin(async move {
@@ -131,7 +131,7 @@ mod tests {
             let (asked, mut heard) = unbounded_channel();
             let echo = Arc::new(Echo { size, gate: Semaphore::new(0), asked });
             let any = "127.0.0.1:0".parse().unwrap();
-            let parts: Vec<Arc<dyn Part>> = vec![echo.clone()];
+            let parts: Vec<Arc<dyn Handler>> = vec![echo.clone()];
             let server = Server::start(any, &security, identity.clone(), &limits, parts, Health::new()).await.unwrap();
             let dialer = Dialer::new(&security, &identity, &limits).unwrap();
             let peer = dialer.peer(&server.address().to_string()).unwrap();
@@ -139,7 +139,7 @@ mod tests {
             let sending = async {
                 for question in questions {
                     // After a fault the other direction says why.
-                    let _ = outgoing.send(Message::note(Bytes::from_static(question.as_bytes()))).await;
+                    let _ = outgoing.send(Message::metadata(Bytes::from_static(question.as_bytes()))).await;
                 }
             };
             futures::future::join(sending, test(&echo, &mut heard, &mut incoming)).await;
@@ -150,8 +150,8 @@ mod tests {
 
     const DIGITS: [&str; 12] = ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9", "10", "11"];
 
-    async fn note(incoming: &mut Incoming) -> Bytes {
-        incoming.next().await.unwrap().unwrap().note
+    async fn metadata(incoming: &mut Incoming) -> Bytes {
+        incoming.next().await.unwrap().unwrap().metadata
     }
 
     #[test]
@@ -162,11 +162,11 @@ mod tests {
             }
             assert!(heard.try_recv().is_err(), "more than {AHEAD} wait");
             echo.gate.add_permits(1);
-            assert_eq!(note(incoming).await, "0");
+            assert_eq!(metadata(incoming).await, "0");
             assert_eq!(heard.recv().await.unwrap(), DIGITS[AHEAD + 1]);
             echo.gate.add_permits(DIGITS.len());
             for digit in &DIGITS[1..] {
-                assert_eq!(note(incoming).await, digit);
+                assert_eq!(metadata(incoming).await, digit);
             }
         });
     }
@@ -181,7 +181,7 @@ mod tests {
                 }
                 assert!(heard.try_recv().is_err());
                 echo.gate.add_permits(2);
-                assert_eq!((note(incoming).await, note(incoming).await), ("0".into(), "1".into()));
+                assert_eq!((metadata(incoming).await, metadata(incoming).await), ("0".into(), "1".into()));
             });
         }
     }
@@ -193,7 +193,7 @@ mod tests {
                 assert_eq!(heard.recv().await.unwrap(), expected);
             }
             echo.gate.add_permits(2);
-            assert_eq!((note(incoming).await, note(incoming).await), ("0".into(), "1".into()));
+            assert_eq!((metadata(incoming).await, metadata(incoming).await), ("0".into(), "1".into()));
             let fault = incoming.next().await.map(drop).unwrap_err();
             assert!(!fault.retryable && fault.to_string().contains("that is wrong"), "{fault}");
             assert!(heard.try_recv().is_err(), "what comes after a fault is not handed over");

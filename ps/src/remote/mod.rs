@@ -16,7 +16,7 @@
 //! use forebay_actors::Host;
 //! use forebay_net::{Dialer, Health, Identity, Limits, Retry, Security, Server};
 //! use forebay_ps::remote::{TableService, Wire, connect};
-//! use forebay_ps::{Init, Optimizer, PartConfig, PushId, Pushed, Storage, TableConfig, start_shards};
+//! use forebay_ps::{Init, Optimizer, PartConfig, PushId, PushOutcome, Storage, TableConfig, start_shards};
 //!
 //! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 //! # runtime.block_on(async {
@@ -28,7 +28,7 @@
 //! let mut servers = Vec::new();
 //! for held in [0..2, 2..4] {
 //!     let service = Arc::new(TableService::new(vec![start_shards(&host, config.clone(), 4, held)?]));
-//!     let parts: Vec<Arc<dyn forebay_net::Part>> = vec![service];
+//!     let parts: Vec<Arc<dyn forebay_net::Handler>> = vec![service];
 //!     servers.push(Server::start(listen, &security, identity("ps"), &limits, parts, Health::new()).await?);
 //! }
 //!
@@ -39,8 +39,8 @@
 //! let (keys, mut rows) = ([7, 8, 9], Vec::new());
 //! table.pull(&keys, &mut rows).await?;
 //! let id = PushId { source: 0, sequence: 0 };
-//! assert_eq!(table.push_once(id, &keys, &[1.0; 6], 1).await?, Pushed::Applied);
-//! assert_eq!(table.push_once(id, &keys, &[1.0; 6], 1).await?, Pushed::Already);
+//! assert_eq!(table.push_once(id, &keys, &[1.0; 6], 1).await?, PushOutcome::Applied);
+//! assert_eq!(table.push_once(id, &keys, &[1.0; 6], 1).await?, PushOutcome::Already);
 //! table.peek(&keys, &mut rows).await?;
 //! assert_eq!(rows, [-0.5; 6]);
 //! # drop((table, peers, dialer, servers));
@@ -51,10 +51,10 @@
 
 pub(crate) mod answers;
 pub(crate) mod columns;
-mod desk;
-pub(crate) mod line;
-pub(crate) mod note;
+pub(crate) mod metadata;
 mod process;
+mod request_handler;
+pub(crate) mod request_stream;
 mod service;
 
 use std::sync::Arc;
@@ -67,10 +67,10 @@ use serde_json::Value;
 
 use crate::client::TableClient;
 use crate::config::TableConfig;
+use crate::endpoint::Endpoint;
 use crate::route::Route;
 use crate::start::MAX_SHARDS;
 use crate::table::Layout;
-use crate::way::Way;
 pub(crate) use process::{Process, act};
 pub use service::TableService;
 pub(crate) use service::known;
@@ -125,11 +125,11 @@ pub async fn connect(peers: &[Peer], config: &TableConfig, wire: Wire, retry: Re
         }
     }
     let layout = Arc::new(Layout::new(config));
-    let ways = peers.iter().enumerate().map(|(rank, peer)| {
+    let endpoints = peers.iter().enumerate().map(|(rank, peer)| {
         let name = called(rank, peer);
-        Way::Process(Box::new(Process::new(peer.clone(), name, layout.clone(), wire, retry.clone())))
+        Endpoint::Process(Box::new(Process::new(peer.clone(), name, layout.clone(), wire, retry.clone())))
     });
-    Ok(TableClient::new(ways.collect(), Route::new(peers.len()), 0..shards, layout, config.clone()))
+    Ok(TableClient::new(endpoints.collect(), Route::new(peers.len()), 0..shards, layout, config.clone()))
 }
 
 async fn held(rank: usize, peer: &Peer, table: &str, retry: &Retry) -> Result<Held, Fault> {

@@ -17,11 +17,11 @@ use serde::de::DeserializeOwned;
 use super::Wire;
 use super::columns::{self, batch, halves_column, key_field, keys_column, list_field, rows, rows_column};
 use super::columns::{reclaim_keys, reclaim_rows};
-use super::line::Line;
-use super::note::{Answer, Header, Tail};
-use super::service::{Named, Settle, Ticket};
+use super::metadata::{Answer, Header, Tail};
+use super::request_stream::RequestStream;
+use super::service::{AcknowledgeBefore, Named, Ticket};
 use crate::half_block;
-use crate::push::{Pushed, Stamp};
+use crate::push::{PushOutcome, Stamp};
 use crate::shard::{Call, Reply};
 use crate::stats::TableStats;
 use crate::table::{ExportBlock, Layout};
@@ -36,18 +36,18 @@ pub(crate) struct Process {
     layout: Arc<Layout>,
     wire: Wire,
     retry: Retry,
-    pull: Line,
-    peek: Line,
-    push: Line,
-    import: Line,
-    import_weights: Line,
+    pull: RequestStream,
+    peek: RequestStream,
+    push: RequestStream,
+    import: RequestStream,
+    import_weights: RequestStream,
 }
 
 impl Process {
     pub(super) fn new(peer: Peer, name: String, layout: Arc<Layout>, wire: Wire, retry: Retry) -> Self {
         let line = |kind: &str, how: &[&str]| {
             let path = [&["table", &layout.table, kind], how].concat();
-            Line::new(peer.clone(), &name, &path, retry.clone())
+            RequestStream::new(peer.clone(), &name, &path, retry.clone())
         };
         let half: &[&str] = if wire == Wire::F16 { &["f16"] } else { &[] };
         let (pull, peek, push) = (line("pull", half), line("peek", half), line("push", half));
@@ -66,9 +66,9 @@ impl Process {
                 let stats: TableStats = self.act("table.stats", &table).await?;
                 Ok(Reply::Stats(stats.shards))
             }
-            Call::Settle { before } => {
-                let settle = Settle { table: self.layout.table.clone(), before };
-                self.act::<()>("table.settle", &settle).await.map(|()| Reply::Done)
+            Call::AcknowledgeBefore { before } => {
+                let settle = AcknowledgeBefore { table: self.layout.table.clone(), before };
+                self.act::<()>("table.acknowledge", &settle).await.map(|()| Reply::Done)
             }
         }
     }
@@ -78,7 +78,7 @@ impl Process {
         let (asked, dim) = (keys.len(), self.layout.row_dim);
         let question = batch(vec![key_field()], vec![keys_column(keys)])?;
         let (question, answer) = line.ask(Message::columns(question), true).await?;
-        let (_, tail) = Answer::read(&answer.note).map_err(|fault| self.broken(fault))?;
+        let (_, tail) = Answer::read(&answer.metadata).map_err(|fault| self.broken(fault))?;
         match (answer.batch, tail) {
             (Some(columns), Tail::Exponents(exponents)) if self.wire == Wire::F16 => {
                 let halves = rows::<Float16Type>(&columns, "row", dim).map_err(|fault| self.broken(fault))?;
@@ -97,7 +97,7 @@ impl Process {
             return Err(self.broken(Fault::external(format!("{found} weights came for {asked} keys of {dim} each"))));
         }
         let (keys, _) = reclaim(question);
-        Ok(Reply::Buffers { keys, values: into, pushed: Pushed::Already })
+        Ok(Reply::Buffers { keys, values: into, pushed: PushOutcome::Already })
     }
 
     async fn push(&self, keys: Vec<u64>, grads: Vec<f32>, step: u64, stamp: Option<Stamp>) -> Result<Reply, Fault> {
@@ -107,7 +107,7 @@ impl Process {
             Wire::F32 => {
                 let columns = vec![keys_column(keys), rows_column::<Float32Type>(grads, dim)?];
                 let columns = batch(fields(DataType::Float32), columns)?;
-                (Message { batch: Some(columns), note: header.write(&[]) }, None)
+                (Message { batch: Some(columns), metadata: header.write(&[]) }, None)
             }
             Wire::F16 => {
                 let (mut halves, mut exponents) = (Vec::new(), Vec::new());
@@ -115,11 +115,11 @@ impl Process {
                     return Err(Fault::internal("gradients that are not finite came as far as the wire"));
                 }
                 let columns = batch(fields(DataType::Float16), vec![keys_column(keys), halves_column(halves, dim)?])?;
-                (Message { batch: Some(columns), note: header.write(&exponents) }, Some(grads))
+                (Message { batch: Some(columns), metadata: header.write(&exponents) }, Some(grads))
             }
         };
         let (question, answer) = self.push.ask(message, stamp.is_some()).await?;
-        let (answer, _) = Answer::read(&answer.note).map_err(|fault| self.broken(fault))?;
+        let (answer, _) = Answer::read(&answer.metadata).map_err(|fault| self.broken(fault))?;
         let (keys, values) = reclaim(question);
         Ok(Reply::Buffers { keys, values: kept.unwrap_or(values), pushed: answer.pushed })
     }

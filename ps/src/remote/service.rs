@@ -5,14 +5,14 @@
 //!
 //! ```text
 //!   exchange ["table", NAME, "pull" | "peek"]      {key: u64}                     →  {row: f32[dim]}
-//!   exchange ["table", NAME, "pull" | "peek", "f16"]  the same                    →  {row: f16[dim]}, exponents in the note
-//!   exchange ["table", NAME, "push"]               {key: u64, grad: f32[dim]} + header →  a note
-//!   exchange ["table", NAME, "push", "f16"]        {key: u64, grad: f16[dim]} + header and exponents →  a note
-//!   exchange ["table", NAME, "import"]             {key: u64, weight: f32[dim], state: f32[state]} →  a note
-//!   exchange ["table", NAME, "import", "weights"]  {key: u64, weight: f32[dim]}   →  a note
+//!   exchange ["table", NAME, "pull" | "peek", "f16"]  the same                    →  {row: f16[dim]}, exponents in the metadata
+//!   exchange ["table", NAME, "push"]               {key: u64, grad: f32[dim]} + header →  metadata
+//!   exchange ["table", NAME, "push", "f16"]        {key: u64, grad: f16[dim]} + header and exponents →  metadata
+//!   exchange ["table", NAME, "import"]             {key: u64, weight: f32[dim], state: f32[state]} →  metadata
+//!   exchange ["table", NAME, "import", "weights"]  {key: u64, weight: f32[dim]}   →  metadata
 //!   get {"table": NAME, "shard", "from", "at_most"}                               →  {key, weight, state}
 //!   action table.stats, table.config  {"table": NAME}                             →  JSON
-//!   action table.settle  {"table": NAME, "before": source}                        →  null
+//!   action table.acknowledge  {"table": NAME, "before": source}                        →  null
 //! ```
 //!
 //! A caller that is no process of the run (a stock client) may read: a pull of its gives zeros for keys without a row, as
@@ -23,12 +23,12 @@ use arrow::datatypes::{DataType, Float32Type, Schema};
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::Fault;
-use forebay_net::{Caller, FlightInfo, Incoming, Message, Outgoing, Part, flight_info};
+use forebay_net::{Caller, FlightInfo, Handler, Incoming, Message, Outgoing, flight_info};
 use serde::{Deserialize, Serialize};
 
 use super::answers::in_order;
 use super::columns::{batch, key_field, keys_column, list_field, rows_column};
-use super::desk::{Desk, Kind};
+use super::request_handler::{Kind, RequestHandler};
 use crate::client::TableClient;
 use crate::config::TableConfig;
 
@@ -45,7 +45,7 @@ pub(super) struct Named {
 /// The body of `settle`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Settle {
+pub(super) struct AcknowledgeBefore {
     pub(super) table: String,
     pub(super) before: u64,
 }
@@ -96,7 +96,7 @@ impl TableService {
 }
 
 #[async_trait]
-impl Part for TableService {
+impl Handler for TableService {
     fn name(&self) -> &'static str {
         "table"
     }
@@ -122,8 +122,8 @@ impl Part for TableService {
             }
             "settle" => {
                 known(caller)?;
-                let settle: Settle = json(&body, "an action")?;
-                serde_json::to_vec(&self.table(&settle.table)?.settle_before(settle.before).await?)
+                let settle: AcknowledgeBefore = json(&body, "an action")?;
+                serde_json::to_vec(&self.table(&settle.table)?.acknowledge_before(settle.before).await?)
             }
             other => {
                 let other = other.escape_debug();
@@ -174,7 +174,7 @@ impl Part for TableService {
         if !matches!(kind, Kind::Read { .. }) {
             known(&caller)?;
         }
-        let desk = Desk::new(self.table(name)?);
+        let desk = RequestHandler::new(self.table(name)?);
         in_order(incoming, outgoing, |message| desk.size(message), |message| desk.ask(message, kind)).await
     }
 

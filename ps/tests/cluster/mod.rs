@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use forebay_actors::{Domain, Fault, Host};
-use forebay_net::{Dialer, Health, Identity, Limits, Part, Peer, Retry, Security, Server, runtime};
+use forebay_net::{Dialer, Handler, Health, Identity, Limits, Peer, Retry, Security, Server, runtime};
 use forebay_ps::remote::{TableService, Wire, connect};
 use forebay_ps::{
     Init, Optimizer, PartConfig, SlotHasher, Storage, TableClient, TableConfig, start_shards, start_table,
@@ -72,7 +72,7 @@ pub(crate) fn peer(address: SocketAddr) -> Peer {
     dialer.peer(&address.to_string()).unwrap()
 }
 
-pub(crate) async fn serve(part: Arc<dyn Part>) -> Server {
+pub(crate) async fn serve(part: Arc<dyn Handler>) -> Server {
     let any = "127.0.0.1:0".parse().unwrap();
     let (security, limits) = (Security::none(), Limits::default());
     Server::start(any, &security, identity("ps 0"), &limits, vec![part], Health::new()).await.unwrap()

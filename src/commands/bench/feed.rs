@@ -8,7 +8,7 @@ use forebay::actors::{Fault, Place, Sink, Source, Topology, commas};
 use forebay::connectors::{CriteoSource, ParquetSource, ReadOptions, Rows};
 use forebay::pipelines::flow::TrainBatch;
 use forebay::pipelines::job::Format;
-use forebay::pipelines::stages::{Batch, BatchPlan, Parse};
+use forebay::pipelines::stages::{BatchPlan, Batcher, Parse};
 
 use crate::usage::Usage;
 
@@ -117,7 +117,7 @@ fn feed<S: Source<Out = Rows>>(
         .link(links.parse)
         .stage("parse", Place::Own, move || Parse::new(columns, seed, on_bad_row))
         .link(links.batch)
-        .stage("batch", Place::Own, move || Batch::new(plan))
+        .stage("batch", Place::Own, move || Batcher::new(plan))
         .link(links.lookup)
         .sink("drop", Place::Own, Count::default)
         .run()

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use forebay::Job;
-use forebay::actors::{Batch as _, Fault, Outbox, Place, Report, Sink, Source, Stage, StageCx, Topology};
+use forebay::actors::{Batch, Fault, Outbox, Place, Report, Sink, Source, Stage, StageCx, Topology};
 use forebay::connectors::throttle::ThrottledStore;
 use forebay::connectors::{Input, ParquetSource, ReadOptions, Rows, store};
 use forebay::pipelines::flow::{ReadyBatch, TrainBatch};
-use forebay::pipelines::stages::{Batch, BatchPlan, Lookup, Parse};
+use forebay::pipelines::stages::{BatchPlan, Batcher, Lookup, Parse};
 use forebay::pipelines::{Staleness, Ticket};
 use tokio::sync::watch;
 
@@ -116,7 +116,7 @@ impl Overlap {
             .link(8)
             .stage("parse", Place::Own, move || Parse::new(parse_columns, 0, Default::default()))
             .link(8)
-            .stage("batch", Place::Own, move || Batch::new(plan))
+            .stage("batch", Place::Own, move || Batcher::new(plan))
             .link(4)
             .stage("lookup", Place::Shared, move || Lookup::for_training(table, Staleness::new(8)))
             .link(2)

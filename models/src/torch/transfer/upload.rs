@@ -1,4 +1,4 @@
-//! Upload: checks a batch, packs it into one stretch of host memory, starts one copy. Waits only where a slot grows.
+//! BatchUpload: checks a batch, packs it into one stretch of host memory, starts one copy. Waits only where a slot grows.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -10,7 +10,7 @@ use super::slot::{Engine, Slot};
 use crate::dense::BatchShape;
 use crate::params::check_len;
 use crate::torch::batch::check_indices;
-use crate::transfer::{Upload, Uploaded};
+use crate::transfer::{BatchUpload, Uploaded};
 use crate::{DenseBatch, ModelError};
 
 /// The uploading part of a model.
@@ -36,7 +36,7 @@ impl Uploader {
     }
 }
 
-impl Upload for Uploader {
+impl BatchUpload for Uploader {
     fn upload(&mut self, batch: &DenseBatch<'_>, params: Option<&[f32]>) -> Result<Uploaded, ModelError> {
         batch.check(self.shape)?;
         check_indices(batch.unique(self.shape.row_dim), batch.inverse.len())?;

@@ -20,7 +20,7 @@ use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt16Type, UInt32Type, UInt64Type};
 use forebay_actors::{Fault, Lineage};
 
-use super::note::Header;
+use super::metadata::Header;
 use crate::flow::TrainBatch;
 
 /// Keys whose places 16 bits can name.

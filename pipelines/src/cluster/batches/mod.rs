@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  reader                                                       trainer
-//!  Ship ─→ Post ─→ stream task ═══ Header + columns ═══════════→ Inbox ─→ Receive ─→ lookup ...
+//!  Ship ─→ SendQueue ─→ stream task ═══ Header + columns ═══════════→ ReceiveQueue ─→ Receive ─→ lookup ...
 //!           ↑          ↑  └ keeps each batch until it is done       │                   push
 //!           └─ Tracker ┴══════ Grant, Done, Stale ══════════════════┴──── done ─────────┘
 //! ```
@@ -11,9 +11,9 @@
 //! dies had in hand is sent again.
 
 pub(crate) mod columns;
-pub(crate) mod inbox;
-pub(crate) mod note;
-pub(crate) mod part;
-pub(crate) mod post;
+pub(crate) mod handler;
+pub(crate) mod metadata;
+pub(crate) mod receive_queue;
+pub(crate) mod send_queue;
 pub(crate) mod streams;
 pub(crate) mod tracker;

@@ -1,7 +1,7 @@
 //! The reader's end of the links: one to each trainer, of so many streams, each on a connection of its own. A batch goes by
 //! whichever is free, so the faster stream takes more; credits are the link's.
 //!
-//! Comes in: batches in the [`Post`], addresses in the coordinator's news. Goes out: batches on Flight exchanges. A link that
+//! Comes in: batches in the [`SendQueue`], addresses in the coordinator's news. Goes out: batches on Flight exchanges. A link that
 //! loses a stream is opened again, wherever its trainer is then, within the job's patience; what went by it and is not done
 //! goes again.
 
@@ -17,10 +17,10 @@ use futures::stream::FuturesUnordered;
 use tokio::task::JoinSet;
 
 use super::super::member::{Leaseholder, Member};
-use super::super::messages::Phase;
-use super::note::{self, Header, Reply};
-use super::part::{NAME, PING};
-use super::post::Post;
+use super::super::messages::RunPhase;
+use super::handler::{NAME, PING};
+use super::metadata::{self, Header, Reply};
+use super::send_queue::SendQueue;
 
 /// A trainer that is there opens a stream within this.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ const MOST: u128 = 8;
 /// What the links of one reader share.
 #[derive(Clone)]
 pub(crate) struct Line {
-    pub(crate) post: Arc<Post>,
+    pub(crate) send_queue: Arc<SendQueue>,
     pub(crate) holder: Leaseholder,
     pub(crate) member: Member,
     pub(crate) dialer: Dialer,
@@ -54,7 +54,7 @@ pub(crate) fn open(line: &Line, trainers: usize, boxes: usize) -> JoinSet<()> {
             async move {
                 if let Err(fault) = link.live().await {
                     tracing::error!(%fault, "the link to trainer {trainer} has ended");
-                    link.line.post.fail(&fault.to_string());
+                    link.line.send_queue.fail(&fault.to_string());
                 }
             },
             runtime(),
@@ -67,7 +67,7 @@ pub(crate) fn open(line: &Line, trainers: usize, boxes: usize) -> JoinSet<()> {
 struct Link {
     line: Line,
     trainer: usize,
-    /// Box of the post.
+    /// Box of the send_queue.
     at: usize,
 }
 
@@ -112,15 +112,15 @@ impl Credits {
 impl Link {
     /// Opens, sends, opens again, until the run is over.
     async fn live(&self) -> Result<(), Fault> {
-        let Line { post, member, patience, .. } = &self.line;
+        let Line { send_queue, member, patience, .. } = &self.line;
         let what = format!("trainer {}", self.trainer);
         let retry = Retry::within(*patience);
         loop {
             let opened = retry.run(&what, || self.open()).await?;
             let Some(streams) = opened else { return Ok(()) };
             let ended = self.carry(streams).await;
-            post.broken(self.at, self.trainer);
-            if member.news().phase == Phase::Over {
+            send_queue.broken(self.at, self.trainer);
+            if member.news().phase == RunPhase::Over {
                 return Ok(());
             }
             match ended {
@@ -137,7 +137,7 @@ impl Link {
     async fn open(&self) -> Result<Option<Streams>, Fault> {
         let Line { member, dialer, streams, .. } = &self.line;
         let news = member.until(|news| news.trainers.get(self.trainer).is_some_and(Option::is_some)).await?;
-        if matches!(news.phase, Phase::Finished | Phase::Over) {
+        if matches!(news.phase, RunPhase::Finished | RunPhase::Over) {
             return Ok(None);
         }
         let Some((_, address)) = news.trainers.get(self.trainer).and_then(Clone::clone) else {
@@ -147,7 +147,7 @@ impl Link {
         let round_trip = round_trip(&peer).await?;
         let number = streams.unwrap_or_else(|| fill(round_trip));
         let (outgoing, mut first) = peer.exchange(&[NAME], DEADLINE).await?;
-        let link = match first.next().await?.map(|message| note::read(&message.note)).transpose()? {
+        let link = match first.next().await?.map(|message| metadata::read(&message.metadata)).transpose()? {
             Some(Reply::Link(link)) => link.to_string(),
             other => return Err(Fault::user(format!("trainer {} begins a link with {other:?}", self.trainer))),
         };
@@ -172,36 +172,36 @@ impl Link {
         }
     }
 
-    /// Takes from the post by one stream, whenever it is free and the link has credit.
+    /// Takes from the send queue by one stream, whenever it is free and the link has credit.
     async fn send(&self, mut stream: Outgoing, credits: &Credits) -> Result<(), Fault> {
-        let Line { post, holder, .. } = &self.line;
+        let Line { send_queue, holder, .. } = &self.line;
         loop {
-            let (header, columns, bytes) = post.next(self.at, self.trainer, |bytes| credits.fit(bytes)).await;
+            let (header, columns, bytes) = send_queue.next(self.at, self.trainer, |bytes| credits.fit(bytes)).await;
             if !header.urgent {
                 credits.take(bytes);
             }
             let header = Header { done_before: holder.tracker().done_before(header.id), ..header };
-            stream.send(Message { batch: Some(columns), note: note::write(&header)? }).await?;
+            stream.send(Message { batch: Some(columns), metadata: metadata::write(&header)? }).await?;
         }
     }
 
     async fn hear(&self, mut stream: Incoming, credits: &Credits) -> Result<(), Fault> {
-        let Line { post, holder, .. } = &self.line;
+        let Line { send_queue, holder, .. } = &self.line;
         while let Some(message) = stream.next().await? {
-            match note::read(&message.note)? {
+            match metadata::read(&message.metadata)? {
                 Reply::Link(_) => return Err(Fault::user("a link is named once")),
                 Reply::Grant { batches, bytes } => {
                     credits.grant(batches, bytes);
-                    post.look(self.at);
+                    send_queue.look(self.at);
                 }
                 Reply::Done(id) => {
-                    // Whoever waits for the post to be empty finds the lease completed, or being so.
+                    // Whoever waits for the send queue to be empty finds the lease completed, or being so.
                     holder.done(id);
-                    post.done(id);
+                    send_queue.done(id);
                 }
                 Reply::Stale(id) => {
                     tracing::warn!("{id} is with another reader now: its lease is lost here");
-                    post.stale(id);
+                    send_queue.stale(id);
                     holder.tracker().lose(id);
                 }
             }

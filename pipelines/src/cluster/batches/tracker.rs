@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use forebay_connectors::Lease;
 use tokio::sync::Notify;
 
-use super::super::leases::Account;
+use super::super::leases::RowCounts;
 use crate::flow::{BatchId, WindowEnd};
 
 /// Leases of this reader that are not done.
@@ -139,7 +139,7 @@ impl Tracker {
     }
 
     /// A batch is done. Said twice, it counts once. Returns the lease that is done with it.
-    pub(crate) fn done(&self, id: BatchId) -> Option<(Lease, Account)> {
+    pub(crate) fn done(&self, id: BatchId) -> Option<(Lease, RowCounts)> {
         let mut held = self.held();
         let window = window(&mut held, id)?;
         let batch = window.batches.get_mut(id.index as usize)?;
@@ -152,10 +152,10 @@ impl Tracker {
             return None;
         }
         let Held { lease, windows } = held.remove(at);
-        let mut account = Account::default();
+        let mut account = RowCounts::default();
         for window in windows.values() {
             let rejected = window.end.map_or(0, |end| end.rejected);
-            account.add(&Account { rows: window.rows, rejected, batches: window.batches.len() as u64 });
+            account.add(&RowCounts { rows: window.rows, rejected, batches: window.batches.len() as u64 });
         }
         Some((lease, account))
     }
@@ -209,7 +209,7 @@ mod tests {
         assert_eq!(tracker.done(id(4, 0)), None);
         assert_eq!(tracker.done(id(4, 0)), None, "said twice, counted once");
         assert_eq!(tracker.done_before(id(4, 1)), 2);
-        let account = Account { rows: 17, rejected: 23, batches: 3 };
+        let account = RowCounts { rows: 17, rejected: 23, batches: 3 };
         assert_eq!(tracker.done(id(5, 0)), Some((lease, account)));
         assert!(tracker.is_empty());
         assert_eq!(tracker.done(id(5, 0)), None);

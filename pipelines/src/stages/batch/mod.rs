@@ -6,7 +6,7 @@
 
 mod pieces;
 
-use forebay_actors::{Batch as _, Fault, Lineage, Outbox, Stage, StageCx};
+use forebay_actors::{Batch, Fault, Lineage, Outbox, Stage, StageCx};
 
 use crate::dedup::Dedup;
 use crate::flow::{ExampleBatch, SlotKeys, TrainBatch, WindowEnd};
@@ -34,7 +34,7 @@ pub struct BatchPlan {
 }
 
 /// The stage.
-pub struct Batch {
+pub struct Batcher {
     plan: BatchPlan,
     /// Slots of each key space, so that one pass of the table serves those that share keys.
     spaces: Vec<Vec<usize>>,
@@ -85,7 +85,7 @@ enum End {
     Closed,
 }
 
-impl Batch {
+impl Batcher {
     /// A stage that follows `plan`.
     pub fn new(mut plan: BatchPlan) -> Self {
         plan.rows = plan.rows.max(1);
@@ -256,7 +256,7 @@ impl Batch {
     }
 }
 
-impl Stage for Batch {
+impl Stage for Batcher {
     type In = ExampleBatch;
     type Out = TrainBatch;
 

@@ -2,7 +2,7 @@
 //!
 //! Comes in: [`ExampleBatch`]es. Goes out: [`Piece`]s, dense rows, offsets of bags. Nothing blocks.
 
-use forebay_actors::Batch as _;
+use forebay_actors::Batch;
 
 use crate::flow::{ExampleBatch, SlotKeys};
 

@@ -1,8 +1,8 @@
-//! The trainer's inbox: batches from all readers, each taken once, in the order of the data or as they come.
+//! The trainer's receive queue: batches from all readers, each taken once, in the order of the data or as they come.
 //!
 //! Comes in: batches with their headers, from any number of links; word of batches that are done. Goes out: the next batch;
 //! on each link, credits for what was taken and word of what is done. Holds no more than what it granted. Waits only in
-//! [`Inbox::next`]; all else is a short lock.
+//! [`ReceiveQueue::next`]; all else is a short lock.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,7 +12,7 @@ use forebay_actors::Fault;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::note::{Header, Reply};
+use super::metadata::{Header, Reply};
 use crate::flow::BatchId;
 
 /// A window has fewer batches than this: places in a window are numbers of 20 bits.
@@ -36,15 +36,15 @@ pub(crate) enum Order {
 
 /// A batch that came.
 #[derive(Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct QueuedBatch {
     pub(crate) header: Header,
     pub(crate) columns: RecordBatch,
     link: u64,
     bytes: u64,
 }
 
-/// The inbox of one trainer.
-pub(crate) struct Inbox {
+/// The receive queue of one trainer.
+pub(crate) struct ReceiveQueue {
     state: Mutex<State>,
     credits: Credits,
     arrived: Notify,
@@ -56,7 +56,7 @@ struct State {
     next: BatchId,
     /// Windows of an epoch, once known.
     windows: Option<u64>,
-    waiting: BTreeMap<BatchId, Parcel>,
+    waiting: BTreeMap<BatchId, QueuedBatch>,
     /// With [`Order::Any`].
     arrivals: VecDeque<BatchId>,
     /// Links that a batch came on that is not done, by batch.
@@ -97,7 +97,7 @@ struct Link {
     held: u32,
 }
 
-impl Inbox {
+impl ReceiveQueue {
     /// Grants each link at most `credits`.
     pub(crate) fn new(order: Order, credits: Credits) -> Self {
         let index = if let Order::Data { rank, .. } = order { rank } else { 0 };
@@ -154,7 +154,7 @@ impl Inbox {
             return refused(", which cannot be");
         }
         if header.urgent {
-            if state.waiting.range(..id).any(|(_, parcel)| parcel.link == link) {
+            if state.waiting.range(..id).any(|(_, queued)| queued.link == link) {
                 return refused(" as urgent, though an earlier one waits");
             }
         } else {
@@ -181,7 +181,7 @@ impl Inbox {
                 links.push(link);
             }
             if !again {
-                state.waiting.insert(id, Parcel { header, columns, link, bytes });
+                state.waiting.insert(id, QueuedBatch { header, columns, link, bytes });
                 state.arrivals.push_back(id);
                 self.arrived.notify_one();
                 return Ok(());
@@ -197,19 +197,19 @@ impl Inbox {
     }
 
     /// The next batch that can be taken now, if there is one; its credit goes back.
-    pub(crate) fn take(&self) -> Option<Parcel> {
+    pub(crate) fn take(&self) -> Option<QueuedBatch> {
         let mut state = self.state();
-        let parcel = match state.order {
+        let queued = match state.order {
             Order::Any => loop {
                 let id = state.arrivals.pop_front()?;
-                if let Some(parcel) = state.waiting.remove(&id) {
-                    break parcel;
+                if let Some(queued) = state.waiting.remove(&id) {
+                    break queued;
                 }
             },
             Order::Data { rank, of } => state.take_in_order(rank, of)?,
         };
-        state.grant(parcel.link, &parcel.header, parcel.bytes, self.credits);
-        Some(parcel)
+        state.grant(queued.link, &queued.header, queued.bytes, self.credits);
+        Some(queued)
     }
 
     /// Waits until something came, or [`learn`](Self::learn) was told something new. Cancel safe. May return for nothing.
@@ -252,17 +252,17 @@ impl State {
         }
     }
 
-    fn take_in_order(&mut self, rank: u32, of: u32) -> Option<Parcel> {
+    fn take_in_order(&mut self, rank: u32, of: u32) -> Option<QueuedBatch> {
         self.arrivals.clear();
         loop {
             self.normalise(rank);
-            if let Some(parcel) = self.waiting.remove(&self.next) {
-                self.next = if parcel.header.closes.is_some() {
+            if let Some(queued) = self.waiting.remove(&self.next) {
+                self.next = if queued.header.closes.is_some() {
                     BatchId { epoch: self.next.epoch, window: self.next.window + 1, index: rank }
                 } else {
                     BatchId { index: self.next.index + of, ..self.next }
                 };
-                return Some(parcel);
+                return Some(queued);
             }
             // Batches that another trainer saw to before it died do not come again.
             let window_end = BatchId { index: u32::MAX, ..self.next };
@@ -279,12 +279,12 @@ impl State {
     /// What waits and lies before the next in order was seen to by another trainer: its readers may forget it.
     fn drop_passed(&mut self, most: Credits) {
         let rest = self.waiting.split_off(&self.next);
-        for (id, parcel) in std::mem::replace(&mut self.waiting, rest) {
+        for (id, queued) in std::mem::replace(&mut self.waiting, rest) {
             self.under_way.remove(&id);
-            if let Some(link) = self.links.get(&parcel.link) {
+            if let Some(link) = self.links.get(&queued.link) {
                 let _ = link.replies.send(Reply::Done(id));
             }
-            self.grant(parcel.link, &parcel.header, parcel.bytes, most);
+            self.grant(queued.link, &queued.header, queued.bytes, most);
         }
     }
 
@@ -334,13 +334,13 @@ mod tests {
     }
 
     impl Reader {
-        fn new(inbox: &Inbox, name: &str) -> Self {
+        fn new(receive_queue: &ReceiveQueue, name: &str) -> Self {
             let (sender, replies) = unbounded_channel();
-            Self { link: inbox.open(name, sender), replies }
+            Self { link: receive_queue.open(name, sender), replies }
         }
 
-        fn put(&self, inbox: &Inbox, header: Header) -> Result<(), Fault> {
-            inbox.put(self.link, header, columns(), 10)
+        fn put(&self, receive_queue: &ReceiveQueue, header: Header) -> Result<(), Fault> {
+            receive_queue.put(self.link, header, columns(), 10)
         }
 
         fn heard(&mut self) -> Vec<Reply> {
@@ -348,131 +348,131 @@ mod tests {
         }
     }
 
-    fn taken(inbox: &Inbox) -> Vec<BatchId> {
-        std::iter::from_fn(|| inbox.take()).map(|parcel| parcel.header.id).collect()
+    fn taken(receive_queue: &ReceiveQueue) -> Vec<BatchId> {
+        std::iter::from_fn(|| receive_queue.take()).map(|queued| queued.header.id).collect()
     }
 
     const ONE: Reply = Reply::Grant { batches: 1, bytes: 10 };
 
     #[test]
     fn in_order_of_the_data_whoever_sends_first() {
-        let inbox = Inbox::new(Order::Data { rank: 0, of: 1 }, CREDITS);
-        let (a, b) = (Reader::new(&inbox, "reader 0"), Reader::new(&inbox, "reader 1"));
-        b.put(&inbox, header(id(1, 0))).unwrap();
-        a.put(&inbox, header(id(0, 1))).unwrap();
-        assert_eq!(taken(&inbox), []);
-        a.put(&inbox, header(id(0, 0))).unwrap();
-        assert_eq!(taken(&inbox), [id(0, 0), id(0, 1)]);
-        a.put(&inbox, last(id(0, 2))).unwrap();
-        assert_eq!(taken(&inbox), [id(0, 2), id(1, 0)]);
-        b.put(&inbox, last(id(1, 1))).unwrap();
-        b.put(&inbox, header(BatchId { epoch: 1, ..id(0, 0) })).unwrap();
-        assert_eq!(taken(&inbox), [id(1, 1)]);
-        inbox.learn(Some(2), (0, 0));
-        assert_eq!(taken(&inbox), [BatchId { epoch: 1, ..id(0, 0) }]);
+        let receive_queue = ReceiveQueue::new(Order::Data { rank: 0, of: 1 }, CREDITS);
+        let (a, b) = (Reader::new(&receive_queue, "reader 0"), Reader::new(&receive_queue, "reader 1"));
+        b.put(&receive_queue, header(id(1, 0))).unwrap();
+        a.put(&receive_queue, header(id(0, 1))).unwrap();
+        assert_eq!(taken(&receive_queue), []);
+        a.put(&receive_queue, header(id(0, 0))).unwrap();
+        assert_eq!(taken(&receive_queue), [id(0, 0), id(0, 1)]);
+        a.put(&receive_queue, last(id(0, 2))).unwrap();
+        assert_eq!(taken(&receive_queue), [id(0, 2), id(1, 0)]);
+        b.put(&receive_queue, last(id(1, 1))).unwrap();
+        b.put(&receive_queue, header(BatchId { epoch: 1, ..id(0, 0) })).unwrap();
+        assert_eq!(taken(&receive_queue), [id(1, 1)]);
+        receive_queue.learn(Some(2), (0, 0));
+        assert_eq!(taken(&receive_queue), [BatchId { epoch: 1, ..id(0, 0) }]);
     }
 
     #[test]
     fn each_of_several_trainers_takes_its_share_of_a_window() {
-        let inbox = Inbox::new(Order::Data { rank: 1, of: 3 }, CREDITS);
-        let a = Reader::new(&inbox, "reader 0");
+        let receive_queue = ReceiveQueue::new(Order::Data { rank: 1, of: 3 }, CREDITS);
+        let a = Reader::new(&receive_queue, "reader 0");
         for header in [header(id(0, 4)), last(id(0, 7)), header(id(0, 1)), header(id(1, 1))] {
-            a.put(&inbox, header).unwrap();
+            a.put(&receive_queue, header).unwrap();
         }
-        assert_eq!(taken(&inbox), [id(0, 1), id(0, 4), id(0, 7), id(1, 1)]);
+        assert_eq!(taken(&receive_queue), [id(0, 1), id(0, 4), id(0, 7), id(1, 1)]);
     }
 
     #[test]
     fn a_batch_that_comes_twice_is_taken_once_and_everyone_hears_that_it_is_done() {
-        let inbox = Inbox::new(Order::Any, CREDITS);
-        let (mut a, mut b) = (Reader::new(&inbox, "reader 0"), Reader::new(&inbox, "reader 1"));
-        a.put(&inbox, header(id(3, 0))).unwrap();
-        b.put(&inbox, Header { term: 1, ..header(id(3, 0)) }).unwrap();
-        assert_eq!(taken(&inbox), [id(3, 0)]);
-        inbox.done(id(3, 0));
+        let receive_queue = ReceiveQueue::new(Order::Any, CREDITS);
+        let (mut a, mut b) = (Reader::new(&receive_queue, "reader 0"), Reader::new(&receive_queue, "reader 1"));
+        a.put(&receive_queue, header(id(3, 0))).unwrap();
+        b.put(&receive_queue, Header { term: 1, ..header(id(3, 0)) }).unwrap();
+        assert_eq!(taken(&receive_queue), [id(3, 0)]);
+        receive_queue.done(id(3, 0));
         let first = Reply::Grant { batches: 4, bytes: 100 };
         assert_eq!(a.heard(), [first, ONE, Reply::Done(id(3, 0))]);
         assert_eq!(b.heard(), [first, ONE, Reply::Done(id(3, 0))]);
-        a.put(&inbox, header(id(3, 0))).unwrap();
+        a.put(&receive_queue, header(id(3, 0))).unwrap();
         assert_eq!(a.heard(), [Reply::Done(id(3, 0)), ONE]);
-        assert_eq!(taken(&inbox), []);
+        assert_eq!(taken(&receive_queue), []);
         // The window is with the other reader now.
-        a.put(&inbox, header(id(3, 1))).unwrap();
+        a.put(&receive_queue, header(id(3, 1))).unwrap();
         assert_eq!(a.heard(), [Reply::Stale(id(3, 1)), ONE]);
-        assert_eq!(taken(&inbox), []);
+        assert_eq!(taken(&receive_queue), []);
     }
 
     #[test]
     fn word_of_a_done_batch_goes_to_the_streams_it_came_on() {
-        let inbox = Inbox::new(Order::Any, CREDITS);
-        let a = Reader::new(&inbox, "reader 0");
-        a.put(&inbox, header(id(0, 0))).unwrap();
-        assert_eq!(taken(&inbox).len(), 1);
-        inbox.close(a.link);
+        let receive_queue = ReceiveQueue::new(Order::Any, CREDITS);
+        let a = Reader::new(&receive_queue, "reader 0");
+        a.put(&receive_queue, header(id(0, 0))).unwrap();
+        assert_eq!(taken(&receive_queue).len(), 1);
+        receive_queue.close(a.link);
         // One that sends it again before it is done, one that does so after, and one that is of the same rank only.
-        let open = || Reader::new(&inbox, "reader 0");
+        let open = || Reader::new(&receive_queue, "reader 0");
         let (mut before, mut after, mut other) = (open(), open(), open());
-        before.put(&inbox, header(id(0, 0))).unwrap();
-        inbox.done(id(0, 0));
+        before.put(&receive_queue, header(id(0, 0))).unwrap();
+        receive_queue.done(id(0, 0));
         assert_eq!(before.heard()[1..], [ONE, Reply::Done(id(0, 0))]);
         assert_eq!(after.heard().len() + other.heard().len(), 2, "their first credits");
-        after.put(&inbox, header(id(0, 0))).unwrap();
+        after.put(&receive_queue, header(id(0, 0))).unwrap();
         assert_eq!(after.heard(), [Reply::Done(id(0, 0)), ONE]);
-        assert_eq!(taken(&inbox), []);
+        assert_eq!(taken(&receive_queue), []);
     }
 
     #[test]
     fn more_than_was_granted_ends_the_stream() {
-        let inbox = Inbox::new(Order::Any, CREDITS);
-        let a = Reader::new(&inbox, "reader 0");
+        let receive_queue = ReceiveQueue::new(Order::Any, CREDITS);
+        let a = Reader::new(&receive_queue, "reader 0");
         for index in 0..4 {
-            a.put(&inbox, header(id(0, index))).unwrap();
+            a.put(&receive_queue, header(id(0, index))).unwrap();
         }
-        assert!(a.put(&inbox, header(id(0, 4))).unwrap_err().to_string().contains("beyond its credits"));
+        assert!(a.put(&receive_queue, header(id(0, 4))).unwrap_err().to_string().contains("beyond its credits"));
         // One that is larger than all bytes may go alone, and its credit comes back as it was.
-        let mut b = Reader::new(&inbox, "reader 1");
-        inbox.put(b.link, header(id(1, 0)), columns(), 1000).unwrap();
-        assert!(inbox.put(b.link, header(id(1, 1)), columns(), 1).is_err());
-        assert_eq!(taken(&inbox).len(), 5);
+        let mut b = Reader::new(&receive_queue, "reader 1");
+        receive_queue.put(b.link, header(id(1, 0)), columns(), 1000).unwrap();
+        assert!(receive_queue.put(b.link, header(id(1, 1)), columns(), 1).is_err());
+        assert_eq!(taken(&receive_queue).len(), 5);
         assert_eq!(b.heard().last(), Some(&Reply::Grant { batches: 1, bytes: 100 }));
         let cannot_be = Header { done_before: 3, ..header(id(1, 2)) };
-        assert!(b.put(&inbox, cannot_be).unwrap_err().to_string().contains("cannot be"));
-        assert!(b.put(&inbox, header(id(1, u32::MAX))).unwrap_err().to_string().contains("cannot be"));
+        assert!(b.put(&receive_queue, cannot_be).unwrap_err().to_string().contains("cannot be"));
+        assert!(b.put(&receive_queue, header(id(1, u32::MAX))).unwrap_err().to_string().contains("cannot be"));
     }
 
     #[test]
     fn what_comes_before_all_that_waits_needs_no_credit() {
-        let inbox = Inbox::new(Order::Data { rank: 0, of: 1 }, CREDITS);
-        let mut a = Reader::new(&inbox, "reader 0");
+        let receive_queue = ReceiveQueue::new(Order::Data { rank: 0, of: 1 }, CREDITS);
+        let mut a = Reader::new(&receive_queue, "reader 0");
         for index in 0..4 {
-            a.put(&inbox, header(id(1, index))).unwrap();
+            a.put(&receive_queue, header(id(1, index))).unwrap();
         }
-        assert_eq!(taken(&inbox), [], "window 0 was another reader's");
+        assert_eq!(taken(&receive_queue), [], "window 0 was another reader's");
         a.heard();
         let urgent = |header| Header { urgent: true, ..header };
-        a.put(&inbox, urgent(header(id(0, 0)))).unwrap();
-        assert_eq!((taken(&inbox), a.heard()), (vec![id(0, 0)], vec![]), "no credit comes back for it");
-        a.put(&inbox, urgent(last(id(0, 1)))).unwrap();
-        assert_eq!(taken(&inbox).len(), 5);
+        a.put(&receive_queue, urgent(header(id(0, 0)))).unwrap();
+        assert_eq!((taken(&receive_queue), a.heard()), (vec![id(0, 0)], vec![]), "no credit comes back for it");
+        a.put(&receive_queue, urgent(last(id(0, 1)))).unwrap();
+        assert_eq!(taken(&receive_queue).len(), 5);
         assert_eq!(a.heard(), [ONE; 4]);
-        a.put(&inbox, header(id(1, 5))).unwrap();
-        let said = a.put(&inbox, urgent(header(id(1, 6)))).unwrap_err().to_string();
+        a.put(&receive_queue, header(id(1, 5))).unwrap();
+        let said = a.put(&receive_queue, urgent(header(id(1, 6)))).unwrap_err().to_string();
         assert!(said.contains("as urgent, though an earlier one waits"), "{said}");
     }
 
     #[test]
     fn a_new_trainer_begins_where_the_old_one_died() {
-        let inbox = Inbox::new(Order::Data { rank: 0, of: 1 }, CREDITS);
-        let mut a = Reader::new(&inbox, "reader 0");
-        a.put(&inbox, Header { done_before: 5, ..header(id(2, 6)) }).unwrap();
-        a.put(&inbox, header(id(1, 9))).unwrap();
-        assert_eq!(taken(&inbox), []);
-        inbox.learn(Some(10), (0, 2));
+        let receive_queue = ReceiveQueue::new(Order::Data { rank: 0, of: 1 }, CREDITS);
+        let mut a = Reader::new(&receive_queue, "reader 0");
+        a.put(&receive_queue, Header { done_before: 5, ..header(id(2, 6)) }).unwrap();
+        a.put(&receive_queue, header(id(1, 9))).unwrap();
+        assert_eq!(taken(&receive_queue), []);
+        receive_queue.learn(Some(10), (0, 2));
         assert_eq!(a.heard()[1..], [Reply::Done(id(1, 9)), ONE], "it was in a window that is done");
-        assert_eq!(taken(&inbox), [], "batch 5 is not done yet");
-        a.put(&inbox, Header { done_before: 5, ..header(id(2, 5)) }).unwrap();
-        assert_eq!(taken(&inbox), [id(2, 5), id(2, 6)]);
-        a.put(&inbox, header(id(2, 3))).unwrap();
+        assert_eq!(taken(&receive_queue), [], "batch 5 is not done yet");
+        a.put(&receive_queue, Header { done_before: 5, ..header(id(2, 5)) }).unwrap();
+        assert_eq!(taken(&receive_queue), [id(2, 5), id(2, 6)]);
+        a.put(&receive_queue, header(id(2, 3))).unwrap();
         assert!(a.heard().contains(&Reply::Done(id(2, 3))));
     }
 }

@@ -11,7 +11,7 @@ use forebay_ps::TableClient;
 use forebay_ps::dense::DenseBlock;
 use tokio::sync::watch;
 
-use super::messages::News;
+use super::messages::RunStatus;
 use crate::flow::BatchId;
 
 /// What remembers pushes in this process.
@@ -31,25 +31,25 @@ impl Pushes {
     ///
     /// # Errors
     /// A shard or the block has died.
-    pub(super) async fn settle(&mut self, first_open: (u32, u64)) -> Result<(), Fault> {
+    pub(super) async fn acknowledge(&mut self, first_open: (u32, u64)) -> Result<(), Fault> {
         if first_open <= self.open {
             return Ok(());
         }
         let (epoch, window) = first_open;
         let source = BatchId { epoch, window, index: 0 }.push_id().source;
-        self.table.settle_before(source).await?;
+        self.table.acknowledge_before(source).await?;
         if let Some(dense) = &self.dense {
-            dense.settle_before(source).await?;
+            dense.acknowledge_before(source).await?;
         }
         self.open = first_open;
         Ok(())
     }
 
     /// Does so until there are no news any more.
-    pub(super) async fn follow(mut self, mut news: watch::Receiver<News>) {
+    pub(super) async fn follow(mut self, mut news: watch::Receiver<RunStatus>) {
         loop {
             let first_open = news.borrow_and_update().first_open;
-            if let Err(fault) = self.settle(first_open).await {
+            if let Err(fault) = self.acknowledge(first_open).await {
                 tracing::debug!(%fault, "pushes are not settled any more");
                 return;
             }
@@ -63,7 +63,7 @@ impl Pushes {
 #[cfg(test)]
 mod tests {
     use forebay_actors::Host;
-    use forebay_ps::{Init, Optimizer, PartConfig, Pushed, Storage, TableConfig, start_table};
+    use forebay_ps::{Init, Optimizer, PartConfig, PushOutcome, Storage, TableConfig, start_table};
     use futures::executor::block_on;
 
     use super::*;
@@ -85,19 +85,19 @@ mod tests {
         for epoch in 0..3 {
             for window in 0..10 {
                 for index in 0..5 {
-                    assert_eq!(push(epoch, window, index), Pushed::Applied);
+                    assert_eq!(push(epoch, window, index), PushOutcome::Applied);
                 }
                 // One window behind.
                 let open = if window > 0 { (epoch, window) } else { (epoch, 0) };
-                block_on(pushes.settle(open)).unwrap();
+                block_on(pushes.acknowledge(open)).unwrap();
                 assert_eq!(names(), 2 * 5, "of the open window alone, in both shards");
-                assert_eq!(push(epoch, window, 4), Pushed::Already);
-                // News that are older than what is known change nothing.
-                block_on(pushes.settle((0, 0))).unwrap();
+                assert_eq!(push(epoch, window, 4), PushOutcome::Already);
+                // RunStatus that are older than what is known change nothing.
+                block_on(pushes.acknowledge((0, 0))).unwrap();
             }
         }
-        assert_eq!(push(1, 9, 77), Pushed::Already, "late, of a window that is done");
-        block_on(pushes.settle((3, 0))).unwrap();
+        assert_eq!(push(1, 9, 77), PushOutcome::Already, "late, of a window that is done");
+        block_on(pushes.acknowledge((3, 0))).unwrap();
         assert_eq!(names(), 0);
         drop((pushes, table));
         host.stop().unwrap();

@@ -9,14 +9,14 @@ use forebay_actors::Fault;
 use tokio::sync::oneshot;
 
 use crate::applied::Applied;
-use crate::push::{Pushed, Stamp, Trainer};
+use crate::push::{PushOutcome, Stamp, Trainer};
 use crate::rounds::{Complete, Rounds};
 
 /// What will have become of a push of a round.
-pub(crate) type Promise<E> = oneshot::Receiver<Result<Pushed, E>>;
+pub(crate) type Promise<E> = oneshot::Receiver<Result<PushOutcome, E>>;
 
 /// All that wait for a round.
-pub(crate) type Waiting<E> = Vec<oneshot::Sender<Result<Pushed, E>>>;
+pub(crate) type Waiting<E> = Vec<oneshot::Sender<Result<PushOutcome, E>>>;
 
 /// What is to be done with a push of `P`. `E` is why it may fail.
 #[derive(Debug)]
@@ -28,23 +28,23 @@ pub(crate) enum Next<P, E> {
     /// It is kept until its round is whole.
     Held(Promise<E>),
     /// The last of its round: all are to be applied now as one, and all that wait to be [told](tell).
-    Whole(Complete<P, oneshot::Sender<Result<Pushed, E>>>, Promise<E>),
+    Whole(Complete<P, oneshot::Sender<Result<PushOutcome, E>>>, Promise<E>),
 }
 
 /// Decides what becomes of pushes: in one place, which owns what they change.
-pub(crate) struct Once<P, E> {
+pub(crate) struct ExactlyOnce<P, E> {
     applied: Applied,
     fences: Fences,
-    rounds: Rounds<P, oneshot::Sender<Result<Pushed, E>>>,
+    rounds: Rounds<P, oneshot::Sender<Result<PushOutcome, E>>>,
 }
 
-impl<P, E> Default for Once<P, E> {
+impl<P, E> Default for ExactlyOnce<P, E> {
     fn default() -> Self {
         Self { applied: Applied::default(), fences: Fences::default(), rounds: Rounds::default() }
     }
 }
 
-impl<P, E> Once<P, E> {
+impl<P, E> ExactlyOnce<P, E> {
     /// Takes a push, for `step` if it is one of a round. What is to be applied counts as applied from now on, also when that
     /// fails half-way: then it must not be tried again. Without a stamp it is always to be applied.
     ///
@@ -78,13 +78,13 @@ impl<P, E> Once<P, E> {
     }
 
     /// From now on all pushes of sources below this one count as applied, and their names take no memory.
-    pub(crate) fn settle_before(&mut self, source: u64) {
-        self.applied.settle_before(source);
+    pub(crate) fn acknowledge_before(&mut self, source: u64) {
+        self.applied.acknowledge_before(source);
     }
 }
 
 /// Tells all that wait for a round what became of it.
-pub(crate) fn tell<E: Clone>(waiting: Waiting<E>, pushed: &Result<Pushed, E>) {
+pub(crate) fn tell<E: Clone>(waiting: Waiting<E>, pushed: &Result<PushOutcome, E>) {
     for waiting in waiting {
         // Whoever waited may have gone.
         let _ = waiting.send(pushed.clone());
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_push_is_refused_or_known_before_it_is_held_or_applied() {
-        let mut once: Once<char, ()> = Once::default();
+        let mut once: ExactlyOnce<char, ()> = ExactlyOnce::default();
         assert!(matches!(once.offer(None, 1, 'a'), Ok(Next::Apply('a'))));
         assert!(matches!(once.offer(stamp(2, 0, 0, 0), 1, 'b'), Ok(Next::Apply('b'))));
         assert!(matches!(once.offer(stamp(2, 0, 0, 0), 1, 'c'), Ok(Next::Already('c'))));
@@ -134,13 +134,13 @@ mod tests {
         assert!(matches!(once.offer(stamp(2, 0, 0, 2), 1, 'd'), Ok(Next::Already('d'))));
         // A process that was replaced hears so, known or not.
         assert!(once.offer(stamp(1, 0, 0, 0), 1, 'e').unwrap_err().to_string().contains("fenced"));
-        once.settle_before(6);
+        once.acknowledge_before(6);
         assert!(matches!(once.offer(stamp(2, 0, 77, 0), 1, 'f'), Ok(Next::Already('f'))));
     }
 
     #[test]
     fn the_last_of_a_round_has_all_of_it_and_all_are_told() {
-        let mut once: Once<char, ()> = Once::default();
+        let mut once: ExactlyOnce<char, ()> = ExactlyOnce::default();
         let Ok(Next::Held(mut first)) = once.offer(stamp(1, 0, 0, 2), 1, 'a') else { panic!("not held") };
         // Held is not applied: it may be sent again, and both wait.
         let Ok(Next::Held(mut again)) = once.offer(stamp(1, 0, 0, 2), 1, 'a') else { panic!("not held") };
@@ -150,8 +150,11 @@ mod tests {
         // Who waited may have gone.
         assert!(first.try_recv().is_err());
         drop(first);
-        tell(whole.waiting, &Ok(Pushed::Applied));
-        assert_eq!((again.try_recv().unwrap(), last.try_recv().unwrap()), (Ok(Pushed::Applied), Ok(Pushed::Applied)));
+        tell(whole.waiting, &Ok(PushOutcome::Applied));
+        assert_eq!(
+            (again.try_recv().unwrap(), last.try_recv().unwrap()),
+            (Ok(PushOutcome::Applied), Ok(PushOutcome::Applied))
+        );
         for (rank, sequence) in [(0, 0), (1, 1)] {
             assert!(matches!(once.offer(stamp(1, rank, sequence, 2), 1, 'c'), Ok(Next::Already('c'))));
         }

@@ -1,4 +1,4 @@
-//! Aside in a store that has folders and renames them in one step: HDFS.
+//! StagedFolder in a store that has folders and renames them in one step: HDFS.
 //!
 //! Comes in: a place in the store. Goes out: files in a hidden folder beside it, which is renamed at the end. To replace
 //! a folder takes two renames: the old one gets a hidden name of its own, then the new one takes its place. A process that
@@ -45,7 +45,7 @@ impl Renamed {
     }
 
     /// Where its files are written.
-    pub(super) fn aside(&self) -> &Stored {
+    pub(super) fn staged(&self) -> &Stored {
         &self.aside
     }
 

@@ -15,10 +15,10 @@ use half::f16;
 
 use super::answers::{Answering, MOST_VALUES};
 use super::columns::{batch, halves_column, keys, list_field, rows, rows_column};
-use super::note::{Answer, Header, Tail};
+use super::metadata::{Answer, Header, Tail};
 use crate::client::TableClient;
 use crate::half_block;
-use crate::push::Pushed;
+use crate::push::PushOutcome;
 
 /// What the messages of an exchange ask for.
 #[derive(Clone, Copy)]
@@ -29,13 +29,13 @@ pub(super) enum Kind {
 }
 
 /// Hands the messages of one exchange to the shards, and answers them.
-pub(super) struct Desk<'a> {
+pub(super) struct RequestHandler<'a> {
     table: &'a TableClient,
     /// Kept from one message to the next.
     rows: Mutex<Vec<f32>>,
 }
 
-impl<'a> Desk<'a> {
+impl<'a> RequestHandler<'a> {
     pub(super) fn new(table: &'a TableClient) -> Self {
         Self { table, rows: Mutex::default() }
     }
@@ -71,22 +71,22 @@ impl<'a> Desk<'a> {
         if !half {
             let column = rows_column::<Float32Type>(rows, dim)?;
             let batch = batch(vec![list_field("row", DataType::Float32, dim)], vec![column])?;
-            return Ok(Message { batch: Some(batch), note: Answer::rows().write(&Tail::Exponents(Vec::new())) });
+            return Ok(Message { batch: Some(batch), metadata: Answer::rows().write(&Tail::Exponents(Vec::new())) });
         }
         let (mut halves, mut exponents) = (Vec::new(), Vec::new());
         if !half_block::encode(&rows, &mut halves, &mut exponents) {
             // Weights may have run away; whoever trains shall see that, and not a fault of the wire.
-            return Ok(Message::note(Answer::rows().write(&Tail::Floats(rows))));
+            return Ok(Message::metadata(Answer::rows().write(&Tail::Floats(rows))));
         }
         self.keep(rows);
         let batch = batch(vec![list_field("row", DataType::Float16, dim)], vec![halves_column(halves, dim)?])?;
-        Ok(Message { batch: Some(batch), note: Answer::rows().write(&Tail::Exponents(exponents)) })
+        Ok(Message { batch: Some(batch), metadata: Answer::rows().write(&Tail::Exponents(exponents)) })
     }
 
     async fn push(&'a self, message: Message, half: bool) -> Result<Answering<'a>, Fault> {
         let dim = self.table.row_dim();
-        let (columns, note) = columns(message)?;
-        let (header, exponents) = Header::read(&note)?;
+        let (columns, metadata) = columns(message)?;
+        let (header, exponents) = Header::read(&metadata)?;
         let (keys, Header { step, stamp }) = (keys(&columns)?, header);
         let asked = if half {
             let halves: &[f16] = rows::<Float16Type>(&columns, "grad", dim)?;
@@ -116,7 +116,7 @@ impl<'a> Desk<'a> {
             (false, _) => None,
         };
         self.table.import(keys(&columns)?, weights, state).await?;
-        Ok(Box::pin(ready(Ok(answered(Pushed::Applied)))))
+        Ok(Box::pin(ready(Ok(answered(PushOutcome::Applied)))))
     }
 
     fn take(&self) -> Vec<f32> {
@@ -140,11 +140,11 @@ impl<'a> Desk<'a> {
     }
 }
 
-fn answered(pushed: Pushed) -> Message {
-    Message::note(Answer { pushed, number: 0 }.write(&Tail::Exponents(Vec::new())))
+fn answered(pushed: PushOutcome) -> Message {
+    Message::metadata(Answer { pushed, number: 0 }.write(&Tail::Exponents(Vec::new())))
 }
 
 fn columns(message: Message) -> Result<(RecordBatch, Bytes), Fault> {
     let batch = message.batch.ok_or_else(|| Fault::user("a message came without columns; expected keys at least"))?;
-    Ok((batch, message.note))
+    Ok((batch, message.metadata))
 }

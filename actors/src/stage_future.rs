@@ -9,27 +9,27 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::mpsc;
 
-use crate::barrier::{Barriers, Wish};
+use crate::barrier::{BarrierRequest, Barriers};
 use crate::batch::Batch;
 use crate::context::StageCx;
 use crate::fault::{Fault, Phase};
 use crate::outbox::{Item, Outbox};
-use crate::shell::{Inbox, Scene};
+use crate::shell::{ErrorContext, Inbox};
 use crate::stage::{Sink, Source, Stage};
 
 /// Where the source stood at last, as serde writes it.
 pub(crate) type Position = Arc<Mutex<Option<serde_json::Value>>>;
 
 /// What the source needs of the run beside its context.
-pub(crate) struct Desk {
+pub(crate) struct SourceHandles {
     pub(crate) barriers: Arc<Barriers>,
-    pub(crate) wishes: mpsc::UnboundedReceiver<Wish>,
+    pub(crate) requests: mpsc::UnboundedReceiver<BarrierRequest>,
     pub(crate) position: Position,
 }
 
 enum Turn<T> {
     Stop,
-    Wish(Wish),
+    BarrierRequest(BarrierRequest),
     Next(Option<T>),
 }
 
@@ -38,43 +38,43 @@ pub(crate) async fn source<S: Source>(
     from: Option<S::Position>,
     cx: StageCx,
     mut out: Outbox<S::Out>,
-    scene: Rc<Scene>,
-    mut desk: Desk,
+    error_context: Rc<ErrorContext>,
+    mut handles: SourceHandles,
 ) -> Result<(), Fault> {
     let mut source = make();
     source.open(&cx, from).await?;
     cx.meter().describe(source.describe());
-    scene.set(Phase::Batch, None);
+    error_context.set(Phase::Batch, None);
     let mut stopped = pin!(cx.stopped());
     loop {
         // `next` is cancel safe: a batch that was not ready when another branch won comes with the next call.
         let turn = tokio::select! {
             biased;
             () = &mut stopped => Turn::Stop,
-            Some(wish) = desk.wishes.recv() => Turn::Wish(wish),
+            Some(request) = handles.requests.recv() => Turn::BarrierRequest(request),
             batch = source.next() => Turn::Next(batch?),
         };
         match turn {
             Turn::Next(Some(batch)) => {
                 let rows = batch.rows();
-                scene.set(Phase::Batch, Some(batch.lineage()));
+                error_context.set(Phase::Batch, Some(batch.lineage()));
                 cx.ledger().read(rows as u64);
                 cx.meter().took(rows, batch.bytes());
                 out.send(batch).await?;
                 // A source that never waits must not keep its neighbours on the arbiter from running.
                 tokio::task::yield_now().await;
             }
-            Turn::Wish(wish) => {
-                scene.set(Phase::Barrier, None);
-                let epoch = desk.barriers.leaves(wish, written(&source)?);
+            Turn::BarrierRequest(request) => {
+                error_context.set(Phase::Barrier, None);
+                let epoch = handles.barriers.leaves(request, written(&source)?);
                 out.mark(Item::Barrier(epoch)).await?;
-                scene.set(Phase::Batch, None);
+                error_context.set(Phase::Batch, None);
             }
             Turn::Next(None) | Turn::Stop => break,
         }
     }
-    scene.set(Phase::Finish, None);
-    *desk.position.lock().unwrap_or_else(PoisonError::into_inner) = Some(written(&source)?);
+    error_context.set(Phase::Finish, None);
+    *handles.position.lock().unwrap_or_else(PoisonError::into_inner) = Some(written(&source)?);
     cx.meter().describe(source.describe());
     out.mark(Item::Eof).await
 }
@@ -89,7 +89,7 @@ pub(crate) async fn stage<S: Stage>(
     cx: StageCx,
     mut inbox: Inbox<Item<S::In>>,
     mut out: Outbox<S::Out>,
-    scene: Rc<Scene>,
+    error_context: Rc<ErrorContext>,
 ) -> Result<(), Fault> {
     let mut stage = make();
     stage.open(&cx).await?;
@@ -100,19 +100,19 @@ pub(crate) async fn stage<S: Stage>(
             Item::Batch(batch) => {
                 cx.arrives(arrivals);
                 arrivals += 1;
-                scene.set(Phase::Batch, Some(batch.lineage()));
+                error_context.set(Phase::Batch, Some(batch.lineage()));
                 cx.meter().took(batch.rows(), batch.bytes());
                 stage.on_batch(batch, &mut out).await?;
             }
             Item::Barrier(epoch) => {
-                scene.set(Phase::Barrier, None);
+                error_context.set(Phase::Barrier, None);
                 stage.on_barrier(epoch, &mut out).await?;
                 out.mark(Item::Barrier(epoch)).await?;
             }
             Item::Eof => break,
         }
     }
-    scene.set(Phase::Finish, None);
+    error_context.set(Phase::Finish, None);
     stage.finish(&mut out).await?;
     cx.meter().describe(stage.describe());
     out.mark(Item::Eof).await
@@ -122,7 +122,7 @@ pub(crate) async fn sink<S: Sink>(
     make: impl FnOnce() -> S,
     cx: StageCx,
     mut inbox: Inbox<Item<S::In>>,
-    scene: Rc<Scene>,
+    error_context: Rc<ErrorContext>,
     barriers: Arc<Barriers>,
 ) -> Result<(), Fault> {
     let mut sink = make();
@@ -132,20 +132,20 @@ pub(crate) async fn sink<S: Sink>(
         match inbox.next().await {
             Item::Batch(batch) => {
                 let rows = batch.rows();
-                scene.set(Phase::Batch, Some(batch.lineage()));
+                error_context.set(Phase::Batch, Some(batch.lineage()));
                 cx.meter().took(rows, batch.bytes());
                 sink.write(batch).await?;
                 cx.ledger().delivered(rows as u64);
             }
             Item::Barrier(epoch) => {
-                scene.set(Phase::Barrier, None);
+                error_context.set(Phase::Barrier, None);
                 sink.on_barrier(epoch).await?;
                 barriers.arrives(epoch);
             }
             Item::Eof => break,
         }
     }
-    scene.set(Phase::Finish, None);
+    error_context.set(Phase::Finish, None);
     sink.finish().await?;
     cx.meter().describe(sink.describe());
     Ok(())

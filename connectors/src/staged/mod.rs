@@ -33,8 +33,8 @@ pub use self::writer::FileWriter;
 /// Name of the empty file that says, in a store, that a folder of rows is whole; readers pass it over.
 const SUCCESS: &str = "_SUCCESS";
 
-/// The folder aside; dropping it before [`Aside::publish`] removes it.
-pub struct Aside {
+/// The folder aside; dropping it before [`StagedFolder::publish`] removes it.
+pub struct StagedFolder {
     folder: OpenFolder,
     kind: Kind,
 }
@@ -45,7 +45,7 @@ enum Kind {
     Flat(Flat),
 }
 
-impl Aside {
+impl StagedFolder {
     /// Prepares an empty folder that will be `folder`, parents included.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Aside {
         let name = self.folder.name(file);
         let (at, shelf) = match &self.kind {
             Kind::Local(local) => return Ok(FileWriter::local(name, local.create(file)?)),
-            Kind::Renamed(renamed) => (renamed.aside(), None),
+            Kind::Renamed(renamed) => (renamed.staged(), None),
             Kind::Flat(flat) => (&flat.place, Some(Arc::clone(&flat.shelf))),
         };
         Ok(FileWriter::store(name, Arc::clone(&at.store), at.file(file)?, shelf))
@@ -165,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    fn write(aside: &Aside, name: &str, text: &str) {
+    fn write(aside: &StagedFolder, name: &str, text: &str) {
         let mut file = aside.create(name).unwrap();
         file.write_all(text.as_bytes()).unwrap();
         assert_eq!(file.finish().unwrap(), text.len() as u64);
@@ -175,7 +175,7 @@ mod tests {
     fn the_folder_appears_whole_or_not_at_all() {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("out");
-        let begin = |replace| Aside::begin(&Folder::from(&place), replace);
+        let begin = |replace| StagedFolder::begin(&Folder::from(&place), replace);
         let aside = begin(false).unwrap();
         write(&aside, "a", "1");
         assert!(!place.exists());

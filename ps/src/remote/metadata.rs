@@ -1,4 +1,4 @@
-//! The notes beside the columns: what a push is, and what became of it. Fixed layouts, little-endian, with a version.
+//! The metadata beside the columns: what a push is, and what became of it. Fixed layouts, little-endian, with a version.
 //!
 //! Comes in: a [`Header`] or an [`Answer`] to send; bytes of anybody to read. Goes out: the other, or a user fault. Nothing
 //! blocks.
@@ -6,7 +6,7 @@
 use bytes::Bytes;
 use forebay_actors::Fault;
 
-use crate::push::{PushId, Pushed, Round, Stamp, Trainer};
+use crate::push::{PushId, PushOutcome, Round, Stamp, Trainer};
 
 const VERSION: u8 = 1;
 
@@ -41,22 +41,22 @@ impl Header {
         let round = self.stamp.and_then(|stamp| stamp.round);
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
         let flags = flag(self.stamp.is_some(), ONCE) | flag(trainer.is_some(), TRAINER) | flag(round.is_some(), ROUND);
-        let mut note = Vec::with_capacity(HEADER + exponents.len());
-        note.extend([VERSION, flags, 0, 0]);
-        note.extend(round.map_or(0, |round| round.trainers).to_le_bytes());
-        note.extend(self.step.to_le_bytes());
-        note.extend(id.source.to_le_bytes());
-        note.extend(id.sequence.to_le_bytes());
-        note.extend(trainer.map_or(0, |trainer| trainer.rank).to_le_bytes());
-        note.extend(trainer.map_or(0, |trainer| trainer.incarnation).to_le_bytes());
-        note.extend(round.map_or(0, |round| round.rows).to_le_bytes());
-        note.extend(exponents.iter().map(|e| *e as u8));
-        note.into()
+        let mut metadata = Vec::with_capacity(HEADER + exponents.len());
+        metadata.extend([VERSION, flags, 0, 0]);
+        metadata.extend(round.map_or(0, |round| round.trainers).to_le_bytes());
+        metadata.extend(self.step.to_le_bytes());
+        metadata.extend(id.source.to_le_bytes());
+        metadata.extend(id.sequence.to_le_bytes());
+        metadata.extend(trainer.map_or(0, |trainer| trainer.rank).to_le_bytes());
+        metadata.extend(trainer.map_or(0, |trainer| trainer.incarnation).to_le_bytes());
+        metadata.extend(round.map_or(0, |round| round.rows).to_le_bytes());
+        metadata.extend(exponents.iter().map(|e| *e as u8));
+        metadata.into()
     }
 
     /// The header, and the exponents after it.
-    pub(crate) fn read(note: &[u8]) -> Result<(Self, Vec<i8>), Fault> {
-        let (head, rest) = fixed::<HEADER>(note, "header")?;
+    pub(crate) fn read(metadata: &[u8]) -> Result<(Self, Vec<i8>), Fault> {
+        let (head, rest) = fixed::<HEADER>(metadata, "header")?;
         let flags = head[1];
         if flags & !(ONCE | TRAINER | ROUND) != 0 || (flags & ONCE == 0 && flags != 0) || flags & 6 == ROUND {
             return Err(Fault::user(format!("a push has the flags {flags:#x}, which no client gives")));
@@ -82,7 +82,7 @@ impl Header {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
-    pub(crate) pushed: Pushed,
+    pub(crate) pushed: PushOutcome,
     /// The version of dense values.
     pub(crate) number: u64,
 }
@@ -96,28 +96,28 @@ pub(crate) enum Tail {
 
 impl Answer {
     pub(crate) fn rows() -> Self {
-        Self { pushed: Pushed::Already, number: 0 }
+        Self { pushed: PushOutcome::Already, number: 0 }
     }
 
     pub(crate) fn write(&self, tail: &Tail) -> Bytes {
-        let applied = if self.pushed == Pushed::Applied { APPLIED } else { 0 };
+        let applied = if self.pushed == PushOutcome::Applied { APPLIED } else { 0 };
         let (floats, size) = match tail {
             Tail::Exponents(exponents) => (0, exponents.len()),
             Tail::Floats(floats) => (FLOATS, floats.len() * 4),
         };
-        let mut note = Vec::with_capacity(ANSWER + size);
-        note.extend([VERSION, applied | floats, 0, 0, 0, 0, 0, 0]);
-        note.extend(self.number.to_le_bytes());
+        let mut metadata = Vec::with_capacity(ANSWER + size);
+        metadata.extend([VERSION, applied | floats, 0, 0, 0, 0, 0, 0]);
+        metadata.extend(self.number.to_le_bytes());
         match tail {
-            Tail::Exponents(exponents) => note.extend(exponents.iter().map(|e| *e as u8)),
-            Tail::Floats(floats) => note.extend(floats.iter().flat_map(|v| v.to_le_bytes())),
+            Tail::Exponents(exponents) => metadata.extend(exponents.iter().map(|e| *e as u8)),
+            Tail::Floats(floats) => metadata.extend(floats.iter().flat_map(|v| v.to_le_bytes())),
         }
-        note.into()
+        metadata.into()
     }
 
-    pub(crate) fn read(note: &[u8]) -> Result<(Self, Tail), Fault> {
-        let (head, rest) = fixed::<ANSWER>(note, "answer")?;
-        let pushed = if head[1] & APPLIED != 0 { Pushed::Applied } else { Pushed::Already };
+    pub(crate) fn read(metadata: &[u8]) -> Result<(Self, Tail), Fault> {
+        let (head, rest) = fixed::<ANSWER>(metadata, "answer")?;
+        let pushed = if head[1] & APPLIED != 0 { PushOutcome::Applied } else { PushOutcome::Already };
         let tail = match head[1] & FLOATS != 0 {
             true => Tail::Floats(rest.as_chunks::<4>().0.iter().map(|v| f32::from_le_bytes(*v)).collect()),
             false => Tail::Exponents(rest.iter().map(|e| *e as i8).collect()),
@@ -126,14 +126,17 @@ impl Answer {
     }
 }
 
-fn fixed<'a, const N: usize>(note: &'a [u8], what: &str) -> Result<(&'a [u8; N], &'a [u8]), Fault> {
-    let Some((head, rest)) = note.split_first_chunk::<N>() else {
-        return Err(Fault::user(format!("a note of {} bytes came where the {what} of {N} bytes belongs", note.len())));
+fn fixed<'a, const N: usize>(metadata: &'a [u8], what: &str) -> Result<(&'a [u8; N], &'a [u8]), Fault> {
+    let Some((head, rest)) = metadata.split_first_chunk::<N>() else {
+        return Err(Fault::user(format!(
+            "a metadata of {} bytes came where the {what} of {N} bytes belongs",
+            metadata.len()
+        )));
     };
     match head[0] {
         VERSION => Ok((head, rest)),
         found => {
-            Err(Fault::user(format!("a note has version {found}; expected {VERSION}: run one version everywhere")))
+            Err(Fault::user(format!("a metadata has version {found}; expected {VERSION}: run one version everywhere")))
         }
     }
 }
@@ -164,7 +167,7 @@ mod tests {
             let header = Header { step, stamp };
             prop_assert_eq!(Header::read(&header.write(&exponents)).unwrap(), (header, exponents.clone()));
 
-            let pushed = if kind == 0 { Pushed::Applied } else { Pushed::Already };
+            let pushed = if kind == 0 { PushOutcome::Applied } else { PushOutcome::Already };
             let answer = Answer { pushed, number: source };
             for tail in [Tail::Exponents(exponents), Tail::Floats(floats.into_iter().map(|v| v as f32).collect())] {
                 prop_assert_eq!(Answer::read(&answer.write(&tail)).unwrap(), (answer, tail));
@@ -172,24 +175,24 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_or_refused(mut note: Vec<u8>, version: bool) {
-            if let (Some(first), true) = (note.first_mut(), version) {
+        fn any_bytes_are_read_or_refused(mut metadata: Vec<u8>, version: bool) {
+            if let (Some(first), true) = (metadata.first_mut(), version) {
                 *first = VERSION;
             }
-            if let Ok((header, exponents)) = Header::read(&note) {
+            if let Ok((header, exponents)) = Header::read(&metadata) {
                 prop_assert_eq!(Header::read(&header.write(&exponents)).unwrap(), (header, exponents));
             }
-            let _ = Answer::read(&note);
+            let _ = Answer::read(&metadata);
         }
     }
 
     #[test]
     fn a_refusal_says_what_was_found() {
-        let said = |note: &[u8]| Header::read(note).unwrap_err().to_string();
+        let said = |metadata: &[u8]| Header::read(metadata).unwrap_err().to_string();
         assert!(said(&[1; 47]).contains("47 bytes"));
         assert!(said(&[2; 48]).contains("version 2"));
-        let mut note = Header { step: 1, stamp: None }.write(&[]).to_vec();
-        note[1] = ROUND | ONCE;
-        assert!(said(&note).contains("flags 0x5"));
+        let mut metadata = Header { step: 1, stamp: None }.write(&[]).to_vec();
+        metadata[1] = ROUND | ONCE;
+        assert!(said(&metadata).contains("flags 0x5"));
     }
 }

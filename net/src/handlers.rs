@@ -1,6 +1,6 @@
-//! The parts of a server, found by name; what is asked of none is refused with what there is.
+//! The handlers of a server, found by name; what is asked of none is refused with what there is.
 //!
-//! Comes in: descriptors, tickets, action types. Goes out: a [`Part`]. Nothing blocks.
+//! Comes in: descriptors, tickets, action types. Goes out: a [`Handler`]. Nothing blocks.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,72 +11,72 @@ use forebay_actors::Fault;
 use serde::de::IgnoredAny;
 use tonic::{Code, Status};
 
-use crate::part::{Part, list};
+use crate::handler::{Handler, list};
 use crate::status::{to_status, with_code};
 
 #[derive(Clone)]
-pub(crate) struct Parts(Arc<Vec<Arc<dyn Part>>>);
+pub(crate) struct Handlers(Arc<Vec<Arc<dyn Handler>>>);
 
-impl Parts {
-    pub(crate) fn new(parts: Vec<Arc<dyn Part>>) -> Result<Self, Fault> {
-        for (i, part) in parts.iter().enumerate() {
-            if parts[..i].iter().any(|other| other.name() == part.name()) {
-                return Err(Fault::internal(format!("two parts of the name `{}` in one server", part.name())));
+impl Handlers {
+    pub(crate) fn new(handlers: Vec<Arc<dyn Handler>>) -> Result<Self, Fault> {
+        for (i, handler) in handlers.iter().enumerate() {
+            if handlers[..i].iter().any(|other| other.name() == handler.name()) {
+                return Err(Fault::internal(format!("two handlers of the name `{}` in one server", handler.name())));
             }
         }
-        Ok(Self(Arc::new(parts)))
+        Ok(Self(Arc::new(handlers)))
     }
 
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<dyn Part>> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<dyn Handler>> {
         self.0.iter()
     }
 
-    fn by_name(&self, name: &str) -> Option<&Arc<dyn Part>> {
-        self.0.iter().find(|part| part.name() == name)
+    fn by_name(&self, name: &str) -> Option<&Arc<dyn Handler>> {
+        self.0.iter().find(|handler| handler.name() == name)
     }
 
     fn names(&self) -> String {
-        list(&self.0.iter().map(|part| format!("`{}`", part.name())).collect::<Vec<_>>())
+        list(&self.0.iter().map(|handler| format!("`{}`", handler.name())).collect::<Vec<_>>())
     }
 
     fn unknown(&self, what: &str) -> Status {
         with_code(Code::NotFound, &Fault::user(format!("{what}: there is {}", self.names())))
     }
 
-    /// The part and the kind of the action `part.kind`.
-    pub(crate) fn of_action<'a>(&self, action: &'a str) -> Result<(&Arc<dyn Part>, &'a str), Status> {
+    /// The handler and the kind of the action `handler.kind`.
+    pub(crate) fn of_action<'a>(&self, action: &'a str) -> Result<(&Arc<dyn Handler>, &'a str), Status> {
         let (name, kind) = action.split_once('.').unwrap_or((action, ""));
-        let part = self.by_name(name);
+        let handler = self.by_name(name);
         let unknown =
-            || self.unknown(&format!("there is no action `{}` here, for no part of its name", printed(action)));
-        Ok((part.ok_or_else(unknown)?, kind))
+            || self.unknown(&format!("there is no action `{}` here, for no handler of its name", printed(action)));
+        Ok((handler.ok_or_else(unknown)?, kind))
     }
 
-    /// The part and the path that an exchange is for.
+    /// The handler and the path that an exchange is for.
     pub(crate) fn of_descriptor(
         &self,
         descriptor: Option<FlightDescriptor>,
-    ) -> Result<(&Arc<dyn Part>, Vec<String>), Status> {
+    ) -> Result<(&Arc<dyn Handler>, Vec<String>), Status> {
         let path = path(descriptor)?;
-        let part = path.first().and_then(|name| self.by_name(name));
+        let handler = path.first().and_then(|name| self.by_name(name));
         let unknown = || self.unknown(&format!("nothing is found at the path `{}`", printed(&path.join("/"))));
-        Ok((part.ok_or_else(unknown)?, path))
+        Ok((handler.ok_or_else(unknown)?, path))
     }
 
-    /// The part a ticket is for.
-    pub(crate) fn of_ticket(&self, ticket: &[u8]) -> Result<&Arc<dyn Part>, Status> {
+    /// The handler a ticket is for.
+    pub(crate) fn of_ticket(&self, ticket: &[u8]) -> Result<&Arc<dyn Handler>, Status> {
         let keys: BTreeMap<String, IgnoredAny> = serde_json::from_slice(ticket).map_err(|e| {
-            let fault = Fault::user("a ticket is a JSON object here, with the name of a part among its keys");
+            let fault = Fault::user("a ticket is a JSON object here, with the name of a handler among its keys");
             to_status(&fault.because(e))
         })?;
-        let part = keys.keys().find_map(|key| self.by_name(key));
-        part.ok_or_else(|| self.unknown("the ticket names no part among its keys"))
+        let handler = keys.keys().find_map(|key| self.by_name(key));
+        handler.ok_or_else(|| self.unknown("the ticket names no handler among its keys"))
     }
 
-    /// What lies at a path, among all that the parts list.
+    /// What lies at a path, among all that the handlers list.
     pub(crate) async fn info(&self, descriptor: FlightDescriptor) -> Result<FlightInfo, Status> {
-        let (part, path) = self.of_descriptor(Some(descriptor))?;
-        let infos = part.list().await.map_err(|fault| to_status(&fault))?;
+        let (handler, path) = self.of_descriptor(Some(descriptor))?;
+        let infos = handler.list().await.map_err(|fault| to_status(&fault))?;
         let at = |info: &FlightInfo| info.flight_descriptor.as_ref().map(|d| d.path.clone()).unwrap_or_default();
         let there: Vec<_> = infos.iter().map(|info| format!("`{}`", at(info).join("/"))).collect();
         infos.into_iter().find(|info| at(info) == path).ok_or_else(|| {

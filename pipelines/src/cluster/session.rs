@@ -1,6 +1,6 @@
 //! How a process takes part in a run: its role and rank, where it listens, and whom it trusts.
 //!
-//! Comes in: a [`Seat`], from the command line or a scheduler's environment. Goes out: a [`Seated`] process: a member of the
+//! Comes in: a [`ProcessConfig`], from the command line or a scheduler's environment. Goes out: a [`ClusterSession`] process: a member of the
 //! run, with its server. Blocks until the coordinator has answered; not for an arbiter.
 
 use std::net::SocketAddr;
@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_actors::Fault;
-use forebay_net::{Dialer, Health, Identity, Limits, Part, Peer, Retry, Security, SecurityFiles, Server, runtime};
+use forebay_net::{Dialer, Handler, Health, Identity, Limits, Peer, Retry, Security, SecurityFiles, Server, runtime};
 use forebay_ps::{TableClient, TableConfig, remote};
 
 use super::coordinator::Coordinator;
 use super::member::Member;
 use super::members::Role;
-use super::messages::{News, Phase};
+use super::messages::{RunPhase, RunStatus};
 use crate::job::Job;
 
 /// Where the coordinator listens unless something else is said.
@@ -25,7 +25,7 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// What a process is told of its part in a run.
 #[derive(Clone, Debug)]
-pub struct Seat {
+pub struct ProcessConfig {
     /// What it does.
     pub role: Role,
     /// Its rank among those of the role, from 0.
@@ -42,7 +42,7 @@ pub struct Seat {
     pub security: SecurityFiles,
 }
 
-impl Seat {
+impl ProcessConfig {
     /// Whether the coordinator stands in this process: the first ps, or the trainer if there is no ps.
     pub fn coordinates(&self, job: &Job) -> bool {
         let first = if job.placement.ps > 0 { Role::Ps } else { Role::Trainer };
@@ -51,7 +51,7 @@ impl Seat {
 }
 
 /// A process that has joined a run.
-pub struct Seated {
+pub struct ClusterSession {
     pub(crate) member: Member,
     pub(crate) dialer: Dialer,
     server: Option<Server>,
@@ -59,9 +59,9 @@ pub struct Seated {
     health: Health,
 }
 
-impl Seated {
+impl ClusterSession {
     /// Starts the server (if there is any part to serve) and joins.
-    pub(crate) fn join(seat: &Seat, job: &Job, mut parts: Vec<Arc<dyn Part>>) -> Result<Self, Fault> {
+    pub(crate) fn join(seat: &ProcessConfig, job: &Job, mut parts: Vec<Arc<dyn Handler>>) -> Result<Self, Fault> {
         let security = Security::load(&seat.security)?;
         let limits = Limits { compression: job.placement.compress, ..Limits::default() };
         let mut identity =
@@ -101,30 +101,30 @@ impl Seated {
     }
 
     /// Waits until all are there; a log line says who is not.
-    pub(crate) fn begun(&self) -> Result<News, Fault> {
+    pub(crate) fn begun(&self) -> Result<RunStatus, Fault> {
         runtime().block_on(self.member.begun())
     }
 
     /// The way to the rows of the ps processes.
-    pub(crate) fn table(&self, job: &Job, news: &News, config: &TableConfig) -> Result<TableClient, Fault> {
+    pub(crate) fn table(&self, job: &Job, news: &RunStatus, config: &TableConfig) -> Result<TableClient, Fault> {
         let (peers, retry) = self.shards(job, news)?;
         runtime().block_on(remote::connect(&peers, config, job.placement.wire, retry))
     }
 
     /// The ps processes, by rank, and how long they are waited for.
-    pub(crate) fn shards(&self, job: &Job, news: &News) -> Result<(Vec<Peer>, Retry), Fault> {
+    pub(crate) fn shards(&self, job: &Job, news: &RunStatus) -> Result<(Vec<Peer>, Retry), Fault> {
         let peers = news.ps.iter().flatten().map(|(_, address)| self.dialer.peer(address)).collect::<Result<_, _>>()?;
-        Ok((peers, Retry::within(job.placement.patience())))
+        Ok((peers, Retry::within(job.placement.timeout())))
     }
 
     /// What was last heard of the run.
-    pub fn news(&self) -> News {
+    pub fn news(&self) -> RunStatus {
         self.member.news()
     }
 
     /// Waits until every row is trained on, by whichever trainer.
     pub(crate) fn finished(&self) -> Result<(), Fault> {
-        let done = |news: &News| matches!(news.phase, Phase::Finished | Phase::Over);
+        let done = |news: &RunStatus| matches!(news.phase, RunPhase::Finished | RunPhase::Over);
         runtime().block_on(self.member.until(done)).map(drop)
     }
 
@@ -157,7 +157,7 @@ impl Seated {
 
     /// This process ends; the run goes on.
     pub fn leave(self) {
-        if self.member.news().phase != Phase::Over {
+        if self.member.news().phase != RunPhase::Over {
             let left = runtime().block_on(async { tokio::time::timeout(GRACE, self.member.leave()).await });
             if !matches!(left, Ok(Ok(()))) {
                 tracing::debug!("the coordinator does not hear that this process ends");
@@ -171,7 +171,7 @@ impl Seated {
     /// # Errors
     /// Why the run has failed.
     pub fn wait_until_over(self) -> Result<(), Fault> {
-        runtime().block_on(self.member.until(|news| news.phase == Phase::Over))?;
+        runtime().block_on(self.member.until(|news| news.phase == RunPhase::Over))?;
         self.end();
         Ok(())
     }
@@ -193,7 +193,7 @@ impl Seated {
 /// Longer than two beats of any member.
 const LAST_WORD: Duration = Duration::from_millis(1200);
 
-fn advertised(seat: &Seat, bound: SocketAddr) -> String {
+fn advertised(seat: &ProcessConfig, bound: SocketAddr) -> String {
     match &seat.advertise {
         Some(name) if name.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => name.clone(),
         Some(name) => format!("{name}:{}", bound.port()),

@@ -23,26 +23,26 @@ const CAPACITY: usize = 8;
 
 /// Asks one process, by one path. Clones share the stream, which is opened with the first question.
 #[derive(Clone)]
-pub(crate) struct Line {
-    questions: mpsc::Sender<Question>,
+pub(crate) struct RequestStream {
+    questions: mpsc::Sender<PendingRequest>,
     name: String,
 }
 
-struct Question {
+struct PendingRequest {
     message: Message,
     /// May be asked again.
     again: bool,
     answer: oneshot::Sender<Result<(Message, Message), Fault>>,
 }
 
-impl Line {
+impl RequestStream {
     /// `name`: of the process, for messages.
     pub(crate) fn new(peer: Peer, name: &str, path: &[&str], retry: Retry) -> Self {
         let (questions, receiver) = mpsc::channel(CAPACITY);
         let name = name.to_owned();
         let path = path.iter().map(|&element| element.to_owned()).collect();
         let receiver = tokio::sync::Mutex::new(receiver);
-        let talk = Talk { peer, name: name.clone(), path, retry, receiver, under_way: Mutex::default() };
+        let talk = StreamTask { peer, name: name.clone(), path, retry, receiver, under_way: Mutex::default() };
         runtime().spawn(Arc::new(talk).run());
         Self { questions, name }
     }
@@ -54,27 +54,27 @@ impl Line {
     pub(crate) async fn ask(&self, message: Message, again: bool) -> Result<(Message, Message), Fault> {
         let (answer, answered) = oneshot::channel();
         let gone = || Fault::internal(format!("the conversation with {} has ended", self.name));
-        self.questions.send(Question { message, again, answer }).await.map_err(|_| gone())?;
+        self.questions.send(PendingRequest { message, again, answer }).await.map_err(|_| gone())?;
         answered.await.unwrap_or_else(|_| Err(gone()))
     }
 }
 
 #[derive(Default)]
-struct UnderWay {
+struct PendingCall {
     /// Those not answered, the oldest first.
-    questions: VecDeque<Question>,
+    questions: VecDeque<PendingRequest>,
     /// How many of them were sent on this stream.
     sent: usize,
 }
 
-struct Talk {
+struct StreamTask {
     peer: Peer,
     name: String,
     path: Vec<String>,
     retry: Retry,
     /// Only the task of the line locks it.
-    receiver: tokio::sync::Mutex<mpsc::Receiver<Question>>,
-    under_way: Mutex<UnderWay>,
+    receiver: tokio::sync::Mutex<mpsc::Receiver<PendingRequest>>,
+    under_way: Mutex<PendingCall>,
 }
 
 /// Why a stream ended.
@@ -85,7 +85,7 @@ enum End {
     Broken,
 }
 
-impl Talk {
+impl StreamTask {
     async fn run(self: Arc<Self>) {
         let what = format!("{} on {}", self.path.join("/"), self.name);
         loop {
@@ -199,7 +199,7 @@ impl Talk {
         }
     }
 
-    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
+    fn under_way(&self) -> MutexGuard<'_, PendingCall> {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,4 @@
-//! Aside on the local file system: a hidden folder beside the place, exchanged for it in one step.
+//! StagedFolder on the local file system: a hidden folder beside the place, exchanged for it in one step.
 //!
 //! Comes in: a path. Goes out: files, on the disk before the folder has its name. Blocks on the file system.
 

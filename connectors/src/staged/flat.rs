@@ -1,4 +1,4 @@
-//! Aside in a store without folders and renames: S3 and the like, memory.
+//! StagedFolder in a store without folders and renames: S3 and the like, memory.
 //!
 //! Comes in: a prefix in the store. Goes out: objects under it, none of which is there before all are uploaded: every
 //! upload is held open and completed at the end, in the order in which the files were made, the last one alone after all

@@ -1,6 +1,6 @@
-//! What a server answers with: one part for each thing it does.
+//! What a server answers with: one handler for each thing it does.
 //!
-//! Comes in: calls for the part's name. Goes out: answers. Parts run on the network's runtime: they may await anything,
+//! Comes in: calls for the handler's name. Goes out: answers. Handlers run on the network's runtime: they may await anything,
 //! and must not block its threads.
 
 use arrow::datatypes::Schema;
@@ -18,7 +18,7 @@ use crate::outgoing::Outgoing;
 ///
 /// Every method has a default that refuses and says what there is.
 #[async_trait]
-pub trait Part: Send + Sync + 'static {
+pub trait Handler: Send + Sync + 'static {
     /// The first element of descriptor paths, the beginning of action types, and the key that tickets name it by.
     fn name(&self) -> &'static str;
 
@@ -39,7 +39,7 @@ pub trait Part: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// A conversation over `path`, whose first element is the part's name. It begins as soon as the client has said
+    /// A conversation over `path`, whose first element is the handler's name. It begins as soon as the client has said
     /// what it wants; the schema of its columns may come later (see [`Incoming::wait_schema`]). When this returns, the
     /// exchange ends with what it returned. When the client leaves, `incoming` and `outgoing` say so.
     async fn exchange(
@@ -53,7 +53,7 @@ pub trait Part: Send + Sync + 'static {
         Err(Fault::user(format!("`{}` has no exchange `{}`", self.name(), path.join("/"))))
     }
 
-    /// Sends what a ticket stands for. Tickets are JSON objects; the part is the one whose name is among the keys.
+    /// Sends what a ticket stands for. Tickets are JSON objects; the handler is the one whose name is among the keys.
     async fn get(&self, caller: Caller, ticket: Bytes, outgoing: Outgoing) -> Result<(), Fault> {
         let (_, _, _) = (caller, ticket, outgoing);
         Err(Fault::user(format!("`{}` has nothing to get by a ticket", self.name())))

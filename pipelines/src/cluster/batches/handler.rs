@@ -1,7 +1,7 @@
-//! The trainer's end of the streams: a part of its server that puts what comes into the inbox.
+//! The trainer's end of the streams: a part of its server that puts what comes into the receive_queue.
 //!
 //! Comes in: exchanges `["batches"]` of readers, each the first stream of a link, and `["batches", link]`, which join it. Goes
-//! out: batches to the [`Inbox`]; on the first stream the link's number, credits, and word of done batches. A stream waits for
+//! out: batches to the [`ReceiveQueue`]; on the first stream the link's number, credits, and word of done batches. A stream waits for
 //! its peer; nothing else waits for it.
 
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::Fault;
-use forebay_net::{Caller, Incoming, Message, Outgoing, Part};
+use forebay_net::{Caller, Handler, Incoming, Message, Outgoing};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::columns;
-use super::inbox::Inbox;
-use super::note::{self, Reply};
+use super::metadata::{self, Reply};
+use super::receive_queue::ReceiveQueue;
 
 /// By which it is called.
 pub(crate) const NAME: &str = "batches";
@@ -24,12 +24,12 @@ pub(crate) const PING: &str = "ping";
 
 /// Takes batches.
 pub(crate) struct Batches {
-    inbox: Arc<Inbox>,
+    receive_queue: Arc<ReceiveQueue>,
 }
 
 impl Batches {
-    pub(crate) fn new(inbox: Arc<Inbox>) -> Self {
-        Self { inbox }
+    pub(crate) fn new(receive_queue: Arc<ReceiveQueue>) -> Self {
+        Self { receive_queue }
     }
 
     /// Takes all that comes on one stream of a link.
@@ -39,14 +39,14 @@ impl Batches {
                 return Err(Fault::user("a batch came without columns"));
             };
             let bytes = columns::bytes(&batch);
-            self.inbox.put(link, note::read(&message.note)?, batch, bytes)?;
+            self.receive_queue.put(link, metadata::read(&message.metadata)?, batch, bytes)?;
         }
         Ok(())
     }
 }
 
-/// Has the inbox forget a link, however it ends.
-struct Open<'a>(&'a Inbox, u64);
+/// Has the receive queue forget a link, however it ends.
+struct Open<'a>(&'a ReceiveQueue, u64);
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
@@ -55,7 +55,7 @@ impl Drop for Open<'_> {
 }
 
 #[async_trait]
-impl Part for Batches {
+impl Handler for Batches {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -84,17 +84,17 @@ impl Part for Batches {
             ));
         };
         if let Some(link) = path.get(1) {
-            let open = link.parse().ok().filter(|link| self.inbox.has(*link, &identity.role));
+            let open = link.parse().ok().filter(|link| self.receive_queue.has(*link, &identity.role));
             let gone = || Fault::external(format!("{} has no link `{}` here", identity.role, link.escape_debug()));
             return self.take(open.ok_or_else(|| gone().retryable())?, &mut incoming).await;
         }
         // Replies are a few bytes each and at most two for each credit, so their queue needs no bound of its own.
         let (replies, mut to_send) = unbounded_channel();
-        let link = Open(&self.inbox, self.inbox.open(&identity.role, replies));
+        let link = Open(&self.receive_queue, self.receive_queue.open(&identity.role, replies));
         let telling = async {
-            outgoing.send(Message::note(note::write(&Reply::Link(link.1))?)).await?;
+            outgoing.send(Message::metadata(metadata::write(&Reply::Link(link.1))?)).await?;
             while let Some(reply) = to_send.recv().await {
-                outgoing.send(Message::note(note::write(&reply)?)).await?;
+                outgoing.send(Message::metadata(metadata::write(&reply)?)).await?;
             }
             Ok(())
         };

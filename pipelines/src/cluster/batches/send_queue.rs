@@ -1,7 +1,7 @@
-//! The reader's post: batches that wait to be sent, and those that were sent and are not done.
+//! The reader's send queue: batches that wait to be sent, and those that were sent and are not done.
 //!
 //! Comes in: batches, with their destination; what happens on the links. Goes out: the next batch for a link. A batch
-//! whose link breaks waits again, before later ones. [`Post::room`], [`Post::next`] and [`Post::emptied`] wait and are cancel
+//! whose link breaks waits again, before later ones. [`SendQueue::room`], [`SendQueue::next`] and [`SendQueue::emptied`] wait and are cancel
 //! safe; all else is a short lock.
 
 use std::collections::BTreeMap;
@@ -11,13 +11,13 @@ use arrow::array::RecordBatch;
 use forebay_actors::Fault;
 use tokio::sync::Notify;
 
-use super::note::Header;
+use super::metadata::Header;
 use crate::flow::BatchId;
 use crate::staleness::Ticket;
 
 /// A batch, ready to be sent as often as it takes.
 #[derive(Debug)]
-pub(crate) struct Parcel {
+pub(crate) struct QueuedBatch {
     pub(crate) header: Header,
     pub(crate) columns: RecordBatch,
     pub(crate) bytes: u64,
@@ -25,8 +25,8 @@ pub(crate) struct Parcel {
     pub(crate) _ticket: Option<Ticket>,
 }
 
-/// The post of one reader.
-pub(crate) struct Post {
+/// The send queue of one reader.
+pub(crate) struct SendQueue {
     state: Mutex<State>,
     /// Batches that may wait unsent per box.
     most: usize,
@@ -44,13 +44,13 @@ struct State {
 /// What is for one trainer, or for any.
 #[derive(Default)]
 struct Box {
-    waiting: BTreeMap<BatchId, Parcel>,
+    waiting: BTreeMap<BatchId, QueuedBatch>,
     /// With the link that each went by.
-    sent: BTreeMap<BatchId, (Parcel, usize)>,
+    sent: BTreeMap<BatchId, (QueuedBatch, usize)>,
 }
 
-impl Post {
-    /// A post of so many boxes: one that all trainers share, or one for each trainer.
+impl SendQueue {
+    /// A send queue of so many boxes: one that all trainers share, or one for each trainer.
     pub(crate) fn new(boxes: usize, most: usize) -> Self {
         Self {
             state: Mutex::new(State { boxes: (0..boxes).map(|_| Box::default()).collect(), failed: None }),
@@ -93,8 +93,8 @@ impl Post {
     }
 
     /// A batch waits to be sent.
-    pub(crate) fn put(&self, number: usize, parcel: Parcel) {
-        self.state().boxes[number].waiting.insert(parcel.header.id, parcel);
+    pub(crate) fn put(&self, number: usize, queued: QueuedBatch) {
+        self.state().boxes[number].waiting.insert(queued.header.id, queued);
         self.ready[number].notify_waiters();
     }
 
@@ -118,9 +118,9 @@ impl Post {
                     && let fits = fits(first.get().bytes)
                     && (fits || comes_first(sent, link, first.key()))
                 {
-                    let (id, parcel) = first.remove_entry();
-                    let letter = (Header { urgent: !fits, ..parcel.header }, parcel.columns.clone(), parcel.bytes);
-                    sent.insert(id, (parcel, link));
+                    let (id, queued) = first.remove_entry();
+                    let letter = (Header { urgent: !fits, ..queued.header }, queued.columns.clone(), queued.bytes);
+                    sent.insert(id, (queued, link));
                     self.went.notify_waiters();
                     return letter;
                 }
@@ -140,8 +140,8 @@ impl Post {
         let Box { waiting, sent } = &mut state.boxes[number];
         let lost: Vec<BatchId> = sent.iter().filter(|(_, (_, by))| *by == link).map(|(id, _)| *id).collect();
         for id in lost {
-            if let Some((parcel, _)) = sent.remove(&id) {
-                waiting.insert(id, parcel);
+            if let Some((queued, _)) = sent.remove(&id) {
+                waiting.insert(id, queued);
             }
         }
         self.ready[number].notify_waiters();
@@ -192,7 +192,7 @@ impl Post {
 }
 
 /// Whether `id` comes before whatever of `sent` went by `link`, if anything did.
-fn comes_first(sent: &BTreeMap<BatchId, (Parcel, usize)>, link: usize, id: &BatchId) -> bool {
+fn comes_first(sent: &BTreeMap<BatchId, (QueuedBatch, usize)>, link: usize, id: &BatchId) -> bool {
     sent.iter().find(|(_, (_, by))| *by == link).is_some_and(|(first, _)| id < first)
 }
 
@@ -202,78 +202,78 @@ mod tests {
 
     use super::*;
 
-    fn parcel(window: u64, index: u32, bytes: u64) -> Parcel {
+    fn queued(window: u64, index: u32, bytes: u64) -> QueuedBatch {
         let id = BatchId { epoch: 0, window, index };
         let header = Header { id, term: 0, split: 0, row: 0, closes: None, done_before: 0, urgent: false };
-        Parcel { header, columns: RecordBatch::new_empty(super::super::columns::schema()), bytes, _ticket: None }
+        QueuedBatch { header, columns: RecordBatch::new_empty(super::super::columns::schema()), bytes, _ticket: None }
     }
 
-    fn next(post: &Post, link: usize) -> Option<u32> {
-        post.next(0, link, |bytes| bytes <= 10).now_or_never().map(|(header, ..)| header.id.index)
+    fn next(send_queue: &SendQueue, link: usize) -> Option<u32> {
+        send_queue.next(0, link, |bytes| bytes <= 10).now_or_never().map(|(header, ..)| header.id.index)
     }
 
     #[test]
     fn what_a_broken_stream_took_goes_again_and_first() {
-        let post = Post::new(1, 8);
+        let send_queue = SendQueue::new(1, 8);
         for index in 0..4 {
-            post.put(0, parcel(0, index, 1));
+            send_queue.put(0, queued(0, index, 1));
         }
-        assert_eq!((next(&post, 7), next(&post, 8), next(&post, 7)), (Some(0), Some(1), Some(2)));
-        assert!(post.done(BatchId { epoch: 0, window: 0, index: 2 }));
-        post.broken(0, 7);
-        assert_eq!((next(&post, 9), next(&post, 9), next(&post, 9)), (Some(0), Some(3), None));
-        assert!(post.emptied().now_or_never().is_none());
+        assert_eq!((next(&send_queue, 7), next(&send_queue, 8), next(&send_queue, 7)), (Some(0), Some(1), Some(2)));
+        assert!(send_queue.done(BatchId { epoch: 0, window: 0, index: 2 }));
+        send_queue.broken(0, 7);
+        assert_eq!((next(&send_queue, 9), next(&send_queue, 9), next(&send_queue, 9)), (Some(0), Some(3), None));
+        assert!(send_queue.emptied().now_or_never().is_none());
         for index in [0, 1, 3] {
-            assert!(post.done(BatchId { epoch: 0, window: 0, index }));
+            assert!(send_queue.done(BatchId { epoch: 0, window: 0, index }));
         }
-        assert!(!post.done(BatchId { epoch: 0, window: 0, index: 3 }), "once");
-        post.emptied().now_or_never().unwrap().unwrap();
+        assert!(!send_queue.done(BatchId { epoch: 0, window: 0, index: 3 }), "once");
+        send_queue.emptied().now_or_never().unwrap().unwrap();
     }
 
     #[test]
     fn a_batch_waits_for_credit_and_a_full_box_for_room() {
-        let post = Post::new(1, 1);
-        post.room(0).now_or_never().unwrap().unwrap();
-        post.put(0, parcel(0, 0, 11));
-        assert!(post.room(0).now_or_never().is_none());
-        assert_eq!(next(&post, 0), None, "no credit for 11 bytes");
-        assert!(post.next(0, 0, |_| true).now_or_never().is_some());
-        post.room(0).now_or_never().unwrap().unwrap();
+        let send_queue = SendQueue::new(1, 1);
+        send_queue.room(0).now_or_never().unwrap().unwrap();
+        send_queue.put(0, queued(0, 0, 11));
+        assert!(send_queue.room(0).now_or_never().is_none());
+        assert_eq!(next(&send_queue, 0), None, "no credit for 11 bytes");
+        assert!(send_queue.next(0, 0, |_| true).now_or_never().is_some());
+        send_queue.room(0).now_or_never().unwrap().unwrap();
     }
 
     #[test]
     fn what_comes_before_all_that_is_under_way_needs_no_credit() {
-        let post = Post::new(1, 8);
+        let send_queue = SendQueue::new(1, 8);
         let next = |link, credit| {
-            post.next(0, link, |_| credit).now_or_never().map(|(h, ..)| (h.id.window, h.id.index, h.urgent))
+            send_queue.next(0, link, |_| credit).now_or_never().map(|(h, ..)| (h.id.window, h.id.index, h.urgent))
         };
-        post.put(0, parcel(5, 0, 1));
-        post.put(0, parcel(5, 1, 1));
+        send_queue.put(0, queued(5, 0, 1));
+        send_queue.put(0, queued(5, 1, 1));
         assert_eq!(next(7, false), None, "no credit came yet");
         assert_eq!(next(7, true), Some((5, 0, false)));
         assert_eq!(next(7, false), None);
         for index in 0..2 {
-            post.put(0, parcel(2, index, 1));
+            send_queue.put(0, queued(2, index, 1));
         }
         assert_eq!(next(8, false), None, "a link by which nothing went");
         assert_eq!(next(7, false), Some((2, 0, true)));
-        let mut waiting = std::pin::pin!(post.next(0, 7, |_| false));
+        let mut waiting = std::pin::pin!(send_queue.next(0, 7, |_| false));
         assert!(waiting.as_mut().now_or_never().is_none(), "one at a time");
-        post.done(BatchId { epoch: 0, window: 2, index: 0 });
+        send_queue.done(BatchId { epoch: 0, window: 2, index: 0 });
         assert!(waiting.now_or_never().is_some_and(|(header, ..)| header.id.index == 1 && header.urgent));
     }
 
     #[test]
     fn a_window_that_went_to_another_reader_is_forgotten_and_a_failure_is_heard() {
-        let post = Post::new(1, 8);
+        let send_queue = SendQueue::new(1, 8);
         for (window, index) in [(0, 0), (0, 1), (1, 0)] {
-            post.put(0, parcel(window, index, 1));
+            send_queue.put(0, queued(window, index, 1));
         }
-        assert_eq!(next(&post, 0), Some(0));
-        post.stale(BatchId { epoch: 0, window: 0, index: 1 });
-        let (header, ..) = post.next(0, 0, |_| true).now_or_never().unwrap();
+        assert_eq!(next(&send_queue, 0), Some(0));
+        send_queue.stale(BatchId { epoch: 0, window: 0, index: 1 });
+        let (header, ..) = send_queue.next(0, 0, |_| true).now_or_never().unwrap();
         assert_eq!(header.id.window, 1);
-        post.fail("no trainer answers");
-        assert!(post.emptied().now_or_never().unwrap().unwrap_err().to_string().contains("no trainer answers"));
+        send_queue.fail("no trainer answers");
+        assert!(send_queue.emptied().now_or_never().unwrap().unwrap_err().to_string().contains("no trainer answers"));
     }
 }

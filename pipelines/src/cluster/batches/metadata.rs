@@ -1,4 +1,4 @@
-//! The notes that go with batches from a reader to a trainer, and come back: JSON in Flight's `app_metadata`.
+//! The metadata that go with batches from a reader to a trainer, and come back: JSON in Flight's `app_metadata`.
 //!
 //! A reader sends [`Header`]s, each with the columns of one batch. A trainer answers with [`Reply`]s, in no fixed order. A
 //! stock Flight client can do the same.
@@ -47,14 +47,15 @@ pub(crate) enum Reply {
     Stale(BatchId),
 }
 
-/// A note as bytes.
-pub(crate) fn write(note: &impl Serialize) -> Result<Bytes, Fault> {
-    serde_json::to_vec(note)
+/// Metadata as bytes.
+pub(crate) fn write(metadata: &impl Serialize) -> Result<Bytes, Fault> {
+    serde_json::to_vec(metadata)
         .map(Bytes::from)
-        .map_err(|e| Fault::internal("a note cannot be written as JSON").because(e))
+        .map_err(|e| Fault::internal("a metadata cannot be written as JSON").because(e))
 }
 
-/// A note that came.
-pub(crate) fn read<T: DeserializeOwned>(note: &[u8]) -> Result<T, Fault> {
-    serde_json::from_slice(note).map_err(|e| Fault::user("the note of a batch is not what it should be").because(e))
+/// Metadata that came.
+pub(crate) fn read<T: DeserializeOwned>(metadata: &[u8]) -> Result<T, Fault> {
+    serde_json::from_slice(metadata)
+        .map_err(|e| Fault::user("the metadata of a batch is not what it should be").because(e))
 }
