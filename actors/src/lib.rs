@@ -92,7 +92,7 @@
 //! 6. `topology`, `wiring`, `place`: wiring back to front, onto threads. `run`, `control`, `state`: how a run begins,
 //!    is steered, and ends.
 //! 7. `meter`, `ledger`, `plan`, `report`: what is counted and how it is shown.
-//! 8. `testsuite` (feature): the rules every stage follows, checked.
+//! 8. `io_runtime`: the threads that wait for networks. `testsuite` (feature): the rules every stage follows, checked.
 //!
 //! # What it promises
 //!
@@ -118,6 +118,7 @@ pub mod context;
 mod control;
 pub mod fault;
 mod host;
+mod io_runtime;
 pub mod ledger;
 mod link;
 pub mod meter;
@@ -147,6 +148,7 @@ pub use context::StageCx;
 pub use control::Control;
 pub use fault::{Domain, Fault, Phase};
 pub use host::Host;
+pub use io_runtime::IoRuntime;
 pub use ledger::{Ledger, LedgerReport};
 pub use link::{Capacity, LinkReport};
 pub use meter::{StageMeter, StageReport, WaitReport};

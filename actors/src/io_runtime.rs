@@ -1,0 +1,141 @@
+//! The threads that wait for networks: sockets of servers and clients, connections of stores. They outlive the
+//! pipelines that use them, and no actor's thread waits for a socket itself.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::thread::available_parallelism;
+
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::task::{JoinError, JoinHandle};
+
+/// A handle on one multi-threaded tokio runtime. Cheap to clone.
+///
+/// The threads start at the first use. The runtime shuts down when the last clone is dropped: its tasks are dropped
+/// where they await. The drop does not wait for them, so it may happen on any thread, also on one of the runtime's own.
+#[derive(Clone)]
+pub struct IoRuntime(Arc<Shared>);
+
+struct Shared {
+    name: String,
+    threads: usize,
+    runtime: OnceLock<Runtime>,
+}
+
+impl IoRuntime {
+    /// A runtime of `threads` threads (at least one), all named `name`.
+    pub fn new(name: impl Into<String>, threads: usize) -> Self {
+        Self(Arc::new(Shared { name: name.into(), threads: threads.max(1), runtime: OnceLock::new() }))
+    }
+
+    /// The number of cores that this process may use, at least 1 and at most `most`.
+    pub fn cores(most: usize) -> usize {
+        available_parallelism().map_or(2, usize::from).clamp(1, most.max(1))
+    }
+
+    /// The runtime's own handle, for libraries that ask for one. It does not keep the runtime alive.
+    ///
+    /// # Panics
+    /// At the first use, if the operating system starts no threads.
+    pub fn handle(&self) -> &Handle {
+        let Shared { name, threads, runtime } = &*self.0;
+        let start = || {
+            let builder = &mut Builder::new_multi_thread();
+            let builder = builder.worker_threads(*threads).thread_name(name.as_str()).enable_all();
+            builder.build().expect("the operating system starts the threads of an IO runtime")
+        };
+        runtime.get_or_init(start).handle()
+    }
+
+    /// Starts a task, which runs on if its handle is dropped.
+    pub fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
+        self.handle().spawn(task)
+    }
+
+    /// Runs `work` on the runtime's threads and awaits it. If this future is dropped, the work ends where it awaits.
+    ///
+    /// # Errors
+    /// If the work panicked or the runtime shut down.
+    pub async fn run<T: Send + 'static>(&self, work: impl Future<Output = T> + Send + 'static) -> Result<T, JoinError> {
+        struct AbortOnDrop<T>(JoinHandle<T>);
+        impl<T> Drop for AbortOnDrop<T> {
+            fn drop(&mut self) {
+                self.0.abort();
+            }
+        }
+        let mut task = AbortOnDrop(self.spawn(work));
+        (&mut task.0).await
+    }
+
+    /// Polls `work` on this thread until it is done, with the runtime's sockets and timers.
+    ///
+    /// # Panics
+    /// On a thread that runs a tokio runtime, where blocking is not allowed.
+    pub fn block_on<T>(&self, work: impl Future<Output = T>) -> T {
+        self.handle().block_on(work)
+    }
+}
+
+impl fmt::Debug for IoRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IoRuntime({}, {} threads)", self.0.name, self.0.threads)
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn tasks_run_on_named_threads() {
+        let io = IoRuntime::new("an-io", 2);
+        let name = || std::thread::current().name().map(str::to_owned);
+        assert_eq!(io.block_on(io.spawn(async move { name() })).unwrap().as_deref(), Some("an-io"));
+        assert_eq!(io.block_on(io.run(async move { name() })).unwrap().as_deref(), Some("an-io"));
+        assert_eq!(io.block_on(async move { name() }), name());
+    }
+
+    #[test]
+    fn work_ends_when_its_caller_stops_waiting() {
+        let (sender, dropped) = mpsc::channel::<()>();
+        let io = IoRuntime::new("an-io", 1);
+        io.block_on(async {
+            let work = io.run(async move {
+                let _sender = sender;
+                std::future::pending::<()>().await;
+            });
+            let waited = tokio::time::timeout(std::time::Duration::from_millis(10), work).await;
+            assert!(waited.is_err(), "the work never ends by itself");
+        });
+        assert_eq!(dropped.recv(), Err(mpsc::RecvError));
+    }
+
+    #[test]
+    fn the_last_clone_may_be_dropped_on_the_runtimes_own_thread() {
+        let (sender, dropped) = mpsc::channel::<()>();
+        let io = IoRuntime::new("an-io", 1);
+        io.spawn(async move {
+            let _sender = sender;
+            std::future::pending::<()>().await;
+        });
+        let last = io.clone();
+        let (ready, go) = tokio::sync::oneshot::channel::<()>();
+        let task = io.spawn(async move {
+            go.await.unwrap();
+            drop(last);
+        });
+        drop(io);
+        ready.send(()).unwrap();
+        assert_eq!(dropped.recv(), Err(mpsc::RecvError), "tasks that await are dropped");
+        drop(task);
+    }
+}
