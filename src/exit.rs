@@ -2,8 +2,8 @@
 
 use std::process::ExitCode;
 
-use forebay::Fault;
-use forebay::actors::Domain;
+use crate::Fault;
+use crate::actors::Domain;
 
 use crate::logs::Format;
 

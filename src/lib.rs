@@ -40,6 +40,15 @@
 //! # Ok::<(), forebay::Fault>(())
 //! ```
 
+pub mod cli;
+
+mod commands;
+mod exit;
+mod logs;
+mod progress;
+mod stop;
+mod usage;
+
 pub use forebay_actors as actors;
 pub use forebay_connectors as connectors;
 pub use forebay_models as models;
@@ -48,4 +57,4 @@ pub use forebay_pipelines as pipelines;
 pub use forebay_ps as ps;
 
 pub use forebay_actors::Fault;
-pub use forebay_pipelines::{Job, Model, Training};
+pub use forebay_pipelines::{Job, Model, Registry, Training};

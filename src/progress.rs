@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use forebay::actors::{Report, commas};
-use forebay::pipelines::Snapshot;
+use crate::actors::{Report, commas};
+use crate::pipelines::Snapshot;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::logs::Format;

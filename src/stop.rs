@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use forebay::Fault;
+use crate::Fault;
 
 use crate::exit;
 

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
-use forebay::Fault;
-use forebay::actors::{Source, StageCx, commas};
-use forebay::connectors::convert::{
+use crate::Fault;
+use crate::actors::{Source, StageCx, commas};
+use crate::connectors::convert::{
     ConvertProgress, Encoding, ParquetOptions, TextOptions, Written, block_on, to_criteo_text, to_parquet,
 };
-use forebay::connectors::inspect::{holds_parquet, inspect};
-use forebay::connectors::{
+use crate::connectors::inspect::{holds_parquet, inspect};
+use crate::connectors::{
     Categories, CriteoSource, Input, OnBadRow, ParquetSource, Predicate, ReadOptions, Rows, Synthetic, SyntheticSource,
 };
+use clap::{Args, Subcommand, ValueEnum};
 use indicatif::ProgressBar;
 
 use crate::logs;

@@ -1,7 +1,7 @@
 //! `forebay eval`: scores a model folder.
 
+use crate::{Fault, Model, Registry};
 use clap::Args;
-use forebay::{Fault, Model};
 
 /// Score a model folder on rows: forebay eval --model FOLDER --data PATH
 ///
@@ -26,9 +26,9 @@ pub(crate) struct Eval {
 }
 
 impl Eval {
-    pub(crate) fn run(self) -> Result<(), Fault> {
+    pub(crate) fn run(self, _registry: &Registry) -> Result<(), Fault> {
         let mut model = Model::load(&self.model, 1)?;
-        model.job = forebay::Job::from_toml(&model.job.to_toml(), &self.settings)?;
+        model.job = crate::Job::from_toml(&model.job.to_toml(), &self.settings)?;
         let (evaluation, report) = model.evaluate(&self.data)?;
         if self.report {
             println!("{report}");

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use crate::{Fault, Job};
 use clap::Args;
-use forebay::{Fault, Job};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::train;

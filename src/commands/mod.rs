@@ -8,8 +8,8 @@ mod plan;
 mod role;
 pub(crate) mod train;
 
+use crate::{Fault, Registry};
 use clap::Subcommand;
-use forebay::Fault;
 
 use crate::logs::Format;
 
@@ -27,13 +27,13 @@ pub(crate) enum Command {
     Bench(bench::Bench),
 }
 
-pub(crate) fn run(command: Command, format: Format, log: &str) -> Result<(), Fault> {
+pub(crate) fn run(command: Command, format: Format, log: &str, registry: &Registry) -> Result<(), Fault> {
     match command {
-        Command::Train(train) => train.run(format),
+        Command::Train(train) => train.run(format, registry),
         Command::Launch(launch) => launch.run(log),
-        Command::Role(role) => role.run(format),
-        Command::Eval(eval) => eval.run(),
-        Command::Plan(plan) => plan.run(),
+        Command::Role(role) => role.run(format, registry),
+        Command::Eval(eval) => eval.run(registry),
+        Command::Plan(plan) => plan.run(registry),
         Command::Data(data) => data.run(format),
         Command::Bench(bench) => bench.run(),
     }

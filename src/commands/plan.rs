@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::{Fault, Registry, Training};
 use clap::Args;
-use forebay::{Fault, Training};
 
 use super::train::load;
 
@@ -24,7 +24,7 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn run(self) -> Result<(), Fault> {
+    pub(crate) fn run(self, _registry: &Registry) -> Result<(), Fault> {
         let job = load(self.job.as_deref(), &self.settings)?;
         if self.job_file {
             println!("{}", job.to_toml());

@@ -3,12 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use crate::actors::commas;
+use crate::net::SecurityFiles;
+use crate::pipelines::Job;
+use crate::pipelines::cluster::{self, DEFAULT_PORT, ProcessConfig, Ps, Reader, RunStatus};
+use crate::{Fault, Registry};
 use clap::{Args, ValueEnum};
-use forebay::Fault;
-use forebay::actors::commas;
-use forebay::net::SecurityFiles;
-use forebay::pipelines::Job;
-use forebay::pipelines::cluster::{self, DEFAULT_PORT, ProcessConfig, Ps, Reader, RunStatus};
 
 use super::train::{self, Report};
 use crate::logs::Format;
@@ -79,7 +79,7 @@ pub(crate) struct RoleCommand {
 }
 
 impl RoleCommand {
-    pub(crate) fn run(self, format: Format) -> Result<(), Fault> {
+    pub(crate) fn run(self, format: Format, _registry: &Registry) -> Result<(), Fault> {
         let job = train::load(self.job.as_deref(), &self.settings)?;
         let seat = self.seat(&job)?;
         let stop = Stop::listen()?;

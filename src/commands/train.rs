@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::actors::commas;
+use crate::pipelines::Trained;
+use crate::pipelines::cluster::{ClusterSession, RunStatus};
+use crate::{Fault, Job, Registry, Training};
 use clap::Args;
-use forebay::actors::commas;
-use forebay::pipelines::Trained;
-use forebay::pipelines::cluster::{ClusterSession, RunStatus};
-use forebay::{Fault, Job, Training};
 
 use crate::logs::Format;
 use crate::progress::Progress;
@@ -37,7 +37,7 @@ pub(crate) struct Train {
 }
 
 impl Train {
-    pub(crate) fn run(self, format: Format) -> Result<(), Fault> {
+    pub(crate) fn run(self, format: Format, _registry: &Registry) -> Result<(), Fault> {
         let job = load(self.job.as_deref(), &self.settings)?;
         if !job.placement.is_one_process() {
             return Err(Fault::user(

@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use crate::Job;
+use crate::actors::{Fault, Lineage, Place, Report, Sink, Source, StageCx, Topology, commas};
+use crate::models::ModelSpec;
+use crate::pipelines::flow::{GradBatch, ReadyBatch};
+use crate::pipelines::{Compute, Progress, Snapshot, Staleness};
 use clap::{Args, ValueEnum};
-use forebay::Job;
-use forebay::actors::{Fault, Lineage, Place, Report, Sink, Source, StageCx, Topology, commas};
-use forebay::models::ModelSpec;
-use forebay::pipelines::flow::{GradBatch, ReadyBatch};
-use forebay::pipelines::{Compute, Progress, Snapshot, Staleness};
 use serde::Serialize;
 
 use super::ready::Ready;
@@ -206,7 +206,7 @@ fn flops(spec: &ModelSpec) -> f64 {
 
 /// Of the whole run, its warm-up included.
 fn stages(report: &Report) -> Vec<(String, f64)> {
-    let own = |stage: &forebay::actors::StageReport| {
+    let own = |stage: &crate::actors::StageReport| {
         let device = stage.waits.get("device").map_or(0.0, |wait| wait.total.as_secs_f64());
         (stage.name.clone(), (stage.busy.as_secs_f64() - device).max(0.0) / stage.rows_in.max(1) as f64 * 1e9)
     };

@@ -2,13 +2,13 @@
 
 use std::time::Instant;
 
+use crate::Job;
+use crate::actors::{Fault, Place, Sink, Source, Topology, commas};
+use crate::connectors::{CriteoSource, ParquetSource, ReadOptions, Rows};
+use crate::pipelines::flow::TrainBatch;
+use crate::pipelines::job::Format;
+use crate::pipelines::stages::{BatchPlan, Batcher, Parse};
 use clap::Args;
-use forebay::Job;
-use forebay::actors::{Fault, Place, Sink, Source, Topology, commas};
-use forebay::connectors::{CriteoSource, ParquetSource, ReadOptions, Rows};
-use forebay::pipelines::flow::TrainBatch;
-use forebay::pipelines::job::Format;
-use forebay::pipelines::stages::{BatchPlan, Batcher, Parse};
 
 use crate::usage::Usage;
 
@@ -101,7 +101,7 @@ impl Feed {
 fn feed<S: Source<Out = Rows>>(
     job: &Job,
     make: impl FnOnce() -> S + Send + 'static,
-) -> Result<forebay::actors::Report, Fault> {
+) -> Result<crate::actors::Report, Fault> {
     let (columns, seed, links) = (job.columns.clone(), job.seed, &job.pipeline.links);
     let on_bad_row = job.data.on_bad_row.clone();
     let plan = BatchPlan {

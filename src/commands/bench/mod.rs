@@ -5,8 +5,8 @@ mod feed;
 mod overlap;
 mod ready;
 
+use crate::Fault;
 use clap::Subcommand;
-use forebay::Fault;
 
 /// Measure this machine: the feed, the dense compute, and how much of the IO hides behind compute
 #[derive(Subcommand)]

@@ -7,14 +7,14 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::Job;
+use crate::actors::{Batch, Fault, Outbox, Place, Report, Sink, Source, Stage, StageCx, Topology};
+use crate::connectors::throttle::ThrottledStore;
+use crate::connectors::{Input, ParquetSource, ReadOptions, Rows, store};
+use crate::pipelines::flow::{ReadyBatch, TrainBatch};
+use crate::pipelines::stages::{BatchPlan, Batcher, Lookup, Parse};
+use crate::pipelines::{Staleness, Ticket};
 use clap::Args;
-use forebay::Job;
-use forebay::actors::{Batch, Fault, Outbox, Place, Report, Sink, Source, Stage, StageCx, Topology};
-use forebay::connectors::throttle::ThrottledStore;
-use forebay::connectors::{Input, ParquetSource, ReadOptions, Rows, store};
-use forebay::pipelines::flow::{ReadyBatch, TrainBatch};
-use forebay::pipelines::stages::{BatchPlan, Batcher, Lookup, Parse};
-use forebay::pipelines::{Staleness, Ticket};
 use tokio::sync::watch;
 
 /// How much of the IO hides behind compute, with stand-ins for a slow store and a device
@@ -100,8 +100,8 @@ impl Overlap {
             key_spaces: columns.key_spaces(),
         };
         let spec = job.model.spec(columns.slots.len(), columns.dense.len());
-        let host = forebay::actors::Host::start("ps")?;
-        let table = forebay::ps::start_table(&host, job.table.config(spec.parts(), 0), 1)
+        let host = crate::actors::Host::start("ps")?;
+        let table = crate::ps::start_table(&host, job.table.config(spec.parts(), 0), 1)
             .map_err(|e| Fault::internal("the table cannot be made").because(e))?;
         // With overlap off, the source reads on when less than a batch of its rows is not done yet.
         let (turn, batch) = ((!overlap).then(|| watch::Sender::new(0)), self.batch_rows);
@@ -217,14 +217,14 @@ struct Finished {
     _ticket: Ticket,
 }
 
-impl forebay::actors::Batch for Finished {
+impl crate::actors::Batch for Finished {
     fn rows(&self) -> usize {
         self.train.rows()
     }
     fn bytes(&self) -> usize {
         self.train.bytes()
     }
-    fn lineage(&self) -> &forebay::actors::Lineage {
+    fn lineage(&self) -> &crate::actors::Lineage {
         self.train.lineage()
     }
 }

@@ -1,9 +1,9 @@
 //! Generated batches of Criteo's shape with the rows of their keys, held in memory.
 
-use forebay::actors::Lineage;
-use forebay::models::ModelSpec;
-use forebay::pipelines::Ticket;
-use forebay::pipelines::flow::{ReadyBatch, TrainBatch};
+use crate::actors::Lineage;
+use crate::models::ModelSpec;
+use crate::pipelines::Ticket;
+use crate::pipelines::flow::{ReadyBatch, TrainBatch};
 
 /// A batch to send again and again.
 pub(super) struct Ready {
