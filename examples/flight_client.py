@@ -31,9 +31,9 @@ def main() -> None:
         answer = client.do_action(flight.Action(action, json.dumps(body).encode()), options)
         return json.loads(next(iter(answer)).body.to_pybytes())
 
-    if "coordinator.watch" in (action.type for action in client.list_actions(options)):
-        news = ask("coordinator.watch")
-        print(f"phase {json.dumps(news['phase'])}, {news['account']['rows']} rows trained on, windows {news['windows']}")
+    if "coordinator.status" in (action.type for action in client.list_actions(options)):
+        status = ask("coordinator.status")
+        print(f"phase {json.dumps(status['phase'])}, {status['counts']['trained']} rows trained on, windows {status['windows_done']} of {status['windows_total']}")
 
     for info in client.list_flights(options=options):
         _, name = (part.decode() for part in info.descriptor.path)

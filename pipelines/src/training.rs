@@ -42,7 +42,7 @@ pub(crate) struct Parts {
     pub(crate) own: Option<ModelFactory>,
     pub(crate) shared: Shared,
     /// This process's place in a run of several.
-    pub(crate) seat: Option<ClusterSession>,
+    pub(crate) session: Option<ClusterSession>,
 }
 
 /// A user's own dense model: what each key's row consists of, and what makes the model.
@@ -103,8 +103,8 @@ impl Training {
     }
 
     /// As a process of a run.
-    pub(crate) fn session(mut self, seat: ClusterSession) -> Self {
-        self.parts.seat = Some(seat);
+    pub(crate) fn session(mut self, session: ClusterSession) -> Self {
+        self.parts.session = Some(session);
         self
     }
 
@@ -163,7 +163,7 @@ impl Parts {
             progress: Progress::default(),
             own,
             shared: Shared::default(),
-            seat: None,
+            session: None,
         })
     }
 
@@ -203,7 +203,7 @@ pub struct Trained {
     /// The most batches that were under way, not yet applied, when another was looked up.
     pub staleness_observed: u64,
     /// This process's place in a run of several; ends with [`ClusterSession::over`] or [`ClusterSession::leave`].
-    pub seat: Option<ClusterSession>,
+    pub session: Option<ClusterSession>,
 }
 
 /// A run that did not.
@@ -235,8 +235,8 @@ impl RunningTraining {
     ///
     /// In a run of several processes the readers take no more, and what they hold is trained on.
     pub fn drain(&self) {
-        match &self.parts.seat {
-            Some(seat) => seat.drain(),
+        match &self.parts.session {
+            Some(session) => session.drain(),
             None => self.running.drain(),
         }
     }
@@ -252,7 +252,7 @@ impl RunningTraining {
         let outcome = running.wait();
         let dense = parts.dense.lock().expect("no holder of this lock panics").take();
         // What other trainers and readers have in hand is part of the model.
-        let others = || parts.seat.as_ref().map_or(Ok(()), ClusterSession::finished);
+        let others = || parts.session.as_ref().map_or(Ok(()), ClusterSession::wait_until_finished);
         let result = outcome.result.and_then(|()| others()).and_then(|()| match dense {
             Some(dense) => parts.latest(dense),
             None => Err(Fault::internal("the train stage left no parameters")),
@@ -262,7 +262,7 @@ impl RunningTraining {
                 report: outcome.report,
                 progress: parts.progress.snapshot(),
                 staleness_observed: parts.staleness.observed(),
-                seat: parts.seat,
+                session: parts.session,
                 model: Model {
                     job: parts.job,
                     spec: parts.spec,
@@ -274,8 +274,8 @@ impl RunningTraining {
                 },
             }),
             Err(fault) => {
-                if let Some(seat) = &parts.seat {
-                    seat.fail(&fault);
+                if let Some(session) = &parts.session {
+                    session.fail(&fault);
                 }
                 Err(Box::new(Failed { fault, report: outcome.report }))
             }

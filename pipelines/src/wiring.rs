@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use crate::cluster::batches::receive_queue::ReceiveQueue;
 use crate::cluster::batches::send_queue::SendQueue;
-use crate::cluster::member::{Leaseholder, Member};
+use crate::cluster::member::{LeaseClient, Member};
 use crate::flow::{GradBatch, ReadyBatch, TrainBatch};
 use crate::job::{Job, Transfers};
 use crate::model::{Model, ModelFactory, factory};
@@ -38,19 +38,19 @@ pub(crate) fn training<S: Source<Out = Rows>>(parts: &Parts, source: impl FnOnce
 pub(crate) fn reading<S: Source<Out = Rows>>(
     job: &Job,
     send_queue: Arc<SendQueue>,
-    holder: Leaseholder,
+    leases: LeaseClient,
     source: impl FnOnce() -> S + Send + 'static,
 ) -> Pipeline {
     let trainers = job.in_step() as u32;
     feed(Topology::new("read"), job, training_plan(job), source)
-        .sink("ship", Place::Shared, move || Ship::<TrainBatch>::new(send_queue, holder, trainers))
+        .sink("ship", Place::Shared, move || Ship::<TrainBatch>::new(send_queue, leases, trainers))
 }
 
 /// The same with the look-up at the reader: `source -8→ parse -8→ batch -4→ lookup -2→ ship`.
 pub(crate) fn reading_ready<S: Source<Out = Rows>>(
     job: &Job,
     send_queue: Arc<SendQueue>,
-    holder: Leaseholder,
+    leases: LeaseClient,
     (table, staleness): (TableClient, Staleness),
     source: impl FnOnce() -> S + Send + 'static,
 ) -> Pipeline {
@@ -58,15 +58,15 @@ pub(crate) fn reading_ready<S: Source<Out = Rows>>(
     let lookup = Lookup::for_training(table, staleness);
     looked_up(feed(Topology::new("read"), job, training_plan(job), source), lookup, under_way)
         .link(job.pipeline.links.train)
-        .sink("ship", Place::Shared, move || Ship::<ReadyBatch>::new(send_queue, holder, 1))
+        .sink("ship", Place::Shared, move || Ship::<ReadyBatch>::new(send_queue, leases, 1))
 }
 
 /// Its trainer: `receive -2→ train -2→ push`.
 pub(crate) fn receiving_ready(parts: &Parts, receive_queue: Arc<ReceiveQueue>, member: &Member) -> Pipeline {
-    let (news, links) = (member.watch(), &parts.job.pipeline.links);
+    let (status, links) = (member.subscribe(), &parts.job.pipeline.links);
     let flow = Topology::new("train")
         .attach(&parts.host)
-        .source("receive", Place::Shared, move || Receive::<ReadyBatch>::new(receive_queue, news, false))
+        .source("receive", Place::Shared, move || Receive::<ReadyBatch>::new(receive_queue, status, false))
         .link(links.train);
     let flow = match parts.shared.dense.clone() {
         Some(dense) => {
@@ -81,10 +81,10 @@ pub(crate) fn receiving_ready(parts: &Parts, receive_queue: Arc<ReceiveQueue>, m
 
 /// A trainer's part of it: `receive -4→ lookup -2→ train -2→ push`.
 pub(crate) fn receiving(parts: &Parts, receive_queue: Arc<ReceiveQueue>, member: &Member) -> Pipeline {
-    let (news, in_step) = (member.watch(), parts.shared.in_step.is_some());
+    let (status, in_step) = (member.subscribe(), parts.shared.in_step.is_some());
     let flow = Topology::new("train")
         .attach(&parts.host)
-        .source("receive", Place::Shared, move || Receive::<TrainBatch>::new(receive_queue, news, in_step))
+        .source("receive", Place::Shared, move || Receive::<TrainBatch>::new(receive_queue, status, in_step))
         .link(parts.job.pipeline.links.lookup);
     learn(flow, parts)
 }

@@ -81,36 +81,36 @@ pub(crate) struct RoleCommand {
 impl RoleCommand {
     pub(crate) fn run(self, format: Format, _registry: &Registry) -> Result<(), Fault> {
         let job = train::load(self.job.as_deref(), &self.settings)?;
-        let seat = self.seat(&job)?;
+        let process = self.process_config(&job)?;
         let stop = Stop::listen()?;
         match self.role {
             Role::Reader => {
-                let report = Reader::start(&job, &seat)?.run(|| stop.asked(), |_| {})?;
+                let report = Reader::start(&job, &process)?.run(|| stop.asked(), |_| {})?;
                 println!("{report}");
                 println!("read {} rows", commas(report.ledger.read));
                 Ok(())
             }
             Role::Ps => {
-                let ps = Ps::start(&job, &seat)?;
+                let ps = Ps::start(&job, &process)?;
                 let mut said = Said::default();
                 ps.run(
                     || stop.asked(),
-                    |news| {
-                        if seat.rank == 0 {
-                            said.say(news)
+                    |status| {
+                        if process.rank == 0 {
+                            said.say(status)
                         }
                     },
                 )
             }
             Role::Trainer => {
-                let first = seat.rank == 0;
+                let first = process.rank == 0;
                 let report = Report { file: self.report, whole: first };
-                train::run(cluster::trainer(job, &seat)?, &stop, report, format)
+                train::run(cluster::trainer(job, &process)?, &stop, report, format)
             }
         }
     }
 
-    fn seat(&self, job: &Job) -> Result<ProcessConfig, Fault> {
+    fn process_config(&self, job: &Job) -> Result<ProcessConfig, Fault> {
         let network = &job.network;
         let files = SecurityFiles {
             token_file: self.token_file.clone().or_else(|| network.token_file.clone()),
@@ -119,7 +119,7 @@ impl RoleCommand {
             tls_ca: self.tls_ca.clone().or_else(|| network.tls_ca.clone()),
         };
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
-        let mut seat = ProcessConfig {
+        let mut process = ProcessConfig {
             role: match self.role {
                 Role::Reader => cluster::Role::Reader,
                 Role::Ps => cluster::Role::Ps,
@@ -139,9 +139,9 @@ impl RoleCommand {
             run: self.run.clone().or_else(|| network.run.clone()).unwrap_or_else(|| "forebay".into()),
             security: files,
         };
-        let port = if seat.coordinates(job) { DEFAULT_PORT } else { 0 };
-        seat.listen = self.listen.unwrap_or(SocketAddr::new(here, port));
-        Ok(seat)
+        let port = if process.coordinates(job) { DEFAULT_PORT } else { 0 };
+        process.listen = self.listen.unwrap_or(SocketAddr::new(here, port));
+        Ok(process)
     }
 }
 
@@ -167,15 +167,15 @@ struct Said {
 }
 
 impl Said {
-    fn say(&mut self, news: &RunStatus) {
+    fn say(&mut self, status: &RunStatus) {
         let now = std::time::Instant::now();
         if self.at.is_some_and(|at| now - at < std::time::Duration::from_secs(10)) {
             return;
         }
         let first = self.at.replace(now).is_none();
-        let (done, of) = news.windows;
+        let (done, of) = (status.windows_done, status.windows_total);
         if !first && of > 0 {
-            let (rows, again) = (news.account.rows, news.leased_again);
+            let (rows, again) = (status.counts.trained, status.reassigned_leases);
             tracing::info!(
                 rows,
                 windows = done,

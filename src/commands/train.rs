@@ -85,16 +85,16 @@ pub(crate) fn run(training: Training, stop: &Stop, report: Report, format: Forma
     if let Some(path) = &report.file {
         write_json(path, &trained.report)?;
     }
-    let seat = trained.seat.take();
+    let session = trained.session.take();
     if !report.whole {
         // Another trainer sees to the rest; the rows are needed until then.
-        return seat.map_or(Ok(()), ClusterSession::wait_until_over);
+        return session.map_or(Ok(()), ClusterSession::wait_until_over);
     }
     match save_and_evaluate(&trained) {
-        Ok(()) => seat.map_or(Ok(()), ClusterSession::over),
+        Ok(()) => session.map_or(Ok(()), ClusterSession::over),
         Err(fault) => {
-            if let Some(seat) = &seat {
-                seat.fail(&fault);
+            if let Some(session) = &session {
+                session.fail(&fault);
             }
             Err(fault)
         }
@@ -120,14 +120,14 @@ fn tell(trained: &Trained, before: Option<Usage>) {
             after.peak_bytes >> 20
         );
     }
-    if let Some(seat) = &trained.seat {
-        let RunStatus { account, windows: (done, of), leased_again, .. } = seat.news();
+    if let Some(session) = &trained.session {
+        let RunStatus { counts, windows_done: done, windows_total: of, reassigned_leases, .. } = session.status();
         println!(
-            "all processes: {} rows trained on, {} rejected, {} batches, {done} of {of} windows, {leased_again} leases given \
+            "all processes: {} rows trained on, {} rejected, {} batches, {done} of {of} windows, {reassigned_leases} leases given \
              out again",
-            commas(account.rows),
-            commas(account.rejected),
-            commas(account.batches)
+            commas(counts.trained),
+            commas(counts.rejected),
+            commas(counts.batches)
         );
     }
 }

@@ -25,7 +25,7 @@ fn until_both_read(run: &mut Run) {
     for reader in ["reader 0", "reader 1"] {
         run.until_said(reader, "trainer 0 is ");
     }
-    let done = run.until_news("the coordinator answers", |_| true).windows.0;
+    let done = run.until_status("the coordinator answers", |_| true).windows_done;
     run.until_windows(done + 8);
 }
 
@@ -127,10 +127,10 @@ fn another_trainer_takes_over_where_the_dense_parameters_are_on_the_ps() {
     let mut run = cluster(&settings);
     run.until_windows(4);
     run.kill("trainer 0");
-    let done = run.until_news("the coordinator still answers", |_| true).windows.0;
+    let done = run.until_status("the coordinator still answers", |_| true).windows_done;
     run.until_said("ps 0", "holding: trainer 0 not heard of");
     run.until_said("reader 0", "trainer 0");
-    assert_eq!(run.until_news("the coordinator still answers", |_| true).windows.0, done, "nobody trains");
+    assert_eq!(run.until_status("the coordinator still answers", |_| true).windows_done, done, "nobody trains");
     for name in ["ps 0", "ps 1", "reader 0", "reader 1"] {
         assert!(run.runs(name), "{name}");
     }
@@ -205,7 +205,7 @@ fn an_old_reader_that_wakes_up_is_out() {
     run.hold("reader 0");
     run.start(&["reader 0@again"]);
     run.until_said("ps 0", "reader 0 joined");
-    let done = run.until_news("the coordinator answers", |_| true).windows.0;
+    let done = run.until_status("the coordinator answers", |_| true).windows_done;
     run.until_windows(done + 4);
     // The run is there as long as this takes: nobody else reads.
     let others = ["reader 0@again", "reader 1"];
@@ -225,7 +225,7 @@ fn an_old_trainer_that_wakes_up_is_out() {
     run.until_windows(4);
     run.hold("trainer 0");
     run.start(&["trainer 0@again"]);
-    let done = run.until_news("the coordinator answers", |_| true).windows.0;
+    let done = run.until_status("the coordinator answers", |_| true).windows_done;
     run.until_windows(done + 4);
     // The run is there as long as this takes: nobody reads.
     let readers = ["reader 0", "reader 1"];
@@ -248,8 +248,8 @@ fn a_reader_that_is_asked_to_end_leaves_and_the_others_go_on() {
     until_both_read(&mut run);
     run.signal("reader 1", Signal::TERM);
     let left = run.end_well(&["reader 1"]);
-    let news = run.until_news("the coordinator answers", |_| true);
-    assert!(news.windows.0 < news.windows.1, "the others go on: {:?}", news.windows);
+    let status = run.until_status("the coordinator answers", |_| true);
+    assert!(status.windows_done < status.windows_total, "the others go on: {:?}", status);
     let logs = run.end_well(&["trainer 0", "ps 0", "reader 0"]);
     check(&logs[0], |again| again == 0);
     assert!(logs[1].contains("reader 1 left"), "{}", logs[1]);

@@ -61,8 +61,9 @@ fn the_first_signal_drains_all_of_it_and_the_books_add_up() {
         let mut run = launch(&job(ROWS, &endless));
         let peer = coordinator(&mut run);
         run.until("some windows are done", |_| {
-            let news: Option<RunStatus> = block_on(peer.action("coordinator.watch", &(), Duration::from_secs(5))).ok();
-            news.filter(|news| news.windows.0 > 4)
+            let status: Option<RunStatus> =
+                block_on(peer.action("coordinator.status", &(), Duration::from_secs(5))).ok();
+            status.filter(|status| status.windows_done > 4)
         });
         run.signal("launch", signal);
         let log = run.end_well(&["launch"]).remove(0);

@@ -76,7 +76,7 @@ fn what_is_under_way_on_a_link_is_what_the_job_says() {
         // Bytes that were sent and those that are done, which are counted by the window.
         let look = |run: &mut Run| {
             let sent = sent(run, "reader0") - before;
-            (sent, run.until_news("the coordinator answers", |_| true).account.rows)
+            (sent, run.until_status("the coordinator answers", |_| true).counts.trained)
         };
         run.until("the link is full", |run| {
             let (sent, done) = look(run);
@@ -99,9 +99,9 @@ fn what_is_under_way_on_a_link_is_what_the_job_says() {
 /// Waits until the next window is done, and says when that was, how many rows are done, and how many bytes reader 0 has sent.
 /// Rows are counted by the window: between two such moments, and only there, they are those of that time.
 fn next_window(run: &mut Run) -> (Instant, u64, u64) {
-    let before = run.until_news("the run is under way", |news| news.account.rows > 200_000).account.rows;
-    let news = run.until_news("a window is done", |news| news.account.rows > before);
-    (Instant::now(), news.account.rows, sent(run, "reader0"))
+    let before = run.until_status("the run is under way", |status| status.counts.trained > 200_000).counts.trained;
+    let status = run.until_status("a window is done", |status| status.counts.trained > before);
+    (Instant::now(), status.counts.trained, sent(run, "reader0"))
 }
 
 /// A reader and a trainer at both ends of a long line: how much of it they use. A measurement, nothing is asserted of it.

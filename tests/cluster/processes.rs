@@ -162,20 +162,20 @@ impl Run {
     }
 
     /// What the coordinator tells anybody who asks; None: it does not answer.
-    pub(crate) fn news(&self) -> Option<RunStatus> {
-        block_on(self.peer.action("coordinator.watch", &(), Duration::from_secs(5))).ok()
+    pub(crate) fn status(&self) -> Option<RunStatus> {
+        block_on(self.peer.action("coordinator.status", &(), Duration::from_secs(5))).ok()
     }
 
     /// Waits until the run is so far.
-    pub(crate) fn until_news(&mut self, what: &str, mut holds: impl FnMut(&RunStatus) -> bool) -> RunStatus {
-        self.until(what, |run| run.news().filter(|news| holds(news)))
+    pub(crate) fn until_status(&mut self, what: &str, mut holds: impl FnMut(&RunStatus) -> bool) -> RunStatus {
+        self.until(what, |run| run.status().filter(|status| holds(status)))
     }
 
     /// Waits until so many windows are done.
     pub(crate) fn until_windows(&mut self, done: u64) -> RunStatus {
-        let news = self.until_news(&format!("{done} windows are done"), |news| news.windows.0 >= done);
-        assert!(news.windows.0 < news.windows.1, "the run is to be in its middle: {:?}", news.windows);
-        news
+        let status = self.until_status(&format!("{done} windows are done"), |status| status.windows_done >= done);
+        assert!(status.windows_done < status.windows_total, "the run is to be in its middle: {:?}", status);
+        status
     }
 
     /// Waits until a process says this; gives all it has said.

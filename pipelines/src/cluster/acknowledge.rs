@@ -1,4 +1,4 @@
-//! The names of pushes, forgotten once their windows are done: shards know each push that they applied until then.
+//! The names of acknowledger, forgotten once their windows are done: shards know each push that they applied until then.
 //!
 //! Comes in: how far the run is. Goes out: word to the shards, and to the dense block, of this process. Waits for room in
 //! their mailboxes and for them.
@@ -15,14 +15,14 @@ use super::messages::RunStatus;
 use crate::flow::BatchId;
 
 /// What remembers pushes in this process.
-pub(super) struct Pushes {
+pub(super) struct Acknowledger {
     table: TableClient,
     dense: Option<DenseBlock>,
     /// The first window that is not settled.
     open: (u32, u64),
 }
 
-impl Pushes {
+impl Acknowledger {
     pub(super) fn new(table: TableClient, dense: Option<DenseBlock>) -> Self {
         Self { table, dense, open: (0, 0) }
     }
@@ -45,15 +45,15 @@ impl Pushes {
         Ok(())
     }
 
-    /// Does so until there are no news any more.
-    pub(super) async fn follow(mut self, mut news: watch::Receiver<RunStatus>) {
+    /// Does so until there are no status any more.
+    pub(super) async fn follow(mut self, mut status: watch::Receiver<RunStatus>) {
         loop {
-            let first_open = news.borrow_and_update().first_open;
+            let first_open = status.borrow_and_update().first_open;
             if let Err(fault) = self.acknowledge(first_open).await {
                 tracing::debug!(%fault, "pushes are not settled any more");
                 return;
             }
-            if news.changed().await.is_err() {
+            if status.changed().await.is_err() {
                 return;
             }
         }
@@ -76,7 +76,7 @@ mod tests {
         let host = Host::start("ps").unwrap();
         let table = start_table(&host, config, 2).unwrap();
         let keys: Vec<u64> = (0..64).collect();
-        let mut pushes = Pushes::new(table.clone(), None);
+        let mut acknowledger = Acknowledger::new(table.clone(), None);
         let push = |epoch, window, index| {
             let id = BatchId { epoch, window, index }.push_id();
             block_on(table.push_once(id, &keys, &[1.0; 64], 1)).unwrap()
@@ -89,17 +89,17 @@ mod tests {
                 }
                 // One window behind.
                 let open = if window > 0 { (epoch, window) } else { (epoch, 0) };
-                block_on(pushes.acknowledge(open)).unwrap();
+                block_on(acknowledger.acknowledge(open)).unwrap();
                 assert_eq!(names(), 2 * 5, "of the open window alone, in both shards");
                 assert_eq!(push(epoch, window, 4), PushOutcome::Already);
                 // RunStatus that are older than what is known change nothing.
-                block_on(pushes.acknowledge((0, 0))).unwrap();
+                block_on(acknowledger.acknowledge((0, 0))).unwrap();
             }
         }
         assert_eq!(push(1, 9, 77), PushOutcome::Already, "late, of a window that is done");
-        block_on(pushes.acknowledge((3, 0))).unwrap();
+        block_on(acknowledger.acknowledge((3, 0))).unwrap();
         assert_eq!(names(), 0);
-        drop((pushes, table));
+        drop((acknowledger, table));
         host.stop().unwrap();
     }
 }

@@ -14,24 +14,26 @@ use forebay_net::{Caller, Handler};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::leases::{Answer, LeaseBook, share};
+use super::leases::{LeaseBook, LeaseReply, windows_per_lease};
 use super::members::{Expected, Members, Role};
-use super::messages::{Ask, Beat, Complete, Fail, Failure, Given, Join, MemberId, RunPhase, RunStatus};
+use super::messages::{
+    CompletedLease, FailRequest, Failure, JoinRequest, LeaseRequest, MemberId, MemberRequest, RunPhase, RunStatus,
+};
 use crate::job::{DenseAt, Job};
 
 /// Rows of a row group as Forebay and most others write them.
-const ROW_GROUP: u64 = 131_072;
+const ROW_GROUP_ROWS: u64 = 131_072;
 
 /// A member that is silent for so long is spoken of.
-const SILENCE: Duration = Duration::from_secs(10);
+const WARN_AFTER_SILENCE: Duration = Duration::from_secs(10);
 
 /// The part of a server that coordinates.
 #[derive(Clone)]
 pub(super) struct Coordinator {
-    shared: Arc<Shared>,
+    inner: Arc<Inner>,
 }
 
-struct Shared {
+struct Inner {
     state: Mutex<State>,
     settings: Settings,
 }
@@ -48,7 +50,7 @@ struct Settings {
     /// Trainers take batches in the order of the data.
     ordered: bool,
     silence: Duration,
-    patience: Duration,
+    timeout: Duration,
 }
 
 struct State {
@@ -59,7 +61,7 @@ struct State {
     phase: RunPhase,
     started: Instant,
     /// Who was last said to be missing.
-    told: (Instant, Vec<String>),
+    last_logged: (Instant, Vec<String>),
 }
 
 impl Coordinator {
@@ -80,7 +82,7 @@ impl Coordinator {
             window_rows: crate::sources::window_rows(job, job.in_step()) as u64,
             ordered: super::ordered(job),
             silence: Duration::from_secs_f64(placement.lease_seconds),
-            patience: placement.timeout(),
+            timeout: placement.timeout(),
         };
         let now = Instant::now();
         let state = State {
@@ -89,32 +91,32 @@ impl Coordinator {
             leases: None,
             phase: RunPhase::Gathering,
             started: now,
-            told: (now, Vec::new()),
+            last_logged: (now, Vec::new()),
         };
-        Self { shared: Arc::new(Shared { state: Mutex::new(state), settings }) }
+        Self { inner: Arc::new(Inner { state: Mutex::new(state), settings }) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What there is to tell.
-    pub(super) fn news(&self) -> RunStatus {
-        self.state().news()
+    pub(super) fn status(&self) -> RunStatus {
+        self.state().status()
     }
 
     /// Looks after the silent: to be called a few times a second.
     pub(super) fn tick(&self, now: Instant) {
-        let Settings { silence, patience, .. } = self.shared.settings;
+        let Settings { silence, timeout, .. } = self.inner.settings;
         let mut state = self.state();
         for reader in state.members.lost_readers(silence, now) {
-            let again = state.leases.as_mut().map_or(0, |leases| leases.lose(reader));
+            let again = state.leases.as_mut().map_or(0, |leases| leases.return_leases_of(reader));
             tracing::warn!(reader, again, "reader {reader} was not heard of for {silence:?}: its rows go to others");
         }
         // In a drain nobody takes what a reader gives back or loses.
         state.finish_if_done();
-        state.look_for_missing(patience, now);
-        state.look_for_silent(patience, now);
+        state.check_missing(timeout, now);
+        state.check_silent(timeout, now);
     }
 
     /// Has readers take no more: what they hold is worked off, then the run is finished.
@@ -126,8 +128,8 @@ impl Coordinator {
         }
     }
 
-    fn join(&self, Join { role, rank, address, job }: Join) -> Result<MemberId, Fault> {
-        let settings = &self.shared.settings;
+    fn join(&self, JoinRequest { role, rank, address, job }: JoinRequest) -> Result<MemberId, Fault> {
+        let settings = &self.inner.settings;
         if job != settings.job {
             return Err(Fault::user(format!(
                 "{role} {rank} has another job than the coordinator (digests {job} and {}): give all processes the same \
@@ -159,7 +161,7 @@ impl Coordinator {
         if role == Role::Reader
             && let Some(leases) = &mut state.leases
         {
-            leases.lose(rank);
+            leases.return_leases_of(rank);
         }
         tracing::info!(incarnation, "{role} {rank} joined");
         if state.phase == RunPhase::Gathering && state.members.missing().is_empty() {
@@ -169,25 +171,25 @@ impl Coordinator {
         Ok(MemberId { role, rank, incarnation, boot: settings.boot })
     }
 
-    fn hear(&self, me: MemberId) -> Result<MutexGuard<'_, State>, Fault> {
-        if me.boot != self.shared.settings.boot {
+    fn hear(&self, member: MemberId) -> Result<MutexGuard<'_, State>, Fault> {
+        if member.boot != self.inner.settings.boot {
             return Err(Fault::external(
                 "the coordinator was started anew, and the rows of its shards are lost: start the run again",
             ));
         }
         let mut state = self.state();
-        state.members.hear(me.role, me.rank, me.incarnation, Instant::now())?;
+        state.members.hear(member.role, member.rank, member.incarnation, Instant::now())?;
         Ok(state)
     }
 
-    fn lease(&self, Ask { me, data, lost_only }: Ask) -> Result<Given, Fault> {
-        let settings = &self.shared.settings;
-        let mut state = self.hear(me)?;
+    fn lease(&self, LeaseRequest { member, data, lost_only }: LeaseRequest) -> Result<LeaseReply, Fault> {
+        let settings = &self.inner.settings;
+        let mut state = self.hear(member)?;
         match &state.phase {
             RunPhase::Running => {}
-            RunPhase::Gathering => return Ok(Given::Wait),
+            RunPhase::Gathering => return Ok(LeaseReply::Wait),
             RunPhase::Failed(failure) => return Err(failure.fault()),
-            _ => return Ok(Given::Finished),
+            _ => return Ok(LeaseReply::Finished),
         }
         let leases = state
             .leases
@@ -196,25 +198,20 @@ impl Coordinator {
             return Err(Fault::user(format!(
                 "{} {} sees other rows than the first reader: {data:?}, expected {:?}. All readers must find the same files, \
                  unchanged while the run lasts",
-                me.role,
-                me.rank,
+                member.role,
+                member.rank,
                 leases.data()
             )));
         }
-        let answer = if lost_only { leases.next_lost(me.rank) } else { leases.next(me.rank) };
-        Ok(match answer {
-            Answer::Lease(lease) => Given::Lease(lease),
-            Answer::Wait => Given::Wait,
-            Answer::Finished => Given::Finished,
-        })
+        Ok(if lost_only { leases.lease_lost_range(member.rank) } else { leases.lease_next_range(member.rank) })
     }
 
-    fn complete(&self, Complete { me, lease, account }: Complete) -> Result<(), Fault> {
-        let mut state = self.hear(me)?;
+    fn complete(&self, CompletedLease { member, lease, counts }: CompletedLease) -> Result<(), Fault> {
+        let mut state = self.hear(member)?;
         let Some(leases) = &mut state.leases else {
             return Err(Fault::internal("a lease was completed before any was given"));
         };
-        if let Err(fault) = leases.complete(&lease, &account) {
+        if let Err(fault) = leases.complete(&lease, &counts) {
             state.fail(Failure { domain: fault.domain, message: fault.to_string() });
             return Err(fault);
         }
@@ -222,15 +219,15 @@ impl Coordinator {
         Ok(())
     }
 
-    fn leave(&self, me: MemberId) -> Result<(), Fault> {
-        let mut state = self.hear(me)?;
-        state.members.leave(me.role, me.rank, me.incarnation);
-        if me.role == Role::Reader
+    fn leave(&self, member: MemberId) -> Result<(), Fault> {
+        let mut state = self.hear(member)?;
+        state.members.leave(member.role, member.rank, member.incarnation);
+        if member.role == Role::Reader
             && let Some(leases) = &mut state.leases
         {
-            leases.lose(me.rank);
+            leases.return_leases_of(member.rank);
         }
-        tracing::info!("{} {} left", me.role, me.rank);
+        tracing::info!("{} {} left", member.role, member.rank);
         Ok(())
     }
 }
@@ -239,15 +236,15 @@ impl Settings {
     /// Windows of a lease: as many rows as the job says, but so that every reader gets several. Where trainers take batches
     /// in order, readers work side by side only if the next windows are soon another's: as many as a row group commonly has.
     fn windows(&self, data: &forebay_connectors::DataPlan) -> u64 {
-        let most = if self.ordered { self.lease_rows.min(ROW_GROUP) } else { self.lease_rows };
-        share(most / self.window_rows.max(1), data, self.readers)
+        let most = if self.ordered { self.lease_rows.min(ROW_GROUP_ROWS) } else { self.lease_rows };
+        windows_per_lease(most / self.window_rows.max(1), data, self.readers)
     }
 }
 
 impl State {
-    fn news(&self) -> RunStatus {
+    fn status(&self) -> RunStatus {
         let leases = self.leases.as_ref();
-        let (done, windows, leased_again) = leases.map_or((0, 0, 0), LeaseBook::progress);
+        let (done, windows, reassigned_leases) = leases.map_or((0, 0, 0), LeaseBook::progress);
         RunStatus {
             phase: self.phase.clone(),
             missing: self.members.missing(),
@@ -255,10 +252,11 @@ impl State {
             trainers: self.members.addresses(Role::Trainer),
             data: leases.map(|leases| leases.data().clone()),
             first_open: leases.map_or((0, 0), LeaseBook::first_open),
-            account: leases.map(LeaseBook::account).unwrap_or_default(),
-            windows: (done, windows),
-            leased_again,
-            lost: leases.map_or(0, LeaseBook::lost),
+            counts: leases.map(LeaseBook::counts).unwrap_or_default(),
+            windows_done: done,
+            windows_total: windows,
+            reassigned_leases,
+            lost_leases: leases.map_or(0, LeaseBook::lost_leases),
         }
     }
 
@@ -271,9 +269,9 @@ impl State {
     }
 
     /// A reader cannot go on: its rows go to the others, if there are any.
-    fn lose_reader(&mut self, me: MemberId, failure: Failure) {
-        self.members.leave(me.role, me.rank, me.incarnation);
-        let again = self.leases.as_mut().map_or(0, |leases| leases.lose(me.rank));
+    fn reader_failed(&mut self, member: MemberId, failure: Failure) {
+        self.members.leave(member.role, member.rank, member.incarnation);
+        let again = self.leases.as_mut().map_or(0, |leases| leases.return_leases_of(member.rank));
         let others =
             self.members.list(Instant::now()).iter().any(|(role, _, there, _)| *role == Role::Reader && *there);
         if others {
@@ -285,8 +283,8 @@ impl State {
 
     fn finish_if_done(&mut self) {
         let done = match self.phase {
-            RunPhase::Running => self.leases.as_ref().is_some_and(LeaseBook::finished),
-            RunPhase::Draining => self.leases.as_ref().is_none_or(|leases| leases.nothing_held(self.ordered)),
+            RunPhase::Running => self.leases.as_ref().is_some_and(LeaseBook::is_finished),
+            RunPhase::Draining => self.leases.as_ref().is_none_or(|leases| leases.is_drained(self.ordered)),
             _ => false,
         };
         if done {
@@ -294,28 +292,30 @@ impl State {
         }
     }
 
-    fn look_for_missing(&mut self, patience: Duration, now: Instant) {
+    fn check_missing(&mut self, timeout: Duration, now: Instant) {
         if self.phase != RunPhase::Gathering {
             return;
         }
         let missing = self.members.missing();
         let waited = now.duration_since(self.started);
-        if waited > patience {
+        if waited > timeout {
             let message = format!(
                 "{} did not join within {:.0} s (placement.timeout_seconds): see the logs of these processes, and whether \
                  they reach the coordinator",
                 missing.join(", "),
-                patience.as_secs_f64()
+                timeout.as_secs_f64()
             );
             return self.fail(Failure { domain: Domain::External, message });
         }
-        if now.duration_since(self.told.0) > SILENCE || (missing != self.told.1 && waited > Duration::from_secs(2)) {
+        if now.duration_since(self.last_logged.0) > WARN_AFTER_SILENCE
+            || (missing != self.last_logged.1 && waited > Duration::from_secs(2))
+        {
             tracing::info!("waiting for {}", missing.join(", "));
-            self.told = (now, missing);
+            self.last_logged = (now, missing);
         }
     }
 
-    fn look_for_silent(&mut self, patience: Duration, now: Instant) {
+    fn check_silent(&mut self, timeout: Duration, now: Instant) {
         if !matches!(self.phase, RunPhase::Running | RunPhase::Draining | RunPhase::Finished) {
             return;
         }
@@ -323,17 +323,19 @@ impl State {
             .members
             .list(now)
             .into_iter()
-            .filter(|(role, _, there, silent)| *role != Role::Reader && *there && *silent > SILENCE.min(patience))
+            .filter(|(role, _, there, silent)| {
+                *role != Role::Reader && *there && *silent > WARN_AFTER_SILENCE.min(timeout)
+            })
             .collect();
-        if let Some((role, rank, _, silent)) = silent.iter().find(|(.., silent)| *silent > patience) {
+        if let Some((role, rank, _, silent)) = silent.iter().find(|(.., silent)| *silent > timeout) {
             let message =
                 format!("{role} {rank} was not heard of for {:.0} s (placement.timeout_seconds)", silent.as_secs_f64());
             return self.fail(Failure { domain: Domain::External, message });
         }
-        if !silent.is_empty() && now.duration_since(self.told.0) > SILENCE {
+        if !silent.is_empty() && now.duration_since(self.last_logged.0) > WARN_AFTER_SILENCE {
             let names: Vec<String> = silent.iter().map(|(role, rank, ..)| format!("{role} {rank}")).collect();
             tracing::warn!("holding: {} not heard of for {:.0} s", names.join(", "), silent[0].3.as_secs_f64());
-            self.told = (now, names);
+            self.last_logged = (now, names);
         }
     }
 }
@@ -371,9 +373,9 @@ impl Handler for Coordinator {
     fn actions(&self) -> Vec<(String, String)> {
         let action = |kind: &str, what: &str| (kind.to_owned(), what.to_owned());
         vec![
-            action("watch", "how far the run is, as JSON; for anyone"),
+            action("status", "how far the run is, as JSON; for anyone"),
             action("join", "a process of the run starts"),
-            action("beat", "a sign of life"),
+            action("heartbeat", "a sign of life"),
             action("lease", "a reader asks for windows to read"),
             action("complete", "every batch of a lease is done"),
             action("fail", "a member cannot go on, and neither can the run"),
@@ -384,41 +386,42 @@ impl Handler for Coordinator {
     }
 
     async fn action(&self, caller: &Caller, kind: &str, body: Bytes) -> Result<Bytes, Fault> {
-        if kind == "watch" {
-            return write(&self.news());
+        if kind == "status" {
+            return write(&self.status());
         }
         if caller.identity.is_none() {
             return Err(Fault::user(format!(
-                "coordinator.{kind} is for the processes of the run; others may `coordinator.watch`"
+                "coordinator.{kind} is for the processes of the run; others may `coordinator.status`"
             )));
         }
         match kind {
             "join" => write(&self.join(read(kind, &body)?)?),
-            "beat" => {
-                let Beat { me } = read(kind, &body)?;
-                write(&self.hear(me)?.news())
+            "heartbeat" => {
+                let MemberRequest { member } = read(kind, &body)?;
+                write(&self.hear(member)?.status())
             }
             "lease" => write(&self.lease(read(kind, &body)?)?),
             "complete" => write(&self.complete(read(kind, &body)?)?),
             "fail" => {
-                let Fail { me, failure } = read(kind, &body)?;
-                let failure = Failure { message: format!("{} {}: {}", me.role, me.rank, failure.message), ..failure };
-                let mut state = self.hear(me)?;
-                match me.role {
+                let FailRequest { member, failure } = read(kind, &body)?;
+                let failure =
+                    Failure { message: format!("{} {}: {}", member.role, member.rank, failure.message), ..failure };
+                let mut state = self.hear(member)?;
+                match member.role {
                     // Its disk or its network: others may do better.
-                    Role::Reader if failure.domain == Domain::External => state.lose_reader(me, failure),
+                    Role::Reader if failure.domain == Domain::External => state.reader_failed(member, failure),
                     _ => state.fail(failure),
                 }
                 write(&())
             }
-            "leave" => write(&self.leave(read::<Beat>(kind, &body)?.me)?),
+            "leave" => write(&self.leave(read::<MemberRequest>(kind, &body)?.member)?),
             "drain" => {
-                drop(self.hear(read::<Beat>(kind, &body)?.me)?);
+                drop(self.hear(read::<MemberRequest>(kind, &body)?.member)?);
                 self.drain();
                 write(&())
             }
             "over" => {
-                let mut state = self.hear(read::<Beat>(kind, &body)?.me)?;
+                let mut state = self.hear(read::<MemberRequest>(kind, &body)?.member)?;
                 if state.phase == RunPhase::Finished {
                     state.phase = RunPhase::Over;
                 }

@@ -50,26 +50,26 @@ pub(super) fn serve(host: &Host, job: &Job, rank: usize) -> Result<(dense::Dense
 }
 
 /// The dense parameters as a trainer reaches them.
-pub(super) struct OnPs {
+pub(super) struct PsDenseStore {
     client: dense::DenseClient,
     in_step: Option<u32>,
 }
 
-impl OnPs {
+impl PsDenseStore {
     pub(super) async fn connect(
         peers: &[Peer],
         job: &Job,
         spec: &ModelSpec,
-        me: Trainer,
+        trainer: Trainer,
         retry: Retry,
     ) -> Result<Self, Fault> {
-        let client = dense::connect(peers, spec.dense_len(), job.placement.wire, retry).await?.of_trainer(me);
+        let client = dense::connect(peers, spec.dense_len(), job.placement.wire, retry).await?.of_trainer(trainer);
         Ok(Self { client, in_step: job.round() })
     }
 }
 
 #[async_trait]
-impl DenseStore for OnPs {
+impl DenseStore for PsDenseStore {
     async fn pull(&self) -> Result<Arc<Vec<f32>>, Fault> {
         self.client.pull().await
     }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowCounts {
     /// Rows in batches that are done: their gradients are applied.
-    pub rows: u64,
+    pub trained: u64,
     /// Rows left out.
     pub rejected: u64,
     /// Batches.
@@ -22,15 +22,16 @@ pub struct RowCounts {
 
 impl RowCounts {
     pub(crate) fn add(&mut self, other: &Self) {
-        self.rows += other.rows;
+        self.trained += other.trained;
         self.rejected += other.rejected;
         self.batches += other.batches;
     }
 }
 
-/// What a reader that asks for work is told.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Answer {
+/// The reply to a reader that asks for a lease.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum LeaseReply {
     /// Read this.
     Lease(Lease),
     /// All is given out, but not all is done: ask again.
@@ -48,34 +49,34 @@ pub(crate) struct LeaseBook {
     data: DataPlan,
     window_rows: u64,
     /// Windows of a lease.
-    size: u64,
+    lease_windows: u64,
     /// The first window that was never given out.
     next: (u32, u64),
-    /// Given back, lowest first.
+    /// LeaseReply back, lowest first.
     returned: BTreeMap<Range, u32>,
-    /// Given out: to whom, with which term.
+    /// LeaseReply out: to whom, with which term.
     held: BTreeMap<Range, (u32, u32)>,
     /// Windows that are done, beyond those that are all done.
     done: VecDeque<Range>,
-    account: RowCounts,
+    counts: RowCounts,
     windows_done: u64,
-    again: u64,
+    reassigned: u64,
 }
 
 impl LeaseBook {
-    /// Leases of `size` windows (at least 1) over `data`, whose windows are of `window_rows` rows.
-    pub(crate) fn new(data: DataPlan, window_rows: u64, size: u64) -> Self {
+    /// Leases of `lease_windows` windows (at least 1) over `data`, whose windows are of `window_rows` rows.
+    pub(crate) fn new(data: DataPlan, window_rows: u64, lease_windows: u64) -> Self {
         Self {
             data,
             window_rows,
-            size: size.max(1),
+            lease_windows: lease_windows.max(1),
             next: (0, 0),
             returned: BTreeMap::new(),
             held: BTreeMap::new(),
             done: VecDeque::new(),
-            account: RowCounts::default(),
+            counts: RowCounts::default(),
             windows_done: 0,
-            again: 0,
+            reassigned: 0,
         }
     }
 
@@ -85,40 +86,40 @@ impl LeaseBook {
     }
 
     /// The lowest range that was lost goes to `reader`, if there is any.
-    pub(crate) fn next_lost(&mut self, reader: u32) -> Answer {
-        if self.returned.is_empty() { Answer::Wait } else { self.next(reader) }
+    pub(crate) fn lease_lost_range(&mut self, reader: u32) -> LeaseReply {
+        if self.returned.is_empty() { LeaseReply::Wait } else { self.lease_next_range(reader) }
     }
 
     /// The lowest range that nobody holds goes to `reader`.
-    pub(crate) fn next(&mut self, reader: u32) -> Answer {
-        let given = self.returned.pop_first().or_else(|| self.fresh().map(|range| (range, 0)));
+    pub(crate) fn lease_next_range(&mut self, reader: u32) -> LeaseReply {
+        let given = self.returned.pop_first().or_else(|| self.take_fresh_range().map(|range| (range, 0)));
         let Some((range @ (epoch, from, to), term)) = given else {
-            return if self.held.is_empty() { Answer::Finished } else { Answer::Wait };
+            return if self.held.is_empty() { LeaseReply::Finished } else { LeaseReply::Wait };
         };
         self.held.insert(range, (reader, term));
-        Answer::Lease(Lease { epoch, windows: from..to, term })
+        LeaseReply::Lease(Lease { epoch, windows: from..to, term })
     }
 
-    fn fresh(&mut self) -> Option<Range> {
+    fn take_fresh_range(&mut self) -> Option<Range> {
         let (epoch, from) = self.next;
         if epoch >= self.data.epochs || self.data.windows == 0 {
             return None;
         }
-        let to = (from + self.size).min(self.data.windows);
+        let to = (from + self.lease_windows).min(self.data.windows);
         self.next = if to == self.data.windows { (epoch + 1, 0) } else { (epoch, to) };
         Some((epoch, from, to))
     }
 
     /// `reader` is lost, or started anew: what it holds is given out again. Says how many leases that are.
-    pub(crate) fn lose(&mut self, reader: u32) -> usize {
+    pub(crate) fn return_leases_of(&mut self, reader: u32) -> usize {
         let lost: Vec<Range> =
-            self.held.iter().filter(|(_, (holder, _))| *holder == reader).map(|(range, _)| *range).collect();
+            self.held.iter().filter(|(_, (leases, _))| *leases == reader).map(|(range, _)| *range).collect();
         for range in &lost {
             if let Some((_, term)) = self.held.remove(range) {
                 self.returned.insert(*range, term + 1);
             }
         }
-        self.again += lost.len() as u64;
+        self.reassigned += lost.len() as u64;
         lost.len()
     }
 
@@ -127,53 +128,53 @@ impl LeaseBook {
     ///
     /// # Errors
     /// An internal fault when the rows of the windows are not all accounted for, or no such lease was given out.
-    pub(crate) fn complete(&mut self, lease: &Lease, account: &RowCounts) -> Result<(), Fault> {
+    pub(crate) fn complete(&mut self, lease: &Lease, counts: &RowCounts) -> Result<(), Fault> {
         let range = (lease.epoch, lease.windows.start, lease.windows.end);
         let known = self.held.remove(&range).is_some() || self.returned.remove(&range).is_some();
         if !known {
             return if self.done.contains(&range) {
                 Ok(())
             } else {
-                Err(Fault::internal(format!("a reader completed {}, which it was not given", name(lease))))
+                Err(Fault::internal(format!("a reader completed {}, which it was not given", describe(lease))))
             };
         }
-        self.check(lease, account)?;
+        self.check(lease, counts)?;
         self.done.push_back(range);
         self.windows_done += range.2 - range.1;
-        self.account.add(account);
+        self.counts.add(counts);
         Ok(())
     }
 
-    fn check(&self, lease: &Lease, account: &RowCounts) -> Result<(), Fault> {
+    fn check(&self, lease: &Lease, counts: &RowCounts) -> Result<(), Fault> {
         if self.data.rows == 0 {
             // Of text the rows are not known before they are read.
             return Ok(());
         }
         let row = |window: u64| window.saturating_mul(self.window_rows).min(self.data.rows);
         let expected = row(lease.windows.end) - row(lease.windows.start);
-        if account.rows + account.rejected == expected {
+        if counts.trained + counts.rejected == expected {
             return Ok(());
         }
         Err(Fault::internal(format!(
             "the ledger does not add up: {} have {expected} rows, but {} were trained on and {} rejected",
-            name(lease),
-            account.rows,
-            account.rejected
+            describe(lease),
+            counts.trained,
+            counts.rejected
         )))
     }
 
     /// Whether every window is done.
-    pub(crate) fn finished(&self) -> bool {
-        self.returned.is_empty() && self.held.is_empty() && self.fresh_is_none()
+    pub(crate) fn is_finished(&self) -> bool {
+        self.returned.is_empty() && self.held.is_empty() && self.all_given_out()
     }
 
-    fn fresh_is_none(&self) -> bool {
+    fn all_given_out(&self) -> bool {
         self.next.0 >= self.data.epochs || self.data.windows == 0
     }
 
     /// Whether nobody has work in hand, when no more is given out. With `ordered`, what lies behind windows that were lost
     /// is none: nobody will come to it.
-    pub(crate) fn nothing_held(&self, ordered: bool) -> bool {
+    pub(crate) fn is_drained(&self, ordered: bool) -> bool {
         match self.returned.keys().next() {
             Some(lost) if ordered => self.held.keys().next().is_none_or(|held| lost < held),
             _ => self.held.is_empty(),
@@ -181,7 +182,7 @@ impl LeaseBook {
     }
 
     /// Leases that were lost and that nobody has taken yet.
-    pub(crate) fn lost(&self) -> u64 {
+    pub(crate) fn lost_leases(&self) -> u64 {
         self.returned.len() as u64
     }
 
@@ -192,24 +193,24 @@ impl LeaseBook {
     }
 
     /// The books so far.
-    pub(crate) fn account(&self) -> RowCounts {
-        self.account
+    pub(crate) fn counts(&self) -> RowCounts {
+        self.counts
     }
 
     /// (windows done, windows of all epochs, leases given out again)
     pub(crate) fn progress(&self) -> (u64, u64, u64) {
-        (self.windows_done, self.data.windows * u64::from(self.data.epochs), self.again)
+        (self.windows_done, self.data.windows * u64::from(self.data.epochs), self.reassigned)
     }
 }
 
 /// Windows of a lease where `asked` were asked for: so many that each of `readers` gets several in all epochs, and no fewer,
 /// for a row group that lies in two leases is fetched twice, and its dictionaries are decoded twice.
-pub(crate) fn share(asked: u64, data: &DataPlan, readers: u32) -> u64 {
+pub(crate) fn windows_per_lease(asked: u64, data: &DataPlan, readers: u32) -> u64 {
     let all = data.windows.saturating_mul(u64::from(data.epochs));
     asked.min(all / (u64::from(readers) * 4)).max(1)
 }
 
-fn name(lease: &Lease) -> String {
+fn describe(lease: &Lease) -> String {
     format!("windows {} to {} of epoch {}", lease.windows.start, lease.windows.end.saturating_sub(1), lease.epoch)
 }
 
@@ -225,12 +226,12 @@ mod tests {
 
     fn whole(data: &DataPlan, lease: &Lease) -> RowCounts {
         let rows = (lease.windows.end * 10).min(data.rows) - lease.windows.start * 10;
-        RowCounts { rows: rows - 1, rejected: 1, batches: 1 }
+        RowCounts { trained: rows - 1, rejected: 1, batches: 1 }
     }
 
-    fn lease(answer: Answer) -> Lease {
+    fn lease(answer: LeaseReply) -> Lease {
         match answer {
-            Answer::Lease(lease) => lease,
+            LeaseReply::Lease(lease) => lease,
             other => panic!("{other:?}"),
         }
     }
@@ -239,18 +240,18 @@ mod tests {
         /// Readers that come, go, die and complete in any order: every window is done exactly once, and the books add up.
         #[test]
         fn every_window_is_done_once(
-            windows in 1u64..40, epochs in 1u32..3, size in 1u64..9,
+            windows in 1u64..40, epochs in 1u32..3, lease_windows in 1u64..9,
             steps in prop::collection::vec((0u32..4, 0u8..10), 0..200),
         ) {
             let data = data(windows, epochs);
-            let mut book = LeaseBook::new(data.clone(), 10, size);
+            let mut book = LeaseBook::new(data.clone(), 10, lease_windows);
             let mut holds: BTreeMap<u32, Vec<Lease>> = BTreeMap::new();
-            let mut seen = BTreeMap::new();
+            let mut last_terms = BTreeMap::new();
             let mut act = |book: &mut LeaseBook, reader: u32, what: u8| {
                 match what {
-                    0 => { book.lose(reader); holds.remove(&reader); }
-                    1..=5 => if let Answer::Lease(lease) = book.next(reader) {
-                        let term = seen.insert((lease.epoch, lease.windows.start), lease.term);
+                    0 => { book.return_leases_of(reader); holds.remove(&reader); }
+                    1..=5 => if let LeaseReply::Lease(lease) = book.lease_next_range(reader) {
+                        let term = last_terms.insert((lease.epoch, lease.windows.start), lease.term);
                         assert!(term.is_none_or(|term: u32| lease.term == term + 1), "terms rise one by one");
                         holds.entry(reader).or_default().push(lease);
                     },
@@ -265,13 +266,13 @@ mod tests {
             for reader in 0..4 {
                 act(&mut book, reader, 0);
             }
-            while !book.finished() {
+            while !book.is_finished() {
                 act(&mut book, 7, 1);
                 act(&mut book, 7, 9);
             }
-            prop_assert_eq!(book.next(1), Answer::Finished);
-            let account = book.account();
-            prop_assert_eq!(account.rows + account.rejected, data.rows * u64::from(epochs));
+            prop_assert_eq!(book.lease_next_range(1), LeaseReply::Finished);
+            let counts = book.counts();
+            prop_assert_eq!(counts.trained + counts.rejected, data.rows * u64::from(epochs));
             prop_assert_eq!(book.progress().0, windows * u64::from(epochs));
             prop_assert_eq!(book.first_open(), (epochs, 0));
         }
@@ -279,54 +280,54 @@ mod tests {
 
     #[test]
     fn every_reader_gets_several_leases_in_the_run_each_as_large_as_that_allows() {
-        assert_eq!(share(4, &data(7, 10), 1), 4);
-        assert_eq!(share(4, &data(7, 10), 5), 3);
-        assert_eq!(share(4, &data(7, 1), 1), 1);
-        assert_eq!(share(4, &data(7, 1), 2), 1, "a window at least");
-        assert_eq!(share(4, &data(1_000, 1), 8), 4);
+        assert_eq!(windows_per_lease(4, &data(7, 10), 1), 4);
+        assert_eq!(windows_per_lease(4, &data(7, 10), 5), 3);
+        assert_eq!(windows_per_lease(4, &data(7, 1), 1), 1);
+        assert_eq!(windows_per_lease(4, &data(7, 1), 2), 1, "a window at least");
+        assert_eq!(windows_per_lease(4, &data(1_000, 1), 8), 4);
     }
 
     #[test]
     fn a_lost_lease_comes_first_with_the_next_term_and_late_news_of_it_counts_once() {
         let data = data(6, 1);
         let mut book = LeaseBook::new(data.clone(), 10, 2);
-        let first = lease(book.next(0));
-        let second = lease(book.next(1));
+        let first = lease(book.lease_next_range(0));
+        let second = lease(book.lease_next_range(1));
         assert_eq!((first.windows.clone(), second.windows.clone()), (0..2, 2..4));
-        assert_eq!(book.lose(0), 1);
-        let again = lease(book.next(1));
+        assert_eq!(book.return_leases_of(0), 1);
+        let again = lease(book.lease_next_range(1));
         assert_eq!((again.windows.clone(), again.term), (0..2, 1));
         assert_eq!(book.first_open(), (0, 0));
         // The reader that was taken for lost had all of it done.
         book.complete(&first, &whole(&data, &first)).unwrap();
         book.complete(&again, &whole(&data, &again)).unwrap();
-        assert_eq!(book.account().rows, 19);
+        assert_eq!(book.counts().trained, 19);
         assert_eq!(book.first_open(), (0, 2));
     }
 
     #[test]
     fn what_was_lost_is_for_those_who_have_enough_and_ends_a_drain() {
         let mut book = LeaseBook::new(data(6, 1), 10, 2);
-        let first = lease(book.next(0));
-        assert_eq!(book.next_lost(1), Answer::Wait);
-        lease(book.next(1));
-        assert!(!book.nothing_held(true) && !book.nothing_held(false));
-        book.lose(0);
-        assert_eq!(book.lost(), 1);
-        assert!(book.nothing_held(true), "windows 2 and 3 wait for 0 and 1");
-        assert!(!book.nothing_held(false));
-        assert_eq!(lease(book.next_lost(1)).windows, first.windows);
-        assert!(!book.nothing_held(true));
-        book.lose(1);
-        assert!(book.nothing_held(true) && book.nothing_held(false));
+        let first = lease(book.lease_next_range(0));
+        assert_eq!(book.lease_lost_range(1), LeaseReply::Wait);
+        lease(book.lease_next_range(1));
+        assert!(!book.is_drained(true) && !book.is_drained(false));
+        book.return_leases_of(0);
+        assert_eq!(book.lost_leases(), 1);
+        assert!(book.is_drained(true), "windows 2 and 3 wait for 0 and 1");
+        assert!(!book.is_drained(false));
+        assert_eq!(lease(book.lease_lost_range(1)).windows, first.windows);
+        assert!(!book.is_drained(true));
+        book.return_leases_of(1);
+        assert!(book.is_drained(true) && book.is_drained(false));
     }
 
     #[test]
     fn rows_that_are_missing_and_leases_that_were_never_given_are_faults() {
         let data = data(2, 1);
         let mut book = LeaseBook::new(data.clone(), 10, 2);
-        let lease = lease(book.next(0));
-        let short = RowCounts { rows: 16, rejected: 0, batches: 1 };
+        let lease = lease(book.lease_next_range(0));
+        let short = RowCounts { trained: 16, rejected: 0, batches: 1 };
         let said = book.complete(&lease, &short).unwrap_err().to_string();
         assert!(said.contains("have 17 rows, but 16 were trained on and 0 rejected"), "{said}");
         let other = Lease { epoch: 1, windows: 0..2, term: 0 };

@@ -26,7 +26,7 @@ pub struct MemberId {
 /// `join`: a process starts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Join {
+pub(crate) struct JoinRequest {
     pub(crate) role: Role,
     pub(crate) rank: u32,
     /// Where others reach it; readers are not reached.
@@ -38,8 +38,8 @@ pub(crate) struct Join {
 /// `beat`: a sign of life.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Beat {
-    pub(crate) me: MemberId,
+pub(crate) struct MemberRequest {
+    pub(crate) member: MemberId,
 }
 
 /// Its answer, and that of `watch`.
@@ -58,13 +58,15 @@ pub struct RunStatus {
     /// (epoch, window): everything before it is done.
     pub first_open: (u32, u64),
     /// Rows and batches that are done.
-    pub account: RowCounts,
-    /// Windows done and windows of all epochs.
-    pub windows: (u64, u64),
+    pub counts: RowCounts,
+    /// Windows that are done.
+    pub windows_done: u64,
+    /// Windows of all epochs.
+    pub windows_total: u64,
     /// Leases that were given out a second time, or more often.
-    pub leased_again: u64,
+    pub reassigned_leases: u64,
     /// Leases that were lost and that nobody has taken yet.
-    pub lost: u64,
+    pub lost_leases: u64,
 }
 
 /// How far a run is.
@@ -108,36 +110,27 @@ impl Failure {
 /// `lease`: a reader that has seen `data` asks for work.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Ask {
-    pub(crate) me: MemberId,
+pub(crate) struct LeaseRequest {
+    pub(crate) member: MemberId,
     pub(crate) data: DataPlan,
     /// It has enough for now, and takes only what another reader has lost.
     #[serde(default)]
     pub(crate) lost_only: bool,
 }
 
-/// Its answer.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Given {
-    Lease(Lease),
-    Wait,
-    Finished,
-}
-
 /// `complete`: every batch of a lease is done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Complete {
-    pub(crate) me: MemberId,
+pub(crate) struct CompletedLease {
+    pub(crate) member: MemberId,
     pub(crate) lease: Lease,
-    pub(crate) account: RowCounts,
+    pub(crate) counts: RowCounts,
 }
 
 /// `fail`: a member cannot go on, and neither can the run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Fail {
-    pub(crate) me: MemberId,
+pub(crate) struct FailRequest {
+    pub(crate) member: MemberId,
     pub(crate) failure: Failure,
 }

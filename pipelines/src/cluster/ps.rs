@@ -11,7 +11,7 @@ use forebay_ps::{TableClient, start_shards};
 use tokio::time::sleep;
 
 use super::TICK;
-use super::acknowledge::Pushes;
+use super::acknowledge::Acknowledger;
 use super::dense;
 use super::messages::{RunPhase, RunStatus};
 use super::session::{ClusterSession, ProcessConfig};
@@ -23,7 +23,7 @@ pub struct Ps {
     session: ClusterSession,
     host: Host,
     table: TableClient,
-    pushes: Pushes,
+    acknowledger: Acknowledger,
 }
 
 impl Ps {
@@ -31,29 +31,29 @@ impl Ps {
     ///
     /// # Errors
     /// The job does not fit together, the address cannot be listened on, or the coordinator refuses.
-    pub fn start(job: &Job, seat: &ProcessConfig) -> Result<Self, Fault> {
+    pub fn start(job: &Job, process: &ProcessConfig) -> Result<Self, Fault> {
         job.check()?;
         let config = table_config(job, None)?;
         let host = Host::start("ps")?;
-        let (each, rank) = (job.table.shards, seat.rank as usize);
+        let (each, rank) = (job.table.shards, process.rank as usize);
         let table = start_shards(&host, config, job.placement.ps * each, rank * each..(rank + 1) * each)?;
-        let mut parts: Vec<Arc<dyn Handler>> = vec![Arc::new(TableService::new(vec![table.clone()]))];
+        let mut handlers: Vec<Arc<dyn Handler>> = vec![Arc::new(TableService::new(vec![table.clone()]))];
         let mut block = None;
         if job.placement.dense() == DenseAt::Ps {
             let (service, held) = dense::serve(&host, job, rank)?;
-            parts.push(Arc::new(service));
+            handlers.push(Arc::new(service));
             block = Some(held);
         }
-        let session = ClusterSession::join(seat, job, parts)?;
-        Ok(Self { session, host, pushes: Pushes::new(table.clone(), block), table })
+        let session = ClusterSession::join(process, job, handlers)?;
+        Ok(Self { session, host, acknowledger: Acknowledger::new(table.clone(), block), table })
     }
 
     /// Serves until the run is over. `stop` is asked a few times a second: once true, the run is drained, since it cannot go on
     /// without these rows.
     pub fn run(self, stop: impl Fn() -> bool, show: impl FnMut(&RunStatus)) -> Result<(), Fault> {
-        let Self { session, host, table, pushes } = self;
+        let Self { session, host, table, acknowledger } = self;
         let ended = runtime().block_on(async {
-            serve(&session, pushes, stop, show).await?;
+            serve(&session, acknowledger, stop, show).await?;
             tracing::info!("{}", table.stats().await?);
             Ok(())
         });
@@ -64,15 +64,15 @@ impl Ps {
 
 async fn serve(
     session: &ClusterSession,
-    mut pushes: Pushes,
+    mut acknowledger: Acknowledger,
     stop: impl Fn() -> bool,
     mut show: impl FnMut(&RunStatus),
 ) -> Result<(), Fault> {
-    let (mut watch, mut drained) = (session.member.watch(), false);
+    let (mut status_updates, mut drained) = (session.member.subscribe(), false);
     loop {
-        let news = watch.borrow_and_update().clone();
-        pushes.acknowledge(news.first_open).await?;
-        match &news.phase {
+        let status = status_updates.borrow_and_update().clone();
+        acknowledger.acknowledge(status.first_open).await?;
+        match &status.phase {
             RunPhase::Over => return Ok(()),
             RunPhase::Failed(failure) => return Err(failure.fault()),
             _ => {}
@@ -81,9 +81,9 @@ async fn serve(
             session.drain();
             drained = true;
         }
-        show(&news);
+        show(&status);
         tokio::select! {
-            heard = watch.changed() => heard.map_err(|_| Fault::internal("a ps hears no news any more"))?,
+            changed = status_updates.changed() => changed.map_err(|_| Fault::internal("a ps hears no status any more"))?,
             () = sleep(TICK) => {}
         }
     }

@@ -14,9 +14,9 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::TICK;
+use super::batches::channel::{self, ReaderChannels};
 use super::batches::send_queue::SendQueue;
-use super::batches::streams::{self, Line};
-use super::member::Leaseholder;
+use super::member::LeaseClient;
 use super::messages::RunPhase;
 use super::session::{ClusterSession, ProcessConfig};
 use crate::job::{Job, LookupAt};
@@ -30,7 +30,7 @@ pub struct Reader {
     session: ClusterSession,
     running: Running,
     send_queue: Arc<SendQueue>,
-    holder: Leaseholder,
+    leases: LeaseClient,
     streams: JoinSet<()>,
 }
 
@@ -39,11 +39,11 @@ impl Reader {
     ///
     /// # Errors
     /// The job does not fit together, its data is not there, or the coordinator refuses.
-    pub fn start(job: &Job, seat: &ProcessConfig) -> Result<Self, Fault> {
+    pub fn start(job: &Job, process: &ProcessConfig) -> Result<Self, Fault> {
         job.check()?;
-        let session = ClusterSession::join(seat, job, Vec::new())?;
+        let session = ClusterSession::join(process, job, Vec::new())?;
         match Self::begin(job, &session) {
-            Ok((running, send_queue, holder, streams)) => Ok(Self { session, running, send_queue, holder, streams }),
+            Ok((running, send_queue, leases, streams)) => Ok(Self { session, running, send_queue, leases, streams }),
             Err(fault) => {
                 session.fail(&fault);
                 Err(fault)
@@ -54,9 +54,9 @@ impl Reader {
     fn begin(
         job: &Job,
         session: &ClusterSession,
-    ) -> Result<(Running, Arc<SendQueue>, Leaseholder, JoinSet<()>), Fault> {
-        struct Wire<'a>(&'a Job, Arc<SendQueue>, Leaseholder, Option<(TableClient, Staleness)>);
-        impl Visit for Wire<'_> {
+    ) -> Result<(Running, Arc<SendQueue>, LeaseClient, JoinSet<()>), Fault> {
+        struct BuildPipeline<'a>(&'a Job, Arc<SendQueue>, LeaseClient, Option<(TableClient, Staleness)>);
+        impl Visit for BuildPipeline<'_> {
             type Out = Pipeline;
             fn visit<S: Source<Out = Rows>>(self, make: impl FnOnce() -> S + Send + 'static) -> Pipeline {
                 match self.3 {
@@ -66,24 +66,23 @@ impl Reader {
             }
         }
         let trainers = job.placement.trainers;
-        let boxes = job.in_step();
-        let send_queue = Arc::new(SendQueue::new(boxes, job.pipeline.links.lookup));
-        let holder = Leaseholder::new(session.member.clone());
-        let leases = Arc::new(holder.clone());
+        let queues = job.in_step();
+        let send_queue = Arc::new(SendQueue::new(queues, job.pipeline.links.lookup));
+        let leases = LeaseClient::new(session.member.clone());
         let table = Self::table(job, session)?;
-        let wire = Wire(job, Arc::clone(&send_queue), holder.clone(), table);
-        let pipeline = sources::open_windows(job, job.train_path()?, boxes, Some(leases), wire)?;
-        session.begun()?;
-        let line = Line {
+        let build = BuildPipeline(job, Arc::clone(&send_queue), leases.clone(), table);
+        let pipeline = sources::open_windows(job, job.train_path()?, queues, Some(Arc::new(leases.clone())), build)?;
+        session.wait_until_started()?;
+        let channels = ReaderChannels {
             send_queue: Arc::clone(&send_queue),
-            holder: holder.clone(),
+            leases: leases.clone(),
             member: session.member.clone(),
             dialer: session.dialer.clone(),
-            patience: job.placement.timeout(),
+            timeout: job.placement.timeout(),
             streams: job.placement.streams,
         };
-        let streams = streams::open(&line, trainers, boxes);
-        Ok((pipeline.start()?, send_queue, holder, streams))
+        let streams = channel::open(&channels, trainers, queues);
+        Ok((pipeline.start()?, send_queue, leases, streams))
     }
 
     /// The way to the rows, and the tickets for it, if this reader looks them up.
@@ -91,7 +90,7 @@ impl Reader {
         if job.placement.lookup_at == LookupAt::Trainer {
             return Ok(None);
         }
-        let rank = session.member.me().rank;
+        let rank = session.member.id().rank;
         let Some(tickets) = job.placement.tickets(rank, job.train.staleness) else {
             return Err(Fault::user(format!(
                 "reader {rank} joins a run whose tickets are shared out among {} readers: with placement.lookup_at = \
@@ -99,44 +98,44 @@ impl Reader {
                 job.placement.readers
             )));
         };
-        let news = session.begun()?;
+        let status = session.wait_until_started()?;
         let config = table_config(job, None)?;
-        Ok(Some((session.table(job, &news, &config)?, Staleness::new(tickets - 1))))
+        Ok(Some((session.table(job, &status, &config)?, Staleness::new(tickets - 1))))
     }
 
     /// Reads until there is nothing left. `stop` is asked a few times a second: once true, the reader takes no more leases,
     /// works off what it has, and leaves; the other readers go on.
     pub fn run(self, stop: impl Fn() -> bool, mut show: impl FnMut(&Report)) -> Result<Report, Fault> {
-        let Self { session, running, send_queue, holder, streams } = self;
-        let (run, mut watch) = (running.control(), session.member.watch());
+        let Self { session, running, send_queue, leases, streams } = self;
+        let (run, mut status_updates) = (running.control(), session.member.subscribe());
         let mut failure = None;
         let Outcome { result, report, .. } = runtime().block_on(async {
             let mut ended = pin!(running.outcome());
             let mut drained = false;
             loop {
                 if !drained && stop() {
-                    holder.tracker().close();
+                    leases.progress().close();
                     drained = true;
                 }
-                match &watch.borrow_and_update().phase {
+                match &status_updates.borrow_and_update().phase {
                     RunPhase::Failed(failed) if failure.is_none() => {
                         run.kill(failed.fault());
                         failure = Some(failed.clone());
                     }
                     // Whatever is still kept here is done elsewhere.
-                    RunPhase::Finished | RunPhase::Over => send_queue.forget(),
+                    RunPhase::Finished | RunPhase::Over => send_queue.clear(),
                     _ => {}
                 }
                 show(&run.snapshot());
                 tokio::select! {
                     outcome = &mut ended => return outcome,
-                    Ok(()) = watch.changed() => {}
+                    Ok(()) = status_updates.changed() => {}
                     () = sleep(TICK) => {}
                 }
             }
         });
         drop(streams);
-        let result = result.and_then(|()| runtime().block_on(holder.told()));
+        let result = result.and_then(|()| runtime().block_on(leases.wait_until_reported()));
         match (result, failure) {
             (Ok(()), None) => {
                 session.leave();

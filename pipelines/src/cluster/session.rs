@@ -21,7 +21,7 @@ use crate::job::Job;
 pub const DEFAULT_PORT: u16 = 7600;
 
 /// Calls that are under way when a process ends may take so long.
-const GRACE: Duration = Duration::from_secs(5);
+const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
 
 /// What a process is told of its part in a run.
 #[derive(Clone, Debug)]
@@ -61,39 +61,40 @@ pub struct ClusterSession {
 
 impl ClusterSession {
     /// Starts the server (if there is any part to serve) and joins.
-    pub(crate) fn join(seat: &ProcessConfig, job: &Job, mut parts: Vec<Arc<dyn Handler>>) -> Result<Self, Fault> {
-        let security = Security::load(&seat.security)?;
+    pub(crate) fn join(process: &ProcessConfig, job: &Job, mut handlers: Vec<Arc<dyn Handler>>) -> Result<Self, Fault> {
+        let security = Security::load(&process.security)?;
         let limits = Limits { compression: job.placement.compress, ..Limits::default() };
         let mut identity =
-            Identity { run: seat.run.clone(), role: format!("{} {}", seat.role, seat.rank), incarnation: 0 };
-        let coordinator = seat.coordinates(job).then(|| Coordinator::new(job, boot()));
+            Identity { run: process.run.clone(), role: format!("{} {}", process.role, process.rank), incarnation: 0 };
+        let coordinator = process.coordinates(job).then(|| Coordinator::new(job, boot()));
         if let Some(coordinator) = &coordinator {
-            parts.push(Arc::new(coordinator.clone()));
+            handlers.push(Arc::new(coordinator.clone()));
         }
         let health = Health::new();
         runtime().block_on(async {
-            let server = if parts.is_empty() {
+            let server = if handlers.is_empty() {
                 None
             } else {
-                let server = Server::start(seat.listen, &security, identity.clone(), &limits, parts, health.clone());
+                let server =
+                    Server::start(process.listen, &security, identity.clone(), &limits, handlers, health.clone());
                 Some(server.await?)
             };
-            let address = server.as_ref().map(|server| advertised(seat, server.address()));
+            let address = server.as_ref().map(|server| advertised(process, server.address()));
             if let Some(coordinator) = &coordinator {
-                tokio::spawn(look_after(coordinator.clone()));
+                tokio::spawn(run_ticks(coordinator.clone()));
             }
             let at = match (&coordinator, &server) {
                 // By the name that its certificate carries, as others do.
                 (Some(_), Some(_)) => address.clone().unwrap_or_default(),
-                _ => seat.coordinator.clone(),
+                _ => process.coordinator.clone(),
             };
             if let Some(address) = &address {
                 tracing::info!(%address, "{} listens", identity.role);
             }
             let peer = Dialer::new(&security, &identity, &limits)?.peer(&at)?;
             health.waiting(format!("the coordinator at {at}"));
-            let member = Member::join(peer, seat.role, seat.rank, address, job).await?;
-            identity.incarnation = member.me().incarnation;
+            let member = Member::join(peer, process.role, process.rank, address, job).await?;
+            identity.incarnation = member.id().incarnation;
             let dialer = Dialer::new(&security, &identity, &limits)?;
             health.ready();
             Ok(Self { member, dialer, server, coordinator, health })
@@ -101,31 +102,32 @@ impl ClusterSession {
     }
 
     /// Waits until all are there; a log line says who is not.
-    pub(crate) fn begun(&self) -> Result<RunStatus, Fault> {
-        runtime().block_on(self.member.begun())
+    pub(crate) fn wait_until_started(&self) -> Result<RunStatus, Fault> {
+        runtime().block_on(self.member.wait_until_started())
     }
 
     /// The way to the rows of the ps processes.
-    pub(crate) fn table(&self, job: &Job, news: &RunStatus, config: &TableConfig) -> Result<TableClient, Fault> {
-        let (peers, retry) = self.shards(job, news)?;
+    pub(crate) fn table(&self, job: &Job, status: &RunStatus, config: &TableConfig) -> Result<TableClient, Fault> {
+        let (peers, retry) = self.ps_peers(job, status)?;
         runtime().block_on(remote::connect(&peers, config, job.placement.wire, retry))
     }
 
     /// The ps processes, by rank, and how long they are waited for.
-    pub(crate) fn shards(&self, job: &Job, news: &RunStatus) -> Result<(Vec<Peer>, Retry), Fault> {
-        let peers = news.ps.iter().flatten().map(|(_, address)| self.dialer.peer(address)).collect::<Result<_, _>>()?;
+    pub(crate) fn ps_peers(&self, job: &Job, status: &RunStatus) -> Result<(Vec<Peer>, Retry), Fault> {
+        let peers =
+            status.ps.iter().flatten().map(|(_, address)| self.dialer.peer(address)).collect::<Result<_, _>>()?;
         Ok((peers, Retry::within(job.placement.timeout())))
     }
 
     /// What was last heard of the run.
-    pub fn news(&self) -> RunStatus {
-        self.member.news()
+    pub fn status(&self) -> RunStatus {
+        self.member.status()
     }
 
     /// Waits until every row is trained on, by whichever trainer.
-    pub(crate) fn finished(&self) -> Result<(), Fault> {
-        let done = |news: &RunStatus| matches!(news.phase, RunPhase::Finished | RunPhase::Over);
-        runtime().block_on(self.member.until(done)).map(drop)
+    pub(crate) fn wait_until_finished(&self) -> Result<(), Fault> {
+        let done = |status: &RunStatus| matches!(status.phase, RunPhase::Finished | RunPhase::Over);
+        runtime().block_on(self.member.wait_until(done)).map(drop)
     }
 
     /// Has all readers take no more: what they hold is trained on, then the run is finished.
@@ -141,7 +143,7 @@ impl ClusterSession {
     /// The run cannot go on because of `fault`: all others are told.
     pub fn fail(&self, fault: &Fault) {
         runtime().block_on(async {
-            let told = tokio::time::timeout(GRACE, self.member.fail(fault)).await;
+            let told = tokio::time::timeout(SHUTDOWN_DEADLINE, self.member.fail(fault)).await;
             if told.is_err() {
                 tracing::debug!("the coordinator does not answer");
             }
@@ -157,8 +159,8 @@ impl ClusterSession {
 
     /// This process ends; the run goes on.
     pub fn leave(self) {
-        if self.member.news().phase != RunPhase::Over {
-            let left = runtime().block_on(async { tokio::time::timeout(GRACE, self.member.leave()).await });
+        if self.member.status().phase != RunPhase::Over {
+            let left = runtime().block_on(async { tokio::time::timeout(SHUTDOWN_DEADLINE, self.member.leave()).await });
             if !matches!(left, Ok(Ok(()))) {
                 tracing::debug!("the coordinator does not hear that this process ends");
             }
@@ -171,7 +173,7 @@ impl ClusterSession {
     /// # Errors
     /// Why the run has failed.
     pub fn wait_until_over(self) -> Result<(), Fault> {
-        runtime().block_on(self.member.until(|news| news.phase == RunPhase::Over))?;
+        runtime().block_on(self.member.wait_until(|status| status.phase == RunPhase::Over))?;
         self.end();
         Ok(())
     }
@@ -180,21 +182,21 @@ impl ClusterSession {
         self.health.waiting("ending");
         runtime().block_on(async {
             if self.coordinator.is_some() {
-                // Members hear the last news within their beat.
-                tokio::time::sleep(LAST_WORD).await;
+                // Members hear the last status within their beat.
+                tokio::time::sleep(FINAL_STATUS_DELAY).await;
             }
             if let Some(server) = self.server {
-                server.stop(GRACE).await;
+                server.stop(SHUTDOWN_DEADLINE).await;
             }
         });
     }
 }
 
 /// Longer than two beats of any member.
-const LAST_WORD: Duration = Duration::from_millis(1200);
+const FINAL_STATUS_DELAY: Duration = Duration::from_millis(1200);
 
-fn advertised(seat: &ProcessConfig, bound: SocketAddr) -> String {
-    match &seat.advertise {
+fn advertised(process: &ProcessConfig, bound: SocketAddr) -> String {
+    match &process.advertise {
         Some(name) if name.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) => name.clone(),
         Some(name) => format!("{name}:{}", bound.port()),
         None => bound.to_string(),
@@ -207,7 +209,7 @@ fn boot() -> u64 {
     since.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(40)
 }
 
-async fn look_after(coordinator: Coordinator) {
+async fn run_ticks(coordinator: Coordinator) {
     loop {
         tokio::time::sleep(Duration::from_millis(100)).await;
         coordinator.tick(std::time::Instant::now());

@@ -8,11 +8,11 @@ use forebay_actors::{Fault, Host};
 use forebay_net::{Handler, runtime};
 use forebay_ps::{Trainer, start_table};
 
-use super::acknowledge::Pushes;
-use super::batches::handler::Batches;
+use super::acknowledge::Acknowledger;
+use super::batches::handler::BatchHandler;
 use super::batches::receive_queue::{Credits, Order, ReceiveQueue};
-use super::dense::OnPs;
-use super::member::Leaseholder;
+use super::dense::PsDenseStore;
+use super::member::LeaseClient;
 use super::messages::RunStatus;
 use super::ordered;
 use super::session::{ClusterSession, ProcessConfig};
@@ -25,17 +25,17 @@ use crate::training::{Parts, Training};
 ///
 /// # Errors
 /// The job does not fit together, the address cannot be listened on, or the coordinator refuses.
-pub fn trainer(job: Job, seat: &ProcessConfig) -> Result<Training, Fault> {
+pub fn trainer(job: Job, process: &ProcessConfig) -> Result<Training, Fault> {
     job.check()?;
     let placement = &job.placement;
     let receive_queue =
-        (placement.readers > 0).then(|| Arc::new(ReceiveQueue::new(order(&job, seat.rank), credits(&job))));
+        (placement.readers > 0).then(|| Arc::new(ReceiveQueue::new(order(&job, process.rank), credits(&job))));
     let parts = receive_queue
         .iter()
-        .map(|receive_queue| Arc::new(Batches::new(Arc::clone(receive_queue))) as Arc<dyn Handler>)
+        .map(|receive_queue| Arc::new(BatchHandler::new(Arc::clone(receive_queue))) as Arc<dyn Handler>)
         .collect();
-    let session = ClusterSession::join(seat, &job, parts)?;
-    match begin(job, seat.rank, receive_queue, &session) {
+    let session = ClusterSession::join(process, &job, parts)?;
+    match wire(job, process.rank, receive_queue, &session) {
         Ok(training) => Ok(training.session(session)),
         Err(fault) => {
             session.fail(&fault);
@@ -44,58 +44,59 @@ pub fn trainer(job: Job, seat: &ProcessConfig) -> Result<Training, Fault> {
     }
 }
 
-fn begin(
+fn wire(
     job: Job,
     rank: u32,
     receive_queue: Option<Arc<ReceiveQueue>>,
     session: &ClusterSession,
 ) -> Result<Training, Fault> {
-    let news = session.begun()?;
-    let me = Trainer { rank, incarnation: session.member.me().incarnation };
+    let status = session.wait_until_started()?;
+    let trainer = Trainer { rank, incarnation: session.member.id().incarnation };
     let host = Host::start("ps")?;
     let mut parts = Parts::over(job, None, host, |host, job, config| {
         if job.placement.ps == 0 {
             let table = start_table(host, config.clone(), job.table.shards)?;
-            runtime().spawn(Pushes::new(table.clone(), None).follow(session.member.watch()));
+            runtime().spawn(Acknowledger::new(table.clone(), None).follow(session.member.subscribe()));
             return Ok(table);
         }
-        session.table(job, &news, config)
+        session.table(job, &status, config)
     })?;
-    parts.table = parts.table.of_trainer(me);
-    let holder = Leaseholder::new(session.member.clone());
-    parts.shared = shared(&parts.job, &news, &receive_queue, &holder);
+    parts.table = parts.table.of_trainer(trainer);
+    let leases = LeaseClient::new(session.member.clone());
+    parts.shared = shared(&parts.job, &status, &receive_queue, &leases);
     if parts.job.placement.dense() == DenseAt::Ps {
-        let (peers, retry) = session.shards(&parts.job, &news)?;
-        let store = runtime().block_on(OnPs::connect(&peers, &parts.job, &parts.spec, me, retry))?;
+        let (peers, retry) = session.ps_peers(&parts.job, &status)?;
+        let store = runtime().block_on(PsDenseStore::connect(&peers, &parts.job, &parts.spec, trainer, retry))?;
         parts.shared.dense = Some(Arc::new(store));
     }
     match receive_queue {
         Some(receive_queue) => Ok(Training::receiving(parts, receive_queue, &session.member)),
-        None => Training::from_parts(parts, Some(Arc::new(holder))),
+        None => Training::from_parts(parts, Some(Arc::new(leases))),
     }
 }
 
 /// What the stages tell others.
-fn shared(job: &Job, news: &RunStatus, receive_queue: &Option<Arc<ReceiveQueue>>, holder: &Leaseholder) -> Shared {
+fn shared(job: &Job, status: &RunStatus, receive_queue: &Option<Arc<ReceiveQueue>>, leases: &LeaseClient) -> Shared {
     // In step, a step is a batch of each trainer; else each of ours counts for all of theirs.
     let (in_step, trainers) = (job.round(), job.placement.trainers as u64);
-    let steps = if in_step.is_some() { (news.account.batches / trainers, 1) } else { (news.account.batches, trainers) };
+    let steps =
+        if in_step.is_some() { (status.counts.batches / trainers, 1) } else { (status.counts.batches, trainers) };
     let mut shared = Shared { in_step, steps, ..Shared::default() };
     match receive_queue {
         Some(receive_queue) => {
             let receive_queue = Arc::clone(receive_queue);
-            shared.done = Some(Arc::new(move |id| receive_queue.done(id)));
+            shared.done = Some(Arc::new(move |id| receive_queue.batch_done(id)));
         }
         None => {
-            let (begins, ends) = (holder.clone(), holder.clone());
+            let (begins, ends) = (leases.clone(), leases.clone());
             shared.begun = Some(Arc::new(move |batch| {
                 let (id, rows) = (BatchId::of(batch), batch.labels.len() as u64);
-                begins.tracker().sent(id, rows, batch.closes);
+                begins.progress().batch_sent(id, rows, batch.closes);
                 if rows == 0 {
-                    begins.done(id);
+                    begins.batch_done(id);
                 }
             }));
-            shared.done = Some(Arc::new(move |id| ends.done(id)));
+            shared.done = Some(Arc::new(move |id| ends.batch_done(id)));
         }
     }
     shared

@@ -50,7 +50,7 @@ fn looks_up(batch: &TrainBatch, what: &str, who: &str) -> Fault {
 /// The source.
 pub(crate) struct Receive<T> {
     receive_queue: Arc<ReceiveQueue>,
-    news: watch::Receiver<RunStatus>,
+    status: watch::Receiver<RunStatus>,
     /// Empty batches go on, since each is a part of a step.
     in_step: bool,
     seq: u64,
@@ -59,8 +59,8 @@ pub(crate) struct Receive<T> {
 }
 
 impl<T> Receive<T> {
-    pub(crate) fn new(receive_queue: Arc<ReceiveQueue>, news: watch::Receiver<RunStatus>, in_step: bool) -> Self {
-        Self { receive_queue, news, in_step, seq: 0, cx: None, of: std::marker::PhantomData }
+    pub(crate) fn new(receive_queue: Arc<ReceiveQueue>, status: watch::Receiver<RunStatus>, in_step: bool) -> Self {
+        Self { receive_queue, status, in_step, seq: 0, cx: None, of: std::marker::PhantomData }
     }
 }
 
@@ -80,15 +80,15 @@ impl<T: Receivable> Source for Receive<T> {
     async fn next(&mut self) -> Result<Option<T>, Fault> {
         loop {
             let phase = {
-                let news = self.news.borrow_and_update();
-                self.receive_queue.learn(news.data.as_ref().map(|data| data.windows), news.first_open);
-                news.phase.clone()
+                let status = self.status.borrow_and_update();
+                self.receive_queue.update_status(status.data.as_ref().map(|data| data.windows), status.first_open);
+                status.phase.clone()
             };
             while let Some(queued) = self.receive_queue.take() {
                 let (mut batch, rows) = columns::read(&queued.header, &queued.columns)?;
                 if batch.rows() == 0 && !self.in_step {
                     // It only says how its window ended.
-                    self.receive_queue.done(queued.header.id);
+                    self.receive_queue.batch_done(queued.header.id);
                     continue;
                 }
                 batch.lineage.seq = self.seq;
@@ -100,18 +100,18 @@ impl<T: Receivable> Source for Receive<T> {
                 RunPhase::Finished | RunPhase::Over => return Ok(None),
                 _ => {}
             }
-            let (receive_queue, news) = (&self.receive_queue, &mut self.news);
+            let (receive_queue, status) = (&self.receive_queue, &mut self.status);
             let something = async {
                 tokio::select! {
-                    () = receive_queue.arrival() => Ok(()),
-                    changed = news.changed() => changed,
+                    () = receive_queue.wait_for_arrival() => Ok(()),
+                    changed = status.changed() => changed,
                 }
             };
             match &self.cx {
                 Some(cx) => cx.meter().starved_on("readers", something).await,
                 None => something.await,
             }
-            .map_err(|_| Fault::internal("a trainer hears no news any more"))?;
+            .map_err(|_| Fault::internal("a trainer hears no status any more"))?;
         }
     }
 

@@ -10,7 +10,7 @@ use forebay_actors::{Batch, Fault, Lineage, Sink, StageCx};
 use crate::cluster::batches::columns;
 use crate::cluster::batches::metadata::Header;
 use crate::cluster::batches::send_queue::{QueuedBatch, SendQueue};
-use crate::cluster::member::Leaseholder;
+use crate::cluster::member::LeaseClient;
 use crate::flow::{BatchId, ReadyBatch, TrainBatch};
 use crate::staleness::Ticket;
 
@@ -35,8 +35,8 @@ impl Sendable for ReadyBatch {
 /// The sink.
 pub(crate) struct Ship<T> {
     send_queue: Arc<SendQueue>,
-    holder: Leaseholder,
-    /// Trainers in step with each other, each with a box of its own; 1 otherwise.
+    leases: LeaseClient,
+    /// Trainers in step with each other, each with a queue of its own; 1 otherwise.
     trainers: u32,
     /// With several: the batches of a round that is not whole yet.
     round: Vec<T>,
@@ -44,14 +44,14 @@ pub(crate) struct Ship<T> {
 }
 
 impl<T: Sendable> Ship<T> {
-    pub(crate) fn new(send_queue: Arc<SendQueue>, holder: Leaseholder, trainers: u32) -> Self {
-        Self { send_queue, holder, trainers, round: Vec::new(), cx: None }
+    pub(crate) fn new(send_queue: Arc<SendQueue>, leases: LeaseClient, trainers: u32) -> Self {
+        Self { send_queue, leases, trainers, round: Vec::new(), cx: None }
     }
 
-    async fn send_queue(&self, batch: TrainBatch, more: Option<(Vec<f32>, Ticket)>) -> Result<(), Fault> {
+    async fn enqueue(&self, batch: TrainBatch, more: Option<(Vec<f32>, Ticket)>) -> Result<(), Fault> {
         let id = BatchId::of(&batch);
-        let number = (id.index % self.trainers) as usize;
-        self.holder.tracker().sent(id, batch.rows() as u64, batch.closes);
+        let queue = (id.index % self.trainers) as usize;
+        self.leases.progress().batch_sent(id, batch.rows() as u64, batch.closes);
         let Lineage { term, split, row, .. } = batch.lineage;
         let header = Header { id, term, split, row, closes: batch.closes, done_before: 0, urgent: false };
         let (rows, ticket) = more.map_or((None, None), |(rows, ticket)| (Some(rows), Some(ticket)));
@@ -60,16 +60,16 @@ impl<T: Sendable> Ship<T> {
         // since a source that cannot hand on does not ask for more.
         let room = async {
             tokio::select! {
-                room = self.send_queue.room(number) => room,
-                () = self.holder.tracker().behind(id) => Ok(()),
-                () = self.holder.lost() => Ok(()),
+                room = self.send_queue.wait_for_room(queue) => room,
+                () = self.leases.progress().wait_for_earlier_lease(id) => Ok(()),
+                () = self.leases.wait_for_lost_lease() => Ok(()),
             }
         };
         match &self.cx {
             Some(cx) => cx.meter().blocked_on("trainer", room).await?,
             None => room.await?,
         }
-        self.send_queue.put(number, QueuedBatch { header, bytes: columns::bytes(&columns), columns, _ticket: ticket });
+        self.send_queue.put(queue, QueuedBatch { header, bytes: columns::bytes(&columns), columns, _ticket: ticket });
         Ok(())
     }
 
@@ -85,11 +85,11 @@ impl<T: Sendable> Ship<T> {
         for (mut batch, more) in batches {
             batch.closes = closes;
             next += 1;
-            self.send_queue(batch, more).await?;
+            self.enqueue(batch, more).await?;
         }
         for index in next..whole {
             let empty = TrainBatch { lineage: lineage.clone(), index, closes, ..TrainBatch::default() };
-            self.send_queue(empty, None).await?;
+            self.enqueue(empty, None).await?;
         }
         Ok(())
     }
@@ -110,7 +110,7 @@ impl<T: Sendable> Sink for Ship<T> {
     async fn write(&mut self, batch: T) -> Result<(), Fault> {
         if self.trainers == 1 {
             let (batch, more) = batch.unpack();
-            return self.send_queue(batch, more).await;
+            return self.enqueue(batch, more).await;
         }
         let closes = batch.lineage().closes;
         self.round.push(batch);
@@ -118,6 +118,6 @@ impl<T: Sendable> Sink for Ship<T> {
     }
 
     async fn finish(&mut self) -> Result<(), Fault> {
-        self.send_queue.emptied().await
+        self.send_queue.wait_until_empty().await
     }
 }

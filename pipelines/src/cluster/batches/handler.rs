@@ -1,7 +1,7 @@
 //! The trainer's end of the streams: a part of its server that puts what comes into the receive_queue.
 //!
-//! Comes in: exchanges `["batches"]` of readers, each the first stream of a link, and `["batches", link]`, which join it. Goes
-//! out: batches to the [`ReceiveQueue`]; on the first stream the link's number, credits, and word of done batches. A stream waits for
+//! Comes in: exchanges `["batches"]` of readers, each the first stream of a channel, and `["batches", channel]`, which join it. Goes
+//! out: batches to the [`ReceiveQueue`]; on the first stream the channel's number, credits, and word of done batches. A stream waits for
 //! its peer; nothing else waits for it.
 
 use std::sync::Arc;
@@ -23,39 +23,39 @@ pub(crate) const NAME: &str = "batches";
 pub(crate) const PING: &str = "ping";
 
 /// Takes batches.
-pub(crate) struct Batches {
+pub(crate) struct BatchHandler {
     receive_queue: Arc<ReceiveQueue>,
 }
 
-impl Batches {
+impl BatchHandler {
     pub(crate) fn new(receive_queue: Arc<ReceiveQueue>) -> Self {
         Self { receive_queue }
     }
 
-    /// Takes all that comes on one stream of a link.
-    async fn take(&self, link: u64, incoming: &mut Incoming) -> Result<(), Fault> {
+    /// Takes all that comes on one stream of a channel.
+    async fn receive(&self, channel: u64, incoming: &mut Incoming) -> Result<(), Fault> {
         while let Some(message) = incoming.next().await? {
             let Some(batch) = message.batch else {
                 return Err(Fault::user("a batch came without columns"));
             };
             let bytes = columns::bytes(&batch);
-            self.receive_queue.put(link, metadata::read(&message.metadata)?, batch, bytes)?;
+            self.receive_queue.put(channel, metadata::read(&message.metadata)?, batch, bytes)?;
         }
         Ok(())
     }
 }
 
-/// Has the receive queue forget a link, however it ends.
-struct Open<'a>(&'a ReceiveQueue, u64);
+/// Has the receive queue forget a channel, however it ends.
+struct OpenChannel<'a>(&'a ReceiveQueue, u64);
 
-impl Drop for Open<'_> {
+impl Drop for OpenChannel<'_> {
     fn drop(&mut self) {
         self.0.close(self.1);
     }
 }
 
 #[async_trait]
-impl Handler for Batches {
+impl Handler for BatchHandler {
     fn name(&self) -> &'static str {
         NAME
     }
@@ -83,24 +83,25 @@ impl Handler for Batches {
                 "batches come from the readers of the run: name the run in the header forebay-run",
             ));
         };
-        if let Some(link) = path.get(1) {
-            let open = link.parse().ok().filter(|link| self.receive_queue.has(*link, &identity.role));
-            let gone = || Fault::external(format!("{} has no link `{}` here", identity.role, link.escape_debug()));
-            return self.take(open.ok_or_else(|| gone().retryable())?, &mut incoming).await;
+        if let Some(channel) = path.get(1) {
+            let open = channel.parse().ok().filter(|channel| self.receive_queue.has_channel(*channel, &identity.role));
+            let gone =
+                || Fault::external(format!("{} has no channel `{}` here", identity.role, channel.escape_debug()));
+            return self.receive(open.ok_or_else(|| gone().retryable())?, &mut incoming).await;
         }
         // Replies are a few bytes each and at most two for each credit, so their queue needs no bound of its own.
         let (replies, mut to_send) = unbounded_channel();
-        let link = Open(&self.receive_queue, self.receive_queue.open(&identity.role, replies));
-        let telling = async {
-            outgoing.send(Message::metadata(metadata::write(&Reply::Link(link.1))?)).await?;
+        let channel = OpenChannel(&self.receive_queue, self.receive_queue.open(&identity.role, replies));
+        let replying = async {
+            outgoing.send(Message::metadata(metadata::write(&Reply::Channel(channel.1))?)).await?;
             while let Some(reply) = to_send.recv().await {
                 outgoing.send(Message::metadata(metadata::write(&reply)?)).await?;
             }
             Ok(())
         };
         tokio::select! {
-            ended = self.take(link.1, &mut incoming) => ended,
-            ended = telling => ended,
+            ended = self.receive(channel.1, &mut incoming) => ended,
+            ended = replying => ended,
         }
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Header {
     /// Batches of its window before this one that are done, or go to another trainer.
     #[serde(default)]
     pub(crate) done_before: u32,
-    /// It goes without credit: it comes before all that its reader has under way on the link, which may wait for it. So
+    /// It goes without credit: it comes before all that its reader has under way on the channel, which may wait for it. So
     /// windows that another reader has lost are not held up by later ones.
     #[serde(default)]
     pub(crate) urgent: bool,
@@ -36,9 +36,9 @@ pub(crate) struct Header {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Reply {
-    /// The first word: the number of the link, by which more streams join it. All other replies come on this stream.
-    Link(u64),
-    /// So many more batches may be sent on this link, of so many bytes in all; one batch that is larger may go when all
+    /// The first word: the number of the channel, by which more streams join it. All other replies come on this stream.
+    Channel(u64),
+    /// So many more batches may be sent on this channel, of so many bytes in all; one batch that is larger may go when all
     /// else was taken.
     Grant { batches: u32, bytes: u64 },
     /// The gradients of this batch are applied: the reader may forget it.

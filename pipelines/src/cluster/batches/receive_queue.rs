@@ -1,7 +1,7 @@
 //! The trainer's receive queue: batches from all readers, each taken once, in the order of the data or as they come.
 //!
-//! Comes in: batches with their headers, from any number of links; word of batches that are done. Goes out: the next batch;
-//! on each link, credits for what was taken and word of what is done. Holds no more than what it granted. Waits only in
+//! Comes in: batches with their headers, from any number of channels; word of batches that are done. Goes out: the next batch;
+//! on each channel, credits for what was taken and word of what is done. Holds no more than what it granted. Waits only in
 //! [`ReceiveQueue::next`]; all else is a short lock.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -16,9 +16,9 @@ use super::metadata::{Header, Reply};
 use crate::flow::BatchId;
 
 /// A window has fewer batches than this: places in a window are numbers of 20 bits.
-const MOST_INDEX: u32 = 1 << 20;
+const MAX_BATCHES_PER_WINDOW: u32 = 1 << 20;
 
-/// What one link may hold of this process's memory, however many streams it has.
+/// What one channel may hold of this process's memory, however many streams it has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Credits {
     pub(crate) batches: u32,
@@ -39,7 +39,7 @@ pub(crate) enum Order {
 pub(crate) struct QueuedBatch {
     pub(crate) header: Header,
     pub(crate) columns: RecordBatch,
-    link: u64,
+    channel: u64,
     bytes: u64,
 }
 
@@ -59,21 +59,21 @@ struct State {
     waiting: BTreeMap<BatchId, QueuedBatch>,
     /// With [`Order::Any`].
     arrivals: VecDeque<BatchId>,
-    /// Links that a batch came on that is not done, by batch.
+    /// Channels that a batch came on that is not done, by batch.
     under_way: HashMap<BatchId, Vec<u64>>,
-    known: HashMap<(u32, u64), Known>,
-    links: HashMap<u64, Link>,
+    window_states: HashMap<(u32, u64), WindowState>,
+    channels: HashMap<u64, Channel>,
     opened: u64,
 }
 
 /// What is known of a window.
 #[derive(Default)]
-struct Known {
+struct WindowState {
     term: u32,
     done: Vec<u64>,
 }
 
-impl Known {
+impl WindowState {
     fn is_done(&self, index: u32) -> bool {
         self.done.get(index as usize / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
     }
@@ -87,7 +87,7 @@ impl Known {
     }
 }
 
-struct Link {
+struct Channel {
     reader: String,
     replies: UnboundedSender<Reply>,
     /// Granted and not used.
@@ -98,7 +98,7 @@ struct Link {
 }
 
 impl ReceiveQueue {
-    /// Grants each link at most `credits`.
+    /// Grants each channel at most `credits`.
     pub(crate) fn new(order: Order, credits: Credits) -> Self {
         let index = if let Order::Data { rank, .. } = order { rank } else { 0 };
         let state = State {
@@ -108,8 +108,8 @@ impl ReceiveQueue {
             waiting: BTreeMap::new(),
             arrivals: VecDeque::new(),
             under_way: HashMap::new(),
-            known: HashMap::new(),
-            links: HashMap::new(),
+            window_states: HashMap::new(),
+            channels: HashMap::new(),
             opened: 0,
         };
         Self { state: Mutex::new(state), credits, arrived: Notify::new() }
@@ -119,47 +119,47 @@ impl ReceiveQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A reader opens a link, of one stream or several: its credits are granted at once. Returns the link's number.
+    /// A reader opens a channel, of one stream or several: its credits are granted at once. Returns the channel's number.
     pub(crate) fn open(&self, reader: &str, replies: UnboundedSender<Reply>) -> u64 {
         let Credits { batches, bytes } = self.credits;
         let mut state = self.state();
         state.opened += 1;
         let number = state.opened;
         let _ = replies.send(Reply::Grant { batches, bytes });
-        state.links.insert(number, Link { reader: reader.to_owned(), replies, batches, bytes, held: 0 });
+        state.channels.insert(number, Channel { reader: reader.to_owned(), replies, batches, bytes, held: 0 });
         number
     }
 
-    /// Whether a reader has this link open.
-    pub(crate) fn has(&self, link: u64, reader: &str) -> bool {
-        self.state().links.get(&link).is_some_and(|link| link.reader == reader)
+    /// Whether a reader has this channel open.
+    pub(crate) fn has_channel(&self, channel: u64, reader: &str) -> bool {
+        self.state().channels.get(&channel).is_some_and(|channel| channel.reader == reader)
     }
 
-    /// The link has ended. What came on it stays.
-    pub(crate) fn close(&self, link: u64) {
-        self.state().links.remove(&link);
+    /// The channel has ended. What came on it stays.
+    pub(crate) fn close(&self, channel: u64) {
+        self.state().channels.remove(&channel);
     }
 
     /// A batch came.
     ///
     /// # Errors
-    /// A user fault that ends the link: more than was granted, or a batch that cannot be.
-    pub(crate) fn put(&self, link: u64, header: Header, columns: RecordBatch, bytes: u64) -> Result<(), Fault> {
+    /// A user fault that ends the channel: more than was granted, or a batch that cannot be.
+    pub(crate) fn put(&self, channel: u64, header: Header, columns: RecordBatch, bytes: u64) -> Result<(), Fault> {
         let mut state = self.state();
         let state = &mut *state;
         let id = header.id;
-        let Some(from) = state.links.get_mut(&link) else { return Ok(()) };
+        let Some(from) = state.channels.get_mut(&channel) else { return Ok(()) };
         let refused = |why: &str| Err(Fault::user(format!("{} sent {id}{why}", from.reader)));
-        if id.index >= MOST_INDEX || header.done_before > id.index {
+        if id.index >= MAX_BATCHES_PER_WINDOW || header.done_before > id.index {
             return refused(", which cannot be");
         }
         if header.urgent {
-            if state.waiting.range(..id).any(|(_, queued)| queued.link == link) {
+            if state.waiting.range(..id).any(|(_, queued)| queued.channel == channel) {
                 return refused(" as urgent, though an earlier one waits");
             }
         } else {
             if from.batches == 0 || (bytes > from.bytes && from.held > 0) {
-                let Link { batches, bytes: left, .. } = from;
+                let Channel { batches, bytes: left, .. } = from;
                 return refused(&format!(" of {bytes} bytes beyond its credits ({batches} batches, {left} bytes)"));
             }
             from.batches -= 1;
@@ -168,20 +168,20 @@ impl ReceiveQueue {
         }
         // What lies before the next in order, and is not under way, was seen to by another trainer.
         let passed = matches!(state.order, Order::Data { .. }) && id < state.next && !state.under_way.contains_key(&id);
-        let known = state.known.entry((id.epoch, id.window)).or_default();
-        let answer = if passed || known.is_done(id.index) {
+        let window = state.window_states.entry((id.epoch, id.window)).or_default();
+        let answer = if passed || window.is_done(id.index) {
             Some(Reply::Done(id))
-        } else if header.term < known.term {
+        } else if header.term < window.term {
             Some(Reply::Stale(id))
         } else {
-            known.term = header.term;
-            let links = state.under_way.entry(id).or_default();
-            let again = !links.is_empty();
-            if !links.contains(&link) {
-                links.push(link);
+            window.term = header.term;
+            let channels = state.under_way.entry(id).or_default();
+            let again = !channels.is_empty();
+            if !channels.contains(&channel) {
+                channels.push(channel);
             }
             if !again {
-                state.waiting.insert(id, QueuedBatch { header, columns, link, bytes });
+                state.waiting.insert(id, QueuedBatch { header, columns, channel, bytes });
                 state.arrivals.push_back(id);
                 self.arrived.notify_one();
                 return Ok(());
@@ -192,7 +192,7 @@ impl ReceiveQueue {
         if let Some(answer) = answer {
             let _ = from.replies.send(answer);
         }
-        state.grant(link, &header, bytes, self.credits);
+        state.grant(channel, &header, bytes, self.credits);
         Ok(())
     }
 
@@ -208,34 +208,34 @@ impl ReceiveQueue {
             },
             Order::Data { rank, of } => state.take_in_order(rank, of)?,
         };
-        state.grant(queued.link, &queued.header, queued.bytes, self.credits);
+        state.grant(queued.channel, &queued.header, queued.bytes, self.credits);
         Some(queued)
     }
 
-    /// Waits until something came, or [`learn`](Self::learn) was told something new. Cancel safe. May return for nothing.
-    pub(crate) async fn arrival(&self) {
+    /// Waits until something came, or [`learn`](Self::update_status was told something new. Cancel safe. May return for nothing.
+    pub(crate) async fn wait_for_arrival(&self) {
         self.arrived.notified().await;
     }
 
     /// The gradients of a batch are applied (or it had none): whoever sent it is told.
-    pub(crate) fn done(&self, id: BatchId) {
+    pub(crate) fn batch_done(&self, id: BatchId) {
         let mut state = self.state();
-        state.known.entry((id.epoch, id.window)).or_default().set_done(id.index);
-        for link in state.under_way.remove(&id).unwrap_or_default() {
-            // Where the link is gone, or breaks before it has carried the word, its reader sends the batch again and hears
-            // of it then. (Another link may be another process of the same rank, or dead and not known to be.)
-            if let Some(link) = state.links.get(&link) {
-                let _ = link.replies.send(Reply::Done(id));
+        state.window_states.entry((id.epoch, id.window)).or_default().set_done(id.index);
+        for channel in state.under_way.remove(&id).unwrap_or_default() {
+            // Where the channel is gone, or breaks before it has carried the word, its reader sends the batch again and hears
+            // of it then. (Another channel may be another process of the same rank, or dead and not known to be.)
+            if let Some(channel) = state.channels.get(&channel) {
+                let _ = channel.replies.send(Reply::Done(id));
             }
         }
     }
 
     /// What the coordinator says: windows of an epoch, and that everything before `first_open` is done.
-    pub(crate) fn learn(&self, windows: Option<u64>, first_open: (u32, u64)) {
+    pub(crate) fn update_status(&self, windows: Option<u64>, first_open: (u32, u64)) {
         let mut state = self.state();
         state.windows = windows.or(state.windows);
         if let Order::Data { rank, .. } = state.order {
-            state.normalise(rank);
+            state.wrap_epoch(rank);
             if first_open > (state.next.epoch, state.next.window) {
                 state.next = BatchId { epoch: first_open.0, window: first_open.1, index: rank };
                 state.drop_passed(self.credits);
@@ -246,7 +246,7 @@ impl ReceiveQueue {
 }
 
 impl State {
-    fn normalise(&mut self, rank: u32) {
+    fn wrap_epoch(&mut self, rank: u32) {
         if self.windows.is_some_and(|windows| windows > 0 && self.next.window >= windows) {
             self.next = BatchId { epoch: self.next.epoch + 1, window: 0, index: rank };
         }
@@ -255,7 +255,7 @@ impl State {
     fn take_in_order(&mut self, rank: u32, of: u32) -> Option<QueuedBatch> {
         self.arrivals.clear();
         loop {
-            self.normalise(rank);
+            self.wrap_epoch(rank);
             if let Some(queued) = self.waiting.remove(&self.next) {
                 self.next = if queued.header.closes.is_some() {
                     BatchId { epoch: self.next.epoch, window: self.next.window + 1, index: rank }
@@ -281,24 +281,24 @@ impl State {
         let rest = self.waiting.split_off(&self.next);
         for (id, queued) in std::mem::replace(&mut self.waiting, rest) {
             self.under_way.remove(&id);
-            if let Some(link) = self.links.get(&queued.link) {
-                let _ = link.replies.send(Reply::Done(id));
+            if let Some(channel) = self.channels.get(&queued.channel) {
+                let _ = channel.replies.send(Reply::Done(id));
             }
-            self.grant(queued.link, &queued.header, queued.bytes, most);
+            self.grant(queued.channel, &queued.header, queued.bytes, most);
         }
     }
 
-    /// Gives the credit of one batch back to its link, if it lives and it took one.
-    fn grant(&mut self, link: u64, header: &Header, bytes: u64, most: Credits) {
+    /// Gives the credit of one batch back to its channel, if it lives and it took one.
+    fn grant(&mut self, channel: u64, header: &Header, bytes: u64, most: Credits) {
         if header.urgent {
             return;
         }
-        let Some(link) = self.links.get_mut(&link) else { return };
-        link.held = link.held.saturating_sub(1);
-        link.batches += 1;
-        let bytes = bytes.min(most.bytes - link.bytes);
-        link.bytes += bytes;
-        let _ = link.replies.send(Reply::Grant { batches: 1, bytes });
+        let Some(channel) = self.channels.get_mut(&channel) else { return };
+        channel.held = channel.held.saturating_sub(1);
+        channel.batches += 1;
+        let bytes = bytes.min(most.bytes - channel.bytes);
+        channel.bytes += bytes;
+        let _ = channel.replies.send(Reply::Grant { batches: 1, bytes });
     }
 }
 
@@ -329,18 +329,18 @@ mod tests {
     }
 
     struct Reader {
-        link: u64,
+        channel: u64,
         replies: UnboundedReceiver<Reply>,
     }
 
     impl Reader {
         fn new(receive_queue: &ReceiveQueue, name: &str) -> Self {
             let (sender, replies) = unbounded_channel();
-            Self { link: receive_queue.open(name, sender), replies }
+            Self { channel: receive_queue.open(name, sender), replies }
         }
 
         fn put(&self, receive_queue: &ReceiveQueue, header: Header) -> Result<(), Fault> {
-            receive_queue.put(self.link, header, columns(), 10)
+            receive_queue.put(self.channel, header, columns(), 10)
         }
 
         fn heard(&mut self) -> Vec<Reply> {
@@ -352,7 +352,7 @@ mod tests {
         std::iter::from_fn(|| receive_queue.take()).map(|queued| queued.header.id).collect()
     }
 
-    const ONE: Reply = Reply::Grant { batches: 1, bytes: 10 };
+    const ONE_CREDIT: Reply = Reply::Grant { batches: 1, bytes: 10 };
 
     #[test]
     fn in_order_of_the_data_whoever_sends_first() {
@@ -368,7 +368,7 @@ mod tests {
         b.put(&receive_queue, last(id(1, 1))).unwrap();
         b.put(&receive_queue, header(BatchId { epoch: 1, ..id(0, 0) })).unwrap();
         assert_eq!(taken(&receive_queue), [id(1, 1)]);
-        receive_queue.learn(Some(2), (0, 0));
+        receive_queue.update_status(Some(2), (0, 0));
         assert_eq!(taken(&receive_queue), [BatchId { epoch: 1, ..id(0, 0) }]);
     }
 
@@ -389,16 +389,16 @@ mod tests {
         a.put(&receive_queue, header(id(3, 0))).unwrap();
         b.put(&receive_queue, Header { term: 1, ..header(id(3, 0)) }).unwrap();
         assert_eq!(taken(&receive_queue), [id(3, 0)]);
-        receive_queue.done(id(3, 0));
+        receive_queue.batch_done(id(3, 0));
         let first = Reply::Grant { batches: 4, bytes: 100 };
-        assert_eq!(a.heard(), [first, ONE, Reply::Done(id(3, 0))]);
-        assert_eq!(b.heard(), [first, ONE, Reply::Done(id(3, 0))]);
+        assert_eq!(a.heard(), [first, ONE_CREDIT, Reply::Done(id(3, 0))]);
+        assert_eq!(b.heard(), [first, ONE_CREDIT, Reply::Done(id(3, 0))]);
         a.put(&receive_queue, header(id(3, 0))).unwrap();
-        assert_eq!(a.heard(), [Reply::Done(id(3, 0)), ONE]);
+        assert_eq!(a.heard(), [Reply::Done(id(3, 0)), ONE_CREDIT]);
         assert_eq!(taken(&receive_queue), []);
         // The window is with the other reader now.
         a.put(&receive_queue, header(id(3, 1))).unwrap();
-        assert_eq!(a.heard(), [Reply::Stale(id(3, 1)), ONE]);
+        assert_eq!(a.heard(), [Reply::Stale(id(3, 1)), ONE_CREDIT]);
         assert_eq!(taken(&receive_queue), []);
     }
 
@@ -408,16 +408,16 @@ mod tests {
         let a = Reader::new(&receive_queue, "reader 0");
         a.put(&receive_queue, header(id(0, 0))).unwrap();
         assert_eq!(taken(&receive_queue).len(), 1);
-        receive_queue.close(a.link);
+        receive_queue.close(a.channel);
         // One that sends it again before it is done, one that does so after, and one that is of the same rank only.
         let open = || Reader::new(&receive_queue, "reader 0");
         let (mut before, mut after, mut other) = (open(), open(), open());
         before.put(&receive_queue, header(id(0, 0))).unwrap();
-        receive_queue.done(id(0, 0));
-        assert_eq!(before.heard()[1..], [ONE, Reply::Done(id(0, 0))]);
+        receive_queue.batch_done(id(0, 0));
+        assert_eq!(before.heard()[1..], [ONE_CREDIT, Reply::Done(id(0, 0))]);
         assert_eq!(after.heard().len() + other.heard().len(), 2, "their first credits");
         after.put(&receive_queue, header(id(0, 0))).unwrap();
-        assert_eq!(after.heard(), [Reply::Done(id(0, 0)), ONE]);
+        assert_eq!(after.heard(), [Reply::Done(id(0, 0)), ONE_CREDIT]);
         assert_eq!(taken(&receive_queue), []);
     }
 
@@ -431,8 +431,8 @@ mod tests {
         assert!(a.put(&receive_queue, header(id(0, 4))).unwrap_err().to_string().contains("beyond its credits"));
         // One that is larger than all bytes may go alone, and its credit comes back as it was.
         let mut b = Reader::new(&receive_queue, "reader 1");
-        receive_queue.put(b.link, header(id(1, 0)), columns(), 1000).unwrap();
-        assert!(receive_queue.put(b.link, header(id(1, 1)), columns(), 1).is_err());
+        receive_queue.put(b.channel, header(id(1, 0)), columns(), 1000).unwrap();
+        assert!(receive_queue.put(b.channel, header(id(1, 1)), columns(), 1).is_err());
         assert_eq!(taken(&receive_queue).len(), 5);
         assert_eq!(b.heard().last(), Some(&Reply::Grant { batches: 1, bytes: 100 }));
         let cannot_be = Header { done_before: 3, ..header(id(1, 2)) };
@@ -454,7 +454,7 @@ mod tests {
         assert_eq!((taken(&receive_queue), a.heard()), (vec![id(0, 0)], vec![]), "no credit comes back for it");
         a.put(&receive_queue, urgent(last(id(0, 1)))).unwrap();
         assert_eq!(taken(&receive_queue).len(), 5);
-        assert_eq!(a.heard(), [ONE; 4]);
+        assert_eq!(a.heard(), [ONE_CREDIT; 4]);
         a.put(&receive_queue, header(id(1, 5))).unwrap();
         let said = a.put(&receive_queue, urgent(header(id(1, 6)))).unwrap_err().to_string();
         assert!(said.contains("as urgent, though an earlier one waits"), "{said}");
@@ -467,8 +467,8 @@ mod tests {
         a.put(&receive_queue, Header { done_before: 5, ..header(id(2, 6)) }).unwrap();
         a.put(&receive_queue, header(id(1, 9))).unwrap();
         assert_eq!(taken(&receive_queue), []);
-        receive_queue.learn(Some(10), (0, 2));
-        assert_eq!(a.heard()[1..], [Reply::Done(id(1, 9)), ONE], "it was in a window that is done");
+        receive_queue.update_status(Some(10), (0, 2));
+        assert_eq!(a.heard()[1..], [Reply::Done(id(1, 9)), ONE_CREDIT], "it was in a window that is done");
         assert_eq!(taken(&receive_queue), [], "batch 5 is not done yet");
         a.put(&receive_queue, Header { done_before: 5, ..header(id(2, 5)) }).unwrap();
         assert_eq!(taken(&receive_queue), [id(2, 5), id(2, 6)]);

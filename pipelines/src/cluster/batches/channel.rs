@@ -1,8 +1,8 @@
-//! The reader's end of the links: one to each trainer, of so many streams, each on a connection of its own. A batch goes by
-//! whichever is free, so the faster stream takes more; credits are the link's.
+//! The reader's end of the channels: one to each trainer, of so many streams, each on a connection of its own. A batch goes by
+//! whichever is free, so the faster stream takes more; credits are the channel's.
 //!
-//! Comes in: batches in the [`SendQueue`], addresses in the coordinator's news. Goes out: batches on Flight exchanges. A link that
-//! loses a stream is opened again, wherever its trainer is then, within the job's patience; what went by it and is not done
+//! Comes in: batches in the [`SendQueue`], addresses in the coordinator's status. Goes out: batches on Flight exchanges. A channel that
+//! loses a stream is opened again, wherever its trainer is then, within the job's timeout; what went by it and is not done
 //! goes again.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use futures::future::try_join_all;
 use futures::stream::FuturesUnordered;
 use tokio::task::JoinSet;
 
-use super::super::member::{Leaseholder, Member};
+use super::super::member::{LeaseClient, Member};
 use super::super::messages::RunPhase;
 use super::handler::{NAME, PING};
 use super::metadata::{self, Header, Reply};
@@ -27,34 +27,34 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// Of the round trip, for each stream: Linux lets a connection have some 3 MiB under way unless it is told otherwise, which
 /// are 2 Gbit/s at this distance.
-const EACH: Duration = Duration::from_micros(12_500);
+const ROUND_TRIP_PER_STREAM: Duration = Duration::from_micros(12_500);
 
-/// Streams of a link, unless the job asks for more.
-const MOST: u128 = 8;
+/// Streams of a channel, unless the job asks for more.
+const MAX_STREAMS: u128 = 8;
 
-/// What the links of one reader share.
+/// What the channels of one reader share.
 #[derive(Clone)]
-pub(crate) struct Line {
+pub(crate) struct ReaderChannels {
     pub(crate) send_queue: Arc<SendQueue>,
-    pub(crate) holder: Leaseholder,
+    pub(crate) leases: LeaseClient,
     pub(crate) member: Member,
     pub(crate) dialer: Dialer,
-    pub(crate) patience: Duration,
-    /// Of each link; `None`: as the distance asks for.
+    pub(crate) timeout: Duration,
+    /// Of each channel; `None`: as the distance asks for.
     pub(crate) streams: Option<usize>,
 }
 
-/// Opens a link to each of `trainers` trainers. Each trainer takes from the box of its rank, or all from the only one. Dropping
+/// Opens a channel to each of `trainers` trainers. Each trainer takes from the queue of its rank, or all from the only one. Dropping
 /// what comes back closes them.
-pub(crate) fn open(line: &Line, trainers: usize, boxes: usize) -> JoinSet<()> {
+pub(crate) fn open(channels: &ReaderChannels, trainers: usize, queues: usize) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for trainer in 0..trainers {
-        let link = Link { line: line.clone(), trainer, at: trainer % boxes };
+        let channel = Channel { channels: channels.clone(), trainer, queue: trainer % queues };
         tasks.spawn_on(
             async move {
-                if let Err(fault) = link.live().await {
-                    tracing::error!(%fault, "the link to trainer {trainer} has ended");
-                    link.line.send_queue.fail(&fault.to_string());
+                if let Err(fault) = channel.run().await {
+                    tracing::error!(%fault, "the channel to trainer {trainer} has ended");
+                    channel.channels.send_queue.fail(&fault.to_string());
                 }
             },
             runtime(),
@@ -63,12 +63,12 @@ pub(crate) fn open(line: &Line, trainers: usize, boxes: usize) -> JoinSet<()> {
     tasks
 }
 
-/// The link to one trainer.
-struct Link {
-    line: Line,
+/// The channel to one trainer.
+struct Channel {
+    channels: ReaderChannels,
     trainer: usize,
-    /// Box of the send_queue.
-    at: usize,
+    /// Queue of the send_queue.
+    queue: usize,
 }
 
 /// Its streams. Replies come on the first.
@@ -109,56 +109,56 @@ impl Credits {
     }
 }
 
-impl Link {
+impl Channel {
     /// Opens, sends, opens again, until the run is over.
-    async fn live(&self) -> Result<(), Fault> {
-        let Line { send_queue, member, patience, .. } = &self.line;
+    async fn run(&self) -> Result<(), Fault> {
+        let ReaderChannels { send_queue, member, timeout, .. } = &self.channels;
         let what = format!("trainer {}", self.trainer);
-        let retry = Retry::within(*patience);
+        let retry = Retry::within(*timeout);
         loop {
             let opened = retry.run(&what, || self.open()).await?;
             let Some(streams) = opened else { return Ok(()) };
-            let ended = self.carry(streams).await;
-            send_queue.broken(self.at, self.trainer);
-            if member.news().phase == RunPhase::Over {
+            let ended = self.transfer(streams).await;
+            send_queue.channel_broke(self.queue, self.trainer);
+            if member.status().phase == RunPhase::Over {
                 return Ok(());
             }
             match ended {
                 Err(fault) if !fault.retryable => return Err(fault),
                 Err(fault) => {
-                    tracing::warn!(%fault, "the link to trainer {} broke: what is not done goes again", self.trainer)
+                    tracing::warn!(%fault, "the channel to trainer {} broke: what is not done goes again", self.trainer)
                 }
-                Ok(()) => tracing::debug!("trainer {} closed its link", self.trainer),
+                Ok(()) => tracing::debug!("trainer {} closed its channel", self.trainer),
             }
         }
     }
 
     /// `None` when nobody needs it any more.
     async fn open(&self) -> Result<Option<Streams>, Fault> {
-        let Line { member, dialer, streams, .. } = &self.line;
-        let news = member.until(|news| news.trainers.get(self.trainer).is_some_and(Option::is_some)).await?;
-        if matches!(news.phase, RunPhase::Finished | RunPhase::Over) {
+        let ReaderChannels { member, dialer, streams, .. } = &self.channels;
+        let status = member.wait_until(|status| status.trainers.get(self.trainer).is_some_and(Option::is_some)).await?;
+        if matches!(status.phase, RunPhase::Finished | RunPhase::Over) {
             return Ok(None);
         }
-        let Some((_, address)) = news.trainers.get(self.trainer).and_then(Clone::clone) else {
+        let Some((_, address)) = status.trainers.get(self.trainer).and_then(Clone::clone) else {
             return Err(Fault::external(format!("trainer {} has no address yet", self.trainer)).retryable());
         };
         let peer = dialer.peer(&address)?;
-        let round_trip = round_trip(&peer).await?;
-        let number = streams.unwrap_or_else(|| fill(round_trip));
+        let round_trip = measure_round_trip(&peer).await?;
+        let number = streams.unwrap_or_else(|| streams_to_fill(round_trip));
         let (outgoing, mut first) = peer.exchange(&[NAME], DEADLINE).await?;
-        let link = match first.next().await?.map(|message| metadata::read(&message.metadata)).transpose()? {
-            Some(Reply::Link(link)) => link.to_string(),
-            other => return Err(Fault::user(format!("trainer {} begins a link with {other:?}", self.trainer))),
+        let channel = match first.next().await?.map(|message| metadata::read(&message.metadata)).transpose()? {
+            Some(Reply::Channel(channel)) => channel.to_string(),
+            other => return Err(Fault::user(format!("trainer {} begins a channel with {other:?}", self.trainer))),
         };
-        let join = || async { dialer.peer(&address)?.exchange(&[NAME, &link], DEADLINE).await };
+        let join = || async { dialer.peer(&address)?.exchange(&[NAME, &channel], DEADLINE).await };
         let (more, others): (Vec<_>, Vec<_>) = try_join_all((1..number).map(|_| join())).await?.into_iter().unzip();
         tracing::info!("trainer {} is {round_trip:.1?} away: {number} streams", self.trainer);
         Ok(Some(Streams { outgoing: std::iter::once(outgoing).chain(more).collect(), first, others }))
     }
 
     /// One task: all streams see the credits without a race, and the end of any is that of all.
-    async fn carry(&self, streams: Streams) -> Result<(), Fault> {
+    async fn transfer(&self, streams: Streams) -> Result<(), Fault> {
         let Streams { outgoing, first, others } = streams;
         let credits = Credits::default();
         let mut sending: FuturesUnordered<_> = outgoing.into_iter().map(|stream| self.send(stream, &credits)).collect();
@@ -166,43 +166,43 @@ impl Link {
         let mut ending: FuturesUnordered<_> =
             others.into_iter().map(|mut stream| async move { stream.next().await.map(drop) }).collect();
         tokio::select! {
-            ended = self.hear(first, &credits) => ended,
+            ended = self.handle_replies(first, &credits) => ended,
             Some(ended) = ending.next() => ended,
             Some(ended) = sending.next() => ended,
         }
     }
 
-    /// Takes from the send queue by one stream, whenever it is free and the link has credit.
+    /// Takes from the send queue by one stream, whenever it is free and the channel has credit.
     async fn send(&self, mut stream: Outgoing, credits: &Credits) -> Result<(), Fault> {
-        let Line { send_queue, holder, .. } = &self.line;
+        let ReaderChannels { send_queue, leases, .. } = &self.channels;
         loop {
-            let (header, columns, bytes) = send_queue.next(self.at, self.trainer, |bytes| credits.fit(bytes)).await;
+            let (header, columns, bytes) = send_queue.next(self.queue, self.trainer, |bytes| credits.fit(bytes)).await;
             if !header.urgent {
                 credits.take(bytes);
             }
-            let header = Header { done_before: holder.tracker().done_before(header.id), ..header };
+            let header = Header { done_before: leases.progress().done_before(header.id), ..header };
             stream.send(Message { batch: Some(columns), metadata: metadata::write(&header)? }).await?;
         }
     }
 
-    async fn hear(&self, mut stream: Incoming, credits: &Credits) -> Result<(), Fault> {
-        let Line { send_queue, holder, .. } = &self.line;
+    async fn handle_replies(&self, mut stream: Incoming, credits: &Credits) -> Result<(), Fault> {
+        let ReaderChannels { send_queue, leases, .. } = &self.channels;
         while let Some(message) = stream.next().await? {
             match metadata::read(&message.metadata)? {
-                Reply::Link(_) => return Err(Fault::user("a link is named once")),
+                Reply::Channel(_) => return Err(Fault::user("a channel is named once")),
                 Reply::Grant { batches, bytes } => {
                     credits.grant(batches, bytes);
-                    send_queue.look(self.at);
+                    send_queue.credit_came(self.queue);
                 }
                 Reply::Done(id) => {
                     // Whoever waits for the send queue to be empty finds the lease completed, or being so.
-                    holder.done(id);
-                    send_queue.done(id);
+                    leases.batch_done(id);
+                    send_queue.batch_done(id);
                 }
                 Reply::Stale(id) => {
                     tracing::warn!("{id} is with another reader now: its lease is lost here");
-                    send_queue.stale(id);
-                    holder.tracker().lose(id);
+                    send_queue.remove_window_of(id);
+                    leases.progress().remove_lease_of(id);
                 }
             }
         }
@@ -211,7 +211,7 @@ impl Link {
 }
 
 /// How long a word there and back takes. The first call connects; the second finds the connection made.
-async fn round_trip(peer: &Peer) -> Result<Duration, Fault> {
+async fn measure_round_trip(peer: &Peer) -> Result<Duration, Fault> {
     let ping = async || {
         let begun = Instant::now();
         peer.raw_action(&format!("{NAME}.{PING}"), "", DEADLINE).await.map(|_| begun.elapsed())
@@ -220,8 +220,8 @@ async fn round_trip(peer: &Peer) -> Result<Duration, Fault> {
 }
 
 /// The streams that fill a network at this distance.
-fn fill(round_trip: Duration) -> usize {
-    round_trip.as_nanos().div_ceil(EACH.as_nanos()).clamp(1, MOST) as usize
+fn streams_to_fill(round_trip: Duration) -> usize {
+    round_trip.as_nanos().div_ceil(ROUND_TRIP_PER_STREAM.as_nanos()).clamp(1, MAX_STREAMS) as usize
 }
 
 #[cfg(test)]
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn the_longer_the_line_the_more_streams() {
-        let of = |micros| fill(Duration::from_micros(micros));
+        let of = |micros| streams_to_fill(Duration::from_micros(micros));
         assert_eq!([0, 80, 12_500, 12_501, 50_000, 99_000, 5_000_000].map(of), [1, 1, 1, 2, 4, 8, 8]);
     }
 

@@ -15,15 +15,15 @@ use crate::flow::{BatchId, WindowEnd};
 
 /// Leases of this reader that are not done.
 #[derive(Debug, Default)]
-pub(crate) struct Tracker {
-    leases: Mutex<Vec<Held>>,
+pub(crate) struct LeaseProgress {
+    leases: Mutex<Vec<HeldLease>>,
     /// A lease has begun or is over, or the last batch of a window has left, or no more are taken.
-    moved: Notify,
+    changed: Notify,
     closed: AtomicBool,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldLease {
     lease: Lease,
     windows: BTreeMap<u64, Window>,
 }
@@ -31,24 +31,24 @@ struct Held {
 #[derive(Debug, Default)]
 struct Window {
     /// By index.
-    batches: Vec<Sent>,
-    left: usize,
-    under_way: usize,
+    batches: Vec<BatchState>,
+    sent: usize,
+    unacknowledged: usize,
     end: Option<WindowEnd>,
     rows: u64,
 }
 
 /// What has become of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-enum Sent {
+enum BatchState {
     #[default]
-    NotYet,
+    NotSent,
     /// With so many rows.
-    UnderWay(u64),
+    Sent(u64),
     Done,
 }
 
-impl Held {
+impl HeldLease {
     fn is_sent(&self) -> bool {
         self.windows.values().all(Window::is_sent)
     }
@@ -56,21 +56,21 @@ impl Held {
 
 impl Window {
     fn is_sent(&self) -> bool {
-        self.end.is_some_and(|end| end.batches as usize == self.left)
+        self.end.is_some_and(|end| end.batches as usize == self.sent)
     }
 
     fn is_done(&self) -> bool {
-        self.under_way == 0 && self.is_sent()
+        self.unacknowledged == 0 && self.is_sent()
     }
 }
 
-impl Tracker {
-    fn held(&self) -> MutexGuard<'_, Vec<Held>> {
+impl LeaseProgress {
+    fn held(&self) -> MutexGuard<'_, Vec<HeldLease>> {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A lease was given to this reader.
-    pub(crate) fn begin(&self, lease: &Lease) {
+    pub(crate) fn add(&self, lease: &Lease) {
         let windows = lease.windows.clone().map(|window| (window, Window::default())).collect();
         let mut held = self.held();
         // What was lost may come back: it is read anew.
@@ -79,97 +79,98 @@ impl Tracker {
                 || h.lease.windows.end <= lease.windows.start
                 || lease.windows.end <= h.lease.windows.start
         });
-        held.push(Held { lease: lease.clone(), windows });
+        held.push(HeldLease { lease: lease.clone(), windows });
         drop(held);
-        self.moved.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     /// Waits until fewer than `most` leases have batches that have not left. Cancel safe.
-    pub(crate) async fn room(&self, most: usize) {
+    pub(crate) async fn wait_for_room(&self, most: usize) {
         self.until(|held| held.iter().filter(|held| !held.is_sent()).count() < most).await;
     }
 
     /// This reader takes no more leases.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
-        self.moved.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     /// Waits for [`close`](Self::close). Cancel safe.
-    pub(crate) async fn closed(&self) {
+    pub(crate) async fn wait_until_closed(&self) {
         self.until(|_| self.closed.load(Ordering::SeqCst)).await;
     }
 
     /// Waits until there is a lease that lies before `id` and has batches that have not left: one that another reader had.
     /// Cancel safe.
-    pub(crate) async fn behind(&self, id: BatchId) {
+    pub(crate) async fn wait_for_earlier_lease(&self, id: BatchId) {
         let lies_before = |lease: &Lease| (lease.epoch, lease.windows.end) <= (id.epoch, id.window);
         self.until(|held| held.iter().any(|held| lies_before(&held.lease) && !held.is_sent())).await;
     }
 
-    async fn until(&self, holds: impl Fn(&[Held]) -> bool) {
+    async fn until(&self, holds: impl Fn(&[HeldLease]) -> bool) {
         loop {
-            let moved = self.moved.notified();
-            tokio::pin!(moved);
-            moved.as_mut().enable();
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
             if holds(&self.held()) {
                 return;
             }
-            moved.await;
+            changed.await;
         }
     }
 
     /// A batch of `rows` rows leaves, once; `end` comes with the last of its window.
-    pub(crate) fn sent(&self, id: BatchId, rows: u64, end: Option<WindowEnd>) {
+    pub(crate) fn batch_sent(&self, id: BatchId, rows: u64, end: Option<WindowEnd>) {
         let mut held = self.held();
         if let Some(window) = window(&mut held, id) {
             let at = id.index as usize;
             if window.batches.len() <= at {
-                window.batches.resize(at + 1, Sent::NotYet);
+                window.batches.resize(at + 1, BatchState::NotSent);
             }
-            window.batches[at] = Sent::UnderWay(rows);
-            window.left += 1;
-            window.under_way += 1;
+            window.batches[at] = BatchState::Sent(rows);
+            window.sent += 1;
+            window.unacknowledged += 1;
             window.end = end.or(window.end);
         }
         // With several look-ups under way, not always in order: the last to leave need not be the last of the window.
         if window(&mut held, id).is_none_or(|window| window.is_sent()) {
-            self.moved.notify_waiters();
+            self.changed.notify_waiters();
         }
     }
 
     /// A batch is done. Said twice, it counts once. Returns the lease that is done with it.
-    pub(crate) fn done(&self, id: BatchId) -> Option<(Lease, RowCounts)> {
+    pub(crate) fn batch_done(&self, id: BatchId) -> Option<(Lease, RowCounts)> {
         let mut held = self.held();
         let window = window(&mut held, id)?;
         let batch = window.batches.get_mut(id.index as usize)?;
-        let Sent::UnderWay(rows) = *batch else { return None };
-        *batch = Sent::Done;
+        let BatchState::Sent(rows) = *batch else { return None };
+        *batch = BatchState::Done;
         window.rows += rows;
-        window.under_way -= 1;
+        window.unacknowledged -= 1;
         let at = held.iter().position(|h| h.lease.epoch == id.epoch && h.lease.windows.contains(&id.window))?;
         if !held[at].windows.values().all(Window::is_done) {
             return None;
         }
-        let Held { lease, windows } = held.remove(at);
-        let mut account = RowCounts::default();
+        let HeldLease { lease, windows } = held.remove(at);
+        let mut counts = RowCounts::default();
         for window in windows.values() {
             let rejected = window.end.map_or(0, |end| end.rejected);
-            account.add(&RowCounts { rows: window.rows, rejected, batches: window.batches.len() as u64 });
+            counts.add(&RowCounts { trained: window.rows, rejected, batches: window.batches.len() as u64 });
         }
-        Some((lease, account))
+        Some((lease, counts))
     }
 
     /// Batches of the window of `id` that are done, counted from its first.
     pub(crate) fn done_before(&self, id: BatchId) -> u32 {
         let mut held = self.held();
-        window(&mut held, id).map_or(0, |w| w.batches.iter().take_while(|batch| **batch == Sent::Done).count() as u32)
+        window(&mut held, id)
+            .map_or(0, |w| w.batches.iter().take_while(|batch| **batch == BatchState::Done).count() as u32)
     }
 
     /// Another reader has the window of `id` now: this reader's lease of it is over.
-    pub(crate) fn lose(&self, id: BatchId) {
+    pub(crate) fn remove_lease_of(&self, id: BatchId) {
         self.held().retain(|h| !(h.lease.epoch == id.epoch && h.lease.windows.contains(&id.window)));
-        self.moved.notify_waiters();
+        self.changed.notify_waiters();
     }
 
     #[cfg(test)]
@@ -178,7 +179,7 @@ impl Tracker {
     }
 }
 
-fn window(held: &mut [Held], id: BatchId) -> Option<&mut Window> {
+fn window(held: &mut [HeldLease], id: BatchId) -> Option<&mut Window> {
     let held = held.iter_mut().find(|h| h.lease.epoch == id.epoch && h.lease.windows.contains(&id.window))?;
     held.windows.get_mut(&id.window)
 }
@@ -199,103 +200,106 @@ mod tests {
 
     #[test]
     fn a_lease_is_done_with_the_last_batch_of_its_last_window() {
-        let (tracker, lease) = (Tracker::default(), Lease { epoch: 0, windows: 4..6, term: 1 });
-        tracker.begin(&lease);
-        tracker.sent(id(4, 0), 10, None);
-        tracker.sent(id(4, 1), 7, end(2, 17, 3));
-        tracker.sent(id(5, 0), 0, end(1, 0, 20));
-        assert_eq!(tracker.done(id(4, 1)), None);
-        assert_eq!(tracker.done_before(id(4, 1)), 0);
-        assert_eq!(tracker.done(id(4, 0)), None);
-        assert_eq!(tracker.done(id(4, 0)), None, "said twice, counted once");
-        assert_eq!(tracker.done_before(id(4, 1)), 2);
-        let account = RowCounts { rows: 17, rejected: 23, batches: 3 };
-        assert_eq!(tracker.done(id(5, 0)), Some((lease, account)));
-        assert!(tracker.is_empty());
-        assert_eq!(tracker.done(id(5, 0)), None);
+        let (progress, lease) = (LeaseProgress::default(), Lease { epoch: 0, windows: 4..6, term: 1 });
+        progress.add(&lease);
+        progress.batch_sent(id(4, 0), 10, None);
+        progress.batch_sent(id(4, 1), 7, end(2, 17, 3));
+        progress.batch_sent(id(5, 0), 0, end(1, 0, 20));
+        assert_eq!(progress.batch_done(id(4, 1)), None);
+        assert_eq!(progress.done_before(id(4, 1)), 0);
+        assert_eq!(progress.batch_done(id(4, 0)), None);
+        assert_eq!(progress.batch_done(id(4, 0)), None, "said twice, counted once");
+        assert_eq!(progress.done_before(id(4, 1)), 2);
+        let counts = RowCounts { trained: 17, rejected: 23, batches: 3 };
+        assert_eq!(progress.batch_done(id(5, 0)), Some((lease, counts)));
+        assert!(progress.is_empty());
+        assert_eq!(progress.batch_done(id(5, 0)), None);
     }
 
     #[test]
     fn batches_may_leave_in_any_order() {
-        let tracker = Tracker::default();
-        tracker.begin(&Lease { epoch: 0, windows: 0..1, term: 0 });
-        tracker.sent(id(0, 2), 1, end(3, 21, 0));
-        tracker.sent(id(0, 0), 10, None);
-        let mut room = std::pin::pin!(tracker.room(1));
+        let progress = LeaseProgress::default();
+        progress.add(&Lease { epoch: 0, windows: 0..1, term: 0 });
+        progress.batch_sent(id(0, 2), 1, end(3, 21, 0));
+        progress.batch_sent(id(0, 0), 10, None);
+        let mut room = std::pin::pin!(progress.wait_for_room(1));
         assert!(room.as_mut().now_or_never().is_none(), "batch 1 has not left");
-        assert_eq!((tracker.done(id(0, 2)), tracker.done(id(0, 0)), tracker.done(id(0, 1))), (None, None, None));
-        assert_eq!(tracker.done_before(id(0, 1)), 1);
-        tracker.sent(id(0, 1), 10, None);
+        assert_eq!(
+            (progress.batch_done(id(0, 2)), progress.batch_done(id(0, 0)), progress.batch_done(id(0, 1))),
+            (None, None, None)
+        );
+        assert_eq!(progress.done_before(id(0, 1)), 1);
+        progress.batch_sent(id(0, 1), 10, None);
         assert!(room.as_mut().now_or_never().is_some());
-        assert_eq!(tracker.done(id(0, 1)).map(|(_, account)| account.rows), Some(21));
+        assert_eq!(progress.batch_done(id(0, 1)).map(|(_, counts)| counts.trained), Some(21));
     }
 
     #[test]
     fn what_is_done_before_the_window_ends_does_not_end_it() {
-        let tracker = Tracker::default();
-        tracker.begin(&Lease { epoch: 0, windows: 0..1, term: 0 });
-        tracker.sent(id(0, 0), 10, None);
-        assert_eq!(tracker.done(id(0, 0)), None);
-        tracker.sent(id(0, 1), 1, end(2, 11, 0));
-        assert!(tracker.done(id(0, 1)).is_some());
+        let progress = LeaseProgress::default();
+        progress.add(&Lease { epoch: 0, windows: 0..1, term: 0 });
+        progress.batch_sent(id(0, 0), 10, None);
+        assert_eq!(progress.batch_done(id(0, 0)), None);
+        progress.batch_sent(id(0, 1), 1, end(2, 11, 0));
+        assert!(progress.batch_done(id(0, 1)).is_some());
     }
 
     #[test]
     fn there_is_room_for_a_lease_when_all_batches_of_another_have_left() {
-        let tracker = Tracker::default();
-        let room = || tracker.room(2).now_or_never().is_some();
+        let progress = LeaseProgress::default();
+        let room = || progress.wait_for_room(2).now_or_never().is_some();
         for start in [0, 2] {
             assert!(room());
-            tracker.begin(&Lease { epoch: 0, windows: start..start + 2, term: 0 });
+            progress.add(&Lease { epoch: 0, windows: start..start + 2, term: 0 });
         }
         assert!(!room());
-        let mut waiting = std::pin::pin!(tracker.room(2));
-        tracker.sent(id(0, 0), 10, end(1, 10, 0));
-        tracker.sent(id(1, 0), 10, None);
+        let mut waiting = std::pin::pin!(progress.wait_for_room(2));
+        progress.batch_sent(id(0, 0), 10, end(1, 10, 0));
+        progress.batch_sent(id(1, 0), 10, None);
         assert!(waiting.as_mut().now_or_never().is_none());
-        tracker.sent(id(1, 1), 10, end(2, 20, 0));
+        progress.batch_sent(id(1, 1), 10, end(2, 20, 0));
         assert!(waiting.as_mut().now_or_never().is_some(), "though none of it is done");
-        tracker.begin(&Lease { epoch: 0, windows: 4..6, term: 0 });
-        let mut waiting = std::pin::pin!(tracker.room(2));
+        progress.add(&Lease { epoch: 0, windows: 4..6, term: 0 });
+        let mut waiting = std::pin::pin!(progress.wait_for_room(2));
         assert!(waiting.as_mut().now_or_never().is_none());
-        tracker.lose(id(5, 0));
+        progress.remove_lease_of(id(5, 0));
         assert!(waiting.as_mut().now_or_never().is_some());
     }
 
     #[test]
     fn a_lease_that_comes_back_begins_anew() {
-        let tracker = Tracker::default();
+        let progress = LeaseProgress::default();
         for term in 0..2 {
-            tracker.begin(&Lease { epoch: 0, windows: 3..4, term });
-            tracker.sent(id(3, 0), 10, None);
-            assert_eq!(tracker.done(id(3, 0)), None);
-            assert_eq!(tracker.done_before(id(3, 0)), 1);
+            progress.add(&Lease { epoch: 0, windows: 3..4, term });
+            progress.batch_sent(id(3, 0), 10, None);
+            assert_eq!(progress.batch_done(id(3, 0)), None);
+            assert_eq!(progress.done_before(id(3, 0)), 1);
         }
-        tracker.sent(id(3, 1), 1, end(2, 11, 0));
-        let (lease, account) = tracker.done(id(3, 1)).unwrap();
-        assert_eq!((lease.term, account.rows, account.batches), (1, 11, 2));
-        assert!(tracker.is_empty());
+        progress.batch_sent(id(3, 1), 1, end(2, 11, 0));
+        let (lease, counts) = progress.batch_done(id(3, 1)).unwrap();
+        assert_eq!((lease.term, counts.trained, counts.batches), (1, 11, 2));
+        assert!(progress.is_empty());
     }
 
     #[test]
     fn a_lease_that_lies_before_what_is_sent_is_seen() {
-        let tracker = Tracker::default();
-        tracker.begin(&Lease { epoch: 0, windows: 4..6, term: 0 });
-        let mut waiting = std::pin::pin!(tracker.behind(id(4, 7)));
+        let progress = LeaseProgress::default();
+        progress.add(&Lease { epoch: 0, windows: 4..6, term: 0 });
+        let mut waiting = std::pin::pin!(progress.wait_for_earlier_lease(id(4, 7)));
         assert!(waiting.as_mut().now_or_never().is_none(), "its own does not lie before it");
-        tracker.begin(&Lease { epoch: 0, windows: 1..2, term: 1 });
+        progress.add(&Lease { epoch: 0, windows: 1..2, term: 1 });
         assert!(waiting.as_mut().now_or_never().is_some());
-        tracker.sent(id(1, 0), 10, end(1, 10, 0));
-        assert!(tracker.behind(id(4, 7)).now_or_never().is_none(), "all of it has left");
+        progress.batch_sent(id(1, 0), 10, end(1, 10, 0));
+        assert!(progress.wait_for_earlier_lease(id(4, 7)).now_or_never().is_none(), "all of it has left");
     }
 
     #[test]
     fn a_lease_that_went_to_another_is_forgotten() {
-        let tracker = Tracker::default();
-        tracker.begin(&Lease { epoch: 0, windows: 0..2, term: 0 });
-        tracker.sent(id(1, 0), 10, end(1, 10, 0));
-        tracker.lose(id(1, 0));
-        assert!(tracker.is_empty());
-        assert_eq!(tracker.done(id(1, 0)), None);
+        let progress = LeaseProgress::default();
+        progress.add(&Lease { epoch: 0, windows: 0..2, term: 0 });
+        progress.batch_sent(id(1, 0), 10, end(1, 10, 0));
+        progress.remove_lease_of(id(1, 0));
+        assert!(progress.is_empty());
+        assert_eq!(progress.batch_done(id(1, 0)), None);
     }
 }
