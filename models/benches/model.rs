@@ -8,6 +8,7 @@
 
 use std::time::{Duration, Instant};
 
+use forebay_base::{mix64, unit_f64};
 use forebay_models::{DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, StepOutput};
 use gemm::Parallelism;
 
@@ -37,14 +38,8 @@ fn per_call(mut call: impl FnMut()) -> (f64, f64) {
     ((cpu_seconds() - cpu) / calls, wall.elapsed().as_secs_f64() / calls)
 }
 
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 fn numbers(count: usize, salt: u64) -> Vec<f32> {
-    (0..count as u64).map(|i| (mix(i.wrapping_mul(31) ^ salt) >> 40) as f32 / (1u32 << 24) as f32 - 0.5).collect()
+    (0..count as u64).map(|i| (mix64(i.wrapping_mul(31) ^ salt) >> 40) as f32 / (1u32 << 24) as f32 - 0.5).collect()
 }
 
 /// Each slot's value is key `r^3` of its own `rows`, `r` uniform: half of the values are among the first eighth.
@@ -52,7 +47,7 @@ fn inverse(rows: usize) -> (Vec<u32>, usize) {
     let mut places = std::collections::HashMap::new();
     let inverse = (0..rows * SLOTS)
         .map(|i| {
-            let r = (mix(i as u64 + 1) >> 11) as f64 / (1u64 << 53) as f64;
+            let r = unit_f64(mix64(i as u64 + 1));
             let key = (i % SLOTS, (r * r * r * rows as f64) as usize);
             let next = places.len() as u32;
             *places.entry(key).or_insert(next)
@@ -136,7 +131,7 @@ struct Made {
 impl Made {
     fn new(spec: &ModelSpec, rows: usize) -> Made {
         let (inverse, unique) = inverse(rows);
-        let labels = (0..rows as u64).map(|row| f32::from(mix(row).is_multiple_of(4))).collect();
+        let labels = (0..rows as u64).map(|row| f32::from(mix64(row).is_multiple_of(4))).collect();
         let (dense, unique_rows) = (numbers(rows * DENSE, 5), numbers(unique * spec.row_dim(), 6));
         Made { rows, labels, dense, unique_rows, inverse, unique }
     }

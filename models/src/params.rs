@@ -4,6 +4,8 @@
 
 use std::ops::Range;
 
+use forebay_base::{SplitMix64, mix64, signed_unit_f32};
+
 use crate::{DenseOptimizer, ModelError, ModelSpec, NamedTensor};
 
 /// Where one parameter lies in the flat buffer.
@@ -85,22 +87,11 @@ pub(crate) fn initial(layout: &[Param], seed: u64) -> Vec<f32> {
     for param in layout {
         let Some(fan_in) = param.fan_in else { continue };
         let bound = 1.0 / (fan_in as f32).sqrt();
-        let mut state = param.name.bytes().fold(mix(seed), |state, byte| mix(state ^ u64::from(byte)));
-        for value in &mut values[param.range.clone()] {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            // 24 bits make every step of an f32 between -1 and 1 equally likely.
-            let unit = (mix(state) >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
-            *value = unit * bound;
-        }
+        let start = param.name.bytes().fold(mix64(seed), |state, byte| mix64(state ^ u64::from(byte)));
+        let mut stream = SplitMix64::new(start);
+        values[param.range.clone()].fill_with(|| signed_unit_f32(stream.next_u64()) * bound);
     }
     values
-}
-
-/// The finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 /// The flat buffer as named tensors, `prefix` before each name.

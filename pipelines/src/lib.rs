@@ -33,7 +33,6 @@ pub mod job;
 mod model;
 pub mod model_folder;
 mod progress;
-mod random;
 mod registry;
 mod sources;
 pub mod stages;

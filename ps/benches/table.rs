@@ -10,6 +10,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::time::{Duration, Instant};
 
 use forebay_actors::Host;
+use forebay_base::{SplitMix64, mix64, unit_f64};
 use forebay_ps::{Init, Optimizer, PartConfig, Storage, Table, TableConfig, start_table};
 
 /// Keys per block: unique keys of a batch, about.
@@ -74,24 +75,15 @@ fn clock(clock: libc::clockid_t) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
 /// The key of rank `rank`: ranks are scattered over all 64 bits.
 fn key(rank: usize) -> u64 {
-    mix(rank as u64 + 1)
+    mix64(rank as u64 + 1)
 }
 
 /// Blocks of ranks below `n`. Zipf with exponent 1.05 by inverting the integral of its density, or uniform.
 fn draw(n: usize, zipf: bool, blocks: usize) -> Vec<Vec<u64>> {
-    let mut state = 7u64;
-    let mut unit = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        (mix(state) >> 11) as f64 / (1u64 << 53) as f64
-    };
+    let mut stream = SplitMix64::new(7);
+    let mut unit = || unit_f64(stream.next_u64());
     let exponent = 1.0 - 1.05;
     let top = (n as f64 + 1.0).powf(exponent);
     let mut rank = || {
@@ -116,7 +108,7 @@ trait Peer {
 fn measure(name: &str, n: usize, peer: &mut dyn Peer) {
     let dim = peer.dim();
     let mut rows = Vec::new();
-    let grads: Vec<f32> = (0..BLOCK * dim).map(|i| (mix(i as u64) >> 40) as f32 / 1e9).collect();
+    let grads: Vec<f32> = (0..BLOCK * dim).map(|i| (mix64(i as u64) >> 40) as f32 / 1e9).collect();
     let resident = resident();
     let start = cpu();
     let mut block = Vec::with_capacity(BLOCK);
@@ -249,7 +241,7 @@ impl Brown {
                 let next = self.rows.len() as u32;
                 *found = *self.index.entry(*key).or_insert(next);
                 if *found == next {
-                    self.rows.push(std::array::from_fn(|i| (mix(key ^ i as u64) >> 40) as f32));
+                    self.rows.push(std::array::from_fn(|i| (mix64(key ^ i as u64) >> 40) as f32));
                 }
                 #[cfg(target_arch = "x86_64")]
                 for line in 0..2 {
@@ -288,7 +280,7 @@ impl Peer for Dash {
     fn pull(&mut self, keys: &[u64], rows: &mut Vec<f32>) {
         rows.resize(keys.len() * 16, 0.0);
         for (key, out) in keys.iter().zip(rows.chunks_exact_mut(16)) {
-            let new = || Box::new(std::array::from_fn(|i| (mix(key ^ i as u64) >> 40) as f32));
+            let new = || Box::new(std::array::from_fn(|i| (mix64(key ^ i as u64) >> 40) as f32));
             out.copy_from_slice(&self.rows.entry(*key).or_insert_with(new)[..16]);
         }
     }

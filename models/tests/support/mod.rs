@@ -1,23 +1,17 @@
 //! What the tests of this crate share: the hash behind every made-up number, random batches, every kind of spec.
 #![allow(dead_code, unreachable_pub)]
 
+use forebay_base::{mix64, signed_unit_f32};
 use forebay_models::{DenseBatch, ModelSpec, Pooling};
 
-/// The finaliser of SplitMix64; `tests/golden/models.py` has the same.
-pub fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// From -1 to 1 in steps that f32 holds exactly.
+/// From -1 to 1 in steps that f32 holds exactly. `tests/golden/models.py` has the same.
 pub fn unit(z: u64) -> f32 {
-    (mix(z) >> 40) as f32 / (1u32 << 23) as f32 - 1.0
+    signed_unit_f32(mix64(z))
 }
 
 /// The hash behind every input: number `i` of a stream at a step.
 pub fn number(stream: u64, step: u64, i: usize) -> u64 {
-    mix((stream << 48) ^ (step << 32) ^ i as u64)
+    mix64((stream << 48) ^ (step << 32) ^ i as u64)
 }
 
 /// A batch that owns its numbers.

@@ -78,11 +78,7 @@ fn nearest(message: &str) -> Option<&str> {
     }
     let mut names = message.split('`').skip(1).step_by(2);
     let unknown = names.next()?;
-    names
-        .map(|name| (strsim::damerau_levenshtein(unknown, name), name))
-        .filter(|(distance, name)| *distance <= 2.max(name.len() / 3))
-        .min()
-        .map(|(_, name)| name)
+    forebay_base::nearest(unknown, names)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Generated batches of Criteo's shape with the rows of their keys, held in memory.
 
+use forebay_base::{mix64, signed_unit_f32, unit_f64};
+
 use crate::actors::Lineage;
 use crate::models::ModelSpec;
 use crate::pipelines::Ticket;
@@ -20,7 +22,7 @@ impl Ready {
         let unique = ((rows as f64 * unique_per_row) as usize).max(1);
         let make = |seed: u64| Ready {
             train: TrainBatch {
-                labels: (0..rows as u64).map(|i| f32::from(mix(seed ^ i).is_multiple_of(4))).collect(),
+                labels: (0..rows as u64).map(|i| f32::from(mix64(seed ^ i).is_multiple_of(4))).collect(),
                 dense: unit(seed ^ 1 << 40, rows * spec.dense, 1.0),
                 unique: (0..unique as u64).collect(),
                 inverse: places(seed ^ 2 << 40, rows * spec.slots, unique),
@@ -44,7 +46,7 @@ fn places(seed: u64, values: usize, unique: usize) -> Vec<u32> {
         if i < unique {
             return i as u32;
         }
-        let r = (mix(seed ^ i as u64) >> 11) as f64 / (1u64 << 53) as f64;
+        let r = unit_f64(mix64(seed ^ i as u64));
         ((r * r * unique as f64) as usize).min(unique - 1) as u32
     };
     (0..values).map(place).collect()
@@ -52,13 +54,5 @@ fn places(seed: u64, values: usize, unique: usize) -> Vec<u32> {
 
 /// From `-scale` to `scale`.
 fn unit(seed: u64, count: usize, scale: f32) -> Vec<f32> {
-    let number = |i: usize| ((mix(seed ^ i as u64) >> 40) as f32 / (1u64 << 23) as f32 - 1.0) * scale;
-    (0..count).map(number).collect()
-}
-
-/// The finaliser of SplitMix64.
-fn mix(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    (0..count).map(|i| signed_unit_f32(mix64(seed ^ i as u64)) * scale).collect()
 }

@@ -7,10 +7,10 @@
 mod pieces;
 
 use forebay_actors::{Batch, Fault, Lineage, Outbox, Stage, StageCx};
+use forebay_base::SplitMix64;
 
 use crate::dedup::Dedup;
 use crate::flow::{ExampleBatch, SlotKeys, TrainBatch, WindowEnd};
-use crate::random::Permutation;
 use pieces::{Cut, Piece, bag_offsets, dense_rows, keys_of};
 
 /// How rows become batches.
@@ -74,6 +74,12 @@ impl Window {
     }
 }
 
+/// The order in which the rows of one part are sent: a permutation of `0..n`.
+fn part_order(seed: u64, stream: u64, n: usize) -> Vec<u32> {
+    let start = SplitMix64::new(seed).next_u64() ^ stream.wrapping_mul(0xd134_2543_de82_ef95);
+    SplitMix64::new(start).permutation(n as u32)
+}
+
 /// Why rows are worked off.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
@@ -133,7 +139,7 @@ impl Batcher {
             let kept = n.min(left - short);
             let last = end == End::Closed && kept == left - short;
             if self.plan.window > 0 {
-                let order = Permutation::new(self.plan.seed, self.window.stream(), n).into_vec();
+                let order = part_order(self.plan.seed, self.window.stream(), n);
                 let order: Vec<u32> = order.into_iter().map(|row| at as u32 + row).collect();
                 let shuffled = [ExampleBatch::gather(&chunks, &order)];
                 cut.take(n);
@@ -302,5 +308,18 @@ impl Stage for Batcher {
 
     async fn finish(&mut self, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
         self.cut_off(out).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::part_order;
+
+    #[test]
+    fn each_seed_and_each_part_has_an_order_of_its_own() {
+        let order = part_order(7, 0, 1000);
+        assert_eq!(order, part_order(7, 0, 1000));
+        assert_ne!(order, part_order(7, 1, 1000));
+        assert_ne!(order, part_order(8, 0, 1000));
     }
 }
