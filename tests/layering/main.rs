@@ -1,12 +1,13 @@
-//! Who may use whom, and that one crate names actix: checked against `cargo metadata` and the source.
+//! How the workspace hangs together: which crate uses which, no circles of files, unique names, links that lead somewhere.
+
+mod modules;
+mod names;
+mod source;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::process::Command;
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
+use source::{root, rust_files};
 
 fn packages() -> Vec<serde_json::Value> {
     let output = Command::new(env!("CARGO"))
@@ -63,33 +64,30 @@ fn only_actors_uses_actix() {
 
 #[test]
 fn only_actors_names_actix_in_its_source() {
-    fn visit(dir: &Path, found: &mut Vec<String>) {
-        for entry in std::fs::read_dir(dir).expect("a folder of the project") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                visit(&path, found);
-            } else if path.extension().is_some_and(|e| e == "rs") {
-                let text = std::fs::read_to_string(&path).expect("source is text");
-                if text.lines().any(|line| line.contains("actix::") || line.contains("use actix")) {
-                    found.push(path.display().to_string());
-                }
-            }
-        }
+    let folders = ["src", "base", "net", "connectors", "ps", "models", "pipelines", "examples"];
+    for path in folders.iter().flat_map(|folder| rust_files(&root().join(folder))) {
+        let text = std::fs::read_to_string(&path).expect("source is text");
+        let names = text.lines().any(|line| line.contains("actix::") || line.contains("use actix"));
+        assert!(!names, "{} names actix", path.display());
     }
-    let mut found = Vec::new();
-    for dir in ["src", "net", "connectors", "ps", "models", "pipelines", "examples"] {
-        visit(&root().join(dir), &mut found);
-    }
-    assert!(found.is_empty(), "{found:?}");
 }
 
-/// `[words](path)` of a page, those that lead out of the project left out.
+/// A dense model computes on the thread that calls it: who calls it is not its concern.
+#[test]
+fn models_name_no_actors() {
+    for path in rust_files(&root().join("models")) {
+        let text = std::fs::read_to_string(&path).expect("source is text");
+        assert!(!text.contains("forebay_actors") && !text.contains("tokio"), "{}", path.display());
+    }
+}
+
+/// The paths of the `[words](path)` of a page. Links out of the project are left out.
 fn links(page: &str) -> impl Iterator<Item = &str> {
     page.split("](").skip(1).filter_map(|rest| rest.split([')', '#']).next()).filter(|link| !link.contains("://"))
 }
 
 #[test]
-fn every_link_of_every_page_leads_to_a_file() {
+fn every_link_in_the_docs_leads_to_a_file() {
     let listed = Command::new("git").args(["ls-files", "*.md"]).current_dir(root()).output().expect("git runs");
     let pages = String::from_utf8(listed.stdout).expect("names of files are UTF-8");
     let mut seen = 0;

@@ -1,0 +1,119 @@
+//! The workspace's source as tests read it: files by module path, without comments, texts and test code.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The folders whose `src` is read. The last is the program's.
+pub const CRATES: [&str; 8] = ["base", "actors", "net", "connectors", "ps", "models", "pipelines", "."];
+
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every `.rs` file under `folder`, sorted.
+pub fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of the project") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                files.push(path);
+            }
+        }
+    }
+    files.sort();
+    files
+}
+
+/// The files of a crate by module path: `[]` is the root, `["job", "parse"]` is `job/parse.rs`. The text is code alone.
+/// The root of the program, `main.rs`, is left out where there is a `lib.rs`.
+pub fn modules(name: &str) -> BTreeMap<Vec<String>, (String, String)> {
+    let src = root().join(name).join("src");
+    let mut modules = BTreeMap::new();
+    for path in rust_files(&src) {
+        let relative = path.strip_prefix(&src).expect("it lies in src").with_extension("");
+        let mut module: Vec<String> = relative.iter().map(|part| part.to_str().expect("UTF-8").to_owned()).collect();
+        match module.last().map(String::as_str) {
+            Some("mod") => drop(module.pop()),
+            Some("lib") if module.len() == 1 => module.clear(),
+            Some("main") if module.len() == 1 && !src.join("lib.rs").exists() => module.clear(),
+            _ => {}
+        }
+        let file = path.strip_prefix(root()).expect("it lies in the project").display().to_string();
+        let text = fs::read_to_string(&path).expect("source is text");
+        modules.insert(module, (file, without_tests(&code(&text))));
+    }
+    modules
+}
+
+/// The text with comments gone and texts emptied.
+fn code(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(first) = rest.chars().next() {
+        let skip = if rest.starts_with("//") {
+            rest.find('\n').unwrap_or(rest.len())
+        } else if rest.starts_with("/*") {
+            rest.find("*/").map_or(rest.len(), |end| end + 2)
+        } else if let Some(hashes) = raw_text(rest) {
+            out.push_str("\"\"");
+            let end = format!("\"{}", "#".repeat(hashes));
+            let start = hashes + 2;
+            start + rest[start..].find(&end).map_or(0, |at| at + end.len())
+        } else if first == '"' {
+            out.push_str("\"\"");
+            let mut escaped = false;
+            let end = rest[1..].find(|c| {
+                let ends = c == '"' && !escaped;
+                escaped = c == '\\' && !escaped;
+                ends
+            });
+            end.map_or(rest.len(), |at| at + 2)
+        } else if let Some(length) = character(rest) {
+            length
+        } else {
+            out.push(first);
+            first.len_utf8()
+        };
+        rest = &rest[skip..];
+    }
+    out
+}
+
+/// Of `r#"..."#`: the number of `#`.
+fn raw_text(rest: &str) -> Option<usize> {
+    let after = rest.strip_prefix('r')?;
+    let hashes = after.bytes().take_while(|&b| b == b'#').count();
+    after[hashes..].starts_with('"').then_some(hashes)
+}
+
+/// The length of a character literal; a lifetime is none.
+fn character(rest: &str) -> Option<usize> {
+    let after = rest.strip_prefix('\'')?;
+    let body = if after.starts_with('\\') { 2 } else { after.chars().next()?.len_utf8() };
+    let end = after.get(body..)?.find('\'')?;
+    (end == 0 || after.starts_with('\\')).then_some(1 + body + end + 1)
+}
+
+/// The code without the items that stand under `#[cfg(test)]`.
+fn without_tests(code: &str) -> String {
+    const MARK: &str = "#[cfg(test)]";
+    let Some(at) = code.find(MARK) else { return code.to_owned() };
+    let (before, after) = (&code[..at], &code[at + MARK.len()..]);
+    let body = after.find(['{', ';']).unwrap_or(after.len());
+    let end = if after[body..].starts_with('{') { body + block(&after[body..]) } else { body + 1 };
+    before.to_owned() + &without_tests(after.get(end..).unwrap_or_default())
+}
+
+/// The length of the block that begins with `{`.
+pub fn block(code: &str) -> usize {
+    let mut depth = 0;
+    let end = code.bytes().position(|b| {
+        depth += i32::from(b == b'{') - i32::from(b == b'}');
+        depth == 0
+    });
+    end.map_or(code.len(), |at| at + 1)
+}
