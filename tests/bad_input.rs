@@ -1,4 +1,4 @@
-//! Whatever a user may give the program by mistake: a clear error and the exit code 2, or a counted rejection.
+//! Wrong input of a user gives a clear error and the exit code 2, or a counted rejection.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -12,7 +12,7 @@ use arrow::record_batch::RecordBatch;
 use common::run;
 use parquet::arrow::ArrowWriter;
 
-/// Runs `train` on `data`; must be refused as the user's fault, with all of `words` in the message.
+/// Runs `train` on `data`, which must be refused as the user's fault with all of `words` in the message.
 fn refused(data: &Path, settings: &[&str], words: &[&str]) {
     let train = format!("data.train={}", data.display());
     let mut args = vec!["train", "--set", &train, "--set", "model.kind=lr", "--set", "train.batch_rows=64"];
@@ -26,7 +26,7 @@ fn refused(data: &Path, settings: &[&str], words: &[&str]) {
     }
 }
 
-/// Trains an `lr` on `data`; must end well. Gives what it printed.
+/// Trains an `lr` on `data`, which must succeed. Returns its output.
 fn trained(data: &Path, settings: &[&str]) -> String {
     let train = format!("data.train={}", data.display());
     let mut args = vec!["train", "--set", &train, "--set", "model.kind=lr"];
@@ -47,7 +47,7 @@ fn rows_with(dir: &Path, bad: &[u8]) -> std::path::PathBuf {
 }
 
 #[test]
-fn data_that_is_not_there() {
+fn missing_data_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     refused(&dir.path().join("nowhere.parquet"), &[], &["nowhere.parquet"]);
     refused(dir.path(), &[], &[dir.path().to_str().unwrap()]);
@@ -66,7 +66,7 @@ fn a_truncated_or_corrupt_parquet_file_is_named() {
     let whole = fs::read(&file).unwrap();
     fs::write(&file, &whole[..whole.len() / 2]).unwrap();
     refused(&folder, &[], &[name]);
-    // A page: the middle of the file is data, the footer is whole.
+    // Damage a page: the middle of the file is data, and the footer stays whole.
     let mut corrupt = whole.clone();
     for byte in &mut corrupt[whole.len() / 3..whole.len() / 3 + 3000] {
         *byte ^= 0x5a;
@@ -79,7 +79,7 @@ fn a_truncated_or_corrupt_parquet_file_is_named() {
 }
 
 #[test]
-fn a_wrong_schema_says_what_is_there_and_what_was_expected() {
+fn an_error_of_the_schema_names_the_found_and_the_expected_columns() {
     let dir = tempfile::tempdir().unwrap();
     let folder = common::parquet(dir.path(), 0, 1000);
     refused(&folder, &["columns.label=click"], &["click", "label"]);
@@ -88,7 +88,7 @@ fn a_wrong_schema_says_what_is_there_and_what_was_expected() {
 }
 
 #[test]
-fn bad_text_rows_fail_the_run_with_their_place() {
+fn a_bad_text_row_fails_the_run_with_file_and_column() {
     let dir = tempfile::tempdir().unwrap();
     let line = |from: &str, to: &str| GOOD.replacen(from, to, 1).into_bytes();
     let few = b"1\t2\t3\n".to_vec();
@@ -111,11 +111,11 @@ fn bad_text_rows_fail_the_run_with_their_place() {
         refused(&path, &[], words);
         let text = trained(&path, &["data.on_bad_row=skip"]);
         assert!(text.contains("trained on 3 rows"), "{text}");
-        let aside = dir.path().join("aside");
-        trained(&path, &[&format!("data.on_bad_row={{ write_to = {:?} }}", aside.to_str().unwrap())]);
-        let written: u64 = fs::read_dir(&aside).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
-        assert!(written > 0, "nothing was written aside");
-        fs::remove_dir_all(aside).unwrap();
+        let bad_rows = dir.path().join("bad_rows");
+        trained(&path, &[&format!("data.on_bad_row={{ write_to = {:?} }}", bad_rows.to_str().unwrap())]);
+        let written: u64 = fs::read_dir(&bad_rows).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+        assert!(written > 0, "no bad row was written");
+        fs::remove_dir_all(bad_rows).unwrap();
     }
 }
 
@@ -169,7 +169,7 @@ fn files_without_rows_are_refused() {
 }
 
 #[test]
-fn the_smallest_jobs_work() {
+fn a_job_of_one_row_trains() {
     let dir = tempfile::tempdir().unwrap();
     // One row, one key set, and a batch larger than the data.
     let path = dir.path().join("one.txt");
@@ -218,12 +218,12 @@ fn an_evaluation_without_rows_or_model_is_refused() {
     assert!(code == Some(2) && text.contains("manifest.json"), "{text}");
 }
 
-/// A file may grow to 64 KiB only: what a full disk does to a writer, without a disk.
+/// Runs the program with a limit of 64 KiB a file: its writes then fail as on a full disk.
 fn with_a_full_disk(args: &[&str]) -> (Option<i32>, String) {
     let limited = r#"trap '' XFSZ; ulimit -f 64; exec "$0" "$@""#;
     let mut command = std::process::Command::new("bash");
     command.args(["-c", limited, env!("CARGO_BIN_EXE_forebay")]).args(args);
-    common::said(&command.output().unwrap())
+    common::code_and_output(&command.output().unwrap())
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `forebay bench device` on the CPU: the numbers are sane, and what does not go together is refused.
+//! `forebay bench device` on the CPU: the numbers agree with each other, and invalid flags are refused.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -18,7 +18,7 @@ fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
 /// One object a line on standard output.
 fn lines(more: &[&str]) -> Vec<Value> {
     let output = forebay(&with(&[&["--json"], more].concat())).output().unwrap();
-    let (code, text) = common::said(&output);
+    let (code, text) = common::code_and_output(&output);
     assert_eq!(code, Some(0), "{text}");
     String::from_utf8(output.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
@@ -26,7 +26,7 @@ fn lines(more: &[&str]) -> Vec<Value> {
 fn sane(line: &Value, rows: u64, stages: &[&str]) {
     let number = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line}"));
     assert_eq!(line["batch_rows"], rows);
-    // What was under way when the measurement began is not part of it.
+    // Batches that were under way when the measurement began do not count.
     assert!(line["rows"].as_u64().unwrap() >= rows && line["rows"].as_u64().unwrap() <= 12 * rows, "{line}");
     assert!((number("rows_per_second") - number("rows") / number("seconds")).abs() < 1.0, "{line}");
     assert!(number("busy_share") > 0.0 && number("busy_share") <= 1.0, "{line}");
@@ -55,7 +55,7 @@ fn the_native_backend_is_measured_inline() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn invalid_flags_are_refused_by_name() {
     for (more, words) in [
         (&["--batches", "7"][..], &["--batches", "at least 8"][..]),
         (&["--batch-rows", "0"], &["--batch-rows"]),
@@ -78,7 +78,7 @@ fn what_makes_no_sense_is_refused() {
 
 #[cfg(not(feature = "torch"))]
 #[test]
-fn without_libtorch_it_says_what_to_do() {
+fn without_libtorch_the_error_names_the_feature() {
     let (code, text) = run(&with(&["--backend", "torch"]));
     assert!(code == Some(2) && text.contains("--features torch"), "{text}");
 }

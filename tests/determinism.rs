@@ -1,5 +1,5 @@
-//! `staleness = 0` is the sequential program: the same model to the bit, whatever runs beside it. `staleness = k` is
-//! bounded by k.
+//! `staleness = 0` is sequential training: the same model bit for bit with any number of shards, replicas and threads.
+//! `staleness = k` is bounded by k.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -7,7 +7,7 @@ mod common;
 use common::bits;
 
 #[test]
-fn shards_replicas_threads_and_luck_change_no_bit() {
+fn shards_replicas_and_threads_change_no_bit() {
     let dir = tempfile::tempdir().unwrap();
     let data = common::parquet(dir.path(), 0, 6000);
     let with = |settings: &[&str]| bits(&common::train(common::job(&data, settings)));
@@ -25,7 +25,7 @@ fn shards_replicas_threads_and_luck_change_no_bit() {
         assert!(found.0 == reference.0, "dense parameters differ with {settings:?}");
         assert!(found.1 == reference.1, "rows differ with {settings:?}");
     }
-    // And the comparison can fail: another seed is another model.
+    // The comparison can fail: another seed gives another model.
     assert!(with(&["seed=10"]).0 != reference.0);
 }
 
@@ -33,7 +33,7 @@ fn shards_replicas_threads_and_luck_change_no_bit() {
 fn text_and_parquet_of_the_same_rows_give_the_same_model() {
     let dir = tempfile::tempdir().unwrap();
     let (parquet, text) = (common::parquet(dir.path(), 0, 3000), common::text(dir.path(), 0, 3000));
-    // One order: splits differ between the formats.
+    // No shuffling: the formats have different splits.
     let settings = ["data.shuffle=false", "data.shuffle_rows=0"];
     let a = bits(&common::train(common::job(&parquet, &settings)));
     let b = bits(&common::train(common::job(&text, &settings)));
@@ -41,7 +41,7 @@ fn text_and_parquet_of_the_same_rows_give_the_same_model() {
 }
 
 #[test]
-fn staleness_is_bounded_and_used() {
+fn the_observed_staleness_reaches_and_keeps_its_bound() {
     let dir = tempfile::tempdir().unwrap();
     let data = common::parquet(dir.path(), 0, 6000);
     for k in [0_u64, 1, 3] {

@@ -1,4 +1,4 @@
-//! A stock Flight client looks into a run: `examples/flight_client.py`, word for word as its users run it.
+//! A stock Flight client looks into a run: `examples/flight_client.py`, as users run it.
 //!
 //! Needs pyarrow in `.tools/python` (`make setup-python`).
 
@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// A process of the run; killed when it goes.
+/// A process of the run, killed on drop.
 struct Process(Child);
 
 impl Drop for Process {
@@ -32,7 +32,8 @@ fn client(folder: &Path, more: &[&str]) -> Output {
     Command::new(python).arg(script).args(more).current_dir(folder).output().unwrap()
 }
 
-/// A run of one ps and one trainer over rows that last longer than the test, and the coordinator's address.
+/// Starts one ps and one trainer over more rows than they train in the test. Returns them and the coordinator's
+/// address.
 fn run(folder: &Path) -> (Vec<Process>, String) {
     let made = forebay(folder).args(["data", "synth", "--rows", "20000", "--out", "rows"]).status().unwrap();
     assert!(made.success());
@@ -75,7 +76,7 @@ fn pyarrow_lists_tables_reads_rows_and_statistics() {
     assert!(said.contains("table embedding:") && said.contains("rows in 1 shards here"), "{said}");
     assert_eq!(said.matches("1 weights").count(), 3, "three keys, of one linear weight each: {said}");
 
-    // A key that nobody trained on reads as zeros, and reading it does not make it.
+    // A key without a row reads as zeros, and reading it creates no row.
     let unseen = client(folder.path(), &[&address, "--token-file", "token", "--keys", "12345"]);
     assert!(String::from_utf8_lossy(&unseen.stdout).contains("key 12345: [0.0] ... 1 weights"), "{unseen:?}");
 

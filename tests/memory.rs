@@ -1,4 +1,4 @@
-//! Memory is bounded by the configured budgets, whatever the size of the file, however slow the consumer.
+//! The configured budgets bound memory, for files of any size and consumers of any speed.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -12,7 +12,7 @@ use forebay::actors::{Place, Sink, StageCx, Topology};
 use forebay::connectors::convert::{Encoding, ParquetOptions, block_on, to_parquet};
 use forebay::connectors::{ParquetSource, ReadOptions, Rows, Synthetic, SyntheticSource};
 
-/// Counts what is held on the heap, and the most that ever was.
+/// Counts the bytes on the heap, and their maximum.
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
@@ -78,8 +78,8 @@ fn a_file_larger_than_the_budget_streams_within_it() {
         .unwrap();
     assert_eq!(report.ledger.delivered, 300_000);
     let peak = PEAK.load(Relaxed) - before;
-    // The budgets, the link's batches, and what decoding and the footers need for themselves.
+    // The budgets, the batches in the link, decoding, and the footers.
     assert!(peak < 14 * MIB, "{:.1} MiB were held at once", peak as f64 / MIB as f64);
-    // And the test sees what is held: less than the budgets would mean that it does not.
+    // A peak below the budgets would mean that the allocator does not count.
     assert!(peak > 2 * MIB, "{:.1} MiB were held at once", peak as f64 / MIB as f64);
 }

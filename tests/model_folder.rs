@@ -7,6 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Instant;
 
 use forebay::Model;
 use forebay::connectors::staged::Folder;
@@ -85,7 +86,7 @@ fn a_model_is_the_same_in_every_store() {
     let store = Arc::new(InMemory::new());
     let url = format!("file://{}/model", dir.path().display());
     for folder in [in_memory(&store), Folder::from(&url)] {
-        // The second time it is replaced.
+        // The second save replaces the first.
         for _ in 0..2 {
             trained.save(folder.clone()).unwrap();
             let back = Model::load(folder.clone(), 3).unwrap();
@@ -171,15 +172,17 @@ fn a_killed_process_leaves_the_old_model_or_the_new_one() {
     let args = [&["train", "--set", &train, "--set", &output][..], &settings].concat();
     assert_eq!(common::run(&args).0, Some(0));
     let manifest = fs::read_to_string(folder.join("manifest.json")).unwrap();
-    // Killed at many moments around the save: wait for the aside folder to appear, then a little longer each time.
+    // Kill it at many moments around the save: once the staged folder is there, and a little later each time.
     for spin in 0..12_u32 {
         let mut child = common::forebay(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        let aside = || {
+        let staged = || {
             fs::read_dir(dir.path())
                 .unwrap()
                 .any(|e| e.unwrap().file_name().to_string_lossy().starts_with(".model.partial"))
         };
-        while child.try_wait().unwrap().is_none() && !aside() {
+        let deadline = Instant::now() + common::DEADLINE;
+        while child.try_wait().unwrap().is_none() && !staged() {
+            assert!(Instant::now() < deadline, "the training neither saves nor ends");
             std::thread::yield_now();
         }
         for _ in 0..spin * 20_000 {
@@ -189,7 +192,7 @@ fn a_killed_process_leaves_the_old_model_or_the_new_one() {
         child.wait().unwrap();
         Model::load(&folder, 1).unwrap_or_else(|e| panic!("after {spin}: {e}"));
     }
-    // And the next save works, whatever the killed ones left behind.
+    // The folders that the killed processes left do not hinder the next save.
     assert_eq!(common::run(&args).0, Some(0));
     assert_eq!(fs::read_to_string(folder.join("manifest.json")).unwrap(), manifest);
 }

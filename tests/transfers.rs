@@ -1,5 +1,6 @@
-//! Transfers apart: `upload`, `train` and `download` in the place of `train` give the same model, the same books and the same
-//! faults. With a device of software that the native backend computes for; with libtorch's CPU tensors where it is built in.
+//! Separate transfers: the stages `upload`, `train` and `download` give the same model, the same row counts and the
+//! same faults as `train` alone. The device is a software device over the native backend, and CPU tensors of libtorch
+//! with feature `torch`.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -14,7 +15,8 @@ use forebay::pipelines::job::{Backend, Transfers};
 use forebay::pipelines::{ModelFactory, OwnModel, Trained};
 use forebay::{Fault, Job, Training};
 
-/// A native model behind a device of software: it owns what was uploaded, and says what went wrong when it is waited for.
+/// A native model behind a software device: it owns the uploaded batch, and returns errors when its results are
+/// awaited.
 struct Software(NativeModel);
 
 struct Copies;
@@ -29,7 +31,7 @@ struct Copy {
     offsets: Option<Vec<u32>>,
 }
 
-/// A step that is done; the results are on the device.
+/// A step whose results are on the device.
 struct Done(StepOutput, Result<(), ModelError>);
 
 impl BatchUpload for Copies {
@@ -112,7 +114,7 @@ fn native(job: &Job) -> NativeModel {
     NativeModel::new(spec, job.train.optimizer, job.seed, 1).unwrap()
 }
 
-/// The job, its transfers apart, with a model of one's own; the backend only says that there is a device.
+/// The job with separate transfers and a model of our own. The backend `torch` only says that there is a device.
 fn own(mut job: Job, factory: ModelFactory) -> Training {
     (job.train.backend, job.train.transfers) = (Backend::Torch, Some(Transfers::Apart));
     let parts = native(&job).parts();
@@ -130,7 +132,7 @@ fn stages(training: &Training) -> Vec<(String, usize)> {
     plan.stages.iter().map(|stage| stage.name.clone()).zip(capacities).collect()
 }
 
-/// Every batch went through every stage, and the device was at work.
+/// Every batch went through every stage, and the device computed.
 fn well_done(trained: &Trained, staleness: u64, rows: u64) {
     let report = &trained.report;
     assert_eq!((report.ledger.read, report.ledger.delivered), (rows, rows));
@@ -159,7 +161,7 @@ fn the_plan_shows_the_stages_and_the_model_is_the_same_to_the_bit() {
 }
 
 #[test]
-fn with_staleness_the_books_add_up_and_the_bound_holds() {
+fn with_staleness_the_row_counts_agree_and_the_bound_holds() {
     let dir = tempfile::tempdir().unwrap();
     let data = common::parquet(dir.path(), 0, 6000);
     for k in [1, 3, 8] {
@@ -169,7 +171,7 @@ fn with_staleness_the_books_add_up_and_the_bound_holds() {
 }
 
 #[test]
-fn a_number_that_is_not_finite_ends_the_run_with_the_same_words() {
+fn a_number_that_is_not_finite_ends_the_run_with_the_error_of_the_inline_step() {
     let dir = tempfile::tempdir().unwrap();
     let data = common::parquet(dir.path(), 0, 4000);
     let wild = ["train.optimizer={ kind = \"sgd\", lr = 1e38 }"];
@@ -190,7 +192,7 @@ fn refusal(factory: ModelFactory) -> Fault {
 }
 
 #[test]
-fn a_model_that_cannot_be_made_or_has_no_device_is_the_cause_and_nothing_else() {
+fn a_model_that_cannot_be_made_or_has_no_device_is_the_only_cause() {
     let fault = refusal(Arc::new(|| Err(ModelError::Backend("no such device".into()))));
     assert_eq!(fault.stage.as_deref(), Some("train"));
     assert!(fault.to_string().contains("no such device"), "{fault}");
@@ -200,7 +202,7 @@ fn a_model_that_cannot_be_made_or_has_no_device_is_the_cause_and_nothing_else() 
 }
 
 #[test]
-fn the_native_backend_is_told_that_it_has_nowhere_to_go() {
+fn separate_transfers_with_the_native_backend_are_refused() {
     let (code, text) = run(&["plan", "--set", "data.train=rows", "--set", "train.transfers=apart"]);
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("train.transfers") && text.contains("native"), "{text}");
@@ -237,7 +239,7 @@ mod with_libtorch {
     }
 
     #[test]
-    fn a_number_that_is_not_finite_ends_the_run_with_the_same_words() {
+    fn a_number_that_is_not_finite_ends_the_run_with_the_error_of_the_inline_step() {
         let dir = tempfile::tempdir().unwrap();
         let data = common::parquet(dir.path(), 0, 4000);
         let wild = "train.optimizer={ kind = \"sgd\", lr = 1e38 }";
@@ -251,10 +253,10 @@ mod with_libtorch {
         assert!(fault(&[APART, "train.staleness=4"]).contains("not finite"));
     }
 
-    /// Two trainers that step together: the dense parameters are on the ps, go up with each batch, and their gradients come
-    /// back with it. A trainer whose part of a batch is empty takes its part in the step.
+    /// Two synchronous trainers: the ps hold the dense parameters, each batch uploads them, and their gradients come
+    /// back with it. A trainer with an empty batch takes part in the step.
     #[test]
-    fn dense_parameters_that_are_kept_elsewhere_cross_with_the_batch() {
+    fn dense_parameters_of_the_ps_are_uploaded_with_the_batch() {
         let dir = tempfile::tempdir().unwrap();
         let data = common::parquet(dir.path(), 0, 3000);
         let model = |name: &str, more: &[&str]| {

@@ -1,9 +1,14 @@
 //! What the whole-system tests share: rows, jobs, and the program.
 #![allow(dead_code, reason = "each test binary uses its own part")]
+#![allow(clippy::disallowed_methods, reason = "tests block their own threads")]
 
 use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use forebay::actors::StageCx;
 use forebay::connectors::convert::{ParquetOptions, TextOptions, block_on, to_criteo_text, to_parquet};
@@ -86,12 +91,93 @@ pub(crate) fn forebay(args: &[&str]) -> Command {
     command
 }
 
-/// Runs it and gives its exit code and all it said.
+/// Runs the program to its end. Returns its exit code and its output.
 pub(crate) fn run(args: &[&str]) -> (Option<i32>, String) {
-    said(&forebay(args).output().expect("the program starts"))
+    code_and_output(&forebay(args).output().expect("the program starts"))
 }
 
-pub(crate) fn said(output: &Output) -> (Option<i32>, String) {
+/// The exit code, and standard output and error as one text.
+pub(crate) fn code_and_output(output: &Output) -> (Option<i32>, String) {
     let text = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
     (output.status.code(), text)
+}
+
+/// A test fails when it has waited this long.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(180);
+
+/// Waits until `holds`; fails at the deadline.
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "not after {DEADLINE:?}: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A program that runs while the test goes on. It is killed on drop, so that it does not outlive a test that failed.
+pub(crate) struct Background {
+    child: Child,
+    output: Arc<Mutex<Vec<u8>>>,
+    readers: Vec<JoinHandle<()>>,
+}
+
+impl Background {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let output = Arc::new(Mutex::new(Vec::new()));
+        let pipes: [Box<dyn Read + Send>; 2] = [
+            Box::new(child.stdout.take().expect("standard output is piped")),
+            Box::new(child.stderr.take().expect("standard error is piped")),
+        ];
+        let readers = pipes.map(|mut pipe| {
+            let output = Arc::clone(&output);
+            std::thread::spawn(move || {
+                let mut part = [0; 4096];
+                while let Ok(n @ 1..) = pipe.read(&mut part) {
+                    output.lock().expect("no reader panics").extend_from_slice(&part[..n]);
+                }
+            })
+        });
+        Self { child, output, readers: readers.into() }
+    }
+
+    /// What it has written so far to standard output and error.
+    pub(crate) fn output(&self) -> String {
+        String::from_utf8_lossy(&self.output.lock().expect("no reader panics")).into_owned()
+    }
+
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.child.try_wait().expect("the program is our child").is_none()
+    }
+
+    /// Waits until it has written these words, `times` times.
+    pub(crate) fn wait_for(&mut self, words: &str, times: usize) {
+        until(words, || {
+            let running = self.is_running();
+            let output = self.output();
+            let found = output.matches(words).count() >= times;
+            assert!(running || found, "it ended without {words:?}: {output}");
+            found
+        });
+    }
+
+    /// Sends it a signal, for instance `-INT`.
+    pub(crate) fn signal(&self, name: &str) {
+        let sent = Command::new("kill").args([name, &self.child.id().to_string()]).status();
+        assert!(sent.expect("kill runs").success(), "{name} was not sent");
+    }
+
+    /// Waits until it has ended. Returns its exit code and its output.
+    pub(crate) fn wait(mut self) -> (Option<i32>, String) {
+        until("the program ends", || !self.is_running());
+        self.readers.drain(..).for_each(|reader| reader.join().expect("no reader panics"));
+        (self.child.wait().expect("it has ended").code(), self.output())
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }

@@ -1,5 +1,5 @@
-//! A cluster for the tests, over `scripts/hdfs`: started on first use, taken exclusively, broken on purpose, mended before
-//! the next test takes it. Every call blocks until the script has ended.
+//! A Hadoop cluster for the tests, by `scripts/hdfs`: started on first use, held by one test at a time, and repaired
+//! before the next test takes it. Every call blocks until the script has ended.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -33,9 +33,10 @@ pub(crate) struct Replica {
     pub(crate) file: PathBuf,
 }
 
-/// A cluster, for one test at a time; and the only one in use, so that no test shares the cores with another.
+/// The right of one test to use a cluster. Only one lease exists, over all clusters, so that tests do not share the
+/// cores.
 ///
-/// May be held while a test awaits: each test has a runtime and a thread of its own, so nobody waits on the holder's thread.
+/// A test may hold it across an await: each test has a runtime and a thread of its own.
 pub(crate) struct Lease {
     cluster: MutexGuard<'static, Cluster>,
     _turn: MutexGuard<'static, ()>,
@@ -49,24 +50,24 @@ impl Deref for Lease {
     }
 }
 
-/// A cluster that is started once and lent to one test at a time.
+/// A cluster that is started once and leased to one test at a time.
 pub(crate) struct Shared {
     options: &'static [&'static str],
     cluster: OnceLock<Mutex<Cluster>>,
 }
 
 impl Shared {
-    /// Names the cluster; nothing is started yet.
+    /// The options of the cluster, which starts on the first [`take`](Self::take).
     pub(crate) const fn new(options: &'static [&'static str]) -> Self {
         Self { options, cluster: OnceLock::new() }
     }
 
-    /// Waits until no other test has it. Whatever an earlier test broke is mended first, so the test that breaks need not.
+    /// Waits until no other test has it. Mends what an earlier test broke.
     pub(crate) fn take(&'static self) -> Lease {
         static TURN: Mutex<()> = Mutex::new(());
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let cluster = self.cluster.get_or_init(|| Mutex::new(Cluster::start(self.options)));
-        // A test that failed poisons the lock; what it broke is known, and mended here.
+        // A test that failed poisons the lock. `broken` says whether the cluster needs mending.
         let cluster = cluster.lock().unwrap_or_else(PoisonError::into_inner);
         if cluster.broken.load(Ordering::Relaxed) {
             cluster.mend();
@@ -86,7 +87,7 @@ impl Cluster {
     /// Starts a cluster of the test's own; `options` are those of `scripts/hdfs up`.
     pub(crate) fn start(options: &[&str]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
-        // One after the other: two that start at once on two cores take longer than both in turn.
+        // One at a time: on two cores, two that start at once take longer than both in turn.
         static STARTING: Mutex<()> = Mutex::new(());
         let _alone = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
         let (process, number) = (std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
@@ -124,7 +125,7 @@ impl Cluster {
         hdfs_native::ClientBuilder::new().with_url(&self.url).with_config_dir(conf.to_str().unwrap()).build().unwrap()
     }
 
-    /// `kill -9`. The NameNode takes it for dead 11 s later.
+    /// `kill -9`. The NameNode counts it as dead 11 s later.
     pub(crate) fn kill_datanode(&self, number: u32) {
         self.breaking("kill-datanode", &[&number.to_string()]);
     }
@@ -134,12 +135,12 @@ impl Cluster {
         self.breaking("start-datanode", &[&number.to_string()]);
     }
 
-    /// Freezes it: the kernel accepts connections for it, and nothing ever answers.
+    /// Freezes it: the kernel accepts its connections, and it never answers.
     pub(crate) fn stall_datanode(&self, number: u32) {
         self.breaking("stall-datanode", &[&number.to_string()]);
     }
 
-    /// Thaws it.
+    /// Lets a frozen one continue.
     pub(crate) fn resume_datanode(&self, number: u32) {
         self.breaking("resume-datanode", &[&number.to_string()]);
     }
@@ -212,7 +213,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Bytes that tell their place: no two blocks are alike.
+/// Bytes of which no two blocks are alike.
 pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes.div_ceil(8) as u64)
         .flat_map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes())
@@ -220,7 +221,7 @@ pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Writes a file in blocks of the cluster's size, over one that may be there.
+/// Writes a file in blocks of the cluster's size; replaces an existing one.
 pub(crate) async fn write(client: &hdfs_native::Client, path: &str, bytes: &[u8]) {
     write_in_blocks(client, path, bytes, None).await;
 }
@@ -241,7 +242,7 @@ pub(crate) async fn read(client: &hdfs_native::Client, path: &str) -> hdfs_nativ
 }
 
 #[tokio::test]
-async fn a_file_outlives_any_one_datanode() {
+async fn a_file_is_readable_without_any_one_datanode() {
     let cluster = Cluster::shared();
     let client = cluster.client();
     let bytes = pattern(5_500_000);
@@ -263,7 +264,7 @@ async fn a_file_outlives_any_one_datanode() {
 }
 
 #[tokio::test]
-async fn what_one_test_breaks_the_next_one_finds_mended() {
+async fn a_cluster_is_mended_before_the_next_test_takes_it() {
     let cluster = Cluster::shared();
     cluster.stall_datanode(1);
     cluster.kill_datanode(2);

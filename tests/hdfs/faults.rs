@@ -1,4 +1,5 @@
-//! What can happen to a cluster while it is read: each row still comes once, or the run says what happened.
+//! Faults of a cluster while it is read: each row still comes once, or the run ends with a fault that says what
+//! happened.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -7,6 +8,7 @@ use forebay::connectors::store;
 use object_store::ObjectStore;
 
 use super::cluster::{Block, Cluster};
+use super::common::until;
 use super::rows::{run, write_files};
 
 const ROWS: usize = 1_600_000;
@@ -24,7 +26,7 @@ fn a_killed_datanode_costs_no_row() {
     let cluster = Cluster::shared();
     let url = rows(&cluster, "/faults/killed", 1 << 20);
     let run = run(&url, NO_PAUSE, ROWS / 4, |go_on| {
-        // Frozen first, so that reads are under way on it when it dies.
+        // It is frozen first, so that reads wait for it when it dies.
         cluster.stall_datanode(2);
         go_on.send(()).unwrap();
         cluster.kill_datanode(2);
@@ -48,28 +50,47 @@ fn when_all_replicas_are_gone_the_fault_names_file_block_and_nodes() {
 }
 
 #[test]
-fn a_stalled_datanode_is_overtaken() {
+fn reads_from_a_stalled_datanode_are_overtaken() {
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let writer = Arc::new(log.reopen().unwrap());
+    tracing_subscriber::fmt().with_env_filter("forebay_connectors=debug").with_writer(writer).init();
     let cluster = Cluster::shared();
     let url = rows(&cluster, "/faults/stalled", 4 << 20);
-    // 100 batches: 12 s of work, as a training step would be.
-    let work = Duration::from_millis(120);
-    let timed = |then: &dyn Fn()| {
-        let start = Instant::now();
-        run(&url, work, ROWS / 10, |_| then()).is_whole(ROWS);
-        start.elapsed()
-    };
-    let calm = timed(&|| ());
-    let stalled = timed(&|| cluster.stall_datanode(1));
-    // The one promise that is a time: without overtaking it is minutes.
-    assert!(stalled < calm.mul_f64(1.3), "{stalled:?} with a stalled DataNode, {calm:?} without");
+    let before = std::fs::read_to_string(log.path()).unwrap().len();
+    let elapsed = with_a_training_step(&url, &|| cluster.stall_datanode(1));
+    let log = &std::fs::read_to_string(log.path()).unwrap()[before..];
+    let count = |words: &str| log.matches(words).count();
+    // The DataNode never answered, and no read of a block had to be given up and begun again.
+    assert!(count("overtaking a read") > 0, "{log}");
+    assert_eq!(count("a read failed"), 0, "{log}");
+    // hdfs-native alone waits a minute for a DataNode that is silent.
+    assert!(elapsed < Duration::from_secs(60), "{elapsed:?}");
 }
 
 #[test]
-fn a_namenode_that_restarts_is_waited_for() {
+#[ignore = "prints how much longer a run takes while a DataNode is stalled"]
+fn how_long_a_stalled_datanode_holds_a_run_up() {
+    let cluster = Cluster::shared();
+    let url = rows(&cluster, "/faults/stalled", 4 << 20);
+    let calm = with_a_training_step(&url, &|| ());
+    let stalled = with_a_training_step(&url, &|| cluster.stall_datanode(1));
+    println!("{calm:?} without, {stalled:?} with a stalled DataNode");
+}
+
+/// Reads all rows in 100 batches, 120 ms of work for each. `then` is called after a tenth of the rows. Returns the time
+/// it took.
+fn with_a_training_step(url: &str, then: &dyn Fn()) -> Duration {
+    let start = Instant::now();
+    run(url, Duration::from_millis(120), ROWS / 10, |_| then()).is_whole(ROWS);
+    start.elapsed()
+}
+
+#[test]
+fn reads_wait_for_a_namenode_that_restarts() {
     let cluster = Cluster::shared();
     let url = rows(&cluster, "/faults/restart", 1 << 20);
     let run = run(&url, NO_PAUSE, ROWS / 4, |go_on| {
-        // Without DataNodes, what is left to read needs locations that only the NameNode knows.
+        // The DataNodes are gone, so the rest needs new locations, which only the NameNode knows.
         cluster.kill_namenode(1);
         (1..=3).for_each(|node| cluster.kill_datanode(node));
         go_on.send(()).unwrap();
@@ -80,7 +101,7 @@ fn a_namenode_that_restarts_is_waited_for() {
 }
 
 #[test]
-fn a_file_that_is_deleted_under_way_is_a_fault_that_says_so() {
+fn a_file_that_is_deleted_during_a_run_is_a_fault_that_names_it() {
     let cluster = Cluster::shared();
     let url = rows(&cluster, "/faults/deleted", 1 << 20);
     let blocks = cluster.block_files("/faults/deleted/part-3.parquet");
@@ -94,7 +115,7 @@ fn a_file_that_is_deleted_under_way_is_a_fault_that_says_so() {
 }
 
 #[test]
-fn a_file_that_is_replaced_under_way_is_a_fault_that_says_so() {
+fn a_file_that_is_replaced_during_a_run_is_a_fault_that_names_it() {
     let cluster = Cluster::shared();
     let url = rows(&cluster, "/faults/replaced", 1 << 20);
     let blocks = cluster.block_files("/faults/replaced/part-3.parquet");
@@ -108,7 +129,7 @@ fn a_file_that_is_replaced_under_way_is_a_fault_that_says_so() {
 }
 
 #[test]
-fn a_corrupt_replica_is_read_around_and_two_are_a_fault() {
+fn one_corrupt_replica_is_avoided_and_two_are_a_fault() {
     let cluster = Cluster::shared();
     let url = rows(&cluster, "/faults/corrupt", 1 << 20);
     let spoil = |replica: usize| {
@@ -129,7 +150,7 @@ fn a_corrupt_replica_is_read_around_and_two_are_a_fault() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_store_serves_all_who_ask_for_a_cluster() {
+async fn one_store_serves_all_paths_of_a_cluster() {
     let cluster = Cluster::shared();
     let (one, path) = store::open(&cluster.at("/faults/one")).unwrap();
     let (other, _) = store::open(&cluster.at("/elsewhere/")).unwrap();
@@ -138,11 +159,8 @@ async fn one_store_serves_all_who_ask_for_a_cluster() {
     assert_eq!(read.get_opts(&path, Default::default()).await.unwrap().bytes().await.unwrap(), "1");
 }
 
-/// Until the DataNodes have deleted the blocks of a file: readers may read on until then.
+/// Waits until the DataNodes have deleted the blocks of a file: readers may read on until then.
 fn until_deleted(blocks: &[Block]) {
-    let since = Instant::now();
-    while blocks.iter().flat_map(|block| &block.replicas).any(|replica| replica.file.exists()) {
-        assert!(since.elapsed() < Duration::from_secs(60), "the DataNodes kept the blocks for a minute");
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    let replicas = || blocks.iter().flat_map(|block| &block.replicas);
+    until("the DataNodes have deleted the blocks", || !replicas().any(|replica| replica.file.exists()));
 }

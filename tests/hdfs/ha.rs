@@ -1,15 +1,12 @@
-//! Two NameNodes behind one name, `hdfs://forebay`: a fail-over costs time, and nothing else.
+//! Two NameNodes behind one name, `hdfs://forebay`: a failover costs time and nothing else.
 
-use std::io::{BufRead, BufReader, Lines};
-use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
 
 use forebay::actors::Report;
 
 use crate::cluster::{Lease, Shared, pattern, read, write};
-use crate::common;
+use crate::common::{self, Background};
 
 /// Two NameNodes, two DataNodes. Number 1 is active at first.
 fn cluster() -> Lease {
@@ -23,7 +20,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(work)
 }
 
-/// Whole reads of one file by a thread of their own, the file opened anew each time.
+/// Reads one file again and again on a thread of its own, and opens it each time.
 struct Reads {
     done: AtomicU32,
     stop: AtomicBool,
@@ -39,7 +36,7 @@ impl Reads {
     }
 }
 
-/// Tells the reading thread to end when the test does, also by a panic.
+/// Ends the reading thread with the test, also after a panic.
 struct StopOnDrop<'a>(&'a Reads);
 
 impl Drop for StopOnDrop<'_> {
@@ -56,55 +53,23 @@ fn reads_go_on_while_the_namenodes_change_roles_and_one_dies() {
     thread::scope(|scope| {
         let reading = scope.spawn(|| block_on(reads.run(&client, "/ha/file", &bytes)));
         let stop = StopOnDrop(&reads);
-        // A read that began after this call has ended.
+        // Waits for the end of a read that began after this call.
         let one_more = || {
             let enough = reads.done.load(Ordering::Relaxed) + 2;
-            while reads.done.load(Ordering::Relaxed) < enough {
+            common::until("one more read", || {
                 assert!(!reading.is_finished(), "a read failed: see above");
-                thread::park_timeout(Duration::from_millis(10));
-            }
+                reads.done.load(Ordering::Relaxed) >= enough
+            });
         };
         one_more();
         cluster.failover(2);
         one_more();
-        // Nobody is active until somebody decides: reads wait.
+        // No NameNode is active until the failover: reads wait.
         cluster.kill_namenode(2);
         cluster.failover(1);
         one_more();
         drop(stop);
     });
-}
-
-/// A program that must not outlive a test that failed.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The lines that a program writes to its standard error.
-struct Log(Lines<BufReader<ChildStderr>>);
-
-impl Log {
-    fn of(child: &mut Child) -> Self {
-        Self(BufReader::new(child.stderr.take().unwrap()).lines())
-    }
-
-    /// The next line with these words.
-    fn wait_for(&mut self, words: &str) -> String {
-        let mut seen = String::new();
-        for line in self.0.by_ref().map(Result::unwrap) {
-            if line.contains(words) {
-                return line;
-            }
-            seen += &line;
-            seen.push('\n');
-        }
-        panic!("it ended before it said `{words}`:\n{seen}")
-    }
 }
 
 #[test]
@@ -118,27 +83,25 @@ fn a_training_goes_on_when_the_active_namenode_dies() {
     command
         .args(["--set", &format!("data.train={}", cluster.at("/ha-rows")), "--set", "data.epochs=100000"])
         .args(["--set", "model.kind=lr"])
-        .env("HADOOP_CONF_DIR", cluster.conf_dir())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
-    let mut training = Running(command.spawn().unwrap());
-    let mut log = Log::of(&mut training.0);
-    log.wait_for("push");
+        .env("HADOOP_CONF_DIR", cluster.conf_dir());
+    let mut training = Background::start(&mut command);
+    training.wait_for("push", 1);
     cluster.kill_namenode(1);
     cluster.failover(2);
-    // Whoever comes now finds the new one, though the old one is named first.
-    let (code, said) = common::said(
+    // A new process finds the active NameNode, though the settings name the dead one first.
+    let (code, said) = common::code_and_output(
         &common::forebay(&["data", "inspect", "--json", &cluster.at("/ha-rows")])
             .env("HADOOP_CONF_DIR", cluster.conf_dir())
             .output()
             .unwrap(),
     );
     assert!(code == Some(0) && said.contains("\"rows\":4000"), "{said}");
-    // Every ten seconds it says how far it is: it still does, and it ends as any other.
-    log.wait_for("training");
-    assert!(Command::new("kill").args(["-INT", &training.0.id().to_string()]).status().unwrap().success());
-    let rest: Vec<_> = log.0.map(Result::unwrap).collect();
-    assert!(training.0.wait().unwrap().success(), "{rest:?}");
+    // It prints its progress every ten seconds. It still does, and it drains like any other.
+    let lines = training.output().matches("training").count();
+    training.wait_for("training", lines + 1);
+    training.signal("-INT");
+    let (code, said) = training.wait();
+    assert_eq!(code, Some(0), "{said}");
     let report: Report = serde_json::from_str(&std::fs::read_to_string(report).unwrap()).unwrap();
     assert!(report.ledger.delivered > 4000, "{report}");
     assert_eq!(report.ledger.read, report.ledger.delivered);

@@ -1,4 +1,5 @@
-//! A secure cluster with a real KDC: the program logs in from a keytab or a ticket cache, and says what to do without.
+//! A secure cluster with a real KDC: the program logs in from a keytab or a ticket cache; without them its error says
+//! what to do.
 //!
 //! SASL `privacy`: the login, block tokens, and encryption of calls and of blocks are all in use.
 
@@ -9,7 +10,8 @@ use crate::common;
 
 const ROWS: u64 = 2000;
 
-/// One NameNode, two DataNodes, the realm FOREBAY.TEST with a user `reader`, and rows in /rows, put there by the superuser.
+/// One NameNode, two DataNodes, the realm FOREBAY.TEST with a user `reader`, and rows in /rows, put there by the
+/// superuser.
 fn cluster() -> Lease {
     static SECURE: Shared = Shared::new(&["--secure", "--protection", "privacy", "--datanodes", "2"]);
     static FILLED: std::sync::Once = std::sync::Once::new();
@@ -38,7 +40,7 @@ fn with_keytab(mut command: Command, cluster: &Cluster, principal: &str) -> (Opt
     command
         .env("FOREBAY_KERBEROS_PRINCIPAL", principal)
         .env("FOREBAY_KERBEROS_KEYTAB", cluster.krb5_dir().join("reader.keytab"));
-    common::said(&command.output().unwrap())
+    common::code_and_output(&command.output().unwrap())
 }
 
 fn assert_all_rows((code, said): (Option<i32>, String)) {
@@ -47,13 +49,13 @@ fn assert_all_rows((code, said): (Option<i32>, String)) {
 }
 
 #[test]
-fn a_keytab_lets_in() {
+fn a_keytab_is_accepted() {
     let cluster = cluster();
     assert_all_rows(with_keytab(inspect(&cluster, "/rows"), &cluster, "reader@FOREBAY.TEST"));
 }
 
 #[test]
-fn a_ticket_lets_in() {
+fn a_ticket_is_accepted() {
     let (cluster, local) = (cluster(), tempfile::tempdir().unwrap());
     let tickets = format!("FILE:{}", local.path().join("tickets").display());
     let kinit = Command::new("kinit")
@@ -62,13 +64,13 @@ fn a_ticket_lets_in() {
         .output()
         .expect("kinit is installed by `make setup`");
     assert!(kinit.status.success(), "{}", String::from_utf8_lossy(&kinit.stderr));
-    assert_all_rows(common::said(&inspect(&cluster, "/rows").env("KRB5CCNAME", &tickets).output().unwrap()));
+    assert_all_rows(common::code_and_output(&inspect(&cluster, "/rows").env("KRB5CCNAME", &tickets).output().unwrap()));
 }
 
 #[test]
-fn without_a_ticket_it_says_how_to_get_one() {
+fn without_a_ticket_the_error_says_how_to_get_one() {
     let cluster = cluster();
-    let (code, said) = common::said(&inspect(&cluster, "/rows").output().unwrap());
+    let (code, said) = common::code_and_output(&inspect(&cluster, "/rows").output().unwrap());
     assert_eq!(code, Some(2), "{said}");
     for word in [cluster.url(), "Kerberos", "kinit", "FOREBAY_KERBEROS_KEYTAB"] {
         assert!(said.contains(word), "no {word} in: {said}");
@@ -76,7 +78,7 @@ fn without_a_ticket_it_says_how_to_get_one() {
 }
 
 #[test]
-fn a_keytab_of_somebody_else_does_not_let_in() {
+fn a_keytab_of_another_user_is_refused() {
     let cluster = cluster();
     let (code, said) = with_keytab(inspect(&cluster, "/rows"), &cluster, "nobody@FOREBAY.TEST");
     assert_eq!(code, Some(2), "{said}");
@@ -84,7 +86,7 @@ fn a_keytab_of_somebody_else_does_not_let_in() {
 }
 
 #[test]
-fn who_one_is_decides_what_one_may_read() {
+fn permissions_of_the_kerberos_user_hold() {
     let cluster = cluster();
     cluster.fs(&["-mkdir", "-p", "/private"]);
     cluster.fs(&["-chmod", "700", "/private"]);

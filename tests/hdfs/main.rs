@@ -1,7 +1,7 @@
 //! Tests on a real Hadoop cluster: NameNode and DataNodes of Apache Hadoop 3.4 as plain processes on this machine.
 //!
-//! `make setup` gets what they need; `cargo test --test hdfs` then starts the cluster itself, on first use, and a watcher
-//! stops it when this process ends, however it ends. See `cluster.rs` for what a test may do to it.
+//! `make setup` gets what they need; `cargo test --test hdfs` then starts the cluster itself, on first use, and a
+//! watcher stops it when this process ends, however it ends. See `cluster.rs` for what a test may do to it.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
 
 #[path = "../common/mod.rs"]

@@ -1,14 +1,14 @@
-//! What the program says when a path on HDFS cannot be read or written: what is wrong, and what to do.
+//! Errors for paths on HDFS that cannot be read or written: they say what is wrong and what to do.
 
 use super::cluster::{Cluster, write};
 use super::rows::file;
 use crate::common;
 
-/// Runs the program as a user, with little patience.
+/// Runs the program as a user, with a timeout of 2 s for NameNodes.
 fn said(user: &str, args: &[&str]) -> (Option<i32>, String) {
     let mut command = common::forebay(args);
     command.env("HADOOP_USER_NAME", user).env("FOREBAY_HDFS_PATIENCE", "2").env_remove("HADOOP_CONF_DIR");
-    common::said(&command.output().unwrap())
+    common::code_and_output(&command.output().unwrap())
 }
 
 fn says(user: &str, args: &[&str], code: i32, parts: &[&str]) {
@@ -38,7 +38,7 @@ fn each_mistake_has_its_own_message() {
     runtime.block_on(cluster.client().set_permission("/messages/rows.parquet", 0o600)).unwrap();
     says("eve", &["data", "inspect", &url], 2, &["permission denied", "user=eve", "HADOOP_USER_NAME"]);
 
-    // Nothing listens there, the NameNode's web pages, a DataNode's data port.
+    // A port that is closed, the port of the NameNode's web pages, and the data port of a DataNode.
     let state = std::fs::read_to_string(cluster.conf_dir().with_file_name("cluster.json")).unwrap();
     let state: serde_json::Value = serde_json::from_str(&state).unwrap();
     says(

@@ -1,4 +1,4 @@
-//! Files on HDFS that are as they should be, and files that are not: the same as on a local disk.
+//! Whole and damaged files on HDFS behave as on a local disk.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::rows::{file, run};
 
 const ROWS: usize = 1000;
 
-/// Writes files by name.
+/// Writes files: (path, content).
 fn put(cluster: &Cluster, files: &[(&str, &[u8])]) {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     for (path, bytes) in files {
@@ -48,7 +48,7 @@ fn folders_globs_and_folders_that_are_columns() {
 }
 
 #[test]
-fn files_that_are_not_what_they_should_be_are_named() {
+fn damaged_files_are_named() {
     let cluster = Cluster::shared();
     let good = file(0, 50_000);
     let mut corrupt = good.clone();
@@ -76,7 +76,7 @@ fn files_that_are_not_what_they_should_be_are_named() {
     refused("/reading/other", 2, &["other.parquet", "is not a whole Parquet file"]);
     refused("/reading/nothing/empty.parquet", 2, &["empty.parquet` is an empty file"]);
     refused("/reading/nothing", 2, &["/reading/nothing"]);
-    // Nothing tells that the noise of a column was other noise once; the page headers that were hit do.
+    // HDFS has valid checksums for these bytes. Only a damaged page header can be noticed.
     let (code, said) = common::run(&["data", "inspect", &cluster.at("/reading/corrupt")]);
     assert!(code == Some(0) || said.contains("corrupt.parquet"), "{said}");
     let train = format!("data.train={}", cluster.at("/reading/cut/a.parquet"));

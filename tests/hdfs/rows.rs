@@ -1,6 +1,6 @@
-//! Rows whose ids are `0..n`, on the cluster and through a pipeline, so that a test can tell that each came once.
+//! Rows with the ids `0..n`, on the cluster and through a pipeline: a test can check that each came once.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
 
 use super::cluster::{Cluster, write_in_blocks};
+use super::common;
 
 /// Rows of a row group; 16 bytes each, which do not compress.
 const GROUP: usize = 40_000;
@@ -33,7 +34,7 @@ pub(crate) fn file(first: i64, rows: usize) -> Vec<u8> {
     writer.into_inner().unwrap()
 }
 
-/// Writes `files` files of `rows` rows each below `folder`, ids in a row.
+/// Writes `files` files of `rows` rows each below `folder`, with consecutive ids.
 pub(crate) async fn write_files(cluster: &Cluster, folder: &str, files: usize, rows: usize, block: u64) {
     let client = cluster.client();
     for i in 0..files {
@@ -42,12 +43,12 @@ pub(crate) async fn write_files(cluster: &Cluster, folder: &str, files: usize, r
     }
 }
 
-/// Little is fetched ahead, so that most of a run's reads come after what a test breaks.
+/// Little is fetched ahead, so that a run reads most bytes after the test broke something.
 pub(crate) fn options() -> ReadOptions {
     ReadOptions { batch_rows: 16_000, read_ahead_bytes: 4 << 20, decode_ahead_bytes: 1 << 18, ..ReadOptions::default() }
 }
 
-/// Keeps the ids; halts once, at a row, until it is told to go on; each batch takes `pause`.
+/// Keeps the ids. Halts once, at a row, until a message comes. Each batch takes `pause`.
 struct Tally {
     ids: Arc<Mutex<Vec<i64>>>,
     pause: Duration,
@@ -105,8 +106,8 @@ impl Run {
     }
 }
 
-/// Reads all rows at a URL through a pipeline, which halts after `at` rows while `then` breaks something. `then` may let
-/// it go on earlier.
+/// Reads all rows at a URL through a pipeline. After `at` rows the pipeline halts while `then` breaks something; `then`
+/// may send a message to let it continue earlier.
 pub(crate) fn run(url: &str, pause: Duration, at: usize, then: impl FnOnce(&Sender<()>)) -> Run {
     let (input, ids) = (Input::from(url), Arc::new(Mutex::new(Vec::new())));
     let ((reached, halted), (release, go_on)) = (channel(), channel());
@@ -117,8 +118,10 @@ pub(crate) fn run(url: &str, pause: Duration, at: usize, then: impl FnOnce(&Send
         .sink("tally", Place::Own, move || tally)
         .start()
         .unwrap();
-    if halted.recv().is_ok() {
-        then(&release);
+    match halted.recv_timeout(common::DEADLINE) {
+        Ok(()) => then(&release),
+        Err(RecvTimeoutError::Disconnected) => {}
+        Err(RecvTimeoutError::Timeout) => panic!("no {at} rows after {:?}", common::DEADLINE),
     }
     drop(release);
     let outcome = running.wait();

@@ -1,4 +1,4 @@
-//! Files that Spark itself wrote to HDFS, against what Spark says they hold. Needs `scripts/setup-spark` and Java 17.
+//! Files that Spark wrote to HDFS, compared with what Spark reads from them. Needs `scripts/setup-spark` and Java 17.
 
 use std::path::Path;
 use std::process::Command;
@@ -101,7 +101,7 @@ fn values(array: &ArrayRef) -> Vec<Value> {
     }
 }
 
-/// Which codec the files of a folder have, whether their data pages are v2, their dictionary pages and their INT96s.
+/// The codec of a folder's files, and whether they have data pages of v2, dictionary pages and INT96 columns.
 async fn form(spark: &Spark, folder: &str) -> (String, bool, bool, bool) {
     let client = spark.cluster.client();
     let files = client.list_status(&format!("/spark/{folder}/day=2026-11-18"), false).await.unwrap();
@@ -122,9 +122,9 @@ async fn form(spark: &Spark, folder: &str) -> (String, bool, bool, bool) {
     (codec, v2, dictionary, int96)
 }
 
-/// One test, since starting Spark is most of its time.
+/// One test, since starting Spark takes most of the time.
 #[tokio::test]
-async fn what_spark_writes_reads_as_spark_reads_it() {
+async fn files_of_spark_read_as_spark_reads_them() {
     let spark = Spark::write();
     every_type_in_every_form(&spark).await;
     forms_mix(&spark).await;
@@ -153,7 +153,7 @@ async fn every_type_in_every_form(spark: &Spark) {
                 assert_eq!(found, expected, "{folder}, columns {:?}", spark.columns());
             }
         }
-        // All columns, those of types that are no features among them.
+        // All columns, also those whose types cannot be features.
         let all = table(ParquetSource::new(spark.path(folder), ReadOptions::default())).await;
         for column in ["amount", "wide", "pair", "scores"] {
             assert!(all.column_by_name(column).is_some(), "{folder}: {column}");

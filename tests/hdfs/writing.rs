@@ -1,7 +1,6 @@
-//! What Forebay writes to HDFS: rows and models, whole or not at all.
+//! Forebay writes rows and models to HDFS whole or not at all.
 
 use std::path::Path;
-use std::process::Stdio;
 
 use arrow::compute::concat_batches;
 use arrow::record_batch::RecordBatch;
@@ -11,7 +10,7 @@ use forebay::connectors::convert::{ParquetOptions, TextOptions, block_on, to_cri
 use forebay::connectors::{CriteoSource, ParquetSource, ReadOptions, Synthetic, SyntheticSource};
 
 use super::cluster::Cluster;
-use super::common;
+use super::common::{self, Background};
 
 const ROWS: u64 = 6000;
 
@@ -90,7 +89,7 @@ fn rows_go_to_hdfs_and_back() {
     let (code, said) = common::run(&["data", "inspect", &there]);
     assert!(code == Some(0) && said.contains("6000 rows"), "{said}");
 
-    // Replaced only on request, and then wholly.
+    // An existing folder is replaced only on request, and then as a whole.
     let refused = convert(&text, &there, &small()).unwrap_err().to_string();
     assert!(refused.contains("holds files already") && refused.contains(&there), "{refused}");
     convert(&text, &there, &ParquetOptions { replace: true, ..ParquetOptions::default() }).unwrap();
@@ -100,7 +99,7 @@ fn rows_go_to_hdfs_and_back() {
 }
 
 #[test]
-fn a_model_in_hdfs_evaluates_as_it_did() {
+fn a_model_saved_to_hdfs_evaluates_the_same() {
     let dir = tempfile::tempdir().unwrap();
     let (data, test) = (common::parquet(dir.path(), 0, 3000), common::parquet(dir.path(), 3000, 1000));
     let test = test.to_str().unwrap();
@@ -108,7 +107,7 @@ fn a_model_in_hdfs_evaluates_as_it_did() {
     let folder = cluster.at("/writing/models/model");
     let trained = common::train(common::job(&data, &["table.shards=2"])).model;
     let before = trained.evaluate(test).unwrap().0;
-    // The second time it is replaced.
+    // The second save replaces the first.
     for _ in 0..2 {
         trained.save(&folder).unwrap();
         assert_eq!(Model::load(&folder, 1).unwrap().evaluate(test).unwrap().0, before);
@@ -118,7 +117,7 @@ fn a_model_in_hdfs_evaluates_as_it_did() {
     let (code, said) = common::run(&["eval", "--model", &folder, "--data", test]);
     assert!(code == Some(0) && said.contains(&before.to_string()), "{said}");
 
-    // What is not a model is never replaced, and refused before anything runs.
+    // A folder that is not a model is never replaced, and the job is refused before anything runs.
     let (train, output) =
         (format!("data.train={}", data.display()), format!("output.model={}", cluster.at("/writing/models")));
     let (code, said) = common::run(&["train", "--set", &train, "--set", &output]);
@@ -132,31 +131,29 @@ fn a_writer_that_is_killed_leaves_no_visible_folder() {
     let cluster = Cluster::shared();
     let out = cluster.at("/writing/killed/rows");
     let args = ["data", "synth", "--group-rows", "4096", "--out", &out, "--rows"];
-    let started =
-        common::forebay(&[&args[..], &["100000000"]].concat()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let mut child = started.unwrap();
-    let aside = || {
+    let mut writer = Background::start(&mut common::forebay(&[&args[..], &["100000000"]].concat()));
+    let staged = || {
         let names = names(&cluster, "/writing/killed");
         names
             .first()
             .map(|name| format!("/writing/killed/{name}"))
             .filter(|folder| !self::names(&cluster, folder).is_empty())
     };
-    while aside().is_none() {
-        assert!(child.try_wait().unwrap().is_none(), "it ended before it was killed");
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    common::until("the staged folder holds a file", || {
+        assert!(writer.is_running(), "it ended before it was killed: {}", writer.output());
+        staged().is_some()
+    });
+    drop(writer);
     let left = names(&cluster, "/writing/killed");
     assert!(left.iter().all(|name| name.starts_with(".rows.partial-")), "{left:?}");
-    // And the next one is not in its way.
+    // The folder that it left does not hinder the next writer.
     let (code, said) = common::run(&[&args[..], &["5000"]].concat());
     assert_eq!(code, Some(0), "{said}");
     assert!(names(&cluster, "/writing/killed").contains(&"rows".to_owned()));
 }
 
 #[test]
-fn what_forbids_writing_is_said_clearly_and_leaves_nothing() {
+fn permissions_and_quotas_are_named_and_leave_no_files() {
     let cluster = Cluster::shared();
     let dir = |path: &Path| path.display().to_string();
     let root = Path::new("/writing/forbidden");
@@ -164,13 +161,13 @@ fn what_forbids_writing_is_said_clearly_and_leaves_nothing() {
     let synth = |out: &str| {
         let mut command = common::forebay(&["data", "synth", "--rows", "2000", "--out", out]);
         command.env("HADOOP_USER_NAME", "eve");
-        common::said(&command.output().unwrap())
+        common::code_and_output(&command.output().unwrap())
     };
     let (code, said) = synth(&cluster.at("/writing/forbidden/rows"));
     assert!(code == Some(2) && said.contains("permission denied") && said.contains("user=eve"), "{said}");
     assert_eq!(names(&cluster, "/writing/forbidden"), Vec::<String>::new());
 
-    // One name more than the quota allows.
+    // The folder needs one name more than the quota allows.
     cluster.fs(&["-chmod", "777", &dir(root)]);
     cluster.admin(&["-setQuota", "2", &dir(root)]);
     let (code, said) = synth(&cluster.at("/writing/forbidden/rows"));

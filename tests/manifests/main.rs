@@ -1,5 +1,5 @@
-//! `deploy/kubernetes` as `kubectl apply -k` would send it: built by kustomize, checked against Kubernetes' schemas, and what
-//! no schema knows: that names, ports, keys, certificates and counts belong together. No cluster is asked.
+//! `deploy/kubernetes` as `kubectl apply -k` would send it: built by kustomize, checked against Kubernetes' schemas,
+//! and checked for names, ports, keys, certificates and counts that refer to each other. No cluster is needed.
 //!
 //! `make setup` gets what `scripts/check-manifests` needs.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
@@ -20,7 +20,7 @@ fn overlay(name: &str) -> Objects {
 }
 
 #[test]
-fn every_overlay_follows_the_schemas_and_its_parts_belong_together() {
+fn every_overlay_follows_the_schemas_and_its_references_exist() {
     let secret = secret("forebay").unwrap();
     for name in OVERLAYS {
         let objects = overlay(name);
@@ -32,7 +32,7 @@ fn every_overlay_follows_the_schemas_and_its_parts_belong_together() {
 }
 
 #[test]
-fn the_job_of_every_overlay_is_one_that_the_program_takes() {
+fn the_program_accepts_the_job_of_every_overlay() {
     for name in OVERLAYS {
         let objects = overlay(name);
         let job = objects.of("ConfigMap")[0]["data"]["job.toml"].as_str().unwrap();
@@ -81,7 +81,7 @@ fn the_certificate_holds_for_every_pod_that_listens_and_for_no_other_namespace()
 }
 
 #[test]
-fn a_namespace_that_is_none_is_refused() {
+fn an_invalid_namespace_is_refused() {
     for bad in ["", "Forebay", "a b", "x; rm", "-"] {
         let said = secret(bad).err().unwrap();
         assert!(said.contains("which namespace?"), "{bad}: {said}");
@@ -98,7 +98,7 @@ fn copy() -> tempfile::TempDir {
 }
 
 #[test]
-fn the_overlay_in_the_guide_is_one_that_works() {
+fn the_overlay_in_the_guide_works() {
     let guide = std::fs::read_to_string(folder().join("../../docs/cluster-kubernetes.md")).unwrap();
     let (_, rest) = guide.split_once("```yaml\n").expect("an overlay in the guide");
     let (overlay, _) = rest.split_once("```").unwrap();
@@ -115,7 +115,7 @@ fn the_overlay_in_the_guide_is_one_that_works() {
     assert!(images.iter().all(|image| image.as_str().unwrap().starts_with("registry.example.com/")), "{images:?}");
 }
 
-/// Breaks one line of a copy and gives what is said about it.
+/// Changes one line of a copy. Returns the errors that are found.
 fn broken(file: &str, from: &str, to: &str) -> String {
     let copy = copy();
     let root = copy.path().join("forebay/deploy/kubernetes");
@@ -131,7 +131,7 @@ fn broken(file: &str, from: &str, to: &str) -> String {
 }
 
 #[test]
-fn what_is_broken_is_named() {
+fn every_broken_line_is_named_in_an_error() {
     for (file, from, to, named) in [
         // The schemas see these.
         ("base/ps.yaml", "serviceName: forebay-ps", "serviceNam: forebay-ps", "serviceNam"),
@@ -140,7 +140,7 @@ fn what_is_broken_is_named() {
         ("base/trainer.yaml", "kind: Job", "kind: Jobb", "Jobb"),
         ("base/kustomization.yaml", "  - reader.yaml", "  - readers.yaml", "readers.yaml"),
         ("local/kustomization.yaml", "memory: 256Mi }", "memory: [256Mi] }", "memory"),
-        // And these belong together, which no schema knows.
+        // The checks of references see these.
         ("base/ps.yaml", "serviceName: forebay-ps", "serviceName: forebay", "service forebay"),
         ("base/ps.yaml", "clusterIP: None", "type: ClusterIP", "headless"),
         ("base/ps.yaml", "component: ps\n  ports", "component: pss\n  ports", "selects nothing"),

@@ -11,7 +11,7 @@ pub(crate) fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy/kubernetes")
 }
 
-/// What kustomize makes of a folder, if it follows the schemas; else what is wrong.
+/// The objects that kustomize makes of a folder, or the errors of the schemas.
 pub(crate) fn built(folder: &Path) -> Result<Objects, String> {
     checked(Command::new(script("scripts/check-manifests")).arg(folder))
 }
@@ -57,7 +57,7 @@ impl Objects {
         &self.0
     }
 
-    /// What makes pods.
+    /// The objects that create pods.
     pub(crate) fn pods(&self) -> Vec<Pod<'_>> {
         let makers = self.0.iter().filter(|object| object["spec"]["template"].is_object());
         makers.map(|maker| Pod { maker, name: text(&maker["metadata"]["name"]), objects: self }).collect()
@@ -86,12 +86,12 @@ impl<'a> Pod<'a> {
         list("containers").iter().chain(list("initContainers")).collect()
     }
 
-    /// `ps`, `reader`, `trainer`: what the program is told.
+    /// `ps`, `reader` or `trainer`: the program's argument.
     pub(crate) fn role(&self) -> &'a str {
         text(&self.containers()[0]["args"][1])
     }
 
-    /// What is set on top of the job.
+    /// The settings on top of the job.
     pub(crate) fn settings(&self) -> Vec<String> {
         let arguments = self.containers()[0]["args"].as_array().into_iter().flatten();
         arguments.filter_map(|argument| text(argument).strip_prefix("--set=")).map(str::to_owned).collect()
@@ -106,8 +106,8 @@ impl<'a> Pod<'a> {
         self.containers()[0]["ports"].is_array()
     }
 
-    /// The container's environment as Kubernetes would set it for the pod of a rank; a `$(NAME)` whose name is not set before
-    /// it stays, as it does there.
+    /// The container's environment as Kubernetes sets it for the pod of a rank. As there, a `$(NAME)` stays if the name
+    /// is not set before it.
     pub(crate) fn environment(&self, rank: u32) -> BTreeMap<String, String> {
         let mut environment: BTreeMap<String, String> = BTreeMap::new();
         for variable in self.containers()[0]["env"].as_array().into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! What no schema knows: whether the objects of an overlay belong together. Each mistake is one line.
+//! Checks that no schema makes: references between the objects of an overlay. Each mistake is one line.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ fn ports<'a>(pod: &Pod<'a>) -> Vec<&'a Value> {
     pod.containers().into_iter().flat_map(|container| container["ports"].as_array().into_iter().flatten()).collect()
 }
 
-/// Services name each pod that they select, before it is ready.
+/// Services must select pods, name their ports, and give their names to pods that are not ready.
 fn services(objects: &Objects, wrong: &mut Vec<String>) {
     for service in objects.of("Service") {
         let (name, spec) = (text(&service["metadata"]["name"]), &service["spec"]);
@@ -60,7 +60,7 @@ fn services(objects: &Objects, wrong: &mut Vec<String>) {
     }
 }
 
-/// Who listens has a Service that makes its DNS name; probes ask ports that there are.
+/// A pod that listens needs a Service for its DNS name. Probes must name existing ports.
 fn names(objects: &Objects, pod: &Pod<'_>, wrong: &mut Vec<String>) {
     let stateful = pod.maker["kind"] == "StatefulSet";
     if stateful && !selects(&pod.maker["spec"]["selector"]["matchLabels"], pod) {
@@ -91,7 +91,7 @@ fn names(objects: &Objects, pod: &Pod<'_>, wrong: &mut Vec<String>) {
     }
 }
 
-/// What is mounted is there, with the keys that are asked for.
+/// Mounted objects must exist and have the keys that are mounted.
 fn volumes(objects: &Objects, secret: &Secret, pod: &Pod<'_>, wrong: &mut Vec<String>) {
     let volumes: Vec<&Value> = pod.spec()["volumes"].as_array().into_iter().flatten().collect();
     for mount in pod.containers().iter().flat_map(|c| c["volumeMounts"].as_array().into_iter().flatten()) {
@@ -131,7 +131,7 @@ fn map_key(objects: &Objects, name: &str, key: &str, wrong: &mut Vec<String>) {
     }
 }
 
-/// Everybody is told of one coordinator, which is ps 0, and of files that are mounted.
+/// All pods must have ps 0 as their coordinator. Their files must be mounted.
 fn environment(objects: &Objects, secret: &Secret, pod: &Pod<'_>, wrong: &mut Vec<String>) {
     let environment = pod.environment(0);
     let mut needed = vec!["FOREBAY_COORDINATOR", "FOREBAY_RUN", "FOREBAY_TOKEN_FILE", "FOREBAY_TLS_CA"];
@@ -174,7 +174,7 @@ fn environment(objects: &Objects, secret: &Secret, pod: &Pod<'_>, wrong: &mut Ve
     }
 }
 
-/// The job says how many there are of each role, and the objects say the same.
+/// The job and the objects must have the same number of processes for each role.
 fn counts(objects: &Objects, pod: &Pod<'_>, wrong: &mut Vec<String>) {
     let maps = objects.of("ConfigMap");
     let job: toml::Table = maps.iter().find_map(|map| text(&map["data"]["job.toml"]).parse().ok()).unwrap_or_default();
@@ -188,7 +188,7 @@ fn counts(objects: &Objects, pod: &Pod<'_>, wrong: &mut Vec<String>) {
     }
 }
 
-/// Not root, nothing more than asked for, and bounded.
+/// Pods must not run as root, must drop all capabilities, and must have a memory limit.
 fn security(pod: &Pod<'_>, wrong: &mut Vec<String>) {
     if pod.spec()["securityContext"]["runAsNonRoot"] != true || pod.spec()["automountServiceAccountToken"] != false {
         wrong.push("runAsNonRoot, and automountServiceAccountToken: false".to_owned());
