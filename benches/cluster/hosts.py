@@ -1,7 +1,7 @@
-"""Machines on this machine: network namespaces with an address each, behind a switch, each on a line of limited rate.
+"""Simulated machines: network namespaces behind a switch, each with its own address and a limited network.
 
-Comes in: names, megabits per second. Goes out: commands that run inside, bytes that went over a line, a certificate and a
-token for the run. Needs root, `ip` and `tc` (Debian's iproute2) and `openssl`. Calls block until the kernel has done it.
+Gives commands that run inside, the bytes that a host sent and received, a certificate and a token for the run. Needs root,
+`ip` and `tc` (Debian's iproute2) and `openssl`. Calls block until the kernel is done.
 """
 import json, os, secrets, subprocess
 
@@ -16,7 +16,7 @@ def sh(*words, lines=None):
 
 
 class Hosts:
-    """`with Hosts(["ps0", "trainer0"]) as hosts:`; they are gone afterwards, and what a killed run left goes first."""
+    """`with Hosts(["ps0", "trainer0"]) as hosts:`. Removes first what a killed run left, and removes the hosts at the end."""
 
     def __init__(self, names):
         if os.geteuid():
@@ -43,13 +43,13 @@ class Hosts:
         sh("ip", "-n", f"{PREFIX}-{name}", "-batch", "-", lines=lines)
 
     def line(self, name, mbit):
-        """Both ways. 5 ms may be made up for, as long as a busy core may be late; the queue is a deep switch's."""
+        """Limits both ways. The bucket holds 5 ms, since a busy core may be late; the queue is that of a deep switch."""
         for namespace, card in (("switch", name), (name, "eth0")):
             sh("tc", "-n", f"{PREFIX}-{namespace}", "qdisc", "replace", "dev", card, "root", "tbf", "rate", f"{mbit}mbit",
                "burst", f"{max(mbit * 625, 20_000)}b", "latency", "100ms")
 
     def bytes(self, name):
-        """So far, to and from the host, with the headers of TCP and IP."""
+        """Bytes so far to and from the host, with the headers of TCP and IP."""
         stats = json.loads(sh("ip", "-n", f"{PREFIX}-{name}", "-s", "-j", "link", "show", "eth0"))[0]["stats64"]
         return stats["rx"]["bytes"], stats["tx"]["bytes"]
 
@@ -58,7 +58,7 @@ class Hosts:
 
 
 def credentials(folder, addresses):
-    """TLS and a token, without which the program listens on loopback only. Returns the environment that names them."""
+    """Makes TLS files and a token, which the program needs beyond loopback. Returns the environment that names them."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "token").write_text(secrets.token_hex(32))
     (folder / "leaf.ext").write_text("basicConstraints=CA:FALSE\nsubjectAltName="

@@ -1,7 +1,7 @@
-"""Runs the program and tells what it did: rows, seconds, CPU seconds of each process, bytes, AUC.
+"""Runs the program and returns what it did: rows, seconds, CPU seconds of each process, bytes, AUC.
 
-Comes in: commands of `forebay`, each with a name. Goes out: a dict per run. Blocks until all processes have ended; if one
-fails, or this script is stopped, all are killed.
+Takes commands of `forebay`, each with a name; returns a dict per run. Blocks until all processes have ended; if one fails, or
+this script is stopped, all are killed.
 """
 import json, os, re, signal, subprocess, tempfile, time
 from pathlib import Path
@@ -61,7 +61,7 @@ def read(path):
 
 
 def together(processes, report, patience=600):
-    """Waits for all of one run, and reads what the trainer said: `report` is the file of its `--report`."""
+    """Waits for all processes of a run, and reads the trainer's output; `report` is the file of its `--report`."""
     begun = time.monotonic()
     try:
         while None in [p.poll() for p in processes]:

@@ -27,12 +27,12 @@ def line(points, color, dash="", width=2):
 
 
 def panel(model, mbit, runs, limit, bench):
-    """`runs`: rows/s of each run by the number of processes. `limit`: rows/s of the runs without slow lines."""
+    """`runs`: rows/s of each run by the number of processes. `limit`: rows/s of the runs without network limits."""
     many, single = WHAT[bench]
     medians = {count: statistics.median(values) for count, values in sorted(runs.items())}
     one, last = medians[1], max(medians)
     bound = statistics.median(limit) if limit else 0
-    # A limit far above would press all else to the ground: it is told in words.
+    # A limit far above would flatten all other lines: it is written as text.
     drawn = bound if bound < 1.3 * one * last else 0
     top = max([one * last, drawn, *(v for values in runs.values() for v in values)]) * 1.08
     x = lambda count: LEFT + (WIDTH - LEFT - RIGHT) * count / (last + 0.3)
