@@ -32,6 +32,7 @@ pub mod flow;
 pub mod job;
 mod model;
 pub mod model_folder;
+mod participation;
 mod progress;
 mod registry;
 mod sources;

@@ -13,10 +13,10 @@ use forebay_ps::{TableClient, TableConfig, start_table};
 use crate::cluster::ClusterSession;
 use crate::cluster::batches::receive_queue::ReceiveQueue;
 use crate::cluster::member::Member;
-use crate::dense::Shared;
 use crate::job::{Job, LookupAt};
 use crate::model::{Model, ModelFactory, checked_spec, factory, table_config};
 use crate::model_folder;
+use crate::participation::Participation;
 use crate::progress::{Progress, Snapshot};
 use crate::sources::{self, Visit};
 use crate::stages::TrainedDense;
@@ -40,7 +40,7 @@ pub(crate) struct Parts {
     pub(crate) progress: Progress,
     pub(crate) staleness: Staleness,
     pub(crate) own: Option<ModelFactory>,
-    pub(crate) shared: Shared,
+    pub(crate) participation: Participation,
     /// This process's place in a run of several.
     pub(crate) session: Option<ClusterSession>,
 }
@@ -162,7 +162,7 @@ impl Parts {
             dense: Arc::new(Mutex::new(None)),
             progress: Progress::default(),
             own,
-            shared: Shared::default(),
+            participation: Participation::Alone,
             session: None,
         })
     }
@@ -170,8 +170,7 @@ impl Parts {
     /// The dense parameters after the last push: those that the trainer's model computed with last, or what whoever keeps
     /// them has now.
     fn latest(&self, mut tensors: Vec<NamedTensor>) -> Result<Vec<NamedTensor>, Fault> {
-        let Some(dense) = &self.shared.dense else { return Ok(tensors) };
-        let flat = forebay_net::runtime().block_on(dense.pull())?;
+        let Some(flat) = forebay_net::runtime().block_on(self.participation.pull_dense())? else { return Ok(tensors) };
         let mut rest = flat.as_slice();
         for tensor in &mut tensors {
             let Some((values, after)) = rest.split_at_checked(tensor.data.len()) else { break };

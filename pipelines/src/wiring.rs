@@ -68,7 +68,7 @@ pub(crate) fn receiving_ready(parts: &Parts, receive_queue: Arc<ReceiveQueue>, m
         .attach(&parts.host)
         .source("receive", Place::Shared, move || Receive::<ReadyBatch>::new(receive_queue, status, false))
         .link(links.train);
-    let flow = match parts.shared.dense.clone() {
+    let flow = match parts.participation.dense().cloned() {
         Some(dense) => {
             let replicas = Replicas::ordered(under_way(&parts.job, &parts.staleness));
             flow.replicated("refresh", Place::Shared, replicas, move |_| Refresh::new(Arc::clone(&dense)))
@@ -81,7 +81,7 @@ pub(crate) fn receiving_ready(parts: &Parts, receive_queue: Arc<ReceiveQueue>, m
 
 /// A trainer's part of it: `receive -4→ lookup -2→ train -2→ push`.
 pub(crate) fn receiving(parts: &Parts, receive_queue: Arc<ReceiveQueue>, member: &Member) -> Pipeline {
-    let (status, in_step) = (member.subscribe(), parts.shared.in_step.is_some());
+    let (status, in_step) = (member.subscribe(), parts.participation.round().is_some());
     let flow = Topology::new("train")
         .attach(&parts.host)
         .source("receive", Place::Shared, move || Receive::<TrainBatch>::new(receive_queue, status, in_step))
@@ -126,9 +126,9 @@ fn feed<S: Source<Out = Rows>>(
 }
 
 fn learn(flow: Flow<TrainBatch>, parts: &Parts) -> Pipeline {
-    let (table, staleness, shared) = (parts.table.clone(), parts.staleness.clone(), parts.shared.clone());
+    let (table, staleness) = (parts.table.clone(), parts.staleness.clone());
     let under_way = under_way(&parts.job, &staleness);
-    let lookup = Lookup::for_training(table, staleness).shared(shared);
+    let lookup = Lookup::for_training(table, staleness).participation(parts.participation.clone());
     compute(looked_up(flow, lookup, under_way).link(parts.job.pipeline.links.train), parts)
 }
 
@@ -149,13 +149,14 @@ fn looked_up(flow: Flow<TrainBatch>, lookup: Lookup, under_way: usize) -> Flow<R
 }
 
 fn compute(flow: Flow<ReadyBatch>, parts: &Parts) -> Pipeline {
-    let (shared, table) = (parts.shared.clone(), parts.table.clone());
+    let (participation, table) = (parts.participation.clone(), parts.table.clone());
     let mut dense = Compute::new(&parts.job, &parts.spec);
     if parts.own.is_some() {
         (dense.describe, dense.factory) = ("a model of your own".into(), parts.factory());
     }
-    (dense.progress, dense.trained, dense.steps) = (parts.progress.clone(), Arc::clone(&parts.dense), shared.steps);
-    let push = Push::new(table).shared(&shared);
+    (dense.progress, dense.trained, dense.steps) =
+        (parts.progress.clone(), Arc::clone(&parts.dense), participation.steps());
+    let push = Push::new(table).participation(participation);
     let flow = dense.wire(flow).link(parts.job.pipeline.links.push);
     match under_way(&parts.job, &parts.staleness) {
         1 => flow.sink("push", Place::Shared, move || push),

@@ -22,8 +22,9 @@ use super::members::Role;
 use super::messages::{
     CompletedLease, FailRequest, Failure, JoinRequest, LeaseRequest, MemberId, MemberRequest, RunPhase, RunStatus,
 };
-use crate::flow::BatchId;
+use crate::flow::{BatchId, TrainBatch};
 use crate::job::Job;
+use crate::participation::BatchRecord;
 
 /// A coordinator that is alive answers within this.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -296,6 +297,20 @@ impl LeaseClient {
     /// The fault of a completion that could not be told, once.
     fn check_reported(&self) -> Result<(), Fault> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
+    }
+}
+
+impl BatchRecord for LeaseClient {
+    fn batch_started(&self, batch: &TrainBatch) {
+        let (id, rows) = (BatchId::of(batch), batch.labels.len() as u64);
+        self.progress.batch_sent(id, rows, batch.closes);
+        if rows == 0 {
+            self.batch_done(id);
+        }
+    }
+
+    fn batch_done(&self, id: BatchId) {
+        self.batch_done(id);
     }
 }
 

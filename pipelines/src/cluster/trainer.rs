@@ -12,13 +12,13 @@ use super::acknowledge::Acknowledger;
 use super::batches::handler::BatchHandler;
 use super::batches::receive_queue::{Credits, Order, ReceiveQueue};
 use super::dense::PsDenseStore;
+use super::leases::RowCounts;
 use super::member::LeaseClient;
-use super::messages::RunStatus;
 use super::ordered;
 use super::session::{ClusterSession, ProcessConfig};
-use crate::dense::Shared;
-use crate::flow::BatchId;
+use crate::dense::DenseStore;
 use crate::job::{DenseAt, Job};
+use crate::participation::{BatchRecord, Membership, Participation};
 use crate::training::{Parts, Training};
 
 /// Joins a run as a trainer and waits until all are there.
@@ -63,43 +63,35 @@ fn wire(
     })?;
     parts.table = parts.table.of_trainer(trainer);
     let leases = LeaseClient::new(session.member.clone());
-    parts.shared = shared(&parts.job, &status, &receive_queue, &leases);
-    if parts.job.placement.dense() == DenseAt::Ps {
-        let (peers, retry) = session.ps_peers(&parts.job, &status)?;
-        let store = runtime().block_on(PsDenseStore::connect(&peers, &parts.job, &parts.spec, trainer, retry))?;
-        parts.shared.dense = Some(Arc::new(store));
-    }
+    let batches: Arc<dyn BatchRecord> = match &receive_queue {
+        Some(receive_queue) => Arc::clone(receive_queue) as _,
+        None => Arc::new(leases.clone()),
+    };
+    let dense: Option<Arc<dyn DenseStore>> = match parts.job.placement.dense() {
+        DenseAt::Trainer => None,
+        DenseAt::Ps => {
+            let (peers, retry) = session.ps_peers(&parts.job, &status)?;
+            let store = PsDenseStore::connect(&peers, &parts.job, &parts.spec, trainer, retry);
+            Some(Arc::new(runtime().block_on(store)?))
+        }
+    };
+    parts.participation = Participation::Member(Arc::new(membership(&parts.job, &status.counts, batches, dense)));
     match receive_queue {
         Some(receive_queue) => Ok(Training::receiving(parts, receive_queue, &session.member)),
         None => Training::from_parts(parts, Some(Arc::new(leases))),
     }
 }
 
-/// What the stages tell others.
-fn shared(job: &Job, status: &RunStatus, receive_queue: &Option<Arc<ReceiveQueue>>, leases: &LeaseClient) -> Shared {
-    // In step, a step is a batch of each trainer; else each of ours counts for all of theirs.
-    let (in_step, trainers) = (job.round(), job.placement.trainers as u64);
-    let steps =
-        if in_step.is_some() { (status.counts.batches / trainers, 1) } else { (status.counts.batches, trainers) };
-    let mut shared = Shared { in_step, steps, ..Shared::default() };
-    match receive_queue {
-        Some(receive_queue) => {
-            let receive_queue = Arc::clone(receive_queue);
-            shared.done = Some(Arc::new(move |id| receive_queue.batch_done(id)));
-        }
-        None => {
-            let (begins, ends) = (leases.clone(), leases.clone());
-            shared.begun = Some(Arc::new(move |batch| {
-                let (id, rows) = (BatchId::of(batch), batch.labels.len() as u64);
-                begins.progress().batch_sent(id, rows, batch.closes);
-                if rows == 0 {
-                    begins.batch_done(id);
-                }
-            }));
-            shared.done = Some(Arc::new(move |id| ends.batch_done(id)));
-        }
-    }
-    shared
+fn membership(
+    job: &Job,
+    counts: &RowCounts,
+    batches: Arc<dyn BatchRecord>,
+    dense: Option<Arc<dyn DenseStore>>,
+) -> Membership {
+    let (round, trainers) = (job.round(), job.placement.trainers as u64);
+    // A synchronous step is one batch of each trainer. Otherwise each trainer counts its own steps for all trainers.
+    let steps = if round.is_some() { (counts.batches / trainers, 1) } else { (counts.batches, trainers) };
+    Membership { batches, dense, round, steps }
 }
 
 fn order(job: &Job, rank: u32) -> Order {

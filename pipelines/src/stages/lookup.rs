@@ -4,14 +4,13 @@
 //! the run may be ahead of its pushes) and for the shards. Where these are behind a network, replicas of it keep as many
 //! batches on their way as there are tickets.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use forebay_ps::TableClient;
 
-use crate::dense::{Shared, SharedDense};
 use crate::flow::{ReadyBatch, TrainBatch};
+use crate::participation::Participation;
 use crate::staleness::{Staleness, Ticket};
 
 /// The stage.
@@ -20,32 +19,25 @@ pub struct Lookup {
     table: TableClient,
     /// `None`: read only, rows that are not there are zeros.
     staleness: Option<Staleness>,
-    shared: Shared,
+    participation: Participation,
     cx: Option<StageCx>,
 }
 
 impl Lookup {
     /// For training: rows that are not there are initialised, and each batch takes a ticket.
     pub fn for_training(table: TableClient, staleness: Staleness) -> Self {
-        Self { table, staleness: Some(staleness), shared: Shared::default(), cx: None }
+        Self { table, staleness: Some(staleness), participation: Participation::Alone, cx: None }
     }
 
-    /// As one of the processes of a run.
-    pub(crate) fn shared(mut self, shared: Shared) -> Self {
-        self.shared = shared;
+    /// Trains alone or as a member of a run.
+    pub(crate) fn participation(mut self, participation: Participation) -> Self {
+        self.participation = participation;
         self
     }
 
     /// For evaluation: changes nothing.
     pub fn read_only(table: TableClient) -> Self {
-        Self { table, staleness: None, shared: Shared::default(), cx: None }
-    }
-}
-
-async fn pull_dense(dense: &SharedDense) -> Result<Option<Arc<Vec<f32>>>, Fault> {
-    match dense {
-        Some(dense) => dense.pull().await.map(Some),
-        None => Ok(None),
+        Self { table, staleness: None, participation: Participation::Alone, cx: None }
     }
 }
 
@@ -67,14 +59,11 @@ impl Stage for Lookup {
 
     async fn on_batch(&mut self, train: TrainBatch, out: &mut Outbox<ReadyBatch>) -> Result<(), Fault> {
         let number = self.cx.as_ref().map_or(0, StageCx::arrival);
-        if let Some(begun) = &self.shared.begun {
-            begun(&train);
-            if train.labels.is_empty() && self.shared.in_step.is_none() {
-                if let Some(staleness) = &self.staleness {
-                    staleness.skip(number);
-                }
-                return Ok(());
+        if self.participation.ends_at_start(&train) {
+            if let Some(staleness) = &self.staleness {
+                staleness.skip(number);
             }
+            return Ok(());
         }
         let mut rows = Vec::with_capacity(train.unique.len() * self.table.row_dim());
         let ticket = match (&self.staleness, &self.cx) {
@@ -90,7 +79,7 @@ impl Stage for Lookup {
                 None => self.table.peek(&train.unique, &mut rows).await,
             }
         };
-        let ((), dense) = futures::future::try_join(pull, pull_dense(&self.shared.dense)).await?;
+        let ((), dense) = futures::future::try_join(pull, self.participation.pull_dense()).await?;
         if let Some(cx) = &self.cx {
             cx.meter().waiting("shards", asked.elapsed());
         }

@@ -9,42 +9,38 @@ use std::time::Instant;
 use forebay_actors::{Fault, Sink, StageCx};
 use forebay_ps::{Round, TableClient};
 
-use crate::dense::{Done, Shared, SharedDense};
 use crate::flow::GradBatch;
+use crate::participation::Participation;
 
 /// The sink.
 #[derive(Clone)]
 pub struct Push {
     table: TableClient,
-    dense: SharedDense,
-    /// With it, a batch is applied once, however often it comes.
-    done: Option<Done>,
-    /// Trainers that take each step together, if they do.
-    in_step: Option<u32>,
+    participation: Participation,
     cx: Option<StageCx>,
 }
 
 impl Push {
     /// Pushes to `table`.
     pub fn new(table: TableClient) -> Self {
-        Self { table, dense: None, done: None, in_step: None, cx: None }
+        Self { table, participation: Participation::Alone, cx: None }
     }
 
-    /// As one of the processes of a run.
-    pub(crate) fn shared(mut self, shared: &Shared) -> Self {
-        (self.done, self.dense, self.in_step) = (shared.done.clone(), shared.dense.clone(), shared.in_step);
+    /// Trains alone or as a member of a run.
+    pub(crate) fn participation(mut self, participation: Participation) -> Self {
+        self.participation = participation;
         self
     }
 
     async fn push(&self, batch: &mut GradBatch) -> Result<(), Fault> {
         let (id, step, grads) = (batch.id, batch.step, batch.dense_grads.take());
-        if self.done.is_none() {
+        if matches!(self.participation, Participation::Alone) {
             return self.table.push(&batch.unique, &batch.row_grads, batch.step).await;
         }
         let rows = batch.samples as u64;
         let sparse = async {
             let GradBatch { id, step, unique, row_grads, .. } = &*batch;
-            match self.in_step {
+            match self.participation.round() {
                 Some(trainers) => {
                     let round = Round { trainers, rows };
                     self.table.push_round(id.push_id(), round, unique, row_grads, *step).await
@@ -54,7 +50,7 @@ impl Push {
             .map(drop)
         };
         let dense = async {
-            match (&self.dense, grads) {
+            match (self.participation.dense(), grads) {
                 (Some(dense), Some(grads)) => dense.push(id, step, rows, grads).await,
                 _ => Ok(()),
             }
@@ -81,9 +77,7 @@ impl Sink for Push {
         if let Some(cx) = &self.cx {
             cx.meter().waiting("shards", asked.elapsed());
         }
-        if let Some(done) = &self.done {
-            done(batch.id);
-        }
+        self.participation.batch_done(batch.id);
         drop(batch.ticket);
         Ok(())
     }

@@ -13,7 +13,8 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::metadata::{Header, Reply};
-use crate::flow::BatchId;
+use crate::flow::{BatchId, TrainBatch};
+use crate::participation::BatchRecord;
 
 /// A window has fewer batches than this: places in a window are numbers of 20 bits.
 const MAX_BATCHES_PER_WINDOW: u32 = 1 << 20;
@@ -242,6 +243,14 @@ impl ReceiveQueue {
                 self.arrived.notify_one();
             }
         }
+    }
+}
+
+impl BatchRecord for ReceiveQueue {
+    fn batch_started(&self, _: &TrainBatch) {}
+
+    fn batch_done(&self, id: BatchId) {
+        self.batch_done(id);
     }
 }
 
