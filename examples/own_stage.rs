@@ -16,7 +16,6 @@ use forebay::{Fault, ps::start_table};
 struct Downsample {
     one_in: usize,
     seen: usize,
-    cx: StageCx,
 }
 
 impl Stage for Downsample {
@@ -27,12 +26,12 @@ impl Stage for Downsample {
         format!("1 in {} rows without a click", self.one_in)
     }
 
-    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
-        self.cx = cx.clone();
-        Ok(())
-    }
-
-    async fn on_batch(&mut self, batch: ExampleBatch, out: &mut Outbox<ExampleBatch>) -> Result<(), Fault> {
+    async fn on_batch(
+        &mut self,
+        batch: ExampleBatch,
+        cx: &StageCx,
+        out: &mut Outbox<ExampleBatch>,
+    ) -> Result<(), Fault> {
         let mut keep = Vec::with_capacity(batch.rows());
         for (row, &label) in batch.labels.iter().enumerate() {
             self.seen += usize::from(label == 0.0);
@@ -41,7 +40,7 @@ impl Stage for Downsample {
             }
         }
         // Rows that do not go on are rejected with a reason: the ledger adds up, or the run fails.
-        self.cx.ledger().reject("downsampled", (batch.rows() - keep.len()) as u64);
+        cx.ledger().reject("downsampled", (batch.rows() - keep.len()) as u64);
         out.send(ExampleBatch::gather(&[batch], &keep)).await
     }
 }
@@ -71,7 +70,7 @@ fn main() -> anyhow::Result<()> {
         .link(8)
         .stage("parse", Place::Own, move || Parse::new(columns, 1, OnBadRow::Fail))
         .link(8)
-        .stage("downsample", Place::Shared, || Downsample { one_in: 4, seen: 0, cx: StageCx::detached("downsample") })
+        .stage("downsample", Place::Shared, || Downsample { one_in: 4, seen: 0 })
         .link(8)
         .stage("batch", Place::Own, move || Batcher::new(plan))
         .link(4)

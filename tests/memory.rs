@@ -44,7 +44,7 @@ impl Sink for Slow {
     fn describe(&self) -> String {
         "a slow consumer".into()
     }
-    async fn write(&mut self, _rows: Rows) -> Result<(), Fault> {
+    async fn write(&mut self, _rows: Rows, _cx: &StageCx) -> Result<(), Fault> {
         tokio::time::sleep(Duration::from_millis(2)).await;
         Ok(())
     }

@@ -64,9 +64,6 @@ struct Feed {
 impl Source for Feed {
     type Out = Light;
     type Position = u64;
-    fn describe(&self) -> String {
-        String::new()
-    }
     async fn open(&mut self, _cx: &StageCx, _from: Option<u64>) -> Result<(), Fault> {
         Ok(())
     }
@@ -87,10 +84,7 @@ struct Pass;
 impl Stage for Pass {
     type In = Light;
     type Out = Light;
-    fn describe(&self) -> String {
-        String::new()
-    }
-    async fn on_batch(&mut self, batch: Light, out: &mut Outbox<Light>) -> Result<(), Fault> {
+    async fn on_batch(&mut self, batch: Light, _cx: &StageCx, out: &mut Outbox<Light>) -> Result<(), Fault> {
         out.send(batch).await
     }
 }
@@ -103,14 +97,11 @@ struct Last {
 
 impl Sink for Last {
     type In = Light;
-    fn describe(&self) -> String {
-        String::new()
-    }
-    async fn write(&mut self, _batch: Light) -> Result<(), Fault> {
+    async fn write(&mut self, _batch: Light, _cx: &StageCx) -> Result<(), Fault> {
         self.first.get_or_insert_with(|| (Instant::now(), ALLOCATIONS.load(Relaxed)));
         Ok(())
     }
-    async fn finish(&mut self) -> Result<(), Fault> {
+    async fn finish(&mut self, _cx: &StageCx) -> Result<(), Fault> {
         let (since, allocations) = self.first.expect("there was a batch");
         let _ = self.sender.send((since.elapsed(), ALLOCATIONS.load(Relaxed) - allocations));
         Ok(())

@@ -18,7 +18,6 @@
 //! impl Source for Lines {
 //!     type Out = Words;
 //!     type Position = u64;
-//!     fn describe(&self) -> String { "lines of a poem".to_owned() }
 //!     async fn open(&mut self, _cx: &StageCx, from: Option<u64>) -> Result<(), Fault> {
 //!         self.1 = from.unwrap_or(0);
 //!         self.0.by_ref().take(self.1 as usize).for_each(drop);
@@ -37,8 +36,7 @@
 //! impl Stage for Shout {
 //!     type In = Words;
 //!     type Out = Words;
-//!     fn describe(&self) -> String { "to upper case".to_owned() }
-//!     async fn on_batch(&mut self, mut batch: Words, out: &mut Outbox<Words>) -> Result<(), Fault> {
+//!     async fn on_batch(&mut self, mut batch: Words, _cx: &StageCx, out: &mut Outbox<Words>) -> Result<(), Fault> {
 //!         batch.0.iter_mut().for_each(|word| *word = word.to_uppercase());
 //!         out.send(batch).await
 //!     }
@@ -47,8 +45,7 @@
 //! struct Say(std::sync::mpsc::Sender<String>);
 //! impl Sink for Say {
 //!     type In = Words;
-//!     fn describe(&self) -> String { "says it".to_owned() }
-//!     async fn write(&mut self, batch: Words) -> Result<(), Fault> {
+//!     async fn write(&mut self, batch: Words, _cx: &StageCx) -> Result<(), Fault> {
 //!         self.0.send(batch.0.join(" ")).map_err(|e| Fault::external("nobody listens").because(e))
 //!     }
 //! }

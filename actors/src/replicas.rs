@@ -246,15 +246,15 @@ pub(crate) async fn replica<S: Stage>(
                 cx.arrives(number);
                 error_context.set(Phase::Batch, Some(batch.lineage()));
                 cx.meter().took(batch.rows(), batch.bytes());
-                stage.on_batch(batch, &mut out).await?;
+                stage.on_batch(batch, &cx, &mut out).await?;
             }
             Job::Barrier(_, epoch) => {
                 error_context.set(Phase::Barrier, None);
-                stage.on_barrier(epoch, &mut out).await?;
+                stage.on_barrier(epoch, &cx, &mut out).await?;
             }
             Job::Finish(_) => {
                 error_context.set(Phase::Finish, None);
-                stage.finish(&mut out).await?;
+                stage.finish(&cx, &mut out).await?;
                 cx.meter().describe(stage.describe());
             }
         }

@@ -48,7 +48,7 @@ impl<T: Batch> Flow<T> {
         make: impl Fn(usize) -> S + Send + Sync + 'static,
     ) -> Pipeline {
         let replicas = Replicas::unordered(replicas);
-        let make = move |number| Last { sink: make(number), cx: None };
+        let make = move |number| Last(make(number));
         let Flow { topology, upstream, .. } = self.several(name, "sink", place, replicas, make);
         let name = name.to_owned();
         let start: Wire = Box::new(move |wiring| {
@@ -124,39 +124,33 @@ impl Batch for Nothing {
 }
 
 /// A replica of a sink, as the stage that it is but for the books.
-struct Last<S> {
-    sink: S,
-    cx: Option<StageCx>,
-}
+struct Last<S>(S);
 
 impl<S: Sink> Stage for Last<S> {
     type In = S::In;
     type Out = Nothing;
 
     fn describe(&self) -> String {
-        self.sink.describe()
+        self.0.describe()
     }
 
     async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
-        self.cx = Some(cx.clone());
-        self.sink.open(cx).await
+        self.0.open(cx).await
     }
 
-    async fn on_batch(&mut self, batch: S::In, _out: &mut Outbox<Nothing>) -> Result<(), Fault> {
+    async fn on_batch(&mut self, batch: S::In, cx: &StageCx, _out: &mut Outbox<Nothing>) -> Result<(), Fault> {
         let rows = batch.rows() as u64;
-        self.sink.write(batch).await?;
-        if let Some(cx) = &self.cx {
-            cx.ledger().delivered(rows);
-        }
+        self.0.write(batch, cx).await?;
+        cx.ledger().delivered(rows);
         Ok(())
     }
 
-    async fn on_barrier(&mut self, epoch: Epoch, _out: &mut Outbox<Nothing>) -> Result<(), Fault> {
-        self.sink.on_barrier(epoch).await
+    async fn on_barrier(&mut self, epoch: Epoch, cx: &StageCx, _out: &mut Outbox<Nothing>) -> Result<(), Fault> {
+        self.0.on_barrier(epoch, cx).await
     }
 
-    async fn finish(&mut self, _out: &mut Outbox<Nothing>) -> Result<(), Fault> {
-        self.sink.finish().await
+    async fn finish(&mut self, cx: &StageCx, _out: &mut Outbox<Nothing>) -> Result<(), Fault> {
+        self.0.finish(cx).await
     }
 }
 

@@ -25,7 +25,9 @@ pub trait Service: 'static {
     type Reply: Send + 'static;
 
     /// Its line in the report.
-    fn describe(&self) -> String;
+    fn describe(&self) -> String {
+        crate::stage::type_name::<Self>()
+    }
 
     /// Called once, before the first call. A fault here ends the service.
     fn open(&mut self, _cx: &StageCx) -> impl Future<Output = Result<(), Fault>> {

@@ -1,11 +1,10 @@
 //! The three kinds of work a pipeline is made of: a [`Source`] produces batches, a [`Stage`] turns batches into
 //! batches, a [`Sink`] takes them in.
 //!
-//! All three are plain structs with `async fn`: they see one batch at a time, may hold state that is not `Send`
-//! (they are built on the thread they stay on), and never know that an actor runs them.
-//!
-//! Comes in: batches. Goes out: batches, or a [`Fault`]. Any method may await; a method that would block its thread
-//! for longer than a batch's work belongs on a place of its own.
+//! All three are plain structs with `async fn`. The runtime builds each on the thread it stays on, so it may hold
+//! state that is not `Send`, and calls it with one batch at a time. Every call comes with the stage's [`StageCx`]: the
+//! ledger, the meter, the number of the batch. Any method may await; a stage that blocks its thread for longer than a
+//! batch's work belongs on a [`Place`](crate::Place) of its own.
 
 use std::future::Future;
 
@@ -25,8 +24,10 @@ pub trait Source: 'static {
     /// Enough to go on after the last batch returned.
     type Position: Clone + Send + serde::Serialize + serde::de::DeserializeOwned + 'static;
 
-    /// Its line in the report, for instance `parquet 8 files, 16 row groups`.
-    fn describe(&self) -> String;
+    /// Its line in the report, for instance `parquet 8 files, 16 row groups`; by default the name of its type.
+    fn describe(&self) -> String {
+        type_name::<Self>()
+    }
 
     /// Called once, before the first batch; `from` is where an earlier run stopped.
     fn open(&mut self, cx: &StageCx, from: Option<Self::Position>) -> impl Future<Output = Result<(), Fault>>;
@@ -47,8 +48,10 @@ pub trait Stage: 'static {
     /// What it produces.
     type Out: Batch;
 
-    /// Its line in the report.
-    fn describe(&self) -> String;
+    /// Its line in the report; by default the name of its type.
+    fn describe(&self) -> String {
+        type_name::<Self>()
+    }
 
     /// Called once, before the first batch.
     fn open(&mut self, _cx: &StageCx) -> impl Future<Output = Result<(), Fault>> {
@@ -56,15 +59,25 @@ pub trait Stage: 'static {
     }
 
     /// Takes one batch and sends any number of batches to `out`.
-    fn on_batch(&mut self, batch: Self::In, out: &mut Outbox<Self::Out>) -> impl Future<Output = Result<(), Fault>>;
+    fn on_batch(
+        &mut self,
+        batch: Self::In,
+        cx: &StageCx,
+        out: &mut Outbox<Self::Out>,
+    ) -> impl Future<Output = Result<(), Fault>>;
 
     /// Called when a barrier passes: everything before it was handled, nothing after it was.
-    fn on_barrier(&mut self, _epoch: Epoch, _out: &mut Outbox<Self::Out>) -> impl Future<Output = Result<(), Fault>> {
+    fn on_barrier(
+        &mut self,
+        _epoch: Epoch,
+        _cx: &StageCx,
+        _out: &mut Outbox<Self::Out>,
+    ) -> impl Future<Output = Result<(), Fault>> {
         async { Ok(()) }
     }
 
     /// Called once after the last batch; may still send.
-    fn finish(&mut self, _out: &mut Outbox<Self::Out>) -> impl Future<Output = Result<(), Fault>> {
+    fn finish(&mut self, _cx: &StageCx, _out: &mut Outbox<Self::Out>) -> impl Future<Output = Result<(), Fault>> {
         async { Ok(()) }
     }
 }
@@ -74,8 +87,10 @@ pub trait Sink: 'static {
     /// What it takes.
     type In: Batch;
 
-    /// Its line in the report.
-    fn describe(&self) -> String;
+    /// Its line in the report; by default the name of its type.
+    fn describe(&self) -> String {
+        type_name::<Self>()
+    }
 
     /// Called once, before the first batch.
     fn open(&mut self, _cx: &StageCx) -> impl Future<Output = Result<(), Fault>> {
@@ -83,15 +98,22 @@ pub trait Sink: 'static {
     }
 
     /// Takes one batch.
-    fn write(&mut self, batch: Self::In) -> impl Future<Output = Result<(), Fault>>;
+    fn write(&mut self, batch: Self::In, cx: &StageCx) -> impl Future<Output = Result<(), Fault>>;
 
     /// Called when a barrier passes.
-    fn on_barrier(&mut self, _epoch: Epoch) -> impl Future<Output = Result<(), Fault>> {
+    fn on_barrier(&mut self, _epoch: Epoch, _cx: &StageCx) -> impl Future<Output = Result<(), Fault>> {
         async { Ok(()) }
     }
 
     /// Called once after the last batch.
-    fn finish(&mut self) -> impl Future<Output = Result<(), Fault>> {
+    fn finish(&mut self, _cx: &StageCx) -> impl Future<Output = Result<(), Fault>> {
         async { Ok(()) }
     }
+}
+
+/// The name of a type without its path and parameters.
+pub(crate) fn type_name<T: ?Sized>() -> String {
+    let path = std::any::type_name::<T>();
+    let path = path.split('<').next().unwrap_or(path);
+    path.rsplit("::").next().unwrap_or(path).to_owned()
 }

@@ -102,18 +102,18 @@ pub(crate) async fn stage<S: Stage>(
                 arrivals += 1;
                 error_context.set(Phase::Batch, Some(batch.lineage()));
                 cx.meter().took(batch.rows(), batch.bytes());
-                stage.on_batch(batch, &mut out).await?;
+                stage.on_batch(batch, &cx, &mut out).await?;
             }
             Item::Barrier(epoch) => {
                 error_context.set(Phase::Barrier, None);
-                stage.on_barrier(epoch, &mut out).await?;
+                stage.on_barrier(epoch, &cx, &mut out).await?;
                 out.mark(Item::Barrier(epoch)).await?;
             }
             Item::Eof => break,
         }
     }
     error_context.set(Phase::Finish, None);
-    stage.finish(&mut out).await?;
+    stage.finish(&cx, &mut out).await?;
     cx.meter().describe(stage.describe());
     out.mark(Item::Eof).await
 }
@@ -134,19 +134,19 @@ pub(crate) async fn sink<S: Sink>(
                 let rows = batch.rows();
                 error_context.set(Phase::Batch, Some(batch.lineage()));
                 cx.meter().took(rows, batch.bytes());
-                sink.write(batch).await?;
+                sink.write(batch, &cx).await?;
                 cx.ledger().delivered(rows as u64);
             }
             Item::Barrier(epoch) => {
                 error_context.set(Phase::Barrier, None);
-                sink.on_barrier(epoch).await?;
+                sink.on_barrier(epoch, &cx).await?;
                 barriers.arrives(epoch);
             }
             Item::Eof => break,
         }
     }
     error_context.set(Phase::Finish, None);
-    sink.finish().await?;
+    sink.finish(&cx).await?;
     cx.meter().describe(sink.describe());
     Ok(())
 }

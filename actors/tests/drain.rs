@@ -45,9 +45,6 @@ struct Quiet {
 impl Source for Quiet {
     type Out = Numbers;
     type Position = ();
-    fn describe(&self) -> String {
-        String::new()
-    }
     async fn open(&mut self, cx: &StageCx, _from: Option<()>) -> Result<(), Fault> {
         assert!(!cx.draining());
         assert!(cx.stopped().now_or_never().is_none());

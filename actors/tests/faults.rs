@@ -35,9 +35,6 @@ struct BombSource(Bomb, Count);
 impl Source for BombSource {
     type Out = Numbers;
     type Position = u64;
-    fn describe(&self) -> String {
-        String::new()
-    }
     async fn open(&mut self, cx: &StageCx, from: Option<u64>) -> Result<(), Fault> {
         self.0.at(Phase::Open)?;
         self.1.open(cx, from).await
@@ -56,20 +53,17 @@ struct BombStage(Bomb);
 impl Stage for BombStage {
     type In = Numbers;
     type Out = Numbers;
-    fn describe(&self) -> String {
-        String::new()
-    }
     async fn open(&mut self, _cx: &StageCx) -> Result<(), Fault> {
         self.0.at(Phase::Open)
     }
-    async fn on_batch(&mut self, batch: Numbers, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+    async fn on_batch(&mut self, batch: Numbers, _cx: &StageCx, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
         self.0.on_batch(batch.lineage.seq)?;
         out.send(batch).await
     }
-    async fn on_barrier(&mut self, _epoch: Epoch, _out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+    async fn on_barrier(&mut self, _epoch: Epoch, _cx: &StageCx, _out: &mut Outbox<Numbers>) -> Result<(), Fault> {
         self.0.at(Phase::Barrier)
     }
-    async fn finish(&mut self, _out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+    async fn finish(&mut self, _cx: &StageCx, _out: &mut Outbox<Numbers>) -> Result<(), Fault> {
         self.0.at(Phase::Finish)
     }
 }
@@ -78,19 +72,16 @@ struct BombSink(Bomb);
 
 impl Sink for BombSink {
     type In = Numbers;
-    fn describe(&self) -> String {
-        String::new()
-    }
     async fn open(&mut self, _cx: &StageCx) -> Result<(), Fault> {
         self.0.at(Phase::Open)
     }
-    async fn write(&mut self, batch: Numbers) -> Result<(), Fault> {
+    async fn write(&mut self, batch: Numbers, _cx: &StageCx) -> Result<(), Fault> {
         self.0.on_batch(batch.lineage.seq)
     }
-    async fn on_barrier(&mut self, _epoch: Epoch) -> Result<(), Fault> {
+    async fn on_barrier(&mut self, _epoch: Epoch, _cx: &StageCx) -> Result<(), Fault> {
         self.0.at(Phase::Barrier)
     }
-    async fn finish(&mut self) -> Result<(), Fault> {
+    async fn finish(&mut self, _cx: &StageCx) -> Result<(), Fault> {
         self.0.at(Phase::Finish)
     }
 }
@@ -149,10 +140,7 @@ fn clogged() -> forebay_actors::Running {
     struct Clog;
     impl Sink for Clog {
         type In = Numbers;
-        fn describe(&self) -> String {
-            String::new()
-        }
-        async fn write(&mut self, _: Numbers) -> Result<(), Fault> {
+        async fn write(&mut self, _: Numbers, _cx: &StageCx) -> Result<(), Fault> {
             std::future::pending().await
         }
     }
@@ -206,10 +194,7 @@ fn a_stage_that_blocks_its_thread_is_left_behind() {
     struct Block(std::sync::mpsc::Receiver<()>);
     impl Sink for Block {
         type In = Numbers;
-        fn describe(&self) -> String {
-            String::new()
-        }
-        async fn write(&mut self, _: Numbers) -> Result<(), Fault> {
+        async fn write(&mut self, _: Numbers, _cx: &StageCx) -> Result<(), Fault> {
             let _ = self.0.recv();
             Ok(())
         }
@@ -241,10 +226,7 @@ fn a_stage_that_cannot_be_made_or_dropped_is_a_fault() {
     struct Sticky;
     impl Sink for Sticky {
         type In = Numbers;
-        fn describe(&self) -> String {
-            String::new()
-        }
-        async fn write(&mut self, _: Numbers) -> Result<(), Fault> {
+        async fn write(&mut self, _: Numbers, _cx: &StageCx) -> Result<(), Fault> {
             Ok(())
         }
     }

@@ -84,7 +84,7 @@ impl Stage for Local {
     fn describe(&self) -> String {
         format!("saw {}", self.seen.get())
     }
-    async fn on_batch(&mut self, batch: Numbers, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+    async fn on_batch(&mut self, batch: Numbers, _cx: &StageCx, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
         let seen = Rc::clone(&self.seen);
         tokio::task::yield_now().await;
         seen.set(seen.get() + 1);
@@ -108,10 +108,7 @@ fn threads_carry_the_names_of_their_stages_and_stay_on_their_core() {
     struct Where(Arc<std::sync::Mutex<Vec<String>>>);
     impl Sink for Where {
         type In = Numbers;
-        fn describe(&self) -> String {
-            String::new()
-        }
-        async fn write(&mut self, _: Numbers) -> Result<(), Fault> {
+        async fn write(&mut self, _: Numbers, _cx: &StageCx) -> Result<(), Fault> {
             let read = |what| std::fs::read_to_string(format!("/proc/thread-self/{what}")).unwrap();
             let cores = read("status").lines().find(|l| l.starts_with("Cpus_allowed_list")).unwrap().to_owned();
             self.0.lock().unwrap().extend([read("comm").trim().to_owned(), cores]);
@@ -176,9 +173,6 @@ struct Births {
 impl Source for Births {
     type Out = Live;
     type Position = u64;
-    fn describe(&self) -> String {
-        String::new()
-    }
     async fn open(&mut self, _cx: &StageCx, _from: Option<u64>) -> Result<(), Fault> {
         Ok(())
     }
@@ -211,10 +205,7 @@ impl Uneven {
 impl Stage for Uneven {
     type In = Live;
     type Out = Live;
-    fn describe(&self) -> String {
-        String::new()
-    }
-    async fn on_batch(&mut self, batch: Live, out: &mut Outbox<Live>) -> Result<(), Fault> {
+    async fn on_batch(&mut self, batch: Live, _cx: &StageCx, out: &mut Outbox<Live>) -> Result<(), Fault> {
         self.pause().await;
         out.send(batch).await
     }
@@ -224,10 +215,7 @@ struct Graves(Uneven);
 
 impl Sink for Graves {
     type In = Live;
-    fn describe(&self) -> String {
-        String::new()
-    }
-    async fn write(&mut self, batch: Live) -> Result<(), Fault> {
+    async fn write(&mut self, batch: Live, _cx: &StageCx) -> Result<(), Fault> {
         self.0.pause().await;
         drop(batch);
         Ok(())
@@ -304,10 +292,12 @@ fn a_lost_row_is_a_fault_with_the_numbers() {
     impl Stage for Thief {
         type In = Numbers;
         type Out = Numbers;
-        fn describe(&self) -> String {
-            String::new()
-        }
-        async fn on_batch(&mut self, mut batch: Numbers, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+        async fn on_batch(
+            &mut self,
+            mut batch: Numbers,
+            _cx: &StageCx,
+            out: &mut Outbox<Numbers>,
+        ) -> Result<(), Fault> {
             batch.values.pop();
             out.send(batch).await
         }
@@ -326,27 +316,20 @@ fn a_lost_row_is_a_fault_with_the_numbers() {
 
 #[test]
 fn rejected_rows_are_accounted_for() {
-    struct Sieve(Option<StageCx>);
+    struct Sieve;
     impl Stage for Sieve {
         type In = Numbers;
         type Out = Numbers;
-        fn describe(&self) -> String {
-            String::new()
-        }
-        async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
-            self.0 = Some(cx.clone());
-            Ok(())
-        }
-        async fn on_batch(&mut self, mut batch: Numbers, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+        async fn on_batch(&mut self, mut batch: Numbers, cx: &StageCx, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
             let before = batch.rows();
             batch.values.retain(|v| v % 3 != 0);
-            self.0.as_ref().unwrap().ledger().reject("divisible by three", (before - batch.rows()) as u64);
+            cx.ledger().reject("divisible by three", (before - batch.rows()) as u64);
             out.send(batch).await
         }
     }
     let report = Topology::new("sieve")
         .source("count", Place::Shared, || Count::new(10, 9))
-        .stage("sieve", Place::Shared, || Sieve(None))
+        .stage("sieve", Place::Shared, || Sieve)
         .sink("keep", Place::Shared, Keep::default)
         .run()
         .unwrap();

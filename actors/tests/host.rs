@@ -113,9 +113,6 @@ fn a_service_that_does_not_open_says_why() {
     impl Service for Shut {
         type Call = ();
         type Reply = ();
-        fn describe(&self) -> String {
-            String::new()
-        }
         async fn open(&mut self, _cx: &StageCx) -> Result<(), Fault> {
             Err(Fault::external("no memory"))
         }
@@ -151,10 +148,7 @@ fn a_pipeline_whose_service_dies_ends_with_that_as_its_fault() {
     struct Ask(Client<u64, u64>);
     impl Sink for Ask {
         type In = Numbers;
-        fn describe(&self) -> String {
-            String::new()
-        }
-        async fn write(&mut self, batch: Numbers) -> Result<(), Fault> {
+        async fn write(&mut self, batch: Numbers, _cx: &StageCx) -> Result<(), Fault> {
             for n in batch.values {
                 self.0.call(n).await?;
             }

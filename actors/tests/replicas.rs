@@ -29,10 +29,7 @@ impl Cut {
 impl Stage for Cut {
     type In = Numbers;
     type Out = Numbers;
-    fn describe(&self) -> String {
-        String::new()
-    }
-    async fn on_batch(&mut self, batch: Numbers, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+    async fn on_batch(&mut self, batch: Numbers, _cx: &StageCx, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
         let seq = batch.lineage.seq;
         match self.delays[seq as usize % self.delays.len()] {
             0 => {}
@@ -49,7 +46,7 @@ impl Stage for Cut {
         }
         Ok(())
     }
-    async fn finish(&mut self, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+    async fn finish(&mut self, _cx: &StageCx, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
         Self::send(std::mem::take(&mut self.held), u64::MAX, out).await
     }
 }
@@ -104,14 +101,11 @@ struct Share {
 impl Stage for Share {
     type In = Numbers;
     type Out = Numbers;
-    fn describe(&self) -> String {
-        String::new()
-    }
     async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
         assert_eq!(cx.replica(), self.mine);
         Ok(())
     }
-    async fn on_batch(&mut self, batch: Numbers, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+    async fn on_batch(&mut self, batch: Numbers, _cx: &StageCx, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
         if self.mine == 0 {
             self.gate.acquire().await.unwrap().forget();
         }
@@ -243,16 +237,13 @@ struct Stamp;
 impl Stage for Stamp {
     type In = Numbers;
     type Out = Numbers;
-    fn describe(&self) -> String {
-        String::new()
-    }
-    async fn on_batch(&mut self, batch: Numbers, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+    async fn on_batch(&mut self, batch: Numbers, _cx: &StageCx, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
         if batch.lineage.seq.is_multiple_of(3) {
             tokio::time::sleep(Duration::from_micros(200)).await;
         }
         out.send(batch).await
     }
-    async fn on_barrier(&mut self, epoch: Epoch, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+    async fn on_barrier(&mut self, epoch: Epoch, _cx: &StageCx, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
         let lineage = Lineage { epoch: epoch.0 as u32, seq: u64::MAX, ..Lineage::default() };
         out.send(Numbers { lineage, values: vec![] }).await
     }

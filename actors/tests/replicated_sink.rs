@@ -25,12 +25,11 @@ struct Write {
     gate: Arc<Semaphore>,
     /// This batch cannot be written.
     bad: Option<u64>,
-    cx: Option<StageCx>,
 }
 
 impl Write {
     fn new(gate: usize) -> Self {
-        Self { seen: Arc::default(), gate: Arc::new(Semaphore::new(gate)), bad: None, cx: None }
+        Self { seen: Arc::default(), gate: Arc::new(Semaphore::new(gate)), bad: None }
     }
 
     /// A run that writes what `count` counts, with so many replicas of this.
@@ -54,12 +53,8 @@ impl Sink for Write {
     fn describe(&self) -> String {
         "writes".to_owned()
     }
-    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
-        self.cx = Some(cx.clone());
-        Ok(())
-    }
-    async fn write(&mut self, batch: Numbers) -> Result<(), Fault> {
-        let (seq, arrival) = (batch.lineage.seq, self.cx.as_ref().unwrap().arrival());
+    async fn write(&mut self, batch: Numbers, cx: &StageCx) -> Result<(), Fault> {
+        let (seq, arrival) = (batch.lineage.seq, cx.arrival());
         if seq == 0 {
             self.gate.acquire().await.unwrap().forget();
         }
@@ -69,11 +64,11 @@ impl Sink for Write {
         self.saw(Seen::Batch { seq, arrival });
         Ok(())
     }
-    async fn on_barrier(&mut self, epoch: Epoch) -> Result<(), Fault> {
+    async fn on_barrier(&mut self, epoch: Epoch, _cx: &StageCx) -> Result<(), Fault> {
         self.saw(Seen::Barrier(epoch.0));
         Ok(())
     }
-    async fn finish(&mut self) -> Result<(), Fault> {
+    async fn finish(&mut self, _cx: &StageCx) -> Result<(), Fault> {
         self.saw(Seen::Finish);
         Ok(())
     }

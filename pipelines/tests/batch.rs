@@ -74,13 +74,12 @@ fn run(plan: BatchPlan, chunks: &[Vec<Row>]) -> (Vec<TrainBatch>, StageCx) {
     let (mut out, collected) = Outbox::collecting();
     let mut stage = Batcher::new(plan);
     block_on(async {
-        stage.open(&cx).await.unwrap();
         let mut first = 0;
         for chunk in chunks {
-            stage.on_batch(examples(chunk, first), &mut out).await.unwrap();
+            stage.on_batch(examples(chunk, first), &cx, &mut out).await.unwrap();
             first += chunk.len() as u64;
         }
-        stage.finish(&mut out).await.unwrap();
+        stage.finish(&cx, &mut out).await.unwrap();
     });
     (collected.take(), cx)
 }
@@ -161,7 +160,7 @@ fn single_valued_slots_need_no_offsets() {
         accounts: false,
         key_spaces: vec![0, 1],
     });
-    block_on(stage.on_batch(examples, &mut out)).unwrap();
+    block_on(stage.on_batch(examples, &StageCx::detached("batch"), &mut out)).unwrap();
     let batch = collected.take().pop().unwrap();
     assert_eq!((batch.unique, batch.inverse, batch.offsets), (vec![5, 6, 9, 8], vec![0, 2, 0, 3, 1, 2], None));
 }

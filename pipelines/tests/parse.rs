@@ -39,9 +39,9 @@ fn parse_with(
     block_on(async {
         stage.open(&cx).await?;
         for batch in batches {
-            stage.on_batch(Rows { batch, lineage: Lineage::default(), rejected: 0 }, &mut out).await?;
+            stage.on_batch(Rows { batch, lineage: Lineage::default(), rejected: 0 }, &cx, &mut out).await?;
         }
-        stage.finish(&mut out).await
+        stage.finish(&cx, &mut out).await
     })?;
     Ok((collected.take(), cx))
 }

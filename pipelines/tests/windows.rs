@@ -49,12 +49,12 @@ async fn batches(mut source: ParquetSource, plan: &BatchPlan) -> Vec<TrainBatch>
     let (mut out, made) = Outbox::collecting();
     source.open(&cx, None).await.unwrap();
     while let Some(rows) = source.next().await.unwrap() {
-        parse.on_batch(rows, &mut examples).await.unwrap();
+        parse.on_batch(rows, &cx, &mut examples).await.unwrap();
         for examples in parsed.take() {
-            batch.on_batch(examples, &mut out).await.unwrap();
+            batch.on_batch(examples, &cx, &mut out).await.unwrap();
         }
     }
-    batch.finish(&mut out).await.unwrap();
+    batch.finish(&cx, &mut out).await.unwrap();
     made.take()
 }
 
@@ -187,11 +187,10 @@ fn made(plan: BatchPlan, chunks: Vec<ExampleBatch>) -> (Vec<(u64, usize, Option<
     let (mut out, made) = Outbox::collecting();
     let mut stage = Batcher::new(plan);
     futures::executor::block_on(async {
-        stage.open(&cx).await.unwrap();
         for chunk in chunks {
-            stage.on_batch(chunk, &mut out).await.unwrap();
+            stage.on_batch(chunk, &cx, &mut out).await.unwrap();
         }
-        stage.finish(&mut out).await.unwrap();
+        stage.finish(&cx, &mut out).await.unwrap();
     });
     let made = made.take().into_iter().map(|b| (b.lineage.window, b.labels.len(), b.closes)).collect();
     (made, cx.ledger().snapshot().rejected_total())

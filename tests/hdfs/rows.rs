@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arrow::array::{AsArray, Int64Array, RecordBatch, UInt64Array};
 use arrow::datatypes::Int64Type;
-use forebay::actors::{Fault, Place, Report, Sink, Topology};
+use forebay::actors::{Fault, Place, Report, Sink, StageCx, Topology};
 use forebay::connectors::{Input, ParquetSource, ReadOptions, Rows};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
@@ -62,7 +62,7 @@ impl Sink for Tally {
         "keeps the ids".into()
     }
 
-    async fn write(&mut self, rows: Rows) -> Result<(), Fault> {
+    async fn write(&mut self, rows: Rows, _cx: &StageCx) -> Result<(), Fault> {
         let all = {
             let mut ids = self.ids.lock().unwrap();
             ids.extend(rows.batch.column_by_name("id").unwrap().as_primitive::<Int64Type>().values());
@@ -73,10 +73,6 @@ impl Sink for Tally {
             let _ = go_on.recv();
         }
         std::thread::sleep(self.pause);
-        Ok(())
-    }
-
-    async fn finish(&mut self) -> Result<(), Fault> {
         Ok(())
     }
 }

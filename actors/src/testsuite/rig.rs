@@ -106,7 +106,7 @@ impl<T: Batch> Sink for Take<T> {
         "takes".to_owned()
     }
 
-    async fn write(&mut self, batch: T) -> Result<(), Fault> {
+    async fn write(&mut self, batch: T, _cx: &StageCx) -> Result<(), Fault> {
         let left = Left { rows: batch.rows(), lineage: batch.lineage().clone() };
         self.left.lock().unwrap_or_else(PoisonError::into_inner).push(left);
         match self.mode {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::batch::{Batch, Lineage};
+use crate::context::StageCx;
 use crate::outbox::Outbox;
 
 struct Bag {
@@ -45,10 +46,7 @@ struct Held {
 impl Stage for Held {
     type In = Bag;
     type Out = Bag;
-    fn describe(&self) -> String {
-        String::new()
-    }
-    async fn on_batch(&mut self, mut batch: Bag, out: &mut Outbox<Bag>) -> Result<(), Fault> {
+    async fn on_batch(&mut self, mut batch: Bag, _cx: &StageCx, out: &mut Outbox<Bag>) -> Result<(), Fault> {
         if self.vice == Vice::Loses {
             batch.rows -= 1;
         }
@@ -65,7 +63,7 @@ impl Stage for Held {
         }
         Ok(())
     }
-    async fn finish(&mut self, out: &mut Outbox<Bag>) -> Result<(), Fault> {
+    async fn finish(&mut self, _cx: &StageCx, out: &mut Outbox<Bag>) -> Result<(), Fault> {
         match self.held.take() {
             Some(batch) if self.vice != Vice::KeepsTheLast => out.send(batch).await,
             Some(_) => Ok(()),

@@ -79,7 +79,7 @@ impl Stage for Double {
     fn describe(&self) -> String {
         "doubles".to_owned()
     }
-    async fn on_batch(&mut self, mut batch: Numbers, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+    async fn on_batch(&mut self, mut batch: Numbers, _cx: &StageCx, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
         if let Some(delay) = self.delay {
             tokio::time::sleep(delay).await;
         }
@@ -109,7 +109,7 @@ impl Sink for Keep {
     fn describe(&self) -> String {
         "keeps".to_owned()
     }
-    async fn write(&mut self, batch: Numbers) -> Result<(), Fault> {
+    async fn write(&mut self, batch: Numbers, _cx: &StageCx) -> Result<(), Fault> {
         if let Some(delay) = self.delay {
             tokio::time::sleep(delay).await;
         }

@@ -20,13 +20,12 @@ pub struct Download {
     output: StepOutput,
     steps: Steps,
     progress: Progress,
-    cx: Option<StageCx>,
 }
 
 impl Download {
     /// Tells `progress` of every step.
     pub fn new(progress: Progress) -> Self {
-        Self { output: StepOutput::default(), steps: Steps::default(), progress, cx: None }
+        Self { output: StepOutput::default(), steps: Steps::default(), progress }
     }
 
     /// Goes on after `before` steps; each counts for so many `trainers`.
@@ -44,12 +43,7 @@ impl Stage for Download {
         "from the device".into()
     }
 
-    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
-        self.cx = Some(cx.clone());
-        Ok(())
-    }
-
-    async fn on_batch(&mut self, batch: Self::In, out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
+    async fn on_batch(&mut self, batch: Self::In, cx: &StageCx, out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
         let DeviceBatch { batch, device } = batch;
         let asked = Instant::now();
         let landed = match device {
@@ -59,9 +53,7 @@ impl Stage for Download {
                 Landed { dense_grads: batch.dense.is_some().then(Vec::new), ..Landed::default() }
             }
         };
-        if let Some(cx) = &self.cx {
-            cx.meter().waiting("device", asked.elapsed());
-        }
+        cx.meter().waiting("device", asked.elapsed());
         self.progress.device(landed.device);
         self.progress.step(self.output.loss, &self.output.logits, &batch.train.labels);
         out.send(self.steps.grads(batch, &mut self.output, landed.dense_grads)).await

@@ -67,7 +67,7 @@ impl Sink for Evaluate {
         Ok(())
     }
 
-    async fn write(&mut self, batch: ReadyBatch) -> Result<(), Fault> {
+    async fn write(&mut self, batch: ReadyBatch, _cx: &StageCx) -> Result<(), Fault> {
         let model = self.model.as_mut().expect("opened before the first batch");
         model.predict(&batch.dense_batch(), &mut self.scratch).map_err(model_fault)?;
         self.logits.extend_from_slice(&self.scratch);
@@ -75,7 +75,7 @@ impl Sink for Evaluate {
         Ok(())
     }
 
-    async fn finish(&mut self) -> Result<(), Fault> {
+    async fn finish(&mut self, _cx: &StageCx) -> Result<(), Fault> {
         let rows = self.labels.len();
         if rows == 0 {
             return Err(Fault::user("no rows to evaluate"));

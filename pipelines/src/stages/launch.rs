@@ -56,14 +56,14 @@ impl Stage for Launch {
         Ok(())
     }
 
-    async fn on_batch(&mut self, batch: Self::In, out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
+    async fn on_batch(&mut self, batch: Self::In, _cx: &StageCx, out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
         let DeviceBatch { batch, device } = batch;
         let model = self.model.as_mut().expect("opened before the first batch");
         let device = device.map(|uploaded| model.launch(uploaded)).transpose().map_err(model_fault)?;
         out.send(DeviceBatch { batch, device }).await
     }
 
-    async fn finish(&mut self, _out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
+    async fn finish(&mut self, _cx: &StageCx, _out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
         // Comes after all steps on the device's side, and is of use only if `download` finds them all finite.
         let model = self.model.as_ref().expect("opened before it finishes");
         *self.trained.lock().expect("no holder of this lock panics") = Some(model.parameters());

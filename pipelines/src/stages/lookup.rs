@@ -20,13 +20,12 @@ pub struct Lookup {
     /// `None`: read only, rows that are not there are zeros.
     staleness: Option<Staleness>,
     participation: Participation,
-    cx: Option<StageCx>,
 }
 
 impl Lookup {
     /// For training: rows that are not there are initialised, and each batch takes a ticket.
     pub fn for_training(table: TableClient, staleness: Staleness) -> Self {
-        Self { table, staleness: Some(staleness), participation: Participation::Alone, cx: None }
+        Self { table, staleness: Some(staleness), participation: Participation::Alone }
     }
 
     /// Trains alone or as a member of a run.
@@ -37,7 +36,7 @@ impl Lookup {
 
     /// For evaluation: changes nothing.
     pub fn read_only(table: TableClient) -> Self {
-        Self { table, staleness: None, participation: Participation::Alone, cx: None }
+        Self { table, staleness: None, participation: Participation::Alone }
     }
 }
 
@@ -52,25 +51,18 @@ impl Stage for Lookup {
         }
     }
 
-    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
-        self.cx = Some(cx.clone());
-        Ok(())
-    }
-
-    async fn on_batch(&mut self, train: TrainBatch, out: &mut Outbox<ReadyBatch>) -> Result<(), Fault> {
-        let number = self.cx.as_ref().map_or(0, StageCx::arrival);
+    async fn on_batch(&mut self, train: TrainBatch, cx: &StageCx, out: &mut Outbox<ReadyBatch>) -> Result<(), Fault> {
         if self.participation.ends_at_start(&train) {
             if let Some(staleness) = &self.staleness {
-                staleness.skip(number);
+                staleness.skip(cx.arrival());
             }
             return Ok(());
         }
         let mut rows = Vec::with_capacity(train.unique.len() * self.table.row_dim());
-        let ticket = match (&self.staleness, &self.cx) {
+        let ticket = match &self.staleness {
             // Tickets come back from `push`: to wait for one is to be blocked by the stages below.
-            (Some(staleness), Some(cx)) => cx.meter().blocked_on("ticket", staleness.ticket(number)).await,
-            (Some(staleness), None) => staleness.ticket(number).await,
-            (None, _) => Ticket::free(),
+            Some(staleness) => cx.meter().blocked_on("ticket", staleness.ticket(cx.arrival())).await,
+            None => Ticket::free(),
         };
         let asked = Instant::now();
         let pull = async {
@@ -80,9 +72,7 @@ impl Stage for Lookup {
             }
         };
         let ((), dense) = futures::future::try_join(pull, self.participation.pull_dense()).await?;
-        if let Some(cx) = &self.cx {
-            cx.meter().waiting("shards", asked.elapsed());
-        }
+        cx.meter().waiting("shards", asked.elapsed());
         out.send(ReadyBatch { train, rows, dense, ticket }).await
     }
 }

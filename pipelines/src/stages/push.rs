@@ -17,13 +17,12 @@ use crate::participation::Participation;
 pub struct Push {
     table: TableClient,
     participation: Participation,
-    cx: Option<StageCx>,
 }
 
 impl Push {
     /// Pushes to `table`.
     pub fn new(table: TableClient) -> Self {
-        Self { table, participation: Participation::Alone, cx: None }
+        Self { table, participation: Participation::Alone }
     }
 
     /// Trains alone or as a member of a run.
@@ -66,17 +65,10 @@ impl Sink for Push {
         format!("{} shards", self.table.shards())
     }
 
-    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
-        self.cx = Some(cx.clone());
-        Ok(())
-    }
-
-    async fn write(&mut self, mut batch: GradBatch) -> Result<(), Fault> {
+    async fn write(&mut self, mut batch: GradBatch, cx: &StageCx) -> Result<(), Fault> {
         let asked = Instant::now();
         self.push(&mut batch).await?;
-        if let Some(cx) = &self.cx {
-            cx.meter().waiting("shards", asked.elapsed());
-        }
+        cx.meter().waiting("shards", asked.elapsed());
         self.participation.batch_done(batch.id);
         drop(batch.ticket);
         Ok(())

@@ -107,11 +107,11 @@ impl<T: Receivable> Source for Receive<T> {
                     changed = status.changed() => changed,
                 }
             };
-            match &self.cx {
-                Some(cx) => cx.meter().starved_on("readers", something).await,
-                None => something.await,
-            }
-            .map_err(|_| Fault::internal("a trainer hears no status any more"))?;
+            let cx = self.cx.as_ref().expect("opened before the first batch");
+            cx.meter()
+                .starved_on("readers", something)
+                .await
+                .map_err(|_| Fault::internal("a trainer hears no status any more"))?;
         }
     }
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use forebay_actors::{Fault, Outbox, Stage};
+use forebay_actors::{Fault, Outbox, Stage, StageCx};
 
 use crate::dense::DenseStore;
 use crate::flow::ReadyBatch;
@@ -29,7 +29,12 @@ impl Stage for Refresh {
         "dense parameters".into()
     }
 
-    async fn on_batch(&mut self, mut batch: ReadyBatch, out: &mut Outbox<ReadyBatch>) -> Result<(), Fault> {
+    async fn on_batch(
+        &mut self,
+        mut batch: ReadyBatch,
+        _cx: &StageCx,
+        out: &mut Outbox<ReadyBatch>,
+    ) -> Result<(), Fault> {
         batch.dense = Some(self.dense.pull().await?);
         out.send(batch).await
     }

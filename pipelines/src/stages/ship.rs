@@ -40,15 +40,14 @@ pub(crate) struct Ship<T> {
     trainers: u32,
     /// With several: the batches of a round that is not whole yet.
     round: Vec<T>,
-    cx: Option<StageCx>,
 }
 
 impl<T: Sendable> Ship<T> {
     pub(crate) fn new(send_queue: Arc<SendQueue>, leases: LeaseClient, trainers: u32) -> Self {
-        Self { send_queue, leases, trainers, round: Vec::new(), cx: None }
+        Self { send_queue, leases, trainers, round: Vec::new() }
     }
 
-    async fn enqueue(&self, batch: TrainBatch, more: Option<(Vec<f32>, Ticket)>) -> Result<(), Fault> {
+    async fn enqueue(&self, cx: &StageCx, batch: TrainBatch, more: Option<(Vec<f32>, Ticket)>) -> Result<(), Fault> {
         let id = BatchId::of(&batch);
         let queue = (id.index % self.trainers) as usize;
         self.leases.progress().batch_sent(id, batch.rows() as u64, batch.closes);
@@ -65,17 +64,14 @@ impl<T: Sendable> Ship<T> {
                 () = self.leases.wait_for_lost_lease() => Ok(()),
             }
         };
-        match &self.cx {
-            Some(cx) => cx.meter().blocked_on("trainer", room).await?,
-            None => room.await?,
-        }
+        cx.meter().blocked_on("trainer", room).await?;
         self.send_queue.put(queue, QueuedBatch { header, bytes: columns::bytes(&columns), columns, _ticket: ticket });
         Ok(())
     }
 
     /// Sends one batch to each trainer. In the last round of a window each of them carries the window's end, and those
     /// without rows of their own are empty: every trainer takes part in every step.
-    async fn send_round(&mut self) -> Result<(), Fault> {
+    async fn send_round(&mut self, cx: &StageCx) -> Result<(), Fault> {
         let batches: Vec<_> = self.round.drain(..).map(Sendable::unpack).collect();
         let Some((last, _)) = batches.last() else { return Ok(()) };
         let (lineage, first) = (last.lineage.clone(), last.index - (batches.len() as u32 - 1));
@@ -85,11 +81,11 @@ impl<T: Sendable> Ship<T> {
         for (mut batch, more) in batches {
             batch.closes = closes;
             next += 1;
-            self.enqueue(batch, more).await?;
+            self.enqueue(cx, batch, more).await?;
         }
         for index in next..whole {
             let empty = TrainBatch { lineage: lineage.clone(), index, closes, ..TrainBatch::default() };
-            self.enqueue(empty, None).await?;
+            self.enqueue(cx, empty, None).await?;
         }
         Ok(())
     }
@@ -102,22 +98,17 @@ impl<T: Sendable> Sink for Ship<T> {
         "to the trainers".into()
     }
 
-    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
-        self.cx = Some(cx.clone());
-        Ok(())
-    }
-
-    async fn write(&mut self, batch: T) -> Result<(), Fault> {
+    async fn write(&mut self, batch: T, cx: &StageCx) -> Result<(), Fault> {
         if self.trainers == 1 {
             let (batch, more) = batch.unpack();
-            return self.enqueue(batch, more).await;
+            return self.enqueue(cx, batch, more).await;
         }
         let closes = batch.lineage().closes;
         self.round.push(batch);
-        if closes || self.round.len() == self.trainers as usize { self.send_round().await } else { Ok(()) }
+        if closes || self.round.len() == self.trainers as usize { self.send_round(cx).await } else { Ok(()) }
     }
 
-    async fn finish(&mut self) -> Result<(), Fault> {
+    async fn finish(&mut self, _cx: &StageCx) -> Result<(), Fault> {
         self.send_queue.wait_until_empty().await
     }
 }

@@ -121,13 +121,13 @@ impl Stage for Train {
         Ok(())
     }
 
-    async fn on_batch(&mut self, batch: ReadyBatch, out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
+    async fn on_batch(&mut self, batch: ReadyBatch, _cx: &StageCx, out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
         let dense_grads = self.compute(&batch).map_err(model_fault)?;
         self.progress.step(self.output.loss, &self.output.logits, &batch.train.labels);
         out.send(self.steps.grads(batch, &mut self.output, dense_grads)).await
     }
 
-    async fn finish(&mut self, _out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
+    async fn finish(&mut self, _cx: &StageCx, _out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
         let model = self.model.as_ref().expect("opened before it finishes");
         *self.trained.lock().expect("no holder of this lock panics") = Some(model.parameters());
         Ok(())

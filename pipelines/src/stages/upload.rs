@@ -3,7 +3,7 @@
 //! Comes in: [`ReadyBatch`]es, in order. Goes out: the same, with the device's side. Works on its thread while it packs; waits
 //! for the model to be there, before the first batch.
 
-use forebay_actors::{Fault, Outbox, Stage};
+use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use forebay_models::transfer;
 use tokio::sync::oneshot;
 
@@ -32,7 +32,7 @@ impl Stage for Upload {
         "to the device".into()
     }
 
-    async fn on_batch(&mut self, batch: ReadyBatch, out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
+    async fn on_batch(&mut self, batch: ReadyBatch, _cx: &StageCx, out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
         if let Some(promised) = self.promised.take() {
             match promised.await {
                 Ok(upload) => self.upload = Some(upload),

@@ -296,7 +296,7 @@ impl Sink for Clock {
         Ok(())
     }
 
-    async fn write(&mut self, batch: GradBatch) -> Result<(), Fault> {
+    async fn write(&mut self, batch: GradBatch, _cx: &StageCx) -> Result<(), Fault> {
         drop(batch);
         self.done += 1;
         if self.done == self.warm_up {

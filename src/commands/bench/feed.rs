@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use crate::Job;
-use crate::actors::{Fault, Place, Sink, Source, Topology, commas};
+use crate::actors::{Fault, Place, Sink, Source, StageCx, Topology, commas};
 use crate::connectors::{CriteoSource, ParquetSource, ReadOptions, Rows};
 use crate::pipelines::flow::TrainBatch;
 use crate::pipelines::job::Format;
@@ -44,13 +44,13 @@ impl Sink for Count {
     fn describe(&self) -> String {
         "drops what it gets".into()
     }
-    async fn write(&mut self, batch: TrainBatch) -> Result<(), Fault> {
+    async fn write(&mut self, batch: TrainBatch, _cx: &StageCx) -> Result<(), Fault> {
         self.batches += 1;
         self.values += batch.inverse.len() as u64;
         self.unique += batch.unique.len() as u64;
         Ok(())
     }
-    async fn finish(&mut self) -> Result<(), Fault> {
+    async fn finish(&mut self, _cx: &StageCx) -> Result<(), Fault> {
         tracing::debug!(batches = self.batches, values = self.values, unique = self.unique, "fed");
         Ok(())
     }

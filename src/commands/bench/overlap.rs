@@ -198,7 +198,7 @@ impl Stage for Device {
         format!("stand-in, {:?} a batch", self.time)
     }
 
-    async fn on_batch(&mut self, batch: ReadyBatch, out: &mut Outbox<Finished>) -> Result<(), Fault> {
+    async fn on_batch(&mut self, batch: ReadyBatch, _cx: &StageCx, out: &mut Outbox<Finished>) -> Result<(), Fault> {
         let now = tokio::time::Instant::now();
         let start = self.under_way.as_ref().map_or(now, |(_, end)| now.max(*end));
         self.end(out).await?;
@@ -206,7 +206,7 @@ impl Stage for Device {
         if self.lockstep { self.end(out).await } else { Ok(()) }
     }
 
-    async fn finish(&mut self, out: &mut Outbox<Finished>) -> Result<(), Fault> {
+    async fn finish(&mut self, _cx: &StageCx, out: &mut Outbox<Finished>) -> Result<(), Fault> {
         self.end(out).await
     }
 }
@@ -241,7 +241,7 @@ impl Sink for Done {
         "counts".into()
     }
 
-    async fn write(&mut self, batch: Finished) -> Result<(), Fault> {
+    async fn write(&mut self, batch: Finished, _cx: &StageCx) -> Result<(), Fault> {
         if let Some(turn) = &self.turn {
             turn.send_modify(|under_way| *under_way -= batch.rows());
         }

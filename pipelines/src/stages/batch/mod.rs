@@ -44,7 +44,6 @@ pub struct Batcher {
     window: Window,
     batches: u64,
     dedup: Dedup,
-    cx: Option<StageCx>,
 }
 
 /// The window that is open, and what was sent of it.
@@ -99,7 +98,7 @@ impl Batcher {
             .map(|space| (0..plan.key_spaces.len()).filter(|&slot| plan.key_spaces[slot] == space).collect())
             .collect();
         let window = Window::default();
-        Self { plan, spaces, held: Vec::new(), held_rows: 0, window, batches: 0, dedup: Dedup::default(), cx: None }
+        Self { plan, spaces, held: Vec::new(), held_rows: 0, window, batches: 0, dedup: Dedup::default() }
     }
 
     /// Rows that are worked off together: whole batches.
@@ -118,7 +117,7 @@ impl Batcher {
     }
 
     /// Sends the batches of every whole part, and at the end those of the rest.
-    async fn work_off(&mut self, out: &mut Outbox<TrainBatch>, end: End) -> Result<(), Fault> {
+    async fn work_off(&mut self, end: End, cx: &StageCx, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
         let (part, rows) = (self.part(), self.plan.rows);
         let beside = if end == End::Open { self.beside() } else { 0 };
         if end == End::Open && self.held_rows < part + beside {
@@ -126,7 +125,7 @@ impl Batcher {
         }
         let (chunks, held) = (std::mem::take(&mut self.held), std::mem::take(&mut self.held_rows));
         let short = if end != End::Open && self.plan.drop_last { held % rows } else { 0 };
-        self.left_out("dropped: last batch is short", short);
+        self.left_out("dropped: last batch is short", short, cx);
         let mut cut = Cut::new(&chunks);
         let mut at = 0;
         while at < held - short {
@@ -175,22 +174,22 @@ impl Batcher {
         Ok(())
     }
 
-    fn left_out(&mut self, reason: &'static str, rows: usize) {
+    fn left_out(&mut self, reason: &'static str, rows: usize, cx: &StageCx) {
         self.window.rejected += rows as u64;
-        if let Some(cx) = self.cx.as_ref().filter(|_| rows > 0) {
+        if rows > 0 {
             cx.ledger().reject(reason, rows as u64);
         }
     }
 
     /// The rest of a window that the source did not close. Where windows are accounted for it is no batch of that window,
     /// and the window will be given out again.
-    async fn cut_off(&mut self, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
+    async fn cut_off(&mut self, cx: &StageCx, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
         if self.plan.accounts {
             self.held.clear();
             let rows = std::mem::take(&mut self.held_rows);
-            self.left_out("left out: the window was cut off", rows);
+            self.left_out("left out: the window was cut off", rows, cx);
         } else {
-            self.work_off(out, End::CutOff).await?;
+            self.work_off(End::CutOff, cx, out).await?;
         }
         Ok(())
     }
@@ -273,16 +272,11 @@ impl Stage for Batcher {
         }
     }
 
-    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
-        self.cx = Some(cx.clone());
-        Ok(())
-    }
-
-    async fn on_batch(&mut self, batch: ExampleBatch, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
+    async fn on_batch(&mut self, batch: ExampleBatch, cx: &StageCx, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
         let lineage = batch.lineage.clone();
         let name = (lineage.epoch, lineage.window, lineage.term);
         if self.window.name != name {
-            self.cut_off(out).await?;
+            self.cut_off(cx, out).await?;
             self.window = Window { name, ..Window::default() };
         }
         self.window.rejected += u64::from(batch.rejected);
@@ -291,9 +285,9 @@ impl Stage for Batcher {
             self.held.push(batch);
         }
         if !lineage.closes {
-            return self.work_off(out, End::Open).await;
+            return self.work_off(End::Open, cx, out).await;
         }
-        self.work_off(out, End::Closed).await?;
+        self.work_off(End::Closed, cx, out).await?;
         let mut window = std::mem::take(&mut self.window);
         if window.batches == 0 && self.plan.accounts {
             // Nothing was left of it, and still somebody waits for its end.
@@ -306,8 +300,8 @@ impl Stage for Batcher {
         Ok(())
     }
 
-    async fn finish(&mut self, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
-        self.cut_off(out).await
+    async fn finish(&mut self, cx: &StageCx, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
+        self.cut_off(cx, out).await
     }
 }
 

@@ -49,17 +49,15 @@ impl BadRows {
 /// What becomes of bad rows.
 pub(super) struct Reject {
     policy: OnBadRow,
-    cx: Option<StageCx>,
     file: Option<(PathBuf, BufWriter<File>)>,
 }
 
 impl Reject {
     pub(super) fn new(policy: OnBadRow) -> Self {
-        Self { policy, cx: None, file: None }
+        Self { policy, file: None }
     }
 
     pub(super) fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
-        self.cx = Some(cx.clone());
         if let OnBadRow::WriteTo(dir) = &self.policy {
             let path = dir.join(format!("{}-{}.jsonl", cx.name(), cx.replica()));
             let fault = |e| Fault::external(format!("cannot write bad rows to {}", path.display())).because(e);
@@ -71,7 +69,7 @@ impl Reject {
     }
 
     /// Refuses, counts, or writes aside the rows that were found bad.
-    pub(super) fn rows(&mut self, rows: &Rows, bad: &BadRows) -> Result<(), Fault> {
+    pub(super) fn rows(&mut self, rows: &Rows, bad: &BadRows, cx: &StageCx) -> Result<(), Fault> {
         if let (OnBadRow::Fail, Some((&row, finding))) = (&self.policy, bad.0.first_key_value()) {
             return Err(Fault::user(format!(
                 "row {} of split {}: {} (on_bad_row = \"skip\" or {{ write_to = DIR }} goes on without such rows)",
@@ -81,10 +79,9 @@ impl Reject {
             )));
         }
         for (&row, finding) in &bad.0 {
-            if let Some(cx) = &self.cx {
-                cx.ledger().reject(finding.reason, 1);
-            }
-            if let Some((path, file)) = &mut self.file {
+            cx.ledger().reject(finding.reason, 1);
+            if let OnBadRow::WriteTo(_) = &self.policy {
+                let (path, file) = self.file.as_mut().expect("opened before the first batch");
                 write_row(file, rows, row, finding)
                     .map_err(|e| Fault::external(format!("cannot write bad rows to {}", path.display())).because(e))?;
             }

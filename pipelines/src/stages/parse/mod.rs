@@ -89,11 +89,11 @@ impl Stage for Parse {
         self.reject.open(cx)
     }
 
-    async fn on_batch(&mut self, rows: Rows, out: &mut Outbox<ExampleBatch>) -> Result<(), Fault> {
+    async fn on_batch(&mut self, rows: Rows, cx: &StageCx, out: &mut Outbox<ExampleBatch>) -> Result<(), Fault> {
         let mut bad = BadRows::default();
         let mut examples = self.examples(&rows, &mut bad)?;
         if !bad.is_empty() {
-            self.reject.rows(&rows, &bad)?;
+            self.reject.rows(&rows, &bad, cx)?;
             let good = BooleanArray::from(bad.good(rows.batch.num_rows()));
             let batch = filter_record_batch(&rows.batch, &good)
                 .map_err(|e| Fault::internal("bad rows could not be taken out").because(e))?;
@@ -105,7 +105,7 @@ impl Stage for Parse {
         if tells { out.send(examples).await } else { Ok(()) }
     }
 
-    async fn finish(&mut self, _out: &mut Outbox<ExampleBatch>) -> Result<(), Fault> {
+    async fn finish(&mut self, _cx: &StageCx, _out: &mut Outbox<ExampleBatch>) -> Result<(), Fault> {
         self.reject.finish()
     }
 }
