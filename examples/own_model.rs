@@ -3,14 +3,12 @@
 //!
 //! `scripts/setup-libtorch && cargo run --release --example own_model --features torch`
 
-use std::sync::Arc;
-
 use forebay::connectors::convert::{ParquetOptions, block_on, to_parquet};
 use forebay::connectors::{ReadOptions, Synthetic, SyntheticSource};
 use forebay::models::torch::tch::{TchError, Tensor, nn};
 use forebay::models::torch::{Device, ModuleShape, TorchBatch, TorchModel, TorchModule};
 use forebay::models::{DenseOptimizer, ModelError, Pooling, RowPart};
-use forebay::pipelines::{ModelFactory, OwnModel};
+use forebay::pipelines::OwnModel;
 use forebay::{Fault, Job, Training, actors::StageCx};
 
 const SLOTS: usize = 26;
@@ -71,9 +69,8 @@ fn main() -> anyhow::Result<()> {
 
     let mut job = Job { seed: 42, ..Default::default() };
     job.data.train = Some(train);
-    let factory: ModelFactory = Arc::new(|| Ok(Box::new(attention()?) as _));
     let parts = vec![RowPart::new("embedding", DIM as usize)];
-    let trained = Training::with_model(job, OwnModel { parts, factory })?.run()?;
+    let trained = Training::builder(job).model("attention", OwnModel::new(parts, attention)).run()?;
 
     println!("{}", trained.report);
     let (evaluation, _) = trained.model.evaluate(&test)?;

@@ -37,7 +37,7 @@ fn main() -> anyhow::Result<()> {
         &[],
     )?;
     let trained =
-        Training::with_source(job, || StreamSource::new("visits", stream::iter((0..200).map(visits))))?.run()?;
+        Training::builder(job).source(|| StreamSource::new("visits", stream::iter((0..200).map(visits)))).run()?;
     println!("{}", trained.report);
 
     let (evaluation, _) =

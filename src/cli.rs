@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::commands::{self, Command};
-use crate::pipelines::Registry;
+use crate::pipelines::{Context, Registry};
 use crate::{exit, logs};
 
 /// The allocator of the program, for a program of your own:
@@ -50,7 +50,7 @@ pub fn main(registry: Registry) -> ExitCode {
         eprintln!("error: {message}");
         return ExitCode::from(exit::USER);
     }
-    match commands::run(program.command, program.log_format, &program.log, &registry) {
+    match commands::run(program.command, program.log_format, &program.log, &Context::new(registry)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => exit::report(&fault, program.log_format),
     }

@@ -118,7 +118,7 @@ fn native(job: &Job) -> NativeModel {
 fn own(mut job: Job, factory: ModelFactory) -> Training {
     (job.train.backend, job.train.transfers) = (Backend::Torch, Some(Transfers::Apart));
     let parts = native(&job).parts();
-    Training::with_model(job, OwnModel { parts, factory }).unwrap()
+    Training::builder(job).model("own", OwnModel { parts, factory }).build().unwrap()
 }
 
 fn software(job: Job) -> Training {

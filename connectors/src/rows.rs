@@ -2,10 +2,11 @@
 //!
 //! Comes in: decoded Arrow arrays. Goes out: [`Rows`], a [`Batch`]. Nothing blocks.
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
+use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Int32Type};
 use arrow::record_batch::RecordBatch;
-use forebay_actors::batch::{Batch, Lineage};
+use forebay_actors::{Batch, Fault, Lineage, StageCx};
 
 /// Rows as they were read: columns by name, not yet mapped to label, dense features and slots.
 #[derive(Clone, Debug)]
@@ -16,6 +17,26 @@ pub struct Rows {
     pub lineage: Lineage,
     /// Rows of the same window that the source itself left out, here or just before.
     pub rejected: u32,
+}
+
+impl Rows {
+    /// Leaves out the rows for which `mask` (`[n]`) is true; a null keeps its row. Counts them under `reason` in the run's ledger
+    /// and among the rejected rows of the window. What is left may have no rows; it is to be sent on all the same, since it
+    /// carries the counts and the end of its window.
+    ///
+    /// # Errors
+    /// An internal fault if the mask has another length than the rows.
+    pub fn reject_where(mut self, mask: &BooleanArray, reason: &str, cx: &StageCx) -> Result<Self, Fault> {
+        let rejected = mask.true_count();
+        if rejected > 0 {
+            let keep = BooleanArray::from_iter(mask.iter().map(|reject| Some(reject != Some(true))));
+            self.batch = filter_record_batch(&self.batch, &keep)
+                .map_err(|e| Fault::internal("the mask does not fit the rows").because(e))?;
+            cx.ledger().reject(reason, rejected as u64);
+            self.rejected = self.rejected.saturating_add(rejected as u32);
+        }
+        Ok(self)
+    }
 }
 
 impl Batch for Rows {

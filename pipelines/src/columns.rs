@@ -1,10 +1,9 @@
 //! Which column is what: label, dense features, categorical slots. Configuration, no code: a vocabulary is never
 //! needed, because keys are hashes of (slot, value).
-//!
-//! Comes in: the `[columns]` part of a job. Goes out: [`Columns`]. Nothing blocks.
 
-use serde::de::{self, MapAccess, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::string_or_table::{Named, list};
 
 /// The `[columns]` part of a job; without one, Criteo's: `label`, `I1` to `I13`, `C1` to `C26` in hex.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,6 +17,9 @@ pub struct Columns {
     /// Categorical features. A missing value is a value of its own; an empty list is no value.
     #[serde(deserialize_with = "slot_list")]
     pub slots: Vec<Slot>,
+    /// Columns that are read for stages of your own (`pipeline.after_read`), but are no features. Default: none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub extra: Vec<String>,
 }
 
 /// One dense feature.
@@ -98,6 +100,7 @@ impl Default for Columns {
                 .into_iter()
                 .map(|column| Slot { column, kind: SlotKind::Hex, key_space: None })
                 .collect(),
+            extra: Vec::new(),
         }
     }
 }
@@ -106,7 +109,8 @@ impl Columns {
     /// Every column that is read, without repetition.
     pub fn names(&self) -> Vec<String> {
         let mut names = vec![self.label.clone()];
-        for column in self.dense.iter().map(|d| &d.column).chain(self.slots.iter().map(|s| &s.column)) {
+        let features = self.dense.iter().map(|d| &d.column).chain(self.slots.iter().map(|s| &s.column));
+        for column in features.chain(&self.extra) {
             if !names.contains(column) {
                 names.push(column.clone());
             }
@@ -153,46 +157,26 @@ impl From<String> for Slot {
     }
 }
 
-/// One entry of a list of columns in a job: a name, a range of names, or a table with `column = ...` (a name or a
-/// range, too) and more.
-struct Listed<E>(Vec<E>);
-
-macro_rules! listed {
-    ($entry:ident, $function:ident) => {
-        impl<'de> Deserialize<'de> for Listed<$entry> {
-            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                struct OneOf;
-                impl<'de> Visitor<'de> for OneOf {
-                    type Value = Listed<$entry>;
-                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                        f.write_str("a column name, a range such as \"C1..C26\", or a table with `column = ...`")
-                    }
-                    fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
-                        Ok(Listed(expand(text).into_iter().map(<$entry>::from).collect()))
-                    }
-                    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                        let entry = <$entry>::deserialize(MapAccessDeserializer::new(map))?;
-                        Ok(Listed(
-                            expand(&entry.column)
-                                .into_iter()
-                                .map(|column| $entry { column, ..entry.clone() })
-                                .collect(),
-                        ))
-                    }
-                }
-                deserializer.deserialize_any(OneOf)
-            }
-        }
-
-        fn $function<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<$entry>, D::Error> {
-            let listed = Vec::<Listed<$entry>>::deserialize(deserializer)?;
-            Ok(listed.into_iter().flat_map(|l| l.0).collect())
-        }
-    };
+impl Named for DenseColumn {
+    const EXPECTED: &'static str = COLUMN;
 }
 
-listed!(DenseColumn, dense_list);
-listed!(Slot, slot_list);
+impl Named for Slot {
+    const EXPECTED: &'static str = COLUMN;
+}
+
+const COLUMN: &str = "a column name, a range such as \"C1..C26\", or a table with `column = ...`";
+
+fn dense_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<DenseColumn>, D::Error> {
+    let entries = list::<D, DenseColumn>(deserializer)?.into_iter();
+    let columns = |e: DenseColumn| expand(&e.column).into_iter().map(move |column| DenseColumn { column, ..e.clone() });
+    Ok(entries.flat_map(columns).collect())
+}
+
+fn slot_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Slot>, D::Error> {
+    let entries = list::<D, Slot>(deserializer)?.into_iter();
+    Ok(entries.flat_map(|e| expand(&e.column).into_iter().map(move |column| Slot { column, ..e.clone() })).collect())
+}
 
 #[cfg(test)]
 mod tests {

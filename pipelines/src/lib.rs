@@ -23,45 +23,41 @@
 //! # Ok::<(), forebay_actors::Fault>(())
 //! ```
 
-mod backend;
+mod builder;
 pub mod cluster;
 mod columns;
+mod context;
 mod dedup;
 mod dense;
+mod evaluation;
+mod fault;
 pub mod flow;
 pub mod job;
+mod job_model;
 mod model;
 pub mod model_folder;
+mod own_model;
 mod participation;
 mod progress;
 mod registry;
+mod resources;
 mod sources;
 pub mod stages;
 mod staleness;
+mod string_or_table;
 mod training;
 mod wiring;
 
+pub use builder::TrainingBuilder;
 pub use columns::{Columns, DenseColumn, Slot, SlotKind, Transform};
+pub use context::Context;
 pub use job::Job;
-pub use model::{Model, ModelFactory};
+pub use job_model::JobModel;
+pub use model::Model;
+pub use own_model::{ModelFactory, OwnModel};
 pub use progress::{Progress, Snapshot};
-pub use registry::Registry;
+pub use registry::{Registry, SourceRequest};
 pub use stages::Evaluation;
 pub use staleness::{Staleness, Ticket};
-pub use training::{Failed, OwnModel, RunningTraining, Trained, Training};
-pub use wiring::Compute;
-
-use forebay_actors::Fault;
-use forebay_models::ModelError;
-
-/// Whose fault a model's error is.
-pub(crate) fn model_fault(error: ModelError) -> Fault {
-    match error {
-        ModelError::Batch(_) => Fault::internal("a batch does not fit the model").because(error),
-        ModelError::Spec(_) | ModelError::Optimizer(_) | ModelError::Load(_) => Fault::user(error.to_string()),
-        ModelError::NonFinite(_) => {
-            Fault::user(format!("{error} (a smaller learning rate, or cleaner data, may help)"))
-        }
-        ModelError::Backend(_) => Fault::user(error.to_string()),
-    }
-}
+pub use training::{FailedTraining, RunningTraining, Trained, Training};
+pub use wiring::{Compute, feed};

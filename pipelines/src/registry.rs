@@ -1,5 +1,258 @@
 //! The stages, sources and models of a user's program, under the names that a job says.
 
-/// Stages, sources and models of your own, by name. The same registry serves every role of a cluster and evaluation.
-#[derive(Clone, Debug, Default)]
-pub struct Registry {}
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arrow::array::{BooleanArray, RecordBatch};
+use arrow::error::ArrowError;
+use forebay_actors::{Batch, Fault, Flow, Place, Source, Stage, Topology};
+use forebay_base::nearest;
+use forebay_connectors::{Leases, ReadOptions, Rows};
+
+use crate::flow::{ExampleBatch, TrainBatch};
+use crate::job::{Job, OwnStage};
+use crate::own_model::OwnModel;
+use crate::stages::DropRows;
+
+/// Stages, sources and models of your own, by name. A job names them in `pipeline.after_read`, `pipeline.after_parse`,
+/// `pipeline.after_batch`, `data.source` and `model.name`. The same registry serves one process, every role of a cluster,
+/// and evaluation.
+///
+/// A stage decides by the rows in hand alone (and the job's seed), not by what it saw before: when a reader is lost,
+/// another one reads the same windows and must make the same batches of them. Each stage runs on a thread of its own.
+#[derive(Clone, Default)]
+pub struct Registry {
+    after_read: Stages<Rows>,
+    after_parse: Stages<ExampleBatch>,
+    after_batch: Stages<TrainBatch>,
+    sources: BTreeMap<String, OwnSource>,
+    models: BTreeMap<String, Arc<dyn Fn(&Job) -> OwnModel + Send + Sync>>,
+}
+
+/// What a source of your own is asked to read.
+#[derive(Clone)]
+pub struct SourceRequest {
+    /// `data.train`, or the path to evaluate.
+    pub path: Option<String>,
+    /// Columns that the job uses.
+    pub columns: Vec<String>,
+    /// How to read: rows of a batch, epochs, seed, rows of a window.
+    pub options: ReadOptions,
+    /// In a cluster: read only the windows that these leases grant.
+    pub leases: Option<Arc<dyn Leases>>,
+}
+
+/// Begins a flow with a source of rows.
+pub(crate) type Read = Box<dyn FnOnce(Topology) -> Flow<Rows> + Send>;
+
+/// Begins a flow with `make`'s source, as the stage `read`.
+pub(crate) fn read_from<S: Source<Out = Rows>>(make: impl FnOnce() -> S + Send + 'static) -> Read {
+    Box::new(move |topology| topology.source("read", Place::Shared, make))
+}
+
+#[derive(Clone)]
+struct OwnSource {
+    read: Arc<dyn Fn(SourceRequest) -> Read + Send + Sync>,
+    takes_leases: bool,
+}
+
+/// Puts a stage at the end of a flow.
+type Insert<T> = Arc<dyn Fn(Flow<T>, &Job) -> Flow<T> + Send + Sync>;
+
+#[derive(Clone)]
+struct Stages<T: Batch>(BTreeMap<String, Insert<T>>);
+
+impl<T: Batch> Default for Stages<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl Registry {
+    /// A stage over record batches as they were read: raw values, columns by name. Rows that it leaves out, it rejects with
+    /// [`Rows::reject_where`], and it sends every batch on, also one without rows.
+    #[must_use]
+    pub fn after_read<S: Stage<In = Rows, Out = Rows>>(
+        mut self,
+        name: &str,
+        make: impl Fn(&Job) -> S + Send + Sync + 'static,
+    ) -> Self {
+        self.after_read.add(name, make);
+        self
+    }
+
+    /// A stage after reading that drops the rows for which `mask` is true (and keeps those for which it is null), and counts
+    /// them in the report under its name.
+    #[must_use]
+    pub fn drop_rows(
+        self,
+        name: &str,
+        mask: impl Fn(&RecordBatch) -> Result<BooleanArray, ArrowError> + Clone + Send + Sync + 'static,
+    ) -> Self {
+        self.after_read(name, move |_| DropRows::new(mask.clone()))
+    }
+
+    /// A stage over parsed rows: labels, dense features after their transform (for raw values see
+    /// [`after_read`](Self::after_read)), keys. Rows that it leaves out, it rejects with [`ExampleBatch::retain_rows`], and
+    /// it sends every batch on, also one without rows.
+    #[must_use]
+    pub fn after_parse<S: Stage<In = ExampleBatch, Out = ExampleBatch>>(
+        mut self,
+        name: &str,
+        make: impl Fn(&Job) -> S + Send + Sync + 'static,
+    ) -> Self {
+        self.after_parse.add(name, make);
+        self
+    }
+
+    /// A stage over batches of their final size. It may change values; it must neither add nor drop rows or batches, since
+    /// the window's end counts them.
+    #[must_use]
+    pub fn after_batch<S: Stage<In = TrainBatch, Out = TrainBatch>>(
+        mut self,
+        name: &str,
+        make: impl Fn(&Job) -> S + Send + Sync + 'static,
+    ) -> Self {
+        self.after_batch.add(name, make);
+        self
+    }
+
+    /// A source for `data.source`, in one process. A cluster refuses it: see [`leased_source`](Self::leased_source).
+    #[must_use]
+    pub fn source<S: Source<Out = Rows>>(
+        mut self,
+        name: &str,
+        make: impl Fn(SourceRequest) -> S + Send + Sync + 'static,
+    ) -> Self {
+        self.add_source(name, false, make);
+        self
+    }
+
+    /// A source for `data.source` that reads the windows of [`SourceRequest::leases`] when there are leases, so that several
+    /// processes can share the data.
+    #[must_use]
+    pub fn leased_source<S: Source<Out = Rows>>(
+        mut self,
+        name: &str,
+        make: impl Fn(SourceRequest) -> S + Send + Sync + 'static,
+    ) -> Self {
+        self.add_source(name, true, make);
+        self
+    }
+
+    /// A dense model for `model = { kind = "own", name = "..." }`. In a cluster each trainer makes it; if the dense
+    /// parameters are on the ps processes, these make it on their CPU for the first values.
+    #[must_use]
+    pub fn own_model(mut self, name: &str, make: impl Fn(&Job) -> OwnModel + Send + Sync + 'static) -> Self {
+        self.models.insert(name.to_owned(), Arc::new(make));
+        self
+    }
+
+    /// Refuses a job that names what is not here.
+    pub(crate) fn check(&self, job: &Job) -> Result<(), Fault> {
+        let pipeline = &job.pipeline;
+        self.after_read.check("pipeline.after_read", &pipeline.after_read)?;
+        self.after_parse.check("pipeline.after_parse", &pipeline.after_parse)?;
+        self.after_batch.check("pipeline.after_batch", &pipeline.after_batch)?;
+        if let Some(name) = &job.data.source {
+            let source = find("data.source", "source", &self.sources, name)?;
+            if !source.takes_leases && !job.placement.is_one_process() {
+                return Err(Fault::user(format!(
+                    "data.source `{name}` reads in one process, but [placement] names several: register it with \
+                     leased_source, or train in one process"
+                )));
+            }
+        }
+        match job.model.kind {
+            crate::job::ModelKind::Own => self.model(job).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn model(&self, job: &Job) -> Result<OwnModel, Fault> {
+        let name = job.model.name.as_deref().unwrap_or_default();
+        Ok(find("model.name", "model", &self.models, name)?(job))
+    }
+
+    pub(crate) fn read(&self, name: &str, request: SourceRequest) -> Result<Read, Fault> {
+        Ok((find("data.source", "source", &self.sources, name)?.read)(request))
+    }
+
+    pub(crate) fn after_read_of(&self, flow: Flow<Rows>, job: &Job, training: bool) -> Result<Flow<Rows>, Fault> {
+        self.after_read.wire(flow, &job.pipeline.after_read, job.pipeline.links.parse, job, training)
+    }
+
+    pub(crate) fn after_parse_of(
+        &self,
+        flow: Flow<ExampleBatch>,
+        job: &Job,
+        training: bool,
+    ) -> Result<Flow<ExampleBatch>, Fault> {
+        self.after_parse.wire(flow, &job.pipeline.after_parse, job.pipeline.links.batch, job, training)
+    }
+
+    pub(crate) fn after_batch_of(
+        &self,
+        flow: Flow<TrainBatch>,
+        job: &Job,
+        training: bool,
+    ) -> Result<Flow<TrainBatch>, Fault> {
+        self.after_batch.wire(flow, &job.pipeline.after_batch, job.pipeline.links.lookup, job, training)
+    }
+
+    fn add_source<S: Source<Out = Rows>>(
+        &mut self,
+        name: &str,
+        takes_leases: bool,
+        make: impl Fn(SourceRequest) -> S + Send + Sync + 'static,
+    ) {
+        let make = Arc::new(make);
+        let read = Arc::new(move |request| {
+            let make = Arc::clone(&make);
+            read_from(move || make(request))
+        });
+        self.sources.insert(name.to_owned(), OwnSource { read, takes_leases });
+    }
+}
+
+impl<T: Batch> Stages<T> {
+    fn add<S: Stage<In = T, Out = T>>(&mut self, name: &str, make: impl Fn(&Job) -> S + Send + Sync + 'static) {
+        let (stage, make) = (name.to_owned(), Arc::new(make));
+        let insert = move |flow: Flow<T>, job: &Job| {
+            let (make, job) = (Arc::clone(&make), job.clone());
+            flow.stage(&stage, Place::Own, move || make(&job))
+        };
+        self.0.insert(name.to_owned(), Arc::new(insert));
+    }
+
+    fn check(&self, field: &str, names: &[OwnStage]) -> Result<(), Fault> {
+        names.iter().try_for_each(|own| find(field, "stage", &self.0, &own.name).map(drop))
+    }
+
+    /// Puts the stages of a job one after the other behind `flow`, each with a link of `capacity`.
+    fn wire(
+        &self,
+        mut flow: Flow<T>,
+        names: &[OwnStage],
+        capacity: usize,
+        job: &Job,
+        training: bool,
+    ) -> Result<Flow<T>, Fault> {
+        for own in names.iter().filter(|own| training || !own.training_only) {
+            flow = find("[pipeline]", "stage", &self.0, &own.name)?(flow, job).link(capacity);
+        }
+        Ok(flow)
+    }
+}
+
+fn find<'a, T>(field: &str, what: &str, all: &'a BTreeMap<String, T>, name: &str) -> Result<&'a T, Fault> {
+    all.get(name).ok_or_else(|| {
+        let known: Vec<&str> = all.keys().map(String::as_str).collect();
+        let hint = match nearest(name, known.iter().copied()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None if known.is_empty() => "run the program that registers it".into(),
+            None => format!("it has {}", known.join(", ")),
+        };
+        Fault::user(format!("{field} names the {what} `{name}`, which this program does not have: {hint}"))
+    })
+}

@@ -1,60 +1,43 @@
-//! The source that a job asks for, handed to whoever can take any source.
-//!
-//! Comes in: a job and a path. Goes out: a source's constructor. Blocks while the files are listed, if the job does not
-//! say what they are.
+//! The source that a job asks for: files, or a source of the program's own.
 
 use std::sync::Arc;
 
-use forebay_actors::{Fault, Source};
+use forebay_actors::Fault;
 use forebay_connectors::convert::block_on;
-use forebay_connectors::{CriteoSource, Input, Leases, ParquetSource, ReadOptions, Rows};
+use forebay_connectors::{CriteoSource, Input, Leases, ParquetSource, ReadOptions};
 
 use crate::job::{Format, Job};
+use crate::registry::{Read, Registry, SourceRequest, read_from};
 
-/// Something that can be done with a source of any type.
-pub(crate) trait Visit {
-    /// What comes of it.
-    type Out;
-    /// Does it.
-    fn visit<S: Source<Out = Rows>>(self, make: impl FnOnce() -> S + Send + 'static) -> Self::Out;
+/// Reads `path` (a file, a folder, a glob, a URL) in order, as one window an epoch. Blocks while files are listed, if the job
+/// does not say what they are.
+pub(crate) fn whole(job: &Job, registry: &Registry, path: &str) -> Result<Read, Fault> {
+    read(job, registry, Some(path), 0, None)
 }
 
-/// Finds out what `path` holds (a file, a folder, a glob, a URL) and visits its source, which reads it in order, as one
-/// window an epoch.
-pub(crate) fn open<V: Visit>(job: &Job, path: &str, visit: V) -> Result<V::Out, Fault> {
-    read(job, path, 0, None, visit)
+/// Reads the job's training rows, cut into windows (see [`window_rows`]): all of them, or those that `leases` grants.
+pub(crate) fn windows(job: &Job, registry: &Registry, leases: Option<Arc<dyn Leases>>) -> Result<Read, Fault> {
+    let path = match job.data.source {
+        Some(_) => job.data.train.as_deref(),
+        None => Some(job.train_path()?),
+    };
+    read(job, registry, path, window_rows(job, job.in_step()), leases)
 }
 
-/// The same for training rows: cut into windows (see [`window_rows`]), all of them or those that `leases` gives.
-pub(crate) fn open_windows<V: Visit>(
-    job: &Job,
-    path: &str,
-    trainers: usize,
-    leases: Option<Arc<dyn Leases>>,
-    visit: V,
-) -> Result<V::Out, Fault> {
-    read(job, path, window_rows(job, trainers), leases, visit)
-}
-
-/// Rows of a window: what is shuffled together, in whole batches for each of so
-/// many trainers in step with each other (1 otherwise), so that one process and many cut the same batches.
+/// Rows of a window: as many as are shuffled together, rounded up to whole batches for each of `trainers` that take each
+/// step together (else 1), so that one process and many cut the same batches.
 pub(crate) fn window_rows(job: &Job, trainers: usize) -> usize {
     let step = job.train.batch_rows.saturating_mul(trainers.max(1)).max(1);
     let rows = if job.data.shuffle_rows == 0 { UNSHUFFLED } else { job.data.shuffle_rows };
     rows.checked_next_multiple_of(step).unwrap_or(step)
 }
 
-/// Rows of a window in which nothing is shuffled: with bad rows left out, only the last batch of a window is short.
+/// Rows of a window in which nothing is shuffled. Bad rows that are skipped make the last batch of each window short.
 const UNSHUFFLED: usize = 65_536;
 
-fn read<V: Visit>(
-    job: &Job,
-    path: &str,
-    window_rows: usize,
-    leases: Option<Arc<dyn Leases>>,
-    visit: V,
-) -> Result<V::Out, Fault> {
-    let options = ReadOptions {
+/// How the job reads.
+pub(crate) fn read_options(job: &Job, window_rows: usize) -> ReadOptions {
+    ReadOptions {
         batch_rows: job.data.read_rows,
         epochs: job.data.epochs,
         shuffle: job.data.shuffle,
@@ -63,6 +46,23 @@ fn read<V: Visit>(
         read_ahead_bytes: job.data.read_ahead.0,
         decode_ahead_bytes: job.data.decode_ahead.0,
         decode_threads: job.data.decode_threads,
+    }
+}
+
+fn read(
+    job: &Job,
+    registry: &Registry,
+    path: Option<&str>,
+    window_rows: usize,
+    leases: Option<Arc<dyn Leases>>,
+) -> Result<Read, Fault> {
+    let (options, columns) = (read_options(job, window_rows), job.columns.names());
+    let path = match (&job.data.source, path) {
+        (Some(name), path) => {
+            let request = SourceRequest { path: path.map(str::to_owned), columns, options, leases };
+            return registry.read(name, request);
+        }
+        (None, path) => path.unwrap_or_default(),
     };
     let mut input = Input::from(path);
     if let Some(filter) = &job.data.filter {
@@ -73,16 +73,13 @@ fn read<V: Visit>(
         None => Format::of(&first_file(&input)?),
     };
     Ok(match format {
-        Format::Parquet => {
-            let columns = job.columns.names();
-            visit.visit(move || {
-                let source = ParquetSource::new(input, options).columns(columns);
-                if let Some(leases) = leases { source.leasing(leases) } else { source }
-            })
-        }
+        Format::Parquet => read_from(move || {
+            let source = ParquetSource::new(input, options).columns(columns);
+            if let Some(leases) = leases { source.leasing(leases) } else { source }
+        }),
         Format::Criteo => {
             let on_bad_row = job.data.on_bad_row.clone();
-            visit.visit(move || {
+            read_from(move || {
                 let source = CriteoSource::new(input, options).on_bad_row(on_bad_row);
                 if let Some(leases) = leases { source.leasing(leases) } else { source }
             })

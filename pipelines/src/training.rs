@@ -1,110 +1,31 @@
-//! A training run, from a job and a source to a trained model.
-//!
-//! Comes in: a [`Job`], and rows from its files or from any [`Source`]. Goes out: a [`Trained`] model with its report.
-//! [`RunningTraining::wait`] blocks until the run is over; the run itself has threads of its own.
+//! A training run, from a wired graph to a trained model. [`Training::builder`] wires one.
 
-use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use forebay_actors::{Fault, Host, Pipeline, Plan, Report, Running, Source};
-use forebay_connectors::{Leases, Rows};
-use forebay_models::{ModelSpec, NamedTensor, RowPart};
-use forebay_ps::{TableClient, TableConfig, start_table};
+use forebay_actors::{Fault, Pipeline, Plan, Report, Running};
 
 use crate::cluster::ClusterSession;
-use crate::cluster::batches::receive_queue::ReceiveQueue;
-use crate::cluster::member::Member;
-use crate::job::{Job, LookupAt};
-use crate::model::{Model, ModelFactory, checked_spec, factory, table_config};
-use crate::model_folder;
-use crate::participation::Participation;
-use crate::progress::{Progress, Snapshot};
-use crate::sources::{self, Visit};
-use crate::stages::TrainedDense;
-use crate::staleness::Staleness;
-use crate::wiring;
+use crate::model::Model;
+use crate::progress::Snapshot;
+use crate::resources::Resources;
+
+/// How often [`Training::run`] calls the function given to `on_progress`.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
+
+/// Receives the run while it runs.
+pub(crate) type OnProgress = Box<dyn FnMut(&RunningTraining) + Send>;
 
 /// A wired run that has not started.
 pub struct Training {
-    parts: Parts,
-    pipeline: Pipeline,
-}
-
-/// What outlives the pipeline.
-pub(crate) struct Parts {
-    pub(crate) job: Job,
-    pub(crate) spec: ModelSpec,
-    pub(crate) config: TableConfig,
-    pub(crate) host: Host,
-    pub(crate) table: TableClient,
-    pub(crate) dense: TrainedDense,
-    pub(crate) progress: Progress,
-    pub(crate) staleness: Staleness,
-    pub(crate) own: Option<ModelFactory>,
-    pub(crate) participation: Participation,
-    /// This process's place in a run of several.
-    pub(crate) session: Option<ClusterSession>,
-}
-
-/// A user's own dense model: what each key's row consists of, and what makes the model.
-pub struct OwnModel {
-    /// Parts of a row; the job's `[table]` says how they are initialised and updated.
-    pub parts: Vec<RowPart>,
-    /// Makes the model.
-    pub factory: ModelFactory,
+    pub(crate) resources: Resources,
+    pub(crate) pipeline: Pipeline,
+    pub(crate) on_progress: Option<OnProgress>,
 }
 
 impl Training {
-    /// Wires the run that the job describes, reading the rows at `data.train`.
-    ///
-    /// # Errors
-    /// A user fault if the job does not fit together or its data is not there.
-    pub fn new(job: Job) -> Result<Self, Fault> {
-        Self::from_files(job, None)
-    }
-
-    /// The same with a dense model of the user's own in place of the job's `[model]`.
-    pub fn with_model(job: Job, model: OwnModel) -> Result<Self, Fault> {
-        Self::from_files(job, Some(model))
-    }
-
-    /// Wires a run over the rows of any source: a stream of record batches that another program holds, say.
-    pub fn with_source<S: Source<Out = Rows>>(
-        job: Job,
-        make: impl FnOnce() -> S + Send + 'static,
-    ) -> Result<Self, Fault> {
-        let parts = Parts::new(job, None)?;
-        Ok(Self { pipeline: wiring::training(&parts, make), parts })
-    }
-
-    fn from_files(job: Job, own: Option<OwnModel>) -> Result<Self, Fault> {
-        Self::from_parts(Parts::new(job, own)?, None)
-    }
-
-    /// Reads the job's rows in this process: all of them, or those that `leases` gives.
-    pub(crate) fn from_parts(parts: Parts, leases: Option<Arc<dyn Leases>>) -> Result<Self, Fault> {
-        struct Wire(Parts);
-        impl Visit for Wire {
-            type Out = Training;
-            fn visit<S: Source<Out = Rows>>(self, make: impl FnOnce() -> S + Send + 'static) -> Training {
-                Training { pipeline: wiring::training(&self.0, make), parts: self.0 }
-            }
-        }
-        let job = parts.job.clone();
-        sources::open_windows(&job, job.train_path()?, job.in_step(), leases, Wire(parts))
-    }
-
-    /// Takes the batches that readers send.
-    pub(crate) fn receiving(parts: Parts, receive_queue: Arc<ReceiveQueue>, member: &Member) -> Self {
-        let pipeline = match parts.job.placement.lookup_at {
-            LookupAt::Trainer => wiring::receiving(&parts, receive_queue, member),
-            LookupAt::Reader => wiring::receiving_ready(&parts, receive_queue, member),
-        };
-        Self { pipeline, parts }
-    }
-
-    /// As a process of a run.
+    /// As a process of a run of several.
     pub(crate) fn session(mut self, session: ClusterSession) -> Self {
-        self.parts.session = Some(session);
+        self.resources.session = Some(session);
         self
     }
 
@@ -115,80 +36,28 @@ impl Training {
 
     /// Starts it.
     pub fn start(self) -> Result<RunningTraining, Fault> {
-        Ok(RunningTraining { running: self.pipeline.start()?, parts: self.parts })
+        Ok(RunningTraining { running: self.pipeline.start()?, resources: self.resources })
     }
 
     /// Starts it and waits.
     ///
     /// # Errors
     /// The first fault. [`RunningTraining::wait`] gives the report with it.
-    pub fn run(self) -> Result<Trained, Fault> {
-        self.start()?.wait().map_err(|failed| failed.fault)
+    pub fn run(mut self) -> Result<Trained, Fault> {
+        let on_progress = self.on_progress.take();
+        let running = self.start()?;
+        match on_progress {
+            Some(show) => running.wait_with(PROGRESS_EVERY, show),
+            None => running.wait(),
+        }
+        .map_err(|failed| failed.fault)
     }
 }
 
-impl Parts {
-    fn new(job: Job, own: Option<OwnModel>) -> Result<Self, Fault> {
-        let host = Host::start("ps")?;
-        Self::over(job, own, host, |host, job, config| {
-            start_table(host, config.clone(), job.table.shards)
-                .map_err(|e| Fault::user("the table cannot be made").because(e))
-        })
-    }
-
-    /// What trains over the table that `table` makes or reaches.
-    pub(crate) fn over(
-        job: Job,
-        own: Option<OwnModel>,
-        host: Host,
-        table: impl FnOnce(&Host, &Job, &TableConfig) -> Result<TableClient, Fault>,
-    ) -> Result<Self, Fault> {
-        job.check()?;
-        if let Some(folder) = &job.output.model {
-            // Before hours of training, not after.
-            model_folder::check_place(folder)?;
-        }
-        let spec = checked_spec(&job)?;
-        let (parts, own) = own.map(|own| (own.parts, own.factory)).unzip();
-        let config = table_config(&job, parts)?;
-        let table = table(&host, &job, &config)?;
-        Ok(Self {
-            staleness: Staleness::new(job.train.staleness),
-            job,
-            spec,
-            config,
-            host,
-            table,
-            dense: Arc::new(Mutex::new(None)),
-            progress: Progress::default(),
-            own,
-            participation: Participation::Alone,
-            session: None,
-        })
-    }
-
-    /// The dense parameters after the last push: those that the trainer's model computed with last, or what whoever keeps
-    /// them has now.
-    fn latest(&self, mut tensors: Vec<NamedTensor>) -> Result<Vec<NamedTensor>, Fault> {
-        let Some(flat) = forebay_net::runtime().block_on(self.participation.pull_dense())? else { return Ok(tensors) };
-        let mut rest = flat.as_slice();
-        for tensor in &mut tensors {
-            let Some((values, after)) = rest.split_at_checked(tensor.data.len()) else { break };
-            tensor.data.copy_from_slice(values);
-            rest = after;
-        }
-        Ok(tensors)
-    }
-
-    pub(crate) fn factory(&self) -> ModelFactory {
-        factory(&self.job, &self.spec, self.own.as_ref())
-    }
-}
-
-/// A run under way.
+/// A run that has started.
 pub struct RunningTraining {
     running: Running,
-    parts: Parts,
+    resources: Resources,
 }
 
 /// A run that ended well, drained or at the end of its rows.
@@ -201,13 +70,13 @@ pub struct Trained {
     pub progress: Snapshot,
     /// The most batches that were under way, not yet applied, when another was looked up.
     pub staleness_observed: u64,
-    /// This process's place in a run of several; ends with [`ClusterSession::over`] or [`ClusterSession::leave`].
+    /// This process's membership in a run of several; it ends with [`ClusterSession::over`] or [`ClusterSession::leave`].
     pub session: Option<ClusterSession>,
 }
 
-/// A run that did not.
+/// A run that failed.
 #[derive(Debug)]
-pub struct Failed {
+pub struct FailedTraining {
     /// The root cause.
     pub fault: Fault,
     /// How far it came.
@@ -217,7 +86,7 @@ pub struct Failed {
 impl RunningTraining {
     /// Rows, logloss and AUC of late.
     pub fn progress(&self) -> Snapshot {
-        self.parts.progress.snapshot()
+        self.resources.progress.snapshot()
     }
 
     /// Meters as they stand.
@@ -234,7 +103,7 @@ impl RunningTraining {
     ///
     /// In a run of several processes the readers take no more, and what they hold is trained on.
     pub fn drain(&self) {
-        match &self.parts.session {
+        match &self.resources.session {
             Some(session) => session.drain(),
             None => self.running.drain(),
         }
@@ -245,38 +114,47 @@ impl RunningTraining {
         self.running.kill(fault);
     }
 
+    /// Calls `show` again and again, `every` so often, until the run is over. Blocks.
+    #[allow(clippy::disallowed_methods, reason = "the caller's own thread may sleep: no stage runs on it")]
+    pub fn wait_with(self, every: Duration, mut show: impl FnMut(&Self)) -> Result<Trained, Box<FailedTraining>> {
+        while !self.ended() {
+            show(&self);
+            std::thread::sleep(every);
+        }
+        self.wait()
+    }
+
     /// Blocks until the run is over.
-    pub fn wait(self) -> Result<Trained, Box<Failed>> {
-        let Self { running, parts } = self;
+    pub fn wait(self) -> Result<Trained, Box<FailedTraining>> {
+        let Self { running, resources } = self;
         let outcome = running.wait();
-        let dense = parts.dense.lock().expect("no holder of this lock panics").take();
-        // What other trainers and readers have in hand is part of the model.
-        let others = || parts.session.as_ref().map_or(Ok(()), ClusterSession::wait_until_finished);
+        let dense = resources.trained.lock().expect("no holder of this lock panics").take();
+        // Batches that other trainers and readers hold are part of the model.
+        let others = || resources.session.as_ref().map_or(Ok(()), ClusterSession::wait_until_finished);
         let result = outcome.result.and_then(|()| others()).and_then(|()| match dense {
-            Some(dense) => parts.latest(dense),
+            Some(dense) => resources.latest(dense),
             None => Err(Fault::internal("the train stage left no parameters")),
         });
         match result {
             Ok(dense) => Ok(Trained {
                 report: outcome.report,
-                progress: parts.progress.snapshot(),
-                staleness_observed: parts.staleness.observed(),
-                session: parts.session,
+                progress: resources.progress.snapshot(),
+                staleness_observed: resources.staleness.observed(),
+                session: resources.session,
                 model: Model {
-                    job: parts.job,
-                    spec: parts.spec,
-                    config: parts.config,
-                    host: parts.host,
-                    table: parts.table,
+                    job: resources.job,
                     dense,
-                    factory: parts.own,
+                    table: resources.table,
+                    model: resources.model,
+                    host: resources.host,
+                    context: resources.context,
                 },
             }),
             Err(fault) => {
-                if let Some(session) = &parts.session {
+                if let Some(session) = &resources.session {
                     session.fail(&fault);
                 }
-                Err(Box::new(Failed { fault, report: outcome.report }))
+                Err(Box::new(FailedTraining { fault, report: outcome.report }))
             }
         }
     }

@@ -1,15 +1,12 @@
-//! The wiring: the only place with stages, capacities and places, in the order of the README's graph.
+//! The wiring: the only place with stages, capacities and places, in the order of the graph.
 //!
-//! Comes in: what the stages need. Goes out: a pipeline. Nothing blocks.
-//!
-//! One process wires [`feed`] and [`learn`] together; of several, readers ship what the one makes, and trainers receive what
-//! the other takes.
+//! [`feed`] makes batches, [`Compute`] trains on them. One process wires both, with the look-up between them; in a cluster
+//! readers ship what `feed` makes, and trainers receive it.
 
 use std::sync::{Arc, Mutex};
 
-use forebay_actors::{Flow, Pipeline, Place, Replicas, Source, Topology};
+use forebay_actors::{Fault, Flow, Pipeline, Place, Replicas, Source, Topology};
 use forebay_connectors::Rows;
-use forebay_models::ModelSpec;
 use forebay_ps::TableClient;
 use tokio::sync::oneshot;
 
@@ -17,148 +14,154 @@ use crate::cluster::batches::receive_queue::ReceiveQueue;
 use crate::cluster::batches::send_queue::SendQueue;
 use crate::cluster::member::{LeaseClient, Member};
 use crate::flow::{GradBatch, ReadyBatch, TrainBatch};
-use crate::job::{Job, Transfers};
-use crate::model::{Model, ModelFactory, factory};
+use crate::job::{Job, LookupAt, Transfers};
+use crate::job_model::JobModel;
+use crate::model::Model;
+use crate::own_model::ModelFactory;
 use crate::progress::Progress;
+use crate::registry::{Read, Registry, read_from};
+use crate::resources::Resources;
 use crate::sources::window_rows;
 use crate::stages::{
     BatchPlan, Batcher, Download, Evaluate, Evaluation, Launch, Lookup, ModelMaker, Parse, Push, Receive, Refresh,
     Ship, Train, TrainedDense, Upload,
 };
 use crate::staleness::Staleness;
-use crate::training::Parts;
 
-/// `source -8→ parse -8→ batch -4→ lookup -2→ train -2→ push`, with the shards beside `lookup` and `push`. Where
-/// transfers stand apart, `train` is `upload -1→ train -1→ download`.
-pub(crate) fn training<S: Source<Out = Rows>>(parts: &Parts, source: impl FnOnce() -> S + Send + 'static) -> Pipeline {
-    learn(feed(Topology::new("train").attach(&parts.host), &parts.job, training_plan(&parts.job), source), parts)
+/// `source -8→ parse -8→ batch -4→ lookup -2→ train -2→ push`, with the shards beside `lookup` and `push`. With transfers
+/// apart, `train` is `upload -1→ train -1→ download`.
+pub(crate) fn training(resources: &Resources, read: Read) -> Result<Pipeline, Fault> {
+    let (job, topology) = (&resources.job, Topology::new("train").attach(&resources.host));
+    Ok(learn(batches(topology, job, &resources.context.registry, training_plan(job), true, read)?, resources))
 }
 
-/// A reader's part of it: `source -8→ parse -8→ batch -4→ ship`.
-pub(crate) fn reading<S: Source<Out = Rows>>(
+/// A reader: `source -8→ parse -8→ batch -4→ ship`; with the look-up at the reader, for which it has `table`,
+/// `source -8→ parse -8→ batch -4→ lookup -2→ ship`.
+pub(crate) fn reading(
     job: &Job,
+    registry: &Registry,
     send_queue: Arc<SendQueue>,
     leases: LeaseClient,
-    source: impl FnOnce() -> S + Send + 'static,
-) -> Pipeline {
-    let trainers = job.in_step() as u32;
-    feed(Topology::new("read"), job, training_plan(job), source)
-        .sink("ship", Place::Shared, move || Ship::<TrainBatch>::new(send_queue, leases, trainers))
+    table: Option<(TableClient, Staleness)>,
+    read: Read,
+) -> Result<Pipeline, Fault> {
+    let flow = batches(Topology::new("read"), job, registry, training_plan(job), true, read)?;
+    let Some((table, staleness)) = table else {
+        let trainers = job.in_step() as u32;
+        return Ok(flow.sink("ship", Place::Shared, move || Ship::<TrainBatch>::new(send_queue, leases, trainers)));
+    };
+    let replicas = requests_under_way(job, &staleness);
+    Ok(looked_up(flow, Lookup::for_training(table, staleness), replicas).link(job.pipeline.links.train).sink(
+        "ship",
+        Place::Shared,
+        move || Ship::<ReadyBatch>::new(send_queue, leases, 1),
+    ))
 }
 
-/// The same with the look-up at the reader: `source -8→ parse -8→ batch -4→ lookup -2→ ship`.
-pub(crate) fn reading_ready<S: Source<Out = Rows>>(
-    job: &Job,
-    send_queue: Arc<SendQueue>,
-    leases: LeaseClient,
-    (table, staleness): (TableClient, Staleness),
-    source: impl FnOnce() -> S + Send + 'static,
-) -> Pipeline {
-    let under_way = under_way(job, &staleness);
-    let lookup = Lookup::for_training(table, staleness);
-    looked_up(feed(Topology::new("read"), job, training_plan(job), source), lookup, under_way)
-        .link(job.pipeline.links.train)
-        .sink("ship", Place::Shared, move || Ship::<ReadyBatch>::new(send_queue, leases, 1))
-}
-
-/// Its trainer: `receive -2→ train -2→ push`.
-pub(crate) fn receiving_ready(parts: &Parts, receive_queue: Arc<ReceiveQueue>, member: &Member) -> Pipeline {
-    let (status, links) = (member.subscribe(), &parts.job.pipeline.links);
-    let flow = Topology::new("train")
-        .attach(&parts.host)
-        .source("receive", Place::Shared, move || Receive::<ReadyBatch>::new(receive_queue, status, false))
-        .link(links.train);
-    let flow = match parts.participation.dense().cloned() {
+/// The trainer of such readers: `receive -4→ lookup -2→ train -2→ push`; with the look-up at the reader,
+/// `receive -2→ train -2→ push`.
+pub(crate) fn receiving(resources: &Resources, receive_queue: Arc<ReceiveQueue>, member: &Member) -> Pipeline {
+    let (status, links) = (member.subscribe(), &resources.job.pipeline.links);
+    let topology = Topology::new("train").attach(&resources.host);
+    if resources.job.placement.lookup_at == LookupAt::Trainer {
+        let in_step = resources.participation.round().is_some();
+        let receive = move || Receive::<TrainBatch>::new(receive_queue, status, in_step);
+        return learn(topology.source("receive", Place::Shared, receive).link(links.lookup), resources);
+    }
+    let receive = move || Receive::<ReadyBatch>::new(receive_queue, status, false);
+    let flow = topology.source("receive", Place::Shared, receive).link(links.train);
+    let flow = match resources.participation.dense().cloned() {
         Some(dense) => {
-            let replicas = Replicas::ordered(under_way(&parts.job, &parts.staleness));
+            let replicas = Replicas::ordered(requests_under_way(&resources.job, &resources.staleness));
             flow.replicated("refresh", Place::Shared, replicas, move |_| Refresh::new(Arc::clone(&dense)))
                 .link(links.train)
         }
         None => flow,
     };
-    compute(flow, parts)
-}
-
-/// A trainer's part of it: `receive -4→ lookup -2→ train -2→ push`.
-pub(crate) fn receiving(parts: &Parts, receive_queue: Arc<ReceiveQueue>, member: &Member) -> Pipeline {
-    let (status, in_step) = (member.subscribe(), parts.participation.round().is_some());
-    let flow = Topology::new("train")
-        .attach(&parts.host)
-        .source("receive", Place::Shared, move || Receive::<TrainBatch>::new(receive_queue, status, in_step))
-        .link(parts.job.pipeline.links.lookup);
-    learn(flow, parts)
+    compute(flow, resources)
 }
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ evaluate`, with the shards beside `lookup`.
-pub(crate) fn evaluation<S: Source<Out = Rows>>(
-    model: &Model,
-    source: impl FnOnce() -> S + Send + 'static,
-    maker: ModelMaker,
-    result: Arc<Mutex<Option<Evaluation>>>,
-) -> Pipeline {
+pub(crate) fn evaluation(model: &Model, read: Read, result: Arc<Mutex<Option<Evaluation>>>) -> Result<Pipeline, Fault> {
     let (job, table) = (&model.job, model.table.clone());
     let plan = BatchPlan { rows: EVALUATION_ROWS, window: 0, drop_last: false, accounts: false, ..training_plan(job) };
-    feed(Topology::new("evaluate").attach(&model.host), job, plan, source)
+    let maker: ModelMaker = Box::new(model.model.with_parameters(model.dense.clone()));
+    let topology = Topology::new("evaluate").attach(&model.host);
+    Ok(batches(topology, job, &model.context.registry, plan, false, read)?
         .stage("lookup", Place::Shared, move || Lookup::read_only(table))
         .link(job.pipeline.links.train)
-        .sink("evaluate", Place::Own, move || Evaluate::new(maker, result))
+        .sink("evaluate", Place::Own, move || Evaluate::new(maker, result)))
 }
 
 /// Rows of a batch in evaluation, where their number changes no result.
 const EVALUATION_ROWS: usize = 4096;
 
-fn feed<S: Source<Out = Rows>>(
+/// The part of every pipeline that makes batches: `source -8→ parse -8→ batch -4→`, with the job's own stages between them.
+///
+/// # Errors
+/// A user fault if `registry` lacks a stage that the job names.
+pub fn feed<S: Source<Out = Rows>>(
     topology: Topology,
     job: &Job,
-    plan: BatchPlan,
+    registry: &Registry,
     source: impl FnOnce() -> S + Send + 'static,
-) -> Flow<TrainBatch> {
+) -> Result<Flow<TrainBatch>, Fault> {
+    batches(topology, job, registry, training_plan(job), true, read_from(source))
+}
+
+fn batches(
+    topology: Topology,
+    job: &Job,
+    registry: &Registry,
+    plan: BatchPlan,
+    training: bool,
+    read: Read,
+) -> Result<Flow<TrainBatch>, Fault> {
     let links = &job.pipeline.links;
     let (columns, seed, on_bad_row) = (job.columns.clone(), job.seed, job.data.on_bad_row.clone());
     let parse = move |_replica| Parse::new(columns.clone(), seed, on_bad_row.clone());
-    topology
-        .source("read", Place::Shared, source)
-        .link(links.parse)
-        .replicated("parse", Place::Own, Replicas::ordered(job.pipeline.parse_replicas), parse)
-        .link(links.batch)
-        .stage("batch", Place::Own, move || Batcher::new(plan))
-        .link(links.lookup)
+    let rows = registry.after_read_of(read(topology).link(links.parse), job, training)?;
+    let replicas = Replicas::ordered(job.pipeline.parse_replicas);
+    let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.batch);
+    let examples = registry.after_parse_of(examples, job, training)?;
+    let batches = examples.stage("batch", Place::Own, move || Batcher::new(plan)).link(links.lookup);
+    registry.after_batch_of(batches, job, training)
 }
 
-fn learn(flow: Flow<TrainBatch>, parts: &Parts) -> Pipeline {
-    let (table, staleness) = (parts.table.clone(), parts.staleness.clone());
-    let under_way = under_way(&parts.job, &staleness);
-    let lookup = Lookup::for_training(table, staleness).participation(parts.participation.clone());
-    compute(looked_up(flow, lookup, under_way).link(parts.job.pipeline.links.train), parts)
+fn learn(flow: Flow<TrainBatch>, resources: &Resources) -> Pipeline {
+    let (table, staleness) = (resources.table.clone(), resources.staleness.clone());
+    let replicas = requests_under_way(&resources.job, &staleness);
+    let lookup = Lookup::for_training(table, staleness).participation(resources.participation.clone());
+    compute(looked_up(flow, lookup, replicas).link(resources.job.pipeline.links.train), resources)
 }
 
-/// Requests of one kind that a process keeps under way to the ps: one for each ticket, so that the way there and back is
-/// hidden. Shards of this process are next door, and one look-up at a time gives the caches to it alone.
-fn under_way(job: &Job, staleness: &Staleness) -> usize {
+/// Requests of one kind that a process keeps under way to the ps: one for each ticket, which hides the round trip. Shards of
+/// this process need no round trip, and one look-up at a time has the caches to itself.
+fn requests_under_way(job: &Job, staleness: &Staleness) -> usize {
     if job.placement.ps == 0 { 1 } else { (staleness.bound() + 1).min(MOST_UNDER_WAY) }
 }
 
-/// More than this hides no way that eight do not, and each holds a batch's rows.
+/// More requests than this hide no longer round trip, and each holds a batch's rows.
 const MOST_UNDER_WAY: usize = 8;
 
-fn looked_up(flow: Flow<TrainBatch>, lookup: Lookup, under_way: usize) -> Flow<ReadyBatch> {
-    match under_way {
+fn looked_up(flow: Flow<TrainBatch>, lookup: Lookup, replicas: usize) -> Flow<ReadyBatch> {
+    match replicas {
         1 => flow.stage("lookup", Place::Shared, move || lookup),
         n => flow.replicated("lookup", Place::Shared, Replicas::ordered(n), move |_| lookup.clone()),
     }
 }
 
-fn compute(flow: Flow<ReadyBatch>, parts: &Parts) -> Pipeline {
-    let (participation, table) = (parts.participation.clone(), parts.table.clone());
-    let mut dense = Compute::new(&parts.job, &parts.spec);
-    if parts.own.is_some() {
-        (dense.describe, dense.factory) = ("a model of your own".into(), parts.factory());
-    }
-    (dense.progress, dense.trained, dense.steps) =
-        (parts.progress.clone(), Arc::clone(&parts.dense), participation.steps());
-    let push = Push::new(table).participation(participation);
-    let flow = dense.wire(flow).link(parts.job.pipeline.links.push);
-    match under_way(&parts.job, &parts.staleness) {
+fn compute(flow: Flow<ReadyBatch>, resources: &Resources) -> Pipeline {
+    let (participation, job) = (resources.participation.clone(), &resources.job);
+    let compute = Compute {
+        progress: resources.progress.clone(),
+        trained: Arc::clone(&resources.trained),
+        steps: participation.steps(),
+        ..Compute::new(job, &resources.model)
+    };
+    let push = Push::new(resources.table.clone()).participation(participation);
+    let flow = compute.wire(flow).link(job.pipeline.links.push);
+    match requests_under_way(job, &resources.staleness) {
         1 => flow.sink("push", Place::Shared, move || push),
         n => flow.replicated_sink("push", Place::Shared, n, move |_| push.clone()),
     }
@@ -169,20 +172,20 @@ pub struct Compute {
     describe: String,
     factory: ModelFactory,
     transfers: Transfers,
-    /// Told of every step.
+    /// Receives every step.
     pub progress: Progress,
-    /// Has the dense parameters after the last batch.
+    /// Receives the dense parameters after the last batch.
     pub trained: TrainedDense,
     /// Steps that were taken before, and trainers that count steps beside this one.
     steps: (u64, u64),
 }
 
 impl Compute {
-    /// With the model, the backend and the device of a job.
-    pub fn new(job: &Job, spec: &ModelSpec) -> Self {
+    /// With the model of a job.
+    pub fn new(job: &Job, model: &JobModel) -> Self {
         Self {
-            describe: format!("{} on {}, {}", job.model.kind, job.train.backend, job.train.device),
-            factory: factory(job, spec, None),
+            describe: model.describe.clone(),
+            factory: Arc::clone(&model.factory),
             transfers: job.train.transfers(),
             progress: Progress::default(),
             trained: TrainedDense::default(),
@@ -208,7 +211,7 @@ impl Compute {
     }
 }
 
-/// How training rows become batches: the same whatever process does it.
+/// How training rows become batches: the same in every process.
 fn training_plan(job: &Job) -> BatchPlan {
     BatchPlan {
         rows: job.train.batch_rows,

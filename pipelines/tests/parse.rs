@@ -21,6 +21,7 @@ fn columns(dense: &[&str], slots: &[(&str, SlotKind)]) -> Columns {
             .iter()
             .map(|&(column, kind)| Slot { column: column.into(), kind, key_space: Some("space".into()) })
             .collect(),
+        extra: Vec::new(),
     }
 }
 

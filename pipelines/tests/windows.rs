@@ -41,6 +41,7 @@ async fn batches(mut source: ParquetSource, plan: &BatchPlan) -> Vec<TrainBatch>
         label: "label".into(),
         dense: vec![DenseColumn { column: "row".into(), transform: Transform::None }],
         slots: vec![Slot { column: "c".into(), kind: SlotKind::Int, key_space: None }],
+        extra: Vec::new(),
     };
     let cx = StageCx::detached("test");
     let mut parse = Parse::new(columns, 0, OnBadRow::Skip);

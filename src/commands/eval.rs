@@ -1,6 +1,7 @@
 //! `forebay eval`: scores a model folder.
 
-use crate::{Fault, Model, Registry};
+use crate::pipelines::Context;
+use crate::{Fault, Model};
 use clap::Args;
 
 /// Score a model folder on rows: forebay eval --model FOLDER --data PATH
@@ -26,8 +27,8 @@ pub(crate) struct Eval {
 }
 
 impl Eval {
-    pub(crate) fn run(self, _registry: &Registry) -> Result<(), Fault> {
-        let mut model = Model::load(&self.model, 1)?;
+    pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
+        let mut model = Model::load_with(&self.model, 1, context)?;
         model.job = crate::Job::from_toml(&model.job.to_toml(), &self.settings)?;
         let (evaluation, report) = model.evaluate(&self.data)?;
         if self.report {

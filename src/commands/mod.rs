@@ -8,10 +8,11 @@ mod plan;
 mod role;
 pub(crate) mod train;
 
-use crate::{Fault, Registry};
+use crate::Fault;
 use clap::Subcommand;
 
 use crate::logs::Format;
+use crate::pipelines::Context;
 
 /// What the program does.
 #[derive(Subcommand)]
@@ -27,13 +28,13 @@ pub(crate) enum Command {
     Bench(bench::Bench),
 }
 
-pub(crate) fn run(command: Command, format: Format, log: &str, registry: &Registry) -> Result<(), Fault> {
+pub(crate) fn run(command: Command, format: Format, log: &str, context: &Context) -> Result<(), Fault> {
     match command {
-        Command::Train(train) => train.run(format, registry),
+        Command::Train(train) => train.run(format, context),
         Command::Launch(launch) => launch.run(log),
-        Command::Role(role) => role.run(format, registry),
-        Command::Eval(eval) => eval.run(registry),
-        Command::Plan(plan) => plan.run(registry),
+        Command::Role(role) => role.run(format, context),
+        Command::Eval(eval) => eval.run(context),
+        Command::Plan(plan) => plan.run(context),
         Command::Data(data) => data.run(format),
         Command::Bench(bench) => bench.run(),
     }

@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::{Fault, Registry, Training};
+use crate::pipelines::Context;
+use crate::{Fault, Training};
 use clap::Args;
 
 use super::train::load;
@@ -24,14 +25,14 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn run(self, _registry: &Registry) -> Result<(), Fault> {
+    pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
         let job = load(self.job.as_deref(), &self.settings)?;
         if self.job_file {
             println!("{}", job.to_toml());
             return Ok(());
         }
         let placement = job.placement.clone();
-        let training = Training::new(job)?;
+        let training = Training::builder(job).context(context).build()?;
         let plan = training.plan();
         if self.json {
             println!("{}", serde_json::json!(plan));

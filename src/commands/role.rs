@@ -3,11 +3,11 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use crate::Fault;
 use crate::actors::commas;
 use crate::net::SecurityFiles;
-use crate::pipelines::Job;
 use crate::pipelines::cluster::{self, DEFAULT_PORT, ProcessConfig, Ps, Reader, RunStatus};
-use crate::{Fault, Registry};
+use crate::pipelines::{Context, Job};
 use clap::{Args, ValueEnum};
 
 use super::train::{self, Report};
@@ -79,19 +79,19 @@ pub(crate) struct RoleCommand {
 }
 
 impl RoleCommand {
-    pub(crate) fn run(self, format: Format, _registry: &Registry) -> Result<(), Fault> {
+    pub(crate) fn run(self, format: Format, context: &Context) -> Result<(), Fault> {
         let job = train::load(self.job.as_deref(), &self.settings)?;
         let process = self.process_config(&job)?;
         let stop = Stop::listen()?;
         match self.role {
             Role::Reader => {
-                let report = Reader::start(&job, &process)?.run(|| stop.asked(), |_| {})?;
+                let report = Reader::start(&job, &process, context)?.run(|| stop.asked(), |_| {})?;
                 println!("{report}");
                 println!("read {} rows", commas(report.ledger.read));
                 Ok(())
             }
             Role::Ps => {
-                let ps = Ps::start(&job, &process)?;
+                let ps = Ps::start(&job, &process, context)?;
                 let mut said = Said::default();
                 ps.run(
                     || stop.asked(),
@@ -105,7 +105,7 @@ impl RoleCommand {
             Role::Trainer => {
                 let first = process.rank == 0;
                 let report = Report { file: self.report, whole: first };
-                train::run(cluster::trainer(job, &process)?, &stop, report, format)
+                train::run(cluster::trainer(job, &process, context)?, &stop, report, format)
             }
         }
     }

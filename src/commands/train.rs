@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::actors::commas;
-use crate::pipelines::Trained;
 use crate::pipelines::cluster::{ClusterSession, RunStatus};
-use crate::{Fault, Job, Registry, Training};
+use crate::pipelines::{Context, Trained};
+use crate::{Fault, Job, Training};
 use clap::Args;
 
 use crate::logs::Format;
@@ -37,7 +37,7 @@ pub(crate) struct Train {
 }
 
 impl Train {
-    pub(crate) fn run(self, format: Format, _registry: &Registry) -> Result<(), Fault> {
+    pub(crate) fn run(self, format: Format, context: &Context) -> Result<(), Fault> {
         let job = load(self.job.as_deref(), &self.settings)?;
         if !job.placement.is_one_process() {
             return Err(Fault::user(
@@ -46,7 +46,7 @@ impl Train {
             ));
         }
         let report = Report { file: self.report, whole: true };
-        run(Training::new(job)?, &Stop::listen()?, report, format)
+        run(Training::builder(job).context(context).build()?, &Stop::listen()?, report, format)
     }
 }
 
@@ -65,16 +65,15 @@ pub(crate) fn run(training: Training, stop: &Stop, report: Report, format: Forma
     let running = training.start()?;
     let mut progress = Progress::new(format);
     let mut drained = false;
-    while !running.ended() {
+    let ended = running.wait_with(Duration::from_millis(100), |running| {
         if stop.asked() && !drained {
             running.drain();
             drained = true;
         }
         progress.show(&running.progress(), &running.report());
-        wait(Duration::from_millis(100));
-    }
+    });
     progress.done();
-    let mut trained = match running.wait() {
+    let mut trained = match ended {
         Ok(trained) => trained,
         Err(failed) => {
             eprintln!("{}", failed.report);
@@ -159,10 +158,4 @@ fn write_json(path: &std::path::Path, report: &impl serde::Serialize) -> Result<
     let text = serde_json::to_string_pretty(report)
         .map_err(|e| Fault::internal("the report cannot be written as JSON").because(e))?;
     std::fs::write(path, text).map_err(|e| Fault::external(format!("cannot write {}", path.display())).because(e))
-}
-
-/// The program's own thread may sleep: no arbiter runs on it.
-#[allow(clippy::disallowed_methods)]
-fn wait(time: Duration) {
-    std::thread::sleep(time);
 }

@@ -7,22 +7,16 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use forebay_actors::{Fault, Host};
-use forebay_models::{DenseModel, ModelSpec, NativeModel, ParamBlock};
+use forebay_models::ParamBlock;
 use forebay_net::{Peer, Retry};
 use forebay_ps::{Round, Trainer, dense};
 
+use crate::context::Context;
 use crate::dense::DenseStore;
+use crate::fault::model_fault;
 use crate::flow::BatchId;
 use crate::job::Job;
-use crate::{model, model_fault};
-
-/// The first values of all dense parameters, the same for both backends.
-fn first_values(job: &Job, spec: &ModelSpec) -> Result<Vec<f32>, Fault> {
-    let model = NativeModel::new(spec.clone(), job.train.optimizer, job.seed, 1).map_err(model_fault)?;
-    let mut values = Vec::new();
-    model.read_flat(&mut values).map_err(model_fault)?;
-    Ok(values)
-}
+use crate::job_model::JobModel;
 
 /// How the job's optimizer changes a block.
 struct Rule(ParamBlock);
@@ -38,8 +32,13 @@ impl dense::DenseRule for Rule {
 }
 
 /// The block of the ps process of this rank, on a thread of its own, and the part that serves it.
-pub(super) fn serve(host: &Host, job: &Job, rank: usize) -> Result<(dense::DenseService, dense::DenseBlock), Fault> {
-    let values = first_values(job, &model::checked_spec(job)?)?;
+pub(super) fn serve(
+    host: &Host,
+    job: &Job,
+    context: &Context,
+    rank: usize,
+) -> Result<(dense::DenseService, dense::DenseBlock), Fault> {
+    let values = JobModel::first_values(job, &context.registry)?;
     let (len, processes) = (values.len(), job.placement.ps);
     let range = dense::blocks(len, processes)[rank].clone();
     let (values, optimizer) = (values[range].to_vec(), job.train.optimizer);
@@ -59,11 +58,11 @@ impl PsDenseStore {
     pub(super) async fn connect(
         peers: &[Peer],
         job: &Job,
-        spec: &ModelSpec,
+        dense_len: usize,
         trainer: Trainer,
         retry: Retry,
     ) -> Result<Self, Fault> {
-        let client = dense::connect(peers, spec.dense_len(), job.placement.wire, retry).await?.of_trainer(trainer);
+        let client = dense::connect(peers, dense_len, job.placement.wire, retry).await?.of_trainer(trainer);
         Ok(Self { client, in_step: job.round() })
     }
 }

@@ -15,8 +15,9 @@ use super::acknowledge::Acknowledger;
 use super::dense;
 use super::messages::{RunPhase, RunStatus};
 use super::session::{ClusterSession, ProcessConfig};
+use crate::context::Context;
 use crate::job::{DenseAt, Job};
-use crate::model::table_config;
+use crate::job_model::JobModel;
 
 /// A ps process that has joined.
 pub struct Ps {
@@ -31,16 +32,17 @@ impl Ps {
     ///
     /// # Errors
     /// The job does not fit together, the address cannot be listened on, or the coordinator refuses.
-    pub fn start(job: &Job, process: &ProcessConfig) -> Result<Self, Fault> {
+    pub fn start(job: &Job, process: &ProcessConfig, context: &Context) -> Result<Self, Fault> {
         job.check()?;
-        let config = table_config(job, None)?;
+        context.registry.check(job)?;
+        let config = JobModel::of(job, &context.registry)?.table_config(job);
         let host = Host::start("ps")?;
         let (each, rank) = (job.table.shards, process.rank as usize);
         let table = start_shards(&host, config, job.placement.ps * each, rank * each..(rank + 1) * each)?;
         let mut handlers: Vec<Arc<dyn Handler>> = vec![Arc::new(TableService::new(vec![table.clone()]))];
         let mut block = None;
         if job.placement.dense() == DenseAt::Ps {
-            let (service, held) = dense::serve(&host, job, rank)?;
+            let (service, held) = dense::serve(&host, job, context, rank)?;
             handlers.push(Arc::new(service));
             block = Some(held);
         }

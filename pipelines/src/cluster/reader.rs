@@ -6,8 +6,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use forebay_actors::{Fault, Outcome, Pipeline, Report, Running, Source};
-use forebay_connectors::Rows;
+use forebay_actors::{Fault, Outcome, Report, Running};
 use forebay_net::runtime;
 use forebay_ps::TableClient;
 use tokio::task::JoinSet;
@@ -19,11 +18,11 @@ use super::batches::send_queue::SendQueue;
 use super::member::LeaseClient;
 use super::messages::RunPhase;
 use super::session::{ClusterSession, ProcessConfig};
+use crate::context::Context;
 use crate::job::{Job, LookupAt};
-use crate::model::table_config;
-use crate::sources::{self, Visit};
+use crate::job_model::JobModel;
 use crate::staleness::Staleness;
-use crate::wiring;
+use crate::{sources, wiring};
 
 /// A reader that has joined.
 pub struct Reader {
@@ -39,10 +38,11 @@ impl Reader {
     ///
     /// # Errors
     /// The job does not fit together, its data is not there, or the coordinator refuses.
-    pub fn start(job: &Job, process: &ProcessConfig) -> Result<Self, Fault> {
+    pub fn start(job: &Job, process: &ProcessConfig, context: &Context) -> Result<Self, Fault> {
         job.check()?;
+        context.registry.check(job)?;
         let session = ClusterSession::join(process, job, Vec::new())?;
-        match Self::begin(job, &session) {
+        match Self::begin(job, context, &session) {
             Ok((running, send_queue, leases, streams)) => Ok(Self { session, running, send_queue, leases, streams }),
             Err(fault) => {
                 session.fail(&fault);
@@ -53,25 +53,16 @@ impl Reader {
 
     fn begin(
         job: &Job,
+        context: &Context,
         session: &ClusterSession,
     ) -> Result<(Running, Arc<SendQueue>, LeaseClient, JoinSet<()>), Fault> {
-        struct BuildPipeline<'a>(&'a Job, Arc<SendQueue>, LeaseClient, Option<(TableClient, Staleness)>);
-        impl Visit for BuildPipeline<'_> {
-            type Out = Pipeline;
-            fn visit<S: Source<Out = Rows>>(self, make: impl FnOnce() -> S + Send + 'static) -> Pipeline {
-                match self.3 {
-                    Some(table) => wiring::reading_ready(self.0, self.1, self.2, table, make),
-                    None => wiring::reading(self.0, self.1, self.2, make),
-                }
-            }
-        }
         let trainers = job.placement.trainers;
         let queues = job.in_step();
         let send_queue = Arc::new(SendQueue::new(queues, job.pipeline.links.lookup));
         let leases = LeaseClient::new(session.member.clone());
-        let table = Self::table(job, session)?;
-        let build = BuildPipeline(job, Arc::clone(&send_queue), leases.clone(), table);
-        let pipeline = sources::open_windows(job, job.train_path()?, queues, Some(Arc::new(leases.clone())), build)?;
+        let (registry, table) = (&context.registry, Self::table(job, context, session)?);
+        let read = sources::windows(job, registry, Some(Arc::new(leases.clone())))?;
+        let pipeline = wiring::reading(job, registry, Arc::clone(&send_queue), leases.clone(), table, read)?;
         session.wait_until_started()?;
         let channels = ReaderChannels {
             send_queue: Arc::clone(&send_queue),
@@ -86,7 +77,11 @@ impl Reader {
     }
 
     /// The way to the rows, and the tickets for it, if this reader looks them up.
-    fn table(job: &Job, session: &ClusterSession) -> Result<Option<(TableClient, Staleness)>, Fault> {
+    fn table(
+        job: &Job,
+        context: &Context,
+        session: &ClusterSession,
+    ) -> Result<Option<(TableClient, Staleness)>, Fault> {
         if job.placement.lookup_at == LookupAt::Trainer {
             return Ok(None);
         }
@@ -99,7 +94,7 @@ impl Reader {
             )));
         };
         let status = session.wait_until_started()?;
-        let config = table_config(job, None)?;
+        let config = JobModel::of(job, &context.registry)?.table_config(job);
         Ok(Some((session.table(job, &status, &config)?, Staleness::new(tickets - 1))))
     }
 

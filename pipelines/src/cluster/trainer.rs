@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use forebay_actors::{Fault, Host};
+use forebay_actors::Fault;
 use forebay_net::{Handler, runtime};
 use forebay_ps::{Trainer, start_table};
 
@@ -16,17 +16,22 @@ use super::leases::RowCounts;
 use super::member::LeaseClient;
 use super::ordered;
 use super::session::{ClusterSession, ProcessConfig};
+use crate::context::Context;
 use crate::dense::DenseStore;
+use crate::fault::model_fault;
 use crate::job::{DenseAt, Job};
 use crate::participation::{BatchRecord, Membership, Participation};
-use crate::training::{Parts, Training};
+use crate::resources::Resources;
+use crate::training::Training;
+use crate::{sources, wiring};
 
 /// Joins a run as a trainer and waits until all are there.
 ///
 /// # Errors
 /// The job does not fit together, the address cannot be listened on, or the coordinator refuses.
-pub fn trainer(job: Job, process: &ProcessConfig) -> Result<Training, Fault> {
+pub fn trainer(job: Job, process: &ProcessConfig, context: &Context) -> Result<Training, Fault> {
     job.check()?;
+    context.registry.check(&job)?;
     let placement = &job.placement;
     let receive_queue =
         (placement.readers > 0).then(|| Arc::new(ReceiveQueue::new(order(&job, process.rank), credits(&job))));
@@ -35,7 +40,7 @@ pub fn trainer(job: Job, process: &ProcessConfig) -> Result<Training, Fault> {
         .map(|receive_queue| Arc::new(BatchHandler::new(Arc::clone(receive_queue))) as Arc<dyn Handler>)
         .collect();
     let session = ClusterSession::join(process, &job, parts)?;
-    match wire(job, process.rank, receive_queue, &session) {
+    match wire(job, process.rank, context, receive_queue, &session) {
         Ok(training) => Ok(training.session(session)),
         Err(fault) => {
             session.fail(&fault);
@@ -47,13 +52,13 @@ pub fn trainer(job: Job, process: &ProcessConfig) -> Result<Training, Fault> {
 fn wire(
     job: Job,
     rank: u32,
+    context: &Context,
     receive_queue: Option<Arc<ReceiveQueue>>,
     session: &ClusterSession,
 ) -> Result<Training, Fault> {
     let status = session.wait_until_started()?;
     let trainer = Trainer { rank, incarnation: session.member.id().incarnation };
-    let host = Host::start("ps")?;
-    let mut parts = Parts::over(job, None, host, |host, job, config| {
+    let mut resources = Resources::new(job, context.clone(), |host, job, config| {
         if job.placement.ps == 0 {
             let table = start_table(host, config.clone(), job.table.shards)?;
             runtime().spawn(Acknowledger::new(table.clone(), None).follow(session.member.subscribe()));
@@ -61,25 +66,34 @@ fn wire(
         }
         session.table(job, &status, config)
     })?;
-    parts.table = parts.table.of_trainer(trainer);
+    resources.table = resources.table.of_trainer(trainer);
     let leases = LeaseClient::new(session.member.clone());
     let batches: Arc<dyn BatchRecord> = match &receive_queue {
         Some(receive_queue) => Arc::clone(receive_queue) as _,
         None => Arc::new(leases.clone()),
     };
-    let dense: Option<Arc<dyn DenseStore>> = match parts.job.placement.dense() {
+    let dense: Option<Arc<dyn DenseStore>> = match resources.job.placement.dense() {
         DenseAt::Trainer => None,
         DenseAt::Ps => {
-            let (peers, retry) = session.ps_peers(&parts.job, &status)?;
-            let store = PsDenseStore::connect(&peers, &parts.job, &parts.spec, trainer, retry);
+            let (peers, retry) = session.ps_peers(&resources.job, &status)?;
+            let dense_len = match &resources.model.spec {
+                Some(spec) => spec.dense_len(),
+                None => (resources.model.factory)().map_err(model_fault)?.flat_len(),
+            };
+            let store = PsDenseStore::connect(&peers, &resources.job, dense_len, trainer, retry);
             Some(Arc::new(runtime().block_on(store)?))
         }
     };
-    parts.participation = Participation::Member(Arc::new(membership(&parts.job, &status.counts, batches, dense)));
-    match receive_queue {
-        Some(receive_queue) => Ok(Training::receiving(parts, receive_queue, &session.member)),
-        None => Training::from_parts(parts, Some(Arc::new(leases))),
-    }
+    resources.participation =
+        Participation::Member(Arc::new(membership(&resources.job, &status.counts, batches, dense)));
+    let pipeline = match receive_queue {
+        Some(receive_queue) => wiring::receiving(&resources, receive_queue, &session.member),
+        None => {
+            let read = sources::windows(&resources.job, &context.registry, Some(Arc::new(leases)))?;
+            wiring::training(&resources, read)?
+        }
+    };
+    Ok(Training { resources, pipeline, on_progress: None })
 }
 
 fn membership(

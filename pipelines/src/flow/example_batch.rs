@@ -1,8 +1,6 @@
 //! Parsed rows, column by column: what `parse` makes of a record batch and `batch` cuts and de-duplicates.
-//!
-//! Comes in: columns. Goes out: [`ExampleBatch`], permuted ([`ExampleBatch::gather`]). Nothing blocks.
 
-use forebay_actors::{Batch, Lineage};
+use forebay_actors::{Batch, Lineage, StageCx};
 
 use super::heap;
 
@@ -51,12 +49,13 @@ impl SlotKeys {
 pub struct ExampleBatch {
     /// Where it came from.
     pub lineage: Lineage,
-    /// Rows that were left out here or just before, so that a window's rows can be accounted for. A batch may hold
-    /// nothing else.
+    /// Rows of the window that were rejected here or just before, so that the window's rows add up. A batch may have such a
+    /// count and no rows.
     pub rejected: u32,
     /// `[n]`, each 0 or 1.
     pub labels: Vec<f32>,
-    /// `[d × n]`: column after column, so that each stage walks memory in order.
+    /// `[d × n]`: column after column, so that each stage walks memory in order. The values are transformed already (by
+    /// default the logarithm of an integer column); raw values are in [`Rows`](forebay_connectors::Rows).
     pub dense: Vec<f32>,
     /// One per slot.
     pub slots: Vec<SlotKeys>,
@@ -72,6 +71,23 @@ impl ExampleBatch {
     pub fn dense_column(&self, column: usize) -> &[f32] {
         let n = self.labels.len();
         &self.dense[column * n..(column + 1) * n]
+    }
+
+    /// Keeps the rows for which `keep` is true, in their order. Counts the others under `reason` in the run's ledger and among
+    /// the rejected rows of the window. What is left may have no rows; it is to be sent on all the same, since it carries the
+    /// counts and the end of its window.
+    #[must_use]
+    pub fn retain_rows(self, cx: &StageCx, reason: &str, mut keep: impl FnMut(ExampleRow<'_>) -> bool) -> Self {
+        let rows = self.rows() as u32;
+        let kept: Vec<u32> = (0..rows).filter(|&row| keep(ExampleRow { batch: &self, row: row as usize })).collect();
+        let rejected = rows - kept.len() as u32;
+        if rejected == 0 {
+            return self;
+        }
+        cx.ledger().reject(reason, u64::from(rejected));
+        let mut batch = Self::gather(&[self], &kept);
+        batch.rejected = batch.rejected.saturating_add(rejected);
+        batch
     }
 
     /// Puts the rows of several batches together in the order that `order` says, where row `i` of the whole is counted
@@ -97,6 +113,30 @@ impl ExampleBatch {
             dense,
             slots,
         }
+    }
+}
+
+/// One row of an [`ExampleBatch`].
+#[derive(Clone, Copy)]
+pub struct ExampleRow<'a> {
+    batch: &'a ExampleBatch,
+    row: usize,
+}
+
+impl<'a> ExampleRow<'a> {
+    /// 0 or 1.
+    pub fn label(&self) -> f32 {
+        self.batch.labels[self.row]
+    }
+
+    /// Dense feature `column` after its transform: with the default transform of an integer column, sign(x) · ln(1 + |x|).
+    pub fn dense(&self, column: usize) -> f32 {
+        self.batch.dense_column(column)[self.row]
+    }
+
+    /// The keys of slot `slot`.
+    pub fn keys(&self, slot: usize) -> &'a [u64] {
+        self.batch.slots[slot].keys(self.row, self.row + 1)
     }
 }
 

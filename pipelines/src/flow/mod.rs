@@ -11,7 +11,7 @@ mod ready_batch;
 mod train_batch;
 
 pub use device_batch::DeviceBatch;
-pub use example_batch::{ExampleBatch, SlotKeys};
+pub use example_batch::{ExampleBatch, ExampleRow, SlotKeys};
 pub use grad_batch::GradBatch;
 pub use id::BatchId;
 pub use ready_batch::ReadyBatch;

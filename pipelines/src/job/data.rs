@@ -20,6 +20,10 @@ pub struct DataOptions {
     /// The same for whatever is evaluated on. Default: all, whatever `where` says.
     #[serde(rename = "eval_where", skip_serializing_if = "Option::is_none")]
     pub eval_filter: Option<Predicate>,
+    /// A source of your own, by its name in the program's [`Registry`](crate::Registry); it is given `train` (or the path to
+    /// evaluate), which it may do without. Default: what `format` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
     /// What the files are. Default: by their names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
@@ -50,6 +54,7 @@ impl Default for DataOptions {
             eval: None,
             filter: None,
             eval_filter: None,
+            source: None,
             format: None,
             epochs: 1,
             shuffle: true,

@@ -3,8 +3,6 @@
 //! Every field has a default that is documented where it stands, and an unknown field is refused with the nearest
 //! valid name. One file per part: [`Data`], [`Columns`], [`Model`], [`Table`], [`TrainOptions`],
 //! [`Pipeline`], [`Placement`], [`Network`], [`Output`].
-//!
-//! Comes in: text and `key=value` settings. Goes out: a [`Job`]. Blocks on reading the file.
 
 mod data;
 mod model;
@@ -22,7 +20,7 @@ pub use data::{ByteSize, DataOptions, Format};
 pub use forebay_ps::remote::Wire;
 pub use model::{ModelKind, ModelOptions};
 pub use network::NetworkOptions;
-pub use pipeline::{Links, PipelineOptions};
+pub use pipeline::{Links, OwnStage, PipelineOptions};
 pub use placement::{DenseAt, LookupAt, Placement};
 pub use table::TableOptions;
 pub use train::{Backend, TrainOptions, Transfers};
@@ -94,6 +92,11 @@ impl Job {
                 "data.shuffle_rows is {} and train.batch_rows {}, expected at most {MOST_WINDOW_ROWS} of each",
                 self.data.shuffle_rows, self.train.batch_rows
             )));
+        }
+        if (self.model.kind == ModelKind::Own) != self.model.name.is_some() {
+            return Err(Fault::user(
+                "model.kind = \"own\" and model.name go together: the name is that of a model in the program's registry",
+            ));
         }
         self.train.check()?;
         self.placement.check(self)

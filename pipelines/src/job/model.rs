@@ -7,8 +7,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelOptions {
-    /// "lr", "fm", "wide_deep" (the default), "ctr_dnn", or "custom" (made of the parts named below).
+    /// "lr", "fm", "wide_deep" (the default), "ctr_dnn", "custom" (made of the parts named below), or "own" (the program's).
     pub kind: ModelKind,
+    /// "own": the model's name in the program's [`Registry`](crate::Registry). No other field of `[model]` is used then.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Width of a slot's embedding. Default 16; of no use to "lr".
     pub embedding_dim: usize,
     /// Widths of the hidden layers. Default [400, 400, 400]; of no use to "lr" and "fm".
@@ -38,6 +41,8 @@ pub enum ModelKind {
     CtrDnn,
     /// The parts that the other fields name; a tower if `hidden` is not empty.
     Custom,
+    /// A model of the program's own.
+    Own,
 }
 
 impl std::fmt::Display for ModelKind {
@@ -48,6 +53,7 @@ impl std::fmt::Display for ModelKind {
             Self::WideDeep => "wide_deep",
             Self::CtrDnn => "ctr_dnn",
             Self::Custom => "custom",
+            Self::Own => "own",
         })
     }
 }
@@ -56,6 +62,7 @@ impl Default for ModelOptions {
     fn default() -> Self {
         Self {
             kind: ModelKind::default(),
+            name: None,
             embedding_dim: 16,
             hidden: vec![400, 400, 400],
             pooling: Pooling::default(),
@@ -67,13 +74,15 @@ impl Default for ModelOptions {
 }
 
 impl ModelOptions {
-    /// The spec for rows of so many slots and dense features. Not validated: the backend does that.
+    /// The spec for rows with this many slots and dense features. Not validated: the backend does that. An own model has no
+    /// spec; this one then has no parts.
     pub fn spec(&self, slots: usize, dense: usize) -> ModelSpec {
         let spec = match self.kind {
             ModelKind::Lr => ModelSpec::lr(slots, dense),
             ModelKind::Fm => ModelSpec::fm(slots, dense, self.embedding_dim),
             ModelKind::WideDeep => ModelSpec::wide_deep(slots, dense, self.embedding_dim, &self.hidden),
             ModelKind::CtrDnn => ModelSpec::ctr_dnn(slots, dense, self.embedding_dim, &self.hidden),
+            ModelKind::Own => ModelSpec::builder(slots, dense),
             ModelKind::Custom => {
                 let mut spec = ModelSpec::builder(slots, dense);
                 if self.linear {

@@ -1,8 +1,10 @@
-//! The `[pipeline]` part of a job: how many of each, and how much may wait between them.
+//! The `[pipeline]` part of a job: stages of your own, replicas, and how much may wait between stages.
 
 use serde::{Deserialize, Serialize};
 
-/// Replicas and links.
+use crate::string_or_table::{Named, list};
+
+/// Own stages, replicas and links.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PipelineOptions {
@@ -10,11 +12,50 @@ pub struct PipelineOptions {
     pub parse_replicas: usize,
     /// Batches that may wait in front of each stage.
     pub links: Links,
+    /// Stages of your own over the rows as they were read, in this order: names of the program's
+    /// [`Registry`](crate::Registry). They run in training and in evaluation, since a model is to be judged on rows like
+    /// those that it will see. Write `{ name = "downsample", training_only = true }` for a stage that evaluation leaves out.
+    /// Default: none.
+    #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
+    pub after_read: Vec<OwnStage>,
+    /// The same over parsed rows. Default: none.
+    #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
+    pub after_parse: Vec<OwnStage>,
+    /// The same over batches of their final size. Default: none.
+    #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
+    pub after_batch: Vec<OwnStage>,
+}
+
+/// A stage of your own, by the name that the program's registry has it under.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OwnStage {
+    /// Its name, which is its name in plans and reports, too.
+    pub name: String,
+    /// Evaluation leaves it out. Default false.
+    #[serde(default)]
+    pub training_only: bool,
+}
+
+impl From<String> for OwnStage {
+    fn from(name: String) -> Self {
+        Self { name, training_only: false }
+    }
+}
+
+impl Named for OwnStage {
+    const EXPECTED: &'static str = "the name of a stage, or a table with `name = ...`";
 }
 
 impl Default for PipelineOptions {
     fn default() -> Self {
-        Self { parse_replicas: 1, links: Links::default() }
+        Self {
+            parse_replicas: 1,
+            links: Links::default(),
+            after_read: Vec::new(),
+            after_parse: Vec::new(),
+            after_batch: Vec::new(),
+        }
     }
 }
 

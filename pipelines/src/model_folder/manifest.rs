@@ -31,8 +31,9 @@ pub struct Manifest {
     pub version: u32,
     /// Version of the program that wrote it.
     pub forebay: String,
-    /// The model.
-    pub spec: ModelSpec,
+    /// The structure of a built-in model. An own model has none: `job.model.name` says which it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<ModelSpec>,
     /// The job that trained it: its columns say how rows are read, its seed how keys are hashed.
     pub job: Job,
     /// Its tables.
@@ -72,7 +73,7 @@ impl Manifest {
             format: FORMAT.into(),
             version: VERSION,
             forebay: env!("CARGO_PKG_VERSION").into(),
-            spec: model.spec.clone(),
+            spec: model.model.spec.clone(),
             job: model.job.clone(),
             tables: vec![table],
             dense,

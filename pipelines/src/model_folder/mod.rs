@@ -11,7 +11,7 @@
 //! is exchanged in one step, on HDFS in two renames, and in a store without renames the manifest goes first and comes last
 //! (see [`forebay_connectors::aside`]). Read back only if every checksum holds.
 //!
-//! Comes in: a [`Model`], or a folder. Goes out: files, or a [`Model`]. Blocks on the store: not for an arbiter.
+//! [`Model::save`] and [`Model::load`] block on the store: not for a stage.
 
 mod checked;
 mod dense_file;
@@ -24,6 +24,8 @@ use forebay_ps::start_table;
 
 use self::manifest::MANIFEST;
 pub use self::manifest::{FileEntry, Manifest, TableEntry};
+use crate::context::Context;
+use crate::job_model::JobModel;
 use crate::model::Model;
 
 const DENSE: &str = "dense.safetensors";
@@ -39,34 +41,54 @@ pub fn check_place(to: impl Into<Folder>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Writes `model` to the folder `to`, replacing a model that is there. Returns the manifest.
-pub fn save(model: &Model, to: impl Into<Folder>) -> Result<Manifest, Fault> {
-    let to = to.into();
+impl Model {
+    /// Writes the model to a folder in any store, whole or not at all, in place of a model that is there. Of an own dense model
+    /// the folder has the name and the parameters; [`Model::load_with`] reads it back. Blocks until the store has all of it.
+    pub fn save(&self, folder: impl Into<Folder>) -> Result<Manifest, Fault> {
+        save(self, folder.into())
+    }
+
+    /// Reads a model folder from any store: a path or a URL, or a [`Folder`] in a store that the caller holds. Starts its
+    /// table, with this many shards, and fills it. Blocks until all is read.
+    ///
+    /// # Errors
+    /// A user fault that names the file: no manifest, another format, a missing or damaged file; or the own stage, source or
+    /// model that the job needs.
+    pub fn load(folder: impl Into<Folder>, shards: usize) -> Result<Self, Fault> {
+        Self::load_with(folder, shards, &Context::default())
+    }
+
+    /// The same for a model whose job names stages, sources or models of the program's own.
+    pub fn load_with(folder: impl Into<Folder>, shards: usize, context: &Context) -> Result<Self, Fault> {
+        load(folder.into(), shards, context)
+    }
+}
+
+fn save(model: &Model, to: Folder) -> Result<Manifest, Fault> {
     check_place(to.clone())?;
     let aside = StagedFolder::begin(&to, true)?;
-    let mut files = Vec::new();
+    let (config, mut files) = (model.table.config(), Vec::new());
     let mut rows = 0;
     for shard in 0..model.table.shards() {
-        let name = format!("tables/{}/shard-{shard:04}.parquet", model.config.name);
-        let entry = table_file::write(&model.table, shard, &model.config, &aside, &name)?;
+        let name = format!("tables/{}/shard-{shard:04}.parquet", config.name);
+        let entry = table_file::write(&model.table, shard, config, &aside, &name)?;
         rows += entry.rows.unwrap_or(0);
         files.push(entry);
     }
     let dense = dense_file::write(&model.dense, &aside, DENSE)?;
-    let manifest = Manifest::new(model, TableEntry { config: model.config.clone(), rows, files }, dense);
+    let manifest = Manifest::new(model, TableEntry { config: config.clone(), rows, files }, dense);
     // The last file: where there are no renames, it is what makes the folder a model.
     manifest.write(&aside)?;
     aside.publish()?;
     Ok(manifest)
 }
 
-/// Reads a model folder: starts its table, as many shards as `shards` says, and fills it.
-///
-/// # Errors
-/// A user fault that names the file: no manifest, another format, a missing or damaged file.
-pub fn load(from: impl Into<Folder>, shards: usize) -> Result<Model, Fault> {
-    let folder = from.into().open()?;
+fn load(from: Folder, shards: usize, context: &Context) -> Result<Model, Fault> {
+    let folder = from.open()?;
     let manifest = Manifest::read_in(&folder)?;
+    let needs = |fault: Fault| Fault::user(format!("cannot load {folder}: {}", fault.message()));
+    context.registry.check(&manifest.job).map_err(needs)?;
+    let model = JobModel::of(&manifest.job, &context.registry)?;
     // All checksums before any row, so that a damaged folder costs no memory.
     for entry in manifest.files() {
         checked::verify(&folder, entry)?;
@@ -82,5 +104,5 @@ pub fn load(from: impl Into<Folder>, shards: usize) -> Result<Model, Fault> {
     for file in &table_entry.files {
         table_file::read(&folder, file, &config, &table)?;
     }
-    Ok(Model { job: manifest.job, spec: manifest.spec, config, host, table, dense, factory: None })
+    Ok(Model { job: manifest.job, dense, table, model, host, context: context.clone() })
 }

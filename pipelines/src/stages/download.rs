@@ -9,8 +9,8 @@ use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use forebay_models::StepOutput;
 use forebay_models::transfer::{Landed, Launched};
 
+use crate::fault::model_fault;
 use crate::flow::{DeviceBatch, GradBatch};
-use crate::model_fault;
 use crate::progress::Progress;
 
 use super::train::Steps;

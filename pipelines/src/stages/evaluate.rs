@@ -10,8 +10,8 @@ use forebay_models::{DenseModel, auc_exact, logloss};
 use serde::{Deserialize, Serialize};
 
 use super::train::ModelMaker;
+use crate::fault::model_fault;
 use crate::flow::ReadyBatch;
-use crate::model_fault;
 
 /// How well a model does on some rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -9,8 +9,8 @@ use forebay_models::transfer::{self, Launched, Uploaded};
 use tokio::sync::oneshot;
 
 use super::train::{ModelMaker, TrainedDense};
+use crate::fault::model_fault;
 use crate::flow::DeviceBatch;
-use crate::model_fault;
 
 /// The stage.
 pub struct Launch {

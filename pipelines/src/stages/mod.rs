@@ -5,6 +5,7 @@
 
 mod batch;
 mod download;
+mod drop_rows;
 mod evaluate;
 mod launch;
 mod lookup;
@@ -18,6 +19,7 @@ mod upload;
 
 pub use batch::{BatchPlan, Batcher};
 pub use download::Download;
+pub use drop_rows::DropRows;
 pub use evaluate::{Evaluate, Evaluation};
 pub use launch::Launch;
 pub use lookup::Lookup;

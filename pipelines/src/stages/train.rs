@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use forebay_models::{DenseModel, ModelError, NamedTensor, StepOutput};
 
+use crate::fault::model_fault;
 use crate::flow::{BatchId, GradBatch, ReadyBatch};
-use crate::model_fault;
 use crate::progress::Progress;
 
 /// Makes the model on the thread that it stays on.

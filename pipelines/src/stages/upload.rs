@@ -7,8 +7,8 @@ use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use forebay_models::transfer;
 use tokio::sync::oneshot;
 
+use crate::fault::model_fault;
 use crate::flow::{DeviceBatch, ReadyBatch};
-use crate::model_fault;
 
 /// The stage.
 pub struct Upload {

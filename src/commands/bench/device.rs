@@ -8,7 +8,7 @@ use crate::Job;
 use crate::actors::{Fault, Lineage, Place, Report, Sink, Source, StageCx, Topology, commas};
 use crate::models::ModelSpec;
 use crate::pipelines::flow::{GradBatch, ReadyBatch};
-use crate::pipelines::{Compute, Progress, Snapshot, Staleness};
+use crate::pipelines::{Compute, JobModel, Progress, Registry, Snapshot, Staleness};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -153,9 +153,10 @@ impl Device {
             ],
         )?;
         job.check()?;
-        let spec = job.model.spec(job.columns.slots.len(), job.columns.dense.len());
+        let model = JobModel::of(&job, &Registry::default())?;
+        let spec = model.spec.clone().expect("a built-in model has a spec");
         let batches = Ready::made(&spec, batch_rows, self.unique_per_row);
-        let compute = Compute::new(&job, &spec);
+        let compute = Compute::new(&job, &model);
         let clock = Clock { progress: compute.progress.clone(), ..Clock::new(self.warm_up, self.batches) };
         let span = Arc::clone(&clock.span);
         let feed = Feed {

@@ -1,0 +1,128 @@
+//! [`Training::builder`]: a job, and what a program adds to it.
+
+use forebay_actors::{Fault, Source, Stage};
+use forebay_connectors::Rows;
+
+use crate::context::Context;
+use crate::flow::{ExampleBatch, TrainBatch};
+use crate::job::{Job, ModelKind, OwnStage};
+use crate::own_model::OwnModel;
+use crate::registry::{Read, Registry, read_from};
+use crate::resources::Resources;
+use crate::training::{RunningTraining, Training};
+use crate::{sources, wiring};
+
+/// Wires a run in this process. What a stage may do is said in [`Registry`]; the stages stay with the trained model, which
+/// evaluates with them.
+#[must_use = "a builder does nothing until it is built or run"]
+pub struct TrainingBuilder {
+    job: Job,
+    context: Context,
+    source: Option<Read>,
+    on_progress: Option<crate::training::OnProgress>,
+}
+
+impl Training {
+    /// Begins with a job: without anything else, the run that `forebay train` makes.
+    pub fn builder(job: Job) -> TrainingBuilder {
+        TrainingBuilder { job, context: Context::default(), source: None, on_progress: None }
+    }
+
+    /// Wires the run that the job describes, reading the rows at `data.train`.
+    ///
+    /// # Errors
+    /// A user fault if the job does not fit together or its data is not there.
+    pub fn new(job: Job) -> Result<Self, Fault> {
+        Self::builder(job).build()
+    }
+}
+
+impl TrainingBuilder {
+    /// What the program's runs share: IO threads, and the registry of what the job may name. Comes before everything that
+    /// adds to the registry.
+    pub fn context(mut self, context: &Context) -> Self {
+        self.context = context.clone();
+        self
+    }
+
+    /// Reads the rows of this source instead of `data.train`.
+    pub fn source<S: Source<Out = Rows>>(mut self, make: impl FnOnce() -> S + Send + 'static) -> Self {
+        self.source = Some(read_from(make));
+        self
+    }
+
+    /// Trains this dense model instead of the one of `[model]`. A saved model keeps the name, and whoever loads it gives a
+    /// registry that has the model under it.
+    pub fn model(mut self, name: &str, model: OwnModel) -> Self {
+        (self.job.model.kind, self.job.model.name) = (ModelKind::Own, Some(name.to_owned()));
+        self.registry(|registry| registry.own_model(name, move |_| model.clone()))
+    }
+
+    /// Adds a stage over record batches: see [`Registry::after_read`].
+    pub fn after_read<S: Stage<In = Rows, Out = Rows>>(
+        mut self,
+        name: &str,
+        make: impl Fn() -> S + Send + Sync + 'static,
+    ) -> Self {
+        self.job.pipeline.after_read.push(name.to_owned().into());
+        self.registry(|registry| registry.after_read(name, move |_| make()))
+    }
+
+    /// Adds a stage over parsed rows: see [`Registry::after_parse`].
+    pub fn after_parse<S: Stage<In = ExampleBatch, Out = ExampleBatch>>(
+        mut self,
+        name: &str,
+        make: impl Fn() -> S + Send + Sync + 'static,
+    ) -> Self {
+        self.job.pipeline.after_parse.push(name.to_owned().into());
+        self.registry(|registry| registry.after_parse(name, move |_| make()))
+    }
+
+    /// Adds a stage over batches of their final size: see [`Registry::after_batch`].
+    pub fn after_batch<S: Stage<In = TrainBatch, Out = TrainBatch>>(
+        mut self,
+        name: &str,
+        make: impl Fn() -> S + Send + Sync + 'static,
+    ) -> Self {
+        self.job.pipeline.after_batch.push(name.to_owned().into());
+        self.registry(|registry| registry.after_batch(name, move |_| make()))
+    }
+
+    /// Leaves the own stage `name` out of evaluation: down-sampling, say, which would bias it.
+    pub fn training_only(mut self, name: &str) -> Self {
+        let pipeline = &mut self.job.pipeline;
+        let all = [&mut pipeline.after_read, &mut pipeline.after_parse, &mut pipeline.after_batch];
+        let named = |own: &&mut OwnStage| own.name == name;
+        all.into_iter().flatten().filter(named).for_each(|own| own.training_only = true);
+        self
+    }
+
+    /// Calls `show` about ten times a second from the thread that waits in [`Training::run`].
+    pub fn on_progress(mut self, show: impl FnMut(&RunningTraining) + Send + 'static) -> Self {
+        self.on_progress = Some(Box::new(show));
+        self
+    }
+
+    /// Wires the run.
+    ///
+    /// # Errors
+    /// A user fault if the job does not fit together, names what the registry does not have, or its data is not there.
+    pub fn build(self) -> Result<Training, Fault> {
+        let resources = Resources::alone(self.job, self.context)?;
+        let read = match self.source {
+            Some(read) => read,
+            None => sources::windows(&resources.job, &resources.context.registry, None)?,
+        };
+        Ok(Training { pipeline: wiring::training(&resources, read)?, resources, on_progress: self.on_progress })
+    }
+
+    /// Wires the run, starts it, and waits: see [`Training::run`].
+    pub fn run(self) -> Result<crate::Trained, Fault> {
+        self.build()?.run()
+    }
+
+    fn registry(mut self, add: impl FnOnce(Registry) -> Registry) -> Self {
+        self.context.registry = add(self.context.registry);
+        self
+    }
+}

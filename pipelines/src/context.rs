@@ -1,0 +1,27 @@
+//! What a program makes once and every run in it uses.
+
+use forebay_actors::IoRuntime;
+
+use crate::registry::Registry;
+
+/// The threads for network IO and the stages, sources and models of the program's own. Cheap to clone.
+#[derive(Clone)]
+pub struct Context {
+    /// Where connections to stores and to other processes are served.
+    pub io: IoRuntime,
+    /// What a job may name beside what is built in.
+    pub registry: Registry,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self::new(Registry::default())
+    }
+}
+
+impl Context {
+    /// A context with IO threads of its own, which start at their first use.
+    pub fn new(registry: Registry) -> Self {
+        Self { io: IoRuntime::new("forebay-io", IoRuntime::cores(4)), registry }
+    }
+}

@@ -1,0 +1,34 @@
+//! Scoring a trained model.
+
+use std::sync::{Arc, Mutex};
+
+use forebay_actors::{Fault, Report, Source};
+use forebay_connectors::Rows;
+
+use crate::model::Model;
+use crate::registry::{Read, read_from};
+use crate::stages::Evaluation;
+use crate::{sources, wiring};
+
+impl Model {
+    /// Scores all rows at `path`: a file, a folder, a glob or a URL; the names of the files say what they are. Columns are
+    /// read as the job says, and pass the job's own stages, but those for training only. Blocks until it is done.
+    pub fn evaluate(&self, path: &str) -> Result<(Evaluation, Report), Fault> {
+        self.score(sources::whole(&self.job.for_evaluation(), &self.context.registry, path)?)
+    }
+
+    /// Scores all rows of any source. Blocks until it is done.
+    pub fn evaluate_source<S: Source<Out = Rows>>(
+        &self,
+        make: impl FnOnce() -> S + Send + 'static,
+    ) -> Result<(Evaluation, Report), Fault> {
+        self.score(read_from(make))
+    }
+
+    fn score(&self, read: Read) -> Result<(Evaluation, Report), Fault> {
+        let result = Arc::new(Mutex::new(None));
+        let report = wiring::evaluation(self, read, Arc::clone(&result))?.run()?;
+        let evaluation = result.lock().expect("no holder of this lock panics").take();
+        Ok((evaluation.ok_or_else(|| Fault::internal("the evaluation ended without a result"))?, report))
+    }
+}

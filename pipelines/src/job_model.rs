@@ -1,0 +1,110 @@
+//! The dense model that a job asks for: one of the built-in kinds on a backend, or a model of the program's own.
+
+use std::sync::Arc;
+
+use forebay_actors::Fault;
+use forebay_models::{DenseModel, ModelError, ModelSpec, NamedTensor, NativeModel, RowPart};
+use forebay_ps::TableConfig;
+
+use crate::fault::model_fault;
+use crate::job::{Backend, Job, ModelKind, TrainOptions};
+use crate::own_model::{ModelFactory, OwnModel};
+use crate::registry::Registry;
+
+/// What a row of the job's table consists of, and what makes the job's dense model.
+#[derive(Clone)]
+pub struct JobModel {
+    /// Parts of a row of the table.
+    pub parts: Vec<RowPart>,
+    /// Makes the model.
+    pub factory: ModelFactory,
+    /// The structure of a built-in model; an own model has none.
+    pub spec: Option<ModelSpec>,
+    /// Its line in plans and reports.
+    pub(crate) describe: String,
+}
+
+impl JobModel {
+    /// The model that `job.model` names.
+    ///
+    /// # Errors
+    /// A user fault if the options describe no model, or `registry` has none of that name.
+    pub fn of(job: &Job, registry: &Registry) -> Result<Self, Fault> {
+        if job.model.kind == ModelKind::Own {
+            let name = job.model.name.as_deref().unwrap_or_default();
+            let OwnModel { parts, factory } = registry.model(job)?;
+            return Ok(Self { parts, factory, spec: None, describe: format!("own model `{name}`") });
+        }
+        let spec = job.model.spec(job.columns.slots.len(), job.columns.dense.len());
+        spec.validate().map_err(model_fault)?;
+        let (options, seed, made) = (job.train.clone(), job.seed, spec.clone());
+        Ok(Self {
+            parts: spec.parts(),
+            factory: Arc::new(move || on_backend(&options, &made, seed)),
+            describe: format!("{} on {}, {}", job.model.kind, job.train.backend, job.train.device),
+            spec: Some(spec),
+        })
+    }
+
+    /// The job's table: rows of the parts that the model needs.
+    pub fn table_config(&self, job: &Job) -> TableConfig {
+        job.table.config(self.parts.clone(), job.seed)
+    }
+
+    /// A model with these parameters, made where it is called.
+    pub(crate) fn with_parameters(
+        &self,
+        dense: Vec<NamedTensor>,
+    ) -> impl FnOnce() -> Result<Box<dyn DenseModel>, ModelError> + Send + use<> {
+        let factory = Arc::clone(&self.factory);
+        move || {
+            let mut model = factory()?;
+            model.load(&dense)?;
+            Ok(model)
+        }
+    }
+
+    /// The values that training begins with, `[P]`: the same for both backends. A process without the device of the job
+    /// can compute them, since they are made on the CPU.
+    pub(crate) fn first_values(job: &Job, registry: &Registry) -> Result<Vec<f32>, Fault> {
+        let mut job = job.clone();
+        (job.train.device, job.train.threads) = ("cpu".into(), 1);
+        if job.model.kind != ModelKind::Own {
+            (job.train.backend, job.train.transfers) = (Backend::Native, None);
+        }
+        let model = (Self::of(&job, registry)?.factory)().map_err(model_fault)?;
+        let mut values = Vec::new();
+        model.read_flat(&mut values).map_err(model_fault)?;
+        Ok(values)
+    }
+}
+
+fn on_backend(options: &TrainOptions, spec: &ModelSpec, seed: u64) -> Result<Box<dyn DenseModel>, ModelError> {
+    let optimizer = options.optimizer;
+    match options.backend {
+        Backend::Native => {
+            if options.device != "cpu" {
+                return Err(ModelError::Backend(format!(
+                    "backend \"native\" computes on \"cpu\", not on {:?}; expected train.backend = \"torch\" for a GPU",
+                    options.device
+                )));
+            }
+            Ok(Box::new(NativeModel::new(spec.clone(), optimizer, seed, options.resolved_threads())?))
+        }
+        #[cfg(feature = "torch")]
+        Backend::Torch => {
+            let device = options.device.parse()?;
+            Ok(Box::new(forebay_models::TorchModel::new(
+                spec.clone(),
+                optimizer,
+                seed,
+                options.resolved_threads(),
+                device,
+            )?))
+        }
+        #[cfg(not(feature = "torch"))]
+        Backend::Torch => Err(ModelError::Backend(
+            "this program was built without libtorch: run `make setup`, then build with `--features torch`".into(),
+        )),
+    }
+}

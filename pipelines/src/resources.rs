@@ -1,0 +1,82 @@
+//! What the stages of a training share, and what outlives its pipeline.
+
+use forebay_actors::{Fault, Host};
+use forebay_models::NamedTensor;
+use forebay_ps::{TableClient, TableConfig, start_table};
+
+use crate::cluster::ClusterSession;
+use crate::context::Context;
+use crate::job::Job;
+use crate::job_model::JobModel;
+use crate::model_folder::check_place;
+use crate::participation::Participation;
+use crate::progress::Progress;
+use crate::stages::TrainedDense;
+use crate::staleness::Staleness;
+
+/// The table, the model, the counters of one training.
+pub(crate) struct Resources {
+    pub(crate) job: Job,
+    pub(crate) context: Context,
+    pub(crate) model: JobModel,
+    pub(crate) host: Host,
+    pub(crate) table: TableClient,
+    pub(crate) trained: TrainedDense,
+    pub(crate) progress: Progress,
+    pub(crate) staleness: Staleness,
+    pub(crate) participation: Participation,
+    /// This process's membership in a run of several.
+    pub(crate) session: Option<ClusterSession>,
+}
+
+impl Resources {
+    /// For training in one process, with a table of its own.
+    pub(crate) fn alone(job: Job, context: Context) -> Result<Self, Fault> {
+        Self::new(job, context, |host, job, config| {
+            start_table(host, config.clone(), job.table.shards)
+                .map_err(|e| Fault::user("the table cannot be made").because(e))
+        })
+    }
+
+    /// For training over the table that `table` starts or connects to.
+    pub(crate) fn new(
+        job: Job,
+        context: Context,
+        table: impl FnOnce(&Host, &Job, &TableConfig) -> Result<TableClient, Fault>,
+    ) -> Result<Self, Fault> {
+        job.check()?;
+        context.registry.check(&job)?;
+        if let Some(folder) = &job.output.model {
+            // Before hours of training, not after.
+            check_place(folder)?;
+        }
+        let model = JobModel::of(&job, &context.registry)?;
+        let host = Host::start("ps")?;
+        let table = table(&host, &job, &model.table_config(&job))?;
+        Ok(Self {
+            staleness: Staleness::new(job.train.staleness),
+            job,
+            context,
+            model,
+            host,
+            table,
+            trained: TrainedDense::default(),
+            progress: Progress::default(),
+            participation: Participation::Alone,
+            session: None,
+        })
+    }
+
+    /// The dense parameters after the last push: `tensors`, which the trainer's model computed with last, or the values that
+    /// the store of several trainers holds now.
+    pub(crate) fn latest(&self, mut tensors: Vec<NamedTensor>) -> Result<Vec<NamedTensor>, Fault> {
+        let Some(flat) = forebay_net::runtime().block_on(self.participation.pull_dense())? else { return Ok(tensors) };
+        let mut rest = flat.as_slice();
+        for tensor in &mut tensors {
+            let Some((values, after)) = rest.split_at_checked(tensor.data.len()) else { break };
+            tensor.data.copy_from_slice(values);
+            rest = after;
+        }
+        Ok(tensors)
+    }
+}
