@@ -49,7 +49,7 @@ fn what_a_killed_reader_had_goes_to_another() {
         run.kill("reader 1");
         let logs = run.end_well(&["trainer 0", "ps 0", "reader 0"]);
         check(&logs[0], |again| again > 0);
-        assert!(logs[1].contains("reader 1 was not heard of"), "{}", logs[1]);
+        assert!(logs[1].contains("reader 1 sent no heartbeat"), "{}", logs[1]);
         if staleness.ends_with('0') {
             assert_eq!(run.model().difference(&one_process(&settings).0), None);
         }
@@ -128,7 +128,7 @@ fn another_trainer_takes_over_where_the_dense_parameters_are_on_the_ps() {
     run.until_windows(4);
     run.kill("trainer 0");
     let done = run.until_status("the coordinator still answers", |_| true).windows_done;
-    run.until_said("ps 0", "holding: trainer 0 not heard of");
+    run.until_said("ps 0", "the run waits: trainer 0 sent no heartbeat");
     run.until_said("reader 0", "trainer 0");
     assert_eq!(run.until_status("the coordinator still answers", |_| true).windows_done, done, "nobody trains");
     for name in ["ps 0", "ps 1", "reader 0", "reader 1"] {
@@ -148,7 +148,7 @@ fn a_trainer_that_took_the_dense_parameters_with_it_ends_the_run() {
     run.kill("trainer 0");
     run.start(&["trainer 0@again"]);
     for name in ["trainer 0@again", "ps 0", "reader 0"] {
-        run.end_with(name, 3, "trainer 0 was started anew, the dense parameters went with it");
+        run.end_with(name, 3, "trainer 0 was restarted, its dense parameters are lost");
     }
 }
 
@@ -163,7 +163,7 @@ fn a_ps_that_is_killed_ends_the_run() {
     for name in ["ps 0", "trainer 0", "reader 0"] {
         // Whoever is first to lose patience: the trainer, which cannot push, or the coordinator.
         let Ended { code, log } = run.ended(name);
-        assert!(code == Some(3) && (log.contains("ps 1 was not heard of for 4 s") || log.contains(address)), "{log}");
+        assert!(code == Some(3) && (log.contains("ps 1 sent no heartbeat for 4 s") || log.contains(address)), "{log}");
     }
     // The coordinator goes with the first ps.
     let mut run = Run::local(&settings(&["placement.readers=1", "placement.ps=2", "placement.timeout_seconds=4"]));
@@ -211,7 +211,7 @@ fn an_old_reader_that_wakes_up_is_out() {
     let others = ["reader 0@again", "reader 1"];
     others.iter().for_each(|name| run.hold(name));
     run.go_on("reader 0");
-    run.end_with("reader 0", 2, "started again elsewhere, this process is out");
+    run.end_with("reader 0", 2, "started again elsewhere: only the newest process");
     others.iter().for_each(|name| run.go_on(name));
     let logs = run.end_well(&["trainer 0", "ps 0", "reader 0@again", "reader 1"]);
     check(&logs[0], |again| again > 0);

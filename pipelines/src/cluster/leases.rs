@@ -1,7 +1,7 @@
-//! Who reads what: windows of rows, leased to readers in ranges, until every batch of them is done.
+//! Which reader reads which windows: a state machine over lease requests, completed leases and lost readers, without a clock
+//! and without IO.
 //!
-//! Comes in: asks, completions, and the loss of readers. Goes out: leases in the order of the data, and the books at the
-//! end. A state machine without a clock and without IO: nothing blocks.
+//! It gives out leases in the order of the data, returned ones first, and counts the rows of the completed ones.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,12 +9,12 @@ use forebay_actors::Fault;
 use forebay_connectors::{DataPlan, Lease};
 use serde::{Deserialize, Serialize};
 
-/// What became of the rows of some windows.
+/// Row and batch counts of windows that are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowCounts {
-    /// Rows in batches that are done: their gradients are applied.
+    /// Rows trained on: the gradients of their batches are applied.
     pub trained: u64,
-    /// Rows left out.
+    /// Rows rejected.
     pub rejected: u64,
     /// Batches.
     pub batches: u64,
@@ -32,11 +32,11 @@ impl RowCounts {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LeaseReply {
-    /// Read this.
+    /// Read these windows.
     Lease(Lease),
-    /// All is given out, but not all is done: ask again.
+    /// No lease is available, but not all are done: ask again later.
     Wait,
-    /// All is done.
+    /// All windows are done, or no more are given out.
     Finished,
 }
 
@@ -48,15 +48,15 @@ type Range = (u32, u64, u64);
 pub(crate) struct LeaseBook {
     data: DataPlan,
     window_rows: u64,
-    /// Windows of a lease.
+    /// Windows per lease.
     lease_windows: u64,
     /// The first window that was never given out.
     next: (u32, u64),
-    /// LeaseReply back, lowest first.
+    /// Leases of lost readers, lowest first, with their next term.
     returned: BTreeMap<Range, u32>,
-    /// LeaseReply out: to whom, with which term.
+    /// Leases given out: (reader, term).
     held: BTreeMap<Range, (u32, u32)>,
-    /// Windows that are done, beyond those that are all done.
+    /// Leases that are done.
     done: VecDeque<Range>,
     counts: RowCounts,
     windows_done: u64,
@@ -80,17 +80,17 @@ impl LeaseBook {
         }
     }
 
-    /// What is read.
+    /// What there is to read.
     pub(crate) fn data(&self) -> &DataPlan {
         &self.data
     }
 
-    /// The lowest range that was lost goes to `reader`, if there is any.
+    /// Gives `reader` the lowest range that a lost reader held, if there is one.
     pub(crate) fn lease_lost_range(&mut self, reader: u32) -> LeaseReply {
         if self.returned.is_empty() { LeaseReply::Wait } else { self.lease_next_range(reader) }
     }
 
-    /// The lowest range that nobody holds goes to `reader`.
+    /// Gives `reader` the lowest range that no reader holds.
     pub(crate) fn lease_next_range(&mut self, reader: u32) -> LeaseReply {
         let given = self.returned.pop_first().or_else(|| self.take_fresh_range().map(|range| (range, 0)));
         let Some((range @ (epoch, from, to), term)) = given else {
@@ -110,7 +110,7 @@ impl LeaseBook {
         Some((epoch, from, to))
     }
 
-    /// `reader` is lost, or started anew: what it holds is given out again. Says how many leases that are.
+    /// `reader` is lost, was restarted or has left: its leases can be given out again. Returns their number.
     pub(crate) fn return_leases_of(&mut self, reader: u32) -> usize {
         let lost: Vec<Range> =
             self.held.iter().filter(|(_, (leases, _))| *leases == reader).map(|(range, _)| *range).collect();
@@ -123,11 +123,11 @@ impl LeaseBook {
         lost.len()
     }
 
-    /// Every batch of `lease` is done. Whoever says so first is believed, also when the lease was given to another since:
-    /// what was applied is applied, and applied once.
+    /// Every batch of `lease` is done. The first reader that reports it counts, even if the lease was given to another reader
+    /// in the meantime: its batches are applied, and shards apply each batch once.
     ///
     /// # Errors
-    /// An internal fault when the rows of the windows are not all accounted for, or no such lease was given out.
+    /// An internal fault if the row counts do not add up to the rows of the windows, or no such lease was given out.
     pub(crate) fn complete(&mut self, lease: &Lease, counts: &RowCounts) -> Result<(), Fault> {
         let range = (lease.epoch, lease.windows.start, lease.windows.end);
         let known = self.held.remove(&range).is_some() || self.returned.remove(&range).is_some();
@@ -147,7 +147,7 @@ impl LeaseBook {
 
     fn check(&self, lease: &Lease, counts: &RowCounts) -> Result<(), Fault> {
         if self.data.rows == 0 {
-            // Of text the rows are not known before they are read.
+            // The number of rows of a text file is unknown.
             return Ok(());
         }
         let row = |window: u64| window.saturating_mul(self.window_rows).min(self.data.rows);
@@ -172,8 +172,8 @@ impl LeaseBook {
         self.next.0 >= self.data.epochs || self.data.windows == 0
     }
 
-    /// Whether nobody has work in hand, when no more is given out. With `ordered`, what lies behind windows that were lost
-    /// is none: nobody will come to it.
+    /// Whether a run that gives out no more leases can end: no reader holds one. If trainers take batches in order, leases after
+    /// a lost one do not count: no trainer will get to them.
     pub(crate) fn is_drained(&self, ordered: bool) -> bool {
         match self.returned.keys().next() {
             Some(lost) if ordered => self.held.keys().next().is_none_or(|held| lost < held),
@@ -181,30 +181,40 @@ impl LeaseBook {
         }
     }
 
-    /// Leases that were lost and that nobody has taken yet.
+    /// Leases of lost readers that no reader has taken yet.
     pub(crate) fn lost_leases(&self) -> u64 {
         self.returned.len() as u64
     }
 
-    /// The first window that is not done, in the order of the data.
+    /// The first window that is not done, in the order of the data: (epoch, window).
     pub(crate) fn first_open(&self) -> (u32, u64) {
         let held = self.held.keys().chain(self.returned.keys()).map(|&(epoch, from, _)| (epoch, from)).min();
         held.unwrap_or(self.next).min(self.next)
     }
 
-    /// The books so far.
+    /// Row counts of all leases that are done.
     pub(crate) fn counts(&self) -> RowCounts {
         self.counts
     }
 
-    /// (windows done, windows of all epochs, leases given out again)
-    pub(crate) fn progress(&self) -> (u64, u64, u64) {
-        (self.windows_done, self.data.windows * u64::from(self.data.epochs), self.reassigned)
+    /// Windows that are done.
+    pub(crate) fn windows_done(&self) -> u64 {
+        self.windows_done
+    }
+
+    /// Windows of all epochs.
+    pub(crate) fn windows_total(&self) -> u64 {
+        self.data.windows * u64::from(self.data.epochs)
+    }
+
+    /// Leases that readers lost, counted each time.
+    pub(crate) fn reassigned_leases(&self) -> u64 {
+        self.reassigned
     }
 }
 
-/// Windows of a lease where `asked` were asked for: so many that each of `readers` gets several in all epochs, and no fewer,
-/// for a row group that lies in two leases is fetched twice, and its dictionaries are decoded twice.
+/// The windows of a lease: `asked`, or fewer if each of `readers` would otherwise get less than four leases in all epochs.
+/// Larger leases are better: two leases that share a row group both fetch it and decode its dictionaries.
 pub(crate) fn windows_per_lease(asked: u64, data: &DataPlan, readers: u32) -> u64 {
     let all = data.windows.saturating_mul(u64::from(data.epochs));
     asked.min(all / (u64::from(readers) * 4)).max(1)
@@ -237,7 +247,7 @@ mod tests {
     }
 
     proptest! {
-        /// Readers that come, go, die and complete in any order: every window is done exactly once, and the books add up.
+        /// Readers join, leave, die and complete leases in any order: every window is done once, and the row counts add up.
         #[test]
         fn every_window_is_done_once(
             windows in 1u64..40, epochs in 1u32..3, lease_windows in 1u64..9,
@@ -273,22 +283,22 @@ mod tests {
             prop_assert_eq!(book.lease_next_range(1), LeaseReply::Finished);
             let counts = book.counts();
             prop_assert_eq!(counts.trained + counts.rejected, data.rows * u64::from(epochs));
-            prop_assert_eq!(book.progress().0, windows * u64::from(epochs));
+            prop_assert_eq!(book.windows_done(), windows * u64::from(epochs));
             prop_assert_eq!(book.first_open(), (epochs, 0));
         }
     }
 
     #[test]
-    fn every_reader_gets_several_leases_in_the_run_each_as_large_as_that_allows() {
+    fn leases_are_as_large_as_asked_if_every_reader_gets_several() {
         assert_eq!(windows_per_lease(4, &data(7, 10), 1), 4);
         assert_eq!(windows_per_lease(4, &data(7, 10), 5), 3);
         assert_eq!(windows_per_lease(4, &data(7, 1), 1), 1);
-        assert_eq!(windows_per_lease(4, &data(7, 1), 2), 1, "a window at least");
+        assert_eq!(windows_per_lease(4, &data(7, 1), 2), 1, "at least one window");
         assert_eq!(windows_per_lease(4, &data(1_000, 1), 8), 4);
     }
 
     #[test]
-    fn a_lost_lease_comes_first_with_the_next_term_and_late_news_of_it_counts_once() {
+    fn a_lost_lease_is_given_out_first_with_the_next_term_and_counts_once() {
         let data = data(6, 1);
         let mut book = LeaseBook::new(data.clone(), 10, 2);
         let first = lease(book.lease_next_range(0));
@@ -298,7 +308,7 @@ mod tests {
         let again = lease(book.lease_next_range(1));
         assert_eq!((again.windows.clone(), again.term), (0..2, 1));
         assert_eq!(book.first_open(), (0, 0));
-        // The reader that was taken for lost had all of it done.
+        // The reader that seemed lost had done all of it.
         book.complete(&first, &whole(&data, &first)).unwrap();
         book.complete(&again, &whole(&data, &again)).unwrap();
         assert_eq!(book.counts().trained, 19);
@@ -306,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_lost_is_for_those_who_have_enough_and_ends_a_drain() {
+    fn a_lost_lease_goes_to_readers_that_have_enough_and_can_end_a_drain() {
         let mut book = LeaseBook::new(data(6, 1), 10, 2);
         let first = lease(book.lease_next_range(0));
         assert_eq!(book.lease_lost_range(1), LeaseReply::Wait);
@@ -323,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_are_missing_and_leases_that_were_never_given_are_faults() {
+    fn missing_rows_and_unknown_leases_are_faults() {
         let data = data(2, 1);
         let mut book = LeaseBook::new(data.clone(), 10, 2);
         let lease = lease(book.lease_next_range(0));

@@ -16,11 +16,11 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::batches::lease_progress::LeaseProgress;
-use super::coordinator::digest;
 use super::leases::{LeaseReply, RowCounts};
 use super::members::Role;
 use super::messages::{
     CompletedLease, FailRequest, Failure, JoinRequest, LeaseRequest, MemberId, MemberRequest, RunPhase, RunStatus,
+    job_digest,
 };
 use crate::flow::{BatchId, TrainBatch};
 use crate::job::Job;
@@ -73,7 +73,7 @@ impl Member {
         job: &Job,
     ) -> Result<Self, Fault> {
         let timeout = job.placement.timeout();
-        let join = JoinRequest { role, rank, address, job: digest(job) };
+        let join = JoinRequest { role, rank, address, job: job_digest(job) };
         let what = format!("the coordinator at {}", peer.address());
         let id: MemberId =
             Retry::within(timeout).run(&what, || peer.action("coordinator.join", &join, DEADLINE)).await?;

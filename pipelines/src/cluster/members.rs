@@ -1,7 +1,6 @@
-//! Who takes part: the processes of a run by role and rank, which start of each is the valid one, and who was heard of when.
+//! The processes of a run by role and rank: a state machine over joins, heartbeats and leaves, without a clock and without IO.
 //!
-//! Comes in: joins and signs of life, with the time. Goes out: incarnations, addresses, who is missing, who is lost. A state
-//! machine without a clock of its own and without IO: nothing blocks.
+//! It knows the valid incarnation and the address of each rank, which members are missing, and which are silent.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -13,9 +12,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
-    /// Holds shards.
+    /// Holds shards of the tables.
     Ps,
-    /// Computes.
+    /// Trains.
     Trainer,
     /// Reads, parses, batches.
     Reader,
@@ -31,7 +30,7 @@ impl std::fmt::Display for Role {
     }
 }
 
-/// How many of each role the job names.
+/// The number of processes of each role that the job names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Expected {
     pub(crate) ps: u32,
@@ -43,9 +42,29 @@ pub(crate) struct Expected {
 struct Member {
     incarnation: u64,
     address: Option<String>,
-    heard: Instant,
-    /// Was not heard of for too long, or said good-bye.
-    gone: bool,
+    last_heartbeat: Instant,
+    /// It has not left, and if it is a reader, it sent a heartbeat recently.
+    present: bool,
+}
+
+/// What [`Members::join`] returns.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Joined {
+    /// Higher than any before.
+    pub(crate) incarnation: u64,
+    /// A process of this rank joined before. From now on its requests are refused.
+    pub(crate) restarted: bool,
+}
+
+/// One row of [`Members::list`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemberState {
+    pub(crate) role: Role,
+    pub(crate) rank: u32,
+    /// It has not left, and if it is a reader, it sent a heartbeat recently.
+    pub(crate) present: bool,
+    /// The time since its last heartbeat.
+    pub(crate) silence: Duration,
 }
 
 /// The members of one run.
@@ -61,18 +80,17 @@ impl Members {
         Self { expected, members: BTreeMap::new(), incarnations: 0 }
     }
 
-    /// A process starts as `rank` of `role`. Returns its incarnation, higher than any before, and whether the rank had been
-    /// there already: from now on only the newer one is heard.
+    /// A process starts as `rank` of `role`.
     ///
     /// # Errors
-    /// A user fault for a rank that the job has no place for. (Readers may be more than the job names.)
+    /// A user fault for a rank that the job does not have. (There may be more readers than the job names.)
     pub(crate) fn join(
         &mut self,
         role: Role,
         rank: u32,
         address: Option<String>,
         now: Instant,
-    ) -> Result<(u64, bool), Fault> {
+    ) -> Result<Joined, Fault> {
         let places = match role {
             Role::Ps => self.expected.ps,
             Role::Trainer => self.expected.trainers,
@@ -80,58 +98,59 @@ impl Members {
         };
         if rank >= places {
             return Err(Fault::user(format!(
-                "{role} {rank} wants to join, but the job has {places} of this role, from 0"
+                "{role} {rank} wants to join, but the job has {places} of this role, numbered from 0"
             )));
         }
         self.incarnations += 1;
         let incarnation = self.incarnations;
-        let before = self.members.insert((role, rank), Member { incarnation, address, heard: now, gone: false });
-        Ok((incarnation, before.is_some()))
+        let member = Member { incarnation, address, last_heartbeat: now, present: true };
+        let before = self.members.insert((role, rank), member);
+        Ok(Joined { incarnation, restarted: before.is_some() })
     }
 
-    /// A sign of life.
+    /// A member is alive.
     ///
     /// # Errors
-    /// A user fault when another process has started as the same rank since: this one must not be tried again. An external one
-    /// when none has.
-    pub(crate) fn hear(&mut self, role: Role, rank: u32, incarnation: u64, now: Instant) -> Result<(), Fault> {
+    /// A user fault if another process has started with the same rank since: this process must end. An external fault if no
+    /// process of this rank has joined.
+    pub(crate) fn heartbeat(&mut self, role: Role, rank: u32, incarnation: u64, now: Instant) -> Result<(), Fault> {
         match self.members.get_mut(&(role, rank)) {
             Some(member) if member.incarnation == incarnation => {
-                member.heard = now;
-                member.gone = false;
+                member.last_heartbeat = now;
+                member.present = true;
                 Ok(())
             }
             Some(_) => Err(Fault::user(format!(
-                "{role} {rank} was started again elsewhere, this process is out: only the newest of a rank works"
+                "{role} {rank} was started again elsewhere: only the newest process of a rank takes part, so this one ends"
             ))),
             None => Err(Fault::external(format!(
-                "{role} {rank} is not known to this run: the coordinator was started anew, so the run must be, too"
+                "{role} {rank} is unknown to the coordinator, which was restarted: start the run again"
             ))),
         }
     }
 
-    /// A process ends as it should.
+    /// A member ends as it should. Older incarnations are ignored.
     pub(crate) fn leave(&mut self, role: Role, rank: u32, incarnation: u64) {
         if let Some(member) = self.members.get_mut(&(role, rank))
             && member.incarnation == incarnation
         {
-            member.gone = true;
+            member.present = false;
         }
     }
 
-    /// Readers that were not heard of for `silence`, each said once.
+    /// Readers without a heartbeat for `silence`. Each is returned once, and again if it comes back and is lost again.
     pub(crate) fn lost_readers(&mut self, silence: Duration, now: Instant) -> Vec<u32> {
         let mut lost = Vec::new();
         for ((role, rank), member) in &mut self.members {
-            if *role == Role::Reader && !member.gone && now.duration_since(member.heard) > silence {
-                member.gone = true;
+            if *role == Role::Reader && member.present && now.duration_since(member.last_heartbeat) > silence {
+                member.present = false;
                 lost.push(*rank);
             }
         }
         lost
     }
 
-    /// Where the ranks of `role` are reached, those that have not joined as `None`, with their incarnations.
+    /// (incarnation, address) of each rank of `role`; `None` for a rank that has not joined.
     pub(crate) fn addresses(&self, role: Role) -> Vec<Option<(u64, String)>> {
         let places = match role {
             Role::Ps => self.expected.ps,
@@ -142,8 +161,7 @@ impl Members {
         (0..places).map(|rank| member(rank).and_then(|m| Some((m.incarnation, m.address.clone()?)))).collect()
     }
 
-    /// Whoever must be there before the first row is read and is not: every ps and trainer, and one reader if the job has
-    /// any.
+    /// Names of members that must join before the first row is read: every ps and trainer, and one reader if the job has any.
     pub(crate) fn missing(&self) -> Vec<String> {
         let there = |role, rank| self.members.contains_key(&(role, rank));
         let ranks =
@@ -156,9 +174,14 @@ impl Members {
         missing
     }
 
-    /// Members by role and rank, with whether they are there and for how long they were not heard of.
-    pub(crate) fn list(&self, now: Instant) -> Vec<(Role, u32, bool, Duration)> {
-        self.members.iter().map(|((role, rank), m)| (*role, *rank, !m.gone, now.duration_since(m.heard))).collect()
+    /// All members that ever joined, by role and rank.
+    pub(crate) fn list(&self, now: Instant) -> impl Iterator<Item = MemberState> + '_ {
+        self.members.iter().map(move |(&(role, rank), member)| MemberState {
+            role,
+            rank,
+            present: member.present,
+            silence: now.duration_since(member.last_heartbeat),
+        })
     }
 }
 
@@ -169,7 +192,7 @@ mod tests {
     const EXPECTED: Expected = Expected { ps: 2, trainers: 1, readers: 2 };
 
     #[test]
-    fn whoever_is_missing_is_named_and_one_reader_is_enough() {
+    fn missing_members_are_named_and_one_reader_is_enough() {
         let (mut members, now) = (Members::new(EXPECTED), Instant::now());
         assert_eq!(members.missing(), ["ps 0", "ps 1", "trainer 0", "any reader"]);
         members.join(Role::Ps, 1, Some("b:1".into()), now).unwrap();
@@ -181,31 +204,29 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_start_of_a_rank_is_the_one_that_counts() {
+    fn only_the_newest_process_of_a_rank_is_valid() {
         let (mut members, now) = (Members::new(EXPECTED), Instant::now());
-        let (old, before) = members.join(Role::Reader, 0, None, now).unwrap();
-        assert!(!before);
-        let (new, before) = members.join(Role::Reader, 0, None, now).unwrap();
-        assert!(before && new > old);
-        members.hear(Role::Reader, 0, new, now).unwrap();
-        let said = members.hear(Role::Reader, 0, old, now).unwrap_err().to_string();
+        let Joined { incarnation: old, restarted } = members.join(Role::Reader, 0, None, now).unwrap();
+        assert!(!restarted);
+        let Joined { incarnation: new, restarted } = members.join(Role::Reader, 0, None, now).unwrap();
+        assert!(restarted && new > old);
+        members.heartbeat(Role::Reader, 0, new, now).unwrap();
+        let said = members.heartbeat(Role::Reader, 0, old, now).unwrap_err().to_string();
         assert!(said.contains("started again elsewhere"), "{said}");
-        assert!(
-            members.hear(Role::Reader, 5, 1, now).unwrap_err().to_string().contains("coordinator was started anew")
-        );
+        assert!(members.heartbeat(Role::Reader, 5, 1, now).unwrap_err().to_string().contains("which was restarted"));
     }
 
     #[test]
     fn silent_readers_are_lost_once_and_come_back() {
         let (mut members, start) = (Members::new(EXPECTED), Instant::now());
-        let (incarnation, _) = members.join(Role::Reader, 3, None, start).unwrap();
+        let Joined { incarnation, .. } = members.join(Role::Reader, 3, None, start).unwrap();
         members.join(Role::Trainer, 0, None, start).unwrap();
         let silence = Duration::from_secs(5);
         assert!(members.lost_readers(silence, start + silence).is_empty());
         let late = start + silence + Duration::from_secs(1);
         assert_eq!(members.lost_readers(silence, late), [3]);
         assert!(members.lost_readers(silence, late).is_empty());
-        members.hear(Role::Reader, 3, incarnation, late).unwrap();
+        members.heartbeat(Role::Reader, 3, incarnation, late).unwrap();
         assert!(members.lost_readers(silence, late + silence).is_empty());
         assert_eq!(members.lost_readers(silence, late + silence * 2), [3]);
     }

@@ -1,6 +1,6 @@
-//! What members and the coordinator say to each other: JSON bodies of Flight actions `coordinator.*`.
+//! Requests and replies between members and the coordinator: JSON bodies of the Flight actions `coordinator.*`.
 //!
-//! Input of these types comes from sockets: every field is checked by whoever acts on it.
+//! Values of these types come from sockets: [`RunState`](super::run_state) checks every field that it uses.
 
 use forebay_actors::{Domain, Fault};
 use forebay_connectors::{DataPlan, Lease};
@@ -8,18 +8,19 @@ use serde::{Deserialize, Serialize};
 
 use super::leases::RowCounts;
 use super::members::Role;
+use crate::job::Job;
 
-/// Who speaks: a member and its incarnation, at a coordinator of this boot.
+/// Identifies one start of a member at one start of the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemberId {
-    /// What it does.
+    /// The member's role.
     pub role: Role,
     /// Its rank, from 0.
     pub rank: u32,
-    /// Which start of this rank it is.
+    /// Grows each time a process of this rank starts.
     pub incarnation: u64,
-    /// Which start of the coordinator it joined.
+    /// Identifies the start of the coordinator that the member joined.
     pub boot: u64,
 }
 
@@ -29,70 +30,70 @@ pub struct MemberId {
 pub(crate) struct JoinRequest {
     pub(crate) role: Role,
     pub(crate) rank: u32,
-    /// Where others reach it; readers are not reached.
+    /// Where others reach the process. `None` for readers: no process connects to them.
     pub(crate) address: Option<String>,
-    /// Digest of the job, which must be the same everywhere.
+    /// [`job_digest`], which must be the same in every process.
     pub(crate) job: String,
 }
 
-/// `beat`: a sign of life.
+/// The body of `heartbeat`, `leave`, `drain` and `over`.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct MemberRequest {
     pub(crate) member: MemberId,
 }
 
-/// Its answer, and that of `watch`.
+/// The reply to `heartbeat` and `status`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunStatus {
-    /// How far the run is.
+    /// The phase of the run.
     pub phase: RunPhase,
-    /// Who must join before it begins, and has not.
+    /// Members that must join before the run starts.
     pub missing: Vec<String>,
     /// (incarnation, address) of each ps, by rank.
     pub ps: Vec<Option<(u64, String)>>,
     /// (incarnation, address) of each trainer, by rank.
     pub trainers: Vec<Option<(u64, String)>>,
-    /// What is read, once a reader has seen it.
+    /// What is read. `None` until the first reader has listed it.
     pub data: Option<DataPlan>,
-    /// (epoch, window): everything before it is done.
+    /// (epoch, window): all windows before it are done.
     pub first_open: (u32, u64),
-    /// Rows and batches that are done.
+    /// Rows and batches of the leases that are done.
     pub counts: RowCounts,
     /// Windows that are done.
     pub windows_done: u64,
     /// Windows of all epochs.
     pub windows_total: u64,
-    /// Leases that were given out a second time, or more often.
+    /// Leases given out again, counted each time.
     pub reassigned_leases: u64,
-    /// Leases that were lost and that nobody has taken yet.
+    /// Leases of lost readers that no other reader has taken yet.
     pub lost_leases: u64,
 }
 
-/// How far a run is.
+/// The phases of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RunPhase {
-    /// Members are missing.
+    /// The run waits for members.
     Gathering,
     /// Rows are read and trained on.
     Running,
-    /// Readers give out what they have and take no more.
+    /// Readers finish the leases that they hold and take no more.
     Draining,
     /// Every row is trained on; trainer 0 saves and evaluates.
     Finished,
-    /// All is done: processes end.
+    /// The model is saved: processes end.
     Over,
-    /// It cannot go on.
+    /// The run cannot go on.
     Failed(Failure),
 }
 
 /// Why a run cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
-    /// Who can mend it.
+    /// Who can fix it.
     pub domain: Domain,
-    /// Where and why.
+    /// Where the run failed, and why.
     pub message: String,
 }
 
@@ -107,13 +108,13 @@ impl Failure {
     }
 }
 
-/// `lease`: a reader that has seen `data` asks for work.
+/// `lease`: a reader that has listed `data` asks for windows to read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct LeaseRequest {
     pub(crate) member: MemberId,
     pub(crate) data: DataPlan,
-    /// It has enough for now, and takes only what another reader has lost.
+    /// The reader has enough leases for now: it only takes one that another reader has lost.
     #[serde(default)]
     pub(crate) lost_only: bool,
 }
@@ -127,10 +128,23 @@ pub(crate) struct CompletedLease {
     pub(crate) counts: RowCounts,
 }
 
-/// `fail`: a member cannot go on, and neither can the run.
+/// `fail`: a member cannot go on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct FailRequest {
     pub(crate) member: MemberId,
     pub(crate) failure: Failure,
+}
+
+/// A digest of the job fields that must be the same in every process: all but addresses and settings that only change speed.
+pub(crate) fn job_digest(job: &Job) -> String {
+    let mut job = job.clone();
+    job.network = Default::default();
+    job.pipeline = Default::default();
+    let data = crate::job::DataOptions::default();
+    (job.data.read_ahead, job.data.decode_ahead, job.data.decode_threads) =
+        (data.read_ahead, data.decode_ahead, data.decode_threads);
+    let train = crate::job::TrainOptions::default();
+    (job.train.threads, job.train.device) = (train.threads, train.device);
+    format!("{:016x}", xxhash_rust::xxh3::xxh3_64(job.to_toml().as_bytes()))
 }

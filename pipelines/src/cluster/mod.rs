@@ -30,6 +30,7 @@ mod members;
 mod messages;
 mod ps;
 mod reader;
+mod run_state;
 mod session;
 mod trainer;
 

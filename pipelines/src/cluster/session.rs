@@ -81,7 +81,7 @@ impl ClusterSession {
             };
             let address = server.as_ref().map(|server| advertised(process, server.address()));
             if let Some(coordinator) = &coordinator {
-                tokio::spawn(run_ticks(coordinator.clone()));
+                tokio::spawn(coordinator.clone().tick());
             }
             let at = match (&coordinator, &server) {
                 // By the name that its certificate carries, as others do.
@@ -207,11 +207,4 @@ fn advertised(process: &ProcessConfig, bound: SocketAddr) -> String {
 fn boot() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     since.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(40)
-}
-
-async fn run_ticks(coordinator: Coordinator) {
-    loop {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        coordinator.tick(std::time::Instant::now());
-    }
 }
