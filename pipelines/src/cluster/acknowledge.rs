@@ -1,10 +1,7 @@
-//! The names of acknowledger, forgotten once their windows are done: shards know each push that they applied until then.
+//! Acknowledges push ids to the shards and the dense block of this process: they forget the ids of windows that are done.
 //!
-//! Comes in: how far the run is. Goes out: word to the shards, and to the dense block, of this process. Waits for room in
-//! their mailboxes and for them.
-//!
-//! A window is done when every batch of it is, and a batch when every shard and every block has answered its push: nobody
-//! pushes anything of it that must still be applied. What comes late all the same counts as applied.
+//! A window is done when all its batches are done, and a batch is done when every shard and every dense block has answered its
+//! push. So no push of such a window still has to be applied. A late duplicate counts as applied.
 
 use forebay_actors::Fault;
 use forebay_ps::TableClient;
@@ -14,25 +11,25 @@ use tokio::sync::watch;
 use super::messages::RunStatus;
 use crate::flow::BatchId;
 
-/// What remembers pushes in this process.
+/// Tells the shards and the dense block of this process which push ids they may forget.
 pub(super) struct Acknowledger {
     table: TableClient,
     dense: Option<DenseBlock>,
-    /// The first window that is not settled.
-    open: (u32, u64),
+    /// (epoch, window): all windows before it are acknowledged.
+    acknowledged: (u32, u64),
 }
 
 impl Acknowledger {
     pub(super) fn new(table: TableClient, dense: Option<DenseBlock>) -> Self {
-        Self { table, dense, open: (0, 0) }
+        Self { table, dense, acknowledged: (0, 0) }
     }
 
-    /// Forgets the pushes of all windows before `first_open`.
+    /// Acknowledges the push ids of all windows before `first_open`.
     ///
     /// # Errors
     /// A shard or the block has died.
-    pub(super) async fn acknowledge(&mut self, first_open: (u32, u64)) -> Result<(), Fault> {
-        if first_open <= self.open {
+    pub(super) async fn acknowledge_up_to(&mut self, first_open: (u32, u64)) -> Result<(), Fault> {
+        if first_open <= self.acknowledged {
             return Ok(());
         }
         let (epoch, window) = first_open;
@@ -41,16 +38,16 @@ impl Acknowledger {
         if let Some(dense) = &self.dense {
             dense.acknowledge_before(source).await?;
         }
-        self.open = first_open;
+        self.acknowledged = first_open;
         Ok(())
     }
 
-    /// Does so until there are no status any more.
+    /// Acknowledges with every new status, until the member's last clone is dropped.
     pub(super) async fn follow(mut self, mut status: watch::Receiver<RunStatus>) {
         loop {
             let first_open = status.borrow_and_update().first_open;
-            if let Err(fault) = self.acknowledge(first_open).await {
-                tracing::debug!(%fault, "pushes are not settled any more");
+            if let Err(fault) = self.acknowledge_up_to(first_open).await {
+                tracing::debug!(%fault, "push ids are not acknowledged any more");
                 return;
             }
             if status.changed().await.is_err() {
@@ -68,9 +65,8 @@ mod tests {
 
     use super::*;
 
-    /// Names stay few however many windows a run has, and what is open is not taken for done.
     #[test]
-    fn names_are_those_of_windows_that_are_open() {
+    fn shards_remember_the_push_ids_of_open_windows_only() {
         let part = PartConfig { name: "w".into(), dim: 1, optimizer: Optimizer::Sgd { lr: 1.0 }, init: Init::Zeros };
         let config = TableConfig { name: "t".into(), seed: 1, parts: vec![part], storage: Storage::F32 };
         let host = Host::start("ps").unwrap();
@@ -89,15 +85,15 @@ mod tests {
                 }
                 // One window behind.
                 let open = if window > 0 { (epoch, window) } else { (epoch, 0) };
-                block_on(acknowledger.acknowledge(open)).unwrap();
+                block_on(acknowledger.acknowledge_up_to(open)).unwrap();
                 assert_eq!(names(), 2 * 5, "of the open window alone, in both shards");
                 assert_eq!(push(epoch, window, 4), PushOutcome::Already);
-                // RunStatus that are older than what is known change nothing.
-                block_on(acknowledger.acknowledge((0, 0))).unwrap();
+                // An older status changes nothing.
+                block_on(acknowledger.acknowledge_up_to((0, 0))).unwrap();
             }
         }
         assert_eq!(push(1, 9, 77), PushOutcome::Already, "late, of a window that is done");
-        block_on(acknowledger.acknowledge((3, 0))).unwrap();
+        block_on(acknowledger.acknowledge_up_to((3, 0))).unwrap();
         assert_eq!(names(), 0);
         drop((acknowledger, table));
         host.stop().unwrap();

@@ -1,7 +1,4 @@
-//! The dense parameters on the ps processes: the optimizer's rule on their side, a [`DenseStore`] on the trainers'.
-//!
-//! Comes in: a job. Goes out: a part for the server of a ps process; a store for the stages of a trainer, whose calls wait for
-//! the network.
+//! The dense parameters in the ps processes: blocks with the optimizer there, a [`DenseStore`] in the trainers.
 
 use std::sync::Arc;
 
@@ -18,7 +15,7 @@ use crate::flow::BatchId;
 use crate::job::Job;
 use crate::job_model::JobModel;
 
-/// How the job's optimizer changes a block.
+/// Applies the job's optimizer to a block.
 struct Rule(ParamBlock);
 
 impl dense::DenseRule for Rule {
@@ -31,7 +28,7 @@ impl dense::DenseRule for Rule {
     }
 }
 
-/// The block of the ps process of this rank, on a thread of its own, and the part that serves it.
+/// Starts the dense block of the ps process of this rank. Returns its request handler, too.
 pub(super) fn serve(
     host: &Host,
     job: &Job,
@@ -48,10 +45,10 @@ pub(super) fn serve(
     Ok((dense::DenseService::new(block.clone(), len, rank, processes)?, block))
 }
 
-/// The dense parameters as a trainer reaches them.
+/// A trainer's client of the dense parameters in the ps processes.
 pub(super) struct PsDenseStore {
     client: dense::DenseClient,
-    in_step: Option<u32>,
+    round: Option<u32>,
 }
 
 impl PsDenseStore {
@@ -63,7 +60,7 @@ impl PsDenseStore {
         retry: Retry,
     ) -> Result<Self, Fault> {
         let client = dense::connect(peers, dense_len, job.placement.wire, retry).await?.of_trainer(trainer);
-        Ok(Self { client, in_step: job.round() })
+        Ok(Self { client, round: job.round() })
     }
 }
 
@@ -74,7 +71,7 @@ impl DenseStore for PsDenseStore {
     }
 
     async fn push(&self, id: BatchId, step: u64, rows: u64, grads: Vec<f32>) -> Result<(), Fault> {
-        match self.in_step {
+        match self.round {
             Some(trainers) => self.client.push_round(id.push_id(), Round { trainers, rows }, &grads, step).await,
             None if grads.is_empty() => return Ok(()),
             None => self.client.push_once(id.push_id(), &grads).await,

@@ -1,7 +1,6 @@
-//! A process of a run, as seen by itself: it joins, says that it lives, and hears how far the run is.
+//! The client of the coordinator in every process: it joins, sends heartbeats, receives the [`RunStatus`], and takes leases.
 //!
-//! Comes in: the coordinator's address. Goes out: the process's incarnation, [`RunStatus`], leases. [`Member::join`] waits for the
-//! coordinator; everything else asks it and waits for the answer, within the job's timeout.
+//! Every request is retried until the coordinator answers, for at most `placement.timeout_seconds`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -26,20 +25,19 @@ use crate::flow::{BatchId, TrainBatch};
 use crate::job::Job;
 use crate::participation::BatchRecord;
 
-/// A coordinator that is alive answers within this.
+/// A live coordinator answers a request within this time.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Between two looks at who is missing.
+/// The time between two log lines about missing members.
 const MISSING_LOG_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Between two asks for work that may come back from a lost reader.
+/// The time between two requests for a lease while none is available.
 const LEASE_RETRY_DELAY: Duration = Duration::from_millis(200);
 
-/// Leases that a reader has at a time whose batches have not all left: one to read, one to read ahead. More would be taken
-/// from readers that have none.
+/// The leases of a reader with unsent batches: one to read, one to read ahead. More would be taken from readers without any.
 const MAX_UNSENT_LEASES: usize = 2;
 
-/// A process that has joined a run. Clones are the same member; it stops saying that it lives with the last of them.
+/// A process that has joined a run. Clones are the same member; heartbeats stop when the last clone is dropped.
 #[derive(Clone)]
 pub(crate) struct Member {
     inner: Arc<Inner>,
@@ -60,11 +58,10 @@ impl Drop for Inner {
 }
 
 impl Member {
-    /// Joins as `rank` of `role`, reached by the others at `address`. Waits for the coordinator, with a log line every ten
-    /// seconds, for as long as the job's timeout lasts.
+    /// Joins as `rank` of `role`; other processes reach this one at `address`.
     ///
     /// # Errors
-    /// The coordinator does not answer, or refuses: another job, another run, a wrong token.
+    /// The coordinator does not answer within the job's timeout, or refuses: another job, another run, a wrong token.
     pub(crate) async fn join(
         peer: Peer,
         role: Role,
@@ -81,7 +78,7 @@ impl Member {
         let (sender, status) = watch::channel(first);
         let lease = Duration::from_secs_f64(job.placement.lease_seconds);
         let every = (lease / 4).clamp(Duration::from_millis(50), Duration::from_millis(500));
-        // A reader that nobody has heard of for a lease has lost its rows, so that it leaves nothing undone.
+        // A reader without a heartbeat for `lease` has lost its leases: it may end, its rows go to others.
         let refused = (role == Role::Reader).then_some(lease);
         let heartbeats = tokio::spawn(send_heartbeats(
             peer.clone(),
@@ -94,22 +91,22 @@ impl Member {
         Ok(Self { inner: Arc::new(Inner { id, peer, timeout, status, heartbeats }) })
     }
 
-    /// Role, rank, incarnation.
+    /// This process's role, rank and incarnation.
     pub(crate) fn id(&self) -> MemberId {
         self.inner.id
     }
 
-    /// What was last heard.
+    /// The last status received.
     pub(crate) fn status(&self) -> RunStatus {
         self.inner.status.borrow().clone()
     }
 
-    /// Hears on.
+    /// Receives every new status.
     pub(crate) fn subscribe(&self) -> watch::Receiver<RunStatus> {
         self.inner.status.clone()
     }
 
-    /// Waits until `holds`, or the run has failed.
+    /// Waits until the status fulfils `holds`, or the run has failed. Cancel safe.
     ///
     /// # Errors
     /// Why the run has failed.
@@ -118,7 +115,7 @@ impl Member {
         let status = status
             .wait_for(|status| matches!(status.phase, RunPhase::Failed(_)) || holds(status))
             .await
-            .map_err(|_| Fault::internal("a member hears no status any more"))?
+            .map_err(|_| Fault::internal("a member receives no run status any more"))?
             .clone();
         match &status.phase {
             RunPhase::Failed(failure) => Err(failure.fault()),
@@ -126,7 +123,7 @@ impl Member {
         }
     }
 
-    /// Waits until all are there.
+    /// Waits until all members have joined, and logs the names of those that have not.
     pub(crate) async fn wait_until_started(&self) -> Result<RunStatus, Fault> {
         let mut status = self.subscribe();
         let mut logged = Vec::new();
@@ -146,15 +143,15 @@ impl Member {
         }
     }
 
-    /// The run cannot go on because of `fault`.
+    /// Reports that this process cannot go on because of `fault`.
     pub(crate) async fn fail(&self, fault: &Fault) {
         let failure = Failure { domain: fault.domain, message: fault.to_string() };
         if let Err(unheard) = self.ask::<_, ()>("fail", &FailRequest { member: self.inner.id, failure }).await {
-            tracing::debug!(%unheard, "the coordinator does not hear of a fault");
+            tracing::debug!(%unheard, "a fault could not be reported to the coordinator");
         }
     }
 
-    /// This process ends.
+    /// Reports that this process ends.
     pub(crate) async fn leave(&self) -> Result<(), Fault> {
         self.ask("leave", &MemberRequest { member: self.inner.id }).await
     }
@@ -180,15 +177,15 @@ impl Member {
     }
 }
 
-/// How long a member waits for a coordinator that does not answer.
+/// For how long a member waits for a coordinator that does not answer.
 struct HeartbeatTimeouts {
-    /// Whatever the reason.
+    /// For any reason.
     no_answer: Duration,
-    /// While its host says that nobody listens there; `None`: no less.
+    /// While its host refuses connections, since then the coordinator has ended. `None`: as `no_answer`.
     refused: Option<Duration>,
 }
 
-/// Says that the process lives, and passes on what comes back.
+/// Sends heartbeats and passes on the statuses that come back, until the coordinator refuses or does not answer.
 async fn send_heartbeats(
     peer: Peer,
     member: MemberId,
@@ -217,7 +214,7 @@ async fn send_heartbeats(
                         }
                         None => false,
                     };
-                    // Once all is done, nobody need be there any more.
+                    // Once the run is over, the coordinator may end first.
                     if matches!(status.borrow().phase, RunPhase::Over) {
                         return;
                     }
@@ -237,13 +234,13 @@ async fn send_heartbeats(
     }
 }
 
-/// The leases of this process: asked for one after the other, completed when all their batches are done.
+/// Takes leases one after the other, and reports each as completed when all its batches are done.
 #[derive(Clone)]
 pub(crate) struct LeaseClient {
     member: Member,
     progress: Arc<LeaseProgress>,
     failed: Arc<Mutex<Option<Fault>>>,
-    /// Leases that are done and that the coordinator has not heard of.
+    /// Leases that are done but not yet reported to the coordinator.
     unreported: Arc<watch::Sender<usize>>,
 }
 
@@ -256,15 +253,15 @@ impl LeaseClient {
         &self.progress
     }
 
-    /// Waits until there are leases that a reader has lost and nobody has taken. Cancel safe.
+    /// Waits until a lost reader's lease can be taken. Cancel safe.
     pub(crate) async fn wait_for_lost_lease(&self) {
         if self.member.subscribe().wait_for(|status| status.lost_leases > 0).await.is_err() {
-            // No status any more: the run is ending.
+            // The run is ending.
             std::future::pending::<()>().await;
         }
     }
 
-    /// A batch is done; the lease that is done with it is completed, in the background.
+    /// Records that a batch is done. If its lease is done with it, reports the lease as completed in the background.
     pub(crate) fn batch_done(&self, id: BatchId) {
         let Some((lease, counts)) = self.progress.batch_done(id) else { return };
         let (member, failed, unreported) =
@@ -279,22 +276,22 @@ impl LeaseClient {
         });
     }
 
-    /// Waits until the coordinator has heard of every lease that is done: what it has not heard of when this process leaves, it
-    /// gives to another. Cancel safe.
+    /// Waits until every lease that is done is reported: the coordinator gives unreported leases of a process that leaves to
+    /// other readers. Cancel safe.
     ///
     /// # Errors
-    /// It could not be told of one.
+    /// A lease could not be reported.
     pub(crate) async fn wait_until_reported(&self) -> Result<(), Fault> {
         let mut unreported = self.unreported.subscribe();
         tokio::select! {
-            told = unreported.wait_for(|leases| *leases == 0) => drop(told),
-            // Whoever ended the run knew of all.
+            reported = unreported.wait_for(|leases| *leases == 0) => drop(reported),
+            // A run is over only after all its leases are reported.
             _ = self.member.wait_until(|status| status.phase == RunPhase::Over) => {}
         }
         self.check_reported()
     }
 
-    /// The fault of a completion that could not be told, once.
+    /// Returns the fault of a failed report, once.
     fn check_reported(&self) -> Result<(), Fault> {
         self.failed.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
     }
@@ -323,7 +320,7 @@ impl Leases for LeaseClient {
                 biased;
                 () = self.progress.wait_until_closed() => return Ok(None),
                 () = self.progress.wait_for_room(MAX_UNSENT_LEASES) => false,
-                // All may wait for what another has lost, this reader's batches included.
+                // All trainers may wait for the rows of a lost lease, so this reader's batches may wait for them, too.
                 () = self.wait_for_lost_lease() => true,
             };
             self.check_reported()?;

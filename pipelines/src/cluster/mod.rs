@@ -1,24 +1,38 @@
-//! One model, several processes: readers, parameter servers (ps) and trainers, each scaled by itself.
+//! One model, several processes: readers, parameter servers (ps) and trainers, each scaled independently.
 //!
 //! ```text
 //!  reader r:  read ─→ parse ─→ batch ─→ ship ═══ Flight, credits ═══╗
 //!                 ↑ leases                                          ║
-//!  coordinator (in ps 0): who is there, who reads what, ledger      ║
+//!  coordinator (in ps 0): members, leases, row counts               ║
 //!                                                                   ╚═→ trainer t: receive ─→ lookup ─→ train ─→ push
 //!  ps p:  shards of the table (and blocks of the dense parameters) ═══════════════════════════════╩═════════════════╝
 //! ```
 //!
-//! What each process does is the job's `[placement]`; all run the same job file. A process takes its [`ProcessConfig`], joins the
-//! coordinator, and works until the run is over: [`Ps::run`], [`Reader::run`], and for a trainer [`trainer`], which gives a
-//! [`Training`](crate::Training) like any other.
+//! The job's `[placement]` says how many processes of each role there are; all of them run the same job file. A process joins
+//! with a [`ProcessConfig`] and works until the run is over: [`Ps::run`], [`Reader::run`], and for a trainer [`trainer`], which
+//! returns a [`Training`](crate::Training) like any other.
 //!
-//! **Exactly once.** The rows of an epoch are cut into windows (see `sources.rs`), and a batch is named by (epoch, window,
-//! index), whoever makes it. Readers hold *leases* of windows; what is not done when a reader is lost goes to another. A
-//! reader keeps each batch until it is done; what a trainer that dies had in hand goes to the next. Shards apply each name
-//! once. So every row is trained on once, whoever dies when, and the coordinator's books show it.
+//! Read in this order:
+//! 1. `messages.rs`, then `run_state.rs` with `members.rs` and `leases.rs`: the state machine of the coordinator. `coordinator.rs`
+//!    serves it.
+//! 2. `member.rs` and `session.rs`: the coordinator's client in every process.
+//! 3. `batches/`: how batches get from readers to trainers.
+//! 4. `reader.rs`, `ps.rs`, `trainer.rs`: the processes.
 //!
-//! Read in this order: `session.rs` (a process takes part), `coordinator.rs` with `members.rs` and `leases.rs` (who is there,
-//! who reads what), `member.rs` (the other end), `batches/` (from readers to trainers), `reader.rs`, `ps.rs`, `trainer.rs`.
+//! # Where do the rows of a lost reader go, and why is none trained on twice?
+//!
+//! The rows of an epoch are cut into windows, and every batch has an id (epoch, window, index) that only the data determines.
+//!
+//! 1. `members.rs`: a reader without a heartbeat for `placement.lease_seconds` is lost.
+//! 2. `leases.rs`: its leases go back into the book (`return_leases_of`) and to the next reader that asks, with a higher term.
+//! 3. `batches/send_queue.rs`: the new reader makes the same batches again. Every reader keeps a batch until a trainer reports
+//!    it done, so if a trainer dies, its readers send its batches to the next one.
+//! 4. `batches/receive_queue.rs`: a trainer takes a batch id once. It answers a batch that is done with `Done`, and a batch of an
+//!    older term with `Stale`: then the reader that seemed lost forgets the window.
+//! 5. `ps/src/exactly_once.rs`: a push carries the batch id, and each shard applies each id once. So even a batch that two
+//!    trainers computed changes each row once. `acknowledge.rs` lets shards forget the ids of windows that are done.
+//!
+//! `LeaseBook::complete` then counts each window once, and checks that its rows were trained on or rejected.
 
 mod acknowledge;
 pub(crate) mod batches;
@@ -46,10 +60,10 @@ use std::time::Duration;
 
 use crate::job::Job;
 
-/// How often a process asks whether it is to stop, and shows how far it is. What ends a run wakes it at once.
+/// How often a process calls `stop` and `show`. A new run status wakes it at once.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Whether trainers take batches in the order of the data: what makes a run the same to the bit on every run.
+/// Whether trainers take batches in the order of the data, so that every run gives the same bits.
 pub(crate) fn ordered(job: &Job) -> bool {
     job.train.sync || (job.train.staleness == 0 && job.placement.trainers == 1)
 }

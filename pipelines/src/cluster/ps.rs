@@ -1,6 +1,4 @@
-//! A ps process: holds its share of the shards, and the coordinator if it is the first.
-//!
-//! Comes in: a job and a [`ProcessConfig`]. Goes out: rows, to whoever asks. [`Ps::run`] blocks until the run is over.
+//! A ps process: it holds its share of the shards and of the dense parameters; the first one runs the coordinator, too.
 
 use std::sync::Arc;
 
@@ -50,8 +48,8 @@ impl Ps {
         Ok(Self { session, host, acknowledger: Acknowledger::new(table.clone(), block), table })
     }
 
-    /// Serves until the run is over. `stop` is asked a few times a second: once true, the run is drained, since it cannot go on
-    /// without these rows.
+    /// Serves until the run is over. Calls `stop` and `show` several times a second; once `stop` returns true, the run is
+    /// drained, because it cannot go on without these rows.
     pub fn run(self, stop: impl Fn() -> bool, show: impl FnMut(&RunStatus)) -> Result<(), Fault> {
         let Self { session, host, table, acknowledger } = self;
         let ended = runtime().block_on(async {
@@ -73,7 +71,7 @@ async fn serve(
     let (mut status_updates, mut drained) = (session.member.subscribe(), false);
     loop {
         let status = status_updates.borrow_and_update().clone();
-        acknowledger.acknowledge(status.first_open).await?;
+        acknowledger.acknowledge_up_to(status.first_open).await?;
         match &status.phase {
             RunPhase::Over => return Ok(()),
             RunPhase::Failed(failure) => return Err(failure.fault()),
@@ -85,7 +83,7 @@ async fn serve(
         }
         show(&status);
         tokio::select! {
-            changed = status_updates.changed() => changed.map_err(|_| Fault::internal("a ps hears no status any more"))?,
+            changed = status_updates.changed() => changed.map_err(|_| Fault::internal("a ps receives no run status any more"))?,
             () = sleep(TICK) => {}
         }
     }

@@ -1,7 +1,4 @@
-//! A reader: reads, parses and batches the windows that it is leased, and feeds them to the trainers.
-//!
-//! Comes in: a job and a [`ProcessConfig`]. Goes out: batches to the trainers. [`Reader::run`] blocks until every batch of this reader
-//! is done, or the run is over.
+//! A reader process: it reads, parses and batches the windows of its leases and sends the batches to the trainers.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -34,7 +31,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Joins, waits until all are there, and begins to read.
+    /// Joins, waits until all members have joined, and starts to read.
     ///
     /// # Errors
     /// The job does not fit together, its data is not there, or the coordinator refuses.
@@ -76,7 +73,7 @@ impl Reader {
         Ok((pipeline.start()?, send_queue, leases, streams))
     }
 
-    /// The way to the rows, and the tickets for it, if this reader looks them up.
+    /// A client of the shards and this reader's tickets, if readers look up rows.
     fn table(
         job: &Job,
         context: &Context,
@@ -98,8 +95,8 @@ impl Reader {
         Ok(Some((session.table(job, &status, &config)?, Staleness::new(tickets - 1))))
     }
 
-    /// Reads until there is nothing left. `stop` is asked a few times a second: once true, the reader takes no more leases,
-    /// works off what it has, and leaves; the other readers go on.
+    /// Reads until every row is read. Calls `stop` and `show` several times a second; once `stop` returns true, the reader takes
+    /// no more leases, finishes those that it has, and leaves. Other readers go on.
     pub fn run(self, stop: impl Fn() -> bool, mut show: impl FnMut(&Report)) -> Result<Report, Fault> {
         let Self { session, running, send_queue, leases, streams } = self;
         let (run, mut status_updates) = (running.control(), session.member.subscribe());
@@ -117,7 +114,7 @@ impl Reader {
                         run.kill(failed.fault());
                         failure = Some(failed.clone());
                     }
-                    // Whatever is still kept here is done elsewhere.
+                    // All batches that are still queued here were trained on from another reader.
                     RunPhase::Finished | RunPhase::Over => send_queue.clear(),
                     _ => {}
                 }

@@ -1,7 +1,5 @@
-//! How a process takes part in a run: its role and rank, where it listens, and whom it trusts.
-//!
-//! Comes in: a [`ProcessConfig`], from the command line or a scheduler's environment. Goes out: a [`ClusterSession`] process: a member of the
-//! run, with its server. Blocks until the coordinator has answered; not for an arbiter.
+//! A process joins a run: its role, rank and addresses ([`ProcessConfig`]), and its membership with server and connections
+//! ([`ClusterSession`]).
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,24 +15,24 @@ use super::members::Role;
 use super::messages::{RunPhase, RunStatus};
 use crate::job::Job;
 
-/// Where the coordinator listens unless something else is said.
+/// The coordinator's default port.
 pub const DEFAULT_PORT: u16 = 7600;
 
-/// Calls that are under way when a process ends may take so long.
+/// Requests in flight when a process ends may take this long.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
 
-/// What a process is told of its part in a run.
+/// The place of one process in a run.
 #[derive(Clone, Debug)]
 pub struct ProcessConfig {
-    /// What it does.
+    /// The process's role.
     pub role: Role,
-    /// Its rank among those of the role, from 0.
+    /// Its rank among the processes of its role, from 0.
     pub rank: u32,
-    /// Where it listens. Port 0: any that is free. Readers do not listen.
+    /// Where it listens. Port 0: any free port. Readers do not listen.
     pub listen: SocketAddr,
-    /// How others reach it, if that is not `listen`: `HOST:PORT`, or `HOST` alone for the port it listens on.
+    /// Where others reach it, if that is not `listen`: `HOST:PORT`, or `HOST` for the port that it listens on.
     pub advertise: Option<String>,
-    /// Where the coordinator is reached. Of no use to the coordinator itself.
+    /// Where the coordinator is reached: `HOST:PORT`. The coordinator itself ignores it.
     pub coordinator: String,
     /// The name of the run.
     pub run: String,
@@ -43,7 +41,7 @@ pub struct ProcessConfig {
 }
 
 impl ProcessConfig {
-    /// Whether the coordinator stands in this process: the first ps, or the trainer if there is no ps.
+    /// Whether this process runs the coordinator: the first ps does, or the trainer if there is no ps.
     pub fn coordinates(&self, job: &Job) -> bool {
         let first = if job.placement.ps > 0 { Role::Ps } else { Role::Trainer };
         self.role == first && self.rank == 0
@@ -60,7 +58,7 @@ pub struct ClusterSession {
 }
 
 impl ClusterSession {
-    /// Starts the server (if there is any part to serve) and joins.
+    /// Starts a server for `handlers` (none without handlers) and joins. Waits for the coordinator.
     pub(crate) fn join(process: &ProcessConfig, job: &Job, mut handlers: Vec<Arc<dyn Handler>>) -> Result<Self, Fault> {
         let security = Security::load(&process.security)?;
         let limits = Limits { compression: job.placement.compress, ..Limits::default() };
@@ -84,7 +82,7 @@ impl ClusterSession {
                 tokio::spawn(coordinator.clone().tick());
             }
             let at = match (&coordinator, &server) {
-                // By the name that its certificate carries, as others do.
+                // Under the name that its certificate carries, as other processes do.
                 (Some(_), Some(_)) => address.clone().unwrap_or_default(),
                 _ => process.coordinator.clone(),
             };
@@ -101,74 +99,74 @@ impl ClusterSession {
         })
     }
 
-    /// Waits until all are there; a log line says who is not.
+    /// Waits until all members have joined, and logs the names of those that have not.
     pub(crate) fn wait_until_started(&self) -> Result<RunStatus, Fault> {
         runtime().block_on(self.member.wait_until_started())
     }
 
-    /// The way to the rows of the ps processes.
+    /// A client of the shards in the ps processes.
     pub(crate) fn table(&self, job: &Job, status: &RunStatus, config: &TableConfig) -> Result<TableClient, Fault> {
         let (peers, retry) = self.ps_peers(job, status)?;
         runtime().block_on(remote::connect(&peers, config, job.placement.wire, retry))
     }
 
-    /// The ps processes, by rank, and how long they are waited for.
+    /// The ps processes by rank, and how requests to them are retried.
     pub(crate) fn ps_peers(&self, job: &Job, status: &RunStatus) -> Result<(Vec<Peer>, Retry), Fault> {
         let peers =
             status.ps.iter().flatten().map(|(_, address)| self.dialer.peer(address)).collect::<Result<_, _>>()?;
         Ok((peers, Retry::within(job.placement.timeout())))
     }
 
-    /// What was last heard of the run.
+    /// The last status of the run that this process received.
     pub fn status(&self) -> RunStatus {
         self.member.status()
     }
 
-    /// Waits until every row is trained on, by whichever trainer.
+    /// Waits until every row is trained on, by this trainer or another.
     pub(crate) fn wait_until_finished(&self) -> Result<(), Fault> {
         let done = |status: &RunStatus| matches!(status.phase, RunPhase::Finished | RunPhase::Over);
         runtime().block_on(self.member.wait_until(done)).map(drop)
     }
 
-    /// Has all readers take no more: what they hold is trained on, then the run is finished.
+    /// Asks all readers to take no more leases: the run is finished once the current ones are trained on. Returns at once.
     pub fn drain(&self) {
         let member = self.member.clone();
         runtime().spawn(async move {
             if let Err(fault) = member.drain().await {
-                tracing::warn!(%fault, "the coordinator does not hear that the run is to be drained");
+                tracing::warn!(%fault, "the coordinator could not be asked to drain the run");
             }
         });
     }
 
-    /// The run cannot go on because of `fault`: all others are told.
+    /// Reports that the run cannot go on because of `fault`: all members end with it.
     pub fn fail(&self, fault: &Fault) {
         runtime().block_on(async {
-            let told = tokio::time::timeout(SHUTDOWN_DEADLINE, self.member.fail(fault)).await;
-            if told.is_err() {
+            let reported = tokio::time::timeout(SHUTDOWN_DEADLINE, self.member.fail(fault)).await;
+            if reported.is_err() {
                 tracing::debug!("the coordinator does not answer");
             }
         });
     }
 
-    /// The model is saved, all processes may end; then this one ends.
+    /// Reports that the model is saved, so that all processes may end; then ends this one.
     pub fn over(self) -> Result<(), Fault> {
         runtime().block_on(self.member.over())?;
         self.end();
         Ok(())
     }
 
-    /// This process ends; the run goes on.
+    /// Ends this process; the run goes on.
     pub fn leave(self) {
         if self.member.status().phase != RunPhase::Over {
             let left = runtime().block_on(async { tokio::time::timeout(SHUTDOWN_DEADLINE, self.member.leave()).await });
             if !matches!(left, Ok(Ok(()))) {
-                tracing::debug!("the coordinator does not hear that this process ends");
+                tracing::debug!("the coordinator could not be told that this process ends");
             }
         }
         self.end();
     }
 
-    /// Waits until the run is over, then ends.
+    /// Waits until the run is over, then ends this process.
     ///
     /// # Errors
     /// Why the run has failed.
@@ -182,7 +180,7 @@ impl ClusterSession {
         self.health.waiting("ending");
         runtime().block_on(async {
             if self.coordinator.is_some() {
-                // Members hear the last status within their beat.
+                // Every member fetches the last status with its next heartbeat.
                 tokio::time::sleep(FINAL_STATUS_DELAY).await;
             }
             if let Some(server) = self.server {
@@ -192,7 +190,7 @@ impl ClusterSession {
     }
 }
 
-/// Longer than two beats of any member.
+/// Longer than two heartbeat intervals of any member.
 const FINAL_STATUS_DELAY: Duration = Duration::from_millis(1200);
 
 fn advertised(process: &ProcessConfig, bound: SocketAddr) -> String {
@@ -203,7 +201,7 @@ fn advertised(process: &ProcessConfig, bound: SocketAddr) -> String {
     }
 }
 
-/// Differs from start to start.
+/// A number that differs between starts of a process.
 fn boot() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     since.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(40)

@@ -1,6 +1,4 @@
-//! A trainer: takes batches from readers (or reads by itself), and trains over the shards of the ps processes.
-//!
-//! Comes in: a job and a [`ProcessConfig`]. Goes out: a [`Training`] that is run like any other. Blocks until all processes are there.
+//! A trainer process: it receives batches from readers, or reads by itself, and trains with the tables of the ps processes.
 
 use std::sync::Arc;
 
@@ -25,7 +23,7 @@ use crate::resources::Resources;
 use crate::training::Training;
 use crate::{sources, wiring};
 
-/// Joins a run as a trainer and waits until all are there.
+/// Joins a run as a trainer and waits until all members have joined.
 ///
 /// # Errors
 /// The job does not fit together, the address cannot be listened on, or the coordinator refuses.
@@ -116,7 +114,7 @@ fn order(job: &Job, rank: u32) -> Order {
     }
 }
 
-/// A link's credits.
+/// The credits of a channel.
 fn credits(job: &Job) -> Credits {
     let placement = &job.placement;
     Credits { batches: placement.in_flight.min(u32::MAX as usize) as u32, bytes: placement.in_flight_bytes.0 as u64 }
