@@ -140,11 +140,30 @@ pub(crate) struct FailRequest {
 pub(crate) fn job_digest(job: &Job) -> String {
     let mut job = job.clone();
     job.network = Default::default();
-    job.pipeline = Default::default();
+    let pipeline = crate::job::PipelineOptions::default();
+    (job.pipeline.parse_replicas, job.pipeline.links) = (pipeline.parse_replicas, pipeline.links);
     let data = crate::job::DataOptions::default();
     (job.data.read_ahead, job.data.decode_ahead, job.data.decode_threads) =
         (data.read_ahead, data.decode_ahead, data.decode_threads);
     let train = crate::job::TrainOptions::default();
     (job.train.threads, job.train.device) = (train.threads, train.device);
     format!("{:016x}", xxhash_rust::xxh3::xxh3_64(job.to_toml().as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digest_covers_what_is_trained_but_not_how_fast() {
+        let digest = |text: &str| {
+            job_digest(&Job::from_toml("data.train = 'rows'\nmodel.kind = 'lr'", &[text.to_owned()]).unwrap())
+        };
+        let same = digest("pipeline.links.parse=3");
+        assert_eq!(digest("pipeline.parse_replicas=2"), same);
+        assert_eq!(digest("data.read_ahead=3"), same);
+        for other in ["seed=7", "pipeline.after_read=['downsample']", "train.batch_rows=3"] {
+            assert_ne!(digest(other), same, "{other}");
+        }
+    }
 }
