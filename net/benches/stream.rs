@@ -14,10 +14,9 @@ use std::time::{Duration, Instant};
 use arrow::array::{RecordBatch, UInt64Array};
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamEncoder;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, IoRuntime};
 use forebay_net::{
     Caller, Dialer, Handler, Health, Identity, Incoming, Limits, Message, Outgoing, Security, SecurityFiles, Server,
-    runtime,
 };
 
 // As the program: every batch is a large allocation, and the system's allocator gives such back to the kernel.
@@ -72,12 +71,13 @@ struct Ours {
 }
 
 impl Ours {
-    async fn new(limits: &Limits, security: &Security) -> Self {
+    async fn new(io: &IoRuntime, limits: &Limits, security: &Security) -> Self {
         let identity = Identity { run: "bench".into(), role: "bench".into(), incarnation: 0 };
         let listen = "127.0.0.1:0".parse().unwrap();
-        let server = Server::start(listen, security, identity.clone(), limits, vec![Arc::new(Source)], Health::new());
+        let server =
+            Server::start(io, listen, security, identity.clone(), limits, vec![Arc::new(Source)], Health::new());
         let server = server.await.unwrap();
-        let peer = Dialer::new(security, &identity, limits).unwrap();
+        let peer = Dialer::new(io, security, &identity, limits).unwrap();
         let peer = peer.peer(&format!("localhost:{}", server.address().port())).unwrap();
         let (outgoing, incoming) = peer.exchange(&["source"], WITHIN).await.unwrap();
         Self { _server: server, outgoing, incoming }
@@ -136,15 +136,14 @@ async fn main() {
         Limits { stream_window: 65_535, connection_window: 65_536, streams: 1, frame: 16 << 10, ..Limits::default() };
     let (_files, tls) = tls();
     let open = Security::none();
-    let of = |limits: Limits, security: Security| async move {
-        runtime().spawn(async move { Ours::new(&limits, &security).await }).await.unwrap()
-    };
+    let io = &IoRuntime::new("net", IoRuntime::cores(16).div_ceil(2));
+    let of = |limits: Limits, security: Security| async move { Ours::new(io, &limits, &security).await };
     let mut ways = [
         ("windows of HTTP/2", of(http2, open.clone()).await),
         ("our windows", of(ours.clone(), open.clone()).await),
         ("our windows, TLS", of(ours.clone(), tls).await),
     ];
-    let stock = runtime().spawn(async move { stock::Stock::new(&ours).await }).await.unwrap();
+    let stock = io.spawn(async move { stock::Stock::new(&ours).await }).await.unwrap();
 
     let mut best = vec![("raw TCP and Arrow IPC", f64::MAX), ("stock arrow-flight, our windows", f64::MAX)];
     best.extend(ways.iter().map(|(name, _)| (*name, f64::MAX)));
@@ -155,7 +154,7 @@ async fn main() {
         best[0].1 = best[0].1.min(begun.elapsed().as_secs_f64());
 
         let (begun, client) = (Instant::now(), stock.clone());
-        assert_eq!(runtime().spawn(async move { client.round().await }).await.unwrap(), whole);
+        assert_eq!(io.spawn(async move { client.round().await }).await.unwrap(), whole);
         best[1].1 = best[1].1.min(begun.elapsed().as_secs_f64());
 
         for (i, (_, way)) in ways.iter_mut().enumerate() {

@@ -4,41 +4,54 @@
 
 use std::sync::Arc;
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, IoRuntime};
 use http::{HeaderMap, header};
 use tonic::transport::Endpoint;
 
 use crate::identity::{Identity, PROTOCOL};
 use crate::limits::Limits;
 use crate::peer::Peer;
-use crate::runtime::runtime;
 use crate::security::Security;
 use crate::status::Origin;
 
 /// Makes [`Peer`]s that share an identity, a token, and limits.
 #[derive(Clone)]
 pub struct Dialer {
+    io: IoRuntime,
     security: Security,
     headers: HeaderMap,
     limits: Limits,
 }
 
 impl Dialer {
+    /// Its peers' sockets are waited for on `io`.
+    ///
     /// # Errors
     /// User: names in `identity` cannot be sent, or `limits` make no sense.
-    pub fn new(security: &Security, identity: &Identity, limits: &Limits) -> Result<Dialer, Fault> {
-        Self::speaking(PROTOCOL, security, identity, limits)
+    pub fn new(io: &IoRuntime, security: &Security, identity: &Identity, limits: &Limits) -> Result<Dialer, Fault> {
+        Self::speaking(PROTOCOL, io, security, identity, limits)
     }
 
     /// As of another version of Forebay; for tests.
     #[doc(hidden)]
-    pub fn speaking(protocol: u32, security: &Security, identity: &Identity, limits: &Limits) -> Result<Dialer, Fault> {
+    pub fn speaking(
+        protocol: u32,
+        io: &IoRuntime,
+        security: &Security,
+        identity: &Identity,
+        limits: &Limits,
+    ) -> Result<Dialer, Fault> {
         limits.check()?;
         let mut headers = identity.headers(protocol)?;
         if let Some(token) = security.bearer() {
             headers.insert(header::AUTHORIZATION, token);
         }
-        Ok(Self { security: security.clone(), headers, limits: limits.clone() })
+        Ok(Self { io: io.clone(), security: security.clone(), headers, limits: limits.clone() })
+    }
+
+    /// The runtime that its peers' sockets are waited for on.
+    pub fn io(&self) -> &IoRuntime {
+        &self.io
     }
 
     /// The process at `address`, `host:port`. It is connected to when first called, and again after the connection broke:
@@ -53,7 +66,7 @@ impl Dialer {
             return Err(wrong());
         }
         let tls = self.security.client_tls();
-        let origin = Arc::new(Origin::Server { address: address.to_owned(), tls: tls.is_some() });
+        let origin = Arc::new(Origin::Server { address: address.to_owned(), tls: tls.is_some(), _io: self.io.clone() });
         let scheme = if tls.is_some() { "https" } else { "http" };
         let limits = &self.limits;
         let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
@@ -70,7 +83,7 @@ impl Dialer {
             endpoint = endpoint.tls_config(tls).map_err(|e| Fault::user("cannot call by TLS").because(e))?;
         }
         self.security.check_dial(host)?;
-        let _in_runtime = runtime().enter();
-        Ok(Peer::new(endpoint.connect_lazy(), self.headers.clone(), limits.clone(), origin))
+        let _in_runtime = self.io.handle().enter();
+        Ok(Peer::new(self.io.clone(), endpoint.connect_lazy(), self.headers.clone(), limits.clone(), origin))
     }
 }

@@ -8,9 +8,9 @@
 //! use std::sync::Arc;
 //! use std::time::Duration;
 //!
-//! use forebay_actors::Fault;
+//! use forebay_actors::{Fault, IoRuntime};
 //! use forebay_net::{
-//!     Caller, Dialer, Health, Identity, Incoming, Limits, Message, Outgoing, Handler, Security, Server, runtime,
+//!     Caller, Dialer, Handler, Health, Identity, Incoming, Limits, Message, Outgoing, Security, Server,
 //! };
 //! # use arrow::array::{Int64Array, RecordBatch};
 //! # use bytes::Bytes;
@@ -37,14 +37,15 @@
 //!     }
 //! }
 //!
-//! # runtime().block_on(async {
+//! let io = IoRuntime::new("net", 1);
+//! # io.clone().block_on(async {
 //! let (security, limits) = (Security::none(), Limits::default());
 //! let identity = |role: &str| Identity { run: "monday".into(), role: role.into(), incarnation: 0 };
 //! let listen = "127.0.0.1:0".parse().expect("an address");
 //! let handlers: Vec<Arc<dyn Handler>> = vec![Arc::new(Echo)];
-//! let server = Server::start(listen, &security, identity("ps 0"), &limits, handlers, Health::new()).await?;
+//! let server = Server::start(&io, listen, &security, identity("ps 0"), &limits, handlers, Health::new()).await?;
 //!
-//! let peer = Dialer::new(&security, &identity("trainer 1"), &limits)?.peer(&server.address().to_string())?;
+//! let peer = Dialer::new(&io, &security, &identity("trainer 1"), &limits)?.peer(&server.address().to_string())?;
 //! let within = Duration::from_secs(5);
 //! let doubled: u64 = peer.action("echo.double", &21, within).await?;
 //! assert_eq!(doubled, 42);
@@ -82,7 +83,6 @@
 //! 3. `outgoing`, `frames`, `incoming`: the two halves of a stream, bounded by `limits`.
 //! 4. `gate`, `handlers`, `exchange`, `service`, `health`, `server`: a server, from the socket inwards.
 //! 5. `dial`, `peer`, `retry`: its callers. `status`: faults on their way. `security`: tokens and certificates.
-//!    `runtime`: the threads that all of it runs on.
 //!
 //! # What it promises
 //!
@@ -94,6 +94,7 @@
 //! - **Nobody is believed**: damaged messages are refused, never a panic of the server. Other machines can reach a
 //!   server only if it has a token and TLS.
 
+mod answer_in_order;
 mod compression;
 mod decode;
 mod dial;
@@ -112,15 +113,16 @@ mod limits;
 mod message;
 mod outgoing;
 mod peer;
+mod request_stream;
 mod retry;
 mod rope;
-mod runtime;
 mod security;
 mod server;
 mod service;
 mod status;
 mod wire;
 
+pub use answer_in_order::{PendingAnswer, answer_in_order};
 pub use arrow_flight::FlightInfo;
 pub use compression::Compression;
 pub use dial::Dialer;
@@ -131,8 +133,8 @@ pub use incoming::Incoming;
 pub use limits::Limits;
 pub use message::Message;
 pub use outgoing::Outgoing;
-pub use peer::Peer;
+pub use peer::{OPENING, Peer};
+pub use request_stream::{RequestStream, Resend};
 pub use retry::Retry;
-pub use runtime::runtime;
 pub use security::{Security, SecurityFiles};
 pub use server::Server;

@@ -1,7 +1,7 @@
 //! Another process, as its callers see it.
 //!
 //! Comes in: actions and exchanges. Goes out: answers, and the two halves of a stream. Calls wait for the network, each
-//! no longer than its deadline; sockets are waited for on the network's runtime, whichever thread awaits here.
+//! no longer than its deadline; sockets are waited for on the [`IoRuntime`], whichever thread awaits here.
 
 use std::future::poll_fn;
 use std::io::ErrorKind;
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use arrow_flight::{Action, FlightDescriptor, Ticket};
 use bytes::Bytes;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, IoRuntime};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use prost::Message as _;
 use serde::Serialize;
@@ -26,14 +26,17 @@ use crate::frames::Frames;
 use crate::incoming::Incoming;
 use crate::limits::Limits;
 use crate::outgoing::{End, Outgoing, SendBody};
-use crate::runtime::spawned;
 use crate::status::{self, Origin};
 use crate::wire::framed;
+
+/// Within this a process that is alive accepts a stream and answers a call.
+pub const OPENING: Duration = Duration::from_secs(10);
 
 /// One process that is called. Clones share one connection, which is made when first needed, and made again after it
 /// broke.
 #[derive(Clone)]
 pub struct Peer {
+    io: IoRuntime,
     channel: Channel,
     headers: HeaderMap,
     limits: Limits,
@@ -41,8 +44,19 @@ pub struct Peer {
 }
 
 impl Peer {
-    pub(crate) fn new(channel: Channel, headers: HeaderMap, limits: Limits, origin: Arc<Origin>) -> Self {
-        Self { channel, headers, limits, origin }
+    pub(crate) fn new(
+        io: IoRuntime,
+        channel: Channel,
+        headers: HeaderMap,
+        limits: Limits,
+        origin: Arc<Origin>,
+    ) -> Self {
+        Self { io, channel, headers, limits, origin }
+    }
+
+    /// The runtime that its sockets are waited for on.
+    pub fn io(&self) -> &IoRuntime {
+        &self.io
     }
 
     /// Its `host:port`, as it was dialed.
@@ -54,7 +68,7 @@ impl Peer {
     /// refuse. Tries to connect, for no longer than `within`.
     pub async fn refuses(&self, within: Duration) -> bool {
         let address = self.address().to_owned();
-        let connected = spawned(async move { timeout(within, TcpStream::connect(address)).await }).await;
+        let connected = self.io.run(async move { timeout(within, TcpStream::connect(address)).await }).await;
         matches!(connected, Ok(Ok(Err(e))) if e.kind() == ErrorKind::ConnectionRefused)
     }
 
@@ -122,14 +136,15 @@ impl Peer {
         Ok(Incoming::new(body, &self.limits, self.origin.clone()))
     }
 
-    /// Runs a call on the network's runtime, no longer than its deadline.
+    /// Runs a call on the IO runtime, no longer than its deadline.
     async fn within<T: Send + 'static>(
         &self,
         what: &str,
         deadline: Duration,
         call: impl Future<Output = Result<T, Fault>> + Send + 'static,
     ) -> Result<T, Fault> {
-        match spawned(async move { timeout(deadline, call).await }).await? {
+        let answer = self.io.run(async move { timeout(deadline, call).await }).await;
+        match answer.map_err(|e| Fault::internal("a task of the network was lost").because(e))? {
             Ok(answer) => answer,
             Err(_) => Err(self.origin.fault(&format!("{what} within {deadline:?}")).retryable()),
         }

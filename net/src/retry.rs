@@ -3,10 +3,10 @@
 //! Comes in: an operation. Goes out: its result, or its last fault. Waits between tries, longer each time, and says now
 //! and then what is waited for.
 
-use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
 use forebay_actors::Fault;
+use forebay_base::Backoff;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
@@ -41,7 +41,7 @@ impl Retry {
         F: Future<Output = Result<T, Fault>>,
     {
         let begun = Instant::now();
-        let (mut bound, mut said) = (self.first.min(self.most), None::<Instant>);
+        let (mut backoff, mut said) = (Backoff::full_jitter(self.first, self.most), None::<Instant>);
         loop {
             let fault = match op().await {
                 Ok(value) => {
@@ -53,7 +53,7 @@ impl Retry {
                 Err(fault) if !fault.retryable => return Err(fault),
                 Err(fault) => fault,
             };
-            let wait = bound.mul_f64(random_share());
+            let wait = backoff.next_wait();
             if begun.elapsed() + wait > self.within {
                 let waited = format!("gave up waiting for {what} after {:.1} s", begun.elapsed().as_secs_f64());
                 return Err(Fault::external(waited).because(fault).retryable());
@@ -63,12 +63,6 @@ impl Retry {
                 said = Some(Instant::now());
             }
             sleep(wait).await;
-            bound = (bound * 2).min(self.most);
         }
     }
-}
-
-/// From 0 to 1. The standard library seeds its hashers at random; no more is needed to spread retries.
-fn random_share() -> f64 {
-    (RandomState::new().hash_one(0_u8) >> 11) as f64 / (1_u64 << 53) as f64
 }

@@ -1,6 +1,6 @@
 //! One process as a server: a socket, and the handlers behind it.
 //!
-//! Comes in: connections. Goes out: a running [`Server`], on the network's runtime. [`Server::start`] returns when the
+//! Comes in: connections. Goes out: a running [`Server`], on the IO runtime. [`Server::start`] returns when the
 //! socket listens; [`Server::stop`] waits for calls under way.
 
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arrow_flight::flight_service_server::FlightServiceServer;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, IoRuntime};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -21,7 +21,6 @@ use crate::handlers::Handlers;
 use crate::health::Health;
 use crate::identity::Identity;
 use crate::limits::Limits;
-use crate::runtime::runtime;
 use crate::security::Security;
 use crate::service::Calls;
 
@@ -30,6 +29,7 @@ const CLOSING: Duration = Duration::from_secs(2);
 
 /// A server that runs. Dropping it stops it without a grace.
 pub struct Server {
+    io: IoRuntime,
     address: SocketAddr,
     /// True: no new connections or streams.
     stop: watch::Sender<bool>,
@@ -46,6 +46,7 @@ impl Server {
     /// User: other machines could reach `listen` and `security` does not protect it, or the address cannot be listened
     /// at, or `limits` make no sense. Internal: two handlers have one name.
     pub async fn start(
+        io: &IoRuntime,
         listen: SocketAddr,
         security: &Security,
         identity: Identity,
@@ -65,7 +66,7 @@ impl Server {
             streams: Streams { handlers: handlers.clone(), limits: limits.clone(), cut: cutting },
             calls: FlightServiceServer::new(Calls(handlers)).max_decoding_message_size(limits.most_message_bytes),
         };
-        let _in_runtime = runtime().enter();
+        let _in_runtime = io.handle().enter();
         let taken = |e: Box<dyn std::error::Error + Send + Sync>| {
             Fault::user(format!("cannot listen at {listen}: is another process there already?")).because(e)
         };
@@ -82,7 +83,7 @@ impl Server {
         if let Some(tls) = security.server_tls() {
             builder = builder.tls_config(tls).map_err(|e| Fault::user("cannot serve TLS").because(e))?;
         }
-        let task = runtime().spawn(async move {
+        let task = io.spawn(async move {
             let mut stopping = stopping;
             let stopped = async move {
                 let _ = stopping.wait_for(|stop| *stop).await;
@@ -91,7 +92,7 @@ impl Server {
                 tracing::error!("the server at {address} ended: {e}");
             }
         });
-        Ok(Server { address, stop, cut, task: Some(task) })
+        Ok(Server { io: io.clone(), address, stop, cut, task: Some(task) })
     }
 
     /// Where it listens, with the port that was found.
@@ -104,7 +105,7 @@ impl Server {
         self.stop.send_replace(true);
         let Some(task) = self.task.take() else { return };
         let cut = self.cut.clone();
-        let closed = runtime().spawn(async move {
+        let closed = self.io.spawn(async move {
             let mut task = task;
             if timeout(grace, &mut task).await.is_ok() {
                 return;

@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-use forebay_actors::{Domain, Fault};
+use forebay_actors::{Domain, Fault, IoRuntime};
 use http::HeaderMap;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
@@ -17,8 +17,8 @@ const MOST_MESSAGE: usize = 2 << 10;
 /// The other end of a connection, for messages.
 #[derive(Debug)]
 pub(crate) enum Origin {
-    /// A server that we called: `host:port`, and whether it is called with TLS.
-    Server { address: String, tls: bool },
+    /// A server that we called: `host:port`, and whether it is called with TLS. Streams keep the runtime by it.
+    Server { address: String, tls: bool, _io: IoRuntime },
     /// A client that calls us.
     Client(String),
 }

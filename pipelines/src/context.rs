@@ -22,6 +22,8 @@ impl Default for Context {
 impl Context {
     /// A context with IO threads of its own, which start at their first use.
     pub fn new(registry: Registry) -> Self {
-        Self { io: IoRuntime::new("forebay-io", IoRuntime::cores(4)), registry }
+        // The other half of the cores computes. On two cores a second thread costs more in wake-ups than it carries.
+        let threads = (IoRuntime::cores(16) / 2).max(1);
+        Self { io: IoRuntime::new("forebay-io", threads), registry }
     }
 }

@@ -70,7 +70,7 @@ impl Resources {
     /// The dense parameters after the last push: `tensors`, which the trainer's model computed with last, or the values that
     /// the store of several trainers holds now.
     pub(crate) fn latest(&self, mut tensors: Vec<NamedTensor>) -> Result<Vec<NamedTensor>, Fault> {
-        let Some(flat) = forebay_net::runtime().block_on(self.participation.pull_dense())? else { return Ok(tensors) };
+        let Some(flat) = futures::executor::block_on(self.participation.pull_dense())? else { return Ok(tensors) };
         let mut rest = flat.as_slice();
         for tensor in &mut tensors {
             let Some((values, after)) = rest.split_at_checked(tensor.data.len()) else { break };

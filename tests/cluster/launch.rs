@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use forebay::actors::IoRuntime;
 use forebay::net::{Dialer, Identity, Limits, Peer, Security, SecurityFiles};
 use forebay::pipelines::cluster::RunStatus;
 use futures::executor::block_on;
@@ -51,7 +52,8 @@ fn coordinator(run: &mut Run) -> Peer {
     let secret = left(run.folder()).into_iter().find(|name| name.starts_with("forebay-")).unwrap();
     let files = SecurityFiles { token_file: Some(run.folder().join(secret).join("token")), ..SecurityFiles::default() };
     let identity = Identity { run: "launch".into(), role: "a test".into(), incarnation: 0 };
-    Dialer::new(&Security::load(&files).unwrap(), &identity, &Limits::default()).unwrap().peer(&address).unwrap()
+    let (io, security) = (IoRuntime::new("net", 1), Security::load(&files).unwrap());
+    Dialer::new(&io, &security, &identity, &Limits::default()).unwrap().peer(&address).unwrap()
 }
 
 #[test]

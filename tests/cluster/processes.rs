@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use forebay::actors::IoRuntime;
 use forebay::net::{Dialer, Identity, Limits, Peer, Security};
 use forebay::pipelines::cluster::RunStatus;
 use futures::executor::block_on;
@@ -334,5 +335,6 @@ pub(crate) fn rows_read(log: &str) -> u64 {
 
 fn peer(security: &Security, address: &str) -> Peer {
     let identity = Identity { run: "forebay".into(), role: "a test".into(), incarnation: 0 };
-    Dialer::new(security, &identity, &Limits::default()).unwrap().peer(address).unwrap()
+    let io = IoRuntime::new("net", 1);
+    Dialer::new(&io, security, &identity, &Limits::default()).unwrap().peer(address).unwrap()
 }

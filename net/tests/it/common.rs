@@ -10,7 +10,7 @@ use arrow::array::{Int64Array, RecordBatch};
 use arrow::datatypes::Schema;
 use async_trait::async_trait;
 use bytes::Bytes;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, IoRuntime};
 use forebay_net::{
     Caller, Dialer, FlightInfo, Handler, Health, Identity, Incoming, Limits, Message, Outgoing, Peer, Security,
     SecurityFiles, Server, flight_info,
@@ -19,6 +19,11 @@ use tokio::sync::{mpsc, watch};
 
 /// Far longer than anything takes: only a hang gets there.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
+
+/// A runtime for one server or peer, which keeps it.
+pub(crate) fn io() -> IoRuntime {
+    IoRuntime::new("net", 1)
+}
 
 pub(crate) fn numbers(from: i64, rows: i64) -> RecordBatch {
     let column = Int64Array::from_iter_values(from..from + rows);
@@ -150,7 +155,7 @@ impl Toys {
         let toy = Toy { seen: seen_sender, flooded: flooded_sender, asked: AtomicUsize::new(0) };
         let health = Health::new();
         let handlers: Vec<Arc<dyn Handler>> = vec![Arc::new(toy)];
-        let server = Server::start(at, security, identity("ps 0"), limits, handlers, health.clone()).await?;
+        let server = Server::start(&io(), at, security, identity("ps 0"), limits, handlers, health.clone()).await?;
         Ok(Toys { server, health, flooded, seen })
     }
 
@@ -164,7 +169,7 @@ impl Toys {
 }
 
 pub(crate) fn dial(address: &str, security: &Security, limits: &Limits) -> Peer {
-    Dialer::new(security, &identity("reader 1"), limits).unwrap().peer(address).unwrap()
+    Dialer::new(&io(), security, &identity("reader 1"), limits).unwrap().peer(address).unwrap()
 }
 
 /// Files of secrets in a folder of their own.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use forebay_actors::{Domain, Fault};
 use forebay_net::{Dialer, Health, Identity, Limits, Message, PROTOCOL, Peer, Security, SecurityFiles, Server};
 
-use crate::common::{Files, LONG, Toys, dial, identity};
+use crate::common::{Files, LONG, Toys, dial, identity, io};
 
 /// The user's fault that an action ends with, and an exchange as well.
 async fn refusal(peer: &Peer) -> String {
@@ -44,10 +44,11 @@ async fn a_token_that_is_wrong_or_missing() {
 async fn another_run_or_protocol() {
     let toys = Toys::plain().await;
     let tuesday = Identity { run: "tuesday".to_owned(), ..identity("reader 1") };
-    let peer = Dialer::new(&Security::none(), &tuesday, &Limits::default()).unwrap().peer(&toys.address()).unwrap();
+    let peer =
+        Dialer::new(&io(), &Security::none(), &tuesday, &Limits::default()).unwrap().peer(&toys.address()).unwrap();
     let said = refusal(&peer).await;
     assert!(said.contains("this is run `monday`, and the caller belongs to run `tuesday`"), "{said}");
-    let dialer = Dialer::speaking(9, &Security::none(), &identity("reader 1"), &Limits::default()).unwrap();
+    let dialer = Dialer::speaking(9, &io(), &Security::none(), &identity("reader 1"), &Limits::default()).unwrap();
     let said = refusal(&dialer.peer(&toys.address()).unwrap()).await;
     assert!(said.contains(&format!("protocol {PROTOCOL} is spoken here, and the caller speaks 9")), "{said}");
 }
@@ -119,7 +120,7 @@ async fn an_address_that_is_taken_or_none_at_all() {
     assert!(said.contains("is another process there already?: Address already in use"), "{said}");
 
     let files = Files::new();
-    let dialer = Dialer::new(&files.token("open-sesame"), &identity("reader 1"), &Limits::default()).unwrap();
+    let dialer = Dialer::new(&io(), &files.token("open-sesame"), &identity("reader 1"), &Limits::default()).unwrap();
     for wrong in ["localhost", ":7600", "localhost:0", "localhost:many", "a b:7600", ""] {
         let said = dialer.peer(wrong).map(|_| ()).unwrap_err().to_string();
         assert!(said.contains("is no address: expected host:port"), "{said}");
@@ -205,8 +206,8 @@ async fn what_is_not_there_is_refused_with_what_there_is() {
         }
     }
     let at = "127.0.0.1:0".parse().unwrap();
-    let (security, limits) = (Security::none(), Limits::default());
-    let start = |handlers| Server::start(at, &security, identity("ps 0"), &limits, handlers, Health::new());
+    let (io, security, limits) = (io(), Security::none(), Limits::default());
+    let start = |handlers| Server::start(&io, at, &security, identity("ps 0"), &limits, handlers, Health::new());
     let server = start(vec![std::sync::Arc::new(Bare)]).await.unwrap();
     let peer = dial(&server.address().to_string(), &security, &limits);
     let said = peer.raw_action("bare.c", "", LONG).await.unwrap_err().to_string();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use forebay_actors::{Domain, Fault};
 use forebay_connectors::{DataPlan, Lease, Leases};
-use forebay_net::{Peer, Retry, runtime};
+use forebay_net::{Peer, Retry};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -268,7 +268,7 @@ impl LeaseClient {
             (self.member.clone(), Arc::clone(&self.failed), Arc::clone(&self.unreported));
         tracing::debug!(?lease, ?counts, "done");
         unreported.send_modify(|leases| *leases += 1);
-        runtime().spawn(async move {
+        self.member.inner.peer.io().spawn(async move {
             if let Err(fault) = member.complete(lease, counts).await {
                 failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_actors::{Fault, Host};
-use forebay_net::{Handler, runtime};
+use forebay_net::Handler;
 use forebay_ps::remote::TableService;
 use forebay_ps::{TableClient, start_shards};
 use tokio::time::sleep;
@@ -44,7 +44,7 @@ impl Ps {
             handlers.push(Arc::new(service));
             block = Some(held);
         }
-        let session = ClusterSession::join(process, job, handlers)?;
+        let session = ClusterSession::join(&context.io, process, job, handlers)?;
         Ok(Self { session, host, acknowledger: Acknowledger::new(table.clone(), block), table })
     }
 
@@ -52,7 +52,7 @@ impl Ps {
     /// drained, because it cannot go on without these rows.
     pub fn run(self, stop: impl Fn() -> bool, show: impl FnMut(&RunStatus)) -> Result<(), Fault> {
         let Self { session, host, table, acknowledger } = self;
-        let ended = runtime().block_on(async {
+        let ended = session.io.block_on(async {
             serve(&session, acknowledger, stop, show).await?;
             tracing::info!("{}", table.stats().await?);
             Ok(())

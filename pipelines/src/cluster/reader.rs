@@ -4,7 +4,6 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use forebay_actors::{Fault, Outcome, Report, Running};
-use forebay_net::runtime;
 use forebay_ps::TableClient;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -38,7 +37,7 @@ impl Reader {
     pub fn start(job: &Job, process: &ProcessConfig, context: &Context) -> Result<Self, Fault> {
         job.check()?;
         context.registry.check(job)?;
-        let session = ClusterSession::join(process, job, Vec::new())?;
+        let session = ClusterSession::join(&context.io, process, job, Vec::new())?;
         match Self::begin(job, context, &session) {
             Ok((running, send_queue, leases, streams)) => Ok(Self { session, running, send_queue, leases, streams }),
             Err(fault) => {
@@ -101,7 +100,7 @@ impl Reader {
         let Self { session, running, send_queue, leases, streams } = self;
         let (run, mut status_updates) = (running.control(), session.member.subscribe());
         let mut failure = None;
-        let Outcome { result, report, .. } = runtime().block_on(async {
+        let Outcome { result, report, .. } = session.io.block_on(async {
             let mut ended = pin!(running.outcome());
             let mut drained = false;
             loop {
@@ -127,7 +126,7 @@ impl Reader {
             }
         });
         drop(streams);
-        let result = result.and_then(|()| runtime().block_on(leases.wait_until_reported()));
+        let result = result.and_then(|()| session.io.block_on(leases.wait_until_reported()));
         match (result, failure) {
             (Ok(()), None) => {
                 session.leave();

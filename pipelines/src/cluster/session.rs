@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_actors::Fault;
-use forebay_net::{Dialer, Handler, Health, Identity, Limits, Peer, Retry, Security, SecurityFiles, Server, runtime};
+use forebay_actors::{Fault, IoRuntime};
+use forebay_net::{Dialer, Handler, Health, Identity, Limits, Peer, Retry, Security, SecurityFiles, Server};
 use forebay_ps::{TableClient, TableConfig, remote};
 
 use super::coordinator::Coordinator;
@@ -50,6 +50,8 @@ impl ProcessConfig {
 
 /// A process that has joined a run.
 pub struct ClusterSession {
+    /// Waits for the sockets of the server and of all peers.
+    pub(crate) io: IoRuntime,
     pub(crate) member: Member,
     pub(crate) dialer: Dialer,
     server: Option<Server>,
@@ -59,7 +61,12 @@ pub struct ClusterSession {
 
 impl ClusterSession {
     /// Starts a server for `handlers` (none without handlers) and joins. Waits for the coordinator.
-    pub(crate) fn join(process: &ProcessConfig, job: &Job, mut handlers: Vec<Arc<dyn Handler>>) -> Result<Self, Fault> {
+    pub(crate) fn join(
+        io: &IoRuntime,
+        process: &ProcessConfig,
+        job: &Job,
+        mut handlers: Vec<Arc<dyn Handler>>,
+    ) -> Result<Self, Fault> {
         let security = Security::load(&process.security)?;
         let limits = Limits { compression: job.placement.compress, ..Limits::default() };
         let mut identity =
@@ -69,12 +76,12 @@ impl ClusterSession {
             handlers.push(Arc::new(coordinator.clone()));
         }
         let health = Health::new();
-        runtime().block_on(async {
+        io.block_on(async {
             let server = if handlers.is_empty() {
                 None
             } else {
                 let server =
-                    Server::start(process.listen, &security, identity.clone(), &limits, handlers, health.clone());
+                    Server::start(io, process.listen, &security, identity.clone(), &limits, handlers, health.clone());
                 Some(server.await?)
             };
             let address = server.as_ref().map(|server| advertised(process, server.address()));
@@ -89,25 +96,25 @@ impl ClusterSession {
             if let Some(address) = &address {
                 tracing::info!(%address, "{} listens", identity.role);
             }
-            let peer = Dialer::new(&security, &identity, &limits)?.peer(&at)?;
+            let peer = Dialer::new(io, &security, &identity, &limits)?.peer(&at)?;
             health.waiting(format!("the coordinator at {at}"));
             let member = Member::join(peer, process.role, process.rank, address, job).await?;
             identity.incarnation = member.id().incarnation;
-            let dialer = Dialer::new(&security, &identity, &limits)?;
+            let dialer = Dialer::new(io, &security, &identity, &limits)?;
             health.ready();
-            Ok(Self { member, dialer, server, coordinator, health })
+            Ok(Self { io: io.clone(), member, dialer, server, coordinator, health })
         })
     }
 
     /// Waits until all members have joined, and logs the names of those that have not.
     pub(crate) fn wait_until_started(&self) -> Result<RunStatus, Fault> {
-        runtime().block_on(self.member.wait_until_started())
+        self.io.block_on(self.member.wait_until_started())
     }
 
     /// A client of the shards in the ps processes.
     pub(crate) fn table(&self, job: &Job, status: &RunStatus, config: &TableConfig) -> Result<TableClient, Fault> {
         let (peers, retry) = self.ps_peers(job, status)?;
-        runtime().block_on(remote::connect(&peers, config, job.placement.wire, retry))
+        self.io.block_on(remote::connect(&peers, config, job.placement.wire, retry))
     }
 
     /// The ps processes by rank, and how requests to them are retried.
@@ -125,13 +132,13 @@ impl ClusterSession {
     /// Waits until every row is trained on, by this trainer or another.
     pub(crate) fn wait_until_finished(&self) -> Result<(), Fault> {
         let done = |status: &RunStatus| matches!(status.phase, RunPhase::Finished | RunPhase::Over);
-        runtime().block_on(self.member.wait_until(done)).map(drop)
+        self.io.block_on(self.member.wait_until(done)).map(drop)
     }
 
     /// Asks all readers to take no more leases: the run is finished once the current ones are trained on. Returns at once.
     pub fn drain(&self) {
         let member = self.member.clone();
-        runtime().spawn(async move {
+        self.io.spawn(async move {
             if let Err(fault) = member.drain().await {
                 tracing::warn!(%fault, "the coordinator could not be asked to drain the run");
             }
@@ -140,7 +147,7 @@ impl ClusterSession {
 
     /// Reports that the run cannot go on because of `fault`: all members end with it.
     pub fn fail(&self, fault: &Fault) {
-        runtime().block_on(async {
+        self.io.block_on(async {
             let reported = tokio::time::timeout(SHUTDOWN_DEADLINE, self.member.fail(fault)).await;
             if reported.is_err() {
                 tracing::debug!("the coordinator does not answer");
@@ -150,7 +157,7 @@ impl ClusterSession {
 
     /// Reports that the model is saved, so that all processes may end; then ends this one.
     pub fn over(self) -> Result<(), Fault> {
-        runtime().block_on(self.member.over())?;
+        self.io.block_on(self.member.over())?;
         self.end();
         Ok(())
     }
@@ -158,7 +165,7 @@ impl ClusterSession {
     /// Ends this process; the run goes on.
     pub fn leave(self) {
         if self.member.status().phase != RunPhase::Over {
-            let left = runtime().block_on(async { tokio::time::timeout(SHUTDOWN_DEADLINE, self.member.leave()).await });
+            let left = self.io.block_on(async { tokio::time::timeout(SHUTDOWN_DEADLINE, self.member.leave()).await });
             if !matches!(left, Ok(Ok(()))) {
                 tracing::debug!("the coordinator could not be told that this process ends");
             }
@@ -171,14 +178,14 @@ impl ClusterSession {
     /// # Errors
     /// Why the run has failed.
     pub fn wait_until_over(self) -> Result<(), Fault> {
-        runtime().block_on(self.member.wait_until(|status| status.phase == RunPhase::Over))?;
+        self.io.block_on(self.member.wait_until(|status| status.phase == RunPhase::Over))?;
         self.end();
         Ok(())
     }
 
     fn end(self) {
         self.health.waiting("ending");
-        runtime().block_on(async {
+        self.io.block_on(async {
             if self.coordinator.is_some() {
                 // Every member fetches the last status with its next heartbeat.
                 tokio::time::sleep(FINAL_STATUS_DELAY).await;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use forebay_actors::Fault;
-use forebay_net::{Handler, runtime};
+use forebay_net::Handler;
 use forebay_ps::{Trainer, start_table};
 
 use super::acknowledge::Acknowledger;
@@ -37,7 +37,7 @@ pub fn trainer(job: Job, process: &ProcessConfig, context: &Context) -> Result<T
         .iter()
         .map(|receive_queue| Arc::new(BatchHandler::new(Arc::clone(receive_queue))) as Arc<dyn Handler>)
         .collect();
-    let session = ClusterSession::join(process, &job, parts)?;
+    let session = ClusterSession::join(&context.io, process, &job, parts)?;
     match wire(job, process.rank, context, receive_queue, &session) {
         Ok(training) => Ok(training.session(session)),
         Err(fault) => {
@@ -59,7 +59,7 @@ fn wire(
     let mut resources = Resources::new(job, context.clone(), |host, job, config| {
         if job.placement.ps == 0 {
             let table = start_table(host, config.clone(), job.table.shards)?;
-            runtime().spawn(Acknowledger::new(table.clone(), None).follow(session.member.subscribe()));
+            session.io.spawn(Acknowledger::new(table.clone(), None).follow(session.member.subscribe()));
             return Ok(table);
         }
         session.table(job, &status, config)
@@ -79,7 +79,7 @@ fn wire(
                 None => (resources.model.factory)().map_err(model_fault)?.flat_len(),
             };
             let store = PsDenseStore::connect(&peers, &resources.job, dense_len, trainer, retry);
-            Some(Arc::new(runtime().block_on(store)?))
+            Some(Arc::new(session.io.block_on(store)?))
         }
     };
     resources.participation =

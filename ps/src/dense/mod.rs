@@ -18,14 +18,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arrow::datatypes::{DataType, Field, Float16Type, Float32Type};
 use forebay_actors::Fault;
-use forebay_net::{Message, Peer, Retry};
+use forebay_net::{Message, Peer, RequestStream, Resend, Retry};
 use futures::future::try_join_all;
 
 use crate::half_block;
 use crate::push::{PushId, PushOutcome, Round, Stamp, Trainer};
 use crate::remote::columns::{batch, plain, plain_column};
 use crate::remote::metadata::{Answer, Header};
-use crate::remote::request_stream::RequestStream;
 use crate::remote::{Wire, act, called};
 pub use block::{DenseBlock, DenseRule};
 pub use service::DenseService;
@@ -218,7 +217,7 @@ impl Endpoint {
             Self::There { name, pull, .. } => (name, pull),
         };
         let question = Message::metadata(Header { step: known, stamp: None }.write(&[]));
-        let (_, answer) = line.ask(question, true).await?;
+        let (_, answer) = line.ask(question, Resend::Yes).await?;
         let wrong = |fault: Fault| Fault::external(format!("{name} gave a wrong answer")).because(fault);
         let (metadata, _) = Answer::read(&answer.metadata).map_err(wrong)?;
         let values = answer.batch.as_ref().map(|batch| plain::<Float32Type>(batch, "value").map(<[f32]>::to_vec));
@@ -256,7 +255,7 @@ impl Endpoint {
                 (columns, header.write(&exponents))
             }
         };
-        let (_, answer) = line.ask(Message { batch: Some(columns), metadata }, true).await?;
+        let (_, answer) = line.ask(Message { batch: Some(columns), metadata }, Resend::Yes).await?;
         match Answer::read(&answer.metadata) {
             Ok((answer, _)) => Ok(answer.pushed),
             Err(fault) => Err(Fault::external(format!("{name} gave a wrong answer")).because(fault)),

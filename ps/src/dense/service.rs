@@ -17,7 +17,7 @@ use arrow::datatypes::{DataType, Field, Float16Type, Float32Type};
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::Fault;
-use forebay_net::{Caller, Handler, Incoming, Message, Outgoing};
+use forebay_net::{Caller, Handler, Incoming, Message, Outgoing, PendingAnswer, answer_in_order};
 use futures::future::ready;
 use serde::{Deserialize, Serialize};
 
@@ -25,10 +25,9 @@ use super::block::{DenseBlock, pulled, pushed};
 use super::{blocks, check_finite};
 use crate::half_block;
 use crate::push::PushOutcome;
-use crate::remote::answers::{Answering, in_order};
 use crate::remote::columns::{batch, plain, plain_column};
-use crate::remote::known;
 use crate::remote::metadata::{Answer, Header, Tail};
+use crate::remote::{MOST_VALUES, known};
 
 /// What a process holds of the dense values.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -38,7 +37,7 @@ pub(super) struct Held {
     pub(super) len: usize,
 }
 
-/// The body of `settle`.
+/// The body of `acknowledge`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AcknowledgeBefore {
@@ -66,7 +65,7 @@ impl DenseService {
         }
     }
 
-    async fn pull<'a>(&self, message: Message) -> Result<Answering<'a>, Fault> {
+    async fn pull<'a>(&self, message: Message) -> Result<PendingAnswer<'a>, Fault> {
         let known = if message.metadata.is_empty() { 0 } else { Header::read(&message.metadata)?.0.step };
         let asked = self.block.ask_pull(known).await?;
         Ok(Box::pin(async move {
@@ -78,7 +77,7 @@ impl DenseService {
         }))
     }
 
-    async fn push<'a>(&self, message: Message, half: bool) -> Result<Answering<'a>, Fault> {
+    async fn push<'a>(&self, message: Message, half: bool) -> Result<PendingAnswer<'a>, Fault> {
         let (header, exponents) = Header::read(&message.metadata)?;
         let stamp = header.stamp.ok_or_else(|| Fault::user("a dense push came without an id"))?;
         let columns = message.batch.ok_or_else(|| Fault::user("a dense push came without columns"))?;
@@ -110,25 +109,25 @@ impl Handler for DenseService {
     }
 
     fn actions(&self) -> Vec<(String, String)> {
-        let settle = "pushes of sources below `before` are done with; body {\"before\": source}";
+        let acknowledge = "pushes of sources below `before` are done with; body {\"before\": source}";
         vec![
             ("config".to_owned(), "which of how many dense values are here, as JSON".to_owned()),
-            ("settle".to_owned(), settle.to_owned()),
+            ("acknowledge".to_owned(), acknowledge.to_owned()),
         ]
     }
 
     async fn action(&self, caller: &Caller, kind: &str, body: Bytes) -> Result<Bytes, Fault> {
         let answer = match kind {
             "config" => serde_json::to_vec(&self.held),
-            "settle" => {
+            "acknowledge" => {
                 known(caller)?;
-                let settle: AcknowledgeBefore =
+                let acknowledge: AcknowledgeBefore =
                     serde_json::from_slice(&body).map_err(|e| Fault::user("the body of an action").because(e))?;
-                serde_json::to_vec(&self.block.acknowledge_before(settle.before).await?)
+                serde_json::to_vec(&self.block.acknowledge_before(acknowledge.before).await?)
             }
             other => {
                 let other = other.escape_debug();
-                return Err(Fault::user(format!("`dense` has no action `{other}`; it has `config` and `settle`")));
+                return Err(Fault::user(format!("`dense` has no action `{other}`; it has `config` and `acknowledge`")));
             }
         };
         Ok(answer.map_err(|e| Fault::internal("an answer is no JSON").because(e))?.into())
@@ -164,6 +163,6 @@ impl Handler for DenseService {
                 Some(half) => self.push(message, half).await,
             }
         };
-        in_order(incoming, outgoing, |_| self.block.len(), ask).await
+        answer_in_order(incoming, outgoing, MOST_VALUES, |_| self.block.len(), ask).await
     }
 }

@@ -13,7 +13,7 @@
 //!
 //! ```
 //! use std::{sync::Arc, time::Duration};
-//! use forebay_actors::Host;
+//! use forebay_actors::{Host, IoRuntime};
 //! use forebay_net::{Dialer, Health, Identity, Limits, Retry, Security, Server};
 //! use forebay_ps::remote::{TableService, Wire, connect};
 //! use forebay_ps::{Init, Optimizer, PartConfig, PushId, PushOutcome, Storage, TableConfig, start_shards};
@@ -22,17 +22,18 @@
 //! # runtime.block_on(async {
 //! let part = PartConfig { name: "w".into(), dim: 2, optimizer: Optimizer::Sgd { lr: 0.5 }, init: Init::Zeros };
 //! let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32 };
-//! let (security, limits, host) = (Security::none(), Limits::default(), Host::start("ps")?);
+//! let (io, host) = (IoRuntime::new("net", 1), Host::start("ps")?);
+//! let (security, limits) = (Security::none(), Limits::default());
 //! let identity = |role: &str| Identity { run: "monday".into(), role: role.into(), incarnation: 0 };
 //! let listen = "127.0.0.1:0".parse().expect("an address");
 //! let mut servers = Vec::new();
 //! for held in [0..2, 2..4] {
 //!     let service = Arc::new(TableService::new(vec![start_shards(&host, config.clone(), 4, held)?]));
 //!     let parts: Vec<Arc<dyn forebay_net::Handler>> = vec![service];
-//!     servers.push(Server::start(listen, &security, identity("ps"), &limits, parts, Health::new()).await?);
+//!     servers.push(Server::start(&io, listen, &security, identity("ps"), &limits, parts, Health::new()).await?);
 //! }
 //!
-//! let dialer = Dialer::new(&security, &identity("trainer 0"), &limits)?;
+//! let dialer = Dialer::new(&io, &security, &identity("trainer 0"), &limits)?;
 //! let peers = servers.iter().map(|server| dialer.peer(&server.address().to_string()));
 //! let peers = peers.collect::<Result<Vec<_>, _>>()?;
 //! let table = connect(&peers, &config, Wire::F32, Retry::within(Duration::from_secs(10))).await?;
@@ -49,12 +50,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub(crate) mod answers;
 pub(crate) mod columns;
 pub(crate) mod metadata;
 mod process;
 mod request_handler;
-pub(crate) mod request_stream;
 mod service;
 
 use std::sync::Arc;
@@ -75,6 +74,9 @@ pub(crate) use process::{Process, act};
 pub use service::TableService;
 pub(crate) use service::known;
 use service::{Held, Named};
+
+/// Floats that the requests under way on one exchange may ask for, all together: 240 MiB.
+pub(crate) const MOST_VALUES: u32 = 60 << 20;
 
 /// How rows and gradients travel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, Float16Type, Float32Type};
 use forebay_actors::Fault;
-use forebay_net::{Message, Peer, Retry};
+use forebay_net::{Message, Peer, RequestStream, Resend, Retry};
 use futures::future::BoxFuture;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,7 +18,6 @@ use super::Wire;
 use super::columns::{self, batch, halves_column, key_field, keys_column, list_field, rows, rows_column};
 use super::columns::{reclaim_keys, reclaim_rows};
 use super::metadata::{Answer, Header, Tail};
-use super::request_stream::RequestStream;
 use super::service::{AcknowledgeBefore, Named, Ticket};
 use crate::half_block;
 use crate::push::{PushOutcome, Stamp};
@@ -77,7 +76,7 @@ impl Process {
         let line = if insert { &self.pull } else { &self.peek };
         let (asked, dim) = (keys.len(), self.layout.row_dim);
         let question = batch(vec![key_field()], vec![keys_column(keys)])?;
-        let (question, answer) = line.ask(Message::columns(question), true).await?;
+        let (question, answer) = line.ask(Message::columns(question), Resend::Yes).await?;
         let (_, tail) = Answer::read(&answer.metadata).map_err(|fault| self.broken(fault))?;
         match (answer.batch, tail) {
             (Some(columns), Tail::Exponents(exponents)) if self.wire == Wire::F16 => {
@@ -118,7 +117,7 @@ impl Process {
                 (Message { batch: Some(columns), metadata: header.write(&exponents) }, Some(grads))
             }
         };
-        let (question, answer) = self.push.ask(message, stamp.is_some()).await?;
+        let (question, answer) = self.push.ask(message, if stamp.is_some() { Resend::Yes } else { Resend::No }).await?;
         let (answer, _) = Answer::read(&answer.metadata).map_err(|fault| self.broken(fault))?;
         let (keys, values) = reclaim(question);
         Ok(Reply::Buffers { keys, values: kept.unwrap_or(values), pushed: answer.pushed })
@@ -135,7 +134,7 @@ impl Process {
             fields.push(list_field("state", DataType::Float32, state_dim));
             columns.push(rows_column::<Float32Type>(state, state_dim)?);
         }
-        line.ask(Message::columns(batch(fields, columns)?), true).await?;
+        line.ask(Message::columns(batch(fields, columns)?), Resend::Yes).await?;
         Ok(Reply::Done)
     }
 

@@ -9,11 +9,11 @@ use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Float16Type, Float32Type};
 use bytes::Bytes;
 use forebay_actors::Fault;
-use forebay_net::Message;
+use forebay_net::{Message, PendingAnswer};
 use futures::future::ready;
 use half::f16;
 
-use super::answers::{Answering, MOST_VALUES};
+use super::MOST_VALUES;
 use super::columns::{batch, halves_column, keys, list_field, rows, rows_column};
 use super::metadata::{Answer, Header, Tail};
 use crate::client::TableClient;
@@ -46,7 +46,7 @@ impl<'a> RequestHandler<'a> {
     }
 
     /// Hands a message over to the shards, and gives back the answer to come.
-    pub(super) async fn ask(&'a self, message: Message, kind: Kind) -> Result<Answering<'a>, Fault> {
+    pub(super) async fn ask(&'a self, message: Message, kind: Kind) -> Result<PendingAnswer<'a>, Fault> {
         match kind {
             Kind::Read { insert, half } => self.read(message, insert, half).await,
             Kind::Push { half } => self.push(message, half).await,
@@ -54,7 +54,7 @@ impl<'a> RequestHandler<'a> {
         }
     }
 
-    async fn read(&'a self, message: Message, insert: bool, half: bool) -> Result<Answering<'a>, Fault> {
+    async fn read(&'a self, message: Message, insert: bool, half: bool) -> Result<PendingAnswer<'a>, Fault> {
         let columns = columns(message)?.0;
         let keys = keys(&columns)?;
         self.check_size(keys.len())?;
@@ -83,7 +83,7 @@ impl<'a> RequestHandler<'a> {
         Ok(Message { batch: Some(batch), metadata: Answer::rows().write(&Tail::Exponents(exponents)) })
     }
 
-    async fn push(&'a self, message: Message, half: bool) -> Result<Answering<'a>, Fault> {
+    async fn push(&'a self, message: Message, half: bool) -> Result<PendingAnswer<'a>, Fault> {
         let dim = self.table.row_dim();
         let (columns, metadata) = columns(message)?;
         let (header, exponents) = Header::read(&metadata)?;
@@ -107,7 +107,7 @@ impl<'a> RequestHandler<'a> {
         Ok(Box::pin(answer))
     }
 
-    async fn import(&self, message: Message, state: bool) -> Result<Answering<'a>, Fault> {
+    async fn import(&self, message: Message, state: bool) -> Result<PendingAnswer<'a>, Fault> {
         let columns = columns(message)?.0;
         let weights = rows::<Float32Type>(&columns, "weight", self.table.row_dim())?;
         let state = match (state, self.table.state_dim()) {
@@ -130,12 +130,12 @@ impl<'a> RequestHandler<'a> {
     /// A few bytes of a question must not ask for an answer without bound.
     fn check_size(&self, keys: usize) -> Result<(), Fault> {
         let dim = self.table.row_dim();
-        if keys.saturating_mul(dim) <= MOST_VALUES {
+        if keys.saturating_mul(dim) <= MOST_VALUES as usize {
             return Ok(());
         }
         Err(Fault::user(format!(
             "{keys} keys of {dim} weights each were asked for at once; at most {} fit one answer",
-            MOST_VALUES / dim
+            MOST_VALUES as usize / dim
         )))
     }
 }

@@ -23,10 +23,10 @@ use arrow::datatypes::{DataType, Float32Type, Schema};
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::Fault;
-use forebay_net::{Caller, FlightInfo, Handler, Incoming, Message, Outgoing, flight_info};
+use forebay_net::{Caller, FlightInfo, Handler, Incoming, Message, Outgoing, answer_in_order, flight_info};
 use serde::{Deserialize, Serialize};
 
-use super::answers::in_order;
+use super::MOST_VALUES;
 use super::columns::{batch, key_field, keys_column, list_field, rows_column};
 use super::request_handler::{Kind, RequestHandler};
 use crate::client::TableClient;
@@ -42,7 +42,7 @@ pub(super) struct Named {
     pub(super) table: String,
 }
 
-/// The body of `settle`.
+/// The body of `acknowledge`.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AcknowledgeBefore {
@@ -103,11 +103,11 @@ impl Handler for TableService {
 
     fn actions(&self) -> Vec<(String, String)> {
         let of = |kind: &str, what: &str| (kind.to_owned(), format!("{what} of {{\"table\": NAME}}, as JSON"));
-        let settle = "pushes of sources below `before` are done with; body {\"table\": NAME, \"before\": source}";
+        let acknowledge = "pushes of sources below `before` are done with; body {\"table\": NAME, \"before\": source}";
         vec![
             of("stats", "rows, bytes and counts"),
             of("config", "the configuration and the shards here"),
-            ("settle".to_owned(), settle.to_owned()),
+            ("acknowledge".to_owned(), acknowledge.to_owned()),
         ]
     }
 
@@ -120,14 +120,14 @@ impl Handler for TableService {
                 let (config, shards, held) = (table.config().clone(), table.route().shards(), table.held());
                 serde_json::to_vec(&Held { config, shards, first: held.start, count: held.len() })
             }
-            "settle" => {
+            "acknowledge" => {
                 known(caller)?;
-                let settle: AcknowledgeBefore = json(&body, "an action")?;
-                serde_json::to_vec(&self.table(&settle.table)?.acknowledge_before(settle.before).await?)
+                let acknowledge: AcknowledgeBefore = json(&body, "an action")?;
+                serde_json::to_vec(&self.table(&acknowledge.table)?.acknowledge_before(acknowledge.before).await?)
             }
             other => {
                 let other = other.escape_debug();
-                let there = "`stats`, `config` and `settle`";
+                let there = "`stats`, `config` and `acknowledge`";
                 return Err(Fault::user(format!("a table has no action `{other}`; it has {there}")));
             }
         };
@@ -174,8 +174,9 @@ impl Handler for TableService {
         if !matches!(kind, Kind::Read { .. }) {
             known(&caller)?;
         }
-        let desk = RequestHandler::new(self.table(name)?);
-        in_order(incoming, outgoing, |message| desk.size(message), |message| desk.ask(message, kind)).await
+        let requests = RequestHandler::new(self.table(name)?);
+        let size = |message: &Message| requests.size(message);
+        answer_in_order(incoming, outgoing, MOST_VALUES, size, |message| requests.ask(message, kind)).await
     }
 
     async fn get(&self, _: Caller, ticket: Bytes, mut outgoing: Outgoing) -> Result<(), Fault> {

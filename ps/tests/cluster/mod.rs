@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use forebay_actors::{Domain, Fault, Host};
-use forebay_net::{Dialer, Handler, Health, Identity, Limits, Peer, Retry, Security, Server, runtime};
+use forebay_actors::{Domain, Fault, Host, IoRuntime};
+use forebay_net::{Dialer, Handler, Health, Identity, Limits, Peer, Retry, Security, Server};
 use forebay_ps::remote::{TableService, Wire, connect};
 use forebay_ps::{
     Init, Optimizer, PartConfig, SlotHasher, Storage, TableClient, TableConfig, start_shards, start_table,
@@ -67,15 +67,20 @@ pub(crate) fn retry() -> Retry {
     Retry { first: Duration::from_millis(1), most: Duration::from_millis(20), within: Duration::from_secs(60) }
 }
 
+/// A runtime for one server or peer, which keeps it.
+fn io() -> IoRuntime {
+    IoRuntime::new("net", 1)
+}
+
 pub(crate) fn peer(address: SocketAddr) -> Peer {
-    let dialer = Dialer::new(&Security::none(), &identity("trainer 0"), &Limits::default()).unwrap();
+    let dialer = Dialer::new(&io(), &Security::none(), &identity("trainer 0"), &Limits::default()).unwrap();
     dialer.peer(&address.to_string()).unwrap()
 }
 
 pub(crate) async fn serve(part: Arc<dyn Handler>) -> Server {
     let any = "127.0.0.1:0".parse().unwrap();
     let (security, limits) = (Security::none(), Limits::default());
-    Server::start(any, &security, identity("ps 0"), &limits, vec![part], Health::new()).await.unwrap()
+    Server::start(&io(), any, &security, identity("ps 0"), &limits, vec![part], Health::new()).await.unwrap()
 }
 
 pub(crate) struct Cluster {
@@ -148,7 +153,7 @@ pub(crate) async fn cutting_proxy(to: SocketAddr, cuts: Vec<Cut>) -> (SocketAddr
     let (sender, receiver) = tokio::sync::oneshot::channel();
     let made = Arc::new(AtomicUsize::new(0));
     let count = made.clone();
-    runtime().spawn(async move {
+    tokio::spawn(async move {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         sender.send(listener.local_addr().unwrap()).unwrap();
         for cut in cuts.into_iter().cycle() {

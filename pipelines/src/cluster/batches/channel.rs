@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay_actors::Fault;
-use forebay_net::{Dialer, Incoming, Message, Outgoing, Peer, Retry, runtime};
+use forebay_net::{Dialer, Incoming, Message, Outgoing, Peer, Retry};
 use futures::StreamExt;
 use futures::future::try_join_all;
 use futures::stream::FuturesUnordered;
@@ -57,7 +57,7 @@ pub(crate) fn open(channels: &ReaderChannels, trainers: usize, queues: usize) ->
                     channel.channels.send_queue.fail(&fault.to_string());
                 }
             },
-            runtime(),
+            channels.dialer.io().handle(),
         );
     }
     tasks
