@@ -15,13 +15,6 @@ pub struct Lineage {
     pub seq: u64,
     /// First row of the batch within its split.
     pub row: u64,
-    /// Number of the window within the epoch, from 0: a run of rows that are shuffled and batched among themselves. A
-    /// source without windows has one an epoch.
-    pub window: u64,
-    /// How often the window was given out before, by whoever hands windows to readers.
-    pub term: u32,
-    /// Whether the last rows of the window are in this batch.
-    pub closes: bool,
 }
 
 impl std::fmt::Display for Lineage {

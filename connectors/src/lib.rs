@@ -42,7 +42,7 @@ pub use lease::{DataPlan, Lease, Leases, LocalLeases};
 pub use options::{Position, ReadOptions};
 pub use parquet::ParquetSource;
 pub use partition::Predicate;
-pub use rows::Rows;
+pub use rows::{Rows, WindowMark};
 pub use split::SplitOrder;
 pub use stream::{BatchSender, StreamSource, channel};
 pub use synthetic::{Synthetic, SyntheticSource};

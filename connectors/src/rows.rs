@@ -8,13 +8,26 @@ use arrow::datatypes::{DataType, Int32Type};
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Batch, Fault, Lineage, StageCx};
 
+/// The window that a batch belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WindowMark {
+    /// Number of the window within the epoch, from 0. A source without windows has one an epoch.
+    pub window: u64,
+    /// How often the window was leased before.
+    pub term: u32,
+    /// Whether the last rows of the window are in this batch.
+    pub closes: bool,
+}
+
 /// Rows as they were read: columns by name, not yet mapped to label, dense features and slots.
 #[derive(Clone, Debug)]
 pub struct Rows {
     /// The columns.
     pub batch: RecordBatch,
-    /// Epoch, split, first row, place in the stream and window.
+    /// Epoch, split, first row, place in the stream.
     pub lineage: Lineage,
+    /// The window they belong to.
+    pub window: WindowMark,
     /// Rows of the same window that the source itself left out, here or just before.
     pub rejected: u32,
 }
@@ -90,7 +103,7 @@ mod tests {
         let keys = Int32Array::from_iter_values(0..10);
         let column: ArrayRef = Arc::new(DictionaryArray::<Int32Type>::new(keys, Arc::new(values)));
         let batch = RecordBatch::try_from_iter([("C1", column)]).unwrap();
-        let rows = Rows { batch, lineage: Lineage::default(), rejected: 0 };
+        let rows = Rows { batch, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0 };
         assert!(rows.bytes() < 1_000, "{}", rows.bytes());
         assert!(rows.bytes() >= 10 * (4 + 8));
     }

@@ -13,7 +13,7 @@ use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::rows::Rows;
+use crate::rows::{Rows, WindowMark};
 
 /// Where a stream stands: it cannot be rewound, so that who goes on gives the same stream from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -130,7 +130,7 @@ where
             let lineage = Lineage { seq: self.seq, row: self.position.rows, ..Lineage::default() };
             self.seq += 1;
             self.position.rows += batch.num_rows() as u64;
-            return Ok(Some(Rows { batch, lineage, rejected: 0 }));
+            return Ok(Some(Rows { batch, lineage, window: WindowMark::default(), rejected: 0 }));
         }
     }
 

@@ -12,6 +12,7 @@ use futures::{StreamExt, TryStreamExt};
 
 use crate::lease::{DataPlan, Lease, Leases, from_the_start, granted};
 use crate::options::{Position, ReadOptions};
+use crate::rows::WindowMark;
 use crate::split::SplitOrder;
 
 /// A data set whose splits' rows are known before they are read.
@@ -44,13 +45,14 @@ pub(crate) struct Part {
 
 impl Part {
     /// How many of the `n` rows from row `row` of the split on, at least one, lie in one window, and where they come from.
-    pub(crate) fn cut(&self, row: u64, n: u64) -> (u64, Lineage) {
+    pub(crate) fn cut(&self, row: u64, n: u64) -> (u64, Lineage, WindowMark) {
         let number = self.first + row;
         let window = number / self.window;
         let end = (window + 1).saturating_mul(self.window).min(self.total);
         let n = n.min(end.saturating_sub(number));
         let closes = number + n == end;
-        (n, Lineage { epoch: self.epoch, split: self.place, seq: 0, row, window, term: self.term, closes })
+        let lineage = Lineage { epoch: self.epoch, split: self.place, seq: 0, row };
+        (n, lineage, WindowMark { window, term: self.term, closes })
     }
 }
 
@@ -130,10 +132,10 @@ mod tests {
         for part in parts {
             let mut row = part.rows.start;
             while row < part.rows.end {
-                let (n, lineage) = part.cut(row, step.min(part.rows.end - row));
+                let (n, _, mark) = part.cut(row, step.min(part.rows.end - row));
                 assert!(n > 0);
-                all.extend((row..row + n).map(|row| (part.split, row, lineage.window)));
-                closed.extend(lineage.closes.then_some(all.len()));
+                all.extend((row..row + n).map(|row| (part.split, row, mark.window)));
+                closed.extend(mark.closes.then_some(all.len()));
                 row += n;
             }
         }
@@ -169,12 +171,12 @@ mod tests {
             rows in prop::collection::vec(1_u64..9, 1..6), window in 0_usize..12, seed: u64, at in 0_usize..100,
         ) {
             let data = data(rows, window, seed);
-            let every = |data: Numbered, start| -> Vec<Lineage> {
-                data.from(start).flat_map(|part| part.rows.clone().map(move |row| part.cut(row, 1).1)).collect()
+            let every = |data: Numbered, start| -> Vec<(u64, Lineage, WindowMark)> {
+                data.from(start).flat_map(|part| part.rows.clone().map(move |row| part.cut(row, 1))).collect()
             };
             let all = every(data.clone(), Position::default());
             let at = at % all.len();
-            let Lineage { epoch, split, row, .. } = all[at];
+            let Lineage { epoch, split, row, .. } = all[at].1;
             prop_assert_eq!(&every(data, Position { epoch, split, row })[..], &all[at..]);
         }
     }

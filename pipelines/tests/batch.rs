@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 use forebay_actors::{Lineage, Outbox, Stage, StageCx};
+use forebay_connectors::WindowMark;
 use forebay_pipelines::flow::{ExampleBatch, SlotKeys, TrainBatch};
 use forebay_pipelines::stages::{BatchPlan, Batcher};
 use futures::executor::block_on;
@@ -44,6 +45,7 @@ fn examples(rows: &[Row], first: u64) -> ExampleBatch {
     };
     ExampleBatch {
         lineage: Lineage { row: first, ..Lineage::default() },
+        window: WindowMark::default(),
         rejected: 0,
         labels: rows.iter().map(|r| r.label).collect(),
         dense: (0..2).flat_map(|c| rows.iter().map(move |r| r.dense[c])).collect(),
@@ -146,6 +148,7 @@ fn a_window_shuffles_and_a_seed_repeats_it() {
 fn single_valued_slots_need_no_offsets() {
     let examples = ExampleBatch {
         lineage: Lineage::default(),
+        window: WindowMark::default(),
         rejected: 0,
         labels: vec![1.0, 0.0, 1.0],
         dense: vec![],

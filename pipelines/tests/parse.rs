@@ -7,7 +7,7 @@ use arrow::array::*;
 use arrow::datatypes::*;
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, Lineage, Outbox, Stage, StageCx};
-use forebay_connectors::{OnBadRow, Rows};
+use forebay_connectors::{OnBadRow, Rows, WindowMark};
 use forebay_pipelines::flow::{ExampleBatch, SlotKeys};
 use forebay_pipelines::stages::Parse;
 use forebay_pipelines::{Columns, DenseColumn, Slot, SlotKind, Transform};
@@ -40,7 +40,13 @@ fn parse_with(
     block_on(async {
         stage.open(&cx).await?;
         for batch in batches {
-            stage.on_batch(Rows { batch, lineage: Lineage::default(), rejected: 0 }, &cx, &mut out).await?;
+            stage
+                .on_batch(
+                    Rows { batch, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0 },
+                    &cx,
+                    &mut out,
+                )
+                .await?;
         }
         stage.finish(&cx, &mut out).await
     })?;

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use arrow::array::{ArrayRef, Int32Array, Int64Array};
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, Lineage, Outbox, Source, Stage, StageCx};
-use forebay_connectors::{DataPlan, Lease, Leases, OnBadRow, ParquetSource, ReadOptions};
+use forebay_connectors::{DataPlan, Lease, Leases, OnBadRow, ParquetSource, ReadOptions, WindowMark};
 use forebay_pipelines::flow::{ExampleBatch, SlotKeys, TrainBatch, WindowEnd};
 use forebay_pipelines::stages::{BatchPlan, Batcher, Parse};
 use forebay_pipelines::{Columns, DenseColumn, Slot, SlotKind, Transform};
@@ -65,9 +65,9 @@ type Named = BTreeMap<(u32, u32, u64, u32), TrainBatch>;
 fn named(batches: Vec<TrainBatch>) -> Named {
     let mut found = Named::new();
     for mut batch in batches {
-        let Lineage { epoch, window, term, closes, .. } = batch.lineage;
+        let (epoch, WindowMark { window, term, closes }) = (batch.lineage.epoch, batch.window);
         assert_eq!(closes, batch.closes.is_some());
-        batch.lineage = Lineage::default();
+        (batch.lineage, batch.window) = Default::default();
         assert!(found.insert((term, epoch, window, batch.index), batch).is_none());
     }
     found
@@ -174,7 +174,8 @@ proptest! {
 /// Rows of one window.
 fn examples(rows: usize, window: u64, closes: bool) -> ExampleBatch {
     ExampleBatch {
-        lineage: Lineage { window, closes, ..Lineage::default() },
+        lineage: Lineage::default(),
+        window: WindowMark { window, closes, ..WindowMark::default() },
         rejected: 1,
         labels: vec![0.0; rows],
         dense: vec![],
@@ -193,7 +194,7 @@ fn made(plan: BatchPlan, chunks: Vec<ExampleBatch>) -> (Vec<(u64, usize, Option<
         }
         stage.finish(&cx, &mut out).await.unwrap();
     });
-    let made = made.take().into_iter().map(|b| (b.lineage.window, b.labels.len(), b.closes)).collect();
+    let made = made.take().into_iter().map(|b| (b.window.window, b.labels.len(), b.closes)).collect();
     (made, cx.ledger().snapshot().rejected_total())
 }
 

@@ -15,6 +15,7 @@ use super::unpack::Packing;
 use crate::input::DataFile;
 use crate::lease::{DataPlan, Lease, Leases, from_the_start, granted};
 use crate::options::{Position, ReadOptions};
+use crate::rows::WindowMark;
 use crate::split::SplitOrder;
 
 /// Bytes that a row of Criteo's logs takes, about.
@@ -27,8 +28,10 @@ pub(crate) struct Turn {
     pub(crate) split: u32,
     /// Good rows of it that an earlier run returned.
     pub(crate) skip: u64,
-    /// Epoch, place and window; `closes` if it is the last split of its window.
+    /// Epoch and place.
     pub(crate) lineage: Lineage,
+    /// `closes` if it is the last split of its window.
+    pub(crate) window: WindowMark,
 }
 
 /// The splits of all windows.
@@ -74,7 +77,8 @@ impl Groups {
             let order = SplitOrder::new(self.splits, self.epochs, self.seed);
             let turns = order.from(start.epoch, start.split).map(move |(epoch, place, split)| {
                 let skip = if (epoch, place) == (start.epoch, start.split) { start.row } else { 0 };
-                Ok(Turn { split, skip, lineage: Lineage { epoch, split: place, ..Lineage::default() } })
+                let lineage = Lineage { epoch, split: place, ..Lineage::default() };
+                Ok(Turn { split, skip, lineage, window: WindowMark::default() })
             });
             return Ok(stream::iter(turns).boxed());
         };
@@ -94,8 +98,8 @@ impl Groups {
             for split in splits.clone() {
                 if windows.contains(&window) {
                     let closes = split + 1 == splits.end;
-                    let lineage = Lineage { epoch, split: place, window, term, closes, ..Lineage::default() };
-                    turns.push(Turn { split, skip: 0, lineage });
+                    let lineage = Lineage { epoch, split: place, ..Lineage::default() };
+                    turns.push(Turn { split, skip: 0, lineage, window: WindowMark { window, term, closes } });
                 }
                 place += 1;
             }

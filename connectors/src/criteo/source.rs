@@ -208,11 +208,12 @@ impl Source for CriteoSource {
         let groups = Groups::new(&self.splits, &self.files, &options);
         let turns = groups.turns(start, self.leases.as_ref(), self.fingerprint())?.map_ok({
             let files = Arc::clone(&files);
-            move |Turn { split, skip, lineage }| {
+            move |Turn { split, skip, lineage, window }| {
                 let (file, range) = splits[split as usize].clone();
                 let text = TextSplit {
                     file: file as usize,
                     lineage,
+                    window,
                     skip,
                     batch_rows: options.batch_rows,
                     categories,

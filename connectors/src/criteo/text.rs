@@ -11,7 +11,7 @@ use super::bad::{BadRow, MAX_LINE, OnBadRow, Reason, Rejected, diagnose};
 use super::columns::Columns;
 use super::schema::{Categories, with_hex_categories};
 use crate::pool::{Emit, Stop};
-use crate::rows::{Rows, batch_bytes};
+use crate::rows::{Rows, WindowMark, batch_bytes};
 
 /// Rejected rows that are handed over at once, at most, in bytes and in number.
 const REJECTED_BYTES: usize = 1 << 20;
@@ -40,8 +40,10 @@ pub(crate) struct Failed {
 #[derive(Clone, Debug)]
 pub(crate) struct TextSplit {
     pub(crate) file: usize,
-    /// Of its rows, but for `seq` and `row`; `closes` is for the last of them.
+    /// Of its rows, but for `seq` and `row`.
     pub(crate) lineage: Lineage,
+    /// `closes` is for the last of its rows.
+    pub(crate) window: WindowMark,
     /// Good rows of the split that an earlier run returned.
     pub(crate) skip: u64,
     pub(crate) batch_rows: usize,
@@ -143,7 +145,7 @@ impl<'a> TextParser<'a> {
 
     /// `last`: nothing comes after it, so that a split that closes its window hands over rows even if there are none.
     fn flush(&mut self, last: bool) -> Result<(), Stop> {
-        let closes = last && self.split.lineage.closes;
+        let closes = last && self.split.window.closes;
         let (rows, rejected) = (self.columns.rows(), std::mem::take(&mut self.rejected));
         self.rejected_bytes = 0;
         if rows == 0 && rejected.is_empty() && !closes {
@@ -175,6 +177,7 @@ impl<'a> TextParser<'a> {
             Categories::Int => batch,
             Categories::Hex => with_hex_categories(&batch)?,
         };
-        Ok(Rows { batch, lineage: Lineage { row, closes, ..self.split.lineage.clone() }, rejected: 0 })
+        let lineage = Lineage { row, ..self.split.lineage.clone() };
+        Ok(Rows { batch, lineage, window: WindowMark { closes, ..self.split.window }, rejected: 0 })
     }
 }

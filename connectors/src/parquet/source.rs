@@ -228,11 +228,11 @@ impl Decode {
             let (rows, bytes) = (batch.num_rows(), batch_bytes(&batch));
             let mut at = 0;
             while at < rows {
-                let (n, lineage) = self.part.cut(row, end.saturating_sub(row).min((rows - at) as u64));
+                let (n, lineage, window) = self.part.cut(row, end.saturating_sub(row).min((rows - at) as u64));
                 if n == 0 {
                     return Err(self.fault(row, "more rows came than the footer promises".to_owned()).into());
                 }
-                let cut = Rows { batch: batch.slice(at, n as usize), lineage, rejected: 0 };
+                let cut = Rows { batch: batch.slice(at, n as usize), lineage, window, rejected: 0 };
                 emit.push(cut, bytes * n as usize / rows)?;
                 (at, row) = (at + n as usize, row + n);
             }

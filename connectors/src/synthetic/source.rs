@@ -20,7 +20,7 @@ use crate::feed::{self, Credit, Feed};
 use crate::lease::{Leases, fingerprint};
 use crate::options::{Position, ReadOptions};
 use crate::pool::{Emit, Pool};
-use crate::rows::{Rows, batch_bytes};
+use crate::rows::{Rows, WindowMark, batch_bytes};
 use crate::window::Numbered;
 
 /// Which rows to make.
@@ -101,10 +101,10 @@ impl Source for SyntheticSource {
         let turns = parts.map_ok(move |part| {
             let mut row = part.rows.start;
             let cuts = std::iter::from_fn(move || {
-                let (n, lineage) = part.cut(row, step.min(part.rows.end - row));
+                let (n, lineage, window) = part.cut(row, step.min(part.rows.end - row));
                 row += n;
                 // The batch, and what it is made of.
-                (n > 0).then_some(Ok((n * (COLUMNS as u64 * 4 + 100), (lineage, n as usize))))
+                (n > 0).then_some(Ok((n * (COLUMNS as u64 * 4 + 100), (lineage, window, n as usize))))
             });
             stream::iter(cuts)
         });
@@ -112,7 +112,7 @@ impl Source for SyntheticSource {
         let world = Arc::new(World::new(self.what.seed, self.what.cap));
         let schema = criteo_schema(Categories::Int);
         let (base, categories) = (self.what.first, self.what.categories);
-        let make = move |(lineage, n): (Lineage, usize), credit: Credit| {
+        let make = move |(lineage, window, n): (Lineage, WindowMark, usize), credit: Credit| {
             let (world, schema) = (Arc::clone(&world), Arc::clone(&schema));
             async move {
                 Ok(move |emit: &Emit<Rows>| {
@@ -122,7 +122,7 @@ impl Source for SyntheticSource {
                         Categories::Hex => with_hex_categories(&batch)?,
                     };
                     let bytes = batch_bytes(&batch);
-                    let done = emit.push(Rows { batch, lineage, rejected: 0 }, bytes);
+                    let done = emit.push(Rows { batch, lineage, window, rejected: 0 }, bytes);
                     drop(credit);
                     done
                 })

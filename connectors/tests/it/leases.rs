@@ -36,10 +36,9 @@ async fn windows<S: Source<Out = Rows>>(sources: Vec<S>, number: impl Fn(&Rows) 
     for of_source in join_all(read).await {
         let mut open = None;
         for rows in of_source {
-            let lineage = &rows.lineage;
-            let name = (lineage.epoch, lineage.window, lineage.term);
+            let name = (rows.lineage.epoch, rows.window.window, rows.window.term);
             assert!(open.is_none_or(|open| open == name), "{name:?} comes before {open:?} is closed");
-            open = Some(name).filter(|_| !lineage.closes);
+            open = Some(name).filter(|_| !rows.window.closes);
             let window = found.entry(name).or_default();
             window.0.extend(number(&rows));
             window.1 += rows.rejected;

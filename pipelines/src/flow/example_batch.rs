@@ -1,6 +1,7 @@
 //! Parsed rows, column by column: what `parse` makes of a record batch and `batch` cuts and de-duplicates.
 
 use forebay_actors::{Batch, Lineage, StageCx};
+use forebay_connectors::WindowMark;
 
 use super::heap;
 
@@ -49,6 +50,8 @@ impl SlotKeys {
 pub struct ExampleBatch {
     /// Where it came from.
     pub lineage: Lineage,
+    /// The window it belongs to.
+    pub window: WindowMark,
     /// Rows of the window that were rejected here or just before, so that the window's rows add up. A batch may have such a
     /// count and no rows.
     pub rejected: u32,
@@ -94,7 +97,7 @@ impl ExampleBatch {
     /// through all of `chunks` one after the other.
     ///
     /// Walks column by column, so that what is read at random stays in a core's own cache (a column of 65,536 keys is
-    /// 512 KiB). The lineage is that of the first chunk.
+    /// 512 KiB). Lineage and window are those of the first chunk.
     pub fn gather(chunks: &[Self], order: &[u32]) -> Self {
         let first = chunks.first().expect("at least one chunk is gathered");
         let places = places(chunks, order);
@@ -108,6 +111,7 @@ impl ExampleBatch {
             .collect();
         Self {
             lineage: first.lineage.clone(),
+            window: first.window,
             rejected: chunks.iter().map(|chunk| chunk.rejected).sum(),
             labels: places.iter().map(|&(chunk, row)| chunks[chunk as usize].labels[row as usize]).collect(),
             dense,
@@ -200,6 +204,7 @@ mod tests {
         }
         ExampleBatch {
             lineage: Lineage { row: rows.start, ..Lineage::default() },
+            window: WindowMark::default(),
             rejected: 0,
             labels: vec![1.0; n],
             dense,

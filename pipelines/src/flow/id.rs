@@ -20,7 +20,7 @@ pub struct BatchId {
 impl BatchId {
     /// The identity of `batch`.
     pub fn of(batch: &TrainBatch) -> Self {
-        Self { epoch: batch.lineage.epoch, window: batch.lineage.window, index: batch.index }
+        Self { epoch: batch.lineage.epoch, window: batch.window.window, index: batch.index }
     }
 
     /// What its push carries, so that it is applied once: 24 bits of epoch, 40 of window.

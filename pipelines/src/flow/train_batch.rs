@@ -3,6 +3,7 @@
 //! Comes in: nothing. Goes out: [`TrainBatch`]. Nothing blocks.
 
 use forebay_actors::{Batch, Lineage};
+use forebay_connectors::WindowMark;
 use serde::{Deserialize, Serialize};
 
 use super::heap;
@@ -23,6 +24,8 @@ pub struct WindowEnd {
 pub struct TrainBatch {
     /// Where it came from: the split and row of its first row; `seq` counts the batches of the run.
     pub lineage: Lineage,
+    /// The window it belongs to; `window.closes` says whether `closes` is there.
+    pub window: WindowMark,
     /// Number within its window, from 0: (epoch, window, index) names the batch, whoever made it and however often.
     pub index: u32,
     /// On the last batch of a window whose end the source has marked. Such a batch may be empty: see

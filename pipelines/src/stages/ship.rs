@@ -16,17 +16,27 @@ use crate::staleness::Ticket;
 
 /// What can be sent.
 pub(crate) trait Sendable: Batch {
+    /// Whether it is the last of its window.
+    fn closes(&self) -> bool;
     /// The batch, the rows of its keys, and its ticket.
     fn unpack(self) -> (TrainBatch, Option<(Vec<f32>, Ticket)>);
 }
 
 impl Sendable for TrainBatch {
+    fn closes(&self) -> bool {
+        self.closes.is_some()
+    }
+
     fn unpack(self) -> (TrainBatch, Option<(Vec<f32>, Ticket)>) {
         (self, None)
     }
 }
 
 impl Sendable for ReadyBatch {
+    fn closes(&self) -> bool {
+        self.train.closes()
+    }
+
     fn unpack(self) -> (TrainBatch, Option<(Vec<f32>, Ticket)>) {
         (self.train, Some((self.rows, self.ticket)))
     }
@@ -51,8 +61,9 @@ impl<T: Sendable> Ship<T> {
         let id = BatchId::of(&batch);
         let queue = (id.index % self.trainers) as usize;
         self.leases.progress().batch_sent(id, batch.rows() as u64, batch.closes);
-        let Lineage { term, split, row, .. } = batch.lineage;
-        let header = Header { id, term, split, row, closes: batch.closes, done_before: 0, urgent: false };
+        let Lineage { split, row, .. } = batch.lineage;
+        let header =
+            Header { id, term: batch.window.term, split, row, closes: batch.closes, done_before: 0, urgent: false };
         let (rows, ticket) = more.map_or((None, None), |(rows, ticket)| (Some(rows), Some(ticket)));
         let columns = columns::write(batch, rows)?;
         // What lies before this batch and comes after it may be what all wait for: it must get past, also before it is read,
@@ -74,7 +85,7 @@ impl<T: Sendable> Ship<T> {
     async fn send_round(&mut self, cx: &StageCx) -> Result<(), Fault> {
         let batches: Vec<_> = self.round.drain(..).map(Sendable::unpack).collect();
         let Some((last, _)) = batches.last() else { return Ok(()) };
-        let (lineage, first) = (last.lineage.clone(), last.index - (batches.len() as u32 - 1));
+        let (lineage, window, first) = (last.lineage.clone(), last.window, last.index - (batches.len() as u32 - 1));
         let whole = first + self.trainers;
         let closes = last.closes.map(|end| crate::flow::WindowEnd { batches: whole, ..end });
         let mut next = first;
@@ -84,7 +95,7 @@ impl<T: Sendable> Ship<T> {
             self.enqueue(cx, batch, more).await?;
         }
         for index in next..whole {
-            let empty = TrainBatch { lineage: lineage.clone(), index, closes, ..TrainBatch::default() };
+            let empty = TrainBatch { lineage: lineage.clone(), window, index, closes, ..TrainBatch::default() };
             self.enqueue(cx, empty, None).await?;
         }
         Ok(())
@@ -103,7 +114,7 @@ impl<T: Sendable> Sink for Ship<T> {
             let (batch, more) = batch.unpack();
             return self.enqueue(cx, batch, more).await;
         }
-        let closes = batch.lineage().closes;
+        let closes = batch.closes();
         self.round.push(batch);
         if closes || self.round.len() == self.trainers as usize { self.send_round(cx).await } else { Ok(()) }
     }

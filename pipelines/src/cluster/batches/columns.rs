@@ -19,6 +19,7 @@ use arrow::array::{Array, ArrayRef, ArrowPrimitiveType, AsArray, ListArray, Prim
 use arrow::buffer::{NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt16Type, UInt32Type, UInt64Type};
 use forebay_actors::{Fault, Lineage};
+use forebay_connectors::WindowMark;
 
 use super::metadata::Header;
 use crate::flow::TrainBatch;
@@ -123,15 +124,8 @@ pub(crate) fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch
         return Err(wrong(format!("a place beyond its {} keys", unique.len())));
     }
     let batch = TrainBatch {
-        lineage: Lineage {
-            epoch: header.id.epoch,
-            split: header.split,
-            row: header.row,
-            window: header.id.window,
-            term: header.term,
-            closes: header.closes.is_some(),
-            ..Lineage::default()
-        },
+        lineage: Lineage { epoch: header.id.epoch, split: header.split, row: header.row, seq: 0 },
+        window: WindowMark { window: header.id.window, term: header.term, closes: header.closes.is_some() },
         index: header.id.index,
         closes: header.closes,
         labels: floats("label")?.ok_or_else(|| some("label"))?,
@@ -187,9 +181,10 @@ mod tests {
             let end = closes.then_some(WindowEnd { batches: 6, rows: 9, rejected: 1 });
             let header = header(5, end);
             let inverse: Vec<u32> = places.iter().map(|p| p % unique.len() as u32).collect();
-            let lineage = Lineage { epoch: 1, split: 3, row: 4, window: 7, term: 2, closes, ..Lineage::default() };
+            let lineage = Lineage { epoch: 1, split: 3, row: 4, seq: 0 };
+            let window = WindowMark { window: 7, term: 2, closes };
             let batch = TrainBatch {
-                lineage, index: 5, closes: end, dense: labels.iter().map(|l| -l).collect(), labels,
+                lineage, window, index: 5, closes: end, dense: labels.iter().map(|l| -l).collect(), labels,
                 offsets: bags.then(|| vec![0, inverse.len() as u32]), unique, inverse,
             };
             let rows = rows.then(|| vec![0.5; batch.unique.len() * 3]);
@@ -208,7 +203,8 @@ mod tests {
             let batch = TrainBatch {
                 unique: (0..keys as u64).collect(),
                 inverse: vec![last, 0, last],
-                lineage: Lineage { epoch: 1, split: 3, row: 4, window: 7, term: 2, ..Lineage::default() },
+                lineage: Lineage { epoch: 1, split: 3, row: 4, seq: 0 },
+                window: WindowMark { window: 7, term: 2, closes: false },
                 ..TrainBatch::default()
             };
             let columns = write(batch.clone(), None).unwrap();

@@ -8,6 +8,7 @@ mod pieces;
 
 use forebay_actors::{Batch, Fault, Lineage, Outbox, Stage, StageCx};
 use forebay_base::SplitMix64;
+use forebay_connectors::WindowMark;
 
 use crate::dedup::Dedup;
 use crate::flow::{ExampleBatch, SlotKeys, TrainBatch, WindowEnd};
@@ -60,7 +61,7 @@ struct Window {
 impl Window {
     /// Makes `last` the batch that closes it.
     fn close(&self, last: &mut TrainBatch) {
-        last.lineage.closes = true;
+        last.window.closes = true;
         last.closes = Some(WindowEnd { batches: self.batches, rows: self.rows, rejected: self.rejected });
     }
 
@@ -200,7 +201,6 @@ impl Batcher {
         let lineage = Lineage {
             seq: self.batches,
             row: first.batch.lineage.row + if self.plan.window > 0 { 0 } else { first.from as u64 },
-            closes: false,
             ..first.batch.lineage.clone()
         };
         self.batches += 1;
@@ -216,6 +216,7 @@ impl Batcher {
         let values = offsets.as_ref().map_or(rows * slots, |o| o[rows * slots] as usize);
         let mut batch = TrainBatch {
             lineage,
+            window: WindowMark { closes: false, ..first.batch.window },
             index,
             closes: None,
             labels,
@@ -273,8 +274,8 @@ impl Stage for Batcher {
     }
 
     async fn on_batch(&mut self, batch: ExampleBatch, cx: &StageCx, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
-        let lineage = batch.lineage.clone();
-        let name = (lineage.epoch, lineage.window, lineage.term);
+        let (lineage, mark) = (batch.lineage.clone(), batch.window);
+        let name = (lineage.epoch, mark.window, mark.term);
         if self.window.name != name {
             self.cut_off(cx, out).await?;
             self.window = Window { name, ..Window::default() };
@@ -284,14 +285,15 @@ impl Stage for Batcher {
             self.held_rows += batch.rows();
             self.held.push(batch);
         }
-        if !lineage.closes {
+        if !mark.closes {
             return self.work_off(End::Open, cx, out).await;
         }
         self.work_off(End::Closed, cx, out).await?;
         let mut window = std::mem::take(&mut self.window);
         if window.batches == 0 && self.plan.accounts {
             // Nothing was left of it, and still somebody waits for its end.
-            let mut empty = TrainBatch { lineage: Lineage { seq: self.batches, ..lineage }, ..TrainBatch::default() };
+            let lineage = Lineage { seq: self.batches, ..lineage };
+            let mut empty = TrainBatch { lineage, window: mark, ..TrainBatch::default() };
             self.batches += 1;
             window.batches += 1;
             window.close(&mut empty);

@@ -50,7 +50,14 @@ impl Parse {
         for (spec, parser) in self.columns.slots.iter().zip(&mut self.slots) {
             slots.push(parser.parse(&spec.column, column(&rows.batch, &spec.column)?, bad)?);
         }
-        Ok(ExampleBatch { lineage: rows.lineage.clone(), rejected: rows.rejected, labels, dense, slots })
+        Ok(ExampleBatch {
+            lineage: rows.lineage.clone(),
+            window: rows.window,
+            rejected: rows.rejected,
+            labels,
+            dense,
+            slots,
+        })
     }
 }
 
@@ -101,7 +108,7 @@ impl Stage for Parse {
             examples = self.examples(&Rows { batch, rejected, ..rows }, &mut BadRows::default())?;
         }
         // An empty batch still tells what was left out, and that a window ends.
-        let tells = !examples.labels.is_empty() || examples.rejected > 0 || examples.lineage.closes;
+        let tells = !examples.labels.is_empty() || examples.rejected > 0 || examples.window.closes;
         if tells { out.send(examples).await } else { Ok(()) }
     }
 
