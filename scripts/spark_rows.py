@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes small folders of rows with Spark itself and prints, as JSON, what Spark reads back: the truth of a test.
+"""Writes small folders of rows with Spark itself and prints, as JSON, what Spark reads back: what a test expects.
 
     PYTHONPATH=.spark python3 scripts/spark_rows.py FOLDER      # a local folder, or a URL such as hdfs://host:8020/rows
 

@@ -1,12 +1,11 @@
-//! A wire that holds packets back, for kernels without `tc netem`: a card on this machine, one in a network namespace, and
-//! this program between them. Compiled with plain rustc by those who use it: `scripts/hdfs`, and `tests/cluster`.
+//! Delays packets between a network card on this machine and one in a network namespace, for kernels without `tc netem`.
+//! `scripts/hdfs` and `tests/cluster` compile it with plain rustc.
 //!
 //!     wire KIND NAMESPACE OUTER_CARD INNER_CARD DELAY_FILE
 //!
 //! KIND is `tun` for cards that carry IP packets, `tap` for cards that carry Ethernet frames and can join a bridge.
-//! Packets to the namespace wait for as many milliseconds as DELAY_FILE says, in order, however many there are; packets
-//! from it pass at once. The file is read ten times a second. Prints `ready` when both cards are there, and `delay MS` when
-//! the file says another delay than before (0 at first).
+//! Packets to the namespace wait for the milliseconds in DELAY_FILE and stay in order; packets from it pass at once. The file is
+//! read ten times a second. Prints `ready` when both cards exist, and `delay MS` when the delay changes (it is 0 at first).
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -20,10 +19,10 @@ use std::time::{Duration, Instant};
 const TUNSETIFF: u64 = 0x4004_54ca;
 const IFF_TUN: u16 = 0x0001;
 const IFF_TAP: u16 = 0x0002;
-/// Whole packets, nothing before them.
+/// Packets without a header of the driver.
 const IFF_NO_PI: u16 = 0x1000;
 const CLONE_NEWNET: i32 = 0x4000_0000;
-/// An IP packet's, with an Ethernet header before it.
+/// Bytes of an IP packet and an Ethernet header.
 const LARGEST_PACKET: usize = 65_535 + 18;
 
 unsafe extern "C" {
@@ -31,7 +30,7 @@ unsafe extern "C" {
     fn setns(fd: i32, kind: i32) -> i32;
 }
 
-/// Makes a card in the thread's namespace. It lives as long as the file.
+/// Makes a card in the thread's namespace. It exists until the file is closed.
 fn card(name: &str, kind: u16) -> File {
     let file = OpenOptions::new().read(true).write(true).open("/dev/net/tun").expect("/dev/net/tun opens");
     let mut request = [0u8; 40];
@@ -51,13 +50,13 @@ fn main() {
     let kind = match kind.as_str() {
         "tun" => IFF_TUN,
         "tap" => IFF_TAP,
-        other => panic!("{other} is no kind of card, expected tun or tap"),
+        other => panic!("the kind of card is {other}, expected tun or tap"),
     };
     assert!(outer.len() < 16 && inner.len() < 16, "a card's name has at most 15 letters");
     let outer = card(outer, kind);
-    let there = File::open(format!("/var/run/netns/{namespace}")).expect("the namespace exists");
+    let target = File::open(format!("/var/run/netns/{namespace}")).expect("the namespace exists");
     // SAFETY: plain call; moves this thread, which has no network state of its own yet.
-    let status = unsafe { setns(there.as_raw_fd(), CLONE_NEWNET) };
+    let status = unsafe { setns(target.as_raw_fd(), CLONE_NEWNET) };
     assert!(status == 0, "cannot enter {namespace}: {}", std::io::Error::last_os_error());
     let inner = card(inner, kind);
     println!("ready");

@@ -1,4 +1,4 @@
-"""The folder of a cluster: what the cluster is made of is kept in DIR/cluster.json, its processes' ids in DIR/run."""
+"""The folder of a cluster: DIR/cluster.json describes the cluster, DIR/run holds the ids of its processes."""
 import json
 from pathlib import Path
 
@@ -6,10 +6,10 @@ from processes import PidFile
 
 
 class Folder:
-    """Everything about a cluster is found from its folder: no registry, no fixed port."""
+    """Base of the clusters of Hadoop and Slurm. The folder is all that identifies a cluster."""
 
     def __init__(self, folder, **fields):
-        """`fields`: what is kept, as it is before the cluster is made. Each becomes an attribute."""
+        """`fields`: names of what cluster.json holds, with the values of a new cluster. Each becomes an attribute."""
         self.dir = Path(folder).resolve()
         self.fields = tuple(fields)
         kept = json.loads(self.state.read_text()) if self.exists else {}
@@ -25,7 +25,7 @@ class Folder:
         return self.state.is_file()
 
     def keep(self):
-        """Writes down what the cluster is made of: from now on it exists."""
+        """Writes cluster.json. The cluster exists from now on."""
         kept = {name: getattr(self, name) for name in self.fields}
         self.state.write_text(json.dumps(kept, indent=1) + "\n")
 

@@ -1,4 +1,4 @@
-"""Plain processes: started in a session of their own, known by their id and start time, stopped, killed, frozen."""
+"""Processes that outlive the script: each in its own session, identified by its id and start time."""
 import os
 import random
 import shutil
@@ -16,7 +16,7 @@ def fail(message):
 
 
 def start_time(pid):
-    """When process `pid` began, in the kernel's ticks; None if it is gone (or dead and not yet collected)."""
+    """When process `pid` began, in the kernel's ticks; None if it has ended (a zombie has)."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -33,13 +33,13 @@ def until_gone(pid, folder):
 
 
 class PidFile:
-    """A process that outlives this program. The start time tells it from a later process of the same id."""
+    """The file with a process's id, and its start time, which tells it from a later process with the same id."""
 
     def __init__(self, path):
         self.path = path
 
     def pid(self):
-        """The process id if it is still that process, else None."""
+        """The process id, or None if the process has ended."""
         try:
             pid, began = self.path.read_text().split()
         except (OSError, ValueError):
@@ -47,7 +47,7 @@ class PidFile:
         return int(pid) if start_time(pid) == began else None
 
     def start(self, command, log, env=None):
-        """Starts `command` with its output appended to `log`. No pipe of ours stays open in it."""
+        """Starts `command` with its output appended to `log`. It inherits no pipe of this script."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         log.parent.mkdir(parents=True, exist_ok=True)
         with open(log, "ab") as out:
@@ -56,7 +56,7 @@ class PidFile:
         self.path.write_text(f"{process.pid} {start_time(process.pid)}\n")
 
     def signal(self, number):
-        """Sends a signal; True if the process was there."""
+        """Sends a signal. Returns whether the process was running."""
         pid = self.pid()
         if pid is None:
             return False
@@ -67,19 +67,19 @@ class PidFile:
         return True
 
     def kill(self):
-        """kill -9, and waits until it is gone."""
-        return stop([self], patience=0) == 1
+        """Kills the process and waits until it has ended. Returns whether it was running."""
+        return stop([self], grace_s=0) == 1
 
 
-def stop(pid_files, patience):
-    """Asks all to end, and kills those that have not after `patience` seconds. Says how many were there."""
-    first = signal.SIGTERM if patience > 0 else signal.SIGKILL
-    there = [p for p in pid_files if p.signal(first)]
-    for process in there:
+def stop(pid_files, grace_s):
+    """Sends SIGTERM to all, and SIGKILL after `grace_s` seconds. Returns how many were running."""
+    first = signal.SIGTERM if grace_s > 0 else signal.SIGKILL
+    running = [p for p in pid_files if p.signal(first)]
+    for process in running:
         process.signal(signal.SIGCONT)
-    late = time.monotonic() + patience
+    late = time.monotonic() + grace_s
     last = late + 20
-    waiting = list(there)
+    waiting = list(running)
     while waiting:
         time.sleep(0.02)
         waiting = [p for p in waiting if p.pid() is not None]
@@ -90,13 +90,13 @@ def stop(pid_files, patience):
             fail(f"processes {[p.pid() for p in waiting]} do not end, even after kill -9")
     for process in pid_files:
         process.path.unlink(missing_ok=True)
-    return len(there)
+    return len(running)
 
 
 def free_ports(count):
-    """Ports nobody listens on, below those that the kernel lends to outgoing connections, so they stay free."""
-    lowest_lent = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    top = lowest_lent if lowest_lent > 12_000 else 32_768
+    """Free ports below the kernel's range for outgoing connections, so that they stay free."""
+    lowest_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    top = lowest_outgoing if lowest_outgoing > 12_000 else 32_768
     candidates = random.sample(range(10_000, top), min(2_000, top - 10_000))
     found = []
     for port in candidates:
@@ -112,7 +112,7 @@ def free_ports(count):
 
 
 def tool(name):
-    """Where a program is, looking also where Debian keeps a system's own."""
+    """Path of a program; also searches /usr/sbin and /sbin."""
     path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")
     return path or fail(f"{name} is missing: run `make setup`")
 

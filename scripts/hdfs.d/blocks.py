@@ -1,4 +1,4 @@
-"""Where the blocks of a file lie, so that a test can damage one."""
+"""Finds the files of the blocks of an HDFS file, so that a test can damage one."""
 import json
 import re
 import urllib.parse

@@ -1,4 +1,4 @@
-"""One cluster in one folder: what it is made of (kept in DIR/cluster.json), and starting and stopping its processes."""
+"""A Hadoop cluster in a folder: its addresses, and starting and stopping its processes."""
 import os
 import shutil
 import signal
@@ -32,7 +32,7 @@ DEFAULTS = {"ha": False, "secure": False, "protection": "authentication", "datan
 
 
 class Cluster(Folder):
-    """A cluster, by its folder."""
+    """A Hadoop cluster. Its options (DEFAULTS) can be read as attributes."""
 
     def __init__(self, folder):
         super().__init__(folder, options={}, ports={}, subnet=None)
@@ -58,7 +58,7 @@ class Cluster(Folder):
 
     @property
     def host(self):
-        """Where NameNodes and clients are. Kerberos wants a name."""
+        """Host of NameNodes and clients. Kerberos needs a name."""
         if self.netns:
             return f"{self.subnet}.1"
         return "localhost" if self.secure else "127.0.0.1"
@@ -79,7 +79,7 @@ class Cluster(Folder):
         return self.dir / "logs" / f"{node}.log"
 
     def create(self, options):
-        """Settles ports and settings of a new cluster and writes them down."""
+        """Chooses ports, and writes the configuration of a new cluster."""
         self.options |= options
         wanted = [(n, p) for n in self.namenodes for p in ("rpc", "http")]
         wanted += [(n, p) for n in self.datanode_names for p in ("data", "ipc", "http")]
@@ -92,19 +92,19 @@ class Cluster(Folder):
         if self.secure:
             kerberos.create(self)
         for node in self.datanode_names:
-            # A DataNode insists on 700.
+            # A DataNode refuses other modes.
             (self.dir / node).mkdir(mode=0o700, exist_ok=True)
         self.keep()
 
     def environment(self):
-        """For a JVM and for Kerberos' own tools."""
+        """Environment of JVMs and of Kerberos' tools."""
         env = {k: v for k, v in os.environ.items() if not k.startswith(("HADOOP_", "KRB5", "JAVA_TOOL"))}
         if self.secure:
             env |= kerberos.environment(self)
         return env
 
     def java(self, kind, heap=None):
-        """The command line of a JVM up to its main class."""
+        """Command line of a JVM, up to its main class."""
         if not (JARS / "version").is_file():
             fail(f"Hadoop's jars are not in {JARS.name}: run `make setup`")
         more = os.environ.get("FOREBAY_HDFS_JAVA_OPTS", "").split()
@@ -115,7 +115,7 @@ class Cluster(Folder):
         return f"{self.dir}/conf:{JARS}:{JARS}/lib/*"
 
     def start(self, node):
-        """Starts a node that is down; False if it was up. Does not wait until it is healthy."""
+        """Starts a node; returns False if it was up. Does not wait until it is healthy."""
         pid_file = self.pid_file(node)
         if pid_file.pid() is not None:
             return False
@@ -128,11 +128,11 @@ class Cluster(Folder):
         return True
 
     def run(self, kind, arguments, **how):
-        """Runs one of Hadoop's own commands to its end; the caller reads the status."""
+        """Runs one of Hadoop's commands to its end."""
         return subprocess.run([*self.java(kind), *arguments], env=self.environment(), **how)
 
     def format(self):
-        """Makes an empty file system for every NameNode, once."""
+        """Makes an empty file system, unless there is one."""
         first = self.dir / "namenode1"
         if (first / "current" / "VERSION").is_file():
             return
@@ -147,7 +147,7 @@ class Cluster(Folder):
             shutil.copytree(first, self.dir / other, dirs_exist_ok=True)
 
     def up(self, deadline_s):
-        """Starts what is down and waits until the cluster is healthy."""
+        """Starts all nodes that are down, and waits until the cluster is healthy."""
         (self.dir / "logs").mkdir(exist_ok=True)
         if self.netns:
             network.create(self)
@@ -180,7 +180,7 @@ class Cluster(Folder):
         health.wait(self, roles, deadline_s, must_live=self.nodes)
 
     def mend(self, deadline_s):
-        """Undoes whatever a test did to the nodes, and waits until the cluster is healthy again."""
+        """Resumes and restarts all nodes, ends delays and safe mode, and waits until the cluster is healthy."""
         for node in self.nodes:
             self.pid_file(node).signal(signal.SIGCONT)
         if self.netns:
@@ -193,10 +193,10 @@ class Cluster(Folder):
             self.run("admin", ["-safemode", "leave"], stdout=subprocess.DEVNULL)
         self.wait(deadline_s)
 
-    def down(self, patience, remove):
-        """Ends every process. Does nothing where nothing runs."""
+    def down(self, grace_s, remove):
+        """Stops all processes."""
         names = [*self.nodes, "kdc"] if self.exists else []
-        stop([self.pid_file(n) for n in names], patience)
+        stop([self.pid_file(n) for n in names], grace_s)
         if self.exists and self.netns:
             network.remove(self)
         if remove:

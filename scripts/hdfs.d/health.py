@@ -1,4 +1,4 @@
-"""Whether a cluster is healthy, asked over the servers' HTTP ports: no JVM needs to start for a question."""
+"""Whether a cluster is healthy, by the servers' HTTP ports, which is faster than starting a JVM."""
 import json
 import time
 import urllib.error
@@ -7,12 +7,12 @@ import urllib.request
 
 from processes import fail, tail
 
-# Never through a proxy that the environment may name.
+# Ignores proxies of the environment.
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def get(address, path, timeout=3.0):
-    """The body of http://address/path; None if nobody answers with one in time."""
+    """The body of http://address/path, or None after the timeout."""
     try:
         with OPENER.open(f"http://{address}{path}", timeout=timeout) as answer:
             return answer.read().decode()
@@ -21,7 +21,7 @@ def get(address, path, timeout=3.0):
 
 
 def bean(address, service, name):
-    """One JMX bean of a server, as a dict; empty if it does not answer (yet)."""
+    """One JMX bean of a server, as a dict; empty if the server does not answer."""
     body = get(address, f"/jmx?qry=Hadoop:service={service},name={name}")
     try:
         beans = json.loads(body)["beans"] if body else []
@@ -67,7 +67,7 @@ def status(cluster):
 
 
 def lacking(cluster, role_counts, safe_mode):
-    """What still keeps the cluster from being healthy, in words; None when nothing does."""
+    """Why the cluster is not healthy, or None."""
     roles = {}
     for node in cluster.namenodes:
         state = namenode(cluster, node)
@@ -89,7 +89,7 @@ def lacking(cluster, role_counts, safe_mode):
 
 
 def wait(cluster, role_counts, deadline_s, safe_mode=False, must_live=()):
-    """Returns once nothing is lacking; fails with the logs' tails at the deadline, or when a node of `must_live` died."""
+    """Waits until the cluster is healthy; fails with the logs' tails at the deadline, or when a node of `must_live` ended."""
     end = time.monotonic() + deadline_s
     while True:
         why = lacking(cluster, role_counts, safe_mode)
@@ -106,7 +106,7 @@ def wait(cluster, role_counts, deadline_s, safe_mode=False, must_live=()):
 
 
 def wait_for_roles(cluster, deadline_s):
-    """Returns once every NameNode that runs says what it is."""
+    """Waits until every NameNode that runs knows its role."""
     end = time.monotonic() + deadline_s
     while True:
         roles = {n: namenode(cluster, n)["role"] for n in cluster.namenodes}

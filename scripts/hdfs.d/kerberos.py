@@ -1,4 +1,4 @@
-"""A KDC of the cluster's own: its realm, its principals and their keytabs, all in DIR/krb5."""
+"""The cluster's KDC: realm, principals and keytabs, all in DIR/krb5."""
 import os
 import socket
 import subprocess
@@ -7,18 +7,18 @@ import time
 from processes import fail, tail, tool
 from settings import REALM
 
-# Who may log in, and with which keytab file in DIR/krb5.
+# Principals by keytab file in DIR/krb5.
 KEYTABS = {"hdfs.keytab": ["hdfs/localhost", "HTTP/localhost", "hdfs"], "reader.keytab": ["reader"]}
 
 
 def files(cluster):
-    """The environment that makes Kerberos' tools use this realm and nothing of the machine's own."""
+    """Environment in which Kerberos' tools use this realm and not the machine's configuration."""
     home = cluster.dir / "krb5"
     return {"KRB5_CONFIG": f"{home}/krb5.conf", "KRB5_KDC_PROFILE": f"{home}/kdc.conf"}
 
 
 def environment(cluster):
-    """The same, with the superuser's tickets: for Hadoop's own commands."""
+    """The same with the superuser's tickets, for Hadoop's commands."""
     return files(cluster) | {"KRB5CCNAME": f"FILE:{cluster.dir}/krb5/hdfs.ccache"}
 
 
@@ -31,7 +31,7 @@ def run(cluster, command, **how):
 
 
 def create(cluster):
-    """The realm's files and data base."""
+    """Makes the realm's files and database."""
     home = cluster.dir / "krb5"
     home.mkdir(mode=0o700, exist_ok=True)
     port = cluster.ports["kdc"]["kdc"]
@@ -67,10 +67,10 @@ def create(cluster):
     for keytab, principals in KEYTABS.items():
         queries += [f"add_principal -randkey {p}" for p in principals]
         queries.append(f"ktadd -q -k {home}/{keytab} {' '.join(principals)}")
-    said = run(cluster, ["kadmin.local", "-r", REALM], input="\n".join(queries) + "\n")
+    output = run(cluster, ["kadmin.local", "-r", REALM], input="\n".join(queries) + "\n")
     lacking = [k for k in KEYTABS if not (home / k).is_file()]
     if lacking:
-        fail(f"kadmin.local made no {lacking}:\n{said}")
+        fail(f"kadmin.local made no {lacking}:\n{output}")
 
 
 def start(cluster):

@@ -1,6 +1,6 @@
-"""DataNodes behind a wire: a network namespace, and two cards between it and the machine. Needs root.
+"""DataNodes in a network namespace, connected to the machine by two network cards with a delay. Needs root.
 
-The wire is a veth pair under `tc netem` where the kernel has netem, else `scripts/wire.rs`, compiled on the spot.
+The delay is `tc netem` on a veth pair if the kernel has netem, else `scripts/wire.rs`, which is compiled here.
 """
 import os
 import random
@@ -19,12 +19,12 @@ def run(*command, check=True):
 
 
 def cards(cluster):
-    """The names of the wire's ends: the machine's, and the namespace's. At most 15 letters each."""
+    """Names of the two cards, the machine's and the namespace's; at most 15 letters each."""
     return f"{cluster.netns[:13]}-o", f"{cluster.netns[:13]}-i"
 
 
 def free_subnet():
-    """The first three bytes of a /30 that no card has."""
+    """The first three bytes of a /30 that no card uses."""
     if os.geteuid() != 0:
         fail("--netns needs root")
     taken = run("ip", "-o", "-4", "addr").stdout
@@ -36,7 +36,7 @@ def free_subnet():
 
 
 def create(cluster):
-    """The namespace and the wire; nothing if they are there."""
+    """Makes the namespace and the cards, unless they exist."""
     name, (outer, inner) = cluster.netns, cards(cluster)
     if run("ip", "link", "show", outer, check=False).returncode == 0:
         return
@@ -55,7 +55,7 @@ def create(cluster):
 
 
 def start_wire(cluster):
-    """The wire of our own. Its packets are as large as loopback's, its queues long enough to drop none."""
+    """Starts scripts/wire.rs. Packets are as large as on loopback, queues long enough to drop none."""
     outer, inner = cards(cluster)
     program = cluster.dir / "run" / "wire"
     program.parent.mkdir(exist_ok=True)
@@ -74,14 +74,14 @@ def start_wire(cluster):
 
 
 def remove(cluster):
-    """The namespace and the wire."""
+    """Removes the namespace and the cards."""
     cluster.pid_file("wire").kill()
     run("ip", "netns", "del", cluster.netns, check=False)
     run("ip", "link", "del", cards(cluster)[0], check=False)
 
 
 def inside(cluster, command):
-    """The same command, run in the namespace; the process id stays the same."""
+    """The command that runs `command` in the namespace, with the same process id."""
     return [tool("ip"), "netns", "exec", cluster.netns, *command]
 
 
@@ -90,7 +90,7 @@ def delay_file(cluster):
 
 
 def netem(cluster, ms):
-    """The queue is long enough for 100 ms of a fast wire."""
+    """Sets the delay. The queue is long enough for 100 ms of a fast network."""
     outer = cards(cluster)[0]
     if ms == 0:
         return run("tc", "qdisc", "del", "dev", outer, "root", check=False)
@@ -98,7 +98,7 @@ def netem(cluster, ms):
 
 
 def delay(cluster, ms):
-    """Holds every packet to the DataNodes back by `ms`."""
+    """Delays every packet to the DataNodes by `ms` milliseconds."""
     if not cluster.netns:
         fail("delay needs a cluster that was started with --netns")
     if cluster.pid_file("wire").pid() is None:
@@ -107,5 +107,5 @@ def delay(cluster, ms):
             fail(f"tc netem failed: {done.stdout.strip()}")
         return
     delay_file(cluster).write_text(f"{ms}\n")
-    # It looks ten times a second.
+    # The wire reads the file ten times a second.
     time.sleep(0.2)

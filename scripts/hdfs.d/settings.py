@@ -1,4 +1,4 @@
-"""Hadoop's settings for a cluster: what goes into DIR/conf (for servers and clients alike) and onto each command line."""
+"""Hadoop's settings: the files in DIR/conf, for servers and clients, and the options of each command line."""
 from pathlib import Path
 from xml.sax.saxutils import escape
 
@@ -18,7 +18,7 @@ log4j.logger.SecurityLogger=WARN
 
 
 def core_site(cluster):
-    """What a client needs first: where the file system is, and how to log in."""
+    """The address of the file system and how to log in."""
     settings = {
         "fs.defaultFS": cluster.url,
         "hadoop.tmp.dir": cluster.dir / "tmp",

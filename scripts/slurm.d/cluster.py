@@ -1,4 +1,4 @@
-"""One cluster in one folder: what it is made of (kept in DIR/cluster.json), and starting and stopping its processes."""
+"""A Slurm cluster in a folder: starting and stopping its daemons."""
 import os
 import shutil
 import signal
@@ -12,7 +12,7 @@ from processes import fail, free_ports, stop, tail, tool
 
 
 class Cluster(Folder):
-    """A cluster, by its folder."""
+    """A Slurm cluster."""
 
     def __init__(self, folder):
         super().__init__(folder, count=0, ports={})
@@ -23,7 +23,7 @@ class Cluster(Folder):
         return ["ps0", "gpu0", *(f"cpu{i}" for i in range(self.count - 2))]
 
     def create(self, nodes):
-        """Settles ports and settings of a new cluster and writes them down."""
+        """Chooses ports, and writes the configuration of a new cluster."""
         self.count = nodes
         names = ["slurmctld", *self.nodes]
         self.ports = dict(zip(names, free_ports(len(names))))
@@ -36,7 +36,7 @@ class Cluster(Folder):
         self.keep()
 
     def environment(self):
-        """For the daemons and Slurm's commands. Nothing of a job that this may run in."""
+        """Environment of the daemons and of Slurm's commands, without variables of a job that this script may run in."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "SBATCH", "SQUEUE", "SINFO"))}
         return kept | {"SLURM_CONF": str(self.conf)}
 
@@ -45,7 +45,7 @@ class Cluster(Folder):
             return [tool("munged"), "--foreground", "--num-threads=2", f"--socket={self.dir}/munge.sock",
                     f"--key-file={self.dir}/munge.key", f"--pid-file={self.dir}/run/munged.own.pid",
                     f"--log-file={self.dir}/logs/munged.log", f"--seed-file={self.dir}/state/munged.seed",
-                    # It dislikes folders that others may write to; the key itself is 0600.
+                    # It refuses folders that others may write to; the key itself is 0600.
                     "--force"]
         if name == "slurmctld":
             return [tool("slurmctld"), "-D", "-f", str(self.conf)]
@@ -55,33 +55,33 @@ class Cluster(Folder):
         """Starts one of the processes if it is not running."""
         process = self.pid_file(name)
         if process.pid() is None:
-            # slurmstepd inherits it, so that what a node started can be told from what another did.
+            # slurmstepd and the jobs inherit it: `jobs` finds the processes of a node by it.
             own = {"SLURMD_NODENAME": name} if name in self.nodes else {}
             process.start(self.command(name), self.dir / "logs" / f"{name}.out", self.environment() | own)
 
     def run(self, *command):
-        """One of Slurm's own commands; what it prints, or None if it failed."""
+        """Runs one of Slurm's commands; returns its output, or None if it failed."""
         done = subprocess.run([tool(command[0]), *command[1:]], env=self.environment(), capture_output=True, text=True,
                               stdin=subprocess.DEVNULL)
         return done.stdout if done.returncode == 0 else None
 
     def up(self, deadline):
-        """Starts all, and returns when every node is idle (or at work: the jobs of a cluster that runs go on)."""
+        """Starts all daemons, and returns when every node is idle or runs jobs."""
         end = time.monotonic() + deadline
         self.start("munged")
         while not (self.dir / "munge.sock").exists():
-            self.still_there("munged", end)
+            self.check_running("munged", end)
         for name in ("slurmctld", *self.nodes):
             self.start(name)
         while True:
-            said = self.run("sinfo", "-h", "-N", "-o", "%N %T") or ""
-            states = dict(line.split() for line in said.splitlines())
+            output = self.run("sinfo", "-h", "-N", "-o", "%N %T") or ""
+            states = dict(line.split() for line in output.splitlines())
             if len(states) == self.count and set(states.values()) <= {"idle", "mixed", "allocated", "completing"}:
                 return
             for name in ("munged", "slurmctld", *self.nodes):
-                self.still_there(name, end, f"nodes are {states}")
+                self.check_running(name, end, f"nodes are {states}")
 
-    def still_there(self, name, end, waiting=""):
+    def check_running(self, name, end, waiting=""):
         time.sleep(0.1)
         if self.pid_file(name).pid() is None:
             fail(f"{name} has ended; the end of its log:\n{tail(self.dir / 'logs' / f'{name}.out', 8)}"
@@ -90,15 +90,15 @@ class Cluster(Folder):
             fail(f"not up in time: {waiting or f'{name} does not listen'}; logs are in {self.dir / 'logs'}")
 
     def down(self, remove):
-        """Stops the daemons, then what they started and left running."""
-        stop([self.pid_file(name) for name in (*self.nodes, "slurmctld", "munged")], patience=0 if remove else 5)
-        self.kill_left()
+        """Stops the daemons, then the jobs."""
+        stop([self.pid_file(name) for name in (*self.nodes, "slurmctld", "munged")], grace_s=0 if remove else 5)
+        self.kill_jobs()
         (self.dir / "munge.sock").unlink(missing_ok=True)
         if remove:
             shutil.rmtree(self.dir)
 
-    def left(self, node=None):
-        """Processes of jobs, and the slurmstepd that watch over them: they outlive their slurmd."""
+    def jobs(self, node=None):
+        """Ids of the processes of jobs and of their slurmstepd. They outlive slurmd."""
         conf = f"SLURM_CONF={self.conf}".encode()
         marks = {f"SLURMD_NODENAME={name}".encode() for name in ([node] if node else self.nodes)}
         for entry in Path("/proc").iterdir():
@@ -111,10 +111,10 @@ class Cluster(Folder):
             if conf in environment and environment & marks:
                 yield int(entry.name)
 
-    def kill_left(self, node=None):
-        """kill -9 of them; again until none is found, as one may start another meanwhile."""
+    def kill_jobs(self, node=None):
+        """Kills the jobs, again until none is found: one may start another meanwhile."""
         end = time.monotonic() + 20
-        while pids := list(self.left(node)):
+        while pids := list(self.jobs(node)):
             for pid in pids:
                 try:
                     os.kill(pid, signal.SIGKILL)
