@@ -1,4 +1,4 @@
-# Everything a user or CI needs, each safe to run again. `make help` lists it.
+# What users, developers and CI run. Every target is safe to run again. `make help` lists them.
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
@@ -17,37 +17,49 @@ export PATH := $(CURDIR)/.tools/bin:$(PATH)
 
 SETUPS := libtorch tools hadoop spark python slurm manifests hosts
 
-.PHONY: help demo test setup $(SETUPS:%=setup-%) hdfs-up hdfs-down lint bench clean-demo
+# Tests that need more than cargo: what `make setup` fetches, root, or a GPU.
+NEED_SETUP := bench_device flight torch
+CHECKED := it $(sort $(filter-out $(NEED_SETUP),$(basename $(notdir $(wildcard tests/*.rs */tests/*.rs)))))
 
-help: ## list what can be made
+.PHONY: help demo check test setup $(SETUPS:%=setup-%) hdfs-up hdfs-down lint docs bench clean-demo
+
+help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-demo: ## rows, training, evaluation, a model folder; DATA=train.txt for real Criteo rows, BACKEND=torch for libtorch
+demo: ## make rows, train, evaluate, save a model folder; DATA=train.txt for real Criteo rows, BACKEND=torch for libtorch
 	@BACKEND=$(BACKEND) DATA=$(DATA) ROWS=$(ROWS) scripts/demo $(DEMO)
+
+check: ## fmt, clippy and the tests that need no download: before each commit
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	cargo test --workspace --lib $(CHECKED:%=--test %)
 
 test: setup ## every test: both backends, a real HDFS cluster, a real Slurm, several hosts
 	cargo test --workspace --features torch
 
-setup: $(SETUPS:%=setup-%) ## what the tests need beyond cargo: libtorch, cargo-deny, Hadoop, Spark, pyarrow, Slurm, kubectl
+setup: $(SETUPS:%=setup-%) ## fetch what the tests need beyond cargo: libtorch, cargo-deny, Hadoop, Spark, pyarrow, Slurm, kubectl
 
 $(SETUPS:%=setup-%):
 	@scripts/$@
 
-hdfs-up: setup-hadoop ## a Hadoop cluster on this machine, in the folder .hdfs (HDFS=...); OPTIONS="--ha" and others
+hdfs-up: setup-hadoop ## start a Hadoop cluster on this machine, in the folder .hdfs (HDFS=...); OPTIONS="--ha" and others
 	@scripts/hdfs up $(HDFS) $(OPTIONS)
 	@scripts/hdfs env $(HDFS)
 
-hdfs-down: ## stop it; its files stay
+hdfs-down: ## stop the Hadoop cluster and keep its files
 	@scripts/hdfs down $(HDFS)
 
-lint: setup ## fmt, clippy, doc, deny: all that CI checks beside the tests
+lint: setup ## fmt, clippy, doc, deny: what CI checks besides the tests
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --features torch,s3 -- -D warnings
 	cargo clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --features torch
 	cargo deny check bans licenses sources
 
-bench: ## all measurements of docs/performance.md that need no peer
+docs: ## docs/job.md and the template of `forebay plan --job-file`, from the doc comments of the job's fields
+	FOREBAY_WRITE_DOCS=1 cargo test --workspace --test job_reference
+
+bench: ## the measurements of docs/performance.md that need no other framework
 	cargo bench --workspace
 
 clean-demo: ## remove the demo's rows and model
