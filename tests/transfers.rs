@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{bits, run};
-use forebay::models::transfer::{BatchUpload, Landed, Launched, Uploaded};
+use forebay::models::transfer::{BatchUpload, DeviceOutput, QueuedStep, UploadedBatch};
 use forebay::models::{DenseBatch, DenseModel, ModelError, NamedTensor, NativeModel, RowPart, StepOutput};
 use forebay::pipelines::job::{Backend, Transfers};
 use forebay::pipelines::{ModelFactory, OwnModel, Trained};
@@ -35,9 +35,9 @@ struct Copy {
 struct Done(StepOutput, Result<(), ModelError>);
 
 impl BatchUpload for Copies {
-    fn upload(&mut self, batch: &DenseBatch<'_>, params: Option<&[f32]>) -> Result<Uploaded, ModelError> {
+    fn upload(&mut self, batch: &DenseBatch<'_>, params: Option<&[f32]>) -> Result<UploadedBatch, ModelError> {
         assert_eq!(params, None);
-        Ok(Uploaded::new(Copy {
+        Ok(UploadedBatch::new(Copy {
             rows: batch.rows,
             labels: batch.labels.to_vec(),
             dense: batch.dense.to_vec(),
@@ -48,11 +48,11 @@ impl BatchUpload for Copies {
     }
 }
 
-impl Launched for Done {
-    fn wait(self: Box<Self>, batch: &DenseBatch<'_>, out: &mut StepOutput) -> Result<Landed, ModelError> {
+impl QueuedStep for Done {
+    fn wait(self: Box<Self>, batch: &DenseBatch<'_>, out: &mut StepOutput) -> Result<DeviceOutput, ModelError> {
         assert!(self.1.is_err() || batch.rows == self.0.logits.len());
         *out = self.0;
-        self.1.map(|()| Landed { dense_grads: None, device: Duration::from_millis(1) })
+        self.1.map(|()| DeviceOutput { dense_grads: None, device_time: Duration::from_millis(1) })
     }
 }
 
@@ -93,7 +93,7 @@ impl DenseModel for Software {
     fn uploader(&mut self) -> Result<Option<Box<dyn BatchUpload>>, ModelError> {
         Ok(Some(Box::new(Copies)))
     }
-    fn launch(&mut self, batch: Uploaded) -> Result<Box<dyn Launched>, ModelError> {
+    fn launch(&mut self, batch: UploadedBatch) -> Result<Box<dyn QueuedStep>, ModelError> {
         let Copy { rows, labels, dense, unique_rows, inverse, offsets } = batch.take()?;
         let mut out = StepOutput::default();
         let batch = DenseBatch {
@@ -193,7 +193,7 @@ fn refusal(factory: ModelFactory) -> Fault {
 
 #[test]
 fn a_model_that_cannot_be_made_or_has_no_device_is_the_only_cause() {
-    let fault = refusal(Arc::new(|| Err(ModelError::Backend("no such device".into()))));
+    let fault = refusal(Arc::new(|| Err(ModelError::Setting("no such device".into()))));
     assert_eq!(fault.stage.as_deref(), Some("train"));
     assert!(fault.to_string().contains("no such device"), "{fault}");
     let fault = refusal(Arc::new(|| Ok(Box::new(native(&Job::default())))));

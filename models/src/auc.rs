@@ -1,13 +1,12 @@
-//! Area under the ROC curve: exact over any number of rows, and running over those of late.
-//!
-//! Comes in: scores (logits do: only their order counts) and labels. Goes out: a number. Nothing blocks.
+//! Area under the ROC curve: exact over any number of rows, and running over recent rows. Scores may be logits: only their
+//! order counts.
 
 /// Exact AUC by ranks, equal scores counted half (Mann and Whitney 1947); `None` if all labels are of one class.
 ///
-/// Scores that are not finite take their place in the order of `f32::total_cmp`. `O(n log n)`; holds 8 bytes a row.
+/// Scores that are not finite are ordered by `f32::total_cmp`. Takes `O(n log n)` time and 8 bytes a row.
 ///
 /// # Panics
-/// If the two are not of one length.
+/// If the lengths differ.
 pub fn auc_exact(scores: &[f32], labels: &[f32]) -> Option<f64> {
     assert_eq!(scores.len(), labels.len(), "one label for each score");
     let mut rows: Vec<(f32, bool)> = scores.iter().zip(labels).map(|(&score, &label)| (score, label > 0.5)).collect();
@@ -29,7 +28,7 @@ const BUCKETS: usize = 4096;
 
 /// AUC over about the last `window` rows, in bounded memory: two histograms of predicted probabilities that decay.
 ///
-/// Scores of one bucket count as ties, so the value is off by at most the share of pairs within a bucket.
+/// Scores in one bucket count as ties, so the error is at most the share of pairs within a bucket.
 #[derive(Clone, Debug)]
 pub struct RunningAuc {
     window: f64,

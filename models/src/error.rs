@@ -1,6 +1,4 @@
-//! What can go wrong in a model: a spec that describes none, a batch that does not fit, numbers that are not finite.
-//!
-//! Every message says what was found, what was expected and what to do.
+//! The errors of models. Each message says what was found, what was expected and what to do.
 
 /// Why a model was refused, or a step was not taken. After an error the parameters are what they were before the call.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -20,7 +18,14 @@ pub enum ModelError {
     /// Stored tensors do not fit the model.
     #[error("stored parameters: {0}")]
     Load(String),
-    /// The backend itself failed (threads, libtorch, the device).
+    /// A setting of the backend is wrong: a device that is unknown or not there, a number of threads, a backend that this
+    /// program was built without.
     #[error("backend: {0}")]
-    Backend(String),
+    Setting(String),
+    /// A module of the user's own failed, or gave something of a wrong shape or type.
+    #[error("module: {0}")]
+    Module(String),
+    /// The device or the operating system failed: no memory, a lost device, an error of the driver. Not the user's fault.
+    #[error("device: {0}")]
+    Device(String),
 }

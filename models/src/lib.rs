@@ -1,12 +1,23 @@
-//! Dense compute of Forebay: what happens between the rows of a batch's keys and their gradients.
+//! Dense compute of Forebay: from a batch and the table rows of its keys to a loss and the gradients of those rows.
 //!
-//! A model is a [`ModelSpec`]; two backends run it behind [`DenseModel`]: [`NativeModel`], in the program itself, and
-//! `TorchModel` (feature `torch`), through libtorch on a CPU or GPU. Each is the other's test: the same weights and batch
-//! in, the same loss and gradients out. No actors, no IO.
+//! ```text
+//!   ModelSpec ──┬── NativeModel   pure Rust, on the CPU                     ┐
+//!               └── TorchModel    libtorch, on a CPU or GPU (feature torch) ┴── impl DenseModel
 //!
-//! Read these files in this order: `spec.rs` (what a model is), `dense.rs` (what it takes and gives), `transfer.rs` (the
-//! same where the way to the device is long), `params.rs` (its dense parameters), `native/` (how it is computed), `auc.rs`
-//! and `loss.rs` (how good it is).
+//!   DenseBatch ──→ DenseModel::train ──→ StepOutput (loss, logits, row_grads)
+//!                        └ DenseOptimizer steps the dense parameters
+//! ```
+//!
+//! The rows of the keys are not here: the caller looks them up in a table and pushes their gradients to it. This crate knows no
+//! actors and does no IO. Each backend tests the other: from the same weights and batch they compute the same loss and
+//! gradients.
+//!
+//! Read these files in this order:
+//! 1. `spec.rs`: the description of a model; `batch.rs`: its input and output; `dense.rs`: the trait [`DenseModel`]
+//! 2. `params.rs`: names, shapes and first values of the dense parameters; `dense_optimizer.rs`: how they are updated
+//! 3. `native/`: the backend in pure Rust; `torch/`: the backend on libtorch
+//! 4. `transfer.rs`: the step in three parts, for a device whose copies overlap with compute
+//! 5. `loss.rs` and `auc.rs`: loss and metrics
 //!
 //! ```
 //! use forebay_models::{DenseBatch, DenseModel, DenseOptimizer, ModelSpec, NativeModel, StepOutput};
@@ -29,11 +40,12 @@
 //! ```
 
 mod auc;
+mod batch;
 mod dense;
+mod dense_optimizer;
 mod error;
 mod loss;
 mod native;
-mod optim;
 mod params;
 mod spec;
 #[cfg(feature = "torch")]
@@ -41,11 +53,12 @@ pub mod torch;
 pub mod transfer;
 
 pub use auc::{RunningAuc, auc_exact};
-pub use dense::{BatchShape, DenseBatch, DenseModel, NamedTensor, StepOutput};
+pub use batch::{BatchShape, DenseBatch, NamedTensor, StepOutput};
+pub use dense::DenseModel;
+pub use dense_optimizer::DenseOptimizer;
 pub use error::ModelError;
 pub use loss::{bce_with_logits, logloss, sigmoid};
 pub use native::{NativeModel, ParamBlock};
-pub use optim::DenseOptimizer;
 pub use spec::{Activation, Cross, ModelSpec, Pooling, RowPart, Tower};
 #[cfg(feature = "torch")]
 pub use torch::{TorchModel, TorchModule, init_cuda};

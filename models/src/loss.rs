@@ -1,4 +1,4 @@
-//! Binary cross-entropy on logits: the training loss, and `logloss` for evaluation. Pure functions.
+//! Binary cross-entropy on logits: the training loss, and `logloss` for evaluation.
 
 /// The logistic function `1 / (1 + exp(-z))`, without overflow for any `z`.
 pub fn sigmoid(z: f32) -> f32 {
@@ -9,8 +9,8 @@ pub fn sigmoid(z: f32) -> f32 {
 
 /// Loss of one row and its derivative by the logit: `ln(1 + exp(z)) - label * z` and `sigmoid(z) - label`.
 ///
-/// Computed as `max(z, 0) - label * z + ln(1 + exp(-|z|))`, PyTorch's `binary_cross_entropy_with_logits`: no overflow,
-/// and no cancellation for large `|z|`. NaN in, NaN out.
+/// Computed as `max(z, 0) - label * z + ln(1 + exp(-|z|))`, PyTorch's `binary_cross_entropy_with_logits`: no overflow
+/// and no cancellation for large `|z|`. A NaN in either argument gives NaN.
 pub fn bce_with_logits(z: f32, label: f32) -> (f32, f32) {
     let e = (-z.abs()).exp();
     let loss = (if z > 0.0 { z } else { 0.0 * z }) - label * z + e.ln_1p();
@@ -21,7 +21,7 @@ pub fn bce_with_logits(z: f32, label: f32) -> (f32, f32) {
 /// Mean binary cross-entropy of `logits` against `labels`, in nats, summed in f64; NaN for no rows.
 ///
 /// # Panics
-/// If the two are not of one length.
+/// If the lengths differ.
 pub fn logloss(logits: &[f32], labels: &[f32]) -> f64 {
     assert_eq!(logits.len(), labels.len(), "one label for each logit");
     let row = |(&z, &label): (&f32, &f32)| {

@@ -14,13 +14,13 @@ pub(crate) struct Param {
     pub(crate) name: String,
     pub(crate) shape: Vec<usize>,
     pub(crate) range: Range<usize>,
-    /// Half-width of the uniform distribution it starts from; see [`initial`].
+    /// Inputs of its layer, which set the range of its first values; `None` if it starts at zero. See [`initial`].
     fan_in: Option<usize>,
 }
 
 #[cfg(feature = "torch")]
 impl Param {
-    /// A parameter of a user's own module, whose first values are the module's affair.
+    /// A parameter of a user's own module, which sets the first values itself.
     pub(crate) fn at(name: String, shape: Vec<usize>, range: Range<usize>) -> Param {
         Param { name, shape, range, fan_in: None }
     }
@@ -73,9 +73,17 @@ pub(crate) fn name_at(layout: &[Param], at: usize) -> Option<&str> {
     layout.iter().find(|param| param.range.contains(&at)).map(|param| param.name.as_str())
 }
 
-/// Values of all parameters.
+/// The number of values of all parameters.
 pub(crate) fn total(layout: &[Param]) -> usize {
     layout.last().map_or(0, |param| param.range.end)
+}
+
+impl ModelSpec {
+    /// The number of values of all dense parameters, for a spec that is [valid](Self::validate): the length of
+    /// [`read_flat`](crate::DenseModel::read_flat).
+    pub fn dense_len(&self) -> usize {
+        total(&layout(self))
+    }
 }
 
 /// First values of all parameters, from the seed and each parameter's name alone.

@@ -1,12 +1,12 @@
-//! The description of a model, from a job file or from code: what both backends run.
+//! The description of a model, from a job file or from code; both backends run it.
 //!
-//! The logit is a sum of parts, each of them optional: `linear + fm + cross + tower`. Nothing here computes or blocks.
+//! The logit is a sum of optional parts: `linear + fm + cross + tower`.
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ModelError, params};
+use crate::ModelError;
 
-/// A click model over `slots` categorical columns and `dense` numeric ones; the logit is the sum of the parts present.
+/// A click model over `slots` categorical columns and `dense` numeric ones. The logit is the sum of the parts present.
 ///
 /// Shapes, for one row: the values of a slot are pooled into one row vector `[row_dim]`, which the parts share:
 /// `[linear (1) | embedding (embedding_dim)]`. A slot without any value pools to zeros.
@@ -30,10 +30,10 @@ pub struct ModelSpec {
     /// How several values in one slot become one vector.
     #[serde(default)]
     pub pooling: Pooling,
-    /// Whether the linear (wide) part is there.
+    /// Whether the model has the linear (wide) part.
     #[serde(default)]
     pub linear: bool,
-    /// Whether the factorization machine's pairwise part is there.
+    /// Whether the model has the pairwise part of a factorization machine.
     #[serde(default)]
     pub fm: bool,
     /// The multi-layer perceptron, if any.
@@ -99,7 +99,7 @@ impl RowPart {
     }
 }
 
-/// No layer, column count or row may be wider than this: it keeps every size product far from overflow.
+/// The largest width of a layer or a row, and the largest number of columns: products of sizes stay far from overflow.
 const WIDEST: usize = 1 << 20;
 
 impl ModelSpec {
@@ -133,7 +133,7 @@ impl ModelSpec {
         ModelSpec { linear: false, embedding_dim, tower, ..ModelSpec::lr(slots, dense) }
     }
 
-    /// Starts a spec without any part; add parts with the `with_` methods, `validate` (or a backend) refuses nonsense.
+    /// A spec without parts. Add parts with the `with_` methods.
     pub fn builder(slots: usize, dense: usize) -> ModelSpec {
         ModelSpec { linear: false, ..ModelSpec::lr(slots, dense) }
     }
@@ -255,12 +255,6 @@ impl ModelSpec {
     /// Width of `x0`: all pooled embeddings of a row, then its dense features.
     pub fn input_width(&self) -> usize {
         self.slots * self.embedding_dim + self.dense
-    }
-
-    /// Values of all dense parameters together, for a spec that is [valid](Self::validate): what
-    /// [`read_flat`](crate::DenseModel::read_flat) gives.
-    pub fn dense_len(&self) -> usize {
-        params::total(&params::layout(self))
     }
 }
 

@@ -1,59 +1,59 @@
-//! A step in three parts, for a model whose device lies behind a slow way: what crosses does so beside compute.
+//! A step in three parts, for a device with memory of its own: copies overlap with compute.
 //!
-//! [`BatchUpload::upload`] brings a batch to the device, [`DenseModel::launch`](crate::DenseModel::launch) puts the step in the
-//! device's queue, [`Launched::wait`] brings back what came of it. Each may stand on a thread of its own, and a batch goes
-//! through them by value: nobody can touch it while another part has it. Only the last one waits for the device.
+//! [`BatchUpload::upload`] copies a batch to the device, [`DenseModel::launch`](crate::DenseModel::launch) puts the step in the
+//! device's queue, [`QueuedStep::wait`] copies the results back. Each part may run on a thread of its own. A batch moves through
+//! them by value, so two parts never use it at once. Only the last part waits for the device.
 
 use std::any::Any;
 use std::time::Duration;
 
 use crate::{DenseBatch, ModelError, StepOutput};
 
-/// Brings batches to the device of one model. Comes from [`DenseModel::uploader`](crate::DenseModel::uploader).
+/// Copies batches to the device of one model. [`DenseModel::uploader`](crate::DenseModel::uploader) makes it.
 pub trait BatchUpload: Send {
-    /// Checks a batch and starts its copy; the numbers are the caller's own again when this returns. With `params`,
-    /// `[flat_len]`, the step computes with these parameters, takes no step, and gives their gradient back.
+    /// Checks a batch and starts its copy. The caller may change the batch when this returns. With `params`, `[flat_len]`, the
+    /// step computes with these parameters, leaves the optimizer alone, and returns their gradient.
     ///
     /// # Errors
-    /// [`ModelError::Batch`] if the batch does not fit, [`ModelError::Backend`] if the device has no room for it.
-    fn upload(&mut self, batch: &DenseBatch<'_>, params: Option<&[f32]>) -> Result<Uploaded, ModelError>;
+    /// [`ModelError::Batch`] if the batch does not fit, [`ModelError::Device`] if the device has no memory for it.
+    fn upload(&mut self, batch: &DenseBatch<'_>, params: Option<&[f32]>) -> Result<UploadedBatch, ModelError>;
 }
 
-/// A batch on its way to the device: for the model that gave the [`BatchUpload`], and for no other.
-pub struct Uploaded(Box<dyn Any + Send>);
+/// A batch on its way to the device. Only the model that made the [`BatchUpload`] can use it.
+pub struct UploadedBatch(Box<dyn Any + Send>);
 
-impl Uploaded {
-    /// Wraps what a backend keeps of a batch under way.
-    pub fn new(batch: impl Any + Send) -> Uploaded {
-        Uploaded(Box::new(batch))
+impl UploadedBatch {
+    /// Wraps the backend's own type.
+    pub fn new(batch: impl Any + Send) -> UploadedBatch {
+        UploadedBatch(Box::new(batch))
     }
 
-    /// What was wrapped.
+    /// The backend's own type.
     ///
     /// # Errors
-    /// [`ModelError::Backend`] if it is of another type: another backend uploaded it.
+    /// [`ModelError::Batch`] if another backend uploaded the batch.
     pub fn take<T: Any>(self) -> Result<T, ModelError> {
-        let other = |_| ModelError::Backend("a batch was uploaded by another backend than the model's".into());
+        let other = |_| ModelError::Batch("it was uploaded by another backend than the model's".into());
         self.0.downcast().map(|batch| *batch).map_err(other)
     }
 }
 
 /// A step in the queue of the device.
-pub trait Launched: Send {
+pub trait QueuedStep: Send {
     /// Waits until the step is done and its results are on the host, and fills `out` as
     /// [`DenseModel::train`](crate::DenseModel::train) does. `batch` is the one that was uploaded.
     ///
     /// # Errors
-    /// [`ModelError::NonFinite`], worded as in one piece. The step is applied by then, and so are those launched after it:
-    /// the model's parameters are of no use any more.
-    fn wait(self: Box<Self>, batch: &DenseBatch<'_>, out: &mut StepOutput) -> Result<Landed, ModelError>;
+    /// [`ModelError::NonFinite`], with the text of [`DenseModel::train`](crate::DenseModel::train). By then this step and the
+    /// steps launched after it are applied: the model's parameters are spoiled. [`ModelError::Device`] if the device failed.
+    fn wait(self: Box<Self>, batch: &DenseBatch<'_>, out: &mut StepOutput) -> Result<DeviceOutput, ModelError>;
 }
 
-/// What a step gives beside its [`StepOutput`].
+/// The results of a step on a device, beside its [`StepOutput`].
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Landed {
+pub struct DeviceOutput {
     /// `[flat_len]`, of the mean loss, if the batch was uploaded with parameters.
     pub dense_grads: Option<Vec<f32>>,
-    /// From the step's first kernel to the end of its last, by the device's own clock.
-    pub device: Duration,
+    /// Time from the step's first kernel to the end of its last, by the device's clock.
+    pub device_time: Duration,
 }

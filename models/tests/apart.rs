@@ -1,16 +1,13 @@
-//! Gradients and step apart, the parameters cut into blocks: the numbers of `train`, to the bit with the native backend.
+//! Gradients from the model and steps in blocks outside of it give the numbers of `train`: with the native backend to the bit.
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
 use forebay_models::{DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, ParamBlock, StepOutput};
 use proptest::prelude::*;
-use support::{Owned, batch, number, specs};
+use support::{Owned, batch, number, optimizers, specs};
 
-const OPTIMIZERS: [fn(f64) -> DenseOptimizer; 4] =
-    [DenseOptimizer::sgd, DenseOptimizer::momentum, DenseOptimizer::adagrad, DenseOptimizer::adam];
-
-/// Steps outside of the model: the flat parameters in blocks, as servers hold them.
+/// The flat parameters in blocks, as ps processes hold them.
 struct Blocks(Vec<ParamBlock>);
 
 impl Blocks {
@@ -41,7 +38,7 @@ impl Blocks {
 }
 
 fn flat(model: &dyn DenseModel) -> Vec<f32> {
-    let mut values = vec![f32::NAN; 3]; // what was there does not matter
+    let mut values = vec![f32::NAN; 3]; // their old content does not matter
     model.read_flat(&mut values).unwrap();
     values
 }
@@ -50,7 +47,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|x| x.to_bits()).collect()
 }
 
-/// The state as `optimizer()` saves it: after the steps, buffer by buffer.
+/// The state as `optimizer()` saves it, without the number of steps, buffer by buffer.
 fn saved_state(model: &dyn DenseModel) -> Vec<f32> {
     model.optimizer()[1..].iter().flat_map(|tensor| tensor.data.clone()).collect()
 }
@@ -59,18 +56,18 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn blocks_cut_anywhere_step_to_the_bits_of_the_whole(
-        which in 0usize..11, kind in 0usize..4, threads in 1usize..4, steps in 1u64..6, rows in 1usize..700,
+    fn blocks_step_to_the_bits_of_the_whole_model(
+        which in 0usize..11, kind in 0..optimizers(0.05).len(), threads in 1usize..4, steps in 1u64..6, rows in 1usize..700,
         bags: bool, coarse: bool, cuts in prop::collection::vec(0usize..30_000, 0..6),
     ) {
-        // The last one has more parameters than a thread takes at a time.
+        // The last one has more parameters than a task takes.
         let large = ModelSpec::wide_deep(5, 3, 8, &[150, 80]).with_fm();
         let spec = specs().into_iter().map(|(_, spec)| spec).chain([large]).nth(which).unwrap();
-        let optimizer = OPTIMIZERS[kind](0.05);
+        let optimizer = optimizers(0.05)[kind];
         let mut whole = NativeModel::new(spec.clone(), optimizer, 3, threads).unwrap();
         let mut apart = NativeModel::new(spec.clone(), DenseOptimizer::default(), 99, 1).unwrap();
         let len = apart.flat_len();
-        // As servers cut, at multiples of 16, and anywhere.
+        // At multiples of 16, as ps processes cut, or anywhere.
         let cuts: Vec<usize> = cuts.iter().map(|cut| if coarse { cut % (len + 1) / 16 * 16 } else { cut % (len + 1) }).collect();
         let mut values = flat(&whole);
         let mut blocks = Blocks::new(optimizer, &values, &cuts);
@@ -82,7 +79,7 @@ proptest! {
             apart.gradients(&batch.view(), &mut right, &mut grads).unwrap();
             prop_assert_eq!(grads.len(), len);
             prop_assert_eq!(&left, &right);
-            // The step happened outside: the model has what it was given.
+            // The step happened outside: the model keeps the values that it was given.
             prop_assert_eq!(bits(&flat(&apart)), bits(&values));
             values = blocks.apply(&grads);
             prop_assert_eq!(bits(&flat(&whole)), bits(&values));
@@ -93,7 +90,7 @@ proptest! {
 }
 
 #[test]
-fn flat_parameters_are_the_named_ones_end_to_end() {
+fn flat_parameters_are_the_named_parameters_in_order() {
     for (name, spec) in specs() {
         let mut model = NativeModel::new(spec, DenseOptimizer::default(), 3, 1).unwrap();
         let joined = |model: &NativeModel| model.parameters().into_iter().flat_map(|t| t.data).collect::<Vec<f32>>();
@@ -108,8 +105,8 @@ fn flat_parameters_are_the_named_ones_end_to_end() {
 }
 
 #[test]
-fn the_optimizer_goes_on_in_other_blocks() {
-    for optimizer in OPTIMIZERS.map(|make| make(0.05)) {
+fn a_block_with_the_saved_state_continues_to_the_same_bits() {
+    for optimizer in optimizers(0.05) {
         let values: Vec<f32> = (0..100).map(|i| i as f32 / 10.0).collect();
         let grads = |step| (0..100).map(|i| number(1, step, i) as f32 / u64::MAX as f32 - 0.5).collect::<Vec<f32>>();
         let mut whole = ParamBlock::new(optimizer, values.clone()).unwrap();
@@ -123,7 +120,7 @@ fn the_optimizer_goes_on_in_other_blocks() {
     }
 }
 
-/// Whatever is wrong with a batch, the model stays as it was and goes on.
+/// A refused batch leaves the model as it was, and the model can go on.
 fn check_refusals(mut model: Box<dyn DenseModel>, spec: &ModelSpec) {
     let before = flat(&*model);
     let (mut out, mut grads) = (StepOutput::default(), Vec::new());
@@ -140,7 +137,7 @@ fn check_refusals(mut model: Box<dyn DenseModel>, spec: &ModelSpec) {
 }
 
 #[test]
-fn a_batch_that_is_refused_changes_nothing() {
+fn a_refused_batch_changes_nothing() {
     let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]);
     check_refusals(Box::new(NativeModel::new(spec.clone(), DenseOptimizer::default(), 3, 1).unwrap()), &spec);
 }
@@ -158,7 +155,7 @@ mod torch {
     }
 
     #[test]
-    fn a_batch_that_is_refused_changes_nothing() {
+    fn a_refused_batch_changes_nothing() {
         let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]);
         check_refusals(Box::new(make(&spec, DenseOptimizer::default(), 3)), &spec);
     }
@@ -166,7 +163,7 @@ mod torch {
     #[test]
     fn blocks_step_as_libtorch_does() {
         for (name, spec) in specs() {
-            for optimizer in OPTIMIZERS.map(|make| make(0.02)) {
+            for optimizer in optimizers(0.02) {
                 let what = format!("{name} {optimizer:?}");
                 let (mut whole, mut apart) = (make(&spec, optimizer, 3), make(&spec, DenseOptimizer::default(), 99));
                 let mut native = NativeModel::new(spec.clone(), optimizer, 3, 1).unwrap();

@@ -1,4 +1,4 @@
-//! The backends against PyTorch: 100 steps of each model with each dense optimizer, to 1e-5.
+//! Both backends against PyTorch: 100 steps of each model with each dense optimizer, to 1e-5.
 //!
 //! `tests/golden/models.py` wrote the numbers, over the same inputs. The looked-up rows are under plain SGD, done here.
 #![allow(clippy::unwrap_used)]
@@ -31,7 +31,7 @@ struct File {
 #[derive(Deserialize)]
 struct Case {
     model: String,
-    optimizer: String,
+    optimizer: DenseOptimizer,
     bags: String,
     pooling: Pooling,
     losses: Vec<f32>,
@@ -51,16 +51,6 @@ impl Case {
             other => panic!("model {other}"),
         };
         spec.with_pooling(self.pooling)
-    }
-
-    fn optimizer(&self) -> DenseOptimizer {
-        match self.optimizer.as_str() {
-            "sgd" => DenseOptimizer::sgd(0.1),
-            "momentum" => DenseOptimizer::momentum(0.02),
-            "adagrad" => DenseOptimizer::Adagrad { lr: 0.02, initial_accumulator: 0.1, eps: 1e-10 },
-            "adam" => DenseOptimizer::adam(0.005),
-            other => panic!("optimizer {other}"),
-        }
     }
 
     /// The batch of a step with its unique rows from `table`, and their keys.
@@ -88,15 +78,15 @@ impl Case {
     }
 }
 
-/// Trains every case on the model that `make` makes, and compares.
+/// Trains every case on the models of `make`, and compares.
 fn check(make: impl Fn(ModelSpec, DenseOptimizer, u64) -> Result<Box<dyn DenseModel>, ModelError>) {
     let file: File = serde_json::from_str(include_str!("../../tests/golden/models.json")).unwrap();
     assert_eq!(file.cases.len(), 26);
     for case in &file.cases {
-        let name = format!("{} {} {} {:?}", case.model, case.optimizer, case.bags, case.pooling);
+        let name = format!("{} {:?} {} {:?}", case.model, case.optimizer, case.bags, case.pooling);
         let spec = case.spec();
         let row_dim = spec.row_dim();
-        let mut model = make(spec, case.optimizer(), SEED).unwrap();
+        let mut model = make(spec, case.optimizer, SEED).unwrap();
         let mut table: Vec<f32> = (0..KEYS * row_dim).map(|i| 0.25 * unit(number(5, 0, i))).collect();
         let (mut out, mut losses) = (StepOutput::default(), Vec::new());
         for step in 1..=STEPS {

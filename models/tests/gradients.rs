@@ -1,10 +1,10 @@
-//! The native gradients against finite differences, the same numbers for any number of threads, and what an error leaves.
+//! The native gradients against finite differences, the same bits for any number of threads, and errors that change nothing.
 #![allow(clippy::unwrap_used)]
 
 mod support;
 
 use forebay_models::{DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, StepOutput};
-use support::{Owned, batch, specs};
+use support::{Owned, batch, optimizers, specs};
 
 /// The mean loss in f64 from logits of f32, without a step.
 fn loss(model: &mut NativeModel, batch: &Owned) -> f64 {
@@ -27,8 +27,8 @@ fn gradients(spec: &ModelSpec, batch: &Owned) -> (Vec<NamedTensor>, StepOutput) 
     (before, out)
 }
 
-/// Fails unless each gradient lies between the differences to either side: so it does where the loss is smooth (their
-/// middle is the central difference), and where a ReLU flips within a step.
+/// Fails unless each gradient lies between the differences to the left and to the right. That holds where the loss is smooth
+/// (the central difference is their mean), and where a ReLU flips within a step.
 fn assert_between(what: &str, grads: &[f32], mut loss_with: impl FnMut(usize, f32) -> f64) {
     const H: f32 = 1.0 / 256.0;
     const TOLERANCE: f64 = 1e-4;
@@ -41,7 +41,7 @@ fn assert_between(what: &str, grads: &[f32], mut loss_with: impl FnMut(usize, f3
 }
 
 #[test]
-fn native_gradients_are_those_of_finite_differences() {
+fn native_gradients_agree_with_finite_differences() {
     for (name, spec) in specs() {
         for bags in [false, true] {
             let batch = batch(&spec, 9, 7, bags, 11);
@@ -83,7 +83,7 @@ fn trace(spec: &ModelSpec, threads: usize, rows: usize, bags: bool) -> Vec<u64> 
 }
 
 #[test]
-fn numbers_are_the_same_to_the_bit_for_any_number_of_threads_and_on_every_run() {
+fn all_runs_and_numbers_of_threads_give_the_same_bits() {
     let spec = ModelSpec::wide_deep(5, 3, 8, &[64, 40]).with_fm().with_cross(1);
     for (rows, bags) in [(1, false), (700, true), (2500, false)] {
         let alone = trace(&spec, 1, rows, bags);
@@ -94,7 +94,7 @@ fn numbers_are_the_same_to_the_bit_for_any_number_of_threads_and_on_every_run() 
 }
 
 #[test]
-fn a_step_that_fails_leaves_everything_as_it_was() {
+fn a_failed_step_changes_nothing() {
     for (name, spec) in specs() {
         let mut model = NativeModel::new(spec.clone(), DenseOptimizer::adam(1e-2), 3, 1).unwrap();
         let mut out = StepOutput::default();
@@ -117,9 +117,9 @@ fn a_step_that_fails_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn training_goes_on_where_it_was_saved() {
+fn training_continues_from_a_saved_model() {
     let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]);
-    for optimizer in [DenseOptimizer::momentum(0.1), DenseOptimizer::adagrad(0.1), DenseOptimizer::adam(0.1)] {
+    for optimizer in optimizers(0.1) {
         let mut out = StepOutput::default();
         let mut whole = NativeModel::new(spec.clone(), optimizer, 3, 1).unwrap();
         for step in 0..3 {

@@ -10,7 +10,7 @@ use forebay_models::{
     DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, ParamBlock, Pooling, RowPart,
     StepOutput,
 };
-use support::{Owned, assert_close, batch, specs};
+use support::{Owned, assert_close, batch, optimizers, specs};
 
 fn torch(spec: &ModelSpec, optimizer: DenseOptimizer) -> TorchModel {
     TorchModel::new(spec.clone(), optimizer, 3, 1, Device::Cpu).unwrap()
@@ -56,14 +56,9 @@ fn both_backends_give_the_same_loss_logits_and_gradients() {
 }
 
 #[test]
-fn a_run_moves_from_one_backend_to_the_other() {
+fn a_saved_model_moves_between_the_backends() {
     let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]).with_cross(1);
-    for optimizer in [
-        DenseOptimizer::sgd(0.1),
-        DenseOptimizer::momentum(0.1),
-        DenseOptimizer::adagrad(0.1),
-        DenseOptimizer::adam(0.01),
-    ] {
+    for optimizer in optimizers(0.02) {
         let (mut a, mut b) = (torch(&spec, optimizer), native(&spec, optimizer));
         let mut out = StepOutput::default();
         for step in 0..4 {
@@ -85,7 +80,7 @@ fn a_run_moves_from_one_backend_to_the_other() {
 }
 
 #[test]
-fn a_step_that_fails_leaves_everything_as_it_was() {
+fn a_failed_step_changes_nothing() {
     let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]);
     let mut model = torch(&spec, DenseOptimizer::adam(0.01));
     let mut out = StepOutput::default();
@@ -105,7 +100,7 @@ fn a_step_that_fails_leaves_everything_as_it_was() {
 }
 
 #[test]
-fn bags_without_any_value_are_zeros() {
+fn empty_bags_are_zeros() {
     let spec = ModelSpec::wide_deep(2, 1, 4, &[6]);
     let empty = Owned::without_values();
     let (mut left, mut right) = (StepOutput::default(), StepOutput::default());
@@ -116,14 +111,14 @@ fn bags_without_any_value_are_zeros() {
 }
 
 #[test]
-fn what_cannot_run_is_refused() {
+fn wrong_settings_are_refused() {
     let make = |spec, optimizer, threads, device| TorchModel::new(spec, optimizer, 1, threads, device).err();
     let spec = ModelSpec::lr(2, 1);
     let sgd = DenseOptimizer::sgd(0.1);
     assert!(matches!(make(ModelSpec::lr(0, 1), sgd, 1, Device::Cpu), Some(ModelError::Spec(_))));
     assert!(matches!(make(spec.clone(), DenseOptimizer::sgd(-1.0), 1, Device::Cpu), Some(ModelError::Optimizer(_))));
-    assert!(matches!(make(spec.clone(), sgd, 0, Device::Cpu), Some(ModelError::Backend(_))));
-    assert!(matches!(make(spec, sgd, 1, Device::Cuda(4096)), Some(ModelError::Backend(_))));
+    assert!(matches!(make(spec.clone(), sgd, 0, Device::Cpu), Some(ModelError::Setting(_))));
+    assert!(matches!(make(spec, sgd, 1, Device::Cuda(4096)), Some(ModelError::Setting(_))));
 }
 
 /// Logistic regression by hand, with a weight that nothing uses and a count of the batches seen.
@@ -167,7 +162,7 @@ impl TorchModule for Own {
 }
 
 #[test]
-fn a_module_of_the_users_own_trains_like_the_spec_it_repeats() {
+fn a_user_module_trains_like_the_same_spec() {
     let spec = ModelSpec::lr(3, 2);
     let (mut own, mut model) = (Own::make(false).unwrap(), native(&spec, DenseOptimizer::adam(0.1)));
     let (mut left, mut right) = (StepOutput::default(), StepOutput::default());
@@ -184,7 +179,7 @@ fn a_module_of_the_users_own_trains_like_the_spec_it_repeats() {
     assert_close("weight", &parameters[1].data, &model.parameters()[0].data, 1e-5);
     assert_eq!((parameters[2].data.as_slice(), parameters[3].data.as_slice()), ([0.0; 3].as_slice(), [5.0].as_slice()));
 
-    // A failed step leaves the buffer, too; loading brings everything back.
+    // A failed step leaves the buffer as it was. Loading restores everything.
     let mut bad = batch(&spec, 8, 6, false, 1);
     bad.dense[0] = f32::INFINITY;
     own.train(&bad.view(), &mut left).unwrap_err();
@@ -200,7 +195,7 @@ fn a_module_of_the_users_own_trains_like_the_spec_it_repeats() {
 }
 
 #[test]
-fn of_a_module_of_the_users_own_only_what_is_trained_is_flat() {
+fn only_the_trained_variables_of_a_user_module_are_flat() {
     let (mut own, mut apart) = (Own::make(false).unwrap(), Own::make(false).unwrap());
     let spec = ModelSpec::lr(3, 2);
     let (mut out, mut grads, mut values) = (StepOutput::default(), Vec::new(), Vec::new());
@@ -220,11 +215,11 @@ fn of_a_module_of_the_users_own_only_what_is_trained_is_flat() {
     let mut bad = batch(&spec, 8, 6, false, 1);
     bad.dense[0] = f32::INFINITY;
     apart.gradients(&bad.view(), &mut out, &mut grads).unwrap_err();
-    assert_eq!(apart.parameters()[3].data, [5.0], "the buffer, too, is as it was");
+    assert_eq!(apart.parameters()[3].data, [5.0], "the buffer is as it was, too");
 }
 
 #[test]
-fn a_module_with_logits_of_another_shape_is_told_so() {
+fn a_user_module_with_logits_of_a_wrong_shape_is_refused() {
     let batch = batch(&ModelSpec::lr(3, 2), 8, 6, false, 1);
     let error = Own::make(true).unwrap().train(&batch.view(), &mut StepOutput::default()).unwrap_err();
     assert!(error.to_string().contains("logits of shape [8, 2], expected [8] or [8, 1]"), "{error}");

@@ -1,4 +1,4 @@
-//! The step in three parts gives the numbers of the step in one piece, to the bit, on CPU tensors.
+//! The step in three parts gives the bits of `train`, on CPU tensors.
 #![cfg(feature = "torch")]
 #![allow(clippy::unwrap_used)]
 
@@ -8,15 +8,15 @@ use std::sync::mpsc::sync_channel;
 
 use forebay_models::torch::tch::{TchError, Tensor};
 use forebay_models::torch::{Device, ModuleShape, TorchBatch, TorchModel, TorchModule};
-use forebay_models::transfer::{BatchUpload, Landed, Launched, Uploaded};
+use forebay_models::transfer::{BatchUpload, DeviceOutput, QueuedStep, UploadedBatch};
 use forebay_models::{DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, RowPart, StepOutput};
-use support::{Owned, batch, specs};
+use support::{Owned, batch, optimizers, specs};
 
 fn torch(spec: &ModelSpec, optimizer: DenseOptimizer) -> TorchModel {
     TorchModel::new(spec.clone(), optimizer, 3, 1, Device::Cpu).unwrap()
 }
 
-/// A model and what uploads for it.
+/// A model and its uploader.
 struct Apart {
     model: TorchModel,
     upload: Box<dyn BatchUpload>,
@@ -28,12 +28,12 @@ impl Apart {
         Apart { model, upload }
     }
 
-    fn launch(&mut self, batch: &Owned) -> Box<dyn Launched> {
+    fn launch(&mut self, batch: &Owned) -> Box<dyn QueuedStep> {
         let uploaded = self.upload.upload(&batch.view(), None).unwrap();
         self.model.launch(uploaded).unwrap()
     }
 
-    fn step(&mut self, batch: &Owned, out: &mut StepOutput) -> Result<Landed, ModelError> {
+    fn step(&mut self, batch: &Owned, out: &mut StepOutput) -> Result<DeviceOutput, ModelError> {
         self.launch(batch).wait(&batch.view(), out)
     }
 }
@@ -50,7 +50,7 @@ fn assert_same(what: &str, a: (&StepOutput, &TorchModel), b: (&StepOutput, &Torc
     assert_eq!(a.1.optimizer(), b.1.optimizer(), "{what}: state");
 }
 
-/// Batches that grow and shrink, with bags and without: each slot is used again with other sizes.
+/// Batches that grow and shrink, with and without bags: buffers are reused with other sizes.
 fn batches(spec: &ModelSpec) -> Vec<Owned> {
     let sizes = [(9, 7), (40, 30), (3, 2), (300, 90), (41, 31), (9, 7)];
     let made = sizes.iter().zip(0..).map(|(&(rows, unique), i)| batch(spec, rows, unique, i % 2 == 1, i));
@@ -58,24 +58,24 @@ fn batches(spec: &ModelSpec) -> Vec<Owned> {
 }
 
 #[test]
-fn the_numbers_are_those_of_a_step_in_one_piece() {
-    for optimizer in [DenseOptimizer::sgd(0.5), DenseOptimizer::momentum(0.1), DenseOptimizer::adam(0.01)] {
+fn a_step_in_three_parts_gives_the_bits_of_train() {
+    for optimizer in optimizers(0.05) {
         for (name, spec) in specs() {
             let (mut whole, mut apart) = (torch(&spec, optimizer), Apart::new(torch(&spec, optimizer)));
             let (mut left, mut right) = (StepOutput::default(), StepOutput::default());
             for (i, batch) in batches(&spec).iter().enumerate() {
                 whole.train(&batch.view(), &mut left).unwrap();
-                let landed = apart.step(batch, &mut right).unwrap();
-                assert_eq!(landed.dense_grads, None);
+                let output = apart.step(batch, &mut right).unwrap();
+                assert_eq!(output.dense_grads, None);
                 assert_same(&format!("{name}, batch {i}"), (&left, &whole), (&right, &apart.model));
             }
         }
     }
 }
 
-/// Each part on a thread of its own, up to six batches under way: the steps are still taken in order.
+/// Each part on a thread of its own, up to six batches in flight: the steps are still taken in order.
 #[test]
-fn batches_under_way_at_the_same_time_do_not_disturb_each_other() {
+fn batches_in_flight_do_not_disturb_each_other() {
     let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]).with_fm();
     let batches: Vec<Owned> = (0..8).flat_map(|_| batches(&spec)).collect();
     let mut whole = torch(&spec, DenseOptimizer::adam(0.01));
@@ -89,8 +89,8 @@ fn batches_under_way_at_the_same_time_do_not_disturb_each_other() {
         .collect();
     let Apart { mut model, mut upload } = Apart::new(torch(&spec, DenseOptimizer::adam(0.01)));
     let found: Vec<StepOutput> = std::thread::scope(|scope| {
-        let (to_train, uploaded) = sync_channel::<Uploaded>(2);
-        let (to_host, launched) = sync_channel::<Box<dyn Launched>>(2);
+        let (to_train, uploaded) = sync_channel::<UploadedBatch>(2);
+        let (to_host, launched) = sync_channel::<Box<dyn QueuedStep>>(2);
         scope.spawn(|| {
             let to_train = to_train;
             for batch in &batches {
@@ -116,7 +116,7 @@ fn batches_under_way_at_the_same_time_do_not_disturb_each_other() {
 }
 
 #[test]
-fn gradients_for_parameters_that_are_kept_elsewhere() {
+fn gradients_for_uploaded_parameters_take_no_step() {
     let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]).with_cross(1);
     let (mut whole, mut apart) =
         (torch(&spec, DenseOptimizer::adam(0.1)), Apart::new(torch(&spec, DenseOptimizer::adam(0.1))));
@@ -127,12 +127,12 @@ fn gradients_for_parameters_that_are_kept_elsewhere() {
         whole.set_flat(&params).unwrap();
         whole.gradients(&batch.view(), &mut left, &mut grads).unwrap();
         let uploaded = apart.upload.upload(&batch.view(), Some(&params)).unwrap();
-        let landed = apart.model.launch(uploaded).unwrap().wait(&batch.view(), &mut right).unwrap();
-        assert_eq!(bits(&landed.dense_grads.unwrap()), bits(&grads));
+        let output = apart.model.launch(uploaded).unwrap().wait(&batch.view(), &mut right).unwrap();
+        assert_eq!(bits(&output.dense_grads.unwrap()), bits(&grads));
         assert_same("apart", (&left, &whole), (&right, &apart.model));
         params.iter_mut().zip(&grads).for_each(|(param, grad)| *param -= 0.1 * grad);
     }
-    // And none of it was a step: a step of its own begins where the values left it.
+    // None of this was a step: the next step begins with the last parameters.
     let batch = &batches(&spec)[0];
     whole.train(&batch.view(), &mut left).unwrap();
     apart.step(batch, &mut right).unwrap();
@@ -140,7 +140,7 @@ fn gradients_for_parameters_that_are_kept_elsewhere() {
 }
 
 #[test]
-fn what_is_not_finite_is_named_as_in_one_piece() {
+fn a_number_that_is_not_finite_is_named_as_by_train() {
     let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]);
     let good = batch(&spec, 8, 6, false, 1);
     let edited = |edit: fn(&mut Owned)| {
@@ -161,16 +161,16 @@ fn what_is_not_finite_is_named_as_in_one_piece() {
         apart.step(&good, &mut out).unwrap();
         let error = whole.train(&bad.view(), &mut out).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
-        // The batches behind the bad one are launched before anybody knows.
+        // The next batch is launched before the error is known.
         let (first, behind) = (apart.launch(&bad), apart.launch(&good));
         assert_eq!(first.wait(&bad.view(), &mut out).unwrap_err(), error);
-        // Whether they are harmed depends on what was bad; that they can be waited for does not.
+        // Its result depends on what was bad, but the wait returns.
         let _ = behind.wait(&good.view(), &mut out);
     }
 }
 
 #[test]
-fn a_parameter_that_is_not_finite_is_named_as_in_one_piece() {
+fn a_parameter_that_is_not_finite_is_named_as_by_train() {
     let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]);
     let (mut whole, mut apart) =
         (torch(&spec, DenseOptimizer::sgd(0.1)), Apart::new(torch(&spec, DenseOptimizer::sgd(0.1))));
@@ -186,7 +186,7 @@ fn a_parameter_that_is_not_finite_is_named_as_in_one_piece() {
     }
 }
 
-/// Its loss is finite, and the gradient of one of its parameters is not: the square root's, at zero.
+/// Its loss is finite, but the gradient of the square root at zero is not.
 struct Root(Tensor, Tensor);
 
 impl TorchModule for Root {
@@ -196,7 +196,7 @@ impl TorchModule for Root {
 }
 
 #[test]
-fn a_gradient_that_is_not_finite_is_named_as_in_one_piece() {
+fn a_gradient_that_is_not_finite_is_named_as_by_train() {
     let make = || {
         let shape = ModuleShape { slots: 3, dense: 2, parts: vec![RowPart::new("embedding", 1)] };
         TorchModel::from_module(shape, DenseOptimizer::sgd(0.1), 1, 1, Device::Cpu, |root| {
@@ -213,7 +213,7 @@ fn a_gradient_that_is_not_finite_is_named_as_in_one_piece() {
 }
 
 #[test]
-fn batches_without_any_value() {
+fn batches_with_empty_bags_only() {
     let spec = ModelSpec::wide_deep(2, 1, 4, &[6]);
     let empty = Owned::without_values();
     let (mut whole, mut apart) =
@@ -225,16 +225,16 @@ fn batches_without_any_value() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_harms_nothing() {
+fn a_refused_batch_changes_nothing() {
     let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]);
     let (mut whole, mut apart) =
         (torch(&spec, DenseOptimizer::adam(0.1)), Apart::new(torch(&spec, DenseOptimizer::adam(0.1))));
     let good = batch(&spec, 8, 6, false, 1);
-    let refused = |result: Result<Uploaded, ModelError>| result.err().expect("must be refused").to_string();
+    let refused = |result: Result<UploadedBatch, ModelError>| result.err().expect("must be refused").to_string();
     let short = Owned { labels: vec![], ..good.clone() };
     assert!(refused(apart.upload.upload(&short.view(), None)).contains("0 labels for 8 rows"));
     assert!(refused(apart.upload.upload(&good.view(), Some(&[1.0]))).contains("values: 1 numbers"));
-    // What is dropped on its way, as when a run is stopped.
+    // A batch may be dropped on its way, as when a run is stopped.
     drop(apart.upload.upload(&good.view(), None).unwrap());
     let mut out = StepOutput::default();
     let other = batch(&spec, 7, 6, false, 1);
@@ -248,7 +248,7 @@ fn what_does_not_fit_is_refused_and_harms_nothing() {
         launched.wait(&batch.view(), &mut right).unwrap();
         assert_same("after", (&out, &whole), (&right, &apart.model));
     }
-    let error = apart.model.launch(Uploaded::new("no batch")).err().unwrap().to_string();
+    let error = apart.model.launch(UploadedBatch::new("no batch")).err().unwrap().to_string();
     assert!(error.contains("another backend"), "{error}");
 }
 
@@ -256,6 +256,6 @@ fn what_does_not_fit_is_refused_and_harms_nothing() {
 fn the_native_backend_has_nothing_to_upload() {
     let mut native = NativeModel::new(ModelSpec::lr(3, 2), DenseOptimizer::sgd(0.1), 3, 1).unwrap();
     assert!(native.uploader().unwrap().is_none());
-    let error = native.launch(Uploaded::new(())).err().unwrap().to_string();
+    let error = native.launch(UploadedBatch::new(())).err().unwrap().to_string();
     assert!(error.contains("call `train`"), "{error}");
 }

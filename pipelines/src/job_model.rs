@@ -84,7 +84,7 @@ fn on_backend(options: &TrainOptions, spec: &ModelSpec, seed: u64) -> Result<Box
     match options.backend {
         Backend::Native => {
             if options.device != "cpu" {
-                return Err(ModelError::Backend(format!(
+                return Err(ModelError::Setting(format!(
                     "backend \"native\" computes on \"cpu\", not on {:?}; expected train.backend = \"torch\" for a GPU",
                     options.device
                 )));
@@ -103,7 +103,7 @@ fn on_backend(options: &TrainOptions, spec: &ModelSpec, seed: u64) -> Result<Box
             )?))
         }
         #[cfg(not(feature = "torch"))]
-        Backend::Torch => Err(ModelError::Backend(
+        Backend::Torch => Err(ModelError::Setting(
             "this program was built without libtorch: run `make setup`, then build with `--features torch`".into(),
         )),
     }

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch's numbers for the dense models: `python tests/golden/models.py > tests/golden/models.json` (torch 2.14.1, CPU).
 
-Every input follows from a hash that `models/tests/golden.rs` repeats to the bit: first parameters (as `models/src/params.rs`
+All inputs come from a hash that `models/tests/golden.rs` repeats to the bit: first parameters (as `models/src/params.rs`
 documents them), first rows, keys, dense features, labels. Each case is 100 steps: the dense parameters under one of
 torch.optim's optimizers, the looked-up rows under plain SGD. Written down: losses on the way, and all numbers at the end.
 """
@@ -23,11 +23,13 @@ MODELS = {
     "dcn": {"cross", "tower"},
     "all": {"linear", "fm", "cross", "tower"},
 }
+# For each kind: the settings as a job has them, and the same in PyTorch.
 OPTIMIZERS = {
-    "sgd": lambda params: torch.optim.SGD(params, lr=0.1),
-    "momentum": lambda params: torch.optim.SGD(params, lr=0.02, momentum=0.9),
-    "adagrad": lambda params: torch.optim.Adagrad(params, lr=0.02, initial_accumulator_value=0.1),
-    "adam": lambda params: torch.optim.Adam(params, lr=0.005),
+    "sgd": ({"lr": 0.1}, lambda params: torch.optim.SGD(params, lr=0.1)),
+    "momentum": ({"lr": 0.02}, lambda params: torch.optim.SGD(params, lr=0.02, momentum=0.9)),
+    "adagrad": ({"lr": 0.02, "initial_accumulator": 0.1},
+                lambda params: torch.optim.Adagrad(params, lr=0.02, initial_accumulator_value=0.1)),
+    "adam": ({"lr": 0.005}, lambda params: torch.optim.Adam(params, lr=0.005)),
 }
 CASES = [(model, optimizer, "single", "sum")
          for model in ["lr", "fm", "wide_deep", "ctr_dnn", "dcn"] for optimizer in OPTIMIZERS]
@@ -138,7 +140,8 @@ def run(model, optimizer, kind, pooling):
     params = {name: initial(name, shape).requires_grad_() for name, shape in shapes(parts).items()}
     first = [np.float32(0.25) * unit(number(5, 0, i)) for i in range(KEYS * row_dim)]
     table = torch.tensor(np.array(first)).reshape(KEYS, row_dim).requires_grad_()
-    dense_optimizer, row_optimizer = OPTIMIZERS[optimizer](params.values()), torch.optim.SGD([table], lr=ROW_LR)
+    settings, make = OPTIMIZERS[optimizer]
+    dense_optimizer, row_optimizer = make(params.values()), torch.optim.SGD([table], lr=ROW_LR)
     losses = []
     for step in range(1, STEPS + 1):
         labels, dense, bags = batch(step, kind)
@@ -152,7 +155,7 @@ def run(model, optimizer, kind, pooling):
         if step in LOSSES_OF:
             losses.append(short(loss))
     final = {name: [short(x) for x in param.flatten()] for name, param in params.items()}
-    return {"model": model, "optimizer": optimizer, "bags": kind, "pooling": pooling, "losses": losses,
+    return {"model": model, "optimizer": {"kind": optimizer, **settings}, "bags": kind, "pooling": pooling, "losses": losses,
             "parameters": final, "rows": [short(x) for x in table.flatten()]}
 
 

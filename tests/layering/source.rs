@@ -5,14 +5,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The folders whose `src` is read. The last is the program's.
-pub const CRATES: [&str; 8] = ["base", "actors", "net", "connectors", "ps", "models", "pipelines", "."];
+pub(crate) const CRATES: [&str; 8] = ["base", "actors", "net", "connectors", "ps", "models", "pipelines", "."];
 
-pub fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Every `.rs` file under `folder`, sorted.
-pub fn rust_files(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
     let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).expect("a folder of the project") {
@@ -30,7 +30,7 @@ pub fn rust_files(folder: &Path) -> Vec<PathBuf> {
 
 /// The files of a crate by module path: `[]` is the root, `["job", "parse"]` is `job/parse.rs`. The text is code alone.
 /// The root of the program, `main.rs`, is left out where there is a `lib.rs`.
-pub fn modules(name: &str) -> BTreeMap<Vec<String>, (String, String)> {
+pub(crate) fn modules(name: &str) -> BTreeMap<Vec<String>, (String, String)> {
     let src = root().join(name).join("src");
     let mut modules = BTreeMap::new();
     for path in rust_files(&src) {
@@ -109,7 +109,7 @@ fn without_tests(code: &str) -> String {
 }
 
 /// The length of the block that begins with `{`.
-pub fn block(code: &str) -> usize {
+fn block(code: &str) -> usize {
     let mut depth = 0;
     let end = code.bytes().position(|b| {
         depth += i32::from(b == b'{') - i32::from(b == b'}');

@@ -1,17 +1,16 @@
-//! A block of the dense parameters and its optimizer: gradients come in, values and state change, nothing blocks.
+//! A block of the dense parameters with the state of their optimizer.
 //!
-//! The native model steps over one block that is all of its parameters. Where several trainers share the parameters, each
-//! block of them lies elsewhere and takes its step alone: every number is computed by itself, so the bits are those of the
-//! whole, wherever it was cut.
+//! The native model holds all of its parameters in one block. When trainers share the parameters, each ps process holds a
+//! block and steps it alone. Every number is updated independently of the others, so the bits do not depend on the cuts.
 
 use super::kernels;
 use crate::params::check_len;
 use crate::{DenseOptimizer, ModelError};
 
-/// Numbers of a piece: 64 KiB, small enough to spread over threads, large enough to be worth a task.
-const PIECE: usize = 16_384;
+/// Parameters of one task: 64 KiB, small enough to spread over threads, large enough to be worth a task.
+const TASK_LEN: usize = 16_384;
 
-/// A block of the flat dense parameters with the state of their optimizer: what steps where the model does not.
+/// A block of the flat dense parameters with the state of their optimizer.
 ///
 /// ```
 /// use forebay_models::{ParamBlock, DenseOptimizer};
@@ -31,7 +30,7 @@ pub struct ParamBlock {
 }
 
 impl ParamBlock {
-    /// A block of these values, its optimizer at its start.
+    /// A block of these values, with a fresh optimizer.
     ///
     /// # Errors
     /// [`ModelError::Optimizer`] if a setting is out of range.
@@ -41,7 +40,7 @@ impl ParamBlock {
         Ok(ParamBlock { optimizer, values, state, steps: 0 })
     }
 
-    /// One step of the optimizer; `grads` is as long as [`ParamBlock::values`]. On the caller's thread.
+    /// One step of the optimizer, on the caller's thread. `grads` is as long as [`ParamBlock::values`].
     ///
     /// # Errors
     /// [`ModelError::Batch`] for another length, [`ModelError::NonFinite`] for a gradient that is NaN or infinite; nothing
@@ -54,7 +53,7 @@ impl ParamBlock {
             let at = grads.iter().position(|g| !g.is_finite()).unwrap_or_default();
             return Err(ModelError::NonFinite(format!("gradient {at} of the block is {}", grads[at])));
         }
-        self.step(grads).into_iter().for_each(Piece::update);
+        self.step(grads).into_iter().for_each(UpdateTask::run);
         Ok(())
     }
 
@@ -63,7 +62,7 @@ impl ParamBlock {
         &self.values
     }
 
-    /// Replaces the parameters; the optimizer goes on where it is.
+    /// Replaces the parameters. The optimizer keeps its state.
     ///
     /// # Errors
     /// [`ModelError::Load`] for another length; nothing is changed then.
@@ -78,13 +77,12 @@ impl ParamBlock {
         self.steps
     }
 
-    /// State of the optimizer, each vector as long as [`ParamBlock::values`]: Momentum has one (velocity), Adagrad one (sum of
-    /// squares), Adam two (first and second moment), SGD none.
+    /// The buffers of the optimizer's state (moments, for instance), each as long as [`ParamBlock::values`].
     pub fn state(&self) -> &[Vec<f32>] {
         &self.state
     }
 
-    /// Puts the optimizer where another block's was: its [`steps`](ParamBlock::steps) and [`state`](ParamBlock::state).
+    /// Replaces the optimizer's [`steps`](ParamBlock::steps) and [`state`](ParamBlock::state).
     ///
     /// # Errors
     /// [`ModelError::Load`] for another number of vectors or another length; nothing is changed then.
@@ -100,14 +98,14 @@ impl ParamBlock {
         Ok(())
     }
 
-    /// Begins a step: pieces to [`update`](Piece::update) in any order, each once. `grads` is as long as the values.
-    pub(super) fn step<'a>(&'a mut self, grads: &'a [f32]) -> Vec<Piece<'a>> {
+    /// Begins a step: tasks to [`run`](UpdateTask::run) once each, in any order. `grads` is as long as the values.
+    pub(super) fn step<'a>(&'a mut self, grads: &'a [f32]) -> Vec<UpdateTask<'a>> {
         debug_assert_eq!(grads.len(), self.values.len());
         self.steps += 1;
         let (optimizer, step) = (&self.optimizer, self.steps);
-        let mut state = self.state.iter_mut().map(|buffer| buffer.chunks_mut(PIECE));
+        let mut state = self.state.iter_mut().map(|buffer| buffer.chunks_mut(TASK_LEN));
         let (mut first, mut second) = (state.next(), state.next());
-        let piece = |(values, grads)| Piece {
+        let task = |(values, grads)| UpdateTask {
             optimizer,
             step,
             values,
@@ -115,7 +113,7 @@ impl ParamBlock {
             first: first.as_mut().and_then(Iterator::next).unwrap_or_default(),
             second: second.as_mut().and_then(Iterator::next).unwrap_or_default(),
         };
-        self.values.chunks_mut(PIECE).zip(grads.chunks(PIECE)).map(piece).collect()
+        self.values.chunks_mut(TASK_LEN).zip(grads.chunks(TASK_LEN)).map(task).collect()
     }
 
     pub(super) fn optimizer(&self) -> &DenseOptimizer {
@@ -123,19 +121,19 @@ impl ParamBlock {
     }
 }
 
-/// A part of a step that depends on no other.
-pub(super) struct Piece<'a> {
+/// The update of one range of parameters. It depends on no other task.
+pub(super) struct UpdateTask<'a> {
     optimizer: &'a DenseOptimizer,
     step: u64,
     values: &'a mut [f32],
     grads: &'a [f32],
-    /// State, empty where there is none.
+    /// State buffers; a missing one is empty.
     first: &'a mut [f32],
     second: &'a mut [f32],
 }
 
-impl Piece<'_> {
-    pub(super) fn update(self) {
+impl UpdateTask<'_> {
+    pub(super) fn run(self) {
         kernels::optimize(self.optimizer, self.step, self.values, self.grads, self.first, self.second);
     }
 }

@@ -5,15 +5,15 @@
 use super::kernels::kernel;
 use crate::Pooling;
 
-/// The bags of a stretch of rows, and where their values lie.
+/// The bags of a range of rows.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bags<'a> {
+pub(super) struct BagView<'a> {
     pub(super) slots: usize,
-    /// Of the whole batch.
+    /// Values of the whole batch.
     pub(super) inverse: &'a [u32],
-    /// Of the whole batch; `None` if every bag has one value.
+    /// Offsets of the whole batch; `None` if every bag has one value.
     pub(super) offsets: Option<&'a [u32]>,
-    /// First row of the stretch.
+    /// First row of the range.
     pub(super) first: usize,
     pub(super) pooling: Pooling,
 }
@@ -44,8 +44,8 @@ macro_rules! by_width {
     };
 }
 
-impl<'a> Bags<'a> {
-    /// Values of the bag `slot` of the stretch's row `row`.
+impl<'a> BagView<'a> {
+    /// Values of the bag `slot` of the range's row `row`.
     #[inline(always)]
     fn values(&self, row: usize, slot: usize) -> &'a [u32] {
         let bag = (self.first + row) * self.slots + slot;
@@ -55,7 +55,7 @@ impl<'a> Bags<'a> {
         }
     }
 
-    /// What each of `count` values weighs in its bag.
+    /// The weight of each of the `count` values of a bag.
     #[inline(always)]
     fn weight(&self, count: usize) -> f32 {
         match self.pooling {
@@ -68,7 +68,7 @@ impl<'a> Bags<'a> {
 kernel! {
     /// Sets `logits` to the pooled linear weights summed over slots (zero without a linear part), and the first
     /// `slots * dim` numbers of each row of `x` (rows `width` apart) to the pooled embeddings; an empty bag gives zeros.
-    fn gather<'a>(bags: &'a Bags<'a>, parts: RowParts, unique_rows: &'a [f32], logits: &'a mut [f32], x: &'a mut [f32],
+    fn gather<'a>(bags: &'a BagView<'a>, parts: RowParts, unique_rows: &'a [f32], logits: &'a mut [f32], x: &'a mut [f32],
                   width: usize) {
         macro_rules! run {
             ($d:literal) => {
@@ -85,7 +85,7 @@ kernel! {
 /// One value per bag; `D` is the embedding width, or 0 if only `parts` knows it.
 #[inline(always)]
 fn gather_single<const D: usize>(
-    bags: &Bags<'_>,
+    bags: &BagView<'_>,
     parts: RowParts,
     unique_rows: &[f32],
     logits: &mut [f32],
@@ -116,7 +116,14 @@ fn gather_single<const D: usize>(
 
 /// Any number of values per bag.
 #[inline(always)]
-fn gather_bags(bags: &Bags<'_>, parts: RowParts, unique_rows: &[f32], logits: &mut [f32], x: &mut [f32], width: usize) {
+fn gather_bags(
+    bags: &BagView<'_>,
+    parts: RowParts,
+    unique_rows: &[f32],
+    logits: &mut [f32],
+    x: &mut [f32],
+    width: usize,
+) {
     let dim = parts.dim;
     for (r, logit) in logits.iter_mut().enumerate() {
         *logit = 0.0;
@@ -147,9 +154,9 @@ fn gather_bags(bags: &Bags<'_>, parts: RowParts, unique_rows: &[f32], logits: &m
 }
 
 kernel! {
-    /// Adds to each unique row's gradient what its values got: `g[r]` for the linear weight, `dx` (`[rows x slots * dim]`,
-    /// `rows = g.len()`) for the embedding. Rows are added in batch order, whatever else runs.
-    fn scatter<'a>(bags: &'a Bags<'a>, parts: RowParts, g: &'a [f32], dx: &'a [f32], row_grads: &'a mut [f32]) {
+    /// Adds to each unique row's gradient the gradients of its values: `g[r]` for the linear weight, `dx` (`[rows x slots * dim]`,
+    /// `rows = g.len()`) for the embedding. Rows are added in batch order.
+    fn scatter<'a>(bags: &'a BagView<'a>, parts: RowParts, g: &'a [f32], dx: &'a [f32], row_grads: &'a mut [f32]) {
         macro_rules! run {
             ($d:literal) => {
                 scatter_rows::<$d>(bags, parts, g, dx, row_grads)
@@ -160,7 +167,7 @@ kernel! {
 }
 
 #[inline(always)]
-fn scatter_rows<const D: usize>(bags: &Bags<'_>, parts: RowParts, g: &[f32], dx: &[f32], row_grads: &mut [f32]) {
+fn scatter_rows<const D: usize>(bags: &BagView<'_>, parts: RowParts, g: &[f32], dx: &[f32], row_grads: &mut [f32]) {
     let dim = if D > 0 { D } else { parts.dim };
     for (r, &g) in g.iter().enumerate() {
         for slot in 0..bags.slots {
@@ -217,7 +224,7 @@ mod tests {
             }
             let first = skip.min(rows - 1);
             let pooling = if mean { Pooling::Mean } else { Pooling::Sum };
-            let view = Bags { slots, inverse: &inverse, offsets: (!single).then_some(&offsets), first, pooling };
+            let view = BagView { slots, inverse: &inverse, offsets: (!single).then_some(&offsets), first, pooling };
             let width = slots * dim + pad;
             let count = rows - first;
             let (mut logits, mut x) = (vec![9.0; count], vec![5.0; count * width]);

@@ -1,10 +1,10 @@
-//! Matrix products on strided views of slices: the one place that calls the `gemm` crate, and checks what it trusts.
+//! Matrix products on strided views of slices. Only this file calls the `gemm` crate, and checks the bounds that it relies on.
 
 use gemm::Parallelism;
 
 /// A matrix in a slice: element `(i, j)` lies at `i * row_stride + j * col_stride`.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Mat<'a> {
+pub(super) struct MatrixView<'a> {
     data: &'a [f32],
     rows: usize,
     cols: usize,
@@ -12,33 +12,39 @@ pub(super) struct Mat<'a> {
     col_stride: usize,
 }
 
-/// How far a strided matrix reaches into its slice.
+/// The length of slice that a strided matrix needs.
 fn reach(rows: usize, cols: usize, row_stride: usize, col_stride: usize) -> usize {
     if rows == 0 || cols == 0 { 0 } else { (rows - 1) * row_stride + (cols - 1) * col_stride + 1 }
 }
 
-impl<'a> Mat<'a> {
+impl<'a> MatrixView<'a> {
     /// The first `cols` columns of a row-major matrix whose rows are `width` apart.
-    pub(super) fn new(data: &'a [f32], rows: usize, cols: usize, width: usize) -> Mat<'a> {
+    pub(super) fn new(data: &'a [f32], rows: usize, cols: usize, width: usize) -> MatrixView<'a> {
         assert!(cols <= width && reach(rows, cols, width, 1) <= data.len(), "matrix lies within its slice");
-        Mat { data, rows, cols, row_stride: width, col_stride: 1 }
+        MatrixView { data, rows, cols, row_stride: width, col_stride: 1 }
     }
 
-    /// The transpose, without moving anything.
-    pub(super) fn t(self) -> Mat<'a> {
-        Mat { rows: self.cols, cols: self.rows, row_stride: self.col_stride, col_stride: self.row_stride, ..self }
+    /// The transpose, as a view.
+    pub(super) fn t(self) -> MatrixView<'a> {
+        MatrixView {
+            rows: self.cols,
+            cols: self.rows,
+            row_stride: self.col_stride,
+            col_stride: self.row_stride,
+            ..self
+        }
     }
 }
 
 /// `out = a * b`, or `out += a * b` if `add`; `out` is row-major `[a.rows x b.cols]`, its rows `width` apart.
 ///
 /// On the caller's thread. The order of the sums depends on the sizes and the machine's instruction set only.
-pub(super) fn product(out: &mut [f32], width: usize, a: Mat<'_>, b: Mat<'_>, add: bool) {
+pub(super) fn matmul(out: &mut [f32], width: usize, a: MatrixView<'_>, b: MatrixView<'_>, add: bool) {
     assert_eq!(a.cols, b.rows, "inner sizes agree");
     assert!(b.cols <= width && reach(a.rows, b.cols, width, 1) <= out.len(), "product fits its slice");
     let signed = |stride: usize| stride as isize;
     // SAFETY: the pointers come from live slices, and every element that the sizes and strides reach lies within them:
-    // `Mat::new` checked it for both factors, the assertion above for `out`. `out` is borrowed mutably, so it overlaps
+    // `MatrixView::new` checked it for both factors, the assertion above for `out`. `out` is borrowed mutably, so it overlaps
     // neither. No beta is read unless `add`.
     unsafe {
         gemm::gemm(
@@ -82,8 +88,8 @@ mod tests {
             let a = numbers((m + pad) * (k + pad), 1);
             let b = numbers((k + pad) * (n + pad), 2);
             let mut out = numbers(m * (n + pad), 3);
-            let left = if ta { Mat::new(&a, k, m, m + pad).t() } else { Mat::new(&a, m, k, k + pad) };
-            let right = if tb { Mat::new(&b, n, k, k + pad).t() } else { Mat::new(&b, k, n, n + pad) };
+            let left = if ta { MatrixView::new(&a, k, m, m + pad).t() } else { MatrixView::new(&a, m, k, k + pad) };
+            let right = if tb { MatrixView::new(&b, n, k, k + pad).t() } else { MatrixView::new(&b, k, n, n + pad) };
             let mut expected = out.clone();
             for i in 0..m {
                 for j in 0..n {
@@ -95,7 +101,7 @@ mod tests {
                     });
                 }
             }
-            product(&mut out, n + pad, left, right, add);
+            matmul(&mut out, n + pad, left, right, add);
             prop_assert_eq!(out, expected);
         }
     }
@@ -103,6 +109,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "within its slice")]
     fn a_matrix_longer_than_its_slice_is_refused() {
-        Mat::new(&[0.0; 5], 2, 3, 3);
+        MatrixView::new(&[0.0; 5], 2, 3, 3);
     }
 }

@@ -65,7 +65,7 @@ kernel! {
 }
 
 kernel! {
-    /// The way back through ReLU and bias: `delta = 0` where `act = 0`, and `bias_grad += sum of delta's rows`.
+    /// Backward of `bias_relu`: `delta = 0` where `act = 0`, and `bias_grad += sum of delta's rows`.
     fn relu_backward<'a>(delta: &'a mut [f32], act: &'a [f32], bias_grad: &'a mut [f32]) {
         let width = bias_grad.len();
         for (delta, act) in delta.chunks_exact_mut(width).zip(act.chunks_exact(width)) {
@@ -87,7 +87,7 @@ kernel! {
 }
 
 kernel! {
-    /// `weight_grad += sum over r of g[r] * x[r]`: the weight's side of `head`.
+    /// `weight_grad += sum over r of g[r] * x[r]`: backward of `head` by the weight.
     fn head_weight<'a>(g: &'a [f32], x: &'a [f32], weight_grad: &'a mut [f32]) {
         for (&g, row) in g.iter().zip(x.chunks_exact(weight_grad.len())) {
             for (sum, &x) in weight_grad.iter_mut().zip(row) {
@@ -98,7 +98,7 @@ kernel! {
 }
 
 kernel! {
-    /// `delta[r] = g[r] * weight`: the input's side of `head`.
+    /// `delta[r] = g[r] * weight`: backward of `head` by the input.
     fn head_input<'a>(g: &'a [f32], weight: &'a [f32], delta: &'a mut [f32]) {
         for (&g, row) in g.iter().zip(delta.chunks_exact_mut(weight.len())) {
             for (delta, &weight) in row.iter_mut().zip(weight) {
@@ -110,10 +110,10 @@ kernel! {
 
 kernel! {
     /// Pairwise interactions of the first `slots * dim` numbers of each row of `x`, by the sum-square identity
-    /// `sum_{i<j} v_i . v_j = (|sum v_i|^2 - sum |v_i|^2) / 2`. Adds them to the logits; where `slopes` is not empty,
+    /// `sum_{i<j} v_i . v_j = (|sum v_i|^2 - sum |v_i|^2) / 2`. Adds them to the logits; where `derivatives` is not empty,
     /// writes their derivative by each embedding, `sum v - v_i`, there (`[rows x slots * dim]`). `sum` is scratch `[dim]`.
     fn fm<'a>(x: &'a [f32], width: usize, slots: usize, sum: &'a mut [f32], logits: &'a mut [f32],
-              slopes: &'a mut [f32]) {
+              derivatives: &'a mut [f32]) {
         let dim = sum.len();
         for (r, (logit, x)) in logits.iter_mut().zip(x.chunks_exact(width)).enumerate() {
             let x = &x[..slots * dim];
@@ -124,11 +124,11 @@ kernel! {
                 }
             }
             *logit += 0.5 * (dot(sum, sum) - dot(x, x));
-            if !slopes.is_empty() {
-                let slopes = &mut slopes[r * slots * dim..][..slots * dim];
-                for (slope, v) in slopes.chunks_exact_mut(dim).zip(x.chunks_exact(dim)) {
-                    for ((slope, &sum), &v) in slope.iter_mut().zip(sum.iter()).zip(v) {
-                        *slope = sum - v;
+            if !derivatives.is_empty() {
+                let derivatives = &mut derivatives[r * slots * dim..][..slots * dim];
+                for (derivative, v) in derivatives.chunks_exact_mut(dim).zip(x.chunks_exact(dim)) {
+                    for ((derivative, &sum), &v) in derivative.iter_mut().zip(sum.iter()).zip(v) {
+                        *derivative = sum - v;
                     }
                 }
             }
@@ -162,8 +162,8 @@ kernel! {
 }
 
 kernel! {
-    /// The way back through `cross`, before its product: `dx0 += g * u`, then `u = g * x0` (the product's gradient), and
-    /// `bias_grad += sum of u's rows`. `g` is the gradient of `out`; as the gradient of `x` it passes unchanged.
+    /// Backward of `cross`, before its product: `dx0 += g * u`, then `u = g * x0` (the product's gradient), and
+    /// `bias_grad += sum of u's rows`. `g` is the gradient of `out`; it is also the gradient of `x`.
     fn cross_backward<'a>(g: &'a [f32], u: &'a mut [f32], x0: &'a [f32], dx0: &'a mut [f32], bias_grad: &'a mut [f32]) {
         let width = bias_grad.len();
         let rows = g.chunks_exact(width).zip(u.chunks_exact_mut(width)).zip(x0.chunks_exact(width));
@@ -207,7 +207,7 @@ kernel! {
 }
 
 kernel! {
-    /// One optimizer step over a stretch; see [`crate::DenseOptimizer`].
+    /// One optimizer step over a range of parameters; see [`crate::DenseOptimizer`].
     fn optimize<'a>(optimizer: &'a crate::DenseOptimizer, step: u64, params: &'a mut [f32], grads: &'a [f32],
                     first: &'a mut [f32], second: &'a mut [f32]) {
         optimizer.update(step, params, grads, first, second);
@@ -227,8 +227,8 @@ mod tests {
             let width = slots * dim + pad;
             let x: Vec<f32> =
                 (0..(rows * width) as u32).map(|i| ((i + seed).wrapping_mul(40_503) % 1000) as f32 / 500.0 - 1.0).collect();
-            let (mut logits, mut slopes) = (vec![0.5f32; rows], vec![9.0f32; rows * slots * dim]);
-            fm(&x, width, slots, &mut vec![7.0; dim], &mut logits, &mut slopes);
+            let (mut logits, mut derivatives) = (vec![0.5f32; rows], vec![9.0f32; rows * slots * dim]);
+            fm(&x, width, slots, &mut vec![7.0; dim], &mut logits, &mut derivatives);
             for r in 0..rows {
                 let v = |slot: usize, f: usize| f64::from(x[r * width + slot * dim + f]);
                 let mut pairs = 0.5f64;
@@ -240,8 +240,8 @@ mod tests {
                 prop_assert!((f64::from(logits[r]) - pairs).abs() < 1e-4, "{} {}", logits[r], pairs);
                 for i in 0..slots {
                     for f in 0..dim {
-                        let slope: f64 = (0..slots).filter(|&j| j != i).map(|j| v(j, f)).sum();
-                        prop_assert!((f64::from(slopes[(r * slots + i) * dim + f]) - slope).abs() < 1e-5);
+                        let derivative: f64 = (0..slots).filter(|&j| j != i).map(|j| v(j, f)).sum();
+                        prop_assert!((f64::from(derivatives[(r * slots + i) * dim + f]) - derivative).abs() < 1e-5);
                     }
                 }
             }

@@ -1,20 +1,20 @@
-//! The native model: parameters, the dense optimizer's state, and a step over lanes and threads.
+//! The native model: parameters, the dense optimizer's state, and a step over micro-batches and threads.
 
-use super::block::{ParamBlock, Piece};
-use super::gather::{Bags, scatter};
+use super::block::{ParamBlock, UpdateTask};
+use super::gather::{BagView, scatter};
 use super::kernels;
-use super::lane::{Lane, Stretch};
+use super::micro_batch::{MicroBatch, MicroBatchRows};
 use super::network::Network;
 use super::workers::Workers;
-use crate::dense::BatchShape;
+use crate::BatchShape;
 use crate::{DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, RowPart, StepOutput, params};
 
-/// Rows below which a lane is not worth its share of the gradients: adding up 432,000 of them costs as much as 20 rows.
-const LANE_ROWS: usize = 256;
-/// Lanes of a large batch, for up to so many threads.
-const LANES: usize = 4;
-/// Gradients that one task adds up: 64 KiB of each lane, small enough to spread, large enough to be worth a task.
-const STRETCH: usize = 16_384;
+/// The least rows of a micro-batch. Each costs one addition of all gradients: for 432,000 gradients as much as 20 rows.
+const MICRO_BATCH_ROWS: usize = 256;
+/// Micro-batches of a large batch, if there are no more threads than this.
+const MICRO_BATCHES: usize = 4;
+/// Gradients that one task adds up: 64 KiB of each micro-batch.
+const SUM_LEN: usize = 16_384;
 
 /// A model of a spec, computed on the CPU by the program itself.
 pub struct NativeModel {
@@ -23,10 +23,10 @@ pub struct NativeModel {
     block: ParamBlock,
     workers: Workers,
     threads: usize,
-    lanes: Vec<Lane>,
-    /// The lanes' gradients, added up: of `train`, kept between steps.
+    micro_batches: Vec<MicroBatch>,
+    /// The sum of the micro-batches' gradients. Only `train` uses it; it is kept between steps.
     grads: Vec<f32>,
-    slopes: Vec<f32>,
+    dlogits: Vec<f32>,
     dx: Vec<f32>,
 }
 
@@ -48,9 +48,9 @@ impl NativeModel {
             workers: Workers::new(threads)?,
             threads,
             net,
-            lanes: Vec::new(),
+            micro_batches: Vec::new(),
             grads: Vec::new(),
-            slopes: Vec::new(),
+            dlogits: Vec::new(),
             dx: Vec::new(),
         })
     }
@@ -59,34 +59,34 @@ impl NativeModel {
         BatchShape { slots: self.net.spec.slots, dense: self.net.spec.dense, row_dim: self.net.parts.row_dim }
     }
 
-    /// Runs every lane over its rows; `slopes` and `dx` are empty when only predicting.
-    fn run_lanes(&mut self, batch: &DenseBatch<'_>, logits: &mut [f32], training: bool) {
+    /// Runs every micro-batch over its rows. `dlogits` and `dx` are empty when only predicting.
+    fn run_micro_batches(&mut self, batch: &DenseBatch<'_>, logits: &mut [f32], training: bool) {
         let n = batch.rows;
-        // Fixed by the batch for up to four threads; more threads than that need more lanes.
-        let most = if self.threads <= LANES { LANES } else { self.threads.next_power_of_two() };
-        let count = (n / LANE_ROWS).clamp(1, most);
+        // Fixed by the batch for up to four threads; more threads than that need more micro_batches.
+        let most = if self.threads <= MICRO_BATCHES { MICRO_BATCHES } else { self.threads.next_power_of_two() };
+        let count = (n / MICRO_BATCH_ROWS).clamp(1, most);
         let rows = n.div_ceil(count).max(1);
         let embedded = if training { self.net.embedded() } else { 0 };
-        self.slopes.resize(if training { n } else { 0 }, 0.0);
+        self.dlogits.resize(if training { n } else { 0 }, 0.0);
         self.dx.resize(n * embedded, 0.0);
-        self.lanes.truncate(count);
-        self.lanes.resize_with(count, Lane::default);
-        let (mut slopes, mut dx, mut rest) = (self.slopes.as_mut_slice(), self.dx.as_mut_slice(), logits);
+        self.micro_batches.truncate(count);
+        self.micro_batches.resize_with(count, MicroBatch::default);
+        let (mut dlogits, mut dx, mut rest) = (self.dlogits.as_mut_slice(), self.dx.as_mut_slice(), logits);
         let mut tasks = Vec::with_capacity(count);
-        for (i, lane) in self.lanes.iter_mut().enumerate() {
+        for (i, micro_batch) in self.micro_batches.iter_mut().enumerate() {
             let (start, end) = ((i * rows).min(n), ((i + 1) * rows).min(n));
             let own = end - start;
             let (logits, tail) = std::mem::take(&mut rest).split_at_mut(own);
-            let (own_slopes, slopes_tail) = std::mem::take(&mut slopes).split_at_mut(if training { own } else { 0 });
+            let (own_dlogits, dlogits_tail) = std::mem::take(&mut dlogits).split_at_mut(if training { own } else { 0 });
             let (own_dx, dx_tail) = std::mem::take(&mut dx).split_at_mut(own * embedded);
-            (rest, slopes, dx) = (tail, slopes_tail, dx_tail);
-            tasks.push((lane, Stretch { rows: start..end, logits, slopes: own_slopes, dx: own_dx }));
+            (rest, dlogits, dx) = (tail, dlogits_tail, dx_tail);
+            tasks.push((micro_batch, MicroBatchRows { rows: start..end, logits, dlogits: own_dlogits, dx: own_dx }));
         }
         let (net, params) = (&self.net, self.block.values());
-        self.workers.each(true, tasks, |(lane, stretch)| lane.run(net, params, batch, stretch));
+        self.workers.each(true, tasks, |(micro_batch, rows)| micro_batch.run(net, params, batch, rows));
     }
 
-    /// Adds up the lanes' gradients and scatters the rows', side by side.
+    /// Adds up the micro-batches' gradients, and scatters the gradients of the unique rows beside that.
     fn collect(&self, batch: &DenseBatch<'_>, row_grads: &mut Vec<f32>, grads: &mut Vec<f32>) {
         enum Task<'a> {
             Scatter(&'a mut [f32]),
@@ -95,23 +95,23 @@ impl NativeModel {
         row_grads.clear();
         row_grads.resize(batch.unique_rows.len(), 0.0);
         grads.resize(self.net.len(), 0.0);
-        let bags = Bags {
+        let bags = BagView {
             slots: self.net.spec.slots,
             inverse: batch.inverse,
             offsets: batch.offsets,
             first: 0,
             pooling: self.net.spec.pooling,
         };
-        let sums = grads.chunks_mut(STRETCH).enumerate().map(|(i, sum)| Task::Sum(i * STRETCH, sum));
+        let sums = grads.chunks_mut(SUM_LEN).enumerate().map(|(i, sum)| Task::Sum(i * SUM_LEN, sum));
         let tasks = std::iter::once(Task::Scatter(row_grads)).chain(sums).collect();
-        let (lanes, parts, slopes, dx) = (&self.lanes, self.net.parts, &self.slopes, &self.dx);
+        let (micro_batches, parts, dlogits, dx) = (&self.micro_batches, self.net.parts, &self.dlogits, &self.dx);
         self.workers.each(true, tasks, |task| match task {
-            Task::Scatter(row_grads) => scatter(&bags, parts, slopes, dx, row_grads),
+            Task::Scatter(row_grads) => scatter(&bags, parts, dlogits, dx, row_grads),
             Task::Sum(from, sum) => {
                 let own = from..from + sum.len();
-                sum.copy_from_slice(&lanes[0].grads[own.clone()]);
-                for lane in &lanes[1..] {
-                    kernels::add(sum, &lane.grads[own.clone()]);
+                sum.copy_from_slice(&micro_batches[0].grads[own.clone()]);
+                for micro_batch in &micro_batches[1..] {
+                    kernels::add(sum, &micro_batch.grads[own.clone()]);
                 }
             }
         });
@@ -140,7 +140,7 @@ impl DenseModel for NativeModel {
         let mut grads = std::mem::take(&mut self.grads);
         let done = self.gradients(batch, out, &mut grads);
         if done.is_ok() {
-            self.workers.each(true, self.block.step(&grads), Piece::update);
+            self.workers.each(true, self.block.step(&grads), UpdateTask::run);
         }
         self.grads = grads;
         done
@@ -154,8 +154,8 @@ impl DenseModel for NativeModel {
     ) -> Result<(), ModelError> {
         batch.check(self.shape())?;
         out.logits.resize(batch.rows, 0.0);
-        self.run_lanes(batch, &mut out.logits, true);
-        out.loss = self.lanes.iter().map(|lane| lane.loss).sum::<f64>() / batch.rows as f64;
+        self.run_micro_batches(batch, &mut out.logits, true);
+        out.loss = self.micro_batches.iter().map(|micro_batch| micro_batch.loss).sum::<f64>() / batch.rows as f64;
         self.collect(batch, &mut out.row_grads, grads);
         self.refuse_non_finite(batch, out, grads)
     }
@@ -177,7 +177,7 @@ impl DenseModel for NativeModel {
     fn predict(&mut self, batch: &DenseBatch<'_>, logits: &mut Vec<f32>) -> Result<(), ModelError> {
         batch.check(self.shape())?;
         logits.resize(batch.rows, 0.0);
-        self.run_lanes(batch, logits, false);
+        self.run_micro_batches(batch, logits, false);
         if kernels::all_finite(logits) {
             return Ok(());
         }

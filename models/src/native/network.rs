@@ -1,4 +1,4 @@
-//! Where each layer's parameters lie in the flat buffer. Nothing here computes.
+//! Where each layer's parameters are in the flat buffer.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ pub(super) struct Layer {
     pub(super) outputs: usize,
 }
 
-/// The spec with every layer found.
+/// A spec and the ranges of its layers.
 #[derive(Debug, Clone)]
 pub(super) struct Network {
     pub(super) spec: ModelSpec,
@@ -60,9 +60,9 @@ impl Network {
         }
     }
 
-    /// Parameters in all.
+    /// The number of parameters.
     pub(super) fn len(&self) -> usize {
-        self.layout.last().map_or(0, |param| param.range.end)
+        params::total(&self.layout)
     }
 
     /// Width of the embeddings of a row, all slots together: what row gradients are scattered from.

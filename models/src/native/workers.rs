@@ -1,4 +1,4 @@
-//! Spreads a list of independent tasks over the caller's thread and some more; blocks until all are done.
+//! Runs a list of independent tasks on the caller's thread and on others. Blocks until all are done.
 
 use std::sync::Mutex;
 
@@ -14,7 +14,7 @@ impl Workers {
     /// `threads` in all, the caller's included.
     pub(super) fn new(threads: usize) -> Result<Workers, ModelError> {
         if threads == 0 || threads > 1024 {
-            return Err(ModelError::Backend(format!("{threads} threads asked for, expected 1 to 1024")));
+            return Err(ModelError::Setting(format!("{threads} threads asked for, expected 1 to 1024")));
         }
         if threads == 1 {
             return Ok(Workers { others: None });
@@ -23,12 +23,12 @@ impl Workers {
             .num_threads(threads - 1)
             .thread_name(|index| format!("dense-{}", index + 1))
             .build()
-            .map_err(|error| ModelError::Backend(format!("cannot start {threads} threads: {error}")))?;
+            .map_err(|error| ModelError::Device(format!("cannot start {threads} threads: {error}")))?;
         Ok(Workers { others: Some(others) })
     }
 
-    /// Runs `work` once for each task; tasks are taken in order by whoever is free. `spread = false` keeps to the caller's
-    /// thread: for work so short that waking another costs more.
+    /// Runs `work` once for each task. Idle threads take tasks in order. With `spread = false` only the caller's thread works,
+    /// for tasks so short that waking another thread costs more.
     pub(super) fn each<T: Send>(&self, spread: bool, tasks: Vec<T>, work: impl Fn(T) + Sync) {
         let others = self.others.as_ref().filter(|_| spread && tasks.len() > 1);
         let Some(others) = others else {

@@ -1,14 +1,14 @@
-//! A batch as tensors on the device: what a module sees. Copies what it is given; blocks while that is copied over.
+//! A batch as tensors on the device: the input of a module.
 
 use tch::{Kind, TchError, Tensor};
 
-use crate::dense::BatchShape;
+use crate::BatchShape;
 use crate::{DenseBatch, ModelError, Pooling};
 
 /// One batch on the device: `n` rows, `s` slots, `d` dense features, `u` unique keys.
 ///
-/// All numbers are `f32`, all indices `i32`. A module may keep none of the tensors beyond its call: their memory is used
-/// again for other batches.
+/// All numbers are `f32`, all indices `i32`. A module must not keep the tensors beyond its call: their memory is reused for
+/// other batches.
 pub struct TorchBatch {
     pub(super) rows: i64,
     pub(super) slots: i64,
@@ -21,8 +21,8 @@ pub struct TorchBatch {
 }
 
 impl TorchBatch {
-    /// Copies a batch that passed [`DenseBatch::check`] to the device. While training, the unique rows are a leaf whose
-    /// gradient autograd sums per key.
+    /// Copies a batch that passed [`DenseBatch::check`] to the device, and blocks until it is there. While training, the
+    /// unique rows are a leaf, and autograd sums its gradient per key.
     pub(super) fn new(
         batch: &DenseBatch<'_>,
         shape: BatchShape,
@@ -62,7 +62,7 @@ impl TorchBatch {
         self.slots
     }
 
-    /// Whether this is a training step: for dropout and the like.
+    /// Whether this is a training step (for dropout, for instance).
     pub fn training(&self) -> bool {
         self.training
     }
@@ -72,7 +72,7 @@ impl TorchBatch {
         &self.dense
     }
 
-    /// `[n]`, each from 0 to 1; of no meaning unless training.
+    /// `[n]`, each from 0 to 1; without meaning unless training.
     pub fn labels(&self) -> &Tensor {
         &self.labels
     }
@@ -96,7 +96,7 @@ impl TorchBatch {
     /// row lie one after the other along the last dimension.
     ///
     /// # Errors
-    /// libtorch's: no memory on the device, say.
+    /// Errors of libtorch, for instance no memory on the device.
     pub fn pooled(&self, pooling: Pooling) -> Result<Tensor, TchError> {
         let shape = [self.rows, self.slots, self.unique_rows.size()[1]];
         match &self.offsets {
@@ -127,7 +127,7 @@ impl TorchBatch {
     }
 }
 
-/// 32-bit indices are what libtorch's kernels take, whose sign is of no use here.
+/// libtorch's kernels take signed 32-bit indices.
 pub(super) fn check_indices(unique: usize, values: usize) -> Result<(), ModelError> {
     if unique > i32::MAX as usize || values > i32::MAX as usize {
         return Err(ModelError::Batch(format!(

@@ -1,4 +1,4 @@
-//! Where libtorch computes: text in, a device that is there out.
+//! The device that libtorch computes on, as text in a job and as a value.
 
 use std::fmt;
 use std::str::FromStr;
@@ -30,7 +30,7 @@ impl FromStr for Device {
         };
         number
             .map(Device::Cuda)
-            .ok_or_else(|| ModelError::Backend(format!("device {text:?} is unknown, expected \"cpu\" or \"cuda:0\"")))
+            .ok_or_else(|| ModelError::Setting(format!("device {text:?} is unknown, expected \"cpu\" or \"cuda:0\"")))
     }
 }
 
@@ -44,7 +44,7 @@ impl fmt::Display for Device {
 }
 
 impl Device {
-    /// The same for tch, after a look whether it is there.
+    /// The same for tch, if the device exists.
     pub(super) fn open(self) -> Result<tch::Device, ModelError> {
         match self {
             Device::Cpu => Ok(tch::Device::Cpu),
@@ -53,7 +53,7 @@ impl Device {
                 if number < count {
                     return Ok(tch::Device::Cuda(number));
                 }
-                Err(ModelError::Backend(format!(
+                Err(ModelError::Setting(format!(
                     "device {self} was asked for, but libtorch sees {count} CUDA devices: put the lib folder of an installed \
                      torch {} with CUDA on LD_LIBRARY_PATH, or use \"cpu\"",
                     super::LIBTORCH

@@ -1,13 +1,14 @@
-//! The backend on libtorch, through tch and its autograd: on the CPU or a CUDA device, and for modules of a user's own.
+//! The backend on libtorch, through tch and its autograd: on the CPU or a CUDA device, also for modules of a user's own.
 //!
-//! Comes in: the batches of [`DenseModel`](crate::DenseModel). Goes out: the same numbers as from the native backend, up
-//! to rounding: names, shapes and first values of the parameters are shared, and so are the optimizers' formulas.
+//! It computes the same numbers as the native backend, up to rounding: both share names, shapes and first values of the
+//! parameters and the formulas of the optimizers.
 //!
-//! Read in this order: `batch.rs` (what a module sees), `module.rs` (modules: the spec's and the user's), `params.rs` (one
-//! flat tensor of parameters), `optim.rs`, `model.rs` (the step in one piece), `transfer/` (in three, for a device).
+//! Read in this order: `batch.rs` (the input of a module), `module.rs` (modules: the spec's and the user's), `params.rs` (one
+//! flat tensor of parameters), `graph.rs` (forward and autograd), `non_finite.rs` (errors), `dense_optimizer.rs`, `model.rs`
+//! (the step in one call), `transfer/` (the step in three parts, for a device).
 //!
 //! # Threads
-//! The number of threads is libtorch's, one for the whole process: the last model made decides. With two threads or more
+//! libtorch has one number of threads for the whole process: the model that is made last sets it. With two threads or more
 //! on a busy machine set the environment variable `OMP_WAIT_POLICY=passive` before the program starts: libgomp's
 //! spinning costs up to 17 times the step (measured: 650 ms instead of 38), waiting passively 5%.
 //!
@@ -16,10 +17,12 @@
 //! [`init_cuda`] first thing in `main`, and start it with `LD_LIBRARY_PATH=<site-packages>/torch/lib`.
 
 mod batch;
+mod dense_optimizer;
 mod device;
+mod graph;
 mod model;
 mod module;
-mod optim;
+mod non_finite;
 mod params;
 mod transfer;
 
@@ -27,7 +30,7 @@ pub use batch::TorchBatch;
 pub use device::Device;
 pub use model::TorchModel;
 pub use module::{ModuleShape, TorchModule};
-/// The very tch that this crate is built with: a module of a user's own has to use it, not another version.
+/// The tch that this crate is built with. A module of a user's own has to use this version.
 pub use tch;
 
 use crate::ModelError;
@@ -35,10 +38,10 @@ use crate::ModelError;
 /// The version of libtorch that this crate is built with.
 pub const LIBTORCH: &str = "2.11.0";
 
-/// Loads libtorch's CUDA part if there is one on the library path, and says whether there was. Never fails otherwise.
+/// Loads libtorch's CUDA part if it is on the library path. Returns whether it was loaded.
 ///
-/// Call it **first thing in `main`**: one question about CUDA before it, and libtorch remembers for good that there is
-/// none. Needed because nothing in the program refers to that library, so the linker leaves it out.
+/// Call it **first thing in `main`**: if libtorch is asked about CUDA earlier, it keeps the answer that there is none. The
+/// call is needed because nothing in the program refers to that library, so the linker leaves it out.
 pub fn init_cuda() -> bool {
     // SAFETY: the name is a NUL-terminated literal. Loading runs the library's initialisers: libtorch's own, made for that.
     // The handle is kept open for good on purpose.
@@ -47,9 +50,13 @@ pub fn init_cuda() -> bool {
 }
 
 impl From<tch::TchError> for ModelError {
-    /// The first line: what follows is a C++ stack trace.
+    /// Keeps the first line: a C++ stack trace follows it. libtorch has one type for all errors, so the text tells an
+    /// error of the device from a wrong call of a module.
     fn from(error: tch::TchError) -> ModelError {
+        const DEVICE: [&str; 6] =
+            ["out of memory", "not enough memory", "can't allocate memory", "CUDA", "cuDNN", "CUBLAS"];
         let text = error.to_string();
-        ModelError::Backend(text.lines().next().unwrap_or("libtorch failed without a message").to_string())
+        let line = text.lines().next().unwrap_or("libtorch failed without a message").to_string();
+        if DEVICE.iter().any(|word| line.contains(word)) { ModelError::Device(line) } else { ModelError::Module(line) }
     }
 }

@@ -5,19 +5,19 @@ use tch::{Kind, TchError, Tensor};
 use super::TorchBatch;
 use crate::{ModelSpec, RowPart};
 
-/// A dense model in tch: its parameters lie in the variable store that it was made over, autograd does the rest.
+/// A dense model in tch: the forward pass over parameters in a variable store. Autograd computes the gradients.
 ///
 /// See [`TorchModel::from_module`](super::TorchModel::from_module).
 pub trait TorchModule {
     /// One logit per row, `[n]` or `[n, 1]`, as `f32` on the batch's device.
     ///
     /// # Errors
-    /// libtorch's. (The methods of `Tensor` that do not begin with `f_` panic instead: the run ends all the same, with a
+    /// Errors of libtorch. (The methods of `Tensor` that do not begin with `f_` panic instead. Then the run ends, too, with a
     /// less readable message.)
     fn forward(&self, batch: &TorchBatch) -> Result<Tensor, TchError>;
 }
 
-/// What a user's own module reads.
+/// The shape of the batches that a user's own module reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ModuleShape {
     /// Categorical columns.
@@ -43,7 +43,7 @@ struct Layer {
 }
 
 impl SpecModule {
-    /// Takes the leaves one by one.
+    /// `leaves` are those of the layout, in its order.
     pub(super) fn new(spec: ModelSpec, leaves: &[Tensor]) -> SpecModule {
         let mut leaves = leaves.iter().map(Tensor::shallow_clone);
         let mut next = || leaves.next().expect("the layout has a leaf for each parameter of the spec");

@@ -1,6 +1,6 @@
-//! The parameters: one flat tensor that the optimizer steps over, and leaves that alias stretches of it.
+//! The parameters: one flat tensor, and a leaf of autograd for each parameter, which is a view of it.
 //!
-//! So a step of the optimizer is a few passes whatever the number of parameters, and a snapshot one copy.
+//! So a step of the optimizer is a few passes for any number of parameters, and a snapshot is one copy.
 
 use tch::nn::VarStore;
 use tch::{Kind, TchError, Tensor};
@@ -12,9 +12,9 @@ pub(super) struct Params {
     pub(super) layout: Vec<Param>,
     /// `[count]`, on the device; no gradient.
     pub(super) flat: Tensor,
-    /// One for each of `layout`: the same memory, with a gradient.
+    /// A leaf for each entry of `layout`: the same memory, with a gradient.
     pub(super) leaves: Vec<Tensor>,
-    /// What a user's module holds beside: running means and the like. Saved and loaded, not trained.
+    /// Other tensors of a user's module, running means for instance. Saved and loaded, not trained.
     buffers: Vec<NamedBuffer>,
 }
 
@@ -29,18 +29,18 @@ impl Params {
         let flat = Tensor::f_from_slice(values)?.f_to_device(device)?;
         let leaves = layout
             .iter()
-            .map(|param| stretch(&flat, param)?.f_detach()?.f_set_requires_grad(true))
+            .map(|param| param_view(&flat, param)?.f_detach()?.f_set_requires_grad(true))
             .collect::<Result<_, _>>()?;
         Ok(Params { layout, flat, leaves, buffers: Vec::new() })
     }
 
-    /// Moves the variables of a store into one flat tensor; the module that holds them does not notice.
+    /// Moves the variables of a store into one flat tensor. The module that holds them sees no change.
     pub(super) fn from_store(store: &VarStore) -> Result<Params, ModelError> {
         let mut variables: Vec<(String, Tensor)> = store.variables().into_iter().collect();
         // The store's own order is a hash map's.
         variables.sort_by(|a, b| a.0.cmp(&b.0));
         if let Some((name, tensor)) = variables.iter().find(|(_, tensor)| tensor.f_kind().ok() != Some(Kind::Float)) {
-            return Err(ModelError::Backend(format!("variable {name} is {:?}, expected Float", tensor.f_kind()?)));
+            return Err(ModelError::Module(format!("variable {name} is {:?}, expected Float", tensor.f_kind()?)));
         }
         let (trained, kept): (Vec<_>, Vec<_>) = variables.into_iter().partition(|(_, tensor)| tensor.requires_grad());
         let mut layout = Vec::new();
@@ -54,7 +54,7 @@ impl Params {
         let flat = Tensor::f_zeros([end as i64], (Kind::Float, store.device()))?;
         let mut leaves = Vec::new();
         for (param, (_, mut tensor)) in layout.iter().zip(trained) {
-            let mut place = stretch(&flat, param)?;
+            let mut place = param_view(&flat, param)?;
             place.f_copy_(&tensor.f_detach()?)?;
             tensor.f_set_data(&place)?;
             leaves.push(tensor);
@@ -63,7 +63,7 @@ impl Params {
         Ok(Params { layout, flat, leaves, buffers })
     }
 
-    /// Numbers that are trained.
+    /// The number of trained values.
     pub(super) fn count(&self) -> i64 {
         self.flat.numel() as i64
     }
@@ -83,10 +83,10 @@ impl Params {
         Tensor::f_cat(&pieces, 0)
     }
 
-    /// The first name whose stretch of `flat` is not finite.
+    /// The first parameter whose range of `flat` is not finite.
     pub(super) fn first_non_finite(&self, flat: &Tensor) -> Result<Option<&str>, TchError> {
         for param in &self.layout {
-            if !all_finite(&stretch(flat, param)?)? {
+            if !all_finite(&param_view(flat, param)?)? {
                 return Ok(Some(&param.name));
             }
         }
@@ -102,7 +102,7 @@ impl Params {
         Ok(tensors)
     }
 
-    /// Everything is checked before anything is changed.
+    /// Checks everything before it changes anything.
     pub(super) fn load(&mut self, tensors: &[NamedTensor]) -> Result<(), ModelError> {
         let mut known: Vec<String> = self.layout.iter().map(|param| param.name.clone()).collect();
         known.extend(self.buffers.iter().map(|buffer| buffer.name.clone()));
@@ -132,13 +132,13 @@ impl Params {
     }
 }
 
-/// A parameter's own stretch of a flat tensor, as a view.
-fn stretch(flat: &Tensor, param: &Param) -> Result<Tensor, TchError> {
+/// A parameter as a view of a flat tensor.
+fn param_view(flat: &Tensor, param: &Param) -> Result<Tensor, TchError> {
     let shape: Vec<i64> = param.shape.iter().map(|&size| size as i64).collect();
     flat.f_narrow(0, param.range.start as i64, param.range.len() as i64)?.f_view(shape.as_slice())
 }
 
-/// The numbers on the host; waits for the device.
+/// Copies the numbers to the host. Waits for the device.
 pub(super) fn to_vec(tensor: &Tensor) -> Result<Vec<f32>, TchError> {
     let mut numbers = vec![0.0; tensor.numel()];
     tensor.f_copy_data(&mut numbers, tensor.numel())?;

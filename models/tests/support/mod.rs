@@ -1,15 +1,15 @@
-//! What the tests of this crate share: the hash behind every made-up number, random batches, every kind of spec.
+//! What the tests of this crate share: generated numbers and batches, specs, optimizers.
 #![allow(dead_code, unreachable_pub)]
 
 use forebay_base::{mix64, signed_unit_f32};
-use forebay_models::{DenseBatch, ModelSpec, Pooling};
+use forebay_models::{DenseBatch, DenseOptimizer, ModelSpec, Pooling};
 
 /// From -1 to 1 in steps that f32 holds exactly. `tests/golden/models.py` has the same.
 pub fn unit(z: u64) -> f32 {
     signed_unit_f32(mix64(z))
 }
 
-/// The hash behind every input: number `i` of a stream at a step.
+/// A hash that all generated inputs come from: number `i` of a stream at a step.
 pub fn number(stream: u64, step: u64, i: usize) -> u64 {
     mix64((stream << 48) ^ (step << 32) ^ i as u64)
 }
@@ -26,7 +26,7 @@ pub struct Owned {
 }
 
 impl Owned {
-    /// Two rows of two slots and a dense feature, with nothing in any bag.
+    /// Two rows of two slots and a dense feature. Every bag is empty.
     pub fn without_values() -> Owned {
         Owned {
             rows: 2,
@@ -50,7 +50,7 @@ impl Owned {
     }
 }
 
-/// A made-up batch for a spec: `unique` keys, some of them in many bags; with `bags`, none to three values in each.
+/// A generated batch for a spec: `unique` keys, some of them in many bags. With `bags`, each bag has 0 to 3 values.
 pub fn batch(spec: &ModelSpec, rows: usize, unique: usize, bags: bool, seed: u64) -> Owned {
     let count = rows * spec.slots;
     let mut offsets = vec![0u32];
@@ -69,7 +69,12 @@ pub fn batch(spec: &ModelSpec, rows: usize, unique: usize, bags: bool, seed: u64
     }
 }
 
-/// One spec for each part alone and for what they share, small enough for finite differences.
+/// Every dense optimizer.
+pub fn optimizers(lr: f64) -> Vec<DenseOptimizer> {
+    vec![DenseOptimizer::sgd(lr), DenseOptimizer::momentum(lr), DenseOptimizer::adagrad(lr), DenseOptimizer::adam(lr)]
+}
+
+/// A spec for each part alone and for combinations, small enough for finite differences.
 pub fn specs() -> Vec<(&'static str, ModelSpec)> {
     let all = ModelSpec::wide_deep(3, 2, 4, &[6, 5]).with_fm().with_cross(2);
     vec![
@@ -86,7 +91,7 @@ pub fn specs() -> Vec<(&'static str, ModelSpec)> {
     ]
 }
 
-/// Fails, naming the first difference, unless each `a` is within `tolerance` of `b`, relative to the largest `b` (or 1).
+/// Fails, and names the first difference, unless each `a` is within `tolerance` of `b`, relative to the largest `b` (or 1).
 pub fn assert_close(what: &str, a: &[f32], b: &[f32], tolerance: f32) {
     assert_eq!(a.len(), b.len(), "{what}: lengths");
     let scale = b.iter().fold(1.0f32, |largest, x| largest.max(x.abs()));

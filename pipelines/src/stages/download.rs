@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use forebay_models::StepOutput;
-use forebay_models::transfer::{Landed, Launched};
+use forebay_models::transfer::{DeviceOutput, QueuedStep};
 
 use crate::fault::model_fault;
 use crate::flow::{DeviceBatch, GradBatch};
@@ -36,7 +36,7 @@ impl Download {
 }
 
 impl Stage for Download {
-    type In = DeviceBatch<Box<dyn Launched>>;
+    type In = DeviceBatch<Box<dyn QueuedStep>>;
     type Out = GradBatch;
 
     fn describe(&self) -> String {
@@ -46,16 +46,16 @@ impl Stage for Download {
     async fn on_batch(&mut self, batch: Self::In, cx: &StageCx, out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
         let DeviceBatch { batch, device } = batch;
         let asked = Instant::now();
-        let landed = match device {
+        let results = match device {
             Some(launched) => launched.wait(&batch.dense_batch(), &mut self.output).map_err(model_fault)?,
             None => {
                 self.output = StepOutput::default();
-                Landed { dense_grads: batch.dense.is_some().then(Vec::new), ..Landed::default() }
+                DeviceOutput { dense_grads: batch.dense.is_some().then(Vec::new), ..DeviceOutput::default() }
             }
         };
         cx.meter().waiting("device", asked.elapsed());
-        self.progress.device(landed.device);
+        self.progress.device(results.device_time);
         self.progress.step(self.output.loss, &self.output.logits, &batch.train.labels);
-        out.send(self.steps.grads(batch, &mut self.output, landed.dense_grads)).await
+        out.send(self.steps.grads(batch, &mut self.output, results.dense_grads)).await
     }
 }

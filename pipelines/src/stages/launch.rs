@@ -5,7 +5,7 @@
 
 use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use forebay_models::DenseModel;
-use forebay_models::transfer::{self, Launched, Uploaded};
+use forebay_models::transfer::{self, QueuedStep, UploadedBatch};
 use tokio::sync::oneshot;
 
 use super::train::{ModelMaker, TrainedDense};
@@ -35,8 +35,8 @@ impl Launch {
 }
 
 impl Stage for Launch {
-    type In = DeviceBatch<Uploaded>;
-    type Out = DeviceBatch<Box<dyn Launched>>;
+    type In = DeviceBatch<UploadedBatch>;
+    type Out = DeviceBatch<Box<dyn QueuedStep>>;
 
     fn describe(&self) -> String {
         self.describe.clone()

@@ -26,7 +26,7 @@ impl Upload {
 
 impl Stage for Upload {
     type In = ReadyBatch;
-    type Out = DeviceBatch<transfer::Uploaded>;
+    type Out = DeviceBatch<transfer::UploadedBatch>;
 
     fn describe(&self) -> String {
         "to the device".into()

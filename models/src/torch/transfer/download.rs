@@ -1,55 +1,46 @@
-//! Download: waits for the device, reads the results, and checks that they are finite. The slot is free after that.
+//! Download: waits for the device, reads the results, and checks that they are finite. The buffers are free after that.
 
 use std::sync::Arc;
 
-use super::OnDevice;
+use super::BatchInFlight;
 use super::layout::{FINDING, found, take};
-use crate::dense::BatchShape;
-use crate::params::{Param, name_at};
-use crate::torch::model::{blame, gradient_symptom, loss_symptom, row_symptom};
-use crate::transfer::{Landed, Launched};
+use crate::params::name_at;
+use crate::torch::non_finite::{ModelInfo, gradient_symptom, loss_symptom, non_finite_error, row_symptom};
+use crate::transfer::{DeviceOutput, QueuedStep};
 use crate::{DenseBatch, ModelError, StepOutput, logloss};
 
-/// What the checks need to know of the model.
-pub(in crate::torch) struct Facts {
-    pub(in crate::torch) shape: BatchShape,
-    pub(in crate::torch) params: Vec<Param>,
-}
-
 /// A step in the device's queue.
-pub(super) struct InQueue {
-    pub(super) batch: OnDevice,
-    pub(super) facts: Arc<Facts>,
+pub(super) struct TorchStep {
+    pub(super) batch: BatchInFlight,
+    pub(super) info: Arc<ModelInfo>,
 }
 
-impl Launched for InQueue {
-    fn wait(self: Box<Self>, batch: &DenseBatch<'_>, out: &mut StepOutput) -> Result<Landed, ModelError> {
-        let OnDevice { mut slot, up, down, home } = self.batch;
-        if batch.labels.len() != up.labels.len() || batch.unique_rows.len() != up.unique_rows.len() {
+impl QueuedStep for TorchStep {
+    fn wait(self: Box<Self>, batch: &DenseBatch<'_>, out: &mut StepOutput) -> Result<DeviceOutput, ModelError> {
+        let BatchInFlight { mut buffers, upload, download, return_to } = self.batch;
+        if batch.labels.len() != upload.labels.len() || batch.unique_rows.len() != upload.unique_rows.len() {
             return Err(ModelError::Batch("the results are waited for with another batch than was uploaded".into()));
         }
-        let (words, device) = slot.wait()?;
-        take(words, &down.logits, &mut out.logits);
-        take(words, &down.row_grads, &mut out.row_grads);
-        let mut landed = Landed { dense_grads: None, device };
-        if let Some(at) = &down.dense_grads {
-            take(words, at, landed.dense_grads.insert(Vec::new()));
+        let (words, device_time) = buffers.wait()?;
+        take(words, &download.logits, &mut out.logits);
+        take(words, &download.row_grads, &mut out.row_grads);
+        let mut output = DeviceOutput { dense_grads: None, device_time };
+        if let Some(at) = &download.dense_grads {
+            take(words, at, output.dense_grads.insert(Vec::new()));
         }
-        let name = |at| found(words, down.findings.start + at).and_then(|place| name_at(&self.facts.params, place));
+        let name = |at| found(words, download.findings.start + at).and_then(|place| name_at(&self.info.params, place));
         let (parameter, gradient) = (name(0), name(FINDING));
-        // Whoever uploaded may be gone: the stream of batches has ended.
-        let _ = home.send(slot);
+        // If the uploader was dropped, the buffers are dropped, too.
+        let _ = return_to.send(buffers);
         out.loss = logloss(&out.logits, batch.labels);
-        match self.facts.symptom(out, gradient) {
-            Some(symptom) => Err(blame(batch, self.facts.shape, parameter, &symptom)),
-            None => Ok(landed),
+        match symptom(out, self.info.shape.row_dim, gradient) {
+            Some(symptom) => Err(non_finite_error(batch, self.info.shape, parameter, &symptom)),
+            None => Ok(output),
         }
     }
 }
 
-impl Facts {
-    /// The first thing that is not finite, in the order in which a step meets them.
-    fn symptom(&self, out: &StepOutput, gradient: Option<&str>) -> Option<String> {
-        loss_symptom(out).or_else(|| row_symptom(out, self.shape.row_dim)).or_else(|| gradient.map(gradient_symptom))
-    }
+/// The first thing that is not finite, in the order in which a step meets them.
+fn symptom(out: &StepOutput, row_dim: usize, gradient: Option<&str>) -> Option<String> {
+    loss_symptom(out).or_else(|| row_symptom(out, row_dim)).or_else(|| gradient.map(gradient_symptom))
 }

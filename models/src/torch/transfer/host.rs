@@ -1,35 +1,35 @@
-//! Slots of the CPU: plain copies, done when the call returns. The safe twin of `cuda.rs`, and what its users are tested on.
+//! Buffers for the CPU: plain copies, done when the call returns. The safe twin of `cuda.rs`; tests run on it.
 
 use std::time::{Duration, Instant};
 
 use tch::{Kind, Tensor};
 
-use super::slot::{Engine, Slot, grown};
+use super::buffers::{BufferAllocator, TransferBuffers, with_headroom};
 use crate::ModelError;
 
-/// Makes slots whose "device" is the host.
-pub(super) struct HostEngine;
+/// Makes buffers for a "device" that is the host.
+pub(super) struct HostAllocator;
 
-struct HostSlot {
+struct HostBuffers {
     staging: Vec<i32>,
     words: Tensor,
     results: Tensor,
-    landed: Vec<i32>,
-    up: usize,
-    down: usize,
+    host_results: Vec<i32>,
+    upload_words: usize,
+    download_words: usize,
     began: Instant,
     took: Duration,
 }
 
-impl Engine for HostEngine {
-    fn slot(&self) -> Result<Box<dyn Slot>, ModelError> {
-        Ok(Box::new(HostSlot {
+impl BufferAllocator for HostAllocator {
+    fn allocate(&self) -> Result<Box<dyn TransferBuffers>, ModelError> {
+        Ok(Box::new(HostBuffers {
             staging: Vec::new(),
             words: tensor(0)?,
             results: tensor(0)?,
-            landed: Vec::new(),
-            up: 0,
-            down: 0,
+            host_results: Vec::new(),
+            upload_words: 0,
+            download_words: 0,
             began: Instant::now(),
             took: Duration::ZERO,
         }))
@@ -40,36 +40,36 @@ fn tensor(words: usize) -> Result<Tensor, ModelError> {
     Ok(Tensor::f_zeros([words as i64], (Kind::Int, tch::Device::Cpu))?)
 }
 
-impl Slot for HostSlot {
-    fn stage(&mut self, up: usize, down: usize) -> Result<&mut [i32], ModelError> {
-        if up > self.staging.len() {
-            self.staging = vec![0; grown(up)];
+impl TransferBuffers for HostBuffers {
+    fn reserve(&mut self, upload_words: usize, download_words: usize) -> Result<&mut [i32], ModelError> {
+        if upload_words > self.staging.len() {
+            self.staging = vec![0; with_headroom(upload_words)];
             self.words = tensor(self.staging.len())?;
         }
-        if down > self.landed.len() {
-            self.landed = vec![0; grown(down)];
-            self.results = tensor(self.landed.len())?;
+        if download_words > self.host_results.len() {
+            self.host_results = vec![0; with_headroom(download_words)];
+            self.results = tensor(self.host_results.len())?;
         }
-        (self.up, self.down) = (up, down);
-        Ok(&mut self.staging[..up])
+        (self.upload_words, self.download_words) = (upload_words, download_words);
+        Ok(&mut self.staging[..upload_words])
     }
 
-    fn upload(&mut self) -> Result<(), ModelError> {
-        let staged = Tensor::f_from_slice(&self.staging[..self.up])?;
-        Ok(self.words.f_narrow(0, 0, self.up as i64)?.f_copy_(&staged)?)
+    fn start_upload(&mut self) -> Result<(), ModelError> {
+        let staged = Tensor::f_from_slice(&self.staging[..self.upload_words])?;
+        Ok(self.words.f_narrow(0, 0, self.upload_words as i64)?.f_copy_(&staged)?)
     }
 
-    fn arrived(&mut self) -> Result<(Tensor, Tensor), ModelError> {
+    fn tensors(&mut self) -> Result<(Tensor, Tensor), ModelError> {
         self.began = Instant::now();
         Ok((self.words.shallow_clone(), self.results.shallow_clone()))
     }
 
-    fn download(&mut self) -> Result<(), ModelError> {
+    fn start_download(&mut self) -> Result<(), ModelError> {
         self.took = self.began.elapsed();
-        Ok(self.results.f_copy_data(&mut self.landed, self.down)?)
+        Ok(self.results.f_copy_data(&mut self.host_results, self.download_words)?)
     }
 
     fn wait(&mut self) -> Result<(&[i32], Duration), ModelError> {
-        Ok((&self.landed[..self.down], self.took))
+        Ok((&self.host_results[..self.download_words], self.took))
     }
 }

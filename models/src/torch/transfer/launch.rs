@@ -1,64 +1,68 @@
-//! Launch: the step over a batch on the device, queued kernel by kernel. Does not wait for the device.
+//! Launch: queues the kernels of a step over a batch on the device. Does not wait for the device.
 
 use std::sync::Arc;
 
 use tch::{TchError, Tensor};
 
-use super::OnDevice;
-use super::download::{Facts, InQueue};
+use super::BatchInFlight;
+use super::download::TorchStep;
 use super::layout::{FINDING, find_non_finite, floats, indices};
 use crate::ModelError;
-use crate::torch::{TorchBatch, TorchModel};
-use crate::transfer::{Launched, Uploaded};
+use crate::torch::TorchBatch;
+use crate::torch::dense_optimizer::Optimizer;
+use crate::torch::graph::Graph;
+use crate::torch::non_finite::ModelInfo;
+use crate::transfer::{QueuedStep, UploadedBatch};
 
 /// The step of [`DenseModel::launch`](crate::DenseModel::launch).
 pub(in crate::torch) fn launch(
-    model: &mut TorchModel,
-    batch: Uploaded,
-    facts: &Arc<Facts>,
-) -> Result<Box<dyn Launched>, ModelError> {
-    let mut batch: OnDevice = batch.take()?;
-    let (words, results) = batch.slot.arrived()?;
-    if let Some(at) = &batch.up.params {
-        model.params.flat.f_copy_(&floats(&words, at)?)?;
+    graph: &mut Graph,
+    optimizer: &mut Optimizer,
+    batch: UploadedBatch,
+    info: &Arc<ModelInfo>,
+) -> Result<Box<dyn QueuedStep>, ModelError> {
+    let mut batch: BatchInFlight = batch.take()?;
+    let (words, results) = batch.buffers.tensors()?;
+    if let Some(at) = &batch.upload.params {
+        graph.params.flat.f_copy_(&floats(&words, at)?)?;
     }
-    let inputs = TorchBatch::over(&words, &batch.up, model.shape)?;
-    let logits = model.forward(&inputs)?;
-    let (row_grads, grad) = model.differentiate(&logits, &inputs)?;
+    let inputs = TorchBatch::over(&words, &batch.upload, graph.shape)?;
+    let logits = graph.forward(&inputs)?;
+    let (row_grads, grad) = graph.differentiate(&logits, &inputs)?;
     drop(inputs);
-    let down = &batch.down;
+    let download = &batch.download;
     tch::no_grad(|| -> Result<(), TchError> {
-        floats(&results, &down.logits)?.f_copy_(&logits)?;
-        let mut place = floats(&results, &down.row_grads)?;
+        floats(&results, &download.logits)?.f_copy_(&logits)?;
+        let mut place = floats(&results, &download.row_grads)?;
         match row_grads {
             Some(grads) => place.f_copy_(&grads.f_reshape([-1])?)?,
             None => drop(place.f_zero_()?),
         }
-        find_non_finite(&model.params.flat, &results, down.findings.start)?;
-        find_non_finite(&grad, &results, down.findings.start + FINDING)?;
-        match &down.dense_grads {
+        find_non_finite(&graph.params.flat, &results, download.findings.start)?;
+        find_non_finite(&grad, &results, download.findings.start + FINDING)?;
+        match &download.dense_grads {
             Some(at) => floats(&results, at)?.f_copy_(&grad),
-            None => model.optimizer.step(&mut model.params.flat, grad),
+            None => optimizer.step(&mut graph.params.flat, grad),
         }
     })?;
-    batch.slot.download()?;
-    Ok(Box::new(InQueue { batch, facts: Arc::clone(facts) }))
+    batch.buffers.start_download()?;
+    Ok(Box::new(TorchStep { batch, info: Arc::clone(info) }))
 }
 
 impl TorchBatch {
     /// The batch that lies in `words`, over that memory: nothing is copied.
-    fn over(words: &Tensor, up: &super::Up, shape: crate::BatchShape) -> Result<TorchBatch, TchError> {
-        let rows = up.labels.len() as i64;
-        let unique_rows = floats(words, &up.unique_rows)?.f_view([-1, shape.row_dim as i64])?;
+    fn over(words: &Tensor, upload: &super::UploadLayout, shape: crate::BatchShape) -> Result<TorchBatch, TchError> {
+        let rows = upload.labels.len() as i64;
+        let unique_rows = floats(words, &upload.unique_rows)?.f_view([-1, shape.row_dim as i64])?;
         Ok(TorchBatch {
             rows,
             slots: shape.slots as i64,
-            dense: floats(words, &up.dense)?.f_view([rows, shape.dense as i64])?,
-            labels: floats(words, &up.labels)?,
+            dense: floats(words, &upload.dense)?.f_view([rows, shape.dense as i64])?,
+            labels: floats(words, &upload.labels)?,
             // A leaf of its own over the same memory: autograd sums its gradient per key.
             unique_rows: unique_rows.f_detach()?.f_set_requires_grad(true)?,
-            values: indices(words, &up.values)?,
-            offsets: up.offsets.as_ref().map(|at| indices(words, at)).transpose()?,
+            values: indices(words, &upload.values)?,
+            offsets: upload.offsets.as_ref().map(|at| indices(words, at)).transpose()?,
             training: true,
         })
     }

@@ -1,6 +1,6 @@
-//! Which number of a batch lies where: one stretch of words there, one back.
+//! Where each number of a batch is in the words to upload and to download.
 //!
-//! Each section begins at a multiple of 256 bytes, as libtorch's own tensors do, for kernels that read whole lines.
+//! Each section begins at a multiple of 256 bytes, as libtorch's own tensors do, for kernels that read whole cache lines.
 
 use std::ops::Range;
 
@@ -8,38 +8,38 @@ use tch::{Kind, TchError, Tensor};
 
 use crate::DenseBatch;
 
-/// Words between possible beginnings of a section.
+/// Sections begin at multiples of this number of words.
 pub(super) const ALIGN: usize = 64;
 
-/// What goes up.
+/// The sections to upload.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Up {
+pub(super) struct UploadLayout {
     pub(super) labels: Range<usize>,
     pub(super) dense: Range<usize>,
     pub(super) unique_rows: Range<usize>,
     pub(super) values: Range<usize>,
     pub(super) offsets: Option<Range<usize>>,
-    /// The dense parameters to compute with, if the model's own are not the ones.
+    /// The dense parameters to compute with, instead of the model's own.
     pub(super) params: Option<Range<usize>>,
     pub(super) words: usize,
 }
 
-/// What comes back.
+/// The sections to download.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Down {
+pub(super) struct DownloadLayout {
     pub(super) logits: Range<usize>,
     pub(super) row_grads: Range<usize>,
-    /// Two [`Finding`]s: the parameters before the step, and their gradient.
+    /// Two findings: of the parameters before the step, and of their gradient.
     pub(super) findings: Range<usize>,
     pub(super) dense_grads: Option<Range<usize>>,
     pub(super) words: usize,
 }
 
-/// Lays sections side by side.
+/// Places sections one after the other.
 #[derive(Default)]
-struct Ruler(usize);
+struct LayoutBuilder(usize);
 
-impl Ruler {
+impl LayoutBuilder {
     fn section(&mut self, len: usize) -> Range<usize> {
         let start = self.0.next_multiple_of(ALIGN);
         self.0 = start + len;
@@ -47,18 +47,18 @@ impl Ruler {
     }
 }
 
-impl Up {
+impl UploadLayout {
     /// For a batch that passed its check.
-    pub(super) fn of(batch: &DenseBatch<'_>, params: Option<&[f32]>) -> Up {
-        let mut ruler = Ruler::default();
-        Up {
-            labels: ruler.section(batch.labels.len()),
-            dense: ruler.section(batch.dense.len()),
-            unique_rows: ruler.section(batch.unique_rows.len()),
-            values: ruler.section(batch.inverse.len()),
-            offsets: batch.offsets.map(|offsets| ruler.section(offsets.len())),
-            params: params.map(|params| ruler.section(params.len())),
-            words: ruler.0,
+    pub(super) fn of(batch: &DenseBatch<'_>, params: Option<&[f32]>) -> UploadLayout {
+        let mut builder = LayoutBuilder::default();
+        UploadLayout {
+            labels: builder.section(batch.labels.len()),
+            dense: builder.section(batch.dense.len()),
+            unique_rows: builder.section(batch.unique_rows.len()),
+            values: builder.section(batch.inverse.len()),
+            offsets: batch.offsets.map(|offsets| builder.section(offsets.len())),
+            params: params.map(|params| builder.section(params.len())),
+            words: builder.0,
         }
     }
 
@@ -77,23 +77,23 @@ impl Up {
     }
 }
 
-/// The closure is the same bits, so this is one copy.
+/// The closure keeps the bits, so this compiles to one copy.
 fn put<T: Copy>(words: &mut [i32], numbers: &[T], word: impl Fn(T) -> i32) {
     for (place, &number) in words.iter_mut().zip(numbers) {
         *place = word(number);
     }
 }
 
-impl Down {
-    /// For a batch of these sections.
-    pub(super) fn of(up: &Up) -> Down {
-        let mut ruler = Ruler::default();
-        Down {
-            logits: ruler.section(up.labels.len()),
-            row_grads: ruler.section(up.unique_rows.len()),
-            findings: ruler.section(2 * FINDING),
-            dense_grads: up.params.as_ref().map(|params| ruler.section(params.len())),
-            words: ruler.0,
+impl DownloadLayout {
+    /// The results of a batch of these sections.
+    pub(super) fn of(upload: &UploadLayout) -> DownloadLayout {
+        let mut builder = LayoutBuilder::default();
+        DownloadLayout {
+            logits: builder.section(upload.labels.len()),
+            row_grads: builder.section(upload.unique_rows.len()),
+            findings: builder.section(2 * FINDING),
+            dense_grads: upload.params.as_ref().map(|params| builder.section(params.len())),
+            words: builder.0,
         }
     }
 }
@@ -108,14 +108,13 @@ pub(super) fn indices(words: &Tensor, at: &Range<usize>) -> Result<Tensor, TchEr
     words.f_narrow(0, at.start as i64, at.len() as i64)
 }
 
-/// Floats of a section that came back.
+/// Copies a downloaded section of floats.
 pub(super) fn take(words: &[i32], at: &Range<usize>, out: &mut Vec<f32>) {
     out.clear();
     out.extend(words[at.clone()].iter().map(|&word| f32::from_bits(word as u32)));
 }
 
-/// The first number of a flat tensor that is not finite: found on the device, read on the host. A mark, 0.0 or NaN, and a
-/// place.
+/// Words of a finding, the first number of a flat tensor that is not finite: a mark, 0.0 or NaN, and an index.
 pub(super) const FINDING: usize = 2;
 
 /// Two kernels over `flat`, and two that write `at` (which is not its own length if `flat` is empty).
@@ -142,7 +141,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn every_number_arrives_where_its_section_says(
+        fn every_number_is_packed_into_its_section(
             labels in prop::collection::vec(any::<f32>(), 0..200),
             dense in prop::collection::vec(any::<f32>(), 0..200),
             unique_rows in prop::collection::vec(any::<f32>(), 0..200),
@@ -158,18 +157,18 @@ mod tests {
                 inverse: &inverse,
                 offsets: offsets.as_deref(),
             };
-            let up = Up::of(&batch, params.as_deref());
-            let mut words = vec![-1; up.words];
-            up.pack(&batch, params.as_deref(), &mut words);
+            let upload = UploadLayout::of(&batch, params.as_deref());
+            let mut words = vec![-1; upload.words];
+            upload.pack(&batch, params.as_deref(), &mut words);
             let of_floats = |numbers: &[f32]| numbers.iter().map(|x| x.to_bits() as i32).collect::<Vec<_>>();
             let of_indices = |numbers: &[u32]| numbers.iter().map(|&x| x as i32).collect::<Vec<_>>();
             let sections = [
-                (Some(up.labels), Some(of_floats(&labels))),
-                (Some(up.dense), Some(of_floats(&dense))),
-                (Some(up.unique_rows), Some(of_floats(&unique_rows))),
-                (Some(up.values), Some(of_indices(&inverse))),
-                (up.offsets, offsets.as_deref().map(of_indices)),
-                (up.params, params.as_deref().map(of_floats)),
+                (Some(upload.labels), Some(of_floats(&labels))),
+                (Some(upload.dense), Some(of_floats(&dense))),
+                (Some(upload.unique_rows), Some(of_floats(&unique_rows))),
+                (Some(upload.values), Some(of_indices(&inverse))),
+                (upload.offsets, offsets.as_deref().map(of_indices)),
+                (upload.params, params.as_deref().map(of_floats)),
             ];
             let mut end = 0;
             for (at, numbers) in sections {
@@ -179,7 +178,7 @@ mod tests {
                 end = at.end;
                 prop_assert_eq!(&words[at], &numbers[..]);
             }
-            prop_assert_eq!(end, up.words);
+            prop_assert_eq!(end, upload.words);
         }
 
         #[test]

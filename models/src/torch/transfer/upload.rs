@@ -1,55 +1,55 @@
-//! BatchUpload: checks a batch, packs it into one stretch of host memory, starts one copy. Waits only where a slot grows.
+//! Upload: checks a batch, packs it into host memory, and starts one copy. Waits only if the buffers have to grow.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-use super::OnDevice;
-use super::cuda::CudaEngine;
-use super::host::HostEngine;
-use super::layout::{Down, Up};
-use super::slot::{Engine, Slot};
-use crate::dense::BatchShape;
+use super::BatchInFlight;
+use super::buffers::{BufferAllocator, TransferBuffers};
+use super::cuda::CudaAllocator;
+use super::host::HostAllocator;
+use super::layout::{DownloadLayout, UploadLayout};
+use crate::BatchShape;
 use crate::params::check_len;
 use crate::torch::batch::check_indices;
-use crate::transfer::{BatchUpload, Uploaded};
+use crate::transfer::{BatchUpload, UploadedBatch};
 use crate::{DenseBatch, ModelError};
 
-/// The uploading part of a model.
+/// The upload part of a model.
 pub(in crate::torch) struct Uploader {
-    engine: Box<dyn Engine>,
+    allocator: Box<dyn BufferAllocator>,
     shape: BatchShape,
     /// Dense parameters of the model.
     params: usize,
-    /// Slots that are free again.
-    free: Receiver<Box<dyn Slot>>,
-    home: Sender<Box<dyn Slot>>,
+    /// Buffers that are free again.
+    free_buffers: Receiver<Box<dyn TransferBuffers>>,
+    return_to: Sender<Box<dyn TransferBuffers>>,
 }
 
 impl Uploader {
     /// For a model of this shape on this device.
     pub(in crate::torch) fn new(device: tch::Device, shape: BatchShape, params: usize) -> Result<Uploader, ModelError> {
-        let engine: Box<dyn Engine> = match device {
-            tch::Device::Cuda(number) => Box::new(CudaEngine::new(number)?),
-            _ => Box::new(HostEngine),
+        let allocator: Box<dyn BufferAllocator> = match device {
+            tch::Device::Cuda(number) => Box::new(CudaAllocator::new(number)?),
+            _ => Box::new(HostAllocator),
         };
-        let (home, free) = channel();
-        Ok(Uploader { engine, shape, params, free, home })
+        let (return_to, free_buffers) = channel();
+        Ok(Uploader { allocator, shape, params, free_buffers, return_to })
     }
 }
 
 impl BatchUpload for Uploader {
-    fn upload(&mut self, batch: &DenseBatch<'_>, params: Option<&[f32]>) -> Result<Uploaded, ModelError> {
+    fn upload(&mut self, batch: &DenseBatch<'_>, params: Option<&[f32]>) -> Result<UploadedBatch, ModelError> {
         batch.check(self.shape)?;
         check_indices(batch.unique(self.shape.row_dim), batch.inverse.len())?;
         if let Some(params) = params {
             check_len("values", params.len(), self.params)?;
         }
-        let up = Up::of(batch, params);
-        let down = Down::of(&up);
-        // Not worth a wait: whoever hands out batches bounds how many are under way.
-        let mut slot = self.free.try_recv().or_else(|_| self.engine.slot())?;
-        up.pack(batch, params, slot.stage(up.words, down.words)?);
-        slot.upload()?;
-        Ok(Uploaded::new(OnDevice { slot, up, down, home: self.home.clone() }))
+        let upload = UploadLayout::of(batch, params);
+        let download = DownloadLayout::of(&upload);
+        // No wait for free buffers: tickets and links bound the number of batches in flight.
+        let mut buffers = self.free_buffers.try_recv().or_else(|_| self.allocator.allocate())?;
+        upload.pack(batch, params, buffers.reserve(upload.words, download.words)?);
+        buffers.start_upload()?;
+        Ok(UploadedBatch::new(BatchInFlight { buffers, upload, download, return_to: self.return_to.clone() }))
     }
 }
 
@@ -62,24 +62,24 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Counts the slots it makes.
-    struct Counting(Arc<AtomicUsize>);
+    /// Counts the buffers that it makes.
+    struct CountingAllocator(Arc<AtomicUsize>);
 
-    impl Engine for Counting {
-        fn slot(&self) -> Result<Box<dyn Slot>, ModelError> {
+    impl BufferAllocator for CountingAllocator {
+        fn allocate(&self) -> Result<Box<dyn TransferBuffers>, ModelError> {
             self.0.fetch_add(1, Ordering::Relaxed);
-            HostEngine.slot()
+            HostAllocator.allocate()
         }
     }
 
     #[test]
-    fn there_are_as_many_slots_as_batches_were_under_way() {
+    fn buffers_are_reused_when_their_batch_is_done() {
         let spec = ModelSpec::lr(2, 1);
         let mut model = TorchModel::new(spec, DenseOptimizer::sgd(0.1), 1, 1, Device::Cpu).unwrap();
         let made = Arc::new(AtomicUsize::new(0));
         let shape = BatchShape { slots: 2, dense: 1, row_dim: 1 };
         let mut uploader = Uploader::new(tch::Device::Cpu, shape, model.flat_len()).unwrap();
-        uploader.engine = Box::new(Counting(Arc::clone(&made)));
+        uploader.allocator = Box::new(CountingAllocator(Arc::clone(&made)));
         let batch = DenseBatch {
             rows: 1,
             labels: &[1.0],
@@ -88,14 +88,14 @@ mod tests {
             inverse: &[0, 1],
             offsets: None,
         };
-        for (under_way, slots) in [(1, 1), (3, 3), (2, 3), (3, 3)] {
+        for (in_flight, buffers) in [(1, 1), (3, 3), (2, 3), (3, 3)] {
             for _ in 0..3 {
-                let uploads = (0..under_way).map(|_| uploader.upload(&batch, None).unwrap());
+                let uploads = (0..in_flight).map(|_| uploader.upload(&batch, None).unwrap());
                 let launched: Vec<_> =
-                    uploads.collect::<Vec<_>>().into_iter().map(|up| model.launch(up).unwrap()).collect();
+                    uploads.collect::<Vec<_>>().into_iter().map(|upload| model.launch(upload).unwrap()).collect();
                 launched.into_iter().for_each(|step| drop(step.wait(&batch, &mut StepOutput::default()).unwrap()));
             }
-            assert_eq!(made.load(Ordering::Relaxed), slots, "with {under_way} under way");
+            assert_eq!(made.load(Ordering::Relaxed), buffers, "with {in_flight} in flight");
         }
     }
 }

@@ -1,20 +1,20 @@
-//! The dense optimizers over one flat tensor: the formulas of [`DenseOptimizer`], a few passes each, on any device.
+//! The formulas of [`DenseOptimizer`] over one flat tensor, on any device.
 
 use tch::{Kind, TchError, Tensor};
 
 use crate::DenseOptimizer;
 
-/// Settings and state.
+/// A dense optimizer: settings and state.
 pub(super) struct Optimizer {
     settings: DenseOptimizer,
-    /// Steps done.
+    /// Steps taken.
     pub(super) steps: u64,
     /// In the order of `DenseOptimizer::state`, each as long as the parameters.
     pub(super) state: Vec<Tensor>,
 }
 
 impl Optimizer {
-    /// State for `count` parameters, at its start.
+    /// A fresh optimizer of `count` parameters.
     pub(super) fn new(settings: DenseOptimizer, count: i64, device: tch::Device) -> Result<Optimizer, TchError> {
         let first = f64::from(settings.first_state());
         let state = settings
@@ -29,7 +29,7 @@ impl Optimizer {
         &self.settings
     }
 
-    /// One step, in place; the gradient may serve as scratch.
+    /// One step, in place. Overwrites the gradient.
     pub(super) fn step(&mut self, p: &mut Tensor, mut g: Tensor) -> Result<(), TchError> {
         self.steps += 1;
         let (size, correction) = self.settings.step_size(self.steps);

@@ -1,6 +1,11 @@
-//! Optimizers of the dense parameters: settings, and the native update of one stretch of them.
+//! The optimizers of the dense parameters: settings, state, and the update of a range of parameters.
 //!
-//! Formulas and defaults are those of `torch.optim` (SGD, Adagrad, Adam without weight decay or AMSGrad).
+//! The native model and the dense blocks of the ps processes run [`DenseOptimizer::update`];
+//! `torch/dense_optimizer.rs` has the same formulas over tensors. Formulas and defaults are those of `torch.optim` (SGD,
+//! Adagrad, Adam without weight decay or AMSGrad). The optimizers of the sparse tables are in the ps crate.
+//!
+//! To add one: a variant here and its arm in each `match` below, an arm in `torch/dense_optimizer.rs`, an entry in
+//! `optimizers()` of `tests/support/mod.rs`, and a case in `tests/golden/models.py` at the root of the workspace.
 
 use serde::{Deserialize, Serialize};
 
@@ -129,7 +134,7 @@ impl DenseOptimizer {
         }
     }
 
-    /// Names of the state buffers, each as long as the parameters, and where they start.
+    /// Names of the state buffers, at most two. Each is as long as the parameters.
     pub(crate) fn state(&self) -> &'static [&'static str] {
         match self {
             DenseOptimizer::Sgd { .. } => &[],
@@ -139,7 +144,7 @@ impl DenseOptimizer {
         }
     }
 
-    /// The first value of every state number.
+    /// The first value of every number of state.
     pub(crate) fn first_state(&self) -> f32 {
         match *self {
             DenseOptimizer::Adagrad { initial_accumulator, .. } => initial_accumulator as f32,
@@ -160,10 +165,10 @@ impl DenseOptimizer {
         }
     }
 
-    /// Updates a stretch of parameters and state in place with the gradient of step `step` (from 1).
+    /// Updates a range of parameters and their state in place with the gradient of step `step` (from 1).
     ///
-    /// `first` and `second` are the state buffers in the order of [`DenseOptimizer::state`], empty where there is none.
-    /// Plain loops over equal-length slices: inlined into `arch.dispatch`, they become AVX-512 or AVX2 code.
+    /// `first` and `second` are the state buffers in the order of [`DenseOptimizer::state`]; a missing one is empty. Plain
+    /// loops over slices of one length: inlined into `arch.dispatch`, they become AVX-512 or AVX2 code.
     #[inline(always)]
     pub(crate) fn update(&self, step: u64, p: &mut [f32], g: &[f32], first: &mut [f32], second: &mut [f32]) {
         let (size, correction) = self.step_size(step);

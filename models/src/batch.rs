@@ -1,0 +1,190 @@
+//! What a dense model takes and gives: a batch with its unique rows; loss, logits and gradients; named parameters.
+
+use crate::ModelError;
+
+/// One batch, borrowed: `n` rows, `s` slots, `d` dense features, `u` unique keys whose rows hold `row_dim` weights.
+#[derive(Debug, Clone, Copy)]
+pub struct DenseBatch<'a> {
+    /// `n`, the number of rows; at least 1.
+    pub rows: usize,
+    /// `[n]`, each from 0 to 1.
+    pub labels: &'a [f32],
+    /// `[n x d]`, row-major.
+    pub dense: &'a [f32],
+    /// `[u x row_dim]`, row-major: the table's rows of the keys in this batch, each key once.
+    pub unique_rows: &'a [f32],
+    /// For each value, its row in `unique_rows`. Bags lie row-major: row 0 slot 0, row 0 slot 1, ...
+    pub inverse: &'a [u32],
+    /// `None`: every bag holds one value, `inverse` is `[n * s]`. `Some`: `[n * s + 1]` offsets into `inverse`, the bag
+    /// `b` holds the values `offsets[b]..offsets[b + 1]`, possibly none.
+    pub offsets: Option<&'a [u32]>,
+}
+
+/// The results of a training step. Pass the same value to each step: its buffers are reused.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct StepOutput {
+    /// Mean binary cross-entropy over the rows, before the update.
+    pub loss: f64,
+    /// `[n]`, before the update.
+    pub logits: Vec<f32>,
+    /// `[u x row_dim]`: gradient of the mean loss, summed per unique key.
+    pub row_grads: Vec<f32>,
+}
+
+/// A dense parameter by name: `data` is row-major, as long as the product of `shape`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NamedTensor {
+    /// For example `tower.0.weight`.
+    pub name: String,
+    /// A linear layer's weight is `[outputs, inputs]`, as in PyTorch.
+    pub shape: Vec<usize>,
+    /// The numbers.
+    pub data: Vec<f32>,
+}
+
+/// The sizes a batch must have to fit a model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BatchShape {
+    /// Categorical columns.
+    pub slots: usize,
+    /// Dense features.
+    pub dense: usize,
+    /// Weights per key.
+    pub row_dim: usize,
+}
+
+impl DenseBatch<'_> {
+    /// `u`, the number of unique keys, for rows of `row_dim` weights.
+    pub fn unique(&self, row_dim: usize) -> usize {
+        self.unique_rows.len() / row_dim.max(1)
+    }
+
+    /// Checks every length and index once, so that the inner loops need no checks: after `Ok`, each value names a unique
+    /// row, each bag lies within `inverse`, and each label is from 0 to 1.
+    ///
+    /// # Errors
+    /// [`ModelError::Batch`] with what was found and what was expected.
+    pub fn check(&self, shape: BatchShape) -> Result<(), ModelError> {
+        let refuse = |what: String| Err(ModelError::Batch(what));
+        let BatchShape { slots, dense, row_dim } = shape;
+        let n = self.rows;
+        if n == 0 {
+            return refuse("no rows, at least one is needed".into());
+        }
+        let Some(bags) = n.checked_mul(slots).filter(|&bags| bags < u32::MAX as usize) else {
+            return refuse(format!(
+                "{n} rows of {slots} slots are more bags than 32 bits can number: use smaller batches"
+            ));
+        };
+        if self.labels.len() != n {
+            return refuse(format!("{} labels for {n} rows", self.labels.len()));
+        }
+        if Some(self.dense.len()) != n.checked_mul(dense) {
+            return refuse(format!("{} dense numbers, expected {n} rows of {dense}", self.dense.len()));
+        }
+        if row_dim == 0 || !self.unique_rows.len().is_multiple_of(row_dim) {
+            return refuse(format!("{} weights are no whole number of rows of {row_dim}", self.unique_rows.len()));
+        }
+        let unique = self.unique(row_dim);
+        match self.offsets {
+            None if self.inverse.len() != bags => {
+                return refuse(format!("{} values for {n} rows of {slots} slots, expected {bags}", self.inverse.len()));
+            }
+            None => {}
+            Some(offsets) => check_offsets(offsets, bags, self.inverse.len())?,
+        }
+        // The maximum is one vectorised pass. Only the message needs the slow search.
+        if self.inverse.iter().copied().max().is_some_and(|largest| largest as usize >= unique) {
+            let at = self.inverse.iter().position(|&row| row as usize >= unique).unwrap_or_default();
+            return refuse(format!("value {at} names unique row {}, but there are {unique}", self.inverse[at]));
+        }
+        if let Some(row) = self.labels.iter().position(|label| !(0.0..=1.0).contains(label)) {
+            return refuse(format!("the label of row {row} is {}, expected 0 to 1", self.labels[row]));
+        }
+        Ok(())
+    }
+
+    /// Finds the first number of the inputs that is not finite, for an error that names the cause.
+    pub fn first_non_finite(&self, shape: BatchShape) -> Option<String> {
+        let bad = |numbers: &[f32]| numbers.iter().position(|x| !x.is_finite());
+        if let Some(at) = bad(self.dense) {
+            let (row, column) = (at / shape.dense, at % shape.dense);
+            return Some(format!("dense feature {column} of row {row} is {}", self.dense[at]));
+        }
+        bad(self.unique_rows).map(|at| {
+            let (row, column) = (at / shape.row_dim, at % shape.row_dim);
+            format!("weight {column} of unique row {row} is {}", self.unique_rows[at])
+        })
+    }
+}
+
+fn check_offsets(offsets: &[u32], bags: usize, values: usize) -> Result<(), ModelError> {
+    let refuse = |what: String| Err(ModelError::Batch(what));
+    if offsets.len() != bags + 1 {
+        return refuse(format!("{} offsets for {bags} bags, expected {}", offsets.len(), bags + 1));
+    }
+    if offsets[0] != 0 || offsets[bags] as usize != values {
+        return refuse(format!("offsets run from {} to {}, expected 0 to {values}", offsets[0], offsets[bags]));
+    }
+    if let Some(bag) = offsets.windows(2).position(|pair| pair[0] > pair[1]) {
+        return refuse(format!("offsets of bag {bag} run backwards, from {} to {}", offsets[bag], offsets[bag + 1]));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: BatchShape = BatchShape { slots: 2, dense: 1, row_dim: 3 };
+
+    fn good() -> DenseBatch<'static> {
+        DenseBatch {
+            rows: 2,
+            labels: &[0.0, 1.0],
+            dense: &[0.5, -1.0],
+            unique_rows: &[0.0; 9],
+            inverse: &[0, 2, 1, 0],
+            offsets: None,
+        }
+    }
+
+    fn message(batch: DenseBatch<'_>) -> String {
+        batch.check(SHAPE).expect_err("must be refused").to_string()
+    }
+
+    #[test]
+    fn a_batch_that_fits_passes() {
+        good().check(SHAPE).unwrap();
+        DenseBatch { offsets: Some(&[0, 0, 4, 4, 4]), ..good() }.check(SHAPE).unwrap();
+        assert_eq!(good().unique(3), 3);
+    }
+
+    #[test]
+    fn each_contradiction_is_named() {
+        assert!(message(DenseBatch { rows: 0, ..good() }).contains("no rows"));
+        assert!(message(DenseBatch { rows: usize::MAX, ..good() }).contains("32 bits"));
+        assert!(message(DenseBatch { labels: &[0.0], ..good() }).contains("1 labels for 2 rows"));
+        assert!(message(DenseBatch { labels: &[0.0, 2.0], ..good() }).contains("label of row 1 is 2"));
+        assert!(message(DenseBatch { labels: &[f32::NAN, 1.0], ..good() }).contains("label of row 0 is NaN"));
+        assert!(message(DenseBatch { dense: &[0.0], ..good() }).contains("2 rows of 1"));
+        assert!(message(DenseBatch { unique_rows: &[0.0; 8], ..good() }).contains("no whole number"));
+        assert!(message(DenseBatch { inverse: &[0, 0, 0], ..good() }).contains("3 values"));
+        assert!(message(DenseBatch { inverse: &[0, 0, 3, 0], ..good() }).contains("value 2 names unique row 3"));
+        let offsets = |offsets| message(DenseBatch { offsets: Some(offsets), ..good() });
+        assert!(offsets(&[0, 4]).contains("2 offsets for 4 bags"));
+        assert!(offsets(&[0, 1, 2, 3, 5]).contains("from 0 to 5"));
+        assert!(offsets(&[0, 3, 2, 3, 4]).contains("bag 1 run backwards"));
+    }
+
+    #[test]
+    fn the_first_bad_number_is_named_with_row_and_column() {
+        assert_eq!(good().first_non_finite(SHAPE), None);
+        let named = DenseBatch { dense: &[0.0, f32::INFINITY], ..good() }.first_non_finite(SHAPE).unwrap();
+        assert_eq!(named, "dense feature 0 of row 1 is inf");
+        let mut rows = [0.0; 9];
+        rows[7] = f32::NAN;
+        let named = DenseBatch { unique_rows: &rows, ..good() }.first_non_finite(SHAPE).unwrap();
+        assert_eq!(named, "weight 1 of unique row 2 is NaN");
+    }
+}

@@ -1,0 +1,93 @@
+//! Forward, loss and autograd over a module and its parameters, and the checks of the results.
+
+use tch::{Reduction, Tensor};
+
+use super::non_finite::{gradient_symptom, loss_symptom, non_finite_error, row_symptom};
+use super::params::{Params, all_finite};
+use super::{TorchBatch, TorchModule};
+use crate::{BatchShape, DenseBatch, ModelError, StepOutput, logloss};
+
+/// What a step computes with.
+pub(super) struct Graph {
+    pub(super) module: Box<dyn TorchModule>,
+    pub(super) params: Params,
+    pub(super) shape: BatchShape,
+}
+
+impl Graph {
+    /// The module's logits, `[n]`. Their shape is checked.
+    pub(super) fn forward(&self, batch: &TorchBatch) -> Result<Tensor, ModelError> {
+        let logits = self.module.forward(batch)?;
+        let (found, n) = (logits.size(), batch.rows());
+        if found != [n] && found != [n, 1] {
+            return Err(ModelError::Module(format!(
+                "the module gave logits of shape {found:?}, expected [{n}] or [{n}, 1]"
+            )));
+        }
+        Ok(logits.f_view([n])?)
+    }
+
+    /// Forward, autograd and every check; gives the flat gradient, on the device.
+    pub(super) fn backward(
+        &self,
+        batch: &DenseBatch<'_>,
+        out: &mut StepOutput,
+        device: tch::Device,
+    ) -> Result<Tensor, ModelError> {
+        let inputs = TorchBatch::new(batch, self.shape, device, true)?;
+        let logits = self.forward(&inputs)?;
+        copy(&logits, &mut out.logits)?;
+        // In f64 and on the host, where the logits are needed anyway: the number that the native backend gives.
+        out.loss = logloss(&out.logits, batch.labels);
+        if let Some(symptom) = loss_symptom(out) {
+            return Err(self.non_finite(batch, &symptom));
+        }
+        let (row_grads, grad) = self.differentiate(&logits, &inputs)?;
+        match row_grads {
+            Some(grads) => copy(&grads, &mut out.row_grads)?,
+            // No value in any bag, or a module that does not look at them.
+            None => {
+                out.row_grads.clear();
+                out.row_grads.resize(batch.unique_rows.len(), 0.0);
+            }
+        }
+        if let Some(symptom) = row_symptom(out, self.shape.row_dim) {
+            return Err(self.non_finite(batch, &symptom));
+        }
+        if !all_finite(&grad)? {
+            let name = self.params.first_non_finite(&grad)?.unwrap_or_default();
+            return Err(self.non_finite(batch, &gradient_symptom(name)));
+        }
+        Ok(grad)
+    }
+
+    /// Autograd: the gradients of the mean loss by the unique rows (`None` if it does not depend on them) and by the
+    /// parameters, flat; both on the device. Does not wait for it.
+    pub(super) fn differentiate(
+        &self,
+        logits: &Tensor,
+        inputs: &TorchBatch,
+    ) -> Result<(Option<Tensor>, Tensor), ModelError> {
+        let no_weights = None::<&Tensor>;
+        let loss =
+            logits.f_binary_cross_entropy_with_logits(inputs.labels(), no_weights, no_weights, Reduction::Mean)?;
+        let mut wanted: Vec<&Tensor> = self.params.leaves.iter().collect();
+        wanted.push(inputs.unique_rows());
+        let mut grads = Tensor::f_run_backward(&[&loss], &wanted, false, false)?;
+        let row_grads = grads.pop().filter(Tensor::defined);
+        Ok((row_grads, self.params.flat_gradient(&grads)?))
+    }
+
+    /// The error for a symptom: names the first thing that is not finite, beginning with the inputs.
+    pub(super) fn non_finite(&self, batch: &DenseBatch<'_>, symptom: &str) -> ModelError {
+        let parameter = self.params.first_non_finite(&self.params.flat).ok().flatten();
+        non_finite_error(batch, self.shape, parameter, symptom)
+    }
+}
+
+/// Copies the numbers of a tensor to the host. Waits for the device.
+pub(super) fn copy(from: &Tensor, to: &mut Vec<f32>) -> Result<(), ModelError> {
+    let count = from.numel();
+    to.resize(count, 0.0);
+    Ok(from.f_copy_data(to, count)?)
+}
