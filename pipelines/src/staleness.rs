@@ -1,10 +1,8 @@
-//! How far the look-ups may run ahead of the pushes.
+//! How far look-ups may run ahead of pushes.
 //!
 //! `lookup` takes a [`Ticket`] for each batch, by its number; `push` drops it once every shard has applied the batch's
 //! gradients. With a bound of `k`, batch `i` gets its ticket when batch `i - k - 1` and all before it are applied (the stale
 //! synchronous bound of Ho et al., 2013). With `k = 0` that is the sequential program, the same to the bit on every run.
-//!
-//! Comes in: numbers of batches. Goes out: tickets. [`Staleness::ticket`] awaits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
-/// The tickets of one run.
+/// The bound of one run, which gives out its tickets.
 #[derive(Clone, Debug)]
 pub struct Staleness {
     bound: usize,
@@ -23,28 +21,28 @@ pub struct Staleness {
 /// Which batches are applied.
 #[derive(Debug, Default)]
 struct Applied {
-    /// All below this number.
+    /// All batches below this number.
     before: u64,
-    /// Those above it.
+    /// Batches above it.
     early: BTreeSet<u64>,
 }
 
-/// The right of one batch to be under way; freed by drop.
+/// The permission to look up one batch. Dropping it says that the batch is applied.
 #[derive(Debug)]
 pub struct Ticket {
-    of: Option<(u64, Arc<watch::Sender<Applied>>)>,
+    batch: Option<(u64, Arc<watch::Sender<Applied>>)>,
 }
 
 impl Ticket {
-    /// A ticket of no run, for tests and for evaluation.
+    /// A ticket without a bound, for tests and evaluation.
     pub fn free() -> Self {
-        Self { of: None }
+        Self { batch: None }
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if let Some((number, applied)) = self.of.take() {
+        if let Some((number, applied)) = self.batch.take() {
             applied.send_modify(|applied| applied.add(number));
         }
     }
@@ -72,10 +70,10 @@ impl Staleness {
         let may = applied.wait_for(|applied| number <= applied.before.saturating_add(bound)).await;
         let ahead = number.saturating_sub(may.expect("its sender is here").before);
         self.observed.fetch_max(ahead, Ordering::Relaxed);
-        Ticket { of: Some((number, Arc::clone(&self.applied))) }
+        Ticket { batch: Some((number, Arc::clone(&self.applied))) }
     }
 
-    /// Batch `number` needs no look-up: those after it do not wait for it.
+    /// Batch `number` needs no look-up: later batches do not wait for it.
     pub fn skip(&self, number: u64) {
         self.applied.send_modify(|applied| applied.add(number));
     }
@@ -85,7 +83,7 @@ impl Staleness {
         self.bound
     }
 
-    /// The most batches, not yet applied, that one was looked up ahead of.
+    /// The most unapplied batches that were earlier than a batch at its look-up.
     pub fn observed(&self) -> u64 {
         self.observed.load(Ordering::Relaxed)
     }
@@ -123,19 +121,19 @@ mod tests {
     }
 
     #[test]
-    fn whoever_asks_first_a_later_batch_has_no_earlier_ones_place() {
+    fn a_later_batch_never_takes_the_ticket_of_an_earlier_one() {
         let staleness = Staleness::new(1);
         let (mut later, mut earlier) = (Box::pin(staleness.ticket(2)), Box::pin(staleness.ticket(1)));
         assert!(later.as_mut().now_or_never().is_none());
         let first = now(&staleness, 0).unwrap();
-        assert!(earlier.as_mut().now_or_never().is_some(), "it waits for nobody");
+        assert!(earlier.as_mut().now_or_never().is_some(), "batch 0 is within its bound");
         assert!(later.as_mut().now_or_never().is_none());
         drop(first);
         assert!(later.as_mut().now_or_never().is_some());
     }
 
     #[test]
-    fn a_batch_that_is_skipped_holds_up_nobody() {
+    fn later_batches_do_not_wait_for_a_skipped_one() {
         let staleness = Staleness::new(0);
         staleness.skip(1);
         assert!(now(&staleness, 2).is_none());

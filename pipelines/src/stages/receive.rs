@@ -1,7 +1,5 @@
-//! `receive`: batches from other processes, each once.
-//!
-//! Comes in: what lies in the trainer's receive_queue. Goes out: [`TrainBatch`]es, or [`ReadyBatch`]es that were looked up by their
-//! reader. Waits until a batch comes, or the coordinator says that there are no more; cancel safe.
+//! `receive`: takes batches from the receive queue of this trainer, each once. Waits for the next batch until the coordinator says
+//! that the run is finished.
 
 use std::sync::Arc;
 
@@ -14,9 +12,9 @@ use crate::cluster::{RunPhase, RunStatus};
 use crate::flow::{BatchId, ReadyBatch, TrainBatch};
 use crate::staleness::Ticket;
 
-/// What can be received.
+/// A batch that trainers receive: a [`TrainBatch`], or a [`ReadyBatch`] if readers look up rows.
 pub(crate) trait Receivable: Batch {
-    /// Puts it together.
+    /// Makes it from a batch, and from the rows of its keys if they came with it.
     fn pack(batch: TrainBatch, rows: Option<Vec<f32>>) -> Result<Self, Fault>
     where
         Self: Sized;
@@ -51,16 +49,16 @@ fn looks_up(batch: &TrainBatch, what: &str, who: &str) -> Fault {
 pub(crate) struct Receive<T> {
     receive_queue: Arc<ReceiveQueue>,
     status: watch::Receiver<RunStatus>,
-    /// Empty batches go on, since each is a part of a step.
-    in_step: bool,
+    /// Empty batches go on, because each takes part in a round.
+    in_rounds: bool,
     seq: u64,
     cx: Option<StageCx>,
     of: std::marker::PhantomData<fn() -> T>,
 }
 
 impl<T> Receive<T> {
-    pub(crate) fn new(receive_queue: Arc<ReceiveQueue>, status: watch::Receiver<RunStatus>, in_step: bool) -> Self {
-        Self { receive_queue, status, in_step, seq: 0, cx: None, of: std::marker::PhantomData }
+    pub(crate) fn new(receive_queue: Arc<ReceiveQueue>, status: watch::Receiver<RunStatus>, in_rounds: bool) -> Self {
+        Self { receive_queue, status, in_rounds, seq: 0, cx: None, of: std::marker::PhantomData }
     }
 }
 
@@ -86,8 +84,8 @@ impl<T: Receivable> Source for Receive<T> {
             };
             while let Some(queued) = self.receive_queue.take() {
                 let (mut batch, rows) = columns::read(&queued.header, &queued.columns)?;
-                if batch.rows() == 0 && !self.in_step {
-                    // It only says how its window ended.
+                if batch.rows() == 0 && !self.in_rounds {
+                    // It only carries the end of its window.
                     self.receive_queue.batch_done(queued.header.id);
                     continue;
                 }
@@ -101,7 +99,7 @@ impl<T: Receivable> Source for Receive<T> {
                 _ => {}
             }
             let (receive_queue, status) = (&self.receive_queue, &mut self.status);
-            let something = async {
+            let arrival = async {
                 tokio::select! {
                     () = receive_queue.wait_for_arrival() => Ok(()),
                     changed = status.changed() => changed,
@@ -109,9 +107,9 @@ impl<T: Receivable> Source for Receive<T> {
             };
             let cx = self.cx.as_ref().expect("opened before the first batch");
             cx.meter()
-                .starved_on("readers", something)
+                .starved_on("readers", arrival)
                 .await
-                .map_err(|_| Fault::internal("a trainer hears no status any more"))?;
+                .map_err(|_| Fault::internal("a trainer receives no run status any more"))?;
         }
     }
 

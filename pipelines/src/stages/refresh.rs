@@ -1,6 +1,4 @@
-//! `refresh`: the dense parameters, for batches whose rows were looked up by their reader.
-//!
-//! Comes in: [`ReadyBatch`]es. Goes out: the same, with the parameters to compute with. Waits for whoever keeps them.
+//! `refresh`: pulls the dense parameters for batches whose rows a reader has looked up.
 
 use std::sync::Arc;
 

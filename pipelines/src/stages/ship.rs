@@ -1,7 +1,5 @@
-//! `ship`: batches leave this process for the trainers, and are kept until they are done.
-//!
-//! Comes in: [`TrainBatch`]es, or [`ReadyBatch`]es if the look-up stands with the reader. Goes out: to the send queue, from which
-//! streams of their own take them. Waits for room in the send queue, and at the end until every batch is done.
+//! `ship`: puts batches into the send queue of this reader, where they stay until they are done. Waits for room in the queue, and
+//! at the end of the rows until every batch is done.
 
 use std::sync::Arc;
 
@@ -14,11 +12,11 @@ use crate::cluster::member::LeaseClient;
 use crate::flow::{BatchId, ReadyBatch, TrainBatch};
 use crate::staleness::Ticket;
 
-/// What can be sent.
+/// A batch that readers send: a [`TrainBatch`], or a [`ReadyBatch`] if readers look up rows.
 pub(crate) trait Sendable: Batch {
-    /// Whether it is the last of its window.
+    /// Whether the batch is the last of its window.
     fn closes(&self) -> bool;
-    /// The batch, the rows of its keys, and its ticket.
+    /// Returns the batch, and if it was looked up, the rows of its keys and its ticket.
     fn unpack(self) -> (TrainBatch, Option<(Vec<f32>, Ticket)>);
 }
 
@@ -46,9 +44,9 @@ impl Sendable for ReadyBatch {
 pub(crate) struct Ship<T> {
     send_queue: Arc<SendQueue>,
     leases: LeaseClient,
-    /// Trainers in step with each other, each with a queue of its own; 1 otherwise.
+    /// Trainers that take each step together, each with a queue of its own; otherwise 1.
     trainers: u32,
-    /// With several: the batches of a round that is not whole yet.
+    /// With several trainers: the batches of the round that is not complete yet.
     round: Vec<T>,
 }
 
@@ -66,8 +64,8 @@ impl<T: Sendable> Ship<T> {
             Header { id, term: batch.window.term, split, row, closes: batch.closes, done_before: 0, urgent: false };
         let (rows, ticket) = more.map_or((None, None), |(rows, ticket)| (Some(rows), Some(ticket)));
         let columns = columns::write(batch, rows)?;
-        // What lies before this batch and comes after it may be what all wait for: it must get past, also before it is read,
-        // since a source that cannot hand on does not ask for more.
+        // All trainers may wait for an earlier batch of a lost lease, which this reader reads after this batch. So this batch
+        // does not wait for room as soon as such a lease exists: a blocked source would never ask for it.
         let room = async {
             tokio::select! {
                 room = self.send_queue.wait_for_room(queue) => room,
@@ -80,21 +78,21 @@ impl<T: Sendable> Ship<T> {
         Ok(())
     }
 
-    /// Sends one batch to each trainer. In the last round of a window each of them carries the window's end, and those
-    /// without rows of their own are empty: every trainer takes part in every step.
+    /// Sends one batch to each trainer, because every trainer takes part in every step. In the last round of a window every batch
+    /// carries the window's end, and missing batches are empty ones.
     async fn send_round(&mut self, cx: &StageCx) -> Result<(), Fault> {
         let batches: Vec<_> = self.round.drain(..).map(Sendable::unpack).collect();
         let Some((last, _)) = batches.last() else { return Ok(()) };
         let (lineage, window, first) = (last.lineage.clone(), last.window, last.index - (batches.len() as u32 - 1));
-        let whole = first + self.trainers;
-        let closes = last.closes.map(|end| crate::flow::WindowEnd { batches: whole, ..end });
+        let round_end = first + self.trainers;
+        let closes = last.closes.map(|end| crate::flow::WindowEnd { batches: round_end, ..end });
         let mut next = first;
         for (mut batch, more) in batches {
             batch.closes = closes;
             next += 1;
             self.enqueue(cx, batch, more).await?;
         }
-        for index in next..whole {
+        for index in next..round_end {
             let empty = TrainBatch { lineage: lineage.clone(), window, index, closes, ..TrainBatch::default() };
             self.enqueue(cx, empty, None).await?;
         }

@@ -1,9 +1,8 @@
-//! The reader's end of the channels: one to each trainer, of so many streams, each on a connection of its own. A batch goes by
-//! whichever is free, so the faster stream takes more; credits are the channel's.
+//! The channels of a reader: one to each trainer, with one or more streams. Each stream is a connection of its own. The next
+//! batch goes by whichever stream is free, so a faster stream carries more; credits belong to the channel.
 //!
-//! Comes in: batches in the [`SendQueue`], addresses in the coordinator's status. Goes out: batches on Flight exchanges. A channel that
-//! loses a stream is opened again, wherever its trainer is then, within the job's timeout; what went by it and is not done
-//! goes again.
+//! If a stream breaks, the whole channel is opened again at the trainer's current address, and its batches that are not done
+//! are sent again. A trainer that stays unreachable for `placement.timeout_seconds` ends the reader.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -22,14 +21,14 @@ use super::handler::{NAME, PING};
 use super::metadata::{self, Header, Reply};
 use super::send_queue::SendQueue;
 
-/// A trainer that is there opens a stream within this.
+/// A live trainer opens a stream within this time.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Of the round trip, for each stream: Linux lets a connection have some 3 MiB under way unless it is told otherwise, which
-/// are 2 Gbit/s at this distance.
+/// A channel gets one stream for each of these in the round trip: by default Linux lets a connection have about 3 MiB in
+/// flight, which gives 2 Gbit/s at this round trip.
 const ROUND_TRIP_PER_STREAM: Duration = Duration::from_micros(12_500);
 
-/// Streams of a channel, unless the job asks for more.
+/// The most streams of a channel, unless `placement.streams` sets their number.
 const MAX_STREAMS: u128 = 8;
 
 /// What the channels of one reader share.
@@ -40,12 +39,12 @@ pub(crate) struct ReaderChannels {
     pub(crate) member: Member,
     pub(crate) dialer: Dialer,
     pub(crate) timeout: Duration,
-    /// Of each channel; `None`: as the distance asks for.
+    /// Streams of each channel. `None`: chosen by the round trip.
     pub(crate) streams: Option<usize>,
 }
 
-/// Opens a channel to each of `trainers` trainers. Each trainer takes from the queue of its rank, or all from the only one. Dropping
-/// what comes back closes them.
+/// Opens a channel to each of `trainers` trainers. Each sends from the queue of its rank, or all from the only queue. The
+/// channels close when the returned set is dropped.
 pub(crate) fn open(channels: &ReaderChannels, trainers: usize, queues: usize) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
     for trainer in 0..trainers {
@@ -67,29 +66,29 @@ pub(crate) fn open(channels: &ReaderChannels, trainers: usize, queues: usize) ->
 struct Channel {
     channels: ReaderChannels,
     trainer: usize,
-    /// Queue of the send_queue.
+    /// The index of its queue in the send queue.
     queue: usize,
 }
 
-/// Its streams. Replies come on the first.
+/// The streams of a channel. Replies come on the first.
 struct Streams {
     outgoing: Vec<Outgoing>,
     first: Incoming,
     others: Vec<Incoming>,
 }
 
-/// Its credits.
+/// The credits of a channel.
 #[derive(Default)]
 struct Credits {
     batches: AtomicU32,
     bytes: AtomicU64,
-    /// Sent and not granted again.
+    /// Batches sent whose credit has not come back.
     held: AtomicU32,
 }
 
 impl Credits {
-    /// While one that is larger than all credit is under way there is none, not even for an empty batch: on another stream it
-    /// might be there first.
+    /// Whether a batch of `bytes` may be sent. While a batch that is larger than all credit is on its way, none may be, not even
+    /// an empty one: on another stream it could arrive first.
     fn fit(&self, bytes: u64) -> bool {
         self.batches.load(Ordering::Relaxed) > 0
             && (bytes.max(1) <= self.bytes.load(Ordering::Relaxed) || self.held.load(Ordering::Relaxed) == 0)
@@ -102,7 +101,7 @@ impl Credits {
     }
 
     fn grant(&self, batches: u32, bytes: u64) {
-        // The first grant is for what was never sent.
+        // The first grant returns no credit of a batch.
         self.held.store(self.held.load(Ordering::Relaxed).saturating_sub(batches), Ordering::Relaxed);
         self.batches.fetch_add(batches, Ordering::Relaxed);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -110,7 +109,7 @@ impl Credits {
 }
 
 impl Channel {
-    /// Opens, sends, opens again, until the run is over.
+    /// Opens the channel and sends, again and again, until the run is over.
     async fn run(&self) -> Result<(), Fault> {
         let ReaderChannels { send_queue, member, timeout, .. } = &self.channels;
         let what = format!("trainer {}", self.trainer);
@@ -126,14 +125,14 @@ impl Channel {
             match ended {
                 Err(fault) if !fault.retryable => return Err(fault),
                 Err(fault) => {
-                    tracing::warn!(%fault, "the channel to trainer {} broke: what is not done goes again", self.trainer)
+                    tracing::warn!(%fault, "the channel to trainer {} broke: batches that are not done are sent again", self.trainer)
                 }
                 Ok(()) => tracing::debug!("trainer {} closed its channel", self.trainer),
             }
         }
     }
 
-    /// `None` when nobody needs it any more.
+    /// Opens the streams. `None`: the run needs no more batches.
     async fn open(&self) -> Result<Option<Streams>, Fault> {
         let ReaderChannels { member, dialer, streams, .. } = &self.channels;
         let status = member.wait_until(|status| status.trainers.get(self.trainer).is_some_and(Option::is_some)).await?;
@@ -149,7 +148,12 @@ impl Channel {
         let (outgoing, mut first) = peer.exchange(&[NAME], DEADLINE).await?;
         let channel = match first.next().await?.map(|message| metadata::read(&message.metadata)).transpose()? {
             Some(Reply::Channel(channel)) => channel.to_string(),
-            other => return Err(Fault::user(format!("trainer {} begins a channel with {other:?}", self.trainer))),
+            other => {
+                return Err(Fault::user(format!(
+                    "trainer {} began a channel with {other:?}, expected its number",
+                    self.trainer
+                )));
+            }
         };
         let join = || async { dialer.peer(&address)?.exchange(&[NAME, &channel], DEADLINE).await };
         let (more, others): (Vec<_>, Vec<_>) = try_join_all((1..number).map(|_| join())).await?.into_iter().unzip();
@@ -157,12 +161,12 @@ impl Channel {
         Ok(Some(Streams { outgoing: std::iter::once(outgoing).chain(more).collect(), first, others }))
     }
 
-    /// One task: all streams see the credits without a race, and the end of any is that of all.
+    /// Sends and receives on all streams in one task, so that credits need no lock. Ends when any stream ends.
     async fn transfer(&self, streams: Streams) -> Result<(), Fault> {
         let Streams { outgoing, first, others } = streams;
         let credits = Credits::default();
         let mut sending: FuturesUnordered<_> = outgoing.into_iter().map(|stream| self.send(stream, &credits)).collect();
-        // Nothing comes on these but their end.
+        // These only end.
         let mut ending: FuturesUnordered<_> =
             others.into_iter().map(|mut stream| async move { stream.next().await.map(drop) }).collect();
         tokio::select! {
@@ -172,7 +176,7 @@ impl Channel {
         }
     }
 
-    /// Takes from the send queue by one stream, whenever it is free and the channel has credit.
+    /// Sends batches on one stream, whenever it is free and the channel has credit.
     async fn send(&self, mut stream: Outgoing, credits: &Credits) -> Result<(), Fault> {
         let ReaderChannels { send_queue, leases, .. } = &self.channels;
         loop {
@@ -189,18 +193,18 @@ impl Channel {
         let ReaderChannels { send_queue, leases, .. } = &self.channels;
         while let Some(message) = stream.next().await? {
             match metadata::read(&message.metadata)? {
-                Reply::Channel(_) => return Err(Fault::user("a channel is named once")),
+                Reply::Channel(_) => return Err(Fault::user("a trainer sent the number of a channel twice")),
                 Reply::Grant { batches, bytes } => {
                     credits.grant(batches, bytes);
                     send_queue.credit_came(self.queue);
                 }
                 Reply::Done(id) => {
-                    // Whoever waits for the send queue to be empty finds the lease completed, or being so.
+                    // In this order: when the send queue is empty, every lease is completed or being reported.
                     leases.batch_done(id);
                     send_queue.batch_done(id);
                 }
                 Reply::Stale(id) => {
-                    tracing::warn!("{id} is with another reader now: its lease is lost here");
+                    tracing::warn!("{id} went to another reader: this reader has lost its lease");
                     send_queue.remove_window_of(id);
                     leases.progress().remove_lease_of(id);
                 }
@@ -210,16 +214,16 @@ impl Channel {
     }
 }
 
-/// How long a word there and back takes. The first call connects; the second finds the connection made.
+/// The round trip of an empty request. The first one also connects, so the shorter of two counts.
 async fn measure_round_trip(peer: &Peer) -> Result<Duration, Fault> {
     let ping = async || {
-        let begun = Instant::now();
-        peer.raw_action(&format!("{NAME}.{PING}"), "", DEADLINE).await.map(|_| begun.elapsed())
+        let start = Instant::now();
+        peer.raw_action(&format!("{NAME}.{PING}"), "", DEADLINE).await.map(|_| start.elapsed())
     };
     Ok(ping().await?.min(ping().await?))
 }
 
-/// The streams that fill a network at this distance.
+/// The number of streams that fill a 2 Gbit/s network at this round trip.
 fn streams_to_fill(round_trip: Duration) -> usize {
     round_trip.as_nanos().div_ceil(ROUND_TRIP_PER_STREAM.as_nanos()).clamp(1, MAX_STREAMS) as usize
 }
@@ -229,13 +233,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longer_the_line_the_more_streams() {
+    fn a_longer_round_trip_gets_more_streams() {
         let of = |micros| streams_to_fill(Duration::from_micros(micros));
         assert_eq!([0, 80, 12_500, 12_501, 50_000, 99_000, 5_000_000].map(of), [1, 1, 1, 2, 4, 8, 8]);
     }
 
     #[test]
-    fn credits_are_taken_and_granted_and_a_large_one_goes_alone() {
+    fn credits_are_taken_and_granted_and_a_large_batch_is_sent_alone() {
         let credits = Credits::default();
         assert!(!credits.fit(0), "nothing was granted");
         credits.grant(3, 100);
@@ -247,7 +251,7 @@ mod tests {
         credits.grant(1, 60);
         credits.grant(1, 40);
         credits.take(1000);
-        assert!(!credits.fit(0), "it goes alone");
+        assert!(!credits.fit(0), "it is sent alone");
         credits.grant(1, 100);
         credits.take(1);
         credits.take(1);

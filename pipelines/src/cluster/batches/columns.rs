@@ -10,8 +10,7 @@
 //!  row:   list<f32>       [u x row dim], the rows of the keys; null if the trainer looks them up
 //! ```
 //!
-//! Comes in: a [`TrainBatch`], or columns from a socket, which are checked. Goes out: the other. Nothing but narrow places is
-//! copied on the way out, each vector once on the way in. Nothing blocks.
+//! Columns from a socket are checked. Encoding copies only narrow places; decoding copies each vector once.
 
 use std::sync::{Arc, LazyLock};
 
@@ -24,7 +23,7 @@ use forebay_connectors::WindowMark;
 use super::metadata::Header;
 use crate::flow::TrainBatch;
 
-/// Keys whose places 16 bits can name.
+/// The most keys whose places fit into 16 bits.
 const NARROW: usize = 1 << 16;
 
 /// The columns of a batch.
@@ -48,7 +47,7 @@ pub(crate) fn schema() -> SchemaRef {
 
 /// `batch` (and the rows of its keys) as columns.
 pub(crate) fn write(batch: TrainBatch, rows: Option<Vec<f32>>) -> Result<RecordBatch, Fault> {
-    // A batch nearly always has so few keys, and places are half of its bytes.
+    // Nearly every batch has fewer keys, and places are half of its bytes.
     let (narrow, wide) = if batch.unique.len() <= NARROW {
         (Some(batch.inverse.iter().map(|&place| place as u16).collect()), None)
     } else {
@@ -79,7 +78,7 @@ fn list<T: ArrowPrimitiveType>(values: Option<Vec<T::Native>>) -> Result<ArrayRe
     Ok(Arc::new(ListArray::new(field, offsets, values, nulls)))
 }
 
-/// The batch that `header` and `columns` make, and the rows of its keys if they came with it.
+/// Decodes a batch, and the rows of its keys if they came with it.
 ///
 /// # Errors
 /// A user fault: other columns, or lengths that do not go together. What the lengths must be for the model is checked by the
@@ -119,7 +118,7 @@ pub(crate) fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch
         (Some(_), Some(_)) => return Err(wrong("places in both columns `place` and `wide`".to_owned())),
         (None, None) => return Err(wrong("columns `place` and `wide` are both null".to_owned())),
     };
-    // Without a way out of the loop, which would keep the compiler from taking many places at a time.
+    // No early exit: with one, the compiler does not vectorize the loop.
     if inverse.iter().fold(0, |most, &place| most.max(place)) as usize >= unique.len() && !inverse.is_empty() {
         return Err(wrong(format!("a place beyond its {} keys", unique.len())));
     }
@@ -143,7 +142,7 @@ pub(crate) fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch
     Ok((batch, rows))
 }
 
-/// Bytes of the values, by which credits are counted: the same on both ends.
+/// The bytes of all values: what credits count, the same in reader and trainer.
 pub(crate) fn bytes(columns: &RecordBatch) -> u64 {
     let list = |column: &ArrayRef| {
         let list = column.as_list_opt::<i32>()?;
@@ -174,7 +173,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_batch_survives_the_way(
+        fn a_batch_is_the_same_after_encoding_and_decoding(
             labels in prop::collection::vec(0f32..1.0, 0..9), unique in prop::collection::vec(any::<u64>(), 1..9),
             places in prop::collection::vec(any::<u32>(), 0..20), bags: bool, rows: bool, closes: bool,
         ) {
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn places_travel_in_as_many_bits_as_the_keys_ask_for() {
+    fn places_take_16_bits_if_the_keys_allow() {
         for (keys, bytes_of_a_place) in [(NARROW, 2), (NARROW + 1, 4)] {
             let last = keys as u32 - 1;
             let batch = TrainBatch {
@@ -214,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_are_no_batch_are_refused_by_name() {
+    fn columns_that_are_no_batch_are_refused_with_the_column_named() {
         let good = || TrainBatch { labels: vec![1.0], unique: vec![9], inverse: vec![0], ..TrainBatch::default() };
         let refused = |columns: &RecordBatch| read(&header(0, None), columns).unwrap_err().to_string();
         let beyond = write(TrainBatch { inverse: vec![1], ..good() }, None).unwrap();

@@ -1,8 +1,6 @@
-//! The trainer's end of the streams: a part of its server that puts what comes into the receive_queue.
+//! The trainer's request handler for batches: it puts what readers send into the [`ReceiveQueue`] and sends back replies.
 //!
-//! Comes in: exchanges `["batches"]` of readers, each the first stream of a channel, and `["batches", channel]`, which join it. Goes
-//! out: batches to the [`ReceiveQueue`]; on the first stream the channel's number, credits, and word of done batches. A stream waits for
-//! its peer; nothing else waits for it.
+//! The exchange `["batches"]` is the first stream of a channel; `["batches", CHANNEL]` adds a stream to it.
 
 use std::sync::Arc;
 
@@ -16,13 +14,13 @@ use super::columns;
 use super::metadata::{self, Reply};
 use super::receive_queue::ReceiveQueue;
 
-/// By which it is called.
+/// The handler's name in paths and actions.
 pub(crate) const NAME: &str = "batches";
 
-/// An action that is answered at once: it takes a round trip.
+/// An action that is answered at once, for measuring the round trip.
 pub(crate) const PING: &str = "ping";
 
-/// Takes batches.
+/// Puts received batches into the receive queue.
 pub(crate) struct BatchHandler {
     receive_queue: Arc<ReceiveQueue>,
 }
@@ -32,11 +30,11 @@ impl BatchHandler {
         Self { receive_queue }
     }
 
-    /// Takes all that comes on one stream of a channel.
+    /// Receives all batches of one stream of a channel.
     async fn receive(&self, channel: u64, incoming: &mut Incoming) -> Result<(), Fault> {
         while let Some(message) = incoming.next().await? {
             let Some(batch) = message.batch else {
-                return Err(Fault::user("a batch came without columns"));
+                return Err(Fault::user("a message has no columns, expected those of a batch"));
             };
             let bytes = columns::bytes(&batch);
             self.receive_queue.put(channel, metadata::read(&message.metadata)?, batch, bytes)?;
@@ -45,7 +43,7 @@ impl BatchHandler {
     }
 }
 
-/// Has the receive queue forget a channel, however it ends.
+/// Closes the channel in the receive queue when dropped.
 struct OpenChannel<'a>(&'a ReceiveQueue, u64);
 
 impl Drop for OpenChannel<'_> {
@@ -61,7 +59,7 @@ impl Handler for BatchHandler {
     }
 
     fn actions(&self) -> Vec<(String, String)> {
-        vec![(PING.to_owned(), "is answered at once, with nothing".to_owned())]
+        vec![(PING.to_owned(), "answers at once, with an empty body".to_owned())]
     }
 
     async fn action(&self, _: &Caller, kind: &str, _: Bytes) -> Result<Bytes, Fault> {
@@ -80,7 +78,7 @@ impl Handler for BatchHandler {
     ) -> Result<(), Fault> {
         let Some(identity) = &caller.identity else {
             return Err(Fault::user(
-                "batches come from the readers of the run: name the run in the header forebay-run",
+                "only readers of the run may send batches: name the run in the header forebay-run",
             ));
         };
         if let Some(channel) = path.get(1) {
@@ -89,7 +87,7 @@ impl Handler for BatchHandler {
                 || Fault::external(format!("{} has no channel `{}` here", identity.role, channel.escape_debug()));
             return self.receive(open.ok_or_else(|| gone().retryable())?, &mut incoming).await;
         }
-        // Replies are a few bytes each and at most two for each credit, so their queue needs no bound of its own.
+        // Replies are small, and there are at most two for each credit: their queue needs no bound of its own.
         let (replies, mut to_send) = unbounded_channel();
         let channel = OpenChannel(&self.receive_queue, self.receive_queue.open(&identity.role, replies));
         let replying = async {

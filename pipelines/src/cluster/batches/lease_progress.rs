@@ -1,7 +1,5 @@
-//! The reader's books: which batches of which lease are not done yet.
-//!
-//! Comes in: leases, batches as they are sent, ids as they are done. Goes out: leases that are done, with their accounts.
-//! Nothing blocks but a short lock.
+//! Which batches of a reader's leases are sent and done: a state machine over leases, sent batches and done batches, without a
+//! clock and without IO. It returns a lease with its row counts when the last batch is done.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,11 +11,11 @@ use tokio::sync::Notify;
 use super::super::leases::RowCounts;
 use crate::flow::{BatchId, WindowEnd};
 
-/// Leases of this reader that are not done.
+/// The leases of a reader that are not done.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseProgress {
     leases: Mutex<Vec<HeldLease>>,
-    /// A lease has begun or is over, or the last batch of a window has left, or no more are taken.
+    /// Notified when a lease is added or removed, when a window is sent, and on close.
     changed: Notify,
     closed: AtomicBool,
 }
@@ -38,12 +36,12 @@ struct Window {
     rows: u64,
 }
 
-/// What has become of a batch.
+/// The state of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum BatchState {
     #[default]
     NotSent,
-    /// With so many rows.
+    /// Sent, with this many rows.
     Sent(u64),
     Done,
 }
@@ -69,11 +67,11 @@ impl LeaseProgress {
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A lease was given to this reader.
+    /// Adds a lease that was given to this reader.
     pub(crate) fn add(&self, lease: &Lease) {
         let windows = lease.windows.clone().map(|window| (window, Window::default())).collect();
         let mut held = self.held();
-        // What was lost may come back: it is read anew.
+        // A lease that this reader lost may come back: it is read again from the start.
         held.retain(|h| {
             h.lease.epoch != lease.epoch
                 || h.lease.windows.end <= lease.windows.start
@@ -84,12 +82,12 @@ impl LeaseProgress {
         self.changed.notify_waiters();
     }
 
-    /// Waits until fewer than `most` leases have batches that have not left. Cancel safe.
+    /// Waits until fewer than `most` leases have unsent batches. Cancel safe.
     pub(crate) async fn wait_for_room(&self, most: usize) {
         self.until(|held| held.iter().filter(|held| !held.is_sent()).count() < most).await;
     }
 
-    /// This reader takes no more leases.
+    /// The reader takes no more leases.
     pub(crate) fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.changed.notify_waiters();
@@ -100,8 +98,7 @@ impl LeaseProgress {
         self.until(|_| self.closed.load(Ordering::SeqCst)).await;
     }
 
-    /// Waits until there is a lease that lies before `id` and has batches that have not left: one that another reader had.
-    /// Cancel safe.
+    /// Waits until there is a lease before `id` with unsent batches: one that another reader has lost. Cancel safe.
     pub(crate) async fn wait_for_earlier_lease(&self, id: BatchId) {
         let lies_before = |lease: &Lease| (lease.epoch, lease.windows.end) <= (id.epoch, id.window);
         self.until(|held| held.iter().any(|held| lies_before(&held.lease) && !held.is_sent())).await;
@@ -119,7 +116,7 @@ impl LeaseProgress {
         }
     }
 
-    /// A batch of `rows` rows leaves, once; `end` comes with the last of its window.
+    /// A batch of `rows` rows is sent. Called once for each batch; `end` comes with the last of its window.
     pub(crate) fn batch_sent(&self, id: BatchId, rows: u64, end: Option<WindowEnd>) {
         let mut held = self.held();
         if let Some(window) = window(&mut held, id) {
@@ -132,13 +129,13 @@ impl LeaseProgress {
             window.unacknowledged += 1;
             window.end = end.or(window.end);
         }
-        // With several look-ups under way, not always in order: the last to leave need not be the last of the window.
+        // Several look-ups may be in flight, so the last batch sent need not be the last of its window.
         if window(&mut held, id).is_none_or(|window| window.is_sent()) {
             self.changed.notify_waiters();
         }
     }
 
-    /// A batch is done. Said twice, it counts once. Returns the lease that is done with it.
+    /// A batch is done; a second call changes nothing. Returns the lease and its row counts if all its batches are done.
     pub(crate) fn batch_done(&self, id: BatchId) -> Option<(Lease, RowCounts)> {
         let mut held = self.held();
         let window = window(&mut held, id)?;
@@ -160,14 +157,14 @@ impl LeaseProgress {
         Some((lease, counts))
     }
 
-    /// Batches of the window of `id` that are done, counted from its first.
+    /// The number of batches at the start of the window of `id` that are done.
     pub(crate) fn done_before(&self, id: BatchId) -> u32 {
         let mut held = self.held();
         window(&mut held, id)
             .map_or(0, |w| w.batches.iter().take_while(|batch| **batch == BatchState::Done).count() as u32)
     }
 
-    /// Another reader has the window of `id` now: this reader's lease of it is over.
+    /// Another reader has the window of `id`: removes this reader's lease of it.
     pub(crate) fn remove_lease_of(&self, id: BatchId) {
         self.held().retain(|h| !(h.lease.epoch == id.epoch && h.lease.windows.contains(&id.window)));
         self.changed.notify_waiters();
@@ -208,7 +205,7 @@ mod tests {
         assert_eq!(progress.batch_done(id(4, 1)), None);
         assert_eq!(progress.done_before(id(4, 1)), 0);
         assert_eq!(progress.batch_done(id(4, 0)), None);
-        assert_eq!(progress.batch_done(id(4, 0)), None, "said twice, counted once");
+        assert_eq!(progress.batch_done(id(4, 0)), None, "done twice, counted once");
         assert_eq!(progress.done_before(id(4, 1)), 2);
         let counts = RowCounts { trained: 17, rejected: 23, batches: 3 };
         assert_eq!(progress.batch_done(id(5, 0)), Some((lease, counts)));
@@ -217,13 +214,13 @@ mod tests {
     }
 
     #[test]
-    fn batches_may_leave_in_any_order() {
+    fn batches_may_be_sent_in_any_order() {
         let progress = LeaseProgress::default();
         progress.add(&Lease { epoch: 0, windows: 0..1, term: 0 });
         progress.batch_sent(id(0, 2), 1, end(3, 21, 0));
         progress.batch_sent(id(0, 0), 10, None);
         let mut room = std::pin::pin!(progress.wait_for_room(1));
-        assert!(room.as_mut().now_or_never().is_none(), "batch 1 has not left");
+        assert!(room.as_mut().now_or_never().is_none(), "batch 1 is not sent");
         assert_eq!(
             (progress.batch_done(id(0, 2)), progress.batch_done(id(0, 0)), progress.batch_done(id(0, 1))),
             (None, None, None)
@@ -235,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_before_the_window_ends_does_not_end_it() {
+    fn a_window_is_not_done_before_its_last_batch_is_sent() {
         let progress = LeaseProgress::default();
         progress.add(&Lease { epoch: 0, windows: 0..1, term: 0 });
         progress.batch_sent(id(0, 0), 10, None);
@@ -245,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_a_lease_when_all_batches_of_another_have_left() {
+    fn there_is_room_for_a_lease_when_all_batches_of_another_are_sent() {
         let progress = LeaseProgress::default();
         let room = || progress.wait_for_room(2).now_or_never().is_some();
         for start in [0, 2] {
@@ -267,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_comes_back_begins_anew() {
+    fn a_lease_that_comes_back_is_read_again() {
         let progress = LeaseProgress::default();
         for term in 0..2 {
             progress.add(&Lease { epoch: 0, windows: 3..4, term });
@@ -282,19 +279,19 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_lies_before_what_is_sent_is_seen() {
+    fn an_earlier_lease_with_unsent_batches_ends_the_wait() {
         let progress = LeaseProgress::default();
         progress.add(&Lease { epoch: 0, windows: 4..6, term: 0 });
         let mut waiting = std::pin::pin!(progress.wait_for_earlier_lease(id(4, 7)));
-        assert!(waiting.as_mut().now_or_never().is_none(), "its own does not lie before it");
+        assert!(waiting.as_mut().now_or_never().is_none(), "its own lease is not before it");
         progress.add(&Lease { epoch: 0, windows: 1..2, term: 1 });
         assert!(waiting.as_mut().now_or_never().is_some());
         progress.batch_sent(id(1, 0), 10, end(1, 10, 0));
-        assert!(progress.wait_for_earlier_lease(id(4, 7)).now_or_never().is_none(), "all of it has left");
+        assert!(progress.wait_for_earlier_lease(id(4, 7)).now_or_never().is_none(), "all of it is sent");
     }
 
     #[test]
-    fn a_lease_that_went_to_another_is_forgotten() {
+    fn a_lease_of_another_reader_is_removed() {
         let progress = LeaseProgress::default();
         progress.add(&Lease { epoch: 0, windows: 0..2, term: 0 });
         progress.batch_sent(id(1, 0), 10, end(1, 10, 0));

@@ -1,7 +1,6 @@
-//! The metadata that go with batches from a reader to a trainer, and come back: JSON in Flight's `app_metadata`.
+//! The metadata of the messages between a reader and a trainer: JSON in Flight's `app_metadata`.
 //!
-//! A reader sends [`Header`]s, each with the columns of one batch. A trainer answers with [`Reply`]s, in no fixed order. A
-//! stock Flight client can do the same.
+//! A reader sends [`Header`]s, each with the columns of one batch. A trainer sends [`Reply`]s, in no fixed order.
 
 use bytes::Bytes;
 use forebay_actors::Fault;
@@ -10,51 +9,51 @@ use serde::{Deserialize, Serialize};
 
 use crate::flow::{BatchId, WindowEnd};
 
-/// What a reader says of a batch.
+/// Sent by a reader with the columns of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Header {
     pub(crate) id: BatchId,
-    /// How often its window had been given out before.
+    /// How many times its window was leased before.
     pub(crate) term: u32,
-    /// Split and row that it came from, for messages.
+    /// The split and row that it came from, for error messages.
     pub(crate) split: u32,
     pub(crate) row: u64,
-    /// It is the last of its window.
+    /// Set on the last batch of a window.
     #[serde(default)]
     pub(crate) closes: Option<WindowEnd>,
-    /// Batches of its window before this one that are done, or go to another trainer.
+    /// The number of batches at the start of its window that are done.
     #[serde(default)]
     pub(crate) done_before: u32,
-    /// It goes without credit: it comes before all that its reader has under way on the channel, which may wait for it. So
-    /// windows that another reader has lost are not held up by later ones.
+    /// It takes no credit, because it precedes every batch that its reader has sent on the channel, and these may wait for it.
+    /// So batches of a lost lease are not blocked by later ones.
     #[serde(default)]
     pub(crate) urgent: bool,
 }
 
-/// What a trainer answers.
+/// Sent by a trainer.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub(crate) enum Reply {
-    /// The first word: the number of the channel, by which more streams join it. All other replies come on this stream.
+    /// The first reply: the number of the channel, with which more streams join it. All replies come on the first stream.
     Channel(u64),
-    /// So many more batches may be sent on this channel, of so many bytes in all; one batch that is larger may go when all
-    /// else was taken.
+    /// Credit for more batches on this channel and for their total bytes. A batch that is larger than all bytes granted may be
+    /// sent when every other batch is taken.
     Grant { batches: u32, bytes: u64 },
-    /// The gradients of this batch are applied: the reader may forget it.
+    /// The gradients of this batch are applied: the reader drops it.
     Done(BatchId),
-    /// Another reader has this window under a later term: the reader may forget it.
+    /// Another reader has this window with a later term: the reader drops the window.
     Stale(BatchId),
 }
 
-/// Metadata as bytes.
+/// Encodes metadata.
 pub(crate) fn write(metadata: &impl Serialize) -> Result<Bytes, Fault> {
     serde_json::to_vec(metadata)
         .map(Bytes::from)
-        .map_err(|e| Fault::internal("a metadata cannot be written as JSON").because(e))
+        .map_err(|e| Fault::internal("the metadata of a batch cannot be written as JSON").because(e))
 }
 
-/// Metadata that came.
+/// Decodes metadata that was received.
 pub(crate) fn read<T: DeserializeOwned>(metadata: &[u8]) -> Result<T, Fault> {
     serde_json::from_slice(metadata)
         .map_err(|e| Fault::user("the metadata of a batch is not what it should be").because(e))

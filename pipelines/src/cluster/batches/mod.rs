@@ -1,14 +1,17 @@
-//! Batches on their way from readers to trainers: Arrow Flight streams with credits that the trainer grants.
+//! Batches from readers to trainers: Arrow Flight streams with credits that the trainer grants.
 //!
 //! ```text
-//!  reader                                                       trainer
-//!  Ship ─→ SendQueue ─→ stream task ═══ Header + columns ═══════════→ ReceiveQueue ─→ Receive ─→ lookup ...
-//!           ↑          ↑  └ keeps each batch until it is done       │                   push
-//!           └─ LeaseProgress ┴══════ Grant, Done, Stale ══════════════════┴──── done ─────────┘
+//!  reader                                                              trainer
+//!  ship ─→ SendQueue ────→ channel ═══ Header + columns ═══→ handler ─→ ReceiveQueue ─→ receive ─→ lookup ...
+//!           ↑ keeps each batch until it is done                         │                push
+//!           └ LeaseProgress ←═══════ Grant, Done, Stale ════════════════┴──── done ───────┘
 //! ```
 //!
-//! Any reader feeds any trainer; every batch is kept by its reader until its gradients are applied, so what a trainer that
-//! dies had in hand is sent again.
+//! Any reader sends to any trainer. A reader keeps every batch until its gradients are applied, so it can send again what a
+//! lost trainer had received.
+//!
+//! The queues and [`LeaseProgress`](lease_progress::LeaseProgress) are state machines without a clock and without IO. A *channel*
+//! is what connects one reader to one trainer: one or more streams that share credits.
 
 pub(crate) mod channel;
 pub(crate) mod columns;

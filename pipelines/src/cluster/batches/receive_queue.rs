@@ -1,8 +1,7 @@
-//! The trainer's receive queue: batches from all readers, each taken once, in the order of the data or as they come.
+//! The receive queue of a trainer: batches of all readers, each taken once, in the order of the data or as they arrive. A state
+//! machine over received batches, done batches and the run status, without a clock and without IO.
 //!
-//! Comes in: batches with their headers, from any number of channels; word of batches that are done. Goes out: the next batch;
-//! on each channel, credits for what was taken and word of what is done. Holds no more than what it granted. Waits only in
-//! [`ReceiveQueue::next`]; all else is a short lock.
+//! It holds no more than the credits that it granted. Only [`ReceiveQueue::wait_for_arrival`] waits.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,28 +15,28 @@ use super::metadata::{Header, Reply};
 use crate::flow::{BatchId, TrainBatch};
 use crate::participation::BatchRecord;
 
-/// A window has fewer batches than this: places in a window are numbers of 20 bits.
+/// Batches per window: push ids have 20 bits for the index in a window.
 const MAX_BATCHES_PER_WINDOW: u32 = 1 << 20;
 
-/// What one channel may hold of this process's memory, however many streams it has.
+/// How many batches and bytes one channel may have in this process, over all its streams.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Credits {
     pub(crate) batches: u32,
     pub(crate) bytes: u64,
 }
 
-/// In which order batches are taken.
+/// The order in which batches are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// As they come.
+    /// As they arrive.
     Any,
-    /// In the order of the data: of each window the batches `rank`, `rank + of`, `rank + 2 x of`, ...
+    /// In the order of the data: the batches `rank`, `rank + of`, `rank + 2 x of`, ... of each window.
     Data { rank: u32, of: u32 },
 }
 
-/// A batch that came.
+/// A batch that was received.
 #[derive(Debug)]
-pub(crate) struct QueuedBatch {
+pub(crate) struct ReceivedBatch {
     pub(crate) header: Header,
     pub(crate) columns: RecordBatch,
     channel: u64,
@@ -53,24 +52,26 @@ pub(crate) struct ReceiveQueue {
 
 struct State {
     order: Order,
-    /// With [`Order::Data`]: what comes next.
+    /// With [`Order::Data`]: the next batch.
     next: BatchId,
-    /// Windows of an epoch, once known.
+    /// Windows per epoch, once known.
     windows: Option<u64>,
-    waiting: BTreeMap<BatchId, QueuedBatch>,
-    /// With [`Order::Any`].
+    waiting: BTreeMap<BatchId, ReceivedBatch>,
+    /// With [`Order::Any`]: the waiting batches as they arrived.
     arrivals: VecDeque<BatchId>,
-    /// Channels that a batch came on that is not done, by batch.
-    under_way: HashMap<BatchId, Vec<u64>>,
+    /// For each batch that is not done: the channels that it was received on.
+    received: HashMap<BatchId, Vec<u64>>,
     window_states: HashMap<(u32, u64), WindowState>,
     channels: HashMap<u64, Channel>,
     opened: u64,
 }
 
-/// What is known of a window.
+/// What this trainer knows about a window.
 #[derive(Default)]
 struct WindowState {
+    /// The highest term received.
     term: u32,
+    /// One bit for each batch.
     done: Vec<u64>,
 }
 
@@ -91,10 +92,10 @@ impl WindowState {
 struct Channel {
     reader: String,
     replies: UnboundedSender<Reply>,
-    /// Granted and not used.
+    /// Credit that is granted and not used.
     batches: u32,
     bytes: u64,
-    /// Sent and not taken.
+    /// Batches received and not taken.
     held: u32,
 }
 
@@ -108,7 +109,7 @@ impl ReceiveQueue {
             windows: None,
             waiting: BTreeMap::new(),
             arrivals: VecDeque::new(),
-            under_way: HashMap::new(),
+            received: HashMap::new(),
             window_states: HashMap::new(),
             channels: HashMap::new(),
             opened: 0,
@@ -120,7 +121,7 @@ impl ReceiveQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A reader opens a channel, of one stream or several: its credits are granted at once. Returns the channel's number.
+    /// Opens a channel and grants its credits. Returns the channel's number.
     pub(crate) fn open(&self, reader: &str, replies: UnboundedSender<Reply>) -> u64 {
         let Credits { batches, bytes } = self.credits;
         let mut state = self.state();
@@ -131,20 +132,20 @@ impl ReceiveQueue {
         number
     }
 
-    /// Whether a reader has this channel open.
+    /// Whether `reader` has this channel open.
     pub(crate) fn has_channel(&self, channel: u64, reader: &str) -> bool {
         self.state().channels.get(&channel).is_some_and(|channel| channel.reader == reader)
     }
 
-    /// The channel has ended. What came on it stays.
+    /// The channel has ended. Batches received on it stay.
     pub(crate) fn close(&self, channel: u64) {
         self.state().channels.remove(&channel);
     }
 
-    /// A batch came.
+    /// Adds a received batch, or answers at once that it is done or stale.
     ///
     /// # Errors
-    /// A user fault that ends the channel: more than was granted, or a batch that cannot be.
+    /// A user fault, which ends the channel: the batch exceeds its credits, or its header contradicts itself.
     pub(crate) fn put(&self, channel: u64, header: Header, columns: RecordBatch, bytes: u64) -> Result<(), Fault> {
         let mut state = self.state();
         let state = &mut *state;
@@ -167,38 +168,38 @@ impl ReceiveQueue {
             from.bytes = from.bytes.saturating_sub(bytes);
             from.held += 1;
         }
-        // What lies before the next in order, and is not under way, was seen to by another trainer.
-        let passed = matches!(state.order, Order::Data { .. }) && id < state.next && !state.under_way.contains_key(&id);
+        // A batch before the next one in order that this trainer did not receive was trained on by its predecessor.
+        let passed = matches!(state.order, Order::Data { .. }) && id < state.next && !state.received.contains_key(&id);
         let window = state.window_states.entry((id.epoch, id.window)).or_default();
-        let answer = if passed || window.is_done(id.index) {
+        let reply = if passed || window.is_done(id.index) {
             Some(Reply::Done(id))
         } else if header.term < window.term {
             Some(Reply::Stale(id))
         } else {
             window.term = header.term;
-            let channels = state.under_way.entry(id).or_default();
+            let channels = state.received.entry(id).or_default();
             let again = !channels.is_empty();
             if !channels.contains(&channel) {
                 channels.push(channel);
             }
             if !again {
-                state.waiting.insert(id, QueuedBatch { header, columns, channel, bytes });
+                state.waiting.insert(id, ReceivedBatch { header, columns, channel, bytes });
                 state.arrivals.push_back(id);
                 self.arrived.notify_one();
                 return Ok(());
             }
-            // It came before, and is under way or waits: the reader hears of it when it is done.
+            // A duplicate: this channel is told when the batch is done.
             None
         };
-        if let Some(answer) = answer {
-            let _ = from.replies.send(answer);
+        if let Some(reply) = reply {
+            let _ = from.replies.send(reply);
         }
         state.grant(channel, &header, bytes, self.credits);
         Ok(())
     }
 
-    /// The next batch that can be taken now, if there is one; its credit goes back.
-    pub(crate) fn take(&self) -> Option<QueuedBatch> {
+    /// Takes the next batch, if it is here. Its credit goes back to its channel.
+    pub(crate) fn take(&self) -> Option<ReceivedBatch> {
         let mut state = self.state();
         let queued = match state.order {
             Order::Any => loop {
@@ -213,25 +214,24 @@ impl ReceiveQueue {
         Some(queued)
     }
 
-    /// Waits until something came, or [`learn`](Self::update_status was told something new. Cancel safe. May return for nothing.
+    /// Waits until a batch may have become available. May return without one. Cancel safe.
     pub(crate) async fn wait_for_arrival(&self) {
         self.arrived.notified().await;
     }
 
-    /// The gradients of a batch are applied (or it had none): whoever sent it is told.
+    /// The gradients of a batch are applied, or it had no rows: tells every channel that it was received on.
     pub(crate) fn batch_done(&self, id: BatchId) {
         let mut state = self.state();
         state.window_states.entry((id.epoch, id.window)).or_default().set_done(id.index);
-        for channel in state.under_way.remove(&id).unwrap_or_default() {
-            // Where the channel is gone, or breaks before it has carried the word, its reader sends the batch again and hears
-            // of it then. (Another channel may be another process of the same rank, or dead and not known to be.)
+        for channel in state.received.remove(&id).unwrap_or_default() {
+            // If the channel is closed or breaks before the reply arrives, its reader sends the batch again and is told then.
             if let Some(channel) = state.channels.get(&channel) {
                 let _ = channel.replies.send(Reply::Done(id));
             }
         }
     }
 
-    /// What the coordinator says: windows of an epoch, and that everything before `first_open` is done.
+    /// The coordinator's status: windows per epoch, and that all windows before `first_open` are done.
     pub(crate) fn update_status(&self, windows: Option<u64>, first_open: (u32, u64)) {
         let mut state = self.state();
         state.windows = windows.or(state.windows);
@@ -261,7 +261,7 @@ impl State {
         }
     }
 
-    fn take_in_order(&mut self, rank: u32, of: u32) -> Option<QueuedBatch> {
+    fn take_in_order(&mut self, rank: u32, of: u32) -> Option<ReceivedBatch> {
         self.arrivals.clear();
         loop {
             self.wrap_epoch(rank);
@@ -273,7 +273,7 @@ impl State {
                 };
                 return Some(queued);
             }
-            // Batches that another trainer saw to before it died do not come again.
+            // Batches that a lost trainer has finished do not come again.
             let window_end = BatchId { index: u32::MAX, ..self.next };
             let (_, later) = self.waiting.range(self.next..=window_end).next()?;
             let done = later.header.done_before;
@@ -285,11 +285,11 @@ impl State {
         }
     }
 
-    /// What waits and lies before the next in order was seen to by another trainer: its readers may forget it.
+    /// Drops waiting batches before the next one in order: a lost trainer has finished them. Tells their readers.
     fn drop_passed(&mut self, most: Credits) {
         let rest = self.waiting.split_off(&self.next);
         for (id, queued) in std::mem::replace(&mut self.waiting, rest) {
-            self.under_way.remove(&id);
+            self.received.remove(&id);
             if let Some(channel) = self.channels.get(&queued.channel) {
                 let _ = channel.replies.send(Reply::Done(id));
             }
@@ -297,7 +297,7 @@ impl State {
         }
     }
 
-    /// Gives the credit of one batch back to its channel, if it lives and it took one.
+    /// Gives the credit of one batch back to its channel, if the channel is open and the batch took credit.
     fn grant(&mut self, channel: u64, header: &Header, bytes: u64, most: Credits) {
         if header.urgent {
             return;
@@ -312,176 +312,4 @@ impl State {
 }
 
 #[cfg(test)]
-mod tests {
-    use arrow::array::RecordBatch;
-    use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
-
-    use super::*;
-    use crate::flow::WindowEnd;
-
-    const CREDITS: Credits = Credits { batches: 4, bytes: 100 };
-
-    fn id(window: u64, index: u32) -> BatchId {
-        BatchId { epoch: 0, window, index }
-    }
-
-    fn header(id: BatchId) -> Header {
-        Header { id, term: 0, split: 0, row: 0, closes: None, done_before: 0, urgent: false }
-    }
-
-    fn last(id: BatchId) -> Header {
-        Header { closes: Some(WindowEnd { batches: id.index + 1, rows: 0, rejected: 0 }), ..header(id) }
-    }
-
-    fn columns() -> RecordBatch {
-        RecordBatch::new_empty(super::super::columns::schema())
-    }
-
-    struct Reader {
-        channel: u64,
-        replies: UnboundedReceiver<Reply>,
-    }
-
-    impl Reader {
-        fn new(receive_queue: &ReceiveQueue, name: &str) -> Self {
-            let (sender, replies) = unbounded_channel();
-            Self { channel: receive_queue.open(name, sender), replies }
-        }
-
-        fn put(&self, receive_queue: &ReceiveQueue, header: Header) -> Result<(), Fault> {
-            receive_queue.put(self.channel, header, columns(), 10)
-        }
-
-        fn heard(&mut self) -> Vec<Reply> {
-            std::iter::from_fn(|| self.replies.try_recv().ok()).collect()
-        }
-    }
-
-    fn taken(receive_queue: &ReceiveQueue) -> Vec<BatchId> {
-        std::iter::from_fn(|| receive_queue.take()).map(|queued| queued.header.id).collect()
-    }
-
-    const ONE_CREDIT: Reply = Reply::Grant { batches: 1, bytes: 10 };
-
-    #[test]
-    fn in_order_of_the_data_whoever_sends_first() {
-        let receive_queue = ReceiveQueue::new(Order::Data { rank: 0, of: 1 }, CREDITS);
-        let (a, b) = (Reader::new(&receive_queue, "reader 0"), Reader::new(&receive_queue, "reader 1"));
-        b.put(&receive_queue, header(id(1, 0))).unwrap();
-        a.put(&receive_queue, header(id(0, 1))).unwrap();
-        assert_eq!(taken(&receive_queue), []);
-        a.put(&receive_queue, header(id(0, 0))).unwrap();
-        assert_eq!(taken(&receive_queue), [id(0, 0), id(0, 1)]);
-        a.put(&receive_queue, last(id(0, 2))).unwrap();
-        assert_eq!(taken(&receive_queue), [id(0, 2), id(1, 0)]);
-        b.put(&receive_queue, last(id(1, 1))).unwrap();
-        b.put(&receive_queue, header(BatchId { epoch: 1, ..id(0, 0) })).unwrap();
-        assert_eq!(taken(&receive_queue), [id(1, 1)]);
-        receive_queue.update_status(Some(2), (0, 0));
-        assert_eq!(taken(&receive_queue), [BatchId { epoch: 1, ..id(0, 0) }]);
-    }
-
-    #[test]
-    fn each_of_several_trainers_takes_its_share_of_a_window() {
-        let receive_queue = ReceiveQueue::new(Order::Data { rank: 1, of: 3 }, CREDITS);
-        let a = Reader::new(&receive_queue, "reader 0");
-        for header in [header(id(0, 4)), last(id(0, 7)), header(id(0, 1)), header(id(1, 1))] {
-            a.put(&receive_queue, header).unwrap();
-        }
-        assert_eq!(taken(&receive_queue), [id(0, 1), id(0, 4), id(0, 7), id(1, 1)]);
-    }
-
-    #[test]
-    fn a_batch_that_comes_twice_is_taken_once_and_everyone_hears_that_it_is_done() {
-        let receive_queue = ReceiveQueue::new(Order::Any, CREDITS);
-        let (mut a, mut b) = (Reader::new(&receive_queue, "reader 0"), Reader::new(&receive_queue, "reader 1"));
-        a.put(&receive_queue, header(id(3, 0))).unwrap();
-        b.put(&receive_queue, Header { term: 1, ..header(id(3, 0)) }).unwrap();
-        assert_eq!(taken(&receive_queue), [id(3, 0)]);
-        receive_queue.batch_done(id(3, 0));
-        let first = Reply::Grant { batches: 4, bytes: 100 };
-        assert_eq!(a.heard(), [first, ONE_CREDIT, Reply::Done(id(3, 0))]);
-        assert_eq!(b.heard(), [first, ONE_CREDIT, Reply::Done(id(3, 0))]);
-        a.put(&receive_queue, header(id(3, 0))).unwrap();
-        assert_eq!(a.heard(), [Reply::Done(id(3, 0)), ONE_CREDIT]);
-        assert_eq!(taken(&receive_queue), []);
-        // The window is with the other reader now.
-        a.put(&receive_queue, header(id(3, 1))).unwrap();
-        assert_eq!(a.heard(), [Reply::Stale(id(3, 1)), ONE_CREDIT]);
-        assert_eq!(taken(&receive_queue), []);
-    }
-
-    #[test]
-    fn word_of_a_done_batch_goes_to_the_streams_it_came_on() {
-        let receive_queue = ReceiveQueue::new(Order::Any, CREDITS);
-        let a = Reader::new(&receive_queue, "reader 0");
-        a.put(&receive_queue, header(id(0, 0))).unwrap();
-        assert_eq!(taken(&receive_queue).len(), 1);
-        receive_queue.close(a.channel);
-        // One that sends it again before it is done, one that does so after, and one that is of the same rank only.
-        let open = || Reader::new(&receive_queue, "reader 0");
-        let (mut before, mut after, mut other) = (open(), open(), open());
-        before.put(&receive_queue, header(id(0, 0))).unwrap();
-        receive_queue.batch_done(id(0, 0));
-        assert_eq!(before.heard()[1..], [ONE_CREDIT, Reply::Done(id(0, 0))]);
-        assert_eq!(after.heard().len() + other.heard().len(), 2, "their first credits");
-        after.put(&receive_queue, header(id(0, 0))).unwrap();
-        assert_eq!(after.heard(), [Reply::Done(id(0, 0)), ONE_CREDIT]);
-        assert_eq!(taken(&receive_queue), []);
-    }
-
-    #[test]
-    fn more_than_was_granted_ends_the_stream() {
-        let receive_queue = ReceiveQueue::new(Order::Any, CREDITS);
-        let a = Reader::new(&receive_queue, "reader 0");
-        for index in 0..4 {
-            a.put(&receive_queue, header(id(0, index))).unwrap();
-        }
-        assert!(a.put(&receive_queue, header(id(0, 4))).unwrap_err().to_string().contains("beyond its credits"));
-        // One that is larger than all bytes may go alone, and its credit comes back as it was.
-        let mut b = Reader::new(&receive_queue, "reader 1");
-        receive_queue.put(b.channel, header(id(1, 0)), columns(), 1000).unwrap();
-        assert!(receive_queue.put(b.channel, header(id(1, 1)), columns(), 1).is_err());
-        assert_eq!(taken(&receive_queue).len(), 5);
-        assert_eq!(b.heard().last(), Some(&Reply::Grant { batches: 1, bytes: 100 }));
-        let cannot_be = Header { done_before: 3, ..header(id(1, 2)) };
-        assert!(b.put(&receive_queue, cannot_be).unwrap_err().to_string().contains("cannot be"));
-        assert!(b.put(&receive_queue, header(id(1, u32::MAX))).unwrap_err().to_string().contains("cannot be"));
-    }
-
-    #[test]
-    fn what_comes_before_all_that_waits_needs_no_credit() {
-        let receive_queue = ReceiveQueue::new(Order::Data { rank: 0, of: 1 }, CREDITS);
-        let mut a = Reader::new(&receive_queue, "reader 0");
-        for index in 0..4 {
-            a.put(&receive_queue, header(id(1, index))).unwrap();
-        }
-        assert_eq!(taken(&receive_queue), [], "window 0 was another reader's");
-        a.heard();
-        let urgent = |header| Header { urgent: true, ..header };
-        a.put(&receive_queue, urgent(header(id(0, 0)))).unwrap();
-        assert_eq!((taken(&receive_queue), a.heard()), (vec![id(0, 0)], vec![]), "no credit comes back for it");
-        a.put(&receive_queue, urgent(last(id(0, 1)))).unwrap();
-        assert_eq!(taken(&receive_queue).len(), 5);
-        assert_eq!(a.heard(), [ONE_CREDIT; 4]);
-        a.put(&receive_queue, header(id(1, 5))).unwrap();
-        let said = a.put(&receive_queue, urgent(header(id(1, 6)))).unwrap_err().to_string();
-        assert!(said.contains("as urgent, though an earlier one waits"), "{said}");
-    }
-
-    #[test]
-    fn a_new_trainer_begins_where_the_old_one_died() {
-        let receive_queue = ReceiveQueue::new(Order::Data { rank: 0, of: 1 }, CREDITS);
-        let mut a = Reader::new(&receive_queue, "reader 0");
-        a.put(&receive_queue, Header { done_before: 5, ..header(id(2, 6)) }).unwrap();
-        a.put(&receive_queue, header(id(1, 9))).unwrap();
-        assert_eq!(taken(&receive_queue), []);
-        receive_queue.update_status(Some(10), (0, 2));
-        assert_eq!(a.heard()[1..], [Reply::Done(id(1, 9)), ONE_CREDIT], "it was in a window that is done");
-        assert_eq!(taken(&receive_queue), [], "batch 5 is not done yet");
-        a.put(&receive_queue, Header { done_before: 5, ..header(id(2, 5)) }).unwrap();
-        assert_eq!(taken(&receive_queue), [id(2, 5), id(2, 6)]);
-        a.put(&receive_queue, header(id(2, 3))).unwrap();
-        assert!(a.heard().contains(&Reply::Done(id(2, 3))));
-    }
-}
+mod tests;

@@ -1,8 +1,7 @@
-//! The reader's send queue: batches that wait to be sent, and those that were sent and are not done.
+//! The send queue of a reader: batches that wait to be sent, and sent batches that are not done. A state machine over new
+//! batches, credits, broken channels and done batches, without a clock and without IO.
 //!
-//! Comes in: batches, with their destination; what happens on the channels. Goes out: the next batch for a channel. A batch
-//! whose channel breaks waits again, before later ones. [`SendQueue::room`], [`SendQueue::next`] and [`SendQueue::emptied`] wait and are cancel
-//! safe; all else is a short lock.
+//! If a channel breaks, its batches wait again, before later ones. The async methods are cancel safe.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,24 +14,24 @@ use super::metadata::Header;
 use crate::flow::BatchId;
 use crate::staleness::Ticket;
 
-/// A batch, ready to be sent as often as it takes.
+/// An encoded batch, which may have to be sent several times.
 #[derive(Debug)]
 pub(crate) struct QueuedBatch {
     pub(crate) header: Header,
     pub(crate) columns: RecordBatch,
     pub(crate) bytes: u64,
-    /// Of the look-up, if it stands with the reader: freed when the batch is done.
+    /// The ticket of the look-up, if readers look up rows. Freed when the batch is done.
     pub(crate) _ticket: Option<Ticket>,
 }
 
 /// The send queue of one reader.
 pub(crate) struct SendQueue {
     state: Mutex<State>,
-    /// Batches that may wait unsent per queue.
+    /// Unsent batches per queue.
     capacity: usize,
-    /// Something can be sent, or never will be again.
+    /// By queue: notified when a batch may have become sendable.
     sendable: Vec<Notify>,
-    /// Something was sent, or is done.
+    /// Notified when a batch was sent or is done.
     progress: Notify,
 }
 
@@ -41,16 +40,16 @@ struct State {
     failed: Option<String>,
 }
 
-/// What is for one trainer, or for any.
+/// The batches for one trainer, or for any trainer.
 #[derive(Default)]
 struct TrainerQueue {
     waiting: BTreeMap<BatchId, QueuedBatch>,
-    /// With the channel that each went by.
+    /// Batches that are not done, with the channel that each was sent on.
     sent: BTreeMap<BatchId, (QueuedBatch, usize)>,
 }
 
 impl SendQueue {
-    /// A send queue of so many queues: one that all trainers share, or one for each trainer.
+    /// A send queue of `queues` queues of `capacity` batches: one queue for all trainers, or one for each.
     pub(crate) fn new(queues: usize, capacity: usize) -> Self {
         Self {
             state: Mutex::new(State { queues: (0..queues).map(|_| TrainerQueue::default()).collect(), failed: None }),
@@ -64,7 +63,7 @@ impl SendQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until one more batch may wait in this queue.
+    /// Waits until the queue has room for one more batch.
     pub(crate) async fn wait_for_room(&self, queue: usize) -> Result<(), Fault> {
         self.wait_until(|state| state.queues[queue].waiting.len() < self.capacity).await
     }
@@ -92,15 +91,15 @@ impl SendQueue {
         }
     }
 
-    /// A batch waits to be sent.
+    /// Adds a batch.
     pub(crate) fn put(&self, queue: usize, queued: QueuedBatch) {
         self.state().queues[queue].waiting.insert(queued.header.id, queued);
         self.sendable[queue].notify_waiters();
     }
 
-    /// Takes the first batch that waits and that `fits` (says of its bytes whether there is credit for them) for `channel`: its
-    /// header, columns and bytes. Waits until there is one. One that comes before all that went by this channel and is not
-    /// done needs no credit, and its header says so: what has taken the credits may wait for it.
+    /// Waits for the first batch, and takes it for `channel`: its header, columns and bytes. `fits` says whether the channel has
+    /// credit for a number of bytes. A batch before all that were sent on this channel and are not done needs no credit, and is
+    /// marked urgent: the batches that hold the credits may wait for it.
     pub(crate) async fn next(
         &self,
         queue: usize,
@@ -129,12 +128,12 @@ impl SendQueue {
         }
     }
 
-    /// Looks again whether what waits can be sent: credits have come.
+    /// A channel has got credits: its next batch may be sendable now.
     pub(crate) fn credit_came(&self, queue: usize) {
         self.sendable[queue].notify_waiters();
     }
 
-    /// The channel broke: what went by it and is not done waits again.
+    /// The channel broke: its batches that are not done wait again.
     pub(crate) fn channel_broke(&self, queue: usize, channel: usize) {
         let mut state = self.state();
         let TrainerQueue { waiting, sent } = &mut state.queues[queue];
@@ -147,7 +146,7 @@ impl SendQueue {
         self.sendable[queue].notify_waiters();
     }
 
-    /// A batch is done, wherever it is. Says whether it was here.
+    /// A batch is done: drops it. Returns whether it was here.
     pub(crate) fn batch_done(&self, id: BatchId) -> bool {
         let mut state = self.state();
         let known = state
@@ -159,7 +158,7 @@ impl SendQueue {
         known
     }
 
-    /// Another reader has this window: all of its batches are forgotten.
+    /// Another reader has the window of `id`: drops all its batches.
     pub(crate) fn remove_window_of(&self, id: BatchId) {
         let other = |i: &BatchId| (i.epoch, i.window) != (id.epoch, id.window);
         for b in &mut self.state().queues {
@@ -169,13 +168,13 @@ impl SendQueue {
         self.notify_all();
     }
 
-    /// Whoever waits for room looks again, and whoever waits for credit: what needs none may be another batch now.
+    /// Wakes those that wait for room, and those that wait for credit: another batch may now be first and need none.
     fn notify_all(&self) {
         self.progress.notify_waiters();
         self.sendable.iter().for_each(Notify::notify_waiters);
     }
 
-    /// Whatever is here is done, wherever that was seen to.
+    /// Drops all batches: they were trained on from another reader.
     pub(crate) fn clear(&self) {
         for b in &mut self.state().queues {
             b.waiting.clear();
@@ -184,14 +183,14 @@ impl SendQueue {
         self.progress.notify_waiters();
     }
 
-    /// Nothing can be sent any more: whoever waits hears why.
+    /// No more batches can be sent: calls that wait fail with `why`.
     pub(crate) fn fail(&self, why: &str) {
         self.state().failed.get_or_insert_with(|| why.to_owned());
         self.progress.notify_waiters();
     }
 }
 
-/// Whether `id` comes before what of `sent` went by `channel`, if anything did.
+/// Whether batches in `sent` went by `channel` and `id` comes before all of them.
 fn comes_first(sent: &BTreeMap<BatchId, (QueuedBatch, usize)>, channel: usize, id: &BatchId) -> bool {
     sent.iter().find(|(_, (_, by))| *by == channel).is_some_and(|(first, _)| id < first)
 }
@@ -213,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_broken_stream_took_goes_again_and_first() {
+    fn batches_of_a_broken_channel_are_sent_again_first() {
         let send_queue = SendQueue::new(1, 8);
         for index in 0..4 {
             send_queue.put(0, queued(0, index, 1));
@@ -231,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_waits_for_credit_and_a_full_box_for_room() {
+    fn a_batch_waits_for_credit_and_a_full_queue_for_room() {
         let send_queue = SendQueue::new(1, 1);
         send_queue.wait_for_room(0).now_or_never().unwrap().unwrap();
         send_queue.put(0, queued(0, 0, 11));
@@ -242,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_before_all_that_is_under_way_needs_no_credit() {
+    fn a_batch_before_all_sent_ones_needs_no_credit() {
         let send_queue = SendQueue::new(1, 8);
         let next = |channel, credit| {
             send_queue.next(0, channel, |_| credit).now_or_never().map(|(h, ..)| (h.id.window, h.id.index, h.urgent))
@@ -255,7 +254,7 @@ mod tests {
         for index in 0..2 {
             send_queue.put(0, queued(2, index, 1));
         }
-        assert_eq!(next(8, false), None, "a channel by which nothing went");
+        assert_eq!(next(8, false), None, "nothing was sent on this channel");
         assert_eq!(next(7, false), Some((2, 0, true)));
         let mut waiting = std::pin::pin!(send_queue.next(0, 7, |_| false));
         assert!(waiting.as_mut().now_or_never().is_none(), "one at a time");
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_that_went_to_another_reader_is_forgotten_and_a_failure_is_heard() {
+    fn a_window_of_another_reader_is_dropped_and_waiting_calls_fail() {
         let send_queue = SendQueue::new(1, 8);
         for (window, index) in [(0, 0), (0, 1), (1, 0)] {
             send_queue.put(0, queued(window, index, 1));

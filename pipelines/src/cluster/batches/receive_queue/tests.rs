@@ -1,0 +1,173 @@
+//! Orders, credits, terms and duplicates, without a network.
+
+use arrow::array::RecordBatch;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::*;
+use crate::flow::WindowEnd;
+
+const CREDITS: Credits = Credits { batches: 4, bytes: 100 };
+
+fn id(window: u64, index: u32) -> BatchId {
+    BatchId { epoch: 0, window, index }
+}
+
+fn header(id: BatchId) -> Header {
+    Header { id, term: 0, split: 0, row: 0, closes: None, done_before: 0, urgent: false }
+}
+
+fn last(id: BatchId) -> Header {
+    Header { closes: Some(WindowEnd { batches: id.index + 1, rows: 0, rejected: 0 }), ..header(id) }
+}
+
+fn columns() -> RecordBatch {
+    RecordBatch::new_empty(super::super::columns::schema())
+}
+
+struct Reader {
+    channel: u64,
+    replies: UnboundedReceiver<Reply>,
+}
+
+impl Reader {
+    fn new(receive_queue: &ReceiveQueue, name: &str) -> Self {
+        let (sender, replies) = unbounded_channel();
+        Self { channel: receive_queue.open(name, sender), replies }
+    }
+
+    fn put(&self, receive_queue: &ReceiveQueue, header: Header) -> Result<(), Fault> {
+        receive_queue.put(self.channel, header, columns(), 10)
+    }
+
+    fn heard(&mut self) -> Vec<Reply> {
+        std::iter::from_fn(|| self.replies.try_recv().ok()).collect()
+    }
+}
+
+fn taken(receive_queue: &ReceiveQueue) -> Vec<BatchId> {
+    std::iter::from_fn(|| receive_queue.take()).map(|queued| queued.header.id).collect()
+}
+
+const ONE_CREDIT: Reply = Reply::Grant { batches: 1, bytes: 10 };
+
+#[test]
+fn batches_are_taken_in_the_order_of_the_data_whatever_order_they_arrive_in() {
+    let receive_queue = ReceiveQueue::new(Order::Data { rank: 0, of: 1 }, CREDITS);
+    let (a, b) = (Reader::new(&receive_queue, "reader 0"), Reader::new(&receive_queue, "reader 1"));
+    b.put(&receive_queue, header(id(1, 0))).unwrap();
+    a.put(&receive_queue, header(id(0, 1))).unwrap();
+    assert_eq!(taken(&receive_queue), []);
+    a.put(&receive_queue, header(id(0, 0))).unwrap();
+    assert_eq!(taken(&receive_queue), [id(0, 0), id(0, 1)]);
+    a.put(&receive_queue, last(id(0, 2))).unwrap();
+    assert_eq!(taken(&receive_queue), [id(0, 2), id(1, 0)]);
+    b.put(&receive_queue, last(id(1, 1))).unwrap();
+    b.put(&receive_queue, header(BatchId { epoch: 1, ..id(0, 0) })).unwrap();
+    assert_eq!(taken(&receive_queue), [id(1, 1)]);
+    receive_queue.update_status(Some(2), (0, 0));
+    assert_eq!(taken(&receive_queue), [BatchId { epoch: 1, ..id(0, 0) }]);
+}
+
+#[test]
+fn each_of_several_trainers_takes_its_share_of_a_window() {
+    let receive_queue = ReceiveQueue::new(Order::Data { rank: 1, of: 3 }, CREDITS);
+    let a = Reader::new(&receive_queue, "reader 0");
+    for header in [header(id(0, 4)), last(id(0, 7)), header(id(0, 1)), header(id(1, 1))] {
+        a.put(&receive_queue, header).unwrap();
+    }
+    assert_eq!(taken(&receive_queue), [id(0, 1), id(0, 4), id(0, 7), id(1, 1)]);
+}
+
+#[test]
+fn a_duplicate_batch_is_taken_once_and_both_readers_are_told_that_it_is_done() {
+    let receive_queue = ReceiveQueue::new(Order::Any, CREDITS);
+    let (mut a, mut b) = (Reader::new(&receive_queue, "reader 0"), Reader::new(&receive_queue, "reader 1"));
+    a.put(&receive_queue, header(id(3, 0))).unwrap();
+    b.put(&receive_queue, Header { term: 1, ..header(id(3, 0)) }).unwrap();
+    assert_eq!(taken(&receive_queue), [id(3, 0)]);
+    receive_queue.batch_done(id(3, 0));
+    let first = Reply::Grant { batches: 4, bytes: 100 };
+    assert_eq!(a.heard(), [first, ONE_CREDIT, Reply::Done(id(3, 0))]);
+    assert_eq!(b.heard(), [first, ONE_CREDIT, Reply::Done(id(3, 0))]);
+    a.put(&receive_queue, header(id(3, 0))).unwrap();
+    assert_eq!(a.heard(), [Reply::Done(id(3, 0)), ONE_CREDIT]);
+    assert_eq!(taken(&receive_queue), []);
+    // The window is with the other reader now.
+    a.put(&receive_queue, header(id(3, 1))).unwrap();
+    assert_eq!(a.heard(), [Reply::Stale(id(3, 1)), ONE_CREDIT]);
+    assert_eq!(taken(&receive_queue), []);
+}
+
+#[test]
+fn only_channels_that_sent_a_batch_are_told_that_it_is_done() {
+    let receive_queue = ReceiveQueue::new(Order::Any, CREDITS);
+    let a = Reader::new(&receive_queue, "reader 0");
+    a.put(&receive_queue, header(id(0, 0))).unwrap();
+    assert_eq!(taken(&receive_queue).len(), 1);
+    receive_queue.close(a.channel);
+    // One channel sends the batch again before it is done, one after, and one never sends it.
+    let open = || Reader::new(&receive_queue, "reader 0");
+    let (mut before, mut after, mut other) = (open(), open(), open());
+    before.put(&receive_queue, header(id(0, 0))).unwrap();
+    receive_queue.batch_done(id(0, 0));
+    assert_eq!(before.heard()[1..], [ONE_CREDIT, Reply::Done(id(0, 0))]);
+    assert_eq!(after.heard().len() + other.heard().len(), 2, "their first credits");
+    after.put(&receive_queue, header(id(0, 0))).unwrap();
+    assert_eq!(after.heard(), [Reply::Done(id(0, 0)), ONE_CREDIT]);
+    assert_eq!(taken(&receive_queue), []);
+}
+
+#[test]
+fn more_than_was_granted_ends_the_channel() {
+    let receive_queue = ReceiveQueue::new(Order::Any, CREDITS);
+    let a = Reader::new(&receive_queue, "reader 0");
+    for index in 0..4 {
+        a.put(&receive_queue, header(id(0, index))).unwrap();
+    }
+    assert!(a.put(&receive_queue, header(id(0, 4))).unwrap_err().to_string().contains("beyond its credits"));
+    // A batch larger than all bytes may be sent alone. Its credit comes back in full.
+    let mut b = Reader::new(&receive_queue, "reader 1");
+    receive_queue.put(b.channel, header(id(1, 0)), columns(), 1000).unwrap();
+    assert!(receive_queue.put(b.channel, header(id(1, 1)), columns(), 1).is_err());
+    assert_eq!(taken(&receive_queue).len(), 5);
+    assert_eq!(b.heard().last(), Some(&Reply::Grant { batches: 1, bytes: 100 }));
+    let cannot_be = Header { done_before: 3, ..header(id(1, 2)) };
+    assert!(b.put(&receive_queue, cannot_be).unwrap_err().to_string().contains("cannot be"));
+    assert!(b.put(&receive_queue, header(id(1, u32::MAX))).unwrap_err().to_string().contains("cannot be"));
+}
+
+#[test]
+fn an_urgent_batch_needs_no_credit() {
+    let receive_queue = ReceiveQueue::new(Order::Data { rank: 0, of: 1 }, CREDITS);
+    let mut a = Reader::new(&receive_queue, "reader 0");
+    for index in 0..4 {
+        a.put(&receive_queue, header(id(1, index))).unwrap();
+    }
+    assert_eq!(taken(&receive_queue), [], "window 0 was another reader's");
+    a.heard();
+    let urgent = |header| Header { urgent: true, ..header };
+    a.put(&receive_queue, urgent(header(id(0, 0)))).unwrap();
+    assert_eq!((taken(&receive_queue), a.heard()), (vec![id(0, 0)], vec![]), "no credit comes back for it");
+    a.put(&receive_queue, urgent(last(id(0, 1)))).unwrap();
+    assert_eq!(taken(&receive_queue).len(), 5);
+    assert_eq!(a.heard(), [ONE_CREDIT; 4]);
+    a.put(&receive_queue, header(id(1, 5))).unwrap();
+    let said = a.put(&receive_queue, urgent(header(id(1, 6)))).unwrap_err().to_string();
+    assert!(said.contains("as urgent, though an earlier one waits"), "{said}");
+}
+
+#[test]
+fn a_restarted_trainer_continues_where_the_old_one_ended() {
+    let receive_queue = ReceiveQueue::new(Order::Data { rank: 0, of: 1 }, CREDITS);
+    let mut a = Reader::new(&receive_queue, "reader 0");
+    a.put(&receive_queue, Header { done_before: 5, ..header(id(2, 6)) }).unwrap();
+    a.put(&receive_queue, header(id(1, 9))).unwrap();
+    assert_eq!(taken(&receive_queue), []);
+    receive_queue.update_status(Some(10), (0, 2));
+    assert_eq!(a.heard()[1..], [Reply::Done(id(1, 9)), ONE_CREDIT], "it was in a window that is done");
+    assert_eq!(taken(&receive_queue), [], "batch 5 is not done yet");
+    a.put(&receive_queue, Header { done_before: 5, ..header(id(2, 5)) }).unwrap();
+    assert_eq!(taken(&receive_queue), [id(2, 5), id(2, 6)]);
+    a.put(&receive_queue, header(id(2, 3))).unwrap();
+    assert!(a.heard().contains(&Reply::Done(id(2, 3))));
+}
