@@ -100,7 +100,7 @@ fn generated(dir: &Path, synthetic: &Synthetic, options: &ReadOptions) -> Result
             for (name, read_ahead_bytes) in
                 [("  slow store, fetched ahead", 64 << 20), ("  slow store, one split at a time", 1)]
             {
-                let (store, path) = forebay_connectors::store::open(&folder.to_string_lossy())?;
+                let (store, path) = forebay_connectors::Stores::default().open(&folder.to_string_lossy())?;
                 let slow = ThrottledStore::new(store, Duration::from_millis(20), Some(200_000_000));
                 let input = Input::in_store(Arc::new(slow), path);
                 measure(name, ParquetSource::new(input, ReadOptions { read_ahead_bytes, ..options.clone() }))?;

@@ -17,7 +17,7 @@ use common::{cpu_seconds, number};
 use forebay_actors::{Batch, Fault, Source, StageCx};
 use forebay_connectors::convert::{Encoding, ParquetOptions, block_on, to_parquet};
 use forebay_connectors::throttle::ThrottledStore;
-use forebay_connectors::{Input, ParquetSource, ReadOptions, Synthetic, SyntheticSource, store};
+use forebay_connectors::{Input, ParquetSource, ReadOptions, Stores, Synthetic, SyntheticSource};
 use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use tokio::sync::Semaphore;
@@ -47,12 +47,13 @@ impl Pass {
 }
 
 /// All bytes of all files in ranges of 8 MiB, 16 at once: `FileReader::read_range` on all threads, nothing else.
-async fn plain(url: &str) -> Result<u64, Fault> {
+async fn plain(stores: &Stores, url: &str) -> Result<u64, Fault> {
     const RANGE: usize = 8 << 20;
-    let (root, folder) = (store::root(url), store::open(url)?.1);
-    let io = store::io_runtime();
+    let (root, folder) = (Stores::root(url), stores.open(url)?.1);
+    let io = stores.io();
     let failed = |e: hdfs_native::HdfsError| Fault::external("plain read").because(e);
-    let client = hdfs_native::ClientBuilder::new().with_url(root.trim_end_matches('/')).with_io_runtime(io.clone());
+    let client =
+        hdfs_native::ClientBuilder::new().with_url(root.trim_end_matches('/')).with_io_runtime(io.handle().clone());
     let client = client.build().map_err(failed)?;
     let files = client.list_status(&format!("/{folder}"), true).await.map_err(failed)?;
     let at_once = Arc::new(Semaphore::new(16));
@@ -95,14 +96,14 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-fn compare(name: &str, url: &str) -> Result<(), Fault> {
-    let bytes = block_on(plain(url))?;
+fn compare(stores: &Stores, name: &str, url: &str) -> Result<(), Fault> {
+    let bytes = block_on(plain(stores, url))?;
     let mut passes: [Vec<Pass>; 2] = [Vec::new(), Vec::new()];
     for _ in 0..number("FOREBAY_BENCH_ROUNDS", 5) {
-        passes[0].push(Pass::of(plain(url))?);
-        passes[1].push(Pass::of(rows(Input::from(url), bytes))?);
+        passes[0].push(Pass::of(plain(stores, url))?);
+        passes[1].push(Pass::of(rows(Input::from(url).with_stores(stores), bytes))?);
     }
-    let (store, path) = store::open(url)?;
+    let (store, path) = stores.open(url)?;
     let counted = Arc::new(ThrottledStore::new(store, std::time::Duration::ZERO, None));
     let counts = counted.counts();
     block_on(rows(Input::in_store(counted, path), bytes))?;
@@ -133,8 +134,8 @@ fn hdfs(arguments: &[&str]) -> Result<String, Fault> {
 }
 
 /// Writes rows below a URL, unless they are there.
-fn write(url: &str, encoding: Encoding, fill_nulls: bool) -> Result<(), Fault> {
-    let (store, path) = store::open(url)?;
+fn write(stores: &Stores, url: &str, encoding: Encoding, fill_nulls: bool) -> Result<(), Fault> {
+    let (store, path) = stores.open(url)?;
     let there =
         block_on(async { Ok(store.list(Some(&path)).try_collect::<Vec<_>>().await.is_ok_and(|all| !all.is_empty())) })?;
     if there {
@@ -174,6 +175,7 @@ fn limit(rate: &str) -> Result<(), Fault> {
 }
 
 fn main() -> Result<(), Fault> {
+    let stores = Stores::default();
     let dir = tempfile::tempdir().map_err(|e| Fault::external("no temporary folder").because(e))?;
     let cluster = dir.path().join("hdfs").to_string_lossy().into_owned();
     let rate = std::env::var("FOREBAY_BENCH_RATE").ok();
@@ -203,12 +205,12 @@ fn main() -> Result<(), Fault> {
             continue;
         }
         let url = format!("{url}/{folder}");
-        write(&url, encoding, fill_nulls)?;
+        write(&stores, &url, encoding, fill_nulls)?;
         for delay in delays.as_deref().unwrap_or("0").split(',') {
             if own && delays.is_some() {
                 hdfs(&["delay", &cluster, delay])?;
             }
-            compare(&format!("{name}, {delay} ms"), &url)?;
+            compare(&stores, &format!("{name}, {delay} ms"), &url)?;
         }
         if own && delays.is_some() {
             hdfs(&["delay", &cluster, "0"])?;

@@ -13,6 +13,7 @@
 //! that are columns), `split` (what comes
 //! when), `feed` (fetching ahead), `pool` (decode threads), `parquet/source`, `criteo/source`.
 mod feed;
+mod file;
 mod hdfs;
 mod lease;
 mod names;
@@ -22,6 +23,8 @@ mod rows;
 #[cfg(feature = "s3")]
 mod s3;
 mod split;
+mod store_error;
+mod stores;
 mod window;
 
 pub mod convert;
@@ -31,18 +34,19 @@ pub mod inspect;
 pub mod parquet;
 pub mod partition;
 pub mod staged;
-pub mod store;
 pub mod stream;
 pub mod synthetic;
 pub mod throttle;
 
 pub use criteo::{Categories, CriteoSource, OnBadRow};
-pub use input::{DataFile, Input};
+pub use file::DataFile;
+pub use input::Input;
 pub use lease::{DataPlan, Lease, Leases, LocalLeases};
 pub use options::{Position, ReadOptions};
 pub use parquet::ParquetSource;
 pub use partition::Predicate;
 pub use rows::{Rows, WindowMark};
 pub use split::SplitOrder;
+pub use stores::Stores;
 pub use stream::{BatchSender, StreamSource, channel};
 pub use synthetic::{Synthetic, SyntheticSource};

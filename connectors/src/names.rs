@@ -1,6 +1,4 @@
 //! Names of columns in messages: lists that do not flood a terminal, and the name that was probably meant.
-//!
-//! Comes in: names. Goes out: text. Nothing blocks.
 
 /// `label, I1, I2 and 37 more`.
 pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
@@ -14,31 +12,14 @@ pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     text
 }
 
-/// `, did you mean `day`?`, or nothing if no name is near: one that differs in case only, or in a few letters.
-pub(crate) fn nearest<'a>(wrong: &str, there: impl IntoIterator<Item = &'a str>) -> String {
-    let lower = wrong.to_lowercase();
-    there
-        .into_iter()
-        .map(|name| (strsim::damerau_levenshtein(&lower, &name.to_lowercase()), name))
-        .filter(|(distance, name)| *distance <= name.chars().count().min(lower.chars().count()) / 3)
-        .min()
-        .map_or_else(String::new, |(_, name)| format!(", did you mean `{name}`?"))
+/// `, did you mean `day`?`, or nothing if no name is near.
+pub(crate) fn did_you_mean<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> String {
+    forebay_base::nearest(wrong, names).map_or_else(String::new, |name| format!(", did you mean `{name}`?"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_nearest_name_is_one_that_differs_in_case_or_little() {
-        let there = ["label", "userId", "day", "hour"];
-        assert_eq!(nearest("userid", there), ", did you mean `userId`?");
-        assert_eq!(nearest("lable", there), ", did you mean `label`?");
-        assert_eq!(nearest("labell", there), ", did you mean `label`?");
-        assert_eq!(nearest("dya", there), ", did you mean `day`?");
-        assert_eq!(nearest("C1", there), "");
-        assert_eq!(nearest("C1", ["C2", "C3"]), "");
-    }
 
     #[test]
     fn long_lists_are_cut() {

@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use forebay_actors::{Fault, StageCx};
+use forebay_base::panic_message;
 use tokio::sync::Notify;
 
 /// Why a job ended early.
@@ -251,7 +252,7 @@ fn work<T: Send + 'static>(shared: &Arc<Shared<T>>) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(Stop::Fault(fault))) => Err(fault),
             Ok(Err(Stop::Closed)) => return,
-            Err(panic) => Err(Fault::internal(format!("a decode job panicked: {}", panic_text(&*panic)))),
+            Err(panic) => Err(Fault::internal(format!("a decode job panicked: {}", panic_message(&*panic)))),
         };
         let mut state = shared.lock();
         if state.closed {
@@ -262,15 +263,6 @@ fn work<T: Send + 'static>(shared: &Arc<Shared<T>>) {
         drop(state);
         shared.ready.notify_one();
     }
-}
-
-/// What a panic said.
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
 }
 
 #[cfg(test)]

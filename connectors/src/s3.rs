@@ -1,33 +1,48 @@
 //! S3 and what speaks its protocol, by `object_store`; built with the cargo feature `s3`.
 //!
-//! Comes in: a bucket, and the usual environment: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`,
-//! `AWS_ENDPOINT` (for a store that is not Amazon's), `AWS_ALLOW_HTTP=true` (for one without TLS), and all else that
-//! `object_store` knows. Goes out: the store; connects to nothing yet. Its connections live on
-//! [`io_runtime`](crate::store::io_runtime).
+//! The usual environment counts: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_REGION`, `AWS_ENDPOINT` (for a store
+//! that is not Amazon's), `AWS_ALLOW_HTTP=true` (for one without TLS), and all else that `object_store` knows.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
-use dashmap::DashMap;
-use forebay_actors::Fault;
-use object_store::ObjectStore;
-use object_store::aws::{AmazonS3, AmazonS3Builder};
-use object_store::client::SpawnedReqwestConnector;
+use async_trait::async_trait;
+use forebay_actors::{Fault, IoRuntime};
+use object_store::aws::AmazonS3Builder;
+use object_store::client::{
+    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, SpawnedReqwestConnector,
+};
+use object_store::{ClientOptions, ObjectStore};
 
-use crate::store::io_runtime;
+/// The store of a bucket. Connects to nothing yet.
+pub(crate) fn open(bucket: &str, io: &IoRuntime) -> Result<Arc<dyn ObjectStore>, Fault> {
+    let store = AmazonS3Builder::from_env().with_bucket_name(bucket).with_http_connector(OnRuntime(io.clone())).build();
+    let store = store.map_err(|e| {
+        Fault::user(format!("cannot open s3://{bucket}/: check AWS_ACCESS_KEY_ID, AWS_REGION and AWS_ENDPOINT"))
+            .because(e)
+    })?;
+    Ok(Arc::new(store))
+}
 
-/// The store of a bucket; one for all who ask, so that connections are shared.
-pub(crate) fn open(bucket: &str) -> Result<Arc<dyn ObjectStore>, Fault> {
-    static OPEN: LazyLock<DashMap<String, Arc<AmazonS3>>> = LazyLock::new(DashMap::new);
-    if let Some(store) = OPEN.get(bucket) {
-        return Ok(Arc::<AmazonS3>::clone(&store));
+/// Makes clients that work on the runtime and keep it alive.
+#[derive(Debug)]
+struct OnRuntime(IoRuntime);
+
+impl HttpConnector for OnRuntime {
+    fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
+        let client = SpawnedReqwestConnector::new(self.0.handle().clone()).connect(options)?;
+        Ok(HttpClient::new(ClientOnRuntime { client, _io: self.0.clone() }))
     }
-    let store = AmazonS3Builder::from_env()
-        .with_bucket_name(bucket)
-        .with_http_connector(SpawnedReqwestConnector::new(io_runtime().clone()))
-        .build()
-        .map_err(|e| {
-            Fault::user(format!("cannot open s3://{bucket}/: check AWS_ACCESS_KEY_ID, AWS_REGION and AWS_ENDPOINT"))
-                .because(e)
-        })?;
-    Ok(Arc::<AmazonS3>::clone(&OPEN.entry(bucket.to_owned()).or_insert_with(|| Arc::new(store))))
+}
+
+#[derive(Debug)]
+struct ClientOnRuntime {
+    client: HttpClient,
+    _io: IoRuntime,
+}
+
+#[async_trait]
+impl HttpService for ClientOnRuntime {
+    async fn call(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
+        self.client.execute(request).await
+    }
 }

@@ -1,6 +1,6 @@
-//! Which part of the data comes when: splits in a fixed order, shuffled by (seed, epoch) where asked.
-//!
-//! Comes in: the number of splits. Goes out: for each epoch the order in which they are read. Nothing blocks.
+//! The order in which the splits of a data set are read.
+
+use forebay_base::{GOLDEN_GAMMA, SplitMix64, mix64};
 
 /// The order of the splits over all epochs: the same for the same (splits, seed), whatever reads them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,21 +16,16 @@ impl SplitOrder {
         Self { splits, epochs, seed }
     }
 
-    /// The splits of one epoch in the order in which they are read: a permutation of `0..splits`.
-    ///
-    /// Fisher and Yates's shuffle over SplitMix64 (Steele, Lea, Flood, 2014), seeded by (seed, epoch).
+    /// The splits of one epoch in the order in which they are read: a permutation of `0..splits`, seeded by
+    /// (seed, epoch).
     pub fn epoch(&self, epoch: u32) -> Vec<u32> {
-        let mut order: Vec<u32> = (0..self.splits).collect();
-        if let Some(seed) = self.seed {
-            let mut state = mix64(seed ^ mix64(u64::from(epoch).wrapping_add(0x9e37_79b9_7f4a_7c15)));
-            for i in (1..order.len()).rev() {
-                state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-                // The high half of a 64 x 64 product: uniform over 0..=i but for a bias below 2^-32.
-                let j = ((u128::from(mix64(state)) * (i as u128 + 1)) >> 64) as usize;
-                order.swap(i, j);
+        match self.seed {
+            None => (0..self.splits).collect(),
+            Some(seed) => {
+                let epoch = mix64(u64::from(epoch).wrapping_add(GOLDEN_GAMMA));
+                SplitMix64::new(mix64(seed ^ epoch)).permutation(self.splits)
             }
         }
-        order
     }
 
     /// Every (epoch, place in the epoch, split) from the place given, in reading order.
@@ -41,13 +36,6 @@ impl SplitOrder {
             order.epoch(e).into_iter().enumerate().skip(skip).map(move |(i, split)| (e, i as u32, split))
         })
     }
-}
-
-/// The finaliser of SplitMix64: a bijection of 64 bits that mixes well.
-pub(crate) const fn mix64(mut z: u64) -> u64 {
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

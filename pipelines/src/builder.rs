@@ -111,7 +111,7 @@ impl TrainingBuilder {
         let resources = Resources::alone(self.job, self.context)?;
         let read = match self.source {
             Some(read) => read,
-            None => sources::windows(&resources.job, &resources.context.registry, None)?,
+            None => sources::windows(&resources.job, &resources.context, None)?,
         };
         Ok(Training { pipeline: wiring::training(&resources, read)?, resources, on_progress: self.on_progress })
     }

@@ -14,7 +14,7 @@ impl Model {
     /// Scores all rows at `path`: a file, a folder, a glob or a URL; the names of the files say what they are. Columns are
     /// read as the job says, and pass the job's own stages, but those for training only. Blocks until it is done.
     pub fn evaluate(&self, path: &str) -> Result<(Evaluation, Report), Fault> {
-        self.score(sources::whole(&self.job.for_evaluation(), &self.context.registry, path)?)
+        self.score(sources::whole(&self.job.for_evaluation(), &self.context, path)?)
     }
 
     /// Scores all rows of any source. Blocks until it is done.

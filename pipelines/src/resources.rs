@@ -48,7 +48,7 @@ impl Resources {
         context.registry.check(&job)?;
         if let Some(folder) = &job.output.model {
             // Before hours of training, not after.
-            check_place(folder)?;
+            check_place(folder, &context)?;
         }
         let model = JobModel::of(&job, &context.registry)?;
         let host = Host::start("ps")?;

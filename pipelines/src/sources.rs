@@ -6,22 +6,23 @@ use forebay_actors::Fault;
 use forebay_connectors::convert::block_on;
 use forebay_connectors::{CriteoSource, Input, Leases, ParquetSource, ReadOptions};
 
+use crate::context::Context;
 use crate::job::{Format, Job};
-use crate::registry::{Read, Registry, SourceRequest, read_from};
+use crate::registry::{Read, SourceRequest, read_from};
 
 /// Reads `path` (a file, a folder, a glob, a URL) in order, as one window an epoch. Blocks while files are listed, if the job
 /// does not say what they are.
-pub(crate) fn whole(job: &Job, registry: &Registry, path: &str) -> Result<Read, Fault> {
-    read(job, registry, Some(path), 0, None)
+pub(crate) fn whole(job: &Job, context: &Context, path: &str) -> Result<Read, Fault> {
+    read(job, context, Some(path), 0, None)
 }
 
 /// Reads the job's training rows, cut into windows (see [`window_rows`]): all of them, or those that `leases` grants.
-pub(crate) fn windows(job: &Job, registry: &Registry, leases: Option<Arc<dyn Leases>>) -> Result<Read, Fault> {
+pub(crate) fn windows(job: &Job, context: &Context, leases: Option<Arc<dyn Leases>>) -> Result<Read, Fault> {
     let path = match job.data.source {
         Some(_) => job.data.train.as_deref(),
         None => Some(job.train_path()?),
     };
-    read(job, registry, path, window_rows(job, job.in_step()), leases)
+    read(job, context, path, window_rows(job, job.in_step()), leases)
 }
 
 /// Rows of a window: as many as are shuffled together, rounded up to whole batches for each of `trainers` that take each
@@ -51,7 +52,7 @@ pub(crate) fn read_options(job: &Job, window_rows: usize) -> ReadOptions {
 
 fn read(
     job: &Job,
-    registry: &Registry,
+    context: &Context,
     path: Option<&str>,
     window_rows: usize,
     leases: Option<Arc<dyn Leases>>,
@@ -60,11 +61,11 @@ fn read(
     let path = match (&job.data.source, path) {
         (Some(name), path) => {
             let request = SourceRequest { path: path.map(str::to_owned), columns, options, leases };
-            return registry.read(name, request);
+            return context.registry.read(name, request);
         }
         (None, path) => path.unwrap_or_default(),
     };
-    let mut input = Input::from(path);
+    let mut input = Input::from(path).with_stores(&context.stores);
     if let Some(filter) = &job.data.filter {
         input = input.filtered(filter);
     }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use forebay::connectors::store;
+use forebay::connectors::Stores;
 use object_store::ObjectStore;
 
 use super::cluster::{Block, Cluster};
@@ -152,8 +152,9 @@ fn one_corrupt_replica_is_avoided_and_two_are_a_fault() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_store_serves_all_paths_of_a_cluster() {
     let cluster = Cluster::shared();
-    let (one, path) = store::open(&cluster.at("/faults/one")).unwrap();
-    let (other, _) = store::open(&cluster.at("/elsewhere/")).unwrap();
+    let stores = Stores::default();
+    let (one, path) = stores.open(&cluster.at("/faults/one")).unwrap();
+    let (other, _) = stores.open(&cluster.at("/elsewhere/")).unwrap();
     one.put_opts(&path, "1".into(), Default::default()).await.unwrap();
     let read: Arc<dyn ObjectStore> = other;
     assert_eq!(read.get_opts(&path, Default::default()).await.unwrap().bytes().await.unwrap(), "1");

@@ -7,7 +7,7 @@ use crate::common;
 /// Runs the program as a user, with a timeout of 2 s for NameNodes.
 fn said(user: &str, args: &[&str]) -> (Option<i32>, String) {
     let mut command = common::forebay(args);
-    command.env("HADOOP_USER_NAME", user).env("FOREBAY_HDFS_PATIENCE", "2").env_remove("HADOOP_CONF_DIR");
+    command.env("HADOOP_USER_NAME", user).env("FOREBAY_HDFS_TIMEOUT", "2").env_remove("HADOOP_CONF_DIR");
     common::code_and_output(&command.output().unwrap())
 }
 

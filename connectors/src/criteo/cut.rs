@@ -9,8 +9,7 @@ use bytes::{Bytes, BytesMut};
 use forebay_actors::Fault;
 
 use super::bad::MAX_LINE;
-use crate::input::DataFile;
-use crate::store::read_range;
+use crate::file::DataFile;
 
 /// Bytes read beyond the nominal end at first: most lines end there.
 const TAIL: u64 = 8 * 1024;
@@ -42,7 +41,7 @@ pub(crate) async fn read(file: &DataFile, nominal: Range<u64>) -> Result<Cut, Fa
     // The byte before tells whether a line begins at the very start.
     let start = nominal.start.saturating_sub(1);
     let mut end = (nominal.end + TAIL).min(file.size);
-    let mut text = read_range(file, start..end).await?;
+    let mut text = file.read(start..end).await?;
     let behind =
         |text: &Bytes, from: u64| memchr::memchr(b'\n', &text[(from - start) as usize..]).map(|i| from + i as u64 + 1);
     let first = match nominal.start {
@@ -58,7 +57,7 @@ pub(crate) async fn read(file: &DataFile, nominal: Range<u64>) -> Result<Cut, Fa
     while last.is_none() && end < file.size && end - nominal.end <= MAX_LINE as u64 {
         let more = (end + (256 << 10)).min(file.size);
         let mut longer = BytesMut::from(text);
-        longer.extend_from_slice(&read_range(file, end..more).await?);
+        longer.extend_from_slice(&file.read(end..more).await?);
         text = longer.freeze();
         last = behind(&text, end);
         end = more;
@@ -72,7 +71,7 @@ pub(crate) async fn read(file: &DataFile, nominal: Range<u64>) -> Result<Cut, Fa
 pub(crate) async fn lines_before(file: &DataFile, offset: u64) -> Result<u64, Fault> {
     let mut lines = 0;
     for range in ranges(offset, 4 << 20) {
-        lines += memchr::memchr_iter(b'\n', &read_range(file, range).await?).count() as u64;
+        lines += memchr::memchr_iter(b'\n', &file.read(range).await?).count() as u64;
     }
     Ok(lines)
 }

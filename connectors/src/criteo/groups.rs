@@ -12,7 +12,7 @@ use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
 use super::unpack::Packing;
-use crate::input::DataFile;
+use crate::file::DataFile;
 use crate::lease::{DataPlan, Lease, Leases, from_the_start, granted};
 use crate::options::{Position, ReadOptions};
 use crate::rows::WindowMark;

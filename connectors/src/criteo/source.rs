@@ -19,7 +19,8 @@ use super::schema::Categories;
 use super::text::{Failed, Parsed, TextParser, TextSplit};
 use super::unpack::{Packing, Pieces, unpack};
 use crate::feed::{self, Credit, Feed};
-use crate::input::{DataFile, Input};
+use crate::file::DataFile;
+use crate::input::Input;
 use crate::lease::{Leases, fingerprint};
 use crate::options::{Position, ReadOptions};
 use crate::pool::{Emit, Pool, Stop};
@@ -298,7 +299,7 @@ fn fetch(
         // Ends by itself when the job is dropped and nobody receives.
         tokio::spawn(async move {
             for range in cut::ranges(file.size, PIECE_BYTES) {
-                let piece = crate::store::read_range(&file, range).await;
+                let piece = file.read(range).await;
                 let failed = piece.is_err();
                 if pieces.send(piece).await.is_err() || failed {
                     return;

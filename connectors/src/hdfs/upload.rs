@@ -1,14 +1,11 @@
-//! A file that is being written: what hdfs-native does, with errors that say what to do.
-//!
-//! Comes in: parts, in order. Goes out: the file, when it is complete. Awaits the DataNodes.
+//! A file that is being written: hdfs-native writes it, errors say what to do.
 
 use async_trait::async_trait;
 use futures::FutureExt;
 use object_store::{MultipartUpload, PutPayload, PutResult, Result, UploadPart};
 
-use super::trouble::explain;
+use super::explain::explain;
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Upload {
     pub(super) inner: Box<dyn MultipartUpload>,

@@ -1,7 +1,4 @@
 //! What there is to read: a path, URL or glob becomes files, in a fixed order.
-//!
-//! Comes in: a file, a folder (taken with all below it), or a glob, in any store, and perhaps a predicate over the
-//! folders. Goes out: [`DataFile`]s, sorted by path. Only metadata is read; `list` awaits the store.
 
 mod glob;
 mod listing;
@@ -10,51 +7,51 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use forebay_actors::fault::Fault;
+use forebay_actors::Fault;
 use object_store::ObjectStore;
 use object_store::path::Path;
 
-use crate::partition::{Partitions, Predicate};
-use crate::store::{open, root};
+use crate::file::DataFile;
+use crate::partition::Predicate;
+use crate::stores::Stores;
 
-/// One file to read.
-#[derive(Clone, Debug)]
-pub struct DataFile {
-    /// The store it lies in.
-    pub store: Arc<dyn ObjectStore>,
-    /// Its path in the store.
-    pub path: Path,
-    /// Its size in bytes when it was listed.
-    pub size: u64,
-    /// What tells this version of it from any other, if the store knows: a read of a file that was replaced fails.
-    pub e_tag: Option<String>,
-    /// Its path as messages print it.
-    pub name: String,
-    /// The folders `column=value` that it lies in, below the folder that was named or the fixed part of the glob.
-    pub partitions: Partitions,
-}
-
-/// What a source reads: a path, several, or a path in a store that the caller holds; all of it, or what lies in the
-/// folders that a predicate selects.
+/// What a source reads: a path, several, or a path in a store that the caller holds; all of it, or the folders that a
+/// predicate selects.
+///
+/// A path is a file, a folder (with all below it) or a glob: `*` and `?` stay within a name, `**` spans folders. Below a
+/// folder, what Spark does not read is left out: names that begin with `.`, names that begin with `_` and hold no `=`,
+/// copies under way (`._COPYING_`), and empty files.
 #[derive(Clone, Debug)]
 pub struct Input(Vec<Part>);
 
 #[derive(Clone, Debug)]
 struct Part {
-    place: Place,
+    location: Location,
     filter: Option<Predicate>,
 }
 
 #[derive(Clone, Debug)]
-enum Place {
-    Text(String),
-    Store(Arc<dyn ObjectStore>, Path),
+enum Location {
+    /// A path or URL, and the stores to open it in.
+    Url(String, Stores),
+    InStore(Arc<dyn ObjectStore>, Path),
 }
 
 impl Input {
     /// A file, folder or glob in a store that the caller opened.
     pub fn in_store(store: Arc<dyn ObjectStore>, path: Path) -> Self {
-        Self(vec![Part { place: Place::Store(store, path), filter: None }])
+        Self(vec![Part { location: Location::InStore(store, path), filter: None }])
+    }
+
+    /// Opens paths and URLs in these stores. Without it, an input made from a path has stores of its own.
+    #[must_use]
+    pub fn with_stores(mut self, stores: &Stores) -> Self {
+        for part in &mut self.0 {
+            if let Location::Url(_, own) = &mut part.location {
+                *own = stores.clone();
+            }
+        }
+        self
     }
 
     /// Several inputs, read one after the other.
@@ -77,10 +74,13 @@ impl Input {
     /// path.
     pub async fn list(&self) -> Result<Vec<DataFile>, Fault> {
         let mut files = Vec::new();
-        for Part { place, filter } in &self.0 {
-            files.extend(match place {
-                Place::Text(text) => list_filtered(text, filter.as_ref()).await?,
-                Place::Store(store, path) => {
+        for Part { location, filter } in &self.0 {
+            files.extend(match location {
+                Location::Url(url, stores) => {
+                    let (store, path) = stores.open(url)?;
+                    listing::list(&store, &path, url, &Stores::root(url), filter.as_ref()).await?
+                }
+                Location::InStore(store, path) => {
                     listing::list(store, path, &format!("{store}:{path}"), "", filter.as_ref()).await?
                 }
             });
@@ -94,17 +94,18 @@ impl Input {
 
 impl<T: Into<PathBuf>> From<T> for Input {
     fn from(path: T) -> Self {
-        Self(vec![Part { place: Place::Text(path.into().to_string_lossy().into_owned()), filter: None }])
+        let url = path.into().to_string_lossy().into_owned();
+        Self(vec![Part { location: Location::Url(url, Stores::default()), filter: None }])
     }
 }
 
 impl fmt::Display for Input {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, Part { place, filter }) in self.0.iter().enumerate() {
+        for (i, Part { location, filter }) in self.0.iter().enumerate() {
             let comma = if i > 0 { ", " } else { "" };
-            match place {
-                Place::Text(text) => write!(f, "{comma}{text}")?,
-                Place::Store(store, path) => write!(f, "{comma}{store}:{path}")?,
+            match location {
+                Location::Url(url, _) => write!(f, "{comma}{url}")?,
+                Location::InStore(store, path) => write!(f, "{comma}{store}:{path}")?,
             }
             if let Some(filter) = filter {
                 write!(f, " where {filter}")?;
@@ -114,13 +115,119 @@ impl fmt::Display for Input {
     }
 }
 
-/// The files at a path, URL or glob, sorted by path. Below a folder, what Spark does not read is left out: names that
-/// begin with `.`, names that begin with `_` and hold no `=`, copies under way (`._COPYING_`), and empty files.
-pub async fn list(url_or_path: &str) -> Result<Vec<DataFile>, Fault> {
-    list_filtered(url_or_path, None).await
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-async fn list_filtered(url_or_path: &str, filter: Option<&Predicate>) -> Result<Vec<DataFile>, Fault> {
-    let (store, path) = open(url_or_path)?;
-    listing::list(&store, &path, url_or_path, &root(url_or_path), filter).await
+    /// A folder with an empty or a one-byte file (`!` before the name: empty) at each path.
+    fn folder(files: &[&str]) -> (tempfile::TempDir, String) {
+        let dir = tempfile::tempdir().unwrap();
+        for name in files {
+            let path = dir.path().join(name.trim_start_matches('!'));
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, if name.starts_with('!') { "" } else { "x" }).unwrap();
+        }
+        let root = dir.path().display().to_string();
+        (dir, root)
+    }
+
+    fn names(files: &[DataFile], root: &str) -> Vec<String> {
+        files.iter().map(|f| f.name.strip_prefix(root).unwrap().trim_start_matches('/').to_owned()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_folder_is_listed_with_all_below_it_in_a_fixed_order() {
+        let left_out =
+            ["_SUCCESS", ".hidden", ".x=1/a.parquet", "_tmp/d.parquet", "e.parquet._COPYING_", "!zero.parquet"];
+        let (_dir, root) =
+            folder(&[&["b.parquet", "a.parquet", "sub/c.parquet", "_d=1/d.parquet"], &left_out[..]].concat());
+        let all = ["_d=1/d.parquet", "a.parquet", "b.parquet", "sub/c.parquet"];
+        let said = async |text: String| names(&Input::from(text).list().await.unwrap(), &root);
+        assert_eq!(said(root.clone()).await, all);
+        assert_eq!(said(format!("file://{root}/")).await, all);
+        assert_eq!(said(format!("{root}/sub/../?.parquet")).await, all[1..3]);
+        assert_eq!(said(format!("{root}/**/*.parquet")).await, all);
+        assert_eq!(said(format!("{root}/b.parquet")).await, ["b.parquet"]);
+    }
+
+    #[tokio::test]
+    async fn what_is_not_there_is_named() {
+        let (_dir, root) = folder(&["!zero"]);
+        let said = async |text: String| Input::from(text).list().await.unwrap_err().to_string();
+        assert!(said(root.clone()).await.contains("holds no data"));
+        assert!(said(format!("{root}/nope")).await.contains(&format!("nothing at `{root}/nope`")));
+        assert!(said(format!("{root}/*.x")).await.contains("no file matches"));
+        assert!(said(format!("{root}/nope/*.x")).await.contains("no file matches"));
+        assert!(said("s3://b/k".into()).await.contains("s3://"));
+        assert!(said(format!("{root}/zero")).await.contains("empty file"));
+    }
+
+    const LOGS: [&str; 6] = [
+        "logs/day=2026-11-18/hour=03/a",
+        "logs/day=2026-11-19/hour=03/a",
+        "logs/day=2026-11-19/hour=10/a",
+        "logs/day=2026-11-19/hour=10/b",
+        "logs/day=2026-11-20/hour=__HIVE_DEFAULT_PARTITION__/a",
+        "logs/day=2026-11-20/_temporary/hour=03/a",
+    ];
+
+    async fn filtered(path: String, filter: &str) -> Result<Vec<DataFile>, Fault> {
+        Input::from(path).filtered(&filter.parse().unwrap()).list().await
+    }
+
+    #[tokio::test]
+    async fn a_predicate_selects_folders() {
+        let (_dir, root) = folder(&LOGS);
+        for (path, filter, expected) in [
+            ("logs", "day >= '2026-11-19' and hour < 6", &LOGS[1..2]),
+            ("logs", "hour = 10", &LOGS[2..4]),
+            ("logs", "hour is null", &LOGS[4..5]),
+            ("", "day < '2026-11-19' or hour = 10", &[LOGS[0], LOGS[2], LOGS[3]]),
+            ("logs/day=2026-11-19", "hour != 3", &LOGS[2..4]),
+            ("logs/*/*/b", "day = '2026-11-19'", &LOGS[3..4]),
+            ("logs/day=2026-11-1?/hour=*/a", "hour = 3", &LOGS[..2]),
+        ] {
+            let files = filtered(format!("{root}/{path}"), filter).await.unwrap();
+            assert_eq!(names(&files, &root), expected, "{path} {filter}");
+        }
+        let files = Input::from(format!("{root}/logs/day=2026-11-2*/*/a")).list().await.unwrap();
+        let known: Vec<_> = files[0].partitions.iter().collect();
+        assert_eq!(known, [("day", Some("2026-11-20")), ("hour", None)]);
+        let twice = Input::from(format!("{root}/logs"))
+            .filtered(&"hour = 10".parse().unwrap())
+            .filtered(&"day = '2026-11-18'".parse().unwrap());
+        let said = twice.list().await.unwrap_err().to_string();
+        assert!(said.contains("(hour = 10) and (day = '2026-11-18')"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn folders_that_cannot_be_wanted_are_not_entered() {
+        use std::os::unix::fs::symlink;
+        let (_dir, root) = folder(&LOGS);
+        // A loop, which any walk that enters it stumbles over.
+        let old = format!("{root}/logs/day=2020-01-01");
+        std::fs::create_dir(&old).unwrap();
+        symlink(&old, format!("{old}/hour=1")).unwrap();
+        assert!(Input::from(format!("{root}/logs")).list().await.is_err());
+        assert_eq!(filtered(format!("{root}/logs"), "day = '2026-11-18'").await.unwrap().len(), 1);
+        assert_eq!(Input::from(format!("{root}/logs/day=2026-*/*/b")).list().await.unwrap().len(), 1);
+    }
+
+    #[tokio::test]
+    async fn a_predicate_that_does_not_fit_says_what_there_is() {
+        let (_dir, root) = folder(&LOGS);
+        let said = async |path: &str, filter| filtered(format!("{root}/{path}"), filter).await.unwrap_err().to_string();
+        let none = said("logs", "day > '2027'").await;
+        for part in ["where = \"day > '2027'\"", "\"2026-11-18\", \"2026-11-19\", \"2026-11-20\""] {
+            assert!(none.contains(part), "{none}");
+        }
+        let unknown = said("logs", "Day = '2026-11-18'").await;
+        for part in ["asks for `Day`", "columns are day, hour", "did you mean `day`?"] {
+            assert!(unknown.contains(part), "{unknown}");
+        }
+        let file = said("logs/day=2026-11-18/hour=03/a", "hour = 3").await;
+        assert!(file.contains("it lies in no folder named column=value"), "{file}");
+        assert!(said("nowhere", "hour = 3").await.contains("nothing at"));
+        assert!(said("logs/x*", "hour = 3").await.contains("no file matches"));
+    }
 }

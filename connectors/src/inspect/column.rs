@@ -6,9 +6,9 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
 use forebay_actors::Fault;
+use forebay_base::{GOLDEN_GAMMA, mix64};
 
 use super::distinct::Distinct;
-use crate::split::mix64;
 
 /// Running counts of one column.
 pub(super) struct Tally {
@@ -45,9 +45,7 @@ impl Tally {
                 let array = as_type(&DataType::Int64)?;
                 for value in array.as_primitive::<Int64Type>() {
                     match value {
-                        Some(value) => {
-                            self.number(mix64((value as u64).wrapping_add(0x9e37_79b9_7f4a_7c15)), value as f64)
-                        }
+                        Some(value) => self.number(mix64((value as u64).wrapping_add(GOLDEN_GAMMA)), value as f64),
                         None => missing += 1,
                     }
                 }
@@ -56,7 +54,7 @@ impl Tally {
                 let array = as_type(&DataType::Float64)?;
                 for value in array.as_primitive::<Float64Type>() {
                     match value {
-                        Some(value) => self.number(mix64(value.to_bits().wrapping_add(0x9e37_79b9_7f4a_7c15)), value),
+                        Some(value) => self.number(mix64(value.to_bits().wrapping_add(GOLDEN_GAMMA)), value),
                         None => missing += 1,
                     }
                 }

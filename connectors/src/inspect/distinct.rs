@@ -30,8 +30,9 @@ impl Distinct {
 
 #[cfg(test)]
 mod tests {
+    use forebay_base::mix64;
+
     use super::*;
-    use crate::split::mix64;
 
     #[test]
     fn estimates_are_within_three_percent() {

@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use self::column::Tally;
 use crate::criteo::{Categories, CriteoSource, OnBadRow, criteo_schema};
-use crate::input::{DataFile, Input};
+use crate::file::DataFile;
+use crate::input::Input;
 use crate::options::ReadOptions;
 use crate::parquet::ParquetSource;
 use crate::rows::Rows;
@@ -74,7 +75,7 @@ async fn is_parquet(file: &DataFile) -> Result<bool, Fault> {
     if lower.ends_with(".parquet") || lower.ends_with(".pq") {
         return Ok(true);
     }
-    let head = crate::store::read_range(file, 0..file.size.min(4)).await?;
+    let head = file.read(0..file.size.min(4)).await?;
     Ok(&head[..] == b"PAR1")
 }
 

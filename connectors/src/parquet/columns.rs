@@ -14,8 +14,8 @@ use parquet::basic::Compression;
 
 use super::footer::Footer;
 use super::types;
-use crate::input::DataFile;
-use crate::names::{listed, nearest};
+use crate::file::DataFile;
+use crate::names::{did_you_mean, listed};
 
 /// Where a column of a batch comes from.
 #[derive(Clone, Debug)]
@@ -134,7 +134,7 @@ pub(super) fn select(
 fn missing(column: &str, wanted: &[String], file: &DataFile, metadata: &ArrowReaderMetadata) -> Fault {
     let there: Vec<&str> = metadata.schema().fields().iter().map(|field| field.name().as_str()).collect();
     let folders: Vec<&str> = file.partitions.iter().map(|(name, _)| name).collect();
-    let near = nearest(column, there.iter().chain(&folders).copied());
+    let near = did_you_mean(column, there.iter().chain(&folders).copied());
     let above = if folders.is_empty() { String::new() } else { format!(", and its folders {}", listed(folders)) };
     Fault::user(format!(
         "`{}` has no column `{column}`{near}: expected {}; it has {}{above}",

@@ -13,7 +13,6 @@ use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::reader::{ChunkReader, Length};
 
 use super::footer::Footer;
-use crate::store::read_range;
 
 /// Ranges nearer than this are read as one: less than what a store sends within the latency of a request.
 const GAP: u64 = 256 * 1024;
@@ -50,7 +49,7 @@ pub(crate) async fn fetch(footer: &Arc<Footer>, row_group: usize) -> Result<Fetc
     let requests = coalesce(&footer.ranges[row_group]);
     let parts = try_join_all(requests.into_iter().filter(|r| !r.is_empty()).map(|request| async move {
         let start = request.start;
-        Ok::<_, Fault>((start, read_range(file, request).await?))
+        Ok::<_, Fault>((start, file.read(request).await?))
     }));
     Ok(Fetched { size: file.size, parts: parts.await? })
 }

@@ -20,8 +20,8 @@ use parquet::file::metadata::ParquetMetaDataReader;
 
 use super::columns::{self, Folders, Origin};
 use super::types;
-use crate::input::DataFile;
-use crate::store::store_fault;
+use crate::file::DataFile;
+use crate::store_error::store_fault;
 
 /// Footers that are fetched at once.
 const AT_ONCE: usize = 16;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, Source, StageCx};
+use forebay_base::panic_message;
 use futures::TryStreamExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
@@ -21,7 +22,7 @@ use crate::feed::{self, Credit, Feed};
 use crate::input::Input;
 use crate::lease::{Leases, fingerprint};
 use crate::options::{Position, ReadOptions};
-use crate::pool::{Emit, Pool, Stop, panic_text};
+use crate::pool::{Emit, Pool, Stop};
 use crate::rows::{Rows, batch_bytes};
 use crate::window::{Numbered, Part};
 
@@ -260,7 +261,7 @@ impl Decode {
         match catch_unwind(AssertUnwindSafe(f)) {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(e)) => Err(self.fault(row, e.to_string())),
-            Err(panic) => Err(self.fault(row, panic_text(&*panic).to_owned())),
+            Err(panic) => Err(self.fault(row, panic_message(&*panic).to_owned())),
         }
     }
 

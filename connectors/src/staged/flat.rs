@@ -14,43 +14,43 @@ use futures::{StreamExt, TryStreamExt, stream};
 use object_store::path::Path;
 use object_store::{Error, MultipartUpload, ObjectStore, ObjectStoreExt};
 
-use super::folder::{Stored, wait};
-use super::made_meanwhile;
-use crate::store::store_fault;
+use super::error::made_meanwhile;
+use super::folder::StoreFolder;
+use crate::store_error::store_fault;
 
 /// Uploads that are completed at once.
 const AT_ONCE: usize = 16;
 
 /// A file whose bytes are all in the store, which does not show it yet.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct PendingUpload {
     pub(super) path: Path,
     pub(super) upload: Box<dyn MultipartUpload>,
 }
 
-/// Where writers leave their uploads.
-pub(super) type Shelf = Arc<Mutex<Vec<Held>>>;
+/// The uploads that writers have finished.
+pub(super) type PendingUploads = Arc<Mutex<Vec<PendingUpload>>>;
 
 /// The objects to be; dropping it before [`Self::publish`] gives all uploads up.
 pub(super) struct Flat {
-    pub(super) place: Stored,
-    pub(super) shelf: Shelf,
+    pub(super) place: StoreFolder,
+    pub(super) pending: PendingUploads,
     replace: bool,
 }
 
 impl Flat {
-    pub(super) fn begin(place: Stored, replace: bool) -> Self {
-        Self { place, shelf: Shelf::default(), replace }
+    pub(super) fn begin(place: StoreFolder, replace: bool) -> Self {
+        Self { place, pending: PendingUploads::default(), replace }
     }
 
-    fn take(&self) -> Vec<Held> {
-        std::mem::take(&mut *self.shelf.lock().unwrap_or_else(PoisonError::into_inner))
+    fn take(&self) -> Vec<PendingUpload> {
+        std::mem::take(&mut *self.pending.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Makes all objects visible.
     pub(super) fn publish(self) -> Result<(), Fault> {
         let place = self.place.clone();
-        let old = wait(async move {
+        let old = self.place.wait(async move {
             let all = place.store.list(Some(&place.path)).map_ok(|meta| meta.location).try_collect::<Vec<_>>().await;
             all.map_err(|e| store_fault(&format!("cannot look into `{}`", place.name), e))
         })?;
@@ -61,7 +61,7 @@ impl Flat {
         let Some(mark) = held.pop() else {
             return Err(Fault::internal("a folder without a file is published"));
         };
-        wait(async move {
+        self.place.wait(async move {
             let store = &place.store;
             let new: HashSet<Path> = held.iter().chain([&mark]).map(|held| held.path.clone()).collect();
             let done = async {
@@ -99,7 +99,7 @@ impl Drop for Flat {
     fn drop(&mut self) {
         let held = self.take();
         if !held.is_empty() {
-            let _ = wait(async move {
+            let _ = self.place.wait(async move {
                 abort(held).await;
                 Ok(())
             });
@@ -108,7 +108,7 @@ impl Drop for Flat {
 }
 
 /// Completes uploads; if one fails, gives up the others and deletes those that are complete.
-async fn complete(store: &Arc<dyn ObjectStore>, held: Vec<Held>) -> object_store::Result<()> {
+async fn complete(store: &Arc<dyn ObjectStore>, held: Vec<PendingUpload>) -> object_store::Result<()> {
     let mut ended = stream::iter(held)
         .map(|mut held| async move { (held.upload.complete().await.map(drop), held) })
         .buffer_unordered(AT_ONCE);
@@ -137,7 +137,7 @@ async fn delete(store: &Arc<dyn ObjectStore>, paths: Vec<Path>) -> object_store:
 }
 
 /// Gives uploads up, as far as the store lets.
-async fn abort(held: impl IntoIterator<Item = Held>) {
+async fn abort(held: impl IntoIterator<Item = PendingUpload>) {
     for mut held in held {
         if let Err(e) = held.upload.abort().await {
             tracing::warn!(path = %held.path, error = %e, "cannot give an upload up: its parts may stay in the store");

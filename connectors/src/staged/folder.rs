@@ -1,7 +1,5 @@
-//! A folder in any store: what a user names, and what can be read of it.
-//!
-//! Comes in: a plain path, a URL, or a path in a store that the caller holds. Goes out: a [`Folder`], and once opened its
-//! files' bytes. Everything here blocks: on the disk, or on a task of [`io_runtime`] that speaks with the store.
+//! A folder in any store: how a user names it, and once opened, what is in it. Everything here blocks on the disk or the
+//! store.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -15,26 +13,30 @@ use futures::StreamExt;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 
-use super::fault;
+use super::error::fault;
 use crate::input::Input;
-use crate::store::{io_runtime, open, store_fault};
+use crate::store_error::store_fault;
+use crate::stores::Stores;
 
 /// A folder to write or to read: a plain path, a URL (`file://`, `hdfs://`, `s3://`), or a path in a store that the
 /// caller holds. Nothing is opened yet.
 #[derive(Clone, Debug)]
-pub struct Folder(Named);
+pub struct Folder(Location);
 
 #[derive(Clone, Debug)]
-enum Named {
-    Text(String),
-    Store(Stored),
+enum Location {
+    /// A path or URL, and the stores to open it in.
+    Url(String, Stores),
+    InStore(StoreFolder),
 }
 
 /// A folder in a store that is not the local file system.
 #[derive(Clone, Debug)]
-pub(super) struct Stored {
+pub(super) struct StoreFolder {
     pub(super) store: Arc<dyn ObjectStore>,
     pub(super) path: Path,
+    /// Where the store is waited for.
+    pub(super) stores: Stores,
     /// Whether the store renames a folder, with all below it, in one step.
     pub(super) renames: bool,
     /// As messages name it.
@@ -45,61 +47,74 @@ pub(super) struct Stored {
 
 /// A folder whose store is open.
 #[derive(Clone, Debug)]
-pub struct OpenFolder(pub(super) Home);
+pub struct OpenFolder(pub(super) Opened);
 
 #[derive(Clone, Debug)]
-pub(super) enum Home {
+pub(super) enum Opened {
     Local(PathBuf),
-    Store(Stored),
+    Store(StoreFolder),
 }
 
 impl Folder {
-    /// A folder in a store that the caller opened; one without folders and renames, such as S3 or memory.
+    /// A folder in a store that the caller opened, without folders and renames, such as S3 or memory.
     pub fn in_store(store: Arc<dyn ObjectStore>, path: Path) -> Self {
-        let name = format!("{store}:{path}");
-        Self(Named::Store(Stored { store, path, renames: false, name, url: None }))
+        Self::in_any_store(store, path, false)
     }
 
     /// The same in a store that has folders, as HDFS does: it renames one in one step, and deletes one with all below it.
     pub fn in_renaming_store(store: Arc<dyn ObjectStore>, path: Path) -> Self {
+        Self::in_any_store(store, path, true)
+    }
+
+    fn in_any_store(store: Arc<dyn ObjectStore>, path: Path, renames: bool) -> Self {
         let name = format!("{store}:{path}");
-        Self(Named::Store(Stored { store, path, renames: true, name, url: None }))
+        Self(Location::InStore(StoreFolder { store, path, stores: Stores::default(), renames, name, url: None }))
+    }
+
+    /// Opens a path or URL in these stores, and works on their threads. Without it, a folder has stores of its own.
+    #[must_use]
+    pub fn with_stores(mut self, stores: &Stores) -> Self {
+        match &mut self.0 {
+            Location::Url(_, own) | Location::InStore(StoreFolder { stores: own, .. }) => *own = stores.clone(),
+        }
+        self
     }
 
     /// Opens the store. A user fault if there is none for the URL.
     pub fn open(&self) -> Result<OpenFolder, Fault> {
-        let text = match &self.0 {
-            Named::Store(stored) => return Ok(OpenFolder(Home::Store(stored.clone()))),
-            Named::Text(text) => text,
+        let (url, stores) = match &self.0 {
+            Location::InStore(folder) => return Ok(OpenFolder(Opened::Store(folder.clone()))),
+            Location::Url(url, stores) => (url, stores),
         };
-        let local = match text.split_once("://") {
-            None => text,
+        let local = match url.split_once("://") {
+            None => url,
             Some(("file", path)) => path,
             Some((scheme, _)) => {
-                let (store, path) = open(text)?;
+                let (store, path) = stores.open(url)?;
                 let renames = matches!(scheme, "hdfs" | "viewfs");
-                let url = text.trim_end_matches('/').to_owned();
-                return Ok(OpenFolder(Home::Store(Stored { store, path, renames, name: url.clone(), url: Some(url) })));
+                let (name, stores) = (url.trim_end_matches('/').to_owned(), stores.clone());
+                let url = Some(name.clone());
+                return Ok(OpenFolder(Opened::Store(StoreFolder { store, path, stores, renames, name, url })));
             }
         };
         if local.is_empty() {
             return Err(Fault::user("the path is empty: name a folder"));
         }
-        Ok(OpenFolder(Home::Local(std::path::absolute(local).map_err(|e| fault(local, "cannot resolve", e))?)))
+        Ok(OpenFolder(Opened::Local(std::path::absolute(local).map_err(|e| fault(local, "cannot resolve", e))?)))
     }
 }
 
 impl<T: Into<PathBuf>> From<T> for Folder {
     fn from(path: T) -> Self {
-        Self(Named::Text(path.into().to_string_lossy().into_owned()))
+        Self(Location::Url(path.into().to_string_lossy().into_owned(), Stores::default()))
     }
 }
 
 impl fmt::Display for Folder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match &self.0 {
-            Named::Text(text) => text,
-            Named::Store(stored) => &stored.name,
+            Location::Url(url, _) => url,
+            Location::InStore(folder) => &folder.name,
         })
     }
 }
@@ -107,8 +122,8 @@ impl fmt::Display for Folder {
 impl fmt::Display for OpenFolder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Home::Local(path) => write!(f, "{}", path.display()),
-            Home::Store(stored) => f.write_str(&stored.name),
+            Opened::Local(path) => write!(f, "{}", path.display()),
+            Opened::Store(folder) => f.write_str(&folder.name),
         }
     }
 }
@@ -123,24 +138,24 @@ impl OpenFolder {
     /// Whether a file stands where the folder would.
     pub fn is_file(&self) -> Result<bool, Fault> {
         match &self.0 {
-            Home::Local(path) => Ok(path.is_file()),
-            Home::Store(stored) => stored.has(stored.path.clone()),
+            Opened::Local(path) => Ok(path.is_file()),
+            Opened::Store(folder) => folder.has(folder.path.clone()),
         }
     }
 
     /// Whether the folder has this file.
     pub fn has(&self, file: &str) -> Result<bool, Fault> {
         match &self.0 {
-            Home::Local(path) => Ok(path.join(file).is_file()),
-            Home::Store(stored) => stored.has(stored.file(file)?),
+            Opened::Local(path) => Ok(path.join(file).is_file()),
+            Opened::Store(folder) => folder.has(folder.file(file)?),
         }
     }
 
     /// Whether anything is in the folder; false if there is none.
     pub fn holds_anything(&self) -> Result<bool, Fault> {
         match &self.0 {
-            Home::Local(path) => Ok(fs::read_dir(path).is_ok_and(|mut dir| dir.next().is_some())),
-            Home::Store(stored) => stored.holds_anything(),
+            Opened::Local(path) => Ok(fs::read_dir(path).is_ok_and(|mut dir| dir.next().is_some())),
+            Opened::Store(folder) => folder.holds_anything(),
         }
     }
 
@@ -157,7 +172,7 @@ impl OpenFolder {
     ) -> Result<T, Fault> {
         let name = self.name(file);
         match &self.0 {
-            Home::Local(path) => {
+            Opened::Local(path) => {
                 let cannot = |e| fault(&name, "cannot read", e);
                 let mut file = File::open(path.join(file)).map_err(cannot)?;
                 let mut buffer = vec![0; 1 << 20];
@@ -168,9 +183,9 @@ impl OpenFolder {
                     }
                 }
             }
-            Home::Store(stored) => {
-                let (store, at) = (Arc::clone(&stored.store), stored.file(file)?);
-                wait(async move {
+            Opened::Store(folder) => {
+                let (store, at) = (Arc::clone(&folder.store), folder.file(file)?);
+                folder.wait(async move {
                     let cannot = |e| store_fault(&format!("cannot read `{name}`"), e);
                     let mut pieces = store.get(&at).await.map_err(cannot)?.into_stream();
                     while let Some(piece) = pieces.next().await {
@@ -197,14 +212,16 @@ impl OpenFolder {
     /// A file of the folder as something that a source reads.
     pub fn input(&self, file: &str) -> Result<Input, Fault> {
         Ok(match &self.0 {
-            Home::Local(path) => Input::from(path.join(file)),
-            Home::Store(Stored { url: Some(url), .. }) => Input::from(format!("{url}/{file}")),
-            Home::Store(stored) => Input::in_store(Arc::clone(&stored.store), stored.file(file)?),
+            Opened::Local(path) => Input::from(path.join(file)),
+            Opened::Store(StoreFolder { url: Some(url), stores, .. }) => {
+                Input::from(format!("{url}/{file}")).with_stores(stores)
+            }
+            Opened::Store(folder) => Input::in_store(Arc::clone(&folder.store), folder.file(file)?),
         })
     }
 }
 
-impl Stored {
+impl StoreFolder {
     /// The path of a file of the folder; its name may hold slashes.
     pub(super) fn file(&self, file: &str) -> Result<Path, Fault> {
         Path::parse(format!("{}/{file}", self.path))
@@ -213,7 +230,7 @@ impl Stored {
 
     fn has(&self, file: Path) -> Result<bool, Fault> {
         let (store, name) = (Arc::clone(&self.store), self.name.clone());
-        wait(async move {
+        self.wait(async move {
             match store.head(&file).await {
                 Ok(_) => Ok(true),
                 Err(object_store::Error::NotFound { .. }) => Ok(false),
@@ -224,7 +241,7 @@ impl Stored {
 
     pub(super) fn holds_anything(&self) -> Result<bool, Fault> {
         let Self { store, path, name, .. } = self.clone();
-        wait(async move {
+        self.wait(async move {
             match store.list_with_delimiter(Some(&path)).await {
                 Ok(found) => Ok(!found.objects.is_empty() || !found.common_prefixes.is_empty()),
                 Err(object_store::Error::NotFound { .. }) => Ok(false),
@@ -232,17 +249,17 @@ impl Stored {
             }
         })
     }
-}
-
-/// Runs a store's future on the runtime of stores and blocks until it is done. No primitive of that runtime is waited for
-/// on this thread, so that the caller may itself stand in one.
-pub(super) fn wait<T: Send + 'static>(
-    future: impl Future<Output = Result<T, Fault>> + Send + 'static,
-) -> Result<T, Fault> {
-    let (done, result) = std::sync::mpsc::sync_channel(1);
-    io_runtime().spawn(async move {
-        // Nobody waits any more: nothing to tell.
-        let _ = done.send(future.await);
-    });
-    result.recv().unwrap_or_else(|_| Err(Fault::internal("a task of a store panicked")))
+    /// Runs a future on the stores' threads and blocks until it is done. It does so without a lock or channel of tokio's,
+    /// so that the caller's thread may itself run a tokio runtime.
+    pub(super) fn wait<T: Send + 'static>(
+        &self,
+        future: impl Future<Output = Result<T, Fault>> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let (done, result) = std::sync::mpsc::sync_channel(1);
+        self.stores.io().spawn(async move {
+            // A caller that is gone wants no result.
+            let _ = done.send(future.await);
+        });
+        result.recv().unwrap_or_else(|_| Err(Fault::internal("a task of a store panicked")))
+    }
 }

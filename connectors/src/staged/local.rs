@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 
 use forebay_actors::Fault;
 
-use super::fault;
+use super::error::fault;
 
 /// How files are made; tests put something in the place of [`File::create_new`].
 pub(crate) type Create = fn(&Path) -> io::Result<File>;
 
-/// The folder aside; dropping it before [`Self::publish`] removes it.
+/// The folder staged; dropping it before [`Self::publish`] removes it.
 pub(super) struct Local {
     place: PathBuf,
-    aside: PathBuf,
+    staged: PathBuf,
     replace: bool,
     published: bool,
     pub(super) create: Create,
@@ -29,16 +29,16 @@ impl Local {
             return Err(Fault::user(format!("`{}` is not a folder that can be made", place.display())));
         };
         // A leading dot: readers pass it over should the process be killed.
-        let aside = place.with_file_name(format!(".{}.partial-{}", name.to_string_lossy(), std::process::id()));
+        let staged = place.with_file_name(format!(".{}.partial-{}", name.to_string_lossy(), std::process::id()));
         let made =
-            fs::remove_dir_all(&aside).or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) });
-        made.and_then(|()| fs::create_dir_all(&aside)).map_err(|e| fault(aside.display(), "cannot make", e))?;
-        Ok(Self { place, aside, replace, published: false, create: |path| File::create_new(path) })
+            fs::remove_dir_all(&staged).or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) });
+        made.and_then(|()| fs::create_dir_all(&staged)).map_err(|e| fault(staged.display(), "cannot make", e))?;
+        Ok(Self { place, staged, replace, published: false, create: |path| File::create_new(path) })
     }
 
     /// Makes a file, the folders in its name included.
     pub(super) fn create(&self, name: &str) -> Result<File, Fault> {
-        let path = self.aside.join(name);
+        let path = self.staged.join(name);
         path.parent()
             .map_or(Ok(()), fs::create_dir_all)
             .and_then(|()| (self.create)(&path))
@@ -49,17 +49,17 @@ impl Local {
     /// step, then removed.
     pub(super) fn publish(mut self) -> Result<(), Fault> {
         let mut all = || -> io::Result<()> {
-            sync(&self.aside)?;
+            sync(&self.staged)?;
             if self.place.exists() && self.replace {
                 use rustix::fs::{CWD, RenameFlags, renameat_with};
-                renameat_with(CWD, &self.aside, CWD, &self.place, RenameFlags::EXCHANGE)?;
+                renameat_with(CWD, &self.staged, CWD, &self.place, RenameFlags::EXCHANGE)?;
                 self.published = true;
-                fs::remove_dir_all(&self.aside)?;
+                fs::remove_dir_all(&self.staged)?;
             } else {
                 if self.place.exists() {
                     fs::remove_dir(&self.place)?;
                 }
-                fs::rename(&self.aside, &self.place)?;
+                fs::rename(&self.staged, &self.place)?;
                 self.published = true;
             }
             // The name itself is on the disk when the folder that holds it is.
@@ -81,9 +81,9 @@ fn sync(folder: &Path) -> io::Result<()> {
 impl Drop for Local {
     fn drop(&mut self) {
         if !self.published
-            && let Err(e) = fs::remove_dir_all(&self.aside)
+            && let Err(e) = fs::remove_dir_all(&self.staged)
         {
-            tracing::warn!(path = %self.aside.display(), error = %e, "cannot remove a folder that was not finished");
+            tracing::warn!(path = %self.staged.display(), error = %e, "cannot remove a folder that was not finished");
         }
     }
 }

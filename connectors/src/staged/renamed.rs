@@ -12,14 +12,14 @@ use forebay_actors::Fault;
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt};
 
-use super::folder::{Stored, wait};
-use super::made_meanwhile;
-use crate::store::store_fault;
+use super::error::made_meanwhile;
+use super::folder::StoreFolder;
+use crate::store_error::store_fault;
 
-/// The folder aside; dropping it before [`Self::publish`] removes it.
+/// The folder staged; dropping it before [`Self::publish`] removes it.
 pub(super) struct Renamed {
-    place: Stored,
-    aside: Stored,
+    place: StoreFolder,
+    staged: StoreFolder,
     /// Where a folder that is replaced goes until it is deleted.
     old: Path,
     replace: bool,
@@ -28,7 +28,7 @@ pub(super) struct Renamed {
 
 impl Renamed {
     /// Chooses the names; nothing is made yet.
-    pub(super) fn begin(place: Stored, replace: bool) -> Result<Self, Fault> {
+    pub(super) fn begin(place: StoreFolder, replace: bool) -> Result<Self, Fault> {
         let mut parts: Vec<_> = place.path.parts().collect();
         let Some(name) = parts.pop() else {
             return Err(Fault::user(format!("`{}` is not a folder that can be made", place.name)));
@@ -38,15 +38,15 @@ impl Renamed {
         let own = format!("{}-{now:x}", std::process::id());
         let parent = Path::from_iter(parts);
         // A leading dot: readers pass it over should the process be killed.
-        let aside = parent.clone().join(format!(".{}.partial-{own}", name.as_ref()));
+        let staged = parent.clone().join(format!(".{}.partial-{own}", name.as_ref()));
         let old = parent.join(format!(".{}.replaced-{own}", name.as_ref()));
-        let aside = Stored { path: aside, ..place.clone() };
-        Ok(Self { place, aside, old, replace, published: false })
+        let staged = StoreFolder { path: staged, ..place.clone() };
+        Ok(Self { place, staged, old, replace, published: false })
     }
 
     /// Where its files are written.
-    pub(super) fn staged(&self) -> &Stored {
-        &self.aside
+    pub(super) fn staged(&self) -> &StoreFolder {
+        &self.staged
     }
 
     /// Gives the folder its name.
@@ -55,20 +55,20 @@ impl Renamed {
         if move_old && !self.replace {
             return Err(made_meanwhile(&self.place.name));
         }
-        let (place, aside, old) = (self.place.clone(), self.aside.path.clone(), self.old.clone());
-        wait(async move {
+        let (place, staged, old) = (self.place.clone(), self.staged.path.clone(), self.old.clone());
+        self.place.wait(async move {
             let cannot = |e| store_fault(&format!("cannot finish `{}`", place.name), e);
             let store = &place.store;
             if !move_old {
                 // A rename replaces an empty folder and no other.
-                return store.rename(&aside, &place.path).await.map_err(cannot);
+                return store.rename(&staged, &place.path).await.map_err(cannot);
             }
             if let Err(e) = store.rename(&place.path, &old).await {
                 // Done although its answer was lost, perhaps: then this puts the folder back, else it finds nothing.
                 let _ = store.rename(&old, &place.path).await;
                 return Err(cannot(e));
             }
-            if let Err(e) = store.rename(&aside, &place.path).await {
+            if let Err(e) = store.rename(&staged, &place.path).await {
                 if let Err(e) = store.rename(&old, &place.path).await {
                     tracing::error!(path = %old, error = %e, "cannot put back the folder that was to be replaced");
                 }
@@ -87,15 +87,15 @@ impl Renamed {
 impl Drop for Renamed {
     fn drop(&mut self) {
         if !self.published {
-            let (store, path) = (Arc::clone(&self.aside.store), self.aside.path.clone());
-            let removed = wait(async move {
+            let (store, path) = (Arc::clone(&self.staged.store), self.staged.path.clone());
+            let removed = self.staged.wait(async move {
                 remove(&store, &path).await.map_err(|e| store_fault("cannot remove a folder that was not finished", e))
             });
             // Where nothing may be made, nothing can be removed either: not worth a word.
             if let Err(fault) = removed
-                && !matches!(self.aside.holds_anything(), Ok(false))
+                && !matches!(self.staged.holds_anything(), Ok(false))
             {
-                tracing::warn!(path = %self.aside.path, error = %fault, "a folder that was not finished stays behind");
+                tracing::warn!(path = %self.staged.path, error = %fault, "a folder that was not finished stays behind");
             }
         }
     }

@@ -1,7 +1,6 @@
-//! One file being written, in any store.
+//! One file being written, in any store: a local file, or parts of 8 MiB that a task uploads.
 //!
-//! Comes in: bytes, from a thread that may block. Goes out: a local file, or parts of 8 MiB that a task of the runtime of
-//! stores uploads. `write` blocks on the disk, or while [`AHEAD`] parts are under way: 40 MiB are in memory at most.
+//! `write` blocks on the disk, or while [`AHEAD`] parts are under way: at most 40 MiB are in memory.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -12,12 +11,13 @@ use forebay_actors::Fault;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use object_store::path::Path;
-use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt, Result};
+use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use super::fault;
-use super::flat::{Held, Shelf};
-use crate::store::{io_runtime, store_fault};
+use super::error::fault;
+use super::flat::{PendingUpload, PendingUploads};
+use super::folder::StoreFolder;
+use crate::store_error::store_fault;
 
 /// Bytes of a part: more than the 5 MiB that S3 wants, and 80 GB in the 10,000 parts that it allows.
 const PART: usize = 8 << 20;
@@ -25,7 +25,7 @@ const PART: usize = 8 << 20;
 /// Parts under way at once, beside the one that is being filled.
 const AHEAD: usize = 4;
 
-/// A file being written. Without [`finish`](Self::finish) it never was.
+/// A file being written. Without [`finish`](Self::finish) it does not appear.
 pub struct FileWriter {
     name: String,
     bytes: u64,
@@ -42,10 +42,15 @@ impl FileWriter {
         Self { name, bytes: 0, to: To::Local(BufWriter::with_capacity(1 << 20, file)) }
     }
 
-    /// Uploads to `path`; once complete the file is there, or with a shelf is laid on it to be completed later.
-    pub(super) fn store(name: String, store: Arc<dyn ObjectStore>, path: Path, shelf: Option<Shelf>) -> Self {
-        let to = To::Store(Upload::start(&name, store, path, shelf, PART));
-        Self { name, bytes: 0, to }
+    /// Uploads a file of `folder`. At the end the upload is completed, or added to `pending` to be completed later.
+    pub(super) fn store(
+        name: String,
+        folder: &StoreFolder,
+        file: &str,
+        pending: Option<PendingUploads>,
+    ) -> Result<Self, Fault> {
+        let to = To::Store(Upload::start(&name, folder, folder.file(file)?, pending, PART));
+        Ok(Self { name, bytes: 0, to })
     }
 
     /// The file as messages name it.
@@ -94,8 +99,8 @@ enum Message {
     End,
 }
 
-/// The side of an upload that a blocking thread holds. The channels that it waits on are the standard library's: waiting
-/// on tokio's would panic, or spin for ever, on a thread that stands in a runtime.
+/// The side of an upload that a blocking thread holds. It waits on channels of the standard library: tokio's would panic,
+/// or spin for ever, on a thread that runs a tokio runtime.
 struct Upload {
     part: Vec<u8>,
     part_bytes: usize,
@@ -107,19 +112,19 @@ struct Upload {
 }
 
 impl Upload {
-    fn start(name: &str, store: Arc<dyn ObjectStore>, path: Path, shelf: Option<Shelf>, part_bytes: usize) -> Self {
+    fn start(name: &str, folder: &StoreFolder, path: Path, pending: Option<PendingUploads>, part_bytes: usize) -> Self {
         let (parts, receiver) = unbounded_channel();
         let (tokens, room) = mpsc::channel();
         for _ in 0..AHEAD {
             tokens.send(()).expect("the receiver is at hand");
         }
-        let (tell, done) = mpsc::channel();
-        let name = name.to_owned();
-        io_runtime().spawn(async move {
-            let ended = upload(&*store, path, receiver, &tokens, shelf).await;
+        let (ended_sender, done) = mpsc::channel();
+        let (name, store) = (name.to_owned(), Arc::clone(&folder.store));
+        folder.stores.io().spawn(async move {
+            let ended = upload(&*store, path, receiver, &tokens, pending).await;
             let ended = ended.map_err(|e| store_fault(&format!("cannot write `{name}`"), e));
-            // Who gave the file up does not listen.
-            let _ = tell.send(ended);
+            // A writer that was dropped does not wait for the result.
+            let _ = ended_sender.send(ended);
         });
         Self { part: Vec::new(), part_bytes, parts: Some(parts), room, done }
     }
@@ -181,13 +186,13 @@ async fn upload(
     path: Path,
     mut parts: UnboundedReceiver<Message>,
     room: &mpsc::Sender<()>,
-    shelf: Option<Shelf>,
-) -> Result<()> {
+    pending: Option<PendingUploads>,
+) -> object_store::Result<()> {
     let mut upload = store.put_multipart(&path).await?;
     match put(&mut *upload, &mut parts, room).await {
-        Ok(true) => match shelf {
-            Some(shelf) => {
-                shelf.lock().unwrap_or_else(PoisonError::into_inner).push(Held { path, upload });
+        Ok(true) => match pending {
+            Some(pending) => {
+                pending.lock().unwrap_or_else(PoisonError::into_inner).push(PendingUpload { path, upload });
                 return Ok(());
             }
             None => upload.complete().await.map(drop)?,
@@ -207,7 +212,7 @@ async fn put(
     upload: &mut dyn MultipartUpload,
     parts: &mut UnboundedReceiver<Message>,
     room: &mpsc::Sender<()>,
-) -> Result<bool> {
+) -> object_store::Result<bool> {
     let mut under_way = FuturesUnordered::new();
     let ended = loop {
         tokio::select! {

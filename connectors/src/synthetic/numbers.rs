@@ -4,7 +4,7 @@
 //! Comes in: numbers. Goes out: numbers. Only +, -, ×, ÷ and bit operations of IEEE doubles are used, which no platform
 //! may round differently; the standard library's `exp` and `ln` may differ. Nothing blocks.
 
-use crate::split::mix64;
+use forebay_base::{GOLDEN_GAMMA, mix64};
 
 /// log2 of a positive normal number, to 3e-9.
 #[inline]
@@ -50,7 +50,7 @@ pub(crate) fn ln(x: f64) -> f64 {
 /// 64 random bits that belong to (stream, counter), whatever was asked before.
 #[inline]
 pub(crate) fn random(stream: u64, counter: u64) -> u64 {
-    mix64(stream ^ counter.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    mix64(stream ^ counter.wrapping_mul(GOLDEN_GAMMA))
 }
 
 /// A number in [0, 1) of 53 of the bits.

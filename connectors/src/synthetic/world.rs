@@ -6,9 +6,10 @@
 //! from hashes of (seed, field, value); the only tables are the inverse distributions, 16 KiB a column, so that they stay
 //! in the core's cache. Nothing blocks.
 
+use forebay_base::mix64;
+
 use super::numbers::{Factors, exp, exp2, ln, log2, normal, normal_of, random, unit};
 use crate::criteo::{CATEGORIES, INTEGERS};
-use crate::split::mix64;
 
 /// Distinct values of the 26 categorical fields in Criteo's Kaggle set.
 pub const CARDINALITIES: [u32; CATEGORIES] = [

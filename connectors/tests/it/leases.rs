@@ -10,7 +10,7 @@ use forebay_actors::{Fault, Source};
 use forebay_connectors::throttle::ThrottledStore;
 use forebay_connectors::{
     CriteoSource, DataPlan, Input, Lease, Leases, LocalLeases, OnBadRow, ParquetSource, Position, ReadOptions, Rows,
-    Synthetic, SyntheticSource, store,
+    Stores, Synthetic, SyntheticSource,
 };
 use futures::future::join_all;
 use proptest::prelude::*;
@@ -175,7 +175,7 @@ async fn a_slow_reader_does_not_hold_the_others_back() {
     let options =
         || ReadOptions { read_ahead_bytes: 1, epochs: 2, shuffle: true, window_rows: 100, ..ReadOptions::default() };
     let leases = Arc::new(LocalLeases::new(1));
-    let (inner, path) = store::open(&dir.path().to_string_lossy()).unwrap();
+    let (inner, path) = Stores::default().open(&dir.path().to_string_lossy()).unwrap();
     // 20 ms a row group, one at a time; the other's take well under one.
     let slow = ThrottledStore::new(inner, Duration::from_millis(20), None);
     let slow = ParquetSource::new(Input::in_store(Arc::new(slow), path), options()).leasing(leases.clone());

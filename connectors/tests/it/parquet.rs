@@ -117,7 +117,7 @@ async fn fetched_bytes_never_exceed_the_budget() {
     write(&dir.path().join("a.parquet"), &rows(0, 60_000), 3_000);
     let text = dir.path().to_string_lossy();
     for (budget, splits_held) in [(200_000u64, 3..12), (1, 1..2)] {
-        let (store, path) = forebay_connectors::store::open(&text).unwrap();
+        let (store, path) = forebay_connectors::Stores::default().open(&text).unwrap();
         let slow = ThrottledStore::new(store, Duration::from_millis(1), Some(400_000_000));
         let counts = slow.counts();
         let options =

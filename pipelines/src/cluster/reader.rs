@@ -57,7 +57,7 @@ impl Reader {
         let send_queue = Arc::new(SendQueue::new(queues, job.pipeline.links.lookup));
         let leases = LeaseClient::new(session.member.clone());
         let (registry, table) = (&context.registry, Self::table(job, context, session)?);
-        let read = sources::windows(job, registry, Some(Arc::new(leases.clone())))?;
+        let read = sources::windows(job, context, Some(Arc::new(leases.clone())))?;
         let pipeline = wiring::reading(job, registry, Arc::clone(&send_queue), leases.clone(), table, read)?;
         session.wait_until_started()?;
         let channels = ReaderChannels {

@@ -87,7 +87,7 @@ fn wire(
     let pipeline = match receive_queue {
         Some(receive_queue) => wiring::receiving(&resources, receive_queue, &session.member),
         None => {
-            let read = sources::windows(&resources.job, &context.registry, Some(Arc::new(leases)))?;
+            let read = sources::windows(&resources.job, context, Some(Arc::new(leases)))?;
             wiring::training(&resources, read)?
         }
     };

@@ -31,8 +31,8 @@ use crate::model::Model;
 const DENSE: &str = "dense.safetensors";
 
 /// Refuses a place that holds something that is not a model, so that nothing else is ever replaced.
-pub fn check_place(to: impl Into<Folder>) -> Result<(), Fault> {
-    let folder = to.into().open()?;
+pub fn check_place(to: impl Into<Folder>, context: &Context) -> Result<(), Fault> {
+    let folder = to.into().with_stores(&context.stores).open()?;
     if folder.is_file()? || folder.holds_anything()? && !folder.has(MANIFEST)? {
         return Err(Fault::user(format!(
             "cannot write a model to {folder}: something is there that is not a model; name a folder of its own"
@@ -65,7 +65,8 @@ impl Model {
 }
 
 fn save(model: &Model, to: Folder) -> Result<Manifest, Fault> {
-    check_place(to.clone())?;
+    let to = to.with_stores(&model.context.stores);
+    check_place(to.clone(), &model.context)?;
     let aside = StagedFolder::begin(&to, true)?;
     let (config, mut files) = (model.table.config(), Vec::new());
     let mut rows = 0;
@@ -84,7 +85,7 @@ fn save(model: &Model, to: Folder) -> Result<Manifest, Fault> {
 }
 
 fn load(from: Folder, shards: usize, context: &Context) -> Result<Model, Fault> {
-    let folder = from.open()?;
+    let folder = from.with_stores(&context.stores).open()?;
     let manifest = Manifest::read_in(&folder)?;
     let needs = |fault: Fault| Fault::user(format!("cannot load {folder}: {}", fault.message()));
     context.registry.check(&manifest.job).map_err(needs)?;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::Job;
 use crate::actors::{Batch, Fault, Outbox, Place, Report, Sink, Source, Stage, StageCx, Topology};
 use crate::connectors::throttle::ThrottledStore;
-use crate::connectors::{Input, ParquetSource, ReadOptions, Rows, store};
+use crate::connectors::{Input, ParquetSource, ReadOptions, Rows, Stores};
 use crate::pipelines::flow::{ReadyBatch, TrainBatch};
 use crate::pipelines::stages::{BatchPlan, Batcher, Lookup, Parse};
 use crate::pipelines::{Staleness, Ticket};
@@ -79,7 +79,7 @@ impl Overlap {
     }
 
     fn pipeline(&self, job: &Job, device: Duration, overlap: bool) -> Result<Report, Fault> {
-        let (inner, path) = store::open(&self.data)?;
+        let (inner, path) = Stores::default().open(&self.data)?;
         let (latency, speed) = (Duration::from_millis(self.latency_ms), self.megabytes_per_second * 1_000_000);
         let slow: Arc<ThrottledStore> = Arc::new(ThrottledStore::new(inner, latency, Some(speed)));
         let options = ReadOptions {

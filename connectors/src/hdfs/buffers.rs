@@ -1,35 +1,44 @@
 //! Memory for ranges, used again: a range is megabytes, and fresh pages for each cost a fifth of what reading it does.
-//!
-//! Comes in: a length. Goes out: a [`Buffer`], which comes back when the last slice of its bytes is dropped. Up to 128 MiB
-//! that nobody uses are kept. Takes a lock for as long as a look through a short list.
 
-use std::sync::{Mutex, PoisonError};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 
-/// Bytes kept for later.
+/// Most bytes that are kept while unused.
 const KEPT: usize = 128 << 20;
 
 /// Lengths are rounded up to this, so that buffers fit the next range as well.
 const STEP: usize = 256 << 10;
 
-static FREE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+/// Buffers that are free. Cheap to clone.
+#[derive(Clone, Default)]
+pub(super) struct Buffers(Arc<Mutex<Vec<Vec<u8>>>>);
 
-/// So many bytes, of any value at first.
-pub(super) struct Buffer {
-    bytes: Vec<u8>,
-    len: usize,
-}
+impl Buffers {
+    fn free(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-impl Buffer {
-    pub(super) fn new(len: usize) -> Self {
-        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+    /// `len` bytes of any value. They come back when the buffer, or the last slice of its bytes, is dropped.
+    pub(super) fn take(&self, len: usize) -> Buffer {
+        let mut free = self.free();
         let fits = (0..free.len()).filter(|&i| free[i].len() >= len).min_by_key(|&i| free[i].len());
         let found = fits.filter(|&i| free[i].len() / 2 <= len).map(|i| free.swap_remove(i));
         drop(free);
-        Self { bytes: found.unwrap_or_else(|| vec![0; len.next_multiple_of(STEP)]), len }
+        let bytes = found.unwrap_or_else(|| vec![0; len.next_multiple_of(STEP)]);
+        Buffer { bytes, len, home: self.clone() }
     }
+}
 
+/// See [`Buffers::take`].
+pub(super) struct Buffer {
+    bytes: Vec<u8>,
+    len: usize,
+    home: Buffers,
+}
+
+impl Buffer {
     pub(super) fn as_mut(&mut self) -> &mut [u8] {
         &mut self.bytes[..self.len]
     }
@@ -47,8 +56,8 @@ impl AsRef<[u8]> for Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        let bytes = std::mem::take(&mut self.bytes);
-        let mut free = FREE.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = mem::take(&mut self.bytes);
+        let mut free = self.home.free();
         let mut kept: usize = free.iter().map(Vec::len).sum();
         free.push(bytes);
         // The oldest go first: what was used last fits best.
@@ -65,23 +74,23 @@ mod tests {
 
     #[test]
     fn a_buffer_is_used_again_once_its_bytes_are_gone() {
-        // A length that no other test asks for.
+        let buffers = Buffers::default();
         let len = 3 * STEP + 17;
-        let mut buffer = Buffer::new(len);
+        let mut buffer = buffers.take(len);
         assert_eq!(buffer.as_mut().len(), len);
         buffer.as_mut().fill(7);
         let at = buffer.as_ref().as_ptr();
         let bytes = buffer.freeze();
         let slice = bytes.slice(len - 2..);
         drop(bytes);
-        assert_ne!(Buffer::new(len).as_ref().as_ptr(), at, "a slice is alive");
+        assert_ne!(buffers.take(len).as_ref().as_ptr(), at, "a slice is alive");
         assert_eq!(slice, [7, 7][..]);
         drop(slice);
-        let again: Vec<_> = (0..3).map(|_| Buffer::new(len)).collect();
+        let again: Vec<_> = (0..3).map(|_| buffers.take(len)).collect();
         assert!(again.iter().any(|b| b.as_ref().as_ptr() == at));
         drop(again);
-        let all: Vec<_> = (0..10).map(|_| Buffer::new(16 << 20)).collect();
+        let all: Vec<_> = (0..10).map(|_| buffers.take(16 << 20)).collect();
         drop(all);
-        assert!(FREE.lock().unwrap().iter().map(Vec::len).sum::<usize>() <= KEPT);
+        assert!(buffers.free().iter().map(Vec::len).sum::<usize>() <= KEPT);
     }
 }

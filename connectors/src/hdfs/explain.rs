@@ -1,52 +1,28 @@
-//! What went wrong with HDFS, in a user's words, and what to do about it.
-//!
-//! Comes in: errors of hdfs-native. Goes out: store errors that carry a [`Trouble`]. Nothing blocks.
+//! What went wrong with HDFS, in a user's words, and what to do about it: errors of hdfs-native become [`Explained`].
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
 use std::ops::Range;
 
-use forebay_actors::Fault;
 use hdfs_native::HdfsError;
 use object_store::{Error, ObjectMeta};
 
-use super::patience::hdfs_error;
-
-/// An explanation, and whether it is the user's to mend.
-#[derive(Debug, thiserror::Error)]
-#[error("{text}")]
-pub(crate) struct Trouble {
-    text: String,
-    users: bool,
-    #[source]
-    source: Option<HdfsError>,
-}
-
-impl Trouble {
-    /// As a fault that says what was being done.
-    pub(crate) fn into_fault(self, what: &str) -> Fault {
-        let text = format!("{what}: {}", self.text);
-        let fault = if self.users { Fault::user(text) } else { Fault::external(text).retryable() };
-        match self.source {
-            Some(source) => fault.because(source),
-            None => fault,
-        }
-    }
-}
+use super::errors::hdfs_error;
+use crate::store_error::Explained;
 
 /// Explains the error of a call to a NameNode.
 pub(super) fn explain(root: &str, path: &str, error: Error) -> Error {
     let Some(known) = hdfs_error(&error) else {
         return error;
     };
-    let Some((users, text)) = words(root, path, known) else {
+    let Some((users, text)) = explanation(root, path, known) else {
         return error;
     };
     let Error::Generic { source, .. } = error else {
         return error;
     };
-    let source = source.downcast().ok().map(|e| without_trace(*e));
-    Error::Generic { store: "hdfs", source: Box::new(Trouble { text, users, source }) }
+    let source = source.downcast().ok().map(|e| without_trace(*e).into());
+    Error::Generic { store: "hdfs", source: Box::new(Explained { text, users, source }) }
 }
 
 /// A NameNode sends its stack trace along.
@@ -59,7 +35,7 @@ fn without_trace(error: HdfsError) -> HdfsError {
     }
 }
 
-fn words(root: &str, path: &str, error: &HdfsError) -> Option<(bool, String)> {
+fn explanation(root: &str, path: &str, error: &HdfsError) -> Option<(bool, String)> {
     let text = match error {
         HdfsError::IOError(e) => match e.kind() {
             ErrorKind::UnexpectedEof
@@ -87,7 +63,7 @@ fn words(root: &str, path: &str, error: &HdfsError) -> Option<(bool, String)> {
              rule), not its web port (9870) nor a DataNode's (9866)"
         ),
         HdfsError::RPCError(exception, said) | HdfsError::FatalRPCError(exception, said) => {
-            return rpc_words(root, path, exception, said);
+            return rpc_explanation(root, path, exception, said);
         }
         HdfsError::GSSAPIError(..) | HdfsError::SASLError(_) | HdfsError::NoSASLMechanism => {
             return Some((true, kerberos(root)));
@@ -108,7 +84,7 @@ fn words(root: &str, path: &str, error: &HdfsError) -> Option<(bool, String)> {
     Some((false, text))
 }
 
-fn rpc_words(root: &str, path: &str, exception: &str, said: &str) -> Option<(bool, String)> {
+fn rpc_explanation(root: &str, path: &str, exception: &str, said: &str) -> Option<(bool, String)> {
     let is = |name: &str| exception.contains(name) || said.starts_with(name);
     let first_line = said.lines().next().unwrap_or_default();
     Some(
@@ -178,7 +154,7 @@ pub(super) fn lost(
         range.end,
         short(&error)
     );
-    Error::Generic { store: "hdfs", source: Box::new(Trouble { text, users: false, source: None }) }
+    Error::Generic { store: "hdfs", source: Box::new(Explained { text, users: false, source: None }) }
 }
 
 /// The addresses in what hdfs-native prints of the replicas it tried.
@@ -213,15 +189,15 @@ mod tests {
         let error = Error::Generic { store: "hdfs", source: Box::new(error) };
         match explain("hdfs://nn:8020/", "/data/a", error) {
             Error::Generic { source, .. } => {
-                let trouble = source.downcast::<Trouble>().unwrap();
-                (trouble.users, trouble.to_string())
+                let explained = source.downcast::<Explained>().unwrap();
+                (explained.users, explained.to_string())
             }
             other => panic!("{other}"),
         }
     }
 
     #[test]
-    fn each_trouble_says_what_to_do() {
+    fn each_error_says_what_to_do() {
         let rpc = |exception: &str, text: &str| HdfsError::RPCError(exception.into(), text.into());
         let io = |kind: ErrorKind| HdfsError::IOError(kind.into());
         for (error, users, hint) in [

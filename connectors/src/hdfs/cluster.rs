@@ -1,0 +1,113 @@
+//! A name service or a NameNode, and what this process knows of its files.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use dashmap::DashMap;
+use forebay_actors::{Fault, IoRuntime};
+use hdfs_native::file::FileReader;
+use object_store::ObjectMeta;
+use object_store::path::Path;
+use tokio::sync::Semaphore;
+
+use super::buffers::Buffers;
+use super::connection::Connection;
+use super::pace::Pace;
+use super::settings::{Settings, cannot_open};
+
+/// Reads under way: each holds a connection to a DataNode, and overtaking needs some to spare.
+const READS: usize = 96;
+
+/// Reads that overtake others. A cluster that is slow all over must not get many times the work.
+const OVERTAKES: usize = 24;
+
+/// What all clusters of a process share.
+pub(crate) struct Shared {
+    pub(super) io: IoRuntime,
+    pub(super) reads: Semaphore,
+    pub(super) overtakes: Arc<Semaphore>,
+    pub(super) buffers: Buffers,
+}
+
+impl Shared {
+    pub(crate) fn new(io: IoRuntime) -> Self {
+        Self {
+            io,
+            reads: Semaphore::new(READS),
+            overtakes: Arc::new(Semaphore::new(OVERTAKES)),
+            buffers: Buffers::default(),
+        }
+    }
+}
+
+/// A file and where its blocks lie.
+pub(super) struct LocatedFile {
+    pub(super) meta: ObjectMeta,
+    pub(super) reader: Arc<FileReader>,
+}
+
+pub(super) struct Cluster {
+    root: String,
+    settings: Settings,
+    pub(super) shared: Arc<Shared>,
+    connection: Mutex<Arc<Connection>>,
+    /// Files that are being read, by path.
+    pub(super) files: DashMap<Path, Arc<LocatedFile>>,
+    pub(super) pace: Pace,
+    /// Whether a NameNode ever answered.
+    answered: AtomicBool,
+}
+
+impl Cluster {
+    pub(super) fn new(root: &str, shared: Arc<Shared>) -> Result<Self, Fault> {
+        let settings = Settings::from_env()?;
+        let connection = Connection::new(root, &settings, &shared.io, &[]).map_err(|e| cannot_open(root, e))?;
+        Ok(Self {
+            root: root.to_owned(),
+            settings,
+            shared,
+            connection: Mutex::new(Arc::new(connection)),
+            files: DashMap::new(),
+            pace: Pace::default(),
+            answered: AtomicBool::new(false),
+        })
+    }
+
+    /// `hdfs://host:8020/`.
+    pub(super) fn root(&self) -> &str {
+        &self.root
+    }
+
+    pub(super) fn connection(&self) -> Arc<Connection> {
+        Arc::clone(&self.connection.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes new connections, to the NameNodes in a random order: the first one may be silent for good.
+    pub(super) fn reconnect(&self) {
+        let service = self.root.split("://").nth(1).unwrap_or_default().trim_end_matches('/');
+        let random = format!("dfs.client.failover.random.order.{service}");
+        match Connection::new(&self.root, &self.settings, &self.shared.io, &[(&random, "true")]) {
+            Ok(new) => *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(new),
+            Err(e) => tracing::warn!(store = %self.root, error = %e, "cannot reconnect"),
+        }
+    }
+
+    /// How long to wait for a NameNode: a wrong address shows soon, a restart does not end a run.
+    pub(super) fn timeout(&self) -> Duration {
+        const FIRST: Duration = Duration::from_secs(8);
+        let timeout = self.settings.timeout;
+        if self.answered.load(Ordering::Relaxed) { timeout } else { timeout.min(FIRST) }
+    }
+
+    pub(super) fn set_answered(&self) {
+        self.answered.store(true, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.root)
+    }
+}

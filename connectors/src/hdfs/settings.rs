@@ -1,0 +1,72 @@
+//! What the environment says about HDFS, and what is wrong with it.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `HADOOP_CONF_DIR` | folder of `core-site.xml` and `hdfs-site.xml`; default `$HADOOP_HOME/etc/hadoop` |
+//! | `HADOOP_USER_NAME` | the user, on a cluster without Kerberos; default: the user of the process |
+//! | `KRB5CCNAME`, `KRB5_CONFIG` | ticket cache and settings, as everywhere with Kerberos |
+//! | `FOREBAY_KERBEROS_PRINCIPAL`, `FOREBAY_KERBEROS_KEYTAB` | log in from a keytab instead of the ticket cache |
+//! | `FOREBAY_HDFS_TIMEOUT` | seconds to wait for a NameNode that answered before; default 300 |
+
+use std::env;
+use std::time::Duration;
+
+use forebay_actors::Fault;
+use hdfs_native::HdfsError;
+
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) principal: Option<String>,
+    pub(super) keytab: Option<String>,
+    /// How long to wait for a NameNode that answered before.
+    pub(super) timeout: Duration,
+}
+
+impl Settings {
+    pub(super) fn from_env() -> Result<Self, Fault> {
+        let text = |name| env::var(name).ok().filter(|value| !value.is_empty());
+        let (principal, keytab) = (text("FOREBAY_KERBEROS_PRINCIPAL"), text("FOREBAY_KERBEROS_KEYTAB"));
+        if keytab.is_some() && principal.is_none() {
+            return Err(Fault::user(
+                "FOREBAY_KERBEROS_KEYTAB names a keytab: set FOREBAY_KERBEROS_PRINCIPAL to whom it logs in, for instance alice@EXAMPLE.COM",
+            ));
+        }
+        if let Some(keytab) = &keytab
+            && let Err(e) = std::fs::File::open(keytab)
+        {
+            return Err(Fault::user(format!("cannot read the keytab `{keytab}` of FOREBAY_KERBEROS_KEYTAB")).because(e));
+        }
+        let seconds = match text("FOREBAY_HDFS_TIMEOUT") {
+            None => 300.0,
+            Some(value) => value.parse::<f64>().ok().filter(|s| (0.0..=1e9).contains(s)).ok_or_else(|| {
+                Fault::user(format!("FOREBAY_HDFS_TIMEOUT is `{value}`, expected a number of seconds"))
+            })?,
+        };
+        Ok(Self { principal, keytab, timeout: Duration::from_secs_f64(seconds) })
+    }
+}
+
+/// Why no client can be made for a URL, and what to set.
+pub(super) fn cannot_open(root: &str, error: HdfsError) -> Fault {
+    let folder = match env::var("HADOOP_CONF_DIR") {
+        Ok(folder) => format!("HADOOP_CONF_DIR is `{folder}`"),
+        Err(_) => "HADOOP_CONF_DIR is not set".to_owned(),
+    };
+    let what = match &error {
+        HdfsError::InvalidArgument(text) if text.contains("No NameNode hosts") => {
+            let name = root.split("://").nth(1).unwrap_or_default().trim_end_matches('/');
+            format!(
+                "cannot open `{root}`: no name service `{name}` is defined in hdfs-site.xml ({folder}): set HADOOP_CONF_DIR to \
+                 the cluster's settings, or name the NameNode with its port, as in hdfs://{name}:8020/"
+            )
+        }
+        HdfsError::InvalidArgument(_) => {
+            format!("cannot open `{root}`: it names no host, and core-site.xml has no fs.defaultFS on HDFS ({folder})")
+        }
+        HdfsError::XmlParseError(_) => {
+            format!("cannot open `{root}`: the cluster's settings are not valid XML ({folder})")
+        }
+        _ => format!("cannot open `{root}` ({folder})"),
+    };
+    Fault::user(what).because(error)
+}

@@ -1,0 +1,60 @@
+//! What went wrong with a folder or a file that is written.
+
+use std::error::Error;
+use std::fmt::Display;
+use std::io;
+
+use forebay_actors::Fault;
+use parquet::errors::ParquetError;
+
+pub(super) fn made_meanwhile(name: &str) -> Fault {
+    Fault::user(format!("`{name}` was made by somebody else in the meantime: name another folder"))
+}
+
+/// What went wrong with a file, in a user's words where it is the disk. A fault of a store that a writer wrapped comes out
+/// as it was.
+pub fn fault(name: impl Display, what: &str, error: impl Into<Box<dyn Error + Send + Sync>>) -> Fault {
+    let error = match inner(error.into()) {
+        Ok(fault) => return fault,
+        Err(error) => error,
+    };
+    let mut cause: Option<&(dyn Error + 'static)> = Some(error.as_ref());
+    let mut kind = None;
+    while let Some(e) = cause {
+        if let Some(io) = e.downcast_ref::<io::Error>() {
+            kind = Some(io.kind());
+        }
+        cause = e.source();
+    }
+    let text = format!("{what} `{name}`");
+    match kind {
+        Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => Fault::external(format!(
+            "{text}: the disk is full; nothing was left behind, make room or name a folder on another disk ({error})"
+        )),
+        Some(io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::NotFound) => {
+            Fault::user(format!("{text}: {error}"))
+        }
+        _ => Fault::external(format!("{text}: {error}")),
+    }
+}
+
+/// The fault that lies in an error of the Parquet writer, or of what it writes to.
+fn inner(error: Box<dyn Error + Send + Sync>) -> Result<Fault, Box<dyn Error + Send + Sync>> {
+    let error = match error.downcast::<Fault>() {
+        Ok(fault) => return Ok(*fault),
+        Err(error) => error,
+    };
+    let error = match error.downcast::<ParquetError>().map(|e| *e) {
+        Ok(ParquetError::External(error)) => return inner(error),
+        Ok(other) => return Err(other.into()),
+        Err(error) => error,
+    };
+    match error.downcast::<io::Error>() {
+        Ok(e) if e.get_ref().is_some_and(|e| e.is::<Fault>()) => match e.into_inner() {
+            Some(error) => inner(error),
+            None => Err("an error without a cause".into()),
+        },
+        Ok(e) => Err(e),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,141 @@
+//! The stores that a program opened, by URL: object stores for local paths, HDFS and S3.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Component, Path as LocalPath, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use forebay_actors::{Fault, IoRuntime};
+use object_store::ObjectStore;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+
+use crate::hdfs::{self, HdfsStore};
+
+/// Opens stores, and shares what they need: connections by cluster or bucket, limits of concurrent reads, buffers, and
+/// the threads of one IO runtime. A program makes one and passes it on. Cheap to clone.
+///
+/// Stores that go over a network work on the IO runtime, whatever thread asks: connections outlive pipelines, and many
+/// connections need more than one thread. An opened store keeps the runtime alive.
+#[derive(Clone)]
+pub struct Stores(Arc<Shared>);
+
+struct Shared {
+    io: IoRuntime,
+    hdfs: Arc<hdfs::Shared>,
+    /// By root, see [`Stores::root`].
+    opened: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
+}
+
+impl Stores {
+    /// Stores that work on the threads of `io`.
+    pub fn new(io: IoRuntime) -> Self {
+        let hdfs = Arc::new(hdfs::Shared::new(io.clone()));
+        Self(Arc::new(Shared { io, hdfs, opened: Mutex::default() }))
+    }
+
+    /// The runtime that the stores work on.
+    pub fn io(&self) -> &IoRuntime {
+        &self.0.io
+    }
+
+    /// Opens the store that a path or URL lies in: a plain path, `file://`, `hdfs://`, `viewfs://`, with the cargo
+    /// feature `s3` also `s3://`. Returns the store and the path in it. Reads no data.
+    ///
+    /// # Errors
+    /// A user fault if there is no store for the URL, or if a name service or a file of settings is missing.
+    pub fn open(&self, url_or_path: &str) -> Result<(Arc<dyn ObjectStore>, Path), Fault> {
+        let local = match url_or_path.split_once("://") {
+            None => url_or_path,
+            Some(("file", rest)) => rest,
+            Some(("hdfs" | "viewfs", rest)) => {
+                let path = rest.split_once('/').map_or("", |(_, path)| path);
+                let root = Self::root(url_or_path);
+                let open = |root: &str| Ok(Arc::new(HdfsStore::open(root, Arc::clone(&self.0.hdfs))?) as _);
+                return Ok((self.opened(root, open)?, parse(path, url_or_path)?));
+            }
+            #[cfg(feature = "s3")]
+            Some(("s3" | "s3a", rest)) => {
+                let (bucket, path) = rest.split_once('/').unwrap_or((rest, ""));
+                let store = self.opened(format!("s3://{bucket}/"), |_| crate::s3::open(bucket, &self.0.io))?;
+                return Ok((store, parse(path, url_or_path)?));
+            }
+            #[cfg(not(feature = "s3"))]
+            Some((scheme @ ("s3" | "s3a"), _)) => {
+                return Err(Fault::user(format!(
+                    "cannot open `{url_or_path}`: this program was built without `{scheme}://`, build it with `--features s3`"
+                )));
+            }
+            Some((scheme, _)) => {
+                return Err(Fault::user(format!(
+                    "cannot open `{url_or_path}`: no store for `{scheme}://` is built in, use a local path, file://, hdfs:// or s3://"
+                )));
+            }
+        };
+        if local.is_empty() {
+            return Err(Fault::user("the path is empty: name a file, a folder or a glob"));
+        }
+        let absolute =
+            std::path::absolute(local).map_err(|e| Fault::user(format!("cannot resolve `{local}`")).because(e))?;
+        let path = Path::from_absolute_path(without_dots(&absolute))
+            .map_err(|e| Fault::user(format!("`{local}` is not a path that can be read")).because(e))?;
+        Ok((Arc::new(LocalFileSystem::new()), path))
+    }
+
+    /// What stands before a path in the store to make a name that [`open`](Self::open) takes: `/`, or for instance
+    /// `hdfs://host:8020/`.
+    pub fn root(url_or_path: &str) -> String {
+        match url_or_path.split_once("://") {
+            None | Some(("file", _)) => "/".to_owned(),
+            Some((scheme, rest)) => format!("{scheme}://{}/", rest.split('/').next().unwrap_or_default()),
+        }
+    }
+
+    /// The store of a root, opened at the first call.
+    fn opened(
+        &self,
+        root: String,
+        open: impl FnOnce(&str) -> Result<Arc<dyn ObjectStore>, Fault>,
+    ) -> Result<Arc<dyn ObjectStore>, Fault> {
+        let mut opened = self.0.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = opened.get(&root) {
+            return Ok(Arc::clone(store));
+        }
+        let store = open(&root)?;
+        opened.insert(root, Arc::clone(&store));
+        Ok(store)
+    }
+}
+
+impl Default for Stores {
+    /// Stores with an IO runtime of their own: up to 8 threads, started when a network store is opened.
+    fn default() -> Self {
+        Self::new(IoRuntime::new("store-io", IoRuntime::cores(8)))
+    }
+}
+
+impl fmt::Debug for Stores {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stores({:?})", self.0.io)
+    }
+}
+
+fn parse(path: &str, url: &str) -> Result<Path, Fault> {
+    let path = path.trim_end_matches('/');
+    Path::parse(path).map_err(|e| Fault::user(format!("`{url}` is not a path that can be read")).because(e))
+}
+
+/// `/a/./b/../c` is `/a/c`.
+fn without_dots(path: &LocalPath) -> PathBuf {
+    let mut clean = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                clean.pop();
+            }
+            Component::CurDir => {}
+            other => clean.push(other),
+        }
+    }
+    clean
+}
