@@ -134,7 +134,7 @@ pub use limits::Limits;
 pub use message::Message;
 pub use outgoing::Outgoing;
 pub use peer::{OPENING, Peer};
-pub use request_stream::{RequestStream, Resend};
+pub use request_stream::{RequestStream, Resend, copy_fault};
 pub use retry::Retry;
 pub use security::{Security, SecurityFiles};
 pub use server::Server;

@@ -109,7 +109,7 @@ impl StreamTask {
                 // Time is up for every request that waits.
                 Err(fault) => {
                     let requests = std::mem::take(&mut self.unanswered().requests);
-                    requests.into_iter().for_each(|request| drop(request.answer.send(Err(copy(&fault)))));
+                    requests.into_iter().for_each(|request| drop(request.answer.send(Err(copy_fault(&fault)))));
                 }
             }
         }
@@ -127,7 +127,7 @@ impl StreamTask {
             Err(fault) if !fault.retryable => {
                 let oldest = self.unanswered().requests.pop_front();
                 self.fail_those_not_to_resend(sent.saturating_sub(1), &fault);
-                oldest.into_iter().for_each(|request| drop(request.answer.send(Err(copy(&fault)))));
+                oldest.into_iter().for_each(|request| drop(request.answer.send(Err(copy_fault(&fault)))));
                 Ok(End::Broken)
             }
             Err(fault) => {
@@ -214,8 +214,8 @@ impl StreamTask {
     }
 }
 
-/// The same fault for another request.
-fn copy(fault: &Fault) -> Fault {
+/// The same fault for another receiver: its message with the causes, domain and `retryable`.
+pub fn copy_fault(fault: &Fault) -> Fault {
     let message = fault.to_string();
     let copy = match fault.domain {
         Domain::User => Fault::user(message),

@@ -1,7 +1,4 @@
-//! The buffers of one call: keys and values dealt out to all endpoints, handed over, and put back in their place.
-//!
-//! Comes in: keys and values of a caller. Goes out: the share of each way, then what came back. Handing over waits for room
-//! at the endpoints, all at once, and [`Asked::answered`] for their answers; nothing blocks the thread.
+//! The buffers of one call: its keys and values are split over the endpoints, sent, and returned.
 
 use forebay_actors::Fault;
 use futures::future::try_join_all;
@@ -14,15 +11,19 @@ use crate::shard::Call;
 /// Buffers of one call, kept for the next.
 #[derive(Default)]
 pub(crate) struct Buffers {
-    pub(crate) way_of: Vec<u32>,
-    /// Per way.
+    /// The endpoint of each key.
+    pub(crate) endpoint_of: Vec<u32>,
+    /// Per endpoint.
     pub(crate) keys: Vec<Vec<u64>>,
-    /// Per way.
+    /// Per endpoint.
     pub(crate) values: Vec<Vec<f32>>,
 }
 
 impl Buffers {
-    /// Deals `keys` out to so many endpoints; with one there is nothing to split. Gives the first key that is none of theirs.
+    /// Splits `keys` over this many endpoints.
+    ///
+    /// # Errors
+    /// The first key that belongs to none of them.
     pub(crate) fn split(&mut self, keys: &[u64], route: Route, endpoints: usize) -> Result<(), u64> {
         self.keys.resize_with(endpoints, Vec::new);
         self.values.resize_with(endpoints, Vec::new);
@@ -31,16 +32,17 @@ impl Buffers {
                 copy(keys, only);
                 route.stray(keys).map_or(Ok(()), Err)
             }
-            parts => route.split(keys, parts, &mut self.way_of),
+            parts => route.split(keys, parts, &mut self.endpoint_of),
         }
     }
 
-    /// Deals rows of `dim` values out as [`split`](Self::split) did the keys.
+    /// Splits rows of `dim` values as [`split`](Self::split) did the keys.
     pub(crate) fn deal(&mut self, rows: &[f32], dim: usize) {
-        deal(&self.way_of, rows, dim, &mut self.values);
+        deal(&self.endpoint_of, rows, dim, &mut self.values);
     }
 
-    /// Hands each way its share, all at once. Those without keys are asked when `all` are.
+    /// Sends each endpoint its share, all at once; endpoints without keys only if `all` is set. Waits for room in their
+    /// mailboxes.
     pub(crate) async fn hand_over(
         mut self,
         endpoints: &[Endpoint],
@@ -62,35 +64,33 @@ impl Buffers {
     }
 }
 
-/// A call that every way has its share of. Dropped, it is answered all the same, to nobody.
+/// A call whose shares were sent. If it is dropped, they are carried out all the same.
 pub(crate) struct Asked {
-    /// With the number of the way.
+    /// With the number of the endpoint.
     calls: Vec<(usize, PendingCall)>,
     buffers: Buffers,
 }
 
 impl Asked {
-    /// Waits for all answers. A push is `Applied` when any of them applied it now.
+    /// Waits for all answers.
     pub(crate) async fn answered(self) -> Result<(Buffers, PushOutcome), Fault> {
         let Self { calls, mut buffers } = self;
         let (places, calls): (Vec<_>, Vec<_>) = calls.into_iter().unzip();
         let answers: Vec<_> = calls.into_iter().map(PendingCall::buffers).collect();
-        let mut became = PushOutcome::Already;
-        for (i, (keys, values, pushed)) in places.into_iter().zip(try_join_all(answers).await?) {
+        let mut outcomes = Vec::with_capacity(places.len());
+        for (i, ((keys, values), outcome)) in places.into_iter().zip(try_join_all(answers).await?) {
             (buffers.keys[i], buffers.values[i]) = (keys, values);
-            if pushed == PushOutcome::Applied {
-                became = pushed;
-            }
+            outcomes.push(outcome);
         }
-        Ok((buffers, became))
+        Ok((buffers, PushOutcome::of_all(&outcomes)))
     }
 }
 
-/// Deals rows of `dim` values out to `parts`; with one there is nothing to scatter.
-pub(crate) fn deal(way_of: &[u32], rows: &[f32], dim: usize, parts: &mut [Vec<f32>]) {
+/// Splits rows of `dim` values over `parts`.
+pub(crate) fn deal(endpoint_of: &[u32], rows: &[f32], dim: usize, parts: &mut [Vec<f32>]) {
     match parts {
         [only] => copy(rows, only),
-        parts => scatter(way_of, rows, dim, parts),
+        parts => scatter(endpoint_of, rows, dim, parts),
     }
 }
 

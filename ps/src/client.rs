@@ -158,13 +158,8 @@ impl TableClient {
         grads: &[f32],
         step: u64,
     ) -> Result<PushOutcome, Fault> {
-        if self.trainer.is_none() {
-            let table = &self.layout.table;
-            return Err(Fault::user(format!(
-                "table `{table}`: a push of a round came from no trainer; name one first"
-            )));
-        }
-        self.send(keys, grads, step, Some(Stamp { id, trainer: self.trainer, round: Some(round) })).await
+        let stamp = Stamp::of_round(id, self.trainer, round, &format!("table `{}`", self.layout.table))?;
+        self.send(keys, grads, step, Some(stamp)).await
     }
 
     /// Says that all pushes of sources below this one have been made: from now on they count as applied, and their ids
@@ -233,7 +228,7 @@ impl TableClient {
         buffers.deal(weights, self.layout.row_dim);
         let mut states = vec![Vec::new(); self.endpoints.len()];
         if let Some(state) = state {
-            deal(&buffers.way_of, state, self.layout.state_dim, &mut states);
+            deal(&buffers.endpoint_of, state, self.layout.state_dim, &mut states);
         }
         let parts = buffers.keys.into_iter().zip(buffers.values).zip(states);
         let mut asked = Vec::with_capacity(self.endpoints.len());
@@ -244,7 +239,7 @@ impl TableClient {
     }
 
     async fn fetch(&self, keys: &[u64], rows: &mut Vec<f32>, insert: bool) -> Result<(), Fault> {
-        // Of whoever is cut short the rows are none.
+        // If the pull fails or is cancelled, `rows` stays empty.
         let mut filled = std::mem::take(rows);
         let asked = self.ask_rows(keys, insert).await?;
         self.take_rows(asked, &mut filled).await?;
@@ -264,7 +259,7 @@ impl TableClient {
         match &mut buffers.values[..] {
             // What the shard has filled is the caller's now, and the caller's buffer is for the next.
             [only] => std::mem::swap(only, rows),
-            parts => gather(&buffers.way_of, parts, self.layout.row_dim, rows),
+            parts => gather(&buffers.endpoint_of, parts, self.layout.row_dim, rows),
         }
         self.keep(buffers);
         Ok(())

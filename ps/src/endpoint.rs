@@ -1,9 +1,8 @@
-//! One way to rows: a shard in this process, or all the shards of another one.
-//!
-//! Comes in: a [`Call`]. Goes out: its [`Reply`]. Waits for room and for the answer; nothing blocks the thread.
+//! Where a client sends the calls for some of its keys: a shard in this process, or all the shards of another one.
 
 use forebay_actors::{Client, Fault, PendingReply};
 
+use crate::merge::Rows;
 use crate::push::PushOutcome;
 use crate::remote::Process;
 use crate::shard::{Call, Reply};
@@ -25,7 +24,6 @@ impl Endpoint {
     pub(crate) async fn ask(&self, call: Call) -> Result<PendingCall, Fault> {
         Ok(match self {
             Self::Shard(shard) => PendingCall::Shard(shard.ask(call).await?),
-            // Who must not ask out of order waits for each answer.
             Self::Process(process) => PendingCall::Answered(process.call(call).await?),
         })
     }
@@ -45,19 +43,16 @@ impl PendingCall {
         }
     }
 
-    /// The reply to a pull or a push: its buffers, and what became of it. Waits for the end of a round.
-    pub(crate) async fn buffers(self) -> Result<(Vec<u64>, Vec<f32>, PushOutcome), Fault> {
+    /// The buffers of a pull or a push, and what became of the push. Waits for the end of a round.
+    pub(crate) async fn buffers(self) -> Result<(Rows, PushOutcome), Fault> {
         match self.reply().await? {
-            Reply::Buffers { keys, values, pushed } => Ok((keys, values, pushed)),
-            Reply::Held(promise) => match promise.await {
-                Ok(pushed) => Ok((Vec::new(), Vec::new(), pushed?)),
-                Err(_) => Err(Fault::internal("a shard ended with a round that was not whole")),
-            },
+            Reply::Rows(rows) => Ok((rows, PushOutcome::Already)),
+            Reply::Pushed(pushed) => pushed.outcome().await,
             _ => Err(confused()),
         }
     }
 }
 
 pub(crate) fn confused() -> Fault {
-    Fault::internal("a shard answered another question than it was asked")
+    Fault::internal("a shard sent the reply of another call")
 }

@@ -1,56 +1,98 @@
-//! A push is applied once, however often it is sent, and by the newest process of its trainer alone.
+//! A push is applied once, however often it is sent, and only from the newest incarnation of its trainer.
 //!
-//! Comes in: a push, with its [`Stamp`]. Goes out: what is to be done with it ([`Next`]). A pure state machine but for the
-//! promises that it keeps of those who wait for a round; nothing blocks.
+//! [`ExactlyOnce`] is a state machine without clock or IO. Shards and dense blocks use it for what they are pushed (`P`):
+//! rows of gradients, or the gradients of a dense block.
 
 use std::collections::HashMap;
 
 use forebay_actors::Fault;
+use forebay_net::copy_fault;
 use tokio::sync::oneshot;
 
 use crate::applied::Applied;
 use crate::push::{PushOutcome, Stamp, Trainer};
-use crate::rounds::{Complete, Rounds};
+use crate::rounds::{Complete, Rounds, Share};
 
-/// What will have become of a push of a round.
-pub(crate) type Promise<E> = oneshot::Receiver<Result<PushOutcome, E>>;
+type Outcome = Result<PushOutcome, Fault>;
 
-/// All that wait for a round.
-pub(crate) type Waiting<E> = Vec<oneshot::Sender<Result<PushOutcome, E>>>;
-
-/// What is to be done with a push of `P`. `E` is why it may fail.
-#[derive(Debug)]
-pub(crate) enum Next<P, E> {
-    /// It has been applied before.
-    Already(P),
-    /// To be applied now.
-    Apply(P),
-    /// It is kept until its round is whole.
-    Held(Promise<E>),
-    /// The last of its round: all are to be applied now as one, and all that wait to be [told](tell).
-    Whole(Complete<P, oneshot::Sender<Result<PushOutcome, E>>>, Promise<E>),
+/// The answer to a push of `P`.
+pub(crate) enum Pushed<P> {
+    /// Its buffers, and what became of it.
+    Done(P, PushOutcome),
+    /// It is part of a round, whose outcome this will be.
+    Waiting(oneshot::Receiver<Outcome>),
 }
 
-/// Decides what becomes of pushes: in one place, which owns what they change.
-pub(crate) struct ExactlyOnce<P, E> {
+impl<P: Default> Pushed<P> {
+    /// Waits for the end of the round, if it is part of one.
+    pub(crate) async fn outcome(self) -> Result<(P, PushOutcome), Fault> {
+        match self {
+            Self::Done(payload, outcome) => Ok((payload, outcome)),
+            Self::Waiting(round) => match round.await {
+                Ok(outcome) => Ok((P::default(), outcome?)),
+                Err(_) => Err(Fault::internal("a shard ended before a round was complete")),
+            },
+        }
+    }
+}
+
+/// What to do with a push.
+#[derive(Debug)]
+enum Next<P> {
+    /// Nothing: it was applied before.
+    Already(P),
+    Apply(P),
+    /// Keep it until its round is complete.
+    Wait(oneshot::Receiver<Outcome>),
+    /// It is the last of its round: apply all as one, then send the outcome to all that wait.
+    Complete(Complete<P, oneshot::Sender<Outcome>>, oneshot::Receiver<Outcome>),
+}
+
+/// Decides what becomes of pushes. One actor owns it together with the parameters that they change.
+pub(crate) struct ExactlyOnce<P> {
     applied: Applied,
     fences: Fences,
-    rounds: Rounds<P, oneshot::Sender<Result<PushOutcome, E>>>,
+    rounds: Rounds<P, oneshot::Sender<Outcome>>,
 }
 
-impl<P, E> Default for ExactlyOnce<P, E> {
+impl<P> Default for ExactlyOnce<P> {
     fn default() -> Self {
         Self { applied: Applied::default(), fences: Fences::default(), rounds: Rounds::default() }
     }
 }
 
-impl<P, E> ExactlyOnce<P, E> {
-    /// Takes a push, for `step` if it is one of a round. What is to be applied counts as applied from now on, also when that
-    /// fails half-way: then it must not be tried again. Without a stamp it is always to be applied.
+impl<P> ExactlyOnce<P> {
+    /// Applies a push unless it was applied before. A push of a round is kept until the round is complete; then `merge`
+    /// makes one push of all, and `apply` is called once. A push without a stamp is always applied.
+    ///
+    /// A push counts as applied from the call of `apply` on, also if `apply` fails half-way: it must not be tried again.
     ///
     /// # Errors
-    /// User, with nothing changed: its trainer is fenced, or it fits no round.
-    pub(crate) fn offer(&mut self, stamp: Option<Stamp>, step: u64, push: P) -> Result<Next<P, E>, Fault> {
+    /// User, with nothing changed: its trainer is fenced, or it fits no round. What `apply` returns.
+    pub(crate) fn push(
+        &mut self,
+        stamp: Option<Stamp>,
+        step: u64,
+        push: P,
+        merge: impl FnOnce(Vec<Share<P>>) -> P,
+        apply: impl FnOnce(&P, u64) -> Result<(), Fault>,
+    ) -> Result<Pushed<P>, Fault> {
+        Ok(match self.offer(stamp, step, push)? {
+            Next::Already(push) => Pushed::Done(push, PushOutcome::Already),
+            Next::Apply(push) => {
+                apply(&push, step)?;
+                Pushed::Done(push, PushOutcome::Applied)
+            }
+            Next::Wait(outcome) => Pushed::Waiting(outcome),
+            Next::Complete(round, outcome) => {
+                let applied = apply(&merge(round.shares), round.step);
+                send_all(round.waiting, &applied.map(|()| PushOutcome::Applied));
+                Pushed::Waiting(outcome)
+            }
+        })
+    }
+
+    fn offer(&mut self, stamp: Option<Stamp>, step: u64, push: P) -> Result<Next<P>, Fault> {
         let Some(Stamp { id, trainer, round }) = stamp else { return Ok(Next::Apply(push)) };
         if let Some(trainer) = trainer {
             self.fences.admit(trainer)?;
@@ -62,36 +104,35 @@ impl<P, E> ExactlyOnce<P, E> {
             self.applied.insert(id);
             return Ok(Next::Apply(push));
         };
-        let (waiting, promise) = oneshot::channel();
-        let Some(whole) = self.rounds.offer(trainer.rank, round, step, (id, push), waiting)? else {
-            return Ok(Next::Held(promise));
+        let (waiting, outcome) = oneshot::channel();
+        let Some(complete) = self.rounds.offer(trainer.rank, round, step, (id, push), waiting)? else {
+            return Ok(Next::Wait(outcome));
         };
-        for share in &whole.shares {
+        for share in &complete.shares {
             self.applied.insert(share.id);
         }
-        Ok(Next::Whole(whole, promise))
+        Ok(Next::Complete(complete, outcome))
     }
 
-    /// Names of pushes held.
+    /// Push ids held.
     pub(crate) fn names(&self) -> u64 {
         self.applied.len() as u64
     }
 
-    /// From now on all pushes of sources below this one count as applied, and their names take no memory.
+    /// From now on all pushes of sources below this one count as applied, and their ids take no memory.
     pub(crate) fn acknowledge_before(&mut self, source: u64) {
         self.applied.acknowledge_before(source);
     }
 }
 
-/// Tells all that wait for a round what became of it.
-pub(crate) fn tell<E: Clone>(waiting: Waiting<E>, pushed: &Result<PushOutcome, E>) {
+/// Sends the outcome of a round to all that wait for it. A receiver that is gone is skipped.
+fn send_all(waiting: Vec<oneshot::Sender<Outcome>>, outcome: &Outcome) {
     for waiting in waiting {
-        // Whoever waited may have gone.
-        let _ = waiting.send(pushed.clone());
+        let _ = waiting.send(outcome.as_ref().map_err(copy_fault).copied());
     }
 }
 
-/// The newest incarnation seen of each rank: a process that was given up may still run, and must change nothing.
+/// The newest incarnation seen of each rank. A process that was replaced may still run, and must change nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
     newest: HashMap<u32, u64>,
@@ -125,36 +166,35 @@ mod tests {
     }
 
     #[test]
-    fn a_push_is_refused_or_known_before_it_is_held_or_applied() {
-        let mut once: ExactlyOnce<char, ()> = ExactlyOnce::default();
+    fn a_push_is_refused_or_already_applied_before_it_is_kept_or_applied() {
+        let mut once: ExactlyOnce<char> = ExactlyOnce::default();
         assert!(matches!(once.offer(None, 1, 'a'), Ok(Next::Apply('a'))));
         assert!(matches!(once.offer(stamp(2, 0, 0, 0), 1, 'b'), Ok(Next::Apply('b'))));
         assert!(matches!(once.offer(stamp(2, 0, 0, 0), 1, 'c'), Ok(Next::Already('c'))));
-        // One that is known is not even part of a round.
+        // A push that was applied does not join a round.
         assert!(matches!(once.offer(stamp(2, 0, 0, 2), 1, 'd'), Ok(Next::Already('d'))));
-        // A process that was replaced hears so, known or not.
+        // A fenced trainer is refused even if its push was applied.
         assert!(once.offer(stamp(1, 0, 0, 0), 1, 'e').unwrap_err().to_string().contains("fenced"));
         once.acknowledge_before(6);
         assert!(matches!(once.offer(stamp(2, 0, 77, 0), 1, 'f'), Ok(Next::Already('f'))));
     }
 
     #[test]
-    fn the_last_of_a_round_has_all_of_it_and_all_are_told() {
-        let mut once: ExactlyOnce<char, ()> = ExactlyOnce::default();
-        let Ok(Next::Held(mut first)) = once.offer(stamp(1, 0, 0, 2), 1, 'a') else { panic!("not held") };
-        // Held is not applied: it may be sent again, and both wait.
-        let Ok(Next::Held(mut again)) = once.offer(stamp(1, 0, 0, 2), 1, 'a') else { panic!("not held") };
+    fn the_last_push_of_a_round_completes_it_and_all_get_the_outcome() {
+        let mut once: ExactlyOnce<char> = ExactlyOnce::default();
+        let Ok(Next::Wait(mut first)) = once.offer(stamp(1, 0, 0, 2), 1, 'a') else { panic!("not kept") };
+        // A kept push is not applied: it may be sent again, and both wait.
+        let Ok(Next::Wait(mut again)) = once.offer(stamp(1, 0, 0, 2), 1, 'a') else { panic!("not kept") };
         assert!(once.offer(stamp(1, 1, 1, 3), 1, 'x').is_err());
-        let Ok(Next::Whole(whole, mut last)) = once.offer(stamp(1, 1, 1, 2), 1, 'b') else { panic!("not whole") };
+        let Ok(Next::Complete(whole, mut last)) = once.offer(stamp(1, 1, 1, 2), 1, 'b') else { panic!("not complete") };
         assert_eq!(whole.shares.iter().map(|share| share.payload).collect::<String>(), "ab");
-        // Who waited may have gone.
+        // A receiver may be gone.
         assert!(first.try_recv().is_err());
         drop(first);
-        tell(whole.waiting, &Ok(PushOutcome::Applied));
-        assert_eq!(
-            (again.try_recv().unwrap(), last.try_recv().unwrap()),
-            (Ok(PushOutcome::Applied), Ok(PushOutcome::Applied))
-        );
+        send_all(whole.waiting, &Ok(PushOutcome::Applied));
+        for outcome in [again.try_recv(), last.try_recv()] {
+            assert_eq!(outcome.unwrap().unwrap(), PushOutcome::Applied);
+        }
         for (rank, sequence) in [(0, 0), (1, 1)] {
             assert!(matches!(once.offer(stamp(1, rank, sequence, 2), 1, 'c'), Ok(Next::Already('c'))));
         }

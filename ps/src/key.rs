@@ -5,6 +5,7 @@
 //! Integers are mixed by a bijection, so two integers of one slot never share a key. Strings, and equal integers of
 //! two slots, meet with the chance of two random 64-bit numbers: with a billion keys, 3%, that any two do.
 
+use forebay_base::mix64;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Hashes the values of one slot; slots of different name give different keys for equal values.
@@ -24,14 +25,14 @@ pub struct SlotHasher {
 impl SlotHasher {
     /// A hasher for the slot of this name; `seed` is the job's, the same for every slot.
     pub fn new(slot: &str, seed: u64) -> Self {
-        let seed = xxh3_64_with_seed(slot.as_bytes(), mix(seed));
-        Self { seed, missing: mix(seed ^ 0x6d69_7373_696e_6721) }
+        let seed = xxh3_64_with_seed(slot.as_bytes(), mix64(seed));
+        Self { seed, missing: mix64(seed ^ 0x6d69_7373_696e_6721) }
     }
 
     /// The key of an integer: a bijection of all 64-bit integers.
     #[inline(always)]
     pub fn int(&self, value: i64) -> u64 {
-        mix(value as u64 ^ self.seed)
+        mix64(value as u64 ^ self.seed)
     }
 
     /// The key of a string of bytes (XXH3, seeded by the slot).
@@ -49,21 +50,12 @@ impl SlotHasher {
     }
 }
 
-/// A bijection of 64-bit words under which every input bit reaches every output bit (the finaliser of SplitMix64,
-/// Stafford's variant 13).
-#[inline(always)]
-pub(crate) fn mix(mut x: u64) -> u64 {
-    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Undoes [`mix`]: that it exists is what makes `int` a bijection.
+    /// Undoes [`mix64`]: that it exists is what makes `int` a bijection.
     fn unmix(mut x: u64) -> u64 {
         x = (x ^ (x >> 31) ^ (x >> 62)).wrapping_mul(0x3196_42b2_d24d_8ec3);
         x = (x ^ (x >> 27) ^ (x >> 54)).wrapping_mul(0x96de_1b17_3f11_9089);

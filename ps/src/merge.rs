@@ -10,7 +10,8 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::key::mix;
+use forebay_base::mix64;
+
 use crate::rounds::Share;
 
 /// Keys and their gradients, `[keys x row_dim]`.
@@ -73,7 +74,7 @@ impl Hasher for ByMix {
         bytes.iter().for_each(|b| self.write_u64(u64::from(*b)));
     }
     fn write_u64(&mut self, key: u64) {
-        self.0 = mix(self.0 ^ key);
+        self.0 = mix64(self.0 ^ key);
     }
 }
 

@@ -1,8 +1,9 @@
-//! What a push says of itself, and what became of it. Nothing blocks.
+//! The name of a push, the trainer and the round it belongs to, and what became of it.
 
+use forebay_actors::Fault;
 use serde::{Deserialize, Serialize};
 
-/// Names a push: whoever computes the gradients of a batch gives them the name of the batch.
+/// The name of a push: that of the batch whose gradients it brings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PushId {
@@ -22,13 +23,20 @@ pub enum PushOutcome {
     Already,
 }
 
-/// The process that pushes: one of several trainers, and which life of it.
+impl PushOutcome {
+    /// The outcome of a push with shares at several places: applied, if any place applied it now.
+    pub(crate) fn of_all(shares: &[PushOutcome]) -> Self {
+        if shares.contains(&Self::Applied) { Self::Applied } else { Self::Already }
+    }
+}
+
+/// The process that pushes: one of several trainers, and its incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trainer {
     /// Its number among the trainers, from 0.
     pub rank: u32,
-    /// Grows with each process that takes the rank over. A push of an older one than a shard has seen is refused.
+    /// Grows with each process that takes over the rank. A shard refuses pushes of an incarnation older than it has seen.
     pub incarnation: u64,
 }
 
@@ -42,10 +50,23 @@ pub struct Round {
     pub rows: u64,
 }
 
-/// Whose push it is.
+/// What makes a push apply once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) id: PushId,
     pub(crate) trainer: Option<Trainer>,
     pub(crate) round: Option<Round>,
+}
+
+impl Stamp {
+    /// Of one push of a round.
+    ///
+    /// # Errors
+    /// User: the client has no trainer.
+    pub(crate) fn of_round(id: PushId, trainer: Option<Trainer>, round: Round, what: &str) -> Result<Self, Fault> {
+        match trainer {
+            Some(_) => Ok(Self { id, trainer, round: Some(round) }),
+            None => Err(Fault::user(format!("{what}: a push of a round came from no trainer; name one first"))),
+        }
+    }
 }

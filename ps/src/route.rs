@@ -6,7 +6,7 @@
 //! of one shard spread over all of its index. It depends on the key and the number of shards alone: a model folder
 //! written by one run is routed the same way by the next.
 
-use crate::key::mix;
+use forebay_base::{GOLDEN_GAMMA, mix64};
 
 /// Assigns keys to shards, which are numbered through over all processes: of `processes x per_process` shards, process
 /// `p` holds those from `p * per_process` on. The process of a key is the shard it would have with a shard per process,
@@ -50,7 +50,7 @@ impl Route {
     /// The shard of a key, whether this part holds it or not.
     #[inline(always)]
     pub fn shard(&self, key: u64) -> usize {
-        ((u128::from(mix(key ^ 0x9e37_79b9_7f4a_7c15)) * self.shards as u128) >> 64) as usize
+        ((u128::from(mix64(key ^ GOLDEN_GAMMA)) * self.shards as u128) >> 64) as usize
     }
 
     /// Splits `keys`: those of the shard `s` after the first held go to `parts[s]` in their order, the `s` of `keys[i]` to

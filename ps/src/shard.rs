@@ -1,16 +1,14 @@
 //! One shard of a table as a service: an actor that owns its rows without locks.
 //!
-//! Comes in: a [`Call`] with buffers of the caller's. Goes out: a [`Reply`] with the same buffers. Calls are worked off
-//! one at a time on the shard's own thread, so nothing here blocks but the arithmetic itself. The push of a round that is
-//! not whole is answered with a promise ([`Reply::Held`]): the shard goes on with other calls.
+//! A [`Call`] brings buffers, and its [`Reply`] returns them. The shard works on one call at a time, on its own thread.
+//! A push of a round that is not complete is answered with [`Pushed::Waiting`], and the shard goes on with other calls.
 
 use forebay_actors::{Fault, Service, StageCx};
 
 use crate::config::TableConfig;
-use crate::error::TableError;
-use crate::exactly_once::{ExactlyOnce, Next, Promise, tell};
+use crate::exactly_once::{ExactlyOnce, Pushed};
 use crate::merge::{Rows, merge_rows};
-use crate::push::{PushOutcome, Stamp};
+use crate::push::Stamp;
 use crate::stats::ShardStats;
 use crate::table::{ExportBlock, Table};
 
@@ -32,13 +30,13 @@ pub(crate) enum Call {
 
 /// What a shard answers.
 pub(crate) enum Reply {
-    /// The buffers of a pull or a push, to be used again; of a push also what became of it.
-    Buffers { keys: Vec<u64>, values: Vec<f32>, pushed: PushOutcome },
-    /// The push is kept until its round is whole.
-    Held(Promise<TableError>),
+    /// The keys and the rows of a pull.
+    Rows(Rows),
+    /// The buffers of a push, to be used again, and what became of it.
+    Pushed(Pushed<Rows>),
     /// Rows of a snapshot.
     Export(ExportBlock),
-    /// The rows were set, or the pushes settled.
+    /// The rows were set, or the pushes acknowledged.
     Done,
     /// The counts, one per shard.
     Stats(Vec<ShardStats>),
@@ -49,7 +47,7 @@ pub(crate) struct Shard {
     config: TableConfig,
     number: usize,
     table: Option<Table>,
-    once: ExactlyOnce<Rows, TableError>,
+    once: ExactlyOnce<Rows>,
 }
 
 impl Shard {
@@ -58,26 +56,19 @@ impl Shard {
     }
 
     fn table(&mut self) -> Result<&mut Table, Fault> {
-        self.table.as_mut().ok_or_else(|| Fault::internal("a shard was asked before it was opened"))
+        self.table.as_mut().ok_or_else(not_open)
     }
 
     fn push(&mut self, push: Rows, step: u64, stamp: Option<Stamp>) -> Result<Reply, Fault> {
-        Ok(match self.once.offer(stamp, step, push)? {
-            Next::Already((keys, values)) => Reply::Buffers { keys, values, pushed: PushOutcome::Already },
-            Next::Apply((keys, values)) => {
-                self.table()?.push_checked(&keys, &values, step)?;
-                Reply::Buffers { keys, values, pushed: PushOutcome::Applied }
-            }
-            Next::Held(promise) => Reply::Held(promise),
-            Next::Whole(whole, promise) => {
-                let table = self.table()?;
-                let (keys, grads) = merge_rows(whole.shares, table.row_dim());
-                let pushed = table.push_checked(&keys, &grads, whole.step);
-                tell(whole.waiting, &pushed.map(|()| PushOutcome::Applied));
-                Reply::Held(promise)
-            }
-        })
+        let table = self.table.as_mut().ok_or_else(not_open)?;
+        let dim = table.row_dim();
+        let apply = |(keys, grads): &Rows, step| Ok(table.push_checked(keys, grads, step)?);
+        self.once.push(stamp, step, push, |shares| merge_rows(shares, dim), apply).map(Reply::Pushed)
     }
+}
+
+fn not_open() -> Fault {
+    Fault::internal("a shard was asked before it was opened")
 }
 
 impl Service for Shard {
@@ -85,7 +76,6 @@ impl Service for Shard {
     type Reply = Reply;
 
     fn describe(&self) -> String {
-        // Said once, when the shard opens: rows and bytes are in its stats.
         format!("table `{}`, shard {}, {} weights a row", self.config.name, self.number, self.config.row_dim())
     }
 
@@ -103,7 +93,7 @@ impl Service for Shard {
                 } else {
                     table.peek(&keys, &mut values);
                 }
-                Reply::Buffers { keys, values, pushed: PushOutcome::Already }
+                Reply::Rows((keys, values))
             }
             Call::Push { keys, grads, step, stamp } => self.push((keys, grads), step, stamp)?,
             Call::Export { from, at_most, .. } => Reply::Export(self.table()?.export(from, at_most)),

@@ -1,13 +1,11 @@
-//! One block of dense values as a service: an actor that owns the values and the rule that changes them.
-//!
-//! Comes in: a [`Call`]. Goes out: a [`Reply`]. Calls are worked off one at a time on the block's own thread; the push of
-//! a round that is not whole is answered with a promise.
+//! One block of dense parameters as a service: an actor that owns the values and the rule that changes them. It works on
+//! one call at a time, on its own thread.
 
 use std::hash::{BuildHasher, RandomState};
 
 use forebay_actors::{Client, Fault, Host, PendingReply, Place, Service, StageCx};
 
-use crate::exactly_once::{ExactlyOnce, Next, Promise, tell};
+use crate::exactly_once::{ExactlyOnce, Pushed};
 use crate::merge::merge_flat;
 use crate::push::{PushOutcome, Stamp};
 
@@ -16,28 +14,27 @@ pub trait DenseRule: Send {
     /// One step with the gradients of all values, in their order: as many, and all finite.
     ///
     /// # Errors
-    /// Whatever the rule says; the values are then as they were.
+    /// The rule's own; the values are then as they were.
     fn apply(&mut self, grads: &[f32]) -> Result<(), Fault>;
 
     /// The values, always as many.
     fn values(&self) -> &[f32];
 }
 
-/// What a block is asked. Lengths and numbers were checked by whoever asks.
+/// What a block is asked. The client has checked lengths and numbers.
 pub(super) enum Call {
-    /// Give the values unless they are those of this version.
-    Pull { known: u64 },
-    /// Apply gradients once; none at all are of a trainer without rows, in a round.
+    /// Returns the values unless their version is `seen`.
+    Pull { seen: u64 },
+    /// Applies gradients once. A trainer without rows in a round sends none.
     Push { grads: Vec<f32>, step: u64, stamp: Stamp },
-    /// Count all pushes of lower sources as applied.
+    /// Counts all pushes of lower sources as applied.
     AcknowledgeBefore { before: u64 },
 }
 
 /// What a block answers.
 pub(super) enum Reply {
     Pulled { version: u64, values: Option<Vec<f32>> },
-    PushOutcome(PushOutcome),
-    Held(Promise<String>),
+    Pushed(Pushed<Vec<f32>>),
     Done,
 }
 
@@ -70,11 +67,7 @@ impl DenseBlock {
         self.len == 0
     }
 
-    pub(super) async fn push(&self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<PushOutcome, Fault> {
-        pushed(self.ask_push(grads, step, stamp).await?).await
-    }
-
-    /// The first half of a push: hands it over to the block. [`pushed`] is the second.
+    /// The first half of a push: sends it to the block. [`pushed`] is the second.
     pub(super) async fn ask_push(
         &self,
         grads: Vec<f32>,
@@ -88,8 +81,7 @@ impl DenseBlock {
         self.client.ask(Call::Push { grads, step, stamp }).await
     }
 
-    /// Says that all pushes of sources below this one have been made: from now on they count as applied, and their ids
-    /// take no memory. Cancelled or failed, it may be said again.
+    /// Declares all pushes of sources below this one applied, so that their ids take no memory. It may be repeated.
     ///
     /// # Errors
     /// Internal: the block has died.
@@ -100,39 +92,30 @@ impl DenseBlock {
         }
     }
 
-    /// The values and their version, unless that is `known`.
-    pub(super) async fn pull(&self, known: u64) -> Result<(u64, Option<Vec<f32>>), Fault> {
-        pulled(self.ask_pull(known).await?).await
-    }
-
-    /// The first half of a pull: hands it over to the block. [`pulled`] is the second.
-    pub(super) async fn ask_pull(&self, known: u64) -> Result<PendingReply<Reply>, Fault> {
-        self.client.ask(Call::Pull { known }).await
+    /// The first half of a pull: sends it to the block. [`pulled`] is the second.
+    pub(super) async fn ask_pull(&self, seen: u64) -> Result<PendingReply<Reply>, Fault> {
+        self.client.ask(Call::Pull { seen }).await
     }
 }
 
-/// Waits until a push is applied, or for the end of its round.
-pub(super) async fn pushed(asked: PendingReply<Reply>) -> Result<PushOutcome, Fault> {
-    match asked.reply().await? {
-        Reply::PushOutcome(pushed) => Ok(pushed),
-        Reply::Held(promise) => match promise.await {
-            Ok(pushed) => pushed.map_err(Fault::internal),
-            Err(_) => Err(Fault::internal("the dense block ended with a round that was not whole")),
-        },
+/// The second half of a push: waits until it is applied, or for the end of its round.
+pub(super) async fn pushed(pending: PendingReply<Reply>) -> Result<PushOutcome, Fault> {
+    match pending.reply().await? {
+        Reply::Pushed(pushed) => Ok(pushed.outcome().await?.1),
         _ => Err(confused()),
     }
 }
 
-/// Waits for the version, and for the values if they are another's.
-pub(super) async fn pulled(asked: PendingReply<Reply>) -> Result<(u64, Option<Vec<f32>>), Fault> {
-    match asked.reply().await? {
+/// The second half of a pull: the version, and the values unless that version was seen.
+pub(super) async fn pulled(pending: PendingReply<Reply>) -> Result<(u64, Option<Vec<f32>>), Fault> {
+    match pending.reply().await? {
         Reply::Pulled { version, values } => Ok((version, values)),
         _ => Err(confused()),
     }
 }
 
 fn confused() -> Fault {
-    Fault::internal("a dense block answered another question than it was asked")
+    Fault::internal("a dense block sent the reply of another call")
 }
 
 type Make = Box<dyn FnOnce() -> Result<Box<dyn DenseRule>, Fault> + Send>;
@@ -142,36 +125,29 @@ struct Block {
     len: usize,
     make: Option<Make>,
     rule: Option<Box<dyn DenseRule>>,
-    /// Another with each step, and in each process.
+    /// Differs after each step, and from process to process.
     version: u64,
-    once: ExactlyOnce<Vec<f32>, String>,
+    once: ExactlyOnce<Vec<f32>>,
 }
 
 impl Block {
-    fn rule(&mut self) -> Result<&mut Box<dyn DenseRule>, Fault> {
-        self.rule.as_mut().ok_or_else(|| Fault::internal("a dense block was asked before it was opened"))
-    }
-
-    fn apply(&mut self, grads: &[f32]) -> Result<PushOutcome, Fault> {
-        self.rule()?.apply(grads)?;
-        self.version = self.version.wrapping_add(1);
-        Ok(PushOutcome::Applied)
-    }
-
     fn push(&mut self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<Reply, Fault> {
-        Ok(match self.once.offer(Some(stamp), step, grads)? {
-            Next::Already(_) => Reply::PushOutcome(PushOutcome::Already),
-            Next::Apply(grads) => Reply::PushOutcome(self.apply(&grads)?),
-            Next::Held(promise) => Reply::Held(promise),
-            Next::Whole(whole, promise) => {
-                let grads = merge_flat(whole.shares);
-                // A round of no rows at all is no step.
-                let pushed = if grads.is_empty() { Ok(PushOutcome::Applied) } else { self.apply(&grads) };
-                tell(whole.waiting, &pushed.map_err(|fault| fault.to_string()));
-                Reply::Held(promise)
+        let rule = self.rule.as_mut().ok_or_else(not_open)?;
+        let version = &mut self.version;
+        let apply = |grads: &Vec<f32>, _| {
+            // A round without any rows is no step.
+            if !grads.is_empty() {
+                rule.apply(grads)?;
+                *version = version.wrapping_add(1);
             }
-        })
+            Ok(())
+        };
+        self.once.push(Some(stamp), step, grads, merge_flat, apply).map(Reply::Pushed)
     }
+}
+
+fn not_open() -> Fault {
+    Fault::internal("a dense block was asked before it was opened")
 }
 
 impl Service for Block {
@@ -190,16 +166,16 @@ impl Service for Block {
             return Err(Fault::internal(format!("a dense rule has {found} values; expected {}", self.len)));
         }
         self.rule = Some(rule);
-        // So that nobody takes the values of this process for those of one before it. 0 is nobody's.
+        // The values of this process must not be taken for those of an earlier one. 0 means none seen.
         self.version = RandomState::new().hash_one(0_u8) | 1 << 63;
         Ok(())
     }
 
     async fn call(&mut self, call: Call) -> Result<Reply, Fault> {
         match call {
-            Call::Pull { known } => {
-                let version = self.version;
-                let values = (known != version).then(|| self.rule().map(|rule| rule.values().to_vec())).transpose()?;
+            Call::Pull { seen } => {
+                let (version, rule) = (self.version, self.rule.as_ref().ok_or_else(not_open)?);
+                let values = (seen != version).then(|| rule.values().to_vec());
                 Ok(Reply::Pulled { version, values })
             }
             Call::Push { grads, step, stamp } => self.push(grads, step, stamp),

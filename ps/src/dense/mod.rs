@@ -5,10 +5,8 @@
 //!    values f32[len]        └─ push: gradients, once         ─→ DenseBlock { DenseRule }   process 1
 //! ```
 //!
-//! Comes in: gradients of all values. Goes out: the values. Calls wait for the blocks and, over [`connect`], for the
-//! network; nothing blocks the thread. What changes the values is the caller's [`DenseRule`]: this crate knows no model.
-//!
-//! Pushes are applied once, fenced, and held in rounds as those of tables are.
+//! The caller's [`DenseRule`] changes the values: this crate knows no model. Pushes are applied once, fenced, and merged in
+//! rounds as those of tables are.
 
 mod block;
 mod service;
@@ -16,21 +14,22 @@ mod service;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use arrow::datatypes::{DataType, Field, Float16Type, Float32Type};
+use arrow::datatypes::Float32Type;
 use forebay_actors::Fault;
 use forebay_net::{Message, Peer, RequestStream, Resend, Retry};
 use futures::future::try_join_all;
 
-use crate::half_block;
 use crate::push::{PushId, PushOutcome, Round, Stamp, Trainer};
-use crate::remote::columns::{batch, plain, plain_column};
+use crate::remote::RemotePs;
 use crate::remote::metadata::{Answer, Header};
-use crate::remote::{Wire, act, called};
+use crate::remote::row_columns::plain;
+use crate::remote::wire::{Shape, Wire};
 pub use block::{DenseBlock, DenseRule};
+use block::{pulled, pushed};
 pub use service::DenseService;
-use service::{AcknowledgeBefore, Held};
+use service::{AcknowledgeBefore, HeldBlock};
 
-/// Blocks begin at multiples of so many values.
+/// Blocks begin at multiples of this many values.
 const ALIGN: usize = 16;
 
 /// The blocks of `len` values over `processes`: even, one after the other, each but the last of a multiple of 16 values.
@@ -41,12 +40,12 @@ pub fn blocks(len: usize, processes: usize) -> Vec<Range<usize>> {
 }
 
 enum Endpoint {
-    Here(DenseBlock),
-    There { peer: Box<Peer>, name: String, pull: RequestStream, push: RequestStream, wire: Wire, retry: Retry },
+    Local(DenseBlock),
+    Remote { ps: Box<RemotePs>, pull: RequestStream, push: RequestStream, wire: Wire },
 }
 
-/// One trainer's view of the dense values. It keeps them, and pulls only what has changed; any number of pulls and pushes may
-/// be under way.
+/// One trainer's client of the dense values. It keeps the values and pulls only blocks that have changed. Any number of
+/// pulls and pushes may be pending.
 pub struct DenseClient {
     endpoints: Vec<Endpoint>,
     blocks: Vec<Range<usize>>,
@@ -54,40 +53,34 @@ pub struct DenseClient {
     trainer: Option<Trainer>,
 }
 
-/// The newest values that have come.
+/// The newest values that were pulled.
 struct Pulled {
-    /// Versions of the blocks in them.
+    /// The version of each block of them.
     seen: Vec<u64>,
     values: Arc<Vec<f32>>,
 }
 
 /// Connects to the processes that hold the blocks of `len` values, in their order. Gradients travel by `wire`, values
-/// always in f32. Lost connections are made again, and what was under way is asked again, for as long as `retry` says.
+/// always in f32. After a lost connection, pending requests are sent again for as long as `retry` says.
 ///
 /// # Errors
-/// External: a peer could not be reached within `retry`'s patience. User: a peer refuses us, or holds another block.
+/// External: a peer could not be reached within `retry`'s time. User: a peer refuses us, or holds another block.
 pub async fn connect(peers: &[Peer], len: usize, wire: Wire, retry: Retry) -> Result<DenseClient, Fault> {
     let blocks = blocks(len, peers.len());
+    let mut endpoints = Vec::with_capacity(peers.len());
     for (rank, (peer, block)) in peers.iter().zip(&blocks).enumerate() {
-        let name = called(rank, peer);
-        let what = format!("dense values on {name}");
-        let held: Held = act(peer, "dense.config", &(), &retry, &what).await?;
+        let ps = RemotePs::new(rank, peer, "dense values", &retry);
+        let held: HeldBlock = ps.act("dense.config", &()).await?;
         if held.block != *block || held.len != len {
             return Err(Fault::user(format!(
-                "{name} holds the dense values {:?} of {}; expected {block:?} of {len}: start all processes with one job \
-                 file",
-                held.block, held.len
+                "{} holds the dense values {:?} of {}; expected {block:?} of {len}: start all processes with one job file",
+                ps.name, held.block, held.len
             )));
         }
+        let (pull, push) = (ps.stream(&[&["dense", "pull"]]), ps.stream(&[&["dense", "push"], wire.path()]));
+        endpoints.push(Endpoint::Remote { ps: Box::new(ps), pull, push, wire });
     }
-    let endpoint = |(rank, peer): (usize, &Peer)| {
-        let name = called(rank, peer);
-        let path: &[&str] = if wire == Wire::F16 { &["dense", "push", "f16"] } else { &["dense", "push"] };
-        let line = |path| RequestStream::new(peer.clone(), &name, path, retry.clone());
-        let (pull, push) = (line(&["dense", "pull"]), line(path));
-        Endpoint::There { peer: Box::new(peer.clone()), name, pull, push, wire, retry: retry.clone() }
-    };
-    DenseClient::new(peers.iter().enumerate().map(endpoint).collect(), blocks)
+    DenseClient::new(endpoints, blocks)
 }
 
 impl DenseClient {
@@ -101,12 +94,12 @@ impl DenseClient {
             let (found, expected) = (block.len(), cut.len());
             return Err(Fault::user(format!("a dense block has {found} values; expected {expected}")));
         }
-        Self::new(blocks.iter().cloned().map(Endpoint::Here).collect(), cut)
+        Self::new(blocks.iter().cloned().map(Endpoint::Local).collect(), cut)
     }
 
     fn new(endpoints: Vec<Endpoint>, blocks: Vec<Range<usize>>) -> Result<Self, Fault> {
         let Some(last) = blocks.last().filter(|_| !endpoints.is_empty()) else {
-            return Err(Fault::user("dense values were asked for of no process; expected at least one"));
+            return Err(Fault::user("the dense values have no processes; expected at least one"));
         };
         let pulled = Mutex::new(Pulled { seen: vec![0; endpoints.len()], values: Arc::new(vec![0.0; last.end]) });
         Ok(Self { endpoints, blocks, pulled, trainer: None })
@@ -140,9 +133,9 @@ impl DenseClient {
         let mut newest = self.pulled();
         let Pulled { seen, values: all } = &mut *newest;
         for ((block, seen), (version, values)) in self.blocks.iter().zip(seen).zip(pulled) {
-            // A pull that was asked later may have been answered before.
+            // A later pull may have been answered before this one.
             if let Some(values) = values.filter(|_| version > *seen) {
-                // Whoever computes with older values keeps them.
+                // Callers that compute with the older values keep them.
                 Arc::make_mut(all)[block.clone()].copy_from_slice(&values);
                 *seen = version;
             }
@@ -167,14 +160,10 @@ impl DenseClient {
     /// As [`push_once`](Self::push_once). A user fault also when this client is no trainer's, or the trainers do not take
     /// the same steps.
     pub async fn push_round(&self, id: PushId, round: Round, grads: &[f32], step: u64) -> Result<PushOutcome, Fault> {
-        if self.trainer.is_none() {
-            return Err(Fault::user("a dense push of a round came from no trainer; name one first"));
-        }
-        self.push(grads, step, Stamp { id, trainer: self.trainer, round: Some(round) }).await
+        self.push(grads, step, Stamp::of_round(id, self.trainer, round, "dense values")?).await
     }
 
-    /// Says that all pushes of sources below this one have been made: from now on they count as applied, and their ids
-    /// take no memory. Cancelled or failed, it may be said again.
+    /// Declares all pushes of sources below this one applied, so that their ids take no memory. It may be repeated.
     ///
     /// # Errors
     /// External: a process is gone. Internal: a block has died.
@@ -195,7 +184,7 @@ impl DenseClient {
         let endpoints = self.endpoints.iter().zip(&self.blocks);
         let asked: Vec<_> = endpoints.map(|(endpoint, block)| endpoint.push(part(block), step, stamp)).collect();
         let pushed = try_join_all(asked).await?;
-        Ok(if pushed.contains(&PushOutcome::Applied) { PushOutcome::Applied } else { PushOutcome::Already })
+        Ok(PushOutcome::of_all(&pushed))
     }
 }
 
@@ -211,14 +200,15 @@ fn check_finite(grads: &[f32]) -> Result<(), Fault> {
 }
 
 impl Endpoint {
-    async fn pull(&self, known: u64) -> Result<(u64, Option<Vec<f32>>), Fault> {
-        let (name, line) = match self {
-            Self::Here(block) => return block.pull(known).await,
-            Self::There { name, pull, .. } => (name, pull),
+    /// The version of the values, and the values unless that version is `seen`.
+    async fn pull(&self, seen: u64) -> Result<(u64, Option<Vec<f32>>), Fault> {
+        let (ps, stream) = match self {
+            Self::Local(block) => return pulled(block.ask_pull(seen).await?).await,
+            Self::Remote { ps, pull, .. } => (ps, pull),
         };
-        let question = Message::metadata(Header { step: known, stamp: None }.write(&[]));
-        let (_, answer) = line.ask(question, Resend::Yes).await?;
-        let wrong = |fault: Fault| Fault::external(format!("{name} gave a wrong answer")).because(fault);
+        let request = Message::metadata(Header { step: seen, stamp: None }.write(&[]));
+        let (_, answer) = stream.ask(request, Resend::Yes).await?;
+        let wrong = |fault| ps.wrong_answer(fault);
         let (metadata, _) = Answer::read(&answer.metadata).map_err(wrong)?;
         let values = answer.batch.as_ref().map(|batch| plain::<Float32Type>(batch, "value").map(<[f32]>::to_vec));
         Ok((metadata.number, values.transpose().map_err(wrong)?))
@@ -226,39 +216,18 @@ impl Endpoint {
 
     async fn acknowledge_before(&self, source: u64) -> Result<(), Fault> {
         match self {
-            Self::Here(block) => block.acknowledge_before(source).await,
-            Self::There { peer, name, retry, .. } => {
-                let what = format!("dense values on {name}");
-                act(peer, "dense.acknowledge", &AcknowledgeBefore { before: source }, retry, &what).await
-            }
+            Self::Local(block) => block.acknowledge_before(source).await,
+            Self::Remote { ps, .. } => ps.act("dense.acknowledge", &AcknowledgeBefore { before: source }).await,
         }
     }
 
-    async fn push(&self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<PushOutcome, Fault> {
-        let (name, line, wire) = match self {
-            Self::Here(block) => return block.push(grads, step, stamp).await,
-            Self::There { name, push, wire, .. } => (name, push, wire),
-        };
-        let header = Header { step, stamp: Some(stamp) };
-        let field = |kind| vec![Field::new("grad", kind, false)];
-        let (columns, metadata) = match wire {
-            Wire::F32 => {
-                let columns = batch(field(DataType::Float32), vec![plain_column::<Float32Type>(grads)])?;
-                (columns, header.write(&[]))
+    async fn push(&self, mut grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<PushOutcome, Fault> {
+        match self {
+            Self::Local(block) => pushed(block.ask_push(grads, step, stamp).await?).await,
+            Self::Remote { ps, push, wire, .. } => {
+                let header = Header { step, stamp: Some(stamp) };
+                Ok(ps.push(push, *wire, header, None, &mut grads, Shape::Flat).await?.1)
             }
-            Wire::F16 => {
-                let (mut halves, mut exponents) = (Vec::new(), Vec::new());
-                if !half_block::encode(&grads, &mut halves, &mut exponents) {
-                    return Err(Fault::internal("gradients that are not finite came as far as the wire"));
-                }
-                let columns = batch(field(DataType::Float16), vec![plain_column::<Float16Type>(halves)])?;
-                (columns, header.write(&exponents))
-            }
-        };
-        let (_, answer) = line.ask(Message { batch: Some(columns), metadata }, Resend::Yes).await?;
-        match Answer::read(&answer.metadata) {
-            Ok((answer, _)) => Ok(answer.pushed),
-            Err(fault) => Err(Fault::external(format!("{name} gave a wrong answer")).because(fault)),
         }
     }
 }

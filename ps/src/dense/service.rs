@@ -1,10 +1,7 @@
-//! The block of one process as a part of its server.
-//!
-//! Comes in: exchanges and actions of anybody. Goes out: values, and what became of pushes. Waits for the block and for
-//! the network; nothing blocks the thread.
+//! The dense block of one process as a handler of its server.
 //!
 //! ```text
-//!   exchange ["dense", "pull"]         a header whose step is the known version, or nothing → {value: f32}, if it is another
+//!   exchange ["dense", "pull"]         a header whose step is the version seen, or nothing → {value: f32}, if there is another
 //!   exchange ["dense", "push"]         {grad: f32} + header                                 → metadata
 //!   exchange ["dense", "push", "f16"]  {grad: f16} + header and exponents                   → metadata
 //!   action dense.config                                                                     → {"block", "len"}
@@ -13,25 +10,24 @@
 
 use std::ops::Range;
 
-use arrow::datatypes::{DataType, Field, Float16Type, Float32Type};
+use arrow::datatypes::{DataType, Field, Float32Type};
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::Fault;
 use forebay_net::{Caller, Handler, Incoming, Message, Outgoing, PendingAnswer, answer_in_order};
-use futures::future::ready;
 use serde::{Deserialize, Serialize};
 
 use super::block::{DenseBlock, pulled, pushed};
 use super::{blocks, check_finite};
-use crate::half_block;
 use crate::push::PushOutcome;
-use crate::remote::columns::{batch, plain, plain_column};
+use crate::remote::check_member;
 use crate::remote::metadata::{Answer, Header, Tail};
-use crate::remote::{MOST_VALUES, known};
+use crate::remote::row_columns::{batch, plain_column};
+use crate::remote::wire::{MOST_VALUES, Shape, Wire, push_answer, read_push};
 
-/// What a process holds of the dense values.
+/// The dense values that a process holds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Held {
+pub(super) struct HeldBlock {
     pub(super) block: Range<usize>,
     /// Of all of them.
     pub(super) len: usize,
@@ -47,7 +43,7 @@ pub(super) struct AcknowledgeBefore {
 /// The dense block of a process, for its [`Server`](forebay_net::Server).
 pub struct DenseService {
     block: DenseBlock,
-    held: Held,
+    held: HeldBlock,
 }
 
 impl DenseService {
@@ -57,7 +53,9 @@ impl DenseService {
     /// User: the block is not as long as [`blocks`] says, or there is no such process.
     pub fn new(block: DenseBlock, len: usize, rank: usize, processes: usize) -> Result<Self, Fault> {
         match blocks(len, processes).get(rank) {
-            Some(range) if range.len() == block.len() => Ok(Self { block, held: Held { block: range.clone(), len } }),
+            Some(range) if range.len() == block.len() => {
+                Ok(Self { block, held: HeldBlock { block: range.clone(), len } })
+            }
             range => Err(Fault::user(format!(
                 "a dense block of {} values was given to process {rank} of {processes}; expected that of {range:?}",
                 block.len()
@@ -66,10 +64,10 @@ impl DenseService {
     }
 
     async fn pull<'a>(&self, message: Message) -> Result<PendingAnswer<'a>, Fault> {
-        let known = if message.metadata.is_empty() { 0 } else { Header::read(&message.metadata)?.0.step };
-        let asked = self.block.ask_pull(known).await?;
+        let seen = if message.metadata.is_empty() { 0 } else { Header::read(&message.metadata)?.0.step };
+        let pending = self.block.ask_pull(seen).await?;
         Ok(Box::pin(async move {
-            let (version, values) = pulled(asked).await?;
+            let (version, values) = pulled(pending).await?;
             let metadata = Answer { pushed: PushOutcome::Already, number: version }.write(&Tail::Exponents(Vec::new()));
             let field = || vec![Field::new("value", DataType::Float32, false)];
             let batch = values.map(|values| batch(field(), vec![plain_column::<Float32Type>(values)])).transpose()?;
@@ -77,28 +75,14 @@ impl DenseService {
         }))
     }
 
-    async fn push<'a>(&self, message: Message, half: bool) -> Result<PendingAnswer<'a>, Fault> {
-        let (header, exponents) = Header::read(&message.metadata)?;
+    async fn push<'a>(&self, message: Message, wire: Wire) -> Result<PendingAnswer<'a>, Fault> {
+        let (columns, header, exponents) = read_push(message)?;
         let stamp = header.stamp.ok_or_else(|| Fault::user("a dense push came without an id"))?;
-        let columns = message.batch.ok_or_else(|| Fault::user("a dense push came without columns"))?;
         let mut grads = Vec::new();
-        if half {
-            let halves = plain::<Float16Type>(&columns, "grad")?;
-            half_block::decode(halves, &exponents, &mut grads).map_err(Fault::user)?;
-        } else {
-            grads.extend_from_slice(plain::<Float32Type>(&columns, "grad")?);
-        }
+        wire.decode_into(&columns, "grad", Shape::Flat, &exponents, &mut grads)?;
         check_finite(&grads)?;
-        let asked = self.block.ask_push(grads, header.step, stamp).await?;
-        let answer = async move {
-            let pushed = pushed(asked).await?;
-            Ok(Message::metadata(Answer { pushed, number: 0 }.write(&Tail::Exponents(Vec::new()))))
-        };
-        if stamp.round.is_some() {
-            // Of two rounds the block takes one after the other: the next push may be of the next.
-            return Ok(Box::pin(ready(answer.await)));
-        }
-        Ok(Box::pin(answer))
+        let pending = self.block.ask_push(grads, header.step, stamp).await?;
+        push_answer(header, pushed(pending)).await
     }
 }
 
@@ -109,7 +93,7 @@ impl Handler for DenseService {
     }
 
     fn actions(&self) -> Vec<(String, String)> {
-        let acknowledge = "pushes of sources below `before` are done with; body {\"before\": source}";
+        let acknowledge = "counts pushes of sources below `before` as applied; body {\"before\": source}";
         vec![
             ("config".to_owned(), "which of how many dense values are here, as JSON".to_owned()),
             ("acknowledge".to_owned(), acknowledge.to_owned()),
@@ -120,7 +104,7 @@ impl Handler for DenseService {
         let answer = match kind {
             "config" => serde_json::to_vec(&self.held),
             "acknowledge" => {
-                known(caller)?;
+                check_member(caller)?;
                 let acknowledge: AcknowledgeBefore =
                     serde_json::from_slice(&body).map_err(|e| Fault::user("the body of an action").because(e))?;
                 serde_json::to_vec(&self.block.acknowledge_before(acknowledge.before).await?)
@@ -141,11 +125,10 @@ impl Handler for DenseService {
         outgoing: Outgoing,
     ) -> Result<(), Fault> {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
-        // Whether it is a push, and of halves.
         let push = match path[..] {
             ["dense", "pull"] => None,
-            ["dense", "push"] => Some(false),
-            ["dense", "push", "f16"] => Some(true),
+            ["dense", "push"] => Some(Wire::F32),
+            ["dense", "push", "f16"] => Some(Wire::F16),
             _ => {
                 let path = path.join("/");
                 return Err(Fault::user(format!(
@@ -155,14 +138,14 @@ impl Handler for DenseService {
             }
         };
         if push.is_some() {
-            known(&caller)?;
+            check_member(&caller)?;
         }
-        let ask = |message| async move {
+        let begin = |message| async move {
             match push {
                 None => self.pull(message).await,
-                Some(half) => self.push(message, half).await,
+                Some(wire) => self.push(message, wire).await,
             }
         };
-        answer_in_order(incoming, outgoing, MOST_VALUES, |_| self.block.len(), ask).await
+        answer_in_order(incoming, outgoing, MOST_VALUES, |_| self.block.len(), begin).await
     }
 }

@@ -95,10 +95,6 @@ pub(crate) enum Tail {
 }
 
 impl Answer {
-    pub(crate) fn rows() -> Self {
-        Self { pushed: PushOutcome::Already, number: 0 }
-    }
-
     pub(crate) fn write(&self, tail: &Tail) -> Bytes {
         let applied = if self.pushed == PushOutcome::Applied { APPLIED } else { 0 };
         let (floats, size) = match tail {

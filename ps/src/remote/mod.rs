@@ -1,12 +1,9 @@
 //! Tables whose shards stand in other processes: [`connect`] gives the same [`TableClient`] as
-//! [`start_table`](crate::start_table), and [`TableService`] is what it speaks to.
-//!
-//! Comes in: the peers that hold the shards. Goes out: a client. Connecting waits for peers that start late; after that
-//! calls wait for the network. Nothing blocks the thread.
+//! [`start_table`](crate::start_table), and [`TableService`] is the server's side.
 //!
 //! ```text
 //!   TableClient ── route ──┬─ one request per process ─→ TableService ─→ its shards
-//!                          └─ ...                        on streams that stay: pull, peek, push
+//!                          └─ ...                        on request streams: pull, peek, push
 //! ```
 //!
 //! Two processes of two shards each (in one here), and a trainer:
@@ -29,8 +26,8 @@
 //! let mut servers = Vec::new();
 //! for held in [0..2, 2..4] {
 //!     let service = Arc::new(TableService::new(vec![start_shards(&host, config.clone(), 4, held)?]));
-//!     let parts: Vec<Arc<dyn forebay_net::Handler>> = vec![service];
-//!     servers.push(Server::start(&io, listen, &security, identity("ps"), &limits, parts, Health::new()).await?);
+//!     let handlers: Vec<Arc<dyn forebay_net::Handler>> = vec![service];
+//!     servers.push(Server::start(&io, listen, &security, identity("ps"), &limits, handlers, Health::new()).await?);
 //! }
 //!
 //! let dialer = Dialer::new(&io, &security, &identity("trainer 0"), &limits)?;
@@ -50,18 +47,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub(crate) mod columns;
 pub(crate) mod metadata;
 mod process;
+mod remote_ps;
 mod request_handler;
+pub(crate) mod row_columns;
 mod service;
+pub(crate) mod wire;
 
 use std::sync::Arc;
 
 use forebay_actors::Fault;
 use forebay_net::{Peer, Retry};
 use futures::future::try_join_all;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::client::TableClient;
@@ -70,52 +68,41 @@ use crate::endpoint::Endpoint;
 use crate::route::Route;
 use crate::start::MAX_SHARDS;
 use crate::table::Layout;
-pub(crate) use process::{Process, act};
+pub(crate) use process::Process;
+pub(crate) use remote_ps::RemotePs;
 pub use service::TableService;
-pub(crate) use service::known;
-use service::{Held, Named};
-
-/// Floats that the requests under way on one exchange may ask for, all together: 240 MiB.
-pub(crate) const MOST_VALUES: u32 = 60 << 20;
-
-/// How rows and gradients travel.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Wire {
-    /// Four bytes per value, exact.
-    #[default]
-    F32,
-    /// Two bytes per value, and one per 128: f16 scaled by a power of two per block of 128 values. A value `v` of a block
-    /// whose largest magnitude is `m` arrives with an error of at most max(2^-11 |v|, 2^-39 m). Exports and imports are
-    /// exact all the same, and so is a pull of rows of which a weight is NaN or infinite.
-    F16,
-}
+pub(crate) use service::check_member;
+use service::{HeldShards, TableName};
+pub use wire::Wire;
 
 /// Connects to the processes that hold a table's shards: `peers` in the order of their shards, each with an equal share.
 ///
-/// A lost connection is made again, and what was under way is asked again, for as long as `retry` says: pulls, peeks,
-/// imports, and pushes with an id. A push without an id gets an external fault, as it may have been applied or not.
+/// After a lost connection, pulls, peeks, imports and pushes with an id are sent again for as long as `retry` says. A push
+/// without an id gets an external fault, since it may have been applied or not.
 ///
 /// # Errors
-/// External: a peer could not be reached within `retry`'s patience. User: a peer refuses us, or it holds another table
+/// External: a peer could not be reached within `retry`'s time. User: a peer refuses us, or it holds another table
 /// than `config` says (the message names the difference), or other shards.
 pub async fn connect(peers: &[Peer], config: &TableConfig, wire: Wire, retry: Retry) -> Result<TableClient, Fault> {
     config.check()?;
     let name = &config.name;
-    let asked: Vec<_> = peers.iter().enumerate().map(|(rank, peer)| held(rank, peer, name, &retry)).collect();
-    let all = try_join_all(asked).await?;
+    let remotes = peers.iter().enumerate();
+    let remotes: Vec<_> =
+        remotes.map(|(rank, peer)| RemotePs::new(rank, peer, format!("table `{name}`"), &retry)).collect();
+    let body = TableName { table: name.clone() };
+    let all: Vec<HeldShards> = try_join_all(remotes.iter().map(|ps| ps.act("table.config", &body))).await?;
     let Some(shards) = all.first().map(|held| held.shards) else {
         return Err(Fault::user(format!("table `{name}` has no processes to connect to; expected at least one")));
     };
     let share = shards / peers.len();
-    for (rank, (peer, held)) in peers.iter().zip(&all).enumerate() {
-        let at = called(rank, peer);
+    for (rank, (ps, held)) in remotes.iter().zip(&all).enumerate() {
+        let at = &ps.name;
         if let Some(difference) = difference(config, &held.config) {
             return Err(Fault::user(format!(
                 "table `{name}` on {at} is not the one of this job: {difference}; start all processes with one job file"
             )));
         }
-        let Held { first, count, .. } = *held;
+        let HeldShards { first, count, .. } = *held;
         if held.shards != shards || count != share || first != rank * share || shards > MAX_SHARDS || share == 0 {
             return Err(Fault::user(format!(
                 "table `{name}` on {at} holds {count} shards from {first} on of {}; expected {share} from {} on of \
@@ -127,21 +114,8 @@ pub async fn connect(peers: &[Peer], config: &TableConfig, wire: Wire, retry: Re
         }
     }
     let layout = Arc::new(Layout::new(config));
-    let endpoints = peers.iter().enumerate().map(|(rank, peer)| {
-        let name = called(rank, peer);
-        Endpoint::Process(Box::new(Process::new(peer.clone(), name, layout.clone(), wire, retry.clone())))
-    });
+    let endpoints = remotes.into_iter().map(|ps| Endpoint::Process(Box::new(Process::new(ps, layout.clone(), wire))));
     Ok(TableClient::new(endpoints.collect(), Route::new(peers.len()), 0..shards, layout, config.clone()))
-}
-
-async fn held(rank: usize, peer: &Peer, table: &str, retry: &Retry) -> Result<Held, Fault> {
-    let body = Named { table: table.to_owned() };
-    act(peer, "table.config", &body, retry, &format!("table `{table}` on {}", called(rank, peer))).await
-}
-
-/// What messages call the process of this rank.
-pub(crate) fn called(rank: usize, peer: &Peer) -> String {
-    format!("ps {rank} at {}", peer.address())
 }
 
 /// The first field in which two configurations differ, with both values.

@@ -1,37 +1,30 @@
-//! What the messages of one exchange ask of a table.
-//!
-//! Comes in: columns of anybody. Goes out: the answer to come, once the shards have been asked. Waits for room in the shards'
-//! mailboxes, then for them; nothing blocks the thread.
+//! Answers the requests of one exchange about a table: sends them to the shards, and returns pending answers.
 
 use std::sync::{Mutex, PoisonError};
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, Float16Type, Float32Type};
-use bytes::Bytes;
+use arrow::datatypes::Float32Type;
 use forebay_actors::Fault;
 use forebay_net::{Message, PendingAnswer};
 use futures::future::ready;
-use half::f16;
 
-use super::MOST_VALUES;
-use super::columns::{batch, halves_column, keys, list_field, rows, rows_column};
-use super::metadata::{Answer, Header, Tail};
+use super::metadata::{Answer, Tail};
+use super::row_columns::{batch, keys, rows};
+use super::wire::{Encoded, MOST_VALUES, Shape, Wire, columns, push_answer, pushed, read_push};
 use crate::client::TableClient;
-use crate::half_block;
 use crate::push::PushOutcome;
 
-/// What the messages of an exchange ask for.
+/// What the requests of an exchange ask for.
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
-    Read { insert: bool, half: bool },
-    Push { half: bool },
+    Read { insert: bool, wire: Wire },
+    Push { wire: Wire },
     Import { state: bool },
 }
 
-/// Hands the messages of one exchange to the shards, and answers them.
+/// The requests of one exchange.
 pub(super) struct RequestHandler<'a> {
     table: &'a TableClient,
-    /// Kept from one message to the next.
+    /// A buffer, kept from one request to the next.
     rows: Mutex<Vec<f32>>,
 }
 
@@ -40,75 +33,55 @@ impl<'a> RequestHandler<'a> {
         Self { table, rows: Mutex::default() }
     }
 
-    /// Floats that a question asks for, or brings.
+    /// Floats that a request asks for, or brings.
     pub(super) fn size(&self, message: &Message) -> usize {
         message.batch.as_ref().map_or(0, |batch| batch.num_rows().saturating_mul(self.table.row_dim()))
     }
 
-    /// Hands a message over to the shards, and gives back the answer to come.
+    /// Sends a request to the shards and returns its pending answer. Waits for room in their mailboxes.
     pub(super) async fn ask(&'a self, message: Message, kind: Kind) -> Result<PendingAnswer<'a>, Fault> {
         match kind {
-            Kind::Read { insert, half } => self.read(message, insert, half).await,
-            Kind::Push { half } => self.push(message, half).await,
+            Kind::Read { insert, wire } => self.read(message, insert, wire).await,
+            Kind::Push { wire } => self.push(message, wire).await,
             Kind::Import { state } => self.import(message, state).await,
         }
     }
 
-    async fn read(&'a self, message: Message, insert: bool, half: bool) -> Result<PendingAnswer<'a>, Fault> {
-        let columns = columns(message)?.0;
+    async fn read(&'a self, message: Message, insert: bool, wire: Wire) -> Result<PendingAnswer<'a>, Fault> {
+        let columns = columns(message)?;
         let keys = keys(&columns)?;
         self.check_size(keys.len())?;
         let asked = self.table.ask_rows(keys, insert).await?;
         Ok(Box::pin(async move {
             let mut rows = self.take();
             self.table.take_rows(asked, &mut rows).await?;
-            self.rows(rows, half)
+            self.rows(rows, wire)
         }))
     }
 
-    fn rows(&self, rows: Vec<f32>, half: bool) -> Result<Message, Fault> {
-        let dim = self.table.row_dim();
-        if !half {
-            let column = rows_column::<Float32Type>(rows, dim)?;
-            let batch = batch(vec![list_field("row", DataType::Float32, dim)], vec![column])?;
-            return Ok(Message { batch: Some(batch), metadata: Answer::rows().write(&Tail::Exponents(Vec::new())) });
-        }
-        let (mut halves, mut exponents) = (Vec::new(), Vec::new());
-        if !half_block::encode(&rows, &mut halves, &mut exponents) {
-            // Weights may have run away; whoever trains shall see that, and not a fault of the wire.
-            return Ok(Message::metadata(Answer::rows().write(&Tail::Floats(rows))));
-        }
+    fn rows(&self, mut rows: Vec<f32>, wire: Wire) -> Result<Message, Fault> {
+        let rows_answer = Answer { pushed: PushOutcome::Already, number: 0 };
+        let Some(encoded) = wire.encode("row", &mut rows, Shape::Rows(self.table.row_dim()))? else {
+            // The trainer must see weights that are not finite, instead of a fault of the wire.
+            return Ok(Message::metadata(rows_answer.write(&Tail::Floats(rows))));
+        };
         self.keep(rows);
-        let batch = batch(vec![list_field("row", DataType::Float16, dim)], vec![halves_column(halves, dim)?])?;
-        Ok(Message { batch: Some(batch), metadata: Answer::rows().write(&Tail::Exponents(exponents)) })
+        let Encoded { field, column, exponents } = encoded;
+        let batch = batch(vec![field], vec![column])?;
+        Ok(Message { batch: Some(batch), metadata: rows_answer.write(&Tail::Exponents(exponents)) })
     }
 
-    async fn push(&'a self, message: Message, half: bool) -> Result<PendingAnswer<'a>, Fault> {
-        let dim = self.table.row_dim();
-        let (columns, metadata) = columns(message)?;
-        let (header, exponents) = Header::read(&metadata)?;
-        let (keys, Header { step, stamp }) = (keys(&columns)?, header);
-        let asked = if half {
-            let halves: &[f16] = rows::<Float16Type>(&columns, "grad", dim)?;
-            let mut grads = self.take();
-            half_block::decode(halves, &exponents, &mut grads).map_err(Fault::user)?;
-            let asked = self.table.ask_push(keys, &grads, step, stamp).await?;
-            self.keep(grads);
-            asked
-        } else {
-            self.table.ask_push(keys, rows::<Float32Type>(&columns, "grad", dim)?, step, stamp).await?
-        };
-        let answer = async move { Ok(answered(self.table.pushed(asked).await?)) };
-        if stamp.is_some_and(|stamp| stamp.round.is_some()) {
-            // Of two rounds the shards take one after the other: the next push may be of the next.
-            let answer = answer.await;
-            return Ok(Box::pin(ready(answer)));
-        }
-        Ok(Box::pin(answer))
+    async fn push(&'a self, message: Message, wire: Wire) -> Result<PendingAnswer<'a>, Fault> {
+        let (columns, header, exponents) = read_push(message)?;
+        let (keys, mut spare) = (keys(&columns)?, self.take());
+        let grads = wire.decode(&columns, "grad", Shape::Rows(self.table.row_dim()), &exponents, &mut spare)?;
+        let pending = self.table.ask_push(keys, grads, header.step, header.stamp).await?;
+        self.keep(spare);
+        push_answer(header, self.table.pushed(pending)).await
     }
 
     async fn import(&self, message: Message, state: bool) -> Result<PendingAnswer<'a>, Fault> {
-        let columns = columns(message)?.0;
+        let columns = columns(message)?;
         let weights = rows::<Float32Type>(&columns, "weight", self.table.row_dim())?;
         let state = match (state, self.table.state_dim()) {
             (true, 0) => Some(&[][..]),
@@ -116,7 +89,7 @@ impl<'a> RequestHandler<'a> {
             (false, _) => None,
         };
         self.table.import(keys(&columns)?, weights, state).await?;
-        Ok(Box::pin(ready(Ok(answered(PushOutcome::Applied)))))
+        Ok(Box::pin(ready(Ok(pushed(PushOutcome::Applied)))))
     }
 
     fn take(&self) -> Vec<f32> {
@@ -127,7 +100,7 @@ impl<'a> RequestHandler<'a> {
         *self.rows.lock().unwrap_or_else(PoisonError::into_inner) = rows;
     }
 
-    /// A few bytes of a question must not ask for an answer without bound.
+    /// A small request must not ask for an answer without bound.
     fn check_size(&self, keys: usize) -> Result<(), Fault> {
         let dim = self.table.row_dim();
         if keys.saturating_mul(dim) <= MOST_VALUES as usize {
@@ -138,13 +111,4 @@ impl<'a> RequestHandler<'a> {
             MOST_VALUES as usize / dim
         )))
     }
-}
-
-fn answered(pushed: PushOutcome) -> Message {
-    Message::metadata(Answer { pushed, number: 0 }.write(&Tail::Exponents(Vec::new())))
-}
-
-fn columns(message: Message) -> Result<(RecordBatch, Bytes), Fault> {
-    let batch = message.batch.ok_or_else(|| Fault::user("a message came without columns; expected keys at least"))?;
-    Ok((batch, message.metadata))
 }

@@ -1,7 +1,4 @@
-//! The shards of one process as a part of its server: tables for other processes and for stock Flight clients.
-//!
-//! Comes in: exchanges, actions and tickets of anybody. Goes out: rows, and what became of pushes. Waits for the shards
-//! and for the network; nothing blocks the thread.
+//! The shards of one process as a handler of its server, for other processes and for stock Flight clients.
 //!
 //! ```text
 //!   exchange ["table", NAME, "pull" | "peek"]      {key: u64}                     →  {row: f32[dim]}
@@ -15,8 +12,8 @@
 //!   action table.acknowledge  {"table": NAME, "before": source}                        →  null
 //! ```
 //!
-//! A caller that is no process of the run (a stock client) may read: a pull of its gives zeros for keys without a row, as
-//! a peek does, so that looking at a table does not change it. It may not push, import or settle.
+//! A caller that is not a member of the run (a stock client) may read. Its pulls return zeros for keys without a row, as
+//! peeks do, so that they do not change the table. It may not push, import or acknowledge.
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Float32Type, Schema};
@@ -26,9 +23,9 @@ use forebay_actors::Fault;
 use forebay_net::{Caller, FlightInfo, Handler, Incoming, Message, Outgoing, answer_in_order, flight_info};
 use serde::{Deserialize, Serialize};
 
-use super::MOST_VALUES;
-use super::columns::{batch, key_field, keys_column, list_field, rows_column};
 use super::request_handler::{Kind, RequestHandler};
+use super::row_columns::{batch, key_field, keys_column, list_field, rows_column};
+use super::wire::{MOST_VALUES, Wire};
 use crate::client::TableClient;
 use crate::config::TableConfig;
 
@@ -38,7 +35,7 @@ const PAGE_VALUES: usize = 1 << 20;
 /// The body of `stats` and `config`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Named {
+pub(super) struct TableName {
     pub(super) table: String,
 }
 
@@ -50,7 +47,7 @@ pub(super) struct AcknowledgeBefore {
     pub(super) before: u64,
 }
 
-/// What an export gives: without a shard all that are here, without `at_most` all their rows.
+/// The rows to export: without `shard` those of all shards here, without `at_most` all of them.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Ticket {
@@ -65,7 +62,7 @@ pub(super) struct Ticket {
 
 /// What a process holds of a table.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Held {
+pub(super) struct HeldShards {
     pub(super) config: TableConfig,
     /// Shards of the whole table.
     pub(super) shards: usize,
@@ -103,7 +100,8 @@ impl Handler for TableService {
 
     fn actions(&self) -> Vec<(String, String)> {
         let of = |kind: &str, what: &str| (kind.to_owned(), format!("{what} of {{\"table\": NAME}}, as JSON"));
-        let acknowledge = "pushes of sources below `before` are done with; body {\"table\": NAME, \"before\": source}";
+        let acknowledge =
+            "counts pushes of sources below `before` as applied; body {\"table\": NAME, \"before\": source}";
         vec![
             of("stats", "rows, bytes and counts"),
             of("config", "the configuration and the shards here"),
@@ -112,16 +110,16 @@ impl Handler for TableService {
     }
 
     async fn action(&self, caller: &Caller, kind: &str, body: Bytes) -> Result<Bytes, Fault> {
-        let named = || -> Result<&TableClient, Fault> { self.table(&json::<Named>(&body, "an action")?.table) };
+        let named = || -> Result<&TableClient, Fault> { self.table(&json::<TableName>(&body, "an action")?.table) };
         let answer = match kind {
             "stats" => serde_json::to_vec(&named()?.stats().await?),
             "config" => {
                 let table = named()?;
                 let (config, shards, held) = (table.config().clone(), table.route().shards(), table.held());
-                serde_json::to_vec(&Held { config, shards, first: held.start, count: held.len() })
+                serde_json::to_vec(&HeldShards { config, shards, first: held.start, count: held.len() })
             }
             "acknowledge" => {
-                known(caller)?;
+                check_member(caller)?;
                 let acknowledge: AcknowledgeBefore = json(&body, "an action")?;
                 serde_json::to_vec(&self.table(&acknowledge.table)?.acknowledge_before(acknowledge.before).await?)
             }
@@ -152,14 +150,14 @@ impl Handler for TableService {
         outgoing: Outgoing,
     ) -> Result<(), Fault> {
         let path: Vec<&str> = path.iter().map(String::as_str).collect();
-        let stranger = caller.identity.is_none();
+        let member = caller.identity.is_some();
         let (name, kind) = match path[..] {
-            ["table", name, "pull"] => (name, Kind::Read { insert: !stranger, half: false }),
-            ["table", name, "pull", "f16"] => (name, Kind::Read { insert: !stranger, half: true }),
-            ["table", name, "peek"] => (name, Kind::Read { insert: false, half: false }),
-            ["table", name, "peek", "f16"] => (name, Kind::Read { insert: false, half: true }),
-            ["table", name, "push"] => (name, Kind::Push { half: false }),
-            ["table", name, "push", "f16"] => (name, Kind::Push { half: true }),
+            ["table", name, "pull"] => (name, Kind::Read { insert: member, wire: Wire::F32 }),
+            ["table", name, "pull", "f16"] => (name, Kind::Read { insert: member, wire: Wire::F16 }),
+            ["table", name, "peek"] => (name, Kind::Read { insert: false, wire: Wire::F32 }),
+            ["table", name, "peek", "f16"] => (name, Kind::Read { insert: false, wire: Wire::F16 }),
+            ["table", name, "push"] => (name, Kind::Push { wire: Wire::F32 }),
+            ["table", name, "push", "f16"] => (name, Kind::Push { wire: Wire::F16 }),
             ["table", name, "import"] => (name, Kind::Import { state: true }),
             ["table", name, "import", "weights"] => (name, Kind::Import { state: false }),
             _ => {
@@ -172,7 +170,7 @@ impl Handler for TableService {
             }
         };
         if !matches!(kind, Kind::Read { .. }) {
-            known(&caller)?;
+            check_member(&caller)?;
         }
         let requests = RequestHandler::new(self.table(name)?);
         let size = |message: &Message| requests.size(message);
@@ -200,15 +198,15 @@ impl Handler for TableService {
             }
         }
         if !sent {
-            // A stock client wants a schema even of nothing.
+            // A stock client expects a schema even without rows.
             outgoing.send(Message::columns(RecordBatch::new_empty(export_schema(table).into()))).await?;
         }
         Ok(())
     }
 }
 
-/// Only processes of the run may change anything.
-pub(crate) fn known(caller: &Caller) -> Result<(), Fault> {
+/// Only members of the run may change anything.
+pub(crate) fn check_member(caller: &Caller) -> Result<(), Fault> {
     match &caller.identity {
         Some(_) => Ok(()),
         None => Err(Fault::user(format!(

@@ -275,7 +275,7 @@ mod tests {
         let mut twin = HashMap::new();
         let mut grown = 0;
         for i in 0..7000u64 {
-            let key = if i % 3 == 0 { i } else { crate::key::mix(i) };
+            let key = if i % 3 == 0 { i } else { forebay_base::mix64(i) };
             insert(&mut index, key, i as u32);
             twin.insert(key, i as u32);
             if index.old.is_some() {
@@ -318,13 +318,13 @@ mod tests {
         let mut index = Index::seeded(u64::MAX, 1).unwrap();
         let mut seen = 0;
         for i in 0..420_000u64 {
-            let key = if i < 300 { i } else { crate::key::mix(i) };
+            let key = if i < 300 { i } else { forebay_base::mix64(i) };
             insert(&mut index, key, i as u32);
             let released = index.old.as_ref().is_some_and(|old| old.moved > PAGE);
             if released && i % 64 == 0 {
                 seen += 1;
                 assert!((0..300).all(|key| index.find(index.hash(key), key) == Some(key as u32)));
-                let mixed = |i| crate::key::mix(i);
+                let mixed = |i| forebay_base::mix64(i);
                 assert!((300..i).step_by(997).all(|i| index.find(index.hash(mixed(i)), mixed(i)) == Some(i as u32)));
             }
         }

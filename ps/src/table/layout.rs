@@ -2,12 +2,12 @@
 //!
 //! Comes in: a [`TableConfig`]. Goes out: offsets, and the weights and state of new rows. Nothing blocks.
 
+use forebay_base::{GOLDEN_GAMMA, mix64};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::config::{Init, Storage, TableConfig};
-use crate::key::mix;
 use crate::optim::{Optimizer, Update};
 use crate::simd::copy;
 
@@ -40,7 +40,7 @@ pub(crate) struct Layout {
 
 impl Layout {
     pub(crate) fn new(config: &TableConfig) -> Self {
-        let table_seed = xxh3_64_with_seed(config.name.as_bytes(), mix(config.seed));
+        let table_seed = xxh3_64_with_seed(config.name.as_bytes(), mix64(config.seed));
         let (mut weight_at, mut state_at) = (0, 0);
         let mut parts = Vec::with_capacity(config.parts.len());
         for part in &config.parts {
@@ -155,8 +155,8 @@ fn stride(words: usize) -> usize {
 /// The weights of one part of the row of `key`. The i-th is the i-th word of a SplitMix64 stream that `seed` and `key`
 /// begin, hence independent of all else.
 fn init_weights(init: Init, seed: u64, key: u64, out: &mut [f32]) {
-    let start = mix(key ^ seed).wrapping_add(seed.rotate_left(32));
-    let word = |i: usize| mix(start.wrapping_add((i as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    let start = mix64(key ^ seed).wrapping_add(seed.rotate_left(32));
+    let word = |i: usize| mix64(start.wrapping_add((i as u64 + 1).wrapping_mul(GOLDEN_GAMMA)));
     match init {
         Init::Zeros => out.fill(0.0),
         Init::Uniform { scale } => {

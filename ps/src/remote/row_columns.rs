@@ -1,20 +1,19 @@
 //! Blocks of keys and rows as Arrow columns, and back.
 //!
-//! Comes in: keys and values of ours; columns of anybody. Goes out: the other; of columns that are not what was asked for
-//! a user fault that says what was found. Nothing blocks. Buffers are moved into columns, not copied.
+//! Buffers are moved into columns, not copied. Columns that came from a peer are checked: others than expected are a user
+//! fault that says what was found.
 
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, PrimitiveArray};
-use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float16Type, Float32Type, Schema, SchemaRef, UInt64Type};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float32Type, Schema, SchemaRef, UInt64Type};
 use arrow::record_batch::RecordBatch;
 use forebay_actors::Fault;
-use half::f16;
 
 /// The name of the column of keys.
 pub(crate) const KEY: &str = "key";
 
-/// A column of lists of `dim` values. No values at all are no column.
+/// A column of lists of `dim` values.
 pub(crate) fn list_field(name: &str, kind: DataType, dim: usize) -> Field {
     Field::new(name, DataType::FixedSizeList(item(kind), dim as i32), false)
 }
@@ -89,21 +88,16 @@ pub(crate) fn rows<'a, T: ArrowPrimitiveType>(
     Ok(values.values())
 }
 
-/// Takes the buffer of the keys back from a batch that has served.
+/// The buffer of the keys, to be used again.
 pub(crate) fn reclaim_keys(batch: &RecordBatch) -> Option<arrow::buffer::Buffer> {
     let keys = batch.column_by_name(KEY)?.as_primitive_opt::<UInt64Type>()?;
     Some(keys.values().inner().clone())
 }
 
-/// Takes the buffer of f32 rows back from a batch that has served.
+/// The buffer of f32 rows, to be used again.
 pub(crate) fn reclaim_rows(batch: &RecordBatch, name: &str) -> Option<arrow::buffer::Buffer> {
     let values = batch.column_by_name(name)?.as_fixed_size_list_opt()?.values();
     Some(values.as_primitive_opt::<Float32Type>()?.values().inner().clone())
-}
-
-/// Moves halves into a column of lists of `dim`.
-pub(crate) fn halves_column(halves: Vec<f16>, dim: usize) -> Result<ArrayRef, Fault> {
-    rows_column::<Float16Type>(halves, dim)
 }
 
 fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef, Fault> {
@@ -120,10 +114,12 @@ fn wrong(name: &str, column: &ArrayRef, expected: &str) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use arrow::datatypes::Float16Type;
+
     use super::*;
 
     #[test]
-    fn columns_that_were_not_asked_for_are_refused() {
+    fn columns_of_another_name_or_type_are_refused() {
         let fields = vec![key_field(), list_field("grad", DataType::Float32, 2)];
         let columns = vec![keys_column(vec![5, 6]), rows_column::<Float32Type>(vec![1.0, 2.0, 3.0, 4.0], 2).unwrap()];
         let good = batch(fields, columns).unwrap();
@@ -131,14 +127,14 @@ mod tests {
         assert_eq!(rows::<Float32Type>(&good, "grad", 2).unwrap(), [1.0, 2.0, 3.0, 4.0]);
         // A slice has its own rows alone.
         assert_eq!(rows::<Float32Type>(&good.slice(1, 1), "grad", 2).unwrap(), [3.0, 4.0]);
-        let said = |result: Result<(), Fault>| result.unwrap_err().to_string();
-        assert!(said(rows::<Float32Type>(&good, "grad", 3).map(drop)).contains("lists of 3 Float32"));
-        assert!(said(rows::<Float16Type>(&good, "grad", 2).map(drop)).contains("lists of 2 Float16"));
-        assert!(said(rows::<Float32Type>(&good, "row", 2).map(drop)).contains("`row` among [key, grad]"));
-        assert!(said(plain::<Float32Type>(&good, "key").map(drop)).contains("UInt64; expected Float32"));
+        let message = |result: Result<(), Fault>| result.unwrap_err().to_string();
+        assert!(message(rows::<Float32Type>(&good, "grad", 3).map(drop)).contains("lists of 3 Float32"));
+        assert!(message(rows::<Float16Type>(&good, "grad", 2).map(drop)).contains("lists of 2 Float16"));
+        assert!(message(rows::<Float32Type>(&good, "row", 2).map(drop)).contains("`row` among [key, grad]"));
+        assert!(message(plain::<Float32Type>(&good, "key").map(drop)).contains("UInt64; expected Float32"));
 
         let nulls: ArrayRef = Arc::new(PrimitiveArray::<UInt64Type>::from(vec![Some(1), None]));
         let nulls = batch(vec![Field::new(KEY, DataType::UInt64, true)], vec![nulls]).unwrap();
-        assert!(said(keys(&nulls).map(drop)).contains("nulls"));
+        assert!(message(keys(&nulls).map(drop)).contains("nulls"));
     }
 }

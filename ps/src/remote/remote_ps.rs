@@ -1,0 +1,87 @@
+//! A ps process as its clients call it: retried actions, request streams, and messages that name the process.
+
+use std::time::Duration;
+
+use forebay_actors::Fault;
+use forebay_net::{Message, Peer, RequestStream, Resend, Retry};
+use futures::future::BoxFuture;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::metadata::{Answer, Header};
+use super::wire::{Shape, Wire, push_request};
+use crate::push::PushOutcome;
+
+/// How long the answer to one try of an action may take.
+pub(super) const DEADLINE: Duration = Duration::from_secs(30);
+
+/// One process that holds a part of a table or of the dense parameters.
+#[derive(Clone)]
+pub(crate) struct RemotePs {
+    pub(crate) peer: Peer,
+    pub(crate) retry: Retry,
+    /// What is asked for there: "table `ads`".
+    what: String,
+    /// The process: "ps 0 at HOST:PORT".
+    pub(crate) name: String,
+}
+
+impl RemotePs {
+    pub(crate) fn new(rank: usize, peer: &Peer, what: impl Into<String>, retry: &Retry) -> Self {
+        let name = format!("ps {rank} at {}", peer.address());
+        Self { peer: peer.clone(), retry: retry.clone(), what: what.into(), name }
+    }
+
+    /// A stream of requests to this path.
+    pub(crate) fn stream(&self, path: &[&[&str]]) -> RequestStream {
+        RequestStream::new(self.peer.clone(), &self.name, &path.concat(), self.retry.clone())
+    }
+
+    /// Calls an action that has the same effect if it is called twice, until it is answered or the retry's time is up.
+    ///
+    /// The future is boxed and owns its data: one that retries a closure with borrows cannot be sent to another thread.
+    pub(crate) fn act<R: DeserializeOwned>(
+        &self,
+        kind: &str,
+        body: &impl Serialize,
+    ) -> BoxFuture<'static, Result<R, Fault>> {
+        let body = serde_json::to_vec(body).map_err(|e| Fault::internal("a body is no JSON").because(e));
+        let (this, kind) = (self.clone(), kind.to_owned());
+        Box::pin(async move {
+            let (body, what) = (body?, this.describe(&kind));
+            let peer = this.peer;
+            let ask = move || {
+                let (peer, kind, body) = (peer.clone(), kind.clone(), body.clone());
+                async move { peer.raw_action(&kind, body, DEADLINE).await }
+            };
+            let answer = this.retry.run(&what, ask).await?;
+            serde_json::from_slice(&answer).map_err(|e| Fault::external(format!("{what}: a wrong answer")).because(e))
+        })
+    }
+
+    /// Pushes gradients: of rows with `keys`, of a dense block without. Returns the request, for its buffers.
+    pub(crate) async fn push(
+        &self,
+        stream: &RequestStream,
+        wire: Wire,
+        header: Header,
+        keys: Option<Vec<u64>>,
+        grads: &mut Vec<f32>,
+        shape: Shape,
+    ) -> Result<(Message, PushOutcome), Fault> {
+        let resend = if header.stamp.is_some() { Resend::Yes } else { Resend::No };
+        let (request, answer) = stream.ask(push_request(wire, header, keys, grads, shape)?, resend).await?;
+        let (answer, _) = Answer::read(&answer.metadata).map_err(|fault| self.wrong_answer(fault))?;
+        Ok((request, answer.pushed))
+    }
+
+    /// What the log says is waited for.
+    pub(crate) fn describe(&self, kind: &str) -> String {
+        format!("{} on {} ({kind})", self.what, self.name)
+    }
+
+    /// The fault of an answer that does not fit its request.
+    pub(crate) fn wrong_answer(&self, fault: Fault) -> Fault {
+        Fault::external(format!("{} on {} gave a wrong answer", self.what, self.name)).because(fault)
+    }
+}
