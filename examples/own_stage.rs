@@ -1,30 +1,23 @@
-//! A user's own stage in the middle of a pipeline: keeps every click and one in four of the rest, and tells the ledger.
+//! A stage of your own in the middle of training: it keeps every click and one in four of the other rows.
 //!
 //! `cargo run --release --example own_stage`
 
-use std::sync::{Arc, Mutex};
+use forebay::actors::{Outbox, Stage, StageCx};
+use forebay::connectors::{ReadOptions, Synthetic, SyntheticSource};
+use forebay::pipelines::flow::{ExampleBatch, ExampleRow};
+use forebay::{Fault, Job, Training};
 
-use forebay::actors::{Batch, Host, Outbox, Place, Stage, StageCx, Topology};
-use forebay::connectors::{OnBadRow, ReadOptions, Synthetic, SyntheticSource};
-use forebay::models::{DenseOptimizer, ModelSpec, NativeModel};
-use forebay::pipelines::flow::ExampleBatch;
-use forebay::pipelines::stages::{BatchPlan, Batcher, Lookup, Parse, Push, Train};
-use forebay::pipelines::{Columns, Progress, Staleness, job::TableOptions};
-use forebay::{Fault, ps::start_table};
-
-/// Keeps all rows with label 1 and one in `one_in` of the others.
-struct Downsample {
-    one_in: usize,
-    seen: usize,
+/// The same rows are kept whichever process reads them: the decision depends on the row alone, on a hash of its keys.
+fn keep(row: ExampleRow<'_>) -> bool {
+    let hash = (0..26).flat_map(|slot| row.keys(slot)).fold(0_u64, |hash, key| hash.rotate_left(5) ^ key);
+    row.label() == 1.0 || hash.is_multiple_of(4)
 }
+
+struct Downsample;
 
 impl Stage for Downsample {
     type In = ExampleBatch;
     type Out = ExampleBatch;
-
-    fn describe(&self) -> String {
-        format!("1 in {} rows without a click", self.one_in)
-    }
 
     async fn on_batch(
         &mut self,
@@ -32,55 +25,20 @@ impl Stage for Downsample {
         cx: &StageCx,
         out: &mut Outbox<ExampleBatch>,
     ) -> Result<(), Fault> {
-        let mut keep = Vec::with_capacity(batch.rows());
-        for (row, &label) in batch.labels.iter().enumerate() {
-            self.seen += usize::from(label == 0.0);
-            if label == 1.0 || self.seen.is_multiple_of(self.one_in) {
-                keep.push(row as u32);
-            }
-        }
-        // Rows that do not go on are rejected with a reason: the ledger adds up, or the run fails.
-        cx.ledger().reject("downsampled", (batch.rows() - keep.len()) as u64);
-        out.send(ExampleBatch::gather(&[batch], &keep)).await
+        // Counts the rows that it leaves out: the ledger adds up, or the run fails.
+        out.send(batch.retain_rows(cx, "downsampled", keep)).await
     }
 }
 
 fn main() -> anyhow::Result<()> {
-    let synthetic = Synthetic { rows: 200_000, ..Default::default() };
-    let columns = Columns::default();
-    let spec = ModelSpec::lr(columns.slots.len(), columns.dense.len());
-    let host = Host::start("ps")?;
-    let table = start_table(&host, TableOptions::default().config(spec.parts(), 1), 1)?;
-    let push_table = table.clone();
-    let plan = BatchPlan {
-        rows: 4096,
-        window: 0,
-        seed: 1,
-        drop_last: false,
-        accounts: false,
-        key_spaces: columns.key_spaces(),
-    };
-    let progress = Progress::default();
-    let watched = progress.clone();
-    let model = move || Ok(Box::new(NativeModel::new(spec, DenseOptimizer::adam(1e-3), 1, 1)?) as _);
-
-    let report = Topology::new("downsampled")
-        .attach(&host)
-        .source("read", Place::Shared, move || SyntheticSource::new(synthetic, ReadOptions::default()))
-        .link(8)
-        .stage("parse", Place::Own, move || Parse::new(columns, 1, OnBadRow::Fail))
-        .link(8)
-        .stage("downsample", Place::Shared, || Downsample { one_in: 4, seen: 0 })
-        .link(8)
-        .stage("batch", Place::Own, move || Batcher::new(plan))
-        .link(4)
-        .stage("lookup", Place::Shared, move || Lookup::for_training(table, Staleness::new(1)))
-        .link(2)
-        .stage("train", Place::Own, move || Train::new("lr", Box::new(model), watched, Arc::new(Mutex::new(None))))
-        .link(2)
-        .sink("push", Place::Shared, move || Push::new(push_table))
+    let rows = |first, rows| Synthetic { first, rows, ..Default::default() };
+    let trained = Training::builder(Job::from_toml("model.kind = 'lr'", &[])?)
+        .source(move || SyntheticSource::new(rows(0, 200_000), ReadOptions::default()))
+        .after_parse("downsample", || Downsample)
+        .training_only("downsample")
         .run()?;
-    println!("{report}");
-    println!("trained on {} rows", progress.snapshot().rows);
+    println!("{}", trained.report);
+    let test = move || SyntheticSource::new(rows(200_000, 20_000), ReadOptions::default());
+    println!("all rows of the test set: {}", trained.model.evaluate_source(test)?.0);
     Ok(())
 }

@@ -3,18 +3,21 @@
 //!
 //! Comes in: the shared state of a run. Goes out: [`StageCx`]. Only [`StageCx::stopped`] waits.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::ledger::Ledger;
 use crate::meter::StageMeter;
+use crate::results::Results;
 use crate::switch::Switch;
 
 /// A stage's view of its run. Cheap to clone, and may be kept.
 #[derive(Clone)]
 pub struct StageCx {
     inner: Arc<Inner>,
+    results: Results,
 }
 
 struct Inner {
@@ -41,7 +44,10 @@ impl StageCx {
 
     pub(crate) fn new(name: &str, replica: usize, ledger: Ledger, meter: Arc<StageMeter>, switch: Switch) -> Self {
         let arrival = AtomicU64::new(0);
-        Self { inner: Arc::new(Inner { name: name.to_owned(), replica, arrival, ledger, meter, switch }) }
+        Self {
+            results: Results::default(),
+            inner: Arc::new(Inner { name: name.to_owned(), replica, arrival, ledger, meter, switch }),
+        }
     }
 
     /// The name given at wiring.
@@ -61,6 +67,16 @@ impl StageCx {
 
     pub(crate) fn arrives(&self, number: u64) {
         self.inner.arrival.store(number, Ordering::Relaxed);
+    }
+
+    pub(crate) fn leaving(mut self, results: &Results) -> Self {
+        self.results = results.clone();
+        self
+    }
+
+    /// Leaves a value under the stage's name for the program: see [`Outcome::results`](crate::Outcome::results).
+    pub fn leave<T: Any + Send>(&self, value: T) {
+        self.results.put(self.name(), value);
     }
 
     /// The books of the run.

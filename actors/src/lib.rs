@@ -68,7 +68,7 @@
 //! # How it stands
 //!
 //! ```text
-//!            topology ─ wires ─→ run ─ ends as ─→ Outcome { result, report, position }
+//!            topology ─ wires ─→ run ─ ends as ─→ Outcome { result, report, results }
 //!                                 │
 //!   ┌─ shell ─────────┐  link   ┌─┴─ shell ───────┐  link   ┌─ shell ─────────┐
 //!   │ stage_future::source    │ ──8──→  │ stage_future::stage     │ ──2──→  │ stage_future::sink      │      one shell = one actix actor
@@ -125,6 +125,7 @@ mod plan;
 mod replicas;
 mod replicated;
 mod report;
+mod results;
 mod run;
 mod seconds;
 pub mod service;
@@ -154,6 +155,7 @@ pub use place::Place;
 pub use plan::{Plan, PlanStage};
 pub use replicas::Replicas;
 pub use report::{Report, Verdict, commas};
+pub use results::Results;
 pub use run::{Outcome, Running};
 pub use service::{Client, PendingReply, Service};
 pub use stage::{Epoch, Sink, Source, Stage};

@@ -21,6 +21,7 @@ use crate::fault::{Fault, Phase};
 use crate::place::Places;
 use crate::plan::Plan;
 use crate::report::{Report, Verdict};
+use crate::results::Results;
 use crate::state::{Settings, State, lock};
 use crate::wiring::{Wire, Wiring};
 
@@ -31,6 +32,8 @@ pub struct Outcome {
     pub result: Result<(), Fault>,
     /// The meters, whatever the result.
     pub report: Report,
+    /// What stages left for the program, whatever the result.
+    pub results: Results,
     /// Where the source stood at the end, as serde writes its `Position`; `None` after a fault.
     pub position: Option<serde_json::Value>,
 }
@@ -102,7 +105,7 @@ impl Running {
 
     fn lost(&self) -> Outcome {
         let fault = Fault::internal("the run's own thread was lost");
-        Outcome { result: Err(fault), report: self.state.report(), position: None }
+        Outcome { result: Err(fault), report: self.state.report(), results: Results::default(), position: None }
     }
 }
 
@@ -193,7 +196,7 @@ fn conclude(state: &Arc<State>) -> Outcome {
     };
     *lock(&state.ended) = Some((verdict, state.started.elapsed()));
     let position = lock(&state.position).take().filter(|_| result.is_ok());
-    Outcome { result, report: state.report(), position }
+    Outcome { result, report: state.report(), results: state.results.clone(), position }
 }
 
 /// Waits on this thread, whatever else runs on it: an executor of another crate may refuse to be nested.

@@ -19,6 +19,7 @@ use crate::meter::{Activity, StageMeter, StageReport};
 use crate::place::Place;
 use crate::plan::Plan;
 use crate::report::{Report, Verdict};
+use crate::results::Results;
 use crate::stage_future::Position;
 use crate::switch::Switch;
 
@@ -50,6 +51,7 @@ pub(crate) struct State {
     pub(crate) settings: Settings,
     pub(crate) switch: Switch,
     pub(crate) ledger: Ledger,
+    pub(crate) results: Results,
     pub(crate) barriers: Arc<Barriers>,
     pub(crate) position: Position,
     pub(crate) registry: Mutex<StageRegistry>,
@@ -90,6 +92,7 @@ impl State {
             settings,
             switch: Switch::default(),
             ledger: Ledger::default(),
+            results: Results::default(),
             barriers,
             position: Position::default(),
             registry: Mutex::default(),
@@ -100,7 +103,7 @@ impl State {
     }
 
     pub(crate) fn cx(&self, name: &str, replica: usize, meter: &Arc<StageMeter>) -> StageCx {
-        StageCx::new(name, replica, self.ledger.clone(), Arc::clone(meter), self.switch.clone())
+        StageCx::new(name, replica, self.ledger.clone(), Arc::clone(meter), self.switch.clone()).leaving(&self.results)
     }
 
     pub(crate) fn report(&self) -> Report {

@@ -1,7 +1,5 @@
 //! Scoring a trained model.
 
-use std::sync::{Arc, Mutex};
-
 use forebay_actors::{Fault, Report, Source};
 use forebay_connectors::Rows;
 
@@ -26,9 +24,9 @@ impl Model {
     }
 
     fn score(&self, read: Read) -> Result<(Evaluation, Report), Fault> {
-        let result = Arc::new(Mutex::new(None));
-        let report = wiring::evaluation(self, read, Arc::clone(&result))?.run()?;
-        let evaluation = result.lock().expect("no holder of this lock panics").take();
-        Ok((evaluation.ok_or_else(|| Fault::internal("the evaluation ended without a result"))?, report))
+        let outcome = wiring::evaluation(self, read)?.start()?.wait();
+        outcome.result?;
+        let evaluation = outcome.results.take("evaluate");
+        Ok((evaluation.ok_or_else(|| Fault::internal("the evaluation ended without a result"))?, outcome.report))
     }
 }

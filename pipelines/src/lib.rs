@@ -60,4 +60,4 @@ pub use registry::{Registry, SourceRequest};
 pub use stages::Evaluation;
 pub use staleness::{Staleness, Ticket};
 pub use training::{FailedTraining, RunningTraining, Trained, Training};
-pub use wiring::{Compute, feed};
+pub use wiring::{Compute, feed, feed_from};

@@ -11,7 +11,6 @@ use crate::job_model::JobModel;
 use crate::model_folder::check_place;
 use crate::participation::Participation;
 use crate::progress::Progress;
-use crate::stages::TrainedDense;
 use crate::staleness::Staleness;
 
 /// The table, the model, the counters of one training.
@@ -21,7 +20,6 @@ pub(crate) struct Resources {
     pub(crate) model: JobModel,
     pub(crate) host: Host,
     pub(crate) table: TableClient,
-    pub(crate) trained: TrainedDense,
     pub(crate) progress: Progress,
     pub(crate) staleness: Staleness,
     pub(crate) participation: Participation,
@@ -60,7 +58,6 @@ impl Resources {
             model,
             host,
             table,
-            trained: TrainedDense::default(),
             progress: Progress::default(),
             participation: Participation::Alone,
             session: None,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_actors::{Fault, Pipeline, Plan, Report, Running};
+use forebay_actors::{Fault, Pipeline, Plan, Report, Results, Running};
 
 use crate::cluster::ClusterSession;
 use crate::model::Model;
@@ -66,6 +66,8 @@ pub struct Trained {
     pub model: Model,
     /// Meters of every stage and link, and the ledger.
     pub report: Report,
+    /// What own stages left with [`StageCx::leave`](forebay_actors::StageCx::leave), by stage and type.
+    pub results: Results,
     /// Rows, steps, running logloss and AUC at the end.
     pub progress: Snapshot,
     /// The most batches that were under way, not yet applied, when another was looked up.
@@ -128,7 +130,7 @@ impl RunningTraining {
     pub fn wait(self) -> Result<Trained, Box<FailedTraining>> {
         let Self { running, resources } = self;
         let outcome = running.wait();
-        let dense = resources.trained.lock().expect("no holder of this lock panics").take();
+        let dense = outcome.results.take("train");
         // Batches that other trainers and readers hold are part of the model.
         let others = || resources.session.as_ref().map_or(Ok(()), ClusterSession::wait_until_finished);
         let result = outcome.result.and_then(|()| others()).and_then(|()| match dense {
@@ -138,6 +140,7 @@ impl RunningTraining {
         match result {
             Ok(dense) => Ok(Trained {
                 report: outcome.report,
+                results: outcome.results,
                 progress: resources.progress.snapshot(),
                 staleness_observed: resources.staleness.observed(),
                 session: resources.session,

@@ -3,7 +3,7 @@
 //! [`feed`] makes batches, [`Compute`] trains on them. One process wires both, with the look-up between them; in a cluster
 //! readers ship what `feed` makes, and trainers receive it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use forebay_actors::{Fault, Flow, Pipeline, Place, Replicas, Source, Topology};
 use forebay_connectors::Rows;
@@ -21,10 +21,10 @@ use crate::own_model::ModelFactory;
 use crate::progress::Progress;
 use crate::registry::{Read, Registry, read_from};
 use crate::resources::Resources;
-use crate::sources::window_rows;
+use crate::sources::{self, window_rows};
 use crate::stages::{
-    BatchPlan, Batcher, Download, Evaluate, Evaluation, Launch, Lookup, ModelMaker, Parse, Push, Receive, Refresh,
-    Ship, Train, TrainedDense, Upload,
+    BatchPlan, Batcher, Download, Evaluate, Launch, Lookup, ModelMaker, Parse, Push, Receive, Refresh, Ship, Train,
+    Upload,
 };
 use crate::staleness::Staleness;
 
@@ -51,7 +51,7 @@ pub(crate) fn reading(
         return Ok(flow.sink("ship", Place::Shared, move || Ship::<TrainBatch>::new(send_queue, leases, trainers)));
     };
     let replicas = requests_under_way(job, &staleness);
-    Ok(looked_up(flow, Lookup::for_training(table, staleness), replicas).link(job.pipeline.links.train).sink(
+    Ok(looked_up(flow, Lookup::for_training(&table, &staleness), replicas).link(job.pipeline.links.train).sink(
         "ship",
         Place::Shared,
         move || Ship::<ReadyBatch>::new(send_queue, leases, 1),
@@ -82,25 +82,34 @@ pub(crate) fn receiving(resources: &Resources, receive_queue: Arc<ReceiveQueue>,
 }
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ evaluate`, with the shards beside `lookup`.
-pub(crate) fn evaluation(model: &Model, read: Read, result: Arc<Mutex<Option<Evaluation>>>) -> Result<Pipeline, Fault> {
-    let (job, table) = (&model.job, model.table.clone());
+pub(crate) fn evaluation(model: &Model, read: Read) -> Result<Pipeline, Fault> {
+    let (job, lookup) = (&model.job, Lookup::read_only(&model.table));
     let plan = BatchPlan { rows: EVALUATION_ROWS, window: 0, drop_last: false, accounts: false, ..training_plan(job) };
     let maker: ModelMaker = Box::new(model.model.with_parameters(model.dense.clone()));
     let topology = Topology::new("evaluate").attach(&model.host);
     Ok(batches(topology, job, &model.context.registry, plan, false, read)?
-        .stage("lookup", Place::Shared, move || Lookup::read_only(table))
+        .stage("lookup", Place::Shared, move || lookup)
         .link(job.pipeline.links.train)
-        .sink("evaluate", Place::Own, move || Evaluate::new(maker, result)))
+        .sink("evaluate", Place::Own, move || Evaluate::new(maker)))
 }
 
 /// Rows of a batch in evaluation, where their number changes no result.
 const EVALUATION_ROWS: usize = 4096;
 
-/// The part of every pipeline that makes batches: `source -8→ parse -8→ batch -4→`, with the job's own stages between them.
+/// The part of every pipeline that makes batches: `source -8→ parse -8→ batch -4→`, with the job's own stages between them,
+/// over the rows at `data.train`.
+///
+/// # Errors
+/// A user fault if the job's rows are not there, or `registry` lacks what the job names.
+pub fn feed(topology: Topology, job: &Job, registry: &Registry) -> Result<Flow<TrainBatch>, Fault> {
+    batches(topology, job, registry, training_plan(job), true, sources::windows(job, registry, None)?)
+}
+
+/// The same over the rows of any source.
 ///
 /// # Errors
 /// A user fault if `registry` lacks a stage that the job names.
-pub fn feed<S: Source<Out = Rows>>(
+pub fn feed_from<S: Source<Out = Rows>>(
     topology: Topology,
     job: &Job,
     registry: &Registry,
@@ -119,7 +128,7 @@ fn batches(
 ) -> Result<Flow<TrainBatch>, Fault> {
     let links = &job.pipeline.links;
     let (columns, seed, on_bad_row) = (job.columns.clone(), job.seed, job.data.on_bad_row.clone());
-    let parse = move |_replica| Parse::new(columns.clone(), seed, on_bad_row.clone());
+    let parse = move |_replica| Parse::new(&columns, seed, on_bad_row.clone());
     let rows = registry.after_read_of(read(topology).link(links.parse), job, training)?;
     let replicas = Replicas::ordered(job.pipeline.parse_replicas);
     let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.batch);
@@ -129,9 +138,9 @@ fn batches(
 }
 
 fn learn(flow: Flow<TrainBatch>, resources: &Resources) -> Pipeline {
-    let (table, staleness) = (resources.table.clone(), resources.staleness.clone());
-    let replicas = requests_under_way(&resources.job, &staleness);
-    let lookup = Lookup::for_training(table, staleness).participation(resources.participation.clone());
+    let replicas = requests_under_way(&resources.job, &resources.staleness);
+    let lookup =
+        Lookup::for_training(&resources.table, &resources.staleness).participation(resources.participation.clone());
     compute(looked_up(flow, lookup, replicas).link(resources.job.pipeline.links.train), resources)
 }
 
@@ -155,11 +164,10 @@ fn compute(flow: Flow<ReadyBatch>, resources: &Resources) -> Pipeline {
     let (participation, job) = (resources.participation.clone(), &resources.job);
     let compute = Compute {
         progress: resources.progress.clone(),
-        trained: Arc::clone(&resources.trained),
         steps: participation.steps(),
         ..Compute::new(job, &resources.model)
     };
-    let push = Push::new(resources.table.clone()).participation(participation);
+    let push = Push::new(&resources.table).participation(participation);
     let flow = compute.wire(flow).link(job.pipeline.links.push);
     match requests_under_way(job, &resources.staleness) {
         1 => flow.sink("push", Place::Shared, move || push),
@@ -174,8 +182,6 @@ pub struct Compute {
     transfers: Transfers,
     /// Receives every step.
     pub progress: Progress,
-    /// Receives the dense parameters after the last batch.
-    pub trained: TrainedDense,
     /// Steps that were taken before, and trainers that count steps beside this one.
     steps: (u64, u64),
 }
@@ -188,7 +194,6 @@ impl Compute {
             factory: Arc::clone(&model.factory),
             transfers: job.train.transfers(),
             progress: Progress::default(),
-            trained: TrainedDense::default(),
             steps: (0, 1),
         }
     }
@@ -196,16 +201,16 @@ impl Compute {
     /// `train`, or, with transfers apart, `upload -1→ train -1→ download`. One batch between them is enough: while the device
     /// works on the batch that `download` waits for, the next one is in its queue already, and the one after it is packed.
     pub fn wire(self, flow: Flow<ReadyBatch>) -> Flow<GradBatch> {
-        let Self { describe, factory, transfers, progress, trained, steps } = self;
+        let Self { describe, factory, transfers, progress, steps } = self;
         let maker: ModelMaker = Box::new(move || factory());
         if transfers == Transfers::Inline {
-            let train = move || Train::new(describe, maker, progress, trained).after(steps);
+            let train = move || Train::new(describe, maker, progress).after(steps);
             return flow.stage("train", Place::Own, train);
         }
         let (uploader, upload) = oneshot::channel();
         flow.stage("upload", Place::Own, move || Upload::new(upload))
             .link(1)
-            .stage("train", Place::Own, move || Launch::new(describe, maker, uploader, trained))
+            .stage("train", Place::Own, move || Launch::new(describe, maker, uploader))
             .link(1)
             .stage("download", Place::Own, move || Download::new(progress).after(steps))
     }

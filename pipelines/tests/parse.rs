@@ -36,7 +36,7 @@ fn parse_with(
 ) -> Result<(Vec<ExampleBatch>, StageCx), Fault> {
     let cx = StageCx::detached("parse");
     let (mut out, collected) = Outbox::collecting();
-    let mut stage = Parse::new(columns, 0, on_bad_row);
+    let mut stage = Parse::new(&columns, 0, on_bad_row);
     block_on(async {
         stage.open(&cx).await?;
         for batch in batches {

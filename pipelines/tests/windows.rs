@@ -44,7 +44,7 @@ async fn batches(mut source: ParquetSource, plan: &BatchPlan) -> Vec<TrainBatch>
         extra: Vec::new(),
     };
     let cx = StageCx::detached("test");
-    let mut parse = Parse::new(columns, 0, OnBadRow::Skip);
+    let mut parse = Parse::new(&columns, 0, OnBadRow::Skip);
     let mut batch = Batcher::new(plan.clone());
     let (mut examples, parsed) = Outbox::collecting();
     let (mut out, made) = Outbox::collecting();

@@ -3,8 +3,6 @@
 //! Comes in: [`ReadyBatch`]es. Goes out: an [`Evaluation`] after the last. Holds 8 bytes per row. Blocks its thread
 //! for the length of a forward pass.
 
-use std::sync::{Arc, Mutex};
-
 use forebay_actors::{Fault, Sink, StageCx};
 use forebay_models::{DenseModel, auc_exact, logloss};
 use serde::{Deserialize, Serialize};
@@ -44,13 +42,12 @@ pub struct Evaluate {
     scratch: Vec<f32>,
     logits: Vec<f32>,
     labels: Vec<f32>,
-    result: Arc<Mutex<Option<Evaluation>>>,
 }
 
 impl Evaluate {
-    /// Scores with what `maker` makes and leaves the result in `result`.
-    pub fn new(maker: ModelMaker, result: Arc<Mutex<Option<Evaluation>>>) -> Self {
-        Self { maker: Some(maker), model: None, scratch: Vec::new(), logits: Vec::new(), labels: Vec::new(), result }
+    /// Scores with what `maker` makes and leaves the [`Evaluation`] in the run's results.
+    pub fn new(maker: ModelMaker) -> Self {
+        Self { maker: Some(maker), model: None, scratch: Vec::new(), logits: Vec::new(), labels: Vec::new() }
     }
 }
 
@@ -75,13 +72,13 @@ impl Sink for Evaluate {
         Ok(())
     }
 
-    async fn finish(&mut self, _cx: &StageCx) -> Result<(), Fault> {
+    async fn finish(&mut self, cx: &StageCx) -> Result<(), Fault> {
         let rows = self.labels.len();
         if rows == 0 {
             return Err(Fault::user("no rows to evaluate"));
         }
         let positive = self.labels.iter().map(|&l| f64::from(l)).sum::<f64>();
-        *self.result.lock().expect("no holder of this lock panics") = Some(Evaluation {
+        cx.leave(Evaluation {
             rows: rows as u64,
             positive_rate: positive / rows as f64,
             auc: auc_exact(&self.logits, &self.labels),

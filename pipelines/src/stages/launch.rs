@@ -8,7 +8,7 @@ use forebay_models::DenseModel;
 use forebay_models::transfer::{self, QueuedStep, UploadedBatch};
 use tokio::sync::oneshot;
 
-use super::train::{ModelMaker, TrainedDense};
+use super::train::ModelMaker;
 use crate::fault::model_fault;
 use crate::flow::DeviceBatch;
 
@@ -18,19 +18,18 @@ pub struct Launch {
     /// To [`Upload`](super::Upload).
     upload: Option<oneshot::Sender<Box<dyn transfer::BatchUpload>>>,
     model: Option<Box<dyn DenseModel>>,
-    trained: TrainedDense,
     describe: String,
 }
 
 impl Launch {
-    /// Trains what `maker` makes, sends its uploading part to `upload`, and leaves the parameters in `trained`.
+    /// Trains what `maker` makes, sends its uploading part to `upload`, and leaves the parameters in
+    /// the run's results as [`Train`](super::Train) does.
     pub fn new(
         describe: impl Into<String>,
         maker: ModelMaker,
         upload: oneshot::Sender<Box<dyn transfer::BatchUpload>>,
-        trained: TrainedDense,
     ) -> Self {
-        Self { maker: Some(maker), upload: Some(upload), model: None, trained, describe: describe.into() }
+        Self { maker: Some(maker), upload: Some(upload), model: None, describe: describe.into() }
     }
 }
 
@@ -63,10 +62,10 @@ impl Stage for Launch {
         out.send(DeviceBatch { batch, device }).await
     }
 
-    async fn finish(&mut self, _cx: &StageCx, _out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
+    async fn finish(&mut self, cx: &StageCx, _out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
         // Comes after all steps on the device's side, and is of use only if `download` finds them all finite.
         let model = self.model.as_ref().expect("opened before it finishes");
-        *self.trained.lock().expect("no holder of this lock panics") = Some(model.parameters());
+        cx.leave(model.parameters());
         Ok(())
     }
 }

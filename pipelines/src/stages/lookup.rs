@@ -24,8 +24,8 @@ pub struct Lookup {
 
 impl Lookup {
     /// For training: rows that are not there are initialised, and each batch takes a ticket.
-    pub fn for_training(table: TableClient, staleness: Staleness) -> Self {
-        Self { table, staleness: Some(staleness), participation: Participation::Alone }
+    pub fn for_training(table: &TableClient, staleness: &Staleness) -> Self {
+        Self { table: table.clone(), staleness: Some(staleness.clone()), participation: Participation::Alone }
     }
 
     /// Trains alone or as a member of a run.
@@ -35,8 +35,8 @@ impl Lookup {
     }
 
     /// For evaluation: changes nothing.
-    pub fn read_only(table: TableClient) -> Self {
-        Self { table, staleness: None, participation: Participation::Alone }
+    pub fn read_only(table: &TableClient) -> Self {
+        Self { table: table.clone(), staleness: None, participation: Participation::Alone }
     }
 }
 

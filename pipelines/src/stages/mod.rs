@@ -28,5 +28,5 @@ pub use push::Push;
 pub(crate) use receive::Receive;
 pub(crate) use refresh::Refresh;
 pub(crate) use ship::Ship;
-pub use train::{ModelMaker, Train, TrainedDense};
+pub use train::{ModelMaker, Train};
 pub use upload::Upload;

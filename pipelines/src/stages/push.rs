@@ -21,8 +21,8 @@ pub struct Push {
 
 impl Push {
     /// Pushes to `table`.
-    pub fn new(table: TableClient) -> Self {
-        Self { table, participation: Participation::Alone }
+    pub fn new(table: &TableClient) -> Self {
+        Self { table: table.clone(), participation: Participation::Alone }
     }
 
     /// Trains alone or as a member of a run.

@@ -3,10 +3,8 @@
 //! Comes in: [`ReadyBatch`]es, in order. Goes out: [`GradBatch`]es. Blocks its thread for the length of a step: it
 //! stands on a place of its own.
 
-use std::sync::{Arc, Mutex};
-
 use forebay_actors::{Fault, Outbox, Stage, StageCx};
-use forebay_models::{DenseModel, ModelError, NamedTensor, StepOutput};
+use forebay_models::{DenseModel, ModelError, StepOutput};
 
 use crate::fault::model_fault;
 use crate::flow::{BatchId, GradBatch, ReadyBatch};
@@ -14,9 +12,6 @@ use crate::progress::Progress;
 
 /// Makes the model on the thread that it stays on.
 pub type ModelMaker = Box<dyn FnOnce() -> Result<Box<dyn DenseModel>, ModelError> + Send>;
-
-/// Where the dense parameters are left when the last batch is trained.
-pub type TrainedDense = Arc<Mutex<Option<Vec<NamedTensor>>>>;
 
 /// Steps taken so far, and how much each of ours counts among all trainers.
 pub(super) struct Steps {
@@ -64,20 +59,19 @@ pub struct Train {
     output: StepOutput,
     steps: Steps,
     progress: Progress,
-    trained: TrainedDense,
     describe: String,
 }
 
 impl Train {
-    /// Trains what `maker` makes, tells `progress` of every step, and leaves the parameters in `trained`.
-    pub fn new(describe: impl Into<String>, maker: ModelMaker, progress: Progress, trained: TrainedDense) -> Self {
+    /// Trains what `maker` makes, reports every step to `progress`, and at the end leaves the parameters,
+    /// `Vec<NamedTensor>`, in the run's results.
+    pub fn new(describe: impl Into<String>, maker: ModelMaker, progress: Progress) -> Self {
         Self {
             maker: Some(maker),
             model: None,
             output: StepOutput::default(),
             steps: Steps::default(),
             progress,
-            trained,
             describe: describe.into(),
         }
     }
@@ -127,9 +121,9 @@ impl Stage for Train {
         out.send(self.steps.grads(batch, &mut self.output, dense_grads)).await
     }
 
-    async fn finish(&mut self, _cx: &StageCx, _out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
+    async fn finish(&mut self, cx: &StageCx, _out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
         let model = self.model.as_ref().expect("opened before it finishes");
-        *self.trained.lock().expect("no holder of this lock panics") = Some(model.parameters());
+        cx.leave(model.parameters());
         Ok(())
     }
 }

@@ -2,14 +2,11 @@
 
 use std::time::Instant;
 
-use crate::Job;
-use crate::actors::{Fault, Place, Sink, Source, StageCx, Topology, commas};
-use crate::connectors::{CriteoSource, ParquetSource, ReadOptions, Rows};
-use crate::pipelines::flow::TrainBatch;
-use crate::pipelines::job::Format;
-use crate::pipelines::stages::{BatchPlan, Batcher, Parse};
 use clap::Args;
 
+use crate::actors::{Fault, Place, Sink, StageCx, Topology, commas};
+use crate::pipelines::flow::TrainBatch;
+use crate::pipelines::{Registry, feed};
 use crate::usage::Usage;
 
 /// Rows per second and core, from files to batches that are ready to look up
@@ -58,26 +55,13 @@ impl Sink for Count {
 
 impl Feed {
     pub(crate) fn run(self) -> Result<(), Fault> {
-        let job = crate::commands::train::load(self.job.as_deref(), &self.settings)?;
+        let mut job = crate::commands::train::load(self.job.as_deref(), &self.settings)?;
+        job.data.train = Some(self.data);
         job.check()?;
-        let read = ReadOptions {
-            batch_rows: job.data.read_rows,
-            decode_threads: job.data.decode_threads,
-            read_ahead_bytes: job.data.read_ahead.0,
-            decode_ahead_bytes: job.data.decode_ahead.0,
-            ..ReadOptions::default()
-        };
-        let format = job.data.format.unwrap_or_else(|| Format::of(&self.data));
         for pass in 0..=self.passes {
-            let (path, read) = (self.data.clone(), read.clone());
             let (before, start) = (Usage::now(), Instant::now());
-            let report = match format {
-                Format::Parquet => {
-                    let columns = job.columns.names();
-                    feed(&job, move || ParquetSource::new(path, read).columns(columns))?
-                }
-                Format::Criteo => feed(&job, move || CriteoSource::new(path, read))?,
-            };
+            let flow = feed(Topology::new("feed"), &job, &Registry::default())?;
+            let report = flow.sink("drop", Place::Own, Count::default).run()?;
             if pass == 0 {
                 continue;
             }
@@ -96,29 +80,4 @@ impl Feed {
         }
         Ok(())
     }
-}
-
-fn feed<S: Source<Out = Rows>>(
-    job: &Job,
-    make: impl FnOnce() -> S + Send + 'static,
-) -> Result<crate::actors::Report, Fault> {
-    let (columns, seed, links) = (job.columns.clone(), job.seed, &job.pipeline.links);
-    let on_bad_row = job.data.on_bad_row.clone();
-    let plan = BatchPlan {
-        rows: job.train.batch_rows,
-        window: job.data.shuffle_rows,
-        seed,
-        drop_last: false,
-        accounts: false,
-        key_spaces: job.columns.key_spaces(),
-    };
-    Topology::new("feed")
-        .source("read", Place::Shared, make)
-        .link(links.parse)
-        .stage("parse", Place::Own, move || Parse::new(columns, seed, on_bad_row))
-        .link(links.batch)
-        .stage("batch", Place::Own, move || Batcher::new(plan))
-        .link(links.lookup)
-        .sink("drop", Place::Own, Count::default)
-        .run()
 }

@@ -12,8 +12,9 @@ use crate::actors::{Batch, Fault, Outbox, Place, Report, Sink, Source, Stage, St
 use crate::connectors::throttle::ThrottledStore;
 use crate::connectors::{Input, ParquetSource, ReadOptions, Rows, Stores};
 use crate::pipelines::flow::{ReadyBatch, TrainBatch};
-use crate::pipelines::stages::{BatchPlan, Batcher, Lookup, Parse};
-use crate::pipelines::{Staleness, Ticket};
+use crate::pipelines::stages::Lookup;
+use crate::pipelines::{JobModel, Registry, Staleness, Ticket, feed_from};
+use crate::ps::start_table;
 use clap::Args;
 use tokio::sync::watch;
 
@@ -82,6 +83,8 @@ impl Overlap {
         let (inner, path) = Stores::default().open(&self.data)?;
         let (latency, speed) = (Duration::from_millis(self.latency_ms), self.megabytes_per_second * 1_000_000);
         let slow: Arc<ThrottledStore> = Arc::new(ThrottledStore::new(inner, latency, Some(speed)));
+        let mut job = job.clone();
+        (job.train.batch_rows, job.data.shuffle_rows) = (self.batch_rows, 0);
         let options = ReadOptions {
             batch_rows: self.batch_rows,
             epochs: self.epochs,
@@ -89,39 +92,25 @@ impl Overlap {
             decode_ahead_bytes: if overlap { job.data.decode_ahead.0 } else { 1 },
             ..ReadOptions::default()
         };
-        let columns = job.columns.clone();
-        let (names, parse_columns) = (columns.names(), columns.clone());
-        let plan = BatchPlan {
-            rows: self.batch_rows,
-            window: 0,
-            seed: 0,
-            drop_last: false,
-            accounts: false,
-            key_spaces: columns.key_spaces(),
-        };
-        let spec = job.model.spec(columns.slots.len(), columns.dense.len());
+        let (columns, registry) = (job.columns.names(), Registry::default());
         let host = crate::actors::Host::start("ps")?;
-        let table = crate::ps::start_table(&host, job.table.config(spec.parts(), 0), 1)
+        let table = start_table(&host, JobModel::of(&job, &registry)?.table_config(&job), 1)
             .map_err(|e| Fault::internal("the table cannot be made").because(e))?;
+        let lookup = Lookup::for_training(&table, &Staleness::new(8));
         // With overlap off, the source reads on when less than a batch of its rows is not done yet.
         let (turn, batch) = ((!overlap).then(|| watch::Sender::new(0)), self.batch_rows);
         let done = turn.clone();
-        Topology::new(if overlap { "overlapped" } else { "one by one" })
-            .attach(&host)
-            .source("read", Place::Shared, move || InTurn {
-                inner: ParquetSource::new(Input::in_store(slow, path), options).columns(names),
-                turn,
-                batch,
-            })
-            .link(8)
-            .stage("parse", Place::Own, move || Parse::new(parse_columns, 0, Default::default()))
-            .link(8)
-            .stage("batch", Place::Own, move || Batcher::new(plan))
-            .link(4)
-            .stage("lookup", Place::Shared, move || Lookup::for_training(table, Staleness::new(8)))
-            .link(2)
+        let topology = Topology::new(if overlap { "overlapped" } else { "one by one" }).attach(&host);
+        let source = move || InTurn {
+            inner: ParquetSource::new(Input::in_store(slow, path), options).columns(columns),
+            turn,
+            batch,
+        };
+        feed_from(topology, &job, &registry, source)?
+            .stage("lookup", Place::Shared, move || lookup)
+            .link(job.pipeline.links.train)
             .stage("device", Place::Own, move || Device::taking(device, !overlap))
-            .link(2)
+            .link(job.pipeline.links.push)
             .sink("done", Place::Shared, move || Done { turn: done })
             .run()
     }

@@ -30,11 +30,11 @@ pub struct Parse {
 
 impl Parse {
     /// Parses `columns`; keys are hashed with `seed`, which the model folder keeps.
-    pub fn new(columns: Columns, seed: u64, on_bad_row: OnBadRow) -> Self {
+    pub fn new(columns: &Columns, seed: u64, on_bad_row: OnBadRow) -> Self {
         Self {
             dense: columns.dense.iter().map(|c| DenseParser::new(c.transform)).collect(),
             slots: columns.slots.iter().map(|s| SlotParser::new(s, seed)).collect(),
-            columns,
+            columns: columns.clone(),
             reject: Reject::new(on_bad_row),
         }
     }

@@ -1,0 +1,35 @@
+//! What stages leave behind for the program that runs their pipeline: counts, a model's parameters, a score.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+type Values = HashMap<(String, TypeId), Box<dyn Any + Send>>;
+
+/// Values by stage and type. A stage puts one with [`StageCx::leave`](crate::StageCx::leave); the program takes it from the
+/// [`Outcome`](crate::Outcome).
+#[derive(Clone, Default)]
+pub struct Results(Arc<Mutex<Values>>);
+
+impl Results {
+    pub(crate) fn put<T: Any + Send>(&self, stage: &str, value: T) {
+        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        values.insert((stage.to_owned(), TypeId::of::<T>()), Box::new(value));
+    }
+
+    /// What the stage of this name left; `None` if it left no such value, or it was taken before. Of several replicas, the last
+    /// one to leave a value wins.
+    pub fn take<T: Any + Send>(&self, stage: &str) -> Option<T> {
+        let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let value = values.remove(&(stage.to_owned(), TypeId::of::<T>()))?;
+        value.downcast().ok().map(|value| *value)
+    }
+}
+
+impl fmt::Debug for Results {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        f.debug_set().entries(values.keys().map(|(stage, _)| stage)).finish()
+    }
+}

@@ -1,0 +1,27 @@
+//! A program of your own: `forebay` with a filter, a source and a model that job files can name.
+//!
+//! `cargo run --release --example own_program -- train --set data.source=clicks --set 'pipeline.after_read=["drop_large_i3"]'
+//! --set model.kind=own --set model.name=tiny`; so do `launch`, `role` and `eval`.
+
+use std::process::ExitCode;
+
+use arrow::array::{AsArray, Int32Array};
+use arrow::compute::kernels::cmp::gt;
+use arrow::datatypes::Int32Type;
+use forebay::connectors::{Synthetic, SyntheticSource};
+use forebay::models::{ModelSpec, NativeModel};
+use forebay::pipelines::{OwnModel, Registry};
+
+fn main() -> ExitCode {
+    let registry = Registry::default()
+        .drop_rows("drop_large_i3", |rows| gt(rows["I3"].as_primitive::<Int32Type>(), &Int32Array::new_scalar(1000)))
+        .source("clicks", |request| {
+            SyntheticSource::new(Synthetic { rows: 20_000, ..Default::default() }, request.options)
+        })
+        .own_model("tiny", |job| {
+            let spec = ModelSpec::ctr_dnn(job.columns.slots.len(), job.columns.dense.len(), 4, &[16]);
+            let (optimizer, seed) = (job.train.optimizer, job.seed);
+            OwnModel::new(spec.parts(), move || NativeModel::new(spec.clone(), optimizer, seed, 1))
+        });
+    forebay::cli::main(registry)
+}
