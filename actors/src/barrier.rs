@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, oneshot};
 
+use crate::batch::Epoch;
 use crate::fault::Fault;
-use crate::stage::Epoch;
 
 /// A barrier that has passed through the whole pipeline.
 #[derive(Clone, Debug, PartialEq)]

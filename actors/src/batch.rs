@@ -23,6 +23,10 @@ impl std::fmt::Display for Lineage {
     }
 }
 
+/// Number of a barrier, rising by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Epoch(pub u64);
+
 /// A unit of work on a link.
 pub trait Batch: Send + 'static {
     /// Rows (samples) in it.

@@ -141,7 +141,7 @@ mod turn;
 mod wiring;
 
 pub use barrier::Barrier;
-pub use batch::{Batch, Lineage};
+pub use batch::{Batch, Epoch, Lineage};
 pub use context::StageCx;
 pub use control::Control;
 pub use fault::{Domain, Fault, Phase};
@@ -158,5 +158,5 @@ pub use report::{Report, Verdict, commas};
 pub use results::Results;
 pub use run::{Outcome, Running};
 pub use service::{Client, PendingReply, Service};
-pub use stage::{Epoch, Sink, Source, Stage};
+pub use stage::{Sink, Source, Stage};
 pub use topology::{DEFAULT_CAPACITY, Flow, Pipeline, Topology};

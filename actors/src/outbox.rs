@@ -7,11 +7,10 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Epoch};
 use crate::fault::Fault;
 use crate::link::{Closed, Link};
 use crate::meter::{Activity, StageMeter};
-use crate::stage::Epoch;
 use crate::turn::Turn;
 
 /// What travels on the link between two stages.

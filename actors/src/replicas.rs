@@ -16,13 +16,13 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Epoch};
 use crate::context::StageCx;
 use crate::fault::{Fault, Phase};
 use crate::link::Link;
 use crate::outbox::{Item, Outbox};
 use crate::shell::{ErrorContext, Inbox};
-use crate::stage::{Epoch, Stage};
+use crate::stage::Stage;
 use crate::turn::{Turn, Turnstile};
 
 /// How many replicas a stage starts with, and whether their output keeps the order of their input.

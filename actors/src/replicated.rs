@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicUsize;
 use tokio::sync::watch;
 
 use crate::barrier::Barriers;
-use crate::batch::{Batch, Lineage};
+use crate::batch::{Batch, Epoch, Lineage};
 use crate::context::StageCx;
 use crate::fault::Fault;
 use crate::link::{Capacity, Link, Room};
@@ -18,7 +18,7 @@ use crate::place::Place;
 use crate::plan::PlanStage;
 use crate::replicas::{Front, Replicas, replica};
 use crate::shell::{Inbox, mailbox};
-use crate::stage::{Epoch, Sink, Stage};
+use crate::stage::{Sink, Stage};
 use crate::state::Scale;
 use crate::topology::{DEFAULT_CAPACITY, Flow, Pipeline, Upstream};
 use crate::turn::Turn;

@@ -9,13 +9,14 @@ use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
+use forebay_base::panic_message;
 use futures::FutureExt;
 use tokio::sync::oneshot;
 
 use crate::context::StageCx;
 use crate::fault::{Fault, Phase};
 use crate::link::Link;
-use crate::shell::{ErrorContext, Inbox, panic_message};
+use crate::shell::{ErrorContext, Inbox};
 
 /// Answers calls, one at a time, in the order they came in.
 pub trait Service: 'static {

@@ -11,7 +11,6 @@
 //! After each message the shell yields once, so that a mailbox that never empties does not starve the neighbours on
 //! the arbiter.
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,6 +22,7 @@ use std::task::{Context as Task, Poll, Waker};
 use actix::dev::channel::{AddressReceiver, channel};
 use actix::fut::ActorFuture;
 use actix::{Actor, ActorContext, Addr, ArbiterHandle, AsyncContext, Context, Handler, Recipient};
+use forebay_base::panic_message;
 use tokio::sync::mpsc;
 
 use crate::batch::Lineage;
@@ -243,17 +243,6 @@ impl<M: Send + 'static> Drop for Shell<M> {
             self.kill(Fault::internal(format!("the actor died {how}")));
             self.drop_future();
         }
-    }
-}
-
-/// The message of a panic.
-pub(crate) fn panic_message(panic: &(dyn Any + Send)) -> &str {
-    if let Some(text) = panic.downcast_ref::<&str>() {
-        text
-    } else if let Some(text) = panic.downcast_ref::<String>() {
-        text
-    } else {
-        "no message"
     }
 }
 

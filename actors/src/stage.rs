@@ -8,14 +8,10 @@
 
 use std::future::Future;
 
-use crate::batch::Batch;
+use crate::batch::{Batch, Epoch};
 use crate::context::StageCx;
 use crate::fault::Fault;
 use crate::outbox::Outbox;
-
-/// Number of a barrier, rising by one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Epoch(pub u64);
 
 /// Produces batches until it has none left.
 pub trait Source: 'static {

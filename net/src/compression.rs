@@ -13,7 +13,7 @@ use arrow::ipc::writer::IpcWriteOptions;
 use forebay_actors::Fault;
 use serde::{Deserialize, Serialize};
 
-use crate::decode::refused;
+use crate::message::refused;
 
 /// How columns are compressed on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -20,7 +20,7 @@ use flatbuffers::VerifierOptions;
 use forebay_actors::Fault;
 
 use crate::compression::{self, Compression};
-use crate::message::Message;
+use crate::message::{Message, refused};
 use crate::wire::Flight;
 
 /// Levels of nesting, and tables, in a header: far more than any schema in use.
@@ -141,10 +141,6 @@ fn check(batch: ipc::RecordBatch<'_>, body: &Buffer) -> Result<(), Fault> {
         }
     }
     Ok(())
-}
-
-pub(crate) fn refused(why: impl std::fmt::Display) -> Fault {
-    Fault::user(format!("a message that cannot be read as Arrow columns: {why}"))
 }
 
 fn damaged(e: ArrowError) -> Fault {

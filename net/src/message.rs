@@ -2,6 +2,7 @@
 
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
+use forebay_actors::Fault;
 
 /// Columns, metadata, or both; one Flight message.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -27,4 +28,9 @@ impl Message {
     pub fn rows(&self) -> usize {
         self.batch.as_ref().map_or(0, RecordBatch::num_rows)
     }
+}
+
+/// The error of a received message that is not Arrow columns.
+pub(crate) fn refused(why: impl std::fmt::Display) -> Fault {
+    Fault::user(format!("a message that cannot be read as Arrow columns: {why}"))
 }

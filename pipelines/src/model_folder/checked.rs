@@ -7,9 +7,22 @@ use std::path::{Component, Path};
 
 use forebay_actors::Fault;
 use forebay_connectors::staged::{FileWriter, OpenFolder, StagedFolder, fault};
+use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
-use super::manifest::FileEntry;
+/// A file of the folder.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileEntry {
+    /// Within the folder.
+    pub path: String,
+    /// Its length.
+    pub bytes: u64,
+    /// XXH3, 128 bits, in hex.
+    pub xxh3: String,
+    /// Table rows in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u64>,
+}
 
 /// Writes a file and hashes it.
 pub(super) struct CheckedWriter {

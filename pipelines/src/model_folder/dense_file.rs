@@ -10,8 +10,7 @@ use forebay_connectors::staged::{OpenFolder, StagedFolder};
 use forebay_models::NamedTensor;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-use super::checked::{CheckedWriter, cannot_write};
-use super::manifest::FileEntry;
+use super::checked::{CheckedWriter, FileEntry, cannot_write};
 
 pub(super) fn write(tensors: &[NamedTensor], aside: &StagedFolder, path: &str) -> Result<FileEntry, Fault> {
     let bytes: Vec<Vec<u8>> = tensors.iter().map(|t| t.data.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();

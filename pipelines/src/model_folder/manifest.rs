@@ -10,7 +10,7 @@ use forebay_models::ModelSpec;
 use forebay_ps::TableConfig;
 use serde::{Deserialize, Serialize};
 
-use super::checked::{CheckedWriter, cannot_write};
+use super::checked::{CheckedWriter, FileEntry, cannot_write};
 use crate::job::Job;
 use crate::model::Model;
 
@@ -51,20 +51,6 @@ pub struct TableEntry {
     pub rows: u64,
     /// One for each shard that wrote them; the reader may have another number of shards.
     pub files: Vec<FileEntry>,
-}
-
-/// A file of the folder.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FileEntry {
-    /// Within the folder.
-    pub path: String,
-    /// Its length.
-    pub bytes: u64,
-    /// XXH3, 128 bits, in hex.
-    pub xxh3: String,
-    /// Table rows in it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rows: Option<u64>,
 }
 
 impl Manifest {

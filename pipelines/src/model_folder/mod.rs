@@ -22,8 +22,9 @@ use forebay_actors::{Fault, Host};
 use forebay_connectors::staged::{Folder, StagedFolder};
 use forebay_ps::start_table;
 
+pub use self::checked::FileEntry;
 use self::manifest::MANIFEST;
-pub use self::manifest::{FileEntry, Manifest, TableEntry};
+pub use self::manifest::{Manifest, TableEntry};
 use crate::context::Context;
 use crate::job_model::JobModel;
 use crate::model::Model;

@@ -16,8 +16,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::Encoding;
 use parquet::file::properties::WriterProperties;
 
-use super::checked::{CheckedWriter, cannot_write};
-use super::manifest::FileEntry;
+use super::checked::{CheckedWriter, FileEntry, cannot_write};
 /// Rows moved at a time.
 const PAGE: usize = 65_536;
 

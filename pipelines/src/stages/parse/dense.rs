@@ -10,7 +10,7 @@ use arrow::datatypes::{ArrowPrimitiveType, DataType, Float32Type, Float64Type, I
 use forebay_actors::Fault;
 
 use super::bad_rows::BadRows;
-use super::wrong_type;
+use super::column::wrong_type;
 use crate::columns::Transform;
 
 const NOT_FINITE: &str = "dense value is not finite";

@@ -8,7 +8,7 @@ use arrow::datatypes::{DataType, Float64Type, Int32Type};
 use forebay_actors::Fault;
 
 use super::bad_rows::BadRows;
-use super::wrong_type;
+use super::column::wrong_type;
 
 const NOT_BINARY: &str = "label is neither 0 nor 1";
 

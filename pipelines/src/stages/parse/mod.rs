@@ -4,19 +4,20 @@
 //! its bad rows, which are refused, counted, or written aside; it is empty if all were bad. Blocks on nothing but the file of bad rows.
 
 mod bad_rows;
+mod column;
 mod dense;
 mod label;
 mod slot;
 
-use arrow::array::{Array, ArrayRef, BooleanArray, RecordBatch};
+use arrow::array::BooleanArray;
 use arrow::compute::filter_record_batch;
-use arrow::datatypes::DataType;
 use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use forebay_connectors::{OnBadRow, Rows};
 
 use crate::columns::Columns;
 use crate::flow::ExampleBatch;
 use bad_rows::{BadRows, Reject};
+use column::column;
 use dense::DenseParser;
 use slot::SlotParser;
 
@@ -59,29 +60,6 @@ impl Parse {
             slots,
         })
     }
-}
-
-fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef, Fault> {
-    batch.column_by_name(name).ok_or_else(|| {
-        let there: Vec<&str> = batch.schema_ref().fields().iter().map(|f| f.name().as_str()).collect();
-        Fault::user(format!("no column `{name}`: the rows have {}", there.join(", ")))
-    })
-}
-
-/// What a column of the wrong type says, and what to do about types that cannot be features.
-fn wrong_type(name: &str, array: &dyn Array, expected: &str) -> Fault {
-    let advice = match array.data_type() {
-        DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) | DataType::Decimal256(..) => {
-            ": cast it to double or bigint when it is written"
-        }
-        DataType::Struct(_) => ": write the fields that matter as columns of their own",
-        DataType::Map(..) => ": write its keys or its values as a list column",
-        DataType::Timestamp(..) | DataType::Date32 | DataType::Date64 => {
-            ": write what matters of it as a number (the hour, the days since something), or make it a slot"
-        }
-        _ => "",
-    };
-    Fault::user(format!("column `{name}` is {}, expected {expected}{advice}", array.data_type()))
 }
 
 impl Stage for Parse {

@@ -18,7 +18,7 @@ use forebay_actors::Fault;
 use forebay_ps::SlotHasher;
 
 use super::bad_rows::BadRows;
-use super::wrong_type;
+use super::column::wrong_type;
 use crate::columns::{Slot, SlotKind};
 use crate::flow::SlotKeys;
 

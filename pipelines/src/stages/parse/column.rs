@@ -1,0 +1,28 @@
+//! The columns of a record batch by name, and the error of a column of the wrong type.
+
+use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::datatypes::DataType;
+use forebay_actors::Fault;
+
+pub(super) fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef, Fault> {
+    batch.column_by_name(name).ok_or_else(|| {
+        let there: Vec<&str> = batch.schema_ref().fields().iter().map(|f| f.name().as_str()).collect();
+        Fault::user(format!("no column `{name}`: the rows have {}", there.join(", ")))
+    })
+}
+
+/// The error of a column of the wrong type: what to do about types that cannot be features.
+pub(super) fn wrong_type(name: &str, array: &dyn Array, expected: &str) -> Fault {
+    let advice = match array.data_type() {
+        DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) | DataType::Decimal256(..) => {
+            ": cast it to double or bigint when it is written"
+        }
+        DataType::Struct(_) => ": write the fields that matter as columns of their own",
+        DataType::Map(..) => ": write its keys or its values as a list column",
+        DataType::Timestamp(..) | DataType::Date32 | DataType::Date64 => {
+            ": write what matters of it as a number (the hour, the days since something), or make it a slot"
+        }
+        _ => "",
+    };
+    Fault::user(format!("column `{name}` is {}, expected {expected}{advice}", array.data_type()))
+}
