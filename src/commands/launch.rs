@@ -1,4 +1,4 @@
-//! `forebay launch`: all processes of a job on this machine, as its children.
+//! `forebay launch`: all processes of a job, as child processes on this machine.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -17,12 +17,13 @@ use crate::stop::Stop;
 /// Run all processes of a job on this machine: forebay launch JOB.toml
 ///
 /// Starts the readers, ps and trainers that the job's [placement] names, with one merged log. They listen on loopback only,
-/// with a token of this run. Ctrl-C drains: what was read is trained on, evaluated and saved. Twice stops at once.
+/// with a token of this run. Ctrl-C drains: the run trains on the rows that it has read, then evaluates and saves. A second
+/// Ctrl-C stops at once.
 #[derive(Args)]
 #[command(after_help = "Example:
   forebay launch examples/criteo.toml --set placement.readers=2 --set placement.ps=2")]
 pub(crate) struct Launch {
-    /// The job file; none, the default job.
+    /// The job file. Default: the default job.
     job: Option<PathBuf>,
     /// Overrides a field of the job; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
@@ -46,30 +47,30 @@ impl Launch {
         let stop = Stop::listen()?;
         let token = Token::new()?;
         let mut processes = self.start(&job, log, &token)?;
-        let mut told = false;
-        let mut first = None;
+        let mut draining = false;
+        let mut first_failure = None;
         loop {
             for process in &mut processes {
-                process.look()?;
+                process.poll()?;
                 if let Some(status) = process.ended
                     && !status.success()
-                    && first.is_none()
+                    && first_failure.is_none()
                 {
-                    first = Some((process.name.clone(), status));
+                    first_failure = Some((process.name.clone(), status));
                 }
             }
             if processes.iter().all(|process| process.ended.is_some()) {
                 break;
             }
-            if !told && (stop.asked() || hopeless(&processes)) {
-                told = true;
+            if !draining && (stop.asked() || cannot_continue(&processes)) {
+                draining = true;
                 processes.iter().filter(|p| p.ended.is_none()).for_each(|p| p.signal(Signal::TERM));
             }
             wait(Duration::from_millis(50));
         }
-        // The first trainer ends well only if every row is trained on and the model is saved: by others, if readers were lost.
+        // The first trainer succeeds only if every row is trained on and the model is saved, whichever readers were lost.
         let saved = processes.iter().any(|p| p.name == "trainer 0" && p.ended.is_some_and(|status| status.success()));
-        match first {
+        match first_failure {
             Some((name, status)) if !saved => Err(failed(&name, status)),
             _ => Ok(()),
         }
@@ -78,7 +79,7 @@ impl Launch {
     fn start(&self, job: &Job, log: &str, token: &Token) -> Result<Vec<Process>, Fault> {
         let cannot = |what: &str| Fault::external(format!("cannot {what}"));
         let program = std::env::current_exe().map_err(|e| cannot("find this program").because(e))?;
-        // Free a moment ago: the coordinator takes it again at once.
+        // The port was free a moment ago, and the coordinator binds it at once.
         let port = TcpListener::bind("127.0.0.1:0")
             .and_then(|l| l.local_addr())
             .map_err(|e| cannot("find a free port").because(e))?
@@ -112,19 +113,19 @@ impl Launch {
     }
 }
 
-/// Whether what is left cannot go on: a ps or a trainer was killed, or every reader. (A process that fails by itself tells the
-/// coordinator, which ends the others.)
-fn hopeless(processes: &[Process]) -> bool {
+/// Whether the other processes cannot continue: a ps or a trainer was killed, or every reader failed. (A process that fails by
+/// itself reports to the coordinator, which ends the others.)
+fn cannot_continue(processes: &[Process]) -> bool {
     let is_reader = |p: &&Process| p.name.starts_with("reader");
     let mut readers = processes.iter().filter(is_reader).peekable();
-    processes.iter().any(|p| !is_reader(&p) && p.is_lost())
+    processes.iter().any(|p| !is_reader(&p) && p.was_killed())
         || readers.peek().is_some() && readers.all(|p| p.ended.is_some_and(|status| !status.success()))
 }
 
 impl Process {
     fn start(name: String, mut command: Command) -> Result<Self, Fault> {
         use std::os::unix::process::CommandExt as _;
-        // A group of its own: Ctrl-C is for `launch`, which passes it on once.
+        // In a process group of its own: Ctrl-C reaches only `launch`, which passes it on once.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(|e| Fault::external(format!("cannot start {name}")).because(e))?;
         if let Some(out) = child.stdout.take() {
@@ -136,7 +137,7 @@ impl Process {
         Ok(Self { name, child, ended: None })
     }
 
-    fn look(&mut self) -> Result<(), Fault> {
+    fn poll(&mut self) -> Result<(), Fault> {
         if self.ended.is_none() {
             let status = self.child.try_wait();
             self.ended = status.map_err(|e| Fault::external(format!("cannot wait for {}", self.name)).because(e))?;
@@ -144,10 +145,11 @@ impl Process {
         Ok(())
     }
 
-    /// Ended by a signal or a panic: it told nobody.
-    fn is_lost(&self) -> bool {
-        let told = [exit::USER, exit::EXTERNAL, exit::INTERNAL].map(i32::from);
-        self.ended.is_some_and(|status| !status.success() && !status.code().is_some_and(|code| told.contains(&code)))
+    /// Ended by a signal or a panic, so it reported nothing to the coordinator.
+    fn was_killed(&self) -> bool {
+        let reported = [exit::USER, exit::EXTERNAL, exit::INTERNAL].map(i32::from);
+        self.ended
+            .is_some_and(|status| !status.success() && !status.code().is_some_and(|code| reported.contains(&code)))
     }
 
     fn signal(&self, signal: Signal) {
@@ -166,7 +168,7 @@ impl Drop for Process {
     }
 }
 
-/// Prints each line with the name of who wrote it, on a thread of its own.
+/// Prints each line with the name of its process, on a thread of its own.
 fn merge(name: &str, from: impl std::io::Read + Send + 'static, print: fn(std::fmt::Arguments<'_>)) {
     let name = format!("{name:<10}");
     std::thread::spawn(move || {
@@ -176,7 +178,7 @@ fn merge(name: &str, from: impl std::io::Read + Send + 'static, print: fn(std::f
     });
 }
 
-/// The token of this run, in a file that only this user may read, for as long as the run lasts.
+/// The token of this run, in a file that is removed when the run ends.
 struct Token {
     file: PathBuf,
     _folder: tempfile::TempDir,

@@ -1,4 +1,4 @@
-//! `forebay role`: one process of a run of several, as a scheduler starts it.
+//! `forebay role`: one process of a run of several, started by a scheduler.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -14,54 +14,54 @@ use super::train::{self, Report};
 use crate::logs::Format;
 use crate::stop::Stop;
 
-/// What the process does.
+/// The role of the process.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Role {
     /// Reads, parses, batches.
     Reader,
-    /// Holds shards of the table; the first one coordinates.
+    /// Holds shards of the table; the first one also runs the coordinator.
     Ps,
-    /// Computes.
+    /// Trains.
     Trainer,
 }
 
-/// Take one part in a run of several processes: forebay role reader|ps|trainer JOB.toml
+/// Run one process of a run of several: forebay role reader|ps|trainer JOB.toml
 ///
-/// Every process is given the same job, whose [placement] says how many of each role there are. All know one address, that of
-/// the coordinator (the first ps); the others announce themselves there, and those that start late are waited for.
+/// Give every process the same job, whose [placement] says how many of each role there are. Every process knows one address,
+/// that of the coordinator (in the first ps); the others join there. The run starts when all have joined.
 ///
-/// Rank and addresses may come from the environment that Slurm and Kubernetes set; see docs/cluster.md.
+/// Rank and addresses may come from environment variables that Slurm and Kubernetes set; see docs/cluster.md.
 #[derive(Args)]
 #[command(after_help = "Examples (three shells on one machine, placement.readers=1 placement.ps=1):
   forebay role ps job.toml --listen 127.0.0.1:7600
   forebay role trainer job.toml --coordinator 127.0.0.1:7600
   forebay role reader job.toml --coordinator 127.0.0.1:7600")]
 pub(crate) struct RoleCommand {
-    /// What this process does.
+    /// The role of this process.
     #[arg(value_enum)]
     role: Role,
-    /// The job file; none, the default job.
+    /// The job file. Default: the default job.
     job: Option<PathBuf>,
-    /// Overrides a field of the job; may be repeated. The same for all processes of a run.
+    /// Overrides a field of the job; may be repeated. Must be the same for all processes of a run.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
     /// Rank among the processes of this role, from 0. Without it: SLURM_ARRAY_TASK_ID, SLURM_PROCID, JOB_COMPLETION_INDEX, or
     /// the number at the end of POD_NAME; else 0.
     #[arg(long, env = "FOREBAY_RANK", value_name = "RANK")]
     rank: Option<u32>,
-    /// Where this process listens. Default: 127.0.0.1, on port 7600 if it is the coordinator, else on any.
+    /// Where this process listens. Default: 127.0.0.1, on port 7600 if it runs the coordinator, else on any free port.
     #[arg(long, env = "FOREBAY_LISTEN", value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// How others reach this process, if not at that address.
+    /// Where others reach this process, if not at that address.
     #[arg(long, env = "FOREBAY_ADVERTISE", value_name = "HOST[:PORT]")]
     advertise: Option<String>,
     /// Where the coordinator is reached. Default: network.coordinator of the job, or 127.0.0.1:7600.
     #[arg(long, env = "FOREBAY_COORDINATOR", value_name = "HOST:PORT")]
     coordinator: Option<String>,
-    /// The name of the run; processes of another are refused. Default: network.run of the job, or "forebay".
+    /// The name of the run; processes of other runs are refused. Default: network.run of the job, or "forebay".
     #[arg(long, env = "FOREBAY_RUN", value_name = "NAME")]
     run: Option<String>,
-    /// A file with the token that every process of the run shows.
+    /// A file with the token that every process of the run sends.
     #[arg(long, env = "FOREBAY_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// This process's certificate, PEM.
@@ -92,12 +92,12 @@ impl RoleCommand {
             }
             Role::Ps => {
                 let ps = Ps::start(&job, &process, context)?;
-                let mut said = Said::default();
+                let mut log = ProgressLog::default();
                 ps.run(
                     || stop.asked(),
                     |status| {
                         if process.rank == 0 {
-                            said.say(status)
+                            log.update(status)
                         }
                     },
                 )
@@ -160,19 +160,19 @@ fn scheduled_rank(variable: impl Fn(&str) -> Option<String>) -> Result<Option<u3
     })
 }
 
-/// A line every ten seconds on how far the run is.
+/// Logs how far the run is, every ten seconds.
 #[derive(Default)]
-struct Said {
-    at: Option<std::time::Instant>,
+struct ProgressLog {
+    last: Option<std::time::Instant>,
 }
 
-impl Said {
-    fn say(&mut self, status: &RunStatus) {
+impl ProgressLog {
+    fn update(&mut self, status: &RunStatus) {
         let now = std::time::Instant::now();
-        if self.at.is_some_and(|at| now - at < std::time::Duration::from_secs(10)) {
+        if self.last.is_some_and(|last| now - last < std::time::Duration::from_secs(10)) {
             return;
         }
-        let first = self.at.replace(now).is_none();
+        let first = self.last.replace(now).is_none();
         let (done, of) = (status.windows_done, status.windows_total);
         if !first && of > 0 {
             let (rows, again) = (status.counts.trained, status.reassigned_leases);

@@ -1,4 +1,4 @@
-//! A model folder as numbers to compare, read as any other program would read it: Parquet and safetensors.
+//! Reads a model folder with Parquet and safetensors, without Forebay's code, to compare models bit by bit.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,9 +11,9 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 /// Every number of a model.
 #[derive(PartialEq)]
 pub(crate) struct Bits {
-    /// The file of the dense parameters as it is.
+    /// The bytes of the file of dense parameters.
     dense: Vec<u8>,
-    /// Each key's row, whatever shard file it lies in.
+    /// Each key's row, from all shard files.
     rows: BTreeMap<u64, Vec<u32>>,
 }
 
@@ -36,7 +36,7 @@ impl Bits {
         Self { dense, rows }
     }
 
-    /// Where this differs from `other`, if it does.
+    /// The first difference from `other`.
     pub(crate) fn difference(&self, other: &Self) -> Option<String> {
         let rows = self.rows.iter().filter(|(key, row)| other.rows.get(key) != Some(row)).count();
         let (dense, far) = (self.dense != other.dense, self.distance(other));

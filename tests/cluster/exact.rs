@@ -1,4 +1,4 @@
-//! `staleness = 0` is the sequential program on any number of machines: the same model to the bit as one process.
+//! With `staleness = 0` any number of machines trains the same model as one process, to the bit.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ const ROWS: u64 = 12_000;
 
 const HOSTS: [&str; 6] = ["ps0", "ps1", "trainer0", "trainer1", "reader0", "reader1"];
 
-/// Runs these processes, each on its host; gives the run and what they said.
+/// Runs these processes, each on its host. Returns the run and the processes' output.
 fn finished(hosts: &Arc<Hosts>, processes: &[&str], settings: &[String]) -> (Run, Vec<String>) {
     let mut run = Run::on_hosts(hosts, &HOSTS, "ps0", settings);
     run.start(processes);
@@ -19,7 +19,7 @@ fn finished(hosts: &Arc<Hosts>, processes: &[&str], settings: &[String]) -> (Run
 }
 
 #[test]
-fn wherever_rows_are_looked_up_and_dense_parameters_kept() {
+fn the_model_is_the_same_wherever_rows_are_looked_up_and_dense_parameters_are() {
     let hosts = Arc::new(Hosts::new(&HOSTS));
     for placement in [
         &["placement.readers=2"][..],
@@ -43,7 +43,7 @@ fn wherever_rows_are_looked_up_and_dense_parameters_kept() {
         }
         assert_eq!(run.model().difference(&one_process(&settings).0), None, "{placement:?}");
     }
-    // And the comparison can fail.
+    // The comparison must be able to fail.
     let other = one_process(&job(ROWS, &["seed=10"]));
     assert!(one_process(&job(ROWS, &[])).0.difference(&other.0).unwrap().contains("dense parameters differ"));
 }
@@ -57,7 +57,7 @@ fn auc(log: &str) -> f64 {
 }
 
 #[test]
-fn trainers_in_step_are_one_trainer_with_larger_batches() {
+fn synchronous_trainers_equal_one_trainer_with_larger_batches() {
     let hosts = Arc::new(Hosts::new(&HOSTS));
     let eval = format!("data.eval={}", rows(2 * ROWS).display());
     let placement = ["placement.readers=2", "placement.ps=2", "placement.trainers=2", "train.sync=true"];

@@ -1,6 +1,6 @@
-//! Whoever dies, is cut off or is asked to end: every row is trained on once, or everybody ends and says why.
+//! Processes are killed, cut off or told to end: every row is trained on once, or all processes end and say why.
 //!
-//! With `staleness = 0` the model shows it best: one row lost or taken twice, and it is not that of one process to the bit.
+//! With `staleness = 0` the model is compared, too: one row lost or doubled changes its bits.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use super::hosts::{Hosts, Line};
 use super::jobs::{bad_text, job, one_process};
 use super::processes::{Ended, Ledger, Run, rows_read};
 
-/// Some seconds of work, in small batches.
+/// Rows for some seconds of work in small batches.
 const ROWS: u64 = 61_440;
 
-/// Batches are small, windows are given out one by one, and a reader that dies is missed soon; with more settings on top.
+/// Settings with small batches, leases of one window, and a short lease time, so that there are many leases to lose.
 fn settings(placement: &[&str]) -> Vec<String> {
     let usual = ["train.batch_rows=32", "placement.lease_rows=1024", "placement.lease_seconds=2"];
     job(ROWS, &[&usual, placement].concat())
 }
 
-/// Waits until the run is in its middle, with both readers at work.
+/// Waits until both readers read and several more windows are done.
 fn until_both_read(run: &mut Run) {
     for reader in ["reader 0", "reader 1"] {
         run.until_said(reader, "trainer 0 is ");
@@ -29,7 +29,7 @@ fn until_both_read(run: &mut Run) {
     run.until_windows(done + 8);
 }
 
-/// Every row was trained on, once.
+/// Checks that every row was trained on once, and the number of leases given out again.
 fn check(log: &str, again: impl Fn(u64) -> bool) -> Ledger {
     let ledger = Ledger::of(log);
     assert_eq!((ledger.rows, ledger.rejected), (ROWS, 0), "{log}");
@@ -39,7 +39,7 @@ fn check(log: &str, again: impl Fn(u64) -> bool) -> Ledger {
 }
 
 #[test]
-fn what_a_killed_reader_had_goes_to_another() {
+fn the_rows_of_a_killed_reader_go_to_another() {
     for staleness in [0, 4] {
         let staleness = format!("train.staleness={staleness}");
         let settings = settings(&["placement.readers=2", "placement.ps=1", &staleness]);
@@ -59,8 +59,8 @@ fn what_a_killed_reader_had_goes_to_another() {
 const CLUSTER: [&str; 5] = ["ps 0", "ps 1", "trainer 0", "reader 0", "reader 1"];
 const HOSTS: [&str; 6] = ["ps0", "ps1", "trainer0", "reader0", "reader1", "spare"];
 
-/// The whole cluster, where a step takes two ways there and back: it lasts longer than any cut here, however fast the
-/// machine is.
+/// Starts the whole cluster, with a delay at the trainer: a step takes two round trips, so the run lasts longer than any cut
+/// here, however fast the machine is.
 fn cluster(settings: &[String]) -> Run {
     let hosts = Arc::new(Hosts::new(&HOSTS));
     hosts.line("trainer0", Line { delay_ms: Some(4), ..Line::default() });
@@ -69,7 +69,7 @@ fn cluster(settings: &[String]) -> Run {
     run
 }
 
-/// Cuts a host off in the middle of a run, for ten seconds.
+/// Cuts a host off for ten seconds in the middle of a run.
 fn partition(host: &str, placement: &[&str], again: impl Fn(u64) -> bool) {
     let settings = settings(&[&["placement.readers=2", "placement.ps=2"], placement].concat());
     let mut run = cluster(&settings);
@@ -106,7 +106,7 @@ fn a_reader_that_is_cut_off_while_the_run_ends_leaves_when_it_is_back() {
     run.hosts().cut("reader1");
     let logs = run.end_well(&["ps 0", "ps 1", "trainer 0", "reader 0"]);
     check(&logs[2], |again| again > 0);
-    assert!(run.runs("reader 1"), "it cannot know, and is patient");
+    assert!(run.runs("reader 1"), "it cannot know that the run has ended");
     run.hosts().mend("reader1");
     run.end_with("reader 1", 3, "has ended, and so has the run: its log says how");
 }
@@ -117,12 +117,12 @@ fn a_ps_that_is_cut_off_is_waited_for() {
 }
 
 #[test]
-fn so_is_one_with_several_requests_under_way() {
+fn a_ps_that_is_cut_off_with_several_requests_in_flight_is_waited_for() {
     partition("ps1", &["placement.lease_seconds=60", "train.staleness=4"], |again| again == 0);
 }
 
 #[test]
-fn another_trainer_takes_over_where_the_dense_parameters_are_on_the_ps() {
+fn a_restarted_trainer_continues_if_the_ps_hold_the_dense_parameters() {
     let settings = settings(&["placement.readers=2", "placement.ps=2", "placement.dense=ps"]);
     let mut run = cluster(&settings);
     run.until_windows(4);
@@ -141,7 +141,7 @@ fn another_trainer_takes_over_where_the_dense_parameters_are_on_the_ps() {
 }
 
 #[test]
-fn a_trainer_that_took_the_dense_parameters_with_it_ends_the_run() {
+fn a_restarted_trainer_that_held_the_dense_parameters_ends_the_run() {
     let mut run = Run::local(&settings(&["placement.readers=1", "placement.ps=1"]));
     run.start(&["ps 0", "trainer 0", "reader 0"]);
     run.until_windows(2);
@@ -161,11 +161,11 @@ fn a_ps_that_is_killed_ends_the_run() {
     let address = log.split_once("listens address=").unwrap().1.split_whitespace().next().unwrap();
     run.kill("ps 1");
     for name in ["ps 0", "trainer 0", "reader 0"] {
-        // Whoever is first to lose patience: the trainer, which cannot push, or the coordinator.
+        // The trainer, which cannot push, or the coordinator: whichever reaches its timeout first.
         let Ended { code, log } = run.ended(name);
         assert!(code == Some(3) && (log.contains("ps 1 sent no heartbeat for 4 s") || log.contains(address)), "{log}");
     }
-    // The coordinator goes with the first ps.
+    // The first ps runs the coordinator.
     let mut run = Run::local(&settings(&["placement.readers=1", "placement.ps=2", "placement.timeout_seconds=4"]));
     run.start(&["ps 0", "ps 1", "trainer 0", "reader 0"]);
     run.until_windows(2);
@@ -179,7 +179,7 @@ fn a_ps_that_is_killed_ends_the_run() {
 }
 
 #[test]
-fn a_bad_row_in_one_process_ends_all_with_its_place() {
+fn a_bad_row_ends_all_processes_and_is_located() {
     let (folder, file) = bad_text(ROWS / 4);
     let data = format!("data.train={}", folder.display());
     let places = [data.as_str(), "placement.readers=2", "placement.ps=1"];
@@ -188,7 +188,7 @@ fn a_bad_row_in_one_process_ends_all_with_its_place() {
     for name in ["ps 0", "trainer 0", "reader 0", "reader 1"] {
         run.end_with(name, 2, file);
     }
-    // It is left out where the job says so, and the books say it.
+    // If the job says so, the row is rejected and counted instead.
     let mut run = Run::local(&settings(&[&places[..], &["data.on_bad_row=skip"]].concat()));
     run.start(&["ps 0", "trainer 0", "reader 0", "reader 1"]);
     let logs = run.end_well(&["trainer 0", "ps 0", "reader 0", "reader 1"]);
@@ -197,7 +197,7 @@ fn a_bad_row_in_one_process_ends_all_with_its_place() {
 }
 
 #[test]
-fn an_old_reader_that_wakes_up_is_out() {
+fn a_resumed_reader_whose_rank_was_restarted_ends() {
     let settings = settings(&["placement.readers=2", "placement.ps=1"]);
     let mut run = Run::local(&settings);
     run.start(&["ps 0", "trainer 0", "reader 0", "reader 1"]);
@@ -207,7 +207,7 @@ fn an_old_reader_that_wakes_up_is_out() {
     run.until_said("ps 0", "reader 0 joined");
     let done = run.until_status("the coordinator answers", |_| true).windows_done;
     run.until_windows(done + 4);
-    // The run is there as long as this takes: nobody else reads.
+    // The run cannot end meanwhile, because no other reader reads.
     let others = ["reader 0@again", "reader 1"];
     others.iter().for_each(|name| run.hold(name));
     run.go_on("reader 0");
@@ -219,7 +219,7 @@ fn an_old_reader_that_wakes_up_is_out() {
 }
 
 #[test]
-fn an_old_trainer_that_wakes_up_is_out() {
+fn a_resumed_trainer_whose_rank_was_restarted_ends() {
     let mut run = Run::local(&settings(&["placement.readers=2", "placement.ps=2", "placement.dense=ps"]));
     run.start(&CLUSTER);
     run.until_windows(4);
@@ -227,7 +227,7 @@ fn an_old_trainer_that_wakes_up_is_out() {
     run.start(&["trainer 0@again"]);
     let done = run.until_status("the coordinator answers", |_| true).windows_done;
     run.until_windows(done + 4);
-    // The run is there as long as this takes: nobody reads.
+    // The run cannot end meanwhile, because no reader reads.
     let readers = ["reader 0", "reader 1"];
     readers.iter().for_each(|name| run.hold(name));
     run.go_on("trainer 0");
@@ -241,7 +241,7 @@ fn an_old_trainer_that_wakes_up_is_out() {
 }
 
 #[test]
-fn a_reader_that_is_asked_to_end_leaves_and_the_others_go_on() {
+fn a_reader_told_to_end_leaves_and_the_others_go_on() {
     let settings = settings(&["placement.readers=2", "placement.ps=1"]);
     let mut run = Run::local(&settings);
     run.start(&["ps 0", "trainer 0", "reader 0", "reader 1"]);
@@ -259,7 +259,7 @@ fn a_reader_that_is_asked_to_end_leaves_and_the_others_go_on() {
 }
 
 #[test]
-fn a_reader_that_comes_later_takes_its_share() {
+fn a_reader_that_joins_late_takes_its_share() {
     let settings = settings(&["placement.readers=1", "placement.ps=1"]);
     let mut run = Run::local(&settings);
     run.start(&["ps 0", "trainer 0", "reader 0"]);

@@ -1,4 +1,5 @@
-//! The hosts themselves: who reaches whom, what a line does, and that nothing is left. What is asserted is order, not time.
+//! Tests of the test hosts: which host reaches which, what delays and cuts do, and that nothing is left behind. They assert
+//! order, not time.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -8,14 +9,14 @@ use std::time::Duration;
 
 use super::hosts::{Host, Hosts, Line};
 
-/// Makes a wait that should never be so long fail, not hang.
+/// The deadline of every wait.
 const LONG: Duration = Duration::from_secs(60);
 
 fn listen(host: &Host) -> TcpListener {
     host.run(|| TcpListener::bind((host.address(), 0)).unwrap())
 }
 
-/// Two ends of a connection: the one of `from`, and the one of the listener's host.
+/// Connects, and returns both ends: that of `from` and that of the listener's host.
 fn connect(from: &Host, listener: &TcpListener) -> (TcpStream, TcpStream) {
     let address = listener.local_addr().unwrap();
     let near = from.run(|| TcpStream::connect_timeout(&address, LONG).unwrap());
@@ -52,7 +53,7 @@ fn a_host_has_its_own_address_and_loopback_and_reaches_the_others() {
     far.write_all(b"back").unwrap();
     expect(&mut near, b"back");
 
-    // A port of one host's loopback is nobody else's.
+    // A host's loopback port is reachable from that host only.
     let loopback = hosts["reader0"].run(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
     let address = loopback.local_addr().unwrap();
     hosts["reader0"].run(|| TcpStream::connect(address).unwrap());
@@ -60,7 +61,7 @@ fn a_host_has_its_own_address_and_loopback_and_reaches_the_others() {
     assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
 }
 
-/// What is sent while the host is cut off arrives when it is mended, in order, and no connection notices.
+/// Bytes sent while the host is cut off arrive in order when it is mended, on the same connection.
 fn check_cut(line: Line) {
     let hosts = Hosts::new(&["reader0", "ps0", "trainer0"]);
     hosts.line("ps0", line);
@@ -74,7 +75,7 @@ fn check_cut(line: Line) {
     hosts.cut("ps0");
     near.write_all(b"to it").unwrap();
     far.write_all(b"from it").unwrap();
-    // The others' packets pass meanwhile, and they were sent later.
+    // Packets between other hosts, sent later, pass meanwhile.
     for _ in 0..200 {
         asks.write_all(b"?").unwrap();
         expect(&mut answers, b"?");
@@ -86,7 +87,7 @@ fn check_cut(line: Line) {
         assert_eq!(end.read(&mut [0; 16]).unwrap_err().kind(), ErrorKind::WouldBlock);
         end.set_nonblocking(false).unwrap();
     }
-    // A line that is changed meanwhile stays cut; who dials now waits.
+    // A line that is changed meanwhile stays cut; a new connection waits.
     hosts.line("ps0", line);
     let address = listener.local_addr().unwrap();
     let error = reader.run(|| TcpStream::connect_timeout(&address, Duration::from_millis(50)).unwrap_err());
@@ -104,11 +105,11 @@ fn a_cut_line_delivers_nothing_until_it_is_mended_and_then_everything() {
 }
 
 #[test]
-fn so_does_a_long_and_slow_one() {
+fn a_cut_line_with_delay_and_limit_delivers_everything_when_mended() {
     check_cut(Line { rate_mbit: Some(100), delay_ms: Some(2) });
 }
 
-/// Sends to `slow` first and then as much to `fast`; gives the names in the order in which they had everything.
+/// Sends to `slow` first and then as much to `fast`. Returns the names in the order in which they received everything.
 fn arrivals(hosts: &Hosts, bytes: usize) -> Vec<&'static str> {
     let mut ends = Vec::new();
     for name in ["slow", "fast"] {
@@ -122,7 +123,7 @@ fn arrivals(hosts: &Hosts, bytes: usize) -> Vec<&'static str> {
                 expect(far, &vec![7; bytes]);
                 send.send(*name).unwrap();
             });
-            // The kernel holds as much as this.
+            // Socket buffers hold this much.
             near.write_all(&vec![7; bytes]).unwrap();
         }
     });
@@ -131,14 +132,14 @@ fn arrivals(hosts: &Hosts, bytes: usize) -> Vec<&'static str> {
 }
 
 #[test]
-fn a_long_or_slow_line_delivers_later_than_one_that_is_not() {
+fn a_line_with_delay_or_limit_delivers_later_than_one_without() {
     let hosts = Hosts::new(&["reader0", "slow", "fast"]);
     hosts.line("slow", Line { delay_ms: Some(300), ..Line::default() });
     assert_eq!(arrivals(&hosts, 5), ["fast", "slow"]);
     // 0.3 s on the line.
     hosts.line("slow", Line { rate_mbit: Some(4), ..Line::default() });
     assert_eq!(arrivals(&hosts, 150_000), ["fast", "slow"]);
-    // The other way round, and the first line is as good as new.
+    // The other way round: the first line is fast again.
     hosts.line("slow", Line::default());
     hosts.line("fast", Line { rate_mbit: Some(4), delay_ms: Some(100) });
     assert_eq!(arrivals(&hosts, 150_000), ["slow", "fast"]);
@@ -159,7 +160,7 @@ fn connections_stay_while_a_line_changes() {
 }
 
 #[test]
-fn two_runs_of_the_same_names_do_not_meet() {
+fn two_sets_of_hosts_with_the_same_names_are_separate() {
     let (left, right) = (Hosts::new(&["ps0", "reader0"]), Hosts::new(&["ps0", "reader0"]));
     let listener = listen(&left["ps0"]);
     let address = listener.local_addr().unwrap();
@@ -170,12 +171,12 @@ fn two_runs_of_the_same_names_do_not_meet() {
 }
 
 #[test]
-fn dropping_hosts_kills_what_runs_there_and_leaves_nothing() {
+fn dropping_hosts_kills_their_processes_and_removes_them() {
     let hosts = Hosts::new(&["dropped0"]);
     hosts.line("dropped0", Line { delay_ms: Some(1), ..Line::default() });
     assert!(namespaces().contains("-dropped0"));
     let mut child = hosts["dropped0"].command("sleep").arg("60").stdout(Stdio::piped()).spawn().unwrap();
-    // nsenter is listed there once it has entered.
+    // nsenter is listed once it has entered the namespace.
     while !hosts_of(&child).contains("-dropped0") {}
     drop(hosts);
     assert!(!child.wait().unwrap().success());
@@ -189,7 +190,7 @@ fn hosts_of(child: &std::process::Child) -> String {
 }
 
 #[test]
-fn what_a_killed_run_left_is_removed_when_another_begins() {
+fn hosts_of_a_killed_run_are_removed_when_another_starts() {
     let mut gone = Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
     let (left, other) = (format!("forebay-{}-1-left", gone.id()), format!("forebay-{}-1-other", std::process::id()));

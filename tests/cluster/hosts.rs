@@ -1,10 +1,9 @@
-//! Hosts on this machine: network namespaces with an address each, behind a switch whose lines can be slow, long or cut.
+//! Hosts on this machine: network namespaces with one address each, behind a switch whose lines can have limits, delays and cuts.
 //!
-//! Comes in: names. Goes out: commands and closures that run inside. Needs root, `ip` and `tc` (Debian's iproute2) and
-//! `nsenter` (util-linux); a delay needs rustc and /dev/net/tun. Calls block until the kernel has done what they say.
+//! Needs root, `ip` and `tc` (Debian's iproute2) and `nsenter` (util-linux); a delay needs rustc and /dev/net/tun.
 //!
-//! The switch is a bridge in a namespace of its own, so nothing here meets this machine's network or another run's hosts:
-//! all runs use the same addresses. What a killed run has left is removed when the next one begins.
+//! The switch is a bridge in a namespace of its own, so hosts are separate from this machine's network and from other runs; all
+//! runs use the same addresses. Hosts of a killed run are removed when the next one starts.
 
 use std::fs::File;
 use std::io::Write;
@@ -25,16 +24,15 @@ use super::wire::Wire;
 const NAMESPACES: &str = "/run/netns";
 const PREFIX: &str = "forebay-";
 const BRIDGE: &str = "bridge";
-/// Jumbo frames: so few packets a second that a wire of user space carries 1 Gbit/s.
+/// Jumbo frames: with fewer packets a second, a wire in user space carries 1 Gbit/s.
 const MTU: u32 = 9000;
 
-/// What lies between a host and the switch. `None`: as fast, or as near, as the machine makes it.
+/// The line between a host and the switch. `None`: no limit, or no delay.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Line {
-    /// Each way.
+    /// In each direction.
     pub(crate) rate_mbit: Option<u32>,
-    /// Of every packet to the host; what comes from it passes at once. So a round trip between two hosts takes the delays
-    /// of both.
+    /// The delay of every packet to the host; packets from it have none. So a round trip between two hosts takes both delays.
     pub(crate) delay_ms: Option<u32>,
 }
 
@@ -48,7 +46,7 @@ pub(crate) struct Host {
 
 #[derive(Default)]
 struct State {
-    /// In place of a veth pair once a delay was asked for.
+    /// Replaces the veth pair once the line has had a delay.
     wire: Option<Wire>,
     cut: bool,
 }
@@ -59,15 +57,15 @@ impl Host {
         self.address
     }
 
-    /// A program on this host: its network is the host's, all else this machine's. Killed when the [`Hosts`] go.
+    /// A program with this host's network. Killed when the [`Hosts`] are dropped.
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={NAMESPACES}/{}", self.namespace)).arg("--").arg(program);
         command
     }
 
-    /// Runs `work` on a thread of this host, and waits for it. The sockets that **that thread** makes are the host's, also
-    /// after it has ended.
+    /// Runs `work` on a thread of this host, and waits for it. Sockets made by that thread belong to the host, also after it
+    /// has ended.
     pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
         let inside = || {
             let namespace = File::open(Path::new(NAMESPACES).join(&self.namespace)).expect("it lives as long as Hosts");
@@ -80,12 +78,12 @@ impl Host {
         })
     }
 
-    /// Last byte of the address.
+    /// The last byte of the address.
     fn number(&self) -> u8 {
         self.address.octets()[3]
     }
 
-    /// The same whatever card carries it, so that nobody has to learn it again.
+    /// The same for every card of the host, so that neighbours need not learn it again.
     fn ethernet(&self) -> String {
         format!("02:00:00:00:00:{:02x}", self.number())
     }
@@ -95,7 +93,7 @@ impl Host {
     }
 }
 
-/// Hosts of one test, by name: `hosts["reader0"]`. Dropping them kills what runs there and removes them.
+/// The hosts of one test, by name: `hosts["reader0"]`. Dropping them kills their processes and removes them.
 pub(crate) struct Hosts {
     switch: String,
     hosts: Vec<Host>,
@@ -111,10 +109,10 @@ impl Index<&str> for Hosts {
 }
 
 impl Hosts {
-    /// Hosts that reach each other. Names are short: a card on the switch is called by them.
+    /// Makes hosts that reach each other. Names must be short, because network cards are named after them.
     ///
     /// # Panics
-    /// With what is missing, if this machine cannot have them.
+    /// If this machine cannot have hosts, with what is missing.
     pub(crate) fn new(names: &[&str]) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         check_machine();
@@ -127,7 +125,7 @@ impl Hosts {
             line: Mutex::default(),
         };
         assert!(names.len() < 250 && names.iter().all(|name| name.len() < 16 && *name != BRIDGE), "{names:?}");
-        // Made before anything it holds, so that a panic half-way removes what is there.
+        // Made first, so that a panic half-way removes what exists.
         let hosts = Self { switch: format!("{run}-switch"), hosts: names.iter().zip(1..).map(host).collect() };
         for namespace in hosts.namespaces() {
             must(Command::new("ip").args(["netns", "add", namespace]), "");
@@ -137,20 +135,19 @@ impl Hosts {
             let Host { name, namespace, .. } = host;
             ip(&hosts.switch, &format!("link add name {name} type veth peer name eth0 netns {namespace}\n"));
             hosts.plug(host, false);
-            // As hosts on long lines are set up.
+            // As hosts with long lines are usually set up.
             hosts.socket_buffers(&host.name, [64 << 20; 2]);
         }
         hosts
     }
 
-    /// Makes the line to a host what `line` says, and no more than that. Connections stay. A host that has had a delay once
-    /// keeps a wire of user space.
+    /// Sets limit and delay of the line to a host. Connections stay. A host that has had a delay keeps its wire in user space.
     pub(crate) fn line(&self, name: &str, line: Line) {
         let host = &self[name];
         let State { wire, cut } = &mut *host.state();
         if line.delay_ms.is_some() && wire.is_none() {
             ip(&self.switch, &format!("link del dev {name}\n"));
-            // First on any core, as a line waits for no program. (Where that is not allowed, `nice` goes on without.)
+            // At the highest priority, because a line waits for no program. (Without the permission, `nice` does nothing.)
             let mut on_switch = Command::new("nice");
             on_switch.args(["-n", "-20", "nsenter"]).arg(format!("--net={NAMESPACES}/{}", self.switch)).arg("--");
             *wire = Some(Wire::start(&mut on_switch, &host.namespace, name, "eth0"));
@@ -164,18 +161,18 @@ impl Hosts {
             tc.args(["-n", namespace, "qdisc"]);
             match line.rate_mbit {
                 Some(rate) => {
-                    // 5 ms may be made up for, as long as a busy core may be late. The queue is a deep switch's.
+                    // A burst of 5 ms makes up for a late core. The queue is as long as that of a deep switch.
                     let burst = (u64::from(rate) * 625).max(20_000);
                     let tbf = format!("replace dev {card} root tbf rate {rate}mbit burst {burst}b latency 100ms");
                     must(tc.args(tbf.split(' ')), "");
                 }
-                // Refused if there is none.
+                // Fails if there is no limit to remove.
                 None => drop(tc.args(["del", "dev", card, "root"]).output().expect("tc was there before")),
             }
         }
     }
 
-    /// How many bytes the kernel of a host holds of a connection made from now on, at most: those received, those sent.
+    /// Sets the largest buffers of a host for new connections: bytes received, bytes sent.
     pub(crate) fn socket_buffers(&self, name: &str, [received, sent]: [u32; 2]) {
         self[name].run(|| {
             for (file, least, most) in [("tcp_rmem", 131_072, received), ("tcp_wmem", 16_384, sent)] {
@@ -185,10 +182,10 @@ impl Hosts {
         });
     }
 
-    /// Cuts a host off: whatever is sent to it or from it is lost without a word, until [`Hosts::mend`].
+    /// Cuts a host off: all packets to it and from it are dropped, until [`Hosts::mend`].
     pub(crate) fn cut(&self, name: &str) {
         let mut state = self[name].state();
-        // Its card stays up, only the bridge has let go of it: the host notices nothing.
+        // Its card stays up and is only taken off the bridge, so the host sees no change.
         ip(&self.switch, &format!("link set dev {name} nomaster\n"));
         state.cut = true;
     }
@@ -200,8 +197,8 @@ impl Hosts {
         state.cut = false;
     }
 
-    /// Puts the two cards of a host's line into use. Everybody knows all neighbours, so a host that is cut off is silent, as
-    /// across a router, and not "unreachable".
+    /// Configures the two cards of a host's line. Neighbours are static, so a host that is cut off is silent, as behind a
+    /// router, and not "unreachable".
     fn plug(&self, host: &Host, cut: bool) {
         let Host { name, namespace, address, .. } = host;
         let ethernet = host.ethernet();
@@ -240,7 +237,7 @@ fn check_machine() {
     }
 }
 
-/// Removes the hosts of runs that are gone.
+/// Removes the hosts of runs that have ended.
 fn sweep() {
     for entry in std::fs::read_dir(NAMESPACES).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
@@ -251,7 +248,7 @@ fn sweep() {
     }
 }
 
-/// Kills what runs in a namespace and removes it. Another process may be at it, too; then the last one finds nothing.
+/// Kills the processes of a namespace and removes it. Another test may do the same at the same time.
 fn remove(namespace: &str) {
     let pids = Command::new("ip").args(["netns", "pids", namespace]).output();
     let pids = pids.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
@@ -266,11 +263,11 @@ fn ip(namespace: &str, lines: &str) {
     must(Command::new("ip").args(["-n", namespace, "-batch", "-"]), lines);
 }
 
-/// Runs a command that has to succeed.
+/// Runs a command that must succeed.
 fn must(command: &mut Command, input: &str) {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
-    // Whatever it says to end early is in its output.
+    // If it ends early, its output says why.
     let _ = child.stdin.take().expect("asked for").write_all(input.as_bytes());
     let output = child.wait_with_output().expect("it ends");
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -1,4 +1,4 @@
-//! Rows and jobs for real processes, and the models that one process makes of them.
+//! Rows and jobs for tests with real processes, and the models that one process trains from them.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use tempfile::TempDir;
 
 use super::bits::Bits;
 
-/// A model, and what was said.
+/// A model, and the output of its training.
 type Trained = Arc<(Bits, String)>;
 
-/// What this test binary makes once.
+/// Files that this test binary makes once.
 struct Made {
     folder: TempDir,
     rows: Mutex<HashMap<u64, PathBuf>>,
@@ -24,7 +24,7 @@ fn made() -> &'static Made {
     MADE.get_or_init(|| Made { folder: TempDir::new().unwrap(), rows: Mutex::default(), models: Mutex::default() })
 }
 
-/// So many rows as Parquet, made by `forebay data synth`.
+/// Makes rows as Parquet, with `forebay data synth`.
 pub(crate) fn rows(rows: u64) -> PathBuf {
     let mut all = made().rows.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = all.entry(rows).or_insert_with(|| {
@@ -37,7 +37,7 @@ pub(crate) fn rows(rows: u64) -> PathBuf {
     folder.clone()
 }
 
-/// So many rows as text, of which the line in the middle is bad; and the name of the file.
+/// Makes rows as text with a bad line in the middle. Returns the name of the file, too.
 pub(crate) fn bad_text(rows: u64) -> (PathBuf, &'static str) {
     let folder = TempDir::new_in(made().folder.path()).unwrap().keep().join("text");
     let number = rows.to_string();
@@ -53,7 +53,7 @@ pub(crate) fn bad_text(rows: u64) -> (PathBuf, &'static str) {
     (bad, "bad.txt")
 }
 
-/// Settings of a small Wide & Deep job over so many rows, with more on top.
+/// Settings of a small Wide & Deep job over `rows` rows, and `more` settings.
 pub(crate) fn job(count: u64, more: &[&str]) -> Vec<String> {
     let mut settings = vec![
         format!("data.train={}", rows(count).display()),
@@ -70,7 +70,7 @@ pub(crate) fn job(count: u64, more: &[&str]) -> Vec<String> {
     settings
 }
 
-/// What one process makes of a job, whatever its placement: the model, and what was said.
+/// Trains a job in one process, whatever its placement. Returns the model and the output.
 pub(crate) fn one_process(settings: &[String]) -> Trained {
     let settings: Vec<String> = settings.iter().filter(|s| !s.starts_with("placement.")).cloned().collect();
     let mut all = made().models.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,7 +85,7 @@ pub(crate) fn one_process(settings: &[String]) -> Trained {
     Arc::clone(model)
 }
 
-/// Runs a command that has to succeed.
+/// Runs a command that must succeed, and returns its output.
 fn said(command: &mut Command) -> String {
     let output = command.env_remove("FOREBAY_LOG").output().unwrap();
     let text = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();

@@ -15,7 +15,7 @@ use super::processes::{Ended, Ledger, Run};
 
 const ROWS: u64 = 12_000;
 
-/// A launch as a process of a run that has no others; its files are in `folder`.
+/// Starts `forebay launch` as the only process of a run.
 fn launch(settings: &[String]) -> Run {
     let mut run = Run::local(settings);
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
@@ -45,7 +45,7 @@ fn left(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The coordinator of a launch, which says where it listens; its token is in the only other folder.
+/// Connects to the coordinator of a launch: its address is in the log, its token in the only other folder.
 fn coordinator(run: &mut Run) -> Peer {
     let log = run.until_said("launch", "ps 0 listens address=");
     let address = log.split_once("ps 0 listens address=").unwrap().1.split_whitespace().next().unwrap().to_owned();
@@ -57,7 +57,7 @@ fn coordinator(run: &mut Run) -> Peer {
 }
 
 #[test]
-fn the_first_signal_drains_all_of_it_and_the_books_add_up() {
+fn the_first_signal_drains_all_processes_and_the_row_counts_add_up() {
     for signal in [Signal::INT, Signal::TERM] {
         let endless = ["placement.readers=2", "placement.ps=2", "data.epochs=100000", "placement.lease_rows=2048"];
         let mut run = launch(&job(ROWS, &endless));
@@ -78,7 +78,7 @@ fn the_first_signal_drains_all_of_it_and_the_books_add_up() {
 }
 
 #[test]
-fn what_one_process_is_refused_for_ends_the_launch_with_its_code() {
+fn a_fault_of_one_process_ends_the_launch_with_its_exit_code() {
     let mut run = launch(&job(ROWS, &["placement.readers=1", "placement.ps=1", "data.train=/nowhere/rows.parquet"]));
     let Ended { code, log } = run.ended("launch");
     assert_eq!(code, Some(2), "{log}");

@@ -1,4 +1,4 @@
-//! Long lines between the hosts: 25 ms each way, 1 Gbit/s.
+//! Hosts far apart: 25 ms in each direction, 1 Gbit/s.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,7 +18,7 @@ pub(super) fn hosts() -> Arc<Hosts> {
 }
 
 #[test]
-fn the_model_does_not_depend_on_the_distance() {
+fn the_model_does_not_depend_on_the_round_trip() {
     const ROWS: u64 = 6000;
     let settings = job(ROWS, &["placement.readers=2", "placement.ps=2", "placement.lease_rows=1024"]);
     let mut run = Run::on_hosts(&hosts(), &HOSTS, "ps0", &settings);
@@ -35,7 +35,7 @@ fn the_model_does_not_depend_on_the_distance() {
     assert_eq!(run.model().difference(&one_process(&settings).0), None);
 }
 
-/// Bytes that a host has sent, headers of all layers included.
+/// Bytes that a host has sent, with the headers of all layers.
 fn sent(run: &Run, host: &str) -> u64 {
     let output = run.hosts()[host].command("cat").arg("/proc/net/dev").output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
@@ -43,10 +43,10 @@ fn sent(run: &Run, host: &str) -> u64 {
     card.split_whitespace().nth(8).unwrap().parse().unwrap()
 }
 
-/// Dense features of a row whose bytes cost little to make and to use, so that the line is what bounds the run.
+/// Dense features of a row: cheap to make and to compute on, so that the line is the bottleneck.
 const WIDTH: usize = 520;
 
-/// Settings of rows that wide, with one slot.
+/// Settings for rows of that many dense features, with one slot.
 fn wide(rows: u64, more: &[&str]) -> Vec<String> {
     let dense: Vec<String> = (0..WIDTH).map(|i| format!("{{column=\"I{}\",transform=\"none\"}}", i % 13 + 1)).collect();
     let dense = format!("columns.dense=[{}]", dense.join(","));
@@ -54,14 +54,14 @@ fn wide(rows: u64, more: &[&str]) -> Vec<String> {
     job(rows, &[&usual, more].concat())
 }
 
-/// Bytes of so many of them: label, dense values, one place; keys are so few that they are left out.
+/// Bytes of `rows` rows: label, dense values, one place; the few keys are not counted.
 fn payload(rows: u64) -> u64 {
     rows * (WIDTH as u64 + 2) * 4
 }
 
-/// What the trainer has not taken is within the credits of the link, whatever HTTP/2 and the kernel would hold.
+/// The bytes in flight stay within the channel's credits, however much HTTP/2 and the kernel would buffer.
 #[test]
-fn what_is_under_way_on_a_link_is_what_the_job_says() {
+fn bytes_in_flight_stay_within_the_credits_of_the_job() {
     const MIB: u64 = 1 << 20;
     let hosts = Arc::new(Hosts::new(&HOSTS));
     for streams in ["placement.streams=1", "placement.streams=3"] {
@@ -71,9 +71,9 @@ fn what_is_under_way_on_a_link_is_what_the_job_says() {
         let before = sent(&run, "reader0");
         run.start(&["ps 0", "ps 1", "trainer 0", "reader 0"]);
         run.until_windows(2);
-        // From now on nothing can be looked up.
+        // From now on no look-up succeeds.
         run.hold("ps 1");
-        // Bytes that were sent and those that are done, which are counted by the window.
+        // Bytes sent, and bytes of windows that are done.
         let look = |run: &mut Run| {
             let sent = sent(run, "reader0") - before;
             (sent, run.until_status("the coordinator answers", |_| true).counts.trained)
@@ -82,7 +82,7 @@ fn what_is_under_way_on_a_link_is_what_the_job_says() {
             let (sent, done) = look(run);
             (sent > payload(done) + MIB * 9 / 10).then_some(())
         });
-        // Beyond the credits: a window that is not whole, some batches in the trainer's stages, and headers.
+        // Allowed beyond the credits: a window that is not done, some batches in the trainer's stages, and headers.
         for _ in 0..20 {
             let (sent, done) = look(&mut run);
             let most = (payload(done + 1024) + MIB + payload(10 * 32)) * 21 / 20;
@@ -96,15 +96,15 @@ fn what_is_under_way_on_a_link_is_what_the_job_says() {
     }
 }
 
-/// Waits until the next window is done, and says when that was, how many rows are done, and how many bytes reader 0 has sent.
-/// Rows are counted by the window: between two such moments, and only there, they are those of that time.
+/// Waits until the next window is done. Returns the time, the rows done and the bytes that reader 0 has sent.
+/// Rows are counted when their window is done, so only such moments can be compared.
 fn next_window(run: &mut Run) -> (Instant, u64, u64) {
     let before = run.until_status("the run is under way", |status| status.counts.trained > 200_000).counts.trained;
     let status = run.until_status("a window is done", |status| status.counts.trained > before);
     (Instant::now(), status.counts.trained, sent(run, "reader0"))
 }
 
-/// A reader and a trainer at both ends of a long line: how much of it they use. A measurement, nothing is asserted of it.
+/// Measures how much of a long line a reader and a trainer use. Asserts nothing.
 #[test]
 #[ignore = "a measurement: run it alone, on a quiet machine, with --nocapture"]
 fn how_much_of_a_long_line_is_used() {
@@ -115,7 +115,7 @@ fn how_much_of_a_long_line_is_used() {
         "train.staleness=8",
         "placement.lease_rows=2048",
     ];
-    // The most that Linux lets a connection have where nobody has set it up for long lines.
+    // Linux's default limits on the buffers of a connection.
     const STOCK: [u32; 2] = [6 << 20, 4 << 20];
     for (buffers, name) in
         [([64 << 20; 2], "socket buffers of 64 MiB"), (STOCK, "socket buffers as they are by default")]

@@ -1,7 +1,6 @@
 //! A run of real processes: `forebay role ...`, on loopback or each on a host of its own, with logs, signals and deadlines.
 //!
-//! Comes in: a job, names such as "reader 1". Goes out: what the processes said, how they ended, the model. Everything that
-//! waits fails after [`LONG`] with all logs. Dropping a run kills what is left of it.
+//! Every wait fails after [`LONG`] with all logs. Dropping a run kills its processes.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};
@@ -22,20 +21,20 @@ use super::hosts::Hosts;
 use super::relay::Relay;
 use super::trust::{self, Trust};
 
-/// Makes a wait that should never be so long fail, not hang.
+/// The deadline of every wait.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 const MOMENT: Duration = Duration::from_millis(20);
 
-/// Where the coordinator listens on a host.
+/// The coordinator's port on a host.
 const PORT: u16 = 7600;
 
-/// A run under way.
+/// A run of processes.
 pub(crate) struct Run {
-    // Dropped in this order: processes end before their hosts and their folder go.
+    // Dropped in this order: processes end before their hosts and their folder are removed.
     processes: Vec<Process>,
     settings: Vec<String>,
-    /// Where processes dial the coordinator.
+    /// The address of the coordinator.
     coordinator: SocketAddr,
     hosts: Option<Arc<Hosts>>,
     trust: Option<Trust>,
@@ -46,7 +45,7 @@ pub(crate) struct Run {
 
 /// How a process ended.
 pub(crate) struct Ended {
-    /// None: by a signal.
+    /// `None`: by a signal.
     pub(crate) code: Option<i32>,
     pub(crate) log: String,
 }
@@ -58,7 +57,7 @@ struct Process {
     code: Option<Option<i32>>,
 }
 
-/// The end of a run, in the words of its first trainer.
+/// The row counts that the first trainer prints at the end of a run.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Ledger {
     pub(crate) rows: u64,
@@ -76,7 +75,7 @@ impl Run {
         Self::new(settings, free, None, None, None, peer)
     }
 
-    /// Processes on hosts called after them ("reader 1" on reader1), with TLS and a token; the coordinator on `first`.
+    /// Processes on hosts named after them ("reader 1" on reader1), with TLS and a token; the coordinator on `first`.
     pub(crate) fn on_hosts(hosts: &Arc<Hosts>, names: &[&str], first: &str, settings: &[String]) -> Self {
         let (folder, hosts) = (TempDir::new().unwrap(), Arc::clone(hosts));
         let trust =
@@ -104,7 +103,7 @@ impl Run {
         self.hosts.as_ref().expect("this run is on loopback")
     }
 
-    /// A folder of this run's own.
+    /// The folder of this run.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
@@ -116,7 +115,7 @@ impl Run {
         }
     }
 
-    /// Starts "reader 1", or "reader 1@spare": the same on the host `spare`, or only to tell the two apart. `more` wins over
+    /// Starts "reader 1", or "reader 1@spare": the same rank on the host `spare`, or a second process of it. `more` overrides
     /// the flags that every process is given.
     pub(crate) fn start_with(&mut self, name: &str, more: &[&str]) {
         assert!(self.processes.iter().all(|process| process.name != name), "{name} was started before: add @something");
@@ -162,36 +161,36 @@ impl Run {
         self.folder.path().join("model")
     }
 
-    /// What the coordinator tells anybody who asks; None: it does not answer.
+    /// The status of the run. `None`: the coordinator does not answer.
     pub(crate) fn status(&self) -> Option<RunStatus> {
         block_on(self.peer.action("coordinator.status", &(), Duration::from_secs(5))).ok()
     }
 
-    /// Waits until the run is so far.
+    /// Waits until the status of the run fulfils `holds`.
     pub(crate) fn until_status(&mut self, what: &str, mut holds: impl FnMut(&RunStatus) -> bool) -> RunStatus {
         self.until(what, |run| run.status().filter(|status| holds(status)))
     }
 
-    /// Waits until so many windows are done.
+    /// Waits until `done` windows are done.
     pub(crate) fn until_windows(&mut self, done: u64) -> RunStatus {
         let status = self.until_status(&format!("{done} windows are done"), |status| status.windows_done >= done);
-        assert!(status.windows_done < status.windows_total, "the run is to be in its middle: {:?}", status);
+        assert!(status.windows_done < status.windows_total, "the run must not be at its end yet: {:?}", status);
         status
     }
 
-    /// Waits until a process says this; gives all it has said.
+    /// Waits until the output of a process contains this. Returns all its output.
     pub(crate) fn until_said(&mut self, name: &str, words: &str) -> String {
         self.until(&format!("{name} says {words:?}"), |run| {
             Some(run.process(name).said()).filter(|said| said.contains(words))
         })
     }
 
-    /// Waits until a process has ended, however that may be.
+    /// Waits until a process has ended.
     pub(crate) fn ended(&mut self, name: &str) -> Ended {
         self.until(&format!("{name} has ended"), |run| run.process(name).ended())
     }
 
-    /// Waits until these have ended as they should, and gives what they said.
+    /// Waits until these have ended with exit code 0. Returns their output.
     pub(crate) fn end_well(&mut self, names: &[&str]) -> Vec<String> {
         let mut logs = Vec::new();
         for name in names {
@@ -204,7 +203,7 @@ impl Run {
         logs
     }
 
-    /// Waits until a process has ended with this code, saying this.
+    /// Waits until a process has ended with this exit code, and checks its output.
     pub(crate) fn end_with(&mut self, name: &str, code: i32, words: &str) {
         let ended = self.ended(name);
         if ended.code != Some(code) || !ended.log.contains(words) {
@@ -217,24 +216,24 @@ impl Run {
         self.process(name).ended().is_none()
     }
 
-    /// Ends a process at once.
+    /// Kills a process.
     pub(crate) fn kill(&mut self, name: &str) {
         self.process(name).signal(Signal::KILL);
         self.ended(name);
     }
 
-    /// Sends a signal to a process that runs.
+    /// Sends a signal to a process.
     pub(crate) fn signal(&mut self, name: &str, signal: Signal) {
         self.process(name).signal(signal);
     }
 
-    /// Holds a process where it is: its connections stay.
+    /// Stops a process (SIGSTOP): its connections stay.
     pub(crate) fn hold(&mut self, name: &str) {
         self.process(name).signal(Signal::STOP);
         self.until(&format!("{name} stands still"), |run| run.process(name).stands_still().then_some(()));
     }
 
-    /// Lets it go on.
+    /// Lets a stopped process continue.
     pub(crate) fn go_on(&mut self, name: &str) {
         self.process(name).signal(Signal::CONT);
     }
@@ -244,7 +243,7 @@ impl Run {
         Bits::read(&self.model_folder())
     }
 
-    /// Waits until `found` finds something; fails with all logs when it takes too long.
+    /// Waits until `found` returns something. Fails with all logs at the deadline.
     pub(crate) fn until<T>(&mut self, what: &str, mut found: impl FnMut(&mut Self) -> Option<T>) -> T {
         let begun = Instant::now();
         loop {
@@ -326,7 +325,7 @@ impl Ledger {
     }
 }
 
-/// What a reader said of its rows.
+/// The number of rows that a reader printed.
 pub(crate) fn rows_read(log: &str) -> u64 {
     let line =
         log.lines().rfind(|line| line.contains("read ") && line.ends_with(" rows")).unwrap_or_else(|| panic!("{log}"));

@@ -1,4 +1,4 @@
-//! Who is not believed, or does not come: a clear message, the right exit code, and nobody else is disturbed.
+//! Processes that are refused or missing: a clear message, the right exit code, and the other processes go on.
 
 use std::process::{Command, Stdio};
 
@@ -13,7 +13,7 @@ fn refs(args: &[String]) -> Vec<&str> {
 }
 
 #[test]
-fn strangers_are_refused_and_the_run_goes_on() {
+fn wrong_processes_are_refused_and_the_run_goes_on() {
     let mut run = Run::local(&job(ROWS, &["placement.readers=1", "placement.ps=1"]));
     let ours = Trust::new(&run.folder().join("ours"), std::iter::empty());
     let theirs = Trust::new(&run.folder().join("theirs"), std::iter::empty());
@@ -22,7 +22,7 @@ fn strangers_are_refused_and_the_run_goes_on() {
     run.start_with("ps 0", &refs(&all));
     run.until_said("ps 0", "listens");
 
-    // What a stranger is told: who says it, with which flags it was started, and what it is to mend.
+    // A name, what is wrong, the flags that the process is started with, and what its message must contain.
     let (token, ca) = (&other[..2], &other[6..]);
     let (token, ca) = (refs(token), refs(ca));
     let strangers: [(&str, &str, Vec<&str>, &str); 7] = [
@@ -79,10 +79,10 @@ fn a_server_that_others_reach_needs_a_token_and_tls() {
 }
 
 #[test]
-fn who_does_not_come_is_named() {
+fn missing_members_are_named() {
     let placement = ["placement.readers=2", "placement.ps=2", "placement.timeout_seconds=4"];
     let mut run = Run::local(&job(ROWS, &placement));
-    // Nobody is there to be asked.
+    // There is no coordinator.
     run.start(&["reader 1@alone"]);
     run.end_with("reader 1@alone", 3, "gave up waiting for the coordinator at 127.0.0.1:");
     run.start(&["ps 0", "trainer 0"]);
@@ -93,7 +93,7 @@ fn who_does_not_come_is_named() {
 }
 
 #[test]
-fn who_comes_late_is_waited_for() {
+fn late_members_are_waited_for() {
     let mut run = Run::local(&job(ROWS, &["placement.readers=1", "placement.ps=2"]));
     run.start(&["trainer 0"]);
     run.until_said("trainer 0", "waiting for the coordinator at 127.0.0.1:");

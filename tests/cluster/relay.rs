@@ -1,6 +1,4 @@
-//! A port of this machine's loopback that leads to a process on a host, so that the test can ask it things.
-//!
-//! Comes in: connections. Goes out: their bytes, to the host and back. Its threads end with it and with its connections.
+//! A loopback port of this machine that forwards to a process on a host, so that the test can send requests to it.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -9,14 +7,14 @@ use std::sync::{Arc, Weak};
 
 use super::hosts::Hosts;
 
-/// The port.
+/// The forwarded port. Its threads end with it and with its connections.
 pub(crate) struct Relay {
     address: SocketAddr,
     closed: Arc<AtomicBool>,
 }
 
 impl Relay {
-    /// Leads to `to`, dialed from the host `via`.
+    /// Forwards to `to`, dialed from the host `via`.
     pub(crate) fn new(hosts: &Arc<Hosts>, via: &str, to: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, closed) = (listener.local_addr().unwrap(), Arc::<AtomicBool>::default());
@@ -26,7 +24,7 @@ impl Relay {
                 if ended.load(Ordering::SeqCst) {
                     return;
                 }
-                // Refused there is closed here: the caller tries again.
+                // If the host refuses, the connection is closed here: the caller tries again.
                 if let Ok(far) = dial(&hosts, &via, to) {
                     join(near, far);
                 }

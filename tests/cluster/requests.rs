@@ -1,4 +1,4 @@
-//! Look-ups and pushes over a long line: as many under way as the bound on staleness lets go ahead.
+//! Look-ups and pushes over a long line: as many in flight as the bound on staleness allows.
 
 use serde_json::Value;
 
@@ -22,7 +22,7 @@ fn report(staleness: u32, epochs: u64) -> Value {
     serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap()
 }
 
-/// Replicas of a stage, and for how many seconds of each second of its run a request of it was under way.
+/// The replicas of a stage, and its requests in flight on average.
 fn under_way(report: &Value, name: &str) -> (u64, f64) {
     let stages = report["stages"].as_array().unwrap();
     let stage = stages.iter().find(|stage| stage["name"] == name).unwrap_or_else(|| panic!("{report}"));
@@ -31,7 +31,7 @@ fn under_way(report: &Value, name: &str) -> (u64, f64) {
 }
 
 #[test]
-fn the_way_to_a_ps_is_hidden_as_far_as_staleness_allows() {
+fn the_round_trip_to_a_ps_is_hidden_as_far_as_staleness_allows() {
     let (one, several) = (report(0, 1), report(5, 1));
     let ((replicas, look_ups), (_, pushes)) = (under_way(&one, "lookup"), under_way(&one, "push"));
     assert!(replicas == 1 && look_ups + pushes <= 1.0, "one after the other: {look_ups} and {pushes} at once");
@@ -40,7 +40,7 @@ fn the_way_to_a_ps_is_hidden_as_far_as_staleness_allows() {
     assert!(replicas == 6 && look_ups + pushes > 1.5, "at once {look_ups} and {pushes}");
 }
 
-/// A measurement, nothing is asserted of it.
+/// Measures. Asserts nothing.
 #[test]
 #[ignore = "a measurement: run it alone, on a quiet machine, with --nocapture"]
 fn how_many_batches_go_over_a_long_line() {

@@ -1,6 +1,4 @@
-//! What processes on hosts need to trust each other: an authority, a certificate for every address, a token.
-//!
-//! Comes in: addresses. Goes out: files in a folder. All processes share one certificate.
+//! Files for TLS and the token of a run: an authority, and one certificate for all addresses, shared by all processes.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
@@ -8,7 +6,7 @@ use std::path::{Path, PathBuf};
 use forebay::net::{Security, SecurityFiles};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
-/// Files of one run, or of one that is not believed there.
+/// The files of one run.
 pub(crate) struct Trust {
     pub(crate) files: SecurityFiles,
 }
@@ -38,7 +36,7 @@ impl Trust {
         Self { files }
     }
 
-    /// As the test itself uses them.
+    /// The same files for the test's own requests.
     pub(crate) fn security(&self) -> Security {
         Security::load(&self.files).unwrap()
     }

@@ -1,4 +1,4 @@
-//! A line with a delay, for kernels without `tc netem`: `scripts/wire.rs`, compiled once, and one process of it.
+//! A line with a delay, for kernels without `tc netem`: a process of `scripts/wire.rs`, which is compiled once.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader};
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Two cards, and the process between them. Dropping it takes all three away.
+/// Two network cards and the process between them. Dropping it removes all three.
 pub(crate) struct Wire {
     process: Child,
     says: BufReader<ChildStdout>,
@@ -30,7 +30,7 @@ impl Wire {
         wire
     }
 
-    /// Holds every packet to `inner` back by so much, from now on.
+    /// Sets the delay of every packet to `inner`.
     pub(crate) fn delay(&mut self, ms: u32) {
         if ms != self.delay_ms {
             std::fs::write(&self.delay_file, ms.to_string()).expect("the tests' folder can be written");
@@ -61,7 +61,7 @@ fn folder() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// The program, called by what its source is. Other processes may be at it, too: whoever is last gives it the name.
+/// Compiles the program once, under a name made from its source. Other tests may do the same: the last one renames its file.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {

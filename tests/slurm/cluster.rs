@@ -1,5 +1,4 @@
-//! A Slurm cluster for one test, over `scripts/slurm`, and runs on it, over `deploy/slurm`. Every call blocks until the script
-//! or command has ended.
+//! A Slurm cluster for one test, made with `scripts/slurm`, and runs on it, started with `deploy/slurm`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -8,13 +7,13 @@ use std::time::{Duration, Instant};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-/// Nodes ps0, gpu0, cpu0, cpu1, ... in partitions ps, gpu and cpu (which has gpu0 as its last). Dropping it stops all and
-/// removes its folder.
+/// Nodes ps0, gpu0, cpu0, cpu1, ... in partitions ps, gpu and cpu (gpu0 is also the last node of cpu). Dropping it stops the
+/// cluster and removes its folder.
 pub(crate) struct Slurm {
     dir: PathBuf,
 }
 
-/// What `deploy/slurm/submit` made.
+/// A run started with `deploy/slurm/submit`.
 pub(crate) struct Run {
     /// The run's folder: `logs`, `token`, `tls`, `jobs`.
     pub(crate) folder: PathBuf,
@@ -23,10 +22,10 @@ pub(crate) struct Run {
     pub(crate) readers: u32,
 }
 
-/// A job, or one task of an array, that Slurm has not done with.
+/// A job, or one task of an array, that waits or runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Task {
-    /// The number of the job, for an array the same for all of its tasks.
+    /// The number of the job: the same for all tasks of an array.
     pub(crate) job: u32,
     /// The array's index.
     pub(crate) index: Option<u32>,
@@ -46,7 +45,7 @@ impl Slurm {
         slurm
     }
 
-    /// A folder that all nodes see, gone with the cluster.
+    /// A folder that all nodes see. It is removed with the cluster.
     pub(crate) fn shared(&self) -> PathBuf {
         let shared = self.dir.join("shared");
         std::fs::create_dir_all(&shared).unwrap();
@@ -67,7 +66,7 @@ impl Slurm {
         Run { folder, ps: jobs[0], trainers: jobs[1], readers: jobs.get(2).copied().unwrap_or(0) }
     }
 
-    /// What `deploy/slurm/submit` says when it fails, as it must.
+    /// Runs `deploy/slurm/submit`, which must fail, and returns its output.
     pub(crate) fn refused(&self, arguments: &[&str]) -> String {
         let mut command = self.command("deploy/slurm/submit");
         let output = command.args(arguments).current_dir(self.shared()).stdin(Stdio::null()).output().unwrap();
@@ -75,13 +74,13 @@ impl Slurm {
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
 
-    /// `deploy/slurm/add-readers`; the number of their job.
+    /// Runs `deploy/slurm/add-readers`. Returns the number of their job.
     pub(crate) fn add_readers(&self, run: &Run, more: u32) -> u32 {
         done(self.command("deploy/slurm/add-readers").arg(&run.folder).arg(more.to_string()));
         lines(&run.folder.join("jobs")).last().unwrap().parse().unwrap()
     }
 
-    /// What waits or runs, in order.
+    /// The tasks that wait or run, in order.
     pub(crate) fn tasks(&self) -> Vec<Task> {
         let said = self.run("squeue", &["--noheader", "--array", "--format=%F|%K|%N|%T"]);
         let mut tasks: Vec<Task> = said.lines().map(task).collect();
@@ -89,7 +88,7 @@ impl Slurm {
         tasks
     }
 
-    /// Waits until so many tasks run and none waits.
+    /// Waits until `count` tasks run and none waits.
     pub(crate) fn all_run(&self, count: usize) -> Vec<Task> {
         wait_until("all tasks run", || {
             let tasks = self.tasks();
@@ -97,7 +96,7 @@ impl Slurm {
         })
     }
 
-    /// Starts what was requeued and waits: Slurm by itself holds it back for two minutes.
+    /// Starts requeued tasks at once: Slurm would hold them back for two minutes.
     pub(crate) fn start_requeued_now(&self) {
         let waiting = self.run("squeue", &["--noheader", "--array", "--states=PENDING", "--format=%F %K"]);
         for line in waiting.lines() {
@@ -107,12 +106,12 @@ impl Slurm {
         }
     }
 
-    /// `kill -9` of the node's slurmd. Slurm gives the node up 25 to 30 s later; what ran on it runs on.
+    /// `kill -9` of the node's slurmd. Slurm gives up the node 25 to 30 s later; its processes continue.
     pub(crate) fn kill_node(&self, node: &str) {
         self.script("kill-node", &[node]);
     }
 
-    /// One of Slurm's own commands; what it prints.
+    /// Runs one of Slurm's commands and returns its output.
     pub(crate) fn run(&self, program: &str, arguments: &[&str]) -> String {
         done(self.environment(Command::new(program)).args(arguments))
     }
@@ -126,7 +125,7 @@ impl Slurm {
     }
 
     fn environment(&self, mut command: Command) -> Command {
-        // A ps that has moved is looked for each second, not twice a minute.
+        // Look for a ps that has moved every second, not twice a minute.
         command.env("SLURM_CONF", self.dir.join("etc/slurm.conf")).env("FOREBAY_LOOK_SECONDS", "1");
         command
     }
@@ -134,19 +133,19 @@ impl Slurm {
 
 impl Drop for Slurm {
     fn drop(&mut self) {
-        // A panic here, in a test that panics already, would abort. The watcher tries again.
+        // A panic here would abort a test that panics already. The watcher stops the cluster, too.
         let _ = Command::new(format!("{ROOT}/scripts/slurm")).arg("down").arg(&self.dir).arg("--remove").output();
     }
 }
 
 impl Run {
-    /// What a process has said so far; `name` as `reader-0`. Empty if it has not begun.
+    /// The output of a process so far; `name` is like `reader-0`. Empty if it has not started.
     pub(crate) fn log(&self, name: &str) -> String {
         std::fs::read_to_string(self.folder.join(format!("logs/{name}.log"))).unwrap_or_default()
     }
 }
 
-/// Asks until there is an answer, for two minutes at most.
+/// Calls `ask` until it returns something. Panics after two minutes.
 pub(crate) fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let since = Instant::now();
     loop {
@@ -169,7 +168,7 @@ fn lines(file: &Path) -> Vec<String> {
     std::fs::read_to_string(file).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// Runs it to its end, which must be a good one; what it prints.
+/// Runs a command that must succeed, and returns its output.
 fn done(command: &mut Command) -> String {
     let Output { status, stdout, stderr } =
         command.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{command:?}: {e}; run `make setup`"));

@@ -1,4 +1,4 @@
-//! `deploy/slurm` with a stand-in for the program, which says what it was told and waits for SIGTERM.
+//! `deploy/slurm` with a stand-in for the program, which prints its arguments and waits for SIGTERM.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,8 @@ use std::process::Command;
 
 use super::cluster::{Run, Slurm, wait_until};
 
-/// One line at the start, one for each SIGTERM, one at the end; a second SIGTERM ends it at once. SIGUSR1 makes it fail as when a peer is gone: exit code 3.
+/// Prints one line at the start, one for each SIGTERM, and one at the end. A second SIGTERM ends it at once. SIGUSR1 makes it fail
+/// as if a peer were gone: exit code 3.
 const STAND_IN: &str = r#"#!/usr/bin/env bash
 stop=
 trap 'echo TERM; [ -z "$stop" ] || exit 130; stop=yes' TERM
@@ -20,7 +21,7 @@ while [ -z "$stop" ]; do sleep 0.1; done
 echo drained
 "#;
 
-/// What one start of the stand-in said of itself.
+/// What one start of the stand-in printed.
 type Said = BTreeMap<String, String>;
 
 fn up(nodes: u32) -> (Slurm, PathBuf, PathBuf) {
@@ -48,12 +49,12 @@ fn start(run: &Run, name: &str, count: usize) -> Said {
 
 fn drained_once(run: &Run, name: &str) {
     wait_until(&format!("{name} has drained"), || run.log(name).contains("drained").then_some(()));
-    // The program takes a second signal for "stop at once".
+    // A second signal would stop the program at once.
     assert_eq!(run.log(name).lines().filter(|line| *line == "TERM").count(), 1, "{name} got SIGTERM once");
 }
 
 #[test]
-fn every_process_is_told_its_role_its_rank_and_where_the_coordinator_is() {
+fn every_process_gets_its_role_its_rank_and_the_coordinators_address() {
     let (slurm, job, program) = up(3);
     let options = ["--readers", "2", "--ps", "2", "--trainers", "2", "--gpus", "1", "--", "--set", "train.epochs=3"];
     let run = slurm.submit(&job, &program, &options);
@@ -101,7 +102,7 @@ fn every_process_is_told_its_role_its_rank_and_where_the_coordinator_is() {
         assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    // As a user cancels.
+    // As a user cancels the run.
     let jobs = [run.ps, run.trainers, run.readers].map(|job| job.to_string());
     slurm.run("scancel", &jobs.each_ref().map(String::as_str));
     names.iter().for_each(|name| drained_once(&run, name));
@@ -109,8 +110,8 @@ fn every_process_is_told_its_role_its_rank_and_where_the_coordinator_is() {
 }
 
 #[test]
-fn a_lost_node_takes_back_its_reader_and_nothing_else() {
-    // cpu0, cpu1 and one in reserve: gpu0 has the trainer, so a reader that wants a node to itself does not come to it.
+fn a_lost_node_requeues_its_reader_only() {
+    // cpu0, cpu1 and one spare: the trainer runs on gpu0, so a reader that wants a node of its own cannot run there.
     let (slurm, job, program) = up(5);
     let run = slurm.submit(&job, &program, &["--readers", "2", "--sbatch-reader", "--exclusive"]);
     let before = slurm.all_run(4);
@@ -135,7 +136,7 @@ fn a_lost_node_takes_back_its_reader_and_nothing_else() {
         assert_eq!(starts(&run, name).len(), 1, "{name} was not started again");
         assert!(!run.log(name).contains("TERM"), "{name} was left in peace");
     }
-    // Why leases carry terms and trainers incarnations: Slurm has given it up, and it lives.
+    // Slurm has given up the process, but it is alive: leases have terms and trainers incarnations because of this.
     assert!(PathBuf::from(format!("/proc/{}", lost["pid"])).exists(), "the lost reader's process runs on");
 }
 
@@ -154,17 +155,17 @@ fn readers_are_added_while_it_runs() {
     let ranks: Vec<_> = slurm.all_run(6).iter().map(|task| (task.job, task.index)).collect();
     assert!(ranks.contains(&(first, Some(2))) && ranks.contains(&(second, Some(3))), "{ranks:?}");
 
-    // Without the time limit that `scancel` alone sets: the job ends when it has drained.
+    // Without the time limit of a plain `scancel`: the job ends when it has drained.
     slurm.run("scancel", &["--signal=TERM", &first.to_string()]);
     drained_once(&run, "reader-1");
     drained_once(&run, "reader-2");
-    wait_until("only they have gone", || (slurm.tasks().len() == 4).then_some(()));
+    wait_until("only the added readers have ended", || (slurm.tasks().len() == 4).then_some(()));
 }
 
 #[test]
-fn a_ps_that_was_requeued_is_found_again() {
+fn a_requeued_ps_is_found_again() {
     let (slurm, job, program) = up(4);
-    // In the partition of three nodes, so that it can come back on another.
+    // In the partition of three nodes, so that it can be restarted on another.
     let run = slurm.submit(&job, &program, &["--sbatch-ps", "--partition=cpu"]);
     let reader = start(&run, "reader-0", 1);
     let ps = start(&run, "ps-0", 1);
@@ -176,7 +177,7 @@ fn a_ps_that_was_requeued_is_found_again() {
         let tasks = slurm.tasks();
         tasks.iter().any(|task| task.job == run.ps && task.state == "PENDING").then_some(())
     });
-    // One has given up the coordinator that does not answer, with the exit code of "external"; the other still waits for it.
+    // The reader has given up the coordinator, with the exit code of an external fault; the trainer still waits for it.
     assert!(Command::new("kill").args(["-USR1", &reader["pid"]]).status().unwrap().success());
     wait_until("the reader waits", || run.log("reader-0").contains("waiting for the ps job").then_some(()));
     slurm.start_requeued_now();
@@ -193,7 +194,7 @@ fn a_ps_that_was_requeued_is_found_again() {
 }
 
 #[test]
-fn a_fault_of_the_user_ends_a_process_at_once() {
+fn a_user_fault_ends_a_process_at_once() {
     let (slurm, job, _) = up(3);
     let run = slurm.submit(&job, &PathBuf::from("/bin/false"), &[]);
     wait_until("all jobs have failed", || slurm.tasks().is_empty().then_some(()));
@@ -206,7 +207,7 @@ fn a_fault_of_the_user_ends_a_process_at_once() {
 }
 
 #[test]
-fn what_cannot_be_submitted_is_said_and_nothing_is_left() {
+fn a_failed_submit_says_why_and_cancels_its_jobs() {
     let (slurm, job, program) = up(3);
     let (job, program, there) = (job.to_str().unwrap(), program.to_str().unwrap(), slurm.shared());
     let there = there.to_str().unwrap();
@@ -221,11 +222,11 @@ fn what_cannot_be_submitted_is_said_and_nothing_is_left() {
         (&[job, "--program", program, "--tls-ca", job], "--tls-cert, --tls-key and --tls-ca go together"),
         (&[job, "--program", program, "--token-file", "/no/token"], "--token-file /no/token: cannot read it"),
         (&[job, "--program", program, "--run", there], "a run needs a folder of its own"),
-        // Found by Slurm, once the ps and the trainer are submitted.
+        // Slurm finds this only after the ps and the trainer are submitted.
         (&[job, "--program", program, "--partition-reader", "moon"], "invalid partition"),
     ] {
         let refused = slurm.refused(arguments);
         assert!(refused.contains(said), "{arguments:?}: no `{said}` in: {refused}");
     }
-    wait_until("what was submitted is cancelled", || slurm.tasks().is_empty().then_some(()));
+    wait_until("submitted jobs are cancelled", || slurm.tasks().is_empty().then_some(()));
 }

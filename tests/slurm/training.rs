@@ -1,4 +1,4 @@
-//! A real training on a real Slurm, through the loss of a node.
+//! Training on a real Slurm, through the loss of a node.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -43,7 +43,7 @@ fn number(log: &str, what: &str) -> u64 {
 }
 
 #[test]
-fn a_training_goes_on_when_a_node_is_lost_and_its_reader_comes_back_elsewhere() {
+fn training_goes_on_when_a_node_is_lost_and_its_reader_restarts_elsewhere() {
     let slurm = Slurm::up(5);
     let shared = slurm.shared();
     let run = slurm.submit(
@@ -56,21 +56,21 @@ fn a_training_goes_on_when_a_node_is_lost_and_its_reader_comes_back_elsewhere() 
     let lost = reader(0).unwrap().node;
     slurm.kill_node(&lost);
 
-    // What ran there runs on, as Slurm has only lost sight of it. The new start takes its rank, and the old one is out.
+    // The process on the lost node continues, because only its slurmd was killed. The new process takes its rank.
     wait_until("the reader is requeued", || reader(0).filter(|task| task.node != lost));
     slurm.start_requeued_now();
     wait_until("it runs elsewhere", || reader(0).filter(|task| task.state == "RUNNING" && task.node != lost));
-    // (What the old one says goes the way of its node: tests/cluster has a process that hears that it is out.)
+    // The old process's output is lost with its node: tests/cluster checks that such a process ends.
     wait_until("it has joined", || (run.log("ps-0").matches("reader 0 joined").count() == 2).then_some(()));
     let before = number(&run.log("ps-0"), "rows are trained on");
     wait_until("more rows are trained on", || (number(&run.log("ps-0"), "rows are trained on") > before).then_some(()));
 
-    // As a user ends a run early and keeps the model.
+    // As a user ends a run early but keeps the model.
     slurm.run("scancel", &["--signal=TERM", &run.trainers.to_string()]);
     wait_until("the model is saved", || run.log("trainer-0").contains("saved ").then_some(()));
     wait_until("no job is left", || slurm.tasks().is_empty().then_some(()));
     let log = run.log("trainer-0");
-    // Whole windows of 8,192 rows, five to an epoch of which the last is shorter, each trained on once.
+    // Each window is trained on once: five windows per epoch, of 8,192 rows but for the last.
     let (trained, read) = (number(&log, "rows trained on, 0 rejected"), number(&log, "rows read ="));
     assert_eq!(trained, read, "{log}");
     assert!(shared.join("model/manifest.json").exists());
