@@ -27,7 +27,7 @@ pub struct ReadOptions {
     pub read_ahead_bytes: usize,
     /// Bytes decoded but not yet taken, at most, beside one batch of the split that is next. Default 64 MiB.
     pub decode_ahead_bytes: usize,
-    /// Threads that decode. Default 2. The order of the batches does not depend on it.
+    /// Threads that decode. Default 1, as in a job. The order of the batches does not depend on it.
     pub decode_threads: usize,
 }
 
@@ -41,7 +41,7 @@ impl Default for ReadOptions {
             window_rows: 0,
             read_ahead_bytes: 64 << 20,
             decode_ahead_bytes: 64 << 20,
-            decode_threads: 2,
+            decode_threads: 1,
         }
     }
 }

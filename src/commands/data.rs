@@ -167,7 +167,7 @@ impl Data {
 impl Synth {
     fn run(self, logs: logs::Format) -> Result<(), Fault> {
         let what = Synthetic { rows: self.rows, first: self.first_row, seed: self.seed, ..Synthetic::default() };
-        let source = SyntheticSource::new(what, ReadOptions::default());
+        let source = SyntheticSource::new(what, ReadOptions { decode_threads: 2, ..ReadOptions::default() });
         match self.format {
             Format::Parquet => write_parquet(source, &self.out, &self.parquet.options(), Some(self.rows), logs),
             Format::Criteo => {
@@ -189,7 +189,8 @@ impl Convert {
             "skip" => OnBadRow::Skip,
             dir => OnBadRow::WriteTo(dir.into()),
         };
-        let (input, read) = (input(self.input, self.filter.as_ref()), ReadOptions::default());
+        let (input, read) =
+            (input(self.input, self.filter.as_ref()), ReadOptions { decode_threads: 2, ..ReadOptions::default() });
         let options = self.parquet.options();
         if block_on(holds_parquet(&input))? {
             write_parquet(ParquetSource::new(input, read).dictionaries(false), &self.out, &options, None, logs)

@@ -22,8 +22,9 @@ use parquet::errors::Result as ParquetResult;
 use parquet::file::writer::SerializedFileWriter;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::column::{Change, encode};
-use super::{ParquetOptions, Written};
+use super::encode_column::{Change, encode};
+use super::options::ParquetOptions;
+use super::progress::Written;
 use crate::staged::{FileWriter, StagedFolder, fault};
 
 /// Row groups that are encoded or written at once, beside the one that is being gathered.
@@ -76,7 +77,7 @@ struct Group {
 
 impl Encoder {
     /// Starts the threads, named after the stage.
-    pub(super) fn start(cx: &StageCx, aside: StagedFolder, options: &ParquetOptions) -> Result<Self, Fault> {
+    pub(super) fn start(cx: &StageCx, staged: StagedFolder, options: &ParquetOptions) -> Result<Self, Fault> {
         let (jobs, queue) = mpsc::channel();
         let (groups, to_write) = mpsc::channel();
         let room = Arc::new(Semaphore::new(GROUPS));
@@ -99,7 +100,7 @@ impl Encoder {
             let named = thread::Builder::new().name(format!("{}-encode-{i}", cx.name()));
             encoder.encoders.push(named.spawn(move || encode_all(&queue)).map_err(cannot)?);
         }
-        let files = Files { part: None, aside, options: options.clone(), bytes, written: Written::default() };
+        let files = Files { part: None, staged, options: options.clone(), bytes, written: Written::default() };
         let named = thread::Builder::new().name(format!("{}-write", cx.name()));
         let write = move || {
             let done = files.write_all(&to_write);
@@ -215,7 +216,7 @@ fn encode_all(queue: &Mutex<mpsc::Receiver<Job>>) {
 struct Files {
     /// Dropped before the folder: an upload is given up before what is around it.
     part: Option<Part>,
-    aside: StagedFolder,
+    staged: StagedFolder,
     options: ParquetOptions,
     bytes: Arc<AtomicU64>,
     written: Written,
@@ -238,13 +239,13 @@ impl Files {
             }
         }
         self.close()?;
-        Ok((self.aside, self.written))
+        Ok((self.staged, self.written))
     }
 
     fn write(&mut self, group: Group) -> Result<(), Fault> {
         let part = match &mut self.part {
             Some(part) => part,
-            None => self.part.insert(Part::begin(&self.aside, &self.options, &group.schema, self.written.files)?),
+            None => self.part.insert(Part::begin(&self.staged, &self.options, &group.schema, self.written.files)?),
         };
         let failed = |name: &str, e| fault(name, "cannot write", e);
         let mut row_group = part.file.next_row_group().map_err(|e| failed(&part.name, e))?;
@@ -286,8 +287,8 @@ impl Files {
 }
 
 impl Part {
-    fn begin(aside: &StagedFolder, options: &ParquetOptions, schema: &SchemaRef, number: u64) -> Result<Self, Fault> {
-        let file = aside.create(&format!("part-{number:05}.parquet"))?;
+    fn begin(staged: &StagedFolder, options: &ParquetOptions, schema: &SchemaRef, number: u64) -> Result<Self, Fault> {
+        let file = staged.create(&format!("part-{number:05}.parquet"))?;
         let name = file.name().to_owned();
         let begin = || -> ParquetResult<_> {
             let writer = ArrowWriter::try_new(file, Arc::clone(schema), Some(options.properties()))?;

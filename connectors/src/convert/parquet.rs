@@ -10,82 +10,12 @@ use arrow::array::ArrayRef;
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, Source, StageCx};
-use parquet::basic::{Compression, ZstdLevel};
-use parquet::file::properties::WriterProperties;
-use serde::{Deserialize, Serialize};
 
 use super::encode::Encoder;
-use super::{ConvertProgress, Written, each};
-use crate::criteo::Categories;
+use super::options::ParquetOptions;
+use super::progress::{ConvertProgress, Written, for_each_batch};
 use crate::rows::Rows;
 use crate::staged::{Folder, StagedFolder};
-
-/// How columns are encoded.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Encoding {
-    /// Dictionaries and zstd: the smallest files.
-    #[default]
-    Dictionary,
-    /// Values as they are, uncompressed: the fastest to decode.
-    Plain,
-}
-
-/// What the Parquet files shall look like.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ParquetOptions {
-    /// Default: dictionary.
-    pub encoding: Encoding,
-    /// Rows of a row group. Default 131,072. Up to four row groups are in memory at once.
-    pub group_rows: usize,
-    /// Row groups of a file. Default 8.
-    pub file_groups: usize,
-    /// Whether a missing value becomes 0 (or an empty string) and the column non-null, which decodes faster but can no
-    /// longer be told from a 0. Default false.
-    pub fill_nulls: bool,
-    /// Categories as `UInt32` (default) or as hex strings.
-    pub categories: Categories,
-    /// Whether a folder that holds files is replaced. Default false.
-    pub replace: bool,
-    /// Threads that encode; the bytes do not depend on it. Default 0: as many as there are cores.
-    pub threads: usize,
-}
-
-impl Default for ParquetOptions {
-    fn default() -> Self {
-        Self {
-            encoding: Encoding::Dictionary,
-            group_rows: 131_072,
-            file_groups: 8,
-            fill_nulls: false,
-            categories: Categories::Int,
-            replace: false,
-            threads: 0,
-        }
-    }
-}
-
-impl ParquetOptions {
-    pub(super) fn properties(&self) -> WriterProperties {
-        let builder = WriterProperties::builder().set_max_row_group_row_count(Some(self.group_rows.max(1)));
-        match self.encoding {
-            // The dictionary of a column of distinct hex strings is 12 bytes a row.
-            Encoding::Dictionary => {
-                builder.set_compression(Compression::ZSTD(ZstdLevel::default())).set_dictionary_page_size_limit(2 << 20)
-            }
-            Encoding::Plain => builder.set_compression(Compression::UNCOMPRESSED).set_dictionary_enabled(false),
-        }
-        .build()
-    }
-
-    pub(super) fn encode_threads(&self) -> usize {
-        match self.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            n => n,
-        }
-    }
-}
 
 /// Writes all rows of a source into `folder`, in any store, which appears when all is written. `progress` is called after
 /// each batch.
@@ -105,14 +35,14 @@ pub async fn to_parquet<S: Source<Out = Rows>>(
 async fn convert<S: Source<Out = Rows>>(
     source: &mut S,
     cx: &StageCx,
-    aside: StagedFolder,
+    staged: StagedFolder,
     options: &ParquetOptions,
     mut progress: impl FnMut(ConvertProgress),
 ) -> Result<Written, Fault> {
     let mut groups =
-        Groups { encoder: Encoder::start(cx, aside, options)?, options, schema: None, held: Vec::new(), rows: 0 };
+        Groups { encoder: Encoder::start(cx, staged, options)?, options, schema: None, held: Vec::new(), rows: 0 };
     let mut rows = 0;
-    let rejected = each(source, cx, async |next| {
+    let rejected = for_each_batch(source, cx, async |next| {
         groups.add(&next.batch).await?;
         rows += next.batch.num_rows() as u64;
         progress(ConvertProgress { rows, bytes: groups.encoder.bytes() });
@@ -120,10 +50,10 @@ async fn convert<S: Source<Out = Rows>>(
     })
     .await?;
     groups.send().await?;
-    let (aside, written) = groups.encoder.finish()?;
+    let (staged, written) = groups.encoder.finish()?;
     progress(ConvertProgress { rows: written.rows, bytes: written.bytes });
-    aside.mark()?;
-    aside.publish()?;
+    staged.mark()?;
+    staged.publish()?;
     Ok(Written { rejected, ..written })
 }
 
@@ -187,9 +117,9 @@ mod tests {
             SyntheticSource::new(Synthetic { rows: 20_000, ..Synthetic::default() }, ReadOptions::default());
         let options = ParquetOptions { group_rows: 4096, ..ParquetOptions::default() };
         let cx = StageCx::detached("t");
-        let aside = StagedFolder::begin(&Folder::from(&out), false).unwrap();
-        let aside = aside.with_create(|_| OpenOptions::new().write(true).open("/dev/full"));
-        let done = super::super::block_on(convert(&mut source, &cx, aside, &options, |_| ()));
+        let staged = StagedFolder::begin(&Folder::from(&out), false).unwrap();
+        let staged = staged.with_create(|_| OpenOptions::new().write(true).open("/dev/full"));
+        let done = crate::convert::block_on(convert(&mut source, &cx, staged, &options, |_| ()));
         let said = done.unwrap_err().to_string();
         assert!(said.contains("the disk is full") && said.contains("part-00000.parquet"), "{said}");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

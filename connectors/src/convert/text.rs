@@ -10,7 +10,7 @@ use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, Source, StageCx};
 use serde::{Deserialize, Serialize};
 
-use super::{ConvertProgress, Written, each};
+use super::progress::{ConvertProgress, Written, for_each_batch};
 use crate::criteo::schema::hex_digits;
 use crate::criteo::{Categories, INTEGERS, criteo_schema};
 use crate::rows::Rows;
@@ -41,20 +41,20 @@ pub async fn to_criteo_text<S: Source<Out = Rows>>(
     options: &TextOptions,
     mut progress: impl FnMut(ConvertProgress),
 ) -> Result<Written, Fault> {
-    let aside = StagedFolder::begin(&folder.into(), options.replace)?;
+    let staged = StagedFolder::begin(&folder.into(), options.replace)?;
     let mut written = Written::default();
     let mut part: Option<(FileWriter, usize)> = None;
     let mut text = Vec::new();
     let most = options.file_rows.max(1);
     let close = |part: Option<(FileWriter, usize)>| part.map_or(Ok(()), |(file, _)| file.finish().map(drop));
-    written.rejected = each(source, cx, async |rows| {
+    written.rejected = for_each_batch(source, cx, async |rows| {
         let mut at = 0;
         while at < rows.batch.num_rows() {
             let (file, held) = match &mut part {
                 Some(part) => part,
                 None => {
                     written.files += 1;
-                    part.insert((aside.create(&format!("part-{:05}.txt", written.files - 1))?, 0))
+                    part.insert((staged.create(&format!("part-{:05}.txt", written.files - 1))?, 0))
                 }
             };
             let n = (rows.batch.num_rows() - at).min(most - *held);
@@ -73,8 +73,8 @@ pub async fn to_criteo_text<S: Source<Out = Rows>>(
     })
     .await?;
     close(part.take())?;
-    aside.mark()?;
-    aside.publish()?;
+    staged.mark()?;
+    staged.publish()?;
     Ok(written)
 }
 

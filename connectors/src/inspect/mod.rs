@@ -86,12 +86,12 @@ pub async fn inspect(input: impl Into<Input>) -> Result<Inspection, Fault> {
     let (path, bytes) = (input.to_string(), files.iter().map(|f| f.size).sum());
     let mut report = Inspection { path, bytes, files: files.len() as u64, ..Inspection::default() };
     let cx = StageCx::detached("inspect");
-    let options = ReadOptions::default();
+    let options = ReadOptions { decode_threads: 2, ..ReadOptions::default() };
     if is_parquet(&files[0]).await? {
         report.format = "parquet".to_owned();
         let mut source = ParquetSource::new(input, options).dictionaries(false);
         source.open(&cx, None).await?;
-        report.row_groups = source.footers().iter().map(|f| f.ranges.len() as u64).sum();
+        report.row_groups = source.footers().iter().map(|f| f.selected.ranges.len() as u64).sum();
         let schema = source.schema().ok_or_else(|| Fault::internal("an open source has a schema"))?;
         tally(&mut source, &schema, &mut report).await?;
     } else {

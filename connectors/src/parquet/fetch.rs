@@ -40,13 +40,13 @@ pub(crate) fn coalesce(ranges: &[Range<u64>]) -> Vec<Range<u64>> {
 
 /// Bytes that [`fetch`] will hold for a row group.
 pub(crate) fn cost(footer: &Footer, row_group: usize) -> u64 {
-    coalesce(&footer.ranges[row_group]).iter().map(|r| r.end - r.start).sum()
+    coalesce(&footer.selected.ranges[row_group]).iter().map(|r| r.end - r.start).sum()
 }
 
 /// Reads the wanted columns of a row group.
 pub(crate) async fn fetch(footer: &Arc<Footer>, row_group: usize) -> Result<Fetched, Fault> {
     let file = &footer.file;
-    let requests = coalesce(&footer.ranges[row_group]);
+    let requests = coalesce(&footer.selected.ranges[row_group]);
     let parts = try_join_all(requests.into_iter().filter(|r| !r.is_empty()).map(|request| async move {
         let start = request.start;
         Ok::<_, Fault>((start, file.read(request).await?))

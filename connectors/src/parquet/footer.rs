@@ -1,24 +1,19 @@
-//! What a Parquet file holds, from its footer, and which of its columns are wanted.
-//!
-//! Comes in: files and column names. Goes out: [`Footer`]s, kept for all epochs, each checked against the first file.
-//! Awaits the store; decoding a footer is short and happens in place.
+//! Reads footers: what each Parquet file holds, kept for all epochs, and checked against the first file.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
 use bytes::Bytes;
 use forebay_actors::Fault;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::ObjectStoreExt;
-use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::arrow::async_reader::MetadataFetch;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::ParquetMetaDataReader;
 
-use super::columns::{self, Folders, Origin};
+use super::selection::{self, PartitionColumns, Selection};
 use super::types;
 use crate::file::DataFile;
 use crate::store_error::store_fault;
@@ -34,13 +29,8 @@ const FOOTER_GUESS: usize = 64 * 1024;
 pub(crate) struct Footer {
     pub(crate) file: DataFile,
     pub(crate) metadata: ArrowReaderMetadata,
-    pub(crate) mask: ProjectionMask,
-    /// For each column wanted where it comes from.
-    pub(crate) columns: Vec<Origin>,
-    /// The columns wanted, in the order wanted.
-    pub(crate) schema: SchemaRef,
-    /// For each row group the byte ranges of the columns wanted, checked against the file's size, sorted.
-    pub(crate) ranges: Vec<Vec<Range<u64>>>,
+    /// What the job reads of it.
+    pub(crate) selected: Selection,
 }
 
 impl Footer {
@@ -69,10 +59,11 @@ pub(crate) async fn load(
         (None, Some((_, first))) => first.schema().fields().iter().map(|f| f.name().clone()).collect(),
         (None, None) => Vec::new(),
     };
-    let folders = Folders::new(metadata.iter().map(|(file, _)| file), &wanted, dictionaries);
+    let folders = PartitionColumns::new(metadata.iter().map(|(file, _)| file), &wanted, dictionaries);
     let mut footers: Vec<Arc<Footer>> = Vec::with_capacity(metadata.len());
     for (file, metadata) in metadata {
-        let footer = columns::select(file, metadata, &wanted, &folders)?;
+        let selected = selection::select(&file, &metadata, &wanted, &folders)?;
+        let footer = Footer { file, metadata, selected };
         if let Some(first) = footers.first() {
             same_types(first, &footer)?;
         }
@@ -118,7 +109,7 @@ async fn read(file: &DataFile, dictionaries: bool) -> Result<ArrowReaderMetadata
 
 /// The columns must have the same types in every file; nullability may differ.
 fn same_types(first: &Footer, other: &Footer) -> Result<(), Fault> {
-    for (expected, found) in first.schema.fields().iter().zip(other.schema.fields()) {
+    for (expected, found) in first.selected.schema.fields().iter().zip(other.selected.schema.fields()) {
         if expected.data_type() != found.data_type() {
             return Err(Fault::user(format!(
                 "column `{}` is {} in `{}` but {} in `{}`: files that are read together must agree, write one \

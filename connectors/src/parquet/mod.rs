@@ -1,8 +1,8 @@
 //! Parquet files: footers, fetching ahead, decoding.
 
-mod columns;
 pub(crate) mod fetch;
 pub(crate) mod footer;
+mod selection;
 pub(crate) mod source;
 mod types;
 

@@ -14,9 +14,9 @@ use forebay_base::panic_message;
 use futures::TryStreamExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
-use super::columns::Origin;
 use super::fetch::{self, Fetched};
 use super::footer::{self, Footer};
+use super::selection::Origin;
 use super::types;
 use crate::feed::{self, Credit, Feed};
 use crate::input::Input;
@@ -84,7 +84,7 @@ impl ParquetSource {
 
     /// The columns that `next` yields; `None` before `open`.
     pub fn schema(&self) -> Option<SchemaRef> {
-        self.footers.first().map(|footer| Arc::clone(&footer.schema))
+        self.footers.first().map(|footer| Arc::clone(&footer.selected.schema))
     }
 
     /// Rows of one epoch; 0 before `open`.
@@ -99,7 +99,7 @@ impl ParquetSource {
                 self.schema().map(|schema| schema.fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>());
             write!(print, "parquet {shuffle} {seed} {window_rows} {columns:?}")?;
             self.footers.iter().try_for_each(|footer| {
-                let rows: Vec<u64> = (0..footer.ranges.len()).map(|group| footer.rows(group)).collect();
+                let rows: Vec<u64> = (0..footer.selected.ranges.len()).map(|group| footer.rows(group)).collect();
                 write!(print, "\n{} {} {rows:?}", footer.file.path, footer.file.size)
             })
         })
@@ -130,7 +130,7 @@ impl Source for ParquetSource {
         self.footers = footer::load(files, self.columns.as_deref(), self.dictionaries).await?;
         self.splits = Vec::new();
         for (file, footer) in self.footers.iter().enumerate() {
-            for group in 0..footer.ranges.len() {
+            for group in 0..footer.selected.ranges.len() {
                 if footer.rows(group) > 0 {
                     self.splits.push((file as u32, group as u32));
                 }
@@ -213,7 +213,7 @@ impl Decode {
         let mut row = start;
         let metadata = self.footer.metadata.clone();
         let mut builder = ParquetRecordBatchReaderBuilder::new_with_metadata(fetched, metadata)
-            .with_projection(self.footer.mask.clone())
+            .with_projection(self.footer.selected.mask.clone())
             .with_row_groups(vec![self.group])
             .with_batch_size(self.batch_rows);
         if start > 0 {
@@ -246,8 +246,8 @@ impl Decode {
 
     /// The decoder yields the file's columns in the file's order.
     fn in_order(&self, batch: &RecordBatch) -> Result<RecordBatch, Fault> {
-        let schema = &self.footer.schema;
-        let columns = self.footer.columns.iter().zip(schema.fields()).map(|(origin, field)| match origin {
+        let schema = &self.footer.selected.schema;
+        let columns = self.footer.selected.columns.iter().zip(schema.fields()).map(|(origin, field)| match origin {
             Origin::File(at) => types::named_as(batch.column(*at), field.data_type()),
             Origin::Folder(constant) => Ok(constant.rows(batch.num_rows())),
         });

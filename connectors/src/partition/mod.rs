@@ -1,115 +1,12 @@
-//! Folders named `column=value`, as Hive and Spark lay them out: each is a column that all files below it share.
+//! Partition columns: folders named `column=value`, and which of them a predicate selects.
 //!
-//! Comes in: the path of a file below the folder that was named. Goes out: [`Partitions`], and by a [`Predicate`]
-//! which folders are wanted. Nothing blocks.
+//! Read in this order: `partitions` (columns and values of a path), `expr` (what a predicate means), `parse` (its text),
+//! `predicate`.
 
+mod expr;
 mod parse;
+mod partitions;
 mod predicate;
 
-use std::fmt;
-use std::sync::Arc;
-
+pub use partitions::Partitions;
 pub use predicate::Predicate;
-
-/// What Hive and Spark write for a missing value (and for an empty string).
-const MISSING: &str = "__HIVE_DEFAULT_PARTITION__";
-
-/// The partition columns of a file and their values, from the outermost folder inwards. Cheap to clone.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Partitions(Arc<[(String, Option<String>)]>);
-
-impl Partitions {
-    /// From the folders of a path, `/` between them: `day=2026-11-20/hour=03`. Folders of other names do not count;
-    /// escapes (`%3A` for `:`) are resolved.
-    pub fn of(folders: &str) -> Self {
-        Self(folders.split('/').filter_map(partition).collect())
-    }
-
-    /// The value of a column: `None` if there is no such folder, `Some(None)` if the value is missing. If a name comes
-    /// twice, the inner folder counts.
-    pub fn get(&self, column: &str) -> Option<Option<&str>> {
-        self.0.iter().rev().find(|(name, _)| name == column).map(|(_, value)| value.as_deref())
-    }
-
-    /// Column and value, from the outermost folder inwards.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&str, Option<&str>)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_deref()))
-    }
-}
-
-impl fmt::Display for Partitions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, (name, value)) in self.iter().enumerate() {
-            let slash = if i > 0 { "/" } else { "" };
-            write!(f, "{slash}{name}={}", value.unwrap_or(MISSING))?;
-        }
-        Ok(())
-    }
-}
-
-/// Column and value of one folder.
-fn partition(folder: &str) -> Option<(String, Option<String>)> {
-    let (name, value) = folder.split_once('=')?;
-    if name.is_empty() {
-        return None;
-    }
-    let value = (value != MISSING).then(|| unescaped(value));
-    Some((unescaped(name), value))
-}
-
-/// `%XX` is the character of that code, as Hive's own `unescapePathName` has it; a `%` that begins no escape stays.
-fn unescaped(text: &str) -> String {
-    let mut plain = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(at) = rest.find('%') {
-        plain.push_str(&rest[..at]);
-        let code = rest.get(at + 1..at + 3).filter(|code| code.bytes().all(|c| c.is_ascii_hexdigit()));
-        match code.and_then(|code| u8::from_str_radix(code, 16).ok()) {
-            Some(code) => {
-                plain.push(char::from(code));
-                rest = &rest[at + 3..];
-            }
-            None => {
-                plain.push('%');
-                rest = &rest[at + 1..];
-            }
-        }
-    }
-    plain + rest
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn folders_become_columns() {
-        let at = Partitions::of("logs/day=2026-11-20/x/hour=03");
-        assert_eq!(at.iter().collect::<Vec<_>>(), [("day", Some("2026-11-20")), ("hour", Some("03"))]);
-        assert_eq!((at.get("hour"), at.get("x"), at.get("logs")), (Some(Some("03")), None, None));
-        assert_eq!(at.to_string(), "day=2026-11-20/hour=03");
-        let odd = Partitions::of("=1/a==b/c=/d=__HIVE_DEFAULT_PARTITION__/a=2");
-        assert_eq!(odd.get("a"), Some(Some("2")));
-        assert_eq!((odd.get("c"), odd.get("d"), odd.get("")), (Some(Some("")), Some(None), None));
-        assert_eq!(odd.iter().next(), Some(("a", Some("=b"))));
-        assert_eq!(Partitions::of(""), Partitions::default());
-    }
-
-    #[test]
-    fn escapes_are_resolved_and_stray_percents_stay() {
-        for (escaped, plain) in [
-            ("a b", "a b"),
-            ("x%2Fy%3dz", "x/y=z"),
-            ("100%25", "100%"),
-            ("%", "%"),
-            ("50%", "50%"),
-            ("%4", "%4"),
-            ("%zz%41", "%zzA"),
-            ("%+1%-2", "%+1%-2"),
-            ("%é", "%é"),
-            ("ü%3A", "ü:"),
-        ] {
-            assert_eq!(unescaped(escaped), plain);
-        }
-    }
-}

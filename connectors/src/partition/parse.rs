@@ -1,29 +1,27 @@
-//! The text of a predicate to its expression, with errors that point at the place. The grammar stands in `predicate`.
-//!
-//! Comes in: text. Goes out: an expression, or a user fault. Nothing blocks.
+//! Parses the text of a predicate (the grammar stands in `predicate`), with errors that point at the place.
 
 use std::iter::Peekable;
 
 use forebay_actors::Fault;
 
-use super::predicate::{Compare, Expr, Literal};
+use super::expr::{Compare, Expr, Literal};
 
 /// Parentheses and `not`s within each other, at most: each costs stack.
 const DEEPEST: usize = 50;
 
 pub(super) fn parse(text: &str) -> Result<Expr, Fault> {
-    let tokens = tokens(text).map_err(|wrong| wrong.fault(text))?;
+    let tokens = tokens(text).map_err(|error| error.fault(text))?;
     if tokens.is_empty() {
         return Ok(Expr::And(Vec::new()));
     }
     let mut parser = Parser { tokens: tokens.into_iter().peekable(), end: text.len(), depth: 0 };
-    parser.whole().map_err(|wrong| wrong.fault(text))
+    parser.whole().map_err(|error| error.fault(text))
 }
 
-/// What is wrong, and the byte where it begins.
-struct Wrong(usize, String);
+/// What is error, and the byte where it begins.
+struct SyntaxError(usize, String);
 
-impl Wrong {
+impl SyntaxError {
     fn fault(self, text: &str) -> Fault {
         let Self(at, what) = self;
         let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -34,8 +32,8 @@ impl Wrong {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Token {
-    /// A column, or a word of the language.
-    Word(String),
+    /// A column or a keyword.
+    Name(String),
     /// A column in backquotes.
     Quoted(String),
     Literal(Literal),
@@ -47,13 +45,13 @@ enum Token {
 
 impl Token {
     fn is_word(&self, word: &str) -> bool {
-        matches!(self, Self::Word(text) if text.eq_ignore_ascii_case(word))
+        matches!(self, Self::Name(text) if text.eq_ignore_ascii_case(word))
     }
 }
 
 type Place = (usize, Token);
 
-fn tokens(text: &str) -> Result<Vec<Place>, Wrong> {
+fn tokens(text: &str) -> Result<Vec<Place>, SyntaxError> {
     let mut tokens = Vec::new();
     let mut at = 0;
     while let Some(c) = text[at..].chars().next() {
@@ -67,19 +65,20 @@ fn tokens(text: &str) -> Result<Vec<Place>, Wrong> {
             ')' => (Token::Close, 1),
             ',' => (Token::Comma, 1),
             '\'' | '"' => {
-                let (value, length) = quoted(rest, c).ok_or_else(|| Wrong(at, format!("this {c} is never closed")))?;
+                let (value, length) =
+                    quoted(rest, c).ok_or_else(|| SyntaxError(at, format!("this {c} is never closed")))?;
                 (Token::Literal(Literal::Text(value)), length)
             }
             '`' => {
-                let (name, length) = quoted(rest, c).ok_or_else(|| Wrong(at, "this ` is never closed".into()))?;
+                let (name, length) = quoted(rest, c).ok_or_else(|| SyntaxError(at, "this ` is never closed".into()))?;
                 (Token::Quoted(name), length)
             }
-            '<' | '>' | '=' | '!' => comparison(rest).map_err(|what| Wrong(at, what.into()))?,
+            '<' | '>' | '=' | '!' => comparison(rest).map_err(|what| SyntaxError(at, what.into()))?,
             '0'..='9' | '-' | '+' | '.' => {
                 let length = rest.find(|c: char| !(c.is_alphanumeric() || "+-._:".contains(c))).unwrap_or(rest.len());
                 let number = &rest[..length];
                 if number.parse::<f64>().is_err() || number.contains(|c: char| c.is_alphabetic() && !"eE".contains(c)) {
-                    return Err(Wrong(
+                    return Err(SyntaxError(
                         at,
                         format!("`{number}` is no number; a date or a text stands in quotes: '{number}'"),
                     ));
@@ -88,9 +87,9 @@ fn tokens(text: &str) -> Result<Vec<Place>, Wrong> {
             }
             c if c.is_alphabetic() || c == '_' => {
                 let length = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
-                (Token::Word(rest[..length].to_owned()), length)
+                (Token::Name(rest[..length].to_owned()), length)
             }
-            c => return Err(Wrong(at, format!("`{c}` has no meaning here"))),
+            c => return Err(SyntaxError(at, format!("`{c}` has no meaning here"))),
         };
         tokens.push((at, token));
         at += length;
@@ -136,15 +135,15 @@ struct Parser<I: Iterator<Item = Place>> {
 }
 
 impl<I: Iterator<Item = Place>> Parser<I> {
-    fn whole(&mut self) -> Result<Expr, Wrong> {
+    fn whole(&mut self) -> Result<Expr, SyntaxError> {
         let expr = self.predicate()?;
         match self.tokens.next() {
             None => Ok(expr),
-            Some((at, _)) => Err(Wrong(at, "expected `and`, `or` or the end".into())),
+            Some((at, _)) => Err(SyntaxError(at, "expected `and`, `or` or the end".into())),
         }
     }
 
-    fn predicate(&mut self) -> Result<Expr, Wrong> {
+    fn predicate(&mut self) -> Result<Expr, SyntaxError> {
         let mut all = vec![self.term()?];
         while self.take("or") {
             all.push(self.term()?);
@@ -152,7 +151,7 @@ impl<I: Iterator<Item = Place>> Parser<I> {
         Ok(if all.len() == 1 { all.remove(0) } else { Expr::Or(all) })
     }
 
-    fn term(&mut self) -> Result<Expr, Wrong> {
+    fn term(&mut self) -> Result<Expr, SyntaxError> {
         let mut all = vec![self.factor()?];
         while self.take("and") {
             all.push(self.factor()?);
@@ -160,9 +159,12 @@ impl<I: Iterator<Item = Place>> Parser<I> {
         Ok(if all.len() == 1 { all.remove(0) } else { Expr::And(all) })
     }
 
-    fn factor(&mut self) -> Result<Expr, Wrong> {
+    fn factor(&mut self) -> Result<Expr, SyntaxError> {
         if self.depth == DEEPEST {
-            return Err(Wrong(self.place(), format!("more than {DEEPEST} parentheses and `not`s within each other")));
+            return Err(SyntaxError(
+                self.place(),
+                format!("more than {DEEPEST} parentheses and `not`s within each other"),
+            ));
         }
         self.depth += 1;
         let expr = if self.take("not") {
@@ -178,16 +180,16 @@ impl<I: Iterator<Item = Place>> Parser<I> {
         Ok(expr)
     }
 
-    fn test(&mut self) -> Result<Expr, Wrong> {
+    fn test(&mut self) -> Result<Expr, SyntaxError> {
         let at = self.place();
         let column = match self.tokens.next() {
             Some((_, Token::Quoted(name))) => name,
-            Some((_, Token::Word(name)))
+            Some((_, Token::Name(name)))
                 if !["and", "or", "not", "in", "is", "null"].iter().any(|word| name.eq_ignore_ascii_case(word)) =>
             {
                 name
             }
-            _ => return Err(Wrong(at, "expected a column, `not` or `(`".into())),
+            _ => return Err(SyntaxError(at, "expected a column, `not` or `(`".into())),
         };
         if let Some((_, Token::Compare(compare))) = self.tokens.next_if(|(_, token)| matches!(token, Token::Compare(_)))
         {
@@ -197,7 +199,7 @@ impl<I: Iterator<Item = Place>> Parser<I> {
             let not = self.take("not");
             let at = self.place();
             if !self.take("null") {
-                return Err(Wrong(at, "expected `null`".into()));
+                return Err(SyntaxError(at, "expected `null`".into()));
             }
             return Ok(negated(Expr::IsNull(column), not));
         }
@@ -205,7 +207,7 @@ impl<I: Iterator<Item = Place>> Parser<I> {
         let at = self.place();
         if !self.take("in") {
             let expected = if not { "`in`" } else { "=, !=, <, <=, >, >=, `in`, `not in` or `is` after the column" };
-            return Err(Wrong(at, format!("expected {expected}")));
+            return Err(SyntaxError(at, format!("expected {expected}")));
         }
         self.expect(&Token::Open, "`(`")?;
         let mut literals = vec![self.literal()?];
@@ -216,22 +218,22 @@ impl<I: Iterator<Item = Place>> Parser<I> {
         Ok(negated(Expr::In(column, literals), not))
     }
 
-    fn literal(&mut self) -> Result<Literal, Wrong> {
+    fn literal(&mut self) -> Result<Literal, SyntaxError> {
         let at = self.place();
         match self.tokens.next() {
             Some((_, Token::Literal(literal))) => Ok(literal),
-            Some((_, Token::Word(word))) => {
-                Err(Wrong(at, format!("expected a number or a text in quotes; write '{word}' if it is a text")))
+            Some((_, Token::Name(word))) => {
+                Err(SyntaxError(at, format!("expected a number or a text in quotes; write '{word}' if it is a text")))
             }
-            _ => Err(Wrong(at, "expected a number or a text in quotes".into())),
+            _ => Err(SyntaxError(at, "expected a number or a text in quotes".into())),
         }
     }
 
-    fn expect(&mut self, token: &Token, name: &str) -> Result<(), Wrong> {
+    fn expect(&mut self, token: &Token, name: &str) -> Result<(), SyntaxError> {
         let at = self.place();
         match self.tokens.next() {
             Some((_, found)) if found == *token => Ok(()),
-            _ => Err(Wrong(at, format!("expected {name}"))),
+            _ => Err(SyntaxError(at, format!("expected {name}"))),
         }
     }
 

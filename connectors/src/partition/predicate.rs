@@ -1,4 +1,4 @@
-//! Which folders are wanted: a predicate over partition columns, decided from as much of a path as is known.
+//! A predicate over partition columns: it selects folders from as much of a path as is known.
 //!
 //! ```text
 //!  predicate = term { "or" term }
@@ -9,21 +9,21 @@
 //!            | column "is" [ "not" ] "null"
 //!  literal   = 'text' | "text" | number
 //! ```
-//! An empty text selects everything. A quote within a text is written twice. Words of the language are taken in any case, columns as they are written; a
-//! column whose name is no word (letters, digits, `_`) stands in backquotes. A number is compared as a number if the
-//! folder's value is one, too; all else is compared as text, byte by byte, which is right for dates and times as ISO
-//! writes them. Comparing a missing value is neither true nor false, as in SQL: only `is null` selects it.
-//!
-//! Comes in: text, then [`Partitions`]. Goes out: whether files there are wanted. Nothing blocks.
+//! An empty text selects everything. A quote within a text is written twice. Keywords are taken in any case, columns as
+//! they are written; a column whose name is more than letters, digits and `_` stands in backquotes. A number is compared
+//! as a number if the folder's value is one, too; everything else is compared as text, byte by byte, which is right for
+//! dates and times as ISO writes them. Comparing a missing value is neither true nor false, as in SQL: only `is null`
+//! selects it.
 
-use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
 use forebay_actors::Fault;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use super::{Partitions, parse};
+use super::expr::Expr;
+use super::parse;
+use super::partitions::Partitions;
 
 /// A predicate over partition columns, such as `day >= '2026-11-20' and hour < 6`.
 ///
@@ -42,33 +42,6 @@ pub struct Predicate {
     root: Expr,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Expr {
-    Compare(String, Compare, Literal),
-    In(String, Vec<Literal>),
-    IsNull(String),
-    Not(Box<Expr>),
-    And(Vec<Expr>),
-    Or(Vec<Expr>),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Compare {
-    Equal,
-    NotEqual,
-    Less,
-    AtMost,
-    Greater,
-    AtLeast,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Literal {
-    Text(String),
-    /// As it was written.
-    Number(String),
-}
-
 impl FromStr for Predicate {
     type Err = Fault;
 
@@ -82,7 +55,7 @@ impl Predicate {
     /// Whether files below a folder may be wanted. `known` may lack inner folders: then the answer is `true` if any
     /// values of them could make it so. With all columns known it says whether the files are wanted.
     pub fn may_select(&self, known: &Partitions) -> bool {
-        self.root.eval(known).0 & Truths::TRUE != 0
+        self.root.eval(known).may_be_true()
     }
 
     /// The columns that it names, each once, in the order of the text.
@@ -120,134 +93,12 @@ impl<'de> Deserialize<'de> for Predicate {
     }
 }
 
-/// What an expression may turn out to be: a set of `TRUE`, `FALSE` and `NULL`, never empty.
-#[derive(Clone, Copy)]
-struct Truths(u8);
-
-impl Truths {
-    const TRUE: u8 = 1;
-    const FALSE: u8 = 2;
-    const NULL: u8 = 4;
-    /// A folder that is not known yet may hold anything.
-    const ANY: Self = Self(7);
-
-    fn is(truth: bool) -> Self {
-        Self(if truth { Self::TRUE } else { Self::FALSE })
-    }
-
-    fn not(self) -> Self {
-        Self((self.0 & Self::TRUE) << 1 | (self.0 & Self::FALSE) >> 1 | self.0 & Self::NULL)
-    }
-
-    /// False if one is false, else null if one is null (Kleene's logic, which is SQL's), over all members of both.
-    fn and(self, other: Self) -> Self {
-        let not_false = |t: Self| t.0 & (Self::TRUE | Self::NULL);
-        let mut both = (self.0 & other.0 & Self::TRUE) | ((self.0 | other.0) & Self::FALSE);
-        if (self.0 & Self::NULL != 0 && not_false(other) != 0) || (other.0 & Self::NULL != 0 && not_false(self) != 0) {
-            both |= Self::NULL;
-        }
-        Self(both)
-    }
-
-    fn or(self, other: Self) -> Self {
-        self.not().and(other.not()).not()
-    }
-}
-
-impl Expr {
-    fn eval(&self, known: &Partitions) -> Truths {
-        let test = |column: &str, test: &dyn Fn(&str) -> bool| match known.get(column) {
-            None => Truths::ANY,
-            Some(None) => Truths(Truths::NULL),
-            Some(Some(value)) => Truths::is(test(value)),
-        };
-        match self {
-            Self::Compare(column, compare, literal) => test(column, &|value| compare.holds(literal.compare(value))),
-            Self::In(column, literals) => test(column, &|value| literals.iter().any(|l| l.compare(value).is_eq())),
-            Self::IsNull(column) => known.get(column).map_or(Truths::ANY, |value| Truths::is(value.is_none())),
-            Self::Not(inner) => inner.eval(known).not(),
-            Self::And(all) => all.iter().fold(Truths::is(true), |truths, e| truths.and(e.eval(known))),
-            Self::Or(all) => all.iter().fold(Truths::is(false), |truths, e| truths.or(e.eval(known))),
-        }
-    }
-
-    fn columns<'a>(&'a self, found: &mut Vec<&'a str>) {
-        match self {
-            Self::Compare(column, ..) | Self::In(column, _) | Self::IsNull(column) => {
-                if !found.contains(&column.as_str()) {
-                    found.push(column);
-                }
-            }
-            Self::Not(inner) => inner.columns(found),
-            Self::And(all) | Self::Or(all) => all.iter().for_each(|e| e.columns(found)),
-        }
-    }
-}
-
-impl Compare {
-    /// `order` is that of the folder's value against the literal.
-    fn holds(self, order: Ordering) -> bool {
-        match self {
-            Self::Equal => order.is_eq(),
-            Self::NotEqual => order.is_ne(),
-            Self::Less => order.is_lt(),
-            Self::AtMost => order.is_le(),
-            Self::Greater => order.is_gt(),
-            Self::AtLeast => order.is_ge(),
-        }
-    }
-}
-
-impl Literal {
-    /// How a folder's value stands to it.
-    fn compare(&self, value: &str) -> Ordering {
-        let text = match self {
-            Self::Text(text) => text,
-            Self::Number(text) => match (Number::of(value), Number::of(text)) {
-                (Some(value), Some(number)) => return value.compare(number),
-                _ => text,
-            },
-        };
-        value.cmp(text)
-    }
-}
-
-/// A number: exact, if it is an integer of up to 38 digits.
-#[derive(Clone, Copy)]
-enum Number {
-    Int(i128),
-    Float(f64),
-}
-
-impl Number {
-    /// `-12`, `0.5`, `1e9`; neither `inf` nor `nan`, which a folder may well be called.
-    fn of(text: &str) -> Option<Self> {
-        if !text.bytes().all(|c| c.is_ascii_digit() || matches!(c, b'+' | b'-' | b'.' | b'e' | b'E')) {
-            return None;
-        }
-        text.parse().map(Self::Int).or_else(|_| text.parse().map(Self::Float)).ok()
-    }
-
-    fn compare(self, other: Self) -> Ordering {
-        match (self, other) {
-            (Self::Int(a), Self::Int(b)) => a.cmp(&b),
-            (a, b) => a.float().total_cmp(&b.float()),
-        }
-    }
-
-    fn float(self) -> f64 {
-        match self {
-            Self::Int(i) => i as f64,
-            // -0 equals 0.
-            Self::Float(f) => f + 0.0,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
+    use super::super::expr::{Compare, Literal};
+    use super::super::partitions::MISSING;
     use super::*;
 
     fn selects(text: &str, folders: &str) -> bool {
@@ -379,6 +230,4 @@ mod tests {
             prop_assert!(!any || predicate.may_select(&Partitions::default()));
         }
     }
-
-    const MISSING: &str = super::super::MISSING;
 }

@@ -1,21 +1,31 @@
-//! The columns wanted, found by name in a file and in the folders above it.
-//!
-//! Comes in: a file's metadata and names. Goes out: a [`Footer`], or a fault that names file and column. Nothing blocks.
+//! The columns wanted, found by name in a file and in the folders above it, or a fault that names file and column.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, DictionaryArray, Int32Array, Int64Array, StringArray, new_null_array};
-use arrow::datatypes::{DataType, Field, Int32Type, Schema};
+use arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef};
 use forebay_actors::Fault;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::basic::Compression;
 
-use super::footer::Footer;
 use super::types;
 use crate::file::DataFile;
 use crate::names::{did_you_mean, listed};
+
+/// The columns wanted of one file.
+#[derive(Debug)]
+pub(crate) struct Selection {
+    pub(crate) mask: ProjectionMask,
+    /// For each column wanted where it comes from.
+    pub(crate) columns: Vec<Origin>,
+    /// The columns wanted, in the order wanted.
+    pub(crate) schema: SchemaRef,
+    /// For each row group the byte ranges of the columns wanted, checked against the file's size, sorted.
+    pub(crate) ranges: Vec<Vec<Range<u64>>>,
+}
 
 /// Where a column of a batch comes from.
 #[derive(Clone, Debug)]
@@ -54,11 +64,11 @@ impl Constant {
 
 /// The type of each partition column that is wanted: `Int64` if its values in all files are integers, else text.
 #[derive(Debug)]
-pub(super) struct Folders {
+pub(super) struct PartitionColumns {
     kinds: HashMap<String, DataType>,
 }
 
-impl Folders {
+impl PartitionColumns {
     pub(super) fn new<'a>(
         files: impl Iterator<Item = &'a DataFile> + Clone,
         wanted: &[String],
@@ -95,11 +105,11 @@ impl Folders {
 /// Finds the columns `wanted` and checks where the file places them. As in Spark, a folder's value counts before a
 /// column of the same name.
 pub(super) fn select(
-    file: DataFile,
-    metadata: ArrowReaderMetadata,
+    file: &DataFile,
+    metadata: &ArrowReaderMetadata,
     wanted: &[String],
-    folders: &Folders,
-) -> Result<Footer, Fault> {
+    folders: &PartitionColumns,
+) -> Result<Selection, Fault> {
     if wanted.is_empty() {
         return Err(Fault::user(format!("no column of `{}` is asked for: name at least one", file.name)));
     }
@@ -108,7 +118,7 @@ pub(super) fn select(
     let mut fields = Vec::with_capacity(wanted.len());
     let mut origins = Vec::with_capacity(wanted.len());
     for column in wanted {
-        if let Some((field, constant)) = folders.get(column, &file) {
+        if let Some((field, constant)) = folders.get(column, file) {
             fields.push(Arc::new(field));
             origins.push(Origin::Folder(constant));
         } else if let Some(at) = there.iter().position(|field| field.name() == column) {
@@ -116,7 +126,7 @@ pub(super) fn select(
             origins.push(Origin::File(at));
             roots.push(at);
         } else {
-            return Err(missing(column, wanted, &file, &metadata));
+            return Err(missing(column, wanted, file, metadata));
         }
     }
     roots.sort_unstable();
@@ -127,8 +137,8 @@ pub(super) fn select(
         }
     }
     let mask = ProjectionMask::roots(metadata.parquet_schema(), roots);
-    let ranges = ranges(&file, &metadata, &mask)?;
-    Ok(Footer { file, metadata, mask, columns: origins, schema: Arc::new(Schema::new(fields)), ranges })
+    let ranges = ranges(file, metadata, &mask)?;
+    Ok(Selection { mask, columns: origins, schema: Arc::new(Schema::new(fields)), ranges })
 }
 
 fn missing(column: &str, wanted: &[String], file: &DataFile, metadata: &ArrowReaderMetadata) -> Fault {
@@ -149,7 +159,7 @@ fn ranges(
     file: &DataFile,
     metadata: &ArrowReaderMetadata,
     mask: &ProjectionMask,
-) -> Result<Vec<Vec<std::ops::Range<u64>>>, Fault> {
+) -> Result<Vec<Vec<Range<u64>>>, Fault> {
     let parquet = metadata.metadata();
     let mut ranges = Vec::with_capacity(parquet.num_row_groups());
     for (number, group) in parquet.row_groups().iter().enumerate() {
@@ -205,7 +215,7 @@ mod tests {
     use crate::partition::Partitions;
 
     /// The footer of a file of 100 bytes with one column `a` at byte `at`.
-    fn selected(codec: Compression, at: i64) -> Result<Footer, Fault> {
+    fn selected(codec: Compression, at: i64) -> Result<Selection, Fault> {
         let schema = parse_message_type("message m { required int32 a; }").unwrap();
         let schema = Arc::new(SchemaDescriptor::new(Arc::new(schema)));
         let column = ColumnChunkMetaData::builder(schema.column(0))
@@ -226,7 +236,7 @@ mod tests {
             name: "f.parquet".into(),
             partitions: Partitions::default(),
         };
-        select(file, metadata, &["a".to_owned()], &Folders { kinds: HashMap::new() })
+        select(&file, &metadata, &["a".to_owned()], &PartitionColumns { kinds: HashMap::new() })
     }
 
     #[test]

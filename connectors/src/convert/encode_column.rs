@@ -11,7 +11,7 @@ use forebay_actors::Fault;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowColumnWriter, compute_leaves};
 use parquet::errors::Result as ParquetResult;
 
-use super::ParquetOptions;
+use super::options::ParquetOptions;
 use crate::criteo::Categories;
 use crate::criteo::schema::hex;
 
