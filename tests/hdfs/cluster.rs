@@ -213,7 +213,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Bytes of which no two blocks are alike.
+/// Bytes that differ in every block.
 pub(crate) fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes.div_ceil(8) as u64)
         .flat_map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes())
