@@ -1,6 +1,4 @@
-//! Calls to other processes: who we are, whom we believe, and how much may be under way.
-//!
-//! Comes in: `host:port`. Goes out: a [`Peer`]. Nothing blocks: a peer connects when it is first called.
+//! Makes [`Peer`]s from addresses: with this process's identity, token, certificates and limits.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
 //! Streams at a server: DoExchange and DoGet.
 //!
-//! Comes in: a request that the gate has let in. Goes out: a response whose body the handler fills, on a task of its own.
-//! Waits for the client's first message, which says what it wants, for `Limits::opening`.
+//! The client's first message says what it wants, and must come within `Limits::opening`. The handler then runs on a task
+//! of its own and fills the body of the response.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::limits::Limits;
 use crate::outgoing::{End, Outgoing};
 use crate::status::{Origin, to_status};
 
-/// What streams need of their server.
+/// What every stream of a server shares.
 #[derive(Clone)]
 pub(crate) struct Streams {
     pub(crate) handlers: Handlers,
@@ -80,7 +80,7 @@ impl Streams {
                 result = handler => result,
                 _ = cut.wait_for(|cut| *cut) => Err(Fault::external("this server stops").retryable()),
             };
-            // Nobody hears it when the client has left.
+            // The client may be gone.
             let _ = end.send(result.map_err(|fault| to_status(&fault)));
         });
         let mut response = Response::new(Body::new(body));

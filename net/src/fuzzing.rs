@@ -1,4 +1,4 @@
-//! The way of hostile bytes, from the body of a request to columns, for fuzzing and its corpus.
+//! Decodes bytes as a server does, from the body of a request to columns: for fuzzing and its corpus.
 
 use arrow::array::Array as _;
 use bytes::{Buf, Bytes};

@@ -1,7 +1,5 @@
-//! The door of a server: every request comes through here.
-//!
-//! Comes in: HTTP requests. Goes out: `/healthz` answered; calls with a wrong token, protocol or run refused; streams to
-//! `exchange`, other calls to `service`, both knowing their [`Caller`]. Nothing blocks.
+//! The first code of a server that sees a request: it answers `/healthz`, refuses calls with a wrong token, protocol or run,
+//! and passes streams to `exchange` and other calls to `service`, both with their [`Caller`].
 
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};

@@ -1,7 +1,7 @@
-//! What a server answers with: one handler for each thing it does.
+//! What a server answers with: one handler for each thing it does. Handlers run on the server's [`IoRuntime`]: they may
+//! await anything, and must not block its threads.
 //!
-//! Comes in: calls for the handler's name. Goes out: answers. Handlers run on the network's runtime: they may await anything,
-//! and must not block its threads.
+//! [`IoRuntime`]: forebay_actors::IoRuntime
 
 use arrow::datatypes::Schema;
 use arrow::ipc::writer::IpcWriteOptions;
@@ -22,12 +22,12 @@ pub trait Handler: Send + Sync + 'static {
     /// The first element of descriptor paths, the beginning of action types, and the key that tickets name it by.
     fn name(&self) -> &'static str;
 
-    /// Kinds of actions, each with a description, for those who ask.
+    /// The kinds of actions, each with a description, for clients that list them.
     fn actions(&self) -> Vec<(String, String)> {
         Vec::new()
     }
 
-    /// Answers the action `<name>.<kind>`. A caller that leaves does not cut it short.
+    /// Answers the action `<name>.<kind>`. It runs to its end even if the caller leaves.
     async fn action(&self, caller: &Caller, kind: &str, body: Bytes) -> Result<Bytes, Fault> {
         let (_, _) = (caller, body);
         let kinds: Vec<_> = self.actions().into_iter().map(|(kind, _)| format!("`{}.{kind}`", self.name())).collect();
@@ -39,9 +39,9 @@ pub trait Handler: Send + Sync + 'static {
         Ok(Vec::new())
     }
 
-    /// A conversation over `path`, whose first element is the handler's name. It begins as soon as the client has said
-    /// what it wants; the schema of its columns may come later (see [`Incoming::wait_schema`]). When this returns, the
-    /// exchange ends with what it returned. When the client leaves, `incoming` and `outgoing` say so.
+    /// Serves an exchange of `path`, whose first element is the handler's name. It begins with the client's descriptor; the
+    /// schema of its columns may come later (see [`Incoming::wait_schema`]). The exchange ends with what this returns. When
+    /// the client leaves, `incoming` and `outgoing` return faults.
     async fn exchange(
         &self,
         caller: Caller,

@@ -1,6 +1,5 @@
-//! The handlers of a server, found by name; what is asked of none is refused with what there is.
-//!
-//! Comes in: descriptors, tickets, action types. Goes out: a [`Handler`]. Nothing blocks.
+//! The handlers of a server, found by the names in descriptors, tickets and action types. A name that no handler has is
+//! refused with a list of those there are.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -95,7 +94,7 @@ fn path(descriptor: Option<FlightDescriptor>) -> Result<Vec<String>, Status> {
     }
 }
 
-/// A stranger's word, short and harmless.
+/// A received word, shortened and escaped for a message.
 fn printed(word: &str) -> String {
     word.escape_debug().take(200).collect()
 }

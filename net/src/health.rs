@@ -1,7 +1,4 @@
-//! Whether a process is ready, for those who ask by `GET /healthz`.
-//!
-//! Comes in: [`Health::ready`] and [`Health::waiting`]. Goes out: 200 `ok`, or 503 with what it waits for. Nothing
-//! blocks; the lock is held for a copy.
+//! Whether a process is ready: `GET /healthz` answers 200 `ok`, or 503 with what it waits for.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

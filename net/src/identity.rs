@@ -1,15 +1,13 @@
-//! Who speaks: the names a process gives with every call, and what a server makes of them.
-//!
-//! Comes in: the metadata headers `forebay-protocol`, `forebay-run`, `forebay-role`, `forebay-incarnation`. Goes out:
-//! an [`Identity`], or a refusal that says both values. Nothing blocks.
+//! Who calls: the headers `forebay-protocol`, `forebay-run`, `forebay-role` and `forebay-incarnation` that a process sends
+//! with every call, and the server's check of them.
 
 use std::net::SocketAddr;
 
 use forebay_actors::Fault;
 use http::{HeaderMap, HeaderValue};
 
-/// The version of what Forebay's processes say to each other. Processes of different versions refuse each other.
-pub const PROTOCOL: u32 = 2;
+/// The version of the messages between Forebay's processes. Processes of different versions refuse each other.
+pub const PROTOCOL: u32 = 3;
 
 const HEADER_PROTOCOL: &str = "forebay-protocol";
 const HEADER_RUN: &str = "forebay-run";
@@ -32,7 +30,7 @@ pub struct Identity {
 pub struct Caller {
     /// Its socket.
     pub peer: SocketAddr,
-    /// What it says of itself; `None`: a stock Flight client, which sends no headers of ours.
+    /// Its own headers; `None`: a stock Flight client, which does not send these headers.
     pub identity: Option<Identity>,
 }
 
@@ -99,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_what_is_read() {
+    fn headers_carry_the_identity() {
         let headers = identity().headers(PROTOCOL).unwrap();
         assert_eq!(Identity::of_caller(&headers, "monday").unwrap(), Some(identity()));
         assert_eq!(Identity::of_caller(&HeaderMap::new(), "monday").unwrap(), None);

@@ -1,8 +1,8 @@
 //! Arrow Flight between the processes of Forebay: servers, peers, streams of messages, TLS and tokens.
 //!
-//! One process is one [`Server`] with several [`Handler`]s; others reach it as a [`Peer`]. Small questions are *actions*
-//! (JSON, one question, one answer); columns travel on *exchanges*, streams both ways. All of it is Arrow Flight: stock
-//! clients can list, ask, get and exchange.
+//! One process is one [`Server`] with several [`Handler`]s; others reach it as a [`Peer`]. Small requests are *actions*
+//! (JSON, one request, one answer); columns travel on *exchanges*, streams in both directions. All of it is Arrow Flight:
+//! stock clients can list, call, get and exchange.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -15,7 +15,7 @@
 //! # use arrow::array::{Int64Array, RecordBatch};
 //! # use bytes::Bytes;
 //!
-//! /// Sends back what it receives, and says how often it was asked to.
+//! /// Sends back what it receives, and doubles numbers.
 //! struct Echo;
 //!
 //! #[async_trait::async_trait]
@@ -64,7 +64,7 @@
 //! # Ok::<(), Fault>(())
 //! ```
 //!
-//! # How it stands
+//! # The way of a message
 //!
 //! ```text
 //!                     Peer ── one connection, many streams ──→ Server
@@ -75,24 +75,25 @@
 //!                                         └─ service: all small calls ─────→ Handler::action, Handler::list
 //! ```
 //!
-//! Read these files in this order; each says at its top what comes in, what goes out, and what may block.
+//! Read the files in this order:
 //!
-//! 1. `message`, `handler`, `identity`: what travels, who answers, who asks.
-//! 2. `rope`, `wire`, `encode`, `decode`: from columns to pieces for the socket, and back. `fuzzing`: that way for
+//! 1. `message`, `metadata`, `handler`, `identity`: what travels, who answers, who calls.
+//! 2. `rope`, `wire`, `encode`, `decode`: from columns to pieces for the socket, and back. `fuzzing`: the same for
 //!    hostile bytes.
 //! 3. `outgoing`, `frames`, `incoming`: the two halves of a stream, bounded by `limits`.
 //! 4. `gate`, `handlers`, `exchange`, `service`, `health`, `server`: a server, from the socket inwards.
-//! 5. `dial`, `peer`, `retry`: its callers. `status`: faults on their way. `security`: tokens and certificates.
+//! 5. `dial`, `peer`, `retry`: its callers. `request_stream`, `answer_in_order`: requests that survive a broken
+//!    connection, from both ends. `status`: faults as gRPC statuses. `security`: tokens and certificates.
 //!
 //! # What it promises
 //!
-//! - **Bounded.** A stream holds its window, a few queued messages, and the message in hand; a message is refused by the
-//!   length that it claims, before it is collected.
+//! - **Bounded.** A stream holds its window, a few queued messages, and one message that is being read. A message whose
+//!   length is over the limit is refused before it is collected.
 //! - **No stream stalls another**: the window of a connection is larger than those of its streams together.
-//! - **An end is an end.** A stream that ends well was ended by its peer; one that was cancelled or whose connection
-//!   broke or fell silent ends with a fault, retryable.
-//! - **Nobody is believed**: damaged messages are refused, never a panic of the server. Other machines can reach a
-//!   server only if it has a token and TLS.
+//! - **A clean end means the end.** A stream ends without a fault only if its peer ended it. After a cancellation, a broken
+//!   connection or silence it ends with a retryable fault.
+//! - **Received bytes are checked.** A damaged message is refused and never makes the server panic. Other machines can
+//!   reach a server only if it has a token and TLS.
 
 mod answer_in_order;
 mod compression;
@@ -111,6 +112,7 @@ mod identity;
 mod incoming;
 mod limits;
 mod message;
+mod metadata;
 mod outgoing;
 mod peer;
 mod request_stream;
@@ -132,6 +134,7 @@ pub use identity::{Caller, Identity, PROTOCOL};
 pub use incoming::Incoming;
 pub use limits::Limits;
 pub use message::Message;
+pub use metadata::{MetadataReader, MetadataWriter};
 pub use outgoing::Outgoing;
 pub use peer::{OPENING, Peer};
 pub use request_stream::{RequestStream, Resend, copy_fault};

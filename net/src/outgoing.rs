@@ -1,7 +1,7 @@
 //! The sending end of a stream.
 //!
-//! Comes in: [`Message`]s. Goes out: a body of HTTP/2 that the connection draws from. [`Outgoing::send`] waits while
-//! `Limits::queued` messages wait for the peer to read; nothing else blocks.
+//! [`Outgoing::send`] queues messages in the body of an HTTP/2 request or response, which the connection reads. It waits
+//! while `Limits::queued` messages are queued.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -38,7 +38,7 @@ impl Outgoing {
         (outgoing, SendBody { receiver, pieces: VecDeque::new(), end })
     }
 
-    /// Says what a client wants, before anything else.
+    /// Sends a client's descriptor, before anything else.
     pub(crate) fn open(&mut self, descriptor: &FlightDescriptor) -> Result<(), Fault> {
         let pieces = self.encoder.open(descriptor)?;
         self.sender.try_send(pieces).map_err(|_| Fault::internal("a new stream has no room for its first message"))
@@ -48,8 +48,8 @@ impl Outgoing {
     /// the socket has taken them. The first columns send their schema first, and all later ones must have the same.
     ///
     /// # Errors
-    /// External, retryable: the peer has ended the exchange or is gone; what it has to say about it is what
-    /// [`Incoming::next`](crate::Incoming::next) returns. User: the message is larger than `Limits` allow. Internal:
+    /// External, retryable: the peer has ended the exchange or is gone;
+    /// [`Incoming::next`](crate::Incoming::next) returns the reason. User: the message is larger than `Limits` allow. Internal:
     /// the columns are not those of the messages before.
     ///
     /// # Cancel safety
@@ -70,17 +70,17 @@ impl Outgoing {
 
 /// How a body ends.
 pub(crate) enum End {
-    /// Without a word: a body whose last word is said.
+    /// Without trailers.
     Silent,
-    /// A request ends without a word, too, and is broken off when nobody listens to the answer any more.
+    /// A request ends without trailers, and is cancelled when the receiver of its answer is dropped.
     Request(oneshot::Receiver<Infallible>),
-    /// A response ends with what the handler returns.
+    /// A response ends with what the handler will return.
     Awaited(oneshot::Receiver<Result<(), Status>>),
-    /// It has returned.
+    /// A response ends with this.
     Known(Result<(), Status>),
 }
 
-/// What the connection draws from.
+/// The body that the connection reads.
 pub(crate) struct SendBody {
     receiver: mpsc::Receiver<Vec<Bytes>>,
     pieces: VecDeque<Bytes>,
@@ -98,7 +98,7 @@ fn trailers(result: Result<(), Status>) -> Frame<Bytes> {
     let status = result.err().unwrap_or_else(|| Status::ok(""));
     let mut headers = HeaderMap::new();
     if status.add_header(&mut headers).is_err() {
-        // Of what a header cannot hold, the code is left.
+        // The message cannot be a header: only the code is sent.
         let _ = Status::new(status.code(), "").add_header(&mut headers);
     }
     Frame::trailers(headers)
@@ -124,11 +124,11 @@ impl http_body::Body for SendBody {
                 && Pin::new(listened).poll(cx).is_ready()
             {
                 this.end = End::Silent;
-                return Poll::Ready(Some(Err(Status::cancelled("nobody listens to the answer"))));
+                return Poll::Ready(Some(Err(Status::cancelled("the receiver of the answer was dropped"))));
             }
             match this.receiver.poll_recv(cx) {
                 Poll::Ready(Some(pieces)) => this.pieces.extend(pieces),
-                // A handler that failed ends the stream even if it left its `Outgoing` with somebody.
+                // A handler that failed ends the stream even if its `Outgoing` was moved elsewhere and still exists.
                 Poll::Pending if !matches!(this.end, End::Known(Err(_))) => return Poll::Pending,
                 Poll::Ready(None) | Poll::Pending => match std::mem::replace(&mut this.end, End::Silent) {
                     End::Silent | End::Request(_) => return Poll::Ready(None),

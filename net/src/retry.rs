@@ -1,7 +1,4 @@
-//! Trying again what may succeed later.
-//!
-//! Comes in: an operation. Goes out: its result, or its last fault. Waits between tries, longer each time, and says now
-//! and then what is waited for.
+//! Retries an operation while its fault is retryable, with back-off and a log line now and then.
 
 use std::time::Duration;
 

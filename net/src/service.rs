@@ -1,7 +1,6 @@
-//! The calls of Flight that are one question and one answer, for stock clients and our own.
+//! The calls of Flight that have one request and one answer, for stock clients and our own.
 //!
-//! Comes in: requests that tonic has decoded, from callers that the gate has let in. Goes out: what the handlers answer.
-//! Waits for the handlers. DoGet and DoExchange do not come here: see `exchange`.
+//! The gate has checked their callers. DoGet and DoExchange are in `exchange`.
 
 use std::pin::Pin;
 
@@ -89,7 +88,7 @@ impl FlightService for Calls {
         let action = request.into_inner();
         let (handler, kind) = self.0.of_action(&action.r#type)?;
         let (handler, kind) = (handler.clone(), kind.to_owned());
-        // On a task of its own: a push, say, is not left half done when its caller leaves.
+        // On a task of its own: an action runs to its end even if the caller leaves.
         let answer = tokio::spawn(async move { handler.action(&caller, &kind, action.body).await }).await;
         let answer = answer.map_err(|e| Status::internal(format!("the handler that answers panicked: {e}")))?;
         let body = answer.map_err(|fault| to_status(&fault))?;

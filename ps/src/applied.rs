@@ -1,6 +1,4 @@
-//! The names that a shard has seen.
-//!
-//! Comes in: a [`PushId`]. Goes out: whether it is new. Nothing blocks.
+//! The ids of the pushes that a shard has applied.
 
 use std::collections::HashMap;
 
@@ -8,7 +6,7 @@ use crate::push::PushId;
 
 /// The ids of the pushes that have been applied: a bit each, in words of 64 of one source.
 ///
-/// A word takes about 40 bytes, and a push adds at most one, whatever its id. Sources that are done with take none:
+/// A word takes about 40 bytes, and a push adds at most one. Acknowledged sources take none: see
 /// [`acknowledge_before`](Self::acknowledge_before).
 ///
 /// ```
@@ -20,14 +18,14 @@ use crate::push::PushId;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Applied {
     words: HashMap<(u64, u32), u64>,
-    /// All of lower sources are applied.
-    settled: u64,
+    /// All ids of lower sources are applied.
+    acknowledged: u64,
 }
 
 impl Applied {
     /// Marks `id` as applied; false when it was before.
     pub fn insert(&mut self, id: PushId) -> bool {
-        if id.source < self.settled {
+        if id.source < self.acknowledged {
             return false;
         }
         let (word, bit) = place(id);
@@ -40,16 +38,16 @@ impl Applied {
     /// Whether `id` was applied.
     pub fn contains(&self, id: PushId) -> bool {
         let (word, bit) = place(id);
-        id.source < self.settled || self.words.get(&word).is_some_and(|word| word & bit != 0)
+        id.source < self.acknowledged || self.words.get(&word).is_some_and(|word| word & bit != 0)
     }
 
-    /// From now on all ids of sources below this one count as applied: nobody has any of them to apply any more.
+    /// From now on all ids of sources below this one count as applied.
     pub fn acknowledge_before(&mut self, source: u64) {
-        self.settled = self.settled.max(source);
+        self.acknowledged = self.acknowledged.max(source);
         self.words.retain(|(s, _), _| *s >= source);
     }
 
-    /// Ids marked, of sources that are not settled.
+    /// Ids marked, of sources that are not acknowledged.
     pub fn len(&self) -> usize {
         self.words.values().map(|word| word.count_ones() as usize).sum()
     }
@@ -80,7 +78,7 @@ mod tests {
                 prop_assert_eq!(applied.insert(id), slow.insert(id));
                 prop_assert_eq!(applied.len(), slow.len());
             }
-            // What is settled counts as applied, and takes no place.
+            // Acknowledged ids count as applied, and take no memory.
             applied.acknowledge_before(2);
             applied.acknowledge_before(1);
             slow.retain(|id| id.source >= 2);

@@ -1,7 +1,5 @@
-//! The way to a table: splits keys by shard, asks all shards at once, puts the answers together in order.
-//!
-//! Comes in: slices of keys and gradients. Goes out: rows, or a [`Fault`]. Every method waits for room in the shards'
-//! mailboxes and for their replies; none blocks the thread.
+//! The client of a table: splits keys by shard, calls all shards at once, and puts the answers together in order. Every
+//! method waits for room in the shards' mailboxes and for their replies.
 //!
 //! Keys and gradients are copied once on their way (12 to 80 bytes per key at the speed of memory, against two cache
 //! misses per key in the shard). Buffers travel to the shard and come back, so a steady state allocates nothing of size.
@@ -21,14 +19,14 @@ use crate::shard::{Call, Reply};
 use crate::stats::TableStats;
 use crate::table::{ExportBlock, Layout};
 
-/// A way to the rows of one table. Clones are cheap and share buffers.
+/// A client of one table. Clones are cheap and share buffers.
 #[derive(Clone)]
 pub struct TableClient {
     /// One per shard, or one per process with an equal share of the shards each.
     endpoints: Arc<[Endpoint]>,
-    /// From a key to its way.
+    /// From a key to its endpoint.
     route: Route,
-    /// Shards that can be reached.
+    /// The shards that can be reached.
     held: Range<usize>,
     layout: Arc<Layout>,
     config: Arc<TableConfig>,
@@ -162,8 +160,7 @@ impl TableClient {
         self.send(keys, grads, step, Some(stamp)).await
     }
 
-    /// Says that all pushes of sources below this one have been made: from now on they count as applied, and their ids
-    /// take no memory. Cancelled or failed, it may be said again.
+    /// Declares all pushes of sources below this one applied, so that their ids take no memory. It may be repeated.
     ///
     /// # Errors
     /// An internal fault when a shard died.
@@ -247,7 +244,7 @@ impl TableClient {
         Ok(())
     }
 
-    /// The first half of a pull or peek: hands it over to the shards.
+    /// The first half of a pull or peek: sends it to the shards.
     pub(crate) async fn ask_rows(&self, keys: &[u64], insert: bool) -> Result<Asked, Fault> {
         let buffers = self.split(keys)?;
         buffers.hand_over(&self.endpoints, false, |keys, rows| Call::Pull { keys, rows, insert }).await
@@ -257,7 +254,7 @@ impl TableClient {
     pub(crate) async fn take_rows(&self, asked: Asked, rows: &mut Vec<f32>) -> Result<(), Fault> {
         let (mut buffers, _) = asked.answered().await?;
         match &mut buffers.values[..] {
-            // What the shard has filled is the caller's now, and the caller's buffer is for the next.
+            // The caller gets the shard's buffer, and its own is kept for the next call.
             [only] => std::mem::swap(only, rows),
             parts => gather(&buffers.endpoint_of, parts, self.layout.row_dim, rows),
         }
@@ -265,7 +262,7 @@ impl TableClient {
         Ok(())
     }
 
-    /// The first half of a push: hands it over to the shards, if there is anything to push.
+    /// The first half of a push: sends it to the shards, if there is anything to push.
     pub(crate) async fn ask_push(
         &self,
         keys: &[u64],
@@ -292,7 +289,7 @@ impl TableClient {
         Ok(pushed)
     }
 
-    /// Buffers with the keys dealt out.
+    /// Buffers with the keys split over the endpoints.
     fn split(&self, keys: &[u64]) -> Result<Buffers, Fault> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut buffers = spare.unwrap_or_default();

@@ -1,12 +1,12 @@
 //! Values in half the bytes, for the wire: f16 with a power of two per block of 128.
 //!
-//! Comes in: f32 values, all finite. Goes out: one f16 each and one exponent of 8 bits per [`BLOCK`]: 2 + 1/128 bytes per
-//! value, 0.502 of those of f32. Nothing blocks.
+//! Finite f32 values become one f16 each and one exponent of 8 bits per [`BLOCK`]: 2 + 1/128 bytes per value, 0.502 of
+//! those of f32.
 //!
 //! A block is scaled so that its largest magnitude lies in [2^14, 2^15), near the top of f16's range; scaling by a power
 //! of two rounds nothing. So a value `v` of a block whose largest magnitude is `m` comes back with an error of at most
 //! **max(2^-11 |v|, 2^-39 m)**. Zeros come back as they were, signs included, and so do f32's own subnormals. All finite
-//! values can be encoded; NaN and infinities cannot, and whoever has such goes by f32.
+//! values can be encoded; NaN and infinities cannot, and travel as f32.
 
 use half::f16;
 use half::slice::HalfFloatSliceExt;
@@ -28,7 +28,7 @@ const LEAST: i32 = -126;
 /// The greatest: that of a block with [`f32::MAX`] in it.
 const MOST: i32 = 127 - TOP;
 
-/// Exponents that so many values need.
+/// The number of exponents for this many values.
 pub(crate) fn exponents_of(values: usize) -> usize {
     values.div_ceil(BLOCK)
 }
@@ -48,8 +48,10 @@ pub(crate) fn encode(values: &[f32], halves: &mut Vec<f16>, exponents: &mut Vec<
     finite
 }
 
-/// Undoes [`encode`]: puts the values into `values` (which is resized). Of lengths that do not match, and of exponents that
-/// `encode` never gives, the error says so.
+/// Undoes [`encode`]: puts the values into `values` (which is resized).
+///
+/// # Errors
+/// Lengths that do not match, or exponents that `encode` never gives.
 pub(crate) fn decode(halves: &[f16], exponents: &[i8], values: &mut Vec<f32>) -> Result<(), String> {
     values.clear();
     let expected = exponents_of(halves.len());
@@ -185,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_finite_is_told() {
+    fn values_that_are_not_finite_are_reported() {
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             let mut values = vec![1.0; 200];
             values[150] = bad;
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_encoder_gives_is_refused() {
+    fn exponents_that_no_encoder_gives_are_refused() {
         let mut values = vec![1.0];
         let ones = vec![f16::ONE; 129];
         assert!(decode(&ones, &[0], &mut values).unwrap_err().contains("expected 2"));

@@ -16,15 +16,22 @@
 //!   [`remote::connect`] gives the same [`TableClient`]. `push_once` is applied once however often it is sent, `push_round`
 //!   makes one push of those of several trainers, and [`dense`] keeps dense parameters in blocks beside the rows.
 //!
-//! **What holds.** A row is initialised from (seed, table, part, key) alone, and each key is updated by its own gradients
-//! in their order; so after the same calls a table is the same to the bit for any number of shards, on any width of
-//! vectors. A push with a NaN is refused before any shard has changed.
+//! **Determinism.** A row is initialised from (seed, table, part, key) alone, and each key is updated by its own gradients
+//! in their order. So after the same calls a table is the same to the bit for any number of shards and any vector width. A
+//! push with a NaN is refused before any shard has changed.
 //!
-//! Read in this order: `config.rs` (what a table is), `key.rs`, `client.rs`, `buffers.rs` and `route.rs` (the way to a row), `shard.rs`,
-//! `table/mod.rs` (pull and push), `table/index.rs` (key to row number), `table/arena.rs` and `table/layout.rs` (the rows),
-//! `optim/` (how a gradient changes one). `simd.rs` and `memory.rs` hold the unsafe code. Then, for several processes:
-//! `push.rs`, `once.rs` and `rounds.rs` (pushes that are applied once, and together), `remote/line.rs` (a conversation that survives
-//! its connection), `remote/process.rs` and `remote/service.rs` (its two ends), `half_block.rs` (half the bytes), `dense/`.
+//! # Reading order
+//!
+//! 1. `config.rs` (what a table is), `key.rs` (from a value to a key), `client.rs`, `buffers.rs`, `route.rs` (from a key to
+//!    its shard).
+//! 2. `shard.rs` (the actor), `table/mod.rs` and `table/pass.rs` (pull and push), `table/index.rs` (from a key to a row
+//!    number), `table/arena.rs` and `table/layout.rs` (the rows), `optim/` (how a gradient changes a row). `simd.rs` and
+//!    `memory.rs` hold the unsafe code.
+//! 3. Pushes that are applied once, and in rounds: `push.rs`, `applied.rs`, `rounds.rs`, `merge.rs`, `exactly_once.rs`.
+//! 4. Several processes: `remote/wire.rs` (values and pushes as messages), `remote/metadata.rs`, `half_block.rs` (f16),
+//!    `remote/remote_ps.rs` and `remote/process.rs` (the client), `remote/service.rs` and `remote/request_handler.rs` (the
+//!    server).
+//! 5. `dense/`: dense parameters in blocks, over the same parts.
 //!
 //! ```
 //! use forebay_actors::Host;

@@ -1,9 +1,8 @@
 //! Synchronous training: the pushes of all trainers for one step are held until the last is there.
 //!
-//! Comes in: pushes, each with the rank of its trainer, in any order and perhaps more than once. Goes out: the whole
-//! round, in order of rank. A pure state machine; whoever waits for the end of a round is a value `W` kept in it.
-//!
-//! One round is open at a time: a trainer pushes its next step once its last has been answered.
+//! Pushes come in any order and perhaps more than once; a complete round has them in order of rank. A pure state machine:
+//! a caller that waits for the end of a round is a value `W` kept in it. One round is open at a time: a trainer pushes its
+//! next step after the answer to its last.
 
 use forebay_actors::Fault;
 
@@ -17,7 +16,7 @@ pub(crate) struct Share<P> {
     pub(crate) payload: P,
 }
 
-/// A round with nobody missing.
+/// A round with the pushes of all trainers.
 #[derive(Debug)]
 pub(crate) struct Complete<P, W> {
     pub(crate) step: u64,
@@ -53,9 +52,9 @@ const MOST_TRAINERS: u32 = 4096;
 impl<P, W> Rounds<P, W> {
     /// Takes the push of `rank` for `step`, and gives the round when it is whole.
     ///
-    /// A push that is there already, by its id, is not looked at again, but `waiter` waits as well. Another id of the
-    /// same rank takes the place of the first: only a new process of that rank would send one, as the caller's fences
-    /// let no old one in. Ids of rounds that are over are the caller's to know ([`Applied`](crate::Applied)).
+    /// A push whose id is in the round already is ignored, but `waiter` is kept too. Another id of the same rank replaces
+    /// the first: only a new process of that rank sends one, since the caller's fences refuse old ones. The caller keeps
+    /// the ids of completed rounds ([`Applied`](crate::Applied)).
     pub(crate) fn offer(
         &mut self,
         rank: u32,

@@ -25,7 +25,7 @@ pub struct ShardStats {
     pub high_water: u64,
     /// Weights that f16 storage cut short to ±65504.
     pub saturated: u64,
-    /// Names of pushes held: of sources that are not settled.
+    /// Names of pushes held: of sources that are not acknowledged.
     pub names: u64,
 }
 

@@ -1,20 +1,10 @@
-//! The metadata beside the columns: what a push is, and what became of it. Fixed layouts, little-endian, with a version.
-//!
-//! Comes in: a [`Header`] or an [`Answer`] to send; bytes of anybody to read. Goes out: the other, or a user fault. Nothing
-//! blocks.
+//! The metadata beside the columns: the [`Header`] of a push, and the [`Answer`] to a request.
 
 use bytes::Bytes;
 use forebay_actors::Fault;
+use forebay_net::{MetadataReader, MetadataWriter};
 
 use crate::push::{PushId, PushOutcome, Round, Stamp, Trainer};
-
-const VERSION: u8 = 1;
-
-/// Bytes of a [`Header`].
-const HEADER: usize = 48;
-
-/// Bytes of an [`Answer`].
-const ANSWER: usize = 16;
 
 const ONCE: u8 = 1;
 const TRAINER: u8 = 2;
@@ -23,10 +13,10 @@ const ROUND: u8 = 4;
 const APPLIED: u8 = 1;
 const FLOATS: u8 = 2;
 
-/// What a push says of itself. Exponents of f16 blocks may follow it.
+/// The name of a push. Exponents of f16 blocks may follow it.
 ///
 /// ```text
-///   0 version u8 | flags u8 | 0 u16 | trainers u32 | step u64 | source u64 | sequence u32 | rank u32 | incarnation u64 | rows u64
+///   flags | trainers u32 | step u64 | source u64 | sequence u32 | rank u32 | incarnation u64 | rows u64
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
@@ -40,45 +30,44 @@ impl Header {
         let trainer = self.stamp.and_then(|stamp| stamp.trainer);
         let round = self.stamp.and_then(|stamp| stamp.round);
         let flag = |set: bool, bit: u8| if set { bit } else { 0 };
-        let flags = flag(self.stamp.is_some(), ONCE) | flag(trainer.is_some(), TRAINER) | flag(round.is_some(), ROUND);
-        let mut metadata = Vec::with_capacity(HEADER + exponents.len());
-        metadata.extend([VERSION, flags, 0, 0]);
-        metadata.extend(round.map_or(0, |round| round.trainers).to_le_bytes());
-        metadata.extend(self.step.to_le_bytes());
-        metadata.extend(id.source.to_le_bytes());
-        metadata.extend(id.sequence.to_le_bytes());
-        metadata.extend(trainer.map_or(0, |trainer| trainer.rank).to_le_bytes());
-        metadata.extend(trainer.map_or(0, |trainer| trainer.incarnation).to_le_bytes());
-        metadata.extend(round.map_or(0, |round| round.rows).to_le_bytes());
-        metadata.extend(exponents.iter().map(|e| *e as u8));
-        metadata.into()
+        MetadataWriter::new(
+            flag(self.stamp.is_some(), ONCE) | flag(trainer.is_some(), TRAINER) | flag(round.is_some(), ROUND),
+        )
+        .u32(round.map_or(0, |round| round.trainers))
+        .u64(self.step)
+        .u64(id.source)
+        .u32(id.sequence)
+        .u32(trainer.map_or(0, |trainer| trainer.rank))
+        .u64(trainer.map_or(0, |trainer| trainer.incarnation))
+        .u64(round.map_or(0, |round| round.rows))
+        .finish(exponents.iter().map(|e| *e as u8))
     }
 
     /// The header, and the exponents after it.
     pub(crate) fn read(metadata: &[u8]) -> Result<(Self, Vec<i8>), Fault> {
-        let (head, rest) = fixed::<HEADER>(metadata, "header")?;
-        let flags = head[1];
+        let mut fields = MetadataReader::new(metadata, "header", 44)?;
+        let flags = fields.tag();
         if flags & !(ONCE | TRAINER | ROUND) != 0 || (flags & ONCE == 0 && flags != 0) || flags & 6 == ROUND {
             return Err(Fault::user(format!("a push has the flags {flags:#x}, which no client gives")));
         }
-        let (trainers, step) = (u32_at(head, 4), u64_at(head, 8));
-        let id = PushId { source: u64_at(head, 16), sequence: u32_at(head, 24) };
-        let trainer = Trainer { rank: u32_at(head, 28), incarnation: u64_at(head, 32) };
-        let round = Round { trainers, rows: u64_at(head, 40) };
+        let (trainers, step) = (fields.u32(), fields.u64());
+        let id = PushId { source: fields.u64(), sequence: fields.u32() };
+        let trainer = Trainer { rank: fields.u32(), incarnation: fields.u64() };
+        let round = Round { trainers, rows: fields.u64() };
         let stamp = Stamp {
             id,
             trainer: (flags & TRAINER != 0).then_some(trainer),
             round: (flags & ROUND != 0).then_some(round),
         };
         let stamp = (flags & ONCE != 0).then_some(stamp);
-        Ok((Self { step, stamp }, rest.iter().map(|e| *e as i8).collect()))
+        Ok((Self { step, stamp }, fields.tail().iter().map(|e| *e as i8).collect()))
     }
 }
 
-/// What comes back. Exponents of f16 blocks may follow, or the values themselves when f16 cannot hold them.
+/// The answer to a request. Exponents of f16 blocks may follow, or the values themselves when f16 cannot hold them.
 ///
 /// ```text
-///   0 version u8 | flags u8 | 0 u16 | 0 u32 | number u64
+///   flags | 0 u32 | number u64
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
@@ -97,53 +86,24 @@ pub(crate) enum Tail {
 impl Answer {
     pub(crate) fn write(&self, tail: &Tail) -> Bytes {
         let applied = if self.pushed == PushOutcome::Applied { APPLIED } else { 0 };
-        let (floats, size) = match tail {
-            Tail::Exponents(exponents) => (0, exponents.len()),
-            Tail::Floats(floats) => (FLOATS, floats.len() * 4),
-        };
-        let mut metadata = Vec::with_capacity(ANSWER + size);
-        metadata.extend([VERSION, applied | floats, 0, 0, 0, 0, 0, 0]);
-        metadata.extend(self.number.to_le_bytes());
+        let fields = |flags| MetadataWriter::new(flags).u32(0).u64(self.number);
         match tail {
-            Tail::Exponents(exponents) => metadata.extend(exponents.iter().map(|e| *e as u8)),
-            Tail::Floats(floats) => metadata.extend(floats.iter().flat_map(|v| v.to_le_bytes())),
+            Tail::Exponents(exponents) => fields(applied).finish(exponents.iter().map(|e| *e as u8)),
+            Tail::Floats(floats) => fields(applied | FLOATS).finish(floats.iter().flat_map(|v| v.to_le_bytes())),
         }
-        metadata.into()
     }
 
     pub(crate) fn read(metadata: &[u8]) -> Result<(Self, Tail), Fault> {
-        let (head, rest) = fixed::<ANSWER>(metadata, "answer")?;
-        let pushed = if head[1] & APPLIED != 0 { PushOutcome::Applied } else { PushOutcome::Already };
-        let tail = match head[1] & FLOATS != 0 {
+        let mut fields = MetadataReader::new(metadata, "answer", 12)?;
+        let (flags, _, number) = (fields.tag(), fields.u32(), fields.u64());
+        let pushed = if flags & APPLIED != 0 { PushOutcome::Applied } else { PushOutcome::Already };
+        let rest = fields.tail();
+        let tail = match flags & FLOATS != 0 {
             true => Tail::Floats(rest.as_chunks::<4>().0.iter().map(|v| f32::from_le_bytes(*v)).collect()),
             false => Tail::Exponents(rest.iter().map(|e| *e as i8).collect()),
         };
-        Ok((Self { pushed, number: u64_at(head, 8) }, tail))
+        Ok((Self { pushed, number }, tail))
     }
-}
-
-fn fixed<'a, const N: usize>(metadata: &'a [u8], what: &str) -> Result<(&'a [u8; N], &'a [u8]), Fault> {
-    let Some((head, rest)) = metadata.split_first_chunk::<N>() else {
-        return Err(Fault::user(format!(
-            "a metadata of {} bytes came where the {what} of {N} bytes belongs",
-            metadata.len()
-        )));
-    };
-    match head[0] {
-        VERSION => Ok((head, rest)),
-        found => {
-            Err(Fault::user(format!("a metadata has version {found}; expected {VERSION}: run one version everywhere")))
-        }
-    }
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    u64_at(bytes, at) as u32
-}
-
-/// The little-endian bytes from `at` on, as many as there are up to eight.
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes.iter().skip(at).take(8).rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
 #[cfg(test)]
@@ -153,7 +113,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_written_is_what_is_read(
+        fn metadata_survives_writing_and_reading(
             step: u64, source: u64, sequence: u32, rank: u32, incarnation: u64, trainers: u32, rows: u64,
             exponents: Vec<i8>, floats: Vec<u32>, kind in 0..4,
         ) {
@@ -173,7 +133,7 @@ mod tests {
         #[test]
         fn any_bytes_are_read_or_refused(mut metadata: Vec<u8>, version: bool) {
             if let (Some(first), true) = (metadata.first_mut(), version) {
-                *first = VERSION;
+                *first = 1;
             }
             if let Ok((header, exponents)) = Header::read(&metadata) {
                 prop_assert_eq!(Header::read(&header.write(&exponents)).unwrap(), (header, exponents));

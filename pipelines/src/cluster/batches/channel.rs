@@ -18,7 +18,7 @@ use tokio::task::JoinSet;
 use super::super::member::{LeaseClient, Member};
 use super::super::messages::RunPhase;
 use super::handler::{NAME, PING};
-use super::metadata::{self, Header, Reply};
+use super::metadata::{Header, Reply};
 use super::send_queue::SendQueue;
 
 /// A live trainer opens a stream within this time.
@@ -146,7 +146,7 @@ impl Channel {
         let round_trip = measure_round_trip(&peer).await?;
         let number = streams.unwrap_or_else(|| streams_to_fill(round_trip));
         let (outgoing, mut first) = peer.exchange(&[NAME], DEADLINE).await?;
-        let channel = match first.next().await?.map(|message| metadata::read(&message.metadata)).transpose()? {
+        let channel = match first.next().await?.map(|message| Reply::read(&message.metadata)).transpose()? {
             Some(Reply::Channel(channel)) => channel.to_string(),
             other => {
                 return Err(Fault::user(format!(
@@ -185,14 +185,14 @@ impl Channel {
                 credits.take(bytes);
             }
             let header = Header { done_before: leases.progress().done_before(header.id), ..header };
-            stream.send(Message { batch: Some(columns), metadata: metadata::write(&header)? }).await?;
+            stream.send(Message { batch: Some(columns), metadata: header.write() }).await?;
         }
     }
 
     async fn handle_replies(&self, mut stream: Incoming, credits: &Credits) -> Result<(), Fault> {
         let ReaderChannels { send_queue, leases, .. } = &self.channels;
         while let Some(message) = stream.next().await? {
-            match metadata::read(&message.metadata)? {
+            match Reply::read(&message.metadata)? {
                 Reply::Channel(_) => return Err(Fault::user("a trainer sent the number of a channel twice")),
                 Reply::Grant { batches, bytes } => {
                     credits.grant(batches, bytes);

@@ -11,7 +11,7 @@ use forebay_net::{Caller, Handler, Incoming, Message, Outgoing};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::columns;
-use super::metadata::{self, Reply};
+use super::metadata::{Header, Reply};
 use super::receive_queue::ReceiveQueue;
 
 /// The handler's name in paths and actions.
@@ -37,7 +37,7 @@ impl BatchHandler {
                 return Err(Fault::user("a message has no columns, expected those of a batch"));
             };
             let bytes = columns::bytes(&batch);
-            self.receive_queue.put(channel, metadata::read(&message.metadata)?, batch, bytes)?;
+            self.receive_queue.put(channel, Header::read(&message.metadata)?, batch, bytes)?;
         }
         Ok(())
     }
@@ -91,9 +91,9 @@ impl Handler for BatchHandler {
         let (replies, mut to_send) = unbounded_channel();
         let channel = OpenChannel(&self.receive_queue, self.receive_queue.open(&identity.role, replies));
         let replying = async {
-            outgoing.send(Message::metadata(metadata::write(&Reply::Channel(channel.1))?)).await?;
+            outgoing.send(Message::metadata(Reply::Channel(channel.1).write())).await?;
             while let Some(reply) = to_send.recv().await {
-                outgoing.send(Message::metadata(metadata::write(&reply)?)).await?;
+                outgoing.send(Message::metadata(reply.write())).await?;
             }
             Ok(())
         };
