@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use crate::cluster::batches::receive_queue::ReceiveQueue;
 use crate::cluster::batches::send_queue::SendQueue;
 use crate::cluster::member::{LeaseClient, Member};
+use crate::context::Context;
 use crate::flow::{GradBatch, ReadyBatch, TrainBatch};
 use crate::job::{Job, LookupAt, Transfers};
 use crate::job_model::JobModel;
@@ -100,9 +101,9 @@ const EVALUATION_ROWS: usize = 4096;
 /// over the rows at `data.train`.
 ///
 /// # Errors
-/// A user fault if the job's rows are not there, or `registry` lacks what the job names.
-pub fn feed(topology: Topology, job: &Job, registry: &Registry) -> Result<Flow<TrainBatch>, Fault> {
-    batches(topology, job, registry, training_plan(job), true, sources::windows(job, registry, None)?)
+/// A user fault if the job's rows are not there, or the context's registry lacks what the job names.
+pub fn feed(topology: Topology, job: &Job, context: &Context) -> Result<Flow<TrainBatch>, Fault> {
+    batches(topology, job, &context.registry, training_plan(job), true, sources::windows(job, context, None)?)
 }
 
 /// The same over the rows of any source.

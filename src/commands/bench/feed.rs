@@ -6,7 +6,7 @@ use clap::Args;
 
 use crate::actors::{Fault, Place, Sink, StageCx, Topology, commas};
 use crate::pipelines::flow::TrainBatch;
-use crate::pipelines::{Registry, feed};
+use crate::pipelines::{Context, feed};
 use crate::usage::Usage;
 
 /// Rows per second and core, from files to batches that are ready to look up
@@ -60,7 +60,7 @@ impl Feed {
         job.check()?;
         for pass in 0..=self.passes {
             let (before, start) = (Usage::now(), Instant::now());
-            let flow = feed(Topology::new("feed"), &job, &Registry::default())?;
+            let flow = feed(Topology::new("feed"), &job, &Context::default())?;
             let report = flow.sink("drop", Place::Own, Count::default).run()?;
             if pass == 0 {
                 continue;
