@@ -5,19 +5,20 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::string_or_table::{Named, list};
 
-/// The `[columns]` part of a job; without one, Criteo's: `label`, `I1` to `I13`, `C1` to `C26` in hex.
+/// The columns of the rows. An entry of `dense` or `slots` is a column name, a range such as `C1..C26`, or a table with
+/// `column` (a name or a range) and options. The default is Criteo's columns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Columns {
-    /// The column of labels: a number or a boolean, 0 or 1.
+    /// The column with the label, which is 0 or 1, or a boolean.
     pub label: String,
-    /// Dense features: numbers, or booleans as 0 and 1. A missing value is 0.
+    /// Columns with dense features: numbers, or booleans as 0 and 1. A missing value is 0.
     #[serde(deserialize_with = "dense_list")]
     pub dense: Vec<DenseColumn>,
-    /// Categorical features. A missing value is a value of its own; an empty list is no value.
+    /// Slots: columns with categorical features. A missing value counts as a value; an empty list has no value.
     #[serde(deserialize_with = "slot_list")]
     pub slots: Vec<Slot>,
-    /// Columns that are read for stages of your own (`pipeline.after_read`), but are no features. Default: none.
+    /// Columns that are read for custom stages (`pipeline.after_read`), and are not features.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub extra: Vec<String>,
 }
@@ -26,37 +27,37 @@ pub struct Columns {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DenseColumn {
-    /// Its column.
+    /// Name of the column, or a range.
     pub column: String,
-    /// What is done to its values.
+    /// Transform of its values.
     #[serde(default)]
     pub transform: Transform,
 }
 
-/// What is done to a dense value.
+/// A transform of dense values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transform {
     /// `log1p` for integers, `none` for floating-point numbers and booleans.
     #[default]
     Auto,
-    /// As it is.
+    /// The value itself.
     None,
     /// sign(x) · ln(1 + |x|).
     Log1p,
 }
 
-/// One categorical feature.
+/// One slot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Slot {
-    /// Its column.
+    /// Name of the column, or a range.
     pub column: String,
-    /// How its values become numbers.
+    /// How values become numbers before they are hashed.
     #[serde(default)]
     pub kind: SlotKind,
-    /// The name that its keys are hashed with; the column's, if not given. Slots of one key space share their rows:
-    /// the item on show and the items in the user's history, say.
+    /// The name that keys are hashed with, for instance `item`. Slots of one key space share table rows: say, the item shown
+    /// and the items in the user's history. Default: the name of the column.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_space: Option<String>,
 }

@@ -28,7 +28,7 @@ impl Plan {
     pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
         let job = load(self.job.as_deref(), &self.settings)?;
         if self.job_file {
-            println!("{}", job.to_toml());
+            println!("{}", job.to_commented_toml());
             return Ok(());
         }
         let placement = job.placement.clone();

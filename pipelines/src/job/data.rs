@@ -1,4 +1,4 @@
-//! The `[data]` part of a job.
+//! The `[data]` section of a job.
 
 use forebay_connectors::{OnBadRow, Predicate};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -7,43 +7,43 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DataOptions {
-    /// A file, a folder or a glob of rows to train on: a path or a URL.
+    /// Rows to train on: a file, a folder or a glob, as a path or a URL, for instance `rows/train`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub train: Option<String>,
-    /// The same for rows to evaluate on after training; none, no evaluation.
+    /// Rows to evaluate on after training, for instance `rows/test`. Default: no evaluation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eval: Option<String>,
-    /// Which folders `column=value` below `train` are read, for instance `day >= '2026-11-20' and hour < 6`: see
-    /// [`Predicate`]. No other folder is listed. Default: all.
+    /// Which partition folders (`column=value`) below `train` are read, for instance `day >= '2026-11-20' and hour < 6`.
+    /// Other folders are not listed. Default: all folders.
     #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
     pub filter: Option<Predicate>,
-    /// The same for whatever is evaluated on. Default: all, whatever `where` says.
+    /// Which partition folders below `eval` are read, for instance `day = '2026-11-21'`. Default: all folders; `where` does
+    /// not apply to evaluation.
     #[serde(rename = "eval_where", skip_serializing_if = "Option::is_none")]
     pub eval_filter: Option<Predicate>,
-    /// A source of your own, by its name in the program's [`Registry`](crate::Registry); it is given `train` (or the path to
-    /// evaluate), which it may do without. Default: what `format` says.
+    /// A custom source, by its name in the program's [`Registry`](crate::Registry), for instance `queue`. It gets the path in
+    /// `train` or `eval`, if there is one. Default: the source of the files' format.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// What the files are. Default: by their names.
+    /// The format of the files. Default: told by the ending of each name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
-    /// Passes over the training rows. Default 1.
+    /// Passes over the training rows.
     pub epochs: usize,
-    /// Shuffle the order of splits (row groups), anew each epoch. Default true.
+    /// Shuffle the order of splits, anew in each epoch.
     pub shuffle: bool,
-    /// Shuffle rows within a window of so many, rounded up to whole batches; 0 keeps their order. No batch straddles two
-    /// windows, so with rows left out the last batch of a window is short. Default 65,536.
+    /// Rows of a window, rounded up to whole batches; the rows of a window are shuffled together. 0 keeps the order of rows.
+    /// A batch never spans two windows, so if rows are rejected, the last batch of a window is short.
     pub shuffle_rows: usize,
-    /// Rows of a record batch. Default 8,192.
+    /// Rows of a record batch, the unit in which rows are read and parsed.
     pub read_rows: usize,
-    /// Bytes fetched ahead of decoding, at most. Default "64MiB".
+    /// Most bytes that are fetched ahead of decoding.
     pub read_ahead: ByteSize,
-    /// Bytes decoded ahead of parsing, at most. Default "64MiB".
+    /// Most bytes that are decoded ahead of parsing.
     pub decode_ahead: ByteSize,
-    /// Threads that decode. Default 1.
+    /// Threads that decode.
     pub decode_threads: usize,
-    /// What becomes of a row that cannot be used: "fail" (the default), "skip" (counted in the ledger), or
-    /// { write_to = DIR } (counted and written aside).
+    /// What happens to a row that cannot be parsed.
     pub on_bad_row: OnBadRow,
 }
 
@@ -68,7 +68,7 @@ impl Default for DataOptions {
     }
 }
 
-/// What a file of rows is.
+/// The format of a file of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Format {
@@ -79,11 +79,10 @@ pub enum Format {
 }
 
 impl Format {
-    /// By the ending of a name: text for `.txt`, `.tsv`, `.csv` and what packs text, `.gz` for instance; Parquet for
-    /// anything else.
+    /// Told by the ending of a name: text for `.txt`, `.tsv`, `.csv` and compressed text such as `.gz`, Parquet otherwise.
     pub fn of(name: &str) -> Self {
         match name.rsplit_once('.').map(|(_, ending)| ending) {
-            // Text that is packed so is then refused by name.
+            // The text source refuses these codecs by name.
             Some("bz2" | "deflate" | "lz4" | "snappy" | "xz") => Self::Criteo,
             Some("txt" | "tsv" | "csv" | "gz" | "zst") => Self::Criteo,
             _ => Self::Parquet,
@@ -91,7 +90,7 @@ impl Format {
     }
 }
 
-/// A number of bytes: a number, or text such as "64MiB", "1.5 GB", "800k".
+/// A number of bytes: an integer, or text such as "64MiB", "1.5 GB" or "800k".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteSize(pub usize);
 
@@ -167,12 +166,12 @@ mod tests {
         let data = read("where = \"day >= '2026-11-20' and hour < 6\"\neval_where = \"day = '2026-11-21'\"").unwrap();
         assert_eq!(data.filter.as_ref().unwrap().to_string(), "day >= '2026-11-20' and hour < 6");
         assert_eq!(read(&toml::to_string(&data).unwrap()).unwrap(), data);
-        let said = read("epochs = 1\nwhere = \"day >= 2026-11-20\"").unwrap_err().to_string();
-        assert!(said.contains("line 2") && said.contains("stands in quotes: '2026-11-20'"), "{said}");
+        let error = read("epochs = 1\nwhere = \"day >= 2026-11-20\"").unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("stands in quotes: '2026-11-20'"), "{error}");
     }
 
     #[test]
-    fn byte_sizes_read_as_people_write_them() {
+    fn byte_sizes_parse_with_and_without_units() {
         for (text, bytes) in [("64MiB", 64 << 20), ("1.5 GB", 1_500_000_000), ("800k", 800_000), ("7", 7)] {
             assert_eq!(text.parse(), Ok(ByteSize(bytes)));
         }

@@ -1,8 +1,7 @@
-//! The job: everything a training run is told, as a TOML file or as Rust code.
+//! The job: all options of a training run, as a TOML file or as Rust code. One file per section.
 //!
-//! Every field has a default that is documented where it stands, and an unknown field is refused with the nearest
-//! valid name. One file per part: [`Data`], [`Columns`], [`Model`], [`Table`], [`TrainOptions`],
-//! [`Pipeline`], [`Placement`], [`Network`], [`Output`].
+//! The doc comments of the fields are the text of `docs/job.md` and of `template.toml`, which `make docs` writes. The first
+//! sentence must stand alone. A field without a default ends its sentence with an example: "for instance `rows/train`".
 
 mod data;
 mod model;
@@ -27,44 +26,47 @@ pub use train::{Backend, TrainOptions, Transfers};
 
 use crate::columns::Columns;
 
-/// A whole job.
+/// A job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Job {
-    /// Every random choice follows from it. Default 0.
+    /// Seed of every random choice: initial weights, shuffling, synthetic rows.
     pub seed: u64,
     /// Where the rows are and how they are read.
     pub data: DataOptions,
-    /// Which column is what.
+    /// The columns of the rows: label, dense features, slots.
     pub columns: Columns,
     /// The model.
     pub model: ModelOptions,
-    /// The table of sparse rows.
+    /// The table of embeddings and linear weights.
     pub table: TableOptions,
-    /// How it is trained.
+    /// How the model is trained.
     pub train: TrainOptions,
-    /// Replicas and the capacities of the links.
+    /// Replicas of stages and the capacities of links.
     pub pipeline: PipelineOptions,
-    /// Which processes there are. Default: one that does everything.
+    /// The processes of the run and the links between them. The default is one process that does everything.
     pub placement: Placement,
-    /// How they find and trust each other.
+    /// Addresses, TLS and tokens of a run of several processes.
     pub network: NetworkOptions,
-    /// What is left behind.
+    /// What the run writes.
     pub output: OutputOptions,
 }
 
-/// What a run leaves behind.
+/// What a run writes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OutputOptions {
-    /// The model folder, a path or a URL (`hdfs://`, `s3://`, `file://`). Written aside and renamed at the end; a model that
-    /// was there before is replaced.
+    /// The model folder: a path or a URL (`hdfs://`, `s3://`, `file://`), for instance `rows/model`. It is written to a staged
+    /// folder and renamed at the end, and replaces a model that is there. Default: the model is not saved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
 }
 
 impl Job {
-    /// Refuses numbers that make no sense, by name.
+    /// Checks values and combinations of values.
+    ///
+    /// # Errors
+    /// User: names the field, its value and what is expected.
     pub fn check(&self) -> Result<(), Fault> {
         let Links { parse, batch, lookup, train, push } = self.pipeline.links;
         for (name, value) in [
@@ -95,31 +97,31 @@ impl Job {
         }
         if (self.model.kind == ModelKind::Own) != self.model.name.is_some() {
             return Err(Fault::user(
-                "model.kind = \"own\" and model.name go together: the name is that of a model in the program's registry",
+                "model.kind = \"own\" and model.name need each other: the name is that of a model in the program's registry",
             ));
         }
         self.train.check()?;
         self.placement.check(self)
     }
 
-    /// Where the rows to train on are.
+    /// `data.train`, or a user fault if it is not set.
     pub(crate) fn train_path(&self) -> Result<&str, Fault> {
         self.data.train.as_deref().ok_or_else(|| {
             Fault::user("the job names no rows to train on: set data.train to a file, a folder or a glob")
         })
     }
 
-    /// Trainers that take each step together; 1 if each goes at its own pace.
+    /// Trainers that take each step together (synchronous SGD); 1 if each trainer steps on its own.
     pub(crate) fn in_step(&self) -> usize {
         if self.train.sync { self.placement.trainers } else { 1 }
     }
 
-    /// How many trainers push for one step, if several take it together.
+    /// How many trainers push in one round, if several take each step together.
     pub(crate) fn round(&self) -> Option<u32> {
         (self.in_step() > 1).then_some(self.in_step() as u32)
     }
 
-    /// The same job, reading once and in order, whatever files it is pointed at.
+    /// The job that evaluation runs: one epoch, no shuffling, `eval_where`, and the format told by each name.
     pub(crate) fn for_evaluation(&self) -> Self {
         let mut job = self.clone();
         job.data.epochs = 1;
@@ -130,5 +132,5 @@ impl Job {
     }
 }
 
-/// Rows that a window or a batch may hold: places in it are 32-bit numbers, 4,096 values a row included.
+/// Most rows of a window or a batch: offsets within it are 32-bit numbers, and a row may have 4,096 values.
 const MOST_WINDOW_ROWS: usize = 1 << 20;

@@ -1,32 +1,33 @@
-//! The `[model]` part of a job: a kind, and what it may be told.
+//! The `[model]` section of a job: a kind of model and its sizes.
 
 use forebay_models::{ModelSpec, Pooling};
 use serde::{Deserialize, Serialize};
 
-/// Which model, and its widths.
+/// The model: its kind and its sizes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ModelOptions {
-    /// "lr", "fm", "wide_deep" (the default), "ctr_dnn", "custom" (made of the parts named below), or "own" (the program's).
+    /// The kind of model.
     pub kind: ModelKind,
-    /// "own": the model's name in the program's [`Registry`](crate::Registry). No other field of `[model]` is used then.
+    /// Name of an "own" model in the program's [`Registry`](crate::Registry), for instance `two_towers`. An "own" model uses no
+    /// other field of `[model]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Width of a slot's embedding. Default 16; of no use to "lr".
+    /// Width of the embeddings. Not used by "lr".
     pub embedding_dim: usize,
-    /// Widths of the hidden layers. Default [400, 400, 400]; of no use to "lr" and "fm".
+    /// Widths of the hidden layers. Not used by "lr" and "fm"; "custom" has no tower if the list is empty.
     pub hidden: Vec<usize>,
-    /// How the values of a multi-valued slot become one vector: "sum" (the default) or "mean".
+    /// How the embeddings of a bag become one vector.
     pub pooling: Pooling,
-    /// "custom": a linear (wide) part. Default false.
+    /// Whether a "custom" model has a linear (wide) part.
     pub linear: bool,
-    /// "custom": a factorization-machine part. Default false.
+    /// Whether a "custom" model has a factorization-machine part.
     pub fm: bool,
-    /// "custom": cross layers (DCN v2); 0, the default, for none.
+    /// Cross layers (DCN v2) of a "custom" model.
     pub cross_layers: usize,
 }
 
-/// A model by name.
+/// A kind of model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ModelKind {
@@ -34,14 +35,14 @@ pub enum ModelKind {
     Lr,
     /// Factorization machine of degree 2.
     Fm,
-    /// A linear part beside a tower.
+    /// Wide & Deep: a linear part and a tower.
     #[default]
     WideDeep,
-    /// A tower.
+    /// A tower alone.
     CtrDnn,
-    /// The parts that the other fields name; a tower if `hidden` is not empty.
+    /// The parts that `linear`, `fm`, `cross_layers` and `hidden` select.
     Custom,
-    /// A model of the program's own.
+    /// The model `name` of the program.
     Own,
 }
 
@@ -74,8 +75,8 @@ impl Default for ModelOptions {
 }
 
 impl ModelOptions {
-    /// The spec for rows with this many slots and dense features. Not validated: the backend does that. An own model has no
-    /// spec; this one then has no parts.
+    /// The spec for rows with this number of slots and dense features. The backend validates it. For an "own" model it has no
+    /// parts.
     pub fn spec(&self, slots: usize, dense: usize) -> ModelSpec {
         let spec = match self.kind {
             ModelKind::Lr => ModelSpec::lr(slots, dense),

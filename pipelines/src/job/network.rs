@@ -1,30 +1,33 @@
-//! The `[network]` part of a job: addresses, TLS and tokens of a run of several processes.
+//! The `[network]` section of a job.
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Where the processes find each other. Each field may be given to a process by the environment instead, which wins.
+/// Addresses, TLS and tokens of a run of several processes. Each field has an environment variable, which wins.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkOptions {
-    /// Where the first ps process (the trainer, if there is none) is reached: `HOST:PORT`. The others announce themselves
-    /// there. FOREBAY_COORDINATOR.
+    /// Address of the coordinator, which is in ps 0 (in trainer 0 without ps), for instance `10.0.0.7:47700`. Every process
+    /// joins there. Environment: `FOREBAY_COORDINATOR`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coordinator: Option<String>,
-    /// The name of the run: processes of another run are refused. Default "forebay". FOREBAY_RUN.
+    /// Name of the run, for instance `monday`. Processes of another run are refused. Default: "forebay". Environment:
+    /// `FOREBAY_RUN`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<String>,
-    /// A file with the token that every process of the run shows. FOREBAY_TOKEN_FILE.
+    /// File with the token that every process of the run must present, for instance `token`. Environment:
+    /// `FOREBAY_TOKEN_FILE`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub token_file: Option<PathBuf>,
-    /// The certificate of a process that listens, PEM. FOREBAY_TLS_CERT.
+    /// Certificate of a process that listens (PEM), for instance `node.pem`. Environment: `FOREBAY_TLS_CERT`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_cert: Option<PathBuf>,
-    /// Its key, PEM. FOREBAY_TLS_KEY.
+    /// Private key of `tls_cert` (PEM), for instance `node.key`. Environment: `FOREBAY_TLS_KEY`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_key: Option<PathBuf>,
-    /// The authority that signed the certificates of the run, PEM. FOREBAY_TLS_CA.
+    /// Certificate authority that signed the certificates of the run (PEM), for instance `ca.pem`. Environment:
+    /// `FOREBAY_TLS_CA`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_ca: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Text to [`Job`], with errors that teach.
+//! Parses a [`Job`] from TOML text and settings; an error names the line and the nearest valid name.
 
 use std::path::Path;
 
@@ -8,19 +8,19 @@ use toml::{Table, Value};
 use super::Job;
 
 impl Job {
-    /// Reads a job file, then applies `key=value` settings (`train.staleness=2`) in order.
+    /// Reads a job file, then applies `key=value` settings (`train.staleness=2`) in order. Blocks on reading the file.
     pub fn load(path: &Path, settings: &[String]) -> Result<Self, Fault> {
         let text = std::fs::read_to_string(path)
             .map_err(|e| Fault::user(format!("cannot read the job file {}", path.display())).because(e))?;
         Self::from_toml(&text, settings).map_err(|e| Fault::user(format!("in {}: {e}", path.display())))
     }
 
-    /// The same from text. An empty text is the default job.
+    /// Parses TOML text, then applies settings. An empty text is the default job.
     pub fn from_toml(text: &str, settings: &[String]) -> Result<Self, Fault> {
         if settings.is_empty() {
             return toml::from_str(text).map_err(|e| explain(&e));
         }
-        // Refused first as it stands, so that an error in the file keeps its line.
+        // The text is parsed without the settings first, so that an error in the file names its line.
         toml::from_str::<Self>(text).map_err(|e| explain(&e))?;
         let mut table: Table = toml::from_str(text).map_err(|e| explain(&e))?;
         for setting in settings {
@@ -36,13 +36,41 @@ impl Job {
         })
     }
 
-    /// The job as a TOML file that says every field.
+    /// The job as TOML, with every field that has a value. This text is in the manifest of a model folder.
     pub fn to_toml(&self) -> String {
         toml::to_string_pretty(self).expect("every job can be written as TOML")
     }
+
+    /// The job as TOML with every field and a sentence about each. A field without a value is a comment.
+    pub fn to_commented_toml(&self) -> String {
+        let job = Value::Table(toml::from_str(&self.to_toml()).expect("the TOML of a job can be read"));
+        let (mut section, mut lines) = (&job, Vec::new());
+        for line in include_str!("template.toml").lines() {
+            if let Some(path) = line.strip_prefix('[') {
+                section = path.trim_end_matches(']').split('.').fold(&job, |at, key| &at[key]);
+            }
+            let key = line.trim_start_matches('#').split(" =").next().unwrap_or_default();
+            lines.push(match section.get(key) {
+                Some(value) => format!("{key} = {}", on_lines(value)),
+                None => line.to_owned(),
+            });
+        }
+        lines.join("\n")
+    }
 }
 
-/// Puts `a.b.c=value` into the table; the value is TOML, or else text.
+/// A value as TOML; a list of tables has a line for each.
+fn on_lines(value: &Value) -> String {
+    match value {
+        Value::Array(list) if list.iter().any(Value::is_table) => {
+            let lines: String = list.iter().map(|entry| format!("    {entry},\n")).collect();
+            format!("[\n{lines}]")
+        }
+        value => value.to_string(),
+    }
+}
+
+/// Puts `a.b.c=value` into the table. A value that is not TOML is taken as text.
 fn set(table: &mut Table, setting: &str) -> Result<(), Fault> {
     let expected = || Fault::user(format!("setting {setting:?}: expected key=value, for instance train.staleness=2"));
     let (path, text) = setting.split_once('=').ok_or_else(expected)?;
@@ -64,14 +92,14 @@ fn set(table: &mut Table, setting: &str) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The error of the parser, and the nearest valid name if a field or a value is unknown.
+/// The parser's error as a user fault, with the nearest valid name if a field or a value is unknown.
 fn explain(error: &toml::de::Error) -> Fault {
     let text = error.to_string();
     let near = nearest(error.message()).map(|name| format!("\ndid you mean `{name}`?")).unwrap_or_default();
     Fault::user(format!("{}{near}", text.trim_end()))
 }
 
-/// From "unknown field `a`, expected one of `b`, `c`": the one that is nearest to `a`.
+/// The name nearest to `a` in "unknown field `a`, expected one of `b`, `c`".
 fn nearest(message: &str) -> Option<&str> {
     if !(message.starts_with("unknown field") || message.starts_with("unknown variant")) {
         return None;

@@ -1,38 +1,36 @@
-//! The `[pipeline]` part of a job: stages of your own, replicas, and how much may wait between stages.
+//! The `[pipeline]` section of a job.
 
 use serde::{Deserialize, Serialize};
 
 use crate::string_or_table::{Named, list};
 
-/// Own stages, replicas and links.
+/// Custom stages, replicas of stages, and the capacities of links.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PipelineOptions {
-    /// Replicas of the parse stage. The order of rows does not depend on it. Default 1.
+    /// Replicas of the parse stage. The order of rows does not depend on it.
     pub parse_replicas: usize,
-    /// Batches that may wait in front of each stage.
+    /// Capacity of the link in front of each stage.
     pub links: Links,
-    /// Stages of your own over the rows as they were read, in this order: names of the program's
-    /// [`Registry`](crate::Registry). They run in training and in evaluation, since a model is to be judged on rows like
-    /// those that it will see. Write `{ name = "downsample", training_only = true }` for a stage that evaluation leaves out.
-    /// Default: none.
+    /// Custom stages over rows as they are read, in this order. An entry is a name in the program's
+    /// [`Registry`](crate::Registry), or a table. They run in training and in evaluation.
     #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub after_read: Vec<OwnStage>,
-    /// The same over parsed rows. Default: none.
+    /// Custom stages over parsed rows.
     #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub after_parse: Vec<OwnStage>,
-    /// The same over batches of their final size. Default: none.
+    /// Custom stages over batches of their final size.
     #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub after_batch: Vec<OwnStage>,
 }
 
-/// A stage of your own, by the name that the program's registry has it under.
+/// A custom stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OwnStage {
-    /// Its name, which is its name in plans and reports, too.
+    /// Name of the stage in the registry, in plans and in reports.
     pub name: String,
-    /// Evaluation leaves it out. Default false.
+    /// Leave the stage out of evaluation.
     #[serde(default)]
     pub training_only: bool,
 }
@@ -63,15 +61,15 @@ impl Default for PipelineOptions {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Links {
-    /// source → parse. Default 8.
+    /// Batches that may wait between the source and the parse stage.
     pub parse: usize,
-    /// parse → batch. Default 8.
+    /// Batches that may wait between the parse stage and the batch stage.
     pub batch: usize,
-    /// batch → lookup. Default 4.
+    /// Batches that may wait between the batch stage and the lookup stage.
     pub lookup: usize,
-    /// lookup → train (or evaluate). Default 2.
+    /// Batches that may wait between the lookup stage and the train (or evaluate) stage.
     pub train: usize,
-    /// train → push. Default 2.
+    /// Batches that may wait between the train stage and the push stage.
     pub push: usize,
 }
 

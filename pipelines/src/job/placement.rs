@@ -1,4 +1,4 @@
-//! The `[placement]` part of a job: which processes there are, and what each of them does.
+//! The `[placement]` section of a job.
 
 use std::time::Duration;
 
@@ -9,44 +9,47 @@ use serde::{Deserialize, Serialize};
 
 use super::{ByteSize, Job};
 
-/// Processes by role, and the links between them. The default is one process that does everything.
+/// The processes of the run and the links between them. The default is one process that does everything.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Placement {
-    /// Processes that read, parse and batch. Default 0: each trainer reads by itself. More may join while it runs.
+    /// Reader processes, which read, parse and batch. With 0, each trainer reads by itself. More may join during the run.
     pub readers: usize,
-    /// Processes that hold `table.shards` shards each. Default 0: the only trainer holds them.
+    /// Ps processes, each with `table.shards` shards. With 0, the only trainer holds the shards.
     pub ps: usize,
-    /// Processes that compute. Default 1.
+    /// Trainer processes, which compute.
     pub trainers: usize,
-    /// Who looks up the rows of a batch's keys: "trainer" (the default), or "reader": then rows travel with the batch, and
-    /// trainers only push. The tickets of `train.staleness` are shared out among the readers.
+    /// The role that looks up the table rows of a batch. If it is "reader", rows travel with the batch, trainers only push,
+    /// and the readers share the tickets of `train.staleness`.
     pub lookup_at: LookupAt,
-    /// Who keeps the dense parameters: "trainer" (the default of one trainer) or "ps" (the default of several, and what
-    /// lets a new trainer take over from one that died).
+    /// The role that holds the dense parameters. Default: "trainer" if there is one trainer, "ps" if there are several. With
+    /// "ps", a new trainer can replace one that died.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dense: Option<DenseAt>,
-    /// Batches that may be under way on one link from a reader to a trainer, sent and not yet taken. Default 64.
+    /// Batches that a reader may have sent to a trainer and the trainer has not taken yet.
     pub in_flight: usize,
-    /// Bytes of them, at most; one batch that is larger goes alone. Default "64MiB".
+    /// Bytes that a reader may have sent to a trainer and the trainer has not taken yet. A batch larger than this is sent
+    /// alone.
     pub in_flight_bytes: ByteSize,
-    /// Connections of one link, which share its credits. Default: one for every 12.5 ms of the round trip, at most 8.
+    /// Connections from a reader to a trainer, which share the credits, for instance `4`. Default: one for each 12.5 ms of the
+    /// round trip, at most 8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub streams: Option<usize>,
-    /// What rows and gradients travel as between trainers and ps: "f32" (the default) or "f16" (half the bytes).
+    /// The number format of rows and gradients between trainers and ps.
     pub wire: Wire,
-    /// How what travels is compressed: "lz4" or "zstd". Default: not at all, which is faster on a network of 10 Gbit/s and more.
+    /// Compression of batches, rows and gradients between processes. Default: none, which is faster on networks of 10 Gbit/s
+    /// and more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compress: Option<Compression>,
-    /// Rows that a reader is given at a time, rounded to whole windows of the shuffle. Default 262,144.
+    /// Rows of a lease, rounded to whole windows.
     pub lease_rows: usize,
-    /// Seconds without a word after which a reader's rows are given to another. Default 30.
+    /// Seconds after its last heartbeat when a reader's leases go to another reader.
     pub lease_seconds: f64,
-    /// Seconds that a peer that does not answer is waited for, at the start and later. Default 600.
+    /// Seconds to wait for a peer that does not answer, at the start and later.
     pub timeout_seconds: f64,
 }
 
-/// Who looks up rows.
+/// The role that looks up table rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LookupAt {
@@ -57,13 +60,13 @@ pub enum LookupAt {
     Reader,
 }
 
-/// Who keeps the dense parameters.
+/// The role that holds the dense parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DenseAt {
-    /// The trainer, of which there is one.
+    /// The only trainer.
     Trainer,
-    /// The ps processes, in blocks of even size.
+    /// The ps processes, each with one dense block.
     Ps,
 }
 
@@ -95,7 +98,7 @@ impl std::fmt::Display for Placement {
         let at = |trainer| if trainer { "trainer" } else { "ps" };
         write!(
             f,
-            "{} readers, {} ps, {} trainers; look-up at the {}, dense parameters at the {}; a link holds {} batches, {} at most",
+            "{} readers, {} ps, {} trainers; lookup at the {}, dense parameters at the {}; a link holds {} batches, {} at most",
             self.readers,
             self.ps,
             self.trainers,
@@ -108,22 +111,22 @@ impl std::fmt::Display for Placement {
 }
 
 impl Placement {
-    /// Whether everything is in one process.
+    /// Whether one process does everything.
     pub fn is_one_process(&self) -> bool {
         self.readers == 0 && self.ps == 0 && self.trainers == 1
     }
 
-    /// How long a peer is waited for.
+    /// How long to wait for a peer.
     pub(crate) fn timeout(&self) -> Duration {
         Duration::from_secs_f64(self.timeout_seconds)
     }
 
-    /// Who keeps the dense parameters, with the default resolved.
+    /// The role that holds the dense parameters, with the default resolved.
     pub fn dense(&self) -> DenseAt {
         self.dense.unwrap_or(if self.trainers > 1 { DenseAt::Ps } else { DenseAt::Trainer })
     }
 
-    /// Refuses what does not go together, by name.
+    /// Checks values and combinations of values; the fault names the field.
     pub(super) fn check(&self, job: &Job) -> Result<(), Fault> {
         let refuse = |what: String| Err(Fault::user(what));
         let Self { readers, ps, trainers, .. } = *self;
@@ -187,9 +190,7 @@ impl Placement {
         }
         Ok(())
     }
-}
 
-impl Placement {
     fn check_lookup_at_reader(&self, job: &Job) -> Result<(), Fault> {
         let Self { readers, ps, trainers, .. } = *self;
         let refuse = |what: String| Err(Fault::user(format!("placement.lookup_at is \"reader\", but {what}")));
@@ -210,7 +211,7 @@ impl Placement {
         Ok(())
     }
 
-    /// With look-up at the readers: how many of the `staleness + 1` tickets the reader of this rank holds.
+    /// With lookup at the readers: how many of the `staleness + 1` tickets the reader of this rank holds.
     pub(crate) fn tickets(&self, rank: u32, staleness: usize) -> Option<usize> {
         let (rank, readers) = (rank as usize, self.readers.max(1));
         let all = staleness + 1;
@@ -218,8 +219,8 @@ impl Placement {
     }
 }
 
-/// More processes of a role than this is a slip of the finger.
+/// Most processes of a role: more is taken for a typing error.
 const MOST_PROCESSES: usize = 1024;
 
-/// So is more connections of one link.
+/// Most connections from a reader to a trainer: more is taken for a typing error.
 const MOST_STREAMS: usize = 64;

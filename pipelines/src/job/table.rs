@@ -1,4 +1,4 @@
-//! The `[table]` part of a job: the sparse rows, one part for each part of the model that needs them.
+//! The `[table]` section of a job.
 
 use forebay_models::RowPart;
 use forebay_ps::{Init, Optimizer, PartConfig, Storage, TableConfig};
@@ -7,20 +7,20 @@ use serde::{Deserialize, Serialize};
 /// Name of the one table of a job.
 const TABLE: &str = "embedding";
 
-/// The sparse rows.
+/// The table of embeddings and linear weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TableOptions {
-    /// Shards, each with a thread of its own. The model does not depend on it. Default 1.
+    /// Shards per ps process, each with its own thread. The trained model does not depend on this number.
     pub shards: usize,
-    /// What a weight is kept as: "f32" (the default) or "f16".
+    /// The number format of the weights in memory.
     pub storage: Storage,
-    /// Optimizer of the linear part. Default FTRL-proximal with alpha = 0.05, beta = 0.001: the gradients are those of a
-    /// batch's mean loss, so beta is small beside the paper's 1, which is for one row at a time.
+    /// Optimizer of the linear weights. The default `beta` is smaller than the paper's 1: gradients here are of the mean loss
+    /// of a batch, the paper's of one row.
     pub linear_optimizer: Optimizer,
-    /// Optimizer of the embeddings. Default Adagrad with a learning rate of 0.05.
+    /// Optimizer of the embeddings.
     pub embedding_optimizer: Optimizer,
-    /// How a new embedding begins. Default uniform within ±0.01; linear weights begin at 0.
+    /// Initial values of a new embedding. Linear weights start at 0.
     pub embedding_init: Init,
 }
 
@@ -37,8 +37,8 @@ impl Default for TableOptions {
 }
 
 impl TableOptions {
-    /// The table whose rows consist of these parts. A part named "linear" takes the linear optimizer, any other the
-    /// embedding's.
+    /// The configuration of a table with these row parts. The part "linear" has the linear optimizer, every other part that of
+    /// the embeddings.
     pub fn config(&self, parts: Vec<RowPart>, seed: u64) -> TableConfig {
         let parts = parts
             .into_iter()

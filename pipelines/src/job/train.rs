@@ -1,4 +1,4 @@
-//! The `[train]` part of a job.
+//! The `[train]` section of a job.
 
 use forebay_actors::Fault;
 use forebay_models::DenseOptimizer;
@@ -8,50 +8,49 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainOptions {
-    /// Rows of a batch. Default 2,048.
+    /// Rows of a batch.
     pub batch_rows: usize,
-    /// Leave out the last batch of a window of the shuffle if it is short. Default false.
+    /// Leave out the last batch of a window if it is short.
     pub drop_last: bool,
-    /// Batches that may be looked up before the gradients of the oldest are applied. 0, the default, is the sequential
-    /// program: the same model to the bit on every run. On a GPU, or with tables on other machines, 2 to 8 hides the
-    /// way there and back.
+    /// How many earlier batches may be unapplied when a batch is looked up. 0 is sequential training, and gives the same model
+    /// to the bit in every run. On a GPU, or with tables on other machines, 2 to 8 hides the round trip.
     pub staleness: usize,
-    /// Of several trainers: whether they take each step together, as one trainer with a batch of `trainers` x
-    /// `batch_rows` would (synchronous SGD), or each at its own pace. Default false.
+    /// Whether several trainers take each step together (synchronous SGD). The result is that of one trainer with batches of
+    /// `placement.trainers` times `batch_rows` rows.
     pub sync: bool,
-    /// What computes: "native" (the default) or "torch" (when built with the feature `torch`).
+    /// The backend of dense compute.
     pub backend: Backend,
-    /// "torch": where: "cpu" (the default) or "cuda:0", "cuda:1", ...
+    /// The device of the torch backend: "cpu", "cuda:0", "cuda:1", and so on.
     pub device: String,
-    /// "torch": whether batches go to the device and results come back in stages of their own, beside compute ("apart"), or
-    /// within the train stage, one after the other ("inline"). Default: "apart" on a CUDA device, "inline" on the CPU. Takes
-    /// `staleness` of at least 2 to be of use. (For a model of your own on a device, name `backend` and `device` here, too.)
+    /// Which stages copy batches to the device and results back. Default: "apart" on a CUDA device, "inline" on the CPU.
+    /// "apart" needs a `staleness` of at least 2 to overlap copies with compute. A custom model on a device needs `backend`
+    /// and `device` here, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transfers: Option<Transfers>,
-    /// Threads of dense compute. Default 0: as many as there are cores.
+    /// Threads of dense compute. 0 stands for the number of cores.
     pub threads: usize,
-    /// Optimizer of the dense parameters. Default Adam with a learning rate of 0.001.
+    /// Optimizer of the dense parameters.
     pub optimizer: DenseOptimizer,
 }
 
-/// What computes the dense part.
+/// The backend of dense compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Backend {
-    /// Pure Rust, in the program itself.
+    /// Rust code of this program, on the CPU.
     #[default]
     Native,
-    /// libtorch through tch.
+    /// libtorch, in a program built with the feature `torch`.
     Torch,
 }
 
-/// Where batches and results cross to the device and back.
+/// Which stages copy batches to the device and results back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transfers {
-    /// In stages of their own: upload, train, download.
+    /// Separate upload and download stages, beside compute.
     Apart,
-    /// In the train stage, which waits for them.
+    /// The train stage, one copy after the other.
     Inline,
 }
 
@@ -81,18 +80,18 @@ impl Default for TrainOptions {
 }
 
 impl TrainOptions {
-    /// Where batches and results cross, with the default resolved.
+    /// Which stages copy, with the default resolved.
     pub fn transfers(&self) -> Transfers {
         let on_cuda = self.backend == Backend::Torch && self.device.starts_with("cuda");
         self.transfers.unwrap_or(if on_cuda { Transfers::Apart } else { Transfers::Inline })
     }
 
-    /// Refuses what does not go together.
+    /// Checks combinations of values; the fault names the field.
     pub(super) fn check(&self) -> Result<(), Fault> {
         if self.backend == Backend::Native && self.transfers == Some(Transfers::Apart) {
             return Err(Fault::user(
-                "train.transfers is \"apart\", but train.backend is \"native\", which computes where the batches are: leave \
-                 transfers out, or set backend to \"torch\"",
+                "train.transfers is \"apart\", but train.backend is \"native\", which copies nothing: leave transfers out, or \
+                 set backend to \"torch\"",
             ));
         }
         Ok(())
@@ -112,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn transfers_stand_apart_where_there_is_a_way_to_go() {
+    fn transfers_are_apart_by_default_on_cuda_only() {
         let options = |backend, device: &str| TrainOptions { backend, device: device.into(), ..Default::default() };
         assert_eq!(options(Backend::Torch, "cuda:1").transfers(), Transfers::Apart);
         assert_eq!(options(Backend::Torch, "cuda").transfers(), Transfers::Apart);
@@ -128,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn the_native_backend_has_no_way_to_go() {
+    fn the_native_backend_refuses_transfers_apart() {
         let options = |transfers| TrainOptions { transfers, ..Default::default() };
         options(None).check().unwrap();
         options(Some(Transfers::Inline)).check().unwrap();

@@ -1,0 +1,317 @@
+//! `docs/job.md` and `pipelines/src/job/template.toml` say what the doc comments of the job's fields say. `make docs` (this test
+//! with `FOREBAY_WRITE_DOCS=1`) writes both.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use forebay::Job;
+use syn::{Attribute, Expr, ExprLit, Fields, GenericArgument, Item, Lit, Meta, PathArguments, Type};
+use toml::{Table, Value};
+
+const REFERENCE: &str = "docs/job.md";
+const TEMPLATE: &str = "pipelines/src/job/template.toml";
+
+#[test]
+fn the_job_reference_and_the_template_are_up_to_date() {
+    let types = Types::of_the_workspace();
+    let listed = BTreeMap::new();
+    let mut writer = Writer { types: &types, listed, page: INTRODUCTION.to_owned(), template: String::new() };
+    writer.section("Job", "", &values(&[]));
+    for (file, text) in [(REFERENCE, &writer.page), (TEMPLATE, &writer.template)] {
+        let path = root().join(file);
+        if std::env::var_os("FOREBAY_WRITE_DOCS").is_some() {
+            std::fs::write(&path, text).unwrap();
+        }
+        let found = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(found == *text, "{file} differs from the doc comments of the job's fields: run `make docs`");
+    }
+}
+
+#[test]
+fn every_line_of_the_template_is_a_field_that_a_job_accepts() {
+    let text = Job::default().to_commented_toml();
+    assert_eq!(Job::from_toml(&text, &[]).unwrap(), Job::default());
+    // `# ` begins a sentence, `#` alone a field.
+    let uncommented = text.replace("\n# ", "\n## ").replace("\n#", "\n");
+    assert!(uncommented.contains("\ntrain = \"rows/train\"\n"), "{uncommented}");
+    Job::from_toml(&uncommented, &[]).unwrap();
+}
+
+const INTRODUCTION: &str = "# The job file
+
+A job is a TOML file. `forebay train JOB.toml` runs it, `--set SECTION.FIELD=VALUE` overrides a field, and
+`forebay plan JOB.toml --job-file` prints all fields with the values that the run would have. A field without a default may be
+left out. `make docs` writes this page from the doc comments in `pipelines/src/job`.
+
+Text in quotes is TOML: `\"native\"`. Bytes are an integer or text such as `\"64MiB\"`.
+";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// All values of the default job with these settings.
+fn values(settings: &[String]) -> Table {
+    toml::from_str(&Job::from_toml("", settings).unwrap().to_toml()).unwrap()
+}
+
+/// Public types by name.
+struct Types(BTreeMap<String, Item>);
+
+impl Types {
+    /// The types of all crates that may stand in a job file.
+    fn of_the_workspace() -> Self {
+        let mut types = BTreeMap::new();
+        for folder in ["connectors", "models", "net", "pipelines", "ps"] {
+            for file in sources(&root().join(folder).join("src")) {
+                let parsed = syn::parse_file(&std::fs::read_to_string(&file).unwrap()).unwrap();
+                for item in parsed.items {
+                    let (Item::Struct(syn::ItemStruct { vis, ident, .. }) | Item::Enum(syn::ItemEnum { vis, ident, .. })) =
+                        &item
+                    else {
+                        continue;
+                    };
+                    if matches!(vis, syn::Visibility::Public(_)) {
+                        types.insert(ident.to_string(), item);
+                    }
+                }
+            }
+        }
+        Self(types)
+    }
+
+    /// A struct whose fields stand in a job file.
+    fn table(&self, name: &str) -> Option<&syn::ItemStruct> {
+        match self.0.get(name) {
+            Some(Item::Struct(s)) if matches!(s.fields, Fields::Named(_)) && derives_deserialize(&s.attrs) => Some(s),
+            _ => None,
+        }
+    }
+
+    fn choice(&self, name: &str) -> Option<&syn::ItemEnum> {
+        match self.0.get(name) {
+            Some(Item::Enum(e)) => Some(e),
+            _ => None,
+        }
+    }
+
+    /// The name of a field's type on the page.
+    fn kind(&self, ty: &Type) -> String {
+        let (name, inner) = name_and_argument(ty);
+        match (name.as_str(), inner) {
+            ("Option", Some(inner)) => self.kind(inner),
+            ("Vec", Some(inner)) => match self.kind(inner).as_str() {
+                "table" => "list".into(),
+                kind => format!("list of {kind}s"),
+            },
+            ("bool", _) => "true or false".into(),
+            ("u64" | "usize" | "u32", _) => "integer".into(),
+            ("f32" | "f64", _) => "number".into(),
+            ("String" | "Predicate", _) => "text".into(),
+            ("PathBuf", _) => "path".into(),
+            ("ByteSize", _) => "bytes".into(),
+            (name, _) if self.choice(name).is_some() => "one of".into(),
+            (name, _) if self.table(name).is_some() => "table".into(),
+            (name, _) => panic!("{name} is the type of a job's field, but this test has no name for it"),
+        }
+    }
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    entries
+        .flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] })
+        .filter(|path| path.extension().is_some_and(|e| e == "rs"))
+        .collect()
+}
+
+/// Writes the page and the template side by side.
+struct Writer<'a> {
+    types: &'a Types,
+    /// Where the values of a type are listed: its fields' paths by its name.
+    listed: BTreeMap<String, String>,
+    page: String,
+    template: String,
+}
+
+impl Writer<'_> {
+    /// The fields of a section, then the sections within it.
+    fn section(&mut self, name: &str, path: &str, values: &Table) {
+        let types = self.types;
+        let section = types.table(name).expect("a section is a struct");
+        let doc = doc(&section.attrs);
+        if !path.is_empty() {
+            writeln!(self.page, "\n## `[{path}]`\n\n{doc}").unwrap();
+            writeln!(self.template, "\n# {}\n[{path}]", first_sentence(&doc)).unwrap();
+        }
+        self.page.push('\n');
+        let mut sections = Vec::new();
+        for field in &section.fields {
+            let key = key(field);
+            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+            let (name, _) = name_and_argument(&field.ty);
+            match values.get(&key) {
+                Some(Value::Table(values)) if self.types.table(&name).is_some() => sections.push((name, path, values)),
+                value => {
+                    self.field(0, &path, field, value);
+                    self.template_field(&key, field, value);
+                }
+            }
+        }
+        for (name, path, values) in sections {
+            self.section(&name, &path, values);
+        }
+    }
+
+    fn field(&mut self, depth: usize, path: &str, field: &syn::Field, value: Option<&Value>) {
+        let default = match value {
+            Some(Value::Array(list)) if list.first().is_some_and(Value::is_table) => String::new(),
+            Some(value) => format!(", default `{value}`"),
+            None if name_and_argument(&field.ty).0 == "Vec" => ", default `[]`".into(),
+            None => String::new(),
+        };
+        let (kind, doc) = (self.types.kind(&field.ty), doc(&field.attrs));
+        let indent = "  ".repeat(depth);
+        writeln!(self.page, "{indent}- `{}` ({kind}{default}): {doc}", key(field)).unwrap();
+        let (mut name, mut inner) = name_and_argument(&field.ty);
+        while let Some(ty) = inner {
+            (name, inner) = name_and_argument(ty);
+        }
+        self.values(depth + 1, path, &name);
+    }
+
+    /// The values that a type allows, one a line.
+    fn values(&mut self, depth: usize, path: &str, name: &str) {
+        let indent = "  ".repeat(depth);
+        let types = self.types;
+        if let Some(table) = types.table(name) {
+            for field in &table.fields {
+                let (name, _) = name_and_argument(&field.ty);
+                let default = types.choice(&name).and_then(default_variant);
+                self.field(depth, path, field, default.map(Value::String).as_ref());
+            }
+        }
+        let Some(choice) = types.choice(name) else { return };
+        if let Some(above) = self.listed.get(name) {
+            writeln!(self.page, "{indent}- as for `{above}`").unwrap();
+            return;
+        }
+        self.listed.insert(name.to_owned(), path.to_owned());
+        let tagged = serde_values(&choice.attrs).contains_key("tag");
+        for variant in &choice.variants {
+            let word = snake_case(&variant.ident.to_string());
+            let text = match &variant.fields {
+                Fields::Unnamed(fields) => {
+                    format!("{{ {word} = {} }}", self.types.kind(&fields.unnamed[0].ty).to_uppercase())
+                }
+                _ if tagged => {
+                    let set = values(&[format!("{path}.kind={word}")]);
+                    path.split('.').fold(&Value::Table(set), |at, key| &at[key]).to_string()
+                }
+                _ => format!("\"{word}\""),
+            };
+            writeln!(self.page, "{indent}- `{text}`: {}", doc(&variant.attrs)).unwrap();
+            for field in variant.fields.iter().filter(|field| field.ident.is_some()) {
+                writeln!(self.page, "{indent}  - `{}`: {}", key(field), doc(&field.attrs)).unwrap();
+            }
+        }
+    }
+
+    /// `key =` for a field with a default, `#key = example` for one without.
+    fn template_field(&mut self, key: &str, field: &syn::Field, value: Option<&Value>) {
+        let doc = doc(&field.attrs);
+        writeln!(self.template, "# {}", first_sentence(&doc)).unwrap();
+        if value.is_some() {
+            return writeln!(self.template, "{key} =").unwrap();
+        }
+        let (name, inner) = name_and_argument(&field.ty);
+        if name == "Vec" {
+            return writeln!(self.template, "#{key} = []").unwrap();
+        }
+        let inner = inner.expect("a field without a default is an Option");
+        let example = match self.types.choice(&name_and_argument(inner).0) {
+            Some(choice) => format!("\"{}\"", snake_case(&choice.variants[0].ident.to_string())),
+            None => {
+                let example = doc.split_once("for instance `").and_then(|(_, rest)| rest.split('`').next());
+                let example = example.unwrap_or_else(|| panic!("{key} has no default and no \"for instance `VALUE`\""));
+                if self.types.kind(inner) == "integer" { example.to_owned() } else { format!("{example:?}") }
+            }
+        };
+        writeln!(self.template, "#{key} = {example}").unwrap();
+    }
+}
+
+fn derives_deserialize(attrs: &[Attribute]) -> bool {
+    let mut derives = attrs.iter().filter(|attr| attr.path().is_ident("derive"));
+    derives.any(|attr| matches!(&attr.meta, Meta::List(list) if list.tokens.to_string().contains("Deserialize")))
+}
+
+/// The doc comment as Markdown on one line, without links to Rust items.
+fn doc(attrs: &[Attribute]) -> String {
+    let mut words = String::new();
+    for attr in attrs.iter().filter(|attr| attr.path().is_ident("doc")) {
+        if let Meta::NameValue(doc) = &attr.meta
+            && let Expr::Lit(ExprLit { lit: Lit::Str(line), .. }) = &doc.value
+        {
+            words.push_str(&line.value());
+        }
+    }
+    assert!(!words.is_empty(), "a type, field or value of a job has no doc comment");
+    words.trim().replace("[`", "`").replace("`](crate::Registry)", "`").replace("`]", "`")
+}
+
+fn first_sentence(doc: &str) -> &str {
+    doc.find(". ").map_or(doc, |end| &doc[..=end]).trim_end_matches('.')
+}
+
+/// `key = "value"` pairs and words of `#[serde(...)]`.
+fn serde_values(attrs: &[Attribute]) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    for attr in attrs.iter().filter(|attr| attr.path().is_ident("serde")) {
+        attr.parse_nested_meta(|meta| {
+            let name = meta.path.get_ident().expect("serde's attributes are words").to_string();
+            let value = meta.value().and_then(|value| value.parse::<syn::LitStr>()).map(|text| text.value());
+            found.insert(name, value.unwrap_or_default());
+            Ok(())
+        })
+        .unwrap();
+    }
+    found
+}
+
+fn key(field: &syn::Field) -> String {
+    let name = field.ident.as_ref().expect("a field of a job has a name").to_string();
+    serde_values(&field.attrs).remove("rename").unwrap_or(name)
+}
+
+fn default_variant(choice: &syn::ItemEnum) -> Option<String> {
+    let is_default = |variant: &&syn::Variant| variant.attrs.iter().any(|attr| attr.path().is_ident("default"));
+    choice.variants.iter().find(is_default).map(|variant| snake_case(&variant.ident.to_string()))
+}
+
+/// As serde's `rename_all = "snake_case"`.
+fn snake_case(name: &str) -> String {
+    let mut out = String::new();
+    for c in name.chars() {
+        if c.is_uppercase() && !out.is_empty() {
+            out.push('_');
+        }
+        out.extend(c.to_lowercase());
+    }
+    out
+}
+
+/// `Vec` and `T` of `Vec<T>`.
+fn name_and_argument(ty: &Type) -> (String, Option<&Type>) {
+    let Type::Path(path) = ty else { panic!("the type of a job's field is not a path") };
+    let last = path.path.segments.last().expect("a path has a segment");
+    let argument = match &last.arguments {
+        PathArguments::AngleBracketed(list) => list.args.first().and_then(|argument| match argument {
+            GenericArgument::Type(ty) => Some(ty),
+            _ => None,
+        }),
+        _ => None,
+    };
+    (last.ident.to_string(), argument)
+}
