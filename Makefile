@@ -57,7 +57,7 @@ lint: setup ## fmt, clippy, doc, deny: what CI checks besides the tests
 	cargo deny check bans licenses sources
 
 docs: ## docs/job.md and the template of `forebay plan --job-file`, from the doc comments of the job's fields
-	FOREBAY_WRITE_DOCS=1 cargo test --workspace --test job_reference
+	FOREBAY_WRITE_DOCS=1 cargo test --workspace --test job_reference -- reference
 
 bench: ## the measurements of docs/performance.md that need no other framework
 	cargo bench --workspace

@@ -67,8 +67,8 @@ impl Types {
             for file in sources(&root().join(folder).join("src")) {
                 let parsed = syn::parse_file(&std::fs::read_to_string(&file).unwrap()).unwrap();
                 for item in parsed.items {
-                    let (Item::Struct(syn::ItemStruct { vis, ident, .. }) | Item::Enum(syn::ItemEnum { vis, ident, .. })) =
-                        &item
+                    let (Item::Struct(syn::ItemStruct { vis, ident, .. })
+                    | Item::Enum(syn::ItemEnum { vis, ident, .. })) = &item
                     else {
                         continue;
                     };
@@ -111,7 +111,7 @@ impl Types {
             ("String" | "Predicate", _) => "text".into(),
             ("PathBuf", _) => "path".into(),
             ("ByteSize", _) => "bytes".into(),
-            (name, _) if self.choice(name).is_some() => "one of".into(),
+            (name, _) if self.choice(name).is_some() => "one of these".into(),
             (name, _) if self.table(name).is_some() => "table".into(),
             (name, _) => panic!("{name} is the type of a job's field, but this test has no name for it"),
         }
@@ -221,7 +221,8 @@ impl Writer<'_> {
     /// `key =` for a field with a default, `#key = example` for one without.
     fn template_field(&mut self, key: &str, field: &syn::Field, value: Option<&Value>) {
         let doc = doc(&field.attrs);
-        writeln!(self.template, "# {}", first_sentence(&doc)).unwrap();
+        let sentence = first_sentence(&doc);
+        writeln!(self.template, "# {}", sentence.split(", for instance `").next().unwrap_or_default()).unwrap();
         if value.is_some() {
             return writeln!(self.template, "{key} =").unwrap();
         }
@@ -258,7 +259,11 @@ fn doc(attrs: &[Attribute]) -> String {
         }
     }
     assert!(!words.is_empty(), "a type, field or value of a job has no doc comment");
-    words.trim().replace("[`", "`").replace("`](crate::Registry)", "`").replace("`]", "`")
+    // A link [`Item`](path) becomes `Item`.
+    let mut parts = words.trim().split("`](");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let text = parts.fold(first, |text, part| text + "`" + part.split_once(')').map_or("", |(_, rest)| rest));
+    text.replace("[`", "`").replace("`]", "`")
 }
 
 fn first_sentence(doc: &str) -> &str {

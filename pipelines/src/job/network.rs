@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkOptions {
-    /// Address of the coordinator, which is in ps 0 (in trainer 0 without ps), for instance `10.0.0.7:47700`. Every process
+    /// Address of the coordinator, which is in ps 0 (in trainer 0 without ps), for instance `10.0.0.7:7600`. Every process
     /// joins there. Environment: `FOREBAY_COORDINATOR`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coordinator: Option<String>,
