@@ -23,20 +23,15 @@ use crate::{exit, logs};
 /// The system's allocator returns the memory of batches to the kernel and fetches it again page by page; this one keeps it.
 pub use mimalloc::MiMalloc;
 
-/// IO-bound recommendation training: rows in, a trained click model out, IO hidden behind compute.
+/// Trains click models on more rows than fit in memory, and hides reading them behind compute
 #[derive(Parser)]
-#[command(version, propagate_version = true, after_help = exit::HELP)]
-struct Program {
+#[command(name = "forebay", version, propagate_version = true, after_help = exit::HELP)]
+pub(crate) struct Program {
     #[command(subcommand)]
     command: Command,
 
-    /// Logs on standard error, as text for people or as JSON for machines (progress included).
-    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
-    log_format: logs::Format,
-
-    /// What is logged, for instance `debug` or `info,forebay_connectors=debug`.
-    #[arg(long, global = true, default_value = "info", env = "FOREBAY_LOG", value_name = "FILTER")]
-    log: String,
+    #[command(flatten)]
+    logs: logs::Logs,
 }
 
 /// Runs the program on the arguments of this process; jobs find the stages, sources and models of `registry` by name.
@@ -46,12 +41,12 @@ pub fn main(registry: Registry) -> ExitCode {
     crate::models::init_cuda();
 
     let program = Program::parse();
-    if let Err(message) = logs::start(program.log_format, &program.log) {
+    if let Err(message) = program.logs.start() {
         eprintln!("error: {message}");
         return ExitCode::from(exit::USER);
     }
-    match commands::run(program.command, program.log_format, &program.log, &Context::new(registry)) {
+    match commands::run(program.command, &program.logs, &Context::new(registry)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(fault) => exit::report(&fault, program.log_format),
+        Err(fault) => exit::report(&fault, program.logs.format),
     }
 }

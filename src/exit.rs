@@ -1,4 +1,4 @@
-//! Exit codes, and how a fault is shown.
+//! Exit codes, and printing a fault.
 
 use std::process::ExitCode;
 
@@ -7,19 +7,23 @@ use crate::actors::Domain;
 
 use crate::logs::Format;
 
-/// The job, its data or the command line.
+/// A fault of the job, its data or the command line.
 pub(crate) const USER: u8 = 2;
-/// A disk, a network, a cluster.
+/// A fault of a disk, a network or another process.
 pub(crate) const EXTERNAL: u8 = 3;
-/// Forebay itself.
+/// A defect of Forebay.
 pub(crate) const INTERNAL: u8 = 4;
 /// Stopped by a second Ctrl-C or SIGTERM.
 pub(crate) const INTERRUPTED: i32 = 130;
 
-pub(crate) const HELP: &str = "Exit codes: 0 done (also after a drain), 2 the job, its data or the command line, \
-                               3 a disk or network (trying again may help), 4 a defect of Forebay, 130 stopped at once.";
+pub(crate) const HELP: &str = "Exit codes:
+  0    done, also after a drain
+  2    fault of the job, its data or the command line
+  3    fault of a disk, a network or another process; trying again may help
+  4    defect of Forebay
+  130  stopped at once by a second Ctrl-C or SIGTERM";
 
-/// Shows the fault and picks the code.
+/// Prints the fault and returns its exit code.
 pub(crate) fn report(fault: &Fault, format: Format) -> ExitCode {
     match format {
         Format::Text => eprintln!("error: {fault}"),

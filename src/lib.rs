@@ -1,7 +1,7 @@
-//! Forebay: a basin in front of the turbine. It takes in rows unevenly and lets batches out evenly, so that dense
-//! compute never starves.
+//! Forebay trains recommendation models where reading the rows is the bottleneck. Readers, parsers, batchers, a parameter server
+//! and dense compute are actors over bounded links, in one process or in many.
 //!
-//! This crate is the facade. The house, and who may use whom:
+//! This crate re-exports the others and holds the program. The arrows of use go down only:
 //!
 //! ```text
 //!               forebay (facade, program)   examples   tests   benches
@@ -45,6 +45,7 @@ pub mod cli;
 mod commands;
 mod exit;
 mod logs;
+mod out;
 mod progress;
 mod stop;
 mod usage;

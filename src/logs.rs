@@ -1,30 +1,78 @@
-//! Logs: text for people, JSON for machines, on standard error.
+//! Standard error: logs as text for people or as JSON for programs, and whether to show progress.
 
+use std::ffi::OsStr;
 use std::io::IsTerminal as _;
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
-/// How logs look.
+/// Options of every command.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Logs {
+    /// Format of the logs on standard error: text for people, or JSON (progress included) for programs
+    #[arg(long = "log-format", global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) format: Format,
+
+    /// What to log, for instance `debug` or `info,forebay_connectors=debug`; default `info`, or `warn` with --quiet
+    #[arg(long = "log", global = true, env = "FOREBAY_LOG", value_name = "FILTER")]
+    filter: Option<String>,
+
+    /// Write no plan and no progress to standard error, and log warnings and errors only; results still go to standard output
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+}
+
+/// Format of the logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// A line for people.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// Starts logging; `filter` as in `info,forebay_connectors=debug`.
-pub(crate) fn start(format: Format, filter: &str) -> Result<(), String> {
-    let filter = EnvFilter::try_new(filter).map_err(|e| format!("--log {filter:?}: {e}"))?;
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
-    match format {
-        Format::Text => builder.with_target(false).try_init(),
-        Format::Json => builder.json().flatten_event(true).try_init(),
+impl Logs {
+    /// Starts logging.
+    pub(crate) fn start(&self) -> Result<(), String> {
+        let filter = EnvFilter::try_new(self.filter()).map_err(|e| format!("--log {:?}: {e}", self.filter()))?;
+        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        let builder =
+            builder.with_ansi(colours(std::io::stderr().is_terminal(), std::env::var_os("NO_COLOR").as_deref()));
+        match self.format {
+            Format::Text => builder.with_target(false).try_init(),
+            Format::Json => builder.json().flatten_event(true).try_init(),
+        }
+        .map_err(|e| format!("logs cannot be started: {e}"))
     }
-    .map_err(|e| format!("logs cannot be started: {e}"))
+
+    fn filter(&self) -> &str {
+        self.filter.as_deref().unwrap_or(if self.quiet { "warn" } else { "info" })
+    }
+
+    /// Whether a progress line may be drawn.
+    pub(crate) fn draws_progress(&self) -> bool {
+        self.format == Format::Text && !self.quiet
+    }
+
+    /// Arguments that give a child process the same options, but text.
+    pub(crate) fn arguments(&self) -> impl Iterator<Item = &str> {
+        ["--log", self.filter()].into_iter().chain(self.quiet.then_some("--quiet"))
+    }
+}
+
+/// Colours on a terminal, unless NO_COLOR is set and not empty (<https://no-color.org>).
+fn colours(terminal: bool, no_color: Option<&OsStr>) -> bool {
+    terminal && no_color.is_none_or(OsStr::is_empty)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_color_turns_colours_off_on_a_terminal() {
+        assert!(colours(true, None) && colours(true, Some(OsStr::new(""))));
+        assert!(!colours(true, Some(OsStr::new("1"))) && !colours(false, None));
+    }
 }

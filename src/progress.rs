@@ -1,4 +1,4 @@
-//! The progress line: live on a terminal, a log line every ten seconds elsewhere.
+//! The progress of a training: a live line on a terminal, otherwise a log line every ten seconds.
 
 use std::time::{Duration, Instant};
 
@@ -6,12 +6,12 @@ use crate::actors::{Report, commas};
 use crate::pipelines::Snapshot;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-use crate::logs::Format;
+use crate::logs::Logs;
 
-/// Between two log lines.
+/// Time between two log lines.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Shows how a run is doing.
+/// Shows the progress of a run.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     logged: Instant,
@@ -20,9 +20,9 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    pub(crate) fn new(format: Format) -> Self {
+    pub(crate) fn new(logs: &Logs) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-        let live = format == Format::Text && !bar.is_hidden();
+        let live = logs.draws_progress() && !bar.is_hidden();
         if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {wide_msg}") {
             bar.set_style(style);
         }
@@ -30,7 +30,7 @@ impl Progress {
         Self { bar: live.then_some(bar), logged: now, last: (now, 0), rate: 0.0 }
     }
 
-    /// Rows, rate, logloss, AUC, and the stage that is busiest.
+    /// Shows rows, rate, logloss, AUC, and the busiest stage.
     pub(crate) fn show(&mut self, now: &Snapshot, report: &Report) {
         let (since, rows) = self.last;
         let seconds = since.elapsed().as_secs_f64();

@@ -12,13 +12,13 @@ use crate::exit;
 pub(crate) struct Stop(Arc<AtomicUsize>);
 
 impl Stop {
-    /// Listens from now on.
+    /// Installs the signal handler.
     pub(crate) fn listen() -> Result<Self, Fault> {
         let stop = Self::default();
         let seen = Arc::clone(&stop.0);
         ctrlc::set_handler(move || {
             if seen.fetch_add(1, Ordering::SeqCst) == 0 {
-                eprintln!("\nstopping: what was read is worked off and saved (once more to stop at once)");
+                eprintln!("\nstopping: trains on the rows that were read, then saves (once more to stop at once)");
             } else {
                 eprintln!("\nstopped at once, nothing saved");
                 std::process::exit(exit::INTERRUPTED);
@@ -28,7 +28,7 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Whether the first signal came.
+    /// Whether the first signal has come.
     pub(crate) fn asked(&self) -> bool {
         self.0.load(Ordering::SeqCst) > 0
     }

@@ -14,7 +14,8 @@ use crate::connectors::{
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::ProgressBar;
 
-use crate::logs;
+use crate::logs::Logs;
+use crate::out;
 
 /// Make, convert and inspect rows
 #[derive(Subcommand)]
@@ -24,7 +25,7 @@ pub(crate) enum Data {
     Inspect(Inspect),
 }
 
-/// What is written.
+/// Format of the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// Apache Parquet
@@ -42,7 +43,7 @@ enum Encode {
     Plain,
 }
 
-/// How categories are written.
+/// Type of the categories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
     /// As unsigned integers
@@ -59,16 +60,16 @@ struct Parquet {
     /// Encoding of Parquet columns.
     #[arg(long, value_enum, default_value_t = Encode::Dictionary)]
     encoding: Encode,
-    /// Categories in Parquet.
+    /// Type of the categories in Parquet.
     #[arg(long, value_enum, default_value_t = Kind::Int)]
     categories: Kind,
-    /// Write 0 for a missing value: decodes faster, but cannot be told from a 0 any more.
+    /// Write 0 for a missing value, which decodes faster and can no longer be told from a 0.
     #[arg(long)]
     fill_nulls: bool,
     /// Replace the folder if it holds files.
     #[arg(long)]
     replace: bool,
-    /// Threads that encode Parquet; the bytes do not depend on it. Default: as many as there are cores.
+    /// Threads that encode Parquet; the bytes do not depend on it. Default: the number of cores.
     #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
     threads: usize,
 }
@@ -99,19 +100,19 @@ impl Parquet {
 /// planted model behind the labels (the best AUC any model can reach is about 0.83).
 #[derive(Args)]
 pub(crate) struct Synth {
-    /// How many rows.
+    /// Number of rows.
     #[arg(long, value_name = "N")]
     rows: u64,
-    /// The folder to write, a path or a URL (hdfs://, s3://, file://); it appears when all is written.
+    /// The folder to write, a path or a URL (hdfs://, s3://, file://). It appears when it is complete.
     #[arg(long, value_name = "FOLDER")]
     out: String,
-    /// Seed of values, planted model and labels.
+    /// Seed of the values, the planted model and the labels.
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Number of the first row: rows of the same seed that another folder does not hold, for evaluation.
+    /// Number of the first row, to make more rows of the same seed, for instance to evaluate on.
     #[arg(long, value_name = "N", default_value_t = 0)]
     first_row: u64,
-    /// What to write.
+    /// Format of the files.
     #[arg(long, value_enum, default_value_t = Format::Parquet)]
     format: Format,
     #[command(flatten)]
@@ -120,19 +121,19 @@ pub(crate) struct Synth {
 
 /// Convert Criteo text (plain, .gz or .zst) to Parquet, or Parquet to other row groups
 ///
-/// Several files are taken in the order of their names.
+/// Reads several files in the order of their names.
 #[derive(Args)]
 pub(crate) struct Convert {
-    /// A file, a folder or a glob of Criteo text, or of Parquet to be cut into other row groups (its columns, not those
-    /// that its folders are named after): a path or a URL (hdfs://, s3://, file://).
+    /// A file, a folder or a glob of Criteo text or Parquet: a path or a URL (hdfs://, s3://, file://). Partition columns of
+    /// Parquet are not written.
     input: String,
-    /// The folder to write, a path or a URL; it appears when all is written.
+    /// The folder to write, a path or a URL. It appears when it is complete.
     #[arg(long, value_name = "FOLDER")]
     out: String,
-    /// Only files in folders such as day=2026-11-20 that this selects, for instance "day >= '2026-11-20'".
+    /// Read only the partition folders that this selects, for instance "day >= '2026-11-20'".
     #[arg(long = "where", value_name = "PREDICATE")]
     filter: Option<Predicate>,
-    /// What becomes of a bad row: "fail", "skip", or a folder to write it to.
+    /// What happens to a bad row: "fail", "skip", or a folder to write it to.
     #[arg(long, value_name = "fail|skip|DIR", default_value = "fail")]
     on_bad_row: String,
     #[command(flatten)]
@@ -146,7 +147,7 @@ pub(crate) struct Convert {
 pub(crate) struct Inspect {
     /// A file, a folder or a glob of Parquet or Criteo text: a path or a URL (hdfs://, s3://, file://).
     path: String,
-    /// Only files in folders such as day=2026-11-20 that this selects, for instance "day >= '2026-11-20'".
+    /// Read only the partition folders that this selects, for instance "day >= '2026-11-20'".
     #[arg(long = "where", value_name = "PREDICATE")]
     filter: Option<Predicate>,
     /// Print JSON.
@@ -155,17 +156,17 @@ pub(crate) struct Inspect {
 }
 
 impl Data {
-    pub(crate) fn run(self, format: logs::Format) -> Result<(), Fault> {
+    pub(crate) fn run(self, logs: &Logs) -> Result<(), Fault> {
         match self {
-            Self::Synth(synth) => synth.run(format),
-            Self::Convert(convert) => convert.run(format),
+            Self::Synth(synth) => synth.run(logs),
+            Self::Convert(convert) => convert.run(logs),
             Self::Inspect(inspect) => inspect.run(),
         }
     }
 }
 
 impl Synth {
-    fn run(self, logs: logs::Format) -> Result<(), Fault> {
+    fn run(self, logs: &Logs) -> Result<(), Fault> {
         let what = Synthetic { rows: self.rows, first: self.first_row, seed: self.seed, ..Synthetic::default() };
         let source = SyntheticSource::new(what, ReadOptions { decode_threads: 2, ..ReadOptions::default() });
         match self.format {
@@ -175,15 +176,14 @@ impl Synth {
                 let (cx, mut source, mut bar) = (StageCx::detached("synth"), source, Bar::new(Some(self.rows), logs));
                 let written =
                     block_on(to_criteo_text(&mut source, &cx, &self.out, &options, |progress| bar.show(progress)))?;
-                bar.done(&self.out, &written);
-                Ok(())
+                bar.done(&self.out, &written)
             }
         }
     }
 }
 
 impl Convert {
-    fn run(self, logs: logs::Format) -> Result<(), Fault> {
+    fn run(self, logs: &Logs) -> Result<(), Fault> {
         let on_bad_row = match self.on_bad_row.as_str() {
             "fail" => OnBadRow::Fail,
             "skip" => OnBadRow::Skip,
@@ -212,13 +212,13 @@ fn write_parquet(
     out: &str,
     options: &ParquetOptions,
     rows: Option<u64>,
-    logs: logs::Format,
+    logs: &Logs,
 ) -> Result<(), Fault> {
     let (cx, mut bar) = (StageCx::detached("convert"), Bar::new(rows, logs));
     let written = block_on(to_parquet(&mut source, &cx, out, options, |progress| bar.show(progress)))?;
-    bar.done(out, &written);
+    bar.done(out, &written)?;
     for (reason, rows) in cx.ledger().snapshot().rejected {
-        println!("left out {} rows: {reason}", commas(rows));
+        out::print(format_args!("left out {} rows: {reason}", commas(rows)))?;
     }
     Ok(())
 }
@@ -226,24 +226,19 @@ fn write_parquet(
 impl Inspect {
     fn run(self) -> Result<(), Fault> {
         let found = block_on(inspect(input(self.path, self.filter.as_ref())))?;
-        if self.json {
-            println!("{}", serde_json::json!(found));
-        } else {
-            println!("{found}");
-        }
-        Ok(())
+        if self.json { out::print(serde_json::json!(found)) } else { out::print(found) }
     }
 }
 
-/// A line that says how far a conversion is.
+/// The progress of a conversion.
 struct Bar(ProgressBar);
 
 impl Bar {
-    fn new(rows: Option<u64>, logs: logs::Format) -> Self {
-        let bar = match (logs, rows) {
-            (logs::Format::Json, _) => ProgressBar::hidden(),
-            (logs::Format::Text, Some(rows)) => ProgressBar::new(rows),
-            (logs::Format::Text, None) => ProgressBar::new_spinner(),
+    fn new(rows: Option<u64>, logs: &Logs) -> Self {
+        let bar = match rows {
+            _ if !logs.draws_progress() => ProgressBar::hidden(),
+            Some(rows) => ProgressBar::new(rows),
+            None => ProgressBar::new_spinner(),
         };
         bar.enable_steady_tick(Duration::from_millis(200));
         Self(bar)
@@ -254,9 +249,10 @@ impl Bar {
         self.0.set_message(format!("{} rows, {} MB", commas(progress.rows), progress.bytes / 1_000_000));
     }
 
-    fn done(self, out: &str, written: &Written) {
+    fn done(self, folder: &str, written: &Written) -> Result<(), Fault> {
         self.0.finish_and_clear();
         let Written { files, rows, bytes, .. } = written;
-        println!("wrote {out}: {} rows, {files} files, {:.1} MB", commas(*rows), *bytes as f64 / 1e6);
+        let megabytes = *bytes as f64 / 1e6;
+        out::print(format_args!("wrote {folder}: {} rows, {files} files, {megabytes:.1} MB", commas(*rows)))
     }
 }

@@ -1,12 +1,13 @@
 //! `forebay eval`: scores a model folder.
 
+use crate::out;
 use crate::pipelines::Context;
 use crate::{Fault, Model};
 use clap::Args;
 
 /// Score a model folder on rows: forebay eval --model FOLDER --data PATH
 ///
-/// Reads the model folder back (a damaged file is refused by name) and prints exact AUC and logloss.
+/// Checks the files of the model folder and prints exact AUC and logloss.
 #[derive(Args)]
 pub(crate) struct Eval {
     /// The model folder: a path or a URL (hdfs://, s3://, file://).
@@ -18,7 +19,7 @@ pub(crate) struct Eval {
     /// Override a field of the model's job, for instance data.on_bad_row=skip; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Print the report, too.
+    /// Print the run's report before the result.
     #[arg(long)]
     report: bool,
     /// Print JSON.
@@ -32,13 +33,8 @@ impl Eval {
         model.job = crate::Job::from_toml(&model.job.to_toml(), &self.settings)?;
         let (evaluation, report) = model.evaluate(&self.data)?;
         if self.report {
-            println!("{report}");
+            out::print(report)?;
         }
-        if self.json {
-            println!("{}", serde_json::json!(evaluation));
-        } else {
-            println!("{evaluation}");
-        }
-        Ok(())
+        if self.json { out::print(serde_json::json!(evaluation)) } else { out::print(evaluation) }
     }
 }

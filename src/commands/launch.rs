@@ -12,6 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::train;
 use crate::exit;
+use crate::logs::Logs;
 use crate::stop::Stop;
 
 /// Run all processes of a job on this machine: forebay launch JOB.toml
@@ -25,7 +26,7 @@ use crate::stop::Stop;
 pub(crate) struct Launch {
     /// The job file. Default: the default job.
     job: Option<PathBuf>,
-    /// Overrides a field of the job; may be repeated.
+    /// Override a field of the job; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
     /// The first trainer writes its report as JSON to this file.
@@ -41,12 +42,12 @@ struct Process {
 }
 
 impl Launch {
-    pub(crate) fn run(self, log: &str) -> Result<(), Fault> {
+    pub(crate) fn run(self, logs: &Logs) -> Result<(), Fault> {
         let job = train::load(self.job.as_deref(), &self.settings)?;
         job.check()?;
         let stop = Stop::listen()?;
         let token = Token::new()?;
-        let mut processes = self.start(&job, log, &token)?;
+        let mut processes = self.start(&job, logs, &token)?;
         let mut draining = false;
         let mut first_failure = None;
         loop {
@@ -76,7 +77,7 @@ impl Launch {
         }
     }
 
-    fn start(&self, job: &Job, log: &str, token: &Token) -> Result<Vec<Process>, Fault> {
+    fn start(&self, job: &Job, logs: &Logs, token: &Token) -> Result<Vec<Process>, Fault> {
         let cannot = |what: &str| Fault::external(format!("cannot {what}"));
         let program = std::env::current_exe().map_err(|e| cannot("find this program").because(e))?;
         // The port was free a moment ago, and the coordinator binds it at once.
@@ -91,7 +92,7 @@ impl Launch {
         for (role, count) in roles {
             for rank in 0..count {
                 let mut command = Command::new(&program);
-                command.args(["--log", log, "role", role]).args(&self.job);
+                command.args(logs.arguments()).args(["role", role]).args(&self.job);
                 for setting in &self.settings {
                     command.args(["--set", setting]);
                 }

@@ -6,15 +6,16 @@ mod eval;
 mod launch;
 mod plan;
 mod role;
+mod shell;
 pub(crate) mod train;
 
 use crate::Fault;
 use clap::Subcommand;
 
-use crate::logs::Format;
+use crate::logs::Logs;
 use crate::pipelines::Context;
 
-/// What the program does.
+/// A command of the program.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     Train(train::Train),
@@ -26,16 +27,20 @@ pub(crate) enum Command {
     Data(data::Data),
     #[command(subcommand)]
     Bench(bench::Bench),
+    Completions(shell::Completions),
+    Man(shell::Man),
 }
 
-pub(crate) fn run(command: Command, format: Format, log: &str, context: &Context) -> Result<(), Fault> {
+pub(crate) fn run(command: Command, logs: &Logs, context: &Context) -> Result<(), Fault> {
     match command {
-        Command::Train(train) => train.run(format, context),
-        Command::Launch(launch) => launch.run(log),
-        Command::Role(role) => role.run(format, context),
+        Command::Train(train) => train.run(logs, context),
+        Command::Launch(launch) => launch.run(logs),
+        Command::Role(role) => role.run(logs, context),
         Command::Eval(eval) => eval.run(context),
         Command::Plan(plan) => plan.run(context),
-        Command::Data(data) => data.run(format),
+        Command::Data(data) => data.run(logs),
         Command::Bench(bench) => bench.run(),
+        Command::Completions(completions) => completions.run(),
+        Command::Man(man) => man.run(),
     }
 }

@@ -11,7 +11,7 @@ use crate::pipelines::{Context, Job};
 use clap::{Args, ValueEnum};
 
 use super::train::{self, Report};
-use crate::logs::Format;
+use crate::logs::Logs;
 use crate::stop::Stop;
 
 /// The role of the process.
@@ -42,7 +42,7 @@ pub(crate) struct RoleCommand {
     role: Role,
     /// The job file. Default: the default job.
     job: Option<PathBuf>,
-    /// Overrides a field of the job; may be repeated. Must be the same for all processes of a run.
+    /// Override a field of the job; may be repeated. Must be the same for all processes of a run.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
     /// Rank among the processes of this role, from 0. Without it: SLURM_ARRAY_TASK_ID, SLURM_PROCID, JOB_COMPLETION_INDEX, or
@@ -64,10 +64,10 @@ pub(crate) struct RoleCommand {
     /// A file with the token that every process of the run sends.
     #[arg(long, env = "FOREBAY_TOKEN_FILE", value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// This process's certificate, PEM.
+    /// Certificate of this process (PEM).
     #[arg(long, env = "FOREBAY_TLS_CERT", value_name = "FILE")]
     tls_cert: Option<PathBuf>,
-    /// Its key, PEM.
+    /// Private key of the certificate (PEM).
     #[arg(long, env = "FOREBAY_TLS_KEY", value_name = "FILE")]
     tls_key: Option<PathBuf>,
     /// The authority that signed the certificates of the run, PEM.
@@ -79,7 +79,7 @@ pub(crate) struct RoleCommand {
 }
 
 impl RoleCommand {
-    pub(crate) fn run(self, format: Format, context: &Context) -> Result<(), Fault> {
+    pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<(), Fault> {
         let job = train::load(self.job.as_deref(), &self.settings)?;
         let process = self.process_config(&job)?;
         let stop = Stop::listen()?;
@@ -105,7 +105,7 @@ impl RoleCommand {
             Role::Trainer => {
                 let first = process.rank == 0;
                 let report = Report { file: self.report, whole: first };
-                train::run(cluster::trainer(job, &process, context)?, &stop, report, format)
+                train::run(cluster::trainer(job, &process, context)?, &stop, report, logs)
             }
         }
     }

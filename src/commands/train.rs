@@ -9,7 +9,7 @@ use crate::pipelines::{Context, Trained};
 use crate::{Fault, Job, Training};
 use clap::Args;
 
-use crate::logs::Format;
+use crate::logs::Logs;
 use crate::progress::Progress;
 use crate::stop::Stop;
 use crate::usage::Usage;
@@ -18,17 +18,17 @@ use crate::usage::Usage;
 ///
 /// Trains the model that a job describes, writes output.model, and evaluates it on data.eval.
 ///
-/// Ctrl-C (or SIGTERM) once drains: all rows that were read are trained on, then the model is evaluated and saved.
-/// Twice stops at once.
+/// The first Ctrl-C (or SIGTERM) drains: trains on all rows that were read, then saves and evaluates the model. The second
+/// stops at once.
 #[derive(Args)]
 #[command(after_help = "Examples:
   forebay train job.toml
   forebay train job.toml --set train.staleness=2 --set model.kind=lr
   forebay train --set data.train=rows/ --set output.model=model     (the default job: Wide & Deep on Criteo columns)")]
 pub(crate) struct Train {
-    /// The job file; none, the default job.
+    /// The job file; without it, the default job.
     job: Option<PathBuf>,
-    /// Overrides a field of the job, for instance train.batch_rows=4096; may be repeated.
+    /// Override a field of the job, for instance train.batch_rows=4096; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
     /// Write the report as JSON to this file.
@@ -37,33 +37,35 @@ pub(crate) struct Train {
 }
 
 impl Train {
-    pub(crate) fn run(self, format: Format, context: &Context) -> Result<(), Fault> {
+    pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<(), Fault> {
         let job = load(self.job.as_deref(), &self.settings)?;
         if !job.placement.is_one_process() {
             return Err(Fault::user(
-                "the job's [placement] names several processes: `forebay launch` starts them on this machine, `forebay role` \
-                 is one of them",
+                "the job's [placement] names several processes: start them on this machine with `forebay launch`, or each with \
+                 `forebay role`",
             ));
         }
         let report = Report { file: self.report, whole: true };
-        run(Training::builder(job).context(context).build()?, &Stop::listen()?, report, format)
+        run(Training::builder(job).context(context).build()?, &Stop::listen()?, report, logs)
     }
 }
 
-/// What is told of a training at its end.
+/// What to do at the end of a training.
 pub(crate) struct Report {
-    /// As JSON to this file.
+    /// Write the report as JSON to this file.
     pub(crate) file: Option<PathBuf>,
-    /// This process saves and evaluates.
+    /// Whether this process saves and evaluates.
     pub(crate) whole: bool,
 }
 
 /// Trains, with a progress line, then saves and evaluates.
-pub(crate) fn run(training: Training, stop: &Stop, report: Report, format: Format) -> Result<(), Fault> {
-    eprintln!("{}", training.plan());
+pub(crate) fn run(training: Training, stop: &Stop, report: Report, logs: &Logs) -> Result<(), Fault> {
+    if !logs.quiet {
+        eprintln!("{}", training.plan());
+    }
     let before = Usage::now();
     let running = training.start()?;
-    let mut progress = Progress::new(format);
+    let mut progress = Progress::new(logs);
     let mut drained = false;
     let ended = running.wait_with(Duration::from_millis(100), |running| {
         if stop.asked() && !drained {
@@ -80,13 +82,13 @@ pub(crate) fn run(training: Training, stop: &Stop, report: Report, format: Forma
             return Err(failed.fault);
         }
     };
-    tell(&trained, before);
+    print_summary(&trained, before);
     if let Some(path) = &report.file {
         write_json(path, &trained.report)?;
     }
     let session = trained.session.take();
     if !report.whole {
-        // Another trainer sees to the rest; the rows are needed until then.
+        // The first trainer saves and evaluates, and needs the rows of this process until then.
         return session.map_or(Ok(()), ClusterSession::wait_until_over);
     }
     match save_and_evaluate(&trained) {
@@ -100,7 +102,7 @@ pub(crate) fn run(training: Training, stop: &Stop, report: Report, format: Forma
     }
 }
 
-fn tell(trained: &Trained, before: Option<Usage>) {
+fn print_summary(trained: &Trained, before: Option<Usage>) {
     println!("{}", trained.report);
     let last = &trained.progress;
     println!(
@@ -131,7 +133,7 @@ fn tell(trained: &Trained, before: Option<Usage>) {
     }
 }
 
-/// Saved before it is evaluated: an evaluation that fails must not cost the model.
+/// Saves before it evaluates: if the evaluation fails, the model is not lost.
 fn save_and_evaluate(trained: &Trained) -> Result<(), Fault> {
     let job = &trained.model.job;
     if let Some(folder) = &job.output.model {
@@ -146,7 +148,7 @@ fn save_and_evaluate(trained: &Trained) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The job of a file, or the default one, with settings applied.
+/// The job of a file, or the default job, with settings applied.
 pub(crate) fn load(file: Option<&std::path::Path>, settings: &[String]) -> Result<Job, Fault> {
     match file {
         Some(file) => Job::load(file, settings),

@@ -1,4 +1,4 @@
-//! `forebay bench device`: what a device computes when nothing keeps it waiting, and what transfers cost it.
+//! `forebay bench device`: the speed of dense compute on a device that never waits for input, and the cost of transfers.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -17,44 +17,44 @@ use crate::usage::Usage;
 
 /// Rows per second of the dense compute alone, fed from memory, with its transfers apart and inline
 ///
-/// Generated batches of Criteo's shape go through the stages that a training has (upload, train, download; or train alone);
-/// stand-ins take the place of lookup and push. Prints how long the device was at work.
+/// Generated batches of Criteo's shape go through the stages of a training (upload, train, download, or train alone), without
+/// lookup and push. Prints the share of time that the device was busy.
 #[derive(Args)]
 #[command(after_help = "Examples:
   forebay bench device --device cuda:0
   forebay bench device --batch-rows 512 --tower 64-32 --batches 20 --json        (on the CPU, small)")]
 pub(crate) struct Device {
-    /// \"cpu\", \"cuda:0\", ...
+    /// The device: "cpu", "cuda:0", and so on.
     #[arg(long, default_value = "cpu")]
     device: String,
-    /// \"torch\", or \"native\", which has no transfers.
+    /// The backend: "torch", or "native", which has no transfers.
     #[arg(long, default_value = if cfg!(feature = "torch") { "torch" } else { "native" })]
     backend: String,
     /// Widths of the hidden layers; may be repeated.
     #[arg(long = "tower", value_name = "WIDTHS", value_delimiter = ',', default_values = ["400-400-400", "4096-2048-1024"])]
     towers: Vec<String>,
-    /// Rows of a batch; several after commas.
+    /// Rows of a batch; several with commas.
     #[arg(long, value_delimiter = ',', default_values_t = [4096, 16_384, 65_536])]
     batch_rows: Vec<usize>,
-    /// Different keys per row; Criteo's rows have 6.77 in a batch of 2,048.
+    /// Unique keys of a batch per row; Criteo's rows have 6.77 in batches of 2,048 rows.
     #[arg(long, default_value_t = 6.77)]
     unique_per_row: f64,
-    /// Batches of a measurement.
+    /// Batches to measure.
     #[arg(long, default_value_t = 200)]
     batches: usize,
-    /// Batches before it.
+    /// Batches before the measurement.
     #[arg(long, default_value_t = 20)]
     warm_up: usize,
-    /// Batches that may be under way beyond the oldest one.
+    /// How many earlier batches may be unfinished when a batch starts.
     #[arg(long, default_value_t = 4)]
     staleness: usize,
-    /// Threads of dense compute on the CPU; 0 for one a core.
+    /// Threads of dense compute on the CPU; 0 for the number of cores.
     #[arg(long, default_value_t = 0)]
     threads: usize,
-    /// Which way to measure.
+    /// Which transfers to measure.
     #[arg(long, value_enum, default_value_t = Way::Both)]
     transfers: Way,
-    /// Print JSON: one object a line.
+    /// Print JSON, one object per line.
     #[arg(long)]
     json: bool,
 }
@@ -76,13 +76,13 @@ struct Line {
     rows: u64,
     seconds: f64,
     rows_per_second: f64,
-    /// Share of the time that a step was under way: by the device's clock with transfers apart, else by the train stage's.
+    /// Share of the time in which a step ran, by the device's clock with transfers apart, else by that of the train stage.
     busy_share: f64,
-    /// The rest of it.
+    /// 1 - `busy_share`.
     stall_share: f64,
     cpu_seconds_per_million_rows: Option<f64>,
     gflops_per_second: f64,
-    /// Work of each stage's thread per row, waits for the device not counted, in nanoseconds.
+    /// Nanoseconds per row that each stage's thread works, without waits for the device.
     stage_nanoseconds_per_row: Vec<(String, f64)>,
 }
 
@@ -100,7 +100,7 @@ impl fmt::Display for Line {
     }
 }
 
-/// Several may be under way when the measurement begins; they are not part of it.
+/// Fewest batches to measure: several are unfinished when the measurement starts, and are not part of it.
 const FEWEST: usize = 8;
 
 const HEAD: &str = "tower              batch transfers      rows/s    busy   stall  CPU s/M r    GFLOP/s";
@@ -170,10 +170,11 @@ impl Device {
         let links = &job.pipeline.links;
         let flow = Topology::new("device").source("feed", Place::Own, move || feed).link(links.train);
         let report = compute.wire(flow).link(links.push).sink("done", Place::Shared, move || clock).run()?;
-        let [from, to] = span.lock().expect("no holder of this lock panics").take().ok_or_else(|| {
-            // The ledger of the run would have said so.
-            Fault::internal("the measurement ended before its batches did")
-        })?;
+        let [from, to] = span
+            .lock()
+            .expect("no holder of this lock panics")
+            .take()
+            .ok_or_else(|| Fault::internal("the measurement ended before its batches did"))?;
         let rows = to.rows - from.rows;
         let seconds = to.at.duration_since(from.at).as_secs_f64();
         let busy_share = match way {
@@ -198,14 +199,14 @@ impl Device {
     }
 }
 
-/// Of the products of a step, per row: two flops a weight forward, four backward.
+/// Floating-point operations of the matrix products of a step, per row: two per weight forward, four backward.
 fn flops(spec: &ModelSpec) -> f64 {
     let hidden = spec.tower.as_ref().map_or(&[][..], |tower| &tower.hidden);
     let widths = [&[spec.input_width()], hidden, &[1]].concat();
     widths.windows(2).map(|pair| 6.0 * (pair[0] * pair[1]) as f64).sum()
 }
 
-/// Of the whole run, its warm-up included.
+/// Nanoseconds per row of each stage, over the whole run with its warm-up.
 fn stages(report: &Report) -> Vec<(String, f64)> {
     let own = |stage: &crate::actors::StageReport| {
         let device = stage.waits.get("device").map_or(0.0, |wait| wait.total.as_secs_f64());
@@ -214,7 +215,7 @@ fn stages(report: &Report) -> Vec<(String, f64)> {
     report.stages.iter().map(own).collect()
 }
 
-/// Looked-up batches from memory, in the place of everything before `train`.
+/// Sends batches with their rows from memory, in place of all stages before `train`.
 struct Feed {
     batches: Vec<Ready>,
     left: usize,
@@ -253,17 +254,17 @@ impl Source for Feed {
     fn position(&self) {}
 }
 
-/// A moment.
+/// Clocks and counts at one moment.
 #[derive(Clone, Copy)]
 struct Moment {
     at: Instant,
     cpu: Option<f64>,
-    /// Of the steps that were done.
+    /// Rows of finished steps.
     rows: u64,
     device_seconds: f64,
 }
 
-/// Drops gradients, in the place of `push`, and takes the time at the end of the warm-up and of the whole.
+/// Drops gradients, in place of `push`, and records the end of the warm-up and the end of the run.
 struct Clock {
     progress: Progress,
     done: usize,

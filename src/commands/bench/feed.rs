@@ -1,4 +1,4 @@
-//! `forebay bench feed`: read, parse and batch alone; what they cost per row.
+//! `forebay bench feed`: the cost of reading, parsing and batching per row.
 
 use std::time::Instant;
 
@@ -17,13 +17,13 @@ pub(crate) struct Feed {
     /// A file, a folder or a glob.
     #[arg(long, value_name = "PATH")]
     data: String,
-    /// Take the columns and the reading options of this job.
+    /// Take columns and reading options from this job.
     #[arg(long, value_name = "JOB.toml")]
     job: Option<std::path::PathBuf>,
     /// Override a field of the job, for instance data.shuffle_rows=0; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Passes over the data; the first, which warms the page cache, is not counted.
+    /// Passes over the data, after one that warms the page cache.
     #[arg(long, default_value_t = 3)]
     passes: usize,
 }

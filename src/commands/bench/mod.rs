@@ -1,4 +1,4 @@
-//! `forebay bench`: measures this machine. Ratios within one run; nothing passes or fails on a time.
+//! `forebay bench`: measures this machine. One file per measurement.
 
 mod device;
 mod feed;
@@ -8,7 +8,7 @@ mod ready;
 use crate::Fault;
 use clap::Subcommand;
 
-/// Measure this machine: the feed, the dense compute, and how much of the IO hides behind compute
+/// Measure this machine: reading and parsing, dense compute, and how much IO hides behind compute
 #[derive(Subcommand)]
 pub(crate) enum Bench {
     Device(device::Device),

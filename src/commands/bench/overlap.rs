@@ -1,8 +1,7 @@
 //! `forebay bench overlap`: how much of the IO hides behind compute.
 //!
-//! A store stand-in with a fixed latency per range and a limited bandwidth, and a device stand-in that takes a fixed time
-//! per batch without using the CPU: whatever the whole pipeline takes beyond the slower of the two is what it failed to
-//! hide.
+//! The store has a fixed latency per range and a limited bandwidth; a fake device takes a fixed time per batch without using the
+//! CPU. A pipeline that hides all IO takes as long as the slower of the two.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use crate::ps::start_table;
 use clap::Args;
 use tokio::sync::watch;
 
-/// How much of the IO hides behind compute, with stand-ins for a slow store and a device
+/// How much IO hides behind compute, with a slow store and a fake device
 ///
 /// Measures the store alone, the device alone, and the pipeline with and without overlap.
 #[derive(Args)]
@@ -26,10 +25,10 @@ pub(crate) struct Overlap {
     /// Parquet with Criteo's columns.
     #[arg(long, value_name = "PATH")]
     data: String,
-    /// Milliseconds that every range waits.
+    /// Latency of a range, in milliseconds.
     #[arg(long, default_value_t = 20)]
     latency_ms: u64,
-    /// Megabytes per second of the store.
+    /// Bandwidth of the store, in megabytes per second.
     #[arg(long, default_value_t = 50)]
     megabytes_per_second: u64,
     /// Milliseconds that the device takes for a batch.
@@ -38,7 +37,7 @@ pub(crate) struct Overlap {
     /// Rows of a batch.
     #[arg(long, default_value_t = 4096)]
     batch_rows: usize,
-    /// Passes over the data: the first range and the last batch hide behind nothing, so a short run shows mostly them.
+    /// Passes over the data. Short runs look worse: the first range and the last batch cannot be hidden.
     #[arg(long, default_value_t = 5)]
     epochs: usize,
 }

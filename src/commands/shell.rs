@@ -1,0 +1,54 @@
+//! `forebay completions` and `forebay man`: what a shell and `man` know about the program.
+
+use std::path::PathBuf;
+
+use clap::{Args, CommandFactory as _};
+use clap_complete::Shell;
+
+use crate::cli::Program;
+use crate::{Fault, out};
+
+/// Print a completion script for a shell
+#[derive(Args)]
+#[command(after_help = "Examples:
+  forebay completions bash > ~/.local/share/bash-completion/completions/forebay
+  forebay completions zsh > ~/.zfunc/_forebay            (a folder of your $fpath)
+  forebay completions fish > ~/.config/fish/completions/forebay.fish")]
+pub(crate) struct Completions {
+    /// The shell.
+    #[arg(value_enum)]
+    shell: Shell,
+}
+
+/// Print the manual page, or write the pages of all commands to a folder
+#[derive(Args)]
+#[command(after_help = "Examples:
+  forebay man | man -l -
+  forebay man ~/.local/share/man/man1")]
+pub(crate) struct Man {
+    /// The folder, which must exist.
+    folder: Option<PathBuf>,
+}
+
+impl Completions {
+    pub(crate) fn run(self) -> Result<(), Fault> {
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut Program::command(), "forebay", &mut script);
+        out::print(String::from_utf8_lossy(&script).trim_end())
+    }
+}
+
+impl Man {
+    pub(crate) fn run(self) -> Result<(), Fault> {
+        let program = Program::command();
+        if let Some(folder) = self.folder {
+            return clap_mangen::generate_to(program, &folder)
+                .map_err(|e| Fault::external(format!("cannot write manual pages to {}", folder.display())).because(e));
+        }
+        let mut page = Vec::new();
+        clap_mangen::Man::new(program)
+            .render(&mut page)
+            .map_err(|e| Fault::internal("the manual page cannot be written").because(e))?;
+        out::print(String::from_utf8_lossy(&page).trim_end())
+    }
+}

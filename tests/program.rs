@@ -1,0 +1,78 @@
+//! The program from outside: completions, manual pages, `--quiet`, a closed standard output, exit codes.
+
+use std::process::{Command, Output, Stdio};
+
+fn forebay(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(arguments).env_remove("FOREBAY_LOG").stdin(Stdio::null());
+    command
+}
+
+fn run(arguments: &[&str]) -> Output {
+    forebay(arguments).output().expect("the program starts")
+}
+
+fn stdout(output: &Output) -> String {
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout.clone()).expect("output is UTF-8")
+}
+
+#[test]
+fn completions_of_every_shell_name_commands_and_options() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = stdout(&run(&["completions", shell]));
+        for word in ["inspect", "launch", "log-format", "quiet"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+}
+
+#[test]
+fn every_command_has_a_manual_page() {
+    assert!(stdout(&run(&["man"])).contains(".TH forebay 1"));
+    let folder = tempfile::tempdir().unwrap();
+    stdout(&run(&["man", folder.path().to_str().unwrap()]));
+    for page in ["forebay", "forebay-train", "forebay-data-inspect", "forebay-completions"] {
+        let path = folder.path().join(format!("{page}.1"));
+        assert!(path.is_file(), "{} is missing", path.display());
+    }
+    let missing = folder.path().join("missing");
+    let output = run(&["man", missing.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+}
+
+#[test]
+fn quiet_leaves_standard_error_empty_and_prints_the_results() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = folder.path().join("rows");
+    let rows = rows.to_str().unwrap();
+    let output = run(&["--quiet", "data", "synth", "--rows", "500", "--out", rows]);
+    assert!(stdout(&output).starts_with("wrote "), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+    let train = ["train", "--set", &format!("data.train={rows}"), "--set", "model.kind=lr"];
+    let output = run(&train);
+    assert!(!output.stderr.is_empty(), "{output:?}");
+    let output = run(&[&train[..], &["-q"]].concat());
+    assert!(stdout(&output).contains("trained on 500 rows"), "{output:?}");
+    assert!(output.stderr.is_empty(), "{output:?}");
+}
+
+#[test]
+fn a_closed_standard_output_ends_no_command_with_a_panic() {
+    for arguments in [&["plan"][..], &["plan", "--job-file"], &["plan", "--json"], &["completions", "zsh"], &["man"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = forebay(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{arguments:?}: {output:?}");
+    }
+}
+
+#[test]
+fn help_lists_the_exit_codes_and_a_wrong_job_ends_with_2() {
+    let help = stdout(&run(&["--help"]));
+    for code in ["0 ", "2 ", "3 ", "4 ", "130 "] {
+        assert!(help.lines().any(|line| line.trim_start().starts_with(code)), "{code} in {help}");
+    }
+    let output = run(&["plan", "--set", "train.stalenes=1"]);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
