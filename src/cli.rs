@@ -47,6 +47,6 @@ pub fn main(registry: Registry) -> ExitCode {
     }
     match commands::run(program.command, &program.logs, &Context::new(registry)) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(fault) => exit::report(&fault, program.logs.format),
+        Err(fault) => exit::report(&fault, program.logs.log_format),
     }
 }

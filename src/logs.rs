@@ -10,12 +10,12 @@ use tracing_subscriber::EnvFilter;
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Logs {
     /// Format of the logs on standard error: text for people, or JSON (progress included) for programs
-    #[arg(long = "log-format", global = true, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) format: Format,
+    #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) log_format: Format,
 
     /// What to log, for instance `debug` or `info,forebay_connectors=debug`; default `info`, or `warn` with --quiet
-    #[arg(long = "log", global = true, env = "FOREBAY_LOG", value_name = "FILTER")]
-    filter: Option<String>,
+    #[arg(long, global = true, env = "FOREBAY_LOG", value_name = "FILTER")]
+    log: Option<String>,
 
     /// Write no plan and no progress to standard error, and log warnings and errors only; results still go to standard output
     #[arg(long, short, global = true)]
@@ -39,7 +39,7 @@ impl Logs {
         let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
         let builder =
             builder.with_ansi(colours(std::io::stderr().is_terminal(), std::env::var_os("NO_COLOR").as_deref()));
-        match self.format {
+        match self.log_format {
             Format::Text => builder.with_target(false).try_init(),
             Format::Json => builder.json().flatten_event(true).try_init(),
         }
@@ -47,12 +47,12 @@ impl Logs {
     }
 
     fn filter(&self) -> &str {
-        self.filter.as_deref().unwrap_or(if self.quiet { "warn" } else { "info" })
+        self.log.as_deref().unwrap_or(if self.quiet { "warn" } else { "info" })
     }
 
     /// Whether a progress line may be drawn.
     pub(crate) fn draws_progress(&self) -> bool {
-        self.format == Format::Text && !self.quiet
+        self.log_format == Format::Text && !self.quiet
     }
 
     /// Arguments that give a child process the same options, but text.

@@ -59,7 +59,13 @@ fn quiet_leaves_standard_error_empty_and_prints_the_results() {
 
 #[test]
 fn a_closed_standard_output_ends_no_command_with_a_panic() {
-    for arguments in [&["plan"][..], &["plan", "--job-file"], &["plan", "--json"], &["completions", "zsh"], &["man"]] {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = folder.path().join("rows");
+    let rows = rows.to_str().unwrap();
+    stdout(&run(&["data", "synth", "--rows", "10", "--out", rows]));
+    let plan = ["plan", "--set", &format!("data.train={rows}")];
+    let (json, job_file) = ([&plan[..], &["--json"]].concat(), [&plan[..], &["--job-file"]].concat());
+    for arguments in [&plan[..], &json, &job_file, &["data", "inspect", rows], &["completions", "zsh"], &["man"]] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
         let output = forebay(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
