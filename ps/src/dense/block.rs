@@ -1,8 +1,6 @@
 //! One block of dense parameters as a service: an actor that owns the values and the rule that changes them. It works on
 //! one call at a time, on its own thread.
 
-use std::hash::{BuildHasher, RandomState};
-
 use forebay_actors::{Client, Fault, Host, PendingReply, Place, Service, StageCx};
 
 use crate::exactly_once::{ExactlyOnce, Pushed};
@@ -167,7 +165,7 @@ impl Service for Block {
         }
         self.rule = Some(rule);
         // The values of this process must not be taken for those of an earlier one. 0 means none seen.
-        self.version = RandomState::new().hash_one(0_u8) | 1 << 63;
+        self.version = forebay_base::random_seed() | 1 << 63;
         Ok(())
     }
 

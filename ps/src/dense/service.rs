@@ -18,7 +18,7 @@ use forebay_net::{Caller, Handler, Incoming, Message, Outgoing, PendingAnswer, a
 use serde::{Deserialize, Serialize};
 
 use super::block::{DenseBlock, pulled, pushed};
-use super::{blocks, check_finite};
+use super::partition::{blocks, check_finite};
 use crate::push::PushOutcome;
 use crate::remote::check_member;
 use crate::remote::metadata::{Answer, Header, Tail};

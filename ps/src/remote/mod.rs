@@ -51,6 +51,7 @@ pub(crate) mod metadata;
 mod process;
 mod remote_ps;
 mod request_handler;
+mod requests;
 pub(crate) mod row_columns;
 mod service;
 pub(crate) mod wire;
@@ -70,9 +71,9 @@ use crate::start::MAX_SHARDS;
 use crate::table::Layout;
 pub(crate) use process::Process;
 pub(crate) use remote_ps::RemotePs;
+use requests::{HeldShards, TableName};
 pub use service::TableService;
 pub(crate) use service::check_member;
-use service::{HeldShards, TableName};
 pub use wire::Wire;
 
 /// Connects to the processes that hold a table's shards: `peers` in the order of their shards, each with an equal share.

@@ -11,9 +11,9 @@ use forebay_net::{Message, Peer, RequestStream, Resend};
 
 use super::metadata::{Answer, Header, Tail};
 use super::remote_ps::{DEADLINE, RemotePs};
+use super::requests::{AcknowledgeBefore, TableName, Ticket};
 use super::row_columns::{self, batch, key_field, keys_column, list_field, rows, rows_column};
 use super::row_columns::{reclaim_keys, reclaim_rows};
-use super::service::{AcknowledgeBefore, TableName, Ticket};
 use super::wire::{Shape, Wire};
 use crate::exactly_once::Pushed;
 use crate::push::Stamp;

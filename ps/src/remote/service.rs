@@ -21,56 +21,16 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::Fault;
 use forebay_net::{Caller, FlightInfo, Handler, Incoming, Message, Outgoing, answer_in_order, flight_info};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::request_handler::{Kind, RequestHandler};
+use super::requests::{AcknowledgeBefore, HeldShards, TableName, Ticket};
 use super::row_columns::{batch, key_field, keys_column, list_field, rows_column};
 use super::wire::{MOST_VALUES, Wire};
 use crate::client::TableClient;
-use crate::config::TableConfig;
 
 /// Floats of one message of an export.
 const PAGE_VALUES: usize = 1 << 20;
-
-/// The body of `stats` and `config`.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct TableName {
-    pub(super) table: String,
-}
-
-/// The body of `acknowledge`.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct AcknowledgeBefore {
-    pub(super) table: String,
-    pub(super) before: u64,
-}
-
-/// The rows to export: without `shard` those of all shards here, without `at_most` all of them.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Ticket {
-    pub(super) table: String,
-    #[serde(default)]
-    pub(super) shard: Option<usize>,
-    #[serde(default)]
-    pub(super) from: usize,
-    #[serde(default)]
-    pub(super) at_most: Option<usize>,
-}
-
-/// What a process holds of a table.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct HeldShards {
-    pub(super) config: TableConfig,
-    /// Shards of the whole table.
-    pub(super) shards: usize,
-    /// The first of those that are here.
-    pub(super) first: usize,
-    /// How many are here.
-    pub(super) count: usize,
-}
 
 /// The tables of a process, for its [`Server`](forebay_net::Server).
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 //! Comes in: blocks of keys, gradients, the rows of a snapshot. Goes out: weights. Nothing blocks and nothing locks:
 //! whoever owns the table owns its rows.
 //!
-//! This file is what may be asked of a table; how a block of keys is worked off is in `pass.rs`.
+//! This file has construction, snapshots and new rows; pulls and pushes are in `pass.rs`.
 
 mod arena;
 mod index;
@@ -15,12 +15,10 @@ mod slots;
 use crate::config::TableConfig;
 use crate::error::TableError;
 use crate::optim::Update;
-use crate::simd::dispatch;
 use crate::stats::ShardStats;
 use arena::Arena;
 use index::{Entry, Index};
 pub(crate) use layout::{Layout, Part};
-use pass::{Peek, Pull, Push, PushKnown};
 use recent::Recent;
 
 /// Rows of a snapshot: `keys[i]` has `row_dim` weights and `state_dim` floats of state.
@@ -96,52 +94,6 @@ impl Table {
     /// Rows in the table.
     pub fn rows(&self) -> usize {
         self.arena.rows()
-    }
-
-    /// Puts the weights of `keys`, `[keys x row_dim]`, into `rows` (which is resized). A key without a row gets one, its
-    /// weights drawn from (seed, table, part, key). Keys may repeat.
-    pub fn pull(&mut self, keys: &[u64], rows: &mut Vec<f32>) -> Result<(), TableError> {
-        rows.resize(keys.len() * self.layout.row_dim, 0.0);
-        self.stats.pulls += keys.len() as u64;
-        let mut known = self.recent.oldest(keys);
-        dispatch(Pull { table: self, keys, rows, known: &mut known })?;
-        self.recent.keep(keys, known);
-        Ok(())
-    }
-
-    /// As [`pull`](Self::pull), but never inserts: a key without a row reads as zeros.
-    pub fn peek(&self, keys: &[u64], rows: &mut Vec<f32>) {
-        rows.resize(keys.len() * self.layout.row_dim, 0.0);
-        dispatch(Peek { table: self, keys, rows });
-    }
-
-    /// Applies the gradients `grads`, `[keys x row_dim]`, to the rows of `keys`; `step` is the global step, from 1.
-    ///
-    /// A key without a row gets one first. Keys should be unique; should one repeat, its gradients are applied one after
-    /// the other in the order given (not as their sum). Nothing is changed when a length does not match, a gradient is
-    /// NaN or infinite, or the step is 0.
-    pub fn push(&mut self, keys: &[u64], grads: &[f32], step: u64) -> Result<(), TableError> {
-        self.layout.check_push(keys, grads, step)?;
-        self.push_checked(keys, grads, step)
-    }
-
-    /// [`push`](Self::push) of what [`Layout::check_push`] has seen already.
-    pub(crate) fn push_checked(&mut self, keys: &[u64], grads: &[f32], step: u64) -> Result<(), TableError> {
-        debug_assert_eq!(grads.len(), keys.len() * self.layout.row_dim);
-        self.stats.pushes += keys.len() as u64;
-        let mut updates = std::mem::take(&mut self.updates);
-        updates.clear();
-        updates.extend(self.layout.parts.iter().map(|part| part.optimizer.at_step(step)));
-        let result = match self.recent.take(keys) {
-            Some(rows) => {
-                dispatch(PushKnown { table: self, rows: &rows, grads, updates: &updates });
-                self.recent.give_back(rows);
-                Ok(())
-            }
-            None => dispatch(Push { table: self, keys, grads, updates: &updates }),
-        };
-        self.updates = updates;
-        result
     }
 
     /// Up to `at_most` rows from row number `from` on; an empty block means that there are no more.

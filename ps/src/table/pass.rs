@@ -1,6 +1,4 @@
-//! How a block of keys is worked off: a pull, a push, a push of rows known already, a peek.
-//!
-//! Comes in: a table and a block. Goes out: rows read or changed. Nothing blocks.
+//! Pulls, pushes and peeks: how a table works off a block of keys.
 //!
 //! A look-up waits for memory twice: for the slot of the index, then for the row. So keys are worked off in chunks of
 //! [`CHUNK`]: while one chunk is worked on, the slots of the next are on their way, and all rows of a chunk are asked for
@@ -10,10 +8,58 @@ use super::Table;
 use super::layout::Layout;
 use crate::error::TableError;
 use crate::optim::Update;
-use crate::simd::Job;
+use crate::simd::{Job, dispatch};
 
 /// Keys in flight at once.
 const CHUNK: usize = 32;
+
+impl Table {
+    /// Puts the weights of `keys`, `[keys x row_dim]`, into `rows` (which is resized). A key without a row gets one, its
+    /// weights drawn from (seed, table, part, key). Keys may repeat.
+    pub fn pull(&mut self, keys: &[u64], rows: &mut Vec<f32>) -> Result<(), TableError> {
+        rows.resize(keys.len() * self.layout.row_dim, 0.0);
+        self.stats.pulls += keys.len() as u64;
+        let mut known = self.recent.oldest(keys);
+        dispatch(Pull { table: self, keys, rows, known: &mut known })?;
+        self.recent.keep(keys, known);
+        Ok(())
+    }
+
+    /// As [`pull`](Self::pull), but never inserts: a key without a row reads as zeros.
+    pub fn peek(&self, keys: &[u64], rows: &mut Vec<f32>) {
+        rows.resize(keys.len() * self.layout.row_dim, 0.0);
+        dispatch(Peek { table: self, keys, rows });
+    }
+
+    /// Applies the gradients `grads`, `[keys x row_dim]`, to the rows of `keys`; `step` is the global step, from 1.
+    ///
+    /// A key without a row gets one first. Keys should be unique; should one repeat, its gradients are applied one after
+    /// the other in the order given (not as their sum). Nothing is changed when a length does not match, a gradient is
+    /// NaN or infinite, or the step is 0.
+    pub fn push(&mut self, keys: &[u64], grads: &[f32], step: u64) -> Result<(), TableError> {
+        self.layout.check_push(keys, grads, step)?;
+        self.push_checked(keys, grads, step)
+    }
+
+    /// [`push`](Self::push) of what [`Layout::check_push`] has seen already.
+    pub(crate) fn push_checked(&mut self, keys: &[u64], grads: &[f32], step: u64) -> Result<(), TableError> {
+        debug_assert_eq!(grads.len(), keys.len() * self.layout.row_dim);
+        self.stats.pushes += keys.len() as u64;
+        let mut updates = std::mem::take(&mut self.updates);
+        updates.clear();
+        updates.extend(self.layout.parts.iter().map(|part| part.optimizer.at_step(step)));
+        let result = match self.recent.take(keys) {
+            Some(rows) => {
+                dispatch(PushKnown { table: self, rows: &rows, grads, updates: &updates });
+                self.recent.give_back(rows);
+                Ok(())
+            }
+            None => dispatch(Push { table: self, keys, grads, updates: &updates }),
+        };
+        self.updates = updates;
+        result
+    }
+}
 
 /// What is done with each row. A trait, as a closure would not be inlined into every compiled width.
 trait Visit {
@@ -50,11 +96,11 @@ impl Table {
     }
 }
 
-pub(super) struct Pull<'a> {
-    pub(super) table: &'a mut Table,
-    pub(super) keys: &'a [u64],
-    pub(super) rows: &'a mut [f32],
-    pub(super) known: &'a mut Vec<u32>,
+struct Pull<'a> {
+    table: &'a mut Table,
+    keys: &'a [u64],
+    rows: &'a mut [f32],
+    known: &'a mut Vec<u32>,
 }
 
 impl Job for Pull<'_> {
@@ -82,11 +128,11 @@ impl Visit for Read<'_> {
     }
 }
 
-pub(super) struct Push<'a> {
-    pub(super) table: &'a mut Table,
-    pub(super) keys: &'a [u64],
-    pub(super) grads: &'a [f32],
-    pub(super) updates: &'a [Update],
+struct Push<'a> {
+    table: &'a mut Table,
+    keys: &'a [u64],
+    grads: &'a [f32],
+    updates: &'a [Update],
 }
 
 impl Job for Push<'_> {
@@ -115,11 +161,11 @@ impl Visit for Apply<'_> {
     }
 }
 
-pub(super) struct PushKnown<'a> {
-    pub(super) table: &'a mut Table,
-    pub(super) rows: &'a [u32],
-    pub(super) grads: &'a [f32],
-    pub(super) updates: &'a [Update],
+struct PushKnown<'a> {
+    table: &'a mut Table,
+    rows: &'a [u32],
+    grads: &'a [f32],
+    updates: &'a [Update],
 }
 
 impl Job for PushKnown<'_> {
@@ -141,10 +187,10 @@ impl Job for PushKnown<'_> {
     }
 }
 
-pub(super) struct Peek<'a> {
-    pub(super) table: &'a Table,
-    pub(super) keys: &'a [u64],
-    pub(super) rows: &'a mut [f32],
+struct Peek<'a> {
+    table: &'a Table,
+    keys: &'a [u64],
+    rows: &'a mut [f32],
 }
 
 impl Job for Peek<'_> {

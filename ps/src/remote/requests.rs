@@ -1,0 +1,45 @@
+//! The JSON bodies of the actions and tickets of tables, for both ends.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::TableConfig;
+
+/// The body of `stats` and `config`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TableName {
+    pub(super) table: String,
+}
+
+/// The body of `acknowledge`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AcknowledgeBefore {
+    pub(super) table: String,
+    pub(super) before: u64,
+}
+
+/// The rows to export: without `shard` those of all shards here, without `at_most` all of them.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Ticket {
+    pub(super) table: String,
+    #[serde(default)]
+    pub(super) shard: Option<usize>,
+    #[serde(default)]
+    pub(super) from: usize,
+    #[serde(default)]
+    pub(super) at_most: Option<usize>,
+}
+
+/// What a process holds of a table.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct HeldShards {
+    pub(super) config: TableConfig,
+    /// Shards of the whole table.
+    pub(super) shards: usize,
+    /// The first of those that are here.
+    pub(super) first: usize,
+    /// How many are here.
+    pub(super) count: usize,
+}
