@@ -7,29 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::source::{CRATES, modules};
 
-/// Edges that close a circle today, and may stay for now. This list only ever gets shorter.
-const REMAINING: &[(&str, &str)] = &[
-    ("ps/src/buffers.rs", "ps/src/endpoint.rs"),
-    ("ps/src/client.rs", "ps/src/buffers.rs"),
-    ("ps/src/client.rs", "ps/src/endpoint.rs"),
-    ("ps/src/dense/mod.rs", "ps/src/dense/service.rs"),
-    ("ps/src/dense/service.rs", "ps/src/dense/mod.rs"),
-    ("ps/src/endpoint.rs", "ps/src/remote/process.rs"),
-    ("ps/src/remote/mod.rs", "ps/src/client.rs"),
-    ("ps/src/remote/mod.rs", "ps/src/endpoint.rs"),
-    ("ps/src/remote/mod.rs", "ps/src/remote/service.rs"),
-    ("ps/src/remote/mod.rs", "ps/src/start.rs"),
-    ("ps/src/remote/process.rs", "ps/src/remote/mod.rs"),
-    ("ps/src/remote/process.rs", "ps/src/remote/service.rs"),
-    ("ps/src/remote/request_handler.rs", "ps/src/client.rs"),
-    ("ps/src/remote/service.rs", "ps/src/client.rs"),
-    ("ps/src/remote/service.rs", "ps/src/remote/request_handler.rs"),
-    ("ps/src/start.rs", "ps/src/client.rs"),
-    ("ps/src/start.rs", "ps/src/endpoint.rs"),
-    ("ps/src/table/mod.rs", "ps/src/table/pass.rs"),
-    ("ps/src/table/pass.rs", "ps/src/table/mod.rs"),
-];
-
 type Module = Vec<String>;
 
 /// What a file says of others.
@@ -226,13 +203,8 @@ fn on_circles(edges: &BTreeSet<(String, String)>) -> BTreeSet<(String, String)> 
 
 #[test]
 fn no_files_import_in_a_circle() {
-    let mut edges: BTreeSet<(String, String)> = CRATES.iter().flat_map(|name| Crate::read(name).edges()).collect();
-    let circles = on_circles(&edges);
-    for &(from, to) in REMAINING {
-        let edge = (from.to_owned(), to.to_owned());
-        assert!(circles.contains(&edge), "{from} -> {to} is on no circle any more: take it off the list");
-        edges.remove(&edge);
-    }
+    let edges: BTreeSet<(String, String)> = CRATES.iter().flat_map(|name| Crate::read(name).edges()).collect();
+    assert!(edges.len() > 500, "only {} imports were found", edges.len());
     let circles: Vec<String> = on_circles(&edges).iter().map(|(from, to)| format!("{from} -> {to}")).collect();
     assert!(circles.is_empty(), "files import in a circle:\n{}", circles.join("\n"));
 }
