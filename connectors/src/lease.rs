@@ -25,7 +25,7 @@ pub struct DataPlan {
     /// Windows of an epoch.
     pub windows: u64,
     /// Of the files (their paths, sizes and parts), the columns and the options that change the order of the rows: with
-    /// the same print, windows of the same number hold the same rows.
+    /// the same fingerprint, windows of the same number hold the same rows.
     pub fingerprint: u64,
 }
 
@@ -94,19 +94,19 @@ impl Leases for LocalLeases {
     }
 }
 
-/// A print of what is written into it; see [`DataPlan`].
+/// The hash of the text that `write` writes; see [`DataPlan`].
 pub(crate) fn fingerprint(write: impl FnOnce(&mut dyn fmt::Write) -> fmt::Result) -> u64 {
-    struct Print(Xxh3);
-    impl fmt::Write for Print {
+    struct HashWriter(Xxh3);
+    impl fmt::Write for HashWriter {
         fn write_str(&mut self, text: &str) -> fmt::Result {
             self.0.update(text.as_bytes());
             Ok(())
         }
     }
-    let mut print = Print(Xxh3::new());
+    let mut hash = HashWriter(Xxh3::new());
     // Hashing takes whatever is written.
-    let _ = write(&mut print);
-    print.0.digest()
+    let _ = write(&mut hash);
+    hash.0.digest()
 }
 
 /// The leases of one source, each asked for when the stream is polled for it, each within the plan.

@@ -12,13 +12,13 @@
 //! Read these files in this order: `store` (what lies where), `input` (what there is to read), `partition` (folders
 //! that are columns), `split` (what comes
 //! when), `feed` (fetching ahead), `pool` (decode threads), `parquet/source`, `criteo/source`.
-mod feed;
+mod decode_pool;
 mod file;
 mod hdfs;
 mod lease;
 mod names;
 mod options;
-mod pool;
+mod prefetch;
 mod rows;
 #[cfg(feature = "s3")]
 mod s3;

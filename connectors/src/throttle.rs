@@ -1,4 +1,4 @@
-//! A store in front of another that is slow in a known way, and that counts what is held of it: for tests and benches.
+//! A store in front of another that is slow in a known way, and that counts what is live of it: for tests and benches.
 //!
 //! Comes in: requests. Goes out: the other store's answers, later. Each range waits a fixed latency and then its turn on
 //! one line of a fixed bandwidth, which all requests share. Awaits timers, never blocks.
@@ -65,12 +65,12 @@ impl Counts {
 /// Bytes that count as live until the last slice of them is dropped.
 struct Live {
     bytes: Bytes,
-    held: Held,
+    live: LiveBytes,
 }
 
-struct Held(Arc<Counts>, u64);
+struct LiveBytes(Arc<Counts>, u64);
 
-impl Held {
+impl LiveBytes {
     fn new(counts: &Arc<Counts>, bytes: u64) -> Self {
         let live = counts.live.fetch_add(bytes, SeqCst) + bytes;
         counts.peak.fetch_max(live, SeqCst);
@@ -78,7 +78,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for LiveBytes {
     fn drop(&mut self) {
         self.0.live.fetch_sub(self.1, SeqCst);
     }
@@ -86,7 +86,7 @@ impl Drop for Held {
 
 impl AsRef<[u8]> for Live {
     fn as_ref(&self) -> &[u8] {
-        debug_assert_eq!(self.held.1, self.bytes.len() as u64);
+        debug_assert_eq!(self.live.1, self.bytes.len() as u64);
         &self.bytes
     }
 }
@@ -139,13 +139,13 @@ impl ObjectStore for ThrottledStore {
         self.counts.requests.fetch_add(1, SeqCst);
         let result = self.inner.get_opts(location, options).await?;
         let Range { start, end } = result.range;
-        let held = Held::new(&self.counts, end - start);
+        let live = LiveBytes::new(&self.counts, end - start);
         self.wait(end - start).await;
         let (meta, range) = (result.meta.clone(), result.range.clone());
         let (attributes, extensions) = (result.attributes.clone(), result.extensions.clone());
         let bytes = result.bytes().await?;
         self.counts.bytes.fetch_add(bytes.len() as u64, SeqCst);
-        let bytes = Bytes::from_owner(Live { bytes, held });
+        let bytes = Bytes::from_owner(Live { bytes, live });
         let payload = GetResultPayload::Stream(futures::stream::once(async move { Ok(bytes) }).boxed());
         Ok(GetResult { payload, meta, range, attributes, extensions })
     }

@@ -8,7 +8,7 @@ use std::ops::Range;
 use bytes::{Bytes, BytesMut};
 use forebay_actors::Fault;
 
-use super::bad::MAX_LINE;
+use super::bad_row::MAX_LINE;
 use crate::file::DataFile;
 
 /// Bytes read beyond the nominal end at first: most lines end there.

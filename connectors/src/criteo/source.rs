@@ -12,18 +12,18 @@ use futures::TryStreamExt;
 use futures::future::BoxFuture;
 use tokio::sync::mpsc;
 
-use super::bad::{OnBadRow, RejectFile, Rejected};
+use super::bad_row::{OnBadRow, RejectFile, Rejected};
 use super::cut::{self, Cut};
-use super::groups::{Groups, Turn};
+use super::decompress::{ChannelReader, TextCompression, decompress};
 use super::schema::Categories;
 use super::text::{Failed, Parsed, TextParser, TextSplit};
-use super::unpack::{Packing, Pieces, unpack};
-use crate::feed::{self, Credit, Feed};
+use super::text_windows::{SplitToRead, TextWindows};
+use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::file::DataFile;
 use crate::input::Input;
 use crate::lease::{Leases, fingerprint};
 use crate::options::{Position, ReadOptions};
-use crate::pool::{Emit, Pool, Stop};
+use crate::prefetch::{self, BudgetPermit, Prefetch};
 use crate::rows::Rows;
 
 /// Bytes of a split of a plain file: about 17,000 rows.
@@ -46,7 +46,7 @@ pub struct CriteoSource {
     range_bytes: u64,
     files: Vec<DataFile>,
     splits: Vec<(u32, Range<u64>)>,
-    running: Option<(Pool<Parsed>, Feed)>,
+    running: Option<(DecodePool<Parsed>, Prefetch)>,
     rejects: Option<RejectFile>,
     failed: Option<(usize, Failed)>,
     cx: Option<StageCx>,
@@ -121,9 +121,9 @@ impl CriteoSource {
 
     fn fingerprint(&self) -> u64 {
         let ReadOptions { shuffle, seed, window_rows, .. } = self.options;
-        fingerprint(|print| {
-            write!(print, "text {shuffle} {seed} {window_rows} {}", self.range_bytes)?;
-            self.files.iter().try_for_each(|file| write!(print, "\n{} {}", file.path, file.size))
+        fingerprint(|text| {
+            write!(text, "text {shuffle} {seed} {window_rows} {}", self.range_bytes)?;
+            self.files.iter().try_for_each(|file| write!(text, "\n{} {}", file.path, file.size))
         })
     }
 
@@ -182,8 +182,8 @@ impl Source for CriteoSource {
                     file.name
                 )));
             }
-            match Packing::of(&file.name) {
-                Packing::Plain => {
+            match TextCompression::of(&file.name) {
+                TextCompression::Plain => {
                     self.splits.extend(cut::ranges(file.size, self.range_bytes).map(|r| (number as u32, r)))
                 }
                 _ => self.splits.push((number as u32, 0..file.size)),
@@ -206,10 +206,10 @@ impl Source for CriteoSource {
         let options = self.options.clone();
         let (files, splits) = (Arc::new(self.files.clone()), self.splits.clone());
         let (categories, policy) = (self.categories, self.policy.clone());
-        let groups = Groups::new(&self.splits, &self.files, &options);
-        let turns = groups.turns(start, self.leases.as_ref(), self.fingerprint())?.map_ok({
+        let groups = TextWindows::new(&self.splits, &self.files, &options);
+        let splits_to_read = groups.splits_to_read(start, self.leases.as_ref(), self.fingerprint())?.map_ok({
             let files = Arc::clone(&files);
-            move |Turn { split, skip, lineage, window }| {
+            move |SplitToRead { split, skip, lineage, window }| {
                 let (file, range) = splits[split as usize].clone();
                 let text = TextSplit {
                     file: file as usize,
@@ -221,20 +221,20 @@ impl Source for CriteoSource {
                     policy: policy.clone(),
                     from_start: range.start == 0,
                 };
-                let cost = match Packing::of(&files[text.file].name) {
-                    Packing::Plain => cut::cost(&range),
+                let cost = match TextCompression::of(&files[text.file].name) {
+                    TextCompression::Plain => cut::cost(&range),
                     _ => PIECE_BYTES * (PIECES as u64 + 2),
                 };
                 (cost, (text, range))
             }
         });
-        let (pool, feeder) = Pool::start(cx, options.decode_threads, options.decode_ahead_bytes)?;
-        let fetch = move |(text, range): (TextSplit, Range<u64>), credit: Credit| {
+        let (pool, queue) = DecodePool::start(cx, options.decode_threads, options.decode_ahead_bytes)?;
+        let fetch = move |(text, range): (TextSplit, Range<u64>), permit: BudgetPermit| {
             let file = files[text.file].clone();
-            fetch(file, text, range, credit)
+            fetch(file, text, range, permit)
         };
-        let feed = feed::start(options.read_ahead_bytes, turns, fetch, feeder);
-        self.running = Some((pool, feed));
+        let prefetch = prefetch::start(options.read_ahead_bytes, splits_to_read, fetch, queue);
+        self.running = Some((pool, prefetch));
         Ok(())
     }
 
@@ -276,21 +276,21 @@ impl Source for CriteoSource {
     }
 }
 
-type Job = Box<dyn FnOnce(&Emit<Parsed>) -> Result<(), Stop> + Send>;
+type Job = Box<dyn FnOnce(&JobOutput<Parsed>) -> Result<(), Stop> + Send>;
 
 fn fetch(
     file: DataFile,
     split: TextSplit,
     range: Range<u64>,
-    credit: Credit,
+    permit: BudgetPermit,
 ) -> BoxFuture<'static, Result<Job, Fault>> {
     Box::pin(async move {
-        let packing = Packing::of(&file.name);
-        if packing == Packing::Plain {
+        let compression = TextCompression::of(&file.name);
+        if compression == TextCompression::Plain {
             let cut = cut::read(&file, range).await?;
-            return Ok(Box::new(move |emit: &Emit<Parsed>| {
-                let done = parse(&cut, split, emit);
-                drop((cut, credit));
+            return Ok(Box::new(move |output: &JobOutput<Parsed>| {
+                let done = parse(&cut, split, output);
+                drop((cut, permit));
                 done
             }) as Job);
         }
@@ -306,16 +306,16 @@ fn fetch(
                 }
             }
         });
-        Ok(Box::new(move |emit: &Emit<Parsed>| {
-            let done = unpack(&name, packing, Pieces::new(receiver), TextParser::new(split, emit));
-            drop(credit);
+        Ok(Box::new(move |output: &JobOutput<Parsed>| {
+            let done = decompress(&name, compression, ChannelReader::new(receiver), TextParser::new(split, output));
+            drop(permit);
             done
         }) as Job)
     })
 }
 
-fn parse(cut: &Cut, split: TextSplit, emit: &Emit<Parsed>) -> Result<(), Stop> {
-    let mut parser = TextParser::new(split, emit);
+fn parse(cut: &Cut, split: TextSplit, output: &JobOutput<Parsed>) -> Result<(), Stop> {
+    let mut parser = TextParser::new(split, output);
     if !cut.endless {
         parser.lines(&cut.text, cut.offset)?;
         return parser.finish();

@@ -7,10 +7,10 @@ use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use forebay_actors::Lineage;
 
-use super::bad::{BadRow, MAX_LINE, OnBadRow, Reason, Rejected, diagnose};
-use super::columns::Columns;
+use super::bad_row::{BadRow, MAX_LINE, OnBadRow, Reason, Rejected, diagnose};
+use super::batch_builder::BatchBuilder;
 use super::schema::{Categories, with_hex_categories};
-use crate::pool::{Emit, Stop};
+use crate::decode_pool::{JobOutput, Stop};
 use crate::rows::{Rows, WindowMark, batch_bytes};
 
 /// Rejected rows that are handed over at once, at most, in bytes and in number.
@@ -56,8 +56,8 @@ pub(crate) struct TextSplit {
 /// Turns the text of one split into items.
 pub(crate) struct TextParser<'a> {
     split: TextSplit,
-    emit: &'a Emit<Parsed>,
-    columns: Columns,
+    output: &'a JobOutput<Parsed>,
+    columns: BatchBuilder,
     rejected: Vec<Rejected>,
     rejected_bytes: usize,
     /// Good rows emitted (or skipped) so far.
@@ -66,9 +66,9 @@ pub(crate) struct TextParser<'a> {
 }
 
 impl<'a> TextParser<'a> {
-    pub(crate) fn new(split: TextSplit, emit: &'a Emit<Parsed>) -> Self {
-        let columns = Columns::new(split.batch_rows);
-        Self { split, emit, columns, rejected: Vec::new(), rejected_bytes: 0, row: 0, lines: 0 }
+    pub(crate) fn new(split: TextSplit, output: &'a JobOutput<Parsed>) -> Self {
+        let columns = BatchBuilder::new(split.batch_rows);
+        Self { split, output, columns, rejected: Vec::new(), rejected_bytes: 0, row: 0, lines: 0 }
     }
 
     /// Takes whole lines; the first begins at byte `offset` of the file. The last may lack its line end. Empty lines
@@ -127,7 +127,7 @@ impl<'a> TextParser<'a> {
             self.flush(false)?;
             let line = self.split.from_start.then_some(self.lines + 1);
             let failed = Some(Failed { bad, offset, line });
-            self.emit.push(Parsed { file: self.split.file, rows: None, rejected: Vec::new(), failed }, 0)?;
+            self.output.push(Parsed { file: self.split.file, rows: None, rejected: Vec::new(), failed }, 0)?;
             return Err(Stop::Closed);
         }
         let keep = match (&self.split.policy, bad.reason) {
@@ -169,7 +169,7 @@ impl<'a> TextParser<'a> {
         };
         let bytes = rows.as_ref().map_or(0, |rows| batch_bytes(&rows.batch))
             + rejected.iter().map(|r| r.line.len() + size_of::<Rejected>()).sum::<usize>();
-        self.emit.push(Parsed { file: self.split.file, rows, rejected, failed: None }, bytes)
+        self.output.push(Parsed { file: self.split.file, rows, rejected, failed: None }, bytes)
     }
 
     fn stamp(&self, batch: RecordBatch, row: u64, closes: bool) -> Result<Rows, Stop> {

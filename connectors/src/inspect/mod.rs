@@ -4,7 +4,7 @@
 //! awaits the store and computes in place, so that it belongs on a thread of its own or in
 //! [`block_on`](crate::convert::block_on).
 
-mod column;
+mod column_stats;
 mod distinct;
 
 use std::fmt;
@@ -13,7 +13,7 @@ use arrow::datatypes::Schema;
 use forebay_actors::{Fault, Source, StageCx};
 use serde::{Deserialize, Serialize};
 
-use self::column::Tally;
+use self::column_stats::ColumnStats;
 use crate::criteo::{Categories, CriteoSource, OnBadRow, criteo_schema};
 use crate::file::DataFile;
 use crate::input::Input;
@@ -93,25 +93,25 @@ pub async fn inspect(input: impl Into<Input>) -> Result<Inspection, Fault> {
         source.open(&cx, None).await?;
         report.row_groups = source.footers().iter().map(|f| f.selected.ranges.len() as u64).sum();
         let schema = source.schema().ok_or_else(|| Fault::internal("an open source has a schema"))?;
-        tally(&mut source, &schema, &mut report).await?;
+        stats(&mut source, &schema, &mut report).await?;
     } else {
         report.format = "criteo text".to_owned();
         let mut source = CriteoSource::new(input, options).on_bad_row(OnBadRow::Skip);
         source.open(&cx, None).await?;
-        tally(&mut source, &criteo_schema(Categories::Int), &mut report).await?;
+        stats(&mut source, &criteo_schema(Categories::Int), &mut report).await?;
     }
     report.rejected = cx.ledger().snapshot().rejected;
     Ok(report)
 }
 
-async fn tally<S: Source<Out = Rows>>(source: &mut S, schema: &Schema, report: &mut Inspection) -> Result<(), Fault> {
-    let mut tallies: Vec<Tally> = schema.fields().iter().map(|_| Tally::new()).collect();
+async fn stats<S: Source<Out = Rows>>(source: &mut S, schema: &Schema, report: &mut Inspection) -> Result<(), Fault> {
+    let mut columns: Vec<ColumnStats> = schema.fields().iter().map(|_| ColumnStats::new()).collect();
     let mut label_sum = 0.0;
     let label = schema.index_of("label").ok().filter(|&at| schema.field(at).data_type().is_numeric());
     while let Some(rows) = source.next().await? {
         report.rows += rows.batch.num_rows() as u64;
-        for (tally, column) in tallies.iter_mut().zip(rows.batch.columns()) {
-            tally.add(column)?;
+        for (stats, column) in columns.iter_mut().zip(rows.batch.columns()) {
+            stats.add(column)?;
         }
         if let Some(at) = label {
             let labels = arrow::compute::cast(rows.batch.column(at), &arrow::datatypes::DataType::Float64)
@@ -124,14 +124,14 @@ async fn tally<S: Source<Out = Rows>>(source: &mut S, schema: &Schema, report: &
     report.columns = schema
         .fields()
         .iter()
-        .zip(tallies)
-        .map(|(field, tally)| ColumnReport {
+        .zip(columns)
+        .map(|(field, stats)| ColumnReport {
             name: field.name().clone(),
             kind: field.data_type().to_string(),
-            missing: if tally.rows == 0 { 0.0 } else { tally.missing as f64 / tally.rows as f64 },
-            distinct: tally.distinct.estimate().min(tally.values),
-            min: tally.range.map(|r| r.0),
-            max: tally.range.map(|r| r.1),
+            missing: if stats.rows == 0 { 0.0 } else { stats.missing as f64 / stats.rows as f64 },
+            distinct: stats.distinct.estimate().min(stats.values),
+            min: stats.range.map(|r| r.0),
+            max: stats.range.map(|r| r.1),
         })
         .collect();
     Ok(())

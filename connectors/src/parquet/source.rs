@@ -18,11 +18,11 @@ use super::fetch::{self, Fetched};
 use super::footer::{self, Footer};
 use super::selection::Origin;
 use super::types;
-use crate::feed::{self, Credit, Feed};
+use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::input::Input;
 use crate::lease::{Leases, fingerprint};
 use crate::options::{Position, ReadOptions};
-use crate::pool::{Emit, Pool, Stop};
+use crate::prefetch::{self, BudgetPermit, Prefetch};
 use crate::rows::{Rows, batch_bytes};
 use crate::window::{Numbered, Part};
 
@@ -35,7 +35,7 @@ pub struct ParquetSource {
     dictionaries: bool,
     footers: Vec<Arc<Footer>>,
     splits: Vec<(u32, u32)>,
-    running: Option<(Pool<Rows>, Feed)>,
+    running: Option<(DecodePool<Rows>, Prefetch)>,
     position: Position,
     seq: u64,
 }
@@ -94,13 +94,13 @@ impl ParquetSource {
 
     fn fingerprint(&self) -> u64 {
         let ReadOptions { shuffle, seed, window_rows, .. } = self.options;
-        fingerprint(|print| {
+        fingerprint(|text| {
             let columns =
                 self.schema().map(|schema| schema.fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>());
-            write!(print, "parquet {shuffle} {seed} {window_rows} {columns:?}")?;
+            write!(text, "parquet {shuffle} {seed} {window_rows} {columns:?}")?;
             self.footers.iter().try_for_each(|footer| {
                 let rows: Vec<u64> = (0..footer.selected.ranges.len()).map(|group| footer.rows(group)).collect();
-                write!(print, "\n{} {} {rows:?}", footer.file.path, footer.file.size)
+                write!(text, "\n{} {} {rows:?}", footer.file.path, footer.file.size)
             })
         })
     }
@@ -161,23 +161,23 @@ impl Source for ParquetSource {
         // No window needs more, and a batch that is cut in two holds its memory twice.
         let batch_rows =
             if options.window_rows > 0 { options.batch_rows.min(options.window_rows) } else { options.batch_rows };
-        let turns = parts.map_ok(move |part| {
+        let splits_to_read = parts.map_ok(move |part| {
             let (file, group) = splits[part.split as usize];
             let footer = Arc::clone(&footers[file as usize]);
             let cost = fetch::cost(&footer, group as usize);
             (cost, Decode { footer, group: group as usize, part, batch_rows })
         });
-        let (pool, feeder) = Pool::start(cx, options.decode_threads, options.decode_ahead_bytes)?;
-        let fetch = |decode: Decode, credit: Credit| async move {
+        let (pool, queue) = DecodePool::start(cx, options.decode_threads, options.decode_ahead_bytes)?;
+        let fetch = |decode: Decode, permit: BudgetPermit| async move {
             let fetched = fetch::fetch(&decode.footer, decode.group).await?;
-            Ok(move |emit: &Emit<Rows>| {
-                let done = decode.run(fetched, emit);
-                drop(credit);
+            Ok(move |output: &JobOutput<Rows>| {
+                let done = decode.run(fetched, output);
+                drop(permit);
                 done
             })
         };
-        let feed = feed::start(options.read_ahead_bytes, turns, fetch, feeder);
-        self.running = Some((pool, feed));
+        let prefetch = prefetch::start(options.read_ahead_bytes, splits_to_read, fetch, queue);
+        self.running = Some((pool, prefetch));
         Ok(())
     }
 
@@ -208,7 +208,7 @@ struct Decode {
 }
 
 impl Decode {
-    fn run(self, fetched: Fetched, emit: &Emit<Rows>) -> Result<(), Stop> {
+    fn run(self, fetched: Fetched, output: &JobOutput<Rows>) -> Result<(), Stop> {
         let Range { start, end } = self.part.rows;
         let mut row = start;
         let metadata = self.footer.metadata.clone();
@@ -234,7 +234,7 @@ impl Decode {
                     return Err(self.fault(row, "more rows came than the footer promises".to_owned()).into());
                 }
                 let cut = Rows { batch: batch.slice(at, n as usize), lineage, window, rejected: 0 };
-                emit.push(cut, bytes * n as usize / rows)?;
+                output.push(cut, bytes * n as usize / rows)?;
                 (at, row) = (at + n as usize, row + n);
             }
         }

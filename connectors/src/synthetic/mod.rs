@@ -1,8 +1,8 @@
 //! Seeded rows of Criteo's shape, so that everything runs and can be measured without any download.
 
 mod numbers;
+mod planted_model;
 mod source;
-mod world;
 
+pub use planted_model::CARDINALITIES;
 pub use source::{Synthetic, SyntheticSource};
-pub use world::CARDINALITIES;

@@ -13,13 +13,13 @@ use forebay_actors::{Fault, Lineage, Source, StageCx};
 use futures::{TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 
-use super::world::{Columns, World};
-use crate::criteo::columns::to_batch;
+use super::planted_model::{Columns, PlantedModel};
+use crate::criteo::batch_builder::to_batch;
 use crate::criteo::{COLUMNS, Categories, criteo_schema, with_hex_categories};
-use crate::feed::{self, Credit, Feed};
+use crate::decode_pool::{DecodePool, JobOutput};
 use crate::lease::{Leases, fingerprint};
 use crate::options::{Position, ReadOptions};
-use crate::pool::{Emit, Pool};
+use crate::prefetch::{self, BudgetPermit, Prefetch};
 use crate::rows::{Rows, WindowMark, batch_bytes};
 use crate::window::Numbered;
 
@@ -51,7 +51,7 @@ impl Synthetic {
     pub fn probabilities(&self, rows: Range<u64>) -> Vec<f64> {
         let mut columns = Columns::default();
         let n = rows.end.saturating_sub(rows.start) as usize;
-        World::new(self.seed, self.cap).rows(self.first + rows.start, n, &mut columns);
+        PlantedModel::new(self.seed, self.cap).rows(self.first + rows.start, n, &mut columns);
         columns.probabilities
     }
 }
@@ -61,7 +61,7 @@ pub struct SyntheticSource {
     what: Synthetic,
     options: ReadOptions,
     leases: Option<Arc<dyn Leases>>,
-    running: Option<(Pool<Rows>, Feed)>,
+    running: Option<(DecodePool<Rows>, Prefetch)>,
     position: Position,
     seq: u64,
 }
@@ -95,10 +95,10 @@ impl Source for SyntheticSource {
         self.position = from.unwrap_or_default();
         self.seq = 0;
         let leases = self.leases.as_ref();
-        let print = fingerprint(|print| write!(print, "{:?} {}", self.what, self.options.window_rows));
+        let fingerprint = fingerprint(|text| write!(text, "{:?} {}", self.what, self.options.window_rows));
         let step = self.options.batch_rows as u64;
-        let parts = Numbered::new(vec![self.what.rows], &self.options).parts(self.position, leases, print)?;
-        let turns = parts.map_ok(move |part| {
+        let parts = Numbered::new(vec![self.what.rows], &self.options).parts(self.position, leases, fingerprint)?;
+        let splits_to_read = parts.map_ok(move |part| {
             let mut row = part.rows.start;
             let cuts = std::iter::from_fn(move || {
                 let (n, lineage, window) = part.cut(row, step.min(part.rows.end - row));
@@ -108,28 +108,28 @@ impl Source for SyntheticSource {
             });
             stream::iter(cuts)
         });
-        let (pool, feeder) = Pool::start(cx, self.options.decode_threads, self.options.decode_ahead_bytes)?;
-        let world = Arc::new(World::new(self.what.seed, self.what.cap));
+        let (pool, queue) = DecodePool::start(cx, self.options.decode_threads, self.options.decode_ahead_bytes)?;
+        let planted = Arc::new(PlantedModel::new(self.what.seed, self.what.cap));
         let schema = criteo_schema(Categories::Int);
         let (base, categories) = (self.what.first, self.what.categories);
-        let make = move |(lineage, window, n): (Lineage, WindowMark, usize), credit: Credit| {
-            let (world, schema) = (Arc::clone(&world), Arc::clone(&schema));
+        let make = move |(lineage, window, n): (Lineage, WindowMark, usize), permit: BudgetPermit| {
+            let (planted, schema) = (Arc::clone(&planted), Arc::clone(&schema));
             async move {
-                Ok(move |emit: &Emit<Rows>| {
-                    let batch = make(&world, &schema, base + lineage.row, n);
+                Ok(move |output: &JobOutput<Rows>| {
+                    let batch = make(&planted, &schema, base + lineage.row, n);
                     let batch = match categories {
                         Categories::Int => batch,
                         Categories::Hex => with_hex_categories(&batch)?,
                     };
                     let bytes = batch_bytes(&batch);
-                    let done = emit.push(Rows { batch, lineage, window, rejected: 0 }, bytes);
-                    drop(credit);
+                    let done = output.push(Rows { batch, lineage, window, rejected: 0 }, bytes);
+                    drop(permit);
                     done
                 })
             }
         };
-        let feed = feed::start(self.options.read_ahead_bytes, turns.try_flatten(), make, feeder);
-        self.running = Some((pool, feed));
+        let prefetch = prefetch::start(self.options.read_ahead_bytes, splits_to_read.try_flatten(), make, queue);
+        self.running = Some((pool, prefetch));
         Ok(())
     }
 
@@ -151,9 +151,9 @@ impl Source for SyntheticSource {
     }
 }
 
-fn make(world: &World, schema: &SchemaRef, first: u64, n: usize) -> RecordBatch {
+fn make(planted: &PlantedModel, schema: &SchemaRef, first: u64, n: usize) -> RecordBatch {
     let mut columns = Columns::default();
-    world.rows(first, n, &mut columns);
+    planted.rows(first, n, &mut columns);
     let Columns { labels, integers, categories, present, .. } = columns;
     let values = std::iter::once(labels).chain(integers).chain(categories).collect();
     to_batch(schema, values, &present)

@@ -1,7 +1,7 @@
 //! Criteo lines into columns: one pass over the bytes, no allocation per field or line.
 //!
 //! Comes in: text. Goes out: a `RecordBatch` of up to a fixed number of rows. A line that is not right leaves no
-//! trace, [`crate::criteo::bad`] says what is wrong with it. Nothing blocks.
+//! trace, [`crate::criteo::bad_row`] says what is wrong with it. Nothing blocks.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use arrow::record_batch::RecordBatch;
 use super::field::{hex_field, hex8, int_field, short_int};
 use super::schema::{CATEGORIES, COLUMNS, Categories, INTEGERS, criteo_schema};
 
-/// Columns being filled.
-pub(crate) struct Columns {
+/// BatchBuilder being filled.
+pub(crate) struct BatchBuilder {
     /// Per column one value per row; missing ones are 0. Integers are stored by their bits.
     values: Vec<Vec<u32>>,
     /// Per row one bit per column: whether it has a value.
@@ -24,7 +24,7 @@ pub(crate) struct Columns {
     schema: SchemaRef,
 }
 
-impl Columns {
+impl BatchBuilder {
     pub(crate) fn new(capacity: usize) -> Self {
         let mut columns = Self {
             values: Vec::new(),
@@ -119,7 +119,7 @@ impl Columns {
     }
 }
 
-/// Columns of 32-bit values and row masks as a batch of Criteo's schema. Each column has at least as many values as there
+/// BatchBuilder of 32-bit values and row masks as a batch of Criteo's schema. Each column has at least as many values as there
 /// are masks; bit c of a mask says whether column c has a value in that row.
 pub(crate) fn to_batch(schema: &SchemaRef, values: Vec<Vec<u32>>, present: &[u64]) -> RecordBatch {
     let rows = present.len();
@@ -210,7 +210,7 @@ mod tests {
                 text += &fields.join("\t");
                 text += if *cr { "\r\n" } else { "\n" };
             }
-            let mut columns = Columns::new(rows.len());
+            let mut columns = BatchBuilder::new(rows.len());
             let mut at = 0;
             for _ in &rows {
                 at = columns.push(text.as_bytes(), at).unwrap();
@@ -233,7 +233,7 @@ mod tests {
 
         #[test]
         fn no_bytes_make_it_panic(text in prop::collection::vec(prop::sample::select(b"01\t\t\t\n\r-9afG\xff".to_vec()), 0..200)) {
-            let mut columns = Columns::new(4);
+            let mut columns = BatchBuilder::new(4);
             prop_assert!(columns.push(&text, 0).is_none_or(|end| end <= text.len()));
         }
     }

@@ -1,6 +1,6 @@
 //! Which splits of text come when, and which of them make up a window.
 //!
-//! Comes in: splits in the order of the listing, of which only the bytes are known. Goes out: [`Turn`]s: without leases
+//! Comes in: splits in the order of the listing, of which only the bytes are known. Goes out: [`SplitToRead`]s: without leases
 //! each split by itself, in the order of the epoch; over leases window after window, where a window is a fixed run of
 //! splits of about as many bytes as its rows should take. Nothing blocks but whoever gives leases.
 
@@ -11,7 +11,7 @@ use forebay_actors::{Fault, Lineage};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
-use super::unpack::Packing;
+use super::decompress::TextCompression;
 use crate::file::DataFile;
 use crate::lease::{DataPlan, Lease, Leases, from_the_start, granted};
 use crate::options::{Position, ReadOptions};
@@ -23,7 +23,7 @@ const ROW_BYTES: u64 = 250;
 
 /// One split to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Turn {
+pub(crate) struct SplitToRead {
     /// Number of the split in the order of the listing.
     pub(crate) split: u32,
     /// Good rows of it that an earlier run returned.
@@ -35,7 +35,7 @@ pub(crate) struct Turn {
 }
 
 /// The splits of all windows.
-pub(crate) struct Groups {
+pub(crate) struct TextWindows {
     splits: u32,
     /// In the order of the listing.
     windows: Vec<Range<u32>>,
@@ -43,7 +43,7 @@ pub(crate) struct Groups {
     seed: Option<u64>,
 }
 
-impl Groups {
+impl TextWindows {
     /// `splits` are (file, bytes of it).
     pub(crate) fn new(splits: &[(u32, Range<u64>)], files: &[DataFile], options: &ReadOptions) -> Self {
         let enough =
@@ -52,7 +52,7 @@ impl Groups {
         // What the last window may still take.
         let mut room = 0;
         for (number, (file, bytes)) in (0..).zip(splits) {
-            let packed = Packing::of(&files[*file as usize].name) != Packing::Plain;
+            let packed = TextCompression::of(&files[*file as usize].name) != TextCompression::Plain;
             match windows.last_mut() {
                 Some(last) if room > 0 && !packed => last.end = number + 1,
                 _ => {
@@ -66,32 +66,33 @@ impl Groups {
         Self { splits: splits.len() as u32, windows, epochs: options.epochs as u32, seed }
     }
 
-    /// All turns from `start` on, or those of the windows that are leased. `fingerprint`: see [`DataPlan`].
-    pub(crate) fn turns(
+    /// All splits_to_read from `start` on, or those of the windows that are leased. `fingerprint`: see [`DataPlan`].
+    pub(crate) fn splits_to_read(
         self,
         start: Position,
         leases: Option<&Arc<dyn Leases>>,
         fingerprint: u64,
-    ) -> Result<BoxStream<'static, Result<Turn, Fault>>, Fault> {
+    ) -> Result<BoxStream<'static, Result<SplitToRead, Fault>>, Fault> {
         let Some(leases) = leases else {
             let order = SplitOrder::new(self.splits, self.epochs, self.seed);
-            let turns = order.from(start.epoch, start.split).map(move |(epoch, place, split)| {
+            let splits_to_read = order.from(start.epoch, start.split).map(move |(epoch, place, split)| {
                 let skip = if (epoch, place) == (start.epoch, start.split) { start.row } else { 0 };
                 let lineage = Lineage { epoch, split: place, ..Lineage::default() };
-                Ok(Turn { split, skip, lineage, window: WindowMark::default() })
+                Ok(SplitToRead { split, skip, lineage, window: WindowMark::default() })
             });
-            return Ok(stream::iter(turns).boxed());
+            return Ok(stream::iter(splits_to_read).boxed());
         };
         from_the_start(start)?;
         let plan = DataPlan { epochs: self.epochs, rows: 0, windows: self.windows.len() as u64, fingerprint };
-        let turns = granted(Arc::clone(leases), plan).map_ok(move |lease| stream::iter(self.leased(&lease)).map(Ok));
-        Ok(turns.try_flatten().boxed())
+        let splits_to_read =
+            granted(Arc::clone(leases), plan).map_ok(move |lease| stream::iter(self.leased(&lease)).map(Ok));
+        Ok(splits_to_read.try_flatten().boxed())
     }
 
-    fn leased(&self, lease: &Lease) -> Vec<Turn> {
+    fn leased(&self, lease: &Lease) -> Vec<SplitToRead> {
         let Lease { epoch, ref windows, term } = *lease;
         let order = SplitOrder::new(self.windows.len() as u32, self.epochs, self.seed).epoch(epoch);
-        let mut turns = Vec::new();
+        let mut splits_to_read = Vec::new();
         let mut place = 0;
         for (window, &group) in (0..).zip(&order) {
             let splits = self.windows[group as usize].clone();
@@ -99,12 +100,17 @@ impl Groups {
                 if windows.contains(&window) {
                     let closes = split + 1 == splits.end;
                     let lineage = Lineage { epoch, split: place, ..Lineage::default() };
-                    turns.push(Turn { split, skip: 0, lineage, window: WindowMark { window, term, closes } });
+                    splits_to_read.push(SplitToRead {
+                        split,
+                        skip: 0,
+                        lineage,
+                        window: WindowMark { window, term, closes },
+                    });
                 }
                 place += 1;
             }
         }
-        turns
+        splits_to_read
     }
 }
 
@@ -130,7 +136,7 @@ mod tests {
             [0, 0, 0, 0, 0, 1, 2, 2].into_iter().map(|file| (file, 0..if file == 1 { 9000 } else { 200 })).collect();
         let windows = |window_rows| {
             let options = ReadOptions { window_rows, ..ReadOptions::default() };
-            Groups::new(&splits, &files, &options).windows
+            TextWindows::new(&splits, &files, &options).windows
         };
         // 250 and 500 bytes: two and three splits of 200.
         assert_eq!(windows(1), [0..2, 2..4, 4..5, 5..6, 6..8]);

@@ -1,6 +1,6 @@
 //! What is wrong with a line, and what is done with it.
 //!
-//! Comes in: a line that [`super::columns`] refused. Goes out: a [`BadRow`] that says column, found and expected; and,
+//! Comes in: a line that [`super::batch_builder`] refused. Goes out: a [`BadRow`] that says column, found and expected; and,
 //! where the policy says so, the line in a file. `Rejects::write` blocks on that local file.
 
 use std::fmt;
@@ -184,7 +184,7 @@ impl RejectFile {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::columns::Columns;
+    use super::super::batch_builder::BatchBuilder;
     use super::*;
 
     fn row() -> Vec<String> {
@@ -232,7 +232,7 @@ mod tests {
             let line = fields.join(&b'\t');
             let mut text = line.clone();
             text.push(b'\n');
-            let good = Columns::new(1).push(&text, 0).is_some();
+            let good = BatchBuilder::new(1).push(&text, 0).is_some();
             let bad = diagnose(&line);
             prop_assert_eq!(good, bad.expected == "a row that can be read", "{}", bad);
         }

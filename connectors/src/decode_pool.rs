@@ -1,4 +1,4 @@
-//! Decode threads: jobs go in, in order; what they emit comes out in the order of the jobs, whichever finishes first.
+//! Decode threads: jobs go in, in order; what they output comes out in the order of the jobs, whichever finishes first.
 //!
 //! Comes in: closures that decode one split each. Goes out: their items, awaited by one consumer. A job blocks its own
 //! thread while the budget of emitted bytes is used up; the job whose items are next always gets room for one item
@@ -28,30 +28,30 @@ impl From<Fault> for Stop {
     }
 }
 
-type Job<T> = Box<dyn FnOnce(&Emit<T>) -> Result<(), Stop> + Send>;
+type Job<T> = Box<dyn FnOnce(&JobOutput<T>) -> Result<(), Stop> + Send>;
 
 /// The threads and what they have decoded. Dropping it stops them after the item in hand.
-pub(crate) struct Pool<T> {
+pub(crate) struct DecodePool<T> {
     shared: Arc<Shared<T>>,
     cx: StageCx,
 }
 
 /// Puts jobs into a pool.
-pub(crate) struct Feeder<T> {
+pub(crate) struct JobQueue<T> {
     shared: Arc<Shared<T>>,
 }
 
 /// Where a job puts its items.
-pub(crate) struct Emit<T> {
+pub(crate) struct JobOutput<T> {
     shared: Arc<Shared<T>>,
-    turn: u64,
+    number: u64,
 }
 
 struct Shared<T> {
     state: Mutex<State<T>>,
     /// A job came, or the pool was closed.
     work: Condvar,
-    /// An item was taken, or a job's turn came.
+    /// An item was taken, or a job's number came.
     room: Condvar,
     /// An item, an end or a seal for the consumer.
     ready: Notify,
@@ -60,17 +60,17 @@ struct Shared<T> {
 
 struct State<T> {
     jobs: VecDeque<(u64, Job<T>)>,
-    /// Turn of `lanes[0]`: the job whose items are next.
+    /// Turn of `results[0]`: the job whose items are next.
     head: u64,
-    lanes: VecDeque<Lane<T>>,
+    results: VecDeque<JobResult<T>>,
     buffered: usize,
     /// No more jobs will come.
-    sealed: bool,
+    complete: bool,
     /// Nobody takes items any more.
     closed: bool,
 }
 
-struct Lane<T> {
+struct JobResult<T> {
     items: VecDeque<(T, usize)>,
     end: Option<Result<(), Fault>>,
 }
@@ -82,11 +82,17 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T: Send + 'static> Pool<T> {
+impl<T: Send + 'static> DecodePool<T> {
     /// Starts `threads` threads, named after the stage, that share `budget` bytes of emitted items.
-    pub(crate) fn start(cx: &StageCx, threads: usize, budget: usize) -> Result<(Self, Feeder<T>), Fault> {
-        let state =
-            State { jobs: VecDeque::new(), head: 0, lanes: VecDeque::new(), buffered: 0, sealed: false, closed: false };
+    pub(crate) fn start(cx: &StageCx, threads: usize, budget: usize) -> Result<(Self, JobQueue<T>), Fault> {
+        let state = State {
+            jobs: VecDeque::new(),
+            head: 0,
+            results: VecDeque::new(),
+            buffered: 0,
+            complete: false,
+            closed: false,
+        };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             work: Condvar::new(),
@@ -102,7 +108,7 @@ impl<T: Send + 'static> Pool<T> {
                 .spawn(move || work(&shared))
                 .map_err(|e| Fault::external("cannot start a decode thread").because(e))?;
         }
-        Ok((pool, Feeder { shared }))
+        Ok((pool, JobQueue { shared }))
     }
 
     /// The next item, or `None` after the last job's last item. Cancel safe. Time spent waiting goes to the stage's
@@ -112,7 +118,7 @@ impl<T: Send + 'static> Pool<T> {
             return next;
         }
         let since = Instant::now();
-        let what = if self.shared.lock().lanes.is_empty() { "store" } else { "decode" };
+        let what = if self.shared.lock().results.is_empty() { "store" } else { "decode" };
         let next = loop {
             let notified = self.shared.ready.notified();
             if let Some(next) = self.poll() {
@@ -127,20 +133,20 @@ impl<T: Send + 'static> Pool<T> {
     fn poll(&self) -> Option<Result<Option<T>, Fault>> {
         let mut state = self.shared.lock();
         loop {
-            let sealed = state.sealed;
-            let Some(lane) = state.lanes.front_mut() else {
-                return sealed.then_some(Ok(None));
+            let complete = state.complete;
+            let Some(result) = state.results.front_mut() else {
+                return complete.then_some(Ok(None));
             };
-            if let Some((item, bytes)) = lane.items.pop_front() {
+            if let Some((item, bytes)) = result.items.pop_front() {
                 state.buffered -= bytes;
                 drop(state);
                 self.shared.room.notify_all();
                 return Some(Ok(Some(item)));
             }
-            match lane.end.take() {
+            match result.end.take() {
                 None => return None,
                 Some(Ok(())) => {
-                    state.lanes.pop_front();
+                    state.results.pop_front();
                     state.head += 1;
                     self.shared.room.notify_all();
                 }
@@ -153,22 +159,22 @@ impl<T: Send + 'static> Pool<T> {
     }
 }
 
-impl<T> Drop for Pool<T> {
+impl<T> Drop for DecodePool<T> {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
         state.closed = true;
         let jobs = std::mem::take(&mut state.jobs);
-        let lanes = std::mem::take(&mut state.lanes);
+        let results = std::mem::take(&mut state.results);
         drop(state);
         self.shared.work.notify_all();
         self.shared.room.notify_all();
-        drop((jobs, lanes));
+        drop((jobs, results));
     }
 }
 
-impl<T: Send + 'static> Feeder<T> {
+impl<T: Send + 'static> JobQueue<T> {
     /// Adds the next job; its items come after those of all jobs before it.
-    pub(crate) fn submit(&self, job: impl FnOnce(&Emit<T>) -> Result<(), Stop> + Send + 'static) {
+    pub(crate) fn submit(&self, job: impl FnOnce(&JobOutput<T>) -> Result<(), Stop> + Send + 'static) {
         self.push(None, Some(Box::new(job)));
     }
 
@@ -182,11 +188,11 @@ impl<T: Send + 'static> Feeder<T> {
         if state.closed {
             return;
         }
-        let turn = state.head + state.lanes.len() as u64;
-        state.lanes.push_back(Lane { items: VecDeque::new(), end });
+        let number = state.head + state.results.len() as u64;
+        state.results.push_back(JobResult { items: VecDeque::new(), end });
         match job {
             Some(job) => {
-                state.jobs.push_back((turn, job));
+                state.jobs.push_back((number, job));
                 drop(state);
                 self.shared.work.notify_one();
             }
@@ -199,15 +205,15 @@ impl<T: Send + 'static> Feeder<T> {
 }
 
 /// No more jobs will come.
-impl<T> Drop for Feeder<T> {
+impl<T> Drop for JobQueue<T> {
     fn drop(&mut self) {
-        self.shared.lock().sealed = true;
+        self.shared.lock().complete = true;
         self.shared.work.notify_all();
         self.shared.ready.notify_one();
     }
 }
 
-impl<T: Send + 'static> Emit<T> {
+impl<T: Send + 'static> JobOutput<T> {
     /// Hands over one item of `bytes` bytes. Blocks while the budget is used up.
     pub(crate) fn push(&self, item: T, bytes: usize) -> Result<(), Stop> {
         let mut state = self.shared.lock();
@@ -215,13 +221,13 @@ impl<T: Send + 'static> Emit<T> {
             if state.closed {
                 return Err(Stop::Closed);
             }
-            let lane = (self.turn - state.head) as usize;
+            let index = (self.number - state.head) as usize;
             let fits = state.buffered + bytes <= self.shared.budget;
-            if fits || (lane == 0 && state.lanes[0].items.is_empty()) {
+            if fits || (index == 0 && state.results[0].items.is_empty()) {
                 state.buffered += bytes;
-                state.lanes[lane].items.push_back((item, bytes));
+                state.results[index].items.push_back((item, bytes));
                 drop(state);
-                if lane == 0 {
+                if index == 0 {
                     self.shared.ready.notify_one();
                 }
                 return Ok(());
@@ -234,21 +240,21 @@ impl<T: Send + 'static> Emit<T> {
 fn work<T: Send + 'static>(shared: &Arc<Shared<T>>) {
     loop {
         let mut state = shared.lock();
-        let (turn, job) = loop {
+        let (number, job) = loop {
             if state.closed {
                 return;
             }
             if let Some(job) = state.jobs.pop_front() {
                 break job;
             }
-            if state.sealed {
+            if state.complete {
                 return;
             }
             state = shared.work.wait(state).unwrap_or_else(PoisonError::into_inner);
         };
         drop(state);
-        let emit = Emit { shared: Arc::clone(shared), turn };
-        let end = match catch_unwind(AssertUnwindSafe(|| job(&emit))) {
+        let output = JobOutput { shared: Arc::clone(shared), number };
+        let end = match catch_unwind(AssertUnwindSafe(|| job(&output))) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(Stop::Fault(fault))) => Err(fault),
             Ok(Err(Stop::Closed)) => return,
@@ -258,8 +264,8 @@ fn work<T: Send + 'static>(shared: &Arc<Shared<T>>) {
         if state.closed {
             return;
         }
-        let lane = (turn - state.head) as usize;
-        state.lanes[lane].end = Some(end);
+        let index = (number - state.head) as usize;
+        state.results[index].end = Some(end);
         drop(state);
         shared.ready.notify_one();
     }
@@ -271,7 +277,7 @@ mod tests {
 
     use super::*;
 
-    async fn drain(pool: &mut Pool<u64>) -> Result<Vec<u64>, Fault> {
+    async fn drain(pool: &mut DecodePool<u64>) -> Result<Vec<u64>, Fault> {
         let mut all = Vec::new();
         while let Some(item) = pool.next().await? {
             all.push(item);
@@ -282,19 +288,19 @@ mod tests {
     #[tokio::test]
     async fn items_come_in_the_order_of_the_jobs_whatever_the_threads_and_the_budget() {
         for (threads, budget) in [(1, 0), (1, 1000), (4, 0), (4, 25), (3, 1000)] {
-            let (mut pool, feeder) = Pool::start(&StageCx::detached("t"), threads, budget).unwrap();
+            let (mut pool, queue) = DecodePool::start(&StageCx::detached("t"), threads, budget).unwrap();
             for job in 0..50u64 {
-                feeder.submit(move |emit| {
+                queue.submit(move |output| {
                     for i in 0..job % 7 {
                         if (job + i) % 3 == 0 {
                             std::thread::yield_now();
                         }
-                        emit.push(job * 10 + i, 10)?;
+                        output.push(job * 10 + i, 10)?;
                     }
                     Ok(())
                 });
             }
-            drop(feeder);
+            drop(queue);
             let expected: Vec<u64> = (0..50).flat_map(|j| (0..j % 7).map(move |i| j * 10 + i)).collect();
             assert_eq!(drain(&mut pool).await.unwrap(), expected, "{threads} threads, budget {budget}");
         }
@@ -305,18 +311,18 @@ mod tests {
         // The consumer may count an item out before the job has counted it in.
         let live = Arc::new(AtomicIsize::new(0));
         let peak = Arc::new(AtomicIsize::new(0));
-        let (mut pool, feeder) = Pool::start(&StageCx::detached("t"), 4, 50).unwrap();
+        let (mut pool, queue) = DecodePool::start(&StageCx::detached("t"), 4, 50).unwrap();
         for _ in 0..20 {
             let (live, peak) = (Arc::clone(&live), Arc::clone(&peak));
-            feeder.submit(move |emit| {
+            queue.submit(move |output| {
                 for _ in 0..10 {
-                    emit.push(0, 10)?;
+                    output.push(0, 10)?;
                     peak.fetch_max(live.fetch_add(10, Ordering::SeqCst) + 10, Ordering::SeqCst);
                 }
                 Ok(())
             });
         }
-        drop(feeder);
+        drop(queue);
         let mut items = 0;
         while pool.next().await.unwrap().is_some() {
             live.fetch_sub(10, Ordering::SeqCst);
@@ -331,16 +337,16 @@ mod tests {
     #[tokio::test]
     async fn a_fault_comes_after_the_items_before_it_and_a_panic_is_one() {
         for panics in [false, true] {
-            let (mut pool, feeder) = Pool::start(&StageCx::detached("t"), 2, 1000).unwrap();
-            feeder.submit(|emit| emit.push(1, 1));
-            feeder.submit(move |emit| {
-                emit.push(2, 1)?;
+            let (mut pool, queue) = DecodePool::start(&StageCx::detached("t"), 2, 1000).unwrap();
+            queue.submit(|output| output.push(1, 1));
+            queue.submit(move |output| {
+                output.push(2, 1)?;
                 if panics {
                     panic!("on purpose");
                 }
                 Err(Fault::user("on purpose").into())
             });
-            feeder.submit(|emit| emit.push(3, 1));
+            queue.submit(|output| output.push(3, 1));
             assert_eq!(pool.next().await.unwrap(), Some(1));
             assert_eq!(pool.next().await.unwrap(), Some(2));
             assert!(pool.next().await.unwrap_err().to_string().contains("on purpose"));
@@ -349,13 +355,13 @@ mod tests {
 
     #[tokio::test]
     async fn dropping_the_pool_frees_a_blocked_job() {
-        let (mut pool, feeder) = Pool::start(&StageCx::detached("t"), 1, 1).unwrap();
+        let (mut pool, queue) = DecodePool::start(&StageCx::detached("t"), 1, 1).unwrap();
         let alive = Arc::new(());
         let held = Arc::clone(&alive);
-        feeder.submit(move |emit| {
+        queue.submit(move |output| {
             let _held = held;
             loop {
-                emit.push(0, 10)?;
+                output.push(0, 10)?;
             }
         });
         assert_eq!(pool.next().await.unwrap(), Some(0));

@@ -1,4 +1,4 @@
-//! The world that synthetic rows come from: how often each value occurs, and what makes a click.
+//! The planted that synthetic rows come from: how often each value occurs, and what makes a click.
 //!
 //! Comes in: a seed. Goes out: for any run of rows their columns, a function of (seed, row, field) alone. The planted
 //! model: a weight per value, factors of four per value (pairwise products, Rendle's FM), weights of the integers'
@@ -38,7 +38,7 @@ const DEVIATION: f64 = 1.6;
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(crate) struct World {
+pub(crate) struct PlantedModel {
     fields: Vec<Field>,
     integers: Vec<Integer>,
     label: u64,
@@ -91,12 +91,12 @@ pub(crate) struct Columns {
     pub(crate) probabilities: Vec<f64>,
 }
 
-impl World {
+impl PlantedModel {
     /// `cap` bounds the distinct values of a field, as hashing into so many buckets would.
     pub(crate) fn new(seed: u64, cap: u32) -> Self {
-        let mut world = Self::unfitted(seed, cap);
-        world.fit();
-        world
+        let mut planted = Self::unfitted(seed, cap);
+        planted.fit();
+        planted
     }
 
     fn unfitted(seed: u64, cap: u32) -> Self {
@@ -266,31 +266,31 @@ mod tests {
 
     use super::*;
 
-    fn rows(world: &World, first: u64, rows: usize) -> Columns {
+    fn rows(planted: &PlantedModel, first: u64, rows: usize) -> Columns {
         let mut out = Columns::default();
-        world.rows(first, rows, &mut out);
+        planted.rows(first, rows, &mut out);
         out
     }
 
     #[test]
     fn a_row_is_a_function_of_seed_and_number() {
-        let world = World::new(7, 1000);
-        let whole = rows(&world, 100, 50);
+        let planted = PlantedModel::new(7, 1000);
+        let whole = rows(&planted, 100, 50);
         for cut in [0, 1, 17, 49] {
-            let part = rows(&world, 100 + cut as u64, 50 - cut);
+            let part = rows(&planted, 100 + cut as u64, 50 - cut);
             assert_eq!(part.labels, whole.labels[cut..]);
             assert_eq!(part.present, whole.present[cut..]);
             assert_eq!(part.integers[3], whole.integers[3][cut..]);
             assert_eq!(part.categories[25], whole.categories[25][cut..]);
         }
-        let other = rows(&World::new(8, 1000), 100, 50);
+        let other = rows(&PlantedModel::new(8, 1000), 100, 50);
         assert_ne!(other.categories[2], whole.categories[2]);
     }
 
     #[test]
     fn clicks_missing_rates_and_bayes_auc_are_as_planned() {
         const N: usize = 40_000;
-        let out = rows(&World::new(1, 86_140), 0, N);
+        let out = rows(&PlantedModel::new(1, 86_140), 0, N);
         let share = |bit: usize| 1.0 - out.present.iter().filter(|p| *p >> bit & 1 == 1).count() as f64 / N as f64;
         for (i, missing) in INTEGERS_MISSING.iter().enumerate() {
             assert!((share(1 + i) - missing).abs() < 0.015, "I{}: {}", i + 1, share(1 + i));
@@ -314,8 +314,8 @@ mod tests {
     #[test]
     fn the_most_frequent_value_is_as_frequent_as_zipf_has_it() {
         const N: u64 = 50_000;
-        let world = World::new(1, 86_140);
-        for field in world.fields.iter().filter(|f| f.values > 100) {
+        let planted = PlantedModel::new(1, 86_140);
+        for field in planted.fields.iter().filter(|f| f.values > 100) {
             let exponent = field.exponent;
             let total: f64 = (1..=field.values).map(|k| f64::from(k).powf(-exponent)).sum();
             let first = (0..N).filter(|&r| field.draw(r).0 == 1).count() as f64
@@ -330,8 +330,8 @@ mod tests {
     proptest! {
         #[test]
         fn ranks_stay_in_range_and_scatter_loses_none(row: u64, seed: u64, cap in 2u32..100_000) {
-            let world = World::unfitted(seed, cap);
-            for field in &world.fields {
+            let planted = PlantedModel::unfitted(seed, cap);
+            for field in &planted.fields {
                 prop_assert!(field.draw(row).0 <= field.values);
             }
         }

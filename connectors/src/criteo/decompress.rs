@@ -9,19 +9,19 @@ use bytes::{Buf, Bytes};
 use forebay_actors::Fault;
 use tokio::sync::mpsc;
 
-use super::bad::MAX_LINE;
+use super::bad_row::MAX_LINE;
 use super::text::TextParser;
-use crate::pool::Stop;
+use crate::decode_pool::Stop;
 
 /// How a file is packed, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Packing {
+pub(crate) enum TextCompression {
     Plain,
     Gzip,
     Zstd,
 }
 
-impl Packing {
+impl TextCompression {
     pub(crate) fn of(name: &str) -> Self {
         let lower = name.to_ascii_lowercase();
         match lower.rsplit('.').next() {
@@ -32,21 +32,21 @@ impl Packing {
     }
 }
 
-/// Pieces of a file as they arrive.
-pub(crate) struct Pieces {
+/// ChannelReader of a file as they arrive.
+pub(crate) struct ChannelReader {
     receiver: mpsc::Receiver<Result<Bytes, Fault>>,
     piece: Bytes,
     /// The store's fault, which `io::Error` cannot carry.
     fault: Option<Fault>,
 }
 
-impl Pieces {
+impl ChannelReader {
     pub(crate) fn new(receiver: mpsc::Receiver<Result<Bytes, Fault>>) -> Self {
         Self { receiver, piece: Bytes::new(), fault: None }
     }
 }
 
-impl Read for Pieces {
+impl Read for ChannelReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         while self.piece.is_empty() {
             match self.receiver.blocking_recv() {
@@ -66,19 +66,24 @@ impl Read for Pieces {
 }
 
 /// Reads all lines of a packed file.
-pub(crate) fn unpack(name: &str, packing: Packing, mut pieces: Pieces, mut parser: TextParser<'_>) -> Result<(), Stop> {
-    let done = match packing {
-        Packing::Plain => all(&mut pieces, &mut parser),
-        Packing::Gzip => all(&mut flate2::read::MultiGzDecoder::new(&mut pieces), &mut parser),
-        Packing::Zstd => match zstd::stream::read::Decoder::new(&mut pieces) {
+pub(crate) fn decompress(
+    name: &str,
+    compression: TextCompression,
+    mut pieces: ChannelReader,
+    mut parser: TextParser<'_>,
+) -> Result<(), Stop> {
+    let done = match compression {
+        TextCompression::Plain => all(&mut pieces, &mut parser),
+        TextCompression::Gzip => all(&mut flate2::read::MultiGzDecoder::new(&mut pieces), &mut parser),
+        TextCompression::Zstd => match zstd::stream::read::Decoder::new(&mut pieces) {
             Ok(mut decoder) => all(&mut decoder, &mut parser),
-            Err(e) => Err(Ended::Io(e)),
+            Err(e) => Err(DecompressError::Io(e)),
         },
     };
     match done {
         Ok(()) => parser.finish(),
-        Err(Ended::Stop(stop)) => Err(stop),
-        Err(Ended::Io(e)) => Err(Stop::Fault(pieces.fault.take().unwrap_or_else(|| {
+        Err(DecompressError::Stop(stop)) => Err(stop),
+        Err(DecompressError::Io(e)) => Err(Stop::Fault(pieces.fault.take().unwrap_or_else(|| {
             Fault::user(format!(
                 "cannot decompress `{name}`: it is damaged, was cut short, or is packed otherwise than its name says"
             ))
@@ -87,18 +92,18 @@ pub(crate) fn unpack(name: &str, packing: Packing, mut pieces: Pieces, mut parse
     }
 }
 
-enum Ended {
+enum DecompressError {
     Stop(Stop),
     Io(io::Error),
 }
 
-impl From<Stop> for Ended {
+impl From<Stop> for DecompressError {
     fn from(stop: Stop) -> Self {
         Self::Stop(stop)
     }
 }
 
-fn all(reader: &mut impl Read, parser: &mut TextParser<'_>) -> Result<(), Ended> {
+fn all(reader: &mut impl Read, parser: &mut TextParser<'_>) -> Result<(), DecompressError> {
     // The longest line and its end fit, and the whole remainder of it.
     let mut block = vec![0u8; MAX_LINE + (256 << 10)];
     let mut filled = 0;
@@ -109,7 +114,7 @@ fn all(reader: &mut impl Read, parser: &mut TextParser<'_>) -> Result<(), Ended>
         let n = match reader.read(&mut block[filled..]) {
             Ok(n) => n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            Err(e) => return Err(Ended::Io(e)),
+            Err(e) => return Err(DecompressError::Io(e)),
         };
         filled += n;
         let end_of_file = n == 0;

@@ -13,19 +13,19 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 
-use crate::pool::{Emit, Feeder, Stop};
+use crate::decode_pool::{JobOutput, JobQueue, Stop};
 
 /// Holds its part of the budget until it is dropped: it travels with the fetched bytes.
 #[derive(Debug)]
-pub(crate) struct Credit {
+pub(crate) struct BudgetPermit {
     _permit: OwnedSemaphorePermit,
 }
 
 /// The task that feeds; dropping it stops the fetching.
 #[derive(Debug)]
-pub(crate) struct Feed(JoinHandle<()>);
+pub(crate) struct Prefetch(JoinHandle<()>);
 
-impl Drop for Feed {
+impl Drop for Prefetch {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -37,56 +37,56 @@ const UNIT: usize = 1024;
 /// Most splits that are fetched at once, however small they are.
 const AT_ONCE: usize = 64;
 
-/// Starts the task. `turns` yields (bytes, what to fetch), and is polled for the next one only when there is room for some
-/// of it; `fetch` gets it with the credit for those bytes and makes the job. A split over budget takes all of it.
+/// Starts the task. `splits` yields (bytes, what to fetch), and is polled for the next one only when there is room for some
+/// of it; `fetch` gets it with the permit for those bytes and makes the job. A split over budget takes all of it.
 pub(crate) fn start<T, W, F, Fut, J>(
     budget_bytes: usize,
-    turns: impl Stream<Item = Result<(u64, W), Fault>> + Send + 'static,
+    splits: impl Stream<Item = Result<(u64, W), Fault>> + Send + 'static,
     fetch: F,
-    feeder: Feeder<T>,
-) -> Feed
+    queue: JobQueue<T>,
+) -> Prefetch
 where
     T: Send + 'static,
     W: Send + 'static,
-    F: Fn(W, Credit) -> Fut + Send + 'static,
+    F: Fn(W, BudgetPermit) -> Fut + Send + 'static,
     Fut: Future<Output = Result<J, Fault>> + Send + 'static,
-    J: FnOnce(&Emit<T>) -> Result<(), Stop> + Send + 'static,
+    J: FnOnce(&JobOutput<T>) -> Result<(), Stop> + Send + 'static,
 {
-    Feed(tokio::spawn(async move {
+    Prefetch(tokio::spawn(async move {
         let mut jobs = pin!(
-            admitted(budget_bytes, turns)
+            admitted(budget_bytes, splits)
                 .map(move |admitted| {
-                    let fetching = admitted.map(|(what, credit)| fetch(what, credit));
+                    let fetching = admitted.map(|(what, permit)| fetch(what, permit));
                     async move { fetching?.await }
                 })
                 .buffered(AT_ONCE)
         );
         while let Some(job) = jobs.next().await {
             match job {
-                Ok(job) => feeder.submit(job),
-                Err(fault) => return feeder.fail(fault),
+                Ok(job) => queue.submit(job),
+                Err(fault) => return queue.fail(fault),
             }
         }
     }))
 }
 
-/// The turns with their credits, each as soon as the budget allows.
+/// The splits with their credits, each as soon as the budget allows.
 fn admitted<W: Send + 'static>(
     budget_bytes: usize,
-    turns: impl Stream<Item = Result<(u64, W), Fault>> + Send + 'static,
-) -> impl Stream<Item = Result<(W, Credit), Fault>> + Send {
+    splits: impl Stream<Item = Result<(u64, W), Fault>> + Send + 'static,
+) -> impl Stream<Item = Result<(W, BudgetPermit), Fault>> + Send {
     let units = budget_bytes.div_ceil(UNIT).clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize)) as u32;
-    let state = (Box::pin(turns), Arc::new(Semaphore::new(units as usize)));
-    stream::try_unfold(state, move |(mut turns, budget)| async move {
+    let state = (Box::pin(splits), Arc::new(Semaphore::new(units as usize)));
+    stream::try_unfold(state, move |(mut splits, budget)| async move {
         let acquire =
             async |units| Arc::clone(&budget).acquire_many_owned(units).await.expect("nobody closes the semaphore");
         let mut permit = acquire(1).await;
-        let Some((bytes, what)) = turns.try_next().await? else {
+        let Some((bytes, what)) = splits.try_next().await? else {
             return Ok(None);
         };
         let cost = bytes.div_ceil(UNIT as u64).clamp(1, u64::from(units)) as u32;
         // Only this stream acquires, so that what it holds cannot keep it from the rest.
         permit.merge(acquire(cost - 1).await);
-        Ok(Some(((what, Credit { _permit: permit }), (turns, budget))))
+        Ok(Some(((what, BudgetPermit { _permit: permit }), (splits, budget))))
     })
 }

@@ -11,7 +11,7 @@ use forebay_base::{GOLDEN_GAMMA, mix64};
 use super::distinct::Distinct;
 
 /// Running counts of one column.
-pub(super) struct Tally {
+pub(super) struct ColumnStats {
     pub(super) rows: u64,
     pub(super) missing: u64,
     /// Values; more or fewer than rows in a column of lists.
@@ -21,7 +21,7 @@ pub(super) struct Tally {
     pub(super) range: Option<(f64, f64)>,
 }
 
-impl Tally {
+impl ColumnStats {
     pub(super) fn new() -> Self {
         Self { rows: 0, missing: 0, values: 0, distinct: Distinct::new(), range: None }
     }
