@@ -1,8 +1,7 @@
-//! Decode threads: jobs go in, in order; what they output comes out in the order of the jobs, whichever finishes first.
+//! Decode threads. Jobs go in, in order; their items come out in the order of the jobs, whichever job finishes first.
 //!
-//! Comes in: closures that decode one split each. Goes out: their items, awaited by one consumer. A job blocks its own
-//! thread while the budget of emitted bytes is used up; the job whose items are next always gets room for one item
-//! more, so nothing can wait for ever. The consumer never blocks, it awaits. A job that panics is a fault.
+//! A job blocks its thread while the budget of decoded bytes is used up. The job whose items are next always gets room for
+//! one item more, so there is no deadlock. The consumer awaits and never blocks. A job that panics is a fault.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,7 +15,7 @@ use tokio::sync::Notify;
 /// Why a job ended early.
 #[derive(Debug)]
 pub(crate) enum Stop {
-    /// Nobody wants the rest.
+    /// The pool was dropped: no one takes the rest.
     Closed,
     /// It cannot go on.
     Fault(Fault),
@@ -51,22 +50,22 @@ struct Shared<T> {
     state: Mutex<State<T>>,
     /// A job came, or the pool was closed.
     work: Condvar,
-    /// An item was taken, or a job's number came.
+    /// An item was taken, or another job's items are next.
     room: Condvar,
-    /// An item, an end or a seal for the consumer.
+    /// An item, or an end, came for the consumer.
     ready: Notify,
     budget: usize,
 }
 
 struct State<T> {
     jobs: VecDeque<(u64, Job<T>)>,
-    /// Turn of `results[0]`: the job whose items are next.
+    /// Number of the job of `results[0]`, whose items are next.
     head: u64,
     results: VecDeque<JobResult<T>>,
     buffered: usize,
     /// No more jobs will come.
     complete: bool,
-    /// Nobody takes items any more.
+    /// The consumer is gone, or has received a fault.
     closed: bool,
 }
 

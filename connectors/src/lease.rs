@@ -1,7 +1,5 @@
-//! Who reads which windows: leases, asked for one after the other by every source of a data set.
-//!
-//! Comes in: a [`DataPlan`], in which all sources of a run must agree. Goes out: [`Lease`]s, until every window of every
-//! epoch is done. Asking awaits whoever hands them out; [`LocalLeases`] hands them out at once.
+//! Which source reads which windows: every source of a data set asks for one lease after the other, until all windows of
+//! all epochs are done. All sources of a run must agree on the [`DataPlan`].
 
 use std::fmt;
 use std::ops::Range;
@@ -20,7 +18,7 @@ use crate::options::Position;
 pub struct DataPlan {
     /// Passes over the data.
     pub epochs: u32,
-    /// Rows of an epoch; 0 if nobody knows before they are parsed.
+    /// Rows of an epoch; 0 if they are not known before they are parsed.
     pub rows: u64,
     /// Windows of an epoch.
     pub windows: u64,
@@ -53,13 +51,13 @@ pub trait Leases: Send + Sync + 'static {
     async fn next(&self, data: &DataPlan) -> Result<Option<Lease>, Fault>;
 }
 
-/// Leases for several sources of one process: each window goes to one of them, the next one to whoever has room for it
-/// first, so that a slow reader gets fewer and none waits for another. Which reader gets what differs from run to run;
+/// Leases for several sources of one process. Each window goes to the first source that has room for it: a slow source
+/// gets fewer, and none waits for another. Which reader gets what differs from run to run;
 /// each row comes once an epoch all the same.
 #[derive(Debug)]
 pub struct LocalLeases {
     at_once: u64,
-    /// The plan of the first source, and the first window that nobody has.
+    /// The plan of the first source, and the epoch and number of the next window.
     given: Mutex<Option<(DataPlan, u32, u64)>>,
 }
 

@@ -1,17 +1,30 @@
-//! Bytes in and out of Forebay: Parquet, Criteo text, synthetic rows, streams of record batches.
+//! Bytes in and out of Forebay: Parquet, Criteo text, synthetic rows, streams of record batches; local disk, HDFS, S3.
 //!
-//! Every source yields [`Rows`]: an Arrow `RecordBatch` with the place it came from. What the columns mean is not
-//! decided here.
+//! Every source yields [`Rows`]: an Arrow `RecordBatch` with its lineage. `forebay-pipelines` decides what the columns
+//! mean.
 //!
 //! ```text
-//!  store ──list──► files ──► splits ──shuffle (seed, epoch)──► turns
-//!                                                              │ fetch ahead, `read_ahead_bytes`
-//!                                                              ▼
-//!                          next() ◄──in order of turns── decode threads, `decode_ahead_bytes`
+//!  Input ──list──► DataFile ──► splits ──shuffle (seed, epoch), cut into windows──┐
+//!                                                                                 ▼
+//!  next() ◄── DecodePool, items in the order of the splits ◄── Prefetch, reads ranges ahead
+//!             at most `decode_ahead_bytes` wait                at most `read_ahead_bytes` are in memory
 //! ```
-//! Read these files in this order: `store` (what lies where), `input` (what there is to read), `partition` (folders
-//! that are columns), `split` (what comes
-//! when), `feed` (fetching ahead), `pool` (decode threads), `parquet/source`, `criteo/source`.
+//!
+//! A program makes one [`Stores`] and gives it to inputs and folders ([`Input::with_stores`],
+//! [`staged::Folder::with_stores`]). It holds the IO threads, the open connections and the limits; nothing is global.
+//!
+//! Read these files in this order:
+//!
+//! 1. `stores`, `hdfs/`, `s3`, `store_error`: where bytes lie, and how errors become faults.
+//! 2. `file`, `partition/`, `input/`: which files there are, and which folders a predicate selects.
+//! 3. `options`, `rows`, `split`, `lease`, `window`: what a source yields, and in which order.
+//! 4. `prefetch`, `decode_pool`: fetching ahead and decoding, the same for every source.
+//! 5. `parquet/`, `criteo/`, `synthetic/`, `stream`: the sources.
+//! 6. `staged/`, `convert/`: folders that appear whole or not at all, and rows written into them. `inspect/`: what data
+//!    there is.
+//!
+//! No file imports one that comes after it in this list.
+
 mod decode_pool;
 mod file;
 mod hdfs;

@@ -1,6 +1,4 @@
-//! The options that all sources share, and where a source stands.
-//!
-//! Comes in: a job's settings. Goes out: [`ReadOptions`] and [`Position`]. Nothing blocks.
+//! The options that all sources share, and the position of a source.
 
 use forebay_actors::Lineage;
 use serde::{Deserialize, Serialize};
@@ -19,9 +17,9 @@ pub struct ReadOptions {
     pub shuffle: bool,
     /// Seed of the shuffle. Default 0.
     pub seed: u64,
-    /// Rows of a window: the rows of an epoch, in its order of splits, are cut into runs of so many, and no batch reaches
-    /// from one into the next. Default 0: an epoch is one window. Text, whose rows nobody knows before they are parsed,
-    /// has windows only over leases.
+    /// Rows of a window. The rows of an epoch, in its order of splits, are cut into windows, and no batch spans two.
+    /// Default 0: an epoch is one window. Text has windows only with leases, since its rows are not known before they
+    /// are parsed.
     pub window_rows: usize,
     /// Bytes fetched but not yet decoded, at most. A split that is larger takes the whole budget. Default 64 MiB.
     pub read_ahead_bytes: usize,

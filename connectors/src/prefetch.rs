@@ -1,8 +1,4 @@
-//! Fetches splits ahead of their decoding within a byte budget, in order.
-//!
-//! Comes in: for each turn its cost in bytes and a future that fetches it and makes a job of it. Goes out: jobs for the
-//! decode threads, in turn. Runs as a task of the runtime it is started on; awaits the store and the budget, never
-//! blocks.
+//! Fetches splits ahead of their decoding, in order, within a byte budget. It runs as a task of the runtime that starts it.
 
 use std::future::Future;
 use std::pin::pin;
@@ -70,7 +66,7 @@ where
     }))
 }
 
-/// The splits with their credits, each as soon as the budget allows.
+/// The splits with their permits, each as soon as the budget allows.
 fn admitted<W: Send + 'static>(
     budget_bytes: usize,
     splits: impl Stream<Item = Result<(u64, W), Fault>> + Send + 'static,
@@ -79,7 +75,7 @@ fn admitted<W: Send + 'static>(
     let state = (Box::pin(splits), Arc::new(Semaphore::new(units as usize)));
     stream::try_unfold(state, move |(mut splits, budget)| async move {
         let acquire =
-            async |units| Arc::clone(&budget).acquire_many_owned(units).await.expect("nobody closes the semaphore");
+            async |units| Arc::clone(&budget).acquire_many_owned(units).await.expect("the semaphore is never closed");
         let mut permit = acquire(1).await;
         let Some((bytes, what)) = splits.try_next().await? else {
             return Ok(None);

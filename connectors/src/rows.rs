@@ -1,6 +1,4 @@
 //! What every source yields: a `RecordBatch` and where it came from.
-//!
-//! Comes in: decoded Arrow arrays. Goes out: [`Rows`], a [`Batch`]. Nothing blocks.
 
 use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::compute::filter_record_batch;

@@ -1,7 +1,4 @@
-//! Any stream of `RecordBatch`es is a source: a query's result, a network stream, or batches that a program pushes.
-//!
-//! Comes in: batches that somebody else makes. Goes out: [`Rows`]. `next` awaits the stream and is cancel safe as long
-//! as the stream's own `poll_next` loses nothing when it is not polled again, which is what streams promise.
+//! Any stream of `RecordBatch`es as a source: a query's result, a network stream, or batches that a program pushes.
 
 use std::convert::Infallible;
 use std::error::Error;

@@ -1,7 +1,5 @@
-//! A store in front of another that is slow in a known way, and that counts what is live of it: for tests and benches.
-//!
-//! Comes in: requests. Goes out: the other store's answers, later. Each range waits a fixed latency and then its turn on
-//! one line of a fixed bandwidth, which all requests share. Awaits timers, never blocks.
+//! A store in front of another one that is slow in a known way and counts the bytes in memory: for tests and benches. Each
+//! range waits a fixed latency, then for one line of fixed bandwidth that all requests share.
 
 use std::fmt;
 use std::ops::Range;

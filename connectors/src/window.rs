@@ -1,7 +1,4 @@
-//! The rows of an epoch, numbered in the order of its splits and cut into windows.
-//!
-//! Comes in: the rows of every split, the order of the splits, the size of a window. Goes out: [`Part`]s, which a source
-//! reads one after the other, and the cuts within them. Nothing blocks.
+//! Numbers the rows of an epoch in the order of its splits and cuts them into windows.
 
 use std::ops::Range;
 use std::sync::Arc;

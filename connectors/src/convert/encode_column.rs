@@ -1,6 +1,4 @@
-//! One column of one row group: what becomes of its values, and their encoding.
-//!
-//! Comes in: the pieces of a column. Goes out: an encoded column chunk. Nothing blocks; a core is busy for milliseconds.
+//! Changes and encodes one column of one row group. A core is busy for milliseconds.
 
 use std::sync::Arc;
 

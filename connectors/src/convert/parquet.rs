@@ -1,8 +1,7 @@
-//! Rows into Parquet files: row groups of a fixed size, several to a file.
+//! Writes rows into Parquet files, `part-00000.parquet` and so on: row groups of a fixed size, several to a file.
 //!
-//! Comes in: a source. Goes out: `part-00000.parquet` and so on, whose bytes depend on the rows and the options alone, not
-//! on threads or on how the rows were cut into batches. Rows are gathered here into row groups; `encode.rs` does the rest
-//! on threads of its own while the next row group is read.
+//! The bytes depend on the rows and the options alone, not on threads or on how the rows were cut into batches. Rows are
+//! gathered into row groups here; `encode` encodes and writes them on its own threads while the next one is read.
 
 use std::sync::Arc;
 

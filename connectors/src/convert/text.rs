@@ -1,6 +1,4 @@
-//! Rows into Criteo text: `label \t 13 integers \t 26 hex categories`.
-//!
-//! Comes in: a source of rows in Criteo's shape. Goes out: `part-00000.txt` and so on. Blocks on the store.
+//! Writes rows of Criteo's shape as text, `part-00000.txt` and so on: `label \t 13 integers \t 26 hex categories`.
 
 use std::io::{self, Write};
 

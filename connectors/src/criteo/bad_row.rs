@@ -1,7 +1,4 @@
-//! What is wrong with a line, and what is done with it.
-//!
-//! Comes in: a line that [`super::batch_builder`] refused. Goes out: a [`BadRow`] that says column, found and expected; and,
-//! where the policy says so, the line in a file. `Rejects::write` blocks on that local file.
+//! What is wrong with a line, and what the source does with it: fail, skip, or write it to a local file.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};

@@ -1,7 +1,5 @@
-//! Criteo lines into columns: one pass over the bytes, no allocation per field or line.
-//!
-//! Comes in: text. Goes out: a `RecordBatch` of up to a fixed number of rows. A line that is not right leaves no
-//! trace, [`crate::criteo::bad_row`] says what is wrong with it. Nothing blocks.
+//! Parses Criteo lines into columns: one pass over the bytes, no allocation per field or line. A bad line leaves no trace;
+//! `bad_row` says what is wrong with it.
 
 use std::sync::Arc;
 
@@ -13,7 +11,7 @@ use arrow::record_batch::RecordBatch;
 use super::field::{hex_field, hex8, int_field, short_int};
 use super::schema::{CATEGORIES, COLUMNS, Categories, INTEGERS, criteo_schema};
 
-/// BatchBuilder being filled.
+/// Columns being filled.
 pub(crate) struct BatchBuilder {
     /// Per column one value per row; missing ones are 0. Integers are stored by their bits.
     values: Vec<Vec<u32>>,
@@ -119,7 +117,7 @@ impl BatchBuilder {
     }
 }
 
-/// BatchBuilder of 32-bit values and row masks as a batch of Criteo's schema. Each column has at least as many values as there
+/// Columns of 32-bit values and row masks as a batch of Criteo's schema. Each column has at least as many values as there
 /// are masks; bit c of a mask says whether column c has a value in that row.
 pub(crate) fn to_batch(schema: &SchemaRef, values: Vec<Vec<u32>>, present: &[u64]) -> RecordBatch {
     let rows = present.len();

@@ -1,7 +1,5 @@
-//! Cuts a plain text file into byte ranges, each read with the end of its last line.
-//!
-//! Comes in: a file and a nominal range. Goes out: the lines that *begin* in that range, so that every line belongs to
-//! exactly one range whatever the cut. Awaits the store.
+//! Cuts a plain text file into byte ranges. A range holds the lines that begin in it, so that every line belongs to exactly
+//! one range, wherever the cuts are.
 
 use std::ops::Range;
 

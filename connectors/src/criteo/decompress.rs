@@ -1,7 +1,5 @@
-//! Compressed text: decompresses a stream of bytes and hands on blocks of whole lines.
-//!
-//! Comes in: pieces of a `.gz` or `.zst` file over a bounded channel. Goes out: lines, to the [`TextParser`]. Runs on a
-//! decode thread; blocks while the store is behind. Memory: one block and one piece, whatever the file says of itself.
+//! Decompresses a stream of bytes on a decode thread and passes on blocks of whole lines. It blocks while the store is
+//! behind. It holds one block and one piece in memory, whatever the file says of itself.
 
 use std::io::{self, Read};
 
@@ -32,7 +30,7 @@ impl TextCompression {
     }
 }
 
-/// ChannelReader of a file as they arrive.
+/// Reads the pieces of a file as they arrive.
 pub(crate) struct ChannelReader {
     receiver: mpsc::Receiver<Result<Bytes, Fault>>,
     piece: Bytes,

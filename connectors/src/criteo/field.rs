@@ -1,6 +1,4 @@
-//! One field of a Criteo line: integers and hex categories, the usual ones eight bytes at a time.
-//!
-//! Comes in: bytes. Goes out: a number and how many bytes it took, or `None`. Nothing blocks.
+//! Parses one field of a Criteo line, integers and hex categories, the usual ones eight bytes at a time.
 
 /// Up to seven digits that end in a tab, and how many they are; their number is not looked at by a branch, which would be
 /// mispredicted in every other field. `None` for anything else.

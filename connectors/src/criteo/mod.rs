@@ -1,4 +1,7 @@
 //! Criteo's click logs as text: label, 13 integers, 26 hex categories, tab-separated.
+//!
+//! Read in this order: `schema`, `cut` (byte ranges), `decompress`, `field` and `batch_builder` (lines into columns),
+//! `bad_row`, `text` (a split into batches), `text_windows`, `source`.
 
 pub(crate) mod bad_row;
 pub(crate) mod batch_builder;

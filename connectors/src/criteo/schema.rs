@@ -1,6 +1,4 @@
 //! The shape of a Criteo row: label, 13 integers, 26 categories; and categories as numbers or as hex strings.
-//!
-//! Comes in: nothing, or a column of numbers. Goes out: the Arrow schema, or a column of strings. Nothing blocks.
 
 use std::sync::Arc;
 

@@ -1,8 +1,5 @@
-//! The Criteo text source: plain files in byte ranges parsed by several threads, packed files as a stream each.
-//!
-//! Comes in: text files (`.gz`, `.zst`, or plain). Goes out: [`Rows`] in the shape of
-//! [`criteo_schema`](super::criteo_schema), in file order unless shuffled. `open` and `next` await; `next` is cancel
-//! safe. It blocks only to append rejected rows to a local file, under that policy.
+//! The Criteo text source: several threads parse plain files in byte ranges; a compressed file (`.gz`, `.zst`) is one
+//! stream. Rows come in file order unless shuffled. `next` blocks only to append rejected rows to a local file, if asked.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -296,7 +293,7 @@ fn fetch(
         }
         let (pieces, receiver) = mpsc::channel(PIECES);
         let name = file.name.clone();
-        // Ends by itself when the job is dropped and nobody receives.
+        // Ends by itself when the job, which receives, is dropped.
         tokio::spawn(async move {
             for range in cut::ranges(file.size, PIECE_BYTES) {
                 let piece = file.read(range).await;

@@ -1,7 +1,5 @@
-//! Blocks of whole lines into batches and rejected rows, in order.
-//!
-//! Comes in: text of one split, cut at line ends. Goes out: [`Parsed`] items to the consumer. Runs on a decode thread;
-//! blocks only while the consumer is behind.
+//! Turns the lines of one split into batches and rejected rows, in order. It runs on a decode thread and blocks only while
+//! the consumer is behind.
 
 use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
@@ -106,7 +104,7 @@ impl<'a> TextParser<'a> {
         Ok(())
     }
 
-    /// A line of which only the beginning is at hand, because it is longer than [`MAX_LINE`].
+    /// Takes the beginning of a line that is longer than [`MAX_LINE`].
     pub(crate) fn too_long(&mut self, head: &[u8], offset: u64) -> Result<(), Stop> {
         debug_assert!(head.len() > MAX_LINE);
         self.lines += 1;

@@ -1,8 +1,8 @@
-//! Which splits of text come when, and which of them make up a window.
+//! In which order splits of text are read, and which of them make up a window.
 //!
-//! Comes in: splits in the order of the listing, of which only the bytes are known. Goes out: [`SplitToRead`]s: without leases
-//! each split by itself, in the order of the epoch; over leases window after window, where a window is a fixed run of
-//! splits of about as many bytes as its rows should take. Nothing blocks but whoever gives leases.
+//! Of text, only the bytes are known before it is parsed. Without leases each split is read by itself, in the order of the
+//! epoch. With leases splits are read window by window: a window is a fixed run of splits with about as many bytes as its
+//! rows should have.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ impl TextWindows {
         Self { splits: splits.len() as u32, windows, epochs: options.epochs as u32, seed }
     }
 
-    /// All splits_to_read from `start` on, or those of the windows that are leased. `fingerprint`: see [`DataPlan`].
+    /// All splits from `start` on, or those of the windows that are leased. `fingerprint`: see [`DataPlan`].
     pub(crate) fn splits_to_read(
         self,
         start: Position,

@@ -1,6 +1,4 @@
-//! Globs over paths: `*` any run without `/`, `**` any run, `?` one character but `/`.
-//!
-//! Comes in: a pattern and a path. Goes out: whether they match, or could further down. Nothing blocks.
+//! Globs over paths: `*` is any run without `/`, `**` any run, `?` one character but `/`.
 
 /// Whether `name` matches `pattern`.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {

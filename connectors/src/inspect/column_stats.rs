@@ -1,6 +1,4 @@
 //! What one column holds: missing values, distinct values, smallest and largest.
-//!
-//! Comes in: arrays of any type. Goes out: counts. Nothing blocks.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;

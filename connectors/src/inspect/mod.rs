@@ -1,7 +1,6 @@
-//! What data is there: schema, rows, row groups, missing rates, distinct values, positive rate.
+//! What data there is: schema, rows, row groups, missing rates, distinct values, positive rate.
 //!
-//! Comes in: a path to Parquet files or Criteo text. Goes out: an [`Inspection`], as a table or by serde. Reads all rows;
-//! awaits the store and computes in place, so that it belongs on a thread of its own or in
+//! `inspect` reads all rows and computes in place: call it on a thread of your own or in
 //! [`block_on`](crate::convert::block_on).
 
 mod column_stats;

@@ -1,7 +1,5 @@
-//! Brings the wanted column chunks of one row group into memory: near ranges as one request, requests at once.
-//!
-//! Comes in: a footer and a row group. Goes out: [`Fetched`], from which the decoder reads without copying. Awaits the
-//! store.
+//! Reads the wanted column chunks of one row group: near ranges as one request, several requests at once. The decoder then
+//! reads from memory without copying.
 
 use std::ops::Range;
 use std::sync::Arc;

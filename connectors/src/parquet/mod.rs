@@ -1,4 +1,5 @@
-//! Parquet files: footers, fetching ahead, decoding.
+//! Parquet files. Read in this order: `footer` (what a file holds), `selection` (the columns wanted), `types`, `fetch`
+//! (column chunks into memory), `source`.
 
 pub(crate) mod fetch;
 pub(crate) mod footer;

@@ -1,7 +1,4 @@
-//! The Parquet source: row groups in a seeded order, fetched ahead, decoded off the IO thread, batches in order.
-//!
-//! Comes in: files in any store. Goes out: [`Rows`] with the columns asked for, in the order asked for. `open` and
-//! `next` await; the decoding runs on the source's own threads. `next` is cancel safe.
+//! The Parquet source: row groups in a seeded order, fetched ahead, decoded on threads of its own, batches in order.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,7 +1,4 @@
-//! Which Arrow type each column of a file is read as.
-//!
-//! Comes in: a file's schema. Goes out: the schema that the decoder is asked for, and the one that batches have. Nothing
-//! blocks.
+//! Which Arrow type each column of a file is decoded as, and which type batches have.
 
 use std::sync::Arc;
 

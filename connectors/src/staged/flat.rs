@@ -1,10 +1,9 @@
-//! StagedFolder in a store without folders and renames: S3 and the like, memory.
+//! A staged folder in a store without folders and renames, such as S3 or memory.
 //!
-//! Comes in: a prefix in the store. Goes out: objects under it, none of which is there before all are uploaded: every
-//! upload is held open and completed at the end, in the order in which the files were made, the last one alone after all
-//! others. The last one is the mark that makes the folder valid (a model's manifest, or `_SUCCESS`). When something is
-//! replaced, its mark goes first, so that a process that is killed leaves a folder without a mark and never a mixture with
-//! one. Blocks on the store.
+//! No object appears before all are uploaded. Every upload is held open and completed at the end, in the order in which
+//! the files were made; the last one after all others. The last one makes the folder valid (a model's manifest, or
+//! `_SUCCESS`). When a folder is replaced, that object is deleted first: a process that is killed leaves a folder that is
+//! not valid, never a mixture that is.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};

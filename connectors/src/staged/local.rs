@@ -1,6 +1,5 @@
-//! StagedFolder on the local file system: a hidden folder beside the place, exchanged for it in one step.
-//!
-//! Comes in: a path. Goes out: files, on the disk before the folder has its name. Blocks on the file system.
+//! A staged folder on the local file system: a hidden folder beside its place. Its files are on the disk before the folder
+//! gets its name in one step.
 
 use std::fs::{self, File};
 use std::io;

@@ -1,9 +1,8 @@
-//! StagedFolder in a store that has folders and renames them in one step: HDFS.
+//! A staged folder in a store that has folders and renames them in one step: HDFS.
 //!
-//! Comes in: a place in the store. Goes out: files in a hidden folder beside it, which is renamed at the end. To replace
-//! a folder takes two renames: the old one gets a hidden name of its own, then the new one takes its place. A process that
-//! is killed between the two leaves the old folder under that hidden name, `.NAME.replaced-...`; at any other moment the old
-//! one or the new one stands in its place, whole. Blocks on the store.
+//! To replace a folder takes two renames: the old folder gets a hidden name, then the new one takes its place. A process
+//! that is killed between the two leaves the old folder under that hidden name, `.NAME.replaced-...`. At any other moment
+//! the old or the new folder stands in its place, whole.
 
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};

@@ -1,8 +1,6 @@
-//! Arithmetic whose results are the same bits on every machine: logarithm and power of two by polynomials, and random
-//! numbers by counter.
-//!
-//! Comes in: numbers. Goes out: numbers. Only +, -, ×, ÷ and bit operations of IEEE doubles are used, which no platform
-//! may round differently; the standard library's `exp` and `ln` may differ. Nothing blocks.
+//! Arithmetic with the same bits on every machine: logarithm and power of two by polynomials, random numbers by counter.
+//! It uses only +, -, ×, ÷ and bit operations of IEEE doubles. The standard library's `exp` and `ln` may differ between
+//! platforms.
 
 use forebay_base::{GOLDEN_GAMMA, mix64};
 

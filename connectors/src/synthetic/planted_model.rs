@@ -1,10 +1,9 @@
-//! The planted that synthetic rows come from: how often each value occurs, and what makes a click.
+//! The model that synthetic rows are drawn from: how often each value occurs, and what makes a click.
 //!
-//! Comes in: a seed. Goes out: for any run of rows their columns, a function of (seed, row, field) alone. The planted
-//! model: a weight per value, factors of four per value (pairwise products, Rendle's FM), weights of the integers'
-//! logarithms, scaled to a logit of deviation 1.6 with 25.6% clicks; the best possible AUC is about .83. Weights come
-//! from hashes of (seed, field, value); the only tables are the inverse distributions, 16 KiB a column, so that they stay
-//! in the core's cache. Nothing blocks.
+//! Every column is a function of (seed, row, field). The planted model has a weight per value, four factors per value
+//! (pairwise products, Rendle's FM), and weights of the integers' logarithms. It is scaled to a logit of deviation 1.6
+//! with 25.6% clicks; the best possible AUC is about .83. Weights are hashes of (seed, field, value). The only tables are
+//! the inverse distributions, 16 KiB a column, so that they stay in the core's cache.
 
 use forebay_base::mix64;
 
@@ -92,7 +91,7 @@ pub(crate) struct Columns {
 }
 
 impl PlantedModel {
-    /// `cap` bounds the distinct values of a field, as hashing into so many buckets would.
+    /// `cap` bounds the distinct values of a field, as hashing into that many buckets would.
     pub(crate) fn new(seed: u64, cap: u32) -> Self {
         let mut planted = Self::unfitted(seed, cap);
         planted.fit();
