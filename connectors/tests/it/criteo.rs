@@ -102,7 +102,7 @@ fn bad_rows() -> Vec<(Vec<u8>, &'static str)> {
 }
 
 #[tokio::test]
-async fn bad_rows_are_counted_by_reason_and_written_aside() {
+async fn bad_rows_are_counted_by_reason_and_written_to_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let mut bytes = Vec::new();
     for (i, (bad, _)) in bad_rows().iter().enumerate() {
@@ -118,8 +118,8 @@ async fn bad_rows_are_counted_by_reason_and_written_aside() {
     encoder.write_all(&bytes).unwrap();
     encoder.finish().unwrap();
     for (path, range_bytes, number) in [(&plain, 4 << 20, 0), (&plain, 300, 1), (&plain, 1 << 20, 2), (&packed, 1, 3)] {
-        let aside = dir.path().join(format!("aside-{number}"));
-        for policy in [OnBadRow::Skip, OnBadRow::WriteTo(aside.clone())] {
+        let rejected_folder = dir.path().join(format!("rejected-{number}"));
+        for policy in [OnBadRow::Skip, OnBadRow::WriteTo(rejected_folder.clone())] {
             let cx = cx();
             let mut source = CriteoSource::new(path.as_path(), options()).range_bytes(range_bytes).on_bad_row(policy);
             let all = joined(&read(&mut source, &cx, None).await.unwrap());
@@ -135,7 +135,7 @@ async fn bad_rows_are_counted_by_reason_and_written_aside() {
                 assert_eq!(rejected[reason], expected, "{reason}");
             }
         }
-        let written = fs::read(aside.join("rejected.tsv")).unwrap();
+        let written = fs::read(rejected_folder.join("rejected.tsv")).unwrap();
         let lines: Vec<&[u8]> = written.split(|&b| b == b'\n').filter(|l| !l.is_empty()).collect();
         assert_eq!(lines.len(), 9);
         for (line, (bad, reason)) in lines.iter().zip(bad_rows()) {

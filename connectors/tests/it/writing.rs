@@ -157,13 +157,13 @@ async fn a_fault_of_the_rows_leaves_nothing_either() {
         assert!(said.to_string().contains("line 1"), "{said}");
         assert!(store.all().await.is_empty());
         // The uploads of a folder that is given up are given up, too.
-        let aside = StagedFolder::begin(&store.folder("rows"), false).unwrap();
-        let mut file = aside.create("below/a").unwrap();
+        let staged = StagedFolder::begin(&store.folder("rows"), false).unwrap();
+        let mut file = staged.create("below/a").unwrap();
         file.write_all(b"1").unwrap();
         file.finish().unwrap();
-        let mut file = aside.create("b").unwrap();
+        let mut file = staged.create("b").unwrap();
         file.write_all(b"2").unwrap();
-        drop((file, aside));
+        drop((file, staged));
         assert!(store.all().await.is_empty(), "{:?}", store.all().await);
     }
 }
@@ -200,10 +200,10 @@ async fn a_replacement_that_fails_leaves_no_mark_where_there_are_no_folders() {
 async fn a_place_that_is_taken_under_way_is_left_alone() {
     let (_dir, stores) = stores();
     for store in stores {
-        let aside = StagedFolder::begin(&store.folder("rows"), false).unwrap();
-        aside.create("a").unwrap().finish().unwrap();
+        let staged = StagedFolder::begin(&store.folder("rows"), false).unwrap();
+        staged.create("a").unwrap().finish().unwrap();
         store.put(&"rows/theirs".into(), "1".into()).await.unwrap();
-        let said = aside.publish().unwrap_err().to_string();
+        let said = staged.publish().unwrap_err().to_string();
         assert!(said.contains("somebody else"), "{said}");
         let left: Vec<_> = store.all().await.into_iter().filter(|name| name != "rows").collect();
         assert_eq!(left, ["rows/theirs"]);
@@ -215,13 +215,13 @@ async fn large_files_go_in_parts_and_come_back_as_they_were() {
     let (_dir, stores) = stores();
     let bytes: Vec<u8> = (0..21_000_000_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
     for store in stores {
-        let aside = StagedFolder::begin(&store.folder("large"), false).unwrap();
-        let mut file = aside.create("a").unwrap();
+        let staged = StagedFolder::begin(&store.folder("large"), false).unwrap();
+        let mut file = staged.create("a").unwrap();
         for piece in bytes.chunks(1_234_567) {
             file.write_all(piece).unwrap();
         }
         assert_eq!(file.finish().unwrap(), bytes.len() as u64);
-        aside.publish().unwrap();
+        staged.publish().unwrap();
         let folder = store.folder("large").open().unwrap();
         assert!(folder.bytes("a", bytes.len() as u64).unwrap() == bytes);
         assert!(folder.bytes("a", 100).unwrap_err().to_string().contains("longer than 100 bytes"));

@@ -31,8 +31,8 @@ pub(super) struct CheckedWriter {
 }
 
 impl CheckedWriter {
-    pub(super) fn create(aside: &StagedFolder, name: &str) -> Result<Self, Fault> {
-        Ok(Self { file: aside.create(name)?, hash: Xxh3::new() })
+    pub(super) fn create(staged: &StagedFolder, name: &str) -> Result<Self, Fault> {
+        Ok(Self { file: staged.create(name)?, hash: Xxh3::new() })
     }
 
     /// The file as messages name it.

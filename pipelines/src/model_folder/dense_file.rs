@@ -12,7 +12,7 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::checked::{CheckedWriter, FileEntry, cannot_write};
 
-pub(super) fn write(tensors: &[NamedTensor], aside: &StagedFolder, path: &str) -> Result<FileEntry, Fault> {
+pub(super) fn write(tensors: &[NamedTensor], staged: &StagedFolder, path: &str) -> Result<FileEntry, Fault> {
     let bytes: Vec<Vec<u8>> = tensors.iter().map(|t| t.data.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
     let views: Result<BTreeMap<&str, TensorView<'_>>, _> = tensors
         .iter()
@@ -22,7 +22,7 @@ pub(super) fn write(tensors: &[NamedTensor], aside: &StagedFolder, path: &str) -
     let file = views
         .and_then(|views| safetensors::serialize(views, None))
         .map_err(|e| Fault::internal("dense parameters cannot be written as safetensors").because(e))?;
-    let mut writer = CheckedWriter::create(aside, path)?;
+    let mut writer = CheckedWriter::create(staged, path)?;
     writer.write_all(&file).map_err(|e| cannot_write(writer.name(), e))?;
     writer.finish(path, None)
 }

@@ -71,10 +71,10 @@ impl Manifest {
         self.tables.iter().flat_map(|t| &t.files).chain(std::iter::once(&self.dense))
     }
 
-    pub(super) fn write(&self, aside: &StagedFolder) -> Result<(), Fault> {
+    pub(super) fn write(&self, staged: &StagedFolder) -> Result<(), Fault> {
         let text = serde_json::to_string_pretty(self)
             .map_err(|e| Fault::internal("the manifest cannot be written as JSON").because(e))?;
-        let mut file = CheckedWriter::create(aside, MANIFEST)?;
+        let mut file = CheckedWriter::create(staged, MANIFEST)?;
         file.write_all(text.as_bytes()).map_err(|e| cannot_write(file.name(), e))?;
         file.finish(MANIFEST, None).map(drop)
     }

@@ -7,9 +7,10 @@
 //!   tables/embedding/shard-0000.parquet
 //!                               key: uint64, one column per part of the row (f32, or a fixed-size list of f32)
 //! ```
-//! In any store. Written aside, so that a killed process never leaves half a model: on a local disk what was there before
+//! In any store. It is written as a staged folder, so that a killed process never leaves half a model: on a local disk the
+//! folder that was there before
 //! is exchanged in one step, on HDFS in two renames, and in a store without renames the manifest goes first and comes last
-//! (see [`forebay_connectors::aside`]). Read back only if every checksum holds.
+//! (see [`forebay_connectors::staged`]). Read back only if every checksum holds.
 //!
 //! [`Model::save`] and [`Model::load`] block on the store: not for a stage.
 
@@ -68,20 +69,20 @@ impl Model {
 fn save(model: &Model, to: Folder) -> Result<Manifest, Fault> {
     let to = to.with_stores(&model.context.stores);
     check_place(to.clone(), &model.context)?;
-    let aside = StagedFolder::begin(&to, true)?;
+    let staged = StagedFolder::begin(&to, true)?;
     let (config, mut files) = (model.table.config(), Vec::new());
     let mut rows = 0;
     for shard in 0..model.table.shards() {
         let name = format!("tables/{}/shard-{shard:04}.parquet", config.name);
-        let entry = table_file::write(&model.table, shard, config, &aside, &name)?;
+        let entry = table_file::write(&model.table, shard, config, &staged, &name)?;
         rows += entry.rows.unwrap_or(0);
         files.push(entry);
     }
-    let dense = dense_file::write(&model.dense, &aside, DENSE)?;
+    let dense = dense_file::write(&model.dense, &staged, DENSE)?;
     let manifest = Manifest::new(model, TableEntry { config: config.clone(), rows, files }, dense);
     // The last file: where there are no renames, it is what makes the folder a model.
-    manifest.write(&aside)?;
-    aside.publish()?;
+    manifest.write(&staged)?;
+    staged.publish()?;
     Ok(manifest)
 }
 

@@ -40,7 +40,7 @@ pub(super) fn write(
     table: &TableClient,
     shard: usize,
     config: &TableConfig,
-    aside: &StagedFolder,
+    staged: &StagedFolder,
     path: &str,
 ) -> Result<FileEntry, Fault> {
     let schema = schema(config);
@@ -49,7 +49,7 @@ pub(super) fn write(
         .set_encoding(Encoding::PLAIN)
         .set_max_row_group_row_count(Some(GROUP))
         .build();
-    let file = CheckedWriter::create(aside, path)?;
+    let file = CheckedWriter::create(staged, path)?;
     let name = file.name().to_owned();
     let failed = |e: parquet::errors::ParquetError| cannot_write(&name, e);
     let mut writer = ArrowWriter::try_new(file, schema.clone(), Some(properties)).map_err(failed)?;
