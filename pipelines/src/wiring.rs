@@ -12,7 +12,8 @@ use tokio::sync::oneshot;
 
 use crate::cluster::batches::receive_queue::ReceiveQueue;
 use crate::cluster::batches::send_queue::SendQueue;
-use crate::cluster::member::{LeaseClient, Member};
+use crate::cluster::lease_client::LeaseClient;
+use crate::cluster::member::Member;
 use crate::context::Context;
 use crate::flow::{GradBatch, ReadyBatch, TrainBatch};
 use crate::job::{Job, LookupAt, Transfers};

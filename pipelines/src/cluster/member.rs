@@ -1,41 +1,26 @@
-//! The client of the coordinator in every process: it joins, sends heartbeats, receives the [`RunStatus`], and takes leases.
+//! The client of the coordinator in every process: it joins, sends heartbeats, and receives the [`RunStatus`].
 //!
 //! Every request is retried until the coordinator answers, for at most `placement.timeout_seconds`.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
-use forebay_actors::{Domain, Fault};
-use forebay_connectors::{DataPlan, Lease, Leases};
+use forebay_actors::{Domain, Fault, IoRuntime};
 use forebay_net::{Peer, Retry};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use super::batches::lease_progress::LeaseProgress;
-use super::leases::{LeaseReply, RowCounts};
 use super::members::Role;
-use super::messages::{
-    CompletedLease, FailRequest, Failure, JoinRequest, LeaseRequest, MemberId, MemberRequest, RunPhase, RunStatus,
-    job_digest,
-};
-use crate::flow::{BatchId, TrainBatch};
+use super::messages::{FailRequest, Failure, JoinRequest, MemberId, MemberRequest, RunPhase, RunStatus, job_digest};
 use crate::job::Job;
-use crate::participation::BatchRecord;
 
 /// A live coordinator answers a request within this time.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The time between two log lines about missing members.
 const MISSING_LOG_INTERVAL: Duration = Duration::from_secs(3);
-
-/// The time between two requests for a lease while none is available.
-const LEASE_RETRY_DELAY: Duration = Duration::from_millis(200);
-
-/// The leases of a reader with unsent batches: one to read, one to read ahead. More would be taken from readers without any.
-const MAX_UNSENT_LEASES: usize = 2;
 
 /// A process that has joined a run. Clones are the same member; heartbeats stop when the last clone is dropped.
 #[derive(Clone)]
@@ -96,6 +81,11 @@ impl Member {
         self.inner.id
     }
 
+    /// The threads that requests run on.
+    pub(super) fn io(&self) -> &IoRuntime {
+        self.inner.peer.io()
+    }
+
     /// The last status received.
     pub(crate) fn status(&self) -> RunStatus {
         self.inner.status.borrow().clone()
@@ -146,31 +136,28 @@ impl Member {
     /// Reports that this process cannot go on because of `fault`.
     pub(crate) async fn fail(&self, fault: &Fault) {
         let failure = Failure { domain: fault.domain, message: fault.to_string() };
-        if let Err(unheard) = self.ask::<_, ()>("fail", &FailRequest { member: self.inner.id, failure }).await {
+        if let Err(unheard) = self.request::<_, ()>("fail", &FailRequest { member: self.inner.id, failure }).await {
             tracing::debug!(%unheard, "a fault could not be reported to the coordinator");
         }
     }
 
     /// Reports that this process ends.
     pub(crate) async fn leave(&self) -> Result<(), Fault> {
-        self.ask("leave", &MemberRequest { member: self.inner.id }).await
+        self.request("leave", &MemberRequest { member: self.inner.id }).await
     }
 
     /// Has all readers take no more.
     pub(crate) async fn drain(&self) -> Result<(), Fault> {
-        self.ask("drain", &MemberRequest { member: self.inner.id }).await
+        self.request("drain", &MemberRequest { member: self.inner.id }).await
     }
 
     /// The model is saved: all processes may end.
     pub(crate) async fn over(&self) -> Result<(), Fault> {
-        self.ask("over", &MemberRequest { member: self.inner.id }).await
+        self.request("over", &MemberRequest { member: self.inner.id }).await
     }
 
-    async fn complete(&self, lease: Lease, counts: RowCounts) -> Result<(), Fault> {
-        self.ask("complete", &CompletedLease { member: self.inner.id, lease, counts }).await
-    }
-
-    async fn ask<B: Serialize, R: DeserializeOwned>(&self, kind: &str, body: &B) -> Result<R, Fault> {
+    /// Sends a request to the coordinator, and retries it within the job's timeout.
+    pub(super) async fn request<B: Serialize, R: DeserializeOwned>(&self, kind: &str, body: &B) -> Result<R, Fault> {
         let Inner { peer, timeout, .. } = &*self.inner;
         let (what, kind) = (format!("the coordinator at {}", peer.address()), format!("coordinator.{kind}"));
         Retry::within(*timeout).run(&what, || peer.action(&kind, body, DEADLINE)).await
@@ -231,112 +218,5 @@ async fn send_heartbeats(
             };
         status.send_modify(|known| known.phase = RunPhase::Failed(failure));
         return;
-    }
-}
-
-/// Takes leases one after the other, and reports each as completed when all its batches are done.
-#[derive(Clone)]
-pub(crate) struct LeaseClient {
-    member: Member,
-    progress: Arc<LeaseProgress>,
-    failed: Arc<Mutex<Option<Fault>>>,
-    /// Leases that are done but not yet reported to the coordinator.
-    unreported: Arc<watch::Sender<usize>>,
-}
-
-impl LeaseClient {
-    pub(crate) fn new(member: Member) -> Self {
-        Self { member, progress: Arc::default(), failed: Arc::default(), unreported: Arc::default() }
-    }
-
-    pub(crate) fn progress(&self) -> &LeaseProgress {
-        &self.progress
-    }
-
-    /// Waits until a lost reader's lease can be taken. Cancel safe.
-    pub(crate) async fn wait_for_lost_lease(&self) {
-        if self.member.subscribe().wait_for(|status| status.lost_leases > 0).await.is_err() {
-            // The run is ending.
-            std::future::pending::<()>().await;
-        }
-    }
-
-    /// Records that a batch is done. If its lease is done with it, reports the lease as completed in the background.
-    pub(crate) fn batch_done(&self, id: BatchId) {
-        let Some((lease, counts)) = self.progress.batch_done(id) else { return };
-        let (member, failed, unreported) =
-            (self.member.clone(), Arc::clone(&self.failed), Arc::clone(&self.unreported));
-        tracing::debug!(?lease, ?counts, "done");
-        unreported.send_modify(|leases| *leases += 1);
-        self.member.inner.peer.io().spawn(async move {
-            if let Err(fault) = member.complete(lease, counts).await {
-                failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
-            }
-            unreported.send_modify(|leases| *leases -= 1);
-        });
-    }
-
-    /// Waits until every lease that is done is reported: the coordinator gives unreported leases of a process that leaves to
-    /// other readers. Cancel safe.
-    ///
-    /// # Errors
-    /// A lease could not be reported.
-    pub(crate) async fn wait_until_reported(&self) -> Result<(), Fault> {
-        let mut unreported = self.unreported.subscribe();
-        tokio::select! {
-            reported = unreported.wait_for(|leases| *leases == 0) => drop(reported),
-            // A run is over only after all its leases are reported.
-            _ = self.member.wait_until(|status| status.phase == RunPhase::Over) => {}
-        }
-        self.check_reported()
-    }
-
-    /// Returns the fault of a failed report, once.
-    fn check_reported(&self) -> Result<(), Fault> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).take().map_or(Ok(()), Err)
-    }
-}
-
-impl BatchRecord for LeaseClient {
-    fn batch_started(&self, batch: &TrainBatch) {
-        let (id, rows) = (BatchId::of(batch), batch.labels.len() as u64);
-        self.progress.batch_sent(id, rows, batch.closes);
-        if rows == 0 {
-            self.batch_done(id);
-        }
-    }
-
-    fn batch_done(&self, id: BatchId) {
-        self.batch_done(id);
-    }
-}
-
-#[async_trait]
-impl Leases for LeaseClient {
-    async fn next(&self, data: &DataPlan) -> Result<Option<Lease>, Fault> {
-        self.member.wait_until_started().await?;
-        loop {
-            let lost_only = tokio::select! {
-                biased;
-                () = self.progress.wait_until_closed() => return Ok(None),
-                () = self.progress.wait_for_room(MAX_UNSENT_LEASES) => false,
-                // All trainers may wait for the rows of a lost lease, so this reader's batches may wait for them, too.
-                () = self.wait_for_lost_lease() => true,
-            };
-            self.check_reported()?;
-            let ask = LeaseRequest { member: self.member.id(), data: data.clone(), lost_only };
-            match self.member.ask("lease", &ask).await? {
-                LeaseReply::Lease(lease) => {
-                    tracing::debug!(?lease, lost_only, "leased");
-                    self.progress.add(&lease);
-                    return Ok(Some(lease));
-                }
-                LeaseReply::Finished => return Ok(None),
-                LeaseReply::Wait => tokio::select! {
-                    () = self.progress.wait_until_closed() => {}
-                    () = tokio::time::sleep(LEASE_RETRY_DELAY) => {}
-                },
-            }
-        }
     }
 }

@@ -15,7 +15,7 @@
 //! Read in this order:
 //! 1. `messages.rs`, then `run_state.rs` with `members.rs` and `leases.rs`: the state machine of the coordinator. `coordinator.rs`
 //!    serves it.
-//! 2. `member.rs` and `session.rs`: the coordinator's client in every process.
+//! 2. `member.rs`, `lease_client.rs` and `session.rs`: the coordinator's client in every process.
 //! 3. `batches/`: how batches get from readers to trainers.
 //! 4. `reader.rs`, `ps.rs`, `trainer.rs`: the processes.
 //!
@@ -38,6 +38,7 @@ mod acknowledge;
 pub(crate) mod batches;
 mod coordinator;
 mod dense;
+pub(crate) mod lease_client;
 mod leases;
 pub(crate) mod member;
 mod members;

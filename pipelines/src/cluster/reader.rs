@@ -11,7 +11,7 @@ use tokio::time::sleep;
 use super::TICK;
 use super::batches::channel::{self, ReaderChannels};
 use super::batches::send_queue::SendQueue;
-use super::member::LeaseClient;
+use super::lease_client::LeaseClient;
 use super::messages::RunPhase;
 use super::session::{ClusterSession, ProcessConfig};
 use crate::context::Context;

@@ -8,7 +8,7 @@ use forebay_actors::{Batch, Fault, Lineage, Sink, StageCx};
 use crate::cluster::batches::columns;
 use crate::cluster::batches::metadata::Header;
 use crate::cluster::batches::send_queue::{QueuedBatch, SendQueue};
-use crate::cluster::member::LeaseClient;
+use crate::cluster::lease_client::LeaseClient;
 use crate::flow::{BatchId, ReadyBatch, TrainBatch};
 use crate::staleness::Ticket;
 

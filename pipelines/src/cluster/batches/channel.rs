@@ -15,7 +15,8 @@ use futures::future::try_join_all;
 use futures::stream::FuturesUnordered;
 use tokio::task::JoinSet;
 
-use super::super::member::{LeaseClient, Member};
+use super::super::lease_client::LeaseClient;
+use super::super::member::Member;
 use super::super::messages::RunPhase;
 use super::handler::{NAME, PING};
 use super::metadata::{Header, Reply};
