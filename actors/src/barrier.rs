@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::batch::Epoch;
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
 
 /// A barrier that has passed through the whole pipeline.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,11 @@ impl Barriers {
         // Sent at once, not at the first poll: the barrier stands where it was asked for. A source that has ended
         // drops the wish, and the future below says so.
         let _ = self.requests.send(BarrierRequest { epoch: Epoch(self.next.fetch_add(1, Relaxed)), done });
-        async move { passed.await.map_err(|_| Fault::user("no barrier can pass any more: the run has ended or is ending")) }
+        async move {
+            passed.await.map_err(|_| {
+                Fault::user("no barrier can pass any more: the run has ended or is ending").kind(FaultKind::Stopped)
+            })
+        }
     }
 
     /// The source lets it go; what is returned must be sent down.

@@ -1,9 +1,9 @@
-//! What stops a pipeline: one root cause, whose fault it is, where it happened, and whether a retry can help.
-//!
-//! Comes in: any error. Goes out: a [`Fault`]. Nothing blocks.
+//! What stops a pipeline: one root cause, of what kind it is, who can mend it, where it happened, and whether a retry can
+//! help.
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +19,36 @@ pub enum Domain {
     External,
     /// Forebay itself.
     Internal,
+}
+
+/// What went wrong, for programs and tests; the message is for people.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FaultKind {
+    /// The job or the wiring contradicts itself.
+    InvalidJob,
+    /// The data is not what the job says.
+    BadData,
+    /// A number is NaN or infinite.
+    NonFinite,
+    /// The device, or the library that drives it, failed.
+    Device,
+    /// Another process cannot be reached, or the connection to it broke.
+    Unreachable,
+    /// Something did not happen within its deadline.
+    Timeout,
+    /// Another process refused the request.
+    Refused,
+    /// The ledger of a run does not add up.
+    LedgerMismatch,
+    /// The code of a stage or of a service panicked.
+    Panic,
+    /// The run or the service has ended, or was told to.
+    Stopped,
+    /// None of these.
+    #[default]
+    Other,
 }
 
 /// What the stage was doing.
@@ -39,10 +69,12 @@ pub enum Phase {
 ///
 /// A stage makes one with [`Fault::user`], [`Fault::external`] or [`Fault::internal`] and says nothing of where it
 /// stands; the shell adds the stage, the phase and the lineage of the batch in hand.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Fault {
     /// Who can mend it.
     pub domain: Domain,
+    /// What went wrong.
+    pub kind: FaultKind,
     /// Whether the same run may succeed when tried again.
     pub retryable: bool,
     /// Name of the stage, once known.
@@ -52,13 +84,14 @@ pub struct Fault {
     /// The batch in hand, once known.
     pub lineage: Option<Lineage>,
     message: String,
-    source: Option<Box<dyn Error + Send + Sync>>,
+    source: Option<Arc<dyn Error + Send + Sync>>,
 }
 
 impl Fault {
     fn new(domain: Domain, message: impl Into<String>) -> Self {
         Self {
             domain,
+            kind: FaultKind::Other,
             retryable: false,
             stage: None,
             phase: None,
@@ -84,6 +117,13 @@ impl Fault {
         Self::new(Domain::Internal, message)
     }
 
+    /// Says what went wrong.
+    #[must_use]
+    pub fn kind(mut self, kind: FaultKind) -> Self {
+        self.kind = kind;
+        self
+    }
+
     /// The same run may succeed when tried again.
     #[must_use]
     pub fn retryable(mut self) -> Self {
@@ -94,7 +134,7 @@ impl Fault {
     /// Keeps the error underneath, printed after the message.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
+        self.source = Some(Arc::from(source.into()));
         self
     }
 
@@ -118,10 +158,11 @@ impl Fault {
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
-        let mut cause = self.source.as_deref().map(|e| e as &dyn Error);
+        let mut cause = self.source();
         while let Some(e) = cause {
             write!(f, ": {e}")?;
-            cause = e.source();
+            // A fault has printed its causes already.
+            cause = if e.is::<Self>() { None } else { e.source() };
         }
         match (&self.stage, self.phase) {
             (Some(stage), Some(Phase::Open)) => write!(f, " (stage `{stage}`, opening")?,
@@ -137,4 +178,25 @@ impl fmt::Display for Fault {
     }
 }
 
-impl Error for Fault {}
+/// The message of a fault has the texts of its sources, so print either the fault or the chain of sources.
+impl Error for Fault {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        self.source.as_deref().map(|e| e as &(dyn Error + 'static))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_prints_once_however_deep_and_a_clone_keeps_it() {
+        let disk = std::io::Error::other("disk full");
+        let inner = Fault::external("cannot write a.txt").because(disk).kind(FaultKind::Timeout);
+        let outer = Fault::internal("no checkpoint").because(inner).clone();
+        assert_eq!(outer.to_string(), "no checkpoint: cannot write a.txt: disk full");
+        let cause = outer.source().and_then(|e| e.downcast_ref::<Fault>()).unwrap();
+        assert_eq!(cause.kind, FaultKind::Timeout);
+        assert_eq!(cause.source().unwrap().to_string(), "disk full");
+    }
+}

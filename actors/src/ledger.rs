@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
 
 /// Counts rows of one run; a cheap clone of a shared book.
 ///
@@ -94,7 +94,8 @@ impl Ledger {
             "the ledger does not add up: {read} rows read, but {delivered} delivered and {left_out} rejected \
              (difference {}): a stage lost, invented or forgot to reject rows",
             i128::from(read) - i128::from(delivered) - i128::from(left_out)
-        )))
+        ))
+        .kind(FaultKind::LedgerMismatch))
     }
 }
 

@@ -111,6 +111,7 @@
 
 mod barrier;
 pub mod batch;
+mod closures;
 pub mod context;
 mod control;
 pub mod fault;
@@ -144,7 +145,7 @@ pub use barrier::Barrier;
 pub use batch::{Batch, Epoch, Lineage};
 pub use context::StageCx;
 pub use control::Control;
-pub use fault::{Domain, Fault, Phase};
+pub use fault::{Domain, Fault, FaultKind, Phase};
 pub use host::Host;
 pub use io_runtime::IoRuntime;
 pub use ledger::{Ledger, LedgerReport};

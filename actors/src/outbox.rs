@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::batch::{Batch, Epoch};
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
 use crate::link::{Closed, Link};
 use crate::meter::{Activity, StageMeter};
 use crate::turn::Turn;
@@ -85,7 +85,7 @@ impl<T: Batch> Outbox<T> {
 }
 
 fn closed(_: Closed) -> Fault {
-    Fault::internal("the link below is closed")
+    Fault::internal("the link below is closed").kind(FaultKind::Stopped)
 }
 
 impl<T: Batch> Down<T> {

@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
 use crate::link::Capacity;
 use crate::place::Place;
 use crate::replicas::Replicas;
@@ -61,7 +61,7 @@ impl Plan {
         for stage in &self.stages {
             if !names.insert(&stage.name) {
                 let message = format!("two stages are called `{}`: reports and faults need one name each", stage.name);
-                return Err(Fault::user(message));
+                return Err(Fault::user(message).kind(FaultKind::InvalidJob));
             }
         }
         Ok(())

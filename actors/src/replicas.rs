@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::batch::{Batch, Epoch};
 use crate::context::StageCx;
-use crate::fault::{Fault, Phase};
+use crate::fault::{Fault, FaultKind, Phase};
 use crate::link::Link;
 use crate::outbox::{Item, Outbox};
 use crate::shell::{ErrorContext, Inbox};
@@ -215,7 +215,7 @@ impl<T: Batch> Front<T> {
 }
 
 fn hand<T: Send + 'static>(link: &Link<Job<T>>, job: Job<T>) -> Result<(), Fault> {
-    link.hand(job).map_err(|_| Fault::internal("a replica has gone"))
+    link.hand(job).map_err(|_| Fault::internal("a replica has gone").kind(FaultKind::Stopped))
 }
 
 /// The life of one replica.

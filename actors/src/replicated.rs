@@ -20,7 +20,7 @@ use crate::replicas::{Front, Replicas, replica};
 use crate::shell::{Inbox, mailbox};
 use crate::stage::{Sink, Stage};
 use crate::state::Scale;
-use crate::topology::{DEFAULT_CAPACITY, Flow, Pipeline, Upstream};
+use crate::topology::{Flow, Pipeline, Upstream};
 use crate::turn::Turn;
 use crate::wiring::Wire;
 
@@ -102,7 +102,7 @@ impl<T: Batch> Flow<T> {
             let link = Link::new(recipient, wiring.link(capacity));
             upstream(wiring, link)
         });
-        Flow { topology: self.topology, capacity: DEFAULT_CAPACITY.into(), upstream }
+        Flow::new(self.topology, upstream)
     }
 }
 

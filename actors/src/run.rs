@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::barrier::{BarrierRequest, Barriers};
 use crate::control::Control;
-use crate::fault::{Fault, Phase};
+use crate::fault::{Fault, FaultKind, Phase};
 use crate::place::Places;
 use crate::plan::Plan;
 use crate::report::{Report, Verdict};
@@ -72,7 +72,7 @@ impl Running {
                 let body = || System::new().block_on(conduct(&run, wire, requests, wired));
                 let joined = catch_unwind(AssertUnwindSafe(body));
                 if joined.is_err() {
-                    run.switch.kill(Fault::internal("the run's own thread panicked"));
+                    run.switch.kill(Fault::internal("the run's own thread panicked").kind(FaultKind::Panic));
                 }
                 let _ = done.send(conclude(&run));
             })
@@ -112,7 +112,7 @@ impl Running {
 impl Drop for Running {
     fn drop(&mut self) {
         if !self.control.ended() {
-            self.control.kill(Fault::user("the handle of the run was dropped before its end"));
+            self.control.kill(Fault::user("the handle of the run was dropped before its end").kind(FaultKind::Stopped));
         }
     }
 }
@@ -171,7 +171,7 @@ async fn killed(state: &Arc<State>) {
             () = passed => {
                 let late = state.late();
                 let message = "the drain took longer than its deadline: this stage was still at work";
-                state.switch.kill(Fault::external(message).at(&late, Phase::Batch, None));
+                state.switch.kill(Fault::external(message).kind(FaultKind::Timeout).at(&late, Phase::Batch, None));
             }
         }
     }

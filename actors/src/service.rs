@@ -14,7 +14,7 @@ use futures::FutureExt;
 use tokio::sync::oneshot;
 
 use crate::context::StageCx;
-use crate::fault::{Fault, Phase};
+use crate::fault::{Fault, FaultKind, Phase};
 use crate::link::Link;
 use crate::shell::{ErrorContext, Inbox};
 
@@ -109,8 +109,8 @@ impl<R> PendingReply<R> {
 fn ended(cx: &StageCx) -> Fault {
     let name = cx.name();
     match cx.switch().reason() {
-        Some(reason) => Fault::internal(format!("the service `{name}` has died: {reason}")),
-        None => Fault::internal(format!("the service `{name}` has ended")),
+        Some(reason) => Fault::internal(format!("the service `{name}` has died: {reason}")).kind(FaultKind::Stopped),
+        None => Fault::internal(format!("the service `{name}` has ended")).kind(FaultKind::Stopped),
     }
 }
 
@@ -133,7 +133,7 @@ pub(crate) async fn serve<S: Service>(
         let (answer, died) = match answer {
             Ok(answer) => (answer.map_err(|fault| fault.at(cx.name(), Phase::Batch, None)), false),
             Err(panic) => {
-                let fault = Fault::internal(format!("panicked: {}", panic_message(&*panic)));
+                let fault = Fault::internal(format!("panicked: {}", panic_message(&*panic))).kind(FaultKind::Panic);
                 cx.switch().kill(fault.at(cx.name(), Phase::Batch, None));
                 (Err(ended(&cx)), true)
             }

@@ -27,7 +27,7 @@ use tokio::sync::mpsc;
 
 use crate::batch::Lineage;
 use crate::context::StageCx;
-use crate::fault::{Fault, Phase};
+use crate::fault::{Fault, FaultKind, Phase};
 use crate::link::Envelope;
 use crate::meter::{Activity, StageMeter};
 
@@ -129,7 +129,7 @@ impl<M: Send + 'static> Mailbox<M> {
             actix::spawn(Context::with_receiver(self.receiver).into_future(shell));
         });
         if !started {
-            switch.kill(Fault::internal("its thread has ended").at(&name, Phase::Open, None));
+            switch.kill(Fault::internal("its thread has ended").kind(FaultKind::Stopped).at(&name, Phase::Open, None));
         }
     }
 }
@@ -183,7 +183,7 @@ impl<M: Send + 'static> ActorFuture<Shell<M>> for Work {
                 Poll::Ready(())
             }
             Err(panic) => {
-                shell.kill(Fault::internal(format!("panicked: {}", panic_message(&*panic))));
+                shell.kill(Fault::internal(format!("panicked: {}", panic_message(&*panic))).kind(FaultKind::Panic));
                 shell.end(ctx);
                 Poll::Ready(())
             }
@@ -229,7 +229,10 @@ impl<M: Send + 'static> Shell<M> {
     fn drop_future(&mut self) {
         if let Some(future) = self.future.take() {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drop(future))) {
-                self.kill(Fault::internal(format!("panicked while it was dropped: {}", panic_message(&*panic))));
+                self.kill(
+                    Fault::internal(format!("panicked while it was dropped: {}", panic_message(&*panic)))
+                        .kind(FaultKind::Panic),
+                );
             }
             self.cx.meter().enter(Activity::Nothing);
         }
@@ -240,7 +243,7 @@ impl<M: Send + 'static> Drop for Shell<M> {
     fn drop(&mut self) {
         if self.future.is_some() {
             let how = if std::thread::panicking() { "in a panic" } else { "without a word" };
-            self.kill(Fault::internal(format!("the actor died {how}")));
+            self.kill(Fault::internal(format!("the actor died {how}")).kind(FaultKind::Panic));
             self.drop_future();
         }
     }

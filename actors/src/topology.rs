@@ -15,6 +15,7 @@ use crate::link::{Capacity, Link};
 use crate::outbox::{Item, Outbox};
 use crate::place::Place;
 use crate::plan::{Plan, PlanStage};
+use crate::replicas::Replicas;
 use crate::report::Report;
 use crate::run::Running;
 use crate::shell::mailbox;
@@ -42,6 +43,8 @@ pub struct Flow<T: Batch> {
     pub(crate) topology: Topology,
     pub(crate) capacity: Capacity,
     pub(crate) upstream: Upstream<T>,
+    /// Place and replicas of the next stage that is made of a closure.
+    pub(crate) closure: (Place, Option<Replicas>),
 }
 
 /// A whole pipeline, ready to start.
@@ -112,11 +115,15 @@ impl Topology {
             });
             Ok(())
         });
-        Flow { topology: self, capacity: DEFAULT_CAPACITY.into(), upstream }
+        Flow::new(self, upstream)
     }
 }
 
 impl<T: Batch> Flow<T> {
+    pub(crate) fn new(topology: Topology, upstream: Upstream<T>) -> Self {
+        Self { topology, capacity: DEFAULT_CAPACITY.into(), upstream, closure: (Place::Shared, None) }
+    }
+
     /// The capacity of the link that leaves here: a number of items, or `Capacity::items(8).bytes(64 << 20)`.
     /// Without it, [`DEFAULT_CAPACITY`] items.
     pub fn link(mut self, capacity: impl Into<Capacity>) -> Self {
@@ -144,7 +151,7 @@ impl<T: Batch> Flow<T> {
             let link = Link::new(recipient, wiring.link(capacity));
             upstream(wiring, link)
         });
-        Flow { topology: self.topology, capacity: DEFAULT_CAPACITY.into(), upstream }
+        Flow::new(self.topology, upstream)
     }
 
     /// Ends with a sink.

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use common::{Count, Double, Keep, Numbers, end};
 use forebay_actors::{
-    Domain, Epoch, Fault, Outbox, Phase, Place, Replicas, Sink, Source, Stage, StageCx, Topology, Verdict,
+    Domain, Epoch, Fault, FaultKind, Outbox, Phase, Place, Replicas, Sink, Source, Stage, StageCx, Topology, Verdict,
 };
 
 /// When to break, and how; `None` never breaks.
@@ -121,6 +121,7 @@ fn every_fault_in_every_place_ends_the_run_with_its_root_cause() {
                 assert_eq!(fault.stage.as_deref(), Some(culprit), "{what}: {fault}");
                 assert_eq!(fault.phase, Some(phase), "{what}: {fault}");
                 assert!(fault.to_string().contains("boom"), "{what}: {fault}");
+                assert_eq!(fault.kind, if panics { FaultKind::Panic } else { FaultKind::Other }, "{what}");
                 assert_eq!(fault.domain, if panics { Domain::Internal } else { Domain::External }, "{what}");
                 assert_eq!(fault.retryable, !panics, "{what}");
                 if phase == Phase::Batch && culprit != "source" {
@@ -186,7 +187,7 @@ fn a_drain_that_takes_too_long_names_the_stage_that_was_late() {
     running.drain_within(Duration::from_millis(20));
     let fault = end(running).result.unwrap_err();
     assert_eq!(fault.stage.as_deref(), Some("clog"), "{fault}");
-    assert!(fault.message().contains("deadline"), "{fault}");
+    assert_eq!(fault.kind, FaultKind::Timeout, "{fault}");
 }
 
 #[test]

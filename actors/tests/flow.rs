@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use common::{Count, Double, Keep, Numbers, end};
 use forebay_actors::{
-    Batch, Capacity, Fault, Lineage, Outbox, Place, Replicas, Report, Sink, Source, Stage, StageCx, Topology, Verdict,
+    Batch, Capacity, Domain, Fault, FaultKind, Lineage, Outbox, Place, Replicas, Report, Sink, Source, Stage, StageCx,
+    Topology, Verdict,
 };
 use proptest::prelude::*;
 
@@ -309,7 +310,7 @@ fn a_lost_row_is_a_fault_with_the_numbers() {
         .start()
         .unwrap());
     let fault = outcome.result.unwrap_err();
-    assert_eq!(fault.domain, forebay_actors::Domain::Internal);
+    assert_eq!((fault.domain, fault.kind), (Domain::Internal, FaultKind::LedgerMismatch));
     assert!(fault.to_string().contains("50 rows read, but 40 delivered and 0 rejected"), "{fault}");
     assert!(outcome.report.to_string().contains("failed") && outcome.position.is_none());
 }

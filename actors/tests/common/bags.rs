@@ -1,0 +1,48 @@
+// Batches for the examples in the documentation of `Flow`.
+
+use forebay_actors::{Batch, Fault, Lineage, Sink, Source, StageCx};
+
+#[derive(Clone)]
+struct Bag {
+    lineage: Lineage,
+    rows: usize,
+}
+
+impl Batch for Bag {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+    fn bytes(&self) -> usize {
+        8 * self.rows
+    }
+    fn lineage(&self) -> &Lineage {
+        &self.lineage
+    }
+}
+
+/// So many bags of 4 rows.
+struct Bags(std::ops::Range<u64>);
+
+impl Source for Bags {
+    type Out = Bag;
+    type Position = u64;
+    async fn open(&mut self, _cx: &StageCx, from: Option<u64>) -> Result<(), Fault> {
+        self.0.start = from.unwrap_or(0);
+        Ok(())
+    }
+    async fn next(&mut self) -> Result<Option<Bag>, Fault> {
+        Ok(self.0.next().map(|seq| Bag { lineage: Lineage { seq, ..Lineage::default() }, rows: 4 }))
+    }
+    fn position(&self) -> u64 {
+        self.0.start
+    }
+}
+
+struct Discard;
+
+impl Sink for Discard {
+    type In = Bag;
+    async fn write(&mut self, _bag: Bag, _cx: &StageCx) -> Result<(), Fault> {
+        Ok(())
+    }
+}
