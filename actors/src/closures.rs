@@ -70,14 +70,15 @@ impl<T: Batch> Flow<T> {
     /// Turns each batch into another one.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/bags.rs"));
-    /// use forebay_actors::{Place, Replicas, Topology};
+    /// # mod bags { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/bags.rs")); }
+    /// # use bags::{Bag, Bags, Discard};
+    /// use forebay_actors::{Lineage, Place, Replicas, Topology};
     ///
-    /// let report = Topology::new("sizes")
+    /// let report = Topology::new("two epochs")
     ///     .source("bags", Place::Own, || Bags(0..10))
     ///     .on(Place::Own)
     ///     .times(Replicas::ordered(2))
-    ///     .map("later", |bag| Bag { lineage: Lineage { epoch: 1, ..bag.lineage }, ..bag })
+    ///     .map("later", |bag: Bag| Bag { lineage: Lineage { epoch: 1, ..bag.lineage }, ..bag })
     ///     .sink("drop", Place::Shared, || Discard)
     ///     .run()?;
     /// assert_eq!(report.ledger.delivered, 40);
@@ -91,7 +92,8 @@ impl<T: Batch> Flow<T> {
     /// the stage's name. It drops whole batches: to drop rows, write a stage, or use a method of the batch if it has one.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/bags.rs"));
+    /// # mod bags { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/bags.rs")); }
+    /// # use bags::{Bag, Bags, Discard};
     /// use forebay_actors::{Place, Topology};
     ///
     /// let report = Topology::new("every other")
@@ -115,7 +117,8 @@ impl<T: Batch> Flow<T> {
     /// Looks at each batch and sends it on.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/bags.rs"));
+    /// # mod bags { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/bags.rs")); }
+    /// # use bags::{Bag, Bags, Discard};
     /// use forebay_actors::{Place, Topology};
     ///
     /// let (sender, seen) = std::sync::mpsc::channel();
@@ -138,7 +141,8 @@ impl<T: Batch> Flow<T> {
     /// nor counted in the ledger fails the run.
     ///
     /// ```
-    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/bags.rs"));
+    /// # mod bags { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/bags.rs")); }
+    /// # use bags::{Bag, Bags, Discard};
     /// use forebay_actors::{Place, Topology};
     ///
     /// let report = Topology::new("halves")

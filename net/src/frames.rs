@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use http_body::Body as _;
 use tonic::body::Body;
 
@@ -66,7 +66,11 @@ impl Frames {
             }
             if self.state == State::Ended {
                 if bytes::Buf::has_remaining(&self.received) {
-                    return Err(self.origin.fault("the stream ended within a message").retryable());
+                    return Err(self
+                        .origin
+                        .fault("the stream ended within a message")
+                        .kind(FaultKind::Unreachable)
+                        .retryable());
                 }
                 return Ok(None);
             }
@@ -84,7 +88,11 @@ impl Frames {
                 // A server that ends well says so in trailers. A client just ends; a connection that was given up looks
                 // the same to the body, but not to its state.
                 None if self.origin.answers() || !self.body.is_end_stream() => {
-                    return Err(self.origin.fault("the connection ended before the stream did").retryable());
+                    return Err(self
+                        .origin
+                        .fault("the connection ended before the stream did")
+                        .kind(FaultKind::Unreachable)
+                        .retryable());
                 }
                 None => self.state = State::Ended,
             }

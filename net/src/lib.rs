@@ -137,7 +137,7 @@ pub use message::Message;
 pub use metadata::{MetadataReader, MetadataWriter};
 pub use outgoing::Outgoing;
 pub use peer::{OPENING, Peer};
-pub use request_stream::{RequestStream, Resend, copy_fault};
+pub use request_stream::{RequestStream, Resend};
 pub use retry::Retry;
 pub use security::{Security, SecurityFiles};
 pub use server::Server;

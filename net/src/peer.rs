@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use arrow_flight::{Action, FlightDescriptor, Ticket};
 use bytes::Bytes;
-use forebay_actors::{Fault, IoRuntime};
+use forebay_actors::{Fault, FaultKind, IoRuntime};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use prost::Message as _;
 use serde::Serialize;
@@ -146,7 +146,9 @@ impl Peer {
         let answer = self.io.run(async move { timeout(deadline, call).await }).await;
         match answer.map_err(|e| Fault::internal("a task of the network was lost").because(e))? {
             Ok(answer) => answer,
-            Err(_) => Err(self.origin.fault(&format!("{what} within {deadline:?}")).retryable()),
+            Err(_) => {
+                Err(self.origin.fault(&format!("{what} within {deadline:?}")).kind(FaultKind::Timeout).retryable())
+            }
         }
     }
 

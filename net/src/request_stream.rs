@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use forebay_actors::{Domain, Fault};
+use forebay_actors::Fault;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -109,7 +109,7 @@ impl StreamTask {
                 // Time is up for every request that waits.
                 Err(fault) => {
                     let requests = std::mem::take(&mut self.unanswered().requests);
-                    requests.into_iter().for_each(|request| drop(request.answer.send(Err(copy_fault(&fault)))));
+                    requests.into_iter().for_each(|request| drop(request.answer.send(Err(fault.clone()))));
                 }
             }
         }
@@ -127,7 +127,7 @@ impl StreamTask {
             Err(fault) if !fault.retryable => {
                 let oldest = self.unanswered().requests.pop_front();
                 self.fail_those_not_to_resend(sent.saturating_sub(1), &fault);
-                oldest.into_iter().for_each(|request| drop(request.answer.send(Err(copy_fault(&fault)))));
+                oldest.into_iter().for_each(|request| drop(request.answer.send(Err(fault.clone()))));
                 Ok(End::Broken)
             }
             Err(fault) => {
@@ -212,15 +212,4 @@ impl StreamTask {
     fn unanswered(&self) -> MutexGuard<'_, Unanswered> {
         self.unanswered.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// The same fault for another receiver: its message with the causes, domain and `retryable`.
-pub fn copy_fault(fault: &Fault) -> Fault {
-    let message = fault.to_string();
-    let copy = match fault.domain {
-        Domain::User => Fault::user(message),
-        Domain::External => Fault::external(message),
-        Domain::Internal => Fault::internal(message),
-    };
-    if fault.retryable { copy.retryable() } else { copy }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use forebay_base::Backoff;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
@@ -53,7 +53,7 @@ impl Retry {
             let wait = backoff.next_wait();
             if begun.elapsed() + wait > self.within {
                 let waited = format!("gave up waiting for {what} after {:.1} s", begun.elapsed().as_secs_f64());
-                return Err(Fault::external(waited).because(fault).retryable());
+                return Err(Fault::external(waited).because(fault).kind(FaultKind::Timeout).retryable());
             }
             if said.is_none_or(|said| said.elapsed() >= SAY_EVERY) {
                 warn!("waiting for {what}: {fault}");

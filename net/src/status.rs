@@ -5,7 +5,7 @@
 
 use std::error::Error;
 
-use forebay_actors::{Domain, Fault, IoRuntime};
+use forebay_actors::{Domain, Fault, FaultKind, IoRuntime};
 use http::HeaderMap;
 use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
@@ -25,8 +25,8 @@ pub(crate) enum Origin {
 
 impl Origin {
     pub(crate) fn name(&self, mut fault: Fault) -> Fault {
-        let (domain, retryable) = (fault.domain, fault.retryable);
-        fault = external(format!("{}: {fault}", self.who()));
+        let Fault { domain, kind, retryable, .. } = fault;
+        fault = external(format!("{}: {fault}", self.who())).kind(kind);
         (fault.domain, fault.retryable) = (domain, retryable);
         fault
     }
@@ -107,7 +107,7 @@ pub(crate) fn from_status(status: &Status) -> Fault {
     }
     match status.code() {
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Aborted | Code::ResourceExhausted => {
-            Fault::external(message).retryable()
+            Fault::external(message).kind(FaultKind::Unreachable).retryable()
         }
         Code::Unauthenticated
         | Code::PermissionDenied
@@ -116,7 +116,7 @@ pub(crate) fn from_status(status: &Status) -> Fault {
         | Code::AlreadyExists
         | Code::FailedPrecondition
         | Code::OutOfRange
-        | Code::Unimplemented => Fault::user(message),
+        | Code::Unimplemented => Fault::user(message).kind(FaultKind::Refused),
         _ => Fault::external(message),
     }
 }
@@ -157,8 +157,9 @@ pub(crate) fn broken(origin: &Origin, error: &(dyn Error + 'static)) -> Fault {
         if !*tls && ENDS.iter().any(|end| said.contains(end)) {
             return origin
                 .fault(&format!("{said} (if it speaks TLS, name the authority of its certificate by tls_ca)"))
+                .kind(FaultKind::Unreachable)
                 .retryable();
         }
     }
-    origin.fault(&said).retryable()
+    origin.fault(&said).kind(FaultKind::Unreachable).retryable()
 }

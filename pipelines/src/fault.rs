@@ -1,21 +1,22 @@
 //! Whose fault a model's error is.
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use forebay_models::ModelError;
 
 /// Whose fault a model's error is.
 pub(crate) fn model_fault(error: ModelError) -> Fault {
     match error {
         ModelError::Batch(_) => Fault::internal("a batch does not fit the model").because(error),
-        ModelError::Device(_) => Fault::external("dense compute failed").because(error),
+        ModelError::Device(_) => Fault::external("dense compute failed").because(error).kind(FaultKind::Device),
         ModelError::NonFinite(_) => {
             Fault::user(format!("{error} (a smaller learning rate, or cleaner data, may help)"))
+                .kind(FaultKind::NonFinite)
         }
         ModelError::Spec(_)
         | ModelError::Optimizer(_)
         | ModelError::Load(_)
         | ModelError::Setting(_)
-        | ModelError::Module(_) => Fault::user(error.to_string()),
+        | ModelError::Module(_) => Fault::user(error.to_string()).kind(FaultKind::InvalidJob),
     }
 }
 
@@ -28,7 +29,7 @@ mod tests {
     #[test]
     fn an_error_of_the_device_is_not_the_users_fault() {
         let fault = model_fault(ModelError::Device("CUDA out of memory".into()));
-        assert_eq!(fault.domain, Domain::External);
+        assert_eq!((fault.domain, fault.kind), (Domain::External, FaultKind::Device));
         assert!(fault.to_string().contains("CUDA out of memory"), "{fault}");
         assert_eq!(model_fault(ModelError::Setting("device \"gpu\" is unknown".into())).domain, Domain::User);
         assert_eq!(model_fault(ModelError::Batch("2 labels for 3 rows".into())).domain, Domain::Internal);

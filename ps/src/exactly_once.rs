@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 
 use forebay_actors::Fault;
-use forebay_net::copy_fault;
 use tokio::sync::oneshot;
 
 use crate::applied::Applied;
@@ -128,7 +127,7 @@ impl<P> ExactlyOnce<P> {
 /// Sends the outcome of a round to all that wait for it. A receiver that is gone is skipped.
 fn send_all(waiting: Vec<oneshot::Sender<Outcome>>, outcome: &Outcome) {
     for waiting in waiting {
-        let _ = waiting.send(outcome.as_ref().map_err(copy_fault).copied());
+        let _ = waiting.send(outcome.clone());
     }
 }
 

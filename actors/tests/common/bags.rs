@@ -3,9 +3,9 @@
 use forebay_actors::{Batch, Fault, Lineage, Sink, Source, StageCx};
 
 #[derive(Clone)]
-struct Bag {
-    lineage: Lineage,
-    rows: usize,
+pub struct Bag {
+    pub lineage: Lineage,
+    pub rows: usize,
 }
 
 impl Batch for Bag {
@@ -21,7 +21,7 @@ impl Batch for Bag {
 }
 
 /// So many bags of 4 rows.
-struct Bags(std::ops::Range<u64>);
+pub struct Bags(pub std::ops::Range<u64>);
 
 impl Source for Bags {
     type Out = Bag;
@@ -38,7 +38,7 @@ impl Source for Bags {
     }
 }
 
-struct Discard;
+pub struct Discard;
 
 impl Sink for Discard {
     type In = Bag;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use arrow::array::RecordBatch;
 use arrow::util::display::{ArrayFormatter, FormatOptions};
-use forebay_actors::{Fault, StageCx};
+use forebay_actors::{Fault, FaultKind, StageCx};
 use forebay_connectors::{OnBadRow, Rows};
 
 /// The bad rows of one batch; the first finding of a row counts.
@@ -76,7 +76,8 @@ impl Reject {
                 rows.lineage.row + row as u64,
                 rows.lineage.split,
                 finding.detail
-            )));
+            ))
+            .kind(FaultKind::BadData));
         }
         for (&row, finding) in &bad.0 {
             cx.ledger().reject(finding.reason, 1);

@@ -2,12 +2,12 @@
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::DataType;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 
 pub(super) fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef, Fault> {
     batch.column_by_name(name).ok_or_else(|| {
         let there: Vec<&str> = batch.schema_ref().fields().iter().map(|f| f.name().as_str()).collect();
-        Fault::user(format!("no column `{name}`: the rows have {}", there.join(", ")))
+        Fault::user(format!("no column `{name}`: the rows have {}", there.join(", "))).kind(FaultKind::BadData)
     })
 }
 
@@ -25,4 +25,5 @@ pub(super) fn wrong_type(name: &str, array: &dyn Array, expected: &str) -> Fault
         _ => "",
     };
     Fault::user(format!("column `{name}` is {}, expected {expected}{advice}", array.data_type()))
+        .kind(FaultKind::BadData)
 }
