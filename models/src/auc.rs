@@ -113,7 +113,7 @@ mod tests {
         }
 
         #[test]
-        fn running_is_near_exact_while_the_window_lasts(seed in 0_u32..1000) {
+        fn the_running_auc_is_near_the_exact_one_within_the_window(seed in 0_u32..1000) {
             let mix = |i: u32| (i ^ seed).wrapping_mul(2_654_435_761) >> 8;
             let logits: Vec<f32> = (0..2000).map(|i| (mix(i) % 4000) as f32 / 1000.0 - 2.0).collect();
             let labels: Vec<f32> =
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn running_forgets_what_is_long_past() {
+    fn the_running_auc_forgets_old_rows() {
         let mut running = RunningAuc::new(1000);
         let (good, bad) = ([[2.0, -2.0], [-2.0, 2.0]].map(|l| l.repeat(500)), [1.0, 0.0].repeat(500));
         for _ in 0..300 {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn one_class_alone_has_no_auc() {
+    fn a_single_class_has_no_auc() {
         assert_eq!(auc_exact(&[1.0, 2.0], &[1.0, 1.0]), None);
         assert_eq!(auc_exact(&[], &[]), None);
         assert_eq!(RunningAuc::default().value(), None);

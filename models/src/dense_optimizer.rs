@@ -111,17 +111,13 @@ impl DenseOptimizer {
     /// # Errors
     /// [`ModelError::Optimizer`] with the setting, its value and its range.
     pub fn validate(&self) -> Result<(), ModelError> {
-        let at_least_0 = |name: &str, value: f64| {
-            (value >= 0.0 && value.is_finite())
-                .then_some(())
-                .ok_or_else(|| ModelError::Optimizer(format!("{name} is {value}, expected a finite number from 0")))
+        let check = |name: &str, value: f64, fits: bool, expected: &str| match fits {
+            true => Ok(()),
+            false => Err(ModelError::Optimizer(format!("{name} is {value}, expected {expected}"))),
         };
-        let share = |name: &str, value: f64| {
-            (0.0..1.0)
-                .contains(&value)
-                .then_some(())
-                .ok_or_else(|| ModelError::Optimizer(format!("{name} is {value}, expected from 0 to less than 1")))
-        };
+        let at_least_0 =
+            |name, value: f64| check(name, value, value >= 0.0 && value.is_finite(), "a finite number from 0");
+        let share = |name, value: f64| check(name, value, (0.0..1.0).contains(&value), "from 0 to less than 1");
         match *self {
             DenseOptimizer::Sgd { lr } => at_least_0("lr", lr),
             DenseOptimizer::Momentum { lr, momentum } => at_least_0("lr", lr).and(share("momentum", momentum)),
@@ -230,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn first_steps_are_those_of_the_formulas() {
+    fn the_first_steps_match_the_formulas() {
         let step = |optimizer: DenseOptimizer| {
             let (mut p, mut a, mut b) = ([1.0f32], [optimizer.first_state()], [0.0f32]);
             optimizer.update(1, &mut p, &[0.5], &mut a, &mut b);

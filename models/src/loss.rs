@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loss_and_gradient_are_those_of_the_textbook_formula() {
+    fn loss_and_gradient_match_the_textbook_formula() {
         for label in [0.0f32, 1.0, 0.25] {
             for z in [-8.0f32, -1.5, -1e-3, 0.0, 0.7, 3.0, 9.0] {
                 let p = 1.0 / (1.0 + (-f64::from(z)).exp());

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn tensors_round_trip_and_misfits_are_named() {
+    fn tensors_round_trip_and_wrong_shapes_are_named() {
         let layout = layout(&ModelSpec::ctr_dnn(2, 1, 2, &[3]));
         let values = initial(&layout, 1);
         let tensors = to_tensors(&layout, "", &values);

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spec_that_describes_no_model_says_what_to_change() {
+    fn an_invalid_spec_says_what_to_change() {
         let ok = ModelSpec::ctr_dnn(2, 1, 4, &[8]);
         assert!(message(&ModelSpec { slots: 0, ..ok.clone() }).contains("slots is 0"));
         assert!(message(&ModelSpec::builder(2, 1)).contains("no part at all"));

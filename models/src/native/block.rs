@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_does_not_fit_is_named_and_changes_nothing() {
+    fn wrong_lengths_are_refused_and_change_nothing() {
         let mut block = ParamBlock::new(DenseOptimizer::adam(0.1), vec![1.0; 3]).unwrap();
         block.apply(&[0.5; 3]).unwrap();
         let before = block.clone();

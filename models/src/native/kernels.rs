@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn relu_passes_nan_and_its_way_back_stops_at_zero() {
+    fn relu_keeps_nan_and_its_gradient_at_zero_is_zero() {
         let mut y = [-2.0, 0.5, f32::NAN, 1.0];
         bias_relu(&mut y, &[1.0, 1.0]);
         assert_eq!(y[..2], [0.0, 1.5]);
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_number_anywhere_is_seen() {
+    fn a_bad_number_is_found_at_any_index() {
         for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             for at in 0..70 {
                 let mut numbers = [f32::MAX; 70];

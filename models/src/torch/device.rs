@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn devices_read_as_they_are_written() {
+    fn devices_parse_and_print_the_same() {
         for (text, device) in [("cpu", Device::Cpu), ("cuda:0", Device::Cuda(0)), ("cuda:12", Device::Cuda(12))] {
             assert_eq!(text.parse(), Ok(device));
             assert_eq!(device.to_string(), text);
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_not_there_says_what_to_do() {
+    fn a_missing_device_says_what_to_do() {
         let error = Device::Cuda(4096).open().unwrap_err().to_string();
         assert!(error.contains("cuda:4096") && error.contains("LD_LIBRARY_PATH"), "{error}");
     }
