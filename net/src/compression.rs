@@ -1,8 +1,7 @@
 //! Compressed columns: only where both ends are told so, and never more memory than a message may have.
 //!
-//! Comes in: the codec of the job; a batch's header and body, from anybody. Goes out: the options of Arrow's writer; a refusal of
-//! what would unpack to more than it claims, or claims more than is accepted. Nothing blocks; checking LZ4 costs one more
-//! pass over it.
+//! Columns that would unpack to more than they claim, or claim more than is accepted, are refused before Arrow
+//! unpacks them. Checking LZ4 costs one more pass over it.
 
 use std::io::Read;
 

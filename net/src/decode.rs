@@ -1,9 +1,8 @@
-//! From a message on the wire to columns, with a distrust of every number in it.
+//! From a message on the wire to columns; every number in it is checked.
 //!
-//! Comes in: [`Flight`]s of one direction of a stream, from anybody. Goes out: [`Message`]s whose columns lie in the
-//! body as it was received, or a fault that says what is wrong. Every claimed place and length is checked against the
-//! body before Arrow reads it, and a panic of Arrow's reader becomes a fault. Nothing blocks; what is allocated is
-//! bounded by the bytes received.
+//! The columns of a [`Message`] lie in the body as it was received. Every claimed place and length is checked against
+//! the body before Arrow reads it, and a panic of Arrow's reader becomes a fault. What is allocated is bounded by the
+//! bytes received.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -65,7 +64,7 @@ impl Decoder {
             }
             return Ok(Some(Message::metadata(flight.metadata)).filter(|message| !message.metadata.is_empty()));
         }
-        // Arrow's reader is used to files that it may believe, and panics on some that lie.
+        // Arrow's reader panics on some damaged messages.
         match catch_unwind(AssertUnwindSafe(|| self.columns(flight))) {
             Ok(message) => message,
             Err(_) => Err(refused("Arrow's reader panicked on it")),
@@ -81,7 +80,7 @@ impl Decoder {
         };
         let header = root_as_message_with_opts(&options, &flight.header)
             .map_err(|e| refused("its header is damaged").because(e.to_string()))?;
-        let note_alone =
+        let metadata_alone =
             || Some(Message::metadata(flight.metadata.clone())).filter(|message| !message.metadata.is_empty());
         if header.version() < MetadataVersion::V4 {
             return Err(refused("it is of an Arrow before 0.8"));
@@ -94,7 +93,7 @@ impl Decoder {
                     return Err(refused("a second schema on one stream"));
                 }
                 (self.schema, self.begun) = (Arc::new(schema), true);
-                Ok(note_alone())
+                Ok(metadata_alone())
             }
             _ if !self.begun => Err(refused("columns before their schema")),
             MessageHeader::DictionaryBatch => {
@@ -107,7 +106,7 @@ impl Decoder {
                 compression::check(values, &flight.body, self.compression, self.most)?;
                 read_dictionary(&flight.body, dictionary, &self.schema, &mut self.dictionaries, &header.version())
                     .map_err(damaged)?;
-                Ok(note_alone())
+                Ok(metadata_alone())
             }
             MessageHeader::RecordBatch => {
                 let batch = header.header_as_record_batch().ok_or_else(|| refused("no columns in it"))?;
@@ -122,7 +121,7 @@ impl Decoder {
     }
 }
 
-/// Holds every number of a header against the body.
+/// Checks every number of a header against the body.
 fn check(batch: ipc::RecordBatch<'_>, body: &Buffer) -> Result<(), Fault> {
     if !(0..=MOST_ROWS).contains(&batch.length()) {
         return Err(refused(format!("{} rows, from 0 to {MOST_ROWS} can be", batch.length())));

@@ -1,7 +1,7 @@
 //! From a [`Message`] to pieces for the socket.
 //!
-//! Comes in: messages of one direction of a stream. Goes out: the schema once, then each message; columns are not
-//! copied, their buffers go to the socket as they are (small ones are joined). Nothing blocks.
+//! The schema goes out once, before the first columns. Columns are not copied: their buffers go to the socket as they
+//! are, except small ones, which are joined.
 
 use arrow::buffer::Buffer;
 use arrow::datatypes::SchemaRef;

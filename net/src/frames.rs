@@ -1,8 +1,7 @@
 //! The receiving end of a gRPC stream: from a body of HTTP/2 to messages, each bounded before it is collected.
 //!
-//! Comes in: a body, of a request or of a response. Goes out: messages as [`Rope`]s, and at the end of a response what
-//! its trailers say. Waits for the network. What was read is returned to the peer as window, so that a slow reader
-//! slows its peer.
+//! At the end of a response, its trailers say how the stream ended. The window of what was read is returned to the
+//! peer, so a slow reader slows its peer.
 
 use std::future::poll_fn;
 use std::pin::Pin;

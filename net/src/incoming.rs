@@ -1,7 +1,7 @@
 //! The receiving end of a stream.
 //!
-//! Comes in: what a peer sends. Goes out: [`Message`]s, their columns in the memory they were received into.
-//! [`Incoming::next`] waits for the network; nothing blocks. Receiving and decoding run where it is awaited.
+//! The columns of a message stay in the memory they were received into. Receiving and decoding run where
+//! [`Incoming::next`] is awaited.
 
 use std::convert::Infallible;
 use std::sync::Arc;

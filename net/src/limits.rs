@@ -1,6 +1,4 @@
-//! How much may be under way, and how long may be waited.
-//!
-//! Comes in: [`Limits`], for a server and for a dialer. Goes out: the same, checked. Nothing blocks.
+//! Bounds of a connection: bytes, streams, messages and times.
 
 use std::time::Duration;
 
@@ -13,10 +11,10 @@ const MIB: u32 = 1 << 20;
 /// The bounds of a connection. Both ends have their own; what arrives is bounded by the receiver's.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Limits {
-    /// Bytes of one stream that may be under way unread. A stalled stream holds so much, and no more. What was read is granted
+    /// Bytes of one stream that may be sent and not read. A stalled stream holds at most this much. What was read is granted
     /// again in halves, so a stream fills a line that holds half of this: 8 MiB are 1 Gbit/s at a round trip of 67 ms.
     pub stream_window: u32,
-    /// Bytes of one connection that may be under way unread: more than all stream windows together, so that stalled
+    /// Bytes of one connection that may be sent and not read: more than all stream windows together, so that stalled
     /// streams do not hold up the others.
     pub connection_window: u32,
     /// Bytes of the largest HTTP/2 frame that is accepted, 16 KiB to 16 MiB less one.
@@ -29,11 +27,11 @@ pub struct Limits {
     pub compression: Option<Compression>,
     /// Messages that wait in an `Outgoing` while its peer does not read, beyond the window.
     pub queued: usize,
-    /// A connection that is silent for so long is asked for a sign of life...
+    /// A connection that is silent for this long is pinged...
     pub keepalive_every: Duration,
-    /// ...and is given up when none comes within this.
+    /// ...and is closed when no answer comes within this.
     pub keepalive_patience: Duration,
-    /// How long connecting may take, and how long a client may take to say what it wants on a new stream.
+    /// How long connecting may take, and how long a client may take to send the first message of a new stream.
     pub opening: Duration,
 }
 

@@ -1,7 +1,7 @@
 //! Another process, as its callers see it.
 //!
-//! Comes in: actions and exchanges. Goes out: answers, and the two halves of a stream. Calls wait for the network, each
-//! no longer than its deadline; sockets are waited for on the [`IoRuntime`], whichever thread awaits here.
+//! A call waits no longer than its deadline. Sockets are waited for on the [`IoRuntime`], whichever thread awaits the
+//! call.
 
 use std::future::poll_fn;
 use std::io::ErrorKind;

@@ -1,7 +1,6 @@
-//! Bytes as they came, in pieces: nothing is moved until its place is known.
+//! Received bytes in pieces, which are not moved until their place is known.
 //!
-//! Comes in: pieces of any size. Goes out: a [`Buf`] over all of them; what lies in one piece is handed on without a
-//! copy. Nothing blocks.
+//! A [`Buf`] over all pieces; what lies in one piece is returned without a copy.
 
 use std::collections::VecDeque;
 
@@ -25,7 +24,7 @@ impl Rope {
         }
     }
 
-    /// The first bytes, left where they are. `None`: there are not so many yet.
+    /// The first `N` bytes, which stay. `None`: fewer have been received.
     pub(crate) fn peek<const N: usize>(&self) -> Option<[u8; N]> {
         let mut bytes = self.pieces.iter().flat_map(|piece| piece.iter().copied());
         if self.len < N {

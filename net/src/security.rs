@@ -1,8 +1,5 @@
 //! Who may call and who is believed: a token, and certificates.
 //!
-//! Comes in: [`SecurityFiles`]. Goes out: a [`Security`], read and checked. [`Security::load`] reads files; nothing else
-//! blocks.
-//!
 //! A server that others than this machine can reach must have both, a token and TLS: a token alone would be read on the
 //! way, and TLS alone lets everybody in.
 

@@ -1,7 +1,4 @@
 //! One process as a server: a socket, and the handlers behind it.
-//!
-//! Comes in: connections. Goes out: a running [`Server`], on the IO runtime. [`Server::start`] returns when the
-//! socket listens; [`Server::stop`] waits for calls under way.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

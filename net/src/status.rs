@@ -1,7 +1,6 @@
 //! Faults on their way through gRPC, and what a broken connection means.
 //!
-//! Comes in: a [`Fault`] to send, or a [`Status`] or an error of the transport. Goes out: the other. Domain and
-//! `retryable` travel in the header `forebay-fault`; of others they are told from the code. Nothing blocks.
+//! Domain and `retryable` travel in the header `forebay-fault`; without it they follow from the gRPC code.
 
 use std::error::Error;
 

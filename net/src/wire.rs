@@ -1,8 +1,7 @@
 //! Flight's messages as they lie on the wire: gRPC's prefix of five bytes, then protobuf.
 //!
-//! Comes in: a [`Rope`] with one message, or its parts. Goes out: a [`Flight`], or pieces for the socket. The format is
-//! that of any Flight implementation; it is written here rather than by prost so that the columns are never copied on
-//! the way out, and once, into aligned memory, on the way in. Nothing blocks.
+//! The format is that of any Flight implementation. It is written here rather than by prost, so that columns are
+//! never copied on the way out, and once, into aligned memory, on the way in.
 
 use arrow::buffer::Buffer;
 use arrow_flight::FlightDescriptor;
@@ -20,7 +19,7 @@ const SMALL: usize = 16 << 10;
 
 const DESCRIPTOR: u32 = 1;
 const HEADER: u32 = 2;
-const NOTE: u32 = 3;
+const METADATA: u32 = 3;
 const BODY: u32 = 1000;
 
 /// One FlightData message, its body in aligned memory.
@@ -57,7 +56,7 @@ impl Flight {
             Flight { descriptor: None, header: Bytes::new(), metadata: Bytes::new(), body: Buffer::default() };
         while message.has_remaining() {
             let (tag, wire) = encoding::decode_key(&mut message).map_err(broken)?;
-            if !matches!(tag, DESCRIPTOR | HEADER | NOTE | BODY) {
+            if !matches!(tag, DESCRIPTOR | HEADER | METADATA | BODY) {
                 encoding::skip_field(wire, tag, &mut message, DecodeContext::default()).map_err(broken)?;
                 continue;
             }
@@ -74,7 +73,7 @@ impl Flight {
                     flight.descriptor = Some(FlightDescriptor::decode(message.copy_to_bytes(len)).map_err(broken)?);
                 }
                 HEADER => flight.header = message.copy_to_bytes(len),
-                NOTE => flight.metadata = message.copy_to_bytes(len),
+                METADATA => flight.metadata = message.copy_to_bytes(len),
                 _ => flight.body = message.split_to(len).into_buffer(),
             }
         }
@@ -106,7 +105,7 @@ impl Pieces {
         let body_len = body.remaining();
         let length = descriptor.map_or(0, |d| encoding::message::encoded_len(DESCRIPTOR, d))
             + field(HEADER, header.len())
-            + field(NOTE, metadata.len())
+            + field(METADATA, metadata.len())
             + field(BODY, body_len);
         if length > most {
             return Err(too_large(length, most));
@@ -117,11 +116,11 @@ impl Pieces {
         if let Some(descriptor) = descriptor {
             encoding::message::encode(DESCRIPTOR, descriptor, out);
         }
-        for (tag, handler) in [(HEADER, header), (NOTE, metadata)] {
-            if !handler.is_empty() {
+        for (tag, bytes) in [(HEADER, header), (METADATA, metadata)] {
+            if !bytes.is_empty() {
                 encoding::encode_key(tag, WireType::LengthDelimited, out);
-                encoding::encode_varint(handler.len() as u64, out);
-                out.put_slice(handler);
+                encoding::encode_varint(bytes.len() as u64, out);
+                out.put_slice(bytes);
             }
         }
         if body_len > 0 {

@@ -1,7 +1,7 @@
 //! What a table looks at before it changes anything: lengths, and numbers that training must not see.
 //!
-//! Comes in: keys with gradients, or the rows of a snapshot. Goes out: nothing, or a [`TableError`] that names the part
-//! and the first key. Nothing blocks; the good case is one pass over the values at the speed of memory.
+//! A refusal names the part and the first key. If all is well, a check is one pass over the values at the speed of
+//! memory.
 
 use crate::error::TableError;
 use crate::simd::{Job, dispatch};

@@ -1,7 +1,5 @@
 //! What a table is: its name, its seed, and the parts of its rows, each with an optimizer and an initialiser.
 //!
-//! Comes in: a job file (serde; unknown fields are refused). Goes out: a checked [`TableConfig`]. Nothing blocks.
-//!
 //! Admission (which keys earn a row), eviction (which rows go) and tiers (rows on disk) will be fields of
 //! [`TableConfig`]; nothing is built for them yet, and every key pulled for training gets a row.
 

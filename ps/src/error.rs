@@ -1,6 +1,4 @@
 //! What can go wrong in a table, and how it becomes a [`Fault`].
-//!
-//! Comes in: lengths, numbers and memory that do not fit. Goes out: [`TableError`]. Nothing blocks.
 
 use forebay_actors::fault::Fault;
 

@@ -1,7 +1,5 @@
 //! From a feature value to a key: 64 bits, the full space, no buckets.
 //!
-//! Comes in: the name of a slot and a value. Goes out: the key of its row. Nothing blocks.
-//!
 //! Integers are mixed by a bijection, so two integers of one slot never share a key. Strings, and equal integers of
 //! two slots, meet with the chance of two random 64-bit numbers: with a billion keys, 3%, that any two do.
 

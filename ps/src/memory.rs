@@ -1,8 +1,8 @@
 //! Zeroed memory for large arrays: whole huge pages where the system has them, untouched until first used.
 //!
-//! Comes in: a number of elements. Goes out: [`Pages`], a slice that never moves. A first touch may wait for the
-//! kernel to clear a page (2 MiB at a time with huge pages). Why not `Vec`: an index of a million slots must not be
-//! cleared at once (a stall), and `madvise(MADV_HUGEPAGE)` must come before the first touch.
+//! A first touch may wait for the kernel to clear a page (2 MiB at a time with huge pages). Why not `Vec`: an index
+//! of a million slots must not be cleared at once (a stall), and `madvise(MADV_HUGEPAGE)` must come before the first
+//! touch.
 
 use std::mem::size_of;
 use std::ptr::NonNull;

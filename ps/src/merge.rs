@@ -1,7 +1,7 @@
 //! The gradients of a round as one push: the mean of the trainers', weighted by their rows.
 //!
-//! Comes in: what each trainer pushed, by rank. Goes out: keys in the order in which they are first seen, by rank, and
-//! the sums of their gradients, added in order of rank: the same bits in whatever order the pushes came. Nothing blocks.
+//! Keys stand in the order in which they are first seen, by rank, and gradients are added in order of rank: the bits
+//! do not depend on the order in which the pushes came.
 //!
 //! A trainer's gradients are the mean over its rows, so the sum is the mean over the rows of all of them: what one
 //! trainer with the whole batch would push.

@@ -1,7 +1,5 @@
 //! Which shard a key lives in, and how a block of keys is split among shards and put together again.
 //!
-//! Comes in: a block of keys. Goes out: one block per shard and the way back. Nothing blocks; buffers are the caller's.
-//!
 //! The shard is the multiply-shift of the key mixed once more, with constants other than the index's, so that the keys
 //! of one shard spread over all of its index. It depends on the key and the number of shards alone: a model folder
 //! written by one run is routed the same way by the next.

@@ -1,7 +1,5 @@
 //! Runs a loop with the widest vectors the CPU has, and fetches memory ahead of its use.
 //!
-//! Comes in: a [`Job`] whose `run` is `#[inline(always)]`, plain Rust loops inside. Goes out: its result. Never blocks.
-//!
 //! [`dispatch`] compiles the job three times (AVX-512, AVX2, baseline) and picks one while running; LLVM vectorises the
 //! loops for each. That is `pulp`'s dispatch in forty lines and without a dependency; its hand-written vectors are not
 //! needed, as all kernels here are element by element. No variant may fuse a multiplication with an addition or reorder a

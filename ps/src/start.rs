@@ -1,7 +1,6 @@
 //! Starts the shards of a table: all of them, or one process's share.
 //!
-//! Comes in: a [`TableConfig`] and how many shards. Goes out: a [`TableClient`]. Nothing blocks: shards open on their own
-//! threads.
+//! The shards open on their own threads.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,6 +1,4 @@
 //! What the shards of a table hold and have done.
-//!
-//! Comes in: one [`ShardStats`] per shard. Goes out: [`TableStats`], serde for reports. Nothing blocks.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,7 +1,5 @@
 //! How a gradient changes a row: five optimizers, each a plain loop over the weights of one part of one row.
 //!
-//! Comes in: weights, state and gradient of one part. Goes out: both changed in place. Nothing blocks.
-//!
 //! Only rows that are pushed change. That is what PyTorch's `SparseAdam` and `Adagrad` on sparse gradients do; for
 //! [`Optimizer::Momentum`] it means that a row's velocity does not decay while the row is not touched.
 //!

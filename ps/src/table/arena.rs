@@ -1,7 +1,6 @@
 //! The rows of a table, numbered from 0, in chunks that never move.
 //!
-//! Comes in: row numbers. Goes out: rows as slices of floats. Adding a row may ask the system for a chunk (about 16 MiB,
-//! untouched until used); nothing else blocks.
+//! Adding a row may ask the system for a chunk (about 16 MiB, untouched until used).
 
 use crate::memory::Pages;
 use crate::simd::prefetch;

@@ -1,7 +1,6 @@
 //! From a key to the number of its row: open addressing, linear probing over 16-byte slots, growth step by step.
 //!
-//! Comes in: keys, any of the 2^64. Goes out: row numbers. Nothing blocks, and no call does more than a bounded amount
-//! of work: the index grows step by step.
+//! No call does more than a bounded amount of work: the index grows step by step.
 //!
 //! **Home slots keep the order of the hashes** (the home is the hash's high bits), so when the index doubles, slot `i`
 //! of the old array goes to slot `2 i` or nearby of the new: moving is a sweep over both, not a scatter.

@@ -1,6 +1,4 @@
 //! Where in a row each part keeps its weights and its state: `[weights of all parts | state of all parts]`.
-//!
-//! Comes in: a [`TableConfig`]. Goes out: offsets, and the weights and state of new rows. Nothing blocks.
 
 use forebay_base::{GOLDEN_GAMMA, mix64};
 use half::f16;

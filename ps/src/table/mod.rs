@@ -1,7 +1,6 @@
 //! A table of one shard: rows of weights and optimizer state by key. The heart of the parameter server.
 //!
-//! Comes in: blocks of keys, gradients, the rows of a snapshot. Goes out: weights. Nothing blocks and nothing locks:
-//! whoever owns the table owns its rows.
+//! There are no locks: the shard that owns the table is the only one to call it.
 //!
 //! This file has construction, snapshots and new rows; pulls and pushes are in `pass.rs`.
 

@@ -1,6 +1,4 @@
 //! One array of the index: 16-byte slots, four to a cache line, probed one after the other.
-//!
-//! Comes in: hashes and keys. Goes out: row numbers. Nothing blocks.
 
 use crate::memory::{Pages, Zeroed};
 use crate::simd::prefetch;
