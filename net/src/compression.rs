@@ -1,4 +1,4 @@
-//! Compressed columns: only where both ends are told so, and never more memory than a message may have.
+//! Compressed columns: only if both ends are configured so, and within the memory that a message may have.
 //!
 //! Columns that would unpack to more than they claim, or claim more than is accepted, are refused before Arrow
 //! unpacks them. Checking LZ4 costs one more pass over it.

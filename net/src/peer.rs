@@ -64,8 +64,8 @@ impl Peer {
         self.origin.who()
     }
 
-    /// Whether its host says that nobody listens there: a process that was there has ended. A host that says nothing does not
-    /// refuse. Tries to connect, for no longer than `within`.
+    /// Whether its host refuses the connection, because the process has ended. A host that does not answer does not refuse.
+    /// Tries to connect for at most `within`.
     pub async fn refuses(&self, within: Duration) -> bool {
         let address = self.address().to_owned();
         let connected = self.io.run(async move { timeout(within, TcpStream::connect(address)).await }).await;

@@ -37,7 +37,7 @@ pub struct Server {
 
 impl Server {
     /// Listens at `listen` (port 0: any) and answers with `handlers`. Callers of another run than `identity.run` are
-    /// refused; callers that say nothing of themselves are not: handlers decide what strangers may do.
+    /// refused; callers without an identity (stock Flight clients) are not: handlers decide what they may do.
     ///
     /// # Errors
     /// User: other machines could reach `listen` and `security` does not protect it, or the address cannot be listened

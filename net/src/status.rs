@@ -48,7 +48,7 @@ impl Origin {
 
     /// The status at the end of a response, or instead of one.
     pub(crate) fn check_trailers(&self, mut trailers: HeaderMap) -> Result<(), Fault> {
-        // tonic trusts this header to be well formed, and nobody here reads it.
+        // tonic expects this header to be well formed, and it is not used here.
         trailers.remove("grpc-status-details-bin");
         match Status::from_header_map(&trailers) {
             Some(status) if status.code() == Code::Ok => Ok(()),

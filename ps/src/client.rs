@@ -118,7 +118,7 @@ impl TableClient {
     ///
     /// # Errors
     /// A user fault, before any shard is asked and so with nothing changed anywhere: a length that does not match, a
-    /// step of 0, a gradient that is NaN or infinite (says how many of which part, and the first key). When memory runs
+    /// step of 0, a gradient that is NaN or infinite (with their number, the part, and the first key). When memory runs
     /// out or a shard dies, the other shards may have applied their share.
     #[tracing::instrument(level = "debug", skip_all, fields(table = %self.layout.table, keys = keys.len(), step))]
     pub async fn push(&self, keys: &[u64], grads: &[f32], step: u64) -> Result<(), Fault> {

@@ -109,7 +109,7 @@ mod system {
         }
         let before = start.align_offset(HUGE);
         let aligned = start.wrapping_add(before);
-        // SAFETY: both ends lie within the mapping just made and are handed out to nobody; lengths are multiples of
+        // SAFETY: both ends lie within the mapping just made and are not handed out; lengths are multiples of
         // the page size since `HUGE`, `bytes` and the mapping's address are.
         unsafe {
             if before > 0 {

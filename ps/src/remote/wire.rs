@@ -26,7 +26,7 @@ pub enum Wire {
     F32,
     /// Two bytes per value, and one per 128: f16 scaled by a power of two per block of 128 values. A value `v` of a block
     /// whose largest magnitude is `m` arrives with an error of at most max(2^-11 |v|, 2^-39 m). Exports and imports are
-    /// exact all the same, and so is a pull of rows of which a weight is NaN or infinite.
+    /// exact all the same, and so is a pull of rows with a weight that is NaN or infinite.
     F16,
 }
 

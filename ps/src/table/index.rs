@@ -13,7 +13,7 @@
 //! the system as zeros. So a key is looked for in the old array, then in the new: what was moved is in the new. As the
 //! sweep pauses only at empty slots, a key whose home lies behind it was moved for certain and needs one probe only.
 //!
-//! **Flooding.** The hash is seeded from the operating system's randomness, so nobody can prepare keys that fall into one
+//! **Flooding.** The hash is seeded from the operating system's randomness, so an attacker cannot prepare keys that fall into one
 //! chain. The seed changes no result: it decides where in the index a key stands, not the number or content of its row.
 
 use std::collections::hash_map::RandomState;
