@@ -1,5 +1,6 @@
 //! `docs/job.md` and `pipelines/src/job/template.toml` say what the doc comments of the job's fields say. `make docs` (this test
 //! with `FOREBAY_WRITE_DOCS=1`) writes both.
+#![allow(clippy::unwrap_used, reason = "a test")]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -26,7 +26,7 @@ pub struct Registry {
     after_parse: Stages<ExampleBatch>,
     after_batch: Stages<TrainBatch>,
     sources: BTreeMap<String, OwnSource>,
-    models: BTreeMap<String, Arc<dyn Fn(&Job) -> OwnModel + Send + Sync>>,
+    models: BTreeMap<String, MakeModel>,
 }
 
 /// What a source of your own is asked to read.
@@ -55,6 +55,9 @@ struct OwnSource {
     read: Arc<dyn Fn(SourceRequest) -> Read + Send + Sync>,
     takes_leases: bool,
 }
+
+/// Makes a job's model.
+type MakeModel = Arc<dyn Fn(&Job) -> OwnModel + Send + Sync>;
 
 /// Puts a stage at the end of a flow.
 type Insert<T> = Arc<dyn Fn(Flow<T>, &Job) -> Flow<T> + Send + Sync>;
