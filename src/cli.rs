@@ -11,7 +11,7 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser};
 
 use crate::commands::{self, Command};
 use crate::pipelines::{Context, Registry};
@@ -26,7 +26,7 @@ pub use mimalloc::MiMalloc;
 /// Trains click models on more rows than fit in memory, and hides reading them behind compute
 #[derive(Parser)]
 #[command(name = "forebay", version, propagate_version = true, after_help = exit::HELP)]
-pub(crate) struct Program {
+struct Program {
     #[command(subcommand)]
     command: Command,
 
@@ -45,7 +45,7 @@ pub fn main(registry: Registry) -> ExitCode {
         eprintln!("error: {message}");
         return ExitCode::from(exit::USER);
     }
-    match commands::run(program.command, &program.logs, &Context::new(registry)) {
+    match commands::run(program.command, &program.logs, &Context::new(registry), Program::command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(fault) => exit::report(&fault, program.logs.log_format),
     }

@@ -31,7 +31,12 @@ pub(crate) enum Command {
     Man(shell::Man),
 }
 
-pub(crate) fn run(command: Command, logs: &Logs, context: &Context) -> Result<(), Fault> {
+pub(crate) fn run(
+    command: Command,
+    logs: &Logs,
+    context: &Context,
+    program: fn() -> clap::Command,
+) -> Result<(), Fault> {
     match command {
         Command::Train(train) => train.run(logs, context),
         Command::Launch(launch) => launch.run(logs),
@@ -40,7 +45,7 @@ pub(crate) fn run(command: Command, logs: &Logs, context: &Context) -> Result<()
         Command::Plan(plan) => plan.run(context),
         Command::Data(data) => data.run(logs),
         Command::Bench(bench) => bench.run(),
-        Command::Completions(completions) => completions.run(),
-        Command::Man(man) => man.run(),
+        Command::Completions(completions) => completions.run(program()),
+        Command::Man(man) => man.run(program()),
     }
 }

@@ -2,10 +2,9 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory as _};
+use clap::{Args, Command};
 use clap_complete::Shell;
 
-use crate::cli::Program;
 use crate::{Fault, out};
 
 /// Print a completion script for a shell
@@ -31,16 +30,15 @@ pub(crate) struct Man {
 }
 
 impl Completions {
-    pub(crate) fn run(self) -> Result<(), Fault> {
+    pub(crate) fn run(self, mut program: Command) -> Result<(), Fault> {
         let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut Program::command(), "forebay", &mut script);
+        clap_complete::generate(self.shell, &mut program, "forebay", &mut script);
         out::print(String::from_utf8_lossy(&script).trim_end())
     }
 }
 
 impl Man {
-    pub(crate) fn run(self) -> Result<(), Fault> {
-        let program = Program::command();
+    pub(crate) fn run(self, program: Command) -> Result<(), Fault> {
         if let Some(folder) = self.folder {
             return clap_mangen::generate_to(program, &folder)
                 .map_err(|e| Fault::external(format!("cannot write manual pages to {}", folder.display())).because(e));
