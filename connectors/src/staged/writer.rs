@@ -18,6 +18,7 @@ use super::error::fault;
 use super::flat::{PendingUpload, PendingUploads};
 use super::folder::StoreFolder;
 use crate::store_error::store_fault;
+use crate::stores::Stores;
 
 /// Bytes of a part: more than the 5 MiB that S3 wants, and 80 GB in the 10,000 parts that it allows.
 const PART: usize = 8 << 20;
@@ -109,6 +110,8 @@ struct Upload {
     /// A token for each part that may be sent.
     room: mpsc::Receiver<()>,
     done: mpsc::Receiver<Result<(), Fault>>,
+    /// The task runs on their threads: they must outlive it, also when the folder is dropped first.
+    _stores: Stores,
 }
 
 impl Upload {
@@ -126,7 +129,7 @@ impl Upload {
             // A writer that was dropped does not wait for the result.
             let _ = ended_sender.send(ended);
         });
-        Self { part: Vec::new(), part_bytes, parts: Some(parts), room, done }
+        Self { part: Vec::new(), part_bytes, parts: Some(parts), room, done, _stores: folder.stores.clone() }
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
