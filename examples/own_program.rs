@@ -5,16 +5,15 @@
 
 use std::process::ExitCode;
 
-use arrow::array::{AsArray, Int32Array};
+use arrow::array::Int32Array;
 use arrow::compute::kernels::cmp::gt;
-use arrow::datatypes::Int32Type;
 use forebay::connectors::{Synthetic, SyntheticSource};
 use forebay::models::{ModelSpec, NativeModel};
 use forebay::pipelines::{OwnModel, Registry};
 
 fn main() -> ExitCode {
     let registry = Registry::default()
-        .drop_rows("drop_large_i3", |rows| gt(rows["I3"].as_primitive::<Int32Type>(), &Int32Array::new_scalar(1000)))
+        .drop_rows("drop_large_i3", |rows| gt(&rows["I3"], &Int32Array::new_scalar(1000)))
         .source("clicks", |request| {
             SyntheticSource::new(Synthetic { rows: 20_000, ..Default::default() }, request.options)
         })
