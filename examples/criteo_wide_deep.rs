@@ -25,7 +25,7 @@ fn main() -> anyhow::Result<()> {
         window: 65_536,
         seed,
         drop_last: false,
-        accounts: false,
+        mark_window_ends: false,
         key_spaces: columns.key_spaces(),
     };
     let (lookup, push) = (Lookup::for_training(&table, &Staleness::new(1)), Push::new(&table));

@@ -51,8 +51,8 @@ impl TrainingBuilder {
         self
     }
 
-    /// Trains this dense model instead of the one of `[model]`. A saved model keeps the name, and whoever loads it gives a
-    /// registry that has the model under it.
+    /// Trains this dense model instead of the one of `[model]`. A saved model keeps the name; to load it takes a
+    /// registry that has a model of this name.
     pub fn model(mut self, name: &str, model: OwnModel) -> Self {
         (self.job.model.kind, self.job.model.name) = (ModelKind::Own, Some(name.to_owned()));
         self.registry(|registry| registry.own_model(name, move |_| model.clone()))

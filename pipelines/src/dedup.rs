@@ -3,8 +3,6 @@
 //! One open-addressing table that is never cleared: each entry carries the number of the pass that wrote it, so a new
 //! pass starts by counting up. The slots of a batch are passes of their own (their keys differ by construction), so
 //! the table is as small as one column and stays in a core's own cache: 16 bytes × 2 per row.
-//!
-//! Comes in: keys. Goes out: places. Nothing blocks.
 
 /// A reusable table of the keys seen in this pass.
 #[derive(Debug, Default)]

@@ -1,6 +1,4 @@
 //! What a run tells while it runs: rows, logloss and AUC of late.
-//!
-//! Comes in: the outcome of each step. Goes out: [`Snapshot`]s, to any thread. Holds a lock for microseconds.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,7 +9,7 @@ use serde::Serialize;
 /// Rows over which the running logloss decays: recent enough to show learning, long enough to be steady.
 const WINDOW_ROWS: f64 = 100_000.0;
 
-/// Shared by the train stage, which writes, and whoever watches.
+/// The train stage writes it; any thread may read it.
 #[derive(Clone)]
 pub struct Progress(Arc<Mutex<State>>);
 
@@ -69,7 +67,7 @@ impl Progress {
         state.auc.add(logits, labels);
     }
 
-    /// The device was at work on a step for so long.
+    /// Adds the time that the device worked on a step.
     pub(crate) fn device(&self, time: Duration) {
         self.0.lock().expect("no holder of this lock panics").device += time;
     }

@@ -86,7 +86,8 @@ pub(crate) fn receiving(resources: &Resources, receive_queue: Arc<ReceiveQueue>,
 /// `source -8→ parse -8→ batch -4→ lookup -2→ evaluate`, with the shards beside `lookup`.
 pub(crate) fn evaluation(model: &Model, read: Read) -> Result<Pipeline, Fault> {
     let (job, lookup) = (&model.job, Lookup::read_only(&model.table));
-    let plan = BatchPlan { rows: EVALUATION_ROWS, window: 0, drop_last: false, accounts: false, ..training_plan(job) };
+    let plan =
+        BatchPlan { rows: EVALUATION_ROWS, window: 0, drop_last: false, mark_window_ends: false, ..training_plan(job) };
     let maker: ModelMaker = Box::new(model.model.with_parameters(model.dense.clone()));
     let topology = Topology::new("evaluate").attach(&model.host);
     Ok(batches(topology, job, &model.context.registry, plan, false, read)?
@@ -225,7 +226,7 @@ fn training_plan(job: &Job) -> BatchPlan {
         window: if job.data.shuffle_rows == 0 { 0 } else { window_rows(job, job.in_step()) },
         seed: job.seed,
         drop_last: job.train.drop_last,
-        accounts: !job.placement.is_one_process(),
+        mark_window_ends: !job.placement.is_one_process(),
         key_spaces: job.columns.key_spaces(),
     }
 }

@@ -87,7 +87,7 @@ fn run(plan: BatchPlan, chunks: &[Vec<Row>]) -> (Vec<TrainBatch>, StageCx) {
 }
 
 fn plan(rows: usize, window: usize, drop_last: bool) -> BatchPlan {
-    BatchPlan { rows, window, seed: 3, drop_last, accounts: false, key_spaces: KEY_SPACES.to_vec() }
+    BatchPlan { rows, window, seed: 3, drop_last, mark_window_ends: false, key_spaces: KEY_SPACES.to_vec() }
 }
 
 fn sorted(mut rows: Vec<Row>) -> Vec<Row> {
@@ -160,7 +160,7 @@ fn single_valued_slots_need_no_offsets() {
         window: 0,
         seed: 0,
         drop_last: false,
-        accounts: false,
+        mark_window_ends: false,
         key_spaces: vec![0, 1],
     });
     block_on(stage.on_batch(examples, &StageCx::detached("batch"), &mut out)).unwrap();

@@ -84,8 +84,8 @@ impl Leases for Listed {
     }
 }
 
-fn plan(rows: usize, window: usize, drop_last: bool, accounts: bool) -> BatchPlan {
-    BatchPlan { rows, window, seed: 9, drop_last, accounts, key_spaces: vec![0] }
+fn plan(rows: usize, window: usize, drop_last: bool, mark_window_ends: bool) -> BatchPlan {
+    BatchPlan { rows, window, seed: 9, drop_last, mark_window_ends, key_spaces: vec![0] }
 }
 
 proptest! {
@@ -159,8 +159,8 @@ proptest! {
             assert_eq!(of_term(0), whole.len());
             assert!(of_term(1) > 0);
 
-            // Without accounts: the same batches, but for empty ones, and perhaps without word of the end.
-            let quiet = BatchPlan { accounts: false, ..plan.clone() };
+            // Without marks: the same batches, but for empty ones, and perhaps without word of the end.
+            let quiet = BatchPlan { mark_window_ends: false, ..plan.clone() };
             let quiet = named(batches(ParquetSource::new(dir.path(), options), &quiet).await);
             let full = |of: Named| -> Vec<_> {
                 let bare = of.into_iter().map(|(name, batch)| (name, TrainBatch { closes: None, ..batch }));
@@ -205,7 +205,7 @@ fn a_window_that_is_cut_off_is_not_sent_as_if_it_were_whole() {
     let (batches, dropped) = made(plan(10, 0, false, true), chunks());
     assert_eq!(batches, [(0, 10, None), (0, 10, None), (1, 5, end(1, 5, 1)), (2, 10, None)]);
     assert_eq!(dropped, 5 + 2);
-    // Whoever keeps no accounts gets every row.
+    // Without marks, every row is sent.
     let (batches, dropped) = made(plan(10, 0, false, false), chunks());
     let rows: Vec<_> = batches.iter().map(|&(window, rows, end)| (window, rows, end.is_some())).collect();
     let expected = [(0, 10), (0, 10), (0, 5), (1, 5), (2, 10), (2, 2)];

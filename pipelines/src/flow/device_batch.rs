@@ -1,6 +1,4 @@
 //! A batch of which the device has a copy: what `upload` makes, `train` trains on, and `download` ends.
-//!
-//! Comes in: a [`ReadyBatch`]. Goes out: [`DeviceBatch`]. Nothing blocks.
 
 use forebay_actors::{Batch, Lineage};
 

@@ -1,6 +1,4 @@
 //! The gradients of one batch's rows: what `train` makes and `push` applies.
-//!
-//! Comes in: a step's output. Goes out: [`GradBatch`]. Nothing blocks.
 
 use forebay_actors::{Batch, Lineage};
 

@@ -1,4 +1,4 @@
-//! The identity of a batch, the same whoever reads it and however often.
+//! The name of a batch. The data alone determines it, so every process gives a batch the same name.
 
 use forebay_ps::PushId;
 use serde::{Deserialize, Serialize};

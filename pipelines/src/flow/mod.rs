@@ -1,7 +1,6 @@
 //! What travels, in travel order: one file per thing.
 //!
-//! [`forebay_connectors::Rows`] → [`ExampleBatch`] → [`TrainBatch`] → [`ReadyBatch`] (→ [`DeviceBatch`]) → [`GradBatch`]. Nothing
-//! blocks.
+//! [`forebay_connectors::Rows`] → [`ExampleBatch`] → [`TrainBatch`] → [`ReadyBatch`] (→ [`DeviceBatch`]) → [`GradBatch`].
 
 mod device_batch;
 mod example_batch;

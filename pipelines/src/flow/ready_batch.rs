@@ -1,6 +1,4 @@
 //! A batch with the rows of its keys, ready for dense compute: what `lookup` makes and `train` uses up.
-//!
-//! Comes in: a [`TrainBatch`]. Goes out: [`ReadyBatch`]. Nothing blocks.
 
 use std::sync::Arc;
 

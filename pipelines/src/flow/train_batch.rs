@@ -1,6 +1,4 @@
 //! A batch of the exact size, its keys de-duplicated: what `batch` makes and `lookup` completes.
-//!
-//! Comes in: nothing. Goes out: [`TrainBatch`]. Nothing blocks.
 
 use forebay_actors::{Batch, Lineage};
 use forebay_connectors::WindowMark;
@@ -26,10 +24,10 @@ pub struct TrainBatch {
     pub lineage: Lineage,
     /// The window it belongs to; `window.closes` says whether `closes` is there.
     pub window: WindowMark,
-    /// Number within its window, from 0: (epoch, window, index) names the batch, whoever made it and however often.
+    /// Number within its window, from 0: (epoch, window, index) is the batch's name in every process.
     pub index: u32,
     /// On the last batch of a window whose end the source has marked. Such a batch may be empty: see
-    /// [`BatchPlan::accounts`](crate::stages::BatchPlan::accounts).
+    /// [`BatchPlan::mark_window_ends`](crate::stages::BatchPlan::mark_window_ends).
     pub closes: Option<WindowEnd>,
     /// `[n]`, each 0 or 1.
     pub labels: Vec<f32>,

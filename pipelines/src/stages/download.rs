@@ -1,7 +1,6 @@
 //! `download`: waits for the device, checks that what came back is finite, and makes the gradients of the batch of it.
 //!
-//! Comes in: batches whose steps were launched, in order. Goes out: [`GradBatch`]es. Blocks its thread until the device has done
-//! a step and copied its results: it stands on a place of its own.
+//! Blocks its thread until the device has finished a step and copied its results, so it needs a thread of its own.
 
 use std::time::Instant;
 

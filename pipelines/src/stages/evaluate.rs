@@ -1,7 +1,6 @@
 //! `evaluate`: predicts and scores: exact AUC and logloss over all rows.
 //!
-//! Comes in: [`ReadyBatch`]es. Goes out: an [`Evaluation`] after the last. Holds 8 bytes per row. Blocks its thread
-//! for the length of a forward pass.
+//! Holds 8 bytes per row. Blocks its thread for the length of a forward pass.
 
 use forebay_actors::{Fault, Sink, StageCx};
 use forebay_models::{DenseModel, auc_exact, logloss};

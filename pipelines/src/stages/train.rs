@@ -1,7 +1,6 @@
 //! `train`: forward, backward and the dense optimizer's step, on the thread (and device) that is the model's own.
 //!
-//! Comes in: [`ReadyBatch`]es, in order. Goes out: [`GradBatch`]es. Blocks its thread for the length of a step: it
-//! stands on a place of its own.
+//! Blocks its thread for the length of a step, so it needs a thread of its own.
 
 use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use forebay_models::{DenseModel, ModelError, StepOutput};

@@ -1,8 +1,8 @@
 //! `batch`: cuts exact sizes, shuffles within a bounded window, de-duplicates keys.
 //!
-//! Comes in: [`ExampleBatch`]es of any size. Goes out: [`TrainBatch`]es of exactly `rows` rows; the last one of a window of
+//! Takes [`ExampleBatch`]es of any size and sends [`TrainBatch`]es of exactly `rows` rows; the last one of a window of
 //! the source is smaller (or dropped and counted, if the job says so). Which rows a batch holds depends on the window's
-//! rows alone, not on how they came. Holds the rows that are shuffled together. Nothing blocks but the outbox.
+//! rows alone, not on the sizes that they came in. Holds the rows that are shuffled together.
 
 mod pieces;
 
@@ -26,9 +26,9 @@ pub struct BatchPlan {
     pub seed: u64,
     /// Drop the last batch of a window if it is short, and count its rows as rejected.
     pub drop_last: bool,
-    /// Every window that the source closes ends in a batch that says so, if need be in an empty one; and a window that is
-    /// cut off is not sent as if it were whole. For those who hand out windows and must know what became of each.
-    pub accounts: bool,
+    /// For a cluster, whose coordinator counts the rows of each window: the last batch of a window carries its
+    /// [`WindowEnd`], if need be a batch without rows, and a window that is cut off is not sent as if it were whole.
+    pub mark_window_ends: bool,
     /// For each slot the number of its key space: slots with the same number share keys, and only those are
     /// de-duplicated together.
     pub key_spaces: Vec<usize>,
@@ -80,12 +80,12 @@ fn part_order(seed: u64, stream: u64, n: usize) -> Vec<u32> {
     SplitMix64::new(start).permutation(n as u32)
 }
 
-/// Why rows are worked off.
+/// Why held rows are sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// There is enough of them.
+    /// A part is whole.
     Open,
-    /// No more will come of this window, though the source did not close it.
+    /// No more rows of this window will come, but the source did not close it.
     CutOff,
     /// The source closed the window.
     Closed,
@@ -102,15 +102,16 @@ impl Batcher {
         Self { plan, spaces, held: Vec::new(), held_rows: 0, window, batches: 0, dedup: Dedup::default() }
     }
 
-    /// Rows that are worked off together: whole batches.
+    /// Rows that are cut into batches together: whole batches.
     fn part(&self) -> usize {
         self.plan.window.max(1).checked_next_multiple_of(self.plan.rows).unwrap_or(self.plan.rows)
     }
 
-    /// Rows that must have come beside a whole part before it is sent. Whoever wants windows closed learns that a batch is
-    /// the last of its window from the batch itself, however the rows came: so another one must be certain to follow.
-    fn beside(&self) -> usize {
-        match (self.plan.accounts, self.plan.drop_last) {
+    /// Rows of the window that must have come after a whole part before the part is sent. With
+    /// [`mark_window_ends`](BatchPlan::mark_window_ends) the last batch of a window says so itself, so a batch is sent only
+    /// when another one is certain to follow, or the window is closed.
+    fn rows_after(&self) -> usize {
+        match (self.plan.mark_window_ends, self.plan.drop_last) {
             (false, _) => 0,
             (true, false) => 1,
             (true, true) => self.plan.rows,
@@ -118,21 +119,21 @@ impl Batcher {
     }
 
     /// Sends the batches of every whole part, and at the end those of the rest.
-    async fn work_off(&mut self, end: End, cx: &StageCx, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
+    async fn send_parts(&mut self, end: End, cx: &StageCx, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
         let (part, rows) = (self.part(), self.plan.rows);
-        let beside = if end == End::Open { self.beside() } else { 0 };
-        if end == End::Open && self.held_rows < part + beside {
+        let after = if end == End::Open { self.rows_after() } else { 0 };
+        if end == End::Open && self.held_rows < part + after {
             return Ok(());
         }
         let (chunks, held) = (std::mem::take(&mut self.held), std::mem::take(&mut self.held_rows));
         let short = if end != End::Open && self.plan.drop_last { held % rows } else { 0 };
-        self.left_out("dropped: last batch is short", short, cx);
+        self.reject("dropped: last batch is short", short, cx);
         let mut cut = Cut::new(&chunks);
         let mut at = 0;
         while at < held - short {
             let left = held - at;
             let n = match end {
-                _ if left >= part + beside => part,
+                _ if left >= part + after => part,
                 End::Open => break,
                 _ => left,
             };
@@ -175,22 +176,22 @@ impl Batcher {
         Ok(())
     }
 
-    fn left_out(&mut self, reason: &'static str, rows: usize, cx: &StageCx) {
+    fn reject(&mut self, reason: &'static str, rows: usize, cx: &StageCx) {
         self.window.rejected += rows as u64;
         if rows > 0 {
             cx.ledger().reject(reason, rows as u64);
         }
     }
 
-    /// The rest of a window that the source did not close. Where windows are accounted for it is no batch of that window,
-    /// and the window will be given out again.
+    /// The rest of a window that the source did not close. In a cluster it makes no batch: the
+    /// window will be leased again.
     async fn cut_off(&mut self, cx: &StageCx, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
-        if self.plan.accounts {
+        if self.plan.mark_window_ends {
             self.held.clear();
             let rows = std::mem::take(&mut self.held_rows);
-            self.left_out("left out: the window was cut off", rows, cx);
+            self.reject("left out: the window was cut off", rows, cx);
         } else {
-            self.work_off(End::CutOff, cx, out).await?;
+            self.send_parts(End::CutOff, cx, out).await?;
         }
         Ok(())
     }
@@ -286,11 +287,11 @@ impl Stage for Batcher {
             self.held.push(batch);
         }
         if !mark.closes {
-            return self.work_off(End::Open, cx, out).await;
+            return self.send_parts(End::Open, cx, out).await;
         }
-        self.work_off(End::Closed, cx, out).await?;
+        self.send_parts(End::Closed, cx, out).await?;
         let mut window = std::mem::take(&mut self.window);
-        if window.batches == 0 && self.plan.accounts {
+        if window.batches == 0 && self.plan.mark_window_ends {
             // Nothing was left of it, and still somebody waits for its end.
             let lineage = Lineage { seq: self.batches, ..lineage };
             let mut empty = TrainBatch { lineage, window: mark, ..TrainBatch::default() };

@@ -1,6 +1,4 @@
 //! Runs of rows out of chunks of any size, and the columns of a batch that is put together from them.
-//!
-//! Comes in: [`ExampleBatch`]es. Goes out: [`Piece`]s, dense rows, offsets of bags. Nothing blocks.
 
 use forebay_actors::Batch;
 

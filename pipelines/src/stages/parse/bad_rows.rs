@@ -1,6 +1,6 @@
 //! Rows that cannot be used: which, why, and what becomes of them.
 //!
-//! Comes in: findings of the parsers. Goes out: a fault, a count in the ledger, or lines in a file (JSON, one object a
+//! Comes in: what the parsers refused. Goes out: a fault, a count in the ledger, or lines in a file (JSON, one object a
 //! row: the reason, the place, the row as it was read). Blocks on that file.
 
 use std::collections::BTreeMap;
@@ -13,11 +13,11 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_actors::{Fault, FaultKind, StageCx};
 use forebay_connectors::{OnBadRow, Rows};
 
-/// The bad rows of one batch; the first finding of a row counts.
+/// The bad rows of one batch; the first reason of a row counts.
 #[derive(Default)]
-pub(super) struct BadRows(BTreeMap<usize, Finding>);
+pub(super) struct BadRows(BTreeMap<usize, BadRow>);
 
-struct Finding {
+struct BadRow {
     reason: &'static str,
     detail: String,
 }
@@ -25,7 +25,7 @@ struct Finding {
 impl BadRows {
     /// Row `row` is bad: `reason` is a class for the ledger, `detail` says what was found in which column.
     pub(super) fn add(&mut self, row: usize, reason: &'static str, detail: impl FnOnce() -> String) {
-        self.0.entry(row).or_insert_with(|| Finding { reason, detail: detail() });
+        self.0.entry(row).or_insert_with(|| BadRow { reason, detail: detail() });
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -104,7 +104,7 @@ fn write_row(
     file: &mut impl Write,
     rows: &Rows,
     row: usize,
-    finding: &Finding,
+    finding: &BadRow,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     let line = serde_json::json!({
         "reason": finding.reason,

@@ -1,6 +1,4 @@
 //! Dense features: numbers and booleans to `f32`, transformed; a missing value is 0.
-//!
-//! Comes in: a column. Goes out: `f32[n]`, appended. Nothing blocks.
 
 use std::sync::LazyLock;
 

@@ -1,6 +1,4 @@
 //! Labels: 0 or 1, from a boolean or any number.
-//!
-//! Comes in: a column. Goes out: `f32[n]`. Nothing blocks.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;

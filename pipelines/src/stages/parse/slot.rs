@@ -2,8 +2,6 @@
 //!
 //! A column read as a dictionary is hashed once per distinct value: the dictionary of a row group is shared by its
 //! batches, so its keys are kept until another one comes.
-//!
-//! Comes in: a column. Goes out: [`SlotKeys`]. Nothing blocks.
 
 use std::sync::Arc;
 
