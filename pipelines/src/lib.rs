@@ -6,10 +6,14 @@
 //!                                 shard × S  ←──────────┘
 //! ```
 //!
-//! Where the way to the device is long, `train` is three: `upload ─1→ train ─1→ download` ([`job::Transfers`]).
+//! With a device of its own, `train` is three stages: `upload ─1→ train ─1→ download` ([`job::Transfers`]).
 //!
 //! Read these files in this order: [`flow`] (what travels), [`stages`] (what works on it), `wiring.rs` (how they are
-//! put together), [`job`] (what a user may say), [`Training`] and [`Model`] (what a user holds).
+//! put together), [`job`] (what a user may set), [`Training`] and [`Model`] (what a user holds), [`cluster`] (the same over
+//! several processes).
+//!
+//! A program adds stages, sources and models of its own with [`Training::builder`], or under names in a [`Registry`], which
+//! every process of a cluster and evaluation share through their [`Context`].
 //!
 //! ```no_run
 //! use forebay_pipelines::{Job, Training};
