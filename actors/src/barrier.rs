@@ -1,8 +1,8 @@
 //! Barriers: a mark that the source puts between two batches and every stage passes on in order, so that at one
 //! moment per stage everything before it was handled and nothing after it was.
 //!
-//! Comes in: requests for a barrier. Goes out: a [`Barrier`] for each, once the sink has handled it. Only who wished
-//! waits.
+//! Comes in: requests for a barrier. Goes out: a [`Barrier`] for each, once the sink has handled it. Only the caller
+//! that asked for it waits.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -23,7 +23,7 @@ pub struct Barrier {
     pub position: serde_json::Value,
 }
 
-/// A wish on its way to the source.
+/// A request on its way to the source.
 pub(crate) struct BarrierRequest {
     epoch: Epoch,
     done: oneshot::Sender<Barrier>,
@@ -46,7 +46,7 @@ impl Barriers {
     pub(crate) fn request(&self) -> impl Future<Output = Result<Barrier, Fault>> + Send + use<> {
         let (done, passed) = oneshot::channel();
         // Sent at once, not at the first poll: the barrier stands where it was asked for. A source that has ended
-        // drops the wish, and the future below says so.
+        // drops the request, and the future below says so.
         let _ = self.requests.send(BarrierRequest { epoch: Epoch(self.next.fetch_add(1, Relaxed)), done });
         async move {
             passed.await.map_err(|_| {
@@ -66,12 +66,12 @@ impl Barriers {
     pub(crate) fn arrives(&self, epoch: Epoch) {
         let passed = self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&epoch);
         if let Some((position, done)) = passed {
-            // Whoever wished may have gone.
+            // The caller may have dropped its future.
             let _ = done.send(Barrier { epoch, position });
         }
     }
 
-    /// The run has ended: whoever still waits is told.
+    /// The run has ended: every caller that still waits gets a fault.
     pub(crate) fn end(&self) {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

@@ -65,29 +65,29 @@
 //! # Ok::<(), Fault>(())
 //! ```
 //!
-//! # How it stands
+//! # How it is built
 //!
 //! ```text
-//!            topology ─ wires ─→ run ─ ends as ─→ Outcome { result, report, results }
-//!                                 │
-//!   ┌─ shell ─────────┐  link   ┌─┴─ shell ───────┐  link   ┌─ shell ─────────┐
-//!   │ stage_future::source    │ ──8──→  │ stage_future::stage     │ ──2──→  │ stage_future::sink      │      one shell = one actix actor
-//!   │   your Source   │ permits │   your Stage    │         │   your Sink     │      on an arbiter given by place
-//!   └───────┬─────────┘         └───────┬─────────┘         └────────┬────────┘
-//!           └── switch (drain, kill), ledger, meters: reached through StageCx ──┘
+//!        topology ── wires ──→ run ── ends as ──→ Outcome { result, report, results }
+//!                               │
+//!   ┌─ shell ─────────┐  link   ┌─ shell ─────────┐  link   ┌─ shell ─────────┐
+//!   │ future of a     │ ──8──→  │ future of a     │ ──2──→  │ future of a     │   one shell = one actix actor
+//!   │ Source          │ permits │ Stage           │ permits │ Sink            │   on an arbiter given by place
+//!   └───────┬─────────┘         └───────┬─────────┘         └───────┬─────────┘
+//!           └── switch (drain, kill), ledger, meters: reached through StageCx
 //! ```
 //!
-//! Read these files in this order; each says at its top what comes in, what goes out, and what may block.
+//! Read these files in this order:
 //!
-//! 1. `batch`, `fault`, `stage`: what travels, what stops it, what a user writes.
+//! 1. `batch`, `fault`, `stage`, `context`: what travels, what stops it, what a user writes, what each call comes with.
 //! 2. `link`: an actix recipient and a semaphore. The permit rides in the envelope. `outbox`: its sending end as a
 //!    stage sees it.
-//! 3. `shell`: the one actor, which owns one future for the whole life of a stage. `life`: those futures for sources,
-//!    stages and sinks. `service` and `host`: actors that answer, and outlive a pipeline.
-//! 4. `replicas` and `turn`: one stage as many, and how order is kept.
+//! 3. `shell`: the one actor, which owns one future from the opening to the end of a stage. `stage_future`: that future
+//!    for sources, stages and sinks. `service` and `host`: actors that answer calls and outlive a pipeline.
+//! 4. `replicas`, `replicated` and `turn`: one stage in several replicas, and how order is kept.
 //! 5. `switch`: drain and kill; the first fault wins. `barrier`: a mark that passes through in order.
-//! 6. `topology`, `wiring`, `place`: wiring back to front, onto threads. `run`, `control`, `state`: how a run begins,
-//!    is steered, and ends.
+//! 6. `topology`, `closures`, `wiring`, `place`: wiring back to front, onto threads. `run`, `control`, `state`: how a
+//!    run begins, is steered, and ends.
 //! 7. `meter`, `ledger`, `plan`, `report`: what is counted and how it is shown.
 //! 8. `io_runtime`: the threads that wait for networks. `testsuite` (feature): the rules every stage follows, checked.
 //!
@@ -99,7 +99,7 @@
 //! - **No deadlock**: links go one way and no cycle of them can be wired; calls to services are replies, and a service
 //!   never sends into a pipeline.
 //! - **Never a hang**: the first fault closes all links and drops every stage where it awaits; a stage that blocks its
-//!   thread is left behind after a grace. Panics are faults. An actor that dies without a word is a fault.
+//!   thread is left behind after a grace. Panics are faults. An actor that is dropped before its stage ends is a fault.
 //! - **Every row is accounted for**: rows read = rows delivered + rows rejected, or the run ends with a fault.
 //! - **Fair on shared threads**: every stage yields after each batch.
 //!

@@ -100,7 +100,7 @@ impl<T: Batch> Front<T> {
         Self { spawn, replicas: Vec::new(), events, event_sender, stile, next: 0, batches: 0, target, count }
     }
 
-    /// The life of the front.
+    /// Runs the front until the end of its input.
     pub(crate) async fn live<O: Batch>(
         mut self,
         mut inbox: Inbox<Item<T>>,
@@ -153,7 +153,7 @@ impl<T: Batch> Front<T> {
         self.next - 1
     }
 
-    /// Hires or dismisses until there are as many as asked for. A busy replica is dismissed when it is free.
+    /// Spawns or retires replicas until there are as many as asked for. A busy replica is retired when it is free.
     fn fit(&mut self) -> Result<(), Fault> {
         let target = (*self.target.borrow_and_update()).max(1);
         while self.staying() < target {
@@ -218,7 +218,7 @@ fn hand<T: Send + 'static>(link: &Link<Job<T>>, job: Job<T>) -> Result<(), Fault
     link.hand(job).map_err(|_| Fault::internal("a replica has gone").kind(FaultKind::Stopped))
 }
 
-/// The life of one replica.
+/// Runs one replica until the front has it finish.
 pub(crate) async fn replica<S: Stage>(
     make: impl FnOnce() -> S,
     cx: StageCx,

@@ -3,8 +3,8 @@
 //! Comes in: [`Envelope`]s, one at a time. Goes out: nothing but what that future sends, and the fault it ends with.
 //!
 //! How the mailbox stays bounded and the stage sees one item at a time: the handler puts the message into a slot and
-//! calls `ctx.wait(Work)`, which holds the mailbox. `Work` polls the life until it asks for the next message. The
-//! life takes the message out of the slot, and the permit in the envelope is dropped there. So a stage is plain
+//! calls `ctx.wait(Work)`, which holds the mailbox. `Work` polls the future until it asks for the next message. The
+//! future takes the message out of the slot, and the permit in the envelope is dropped there. So a stage is plain
 //! `async` code that may borrow, may hold `!Send` state, and knows nothing of actors; and a message costs no
 //! allocation beyond actix's two (its envelope and its queue node): `Work` has no size, and its box none either.
 //!
@@ -37,7 +37,7 @@ pub(crate) type LivenessToken = mpsc::Sender<()>;
 /// From open to finish.
 pub(crate) type StageFuture = Pin<Box<dyn Future<Output = Result<(), Fault>>>>;
 
-/// What the life of a stage has in hand, for whoever must say where it died.
+/// The phase and the batch that a stage is at, for the fault it may end with.
 pub(crate) struct ErrorContext {
     phase: Cell<Phase>,
     lineage: RefCell<Option<Lineage>>,
@@ -55,7 +55,7 @@ struct Slot<M> {
     wanted: Cell<bool>,
 }
 
-/// The receiving end of a link, as the life of a stage sees it.
+/// The receiving end of a link, as the future of a stage sees it.
 pub(crate) struct Inbox<M> {
     slot: Rc<Slot<M>>,
     meter: Arc<StageMeter>,
@@ -101,7 +101,7 @@ pub(crate) fn mailbox<M: Send + 'static>() -> (Recipient<Envelope<M>>, Mailbox<M
 }
 
 impl<M: Send + 'static> Mailbox<M> {
-    /// Starts the shell on `arbiter`; `life` is called there, on the thread it stays on.
+    /// Starts the shell on `arbiter`; `future` is called there, on the thread it stays on.
     pub(crate) fn start(
         self,
         arbiter: &ArbiterHandle,
@@ -220,7 +220,7 @@ impl<M: Send + 'static> Shell<M> {
         self.cx.switch().kill(fault.at(self.cx.name(), self.error_context.phase.get(), lineage.as_ref()));
     }
 
-    /// Drops the life, and with it the stage and its link below, and stops the actor.
+    /// Drops the future, and with it the stage and its link below, and stops the actor.
     fn end(&mut self, ctx: &mut Context<Self>) {
         self.drop_future();
         ctx.stop();

@@ -1,4 +1,4 @@
-//! The lives of a source, a stage and a sink, from opening to finish: what their shells run.
+//! The futures of a source, a stage and a sink, from opening to finish: what their shells run.
 //!
 //! Comes in: the stage's own code, its inbox and its outbox. Goes out: batches and marks, counted; the fault it ends
 //! with. Everything that may wait here is either the stage's own code or a full link.

@@ -1,6 +1,6 @@
 //! The two signals of a run: drain (the source stops, the rest is worked off) and kill (everything stops).
 //!
-//! Comes in: a wish to drain, or a [`Fault`]. Goes out: futures that resolve when either is asked for. First fault
+//! Comes in: a request to drain, or a [`Fault`]. Goes out: futures that resolve when either is asked for. First fault
 //! wins: the switch keeps the root cause, and only then closes the links, so that whoever is woken by a closed link
 //! finds the switch thrown and is a casualty, never the cause. Nothing blocks but short locks.
 
