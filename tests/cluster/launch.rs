@@ -72,7 +72,7 @@ fn the_first_signal_drains_all_processes_and_the_row_counts_add_up() {
         let ledger = Ledger::of(&log);
         assert!(ledger.windows.0 > 4 && ledger.windows.0 < ledger.windows.1, "{ledger:?} {log}");
         let trained = log.split_once("trained on ").unwrap().1.split(' ').next().unwrap().replace(',', "");
-        assert_eq!(ledger.rows.to_string(), trained, "what was trained on is in the books: {log}");
+        assert_eq!(ledger.rows.to_string(), trained, "the counts agree: {log}");
         assert!(run.model().keys() > 1000);
     }
 }

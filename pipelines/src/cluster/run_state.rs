@@ -1,7 +1,8 @@
 //! The run as the coordinator sees it: a state machine over the requests of its members, without a clock and without IO.
 //!
 //! It owns the members ([`Members`]) and the leases ([`LeaseBook`]) and moves the run from phase to phase. Every method takes
-//! the time from its caller. [`RunState::tick`] must be called a few times a second.
+//! the time from its caller. [`RunState::tick`] must be called a few times a second. Every request of a member is checked like
+//! a [heartbeat](RunState::heartbeat), and fails as that does.
 
 use std::time::{Duration, Instant};
 
@@ -220,9 +221,6 @@ impl RunState {
 
     /// A member cannot go on. The run fails, unless the member is a reader with an external fault (its disk or its network) and
     /// another reader can take its rows.
-    ///
-    /// # Errors
-    /// Those of [`heartbeat`](Self::heartbeat).
     pub(super) fn fail(&mut self, request: FailRequest, now: Instant) -> Result<(), Fault> {
         let FailRequest { member: MemberId { role, rank, .. }, failure } = request;
         self.heartbeat(request.member, now)?;
@@ -242,9 +240,6 @@ impl RunState {
     }
 
     /// A member ends as it should.
-    ///
-    /// # Errors
-    /// Those of [`heartbeat`](Self::heartbeat).
     pub(super) fn leave(&mut self, member: MemberId, now: Instant) -> Result<(), Fault> {
         self.heartbeat(member, now)?;
         self.members.leave(member.role, member.rank, member.incarnation);
@@ -256,9 +251,6 @@ impl RunState {
     }
 
     /// Readers take no more leases. When their current ones are done, the run is finished.
-    ///
-    /// # Errors
-    /// Those of [`heartbeat`](Self::heartbeat).
     pub(super) fn drain(&mut self, member: MemberId, now: Instant) -> Result<(), Fault> {
         self.heartbeat(member, now)?;
         if matches!(self.phase, RunPhase::Gathering | RunPhase::Running) {
@@ -269,9 +261,6 @@ impl RunState {
     }
 
     /// The model is saved: all processes may end.
-    ///
-    /// # Errors
-    /// Those of [`heartbeat`](Self::heartbeat).
     pub(super) fn over(&mut self, member: MemberId, now: Instant) -> Result<(), Fault> {
         self.heartbeat(member, now)?;
         if self.phase == RunPhase::Finished {

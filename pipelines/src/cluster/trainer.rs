@@ -33,11 +33,11 @@ pub fn trainer(job: Job, process: &ProcessConfig, context: &Context) -> Result<T
     let placement = &job.placement;
     let receive_queue =
         (placement.readers > 0).then(|| Arc::new(ReceiveQueue::new(order(&job, process.rank), credits(&job))));
-    let parts = receive_queue
+    let handlers = receive_queue
         .iter()
         .map(|receive_queue| Arc::new(BatchHandler::new(Arc::clone(receive_queue))) as Arc<dyn Handler>)
         .collect();
-    let session = ClusterSession::join(&context.io, process, &job, parts)?;
+    let session = ClusterSession::join(&context.io, process, &job, handlers)?;
     match wire(job, process.rank, context, receive_queue, &session) {
         Ok(training) => Ok(training.session(session)),
         Err(fault) => {

@@ -1,8 +1,7 @@
-//! `lookup`: takes a ticket, asks every shard for its rows at once, puts them in the order of the batch's keys.
+//! `lookup`: takes a ticket for a batch, asks every shard for its rows at once, and puts them in the order of the batch's keys.
 //!
-//! Comes in: [`TrainBatch`]es. Goes out: [`ReadyBatch`]es, in the same order. Waits for the ticket (that is how far
-//! the run may be ahead of its pushes) and for the shards. Where these are behind a network, replicas of it keep as many
-//! batches on their way as there are tickets.
+//! Tickets bound how far look-ups run ahead of pushes. If the shards are behind a network, replicas of the stage keep one batch
+//! in flight for each ticket.
 
 use std::time::Instant;
 
@@ -17,13 +16,13 @@ use crate::staleness::{Staleness, Ticket};
 #[derive(Clone)]
 pub struct Lookup {
     table: TableClient,
-    /// `None`: read only, rows that are not there are zeros.
+    /// `None`: read only, and rows that do not exist are zeros.
     staleness: Option<Staleness>,
     participation: Participation,
 }
 
 impl Lookup {
-    /// For training: rows that are not there are initialised, and each batch takes a ticket.
+    /// For training: creates rows that do not exist, and takes a ticket for each batch.
     pub fn for_training(table: &TableClient, staleness: &Staleness) -> Self {
         Self { table: table.clone(), staleness: Some(staleness.clone()), participation: Participation::Alone }
     }
@@ -34,7 +33,7 @@ impl Lookup {
         self
     }
 
-    /// For evaluation: changes nothing.
+    /// For evaluation: changes nothing in the table.
     pub fn read_only(table: &TableClient) -> Self {
         Self { table: table.clone(), staleness: None, participation: Participation::Alone }
     }
@@ -60,7 +59,7 @@ impl Stage for Lookup {
         }
         let mut rows = Vec::with_capacity(train.unique.len() * self.table.row_dim());
         let ticket = match &self.staleness {
-            // Tickets come back from `push`: to wait for one is to be blocked by the stages below.
+            // `push` frees tickets, so waiting for one counts as blocked on downstream.
             Some(staleness) => cx.meter().blocked_on("ticket", staleness.ticket(cx.arrival())).await,
             None => Ticket::free(),
         };

@@ -1,8 +1,6 @@
-//! `push`: sends each shard its gradients; the acknowledgement frees the ticket.
-//!
-//! Comes in: [`GradBatch`]es. Goes out: word of each batch that is done, if anybody waits for it. Waits for the
-//! shards, and for whoever keeps the dense parameters. Where these are behind a network, replicas of it keep several batches
-//! on their way.
+//! `push`: sends every shard its gradients, and the dense gradients to the ps processes if these hold the dense parameters. When
+//! they are applied, the batch is done and its ticket is freed. If the shards are behind a network, replicas of the stage keep
+//! several batches in flight.
 
 use std::time::Instant;
 
