@@ -113,5 +113,5 @@ fn a_job_of_several_processes_is_not_trained_in_one() {
     let output = command.stdin(Stdio::null()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("`forebay launch` starts them on this machine"), "{said}");
+    assert!(said.contains("start them on this machine with `forebay launch`"), "{said}");
 }
