@@ -204,7 +204,7 @@ fn a_resumed_reader_whose_rank_was_restarted_ends() {
     until_both_read(&mut run);
     run.hold("reader 0");
     run.start(&["reader 0@again"]);
-    run.until_said("ps 0", "reader 0 joined");
+    run.until_said_times("ps 0", "reader 0 joined", 2);
     let done = run.until_status("the coordinator answers", |_| true).windows_done;
     run.until_windows(done + 4);
     // The run cannot end meanwhile, because no other reader reads.

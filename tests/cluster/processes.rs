@@ -180,8 +180,13 @@ impl Run {
 
     /// Waits until the output of a process contains this. Returns all its output.
     pub(crate) fn until_said(&mut self, name: &str, words: &str) -> String {
-        self.until(&format!("{name} says {words:?}"), |run| {
-            Some(run.process(name).said()).filter(|said| said.contains(words))
+        self.until_said_times(name, words, 1)
+    }
+
+    /// Waits until the output of a process contains this `times` times. Returns all its output.
+    pub(crate) fn until_said_times(&mut self, name: &str, words: &str, times: usize) -> String {
+        self.until(&format!("{name} says {words:?} {times} times"), |run| {
+            Some(run.process(name).said()).filter(|said| said.matches(words).count() >= times)
         })
     }
 
