@@ -1,7 +1,7 @@
 //! Ctrl-C and SIGTERM: the first asks for a drain, the second ends the program at once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crate::Fault;
 
@@ -9,18 +9,25 @@ use crate::exit;
 
 /// Whether the user asked to stop.
 #[derive(Clone, Default)]
-pub(crate) struct Stop(Arc<AtomicUsize>);
+pub(crate) struct Stop(Arc<Signals>);
+
+#[derive(Default)]
+struct Signals {
+    seen: AtomicUsize,
+    saved: AtomicBool,
+}
 
 impl Stop {
     /// Installs the signal handler.
     pub(crate) fn listen() -> Result<Self, Fault> {
         let stop = Self::default();
-        let seen = Arc::clone(&stop.0);
+        let signals = Arc::clone(&stop.0);
         ctrlc::set_handler(move || {
-            if seen.fetch_add(1, Ordering::SeqCst) == 0 {
+            if signals.seen.fetch_add(1, Ordering::SeqCst) == 0 {
                 eprintln!("\nstopping: trains on the rows that were read, then saves (once more to stop at once)");
             } else {
-                eprintln!("\nstopped at once, nothing saved");
+                let saved = signals.saved.load(Ordering::SeqCst);
+                eprintln!("\nstopped at once, {}", if saved { "the model is saved" } else { "nothing saved" });
                 std::process::exit(exit::INTERRUPTED);
             }
         })
@@ -30,6 +37,11 @@ impl Stop {
 
     /// Whether the first signal has come.
     pub(crate) fn asked(&self) -> bool {
-        self.0.load(Ordering::SeqCst) > 0
+        self.0.seen.load(Ordering::SeqCst) > 0
+    }
+
+    /// The model is saved: a second signal says so.
+    pub(crate) fn saved(&self) {
+        self.0.saved.store(true, Ordering::SeqCst);
     }
 }

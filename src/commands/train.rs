@@ -91,7 +91,7 @@ pub(crate) fn run(training: Training, stop: &Stop, report: Report, logs: &Logs) 
         // The first trainer saves and evaluates, and needs the rows of this process until then.
         return session.map_or(Ok(()), ClusterSession::wait_until_over);
     }
-    match save_and_evaluate(&trained) {
+    match save_and_evaluate(&trained, stop) {
         Ok(()) => session.map_or(Ok(()), ClusterSession::over),
         Err(fault) => {
             if let Some(session) = &session {
@@ -134,10 +134,11 @@ fn print_summary(trained: &Trained, before: Option<Usage>) {
 }
 
 /// Saves before it evaluates: if the evaluation fails, the model is not lost.
-fn save_and_evaluate(trained: &Trained) -> Result<(), Fault> {
+fn save_and_evaluate(trained: &Trained, stop: &Stop) -> Result<(), Fault> {
     let job = &trained.model.job;
     if let Some(folder) = &job.output.model {
         let manifest = trained.model.save(folder)?;
+        stop.saved();
         let rows: u64 = manifest.tables.iter().map(|t| t.rows).sum();
         let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
         println!("saved {folder}: {} table rows, {:.1} MB", commas(rows), bytes as f64 / 1e6);
