@@ -55,8 +55,7 @@ impl Batch for Rows {
         self.batch.num_rows()
     }
 
-    /// Bytes of the arrays' buffers. Of a dictionary that many batches share, only what this batch can refer to is
-    /// counted.
+    /// Bytes of the arrays' buffers. A dictionary that many batches share counts only as far as this batch can refer to it.
     fn bytes(&self) -> usize {
         batch_bytes(&self.batch)
     }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::rows::{Rows, WindowMark};
 
-/// Where a stream stands: it cannot be rewound, so that who goes on gives the same stream from its start.
+/// The position of a stream. A stream cannot be rewound, so to resume, give the same stream from its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamPosition {
     /// Rows taken from the stream.

@@ -49,7 +49,7 @@ impl Counts {
         self.bytes.load(SeqCst)
     }
 
-    /// Bytes under way or delivered and not yet dropped by who asked for them.
+    /// Bytes that are under way, or delivered and not yet dropped by the caller.
     pub fn live(&self) -> u64 {
         self.live.load(SeqCst)
     }

@@ -1,4 +1,4 @@
-//! [`Training::builder`]: a job, and what a program adds to it.
+//! [`Training::builder`]: a job, and the parts that a program adds to it.
 
 use forebay_actors::{Fault, Source, Stage};
 use forebay_connectors::Rows;
@@ -12,8 +12,8 @@ use crate::resources::Resources;
 use crate::training::{RunningTraining, Training};
 use crate::{sources, wiring};
 
-/// Wires a run in this process. What a stage may do is said in [`Registry`]; the stages stay with the trained model, which
-/// evaluates with them.
+/// Wires a run in this process. [`Registry`] says what a custom stage may do. The trained model keeps the stages and evaluates
+/// with them.
 #[must_use = "a builder does nothing until it is built or run"]
 pub struct TrainingBuilder {
     job: Job,
@@ -23,7 +23,7 @@ pub struct TrainingBuilder {
 }
 
 impl Training {
-    /// Begins with a job: without anything else, the run that `forebay train` makes.
+    /// Begins with a job. Without further calls, it is the run of `forebay train`.
     pub fn builder(job: Job) -> TrainingBuilder {
         TrainingBuilder { job, context: Context::default(), source: None, on_progress: None }
     }
@@ -31,15 +31,14 @@ impl Training {
     /// Wires the run that the job describes, reading the rows at `data.train`.
     ///
     /// # Errors
-    /// A user fault if the job does not fit together or its data is not there.
+    /// A user fault if the job does not fit together or its data is missing.
     pub fn new(job: Job) -> Result<Self, Fault> {
         Self::builder(job).build()
     }
 }
 
 impl TrainingBuilder {
-    /// What the program's runs share: IO threads, and the registry of what the job may name. Comes before everything that
-    /// adds to the registry.
+    /// Uses the IO threads, the stores and the registry of `context`. Call it before all methods that add to the registry.
     pub fn context(mut self, context: &Context) -> Self {
         self.context = context.clone();
         self
@@ -51,8 +50,8 @@ impl TrainingBuilder {
         self
     }
 
-    /// Trains this dense model instead of the one of `[model]`. A saved model keeps the name; to load it takes a
-    /// registry that has a model of this name.
+    /// Trains this dense model instead of the one of `[model]`. A saved model stores `name`; loading it needs a registry that
+    /// has a model of this name.
     pub fn model(mut self, name: &str, model: OwnModel) -> Self {
         (self.job.model.kind, self.job.model.name) = (ModelKind::Own, Some(name.to_owned()));
         self.registry(|registry| registry.own_model(name, move |_| model.clone()))
@@ -88,7 +87,7 @@ impl TrainingBuilder {
         self.registry(|registry| registry.after_batch(name, move |_| make()))
     }
 
-    /// Leaves the own stage `name` out of evaluation: down-sampling, say, which would bias it.
+    /// Leaves the custom stage `name` out of evaluation, for instance down-sampling.
     pub fn training_only(mut self, name: &str) -> Self {
         let pipeline = &mut self.job.pipeline;
         let all = [&mut pipeline.after_read, &mut pipeline.after_parse, &mut pipeline.after_batch];
@@ -106,7 +105,7 @@ impl TrainingBuilder {
     /// Wires the run.
     ///
     /// # Errors
-    /// A user fault if the job does not fit together, names what the registry does not have, or its data is not there.
+    /// A user fault if the job does not fit together, its data is missing, or the registry lacks a part that it names.
     pub fn build(self) -> Result<Training, Fault> {
         let resources = Resources::alone(self.job, self.context)?;
         let read = match self.source {

@@ -1,19 +1,18 @@
-//! What a program makes once and every run in it uses.
+//! The [`Context`] that all runs of a program share.
 
 use forebay_actors::IoRuntime;
 use forebay_connectors::Stores;
 
 use crate::registry::Registry;
 
-/// The threads for network IO, the stores that were opened, and the stages, sources and models of the program's own. Cheap
-/// to clone.
+/// The threads for network IO, the opened stores, and the registry of custom stages, sources and models. Cheap to clone.
 #[derive(Clone)]
 pub struct Context {
-    /// Where connections to other processes are served.
+    /// The runtime of the connections to other processes.
     pub io: IoRuntime,
-    /// Paths and URLs are opened in these. They have IO threads of their own.
+    /// The stores that paths and URLs are opened in. They have their own IO threads.
     pub stores: Stores,
-    /// What a job may name beside what is built in.
+    /// The custom stages, sources and models that a job may name.
     pub registry: Registry,
 }
 
@@ -24,9 +23,9 @@ impl Default for Context {
 }
 
 impl Context {
-    /// A context with IO threads of its own, which start at their first use.
+    /// A context with new IO threads, which start at their first use.
     pub fn new(registry: Registry) -> Self {
-        // The other half of the cores computes. On two cores a second thread costs more in wake-ups than it carries.
+        // The other half of the cores computes. On two cores, a second IO thread costs more in wake-ups than it gains.
         let threads = (IoRuntime::cores(16) / 2).max(1);
         Self { io: IoRuntime::new("forebay-io", threads), stores: Stores::default(), registry }
     }

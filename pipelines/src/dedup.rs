@@ -1,8 +1,8 @@
-//! De-duplicates the keys of a batch: every key once, and for every value its place among them.
+//! De-duplicates the keys of a batch: lists every key once, and maps every value to its index in that list.
 //!
-//! One open-addressing table that is never cleared: each entry carries the number of the pass that wrote it, so a new
-//! pass starts by counting up. The slots of a batch are passes of their own (their keys differ by construction), so
-//! the table is as small as one column and stays in a core's own cache: 16 bytes × 2 per row.
+//! It is an open-addressing table. Each entry has the number of the pass that wrote it, so a new pass needs no clearing. Each
+//! key space of a batch is one pass (keys of different spaces differ), so the table holds the keys of few columns and stays in
+//! the L2 cache: 32 bytes per value.
 
 /// A reusable table of the keys seen in this pass.
 #[derive(Debug, Default)]
@@ -10,7 +10,7 @@ pub(crate) struct Dedup {
     entries: Vec<Entry>,
     shift: u32,
     pass: u32,
-    /// Keys that this pass may still add before the table is too full.
+    /// Keys that this pass may still add.
     room: usize,
 }
 
@@ -22,7 +22,7 @@ struct Entry {
 }
 
 impl Dedup {
-    /// Forgets all keys and makes room for `keys` more.
+    /// Starts a pass of up to `keys` keys.
     pub(crate) fn start(&mut self, keys: usize) {
         let size = (keys * 2).next_power_of_two().max(64);
         if self.entries.len() < size || self.pass == u32::MAX {
@@ -30,17 +30,17 @@ impl Dedup {
             self.entries.resize(size, Entry::default());
             self.pass = 0;
         }
-        // A pass over few keys uses only the front of a table that was made for many: it stays in cache.
+        // A pass over few keys uses only the front of a large table, which stays in the cache.
         self.shift = 64 - size.trailing_zeros();
         self.pass += 1;
         self.room = keys;
     }
 
-    /// The place of `key` in `unique`, where it is put if this pass has not seen it.
+    /// The index of `key` in `unique`. Appends the key if it is new in this pass.
     #[inline]
     pub(crate) fn place(&mut self, key: u64, unique: &mut Vec<u64>) -> u32 {
         let mask = (1_usize << (64 - self.shift)) - 1;
-        // Fibonacci hashing: keys are hashes, but a user's own may not be.
+        // Fibonacci hashing, because the keys of a custom stage may not be hashes.
         let mut at = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize;
         loop {
             let entry = &mut self.entries[at & mask];
@@ -66,7 +66,6 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Against the obvious way, over several passes of one table.
         #[test]
         fn agrees_with_a_linear_search(passes in prop::collection::vec(prop::collection::vec(0_u64..40, 0..200), 1..5)) {
             let mut dedup = Dedup::default();
@@ -88,8 +87,7 @@ mod tests {
 
     #[test]
     fn keys_that_share_their_first_place_stay_apart() {
-        // Multiples of 2^57 differ in their high bits only, and the product moves them anywhere; equal low bits are
-        // the worst case for a mask, so take those too.
+        // Keys that differ only in their high bits would collide in a table that masks the low bits.
         let keys: Vec<u64> = (0..500_u64).map(|i| i << 57 | i << 32).chain((0..500).map(|i| i << 40)).collect();
         let (mut dedup, mut unique) = (Dedup::default(), Vec::new());
         dedup.start(keys.len());

@@ -1,6 +1,4 @@
-//! Where the dense parameters are when they are not in the trainer's own model.
-//!
-//! Today the ps processes hold them; an all-reduce among the trainers would stand behind the same two calls.
+//! The store of the dense parameters when they are not in the trainer's own model. Today the ps processes hold them.
 
 use std::sync::Arc;
 
@@ -9,13 +7,13 @@ use forebay_actors::Fault;
 
 use crate::flow::BatchId;
 
-/// Holds the dense parameters of several trainers.
+/// Holds the dense parameters that several trainers share.
 #[async_trait]
 pub(crate) trait DenseStore: Send + Sync {
-    /// The parameters as they are now, `[P]`, in the order of the model's parameters. Cancel safe.
+    /// The current parameters, `[P]`, in the order of the model's parameters. Cancel safe.
     async fn pull(&self) -> Result<Arc<Vec<f32>>, Fault>;
 
-    /// Applies the gradient of the mean loss over the `rows` rows of a batch, `[P]` ; it is empty
-    /// if the batch has no rows but its round waits for it. Each batch is applied once, however often it is sent.
+    /// Applies the gradients of the mean loss over the `rows` rows of a batch, `[P]`. They are empty for an empty batch of a
+    /// round. Each batch id is applied once.
     async fn push(&self, id: BatchId, step: u64, rows: u64, grads: Vec<f32>) -> Result<(), Fault>;
 }

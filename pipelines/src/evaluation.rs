@@ -9,8 +9,8 @@ use crate::stages::Evaluation;
 use crate::{sources, wiring};
 
 impl Model {
-    /// Scores all rows at `path`: a file, a folder, a glob or a URL; the names of the files say what they are. Columns are
-    /// read as the job says, and pass the job's own stages, but those for training only. Blocks until it is done.
+    /// Scores all rows at `path`: a file, a folder, a glob or a URL. The file names give the format. The rows pass the custom
+    /// stages of the job, except those that are for training only. Blocks until it is done.
     pub fn evaluate(&self, path: &str) -> Result<(Evaluation, Report), Fault> {
         self.score(sources::whole(&self.job.for_evaluation(), &self.context, path)?)
     }

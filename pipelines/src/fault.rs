@@ -1,9 +1,9 @@
-//! Whose fault a model's error is.
+//! Turns the errors of models into faults.
 
 use forebay_actors::{Fault, FaultKind};
 use forebay_models::ModelError;
 
-/// Whose fault a model's error is.
+/// Makes a fault of `error`, with its domain: user, external or internal.
 pub(crate) fn model_fault(error: ModelError) -> Fault {
     match error {
         ModelError::Batch(_) => Fault::internal("a batch does not fit the model").because(error),

@@ -1,4 +1,4 @@
-//! The dense model that a job asks for: one of the built-in kinds on a backend, or a model of the program's own.
+//! The dense model of a job: a built-in model on a backend, or a custom model.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use crate::job::{Backend, Job, ModelKind, TrainOptions};
 use crate::own_model::{ModelFactory, OwnModel};
 use crate::registry::Registry;
 
-/// What a row of the job's table consists of, and what makes the job's dense model.
+/// The row parts of the job's table, and the factory of its dense model.
 #[derive(Clone)]
 pub struct JobModel {
-    /// Parts of a row of the table.
+    /// The row parts of the table.
     pub parts: Vec<RowPart>,
     /// Makes the model.
     pub factory: ModelFactory,
-    /// The structure of a built-in model; an own model has none.
+    /// The structure of a built-in model. `None` for a custom model.
     pub spec: Option<ModelSpec>,
-    /// Its line in plans and reports.
+    /// The model's line in plans and reports.
     pub(crate) describe: String,
 }
 
@@ -28,7 +28,7 @@ impl JobModel {
     /// The model that `job.model` names.
     ///
     /// # Errors
-    /// A user fault if the options describe no model, or `registry` has none of that name.
+    /// A user fault if the options are invalid, or `registry` has no model of that name.
     pub fn of(job: &Job, registry: &Registry) -> Result<Self, Fault> {
         if job.model.kind == ModelKind::Own {
             let name = job.model.name.as_deref().unwrap_or_default();
@@ -46,12 +46,12 @@ impl JobModel {
         })
     }
 
-    /// The job's table: rows of the parts that the model needs.
+    /// The configuration of the job's table, with the row parts of the model.
     pub fn table_config(&self, job: &Job) -> TableConfig {
         job.table.config(self.parts.clone(), job.seed)
     }
 
-    /// A model with these parameters, made where it is called.
+    /// Returns a function that makes a model with these parameters.
     pub(crate) fn with_parameters(
         &self,
         dense: Vec<NamedTensor>,
@@ -64,8 +64,8 @@ impl JobModel {
         }
     }
 
-    /// The values that training begins with, `[P]`: the same for both backends. A process without the device of the job
-    /// can compute them, since they are made on the CPU.
+    /// The initial dense parameters, `[P]`, which are the same for both backends. They are computed on the CPU, so the process
+    /// does not need the device of the job.
     pub(crate) fn first_values(job: &Job, registry: &Registry) -> Result<Vec<f32>, Fault> {
         let mut job = job.clone();
         (job.train.device, job.train.threads) = ("cpu".into(), 1);

@@ -6,14 +6,13 @@
 //!                                 shard × S  ←──────────┘
 //! ```
 //!
-//! With a device of its own, `train` is three stages: `upload ─1→ train ─1→ download` ([`job::Transfers`]).
+//! On a GPU, `train` is three stages: `upload ─1→ train ─1→ download` ([`job::Transfers`]).
 //!
-//! Read these files in this order: [`flow`] (what travels), [`stages`] (what works on it), `wiring.rs` (how they are
-//! put together), [`job`] (what a user may set), [`Training`] and [`Model`] (what a user holds), [`cluster`] (the same over
-//! several processes).
+//! Read these files in this order: [`flow`] (the batches), [`stages`], `wiring.rs` (connects the stages), [`job`] (the
+//! configuration), [`Training`] and [`Model`] (the API), [`cluster`] (several processes).
 //!
-//! A program adds stages, sources and models of its own with [`Training::builder`], or under names in a [`Registry`], which
-//! every process of a cluster and evaluation share through their [`Context`].
+//! A program adds custom stages, sources and models with [`Training::builder`], or by name in a [`Registry`]. Every process of a
+//! cluster has the registry in its [`Context`], and evaluation uses it too.
 //!
 //! ```no_run
 //! use forebay_pipelines::{Job, Training};

@@ -1,4 +1,4 @@
-//! A trained model as a value: its table in the shards of this process, its dense parameters, and the job that made it.
+//! A trained model in memory: its table in the shards of this process, its dense parameters, and its job.
 
 use forebay_actors::{Fault, Host};
 use forebay_models::NamedTensor;
@@ -14,7 +14,7 @@ pub struct Model {
     pub job: Job,
     /// Dense parameters.
     pub dense: Vec<NamedTensor>,
-    /// The shards.
+    /// The client of the shards.
     pub table: TableClient,
     pub(crate) model: JobModel,
     pub(crate) host: Host,
@@ -22,8 +22,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// The model that a pipeline of your own trained: `table` in `host`, and the `dense` parameters that its train stage left.
-    /// The job says how rows are read and which dense model it is.
+    /// Makes a model from the results of a custom pipeline: the `table`, which `host` serves, and the `dense` parameters that the
+    /// train stage left. The job gives the columns and the dense model.
     ///
     /// # Errors
     /// A user fault if the job's model does not fit the table.
@@ -31,7 +31,7 @@ impl Model {
         Self::in_context(job, host, table, dense, Context::default())
     }
 
-    /// The same for a job that names stages, sources or models of the program's own.
+    /// Like [`from_parts`](Self::from_parts), for a job that names custom stages, sources or models of `context`.
     pub fn in_context(
         job: Job,
         host: Host,

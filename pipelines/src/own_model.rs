@@ -1,23 +1,23 @@
-//! A dense model of a user's own.
+//! A custom dense model.
 
 use std::sync::Arc;
 
 use forebay_models::{DenseModel, ModelError, RowPart};
 
-/// Makes a dense model: once for training and once for each evaluation, on the thread that it stays on.
+/// Makes a dense model, on the thread that will use it: once for training and once for each evaluation.
 pub type ModelFactory = Arc<dyn Fn() -> Result<Box<dyn DenseModel>, ModelError> + Send + Sync>;
 
-/// A user's own dense model: what each key's row consists of, and what makes the model.
+/// A custom dense model: its row parts and its factory.
 #[derive(Clone)]
 pub struct OwnModel {
-    /// Parts of a row; the job's `[table]` says how they are initialised and updated.
+    /// The row parts. The job's `[table]` says how they are initialised and updated.
     pub parts: Vec<RowPart>,
     /// Makes the model.
     pub factory: ModelFactory,
 }
 
 impl OwnModel {
-    /// A model of rows with these parts.
+    /// A model whose table rows have these parts.
     pub fn new<M: DenseModel + 'static>(
         parts: Vec<RowPart>,
         make: impl Fn() -> Result<M, ModelError> + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! Whether a trainer trains alone or as a member of a run of several processes, and what its stages do differently as a member.
+//! Whether a process trains alone or as a member of a cluster, and what the stages do differently as a member.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ pub(crate) enum Participation {
     /// All rows, tables and dense parameters are in this process.
     #[default]
     Alone,
-    /// A trainer of a run of several processes: each of its batches is applied once, however often it comes.
+    /// A trainer of a cluster. Each batch id is applied once.
     Member(Arc<Membership>),
 }
 
@@ -29,12 +29,12 @@ pub(crate) struct Membership {
     pub(crate) steps: (u64, u64),
 }
 
-/// Where a trainer's batches come from, which must know when they are done.
+/// Records which batches of a trainer are done.
 pub(crate) trait BatchRecord: Send + Sync {
-    /// A batch is about to be looked up.
+    /// Called before a batch is looked up.
     fn batch_started(&self, batch: &TrainBatch);
 
-    /// The gradients of a batch are applied. Called again for the same batch, it changes nothing.
+    /// Called when the gradients of a batch are applied. A second call for the same batch has no effect.
     fn batch_done(&self, id: BatchId);
 }
 
@@ -61,7 +61,7 @@ impl Participation {
         }
     }
 
-    /// The dense parameters as they are now, `[P]`. `None`: they are in the trainer's own model. Cancel safe.
+    /// The current dense parameters, `[P]`. `None`: they are in the trainer's own model. Cancel safe.
     pub(crate) async fn pull_dense(&self) -> Result<Option<Arc<Vec<f32>>>, Fault> {
         match self.dense() {
             Some(dense) => dense.pull().await.map(Some),
@@ -69,12 +69,10 @@ impl Participation {
         }
     }
 
-    /// Where the dense parameters are. `None`: in the trainer's own model.
     pub(crate) fn dense(&self) -> Option<&Arc<dyn DenseStore>> {
         self.membership()?.dense.as_ref()
     }
 
-    /// The number of trainers that take each step together. `None`: each trainer takes its steps by itself.
     pub(crate) fn round(&self) -> Option<u32> {
         self.membership()?.round
     }

@@ -1,4 +1,4 @@
-//! What a run tells while it runs: rows, logloss and AUC of late.
+//! The progress of a run: rows, steps, recent logloss and AUC.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use forebay_models::RunningAuc;
 use serde::Serialize;
 
-/// Rows over which the running logloss decays: recent enough to show learning, long enough to be steady.
+/// Rows over which the running logloss decays.
 const WINDOW_ROWS: f64 = 100_000.0;
 
-/// The train stage writes it; any thread may read it.
+/// The counters of a run. The train stage updates them; any thread may read them.
 #[derive(Clone)]
 pub struct Progress(Arc<Mutex<State>>);
 
@@ -26,7 +26,7 @@ struct State {
 /// The state of a run at one moment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Snapshot {
-    /// Since the run began.
+    /// Seconds since the run began.
     pub seconds: f64,
     /// Steps (batches) trained.
     pub steps: u64,
@@ -34,9 +34,9 @@ pub struct Snapshot {
     pub rows: u64,
     /// Mean logloss over about the last 100,000 rows, each scored before it was trained on.
     pub logloss: f64,
-    /// AUC over the rows of late, each scored before it was trained on.
+    /// AUC over recent rows, each scored before it was trained on.
     pub auc: Option<f64>,
-    /// How long steps were under way on the device, by its own clock; 0 where transfers do not stand apart.
+    /// Time that the device spent on steps, by its own clock. 0 unless `train.transfers = "apart"`.
     pub device_seconds: f64,
 }
 
@@ -55,7 +55,7 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// A step is done: its mean loss, its logits and labels `[n]`.
+    /// Records a step: its mean loss, its logits `[n]` and labels `[n]`.
     pub fn step(&self, loss: f64, logits: &[f32], labels: &[f32]) {
         let mut state = self.0.lock().expect("no holder of this lock panics");
         let rows = labels.len() as f64;
@@ -67,12 +67,12 @@ impl Progress {
         state.auc.add(logits, labels);
     }
 
-    /// Adds the time that the device worked on a step.
+    /// Adds the device time of a step.
     pub(crate) fn device(&self, time: Duration) {
         self.0.lock().expect("no holder of this lock panics").device += time;
     }
 
-    /// The state now.
+    /// The current state.
     pub fn snapshot(&self) -> Snapshot {
         let state = self.0.lock().expect("no holder of this lock panics");
         Snapshot {

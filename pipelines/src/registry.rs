@@ -1,4 +1,4 @@
-//! The stages, sources and models of a user's program, under the names that a job says.
+//! The registry of custom stages, sources and models, by the names that a job uses.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::job::{Job, OwnStage};
 use crate::own_model::OwnModel;
 use crate::stages::DropRows;
 
-/// Stages, sources and models of your own, by name. A job names them in `pipeline.after_read`, `pipeline.after_parse`,
-/// `pipeline.after_batch`, `data.source` and `model.name`. The same registry serves one process, every role of a cluster,
-/// and evaluation.
+/// Custom stages, sources and models by name. A job names them in `pipeline.after_read`, `pipeline.after_parse`,
+/// `pipeline.after_batch`, `data.source` and `model.name`. One process, every role of a cluster, and evaluation use the same
+/// registry.
 ///
-/// A stage decides by the rows in hand alone (and the job's seed), not by what it saw before: when a reader is lost,
-/// another one reads the same windows and must make the same batches of them. Each stage runs on a thread of its own.
+/// The output of a stage must depend only on the current batch and the job's seed, not on earlier batches: if a reader is lost,
+/// another reader must make the same batches from the same windows. Each stage runs on its own thread.
 #[derive(Clone, Default)]
 pub struct Registry {
     after_read: Stages<Rows>,
@@ -29,7 +29,7 @@ pub struct Registry {
     models: BTreeMap<String, MakeModel>,
 }
 
-/// What a source of your own is asked to read.
+/// What a custom source is asked to read.
 #[derive(Clone)]
 pub struct SourceRequest {
     /// `data.train`, or the path to evaluate.
@@ -38,7 +38,7 @@ pub struct SourceRequest {
     pub columns: Vec<String>,
     /// How to read: rows of a batch, epochs, seed, rows of a window.
     pub options: ReadOptions,
-    /// In a cluster: read only the windows that these leases grant.
+    /// In a cluster, the source reads only the windows that these leases grant.
     pub leases: Option<Arc<dyn Leases>>,
 }
 
@@ -59,7 +59,7 @@ struct OwnSource {
 /// Makes a job's model.
 type MakeModel = Arc<dyn Fn(&Job) -> OwnModel + Send + Sync>;
 
-/// Puts a stage at the end of a flow.
+/// Appends a stage to a flow.
 type Insert<T> = Arc<dyn Fn(Flow<T>, &Job) -> Flow<T> + Send + Sync>;
 
 #[derive(Clone)]
@@ -72,8 +72,8 @@ impl<T: Batch> Default for Stages<T> {
 }
 
 impl Registry {
-    /// A stage over record batches as they were read: raw values, columns by name. Rows that it leaves out, it rejects with
-    /// [`Rows::reject_where`], and it sends every batch on, also one without rows.
+    /// Adds a stage over record batches with raw values. It must drop rows with [`Rows::reject_where`] only, and send on every
+    /// batch, even an empty one.
     #[must_use]
     pub fn after_read<S: Stage<In = Rows, Out = Rows>>(
         mut self,
@@ -84,8 +84,8 @@ impl Registry {
         self
     }
 
-    /// A stage after reading that drops the rows for which `mask` is true (and keeps those for which it is null), and counts
-    /// them in the report under its name.
+    /// Adds a stage after reading that drops the rows for which `mask` is true. A null keeps the row. The report counts the
+    /// dropped rows under the stage's name.
     #[must_use]
     pub fn drop_rows(
         self,
@@ -95,9 +95,8 @@ impl Registry {
         self.after_read(name, move |_| DropRows::new(mask.clone()))
     }
 
-    /// A stage over parsed rows: labels, dense features after their transform (for raw values see
-    /// [`after_read`](Self::after_read)), keys. Rows that it leaves out, it rejects with [`ExampleBatch::retain_rows`], and
-    /// it sends every batch on, also one without rows.
+    /// Adds a stage over parsed rows: labels, transformed dense features and keys. [`after_read`](Self::after_read) has the raw
+    /// values. The stage must drop rows with [`ExampleBatch::retain_rows`] only, and send on every batch, even an empty one.
     #[must_use]
     pub fn after_parse<S: Stage<In = ExampleBatch, Out = ExampleBatch>>(
         mut self,
@@ -108,8 +107,8 @@ impl Registry {
         self
     }
 
-    /// A stage over batches of their final size. It may change values; it must neither add nor drop rows or batches, since
-    /// the window's end counts them.
+    /// Adds a stage over batches of their final size. It may change values, but must not add or drop rows or batches, because
+    /// the end of the window has their counts.
     #[must_use]
     pub fn after_batch<S: Stage<In = TrainBatch, Out = TrainBatch>>(
         mut self,
@@ -120,7 +119,7 @@ impl Registry {
         self
     }
 
-    /// A source for `data.source`, in one process. A cluster refuses it: see [`leased_source`](Self::leased_source).
+    /// Adds a source for `data.source` in one process. A cluster needs a [`leased_source`](Self::leased_source).
     #[must_use]
     pub fn source<S: Source<Out = Rows>>(
         mut self,
@@ -131,8 +130,8 @@ impl Registry {
         self
     }
 
-    /// A source for `data.source` that reads the windows of [`SourceRequest::leases`] when there are leases, so that several
-    /// processes can share the data.
+    /// Adds a source for `data.source` that several processes can share. If [`SourceRequest::leases`] is `Some`, the source must
+    /// read only the windows of these leases.
     #[must_use]
     pub fn leased_source<S: Source<Out = Rows>>(
         mut self,
@@ -143,15 +142,15 @@ impl Registry {
         self
     }
 
-    /// A dense model for `model = { kind = "own", name = "..." }`. In a cluster each trainer makes it; if the dense
-    /// parameters are on the ps processes, these make it on their CPU for the first values.
+    /// Adds a dense model for `model = { kind = "own", name = "..." }`. In a cluster each trainer makes it. If the ps processes
+    /// hold the dense parameters, they also make it, on the CPU, for the initial values.
     #[must_use]
     pub fn own_model(mut self, name: &str, make: impl Fn(&Job) -> OwnModel + Send + Sync + 'static) -> Self {
         self.models.insert(name.to_owned(), Arc::new(make));
         self
     }
 
-    /// Refuses a job that names what is not here.
+    /// Fails if the job names a stage, source or model that the registry does not have.
     pub(crate) fn check(&self, job: &Job) -> Result<(), Fault> {
         let pipeline = &job.pipeline;
         self.after_read.check("pipeline.after_read", &pipeline.after_read)?;
@@ -232,7 +231,7 @@ impl<T: Batch> Stages<T> {
         names.iter().try_for_each(|own| find(field, "stage", &self.0, &own.name).map(drop))
     }
 
-    /// Puts the stages of a job one after the other behind `flow`, each with a link of `capacity`.
+    /// Appends the stages of a job to `flow`, each behind a link of `capacity`.
     fn wire(
         &self,
         mut flow: Flow<T>,

@@ -1,4 +1,4 @@
-//! What the stages of a training share, and what outlives its pipeline.
+//! What the stages of a training run share, and what outlives its pipeline.
 
 use forebay_actors::{Fault, Host};
 use forebay_models::NamedTensor;
@@ -13,7 +13,7 @@ use crate::participation::Participation;
 use crate::progress::Progress;
 use crate::staleness::Staleness;
 
-/// The table, the model, the counters of one training.
+/// The table, the model and the counters of one training run.
 pub(crate) struct Resources {
     pub(crate) job: Job,
     pub(crate) context: Context,
@@ -23,12 +23,12 @@ pub(crate) struct Resources {
     pub(crate) progress: Progress,
     pub(crate) staleness: Staleness,
     pub(crate) participation: Participation,
-    /// This process's membership in a run of several.
+    /// Set if this process is a member of a cluster.
     pub(crate) session: Option<ClusterSession>,
 }
 
 impl Resources {
-    /// For training in one process, with a table of its own.
+    /// For training in one process, with a new table.
     pub(crate) fn alone(job: Job, context: Context) -> Result<Self, Fault> {
         Self::new(job, context, |host, job, config| {
             start_table(host, config.clone(), job.table.shards)
@@ -45,7 +45,7 @@ impl Resources {
         job.check()?;
         context.registry.check(&job)?;
         if let Some(folder) = &job.output.model {
-            // Before hours of training, not after.
+            // Check it now, not after hours of training.
             check_place(folder, &context)?;
         }
         let model = JobModel::of(&job, &context.registry)?;
@@ -64,8 +64,8 @@ impl Resources {
         })
     }
 
-    /// The dense parameters after the last push: `tensors`, which the trainer's model computed with last, or the values that
-    /// the store of several trainers holds now.
+    /// The dense parameters after the last push: the values of the shared store if there is one, else `tensors`, which the
+    /// trainer's own model holds.
     pub(crate) fn latest(&self, mut tensors: Vec<NamedTensor>) -> Result<Vec<NamedTensor>, Fault> {
         let Some(flat) = futures::executor::block_on(self.participation.pull_dense())? else { return Ok(tensors) };
         let mut rest = flat.as_slice();

@@ -1,4 +1,4 @@
-//! The source that a job asks for: files, or a source of the program's own.
+//! The source of a job: files, or a custom source.
 
 use std::sync::Arc;
 
@@ -10,13 +10,13 @@ use crate::context::Context;
 use crate::job::{Format, Job};
 use crate::registry::{Read, SourceRequest, read_from};
 
-/// Reads `path` (a file, a folder, a glob, a URL) in order, as one window an epoch. Blocks while files are listed, if the job
-/// does not say what they are.
+/// Reads `path` (a file, a folder, a glob, a URL) in order, with one window per epoch. If the job does not give the format, it
+/// blocks while it lists the files.
 pub(crate) fn whole(job: &Job, context: &Context, path: &str) -> Result<Read, Fault> {
     read(job, context, Some(path), 0, None)
 }
 
-/// Reads the job's training rows, cut into windows (see [`window_rows`]): all of them, or those that `leases` grants.
+/// Reads the job's training rows in windows of [`window_rows`]: all windows, or those that `leases` grants.
 pub(crate) fn windows(job: &Job, context: &Context, leases: Option<Arc<dyn Leases>>) -> Result<Read, Fault> {
     let path = match job.data.source {
         Some(_) => job.data.train.as_deref(),
@@ -25,18 +25,17 @@ pub(crate) fn windows(job: &Job, context: &Context, leases: Option<Arc<dyn Lease
     read(job, context, path, window_rows(job, job.in_step()), leases)
 }
 
-/// Rows of a window: as many as are shuffled together, rounded up to whole batches for each of `trainers` that take each
-/// step together (else 1), so that one process and many cut the same batches.
+/// Rows of a window: the rows that are shuffled together, rounded up to whole steps. A step has a batch for each of the
+/// `trainers` that take it together. So one process and a cluster cut the same batches.
 pub(crate) fn window_rows(job: &Job, trainers: usize) -> usize {
     let step = job.train.batch_rows.saturating_mul(trainers.max(1)).max(1);
     let rows = if job.data.shuffle_rows == 0 { UNSHUFFLED } else { job.data.shuffle_rows };
     rows.checked_next_multiple_of(step).unwrap_or(step)
 }
 
-/// Rows of a window in which nothing is shuffled. Bad rows that are skipped make the last batch of each window short.
+/// Rows of a window without shuffling. Skipped bad rows make the last batch of each window short.
 const UNSHUFFLED: usize = 65_536;
 
-/// How the job reads.
 pub(crate) fn read_options(job: &Job, window_rows: usize) -> ReadOptions {
     ReadOptions {
         batch_rows: job.data.read_rows,
@@ -88,9 +87,8 @@ fn read(
     })
 }
 
-/// The name of the first file.
 fn first_file(input: &Input) -> Result<String, Fault> {
-    // A thread of its own, since the caller may stand in a runtime, which another one cannot be started in.
+    // On its own thread, because the caller may be inside a runtime, and runtimes cannot be nested.
     let files = std::thread::scope(|scope| scope.spawn(|| block_on(input.list())).join())
         .map_err(|_| Fault::internal("listing files panicked"))??;
     Ok(files.first().map(|file| file.name.clone()).unwrap_or_default())

@@ -1,8 +1,8 @@
-//! How far look-ups may run ahead of pushes.
+//! Staleness: bounds how far look-ups run ahead of pushes.
 //!
-//! `lookup` takes a [`Ticket`] for each batch, by its number; `push` drops it once every shard has applied the batch's
-//! gradients. With a bound of `k`, batch `i` gets its ticket when batch `i - k - 1` and all before it are applied (the stale
-//! synchronous bound of Ho et al., 2013). With `k = 0` that is the sequential program, the same to the bit on every run.
+//! `lookup` takes a [`Ticket`] for each batch; `push` drops it when every shard has applied the batch's gradients. With a bound
+//! of `k`, batch `i` gets its ticket when batch `i - k - 1` and all earlier ones are applied (stale synchronous parallel, Ho et
+//! al., 2013). `k = 0` is sequential training, which gives the same bits on every run.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::watch;
 
-/// The bound of one run, which gives out its tickets.
+/// The staleness bound of one run. It gives out the tickets.
 #[derive(Clone, Debug)]
 pub struct Staleness {
     bound: usize,
@@ -21,13 +21,13 @@ pub struct Staleness {
 /// Which batches are applied.
 #[derive(Debug, Default)]
 struct Applied {
-    /// All batches below this number.
+    /// All batches below this number are applied.
     before: u64,
-    /// Batches above it.
+    /// Applied batches above `before`.
     early: BTreeSet<u64>,
 }
 
-/// The permission to look up one batch. Dropping it says that the batch is applied.
+/// The permission to look up one batch. Dropping it marks the batch as applied.
 #[derive(Debug)]
 pub struct Ticket {
     batch: Option<(u64, Arc<watch::Sender<Applied>>)>,
@@ -58,7 +58,7 @@ impl Applied {
 }
 
 impl Staleness {
-    /// At most `k` batches may be looked up beyond the oldest one whose gradients are not applied yet.
+    /// When a batch is looked up, at most `k` earlier batches may be unapplied.
     pub fn new(k: usize) -> Self {
         Self { bound: k, applied: Arc::new(watch::Sender::new(Applied::default())), observed: Arc::default() }
     }
@@ -73,7 +73,7 @@ impl Staleness {
         Ticket { batch: Some((number, Arc::clone(&self.applied))) }
     }
 
-    /// Batch `number` needs no look-up: later batches do not wait for it.
+    /// Marks batch `number` as applied without a look-up, so that later batches do not wait for it.
     pub fn skip(&self, number: u64) {
         self.applied.send_modify(|applied| applied.add(number));
     }
@@ -83,7 +83,7 @@ impl Staleness {
         self.bound
     }
 
-    /// The most unapplied batches that were earlier than a batch at its look-up.
+    /// The largest staleness so far: how many earlier batches were unapplied at a look-up.
     pub fn observed(&self) -> u64 {
         self.observed.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! Lists in a job whose entries are a name, or a table when there is more to say.
+//! Lists in a job whose entries are either a name or a table with options.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! A training run, from a wired graph to a trained model. [`Training::builder`] wires one.
+//! A training run. [`Training::builder`] wires it.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::resources::Resources;
 /// How often [`Training::run`] calls the function given to `on_progress`.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-/// Receives the run while it runs.
+/// Called with the run while it runs.
 pub(crate) type OnProgress = Box<dyn FnMut(&RunningTraining) + Send>;
 
 /// A wired run that has not started.
@@ -23,7 +23,7 @@ pub struct Training {
 }
 
 impl Training {
-    /// As a process of a run of several.
+    /// Makes this process a member of a cluster.
     pub(crate) fn session(mut self, session: ClusterSession) -> Self {
         self.resources.session = Some(session);
         self
@@ -60,19 +60,19 @@ pub struct RunningTraining {
     resources: Resources,
 }
 
-/// A run that ended well, drained or at the end of its rows.
+/// The result of a run that succeeded: it was drained, or it reached the end of its rows.
 pub struct Trained {
     /// The model.
     pub model: Model,
     /// Meters of every stage and link, and the ledger.
     pub report: Report,
-    /// What own stages left with [`StageCx::leave`](forebay_actors::StageCx::leave), by stage and type.
+    /// What custom stages left with [`StageCx::leave`](forebay_actors::StageCx::leave), by stage and type.
     pub results: Results,
     /// Rows, steps, running logloss and AUC at the end.
     pub progress: Snapshot,
-    /// The most batches that were under way, not yet applied, when another was looked up.
+    /// The largest staleness: how many earlier batches were unapplied at a look-up.
     pub staleness_observed: u64,
-    /// This process's membership in a run of several; it ends with [`ClusterSession::over`] or [`ClusterSession::leave`].
+    /// Set in a cluster; the caller ends it with [`ClusterSession::over`] or [`ClusterSession::leave`].
     pub session: Option<ClusterSession>,
 }
 
@@ -81,29 +81,27 @@ pub struct Trained {
 pub struct FailedTraining {
     /// The root cause.
     pub fault: Fault,
-    /// How far it came.
+    /// The report at the time of the fault.
     pub report: Report,
 }
 
 impl RunningTraining {
-    /// Rows, logloss and AUC of late.
+    /// Rows, steps, recent logloss and AUC.
     pub fn progress(&self) -> Snapshot {
         self.resources.progress.snapshot()
     }
 
-    /// Meters as they stand.
+    /// The current report.
     pub fn report(&self) -> Report {
         self.running.snapshot()
     }
 
-    /// Whether the run is over: [`wait`](Self::wait) will not block.
+    /// Whether the run has ended, so that [`wait`](Self::wait) will not block.
     pub fn ended(&self) -> bool {
         self.running.ended()
     }
 
-    /// Ends the run at the next batch of the source; all that was read is still trained on.
-    ///
-    /// In a run of several processes the readers take no more, and what they hold is trained on.
+    /// Stops the source (in a cluster, the sources of all readers). The rows that were read are still trained on.
     pub fn drain(&self) {
         match &self.resources.session {
             Some(session) => session.drain(),
@@ -111,12 +109,12 @@ impl RunningTraining {
         }
     }
 
-    /// Stops at once; what is under way is lost.
+    /// Stops at once. Batches under way are lost.
     pub fn kill(&self, fault: Fault) {
         self.running.kill(fault);
     }
 
-    /// Calls `show` again and again, `every` so often, until the run is over. Blocks.
+    /// Calls `show` once per interval `every` until the run is over. Blocks.
     #[allow(clippy::disallowed_methods, reason = "the caller's own thread may sleep: no stage runs on it")]
     pub fn wait_with(self, every: Duration, mut show: impl FnMut(&Self)) -> Result<Trained, Box<FailedTraining>> {
         while !self.ended() {
@@ -131,7 +129,7 @@ impl RunningTraining {
         let Self { running, resources } = self;
         let outcome = running.wait();
         let dense = outcome.results.take("train");
-        // Batches that other trainers and readers hold are part of the model.
+        // The model also needs the batches that other trainers and readers still hold.
         let others = || resources.session.as_ref().map_or(Ok(()), ClusterSession::wait_until_finished);
         let result = outcome.result.and_then(|()| others()).and_then(|()| match dense {
             Some(dense) => resources.latest(dense),

@@ -1,7 +1,7 @@
-//! The wiring: the only place with stages, capacities and places, in the order of the graph.
+//! Wires the stages of every role, in the order of the graph, with their capacities and threads.
 //!
-//! [`feed`] makes batches, [`Compute`] trains on them. One process wires both, with the look-up between them; in a cluster
-//! readers ship what `feed` makes, and trainers receive it.
+//! [`feed`] makes batches, and [`Compute`] trains on them. One process wires both, with the look-up between them. In a cluster,
+//! readers ship the batches to trainers.
 
 use std::sync::Arc;
 
@@ -30,14 +30,14 @@ use crate::stages::{
 };
 use crate::staleness::Staleness;
 
-/// `source -8→ parse -8→ batch -4→ lookup -2→ train -2→ push`, with the shards beside `lookup` and `push`. With transfers
-/// apart, `train` is `upload -1→ train -1→ download`.
+/// `source -8→ parse -8→ batch -4→ lookup -2→ train -2→ push`. `lookup` and `push` call the shards. With transfers apart,
+/// `train` is `upload -1→ train -1→ download`.
 pub(crate) fn training(resources: &Resources, read: Read) -> Result<Pipeline, Fault> {
     let (job, topology) = (&resources.job, Topology::new("train").attach(&resources.host));
     Ok(learn(batches(topology, job, &resources.context.registry, training_plan(job), true, read)?, resources))
 }
 
-/// A reader: `source -8→ parse -8→ batch -4→ ship`; with the look-up at the reader, for which it has `table`,
+/// A reader: `source -8→ parse -8→ batch -4→ ship`. With the look-up at the reader, which needs `table`:
 /// `source -8→ parse -8→ batch -4→ lookup -2→ ship`.
 pub(crate) fn reading(
     job: &Job,
@@ -60,8 +60,7 @@ pub(crate) fn reading(
     ))
 }
 
-/// The trainer of such readers: `receive -4→ lookup -2→ train -2→ push`; with the look-up at the reader,
-/// `receive -2→ train -2→ push`.
+/// A trainer: `receive -4→ lookup -2→ train -2→ push`. With the look-up at the reader: `receive -2→ train -2→ push`.
 pub(crate) fn receiving(resources: &Resources, receive_queue: Arc<ReceiveQueue>, member: &Member) -> Pipeline {
     let (status, links) = (member.subscribe(), &resources.job.pipeline.links);
     let topology = Topology::new("train").attach(&resources.host);
@@ -83,7 +82,7 @@ pub(crate) fn receiving(resources: &Resources, receive_queue: Arc<ReceiveQueue>,
     compute(flow, resources)
 }
 
-/// `source -8→ parse -8→ batch -4→ lookup -2→ evaluate`, with the shards beside `lookup`.
+/// `source -8→ parse -8→ batch -4→ lookup -2→ evaluate`.
 pub(crate) fn evaluation(model: &Model, read: Read) -> Result<Pipeline, Fault> {
     let (job, lookup) = (&model.job, Lookup::read_only(&model.table));
     let plan =
@@ -96,19 +95,18 @@ pub(crate) fn evaluation(model: &Model, read: Read) -> Result<Pipeline, Fault> {
         .sink("evaluate", Place::Own, move || Evaluate::new(maker)))
 }
 
-/// Rows of a batch in evaluation, where their number changes no result.
+/// Rows of a batch in evaluation. The number does not change the result.
 const EVALUATION_ROWS: usize = 4096;
 
-/// The part of every pipeline that makes batches: `source -8→ parse -8→ batch -4→`, with the job's own stages between them,
-/// over the rows at `data.train`.
+/// Makes batches of the rows at `data.train`: `source -8→ parse -8→ batch -4→`, with the job's custom stages between them.
 ///
 /// # Errors
-/// A user fault if the job's rows are not there, or the context's registry lacks what the job names.
+/// A user fault if the rows are missing, or the context's registry lacks a part that the job names.
 pub fn feed(topology: Topology, job: &Job, context: &Context) -> Result<Flow<TrainBatch>, Fault> {
     batches(topology, job, &context.registry, training_plan(job), true, sources::windows(job, context, None)?)
 }
 
-/// The same over the rows of any source.
+/// Like [`feed`], with any source of rows.
 ///
 /// # Errors
 /// A user fault if `registry` lacks a stage that the job names.
@@ -147,13 +145,13 @@ fn learn(flow: Flow<TrainBatch>, resources: &Resources) -> Pipeline {
     compute(looked_up(flow, lookup, replicas).link(resources.job.pipeline.links.train), resources)
 }
 
-/// Requests of one kind that a process keeps under way to the ps: one for each ticket, which hides the round trip. Shards of
-/// this process need no round trip, and one look-up at a time has the caches to itself.
+/// Replicas of `lookup` and of `push`: one for each ticket, which hides the round trip to the ps. Shards in this process need no
+/// round trip, so one replica is enough and has the caches to itself.
 fn requests_under_way(job: &Job, staleness: &Staleness) -> usize {
     if job.placement.ps == 0 { 1 } else { (staleness.bound() + 1).min(MOST_UNDER_WAY) }
 }
 
-/// More requests than this hide no longer round trip, and each holds a batch's rows.
+/// The most replicas. More do not hide more latency, and each holds the rows of a batch.
 const MOST_UNDER_WAY: usize = 8;
 
 fn looked_up(flow: Flow<TrainBatch>, lookup: Lookup, replicas: usize) -> Flow<ReadyBatch> {
@@ -178,19 +176,19 @@ fn compute(flow: Flow<ReadyBatch>, resources: &Resources) -> Pipeline {
     }
 }
 
-/// The part of a pipeline that computes, for any that feeds it rows and takes its gradients.
+/// The part of a pipeline that computes gradients.
 pub struct Compute {
     describe: String,
     factory: ModelFactory,
     transfers: Transfers,
-    /// Receives every step.
+    /// Receives an update after every step.
     pub progress: Progress,
-    /// Steps that were taken before, and trainers that count steps beside this one.
+    /// Steps taken before this run started, and by how much each step of this trainer raises that number.
     steps: (u64, u64),
 }
 
 impl Compute {
-    /// With the model of a job.
+    /// Computes with the model of a job.
     pub fn new(job: &Job, model: &JobModel) -> Self {
         Self {
             describe: model.describe.clone(),
@@ -201,8 +199,8 @@ impl Compute {
         }
     }
 
-    /// `train`, or, with transfers apart, `upload -1→ train -1→ download`. One batch between them is enough: while the device
-    /// works on the batch that `download` waits for, the next one is in its queue already, and the one after it is packed.
+    /// Appends `train`, or with transfers apart `upload -1→ train -1→ download`. A capacity of one is enough: while `download`
+    /// waits for a batch, the next one is in the device's queue, and `upload` packs the one after it.
     pub fn wire(self, flow: Flow<ReadyBatch>) -> Flow<GradBatch> {
         let Self { describe, factory, transfers, progress, steps } = self;
         let maker: ModelMaker = Box::new(move || factory());
@@ -219,7 +217,7 @@ impl Compute {
     }
 }
 
-/// How training rows become batches: the same in every process.
+/// The batch plan of training, the same in every process.
 fn training_plan(job: &Job) -> BatchPlan {
     BatchPlan {
         rows: job.train.batch_rows,

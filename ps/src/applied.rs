@@ -52,7 +52,7 @@ impl Applied {
         self.words.values().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether there are none.
+    /// Whether no id is marked.
     pub fn is_empty(&self) -> bool {
         self.words.is_empty()
     }

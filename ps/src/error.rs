@@ -46,7 +46,7 @@ pub enum TableError {
         part: String,
         /// How many values of the part.
         bad: usize,
-        /// Of how many.
+        /// Values of the part in all rows.
         total: usize,
         /// The first key that has one.
         key: u64,

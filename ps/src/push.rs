@@ -59,7 +59,7 @@ pub(crate) struct Stamp {
 }
 
 impl Stamp {
-    /// Of one push of a round.
+    /// The stamp of one push of a round.
     ///
     /// # Errors
     /// User: the client has no trainer.

@@ -116,7 +116,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order of arrival and however often each comes: one whole round, in order of rank.
+        /// Pushes in any order and with duplicates make one whole round, in the order of rank.
         #[test]
         fn a_round_ends_with_the_last_that_is_missing(
             trainers in 1u32..6, extra in prop::collection::vec(any::<u32>(), 0..20), seed: u64,

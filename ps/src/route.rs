@@ -138,7 +138,7 @@ mod tests {
                 let part = all.part(process * per_process, per_process);
                 let own = |key: &u64| process_of.shard(*key) == process;
                 let (mut parts, mut shard_of) = (vec![vec![]; per_process], vec![]);
-                // What another process holds is told, by its first key.
+                // If another process holds some of the keys, the error has the first of them.
                 let stray = keys.iter().copied().find(|key| !own(key));
                 prop_assert_eq!(part.split(&keys, &mut parts, &mut shard_of).err(), stray);
                 prop_assert_eq!(part.stray(&keys), stray);

@@ -4,7 +4,7 @@
 //!  send(row group) ──column by column──► encode threads ──column chunks──► write thread ──► part-00000.parquet ...
 //!     waits while GROUPS are under way                    in the order of the columns
 //! ```
-//! Comes in: row groups. Goes out: files of an [`StagedFolder`]. `send` awaits room; the threads block on the store.
+//! The files belong to a [`StagedFolder`]. `send` waits for room; the threads block on the store.
 
 use std::collections::HashMap;
 use std::io;
@@ -104,7 +104,7 @@ impl Encoder {
         let named = thread::Builder::new().name(format!("{}-write", cx.name()));
         let write = move || {
             let done = files.write_all(&to_write);
-            // Wakes who waits for room that will not come.
+            // Wakes senders that wait for room, because none will become free.
             room.close();
             done
         };

@@ -60,7 +60,7 @@ async fn convert<S: Source<Out = Rows>>(
 struct Groups<'a> {
     encoder: Encoder,
     options: &'a ParquetOptions,
-    /// Of the first batch.
+    /// The schema of the first batch.
     schema: Option<SchemaRef>,
     held: Vec<RecordBatch>,
     rows: usize,

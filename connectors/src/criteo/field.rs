@@ -84,8 +84,8 @@ pub(super) fn hex8(digits: &[u8]) -> Option<u32> {
 /// Stands in [`PAIRS`] for what is not two hex digits.
 const NOT_HEX: u32 = 0x100;
 
-/// The value of each pair of hex digits, by its bytes as a little-endian number. Of its 128 KiB the digits touch under 4,
-/// so that it stays in the nearest cache: 1.8 ns for eight digits, 3.0 ns by arithmetic on the whole word.
+/// The value of each pair of hex digits, indexed by its two bytes as a little-endian number. Digits use less than 4 KiB of the
+/// 128 KiB, which stay in the L1 cache: 1.8 ns for eight digits, against 3.0 ns by arithmetic on the whole word.
 static PAIRS: [u16; 1 << 16] = {
     let digits = b"0123456789abcdefABCDEF";
     let mut pairs = [NOT_HEX as u16; 1 << 16];

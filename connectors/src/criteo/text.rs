@@ -38,7 +38,7 @@ pub(crate) struct Failed {
 #[derive(Clone, Debug)]
 pub(crate) struct TextSplit {
     pub(crate) file: usize,
-    /// Of its rows, but for `seq` and `row`.
+    /// The lineage of its rows, except `seq` and `row`.
     pub(crate) lineage: Lineage,
     /// `closes` is for the last of its rows.
     pub(crate) window: WindowMark,
@@ -141,7 +141,7 @@ impl<'a> TextParser<'a> {
         Ok(())
     }
 
-    /// `last`: nothing comes after it, so that a split that closes its window hands over rows even if there are none.
+    /// `last`: the split ends here. A split that closes its window then sends a batch even if it is empty.
     fn flush(&mut self, last: bool) -> Result<(), Stop> {
         let closes = last && self.split.window.closes;
         let (rows, rejected) = (self.columns.rows(), std::mem::take(&mut self.rejected));

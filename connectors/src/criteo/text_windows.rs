@@ -1,8 +1,7 @@
-//! In which order splits of text are read, and which of them make up a window.
+//! The order in which splits of text are read, and the splits of each window.
 //!
-//! Of text, only the bytes are known before it is parsed. Without leases each split is read by itself, in the order of the
-//! epoch. With leases splits are read window by window: a window is a fixed run of splits with about as many bytes as its
-//! rows should have.
+//! The number of rows of a text split is not known before it is parsed. Without leases, splits are read one by one in the order
+//! of the epoch. With leases, they are read window by window. A window is a fixed run of splits with about the bytes of its rows.
 
 use std::ops::Range;
 use std::sync::Arc;

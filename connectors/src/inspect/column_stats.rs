@@ -15,7 +15,7 @@ pub(super) struct ColumnStats {
     /// Values; more or fewer than rows in a column of lists.
     pub(super) values: u64,
     pub(super) distinct: Distinct,
-    /// Of numbers.
+    /// Least and greatest value of a numeric column.
     pub(super) range: Option<(f64, f64)>,
 }
 

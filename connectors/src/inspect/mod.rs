@@ -68,7 +68,7 @@ pub async fn holds_parquet(input: &Input) -> Result<bool, Fault> {
     }
 }
 
-/// By its name or else its first bytes.
+/// Finds the format of a file by its name, or else by its first bytes.
 async fn is_parquet(file: &DataFile) -> Result<bool, Fault> {
     let lower = file.name.to_ascii_lowercase();
     if lower.ends_with(".parquet") || lower.ends_with(".pq") {

@@ -100,7 +100,7 @@ impl Factors {
     pub(crate) fn pairs(&self, fields: usize) -> f64 {
         let shift = FACTOR_MEAN as i64 * fields as i64;
         let sums = [0, 16, 32, 48].map(|i| (self.sums >> i & 0xffff) as i64);
-        // Of the squares of (factor - mean): squares - 2 mean sum + n mean^2.
+        // The sum of the squares of (factor - mean) is squares - 2 mean sum + n mean^2.
         let mean = FACTOR_MEAN as i64;
         let squares = self.squares as i64 - 2 * mean * sums.iter().sum::<i64>() + 4 * shift * mean;
         let of_sums: i64 = sums.iter().map(|sum| (sum - shift) * (sum - shift)).sum();

@@ -54,7 +54,7 @@ struct Field {
     exponent: f64,
     /// The rank at every 1/2048 of the distribution; in between it is a straight line.
     quantiles: Vec<f64>,
-    /// Of 2^32: share of rows without a value.
+    /// The share of rows without a value, times 2^32.
     missing: u64,
     weight: f64,
     /// Hides the rank in the number that is written.
@@ -64,9 +64,9 @@ struct Field {
 #[derive(Clone, Debug)]
 struct Integer {
     stream: u64,
-    /// By the quantile of the underlying normal number: the value, and ln(1 + value).
+    /// The value and ln(1 + value), by the quantile of the underlying normal number.
     values: Vec<(u32, f64)>,
-    /// Of 2^32: share of rows without a value.
+    /// The share of rows without a value, times 2^32.
     missing: u64,
     weight: f64,
     mean: f64,

@@ -85,7 +85,7 @@ impl RunState {
         }
     }
 
-    /// What every member is told about the run.
+    /// The status of the run that every member receives.
     pub(super) fn status(&self) -> RunStatus {
         let leases = self.leases.as_ref();
         RunStatus {

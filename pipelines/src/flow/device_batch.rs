@@ -1,14 +1,14 @@
-//! A batch of which the device has a copy: what `upload` makes, `train` trains on, and `download` ends.
+//! A batch with a copy on the device. `upload` makes it, `train` passes it on, and `download` consumes it.
 
 use forebay_actors::{Batch, Lineage};
 
 use super::ReadyBatch;
 
-/// A [`ReadyBatch`], whose labels, keys and ticket are needed when the results are back, and `T`: the device's side of it.
+/// A [`ReadyBatch`] with its state on the device, `T`. `download` needs the labels, keys and ticket of the batch.
 pub struct DeviceBatch<T> {
-    /// As it was looked up.
+    /// The batch as `lookup` made it.
     pub batch: ReadyBatch,
-    /// `None` if there are no rows: its part in a step that other trainers have rows for.
+    /// `None` for an empty batch, which only takes part in a round.
     pub device: Option<T>,
 }
 

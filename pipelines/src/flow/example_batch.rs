@@ -1,4 +1,4 @@
-//! Parsed rows, column by column: what `parse` makes of a record batch and `batch` cuts and de-duplicates.
+//! Parsed rows in columns. `parse` makes them from a record batch; `batch` cuts and de-duplicates them.
 
 use forebay_actors::{Batch, Lineage, StageCx};
 use forebay_connectors::WindowMark;
@@ -8,12 +8,11 @@ use super::heap;
 /// The keys of one slot (a categorical column), row by row.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SlotKeys {
-    /// One key a row: `[n]`.
+    /// One key per row: `[n]`.
     One(Vec<u64>),
-    /// Any number of keys a row: those of row `i` are `keys[offsets[i]..offsets[i + 1]]`; `offsets` is `[n + 1]` and
-    /// starts at 0.
+    /// Any number of keys per row. The keys of row `i` are `keys[offsets[i]..offsets[i + 1]]`.
     Many {
-        /// `[n + 1]`, rising, from 0.
+        /// `[n + 1]`, ascending from 0.
         offsets: Vec<u32>,
         /// `[offsets[n]]`.
         keys: Vec<u64>,
@@ -21,7 +20,7 @@ pub enum SlotKeys {
 }
 
 impl SlotKeys {
-    /// Rows.
+    /// Number of rows.
     pub fn rows(&self) -> usize {
         match self {
             Self::One(keys) => keys.len(),
@@ -29,7 +28,7 @@ impl SlotKeys {
         }
     }
 
-    /// Keys of the rows `from..to`.
+    /// The keys of the rows `from..to`.
     pub fn keys(&self, from: usize, to: usize) -> &[u64] {
         match self {
             Self::One(keys) => &keys[from..to],
@@ -52,13 +51,12 @@ pub struct ExampleBatch {
     pub lineage: Lineage,
     /// The window it belongs to.
     pub window: WindowMark,
-    /// Rows of the window that were rejected here or just before, so that the window's rows add up. A batch may have such a
-    /// count and no rows.
+    /// Rows of the window that were rejected in or just before this batch. The batch may have no other rows.
     pub rejected: u32,
     /// `[n]`, each 0 or 1.
     pub labels: Vec<f32>,
-    /// `[d × n]`: column after column, so that each stage walks memory in order. The values are transformed already (by
-    /// default the logarithm of an integer column); raw values are in [`Rows`](forebay_connectors::Rows).
+    /// `[d × n]`, column by column, after the transform (by default the logarithm for integer columns). The raw values are in
+    /// [`Rows`](forebay_connectors::Rows).
     pub dense: Vec<f32>,
     /// One per slot.
     pub slots: Vec<SlotKeys>,
@@ -77,8 +75,8 @@ impl ExampleBatch {
     }
 
     /// Keeps the rows for which `keep` is true, in their order. Counts the others under `reason` in the run's ledger and among
-    /// the rejected rows of the window. What is left may have no rows; it is to be sent on all the same, since it carries the
-    /// counts and the end of its window.
+    /// the rejected rows of the window. Send the batch on even if it has no rows left: it carries the counts and the end of
+    /// its window.
     #[must_use]
     pub fn retain_rows(self, cx: &StageCx, reason: &str, mut keep: impl FnMut(ExampleRow<'_>) -> bool) -> Self {
         let rows = self.rows() as u32;
@@ -93,11 +91,10 @@ impl ExampleBatch {
         batch
     }
 
-    /// Puts the rows of several batches together in the order that `order` says, where row `i` of the whole is counted
-    /// through all of `chunks` one after the other.
+    /// Gathers rows of several batches into one. `order` has row numbers in the concatenation of `chunks`. Lineage and window
+    /// are those of the first chunk.
     ///
-    /// Walks column by column, so that what is read at random stays in a core's own cache (a column of 65,536 keys is
-    /// 512 KiB). Lineage and window are those of the first chunk.
+    /// Works column by column, so that random reads stay in the L2 cache (a column of 65,536 keys is 512 KiB).
     pub fn gather(chunks: &[Self], order: &[u32]) -> Self {
         let first = chunks.first().expect("at least one chunk is gathered");
         let places = places(chunks, order);
@@ -128,12 +125,12 @@ pub struct ExampleRow<'a> {
 }
 
 impl<'a> ExampleRow<'a> {
-    /// 0 or 1.
+    /// The label, 0 or 1.
     pub fn label(&self) -> f32 {
         self.batch.labels[self.row]
     }
 
-    /// Dense feature `column` after its transform: with the default transform of an integer column, sign(x) · ln(1 + |x|).
+    /// Dense feature `column` after its transform. The default for an integer column is sign(x) · ln(1 + |x|).
     pub fn dense(&self, column: usize) -> f32 {
         self.batch.dense_column(column)[self.row]
     }
@@ -144,7 +141,7 @@ impl<'a> ExampleRow<'a> {
     }
 }
 
-/// (chunk, row within it) of each row in `order`.
+/// The (chunk, row within the chunk) of each row in `order`.
 fn places(chunks: &[ExampleBatch], order: &[u32]) -> Vec<(u32, u32)> {
     let mut place_of = Vec::with_capacity(chunks.iter().map(Batch::rows).sum());
     for (c, chunk) in chunks.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! The gradients of one batch's rows: what `train` makes and `push` applies.
+//! The gradients of one batch. `train` makes them, `push` applies them.
 
 use forebay_actors::{Batch, Lineage};
 
@@ -8,21 +8,21 @@ use crate::staleness::Ticket;
 /// Gradients of `u` unique rows.
 #[derive(Debug)]
 pub struct GradBatch {
-    /// Of the batch they come from.
+    /// The lineage of the batch that was trained on.
     pub lineage: Lineage,
-    /// Which batch it is: its gradients are applied once.
+    /// The batch id. The gradients of an id are applied once.
     pub id: BatchId,
     /// Number of the step, from 1.
     pub step: u64,
     /// Rows (samples) of the batch.
     pub samples: usize,
-    /// `[u]`.
+    /// `[u]`: the unique keys of the batch.
     pub unique: Vec<u64>,
-    /// `[u × row dim]`: of the mean loss, summed per key.
+    /// `[u × row dim]`: the gradients of the mean loss, summed per key.
     pub row_grads: Vec<f32>,
-    /// `[P]`: of the dense parameters, of the mean loss, if the trainer's own model does not keep them.
+    /// `[P]`: the dense gradients of the mean loss. `None` if the trainer's own model keeps the dense parameters.
     pub dense_grads: Option<Vec<f32>>,
-    /// Freed when this is applied.
+    /// Freed when the gradients are applied.
     pub ticket: Ticket,
 }
 

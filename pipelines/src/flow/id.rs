@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::TrainBatch;
 
-/// The `index`th batch of a window of an epoch. Its order is the order of the data.
+/// The name of a batch. Ids are ordered as the data is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatchId {
@@ -18,12 +18,12 @@ pub struct BatchId {
 }
 
 impl BatchId {
-    /// The identity of `batch`.
+    /// The id of `batch`.
     pub fn of(batch: &TrainBatch) -> Self {
         Self { epoch: batch.lineage.epoch, window: batch.window.window, index: batch.index }
     }
 
-    /// What its push carries, so that it is applied once: 24 bits of epoch, 40 of window.
+    /// The id of its push: 24 bits of the epoch, 40 bits of the window, and the index.
     pub fn push_id(self) -> PushId {
         PushId { source: u64::from(self.epoch) << 40 | (self.window & ((1 << 40) - 1)), sequence: self.index }
     }

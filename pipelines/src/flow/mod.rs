@@ -1,4 +1,4 @@
-//! What travels, in travel order: one file per thing.
+//! The batches that travel between the stages, one type per file.
 //!
 //! [`forebay_connectors::Rows`] → [`ExampleBatch`] → [`TrainBatch`] → [`ReadyBatch`] (→ [`DeviceBatch`]) → [`GradBatch`].
 

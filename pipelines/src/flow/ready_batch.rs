@@ -1,4 +1,4 @@
-//! A batch with the rows of its keys, ready for dense compute: what `lookup` makes and `train` uses up.
+//! A batch with the table rows of its keys. `lookup` makes it, `train` consumes it.
 
 use std::sync::Arc;
 
@@ -8,21 +8,21 @@ use forebay_models::DenseBatch;
 use super::{TrainBatch, heap};
 use crate::staleness::Ticket;
 
-/// A [`TrainBatch`], its rows, and the ticket that says how far the run may be ahead of its pushes.
+/// A [`TrainBatch`], the table rows of its keys, and its ticket.
 #[derive(Debug)]
 pub struct ReadyBatch {
     /// Labels, dense features, keys.
     pub train: TrainBatch,
-    /// `[u × row dim]`: the rows of `train.unique`, in that order.
+    /// `[u × row dim]`: the table rows of `train.unique`, in that order.
     pub rows: Vec<f32>,
-    /// `[P]`: the dense parameters to compute with, if the trainer's own model does not keep them.
+    /// `[P]`: the dense parameters. `None` if the trainer's own model keeps them.
     pub dense: Option<Arc<Vec<f32>>>,
     /// Freed when the gradients are applied.
     pub ticket: Ticket,
 }
 
 impl ReadyBatch {
-    /// The view that a model takes.
+    /// The view of this batch that a dense model takes.
     pub fn dense_batch(&self) -> DenseBatch<'_> {
         DenseBatch {
             rows: self.train.labels.len(),

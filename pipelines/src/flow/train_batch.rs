@@ -1,4 +1,4 @@
-//! A batch of the exact size, its keys de-duplicated: what `batch` makes and `lookup` completes.
+//! A batch of its final size with de-duplicated keys. `batch` makes it, `lookup` adds the table rows.
 
 use forebay_actors::{Batch, Lineage};
 use forebay_connectors::WindowMark;
@@ -6,38 +6,38 @@ use serde::{Deserialize, Serialize};
 
 use super::heap;
 
-/// How a window ended: what all its batches together hold. The rows of the window are `rows + rejected`.
+/// The totals of a finished window. It had `rows + rejected` rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowEnd {
-    /// Batches of the window, the one that says so included.
+    /// Batches of the window, the last one included.
     pub batches: u32,
-    /// Rows in them.
+    /// Rows in these batches.
     pub rows: u64,
-    /// Rows that were left out: bad ones, and those of a short last batch that was dropped.
+    /// Rows left out: bad rows, rows that custom stages dropped, and the rows of a dropped short batch.
     pub rejected: u64,
 }
 
 /// `n` rows, `d` dense features, `u` unique keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TrainBatch {
-    /// Where it came from: the split and row of its first row; `seq` counts the batches of the run.
+    /// The split and row of its first row; `seq` counts the batches of the run.
     pub lineage: Lineage,
-    /// The window it belongs to; `window.closes` says whether `closes` is there.
+    /// The window it belongs to. `window.closes` is true if `closes` is `Some`.
     pub window: WindowMark,
-    /// Number within its window, from 0: (epoch, window, index) is the batch's name in every process.
+    /// Number within its window, from 0, as in [`BatchId`](super::BatchId).
     pub index: u32,
-    /// On the last batch of a window whose end the source has marked. Such a batch may be empty: see
+    /// `Some` on the last batch of a window that the source closed. Such a batch may be empty: see
     /// [`BatchPlan::mark_window_ends`](crate::stages::BatchPlan::mark_window_ends).
     pub closes: Option<WindowEnd>,
     /// `[n]`, each 0 or 1.
     pub labels: Vec<f32>,
-    /// `[n × d]`, row after row.
+    /// `[n × d]`, row by row.
     pub dense: Vec<f32>,
-    /// `[u]`: every key of the batch once, in the order of first sight.
+    /// `[u]`: every key of the batch once, in the order of first occurrence.
     pub unique: Vec<u64>,
-    /// For every value, bag after bag (row 0 slot 0, row 0 slot 1, ...): its place in `unique`.
+    /// The index in `unique` of every value, bag by bag (row 0 slot 0, row 0 slot 1, ...).
     pub inverse: Vec<u32>,
-    /// `None`: every bag holds one value. `Some`: `[n × slots + 1]` offsets of the bags in `inverse`.
+    /// `[n × slots + 1]`: the offsets of the bags in `inverse`. `None` if every bag has one value.
     pub offsets: Option<Vec<u32>>,
 }
 

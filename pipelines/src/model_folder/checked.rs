@@ -1,6 +1,5 @@
-//! Files with checksums: hashed while they are written, verified before they are read.
-//!
-//! The checksum (XXH3, 128 bits) finds damage, not malice. Blocks on the store.
+//! Files with checksums, computed while a file is written and verified before it is read. The hash (XXH3, 128 bits) detects
+//! damage, but not a deliberate change. All functions block on the store.
 
 use std::io::{self, Write};
 use std::path::{Component, Path};
@@ -10,16 +9,16 @@ use forebay_connectors::staged::{FileWriter, OpenFolder, StagedFolder, fault};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
-/// A file of the folder.
+/// The manifest's entry of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileEntry {
-    /// Within the folder.
+    /// Path within the folder.
     pub path: String,
-    /// Its length.
+    /// Length in bytes.
     pub bytes: u64,
-    /// XXH3, 128 bits, in hex.
+    /// Checksum: XXH3, 128 bits, in hex.
     pub xxh3: String,
-    /// Table rows in it.
+    /// Table rows in the file, if it is a table file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
 }
@@ -35,12 +34,12 @@ impl CheckedWriter {
         Ok(Self { file: staged.create(name)?, hash: Xxh3::new() })
     }
 
-    /// The file as messages name it.
+    /// The name of the file in messages.
     pub(super) fn name(&self) -> &str {
         self.file.name()
     }
 
-    /// Waits until the store has all of it, and returns what the manifest says of the file.
+    /// Waits until the store has the whole file, and returns its entry for the manifest.
     pub(super) fn finish(self, path: &str, rows: Option<u64>) -> Result<FileEntry, Fault> {
         let xxh3 = format!("{:032x}", self.hash.digest128());
         Ok(FileEntry { path: path.to_owned(), bytes: self.file.finish()?, xxh3, rows })
@@ -59,7 +58,7 @@ impl Write for CheckedWriter {
     }
 }
 
-/// Compares a file with what the manifest says of it.
+/// Checks the length and the checksum of a file against its entry.
 pub(super) fn verify(folder: &OpenFolder, entry: &FileEntry) -> Result<(), Fault> {
     if Path::new(&entry.path).components().any(|c| !matches!(c, Component::Normal(_))) {
         return Err(Fault::user(format!("the manifest names {:?}, which is not inside the model folder", entry.path)));
@@ -82,7 +81,6 @@ pub(super) fn verify(folder: &OpenFolder, entry: &FileEntry) -> Result<(), Fault
     Ok(())
 }
 
-/// See [`fault`].
 pub(super) fn cannot_write(name: &str, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Fault {
     fault(name, "cannot write", error)
 }

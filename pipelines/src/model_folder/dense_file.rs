@@ -1,6 +1,4 @@
-//! Dense parameters as safetensors.
-//!
-//! Blocks on the store.
+//! Writes and reads dense parameters as safetensors. Blocks on the store.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -1,6 +1,4 @@
-//! `manifest.json`: what the folder holds, what made it, and the checksum of every file.
-//!
-//! Blocks on the store.
+//! `manifest.json`: the job, the files of the folder and their checksums. Reading and writing block on the store.
 
 use std::io::Write;
 
@@ -14,15 +12,14 @@ use super::checked::{CheckedWriter, FileEntry, cannot_write};
 use crate::job::Job;
 use crate::model::Model;
 
-/// Rises when an older program could not read the folder.
+/// Version of the format. It grows with every change that older programs cannot read.
 const VERSION: u32 = 1;
 const FORMAT: &str = "forebay model";
-/// Name of the manifest.
 pub(super) const MANIFEST: &str = "manifest.json";
-/// Bytes that a manifest may have.
+/// The longest manifest that is read, in bytes.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// All that is known of a model folder without reading its rows.
+/// The manifest of a model folder.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Manifest {
     /// Always "forebay model".
@@ -31,25 +28,25 @@ pub struct Manifest {
     pub version: u32,
     /// Version of the program that wrote it.
     pub forebay: String,
-    /// The structure of a built-in model. An own model has none: `job.model.name` says which it is.
+    /// The structure of a built-in model. `None` for a custom model, whose name is `job.model.name`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec: Option<ModelSpec>,
-    /// The job that trained it: its columns say how rows are read, its seed how keys are hashed.
+    /// The job that trained the model. Evaluation reads its columns and hashes keys with its seed.
     pub job: Job,
-    /// Its tables.
+    /// The sparse tables.
     pub tables: Vec<TableEntry>,
-    /// Its dense parameters.
+    /// The file of the dense parameters.
     pub dense: FileEntry,
 }
 
-/// A table of the folder.
+/// The manifest's entry of a table.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TableEntry {
     /// Name, parts, optimizers, seed.
     pub config: TableConfig,
     /// Rows in all files.
     pub rows: u64,
-    /// One for each shard that wrote them; the reader may have another number of shards.
+    /// One file per shard at the time of writing. The number of shards may differ when it is read.
     pub files: Vec<FileEntry>,
 }
 
@@ -66,7 +63,7 @@ impl Manifest {
         }
     }
 
-    /// Every file but the manifest itself.
+    /// All files except the manifest.
     pub fn files(&self) -> impl Iterator<Item = &FileEntry> {
         self.tables.iter().flat_map(|t| &t.files).chain(std::iter::once(&self.dense))
     }

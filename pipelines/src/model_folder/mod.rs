@@ -1,4 +1,4 @@
-//! The model folder: what training leaves behind and evaluation reads back.
+//! The model folder: a trained model in any store.
 //!
 //! ```text
 //! model/
@@ -7,12 +7,11 @@
 //!   tables/embedding/shard-0000.parquet
 //!                               key: uint64, one column per part of the row (f32, or a fixed-size list of f32)
 //! ```
-//! In any store. It is written as a staged folder, so that a killed process never leaves half a model: on a local disk the
-//! folder that was there before
-//! is exchanged in one step, on HDFS in two renames, and in a store without renames the manifest goes first and comes last
-//! (see [`forebay_connectors::staged`]). Read back only if every checksum holds.
+//! It is written as a staged folder, so a killed process never leaves half a model. A local disk replaces the old folder in one
+//! step, HDFS in two renames. In a store without renames, the manifest is deleted first and written last (see
+//! [`forebay_connectors::staged`]). Loading verifies every checksum first.
 //!
-//! [`Model::save`] and [`Model::load`] block on the store: not for a stage.
+//! [`Model::save`] and [`Model::load`] block on the store, so a stage must not call them.
 
 mod checked;
 mod dense_file;
@@ -32,7 +31,7 @@ use crate::model::Model;
 
 const DENSE: &str = "dense.safetensors";
 
-/// Refuses a place that holds something that is not a model, so that nothing else is ever replaced.
+/// Fails if `to` holds something other than a model, so that saving replaces only models.
 pub fn check_place(to: impl Into<Folder>, context: &Context) -> Result<(), Fault> {
     let folder = to.into().with_stores(&context.stores).open()?;
     if folder.is_file()? || folder.holds_anything()? && !folder.has(MANIFEST)? {
@@ -44,23 +43,23 @@ pub fn check_place(to: impl Into<Folder>, context: &Context) -> Result<(), Fault
 }
 
 impl Model {
-    /// Writes the model to a folder in any store, whole or not at all, in place of a model that is there. Of an own dense model
-    /// the folder has the name and the parameters; [`Model::load_with`] reads it back. Blocks until the store has all of it.
+    /// Writes the model to a folder in any store, whole or not at all. Replaces a model that is there. For a custom dense
+    /// model the folder has its name and its parameters; [`Model::load_with`] loads it. Blocks until the store has all files.
     pub fn save(&self, folder: impl Into<Folder>) -> Result<Manifest, Fault> {
         save(self, folder.into())
     }
 
-    /// Reads a model folder from any store: a path or a URL, or a [`Folder`] in a store that the caller holds. Starts its
-    /// table, with this many shards, and fills it. Blocks until all is read.
+    /// Loads a model folder: a path, a URL, or a [`Folder`] in a store that the caller holds. Starts its table with `shards`
+    /// shards. Blocks until all rows are in the table.
     ///
     /// # Errors
-    /// A user fault that names the file: no manifest, another format, a missing or damaged file; or the own stage, source or
-    /// model that the job needs.
+    /// A user fault that names the file if the manifest is missing or of another format, or a file is missing or damaged. A
+    /// user fault if the job needs a custom stage, source or model.
     pub fn load(folder: impl Into<Folder>, shards: usize) -> Result<Self, Fault> {
         Self::load_with(folder, shards, &Context::default())
     }
 
-    /// The same for a model whose job names stages, sources or models of the program's own.
+    /// Like [`load`](Self::load), for a job that names custom stages, sources or models. `context` must have them.
     pub fn load_with(folder: impl Into<Folder>, shards: usize, context: &Context) -> Result<Self, Fault> {
         load(folder.into(), shards, context)
     }
@@ -80,7 +79,7 @@ fn save(model: &Model, to: Folder) -> Result<Manifest, Fault> {
     }
     let dense = dense_file::write(&model.dense, &staged, DENSE)?;
     let manifest = Manifest::new(model, TableEntry { config: config.clone(), rows, files }, dense);
-    // The last file: where there are no renames, it is what makes the folder a model.
+    // The manifest comes last: in a store without renames, it makes the folder a model.
     manifest.write(&staged)?;
     staged.publish()?;
     Ok(manifest)
@@ -92,7 +91,7 @@ fn load(from: Folder, shards: usize, context: &Context) -> Result<Model, Fault> 
     let needs = |fault: Fault| Fault::user(format!("cannot load {folder}: {}", fault.message()));
     context.registry.check(&manifest.job).map_err(needs)?;
     let model = JobModel::of(&manifest.job, &context.registry)?;
-    // All checksums before any row, so that a damaged folder costs no memory.
+    // Verify all checksums before reading rows, so that a damaged folder takes no memory.
     for entry in manifest.files() {
         checked::verify(&folder, entry)?;
     }

@@ -1,7 +1,7 @@
-//! Table rows as Parquet, one file a shard: `key` and one column per part of the row.
+//! Table rows as Parquet, one file per shard, with the column `key` and one column per row part.
 //!
-//! Weights do not compress, so nothing is encoded: the file is read and written at the speed of the store. Blocks on
-//! the store and on the shard, a page of rows at a time.
+//! Weights do not compress, so the values are stored plain. Both functions block on the store and on the shard, a page of
+//! rows at a time.
 
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ use parquet::basic::Encoding;
 use parquet::file::properties::WriterProperties;
 
 use super::checked::{CheckedWriter, FileEntry, cannot_write};
-/// Rows moved at a time.
+/// Rows per request to a shard.
 const PAGE: usize = 65_536;
 
-/// Rows of a row group: few enough that several are fetched and decoded while one is put into the table.
+/// Rows per row group. Small enough that several are fetched and decoded while one is put into the table.
 const GROUP: usize = 2 * PAGE;
 
 fn part_type(part: &PartConfig) -> DataType {
@@ -95,7 +95,7 @@ pub(super) fn read(
     }
     let name = folder.name(&entry.path);
     let input = folder.input(&entry.path)?;
-    // A thread of its own: the caller may stand in a runtime, which another one cannot be started in.
+    // On its own thread, because the caller may be inside a runtime, and runtimes cannot be nested.
     let rows = std::thread::scope(|scope| {
         let done = scope.spawn(|| forebay_connectors::convert::block_on(import(input, &name, config, table)));
         done.join().map_err(|_| Fault::internal("reading a table panicked"))?
@@ -108,7 +108,7 @@ pub(super) fn read(
     }
 }
 
-/// Gives back how many rows there were.
+/// Returns the number of rows.
 async fn import(input: Input, name: &str, config: &TableConfig, table: &TableClient) -> Result<u64, Fault> {
     let expected = schema(config);
     let columns: Vec<&str> = expected.fields().iter().map(|field| field.name().as_str()).collect();
@@ -140,7 +140,7 @@ async fn import(input: Input, name: &str, config: &TableConfig, table: &TableCli
     Ok(rows)
 }
 
-/// The names of a list's element and whether it may be null do not matter.
+/// Compares types, but ignores the name and the nullability of a list's elements.
 fn same_type(found: &DataType, expected: &DataType) -> bool {
     match (found, expected) {
         (DataType::FixedSizeList(a, n), DataType::FixedSizeList(b, m)) => n == m && a.data_type() == b.data_type(),
@@ -148,7 +148,7 @@ fn same_type(found: &DataType, expected: &DataType) -> bool {
     }
 }
 
-/// Rows `[n × row dim]` from columns.
+/// Converts the columns of the row parts to rows, `[n × row dim]`.
 fn from_batch(batch: &RecordBatch, config: &TableConfig, weights: &mut Vec<f32>) {
     let row_dim = config.row_dim();
     weights.clear();

@@ -1,6 +1,6 @@
-//! `download`: waits for the device, checks that what came back is finite, and makes the gradients of the batch of it.
+//! `download`: waits for the results of a step, checks that they are finite, and makes the [`GradBatch`] from them.
 //!
-//! Blocks its thread until the device has finished a step and copied its results, so it needs a thread of its own.
+//! It needs its own thread, because it blocks until the device has finished the step and copied its results.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use crate::progress::Progress;
 
 use super::train::Steps;
 
-/// The stage.
+/// The `download` stage.
 pub struct Download {
     output: StepOutput,
     steps: Steps,
@@ -22,12 +22,12 @@ pub struct Download {
 }
 
 impl Download {
-    /// Tells `progress` of every step.
+    /// Reports every step to `progress`.
     pub fn new(progress: Progress) -> Self {
         Self { output: StepOutput::default(), steps: Steps::default(), progress }
     }
 
-    /// Goes on after `before` steps; each counts for so many `trainers`.
+    /// Counts steps from `before`, and raises the count by `trainers` with each step.
     pub(crate) fn after(mut self, (before, trainers): (u64, u64)) -> Self {
         self.steps = Steps::after(before, trainers);
         self

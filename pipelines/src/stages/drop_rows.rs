@@ -1,17 +1,17 @@
-//! A stage of a user's own that drops rows by their raw values.
+//! A custom stage that drops rows by their raw values.
 
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::error::ArrowError;
 use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use forebay_connectors::Rows;
 
-/// Rejects the rows for which a mask over the columns is true, under the stage's name; a null in the mask keeps the row.
+/// Rejects the rows for which a mask is true, and counts them under the stage's name. A null in the mask keeps the row.
 pub struct DropRows<F> {
     mask: F,
 }
 
 impl<F: Fn(&RecordBatch) -> Result<BooleanArray, ArrowError> + 'static> DropRows<F> {
-    /// `mask` gives `[n]` for `n` rows.
+    /// `mask` computes the mask, `[n]`, from the `n` rows of a batch.
     pub fn new(mask: F) -> Self {
         Self { mask }
     }

@@ -1,6 +1,5 @@
-//! `evaluate`: predicts and scores: exact AUC and logloss over all rows.
-//!
-//! Holds 8 bytes per row. Blocks its thread for the length of a forward pass.
+//! `evaluate`: predicts every row, and computes the exact AUC and the logloss over all rows. It keeps 8 bytes per row, and
+//! blocks its thread during a forward pass.
 
 use forebay_actors::{Fault, Sink, StageCx};
 use forebay_models::{DenseModel, auc_exact, logloss};
@@ -10,14 +9,14 @@ use super::train::ModelMaker;
 use crate::fault::model_fault;
 use crate::flow::ReadyBatch;
 
-/// How well a model does on some rows.
+/// The scores of a model on some rows.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Rows scored.
     pub rows: u64,
     /// Share of rows with label 1.
     pub positive_rate: f64,
-    /// Area under the ROC curve, exact, ties counted half; `None` if all labels are the same.
+    /// Exact area under the ROC curve; ties count half. `None` if all labels are the same.
     pub auc: Option<f64>,
     /// Mean cross entropy in nats.
     pub logloss: f64,
@@ -34,7 +33,7 @@ impl std::fmt::Display for Evaluation {
     }
 }
 
-/// The sink.
+/// The `evaluate` sink.
 pub struct Evaluate {
     maker: Option<ModelMaker>,
     model: Option<Box<dyn DenseModel>>,
@@ -44,7 +43,7 @@ pub struct Evaluate {
 }
 
 impl Evaluate {
-    /// Scores with what `maker` makes and leaves the [`Evaluation`] in the run's results.
+    /// Scores with the model that `maker` makes, and leaves the [`Evaluation`] in the run's results.
     pub fn new(maker: ModelMaker) -> Self {
         Self { maker: Some(maker), model: None, scratch: Vec::new(), logits: Vec::new(), labels: Vec::new() }
     }

@@ -1,7 +1,5 @@
-//! `train`, where transfers stand apart: puts each step in the device's queue.
-//!
-//! Comes in: batches on their way to the device, in order. Goes out: the same, their steps launched. Does not wait for the
-//! device (but for a queue of it that is full); makes the model, on the thread that it stays on.
+//! `train` with `train.transfers = "apart"`: makes the model on its own thread, and puts each step into the device's queue.
+//! It waits for the device only if that queue is full.
 
 use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use forebay_models::DenseModel;
@@ -12,18 +10,18 @@ use super::train::ModelMaker;
 use crate::fault::model_fault;
 use crate::flow::DeviceBatch;
 
-/// The stage.
+/// The `train` stage between `upload` and `download`.
 pub struct Launch {
     maker: Option<ModelMaker>,
-    /// To [`Upload`](super::Upload).
+    /// Sends the uploading part of the model to [`Upload`](super::Upload).
     upload: Option<oneshot::Sender<Box<dyn transfer::BatchUpload>>>,
     model: Option<Box<dyn DenseModel>>,
     describe: String,
 }
 
 impl Launch {
-    /// Trains what `maker` makes, sends its uploading part to `upload`, and leaves the parameters in
-    /// the run's results as [`Train`](super::Train) does.
+    /// Trains the model that `maker` makes, sends its uploading part to `upload`, and leaves the parameters in the run's
+    /// results as [`Train`](super::Train) does.
     pub fn new(
         describe: impl Into<String>,
         maker: ModelMaker,
@@ -49,7 +47,7 @@ impl Stage for Launch {
                 "train.transfers is \"apart\", but the model computes where its batches are: set it to \"inline\"",
             ));
         };
-        // A receiver that is gone has been dropped by a run that ends.
+        // The send fails only if the run is ending and has dropped the receiver.
         let _ = self.upload.take().expect("a stage is opened once").send(upload);
         self.model = Some(model);
         Ok(())
@@ -63,7 +61,7 @@ impl Stage for Launch {
     }
 
     async fn finish(&mut self, cx: &StageCx, _out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
-        // Comes after all steps on the device's side, and is of use only if `download` finds them all finite.
+        // The device reads the parameters after all steps. They are used only if `download` found every step finite.
         let model = self.model.as_ref().expect("opened before it finishes");
         cx.leave(model.parameters());
         Ok(())

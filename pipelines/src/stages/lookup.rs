@@ -12,28 +12,28 @@ use crate::flow::{ReadyBatch, TrainBatch};
 use crate::participation::Participation;
 use crate::staleness::{Staleness, Ticket};
 
-/// The stage.
+/// The `lookup` stage.
 #[derive(Clone)]
 pub struct Lookup {
     table: TableClient,
-    /// `None`: read only, and rows that do not exist are zeros.
+    /// `None`: the stage only reads, and rows that do not exist read as zeros.
     staleness: Option<Staleness>,
     participation: Participation,
 }
 
 impl Lookup {
-    /// For training: creates rows that do not exist, and takes a ticket for each batch.
+    /// For training: the stage creates rows that do not exist, and takes a ticket for each batch.
     pub fn for_training(table: &TableClient, staleness: &Staleness) -> Self {
         Self { table: table.clone(), staleness: Some(staleness.clone()), participation: Participation::Alone }
     }
 
-    /// Trains alone or as a member of a run.
+    /// Sets whether this process trains alone or as a member of a run.
     pub(crate) fn participation(mut self, participation: Participation) -> Self {
         self.participation = participation;
         self
     }
 
-    /// For evaluation: changes nothing in the table.
+    /// For evaluation: the stage does not change the table.
     pub fn read_only(table: &TableClient) -> Self {
         Self { table: table.clone(), staleness: None, participation: Participation::Alone }
     }

@@ -1,7 +1,7 @@
-//! The stages, in the order that a batch meets them: one file, one verb.
+//! The stages, one per file, named by a verb.
 //!
-//! [`Parse`] → [`Batcher`] → [`Lookup`] → [`Train`] → [`Push`], and [`Evaluate`] in the place of the last two. Where the way to
-//! the device is long, [`Upload`] → [`Launch`] → [`Download`] stand in the place of [`Train`].
+//! Training is [`Parse`] → [`Batcher`] → [`Lookup`] → [`Train`] → [`Push`]. [`Evaluate`] replaces the last two in evaluation.
+//! With `train.transfers = "apart"`, [`Upload`] → [`Launch`] → [`Download`] replace [`Train`].
 
 mod batch;
 mod download;

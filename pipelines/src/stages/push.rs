@@ -1,6 +1,7 @@
-//! `push`: sends every shard its gradients, and the dense gradients to the ps processes if these hold the dense parameters. When
-//! they are applied, the batch is done and its ticket is freed. If the shards are behind a network, replicas of the stage keep
-//! several batches in flight.
+//! `push`: sends the row gradients to the shards, and the dense gradients to the ps processes that hold the dense parameters.
+//!
+//! When all are applied, the batch is done and its ticket is freed. If the shards are behind a network, replicas of the stage
+//! keep several batches in flight.
 
 use std::time::Instant;
 
@@ -10,7 +11,7 @@ use forebay_ps::{Round, TableClient};
 use crate::flow::GradBatch;
 use crate::participation::Participation;
 
-/// The sink.
+/// The `push` sink.
 #[derive(Clone)]
 pub struct Push {
     table: TableClient,
@@ -23,7 +24,7 @@ impl Push {
         Self { table: table.clone(), participation: Participation::Alone }
     }
 
-    /// Trains alone or as a member of a run.
+    /// Sets whether this process trains alone or as a member of a run.
     pub(crate) fn participation(mut self, participation: Participation) -> Self {
         self.participation = participation;
         self

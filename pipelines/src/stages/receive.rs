@@ -1,5 +1,4 @@
-//! `receive`: takes batches from the receive queue of this trainer, each once. Waits for the next batch until the coordinator says
-//! that the run is finished.
+//! `receive`: takes each batch from this trainer's receive queue once, until the coordinator says that the run is finished.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ use crate::staleness::Ticket;
 
 /// A batch that trainers receive: a [`TrainBatch`], or a [`ReadyBatch`] if readers look up rows.
 pub(crate) trait Receivable: Batch {
-    /// Makes it from a batch, and from the rows of its keys if they came with it.
+    /// Combines a batch with the rows of its keys, if the reader sent them.
     fn pack(batch: TrainBatch, rows: Option<Vec<f32>>) -> Result<Self, Fault>
     where
         Self: Sized;
@@ -45,11 +44,11 @@ fn looks_up(batch: &TrainBatch, what: &str, who: &str) -> Fault {
     Fault::internal(format!("{} {what}, but placement.lookup_at is \"{who}\"", BatchId::of(batch)))
 }
 
-/// The source.
+/// The `receive` source.
 pub(crate) struct Receive<T> {
     receive_queue: Arc<ReceiveQueue>,
     status: watch::Receiver<RunStatus>,
-    /// Empty batches go on, because each takes part in a round.
+    /// Also passes on empty batches, because each takes part in a round.
     in_rounds: bool,
     seq: u64,
     cx: Option<StageCx>,
@@ -85,7 +84,7 @@ impl<T: Receivable> Source for Receive<T> {
             while let Some(queued) = self.receive_queue.take() {
                 let (mut batch, rows) = columns::read(&queued.header, &queued.columns)?;
                 if batch.rows() == 0 && !self.in_rounds {
-                    // It only carries the end of its window.
+                    // The batch carries only the end of its window.
                     self.receive_queue.batch_done(queued.header.id);
                     continue;
                 }

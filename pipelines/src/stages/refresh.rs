@@ -1,4 +1,4 @@
-//! `refresh`: pulls the dense parameters for batches whose rows a reader has looked up.
+//! `refresh`: pulls the dense parameters for batches that a reader has looked up.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use crate::dense::DenseStore;
 use crate::flow::ReadyBatch;
 
-/// The stage.
+/// The `refresh` stage.
 pub(crate) struct Refresh {
     dense: Arc<dyn DenseStore>,
 }

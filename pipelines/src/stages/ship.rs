@@ -1,5 +1,5 @@
-//! `ship`: puts batches into the send queue of this reader, where they stay until they are done. Waits for room in the queue, and
-//! at the end of the rows until every batch is done.
+//! `ship`: puts batches into this reader's send queue, which keeps them until their gradients are applied. It waits for room
+//! in the queue, and after the last batch until every batch is done.
 
 use std::sync::Arc;
 
@@ -40,13 +40,13 @@ impl Sendable for ReadyBatch {
     }
 }
 
-/// The sink.
+/// The `ship` sink.
 pub(crate) struct Ship<T> {
     send_queue: Arc<SendQueue>,
     leases: LeaseClient,
-    /// Trainers that take each step together, each with a queue of its own; otherwise 1.
+    /// The number of trainers that take each step together, each with its own queue; otherwise 1.
     trainers: u32,
-    /// With several trainers: the batches of the round that is not complete yet.
+    /// With several trainers: the batches of the incomplete round.
     round: Vec<T>,
 }
 
@@ -64,8 +64,8 @@ impl<T: Sendable> Ship<T> {
             Header { id, term: batch.window.term, split, row, closes: batch.closes, done_before: 0, urgent: false };
         let (rows, ticket) = more.map_or((None, None), |(rows, ticket)| (Some(rows), Some(ticket)));
         let columns = columns::write(batch, rows)?;
-        // All trainers may wait for an earlier batch of a lost lease, which this reader reads after this batch. So this batch
-        // does not wait for room as soon as such a lease exists: a blocked source would never ask for it.
+        // All trainers may wait for an earlier batch of a lost lease, which this reader will read after this batch. A blocked
+        // source would never ask for that lease, so this batch stops waiting for room as soon as such a lease exists.
         let room = async {
             tokio::select! {
                 room = self.send_queue.wait_for_room(queue) => room,
@@ -78,8 +78,8 @@ impl<T: Sendable> Ship<T> {
         Ok(())
     }
 
-    /// Sends one batch to each trainer, because every trainer takes part in every step. In the last round of a window every batch
-    /// carries the window's end, and missing batches are empty ones.
+    /// Sends one batch to each trainer, because every trainer takes part in every step. In the last round of a window every
+    /// batch carries the window's end, and empty batches fill the round.
     async fn send_round(&mut self, cx: &StageCx) -> Result<(), Fault> {
         let batches: Vec<_> = self.round.drain(..).map(Sendable::unpack).collect();
         let Some((last, _)) = batches.last() else { return Ok(()) };

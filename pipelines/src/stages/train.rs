@@ -1,6 +1,5 @@
-//! `train`: forward, backward and the dense optimizer's step, on the thread (and device) that is the model's own.
-//!
-//! Blocks its thread for the length of a step, so it needs a thread of its own.
+//! `train`: runs the forward pass, the backward pass and the dense optimizer. It needs its own thread, because it blocks
+//! during a step.
 
 use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use forebay_models::{DenseModel, ModelError, StepOutput};
@@ -9,10 +8,10 @@ use crate::fault::model_fault;
 use crate::flow::{BatchId, GradBatch, ReadyBatch};
 use crate::progress::Progress;
 
-/// Makes the model on the thread that it stays on.
+/// Makes the model, on the thread that will use it.
 pub type ModelMaker = Box<dyn FnOnce() -> Result<Box<dyn DenseModel>, ModelError> + Send>;
 
-/// Steps taken so far, and how much each of ours counts among all trainers.
+/// The step counter. Each step of this trainer raises it by `stride`: the trainers that count steps together.
 pub(super) struct Steps {
     taken: u64,
     stride: u64,
@@ -29,8 +28,8 @@ impl Steps {
         Self { taken: before, stride: trainers.max(1) }
     }
 
-    /// The next step is taken: what goes on of its batch. The gradients leave in their own buffer, and the rows' buffer, of
-    /// the same size, takes its place.
+    /// Counts a step and makes its [`GradBatch`]. The gradients are moved out of `output`, which gets the buffer of the rows
+    /// (the same size) for the next step.
     pub(super) fn grads(
         &mut self,
         batch: ReadyBatch,
@@ -51,7 +50,7 @@ impl Steps {
     }
 }
 
-/// The stage.
+/// The `train` stage.
 pub struct Train {
     maker: Option<ModelMaker>,
     model: Option<Box<dyn DenseModel>>,
@@ -62,7 +61,7 @@ pub struct Train {
 }
 
 impl Train {
-    /// Trains what `maker` makes, reports every step to `progress`, and at the end leaves the parameters,
+    /// Trains the model that `maker` makes, and reports every step to `progress`. At the end it leaves the parameters,
     /// `Vec<NamedTensor>`, in the run's results.
     pub fn new(describe: impl Into<String>, maker: ModelMaker, progress: Progress) -> Self {
         Self {
@@ -75,13 +74,13 @@ impl Train {
         }
     }
 
-    /// Goes on after `before` steps; each counts for so many `trainers`.
+    /// Counts steps from `before`, and raises the count by `trainers` with each step.
     pub(crate) fn after(mut self, (before, trainers): (u64, u64)) -> Self {
         self.steps = Steps::after(before, trainers);
         self
     }
 
-    /// Computes on one batch. Returns the gradients of the dense parameters if they are kept elsewhere.
+    /// Computes one batch. Returns the dense gradients if the dense parameters are not in this model.
     fn compute(&mut self, batch: &ReadyBatch) -> Result<Option<Vec<f32>>, ModelError> {
         let model = self.model.as_mut().expect("opened before the first batch");
         let Some(dense) = &batch.dense else {
@@ -90,7 +89,7 @@ impl Train {
         };
         let mut grads = Vec::new();
         if batch.train.labels.is_empty() {
-            // Its part in a step that others have rows for.
+            // An empty batch of a round: only other trainers have rows.
             self.output = StepOutput::default();
         } else {
             model.set_flat(dense)?;

@@ -1,7 +1,4 @@
-//! `upload`: packs a batch and starts its copy to the device.
-//!
-//! Comes in: [`ReadyBatch`]es, in order. Goes out: the same, with the device's side. Works on its thread while it packs; waits
-//! for the model to be there, before the first batch.
+//! `upload`: packs a batch and starts its copy to the device. Before the first batch it waits until `train` has made the model.
 
 use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use forebay_models::transfer;
@@ -10,15 +7,15 @@ use tokio::sync::oneshot;
 use crate::fault::model_fault;
 use crate::flow::{DeviceBatch, ReadyBatch};
 
-/// The stage.
+/// The `upload` stage.
 pub struct Upload {
-    /// From the stage that makes the model, on a thread of its own.
+    /// Receives the uploading part from [`Launch`](super::Launch), which makes the model.
     promised: Option<oneshot::Receiver<Box<dyn transfer::BatchUpload>>>,
     upload: Option<Box<dyn transfer::BatchUpload>>,
 }
 
 impl Upload {
-    /// With what [`Launch`](super::Launch) will send.
+    /// Uploads with the part of the model that [`Launch`](super::Launch) sends.
     pub fn new(upload: oneshot::Receiver<Box<dyn transfer::BatchUpload>>) -> Self {
         Self { promised: Some(upload), upload: None }
     }
@@ -36,7 +33,7 @@ impl Stage for Upload {
         if let Some(promised) = self.promised.take() {
             match promised.await {
                 Ok(upload) => self.upload = Some(upload),
-                // The model could not be made: that fault is the cause, and this stage is dropped where it stands.
+                // Making the model failed. That fault ends the run, so this stage waits to be dropped.
                 Err(_) => std::future::pending().await,
             }
         }

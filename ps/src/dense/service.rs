@@ -29,7 +29,7 @@ use crate::remote::wire::{MOST_VALUES, Shape, Wire, push_answer, read_push};
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct HeldBlock {
     pub(super) block: Range<usize>,
-    /// Of all of them.
+    /// The number of all dense parameters.
     pub(super) len: usize,
 }
 

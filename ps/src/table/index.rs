@@ -185,12 +185,12 @@ impl Index {
         if self.next.is_none() {
             match Slots::new(sixteenth * 32) {
                 Some(slots) => self.next = Some(Next { slots, touched: 0 }),
-                // There is room yet, and perhaps memory later.
+                // The old slots still have room, and memory may become free later.
                 None => return self.len < sixteenth * 12,
             }
         }
         let Some(next) = &mut self.next else { return false };
-        // 32 new slots per insertion, of which there will be a sixteenth of the old.
+        // 32 new slots per insertion: after `sixteenth` insertions all new slots are written.
         let wanted = (self.len - sixteenth * 11 + 1) * 32;
         while next.touched < wanted.min(next.slots.len()) {
             next.slots.put(next.touched, Slot::EMPTY);

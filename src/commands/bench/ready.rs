@@ -40,7 +40,8 @@ impl Ready {
     }
 }
 
-/// Of a value: key `r * r * unique` with `r` uniform, so that some keys are in many rows; the first values name every key once.
+/// The index of each value's key: `r * r * unique` with `r` uniform, so that some keys are frequent. The first values use
+/// every key once.
 fn places(seed: u64, values: usize, unique: usize) -> Vec<u32> {
     let place = |i: usize| {
         if i < unique {

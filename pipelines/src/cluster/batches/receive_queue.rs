@@ -188,7 +188,7 @@ impl ReceiveQueue {
                 self.arrived.notify_one();
                 return Ok(());
             }
-            // A duplicate: this channel is told when the batch is done.
+            // A duplicate: this channel receives a reply when the batch is done.
             None
         };
         if let Some(reply) = reply {
@@ -224,7 +224,7 @@ impl ReceiveQueue {
         let mut state = self.state();
         state.window_states.entry((id.epoch, id.window)).or_default().set_done(id.index);
         for channel in state.received.remove(&id).unwrap_or_default() {
-            // If the channel is closed or breaks before the reply arrives, its reader sends the batch again and is told then.
+            // If the channel closes before the reply arrives, the reader sends the batch again and gets the reply then.
             if let Some(channel) = state.channels.get(&channel) {
                 let _ = channel.replies.send(Reply::Done(id));
             }

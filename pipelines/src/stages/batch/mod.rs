@@ -1,8 +1,8 @@
 //! `batch`: cuts exact sizes, shuffles within a bounded window, de-duplicates keys.
 //!
-//! Takes [`ExampleBatch`]es of any size and sends [`TrainBatch`]es of exactly `rows` rows; the last one of a window of
-//! the source is smaller (or dropped and counted, if the job says so). Which rows a batch holds depends on the window's
-//! rows alone, not on the sizes that they came in. Holds the rows that are shuffled together.
+//! The input batches have any size, the output batches exactly `rows` rows. The last batch of a window may be smaller; with
+//! `drop_last` it is dropped and its rows are counted as rejected. The rows of a batch depend on the rows of the window alone,
+//! not on the sizes of the input batches. The stage holds the rows that it shuffles together.
 
 mod pieces;
 
@@ -19,27 +19,26 @@ use pieces::{Cut, Piece, bag_offsets, dense_rows, keys_of};
 pub struct BatchPlan {
     /// Rows of a batch.
     pub rows: usize,
-    /// Rows that are shuffled among themselves, rounded up to whole batches; 0 keeps the order of the source. A window of
-    /// the source that holds more is shuffled in parts of so many.
+    /// Rows that are shuffled together, rounded up to whole batches. A larger window of the source is shuffled in parts of
+    /// this size. 0 keeps the order of the source.
     pub window: usize,
-    /// Of the shuffle, together with epoch, window and part.
+    /// Seed of the shuffle, used together with epoch, window and part.
     pub seed: u64,
-    /// Drop the last batch of a window if it is short, and count its rows as rejected.
+    /// Drops the last batch of a window if it is short, and counts its rows as rejected.
     pub drop_last: bool,
-    /// For a cluster, whose coordinator counts the rows of each window: the last batch of a window carries its
-    /// [`WindowEnd`], if need be a batch without rows, and a window that is cut off is not sent as if it were whole.
+    /// Set in a cluster, where the coordinator counts the rows of each window. The last batch of a window carries its
+    /// [`WindowEnd`]; if no rows are left for it, it is empty. The held rows of an incomplete window are not sent.
     pub mark_window_ends: bool,
-    /// For each slot the number of its key space: slots with the same number share keys, and only those are
-    /// de-duplicated together.
+    /// The number of each slot's key space. Slots with the same number share keys and are de-duplicated together.
     pub key_spaces: Vec<usize>,
 }
 
-/// The stage.
+/// The `batch` stage.
 pub struct Batcher {
     plan: BatchPlan,
-    /// Slots of each key space, so that one pass of the table serves those that share keys.
+    /// Slots of each key space: one pass of the table handles all slots that share keys.
     spaces: Vec<Vec<usize>>,
-    /// Of the window that is open.
+    /// Rows of the open window that are not sent yet.
     held: Vec<ExampleBatch>,
     held_rows: usize,
     window: Window,
@@ -47,7 +46,7 @@ pub struct Batcher {
     dedup: Dedup,
 }
 
-/// The window that is open, and what was sent of it.
+/// The open window, and the counts of what was sent of it.
 #[derive(Default)]
 struct Window {
     /// (epoch, number, term)
@@ -59,40 +58,40 @@ struct Window {
 }
 
 impl Window {
-    /// Makes `last` the batch that closes it.
+    /// Marks `last` as the last batch of the window.
     fn close(&self, last: &mut TrainBatch) {
         last.window.closes = true;
         last.closes = Some(WindowEnd { batches: self.batches, rows: self.rows, rejected: self.rejected });
     }
 
-    /// Number of the next part's shuffle.
+    /// Number of the random stream that shuffles the next part.
     fn stream(&mut self) -> u64 {
         let (epoch, number, _) = self.name;
         self.parts += 1;
-        // Parts of one window count on from 0, windows lie far from each other.
+        // The parts of a window have consecutive numbers. Those of different windows are far apart.
         (self.parts - 1).wrapping_add((u64::from(epoch) << 40 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 }
 
-/// The order in which the rows of one part are sent: a permutation of `0..n`.
+/// The shuffled order of the rows of one part: a permutation of `0..n`.
 fn part_order(seed: u64, stream: u64, n: usize) -> Vec<u32> {
     let start = SplitMix64::new(seed).next_u64() ^ stream.wrapping_mul(0xd134_2543_de82_ef95);
     SplitMix64::new(start).permutation(n as u32)
 }
 
-/// Why held rows are sent.
+/// Why [`Batcher::send_parts`] is called.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// A part is whole.
+    /// More rows of the window may come.
     Open,
-    /// No more rows of this window will come, but the source did not close it.
+    /// No more rows of the window will come, but the source did not close it.
     CutOff,
     /// The source closed the window.
     Closed,
 }
 
 impl Batcher {
-    /// A stage that follows `plan`.
+    /// Makes the stage from its plan.
     pub fn new(mut plan: BatchPlan) -> Self {
         plan.rows = plan.rows.max(1);
         let spaces = (0..plan.key_spaces.iter().map(|&s| s + 1).max().unwrap_or(0))
@@ -102,14 +101,14 @@ impl Batcher {
         Self { plan, spaces, held: Vec::new(), held_rows: 0, window, batches: 0, dedup: Dedup::default() }
     }
 
-    /// Rows that are cut into batches together: whole batches.
+    /// Rows of a part: the rows that are shuffled together, rounded up to whole batches.
     fn part(&self) -> usize {
         self.plan.window.max(1).checked_next_multiple_of(self.plan.rows).unwrap_or(self.plan.rows)
     }
 
-    /// Rows of the window that must have come after a whole part before the part is sent. With
-    /// [`mark_window_ends`](BatchPlan::mark_window_ends) the last batch of a window says so itself, so a batch is sent only
-    /// when another one is certain to follow, or the window is closed.
+    /// Rows that must have arrived after a full part before the part is sent. With
+    /// [`mark_window_ends`](BatchPlan::mark_window_ends) the last batch of a window carries a mark. So a batch is sent only
+    /// when another batch is certain to follow, or the window is closed.
     fn rows_after(&self) -> usize {
         match (self.plan.mark_window_ends, self.plan.drop_last) {
             (false, _) => 0,
@@ -118,7 +117,7 @@ impl Batcher {
         }
     }
 
-    /// Sends the batches of every whole part, and at the end those of the rest.
+    /// Sends the batches of every full part, and at the end of the window also those of the rest.
     async fn send_parts(&mut self, end: End, cx: &StageCx, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
         let (part, rows) = (self.part(), self.plan.rows);
         let after = if end == End::Open { self.rows_after() } else { 0 };
@@ -157,7 +156,7 @@ impl Batcher {
         Ok(())
     }
 
-    /// Sends the next `left` rows, of whole batches but for the last. `last`: no more rows of the window will be sent.
+    /// Sends the next `left` rows in batches; only the final one may be short. `last`: the window ends with these rows.
     async fn send(
         &mut self,
         cut: &mut Cut<'_>,
@@ -183,8 +182,7 @@ impl Batcher {
         }
     }
 
-    /// The rest of a window that the source did not close. In a cluster it makes no batch: the
-    /// window will be leased again.
+    /// Ends a window that the source did not close. In a cluster its held rows are not sent: the window will be leased again.
     async fn cut_off(&mut self, cx: &StageCx, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
         if self.plan.mark_window_ends {
             self.held.clear();
@@ -292,7 +290,7 @@ impl Stage for Batcher {
         self.send_parts(End::Closed, cx, out).await?;
         let mut window = std::mem::take(&mut self.window);
         if window.batches == 0 && self.plan.mark_window_ends {
-            // Nothing was left of it, and still somebody waits for its end.
+            // All rows of the window were rejected. The coordinator still needs its end, so an empty batch carries it.
             let lineage = Lineage { seq: self.batches, ..lineage };
             let mut empty = TrainBatch { lineage, window: mark, ..TrainBatch::default() };
             self.batches += 1;

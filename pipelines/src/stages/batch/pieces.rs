@@ -1,10 +1,10 @@
-//! Runs of rows out of chunks of any size, and the columns of a batch that is put together from them.
+//! Cuts ranges of rows out of chunks of any size, and builds the columns of a batch from them.
 
 use forebay_actors::Batch;
 
 use crate::flow::{ExampleBatch, SlotKeys};
 
-/// Some rows of one batch.
+/// The rows `from..to` of one batch.
 pub(super) struct Piece<'a> {
     pub(super) batch: &'a ExampleBatch,
     pub(super) from: usize,
@@ -24,7 +24,7 @@ impl Piece<'_> {
     }
 }
 
-/// Walks through chunks, a number of rows at a time.
+/// A cursor over the rows of several chunks.
 pub(super) struct Cut<'a> {
     chunks: &'a [ExampleBatch],
     chunk: usize,
@@ -32,12 +32,11 @@ pub(super) struct Cut<'a> {
 }
 
 impl<'a> Cut<'a> {
-    /// From the first row on.
     pub(super) fn new(chunks: &'a [ExampleBatch]) -> Self {
         Self { chunks, chunk: 0, row: 0 }
     }
 
-    /// The next rows, which must be there.
+    /// Takes the next `rows` rows. The chunks must have that many left.
     pub(super) fn take(&mut self, mut rows: usize) -> Vec<Piece<'a>> {
         let mut pieces = Vec::new();
         while rows > 0 {
@@ -61,8 +60,8 @@ pub(super) fn keys_of(pieces: &[Piece<'_>], slot: usize) -> usize {
     pieces.iter().map(|p| p.batch.slots[slot].keys(p.from, p.to).len()).sum()
 }
 
-/// `[n × d]` from columns: blocks of rows, so that a block's lines stay in the nearest cache while its columns are
-/// written one after the other.
+/// Transposes dense columns to rows, `[n × d]`. It works in blocks of rows, so that a block stays in the L1 cache while its
+/// columns are written one by one.
 pub(super) fn dense_rows(pieces: &[Piece<'_>], rows: usize) -> Vec<f32> {
     const BLOCK: usize = 256;
     let d = pieces[0].batch.dense_columns();
@@ -86,7 +85,7 @@ pub(super) fn dense_rows(pieces: &[Piece<'_>], rows: usize) -> Vec<f32> {
     dense
 }
 
-/// Offsets of the bags, or `None` if every slot holds one key a row.
+/// Offsets of the bags, or `None` if every slot has one key per row.
 pub(super) fn bag_offsets(pieces: &[Piece<'_>], rows: usize, slots: usize) -> Option<Vec<u32>> {
     if pieces.iter().all(|p| p.batch.slots.iter().all(|s| matches!(s, SlotKeys::One(_)))) {
         return None;

@@ -1,7 +1,6 @@
-//! Rows that cannot be used: which, why, and what becomes of them.
+//! Bad rows, which `parse` cannot use: it fails, counts them in the ledger, or also writes them to a file.
 //!
-//! Comes in: what the parsers refused. Goes out: a fault, a count in the ledger, or lines in a file (JSON, one object a
-//! row: the reason, the place, the row as it was read). Blocks on that file.
+//! The file has one JSON object per row: the reason, the place of the row, and its values as they were read. Writing blocks.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -13,7 +12,7 @@ use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_actors::{Fault, FaultKind, StageCx};
 use forebay_connectors::{OnBadRow, Rows};
 
-/// The bad rows of one batch; the first reason of a row counts.
+/// The bad rows of one batch, each with the first reason that was found.
 #[derive(Default)]
 pub(super) struct BadRows(BTreeMap<usize, BadRow>);
 
@@ -23,7 +22,7 @@ struct BadRow {
 }
 
 impl BadRows {
-    /// Row `row` is bad: `reason` is a class for the ledger, `detail` says what was found in which column.
+    /// Adds row `row`. The ledger counts it under `reason`; `detail` names the column and the value.
     pub(super) fn add(&mut self, row: usize, reason: &'static str, detail: impl FnOnce() -> String) {
         self.0.entry(row).or_insert_with(|| BadRow { reason, detail: detail() });
     }
@@ -36,7 +35,7 @@ impl BadRows {
         self.0.len() as u32
     }
 
-    /// For each of `rows` rows whether it is good.
+    /// For each of `rows` rows, whether it is good.
     pub(super) fn good(&self, rows: usize) -> Vec<bool> {
         let mut good = vec![true; rows];
         for &row in self.0.keys() {
@@ -46,7 +45,7 @@ impl BadRows {
     }
 }
 
-/// What becomes of bad rows.
+/// Carries out what the job says about bad rows.
 pub(super) struct Reject {
     policy: OnBadRow,
     file: Option<(PathBuf, BufWriter<File>)>,
@@ -68,7 +67,7 @@ impl Reject {
         Ok(())
     }
 
-    /// Refuses, counts, or writes aside the rows that were found bad.
+    /// Fails on the bad rows, or counts them and perhaps writes them to the file.
     pub(super) fn rows(&mut self, rows: &Rows, bad: &BadRows, cx: &StageCx) -> Result<(), Fault> {
         if let (OnBadRow::Fail, Some((&row, finding))) = (&self.policy, bad.0.first_key_value()) {
             return Err(Fault::user(format!(

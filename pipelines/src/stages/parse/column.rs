@@ -1,4 +1,4 @@
-//! The columns of a record batch by name, and the error of a column of the wrong type.
+//! Finds a column of a record batch by name, and makes the fault for a column of the wrong type.
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
 use arrow::datatypes::DataType;
@@ -11,7 +11,7 @@ pub(super) fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Array
     })
 }
 
-/// The error of a column of the wrong type: what to do about types that cannot be features.
+/// The fault for a column of the wrong type. It says what to do with types that cannot be features.
 pub(super) fn wrong_type(name: &str, array: &dyn Array, expected: &str) -> Fault {
     let advice = match array.data_type() {
         DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) | DataType::Decimal256(..) => {

@@ -1,4 +1,4 @@
-//! Dense features: numbers and booleans to `f32`, transformed; a missing value is 0.
+//! Parses dense features: converts numbers and booleans to `f32` and transforms them. A missing value becomes 0.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ use crate::columns::Transform;
 
 const NOT_FINITE: &str = "dense value is not finite";
 
-/// ln(1 + x) of small integers: a logarithm costs 10 ns, and most counts are small.
+/// ln(1 + x) of small integers. Computing a logarithm takes 10 ns, and most counts are small.
 static SMALL_LOGS: LazyLock<Vec<f32>> = LazyLock::new(|| (0..4096).map(|x| f64::from(x).ln_1p() as f32).collect());
 
 pub(super) struct DenseParser {
@@ -48,7 +48,7 @@ impl DenseParser {
             }
             DataType::Float32 => floats(name, array.as_primitive::<Float32Type>(), logs(false), out, bad),
             kind if kind.is_floating() => {
-                // Through f64 for the widest range; a value beyond f32 becomes infinite and is then a bad row.
+                // A value beyond the range of f32 becomes infinite here, and `floats` reports it as bad.
                 let wide = number::<Float64Type>(name, array)?;
                 let narrow = wide.as_primitive::<Float64Type>().unary::<_, Float32Type>(|v| v as f32);
                 floats(name, &narrow, logs(false), out, bad);

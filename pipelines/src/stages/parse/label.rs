@@ -1,4 +1,4 @@
-//! Labels: 0 or 1, from a boolean or any number.
+//! Parses labels, 0 or 1, from booleans or numbers.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;

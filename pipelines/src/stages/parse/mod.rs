@@ -1,7 +1,6 @@
-//! `parse`: record batches to examples.
+//! `parse`: turns each batch of [`Rows`] into an [`ExampleBatch`]: labels, dense features and keys.
 //!
-//! Comes in: [`Rows`] of any Arrow types that the columns' kinds allow. Goes out: one [`ExampleBatch`] for each, less
-//! its bad rows, which are refused, counted, or written aside; it is empty if all were bad. Blocks on nothing but the file of bad rows.
+//! Bad rows stop the run, or are left out and counted, as the job says. It blocks only when it writes them to a file.
 
 mod bad_rows;
 mod column;
@@ -21,7 +20,7 @@ use column::column;
 use dense::DenseParser;
 use slot::SlotParser;
 
-/// The stage.
+/// The `parse` stage.
 pub struct Parse {
     columns: Columns,
     dense: Vec<DenseParser>,
@@ -30,7 +29,7 @@ pub struct Parse {
 }
 
 impl Parse {
-    /// Parses `columns`; keys are hashed with `seed`, which the model folder keeps.
+    /// Parses `columns`. Keys are hashed with `seed`, which the model folder stores.
     pub fn new(columns: &Columns, seed: u64, on_bad_row: OnBadRow) -> Self {
         Self {
             dense: columns.dense.iter().map(|c| DenseParser::new(c.transform)).collect(),
@@ -40,7 +39,7 @@ impl Parse {
         }
     }
 
-    /// Parses every row, and says which are bad (their values are then of no use).
+    /// Parses every row and adds the bad ones to `bad`. Values of bad rows are meaningless.
     fn examples(&mut self, rows: &Rows, bad: &mut BadRows) -> Result<ExampleBatch, Fault> {
         let labels = label::parse(&self.columns.label, column(&rows.batch, &self.columns.label)?, bad)?;
         let mut dense = Vec::with_capacity(labels.len() * self.dense.len());
@@ -85,7 +84,7 @@ impl Stage for Parse {
             let rejected = rows.rejected.saturating_add(bad.count());
             examples = self.examples(&Rows { batch, rejected, ..rows }, &mut BadRows::default())?;
         }
-        // An empty batch still tells what was left out, and that a window ends.
+        // An empty batch still carries the count of rejected rows and the end of its window.
         let tells = !examples.labels.is_empty() || examples.rejected > 0 || examples.window.closes;
         if tells { out.send(examples).await } else { Ok(()) }
     }

@@ -1,7 +1,7 @@
-//! Categorical values to keys: hashes of (key space, value).
+//! Turns categorical values into keys: hashes of (key space, value).
 //!
-//! A column read as a dictionary is hashed once per distinct value: the dictionary of a row group is shared by its
-//! batches, so its keys are kept until another one comes.
+//! Each value of a dictionary column is hashed once. The batches of a row group share a dictionary, so its keys are kept
+//! until the dictionary changes.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ const NOT_HEX: &str = "category is not hexadecimal";
 pub(super) struct SlotParser {
     kind: SlotKind,
     hasher: SlotHasher,
-    /// The dictionary last seen and the key of each of its values (`None`: the value is bad).
+    /// The last dictionary and the keys of its values; a bad value has `None`.
     dictionary: Option<(ArrayRef, Vec<Option<u64>>)>,
 }
 
@@ -76,7 +76,7 @@ impl SlotParser {
         let mut keys = Vec::with_capacity(all.len());
         offsets.push(0);
         for (row, pair) in ends.windows(2).enumerate() {
-            // A null list may still span values.
+            // Arrow allows a null list to have values; they are skipped.
             if !list.is_null(row) {
                 keys.extend_from_slice(&all[pair[0] as usize - from..pair[1] as usize - from]);
             }
@@ -85,7 +85,7 @@ impl SlotParser {
         Ok(SlotKeys::Many { offsets, keys })
     }
 
-    /// The key of each value; values that are not what the kind asks for go to `wrong`.
+    /// The key of each value. Values that do not fit the slot's kind are added to `wrong`, with their index.
     fn keys(&mut self, name: &str, array: &ArrayRef, wrong: &mut Vec<(usize, String)>) -> Result<Vec<u64>, Fault> {
         let expected = match self.kind {
             SlotKind::Auto => "integers, strings, booleans, dates or timestamps",
@@ -121,7 +121,7 @@ impl SlotParser {
             DataType::LargeUtf8 | DataType::Utf8View if strings_fit => {
                 self.keys(name, &recast(&DataType::Utf8)?, wrong)
             }
-            // What Hive, Impala and old Spark write for strings, without saying so.
+            // Hive, Impala and old Spark write strings as binary without the string annotation.
             DataType::Binary if strings_fit => Ok(self.strings(array.as_binary::<i32>().iter(), wrong)),
             DataType::LargeBinary | DataType::BinaryView if strings_fit => {
                 self.keys(name, &recast(&DataType::Binary)?, wrong)
@@ -208,15 +208,15 @@ impl SlotParser {
     }
 }
 
-/// Dates as days and timestamps as microseconds since 1970, whatever the unit they were written in: the same moment has
-/// the same key in every file. Nanoseconds are rounded down.
+/// Dates as days and timestamps as microseconds since 1970, so that a moment has the same key whatever the unit of the file
+/// is. Nanoseconds are rounded down.
 fn moments(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
     Ok(match array.data_type() {
         DataType::Date32 => cast(&cast(array, &DataType::Int32)?, &DataType::Int64)?,
         kind => {
             let numbers = cast(array, &DataType::Int64)?;
             let numbers = numbers.as_primitive::<Int64Type>();
-            // A moment beyond 64 bits of microseconds keeps a key of its own, if not its number.
+            // A moment beyond 64 bits of microseconds wraps: it gets some key, not an error.
             let micros: Int64Array = match kind {
                 DataType::Timestamp(TimeUnit::Second, _) => numbers.unary(|v| v.wrapping_mul(1_000_000)),
                 DataType::Timestamp(TimeUnit::Millisecond, _) => numbers.unary(|v| v.wrapping_mul(1000)),
@@ -234,7 +234,7 @@ fn not_hex(name: &str, value: &str) -> String {
     format!("column `{name}` is {short:?}, expected up to 16 hexadecimal digits")
 }
 
-/// 1 to 16 hexadecimal digits.
+/// Parses 1 to 16 hexadecimal digits.
 fn hex(text: &[u8]) -> Option<u64> {
     if text.is_empty() || text.len() > 16 {
         return None;
@@ -242,7 +242,7 @@ fn hex(text: &[u8]) -> Option<u64> {
     text.iter().try_fold(0, |value, &c| Some(value << 4 | u64::from((c as char).to_digit(16)?)))
 }
 
-/// Below 3 as it is (floored), from 3 on ⌊ln(x)²⌋ + 2.
+/// ⌊ln(x)²⌋ + 2 for x ≥ 3, else ⌊x⌋.
 fn log_bucket(x: f64) -> i64 {
     if x >= 3.0 { (x.ln().powi(2)).floor() as i64 + 2 } else { x.floor() as i64 }
 }
