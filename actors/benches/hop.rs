@@ -1,8 +1,8 @@
-//! What a hop costs: the time per batch between stages on threads of their own, and allocations per batch.
+//! Measures a hop: time and allocations per batch between stages on threads of their own.
 //!
-//! `cargo bench -p forebay-actors --bench hop`. A hop is one link: a batch that needs no work travels from a source
-//! through `n` stages into a sink; the time per batch and link, and the difference between 1 and 3 links, is the
-//! runtime's own cost. The goal is at most 10 microseconds and 2 allocations per hop.
+//! `cargo bench -p forebay-actors --bench hop`. A hop is one link. Batches that need no work travel from a source
+//! through stages into a sink, so the time is the runtime's own cost. The goal is at most 10 microseconds and 2
+//! allocations per hop.
 
 #![allow(missing_docs, clippy::unwrap_used, clippy::print_stdout, reason = "a bench")]
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use forebay_actors::{Batch, Fault, Lineage, Outbox, Place, Replicas, Sink, Source, Stage, StageCx, Topology};
 
-/// Counts allocations; each counts once, also a growing one.
+/// Counts allocations and reallocations.
 struct Counting;
 
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -39,7 +39,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// As large as the handle of a real batch: some vectors' worth of pointers, nothing on the heap.
+/// As large as the struct of a real batch, without memory on the heap.
 struct Light {
     lineage: Lineage,
     _handle: [u64; 16],
@@ -89,7 +89,7 @@ impl Stage for Pass {
     }
 }
 
-/// Takes the time and the allocations from the first batch to the last.
+/// Measures time and allocations from the first batch to the last.
 struct Last {
     sender: std::sync::mpsc::Sender<(Duration, u64)>,
     first: Option<(Instant, u64)>,

@@ -1,8 +1,5 @@
-//! Barriers: a mark that the source puts between two batches and every stage passes on in order, so that at one
-//! moment per stage everything before it was handled and nothing after it was.
-//!
-//! Comes in: requests for a barrier. Goes out: a [`Barrier`] for each, once the sink has handled it. Only the caller
-//! that asked for it waits.
+//! Barriers: marks that the source puts between two batches. A stage handles a barrier after all batches before it and
+//! before all batches after it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,8 +15,8 @@ use crate::fault::{Fault, FaultKind};
 pub struct Barrier {
     /// Its number.
     pub epoch: Epoch,
-    /// Where the source stood when it let the barrier go: its `Position`, as serde writes it. Enough to go on after
-    /// everything the sink had handled when the barrier passed.
+    /// The source's `Position` when it sent the barrier, as serde writes it. A run that starts there goes on after all
+    /// that the sink had handled before the barrier.
     pub position: serde_json::Value,
 }
 
@@ -42,11 +39,11 @@ impl Barriers {
         (Arc::new(Self { next: AtomicU64::new(1), requests, under_way: Mutex::default() }), source)
     }
 
-    /// Resolves when the sink has handled the barrier, or with a fault when it never will.
+    /// Asks for a barrier. The future resolves when the sink has handled it, or with a fault if the run ends first.
     pub(crate) fn request(&self) -> impl Future<Output = Result<Barrier, Fault>> + Send + use<> {
         let (done, passed) = oneshot::channel();
-        // Sent at once, not at the first poll: the barrier stands where it was asked for. A source that has ended
-        // drops the request, and the future below says so.
+        // Sent here, not at the first poll: the barrier stands where it was asked for. A source that has ended drops
+        // the request, and the future returns a fault.
         let _ = self.requests.send(BarrierRequest { epoch: Epoch(self.next.fetch_add(1, Relaxed)), done });
         async move {
             passed.await.map_err(|_| {
@@ -55,14 +52,14 @@ impl Barriers {
         }
     }
 
-    /// The source lets it go; what is returned must be sent down.
+    /// The source calls this when it sends the barrier; the returned number goes down the link.
     pub(crate) fn leaves(&self, request: BarrierRequest, position: serde_json::Value) -> Epoch {
         let BarrierRequest { epoch, done } = request;
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner).insert(epoch, (position, done));
         epoch
     }
 
-    /// The sink has handled it.
+    /// The sink calls this when it has handled the barrier.
     pub(crate) fn arrives(&self, epoch: Epoch) {
         let passed = self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&epoch);
         if let Some((position, done)) = passed {
@@ -71,7 +68,7 @@ impl Barriers {
         }
     }
 
-    /// The run has ended: every caller that still waits gets a fault.
+    /// Called at the end of the run: every caller that still waits gets a fault.
     pub(crate) fn end(&self) {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

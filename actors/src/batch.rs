@@ -1,17 +1,15 @@
-//! What travels on a link: anything that knows its size in rows and bytes and where it came from.
-//!
-//! Comes in: nothing. Goes out: the [`Batch`] trait and [`Lineage`]. Nothing blocks.
+//! What travels on a link: the [`Batch`] trait, and the [`Lineage`] that says where a batch came from.
 
 use serde::{Deserialize, Serialize};
 
-/// Where a batch came from: stamped by the source, carried along by every stage, printed in every fault.
+/// Where a batch came from. The source sets it, every stage passes it on, and every fault prints it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lineage {
     /// Pass over the data, from 0.
     pub epoch: u32,
     /// Number of the split (for Parquet: one row group of one file) within the epoch's order, from 0.
     pub split: u32,
-    /// Position of the batch in the stream it travels in, from 0 without gaps.
+    /// Number of the batch in its stream, from 0, without gaps.
     pub seq: u64,
     /// First row of the batch within its split.
     pub row: u64,
@@ -23,13 +21,13 @@ impl std::fmt::Display for Lineage {
     }
 }
 
-/// Number of a barrier, rising by one.
+/// Number of a barrier: 1, 2, 3 and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
-/// A unit of work on a link.
+/// Rows that travel together on a link.
 pub trait Batch: Send + 'static {
-    /// Rows (samples) in it.
+    /// Its number of rows (samples).
     fn rows(&self) -> usize;
     /// Bytes of memory it holds, for links that are bounded by bytes.
     fn bytes(&self) -> usize;

@@ -1,8 +1,8 @@
 //! Stages made of a closure: [`Flow::map`], [`Flow::filter`], [`Flow::inspect`] and [`Flow::flat_map`].
 //!
-//! Each runs on the shared thread in one replica, unless [`Flow::on`] and [`Flow::times`] stand before it. Every
-//! replica has its own clone of the closure. A stage with state that is not `Clone`, with a fault of its own or with
-//! something to await is a [`Stage`].
+//! Each runs in one replica at [`Place::Shared`], unless [`Flow::on`] and [`Flow::times`] come before it. Every replica
+//! has its own clone of the closure. To await, to return a fault or to keep state that is not `Clone`, write a
+//! [`Stage`].
 
 use std::marker::PhantomData;
 
@@ -39,15 +39,15 @@ impl<T: Batch, I: IntoIterator<Item: Batch> + 'static, F: FnMut(T, &StageCx) -> 
 }
 
 impl<T: Batch> Flow<T> {
-    /// The place of the next [`map`](Self::map), [`filter`](Self::filter), [`inspect`](Self::inspect) or
-    /// [`flat_map`](Self::flat_map); without it, [`Place::Shared`].
+    /// Sets the place of the next [`map`](Self::map), [`filter`](Self::filter), [`inspect`](Self::inspect) or
+    /// [`flat_map`](Self::flat_map). The default is [`Place::Shared`].
     pub fn on(mut self, place: Place) -> Self {
         self.closure.0 = place;
         self
     }
 
-    /// The replicas of the next [`map`](Self::map), [`filter`](Self::filter), [`inspect`](Self::inspect) or
-    /// [`flat_map`](Self::flat_map); without it, one.
+    /// Sets the replicas of the next [`map`](Self::map), [`filter`](Self::filter), [`inspect`](Self::inspect) or
+    /// [`flat_map`](Self::flat_map). The default is one.
     pub fn times(mut self, replicas: Replicas) -> Self {
         self.closure.1 = Some(replicas);
         self
@@ -114,7 +114,7 @@ impl<T: Batch> Flow<T> {
         })
     }
 
-    /// Looks at each batch and sends it on.
+    /// Calls `look` with each batch and sends the batch on.
     ///
     /// ```
     /// # mod bags { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/bags.rs")); }
@@ -137,8 +137,8 @@ impl<T: Batch> Flow<T> {
         })
     }
 
-    /// Turns each batch into any number of batches, which must hold as many rows together: a row that is neither sent
-    /// nor counted in the ledger fails the run.
+    /// Turns each batch into any number of batches with the same rows in total. The run fails if a row is neither sent
+    /// nor rejected in the ledger.
     ///
     /// ```
     /// # mod bags { include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/common/bags.rs")); }

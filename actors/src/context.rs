@@ -1,7 +1,5 @@
-//! What a stage may know of the run around it: its name, its replica number, the ledger, its meter, and whether the
-//! run is being stopped.
-//!
-//! Comes in: the shared state of a run. Goes out: [`StageCx`]. Only [`StageCx::stopped`] waits.
+//! What a stage knows about its run: its name, its replica number, the ledger, its meter, and whether the run is
+//! stopping.
 
 use std::any::Any;
 use std::fmt;
@@ -36,8 +34,7 @@ impl fmt::Debug for StageCx {
 }
 
 impl StageCx {
-    /// A context outside any run, for tests and for use of a stage by hand: a ledger and a meter of its own, never
-    /// stopped.
+    /// A context without a run, for tests. It has a ledger and a meter of its own, and is never stopped.
     pub fn detached(name: &str) -> Self {
         Self::new(name, 0, Ledger::default(), Arc::default(), Switch::default())
     }
@@ -60,7 +57,7 @@ impl StageCx {
         self.inner.replica
     }
 
-    /// Number of the batch in hand among those that came to the stage, from 0, whichever replica has it.
+    /// Number of the current batch in the order of arrival at the stage, from 0. All replicas share the count.
     pub fn arrival(&self) -> u64 {
         self.inner.arrival.load(Ordering::Relaxed)
     }
@@ -74,17 +71,17 @@ impl StageCx {
         self
     }
 
-    /// Leaves a value under the stage's name for the program: see [`Outcome::results`](crate::Outcome::results).
+    /// Stores a value under the stage's name for the program: see [`Outcome::results`](crate::Outcome::results).
     pub fn leave<T: Any + Send>(&self, value: T) {
         self.results.put(self.name(), value);
     }
 
-    /// The books of the run.
+    /// The ledger of the run.
     pub fn ledger(&self) -> &Ledger {
         &self.inner.ledger
     }
 
-    /// The meter of this stage (of this replica).
+    /// The meter of this stage, or of this replica if there are several.
     pub fn meter(&self) -> &StageMeter {
         &self.inner.meter
     }

@@ -1,7 +1,6 @@
-//! What can be asked of a run while it runs: drain, kill, scale, a barrier, the meters.
+//! How a program controls a run: drain, kill, scale, barriers, reports.
 //!
-//! Comes in: requests. Goes out: nothing but the future of a barrier; all else returns at once, and what was asked for
-//! happens on the run's own threads.
+//! Every method returns at once; the run's own threads do what was asked.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,15 +11,15 @@ use crate::fault::Fault;
 use crate::report::Report;
 use crate::state::{State, lock};
 
-/// Steers a run; cheap to clone, and may be kept: once the run has ended it only reports.
+/// Controls a run. Cheap to clone. After the end of the run it only reports.
 #[derive(Clone)]
 pub struct Control {
     pub(crate) state: Arc<State>,
 }
 
 impl Control {
-    /// Asks the source to stop at its next batch; what is under way is worked off. Within the topology's
-    /// [`drain_deadline`](crate::Topology::drain_deadline), if it has one.
+    /// Stops the source at its next batch; the stages finish the batches under way. The topology's
+    /// [`drain_deadline`](crate::Topology::drain_deadline) applies, if it has one.
     pub fn drain(&self) {
         let deadline = self.state.settings.drain_deadline.map(|deadline| Instant::now() + deadline);
         self.state.drain_until.send_if_modified(|until| {
@@ -33,7 +32,7 @@ impl Control {
         self.state.switch.drain();
     }
 
-    /// The same with a deadline of its own: after it, the run ends with a fault that names the stage that was late.
+    /// Drains with this deadline. If it passes, the run ends with a fault that names the late stage.
     pub fn drain_within(&self, deadline: Duration) {
         self.state.drain_until.send_replace(Some(Instant::now() + deadline));
         self.state.switch.drain();
@@ -44,13 +43,13 @@ impl Control {
         self.state.switch.kill(fault);
     }
 
-    /// The meters as they are now (or as they were at the end).
+    /// The meters now, or at the end of the run.
     pub fn snapshot(&self) -> Report {
         self.state.report()
     }
 
-    /// Has the stage called `stage` run in `replicas` replicas from its next batch on. A replica that is dismissed
-    /// finishes what it has in hand, and its `finish` sends what it held back.
+    /// Changes the number of replicas of `stage` from its next batch on. A replica that is removed completes its batch
+    /// and its `finish` first.
     ///
     /// # Errors
     /// There is no such stage, it is not replicated, or `replicas` is 0.
@@ -70,8 +69,8 @@ impl Control {
         Ok(())
     }
 
-    /// Sends a barrier through the pipeline, from the source's next batch boundary; the future resolves when the sink
-    /// has handled it. It is under way even if the future is dropped.
+    /// Sends a barrier through the pipeline after the source's current batch. The future resolves when the sink has
+    /// handled the barrier. Dropping the future does not stop the barrier.
     ///
     /// # Errors
     /// The run ended first, or its source has no more batches.

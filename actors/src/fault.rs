@@ -1,5 +1,4 @@
-//! What stops a pipeline: one root cause, of what kind it is, who can mend it, where it happened, and whether a retry can
-//! help.
+//! The error that stops a pipeline: what happened, who can mend it, where, and whether a retry can help.
 
 use std::error::Error;
 use std::fmt;
@@ -9,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::Lineage;
 
-/// Who can mend it.
+/// Who can mend a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Domain {
@@ -36,7 +35,7 @@ pub enum FaultKind {
     Device,
     /// Another process cannot be reached, or the connection to it broke.
     Unreachable,
-    /// Something did not happen within its deadline.
+    /// A deadline passed.
     Timeout,
     /// Another process refused the request.
     Refused,
@@ -44,7 +43,7 @@ pub enum FaultKind {
     LedgerMismatch,
     /// The code of a stage or of a service panicked.
     Panic,
-    /// The run or the service has ended, or was told to.
+    /// The run or the service has ended or is ending.
     Stopped,
     /// None of these.
     #[default]
@@ -67,8 +66,8 @@ pub enum Phase {
 
 /// The root cause of a stopped pipeline.
 ///
-/// A stage makes one with [`Fault::user`], [`Fault::external`] or [`Fault::internal`] and says nothing of where it
-/// stands; the shell adds the stage, the phase and the lineage of the batch in hand.
+/// A stage makes one with [`Fault::user`], [`Fault::external`] or [`Fault::internal`]. The runtime adds the stage, the
+/// phase and the lineage of the batch.
 #[derive(Clone, Debug)]
 pub struct Fault {
     /// Who can mend it.
@@ -81,7 +80,7 @@ pub struct Fault {
     pub stage: Option<String>,
     /// What the stage was doing, once known.
     pub phase: Option<Phase>,
-    /// The batch in hand, once known.
+    /// The batch that the stage worked on, once known.
     pub lineage: Option<Lineage>,
     message: String,
     source: Option<Arc<dyn Error + Send + Sync>>,
@@ -112,33 +111,33 @@ impl Fault {
         Self::new(Domain::External, message)
     }
 
-    /// Forebay broke a promise of its own.
+    /// Forebay itself has a bug.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(Domain::Internal, message)
     }
 
-    /// Says what went wrong.
+    /// Sets the kind.
     #[must_use]
     pub fn kind(mut self, kind: FaultKind) -> Self {
         self.kind = kind;
         self
     }
 
-    /// The same run may succeed when tried again.
+    /// Marks the fault as retryable.
     #[must_use]
     pub fn retryable(mut self) -> Self {
         self.retryable = true;
         self
     }
 
-    /// Keeps the error underneath, printed after the message.
+    /// Sets the cause, which is printed after the message.
     #[must_use]
     pub fn because(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         self.source = Some(Arc::from(source.into()));
         self
     }
 
-    /// Says where it happened, unless that is known already: the innermost place wins.
+    /// Sets the stage, the phase and the lineage. A value that is set already stays: the innermost place wins.
     #[must_use]
     pub fn at(mut self, stage: &str, phase: Phase, lineage: Option<&Lineage>) -> Self {
         self.stage.get_or_insert_with(|| stage.to_owned());
@@ -178,7 +177,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The message of a fault has the texts of its sources, so print either the fault or the chain of sources.
+/// The message of a fault contains the texts of its sources: print the fault or the chain of sources, not both.
 impl Error for Fault {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         self.source.as_deref().map(|e| e as &(dyn Error + 'static))

@@ -1,7 +1,7 @@
 //! A group of services that outlives any one pipeline: the parameter-server shards of a process.
 //!
-//! Comes in: services to serve. Goes out: [`Client`]s, and a report. [`Host::start`] and [`Host::serve`] block until
-//! a thread is up; [`Host::stop`] blocks until what is queued has been answered and the threads have ended.
+//! [`Host::start`] and [`Host::serve`] block until a thread has started. [`Host::stop`] blocks until all queued calls
+//! are answered and the threads have ended.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -22,10 +22,10 @@ use crate::service::{Ask, Client, Service, serve};
 use crate::shell::{LivenessToken, mailbox};
 use crate::switch::{Close, Switch};
 
-/// How long [`Host::stop`] waits for threads to end after their services have.
+/// How long [`Host::stop`] waits for the threads after their services have ended.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Services on threads of their own. Dropping it stops it.
+/// Runs services on threads of its own. Dropping it stops it.
 pub struct Host {
     name: String,
     orders: Option<mpsc::UnboundedSender<Order>>,
@@ -53,7 +53,7 @@ struct ServiceEntry {
     capacity: Capacity,
     meter: Arc<StageMeter>,
     switch: Switch,
-    /// Closes the way in, then says the last word.
+    /// Closes the link, then sends [`Ask::Stop`].
     stop: Box<dyn Fn() + Send + Sync>,
 }
 
@@ -87,7 +87,7 @@ impl Host {
     /// Starts a host without services.
     ///
     /// # Errors
-    /// The operating system gave no thread.
+    /// The thread cannot be started.
     pub fn start(name: &str) -> Result<Self, Fault> {
         let (orders, mut order) = mpsc::unbounded_channel::<Order>();
         let (liveness, mut ended) = mpsc::channel(1);
@@ -100,7 +100,7 @@ impl Host {
                     while let Some(Order { place, name, answer }) = order.recv().await {
                         let _ = answer.send(places.arbiter(place, &name));
                     }
-                    // No more orders: the host is being stopped. Every shell holds a sender.
+                    // No more orders: the host is stopping. Every shell holds a sender of `ended`.
                     while ended.recv().await.is_some() {}
                     places.stop(GRACE)
                 })
@@ -115,9 +115,9 @@ impl Host {
         })
     }
 
-    /// Starts a service with room for `capacity` waiting calls. `make` runs on the thread the service stays on.
+    /// Starts a service with room for `capacity` waiting calls. `make` runs on the service's thread.
     ///
-    /// A thread that cannot be started, or a fault in `open`, is what the client's first call returns.
+    /// If the thread cannot be started or `open` fails, calls return that fault.
     pub fn serve<S: Service>(
         &self,
         name: &str,
@@ -185,10 +185,10 @@ impl Host {
         Arc::downgrade(&self.services)
     }
 
-    /// Refuses further calls, answers what is queued, and ends the threads. Blocks.
+    /// Refuses further calls, answers the queued ones, and ends the threads. Blocks.
     ///
     /// # Errors
-    /// The first service's fault, if one died; or a thread that would not end.
+    /// The fault of the first service that died, or an internal fault if a thread did not end.
     pub fn stop(mut self) -> Result<(), Fault> {
         self.end()
     }

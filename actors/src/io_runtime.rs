@@ -1,5 +1,5 @@
-//! The threads that wait for networks: sockets of servers and clients, connections of stores. They outlive the
-//! pipelines that use them, and no actor's thread waits for a socket itself.
+//! The threads for network IO: servers, clients, connections to stores. They outlive the pipelines that use them. The
+//! threads of actors do no network IO.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -10,8 +10,8 @@ use tokio::task::{JoinError, JoinHandle};
 
 /// A handle on one multi-threaded tokio runtime. Cheap to clone.
 ///
-/// The threads start at the first use. The runtime shuts down when the last clone is dropped: its tasks are dropped
-/// where they await. The drop does not wait for them, so it may happen on any thread, also on one of the runtime's own.
+/// The threads start at the first use. When the last clone is dropped, the runtime cancels its tasks and shuts down.
+/// The drop does not wait, so it may happen on any thread, even one of the runtime's own.
 #[derive(Clone)]
 pub struct IoRuntime(Arc<Shared>);
 
@@ -46,12 +46,12 @@ impl IoRuntime {
         runtime.get_or_init(start).handle()
     }
 
-    /// Starts a task, which runs on if its handle is dropped.
+    /// Starts a task. The task goes on if its handle is dropped.
     pub fn spawn<T: Send + 'static>(&self, task: impl Future<Output = T> + Send + 'static) -> JoinHandle<T> {
         self.handle().spawn(task)
     }
 
-    /// Runs `work` on the runtime's threads and awaits it. If this future is dropped, the work ends where it awaits.
+    /// Runs `work` on the runtime's threads and awaits it. Dropping the future cancels the work.
     ///
     /// # Errors
     /// If the work panicked or the runtime shut down.

@@ -1,7 +1,4 @@
-//! The books of a run: rows read = rows delivered + rows rejected, by reason.
-//!
-//! Comes in: counts from sources (`read`), sinks (`delivered`) and whoever drops a row (`reject`). Goes out: a
-//! [`LedgerReport`], and a fault when the sum does not come out. Nothing blocks but a short lock in `reject`.
+//! The row counts of a run: rows read = rows delivered + rows rejected, by reason.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,11 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::{Fault, FaultKind};
 
-/// Counts rows of one run; a cheap clone of a shared book.
+/// Counts the rows of one run. Clones share the counts.
 ///
-/// The shell of a source counts [`read`](Ledger::read) for every batch it returns, the shell of a sink counts
-/// [`delivered`](Ledger::delivered) after `write` succeeded. Whoever drops a row says so with
-/// [`reject`](Ledger::reject); a source that drops rows before it returns them counts them as read as well.
+/// The runtime counts the rows of each batch that a source returns as [`read`](Ledger::read), and of each batch that a
+/// sink wrote as [`delivered`](Ledger::delivered). A stage that drops rows must call [`reject`](Ledger::reject). A
+/// source that drops rows must call `read` and `reject`.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger {
     book: Arc<Book>,
@@ -28,36 +25,36 @@ struct Book {
     rejected: Mutex<BTreeMap<String, u64>>,
 }
 
-/// What the books say; serde, so that it goes into reports as it is.
+/// The counts of a ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LedgerReport {
-    /// Rows that came in.
+    /// Rows that the source read.
     pub read: u64,
-    /// Rows that reached the end.
+    /// Rows that the sink took in.
     pub delivered: u64,
-    /// Rows that were left out, by reason.
+    /// Rows that were dropped, by reason.
     pub rejected: BTreeMap<String, u64>,
 }
 
 impl LedgerReport {
-    /// Rows that were left out, for whatever reason.
+    /// Rows that were dropped, for all reasons together.
     pub fn rejected_total(&self) -> u64 {
         self.rejected.values().sum()
     }
 }
 
 impl Ledger {
-    /// Rows came in.
+    /// Counts rows that the source read.
     pub fn read(&self, rows: u64) {
         self.book.read.fetch_add(rows, Relaxed);
     }
 
-    /// Rows reached the end.
+    /// Counts rows that the sink took in.
     pub fn delivered(&self, rows: u64) {
         self.book.delivered.fetch_add(rows, Relaxed);
     }
 
-    /// Rows were left out. Use few, constant reasons: each is a line in the report.
+    /// Counts rows that were dropped. Use few, constant reasons: the report lists each.
     pub fn reject(&self, reason: &str, rows: u64) {
         if rows == 0 {
             return;
@@ -71,7 +68,7 @@ impl Ledger {
         }
     }
 
-    /// The counts as they are now.
+    /// The counts now.
     pub fn snapshot(&self) -> LedgerReport {
         LedgerReport {
             read: self.book.read.load(Relaxed),
@@ -80,7 +77,7 @@ impl Ledger {
         }
     }
 
-    /// Holds when every row read was delivered or rejected; to be asked when nothing is under way any more.
+    /// Checks that every row read was delivered or rejected. Call it when no batch is under way.
     ///
     /// # Errors
     /// An internal fault with the three numbers.

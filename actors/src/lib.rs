@@ -1,8 +1,8 @@
 //! The runtime of Forebay: pipelines of stages that are actors, connected by bounded links.
 //!
 //! A pipeline is a source, stages, and a sink, each a plain struct with `async fn`s. The runtime gives each a thread
-//! (of its own, or shared), a bounded link to the next, and meters; it ends the run when the source has no more, when
-//! it is asked to, or at the first fault; and it accounts for every row.
+//! (its own or a shared one), a bounded link to the next, and meters. It ends the run when the source has no more
+//! batches, on request, or at the first fault, and it accounts for every row.
 //!
 //! ```
 //! use forebay_actors::{Batch, Fault, Lineage, Outbox, Place, Sink, Source, Stage, StageCx, Topology};
@@ -46,7 +46,7 @@
 //! impl Sink for Say {
 //!     type In = Words;
 //!     async fn write(&mut self, batch: Words, _cx: &StageCx) -> Result<(), Fault> {
-//!         self.0.send(batch.0.join(" ")).map_err(|e| Fault::external("nobody listens").because(e))
+//!         self.0.send(batch.0.join(" ")).map_err(|e| Fault::external("the channel is closed").because(e))
 //!     }
 //! }
 //!
@@ -79,33 +79,32 @@
 //!
 //! Read these files in this order:
 //!
-//! 1. `batch`, `fault`, `stage`, `context`: what travels, what stops it, what a user writes, what each call comes with.
-//! 2. `link`: an actix recipient and a semaphore. The permit rides in the envelope. `outbox`: its sending end as a
-//!    stage sees it.
-//! 3. `shell`: the one actor, which owns one future from the opening to the end of a stage. `stage_future`: that future
-//!    for sources, stages and sinks. `service` and `host`: actors that answer calls and outlive a pipeline.
-//! 4. `replicas`, `replicated` and `turn`: one stage in several replicas, and how order is kept.
-//! 5. `switch`: drain and kill; the first fault wins. `barrier`: a mark that passes through in order.
+//! 1. `batch`, `fault`, `stage`, `context`: what travels, the error, the traits of stages, and what a stage knows about
+//!    its run.
+//! 2. `link`: an actix recipient and a semaphore; each message carries its permit. `outbox`: the sending end that a
+//!    stage sees.
+//! 3. `shell`: the only actor, which runs one future per stage. `stage_future`: that future for sources, stages and
+//!    sinks. `service` and `host`: actors that answer calls and outlive a pipeline.
+//! 4. `replicas`, `replicated` and `turn`: one stage in several replicas, and how they keep the order.
+//! 5. `switch`: drain and kill; the first fault wins. `barrier`: marks between batches.
 //! 6. `topology`, `closures`, `wiring`, `place`: wiring back to front, onto threads. `run`, `control`, `state`: how a
-//!    run begins, is steered, and ends.
-//! 7. `meter`, `ledger`, `plan`, `report`: what is counted and how it is shown.
-//! 8. `io_runtime`: the threads that wait for networks. `testsuite` (feature): the rules every stage follows, checked.
+//!    run starts, is controlled, and ends.
+//! 7. `meter`, `ledger`, `plan`, `report`: the counts, and how they are shown.
+//! 8. `io_runtime`: the threads for network IO. `testsuite` (feature): checks the rules that every stage follows.
 //!
 //! # What it promises
 //!
-//! - **Bounded.** Nothing enters a mailbox without a permit. At most the capacity of each link, plus one batch in the
-//!   hands of each stage or replica, is under way.
-//! - **One batch at a time** per stage and replica, in order; with ordered replicas, in order behind them too.
-//! - **No deadlock**: links go one way and no cycle of them can be wired; calls to services are replies, and a service
-//!   never sends into a pipeline.
-//! - **Never a hang**: the first fault closes all links and drops every stage where it awaits; a stage that blocks its
-//!   thread is left behind after a grace. Panics are faults. An actor that is dropped before its stage ends is a fault.
+//! - **Bounded.** No batch enters a mailbox without a permit. The batches under way are at most the capacities of all
+//!   links plus one for each stage and replica.
+//! - **One batch at a time** per stage and replica, in order. The output of ordered replicas is in order too.
+//! - **No deadlock**: links form no cycle, and a service replies to calls but never sends into a pipeline.
+//! - **No hang**: the first fault closes all links and drops every stage that awaits. A stage that blocks its thread is
+//!   left behind after a grace period. A panic is a fault, and so is an actor that is dropped before its stage ends.
 //! - **Every row is accounted for**: rows read = rows delivered + rows rejected, or the run ends with a fault.
 //! - **Fair on shared threads**: every stage yields after each batch.
 //!
-//! A batch costs two allocations per link (actix's envelope and its queue node) and a few microseconds between
-//! threads; see `benches/hop.rs`. The facts about actix this stands on are kept true by `tests/actix_facts.rs`, and no
-//! other crate names actix.
+//! A batch costs two allocations per link (actix's envelope and its queue node) and a few microseconds between threads;
+//! see `benches/hop.rs`. `tests/actix_facts.rs` checks what this crate relies on in actix. No other crate names actix.
 
 #![allow(clippy::disallowed_types, reason = "the one crate that may name actix")]
 

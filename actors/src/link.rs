@@ -1,9 +1,8 @@
-//! A bounded way from one actor to another: an actix recipient and a semaphore.
+//! A link: a bounded queue from one actor to another, made of an actix recipient and a semaphore.
 //!
-//! Comes in: messages. Goes out: [`Envelope`]s in the mailbox of the receiver; each carries the permit that let it in,
-//! and the permit is freed by drop when the receiver takes the message out. The mailbox itself is unbounded (actix
-//! honours its capacity for some ways of sending only, see `tests/actix_facts.rs`): nothing enters it without a
-//! permit, so its bound is the semaphore's. [`Link::reserve`] is the only thing that waits.
+//! A message lies in the receiver's mailbox in an [`Envelope`] with its permit, which is freed by drop when the
+//! receiver takes the message out. The semaphore is the bound. The mailbox has none: actix honours its capacity for
+//! some ways of sending only (see `tests/actix_facts.rs`). Only [`Room::reserve`] waits.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,7 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::switch::Close;
 
-/// How much a link holds: items, and bytes where asked.
+/// The bound of a link: in items, and optionally in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capacity {
     items: usize,
@@ -26,13 +25,12 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// At most this many items; at least one, or nothing could ever be sent.
+    /// At most this many items; 0 counts as 1.
     pub fn items(items: usize) -> Self {
         Self { items: items.clamp(1, Semaphore::MAX_PERMITS), bytes: None }
     }
 
-    /// And at most this many bytes. An item larger than that takes the whole budget: it waits until the link is
-    /// empty and is then let in alone.
+    /// Adds a bound in bytes. An item larger than the bound waits until the link is empty and then takes all of it.
     #[must_use]
     pub fn bytes(mut self, bytes: usize) -> Self {
         self.bytes = Some(bytes.max(1));
@@ -67,10 +65,10 @@ impl fmt::Display for Capacity {
     }
 }
 
-/// What lies in a mailbox: the message and the room it takes up.
+/// A message in a mailbox, with its permit.
 pub(crate) struct Envelope<M> {
     pub(crate) message: M,
-    /// Held for its drop; `None` for what was handed over without room, see [`Link::hand`].
+    /// Freed by drop; `None` for a message sent with [`Link::hand`].
     pub(crate) permit: Option<Permit>,
 }
 
@@ -88,7 +86,7 @@ pub(crate) struct Permit {
 #[derive(Debug)]
 pub(crate) struct Closed;
 
-/// The counted side of a link, shared by all its senders and by the report.
+/// The semaphores and counts of a link, shared by all its senders and by the report.
 pub(crate) struct Room {
     capacity: Capacity,
     items: Arc<Semaphore>,
@@ -96,7 +94,7 @@ pub(crate) struct Room {
     pub(crate) meter: LinkMeter,
 }
 
-/// A semaphore of bytes, in granules: a semaphore hands out at most `u32::MAX` permits at once.
+/// A semaphore for bytes, in granules: tokio grants at most `u32::MAX` permits at once.
 struct Budget {
     granules: Arc<Semaphore>,
     total: u32,
@@ -110,7 +108,7 @@ impl Budget {
         Self { granules: Arc::new(Semaphore::new(total as usize)), total, granule }
     }
 
-    /// Granules for an item, the whole budget for an oversize one.
+    /// Granules that an item takes; an oversize item takes all.
     fn price(&self, bytes: usize) -> u32 {
         u32::try_from(bytes.div_ceil(self.granule)).unwrap_or(u32::MAX).min(self.total)
     }
@@ -144,7 +142,7 @@ pub struct LinkReport {
     pub bytes: u64,
     /// Batches in the link now.
     pub depth: u64,
-    /// Most batches there ever were in the link.
+    /// The most batches in the link at one time.
     pub high_water: u64,
     /// How often a sender found the link full.
     pub blocked_sends: u64,
@@ -167,7 +165,7 @@ impl Room {
         (self.capacity.items - self.items.available_permits().min(self.capacity.items)) as u64
     }
 
-    /// Room for an item of `bytes`, if there is some now.
+    /// Reserves room for an item of `bytes`, if there is room now.
     pub(crate) fn try_reserve(&self, bytes: usize) -> Option<Permit> {
         let items = Arc::clone(&self.items).try_acquire_owned().ok()?;
         let bytes = match &self.bytes {
@@ -237,14 +235,13 @@ impl<M: Send + 'static> Link<M> {
         Self { to, room }
     }
 
-    /// Hands `message` over into the room reserved for it. Never waits.
+    /// Sends `message` with its permit. Never waits.
     pub(crate) fn send(&self, permit: Permit, message: M) -> Result<(), Closed> {
         self.room.meter.high_water.fetch_max(self.room.depth(), Relaxed);
         self.put(Envelope { message, permit: Some(permit) })
     }
 
-    /// Hands over what the receiver has asked for (a replica its next job) or what is the runtime's own last word:
-    /// it needs no room. Never waits.
+    /// Sends without a permit: the job that a free replica asked for, or the message that stops a service. Never waits.
     pub(crate) fn hand(&self, message: M) -> Result<(), Closed> {
         self.put(Envelope { message, permit: None })
     }

@@ -1,8 +1,7 @@
-//! What a stage did and where its time went: plain atomics, written by the stage's thread, read by anyone.
+//! Counters and clocks of a stage: atomics that the stage's thread writes and any thread reads.
 //!
-//! Comes in: counts, and changes of state (busy, starved, blocked). Goes out: a [`StageReport`]. The clock is read at
-//! each change of state only, and each interval is added to exactly one counter, so that busy + starved + blocked is
-//! the wall time of the stage by construction. Nothing blocks but a short lock in [`StageMeter::waiting`].
+//! The clock is read only when the activity (busy, starved, blocked) changes, and each interval is added to exactly one
+//! counter. So busy + starved + blocked is the wall time of the stage.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
@@ -11,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// What a stage is doing at a moment.
+/// What a stage is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Activity {
     /// Not started, or ended: no time is counted.
     Nothing = 0,
-    /// At work on a batch (or awaiting something of its own).
+    /// At work on a batch, or awaiting in the stage's own code.
     Busy = 1,
     /// Waiting for input.
     Starved = 2,
@@ -24,17 +23,17 @@ pub(crate) enum Activity {
     Blocked = 3,
 }
 
-/// One stopwatch with three dials. One thread changes state, any thread reads.
+/// Sums up the time of each activity. One thread writes, any thread reads.
 #[derive(Debug)]
 struct Clock {
     base: Instant,
-    /// Nanoseconds since `base` of the last change of state, times 8; plus [`CHANGING`] while a dial is being written;
-    /// plus the state since.
+    /// Time of the last change in nanoseconds since `base`, times 8, plus [`CHANGING`] during a change, plus the
+    /// activity.
     since: AtomicU64,
     dials: [AtomicU64; 4],
 }
 
-/// Readers wait for the end of the change: it is two stores away.
+/// Set in `since` during a change. Readers spin until it is cleared, two stores later.
 const CHANGING: u64 = 4;
 
 impl Clock {
@@ -65,13 +64,13 @@ impl Clock {
         }
     }
 
-    /// Busy, starved, blocked, the interval under way included.
+    /// Time busy, starved and blocked, up to now.
     fn read(&self) -> [Duration; 3] {
         loop {
             let word = self.since.load(SeqCst);
             let mut dials = [1, 2, 3].map(|i: usize| self.dials[i].load(SeqCst));
             let now = self.now();
-            // A change of state in between would count an interval twice or not at all: read again.
+            // If the activity changes in between, an interval counts twice or not at all: read again.
             if word & CHANGING == 0 && self.since.load(SeqCst) == word {
                 if word & 3 != 0 {
                     dials[(word & 3) as usize - 1] += now.saturating_sub(word >> 3);
@@ -83,7 +82,7 @@ impl Clock {
     }
 }
 
-/// The meters of one stage (of one replica, where a stage has several).
+/// The meter of one stage, or of one replica if there are several.
 #[derive(Debug)]
 pub struct StageMeter {
     clock: Clock,
@@ -102,17 +101,17 @@ struct Notes {
     waits: BTreeMap<String, WaitReport>,
 }
 
-/// Time a stage waited for something outside, within its busy time.
+/// How often and how long a stage waited for one thing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WaitReport {
     /// How many times.
     pub count: u64,
-    /// How long, all together; in JSON, seconds.
+    /// Total time; in JSON, seconds.
     #[serde(with = "crate::seconds")]
     pub total: Duration,
 }
 
-/// Times and counts of a stage; summed over its replicas where it has several.
+/// Times and counts of a stage, summed over its replicas.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageReport {
     /// Name given at wiring.
@@ -121,7 +120,7 @@ pub struct StageReport {
     pub kind: String,
     /// Where it runs: `shared`, `own`, `core 3`.
     pub place: String,
-    /// Its own line about itself.
+    /// What its `describe` returns.
     pub describe: String,
     /// How many replicas it has now; 1 for a stage that is not replicated.
     pub replicas: usize,
@@ -143,13 +142,13 @@ pub struct StageReport {
     /// Time waiting for input.
     #[serde(with = "crate::seconds")]
     pub starved: Duration,
-    /// Time waiting for room below (for an ordered replica: or for its turn).
+    /// Time waiting for room below; in an ordered replica, also for its turn.
     #[serde(with = "crate::seconds")]
     pub blocked: Duration,
     /// From opening to end: busy + starved + blocked. Summed over replicas, so it may exceed the run's wall time.
     #[serde(with = "crate::seconds")]
     pub wall: Duration,
-    /// What the stage waited for within its busy time, as it noted with [`StageMeter::waiting`].
+    /// What the stage waited for, by the name given to [`StageMeter::waiting`].
     pub waits: BTreeMap<String, WaitReport>,
 }
 
@@ -215,8 +214,8 @@ impl Default for StageMeter {
 }
 
 impl StageMeter {
-    /// Notes that the stage waited `duration` for `what` (the store, a ticket, a reply) while it was busy; shown in
-    /// the report. Use few, constant names.
+    /// Adds a wait of `duration` for `what` (a store, a reply) to the report; the time still counts as busy. Use few,
+    /// constant names.
     pub fn waiting(&self, what: &str, duration: Duration) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         if !notes.waits.contains_key(what) {
@@ -228,14 +227,14 @@ impl StageMeter {
         }
     }
 
-    /// Awaits what a stage further down has to give back first (a ticket, say): the time counts as blocked, and is shown
-    /// in the report under the name `what`. Cancel safe if `wait` is.
+    /// Awaits what a later stage must free first, for instance a ticket. The time counts as blocked, and the report
+    /// shows it under `what`. Cancel safe if `wait` is.
     pub async fn blocked_on<T>(&self, what: &str, wait: impl Future<Output = T>) -> T {
         self.idle_on(Activity::Blocked, what, wait).await
     }
 
-    /// Awaits what comes from outside the pipeline, in a source: the time counts as starved, and is shown in the report
-    /// under the name `what`. Cancel safe if `wait` is.
+    /// Awaits input from outside the pipeline, in a source. The time counts as starved, and the report shows it under
+    /// `what`. Cancel safe if `wait` is.
     pub async fn starved_on<T>(&self, what: &str, wait: impl Future<Output = T>) -> T {
         self.idle_on(Activity::Starved, what, wait).await
     }
@@ -292,7 +291,7 @@ mod tests {
         meter.enter(Activity::Nothing);
         let mut ended = StageReport::default();
         ended.add(&meter);
-        // From the first change of state to the last, nothing is missing.
+        // Every interval from the first change to the last is counted.
         let since = meter.clock.since.load(SeqCst) >> 3;
         let idle = meter.clock.dials[0].load(SeqCst);
         assert_eq!(ended.wall, Duration::from_nanos(since - idle));
@@ -334,7 +333,7 @@ mod tests {
         });
     }
 
-    /// In the middle of a change, with the dial written already, a reader waits.
+    /// The dial is written, but the change is not over.
     #[test]
     fn a_reader_waits_for_the_end_of_a_change() {
         let clock = Clock::new();

@@ -1,8 +1,7 @@
-//! Where a stage puts its output: an argument, not a field, so that a test passes one that collects.
+//! Where a stage sends its output. It is an argument, not a field, so that a test can pass one that collects.
 //!
-//! Comes in: batches. Goes out: the same batches on the link below, or in a [`Collected`]. [`Outbox::send`] waits
-//! while the link is full (and, in an ordered replica, until it is this replica's turn); that is the only thing in
-//! a stage that counts as blocked.
+//! [`Outbox::send`] waits while the link below is full and, in an ordered replica, until it is the replica's turn. The
+//! wait counts as blocked.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -36,7 +35,7 @@ struct Down<T: Batch> {
     turn: Option<Turn>,
 }
 
-/// What was sent to a collecting outbox.
+/// The batches that a collecting outbox received.
 pub struct Collected<T> {
     batches: Arc<Mutex<Vec<T>>>,
 }
@@ -59,12 +58,12 @@ impl<T: Batch> Outbox<T> {
         Self { to: To::Link(Down { link, meter, turn }) }
     }
 
-    /// Sends one batch on; waits while there is no room below.
+    /// Sends one batch; waits while there is no room below.
     ///
-    /// Cancel safe in that a cancelled wait takes up no room; the batch itself is dropped with the future.
+    /// If the future is dropped, it gives its room back, but the batch is lost.
     ///
     /// # Errors
-    /// The run was stopped: return the fault as it is, its root cause is known already.
+    /// The run was stopped. Return this fault unchanged: the run has its root cause already.
     pub async fn send(&mut self, batch: T) -> Result<(), Fault> {
         match &mut self.to {
             To::Collected(batches) => {
@@ -75,7 +74,7 @@ impl<T: Batch> Outbox<T> {
         }
     }
 
-    /// The runtime's own marks travel in order with the batches.
+    /// Sends a barrier or the end of the stream, in order with the batches.
     pub(crate) async fn mark(&mut self, mark: Item<T>) -> Result<(), Fault> {
         match &mut self.to {
             To::Collected(_) => Ok(()),
@@ -118,7 +117,7 @@ impl<T: Batch> Down<T> {
     }
 }
 
-/// Time on the dial `blocked`, until dropped: also when the wait is cancelled.
+/// Counts time as blocked until it is dropped, so also when the wait is cancelled.
 struct Blocked<'a>(&'a StageMeter);
 
 impl<'a> Blocked<'a> {

@@ -1,7 +1,7 @@
 //! Where a stage runs: the arbiters (actix's event-loop threads), their names and their cores.
 //!
-//! Comes in: a [`Place`] and a name. Goes out: the arbiter to start an actor on. Making an arbiter blocks until its
-//! thread is up (some tens of microseconds); stopping blocks until all threads have ended.
+//! Making an arbiter blocks until its thread is up (some tens of microseconds). Stopping blocks until all threads have
+//! ended.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub enum Place {
     Shared,
     /// A named thread of its own, for stages that compute or block.
     Own,
-    /// A named thread of its own, pinned to this core (numbered as the operating system does).
+    /// A named thread of its own, pinned to this core (by the number that the operating system uses).
     Core(usize),
 }
 
@@ -33,13 +33,13 @@ impl fmt::Display for Place {
     }
 }
 
-/// How many threads [`Place::Shared`] stands for.
+/// The number of threads behind [`Place::Shared`].
 const SHARED: usize = 2;
 
 /// How many threads an arbiter may use for `spawn_blocking`; more calls wait.
 const BLOCKING: usize = 16;
 
-/// The arbiters of one run; lives on the run's own thread.
+/// The arbiters of one run.
 pub(crate) struct Places {
     run: String,
     shared: Vec<Arbiter>,
@@ -52,7 +52,7 @@ impl Places {
         Self { run: run.to_owned(), shared: Vec::new(), own: Vec::new(), next: 0 }
     }
 
-    /// The arbiter for a stage called `name`; shared arbiters are dealt out in turn.
+    /// The arbiter for a stage called `name`. Shared arbiters are given out round-robin.
     pub(crate) fn arbiter(&mut self, place: Place, name: &str) -> Result<ArbiterHandle, Fault> {
         match place {
             Place::Shared => {
@@ -74,7 +74,7 @@ impl Places {
         }
     }
 
-    /// Stops all threads and waits for their end, but no longer than `grace`: true if all ended.
+    /// Stops all threads and waits at most `grace` for their end; true if all ended.
     pub(crate) fn stop(self, grace: Duration) -> bool {
         let arbiters: Vec<_> = self.own.into_iter().chain(self.shared).collect();
         for arbiter in &arbiters {
@@ -83,7 +83,7 @@ impl Places {
         let (ended, wait) = std::sync::mpsc::channel();
         let joiner = std::thread::Builder::new().name("join".to_owned()).spawn(move || {
             for arbiter in arbiters {
-                // A panic on an arbiter was turned into a fault by the shell already.
+                // The shell has turned a panic on an arbiter into a fault already.
                 let _ = arbiter.join();
             }
             let _ = ended.send(());
@@ -101,9 +101,9 @@ fn start(name: String, core: Option<usize>) -> Result<Arbiter, Fault> {
     .map_err(|e| Fault::external(failed).because(e))
 }
 
-/// Names the thread it runs on, and pins it if asked.
+/// Names the current thread, and pins it if `core` is given.
 fn settle(name: &str, core: Option<usize>) -> std::io::Result<()> {
-    // The kernel keeps 15 bytes. Actix gives its own name to std's side; tools show the kernel's.
+    // Sets the name in the kernel (15 bytes), which tools show. Actix sets the name in `std`.
     let name: Vec<u8> = name.bytes().filter(|b| *b != 0).take(15).collect();
     if let Ok(name) = std::ffi::CString::new(name) {
         rustix::thread::set_name(&name)?;

@@ -1,6 +1,4 @@
-//! What would run: the stages, their places, and the capacity of every link.
-//!
-//! Comes in: the wiring. Goes out: a [`Plan`], as text and through serde. Nothing blocks.
+//! The plan of a pipeline: the stages, their places, and the capacity of every link.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -19,9 +17,9 @@ pub struct Plan {
     pub name: String,
     /// From the source to the sink.
     pub stages: Vec<PlanStage>,
-    /// Between them.
+    /// The capacities of the links between them.
     pub links: Vec<Capacity>,
-    /// What the stages may call.
+    /// The services that the stages may call.
     pub services: Vec<PlanStage>,
 }
 

@@ -1,12 +1,11 @@
-//! One stage, several replicas: a front takes each batch from the link and hands it to whichever replica is free.
+//! One stage in several replicas: a front takes each batch from the link and hands it to a free replica.
 //!
-//! Comes in: the link from upstream. Goes out: each replica's output, on one and the same link below; for ordered
-//! replicas in the order in which the inputs arrived (a [`Turnstile`]). A replica says that it is free when it has
-//! *finished* a batch, so nothing queues behind a busy one, and the front takes a batch only when a replica is free,
-//! so it holds none itself. The front waits for a free replica; replicas wait for their turn and for room below.
+//! All replicas send into the same link; ordered replicas send in the order in which their inputs arrived (a
+//! [`Turnstile`]). A replica reports that it is free when it has finished a batch, and the front takes a batch only
+//! when a replica is free. So no batch queues behind a busy replica, and the front holds none.
 //!
-//! Barriers: the front waits until all replicas are free, lets each handle the barrier in turn, then passes it on.
-//! End: all replicas get theirs at once and finish side by side, sending in turn; then one end goes down.
+//! At a barrier, the front waits until all replicas are free, lets one after the other handle it, then passes it on. At
+//! the end, all replicas finish in parallel, and then the front sends one end of the stream.
 
 use std::fmt;
 use std::rc::Rc;
@@ -50,20 +49,21 @@ impl fmt::Display for Replicas {
     }
 }
 
-/// What a replica is handed; the first number is its place in the order of arrival, a batch's second its place among the batches.
+/// A job for a replica. The first number is its place in the order of arrival. The second number of a batch is its
+/// place among the batches.
 pub(crate) enum Job<T> {
     Batch(u64, u64, T),
     Barrier(u64, Epoch),
     Finish(u64),
 }
 
-/// What a replica says of itself.
+/// A replica sends this when it is free, and when it has ended (`gone`).
 pub(crate) struct ReplicaEvent {
     replica: usize,
     gone: bool,
 }
 
-/// Starts replica number `.0`, which reports to `.1`; with ordered replicas, `.2` is its place at the turnstile.
+/// Starts replica number `.0`, which reports to `.1`; `.2` is the turn of an ordered replica.
 pub(crate) type SpawnReplica<T> =
     Box<dyn Fn(usize, mpsc::UnboundedSender<ReplicaEvent>, Option<Turn>) -> Result<Link<Job<T>>, Fault> + Send>;
 
@@ -88,7 +88,7 @@ pub(crate) struct Front<T: Send + 'static> {
 }
 
 impl<T: Batch> Front<T> {
-    /// `target` says how many replicas there should be and may change; `count` is told how many there are.
+    /// `target` is the wanted number of replicas and may change; the front keeps the actual number in `count`.
     pub(crate) fn new(
         spawn: SpawnReplica<T>,
         ordered: bool,
@@ -143,7 +143,7 @@ impl<T: Batch> Front<T> {
         while let Some(i) = self.replicas.iter().position(|r| !r.leaving) {
             self.retire(i)?;
         }
-        // All are leaving: when nobody is at work, nobody is left.
+        // A leaving replica counts as busy until it has ended, so this waits until none is left.
         self.all_free().await;
         out.mark(Item::Eof).await
     }
@@ -153,7 +153,7 @@ impl<T: Batch> Front<T> {
         self.next - 1
     }
 
-    /// Spawns or retires replicas until there are as many as asked for. A busy replica is retired when it is free.
+    /// Spawns or retires replicas until there are `target`. A busy replica completes its batch first.
     fn fit(&mut self) -> Result<(), Fault> {
         let target = (*self.target.borrow_and_update()).max(1);
         while self.staying() < target {
@@ -162,7 +162,7 @@ impl<T: Batch> Front<T> {
             self.replicas.push(Replica { number, link, free: false, leaving: false });
         }
         while self.staying() > target {
-            // Free ones first: they are gone at once.
+            // Free replicas first: they can end at once.
             let last = |free: bool| self.replicas.iter().rposition(|r| !r.leaving && r.free == free);
             let i = last(true).or_else(|| last(false)).expect("more stay than are asked for");
             self.retire(i)?;
@@ -175,8 +175,7 @@ impl<T: Batch> Front<T> {
         self.replicas.iter().filter(|r| !r.leaving).count()
     }
 
-    /// Has a replica finish. Its mailbox holds at most the batch it is busy with and this, and its place in the order
-    /// is here: behind all that was handed out before.
+    /// Tells a replica to finish. Its place in the order is behind all jobs that were handed out before.
     fn retire(&mut self, i: usize) -> Result<(), Fault> {
         let seq = self.number();
         let replica = &mut self.replicas[i];
@@ -185,7 +184,7 @@ impl<T: Batch> Front<T> {
         hand(&replica.link, Job::Finish(seq))
     }
 
-    /// Waits for a free replica; meanwhile their number may change.
+    /// Waits for a free replica; their number may change meanwhile.
     async fn someone_free(&mut self) -> Result<(), Fault> {
         while !self.replicas.iter().any(|r| r.free) {
             tokio::select! {
@@ -196,7 +195,7 @@ impl<T: Batch> Front<T> {
         Ok(())
     }
 
-    /// Waits until nobody is at work, and those who leave have left.
+    /// Waits until no replica is at work and every leaving replica has ended.
     async fn all_free(&mut self) {
         while !self.replicas.iter().all(|r| r.free) {
             let word = self.events.recv().await;
@@ -218,7 +217,7 @@ fn hand<T: Send + 'static>(link: &Link<Job<T>>, job: Job<T>) -> Result<(), Fault
     link.hand(job).map_err(|_| Fault::internal("a replica has gone").kind(FaultKind::Stopped))
 }
 
-/// Runs one replica until the front has it finish.
+/// Runs one replica until its `Job::Finish`.
 pub(crate) async fn replica<S: Stage>(
     make: impl FnOnce() -> S,
     cx: StageCx,
@@ -233,7 +232,7 @@ pub(crate) async fn replica<S: Stage>(
     stage.open(&cx).await?;
     cx.meter().describe(stage.describe());
     loop {
-        // A front that has gone was killed, and so will this be.
+        // If the front has gone, the run was killed, and this replica will be dropped too.
         let _ = front.send(ReplicaEvent { replica, gone: false });
         let job = inbox.next().await;
         let (Job::Batch(seq, ..) | Job::Barrier(seq, _) | Job::Finish(seq)) = &job;

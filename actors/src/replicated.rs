@@ -1,7 +1,4 @@
-//! Wiring of what is replicated: a stage, or the sink, in several replicas behind one link.
-//!
-//! Comes in: a [`Flow`] and what makes a replica. Goes out: the flow that goes on, or the [`Pipeline`]. Nothing here blocks
-//! or starts; what runs is in `replicas.rs`.
+//! Wiring of a stage or a sink in several replicas behind one link; `replicas.rs` runs them.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -25,9 +22,9 @@ use crate::turn::Turn;
 use crate::wiring::Wire;
 
 impl<T: Batch> Flow<T> {
-    /// A stage in several replicas behind one link; each batch goes to a replica that is free. `make` is given the
-    /// replica's number, from 0. With [`Place::Own`] each replica has a thread of its own, with `Place::Core(c)`
-    /// replica `i` is pinned to core `c + i`. Their number can be changed while the pipeline runs.
+    /// Adds a stage in several replicas behind one link; each batch goes to a free replica. `make` gets the replica's
+    /// number, from 0. With [`Place::Own`] each replica has a thread of its own, with `Place::Core(c)` replica `i` is
+    /// pinned to core `c + i`. [`Control::scale`](crate::Control::scale) changes the number of replicas during the run.
     pub fn replicated<S: Stage<In = T>>(
         self,
         name: &str,
@@ -38,8 +35,8 @@ impl<T: Batch> Flow<T> {
         self.several(name, "stage", place, replicas, make)
     }
 
-    /// Ends with a sink in several replicas behind one link: each batch goes to one that is free, so that batches may be
-    /// done in another order than they came. Otherwise as [`replicated`](Self::replicated).
+    /// Ends the pipeline with a sink in several replicas. Each batch goes to a free replica, so batches may be written
+    /// out of order. Otherwise as [`replicated`](Self::replicated).
     pub fn replicated_sink<S: Sink<In = T>>(
         self,
         name: &str,
@@ -106,7 +103,7 @@ impl<T: Batch> Flow<T> {
     }
 }
 
-/// What comes out of a sink.
+/// The output of a sink: a type without values.
 enum Nothing {}
 
 impl Batch for Nothing {
@@ -123,7 +120,7 @@ impl Batch for Nothing {
     }
 }
 
-/// A replica of a sink, as the stage that it is but for the books.
+/// Makes a stage of a sink, and counts the rows it wrote as delivered.
 struct Last<S>(S);
 
 impl<S: Sink> Stage for Last<S> {
@@ -154,7 +151,7 @@ impl<S: Sink> Stage for Last<S> {
     }
 }
 
-/// What stands behind the replicas of a sink: only marks arrive.
+/// Receives the barriers and the end behind the replicas of a sink.
 async fn end(mut inbox: Inbox<Item<Nothing>>, barriers: Arc<Barriers>) -> Result<(), Fault> {
     loop {
         match inbox.next().await {

@@ -1,6 +1,4 @@
-//! What a run did: the plan with the meters behind it, as text and through serde.
-//!
-//! Comes in: the reports of stages, links and services, and the ledger. Goes out: a [`Report`]. Nothing blocks.
+//! The report of a run: its plan with the meters, as text and as JSON.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,22 +16,22 @@ use crate::meter::StageReport;
 pub struct Report {
     /// The pipeline's name.
     pub name: String,
-    /// How it stands.
+    /// Whether it runs, or how it ended.
     pub verdict: Verdict,
     /// From start to now, or to the end; in JSON, seconds.
     #[serde(with = "crate::seconds")]
     pub wall: Duration,
     /// From the source to the sink.
     pub stages: Vec<StageReport>,
-    /// Between them.
+    /// The links between them.
     pub links: Vec<LinkReport>,
     /// The services of the hosts that were attached.
     pub services: Vec<StageReport>,
-    /// Rows in, out, and left out.
+    /// The row counts.
     pub ledger: LedgerReport,
 }
 
-/// How a run stands.
+/// The state of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum Verdict {
@@ -41,9 +39,9 @@ pub enum Verdict {
     Running,
     /// The source ran out, and every row is accounted for.
     Finished,
-    /// It was asked to stop, and every row read is accounted for.
+    /// The run was drained, and every row read is accounted for.
     Drained,
-    /// It was stopped by this root cause.
+    /// This root cause stopped the run.
     Failed {
         /// Who can mend it.
         domain: Domain,
@@ -53,9 +51,9 @@ pub enum Verdict {
         stage: Option<String>,
         /// What the stage was doing.
         phase: Option<Phase>,
-        /// The batch in hand.
+        /// The batch that the stage worked on.
         lineage: Option<Lineage>,
-        /// In words, cause and place included.
+        /// The text of the fault, with its causes and its place.
         message: String,
     },
 }
@@ -95,7 +93,7 @@ fn rate(rows: u64, wall: Duration) -> f64 {
     if wall.is_zero() { 0.0 } else { rows as f64 / wall.as_secs_f64() }
 }
 
-/// A number as people read it: `12,345,678`.
+/// Writes a number with commas: `12,345,678`.
 pub fn commas(n: u64) -> String {
     let digits = n.to_string();
     let mut text = String::with_capacity(digits.len() + digits.len() / 3);

@@ -1,4 +1,4 @@
-//! What stages leave behind for the program that runs their pipeline: counts, a model's parameters, a score.
+//! The values that stages leave for the program: counts, a model's parameters, a score.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -18,8 +18,8 @@ impl Results {
         values.insert((stage.to_owned(), TypeId::of::<T>()), Box::new(value));
     }
 
-    /// What the stage of this name left; `None` if it left no such value, or it was taken before. Of several replicas, the last
-    /// one to leave a value wins.
+    /// Takes the value of type `T` that this stage left; `None` if there is none, or it was taken before. If several
+    /// replicas left one, the last one wins.
     pub fn take<T: Any + Send>(&self, stage: &str) -> Option<T> {
         let mut values = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let value = values.remove(&(stage.to_owned(), TypeId::of::<T>()))?;

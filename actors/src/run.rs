@@ -1,7 +1,6 @@
-//! A pipeline that runs: its own thread with an actix system, and how it ends.
+//! Runs a pipeline, on a thread of its own with an actix system.
 //!
-//! Comes in: wiring to carry out. Goes out: an [`Outcome`]. The run lives on a thread of its own, so it can be embedded
-//! in a program with any executor: [`Running::outcome`] is a future for any of them, [`Running::wait`] blocks.
+//! So a program can use any executor: [`Running::outcome`] is a future for all of them, and [`Running::wait`] blocks.
 
 use std::fmt;
 use std::ops::Deref;
@@ -28,13 +27,13 @@ use crate::wiring::{Wire, Wiring};
 /// How a run ended.
 #[derive(Debug)]
 pub struct Outcome {
-    /// All rows accounted for, or the root cause.
+    /// `Ok` if all rows are accounted for, otherwise the root cause.
     pub result: Result<(), Fault>,
-    /// The meters, whatever the result.
+    /// The meters, also after a fault.
     pub report: Report,
-    /// What stages left for the program, whatever the result.
+    /// The values that stages left, also after a fault.
     pub results: Results,
-    /// Where the source stood at the end, as serde writes its `Position`; `None` after a fault.
+    /// The source's `Position` at the end, as serde writes it; `None` after a fault.
     pub position: Option<serde_json::Value>,
 }
 
@@ -77,18 +76,17 @@ impl Running {
                 let _ = done.send(conclude(&run));
             })
             .map_err(|e| Fault::external(format!("cannot start the thread `{name}`")).because(e))?;
-        // An error means that the thread is past wiring, or has panicked, which the outcome will say.
+        // An error means that the thread has panicked; the outcome will say so.
         let _ = is_wired.recv();
         Ok(Self { control: Control { state }, done: Some(outcome) })
     }
 
-    /// A handle to steer the run by while someone else waits for its end.
+    /// A handle that controls the run while another thread waits for its end.
     pub fn control(&self) -> Control {
         self.control.clone()
     }
 
-    /// Resolves when the run has ended and its threads are gone. Works on any executor; dropping the future kills the
-    /// run.
+    /// Resolves when the run and its threads have ended. Works on any executor. Dropping the future kills the run.
     pub async fn outcome(mut self) -> Outcome {
         let done = self.done.take().expect("taken only here and in wait, which consume the run");
         match done.await {
@@ -97,8 +95,7 @@ impl Running {
         }
     }
 
-    /// Blocks until the run has ended and its threads are gone. Not for use inside an executor: see
-    /// [`outcome`](Running::outcome).
+    /// Blocks until the run and its threads have ended. Inside an executor, use [`outcome`](Running::outcome).
     pub fn wait(self) -> Outcome {
         block_on(self.outcome())
     }
@@ -137,7 +134,7 @@ async fn conduct(
 
     let grace = state.settings.grace;
     let stuck = tokio::select! {
-        // Nothing is ever sent: this resolves when the last shell drops its sender.
+        // No shell sends: this resolves when the last one drops its sender.
         _ = ended.recv() => false,
         () = async { killed(state).await; tokio::time::sleep(grace).await } => true,
     };
@@ -154,7 +151,7 @@ async fn conduct(
     }
 }
 
-/// Resolves when the run was killed, if need be by itself because a drain took too long.
+/// Resolves when the run was killed. Kills it if a drain passes its deadline.
 async fn killed(state: &Arc<State>) {
     let mut until = state.drain_until.subscribe();
     loop {
@@ -177,7 +174,7 @@ async fn killed(state: &Arc<State>) {
     }
 }
 
-/// The books are closed.
+/// Checks the ledger and makes the outcome.
 fn conclude(state: &Arc<State>) -> Outcome {
     if !state.switch.is_killed()
         && let Err(fault) = state.ledger.check()
@@ -199,7 +196,7 @@ fn conclude(state: &Arc<State>) -> Outcome {
     Outcome { result, report: state.report(), results: state.results.clone(), position }
 }
 
-/// Waits on this thread, whatever else runs on it: an executor of another crate may refuse to be nested.
+/// Blocks this thread. The executors of other crates may refuse to run inside another executor.
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
 

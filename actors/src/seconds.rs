@@ -1,4 +1,4 @@
-//! Durations in reports are seconds as a number, so that any tool reads them.
+//! Writes durations in reports as a number of seconds, which any tool can read.
 
 use std::time::Duration;
 

@@ -1,8 +1,7 @@
-//! Actors that answer: a [`Service`] takes calls one at a time, a [`Client`] asks and waits.
+//! Actors that answer calls: a [`Service`] takes one call at a time, and a [`Client`] waits for the reply.
 //!
-//! Comes in: calls, at most the capacity of them waiting. Goes out: a reply, or a [`Fault`], to whoever asked.
-//! [`Client::call`] waits for room, then for the reply; a service that died answers every call, also those already
-//! waiting, with a fault that says why it died.
+//! At most the capacity of calls wait in the mailbox. If a service dies, all calls return a fault that says why, also
+//! those that wait already.
 
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
@@ -18,11 +17,11 @@ use crate::fault::{Fault, FaultKind, Phase};
 use crate::link::Link;
 use crate::shell::{ErrorContext, Inbox};
 
-/// Answers calls, one at a time, in the order they came in.
+/// Answers calls, one at a time, in the order of arrival.
 pub trait Service: 'static {
-    /// What it is asked.
+    /// A call.
     type Call: Send + 'static;
-    /// What it answers.
+    /// The reply to a call.
     type Reply: Send + 'static;
 
     /// Its line in the report.
@@ -39,13 +38,13 @@ pub trait Service: 'static {
     fn call(&mut self, call: Self::Call) -> impl Future<Output = Result<Self::Reply, Fault>>;
 }
 
-/// What lies in the mailbox of a service.
+/// A message to a service.
 pub(crate) enum Ask<C, R> {
     Call { call: C, reply: oneshot::Sender<Result<R, Fault>> },
     Stop,
 }
 
-/// Asks a service. Clones share its capacity.
+/// Calls a service. Clones share its capacity.
 pub struct Client<C: Send + 'static, R: Send + 'static> {
     link: Link<Ask<C, R>>,
     cx: StageCx,
@@ -62,21 +61,22 @@ impl<C: Send + 'static, R: Send + 'static> Client<C, R> {
         Self { link, cx }
     }
 
-    /// Asks, and waits for the answer: first for room in the mailbox, then for the reply. Works on any executor.
+    /// Waits for room in the mailbox, sends the call, and waits for the reply. Works on any executor.
     ///
-    /// Cancelled before the call was handed over, it was never made; cancelled after, it is answered into the void.
+    /// If the future is dropped before the call is sent, the call is not made. If it is dropped later, the reply is
+    /// lost.
     ///
     /// # Errors
-    /// What the service answered, or an internal fault when it has ended.
+    /// The fault that the service returned, or an internal fault if it has ended.
     pub async fn call(&self, call: C) -> Result<R, Fault> {
         self.ask(call).await?.reply().await
     }
 
-    /// The first half of a [`call`](Self::call): waits for room and hands the call over. Who has several calls under way and
-    /// cares for their order asks one after the other, and waits for the replies later.
+    /// The first half of a [`call`](Self::call): waits for room and sends the call. To have several calls under way in
+    /// a fixed order, `ask` them one after the other and wait for the replies later.
     ///
     /// # Errors
-    /// An internal fault when the service has ended.
+    /// An internal fault if the service has ended.
     pub async fn ask(&self, call: C) -> Result<PendingReply<R>, Fault> {
         let permit = self.link.room.reserve(0).await.map_err(|_| self.ended())?;
         let (reply, answer) = oneshot::channel();
@@ -90,17 +90,17 @@ impl<C: Send + 'static, R: Send + 'static> Client<C, R> {
     }
 }
 
-/// A call that was handed over: its reply is to come.
+/// A call that was sent and whose reply is not here yet.
 pub struct PendingReply<R> {
     answer: oneshot::Receiver<Result<R, Fault>>,
     cx: StageCx,
 }
 
 impl<R> PendingReply<R> {
-    /// The second half of a [`call`](Client::call): waits for the reply. Cancelled, the call is answered into the void.
+    /// The second half of a [`call`](Client::call): waits for the reply. If the future is dropped, the reply is lost.
     ///
     /// # Errors
-    /// What the service answered, or an internal fault when it has ended.
+    /// The fault that the service returned, or an internal fault if it has ended.
     pub async fn reply(self) -> Result<R, Fault> {
         self.answer.await.unwrap_or_else(|_| Err(ended(&self.cx)))
     }
@@ -114,7 +114,7 @@ fn ended(cx: &StageCx) -> Fault {
     }
 }
 
-/// The life of a service in its shell.
+/// The future of a service, from `open` to its stop.
 pub(crate) async fn serve<S: Service>(
     make: impl FnOnce() -> S,
     cx: StageCx,
@@ -127,8 +127,7 @@ pub(crate) async fn serve<S: Service>(
     error_context.set(Phase::Batch, None);
     while let Ask::Call { call, reply } = inbox.next().await {
         cx.meter().took(0, 0);
-        // A panic is caught here and not in the shell only, so that the caller hears of it after it is known: were
-        // `reply` dropped in the panic, the caller would find no reason yet.
+        // The shell would catch a panic too, but drop `reply` before the switch knows the reason. So it is caught here.
         let answer = AssertUnwindSafe(async { service.call(call).await }).catch_unwind().await;
         let (answer, died) = match answer {
             Ok(answer) => (answer.map_err(|fault| fault.at(cx.name(), Phase::Batch, None)), false),
@@ -139,7 +138,7 @@ pub(crate) async fn serve<S: Service>(
             }
         };
         cx.meter().sent(0, 0);
-        // Whoever asked may have given up.
+        // The caller may have dropped its future.
         let _ = reply.send(answer);
         if died {
             return Ok(());

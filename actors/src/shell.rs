@@ -1,14 +1,12 @@
-//! The one actor. It owns a future, made once, that is the whole life of a stage: open, batch after batch, finish.
+//! The only actor. It owns one future, which runs a stage from open to finish.
 //!
-//! Comes in: [`Envelope`]s, one at a time. Goes out: nothing but what that future sends, and the fault it ends with.
+//! The handler puts a message into a slot and calls `ctx.wait(Work)`, which holds the mailbox. `Work` polls the future
+//! until it asks for the next message. The future takes the message out of the slot, and the permit is freed there. So
+//! a stage is plain `async` code that handles one message at a time, and may borrow and hold `!Send` state. A message
+//! costs actix's two allocations (envelope and queue node) and no other: `Work` has no size, so its box does not
+//! allocate.
 //!
-//! How the mailbox stays bounded and the stage sees one item at a time: the handler puts the message into a slot and
-//! calls `ctx.wait(Work)`, which holds the mailbox. `Work` polls the future until it asks for the next message. The
-//! future takes the message out of the slot, and the permit in the envelope is dropped there. So a stage is plain
-//! `async` code that may borrow, may hold `!Send` state, and knows nothing of actors; and a message costs no
-//! allocation beyond actix's two (its envelope and its queue node): `Work` has no size, and its box none either.
-//!
-//! After each message the shell yields once, so that a mailbox that never empties does not starve the neighbours on
+//! After each message the shell yields once, so that a mailbox that never empties does not starve the other actors on
 //! the arbiter.
 
 use std::cell::{Cell, RefCell};
@@ -31,13 +29,13 @@ use crate::fault::{Fault, FaultKind, Phase};
 use crate::link::Envelope;
 use crate::meter::{Activity, StageMeter};
 
-/// Held by every shell; when the last is dropped, the receiver of the channel knows that all have ended.
+/// Every shell holds one. When the last is dropped, the receiver knows that all shells have ended.
 pub(crate) type LivenessToken = mpsc::Sender<()>;
 
-/// From open to finish.
+/// A stage, from open to finish.
 pub(crate) type StageFuture = Pin<Box<dyn Future<Output = Result<(), Fault>>>>;
 
-/// The phase and the batch that a stage is at, for the fault it may end with.
+/// The current phase and batch of a stage, to be added to its fault.
 pub(crate) struct ErrorContext {
     phase: Cell<Phase>,
     lineage: RefCell<Option<Lineage>>,
@@ -62,7 +60,7 @@ pub(crate) struct Inbox<M> {
 }
 
 impl<M> Inbox<M> {
-    /// The next message. Its permit is freed here, or by the caller where it asks for the envelope.
+    /// The next message. Its permit is freed here.
     pub(crate) async fn next(&mut self) -> M {
         self.meter.enter(Activity::Starved);
         let envelope = poll_fn(|_| {
@@ -77,7 +75,6 @@ impl<M> Inbox<M> {
     }
 }
 
-/// The actor.
 pub(crate) struct Shell<M: Send + 'static> {
     future: Option<StageFuture>,
     slot: Rc<Slot<M>>,
@@ -89,19 +86,19 @@ pub(crate) struct Shell<M: Send + 'static> {
     _alive: LivenessToken,
 }
 
-/// A mailbox without an actor yet: its address may be handed out before the actor is started on its arbiter.
+/// A mailbox whose actor is not started yet. Its address can be used already.
 pub(crate) struct Mailbox<M: Send + 'static> {
     receiver: AddressReceiver<Shell<M>>,
 }
 
-/// Makes a mailbox. It has no bound of its own (0 means that to actix): nothing enters it without a permit.
+/// Makes a mailbox without a bound (capacity 0 in actix): the permits of the link are the bound.
 pub(crate) fn mailbox<M: Send + 'static>() -> (Recipient<Envelope<M>>, Mailbox<M>) {
     let (sender, receiver) = channel::<Shell<M>>(0);
     (Addr::new(sender).recipient(), Mailbox { receiver })
 }
 
 impl<M: Send + 'static> Mailbox<M> {
-    /// Starts the shell on `arbiter`; `future` is called there, on the thread it stays on.
+    /// Starts the shell on `arbiter`, and calls `future` on that thread.
     pub(crate) fn start(
         self,
         arbiter: &ArbiterHandle,
@@ -206,7 +203,7 @@ impl<M: Send + 'static> ActorFuture<Shell<M>> for Watch {
 }
 
 impl<M: Send + 'static> Shell<M> {
-    /// An atomic load, but for the first time on a task: then it enrols to be woken.
+    /// The first call on a task registers its waker; later calls are an atomic load.
     fn is_killed(&mut self, task: &mut Task<'_>) -> bool {
         if !self.enrolled.as_ref().is_some_and(|waker| waker.will_wake(task.waker())) {
             self.enrolled = Some(task.waker().clone());
@@ -220,7 +217,7 @@ impl<M: Send + 'static> Shell<M> {
         self.cx.switch().kill(fault.at(self.cx.name(), self.error_context.phase.get(), lineage.as_ref()));
     }
 
-    /// Drops the future, and with it the stage and its link below, and stops the actor.
+    /// Drops the future, with the stage and its outbox, and stops the actor.
     fn end(&mut self, ctx: &mut Context<Self>) {
         self.drop_future();
         ctx.stop();
@@ -257,7 +254,7 @@ mod tests {
 
     use super::*;
 
-    /// Whoever ends an arbiter under its actors gets a fault, not silence.
+    /// Stopping an arbiter while its actors run is a fault.
     #[test]
     fn an_actor_that_dies_without_a_word_is_a_fault() {
         System::new().block_on(async {
@@ -284,7 +281,7 @@ mod tests {
         });
     }
 
-    /// On one thread, a mailbox of a thousand messages, and a neighbour with one.
+    /// Two actors share a thread: one has a thousand messages, the other one.
     #[test]
     fn a_full_mailbox_does_not_starve_the_neighbours() {
         const FLOOD: usize = 1_000;

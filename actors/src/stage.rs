@@ -1,10 +1,9 @@
-//! The three kinds of work a pipeline is made of: a [`Source`] produces batches, a [`Stage`] turns batches into
-//! batches, a [`Sink`] takes them in.
+//! The parts of a pipeline: a [`Source`] produces batches, a [`Stage`] turns batches into batches, a [`Sink`] takes
+//! them in.
 //!
-//! All three are plain structs with `async fn`. The runtime builds each on the thread it stays on, so it may hold
-//! state that is not `Send`, and calls it with one batch at a time. Every call comes with the stage's [`StageCx`]: the
-//! ledger, the meter, the number of the batch. Any method may await; a stage that blocks its thread for longer than a
-//! batch's work belongs on a [`Place`](crate::Place) of its own.
+//! All three are plain structs with `async fn`. The runtime makes each on the thread where it runs, so it may hold
+//! state that is not `Send`, and calls it with one batch at a time and its [`StageCx`]. Any method may await. A stage
+//! that blocks its thread needs a [`Place`](crate::Place) of its own.
 
 use std::future::Future;
 
@@ -15,9 +14,9 @@ use crate::outbox::Outbox;
 
 /// Produces batches until it has none left.
 pub trait Source: 'static {
-    /// What it produces.
+    /// The batches it produces.
     type Out: Batch;
-    /// Enough to go on after the last batch returned.
+    /// What it needs to go on after the last batch it returned.
     type Position: Clone + Send + serde::Serialize + serde::de::DeserializeOwned + 'static;
 
     /// Its line in the report, for instance `parquet 8 files, 16 row groups`; by default the name of its type.
@@ -30,18 +29,18 @@ pub trait Source: 'static {
 
     /// The next batch, or `None` when there are no more.
     ///
-    /// Cancel safe: when the future is dropped before it is ready, no batch is lost.
+    /// Must be cancel safe: if the future is dropped before it is ready, no batch is lost.
     fn next(&mut self) -> impl Future<Output = Result<Option<Self::Out>, Fault>>;
 
-    /// Where the source stands after the last batch returned.
+    /// The position after the last batch returned.
     fn position(&self) -> Self::Position;
 }
 
 /// Turns batches into batches.
 pub trait Stage: 'static {
-    /// What it takes.
+    /// The batches it takes in.
     type In: Batch;
-    /// What it produces.
+    /// The batches it produces.
     type Out: Batch;
 
     /// Its line in the report; by default the name of its type.
@@ -62,7 +61,7 @@ pub trait Stage: 'static {
         out: &mut Outbox<Self::Out>,
     ) -> impl Future<Output = Result<(), Fault>>;
 
-    /// Called when a barrier passes: everything before it was handled, nothing after it was.
+    /// Called at a barrier, after all batches before it and before all batches after it.
     fn on_barrier(
         &mut self,
         _epoch: Epoch,
@@ -80,7 +79,7 @@ pub trait Stage: 'static {
 
 /// Takes batches in, at the end of a pipeline.
 pub trait Sink: 'static {
-    /// What it takes.
+    /// The batches it takes in.
     type In: Batch;
 
     /// Its line in the report; by default the name of its type.
@@ -96,7 +95,7 @@ pub trait Sink: 'static {
     /// Takes one batch.
     fn write(&mut self, batch: Self::In, cx: &StageCx) -> impl Future<Output = Result<(), Fault>>;
 
-    /// Called when a barrier passes.
+    /// Called at a barrier, like [`Stage::on_barrier`].
     fn on_barrier(&mut self, _epoch: Epoch, _cx: &StageCx) -> impl Future<Output = Result<(), Fault>> {
         async { Ok(()) }
     }

@@ -1,7 +1,4 @@
-//! The futures of a source, a stage and a sink, from opening to finish: what their shells run.
-//!
-//! Comes in: the stage's own code, its inbox and its outbox. Goes out: batches and marks, counted; the fault it ends
-//! with. Everything that may wait here is either the stage's own code or a full link.
+//! The futures that the shells of sources, stages and sinks run, from open to finish.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -17,10 +14,10 @@ use crate::outbox::{Item, Outbox};
 use crate::shell::{ErrorContext, Inbox};
 use crate::stage::{Sink, Source, Stage};
 
-/// Where the source stood at last, as serde writes it.
+/// The last position of the source, as serde writes it.
 pub(crate) type Position = Arc<Mutex<Option<serde_json::Value>>>;
 
-/// What the source needs of the run beside its context.
+/// What a source needs from the run besides its context.
 pub(crate) struct SourceHandles {
     pub(crate) barriers: Arc<Barriers>,
     pub(crate) requests: mpsc::UnboundedReceiver<BarrierRequest>,
@@ -47,7 +44,7 @@ pub(crate) async fn source<S: Source>(
     error_context.set(Phase::Batch, None);
     let mut stopped = pin!(cx.stopped());
     loop {
-        // `next` is cancel safe: a batch that was not ready when another branch won comes with the next call.
+        // `next` is cancel safe: if another branch wins, the next call returns the batch.
         let turn = tokio::select! {
             biased;
             () = &mut stopped => Turn::Stop,
@@ -61,7 +58,7 @@ pub(crate) async fn source<S: Source>(
                 cx.ledger().read(rows as u64);
                 cx.meter().took(rows, batch.bytes());
                 out.send(batch).await?;
-                // A source that never waits must not keep its neighbours on the arbiter from running.
+                // A source that never waits must not starve the other actors on its arbiter.
                 tokio::task::yield_now().await;
             }
             Turn::BarrierRequest(request) => {

@@ -1,7 +1,4 @@
 //! What a run shares among its threads: the switch, the ledger, the barriers, and the list of stages and links.
-//!
-//! Comes in: entries, while a flow is wired. Goes out: a [`Report`] at any time, and the stage to blame for a late
-//! drain. Nothing blocks but short locks.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -23,7 +20,7 @@ use crate::results::Results;
 use crate::stage_future::Position;
 use crate::switch::Switch;
 
-/// What a topology may set.
+/// The settings of a topology.
 pub(crate) struct Settings {
     pub(crate) hosts: Vec<Weak<ServiceRegistry>>,
     pub(crate) drain_deadline: Option<Duration>,
@@ -60,7 +57,7 @@ pub(crate) struct State {
     pub(crate) ended: Mutex<Option<(Verdict, Duration)>>,
 }
 
-/// Stages and links, from the sink to the source: in the order of wiring.
+/// Stages and links in the order of wiring, from the sink to the source.
 #[derive(Default)]
 pub(crate) struct StageRegistry {
     pub(crate) stages: Vec<Entry>,
@@ -75,7 +72,7 @@ pub(crate) struct Entry {
     pub(crate) scale: Option<Scale>,
 }
 
-/// The number of replicas: asked for, and as it is.
+/// The wanted and the actual number of replicas.
 pub(crate) struct Scale {
     pub(crate) target: watch::Sender<usize>,
     pub(crate) count: Arc<AtomicUsize>,
@@ -118,8 +115,8 @@ impl State {
         Report { name, verdict, wall, stages, links, services, ledger: self.ledger.snapshot() }
     }
 
-    /// The stage to blame for a drain that takes too long: the first from the source that is at work; those above it
-    /// wait for room, those below for input.
+    /// The stage that makes a drain late: the first busy stage from the source. Stages above it wait for room, stages
+    /// below it for input.
     pub(crate) fn late(&self) -> String {
         let registry = lock(&self.registry);
         let doing = |entry: &&Entry, what: Activity| lock(&entry.meters).iter().any(|meter| meter.doing() == what);

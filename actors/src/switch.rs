@@ -1,8 +1,8 @@
-//! The two signals of a run: drain (the source stops, the rest is worked off) and kill (everything stops).
+//! The two signals of a run: drain (the source stops, and the stages finish the batches under way) and kill (everything
+//! stops).
 //!
-//! Comes in: a request to drain, or a [`Fault`]. Goes out: futures that resolve when either is asked for. First fault
-//! wins: the switch keeps the root cause, and only then closes the links, so that whoever is woken by a closed link
-//! finds the switch thrown and is a casualty, never the cause. Nothing blocks but short locks.
+//! The first fault wins: the switch keeps it as the root cause, and then closes the links. So a fault that follows from
+//! a closed link cannot become the root cause.
 
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -15,7 +15,7 @@ const RUNNING: u8 = 0;
 const DRAINING: u8 = 1;
 const KILLED: u8 = 2;
 
-/// Something that lets go of its waiters when the run is killed: a link.
+/// What is closed and wakes its waiters when the run is killed: a link.
 pub(crate) trait Close: Send + Sync {
     fn close(&self);
 }
@@ -28,18 +28,18 @@ pub(crate) struct Switch {
 #[derive(Default)]
 struct Inner {
     signal: AtomicU8,
-    /// Told once, at drain or kill.
+    /// Notified at drain or kill.
     stopping: Notify,
-    /// Told once, at kill: who enrols here is woken for that and for nothing else.
+    /// Notified at kill only.
     killed: Notify,
     root: Mutex<Option<Fault>>,
-    /// The root cause in words; stays when the fault itself is taken.
+    /// The text of the root cause; it stays when the fault is taken.
     reason: OnceLock<String>,
     links: Mutex<Vec<Arc<dyn Close>>>,
 }
 
 impl Switch {
-    /// Has `link` closed when the run is killed; at once if it was.
+    /// Closes `link` when the run is killed, or now if it was killed already.
     pub(crate) fn closes(&self, link: Arc<dyn Close>) {
         let mut links = self.inner.links.lock().unwrap_or_else(PoisonError::into_inner);
         if self.is_killed() {
@@ -55,7 +55,7 @@ impl Switch {
         }
     }
 
-    /// Stops the run; true if `fault` is the root cause, false if it came second and was only logged.
+    /// Stops the run. True if `fault` is the root cause, false if there was one and `fault` was only logged.
     pub(crate) fn kill(&self, fault: Fault) -> bool {
         {
             let mut root = self.inner.root.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +77,7 @@ impl Switch {
         true
     }
 
-    /// Drain or kill was asked for.
+    /// Whether drain or kill was asked for.
     pub(crate) fn is_stopping(&self) -> bool {
         self.inner.signal.load(SeqCst) != RUNNING
     }
@@ -97,19 +97,19 @@ impl Switch {
     }
 
     async fn until(&self, level: u8, told: &Notify) {
-        // Enrolled before the signal is read: a change in between is not missed.
+        // Made before the signal is read, so that a change in between is not missed.
         let told = told.notified();
         if self.inner.signal.load(SeqCst) < level {
             told.await;
         }
     }
 
-    /// The root cause in words, for those who must tell others why they stopped.
+    /// The text of the root cause.
     pub(crate) fn reason(&self) -> Option<&str> {
         self.inner.reason.get().map(String::as_str)
     }
 
-    /// The root cause; once.
+    /// The root cause; `None` after the first call.
     pub(crate) fn take_root(&self) -> Option<Fault> {
         self.inner.root.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!((early.1.load(SeqCst), late.1.load(SeqCst)), (1, 1));
     }
 
-    /// A shell polls its `killed` once and then waits to be woken: a drain before the kill must not use that up.
+    /// A shell polls `killed` once and then waits for its waker, which a drain must not use up.
     #[tokio::test]
     async fn a_kill_wakes_who_slept_through_a_drain() {
         let switch = Switch::default();

@@ -1,10 +1,9 @@
-//! Wiring: a [`Topology`] becomes a [`Flow`] becomes a [`Pipeline`], typed end to end.
+//! Wiring: a [`Topology`] becomes a [`Flow`], and that a [`Pipeline`], typed from end to end.
 //!
-//! Comes in: the stages, in the order of the flow, each as a closure that makes it on the thread it will stay on.
-//! Goes out: a [`Pipeline`], which can be shown ([`Pipeline::plan`]) and started. Nothing here blocks or starts.
+//! Each stage is given as a closure that makes it on the thread where it runs. Wiring starts no thread.
 //!
-//! A flow is wired back to front: it holds a closure that starts everything upstream once it is given the link
-//! downstream, so no stage looks a peer up by name, and a mismatch of types does not compile.
+//! A flow is wired back to front: it holds a closure that takes the link downstream and starts everything upstream. So
+//! no stage looks a peer up by name, and a mismatch of types does not compile.
 
 use std::time::Duration;
 
@@ -24,10 +23,10 @@ use crate::stage_future::{self, SourceHandles};
 use crate::state::Settings;
 use crate::wiring::{Wire, Wiring};
 
-/// Capacity of a link that was given none.
+/// The default capacity of a link.
 pub const DEFAULT_CAPACITY: usize = 8;
 
-/// The beginning of a pipeline: its name, its settings, the services it leans on.
+/// The beginning of a pipeline: its name, its settings, the services it uses.
 #[derive(Debug)]
 pub struct Topology {
     pub(crate) plan: Plan,
@@ -37,7 +36,7 @@ pub struct Topology {
 /// Starts what lies upstream, given the link downstream.
 pub(crate) type Upstream<T> = Box<dyn FnOnce(&mut Wiring, Link<Item<T>>) -> Result<(), Fault> + Send>;
 
-/// Everything from the source to here, with batches of type `T` coming out.
+/// A pipeline from the source to here; its output is batches of type `T`.
 #[must_use = "a flow does nothing until it ends in a sink and is started"]
 pub struct Flow<T: Batch> {
     pub(crate) topology: Topology,
@@ -60,7 +59,7 @@ impl Topology {
         Self { plan: Plan { name: name.to_owned(), ..Plan::default() }, settings: Settings::default() }
     }
 
-    /// The services of `host` appear in the plan and in reports. The host keeps running when the pipeline ends.
+    /// Shows the services of `host` in the plan and in reports. The host keeps running when the pipeline ends.
     #[must_use]
     pub fn attach(mut self, host: &Host) -> Self {
         self.plan.services.extend(host.plan());
@@ -68,23 +67,23 @@ impl Topology {
         self
     }
 
-    /// How long a drain may take before it becomes a fault that names the stage that was late; without it, as long
-    /// as it takes.
+    /// How long a drain may take. If it takes longer, the run ends with a fault that names the late stage. The default
+    /// is no limit.
     #[must_use]
     pub fn drain_deadline(mut self, deadline: Duration) -> Self {
         self.settings.drain_deadline = Some(deadline);
         self
     }
 
-    /// How long stages may take to let go after a fault before the run ends without them (10 s). Only a stage that
-    /// blocks its thread can take that long: one that awaits is dropped where it stands.
+    /// How long the run waits for its stages to end after a fault (default 10 s). A stage that awaits is dropped at
+    /// once; only a stage that blocks its thread takes longer.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
         self
     }
 
-    /// Begins with a source, from its beginning.
+    /// Adds the source, from its beginning.
     pub fn source<S: Source>(
         self,
         name: &str,
@@ -94,7 +93,7 @@ impl Topology {
         self.source_from(name, place, None, make)
     }
 
-    /// Begins with a source, from where an earlier run stopped.
+    /// Adds the source, from the position where an earlier run stopped.
     pub fn source_from<S: Source>(
         mut self,
         name: &str,
@@ -108,7 +107,7 @@ impl Topology {
             let (cx, meter) = wiring.single(&name, "source", place);
             let arbiter = wiring.arbiter(place, &name)?;
             let handles: SourceHandles = wiring.handles();
-            // A source takes nothing in: its mailbox stays empty.
+            // A source has no input: its mailbox stays empty.
             let (_, mailbox) = mailbox::<()>();
             mailbox.start(&arbiter, cx, wiring.liveness(), move |cx, _, error_context| {
                 Box::pin(stage_future::source(make, from, cx, Outbox::new(down, meter, None), error_context, handles))
@@ -124,14 +123,14 @@ impl<T: Batch> Flow<T> {
         Self { topology, capacity: DEFAULT_CAPACITY.into(), upstream, closure: (Place::Shared, None) }
     }
 
-    /// The capacity of the link that leaves here: a number of items, or `Capacity::items(8).bytes(64 << 20)`.
-    /// Without it, [`DEFAULT_CAPACITY`] items.
+    /// Sets the capacity of the next link: a number of items, or `Capacity::items(8).bytes(64 << 20)`. The default is
+    /// [`DEFAULT_CAPACITY`] items.
     pub fn link(mut self, capacity: impl Into<Capacity>) -> Self {
         self.capacity = capacity.into();
         self
     }
 
-    /// A stage. `make` runs on the thread the stage stays on, so the stage need not be `Send`.
+    /// Adds a stage. `make` runs on the stage's thread, so the stage need not be `Send`.
     pub fn stage<S: Stage<In = T>>(
         mut self,
         name: &str,
@@ -154,7 +153,7 @@ impl<T: Batch> Flow<T> {
         Flow::new(self.topology, upstream)
     }
 
-    /// Ends with a sink.
+    /// Ends the pipeline with a sink.
     pub fn sink<S: Sink<In = T>>(
         mut self,
         name: &str,
@@ -180,12 +179,12 @@ impl<T: Batch> Flow<T> {
 }
 
 impl Pipeline {
-    /// What would run, with its places and capacities.
+    /// The plan: stages, places and capacities.
     pub fn plan(&self) -> &Plan {
         &self.topology.plan
     }
 
-    /// Starts all stages on a thread of the run's own. Blocks until they are wired, not until they are open.
+    /// Starts the run on a thread of its own. Blocks until all stages are wired, not until they are open.
     ///
     /// # Errors
     /// Two stages have one name, or a thread cannot be started.
@@ -194,11 +193,10 @@ impl Pipeline {
         Running::start(self.topology.plan, self.topology.settings, self.start)
     }
 
-    /// Starts, and blocks until the end.
+    /// Starts the run and blocks until its end.
     ///
     /// # Errors
-    /// The root cause. (To have the report of a failed run as well, use [`start`](Pipeline::start) and
-    /// [`Running::wait`].)
+    /// The root cause. For the report of a failed run, use [`start`](Pipeline::start) and [`Running::wait`].
     pub fn run(self) -> Result<Report, Fault> {
         let outcome = self.start()?.wait();
         outcome.result.map(|()| outcome.report)

@@ -1,8 +1,8 @@
 //! A turnstile: lets the replicas of a stage send in the order in which their inputs arrived.
 //!
-//! Comes in: the arrival number of the item a replica has in hand. Goes out: its turn. Output of input `i` is let
-//! through when every input before `i` has passed. [`Turn::comes`] waits; [`Turn::pass`] never does: who passes early
-//! is remembered, so that a replica with nothing to send goes on with its next item.
+//! A replica may send for input `i` when every input before `i` has passed. [`Turn::comes`] waits for that.
+//! [`Turn::pass`] never waits: an early pass is remembered, so that a replica without output goes on with its next
+//! input.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -47,12 +47,12 @@ impl Turn {
         Self { stile: Arc::clone(stile), mine: Arc::default() }
     }
 
-    /// Another hold on the same replica's turn: one goes into its outbox, one stays with its loop.
+    /// A second handle on the same turn: one is for the outbox, one for the replica's loop.
     pub(crate) fn twin(&self) -> Self {
         Self { stile: Arc::clone(&self.stile), mine: Arc::clone(&self.mine) }
     }
 
-    /// The replica takes up input `seq`.
+    /// Sets the input that the replica works on.
     pub(crate) fn take(&self, seq: u64) {
         self.mine.store(seq, SeqCst);
     }
@@ -72,7 +72,7 @@ impl Turn {
         }
     }
 
-    /// The replica has sent all it had to send for its input.
+    /// Says that the replica has sent all output of its input.
     pub(crate) fn pass(&self) {
         self.stile.pass(self.mine.load(SeqCst));
     }

@@ -1,7 +1,6 @@
-//! What a flow is given to start its stages with: contexts, meters, arbiters, links.
+//! What a flow uses to start its stages: contexts, meters, arbiters, links.
 //!
-//! Comes in: the name and place of each stage, from the sink to the source. Goes out: what its shell needs; and the
-//! entries in the run's [`State`]. Asking for an arbiter blocks until its thread is up.
+//! Stages are wired from the sink to the source, and each gets an entry in the run's [`State`].
 
 use std::sync::{Arc, Mutex};
 
@@ -22,7 +21,7 @@ use crate::switch::Close;
 /// Starts a whole pipeline.
 pub(crate) type Wire = Box<dyn FnOnce(&mut Wiring) -> Result<(), Fault> + Send>;
 
-/// What a flow needs to start its stages; lives on the run's thread while it is wired.
+/// Starts the stages of a flow; lives on the run's thread while the flow is wired.
 pub(crate) struct Wiring {
     pub(crate) state: Arc<State>,
     pub(crate) places: Arc<Mutex<Places>>,
@@ -30,7 +29,7 @@ pub(crate) struct Wiring {
     pub(crate) requests: Option<mpsc::UnboundedReceiver<BarrierRequest>>,
 }
 
-/// What the front of a replicated stage needs to hire.
+/// What the front of a replicated stage needs to start replicas.
 pub(crate) struct ReplicaGroup {
     name: String,
     pub(crate) state: Arc<State>,
@@ -56,7 +55,7 @@ impl Wiring {
         Arc::clone(&self.state.barriers)
     }
 
-    /// The source's; once.
+    /// The handles of the source. There is one source, so this is called once.
     pub(crate) fn handles(&mut self) -> SourceHandles {
         SourceHandles {
             barriers: self.barriers(),
@@ -65,7 +64,7 @@ impl Wiring {
         }
     }
 
-    /// A stage that is not replicated.
+    /// Adds a stage that is not replicated.
     pub(crate) fn single(&mut self, name: &str, kind: &'static str, place: Place) -> (StageCx, Arc<StageMeter>) {
         let meter = Arc::<StageMeter>::default();
         let meters = Arc::new(Mutex::new(vec![Arc::clone(&meter)]));
@@ -73,7 +72,7 @@ impl Wiring {
         (self.state.cx(name, 0, &meter), meter)
     }
 
-    /// A stage that is.
+    /// Adds a replicated stage.
     pub(crate) fn group(&mut self, name: &str, kind: &'static str, place: Place, scale: Scale) -> ReplicaGroup {
         let meters = Arc::<Mutex<Vec<_>>>::default();
         let entry = Entry { name: name.to_owned(), kind, place, meters: Arc::clone(&meters), scale: Some(scale) };
@@ -87,12 +86,12 @@ impl Wiring {
         }
     }
 
-    /// The context of a part of a stage (the front of replicas, what stands behind those of a sink), whose meter is in no report.
+    /// A context whose meter is in no report: for the front of replicas, and the actor behind those of a sink.
     pub(crate) fn unlisted(&self, name: &str) -> StageCx {
         self.state.cx(name, 0, &Arc::default())
     }
 
-    /// The link into the stage wired last.
+    /// Adds the link into the stage that was wired last.
     pub(crate) fn link(&mut self, capacity: Capacity) -> Arc<Room> {
         let room = Room::new(capacity);
         self.state.switch.closes(Arc::clone(&room) as Arc<dyn Close>);

@@ -1,5 +1,5 @@
-//! What the runtime relies on in actix, and what it works around. When one of these fails after an update of actix,
-//! read `src/link.rs` and `src/shell.rs` again before anything else.
+//! What the runtime relies on in actix, and what it works around. If a test fails after an update of actix, read
+//! `src/link.rs` and `src/shell.rs` first.
 
 #![allow(clippy::disallowed_types, clippy::unwrap_used, missing_docs, reason = "this is where actix is watched")]
 
@@ -19,7 +19,7 @@ impl Message for Ping {
     type Result = ();
 }
 
-/// Holds its mailbox with `ctx.wait` while it handles a message, until the gate lets it go on.
+/// Holds its mailbox with `ctx.wait` while it handles a message, until the gate has a permit.
 struct Gated {
     gate: Arc<Semaphore>,
     handled: Arc<AtomicUsize>,
@@ -47,7 +47,7 @@ impl Handler<Ping> for Gated {
 async fn gated(capacity: usize) -> (Addr<Gated>, Arc<Semaphore>, Arc<AtomicUsize>) {
     let (gate, handled) = (Arc::new(Semaphore::new(0)), Arc::new(AtomicUsize::new(0)));
     let addr = Gated { gate: Arc::clone(&gate), handled: Arc::clone(&handled), capacity }.start();
-    // The first message is in the handler's hands, and the mailbox is empty.
+    // The actor handles the first message, and the mailbox is empty.
     addr.do_send(Ping);
     rest().await;
     (addr, gate, handled)
@@ -76,7 +76,7 @@ fn pending_sends_ignore_the_capacity() {
         while handled.load(SeqCst) < 10_001 {
             tokio::task::yield_now().await;
         }
-        // They were not polled again: all were in the mailbox at once.
+        // The sends were not polled again: all messages were in the mailbox at once.
         drop(sends);
     });
 }

@@ -1,4 +1,4 @@
-//! Stopping on request: what was read is worked off, and a barrier that comes too late says so.
+//! Draining: every row that was read is delivered, and a barrier that comes too late is a fault.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
@@ -37,7 +37,7 @@ fn a_drain_under_load_keeps_every_row_and_says_where_to_go_on() {
     assert_eq!(keep.seqs(), (0..batches).collect::<Vec<u64>>());
 }
 
-/// Waits for something that never comes.
+/// A source that waits forever.
 struct Quiet {
     stopped: Option<StageCx>,
 }

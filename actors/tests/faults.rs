@@ -1,4 +1,4 @@
-//! Broken on purpose: whatever breaks, wherever, the run ends with the right root cause, and never hangs.
+//! Stages that fail on purpose: the run ends with the right root cause, and never hangs.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
@@ -11,7 +11,7 @@ use forebay_actors::{
     Domain, Epoch, Fault, FaultKind, Outbox, Phase, Place, Replicas, Sink, Source, Stage, StageCx, Topology, Verdict,
 };
 
-/// When to break, and how; `None` never breaks.
+/// The phase to fail in, and whether with a panic; `None` never fails.
 #[derive(Clone, Copy, Debug)]
 struct Bomb(Option<(Phase, bool)>);
 
@@ -24,7 +24,7 @@ impl Bomb {
         }
     }
 
-    /// Late enough that everything upstream has filled up.
+    /// Fails at batch 5, when everything upstream is full.
     fn on_batch(self, seq: u64) -> Result<(), Fault> {
         if seq == 5 { self.at(Phase::Batch) } else { Ok(()) }
     }
@@ -96,7 +96,8 @@ fn every_fault_in_every_place_ends_the_run_with_its_root_cause() {
             }
             for panics in [false, true] {
                 let bomb = move |name: &str| Bomb((name == culprit).then_some((phase, panics)));
-                // Links of one: everything above the culprit is blocked. An endless source, unless the end is tested.
+                // With links of one, everything above the culprit is blocked. The source is endless unless the end is
+                // tested.
                 let batches = if phase == Phase::Finish { 20 } else { u64::MAX };
                 let topology = Topology::new("broken");
                 let source = bomb("source");

@@ -1,4 +1,4 @@
-//! What goes in comes out: whole pipelines of healthy stages, and the bounds they keep.
+//! Whole pipelines without faults: every row arrives, and every bound holds.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
@@ -74,7 +74,7 @@ fn links_of_one_and_items_above_the_byte_budget() {
     assert!(report.links.iter().all(|link| link.high_water == 1));
 }
 
-/// Not `Send`: it can only be built where it stays.
+/// Not `Send`: it must be made on the thread where it runs.
 struct Local {
     seen: Rc<std::cell::Cell<u64>>,
 }
@@ -132,7 +132,7 @@ fn threads_carry_the_names_of_their_stages_and_stay_on_their_core() {
     assert!(fault.to_string().contains("no core 1048576") && fault.stage.as_deref() == Some("my sink"), "{fault}");
 }
 
-/// Batches that know how many of them are alive.
+/// A batch that counts how many are alive.
 struct Live {
     lineage: Lineage,
     alive: Arc<AtomicUsize>,
@@ -186,7 +186,7 @@ impl Source for Births {
     }
 }
 
-/// Takes as long as it is told, now and then.
+/// Pauses for the times in `pauses`.
 struct Uneven {
     pauses: Vec<u8>,
     next: usize,
@@ -226,8 +226,7 @@ impl Sink for Graves {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// One batch in the hands of the source, the links full, one in the hands of each stage or replica and of the
-    /// sink: never more, whatever the speeds.
+    /// At most one batch in the source, in each stage or replica and in the sink, and full links.
     #[test]
     fn never_more_under_way_than_the_capacities_allow(
         capacities in prop::array::uniform3(1usize..5),
@@ -280,7 +279,7 @@ fn busy_starved_and_blocked_are_all_of_a_stages_time() {
         assert_eq!(stage.rows_in, 100);
     }
     let [source, double, slow, keep] = &report.stages[..] else { panic!("four stages") };
-    // A sleep is never shorter than asked for; which stage has the most time taken from it by the machine, nobody knows.
+    // A sleep is never shorter than asked for. How long the other stages take depends on the machine.
     assert!(slow.busy >= Duration::from_millis(200));
     assert!([source.blocked, double.blocked, double.starved, keep.starved].iter().all(|time| !time.is_zero()));
     assert_eq!((keep.blocked, source.starved), (Duration::ZERO, Duration::ZERO));
@@ -392,7 +391,7 @@ fn plans_show_every_capacity_and_names_are_unique() {
 
 #[test]
 fn no_thread_is_left_behind() {
-    // Named so that no other test's threads count.
+    // Names that no other test uses.
     let run = |i: usize| {
         Topology::new(&format!("leak{i}"))
             .source("leak-source", Place::Own, || Count::new(10, 1))

@@ -1,4 +1,4 @@
-//! Services: bounded, in order, and never a hang when they die.
+//! Services: bounded, in order, and no caller hangs when one dies.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
@@ -13,7 +13,7 @@ use futures::executor::block_on;
 use futures::{FutureExt, future};
 use tokio::sync::Semaphore;
 
-/// Adds, when the gate lets it.
+/// Adds when the gate has a permit.
 struct Add {
     sum: u64,
     gate: Arc<Semaphore>,
@@ -70,7 +70,7 @@ fn no_more_calls_wait_than_there_is_room_for() {
     while host.report()[0].items_in == 0 {
         std::thread::yield_now();
     }
-    // One is in the service's hands (its caller has gone), two find room, the others wait outside.
+    // The service handles one call (its caller has gone), two calls find room, the others wait for it.
     let mut calls: Vec<_> = (0..10).map(|_| Box::pin(client.call(1))).collect();
     for call in &mut calls {
         assert!(call.as_mut().now_or_never().is_none());
@@ -92,7 +92,7 @@ fn a_dead_service_is_a_fault_for_those_who_wait_and_those_who_come_later() {
             std::thread::spawn(move || block_on(client.call(n)))
         })
         .collect();
-    // Those that are in are answered before or after the panic; whoever still waits then gets the reason.
+    // Every call that waits when the service panics gets the reason.
     while host.report()[0].items_in == 0 {
         std::thread::yield_now();
     }

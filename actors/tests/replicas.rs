@@ -1,4 +1,4 @@
-//! One stage as many: order, sharing of work, changing their number, all without losing a row.
+//! Replicated stages: order, sharing of work and scaling, all without losing a row.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
@@ -12,8 +12,8 @@ use common::{Count, Double, Keep, Numbers, end};
 use forebay_actors::{Batch, Epoch, Fault, Lineage, Outbox, Place, Replicas, Stage, StageCx, Topology};
 use proptest::prelude::*;
 
-/// Sends each batch in `pieces` parts (some batches in none: held back until a later one, or the end), after a delay
-/// that depends on the batch.
+/// Sends each batch in `pieces` parts, after a delay that depends on the batch. With 0 parts, it holds the rows back
+/// until `finish`.
 struct Cut {
     delays: Vec<u16>,
     pieces: Vec<u8>,
@@ -76,7 +76,7 @@ proptest! {
             .unwrap();
         let mut all = keep.values();
         if ordered {
-            // What was sent at once: exactly what one replica sends.
+            // Rows that were not held back arrive as from one replica.
             let batches = keep.batches.lock().unwrap();
             let sent: Vec<u64> =
                 batches.iter().filter(|b| b.lineage.seq != u64::MAX).flat_map(|b| b.values.clone()).collect();
@@ -91,7 +91,7 @@ proptest! {
     }
 }
 
-/// Counts its batches in its own place; replica 0 waits for a gate.
+/// Counts its batches in `counts[mine]`; replica 0 waits for the gate.
 struct Share {
     mine: usize,
     counts: Arc<Vec<AtomicUsize>>,
@@ -131,7 +131,7 @@ fn work_goes_to_whoever_is_free() {
         .sink("keep", Place::Own, Keep::default)
         .start()
         .unwrap();
-    // While replica 0 holds one batch, the others do all the rest: nothing queues behind it.
+    // While replica 0 holds one batch, the others handle all the rest: no batch queues behind it.
     while counts[1].load(SeqCst) + counts[2].load(SeqCst) < 99 {
         std::thread::yield_now();
     }
@@ -231,7 +231,7 @@ fn what_cannot_be_scaled_says_so() {
     end(running).result.unwrap();
 }
 
-/// Sends a batch of its own at each barrier.
+/// Sends an extra, empty batch at each barrier.
 struct Stamp;
 
 impl Stage for Stamp {

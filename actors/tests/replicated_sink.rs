@@ -1,4 +1,4 @@
-//! A sink in several replicas: every row counted once, nothing queued behind a slow replica, barriers and faults as with one.
+//! A replicated sink counts each row once, queues no batch behind a slow replica, and handles barriers and faults.
 
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests")]
 
@@ -10,7 +10,7 @@ use common::{Count, Numbers, end};
 use forebay_actors::{Domain, Epoch, Fault, Place, Running, Sink, StageCx, Topology};
 use tokio::sync::Semaphore;
 
-/// What all replicas wrote, finished and saw, in the order in which they did.
+/// The calls of all replicas, in their order.
 #[derive(Clone, Debug, PartialEq)]
 enum Seen {
     Batch { seq: u64, arrival: u64 },
@@ -23,7 +23,7 @@ struct Write {
     seen: Arc<Mutex<Vec<Seen>>>,
     /// Batch 0 waits for it.
     gate: Arc<Semaphore>,
-    /// This batch cannot be written.
+    /// The write of this batch fails.
     bad: Option<u64>,
 }
 
@@ -32,7 +32,7 @@ impl Write {
         Self { seen: Arc::default(), gate: Arc::new(Semaphore::new(gate)), bad: None }
     }
 
-    /// A run that writes what `count` counts, with so many replicas of this.
+    /// Starts a run that writes the batches of `count` with this many replicas.
     fn start(&self, count: Count, replicas: usize) -> Running {
         let sink = self.clone();
         Topology::new("write")
@@ -86,7 +86,7 @@ fn a_batch_that_takes_long_holds_up_no_other_and_each_row_is_counted_once() {
     assert_eq!((report.ledger.read, report.ledger.delivered), (200, 200));
     let seen = write.seen.lock().unwrap();
     assert_eq!(seen[99], Seen::Batch { seq: 0, arrival: 0 });
-    // Each knows the order in which all of them came.
+    // `arrival` counts the batches of all replicas.
     assert!(seen[..100].iter().all(|seen| matches!(seen, Seen::Batch { seq, arrival } if seq == arrival)));
     assert_eq!(seen[100..], [Seen::Finish, Seen::Finish, Seen::Finish]);
     assert_eq!((report.stages.len(), report.links.len()), (2, 1));

@@ -1,19 +1,18 @@
-//! What every stage must do, checked: a spec helper for the tests of any crate (feature `testsuite`).
+//! Checks the rules that every stage must follow, for the tests of any crate (feature `testsuite`).
 //!
-//! Comes in: a closure that makes the stage, and one that makes its inputs. Goes out: nothing, or the list of rules
-//! the stage breaks. Blocks: it runs whole pipelines, each ended by force if it hangs.
+//! The checks run whole pipelines and kill those that hang.
 //!
-//! The rules. A stage
+//! A stage
 //! 1. MUST account for every row: rows in = rows out + rows it rejects in the ledger;
 //! 2. MUST keep the stream in order: the lineage of what it sends never goes back;
-//! 3. MUST send what it holds back in `finish`, and end without input too;
-//! 4. MUST NOT depend on the room below: the same batches leave through a link of one as through a wide one;
-//! 5. MUST let a fault from below through as it is, and end when one comes from above;
-//! 6. MUST let a barrier and a drain pass;
-//! 7. MUST let itself be dropped while it waits for room.
+//! 3. MUST send in `finish` what it held back, and end without input too;
+//! 4. MUST NOT depend on the room below: it sends the same batches into a link of one as into a wide one;
+//! 5. MUST return a fault from below unchanged, and end at a fault from above;
+//! 6. MUST let barriers and drains pass;
+//! 7. MUST accept being dropped while it waits for room.
 //!
-//! And of the runtime, on the same runs: busy + starved + blocked is the stage's wall time, and the counts of stage
-//! and link agree.
+//! The same runs check the runtime: busy + starved + blocked is the stage's wall time, and the counts of stage and link
+//! agree.
 
 mod rig;
 #[cfg(test)]
@@ -34,15 +33,15 @@ use crate::run::{Outcome, Running, block_on};
 use crate::stage::Stage;
 use crate::topology::Topology;
 
-/// What has arrived at the sink.
+/// The batches that arrived at the sink.
 type Arrived = Arc<Mutex<Vec<Left>>>;
 
-/// Checks a stage against the rules at the top of [this file](self).
+/// Checks a stage against the rules of [this module](self).
 ///
-/// `make` makes the stage, `inputs` its input batches (the same ones each time; three or more tell the most).
+/// `make` makes the stage, `inputs` its input batches: the same ones at each call, best three or more.
 ///
 /// # Panics
-/// The stage breaks a rule; the message names all it breaks.
+/// The stage breaks a rule; the message lists all broken rules.
 pub fn check_stage<S: Stage>(
     make: impl Fn() -> S + Clone + Send + 'static,
     inputs: impl Fn() -> Vec<S::In> + Clone + Send + 'static,
@@ -51,7 +50,7 @@ pub fn check_stage<S: Stage>(
     assert!(broken.is_empty(), "the stage breaks {} rules:\n{}", broken.len(), broken.join("\n"));
 }
 
-/// The same, for a test of the rules themselves: what a stage breaks, one line each.
+/// The rules that a stage breaks, one line each.
 pub fn broken_rules<S: Stage>(
     make: impl Fn() -> S + Clone + Send + 'static,
     inputs: impl Fn() -> Vec<S::In> + Clone + Send + 'static,
@@ -148,7 +147,7 @@ where
         }
         let (outcome, left) = self.run(Rig { capacity: Capacity::items(1), sink: Mode::Fails, ..PLAIN() })?;
         let root = outcome.result.err().and_then(|fault| fault.stage);
-        // A stage that sends nothing gives the sink nothing to fail on.
+        // If the stage sends nothing, the sink does not fail.
         if root.as_deref() != Some("testsuite sink") && !left.is_empty() {
             return Err(format!("rule 5, a fault from below is let through: the root cause is {root:?}"));
         }
@@ -177,7 +176,7 @@ where
     /// Rule 7.
     fn dropped(&self) -> Result<(), String> {
         let (running, _) = self.start(Rig { capacity: Capacity::items(1), sink: Mode::Clogs, ..PLAIN() })?;
-        // Until everything that can move has moved: the source has nothing more to give or is blocked.
+        // Wait until the counts stand still: the source has ended or is blocked.
         let mut before = None;
         loop {
             std::thread::park_timeout(Duration::from_millis(20));

@@ -1,5 +1,5 @@
-//! What the stage under test is wired between: a source that replays, and may fail or wait; a sink that takes, and may
-//! fail, dawdle or clog.
+//! The source and the sink around the stage under test. The source may fail or wait; the sink may be slow, fail or
+//! block.
 
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -17,14 +17,14 @@ use crate::stage::{Sink, Source};
 /// A run that takes longer than this hangs.
 pub(super) const HANG: Duration = Duration::from_secs(60);
 
-/// A batch that left the stage, as far as any batch can be compared.
+/// What can be compared of any batch that left the stage.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Left {
     pub(super) rows: usize,
     pub(super) lineage: Lineage,
 }
 
-/// What the stage is wired between.
+/// How the source, the links and the sink behave.
 pub(super) struct Rig {
     pub(super) capacity: Capacity,
     /// Batches after which the source fails.

@@ -1,4 +1,4 @@
-//! The rules find the vices they are there for.
+//! The rules find the stages that break them.
 
 use super::*;
 use crate::batch::{Batch, Lineage};
@@ -37,7 +37,7 @@ enum Vice {
     HidesTheFault,
 }
 
-/// Holds one batch back; right or wrong in one way.
+/// Holds one batch back. `vice` is what it does wrong.
 struct Held {
     vice: Vice,
     held: Option<Bag>,
@@ -92,7 +92,7 @@ fn vices_are_found() {
 
 #[test]
 fn casualties_cannot_hide_the_root_cause() {
-    // The switch has kept the root cause before the stage hears of it, whatever it then does.
+    // The switch keeps the root cause before the stage sees the fault.
     assert_eq!(rules(Vice::GoesOnAfterAFault), "");
     assert_eq!(rules(Vice::HidesTheFault), "");
 }

@@ -20,7 +20,7 @@ impl Batch for Bag {
     }
 }
 
-/// So many bags of 4 rows.
+/// Yields bags of 4 rows.
 pub struct Bags(pub std::ops::Range<u64>);
 
 impl Source for Bags {

@@ -37,7 +37,7 @@ impl Count {
         Self { next: 0, batches, rows }
     }
 
-    /// More batches than any test will see.
+    /// More batches than any test reads.
     pub fn endless(rows: usize) -> Self {
         Self::new(u64::MAX, rows)
     }
@@ -88,7 +88,7 @@ impl Stage for Double {
     }
 }
 
-/// Keeps what it is given.
+/// Keeps the batches it gets.
 #[derive(Clone, Default)]
 pub struct Keep {
     pub batches: Arc<Mutex<Vec<Numbers>>>,
@@ -118,7 +118,7 @@ impl Sink for Keep {
     }
 }
 
-/// Runs `pipeline` and fails the test if it has not ended after a time no healthy run needs: never a hang.
+/// Waits for the end of the run, and fails the test if it hangs.
 pub fn end(running: forebay_actors::Running) -> Outcome {
     let control = running.control();
     let (done, outcome) = std::sync::mpsc::channel();
