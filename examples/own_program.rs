@@ -13,7 +13,7 @@ use forebay::pipelines::{OwnModel, Registry};
 
 fn main() -> ExitCode {
     let registry = Registry::default()
-        .drop_rows("drop_large_i3", |rows| gt(&rows["I3"], &Int32Array::new_scalar(1000)))
+        .drop_rows("drop_large_i3", |rows| gt(&rows["I3"], &Int32Array::new_scalar(50)))
         .source("clicks", |request| {
             SyntheticSource::new(Synthetic { rows: 20_000, ..Default::default() }, request.options)
         })
