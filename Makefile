@@ -32,7 +32,8 @@ demo: ## make rows, train, evaluate, save a model folder; DATA=train.txt for rea
 check: ## fmt, clippy and the tests that need no download: before each commit
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
-	cargo test --workspace --lib --examples $(CHECKED:%=--test %)
+	cargo build --workspace --examples
+	cargo test --workspace --lib $(CHECKED:%=--test %)
 
 test: setup ## every test: both backends, a real HDFS cluster, a real Slurm, several hosts
 	cargo test --workspace --features torch
