@@ -1,7 +1,7 @@
 //! Ctrl-C and SIGTERM: the first asks for a drain, the second ends the program at once.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Fault;
 
@@ -11,10 +11,19 @@ use crate::exit;
 #[derive(Clone, Default)]
 pub(crate) struct Stop(Arc<Signals>);
 
+#[derive(Clone, Copy, Default)]
+enum Saving {
+    #[default]
+    NotBegun,
+    Begun,
+    Done,
+}
+
 #[derive(Default)]
 struct Signals {
     seen: AtomicUsize,
-    saved: AtomicBool,
+    /// Locked by the handler while it ends the program: no save begins after it has said that nothing is saved.
+    saving: Mutex<Saving>,
 }
 
 impl Stop {
@@ -26,8 +35,13 @@ impl Stop {
             if signals.seen.fetch_add(1, Ordering::SeqCst) == 0 {
                 eprintln!("\nstopping: trains on the rows that were read, then saves (once more to stop at once)");
             } else {
-                let saved = signals.saved.load(Ordering::SeqCst);
-                eprintln!("\nstopped at once, {}", if saved { "the model is saved" } else { "nothing saved" });
+                let saving = signals.saving();
+                let model = match *saving {
+                    Saving::NotBegun => "nothing saved",
+                    Saving::Begun => "while the model was saved: it is there whole, or not at all",
+                    Saving::Done => "the model is saved",
+                };
+                eprintln!("\nstopped at once, {model}");
                 std::process::exit(exit::INTERRUPTED);
             }
         })
@@ -40,8 +54,17 @@ impl Stop {
         self.0.seen.load(Ordering::SeqCst) > 0
     }
 
-    /// The model is saved: a second signal says so.
-    pub(crate) fn saved(&self) {
-        self.0.saved.store(true, Ordering::SeqCst);
+    /// Runs `save`. A second signal during or after it says what became of the model.
+    pub(crate) fn while_saving<T>(&self, save: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
+        *self.0.saving() = Saving::Begun;
+        let saved = save()?;
+        *self.0.saving() = Saving::Done;
+        Ok(saved)
+    }
+}
+
+impl Signals {
+    fn saving(&self) -> MutexGuard<'_, Saving> {
+        self.saving.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -54,9 +54,14 @@ fn the_second_signal_stops_at_once() {
     let (code, text) = training.wait();
     // Two signals may merge into one, or the drain may end before the second: then the run ended well.
     assert!(matches!(code, Some(130 | 0)), "{code:?}: {text}");
-    // The second signal may also come between saving and the end: then the model is whole, and the program says so.
+    // The second signal may also come while the model is saved, or after it: then the model is whole or not there, and the
+    // program says so.
     let model = dir.path().join("model");
-    assert_eq!(model.exists(), !text.contains("nothing saved"), "{text}");
+    if text.contains("nothing saved") {
+        assert!(!model.exists(), "{text}");
+    } else if !text.contains("while the model was saved") {
+        assert!(model.exists(), "{text}");
+    }
     if model.exists() {
         forebay::Model::load(model, 1).unwrap();
     }

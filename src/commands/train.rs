@@ -137,8 +137,7 @@ fn print_summary(trained: &Trained, before: Option<Usage>) {
 fn save_and_evaluate(trained: &Trained, stop: &Stop) -> Result<(), Fault> {
     let job = &trained.model.job;
     if let Some(folder) = &job.output.model {
-        let manifest = trained.model.save(folder)?;
-        stop.saved();
+        let manifest = stop.while_saving(|| trained.model.save(folder))?;
         let rows: u64 = manifest.tables.iter().map(|t| t.rows).sum();
         let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
         println!("saved {folder}: {} table rows, {:.1} MB", commas(rows), bytes as f64 / 1e6);
