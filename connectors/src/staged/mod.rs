@@ -8,6 +8,7 @@
 //! | S3, memory | uploads that are not complete | all uploads are completed, the one that makes it valid last (see `flat`) |
 
 mod error;
+mod files;
 mod flat;
 mod folder;
 mod local;

@@ -34,13 +34,22 @@ pub struct FileWriter {
 }
 
 enum To {
-    Local(BufWriter<File>),
+    /// And whether the file is to be on the disk at the end.
+    Local(BufWriter<File>, bool),
     Store(Upload),
 }
 
 impl FileWriter {
     pub(super) fn local(name: String, file: File) -> Self {
-        Self { name, bytes: 0, to: To::Local(BufWriter::with_capacity(1 << 20, file)) }
+        Self { name, bytes: 0, to: To::Local(BufWriter::with_capacity(1 << 20, file), false) }
+    }
+
+    /// Has [`finish`](Self::finish) wait until a local file is on the disk.
+    pub(super) fn synced(mut self) -> Self {
+        if let To::Local(_, sync) = &mut self.to {
+            *sync = true;
+        }
+        self
     }
 
     /// Uploads a file of `folder`. At the end the upload is completed, or added to `pending` to be completed later.
@@ -69,7 +78,10 @@ impl FileWriter {
     /// Hands over what is buffered and waits until the store has all of it. Returns the bytes written.
     pub fn finish(self) -> Result<u64, Fault> {
         match self.to {
-            To::Local(mut file) => file.flush().map_err(|e| fault(&self.name, "cannot write", e))?,
+            To::Local(mut file, sync) => {
+                let synced = file.flush().and_then(|()| if sync { file.get_ref().sync_all() } else { Ok(()) });
+                synced.map_err(|e| fault(&self.name, "cannot write", e))?;
+            }
             To::Store(upload) => upload.finish()?,
         }
         Ok(self.bytes)
@@ -79,7 +91,7 @@ impl FileWriter {
 impl Write for FileWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let n = match &mut self.to {
-            To::Local(file) => file.write(bytes)?,
+            To::Local(file, _) => file.write(bytes)?,
             To::Store(upload) => upload.write(bytes)?,
         };
         self.bytes += n as u64;
@@ -89,7 +101,7 @@ impl Write for FileWriter {
     /// Gives a local file's bytes to the system. A store gets whole parts only, and the rest at the end.
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.to {
-            To::Local(file) => file.flush(),
+            To::Local(file, _) => file.flush(),
             To::Store(_) => Ok(()),
         }
     }

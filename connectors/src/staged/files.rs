@@ -1,0 +1,255 @@
+//! Single files of a folder, in any store: a checkpoint folder grows file by file, and a file that appears last makes the
+//! others count. Everything here blocks on the disk or the store.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Write};
+use std::path::Path;
+use std::sync::{Arc, mpsc};
+
+use bytes::Bytes;
+use forebay_actors::Fault;
+use futures::StreamExt;
+use object_store::{ObjectStoreExt, PutMode, PutOptions};
+
+use super::error::fault;
+use super::folder::{OpenFolder, Opened, StoreFolder};
+use super::writer::FileWriter;
+use crate::store_error::store_fault;
+
+/// Pieces of a file that are fetched ahead of [`Read::read`].
+const PIECES_AHEAD: usize = 4;
+
+impl OpenFolder {
+    /// Makes a file of this name; parents are made, too. [`FileWriter::finish`] returns when the file is on the disk or in the
+    /// store. Before that a local file may be there in part.
+    pub fn create(&self, file: &str) -> Result<FileWriter, Fault> {
+        let name = self.name(file);
+        match &self.0 {
+            Opened::Local(path) => {
+                let made = fs::create_dir_all(path).and_then(|()| File::create(path.join(file)));
+                Ok(FileWriter::local(name.clone(), made.map_err(|e| fault(&name, "cannot make", e))?).synced())
+            }
+            Opened::Store(folder) => FileWriter::store(name, folder, file, None),
+        }
+    }
+
+    /// Makes a file with these bytes, whole or not at all, and durable. Returns false, and changes nothing, if another file of
+    /// this name is there. (A file with the same bytes is the one that an earlier try made.)
+    pub fn put_new(&self, file: &str, bytes: Vec<u8>) -> Result<bool, Fault> {
+        let name = self.name(file);
+        let made = match &self.0 {
+            Opened::Local(path) => put_local(path, file, &bytes).map_err(|e| fault(&name, "cannot write", e))?,
+            Opened::Store(folder) => folder.put_new(file, name, Bytes::from(bytes.clone()))?,
+        };
+        Ok(made || self.bytes(file, bytes.len() as u64).is_ok_and(|found| found == bytes))
+    }
+
+    /// The files directly in the folder with their lengths, by name. A folder that is not there has none.
+    pub fn files(&self) -> Result<Vec<(String, u64)>, Fault> {
+        let mut files = match &self.0 {
+            Opened::Local(path) => list_local(path).map_err(|e| fault(self, "cannot list", e))?,
+            Opened::Store(folder) => folder.files()?,
+        };
+        files.sort();
+        Ok(files)
+    }
+
+    /// Removes a file. A file that is not there is no error.
+    pub fn remove(&self, file: &str) -> Result<(), Fault> {
+        let name = self.name(file);
+        match &self.0 {
+            Opened::Local(path) => match fs::remove_file(path.join(file)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(fault(&name, "cannot remove", e)),
+                _ => Ok(()),
+            },
+            Opened::Store(folder) => {
+                let (store, at) = (Arc::clone(&folder.store), folder.file(file)?);
+                folder.wait(async move {
+                    match store.delete(&at).await {
+                        Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
+                        Err(e) => Err(store_fault(&format!("cannot remove `{name}`"), e)),
+                    }
+                })
+            }
+        }
+    }
+
+    /// The bytes of a file, in order. Reading blocks.
+    pub fn reader(&self, file: &str) -> Result<Box<dyn Read + Send>, Fault> {
+        let name = self.name(file);
+        match &self.0 {
+            Opened::Local(path) => {
+                let file = File::open(path.join(file)).map_err(|e| fault(&name, "cannot read", e))?;
+                Ok(Box::new(BufReader::with_capacity(1 << 20, file)))
+            }
+            Opened::Store(folder) => {
+                let (store, at) = (Arc::clone(&folder.store), folder.file(file)?);
+                let (sender, pieces) = mpsc::sync_channel(PIECES_AHEAD);
+                folder.stores.io().spawn(async move {
+                    let mut stream = match store.get(&at).await {
+                        Ok(found) => found.into_stream(),
+                        Err(e) => return drop(send(&sender, Err(store_fault(&format!("cannot read `{name}`"), e))).await),
+                    };
+                    while let Some(piece) = stream.next().await {
+                        let piece = piece.map_err(|e| store_fault(&format!("cannot read `{name}`"), e));
+                        if !send(&sender, piece).await {
+                            return;
+                        }
+                    }
+                });
+                Ok(Box::new(StoreReader { pieces, piece: Bytes::new(), _folder: folder.clone() }))
+            }
+        }
+    }
+}
+
+/// Sends a piece without blocking a thread of the store. Returns false if nobody reads any more.
+async fn send(sender: &mpsc::SyncSender<Result<Bytes, Fault>>, mut piece: Result<Bytes, Fault>) -> bool {
+    loop {
+        match sender.try_send(piece) {
+            Ok(()) => return true,
+            Err(mpsc::TrySendError::Disconnected(_)) => return false,
+            Err(mpsc::TrySendError::Full(back)) => piece = back,
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+}
+
+/// The bytes of a file that a task fetches.
+struct StoreReader {
+    pieces: mpsc::Receiver<Result<Bytes, Fault>>,
+    piece: Bytes,
+    /// The task runs on the threads of its stores.
+    _folder: StoreFolder,
+}
+
+impl Read for StoreReader {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        while self.piece.is_empty() {
+            match self.pieces.recv() {
+                Ok(piece) => self.piece = piece.map_err(io::Error::other)?,
+                Err(_) => return Ok(0),
+            }
+        }
+        let n = into.len().min(self.piece.len());
+        into[..n].copy_from_slice(&self.piece.split_to(n));
+        Ok(n)
+    }
+}
+
+/// Writes a hidden file, then gives it its name unless the name is taken.
+fn put_local(folder: &Path, file: &str, bytes: &[u8]) -> io::Result<bool> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    fs::create_dir_all(folder)?;
+    let hidden = folder.join(format!(".{file}.partial-{}", std::process::id()));
+    let place = folder.join(file);
+    let written = (|| {
+        let mut file = File::create(&hidden)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        match renameat_with(CWD, &hidden, CWD, &place, RenameFlags::NOREPLACE) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::EXIST) => return Ok(false),
+            // A file system without this flag.
+            Err(rustix::io::Errno::INVAL) if !place.exists() => fs::rename(&hidden, &place)?,
+            Err(rustix::io::Errno::INVAL) => return Ok(false),
+            Err(e) => return Err(e.into()),
+        }
+        // The name itself is on the disk when the folder is.
+        File::open(folder)?.sync_all()?;
+        Ok(true)
+    })();
+    if !matches!(written, Ok(true)) {
+        let _ = fs::remove_file(&hidden);
+    }
+    written
+}
+
+fn list_local(folder: &Path) -> io::Result<Vec<(String, u64)>> {
+    let entries = match fs::read_dir(folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        // A file may be removed while the folder is listed.
+        let Ok(meta) = entry.metadata() else { continue };
+        if meta.is_file() {
+            files.push((entry.file_name().to_string_lossy().into_owned(), meta.len()));
+        }
+    }
+    Ok(files)
+}
+
+impl StoreFolder {
+    fn put_new(&self, file: &str, name: String, bytes: Bytes) -> Result<bool, Fault> {
+        let (store, at) = (Arc::clone(&self.store), self.file(file)?);
+        self.wait(async move {
+            let new = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+            match store.put_opts(&at, bytes.into(), new).await {
+                Ok(_) => Ok(true),
+                Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
+                Err(e) => Err(store_fault(&format!("cannot write `{name}`"), e)),
+            }
+        })
+    }
+
+    fn files(&self) -> Result<Vec<(String, u64)>, Fault> {
+        let Self { store, path, name, .. } = self.clone();
+        self.wait(async move {
+            match store.list_with_delimiter(Some(&path)).await {
+                Ok(found) => {
+                    let file = |meta: object_store::ObjectMeta| {
+                        meta.location.filename().map(|name| (name.to_owned(), meta.size))
+                    };
+                    Ok(found.objects.into_iter().filter_map(file).collect())
+                }
+                Err(object_store::Error::NotFound { .. }) => Ok(Vec::new()),
+                Err(e) => Err(store_fault(&format!("cannot list `{name}`"), e)),
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::memory::InMemory;
+
+    use super::super::Folder;
+    use super::*;
+
+    fn check(folder: &OpenFolder) {
+        assert_eq!(folder.files().unwrap(), [], "no folder, no files");
+        folder.remove("a").unwrap();
+        let mut file = folder.create("a").unwrap();
+        file.write_all(&[7; 3 << 20]).unwrap();
+        assert_eq!(file.finish().unwrap(), 3 << 20);
+        let mut bytes = Vec::new();
+        folder.reader("a").unwrap().read_to_end(&mut bytes).unwrap();
+        assert!(bytes.len() == 3 << 20 && bytes.iter().all(|&byte| byte == 7));
+
+        assert!(folder.put_new("b", b"one".to_vec()).unwrap());
+        assert!(folder.put_new("b", b"one".to_vec()).unwrap(), "made by an earlier try");
+        assert!(!folder.put_new("b", b"two".to_vec()).unwrap());
+        assert_eq!(folder.bytes("b", 9).unwrap(), b"one");
+        assert_eq!(folder.files().unwrap(), [("a".to_owned(), 3 << 20), ("b".to_owned(), 3)]);
+        folder.remove("a").unwrap();
+        assert_eq!(folder.files().unwrap(), [("b".to_owned(), 3)]);
+        let read = folder.reader("a").and_then(|mut file| {
+            file.read_to_end(&mut Vec::new()).map_err(|e| fault("a", "cannot read", e))
+        });
+        assert!(read.is_err(), "a missing file is an error, not an empty file");
+    }
+
+    #[test]
+    fn files_of_a_local_folder() {
+        let dir = tempfile::tempdir().unwrap();
+        check(&Folder::from(dir.path().join("below/checkpoints")).open().unwrap());
+    }
+
+    #[test]
+    fn files_of_a_store() {
+        check(&Folder::in_store(Arc::new(InMemory::new()), "checkpoints".into()).open().unwrap());
+    }
+}
