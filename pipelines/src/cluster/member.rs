@@ -2,6 +2,7 @@
 //!
 //! Every request is retried until the coordinator answers, for at most `placement.timeout_seconds`.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -55,7 +56,7 @@ impl Member {
         job: &Job,
     ) -> Result<Self, Fault> {
         let timeout = job.placement.timeout();
-        let join = JoinRequest { role, rank, address, job: job_digest(job) };
+        let join = JoinRequest { role, rank, address, job: job_digest(job), nonce: random() };
         let what = format!("the coordinator at {}", peer.address());
         let id: MemberId =
             Retry::within(timeout).run(&what, || peer.action("coordinator.join", &join, DEADLINE)).await?;
@@ -162,6 +163,11 @@ impl Member {
         let (what, kind) = (format!("the coordinator at {}", peer.address()), format!("coordinator.{kind}"));
         Retry::within(*timeout).run(&what, || peer.action(&kind, body, DEADLINE)).await
     }
+}
+
+/// A number that differs between starts of a process, from the random keys that the operating system gives to its hash maps.
+fn random() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 /// For how long a member waits for a coordinator that does not answer.

@@ -41,6 +41,10 @@ pub(crate) struct Expected {
 #[derive(Debug)]
 struct Member {
     incarnation: u64,
+    /// The random number of its start.
+    nonce: u64,
+    /// The random numbers of earlier starts with this rank.
+    earlier: Vec<u64>,
     address: Option<String>,
     last_heartbeat: Instant,
     /// It has not left, and if it is a reader, it sent a heartbeat recently.
@@ -54,6 +58,8 @@ pub(crate) struct Joined {
     pub(crate) incarnation: u64,
     /// A process of this rank joined before. From now on its requests are refused.
     pub(crate) restarted: bool,
+    /// This process has joined already: its request was sent again.
+    pub(crate) repeated: bool,
 }
 
 /// One row of [`Members::list`].
@@ -80,15 +86,18 @@ impl Members {
         Self { expected, members: BTreeMap::new(), incarnations: 0 }
     }
 
-    /// A process starts as `rank` of `role`.
+    /// A process starts as `rank` of `role`. A request with the same `nonce` comes from the same process, which did not get
+    /// the reply to its first request: it keeps its incarnation.
     ///
     /// # Errors
-    /// A user fault for a rank that the job does not have. (There may be more readers than the job names.)
+    /// A user fault for a rank that the job does not have (there may be more readers than the job names), and for a request of
+    /// a process that was started again since.
     pub(crate) fn join(
         &mut self,
         role: Role,
         rank: u32,
         address: Option<String>,
+        nonce: u64,
         now: Instant,
     ) -> Result<Joined, Fault> {
         let places = match role {
@@ -101,11 +110,25 @@ impl Members {
                 "{role} {rank} wants to join, but the job has {places} of this role, numbered from 0"
             )));
         }
+        let mut earlier = Vec::new();
+        let before = self.members.get_mut(&(role, rank));
+        let restarted = before.is_some();
+        if let Some(before) = before {
+            if before.nonce == nonce {
+                before.last_heartbeat = now;
+                return Ok(Joined { incarnation: before.incarnation, restarted: false, repeated: true });
+            }
+            if before.earlier.contains(&nonce) {
+                return Err(started_again(role, rank));
+            }
+            earlier = std::mem::take(&mut before.earlier);
+            earlier.push(before.nonce);
+        }
         self.incarnations += 1;
         let incarnation = self.incarnations;
-        let member = Member { incarnation, address, last_heartbeat: now, present: true };
-        let before = self.members.insert((role, rank), member);
-        Ok(Joined { incarnation, restarted: before.is_some() })
+        let member = Member { incarnation, nonce, earlier, address, last_heartbeat: now, present: true };
+        self.members.insert((role, rank), member);
+        Ok(Joined { incarnation, restarted, repeated: false })
     }
 
     /// A member is alive.
@@ -120,9 +143,7 @@ impl Members {
                 member.present = true;
                 Ok(())
             }
-            Some(_) => Err(Fault::user(format!(
-                "{role} {rank} was started again elsewhere: only the newest process of a rank takes part, so this one ends"
-            ))),
+            Some(_) => Err(started_again(role, rank)),
             None => Err(Fault::external(format!(
                 "{role} {rank} is unknown to the coordinator, which was restarted: start the run again"
             ))),
@@ -185,6 +206,12 @@ impl Members {
     }
 }
 
+fn started_again(role: Role, rank: u32) -> Fault {
+    Fault::user(format!(
+        "{role} {rank} was started again elsewhere: only the newest process of a rank takes part, so this one ends"
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,20 +222,20 @@ mod tests {
     fn missing_members_are_named_and_one_reader_is_enough() {
         let (mut members, now) = (Members::new(EXPECTED), Instant::now());
         assert_eq!(members.missing(), ["ps 0", "ps 1", "trainer 0", "any reader"]);
-        members.join(Role::Ps, 1, Some("b:1".into()), now).unwrap();
-        members.join(Role::Reader, 7, None, now).unwrap();
+        members.join(Role::Ps, 1, Some("b:1".into()), 1, now).unwrap();
+        members.join(Role::Reader, 7, None, 2, now).unwrap();
         assert_eq!(members.missing(), ["ps 0", "trainer 0"]);
         assert_eq!(members.addresses(Role::Ps), [None, Some((1, "b:1".into()))]);
-        let said = members.join(Role::Trainer, 1, None, now).unwrap_err().to_string();
+        let said = members.join(Role::Trainer, 1, None, 3, now).unwrap_err().to_string();
         assert!(said.contains("trainer 1 wants to join, but the job has 1"), "{said}");
     }
 
     #[test]
     fn only_the_newest_process_of_a_rank_is_valid() {
         let (mut members, now) = (Members::new(EXPECTED), Instant::now());
-        let Joined { incarnation: old, restarted } = members.join(Role::Reader, 0, None, now).unwrap();
+        let Joined { incarnation: old, restarted, .. } = members.join(Role::Reader, 0, None, 1, now).unwrap();
         assert!(!restarted);
-        let Joined { incarnation: new, restarted } = members.join(Role::Reader, 0, None, now).unwrap();
+        let Joined { incarnation: new, restarted, .. } = members.join(Role::Reader, 0, None, 2, now).unwrap();
         assert!(restarted && new > old);
         members.heartbeat(Role::Reader, 0, new, now).unwrap();
         let said = members.heartbeat(Role::Reader, 0, old, now).unwrap_err().to_string();
@@ -217,10 +244,24 @@ mod tests {
     }
 
     #[test]
+    fn a_join_that_is_sent_again_is_the_same_process() {
+        let (mut members, now) = (Members::new(EXPECTED), Instant::now());
+        let mut join = |nonce| members.join(Role::Trainer, 0, Some("b:1".into()), nonce, now);
+        let first = join(7).unwrap();
+        let again = join(7).unwrap();
+        assert_eq!((again.incarnation, again.restarted, again.repeated), (first.incarnation, false, true));
+        let next = join(8).unwrap();
+        assert!(next.incarnation > first.incarnation && next.restarted && !next.repeated);
+        let said = join(7).unwrap_err().to_string();
+        assert!(said.contains("started again elsewhere"), "a late request of the first process: {said}");
+        assert_eq!(join(8).unwrap().incarnation, next.incarnation);
+    }
+
+    #[test]
     fn silent_readers_are_lost_once_and_come_back() {
         let (mut members, start) = (Members::new(EXPECTED), Instant::now());
-        let Joined { incarnation, .. } = members.join(Role::Reader, 3, None, start).unwrap();
-        members.join(Role::Trainer, 0, None, start).unwrap();
+        let Joined { incarnation, .. } = members.join(Role::Reader, 3, None, 1, start).unwrap();
+        members.join(Role::Trainer, 0, None, 2, start).unwrap();
         let silence = Duration::from_secs(5);
         assert!(members.lost_readers(silence, start + silence).is_empty());
         let late = start + silence + Duration::from_secs(1);

@@ -34,6 +34,8 @@ pub(crate) struct JoinRequest {
     pub(crate) address: Option<String>,
     /// [`job_digest`], which must be the same in every process.
     pub(crate) job: String,
+    /// A random number of this start of the process: a request that is sent again is told from another start.
+    pub(crate) nonce: u64,
 }
 
 /// The body of `heartbeat`, `leave`, `drain` and `over`.

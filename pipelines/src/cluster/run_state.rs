@@ -122,7 +122,7 @@ impl RunState {
     /// A user fault for another job or an unknown rank; an external one if the run cannot go on with a restarted process of
     /// this role.
     pub(super) fn join(&mut self, request: JoinRequest, now: Instant) -> Result<MemberId, Fault> {
-        let JoinRequest { role, rank, address, job } = request;
+        let JoinRequest { role, rank, address, job, nonce } = request;
         let settings = &self.settings;
         if job != settings.job_digest {
             return Err(Fault::user(format!(
@@ -131,7 +131,11 @@ impl RunState {
                 settings.job_digest
             )));
         }
-        let joined = self.members.join(role, rank, address, now)?;
+        let joined = self.members.join(role, rank, address, nonce, now)?;
+        let incarnation = joined.incarnation;
+        if joined.repeated {
+            return Ok(MemberId { role, rank, incarnation, boot: settings.boot });
+        }
         if joined.restarted && matches!(self.phase, RunPhase::Running | RunPhase::Draining) {
             let lost = match role {
                 Role::Reader => None,
@@ -151,7 +155,6 @@ impl RunState {
         if role == Role::Reader {
             self.return_leases_of(rank);
         }
-        let incarnation = joined.incarnation;
         tracing::info!(incarnation, "{role} {rank} joined");
         if self.phase == RunPhase::Gathering && self.members.missing().is_empty() {
             self.phase = RunPhase::Running;
