@@ -45,6 +45,8 @@ pub enum FaultKind {
     Panic,
     /// The run or the service has ended or is ending.
     Stopped,
+    /// The run of several processes began a new attempt: this process joins again.
+    RolledBack,
     /// None of these.
     #[default]
     Other,

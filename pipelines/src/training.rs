@@ -36,7 +36,11 @@ impl Training {
 
     /// Starts it.
     pub fn start(self) -> Result<RunningTraining, Fault> {
-        Ok(RunningTraining { running: self.pipeline.start()?, resources: self.resources })
+        let running = self.pipeline.start()?;
+        if let Some(session) = &self.resources.session {
+            session.kill_when_failed(running.control());
+        }
+        Ok(RunningTraining { running, resources: self.resources })
     }
 
     /// Starts it and waits.
@@ -151,9 +155,9 @@ impl RunningTraining {
                     context: resources.context,
                 },
             }),
-            Err(fault) => {
+            Err(mut fault) => {
                 if let Some(session) = &resources.session {
-                    session.fail(&fault);
+                    fault = session.fail(fault);
                 }
                 Err(Box::new(FailedTraining { fault, report: outcome.report }))
             }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::Fault;
 use crate::actors::commas;
 use crate::net::SecurityFiles;
-use crate::pipelines::cluster::{self, DEFAULT_PORT, ProcessConfig, Ps, Reader, RunStatus};
+use crate::pipelines::cluster::{self, ClusterProcess, DEFAULT_PORT, ProcessConfig, Ps, Reader, RunStatus};
 use crate::pipelines::{Context, Job};
 use clap::{Args, ValueEnum};
 
@@ -81,31 +81,43 @@ pub(crate) struct RoleCommand {
 impl RoleCommand {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<(), Fault> {
         let job = train::load(self.job.as_deref(), &self.settings)?;
-        let process = self.process_config(&job)?;
+        let process = ClusterProcess::new(self.process_config(&job)?);
         let stop = Stop::listen()?;
+        process.take_part(|process| self.attempt(process, job.clone(), &stop, logs, context))
+    }
+
+    /// Joins the run and takes part until it is over, or until the run begins anew.
+    fn attempt(
+        &self,
+        process: &ClusterProcess,
+        job: Job,
+        stop: &Stop,
+        logs: &Logs,
+        context: &Context,
+    ) -> Result<(), Fault> {
+        let first = process.config().rank == 0;
         match self.role {
             Role::Reader => {
-                let report = Reader::start(&job, &process, context)?.run(|| stop.asked(), |_| {})?;
+                let report = Reader::start(&job, process, context)?.run(|| stop.asked(), |_| {})?;
                 println!("{report}");
                 println!("read {} rows", commas(report.ledger.read));
                 Ok(())
             }
             Role::Ps => {
-                let ps = Ps::start(&job, &process, context)?;
+                let ps = Ps::start(&job, process, context)?;
                 let mut log = ProgressLog::default();
                 ps.run(
                     || stop.asked(),
                     |status| {
-                        if process.rank == 0 {
+                        if first {
                             log.update(status)
                         }
                     },
                 )
             }
             Role::Trainer => {
-                let first = process.rank == 0;
-                let report = Report { file: self.report, whole: first };
-                train::run(cluster::trainer(job, &process, context)?, &stop, report, logs)
+                let report = Report { file: self.report.clone(), whole: first };
+                train::run(cluster::trainer(job, process, context)?, stop, report, logs)
             }
         }
     }

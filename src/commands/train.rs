@@ -93,12 +93,10 @@ pub(crate) fn run(training: Training, stop: &Stop, report: Report, logs: &Logs) 
     }
     match save_and_evaluate(&trained, stop) {
         Ok(()) => session.map_or(Ok(()), ClusterSession::over),
-        Err(fault) => {
-            if let Some(session) = &session {
-                session.fail(&fault);
-            }
-            Err(fault)
-        }
+        Err(fault) => Err(match &session {
+            Some(session) => session.fail(fault),
+            None => fault,
+        }),
     }
 }
 

@@ -141,19 +141,7 @@ fn a_restarted_trainer_continues_if_the_ps_hold_the_dense_parameters() {
 }
 
 #[test]
-fn a_restarted_trainer_that_held_the_dense_parameters_ends_the_run() {
-    let mut run = Run::local(&settings(&["placement.readers=1", "placement.ps=1"]));
-    run.start(&["ps 0", "trainer 0", "reader 0"]);
-    run.until_windows(2);
-    run.kill("trainer 0");
-    run.start(&["trainer 0@again"]);
-    for name in ["trainer 0@again", "ps 0", "reader 0"] {
-        run.end_with(name, 3, "trainer 0 was restarted, its dense parameters are lost");
-    }
-}
-
-#[test]
-fn a_ps_that_is_killed_ends_the_run() {
+fn a_ps_that_is_killed_and_not_started_again_ends_the_run() {
     let mut run = Run::local(&settings(&["placement.readers=1", "placement.ps=2", "placement.timeout_seconds=4"]));
     run.start(&["ps 0", "ps 1", "trainer 0", "reader 0"]);
     run.until_windows(2);

@@ -13,5 +13,6 @@ mod processes;
 mod refusals;
 mod relay;
 mod requests;
+mod restarts;
 mod trust;
 mod wire;

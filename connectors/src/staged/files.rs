@@ -88,7 +88,9 @@ impl OpenFolder {
                 folder.stores.io().spawn(async move {
                     let mut stream = match store.get(&at).await {
                         Ok(found) => found.into_stream(),
-                        Err(e) => return drop(send(&sender, Err(store_fault(&format!("cannot read `{name}`"), e))).await),
+                        Err(e) => {
+                            return drop(send(&sender, Err(store_fault(&format!("cannot read `{name}`"), e))).await);
+                        }
                     };
                     while let Some(piece) = stream.next().await {
                         let piece = piece.map_err(|e| store_fault(&format!("cannot read `{name}`"), e));
@@ -236,9 +238,9 @@ mod tests {
         assert_eq!(folder.files().unwrap(), [("a".to_owned(), 3 << 20), ("b".to_owned(), 3)]);
         folder.remove("a").unwrap();
         assert_eq!(folder.files().unwrap(), [("b".to_owned(), 3)]);
-        let read = folder.reader("a").and_then(|mut file| {
-            file.read_to_end(&mut Vec::new()).map_err(|e| fault("a", "cannot read", e))
-        });
+        let read = folder
+            .reader("a")
+            .and_then(|mut file| file.read_to_end(&mut Vec::new()).map_err(|e| fault("a", "cannot read", e)));
         assert!(read.is_err(), "a missing file is an error, not an empty file");
     }
 

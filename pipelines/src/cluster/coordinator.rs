@@ -26,9 +26,9 @@ pub(super) struct Coordinator {
 }
 
 impl Coordinator {
-    /// A coordinator for a run of `job`; `boot` must differ between starts.
-    pub(super) fn new(job: &Job, boot: u64) -> Self {
-        Self { state: Arc::new(Mutex::new(RunState::new(job, boot, Instant::now()))) }
+    /// A coordinator for a run of `job`; the number of the first `attempt` must differ between starts.
+    pub(super) fn new(job: &Job, attempt: u64) -> Self {
+        Self { state: Arc::new(Mutex::new(RunState::new(job, attempt, Instant::now()))) }
     }
 
     fn state(&self) -> MutexGuard<'_, RunState> {
@@ -90,7 +90,11 @@ impl Handler for Coordinator {
         match kind {
             "join" => write(&state.join(read(kind, &body)?, now)?),
             "heartbeat" => {
-                state.heartbeat(member()?, now)?;
+                let member = member()?;
+                // A member of an earlier attempt learns from the status that there is another.
+                if state.is_current(&member) {
+                    state.heartbeat(member, now)?;
+                }
                 write(&state.status())
             }
             "lease" => write(&state.lease(read(kind, &body)?, now)?),

@@ -2,11 +2,10 @@
 //!
 //! Every request is retried until the coordinator answers, for at most `placement.timeout_seconds`.
 
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_actors::{Domain, Fault, IoRuntime};
+use forebay_actors::{Domain, Fault, FaultKind, IoRuntime};
 use forebay_net::{Peer, Retry};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -44,7 +43,8 @@ impl Drop for Inner {
 }
 
 impl Member {
-    /// Joins as `rank` of `role`; other processes reach this one at `address`.
+    /// Joins as `rank` of `role`; other processes reach this one at `address`. `nonce` is the random number of this start of the
+    /// process.
     ///
     /// # Errors
     /// The coordinator does not answer within the job's timeout, or refuses: another job, another run, a wrong token.
@@ -53,10 +53,11 @@ impl Member {
         role: Role,
         rank: u32,
         address: Option<String>,
+        nonce: u64,
         job: &Job,
     ) -> Result<Self, Fault> {
         let timeout = job.placement.timeout();
-        let join = JoinRequest { role, rank, address, job: job_digest(job), nonce: random() };
+        let join = JoinRequest { role, rank, address, job: job_digest(job), nonce };
         let what = format!("the coordinator at {}", peer.address());
         let id: MemberId =
             Retry::within(timeout).run(&what, || peer.action("coordinator.join", &join, DEADLINE)).await?;
@@ -134,11 +135,23 @@ impl Member {
         }
     }
 
-    /// Reports that this process cannot go on because of `fault`.
-    pub(crate) async fn fail(&self, fault: &Fault) {
-        let failure = Failure { domain: fault.domain, message: fault.to_string() };
-        if let Err(unheard) = self.request::<_, ()>("fail", &FailRequest { member: self.inner.id, failure }).await {
-            tracing::debug!(%unheard, "a fault could not be reported to the coordinator");
+    /// Reports that this process cannot go on because of `fault`. Returns the fault to end with: if the run has begun a new
+    /// attempt, what failed is of no interest any more.
+    pub(crate) async fn fail(&self, fault: Fault) -> Fault {
+        if fault.kind == FaultKind::RolledBack {
+            return fault;
+        }
+        let failure = Failure::new(fault.domain, fault.to_string());
+        let Err(unheard) = self.request::<_, ()>("fail", &FailRequest { member: self.inner.id, failure }).await else {
+            return fault;
+        };
+        tracing::debug!(%unheard, "a fault could not be reported to the coordinator");
+        match self.request::<_, RunStatus>("heartbeat", &MemberRequest { member: self.inner.id }).await {
+            Ok(status) if status.attempt != self.inner.id.attempt => {
+                tracing::info!(%fault, "this process could not go on, and the run has begun a new attempt");
+                Failure::rolled_back().fault()
+            }
+            _ => fault,
         }
     }
 
@@ -165,11 +178,6 @@ impl Member {
     }
 }
 
-/// A number that differs between starts of a process, from the random keys that the operating system gives to its hash maps.
-fn random() -> u64 {
-    RandomState::new().build_hasher().finish()
-}
-
 /// For how long a member waits for a coordinator that does not answer.
 struct HeartbeatTimeouts {
     /// For any reason.
@@ -192,6 +200,7 @@ async fn send_heartbeats(
         tokio::time::sleep(every).await;
         let failure =
             match peer.action::<_, RunStatus>("coordinator.heartbeat", &MemberRequest { member }, DEADLINE).await {
+                Ok(latest) if latest.attempt != member.attempt => Failure::rolled_back(),
                 Ok(latest) => {
                     (silent_since, refused_since) = (None, None);
                     status.send_if_modified(|known| std::mem::replace(known, latest) != *known);
@@ -218,9 +227,9 @@ async fn send_heartbeats(
                     } else {
                         continue;
                     };
-                    Failure { domain: Domain::External, message }
+                    Failure::new(Domain::External, message)
                 }
-                Err(fault) => Failure { domain: fault.domain, message: fault.to_string() },
+                Err(fault) => Failure::new(fault.domain, fault.to_string()),
             };
         status.send_modify(|known| known.phase = RunPhase::Failed(failure));
         return;

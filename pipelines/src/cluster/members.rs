@@ -47,8 +47,12 @@ struct Member {
     earlier: Vec<u64>,
     address: Option<String>,
     last_heartbeat: Instant,
+    /// It has joined the current attempt.
+    joined: bool,
     /// It has not left, and if it is a reader, it sent a heartbeat recently.
     present: bool,
+    /// It reads and sent no heartbeat recently: it has lost its leases.
+    lost: bool,
 }
 
 /// What [`Members::join`] returns.
@@ -56,7 +60,7 @@ struct Member {
 pub(crate) struct Joined {
     /// Higher than any before.
     pub(crate) incarnation: u64,
-    /// A process of this rank joined before. From now on its requests are refused.
+    /// Another process of this rank joined this attempt before. From now on its requests are refused.
     pub(crate) restarted: bool,
     /// This process has joined already: its request was sent again.
     pub(crate) repeated: bool,
@@ -112,9 +116,9 @@ impl Members {
         }
         let mut earlier = Vec::new();
         let before = self.members.get_mut(&(role, rank));
-        let restarted = before.is_some();
+        let mut restarted = false;
         if let Some(before) = before {
-            if before.nonce == nonce {
+            if before.nonce == nonce && before.joined {
                 before.last_heartbeat = now;
                 return Ok(Joined { incarnation: before.incarnation, restarted: false, repeated: true });
             }
@@ -122,13 +126,32 @@ impl Members {
                 return Err(started_again(role, rank));
             }
             earlier = std::mem::take(&mut before.earlier);
-            earlier.push(before.nonce);
+            if before.nonce != nonce {
+                earlier.push(before.nonce);
+                restarted = before.joined;
+            }
         }
         self.incarnations += 1;
         let incarnation = self.incarnations;
-        let member = Member { incarnation, nonce, earlier, address, last_heartbeat: now, present: true };
+        let member = Member {
+            incarnation,
+            nonce,
+            earlier,
+            address,
+            last_heartbeat: now,
+            joined: true,
+            present: true,
+            lost: false,
+        };
         self.members.insert((role, rank), member);
         Ok(Joined { incarnation, restarted, repeated: false })
+    }
+
+    /// A new attempt begins: all members must join again. A process that was replaced may still not.
+    pub(crate) fn begin_attempt(&mut self) {
+        for member in self.members.values_mut() {
+            (member.joined, member.present) = (false, false);
+        }
     }
 
     /// A member is alive.
@@ -140,7 +163,7 @@ impl Members {
         match self.members.get_mut(&(role, rank)) {
             Some(member) if member.incarnation == incarnation => {
                 member.last_heartbeat = now;
-                member.present = true;
+                (member.present, member.lost) = (true, false);
                 Ok(())
             }
             Some(_) => Err(started_again(role, rank)),
@@ -159,12 +182,16 @@ impl Members {
         }
     }
 
-    /// Readers without a heartbeat for `silence`. Each is returned once, and again if it comes back and is lost again.
-    pub(crate) fn lost_readers(&mut self, silence: Duration, now: Instant) -> Vec<u32> {
+    /// Processes of `role`, which read, without a heartbeat for `silence`. Each is returned once, and again if it comes back and
+    /// is lost again.
+    pub(crate) fn lost_readers(&mut self, role: Role, silence: Duration, now: Instant) -> Vec<u32> {
         let mut lost = Vec::new();
-        for ((role, rank), member) in &mut self.members {
-            if *role == Role::Reader && member.present && now.duration_since(member.last_heartbeat) > silence {
-                member.present = false;
+        for ((_, rank), member) in self.members.range_mut((role, 0)..=(role, u32::MAX)) {
+            let silent = now.duration_since(member.last_heartbeat) > silence;
+            if member.joined && member.present && !member.lost && silent {
+                member.lost = true;
+                // The run goes on without a reader, but not for long without a trainer.
+                member.present = role != Role::Reader;
                 lost.push(*rank);
             }
         }
@@ -178,26 +205,27 @@ impl Members {
             Role::Trainer => self.expected.trainers,
             Role::Reader => 0,
         };
-        let member = |rank| self.members.get(&(role, rank));
+        let member = |rank| self.members.get(&(role, rank)).filter(|member| member.joined);
         (0..places).map(|rank| member(rank).and_then(|m| Some((m.incarnation, m.address.clone()?)))).collect()
     }
 
     /// Names of members that must join before the first row is read: every ps and trainer, and one reader if the job has any.
     pub(crate) fn missing(&self) -> Vec<String> {
-        let there = |role, rank| self.members.contains_key(&(role, rank));
+        let there = |role, rank| self.members.get(&(role, rank)).is_some_and(|member| member.joined);
         let ranks =
             |role, places: u32| (0..places).filter(move |&rank| !there(role, rank)).map(move |r| format!("{role} {r}"));
         let mut missing: Vec<String> =
             ranks(Role::Ps, self.expected.ps).chain(ranks(Role::Trainer, self.expected.trainers)).collect();
-        if self.expected.readers > 0 && !self.members.keys().any(|(role, _)| *role == Role::Reader) {
+        let reads = |((role, _), member): (&(Role, u32), &Member)| *role == Role::Reader && member.joined;
+        if self.expected.readers > 0 && !self.members.iter().any(reads) {
             missing.push("any reader".into());
         }
         missing
     }
 
-    /// All members that ever joined, by role and rank.
+    /// All members that joined this attempt, by role and rank.
     pub(crate) fn list(&self, now: Instant) -> impl Iterator<Item = MemberState> + '_ {
-        self.members.iter().map(move |(&(role, rank), member)| MemberState {
+        self.members.iter().filter(|(_, member)| member.joined).map(move |(&(role, rank), member)| MemberState {
             role,
             rank,
             present: member.present,
@@ -258,17 +286,35 @@ mod tests {
     }
 
     #[test]
+    fn in_a_new_attempt_all_join_again_but_not_those_that_were_replaced() {
+        let (mut members, now) = (Members::new(EXPECTED), Instant::now());
+        let join = |members: &mut Members, rank, nonce| members.join(Role::Ps, rank, Some("b:1".into()), nonce, now);
+        join(&mut members, 0, 1).unwrap();
+        join(&mut members, 1, 2).unwrap();
+        let Joined { incarnation, restarted, .. } = join(&mut members, 1, 3).unwrap();
+        assert!(restarted);
+        members.begin_attempt();
+        assert_eq!(members.missing(), ["ps 0", "ps 1", "trainer 0", "any reader"]);
+        assert_eq!(members.addresses(Role::Ps), [None, None]);
+        assert_eq!(members.list(now).count(), 0);
+        assert!(join(&mut members, 1, 2).unwrap_err().to_string().contains("started again elsewhere"));
+        let again = join(&mut members, 1, 3).unwrap();
+        assert!(!again.restarted && !again.repeated && again.incarnation > incarnation);
+        assert!(!join(&mut members, 0, 4).unwrap().restarted, "its predecessor took no part in this attempt");
+    }
+
+    #[test]
     fn silent_readers_are_lost_once_and_come_back() {
         let (mut members, start) = (Members::new(EXPECTED), Instant::now());
         let Joined { incarnation, .. } = members.join(Role::Reader, 3, None, 1, start).unwrap();
         members.join(Role::Trainer, 0, None, 2, start).unwrap();
         let silence = Duration::from_secs(5);
-        assert!(members.lost_readers(silence, start + silence).is_empty());
+        assert!(members.lost_readers(Role::Reader, silence, start + silence).is_empty());
         let late = start + silence + Duration::from_secs(1);
-        assert_eq!(members.lost_readers(silence, late), [3]);
-        assert!(members.lost_readers(silence, late).is_empty());
+        assert_eq!(members.lost_readers(Role::Reader, silence, late), [3]);
+        assert!(members.lost_readers(Role::Reader, silence, late).is_empty());
         members.heartbeat(Role::Reader, 3, incarnation, late).unwrap();
-        assert!(members.lost_readers(silence, late + silence).is_empty());
-        assert_eq!(members.lost_readers(silence, late + silence * 2), [3]);
+        assert!(members.lost_readers(Role::Reader, silence, late + silence).is_empty());
+        assert_eq!(members.lost_readers(Role::Reader, silence, late + silence * 2), [3]);
     }
 }

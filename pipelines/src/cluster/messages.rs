@@ -2,7 +2,7 @@
 //!
 //! Values of these types come from sockets: [`RunState`](super::run_state) checks every field that it uses.
 
-use forebay_actors::{Domain, Fault};
+use forebay_actors::{Domain, Fault, FaultKind};
 use forebay_connectors::{DataPlan, Lease};
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use super::leases::RowCounts;
 use super::members::Role;
 use crate::job::Job;
 
-/// Identifies one start of a member at one start of the coordinator.
+/// Identifies one start of a member in one attempt of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct MemberId {
@@ -20,8 +20,8 @@ pub struct MemberId {
     pub rank: u32,
     /// Grows each time a process of this rank starts.
     pub incarnation: u64,
-    /// Identifies the start of the coordinator that the member joined.
-    pub boot: u64,
+    /// The attempt that the member joined.
+    pub attempt: u64,
 }
 
 /// `join`: a process starts.
@@ -48,6 +48,9 @@ pub(crate) struct MemberRequest {
 /// The reply to `heartbeat` and `status`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunStatus {
+    /// The attempt of the run. It changes when the coordinator is started again, and when the run begins anew because a member
+    /// was lost together with parameters. All members then join again.
+    pub attempt: u64,
     /// The phase of the run.
     pub phase: RunPhase,
     /// Members that must join before the run starts.
@@ -97,16 +100,31 @@ pub struct Failure {
     pub domain: Domain,
     /// Where the run failed, and why.
     pub message: String,
+    /// Not the run has failed, but this member's attempt is over: it must join the next one.
+    #[serde(default)]
+    pub rolled_back: bool,
 }
 
 impl Failure {
+    pub(crate) fn new(domain: Domain, message: impl Into<String>) -> Self {
+        Self { domain, message: message.into(), rolled_back: false }
+    }
+
+    /// The attempt of a member is over.
+    pub(crate) fn rolled_back() -> Self {
+        let message = "the run has begun a new attempt: this process joins it".to_owned();
+        Self { domain: Domain::External, message, rolled_back: true }
+    }
+
     /// The fault that every member ends with.
     pub fn fault(&self) -> Fault {
+        let kind = if self.rolled_back { FaultKind::RolledBack } else { FaultKind::Other };
         match self.domain {
             Domain::User => Fault::user(self.message.clone()),
             Domain::External => Fault::external(self.message.clone()),
             Domain::Internal => Fault::internal(self.message.clone()),
         }
+        .kind(kind)
     }
 }
 

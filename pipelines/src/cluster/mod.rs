@@ -54,7 +54,7 @@ pub use members::Role;
 pub use messages::{Failure, MemberId, RunPhase, RunStatus};
 pub use ps::Ps;
 pub use reader::Reader;
-pub use session::{ClusterSession, DEFAULT_PORT, ProcessConfig};
+pub use session::{ClusterProcess, ClusterSession, DEFAULT_PORT, ProcessConfig};
 pub use trainer::trainer;
 
 use std::time::Duration;

@@ -12,7 +12,7 @@ use super::TICK;
 use super::acknowledge::Acknowledger;
 use super::dense;
 use super::messages::{RunPhase, RunStatus};
-use super::session::{ClusterSession, ProcessConfig};
+use super::session::{ClusterProcess, ClusterSession};
 use crate::context::Context;
 use crate::job::{DenseAt, Job};
 use crate::job_model::JobModel;
@@ -30,12 +30,12 @@ impl Ps {
     ///
     /// # Errors
     /// The job does not fit together, the address cannot be listened on, or the coordinator refuses.
-    pub fn start(job: &Job, process: &ProcessConfig, context: &Context) -> Result<Self, Fault> {
+    pub fn start(job: &Job, process: &ClusterProcess, context: &Context) -> Result<Self, Fault> {
         job.check()?;
         context.registry.check(job)?;
         let config = JobModel::of(job, &context.registry)?.table_config(job);
         let host = Host::start("ps")?;
-        let (each, rank) = (job.table.shards, process.rank as usize);
+        let (each, rank) = (job.table.shards, process.config().rank as usize);
         let table = start_shards(&host, config, job.placement.ps * each, rank * each..(rank + 1) * each)?;
         let mut handlers: Vec<Arc<dyn Handler>> = vec![Arc::new(TableService::new(vec![table.clone()]))];
         let mut block = None;

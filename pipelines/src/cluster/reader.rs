@@ -13,7 +13,7 @@ use super::batches::channel::{self, ReaderChannels};
 use super::batches::send_queue::SendQueue;
 use super::lease_client::LeaseClient;
 use super::messages::RunPhase;
-use super::session::{ClusterSession, ProcessConfig};
+use super::session::{ClusterProcess, ClusterSession};
 use crate::context::Context;
 use crate::job::{Job, LookupAt};
 use crate::job_model::JobModel;
@@ -34,16 +34,13 @@ impl Reader {
     ///
     /// # Errors
     /// The job does not fit together, its data is not there, or the coordinator refuses.
-    pub fn start(job: &Job, process: &ProcessConfig, context: &Context) -> Result<Self, Fault> {
+    pub fn start(job: &Job, process: &ClusterProcess, context: &Context) -> Result<Self, Fault> {
         job.check()?;
         context.registry.check(job)?;
         let session = ClusterSession::join(&context.io, process, job, Vec::new())?;
         match Self::begin(job, context, &session) {
             Ok((running, send_queue, leases, streams)) => Ok(Self { session, running, send_queue, leases, streams }),
-            Err(fault) => {
-                session.fail(&fault);
-                Err(fault)
-            }
+            Err(fault) => Err(session.fail(fault)),
         }
     }
 
@@ -133,10 +130,7 @@ impl Reader {
                 Ok(report)
             }
             (_, Some(failed)) => Err(failed.fault()),
-            (Err(fault), None) => {
-                session.fail(&fault);
-                Err(fault)
-            }
+            (Err(fault), None) => Err(session.fail(fault)),
         }
     }
 }

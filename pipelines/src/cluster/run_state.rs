@@ -27,11 +27,11 @@ const LOG_MISSING_AFTER: Duration = Duration::from_secs(2);
 
 /// What the job says about the run.
 struct Settings {
-    /// A number that differs between starts of the coordinator.
-    boot: u64,
     job_digest: String,
     /// Processes that read.
     readers: u32,
+    /// The role of these processes.
+    reader_role: Role,
     trainer_keeps_dense: bool,
     lease_rows: u64,
     window_rows: u64,
@@ -46,6 +46,8 @@ struct Settings {
 /// The state of one run.
 pub(super) struct RunState {
     settings: Settings,
+    /// See [`RunStatus::attempt`].
+    attempt: u64,
     members: Members,
     /// `None` until the first reader says what there is to read.
     leases: Option<LeaseBook>,
@@ -56,8 +58,8 @@ pub(super) struct RunState {
 }
 
 impl RunState {
-    /// A run of `job` that starts `now`. `boot` must differ between starts of the coordinator.
-    pub(super) fn new(job: &Job, boot: u64, now: Instant) -> Self {
+    /// A run of `job` that starts `now`. The number of its first `attempt` must differ between starts of the coordinator.
+    pub(super) fn new(job: &Job, attempt: u64, now: Instant) -> Self {
         let placement = &job.placement;
         let expected = Expected {
             ps: placement.ps as u32,
@@ -65,9 +67,9 @@ impl RunState {
             readers: placement.readers as u32,
         };
         let settings = Settings {
-            boot,
             job_digest: job_digest(job),
             readers: (placement.readers.max(placement.trainers)) as u32,
+            reader_role: if placement.readers > 0 { Role::Reader } else { Role::Trainer },
             trainer_keeps_dense: placement.dense() == DenseAt::Trainer,
             lease_rows: placement.lease_rows as u64,
             window_rows: crate::sources::window_rows(job, job.in_step()) as u64,
@@ -77,6 +79,7 @@ impl RunState {
         };
         Self {
             settings,
+            attempt,
             members: Members::new(expected),
             leases: None,
             phase: RunPhase::Gathering,
@@ -89,6 +92,7 @@ impl RunState {
     pub(super) fn status(&self) -> RunStatus {
         let leases = self.leases.as_ref();
         RunStatus {
+            attempt: self.attempt,
             phase: self.phase.clone(),
             missing: self.members.missing(),
             ps: self.members.addresses(Role::Ps),
@@ -106,9 +110,10 @@ impl RunState {
     /// Returns the leases of silent readers, ends the run if a ps or trainer is missing or silent for too long, and logs both.
     pub(super) fn tick(&mut self, now: Instant) {
         let silence = self.settings.lease_timeout;
-        for reader in self.members.lost_readers(silence, now) {
+        let role = self.settings.reader_role;
+        for reader in self.members.lost_readers(role, silence, now) {
             let leases = self.return_leases_of(reader);
-            tracing::warn!(reader, leases, "reader {reader} sent no heartbeat for {silence:?}: its rows go to others");
+            tracing::warn!(leases, "{role} {reader} sent no heartbeat for {silence:?}: its rows go to others");
         }
         // While the run drains, returned leases go to no other reader, so they may be the last that it waited for.
         self.finish_if_done();
@@ -122,6 +127,7 @@ impl RunState {
     /// A user fault for another job or an unknown rank; an external one if the run cannot go on with a restarted process of
     /// this role.
     pub(super) fn join(&mut self, request: JoinRequest, now: Instant) -> Result<MemberId, Fault> {
+        let again = request.clone();
         let JoinRequest { role, rank, address, job, nonce } = request;
         let settings = &self.settings;
         if job != settings.job_digest {
@@ -134,25 +140,16 @@ impl RunState {
         let joined = self.members.join(role, rank, address, nonce, now)?;
         let incarnation = joined.incarnation;
         if joined.repeated {
-            return Ok(MemberId { role, rank, incarnation, boot: settings.boot });
+            return Ok(MemberId { role, rank, incarnation, attempt: self.attempt });
         }
-        if joined.restarted && matches!(self.phase, RunPhase::Running | RunPhase::Draining) {
-            let lost = match role {
-                Role::Reader => None,
-                Role::Ps => Some("its rows are lost"),
-                Role::Trainer if settings.trainer_keeps_dense => {
-                    Some("its dense parameters are lost (placement.dense = \"ps\" keeps them in the ps processes)")
-                }
-                Role::Trainer => None,
-            };
-            if let Some(lost) = lost {
-                let message = format!("{role} {rank} was restarted, {lost}: start the run again");
-                let failure = Failure { domain: Domain::External, message };
-                self.fail_run(failure.clone());
-                return Err(failure.fault());
-            }
+        if joined.restarted
+            && let Some(lost) = self.lost_with(role)
+        {
+            self.begin_attempt(&format!("{role} {rank} was started again, {lost}"), now);
+            // It takes part in the new attempt from the start.
+            return self.join(again, now);
         }
-        if role == Role::Reader {
+        if role == self.settings.reader_role {
             self.return_leases_of(rank);
         }
         tracing::info!(incarnation, "{role} {rank} joined");
@@ -160,18 +157,46 @@ impl RunState {
             self.phase = RunPhase::Running;
             tracing::info!("all members joined after {:.1} s", now.duration_since(self.started).as_secs_f64());
         }
-        Ok(MemberId { role, rank, incarnation, boot: self.settings.boot })
+        Ok(MemberId { role, rank, incarnation, attempt: self.attempt })
+    }
+
+    /// What the run loses with a process of this role that was started again, if it cannot go on without it.
+    fn lost_with(&self, role: Role) -> Option<&'static str> {
+        if matches!(self.phase, RunPhase::Gathering | RunPhase::Over | RunPhase::Failed(_)) {
+            return None;
+        }
+        match role {
+            Role::Reader => None,
+            Role::Ps => Some("and its rows are lost"),
+            Role::Trainer if self.settings.trainer_keeps_dense => Some("and its dense parameters are lost"),
+            Role::Trainer if self.settings.ordered => Some("and its place in the order of the data is lost"),
+            Role::Trainer => None,
+        }
+    }
+
+    /// Begins the run anew. Members of earlier attempts learn it with their next heartbeat, and join again.
+    fn begin_attempt(&mut self, why: &str, now: Instant) {
+        tracing::warn!("{why}: the run begins anew");
+        self.attempt = self.attempt.wrapping_add(1);
+        self.members.begin_attempt();
+        self.leases = None;
+        self.phase = RunPhase::Gathering;
+        self.started = now;
+        self.last_logged = (now, Vec::new());
+    }
+
+    /// Whether a member joined the current attempt.
+    pub(super) fn is_current(&self, member: &MemberId) -> bool {
+        member.attempt == self.attempt
     }
 
     /// A member is alive. Every request of a member counts as a heartbeat.
     ///
     /// # Errors
-    /// The coordinator or the member's rank was restarted since it joined.
+    /// The run has begun a new attempt since the member joined, or its rank was started again.
     pub(super) fn heartbeat(&mut self, member: MemberId, now: Instant) -> Result<(), Fault> {
-        if member.boot != self.settings.boot {
-            return Err(Fault::external(
-                "the coordinator was restarted, and the rows of its shards are lost: start the run again",
-            ));
+        if !self.is_current(&member) {
+            return Err(Failure::rolled_back().fault());
         }
         self.members.heartbeat(member.role, member.rank, member.incarnation, now)
     }
@@ -215,7 +240,7 @@ impl RunState {
             return Err(Fault::internal("a lease was completed before any was given"));
         };
         if let Err(fault) = leases.complete(&completed.lease, &completed.counts) {
-            self.fail_run(Failure { domain: fault.domain, message: fault.to_string() });
+            self.fail_run(Failure::new(fault.domain, fault.to_string()));
             return Err(fault);
         }
         self.finish_if_done();
@@ -246,7 +271,7 @@ impl RunState {
     pub(super) fn leave(&mut self, member: MemberId, now: Instant) -> Result<(), Fault> {
         self.heartbeat(member, now)?;
         self.members.leave(member.role, member.rank, member.incarnation);
-        if member.role == Role::Reader {
+        if member.role == self.settings.reader_role {
             self.return_leases_of(member.rank);
         }
         tracing::info!("{} {} left", member.role, member.rank);
@@ -310,7 +335,7 @@ impl RunState {
                 missing.join(", "),
                 timeout.as_secs_f64()
             );
-            return self.fail_run(Failure { domain: Domain::External, message });
+            return self.fail_run(Failure::new(Domain::External, message));
         }
         let (logged_at, logged) = &self.last_logged;
         if now.duration_since(*logged_at) > WARN_AFTER_SILENCE || (missing != *logged && waited > LOG_MISSING_AFTER) {
@@ -337,7 +362,7 @@ impl RunState {
                 member.rank,
                 member.silence.as_secs_f64()
             );
-            return self.fail_run(Failure { domain: Domain::External, message });
+            return self.fail_run(Failure::new(Domain::External, message));
         }
         if let Some(first) = silent.first()
             && now.duration_since(self.last_logged.0) > WARN_AFTER_SILENCE

@@ -2,12 +2,13 @@
 //! ([`ClusterSession`]).
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use forebay_actors::{Fault, IoRuntime};
+use forebay_actors::{Control, Fault, FaultKind, IoRuntime};
 use forebay_net::{Dialer, Handler, Health, Identity, Limits, Peer, Retry, Security, SecurityFiles, Server};
 use forebay_ps::{TableClient, TableConfig, remote};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::coordinator::Coordinator;
 use super::member::Member;
@@ -48,6 +49,42 @@ impl ProcessConfig {
     }
 }
 
+/// One start of a process, in all attempts of its run.
+pub struct ClusterProcess {
+    config: ProcessConfig,
+    /// A random number of this start.
+    nonce: u64,
+    /// Lives as long as the process: it knows the members of earlier attempts.
+    coordinator: OnceLock<Coordinator>,
+}
+
+impl ClusterProcess {
+    /// A process that has not joined yet.
+    pub fn new(config: ProcessConfig) -> Self {
+        Self { config, nonce: forebay_base::random_seed(), coordinator: OnceLock::new() }
+    }
+
+    /// Its role, rank and addresses.
+    pub fn config(&self) -> &ProcessConfig {
+        &self.config
+    }
+
+    /// Runs `attempt`, and again each time that the run begins anew. `attempt` joins the run and takes part until it is over.
+    ///
+    /// # Errors
+    /// What `attempt` returns, unless its kind is [`FaultKind::RolledBack`].
+    pub fn take_part<T>(&self, mut attempt: impl FnMut(&Self) -> Result<T, Fault>) -> Result<T, Fault> {
+        loop {
+            match attempt(self) {
+                Err(fault) if fault.kind == FaultKind::RolledBack => {
+                    tracing::warn!("{} {}: {fault}", self.config.role, self.config.rank);
+                }
+                ended => return ended,
+            }
+        }
+    }
+}
+
 /// A process that has joined a run.
 pub struct ClusterSession {
     /// Waits for the sockets of the server and of all peers.
@@ -55,7 +92,8 @@ pub struct ClusterSession {
     pub(crate) member: Member,
     pub(crate) dialer: Dialer,
     server: Option<Server>,
-    coordinator: Option<Coordinator>,
+    /// Has the coordinator, if it is in this process, look for missing and silent members.
+    ticks: Option<AbortOnDropHandle<()>>,
     health: Health,
 }
 
@@ -63,15 +101,17 @@ impl ClusterSession {
     /// Starts a server for `handlers` (none without handlers) and joins. Waits for the coordinator.
     pub(crate) fn join(
         io: &IoRuntime,
-        process: &ProcessConfig,
+        cluster_process: &ClusterProcess,
         job: &Job,
         mut handlers: Vec<Arc<dyn Handler>>,
     ) -> Result<Self, Fault> {
+        let process = &cluster_process.config;
         let security = Security::load(&process.security)?;
         let limits = Limits { compression: job.placement.compress, ..Limits::default() };
         let mut identity =
             Identity { run: process.run.clone(), role: format!("{} {}", process.role, process.rank), incarnation: 0 };
-        let coordinator = process.coordinates(job).then(|| Coordinator::new(job, boot()));
+        let begin = || Coordinator::new(job, boot());
+        let coordinator = process.coordinates(job).then(|| cluster_process.coordinator.get_or_init(begin).clone());
         if let Some(coordinator) = &coordinator {
             handlers.push(Arc::new(coordinator.clone()));
         }
@@ -85,9 +125,7 @@ impl ClusterSession {
                 Some(server.await?)
             };
             let address = server.as_ref().map(|server| advertised(process, server.address()));
-            if let Some(coordinator) = &coordinator {
-                tokio::spawn(coordinator.clone().tick());
-            }
+            let ticks = coordinator.clone().map(|coordinator| AbortOnDropHandle::new(tokio::spawn(coordinator.tick())));
             let at = match (&coordinator, &server) {
                 // Under the name that its certificate carries, as other processes do.
                 (Some(_), Some(_)) => address.clone().unwrap_or_default(),
@@ -98,11 +136,11 @@ impl ClusterSession {
             }
             let peer = Dialer::new(io, &security, &identity, &limits)?.peer(&at)?;
             health.waiting(format!("the coordinator at {at}"));
-            let member = Member::join(peer, process.role, process.rank, address, job).await?;
+            let member = Member::join(peer, process.role, process.rank, address, cluster_process.nonce, job).await?;
             identity.incarnation = member.id().incarnation;
             let dialer = Dialer::new(io, &security, &identity, &limits)?;
             health.ready();
-            Ok(Self { io: io.clone(), member, dialer, server, coordinator, health })
+            Ok(Self { io: io.clone(), member, dialer, server, ticks, health })
         })
     }
 
@@ -129,6 +167,20 @@ impl ClusterSession {
         self.member.status()
     }
 
+    /// Kills a pipeline of this process when the run has failed: a look-up or a push may wait for a process that is gone.
+    pub(crate) fn kill_when_failed(&self, pipeline: Control) {
+        let mut status = self.member.subscribe();
+        self.io.spawn(async move {
+            // An error means that this process ends.
+            let failed = status.wait_for(|status| matches!(status.phase, RunPhase::Failed(_))).await;
+            if let Ok(status) = failed
+                && let RunPhase::Failed(failure) = &status.phase
+            {
+                pipeline.kill(failure.fault());
+            }
+        });
+    }
+
     /// Waits until every row is trained on, by this trainer or another.
     pub(crate) fn wait_until_finished(&self) -> Result<(), Fault> {
         let done = |status: &RunStatus| matches!(status.phase, RunPhase::Finished | RunPhase::Over);
@@ -145,14 +197,16 @@ impl ClusterSession {
         });
     }
 
-    /// Reports that the run cannot go on because of `fault`: all members end with it.
-    pub fn fail(&self, fault: &Fault) {
+    /// Reports that the run cannot go on because of `fault`: all members end with it. Returns the fault that this process ends
+    /// with, which is of the kind [`FaultKind::RolledBack`] if the run has begun a new attempt.
+    pub fn fail(&self, fault: Fault) -> Fault {
         self.io.block_on(async {
-            let reported = tokio::time::timeout(SHUTDOWN_DEADLINE, self.member.fail(fault)).await;
-            if reported.is_err() {
+            let reported = tokio::time::timeout(SHUTDOWN_DEADLINE, self.member.fail(fault.clone())).await;
+            reported.unwrap_or_else(|_| {
                 tracing::debug!("the coordinator does not answer");
-            }
-        });
+                fault
+            })
+        })
     }
 
     /// Reports that the model is saved, so that all processes may end; then ends this one.
@@ -164,7 +218,13 @@ impl ClusterSession {
 
     /// Ends this process; the run goes on.
     pub fn leave(self) {
-        if self.member.status().phase != RunPhase::Over {
+        let status = self.member.status();
+        let ended = match &status.phase {
+            RunPhase::Over => true,
+            RunPhase::Failed(failure) => failure.rolled_back,
+            _ => false,
+        };
+        if !ended {
             let left = self.io.block_on(async { tokio::time::timeout(SHUTDOWN_DEADLINE, self.member.leave()).await });
             if !matches!(left, Ok(Ok(()))) {
                 tracing::debug!("the coordinator could not be told that this process ends");
@@ -183,17 +243,26 @@ impl ClusterSession {
         Ok(())
     }
 
-    fn end(self) {
+    fn end(mut self) {
         self.health.waiting("ending");
         self.io.block_on(async {
-            if self.coordinator.is_some() {
+            if self.ticks.is_some() {
                 // Every member fetches the last status with its next heartbeat.
                 tokio::time::sleep(FINAL_STATUS_DELAY).await;
             }
-            if let Some(server) = self.server {
+            if let Some(server) = self.server.take() {
                 server.stop(SHUTDOWN_DEADLINE).await;
             }
         });
+    }
+}
+
+impl Drop for ClusterSession {
+    /// After a fault, streams are cut at once. The process may listen at the same address again.
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take() {
+            self.io.block_on(server.stop(Duration::ZERO));
+        }
     }
 }
 

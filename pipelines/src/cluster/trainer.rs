@@ -13,7 +13,7 @@ use super::dense::PsDenseStore;
 use super::lease_client::LeaseClient;
 use super::leases::RowCounts;
 use super::ordered;
-use super::session::{ClusterSession, ProcessConfig};
+use super::session::{ClusterProcess, ClusterSession};
 use crate::context::Context;
 use crate::dense::DenseStore;
 use crate::fault::model_fault;
@@ -27,23 +27,20 @@ use crate::{sources, wiring};
 ///
 /// # Errors
 /// The job does not fit together, the address cannot be listened on, or the coordinator refuses.
-pub fn trainer(job: Job, process: &ProcessConfig, context: &Context) -> Result<Training, Fault> {
+pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<Training, Fault> {
     job.check()?;
     context.registry.check(&job)?;
     let placement = &job.placement;
     let receive_queue =
-        (placement.readers > 0).then(|| Arc::new(ReceiveQueue::new(order(&job, process.rank), credits(&job))));
+        (placement.readers > 0).then(|| Arc::new(ReceiveQueue::new(order(&job, process.config().rank), credits(&job))));
     let handlers = receive_queue
         .iter()
         .map(|receive_queue| Arc::new(BatchHandler::new(Arc::clone(receive_queue))) as Arc<dyn Handler>)
         .collect();
     let session = ClusterSession::join(&context.io, process, &job, handlers)?;
-    match wire(job, process.rank, context, receive_queue, &session) {
+    match wire(job, process.config().rank, context, receive_queue, &session) {
         Ok(training) => Ok(training.session(session)),
-        Err(fault) => {
-            session.fail(&fault);
-            Err(fault)
-        }
+        Err(fault) => Err(session.fail(fault)),
     }
 }
 

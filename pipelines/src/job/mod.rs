@@ -3,6 +3,7 @@
 //! The doc comments of the fields are the text of `docs/job.md` and of `template.toml`, which `make docs` writes. The first
 //! sentence must stand alone. A field without a default ends its sentence with an example: "for instance `rows/train`".
 
+mod checkpoint;
 mod data;
 mod model;
 mod network;
@@ -15,6 +16,7 @@ mod train;
 use forebay_actors::Fault;
 use serde::{Deserialize, Serialize};
 
+pub use checkpoint::{CheckpointOptions, Interval};
 pub use data::{ByteSize, DataOptions, Format};
 pub use forebay_ps::remote::Wire;
 pub use model::{ModelKind, ModelOptions};
@@ -50,6 +52,8 @@ pub struct Job {
     pub network: NetworkOptions,
     /// What the run writes.
     pub output: OutputOptions,
+    /// Checkpoints of a run: everything that it needs to go on after its processes died.
+    pub checkpoint: CheckpointOptions,
 }
 
 /// What a run writes.
@@ -101,6 +105,7 @@ impl Job {
             ));
         }
         self.train.check()?;
+        self.checkpoint.check()?;
         self.placement.check(self)
     }
 

@@ -1,0 +1,241 @@
+//! Which batches are trained on: a state machine over started and done batches, without a clock and without IO. It is the
+//! position that a checkpoint stores, and after a restart it tells which batches to skip.
+//!
+//! Windows that are done are kept as ranges, so the position does not grow with the data.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::RowCounts;
+use crate::flow::{BatchId, WindowEnd};
+
+/// How batches are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BatchOrder {
+    /// In the order of the data: when a batch is done, all windows before its window are.
+    Data,
+    /// In any order. The last batch of each window carries its [`WindowEnd`].
+    Any,
+}
+
+/// The batches that are trained on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TrainedBatches {
+    /// By epoch: windows whose batches are all done, as ranges without overlap.
+    windows: BTreeMap<u32, Vec<Range<u64>>>,
+    /// Windows of which some batches are done.
+    open: Vec<OpenWindow>,
+    /// Rows and batches of the windows that are done.
+    counts: RowCounts,
+}
+
+/// A window of which some batches are done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OpenWindow {
+    epoch: u32,
+    window: u64,
+    /// Indexes of batches that are done, as ranges without overlap.
+    done: Vec<Range<u64>>,
+    /// Rows of these batches.
+    rows: u64,
+    /// Set when the last batch of the window has been started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    end: Option<WindowEnd>,
+}
+
+impl TrainedBatches {
+    /// Whether a batch is done.
+    pub(crate) fn contains(&self, id: BatchId) -> bool {
+        self.has_window(id.epoch, id.window)
+            || self.window(id).is_some_and(|open| holds(&open.done, u64::from(id.index)))
+    }
+
+    /// Whether all batches of a window are done.
+    pub(crate) fn has_window(&self, epoch: u32, window: u64) -> bool {
+        self.windows.get(&epoch).is_some_and(|done| holds(done, window))
+    }
+
+    /// The ranges of windows of an epoch that are done.
+    pub(crate) fn windows_of(&self, epoch: u32) -> &[Range<u64>] {
+        self.windows.get(&epoch).map_or(&[], Vec::as_slice)
+    }
+
+    /// Rows and batches of the windows that are done.
+    pub(crate) fn counts(&self) -> RowCounts {
+        self.counts
+    }
+
+    /// The last batch of the window of `id` has been started.
+    pub(crate) fn window_ends(&mut self, id: BatchId, end: WindowEnd) {
+        if self.has_window(id.epoch, id.window) {
+            return;
+        }
+        self.open_window(id).end = Some(end);
+        self.close_if_done(id);
+    }
+
+    /// A batch of `rows` rows is done. A second call for the same batch changes nothing.
+    pub(crate) fn batch_done(&mut self, id: BatchId, rows: u64, order: BatchOrder) {
+        if self.contains(id) {
+            return;
+        }
+        if order == BatchOrder::Data {
+            self.close_before(id);
+        }
+        let open = self.open_window(id);
+        insert(&mut open.done, u64::from(id.index));
+        open.rows += rows;
+        self.close_if_done(id);
+    }
+
+    fn window(&self, id: BatchId) -> Option<&OpenWindow> {
+        self.open.iter().find(|open| (open.epoch, open.window) == (id.epoch, id.window))
+    }
+
+    fn open_window(&mut self, id: BatchId) -> &mut OpenWindow {
+        let at = self.open.iter().position(|open| (open.epoch, open.window) == (id.epoch, id.window));
+        let at = at.unwrap_or_else(|| {
+            let BatchId { epoch, window, .. } = id;
+            self.open.push(OpenWindow { epoch, window, done: Vec::new(), rows: 0, end: None });
+            self.open.len() - 1
+        });
+        &mut self.open[at]
+    }
+
+    /// All windows before that of `id` are done.
+    fn close_before(&mut self, id: BatchId) {
+        if self.window(id).is_some() {
+            return;
+        }
+        let before = |open: &OpenWindow| (open.epoch, open.window) < (id.epoch, id.window);
+        for open in self.open.extract_if(.., |open| before(open)) {
+            let batches = open.done.iter().map(|range| range.end - range.start).sum();
+            self.counts.add(&RowCounts { trained: open.rows, rejected: open.end.map_or(0, |end| end.rejected), batches });
+        }
+        for epoch in 0..id.epoch {
+            self.windows.insert(epoch, vec![0..u64::MAX]);
+        }
+        if id.window > 0 {
+            self.windows.insert(id.epoch, vec![0..id.window]);
+        }
+    }
+
+    fn close_if_done(&mut self, id: BatchId) {
+        let done = |open: &OpenWindow| match open.end {
+            Some(end) => open.done == [0..u64::from(end.batches)],
+            None => false,
+        };
+        let Some(at) = self.open.iter().position(|open| (open.epoch, open.window) == (id.epoch, id.window) && done(open))
+        else {
+            return;
+        };
+        let OpenWindow { epoch, window, rows, end, .. } = self.open.swap_remove(at);
+        let (rejected, batches) = end.map_or((0, 0), |end| (end.rejected, u64::from(end.batches)));
+        self.counts.add(&RowCounts { trained: rows, rejected, batches });
+        insert(self.windows.entry(epoch).or_default(), window);
+    }
+}
+
+fn holds(ranges: &[Range<u64>], number: u64) -> bool {
+    let after = ranges.partition_point(|range| range.start <= number);
+    after > 0 && ranges[after - 1].contains(&number)
+}
+
+/// Adds a number to sorted ranges, and joins ranges that touch.
+fn insert(ranges: &mut Vec<Range<u64>>, number: u64) {
+    let after = ranges.partition_point(|range| range.start <= number);
+    if after > 0 && ranges[after - 1].end > number {
+        return;
+    }
+    let (left, right) = (
+        after > 0 && ranges[after - 1].end == number,
+        ranges.get(after).is_some_and(|range| range.start == number + 1),
+    );
+    match (left, right) {
+        (true, true) => {
+            ranges[after - 1].end = ranges[after].end;
+            ranges.remove(after);
+        }
+        (true, false) => ranges[after - 1].end += 1,
+        (false, true) => ranges[after].start = number,
+        (false, false) => ranges.insert(after, number..number + 1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn id(epoch: u32, window: u64, index: u32) -> BatchId {
+        BatchId { epoch, window, index }
+    }
+
+    const BATCHES: u32 = 3;
+
+    fn end() -> WindowEnd {
+        WindowEnd { batches: BATCHES, rows: u64::from(BATCHES) * 10, rejected: 2 }
+    }
+
+    proptest! {
+        /// Batches are done in any order, some twice, with restarts from the stored position in between.
+        #[test]
+        fn it_knows_what_a_set_knows(steps in prop::collection::vec((0u32..2, 0u64..6, 0u32..BATCHES, any::<bool>()), 0..80)) {
+            let (mut trained, mut set) = (TrainedBatches::default(), BTreeSet::new());
+            for (epoch, window, index, restart) in steps {
+                let id = id(epoch, window, index);
+                if index == BATCHES - 1 {
+                    trained.window_ends(id, end());
+                }
+                trained.batch_done(id, 10, BatchOrder::Any);
+                set.insert(id);
+                if restart {
+                    trained = serde_json::from_str(&serde_json::to_string(&trained).unwrap()).unwrap();
+                }
+            }
+            for epoch in 0..2 {
+                for window in 0..6 {
+                    for index in 0..BATCHES {
+                        let id = id(epoch, window, index);
+                        prop_assert_eq!(trained.contains(id), set.contains(&id));
+                    }
+                    let whole = (0..BATCHES).all(|index| set.contains(&id(epoch, window, index)));
+                    prop_assert_eq!(trained.has_window(epoch, window), whole);
+                }
+            }
+            let windows = trained.windows.values().flatten().map(|range| range.end - range.start).sum::<u64>();
+            let counts = RowCounts { trained: windows * 30, rejected: windows * 2, batches: windows * 3 };
+            prop_assert_eq!(trained.counts(), counts);
+        }
+
+        #[test]
+        fn in_the_order_of_the_data_a_batch_closes_all_windows_before_it(upto in 1usize..60) {
+            let all: Vec<BatchId> = (0..2).flat_map(|e| (0..10).flat_map(move |w| (0..3).map(move |i| id(e, w, i)))).collect();
+            let mut trained = TrainedBatches::default();
+            for &id in &all[..upto] {
+                trained.batch_done(id, 10, BatchOrder::Data);
+            }
+            for (at, &id) in all.iter().enumerate() {
+                prop_assert_eq!(trained.contains(id), at < upto, "{}", id);
+            }
+            prop_assert!(trained.open.len() == 1 && trained.windows.len() <= 2, "it does not grow: {:?}", trained);
+        }
+    }
+
+    #[test]
+    fn an_empty_window_is_done_with_its_only_batch() {
+        let mut trained = TrainedBatches::default();
+        trained.window_ends(id(0, 4, 0), WindowEnd { batches: 1, rows: 0, rejected: 7 });
+        assert!(!trained.has_window(0, 4));
+        trained.batch_done(id(0, 4, 0), 0, BatchOrder::Any);
+        assert!(trained.has_window(0, 4) && trained.windows_of(0) == [4..5]);
+        assert_eq!(trained.counts(), RowCounts { trained: 0, rejected: 7, batches: 1 });
+    }
+}

@@ -1,0 +1,94 @@
+//! A process is killed and started again, with the windows and leases of the default job: the run ends with the model that an
+//! undisturbed run gives.
+//!
+//! A process that held parameters takes them with it. Then the run begins anew: all processes join the next attempt.
+
+use super::bits::Bits;
+use super::jobs::{job, one_process, rows};
+use super::processes::{Ledger, Run};
+
+const ROWS: u64 = 200_000;
+
+/// The default job, but for its size: a small model and small batches.
+fn settings(placement: &[&str]) -> Vec<String> {
+    let mut settings = vec![format!("data.train={}", rows(ROWS).display())];
+    let small = ["seed=9", "model.embedding_dim=4", "model.hidden=[16]", "train.batch_rows=512", "train.threads=1"];
+    settings.extend(small.iter().chain(placement).map(|setting| (*setting).to_owned()));
+    settings
+}
+
+/// Starts `names`, kills `victim` after a quarter of the rows, starts it again, and returns the model and the trainer's log.
+fn restarted(names: &[&str], victim: &str, settings: &[String]) -> (Bits, String) {
+    let mut run = Run::local(settings);
+    run.start(names);
+    run.until_windows(1);
+    run.kill(victim);
+    let again = format!("{victim}@again");
+    run.start(&[&again]);
+    let names: Vec<&str> = names.iter().map(|name| if *name == victim { again.as_str() } else { name }).collect();
+    let first = names.iter().position(|name| name.starts_with("trainer 0")).unwrap();
+    let logs = run.end_well(&names);
+    let ledger = Ledger::of(&logs[first]);
+    assert_eq!((ledger.rows, ledger.rejected), (ROWS, 0), "{}", logs[first]);
+    (run.model(), logs[first].clone())
+}
+
+fn same_model(names: &[&str], victim: &str, placement: &[&str]) -> String {
+    let settings = settings(placement);
+    let (model, log) = restarted(names, victim, &settings);
+    assert_eq!(model.difference(&one_process(&settings).0), None, "{victim} was killed: {log}");
+    log
+}
+
+const TWO: [&str; 4] = ["ps 0", "ps 1", "trainer 0", "reader 0"];
+
+#[test]
+fn a_ps_that_is_started_again_begins_the_run_anew() {
+    let placement = ["placement.readers=1", "placement.ps=2"];
+    let log = same_model(&TWO, "ps 1", &placement);
+    assert!(log.contains("begun a new attempt"), "{log}");
+}
+
+#[test]
+fn the_coordinator_that_is_started_again_begins_the_run_anew() {
+    same_model(&TWO, "ps 0", &["placement.readers=1", "placement.ps=2"]);
+}
+
+#[test]
+fn a_trainer_with_the_dense_parameters_that_is_started_again_begins_the_run_anew() {
+    same_model(&TWO, "trainer 0", &["placement.readers=1", "placement.ps=2"]);
+}
+
+#[test]
+fn an_ordered_trainer_without_parameters_may_be_started_again() {
+    same_model(&TWO, "trainer 0", &["placement.readers=1", "placement.ps=2", "placement.dense=ps"]);
+}
+
+#[test]
+fn a_trainer_that_is_the_coordinator_and_reads_may_be_started_again() {
+    same_model(&["trainer 0", "reader 0"], "trainer 0", &["placement.readers=1"]);
+}
+
+#[test]
+fn one_of_two_synchronous_trainers_may_be_started_again() {
+    let names = ["ps 0", "trainer 0", "trainer 1", "reader 0"];
+    let placement = ["placement.readers=1", "placement.ps=1", "placement.trainers=2", "train.sync=true"];
+    let settings = settings(&placement);
+    let mut calm = Run::local(&settings);
+    calm.start(&names);
+    calm.end_well(&names);
+    for victim in ["trainer 0", "trainer 1"] {
+        let (model, log) = restarted(&names, victim, &settings);
+        assert_eq!(model.difference(&calm.model()), None, "{victim} was killed: {log}");
+    }
+}
+
+#[test]
+fn one_of_two_trainers_that_read_by_themselves_may_be_started_again() {
+    let names = ["ps 0", "trainer 0", "trainer 1"];
+    let placement = ["placement.ps=1", "placement.trainers=2", "train.staleness=2"];
+    for victim in ["trainer 0", "trainer 1"] {
+        let (model, _) = restarted(&names, victim, &settings(&placement));
+        assert!(model.keys() > 1000);
+    }
+}
