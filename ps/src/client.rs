@@ -85,6 +85,11 @@ impl TableClient {
         self.route
     }
 
+    /// In the order of their shards.
+    pub(crate) fn endpoints(&self) -> &[Endpoint] {
+        &self.endpoints
+    }
+
     /// This client, as `trainer`: its pushes with an id are refused once a newer incarnation of the trainer has pushed.
     #[must_use]
     pub fn of_trainer(self, trainer: Trainer) -> Self {

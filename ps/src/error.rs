@@ -69,6 +69,12 @@ pub enum TableError {
         /// The table.
         table: String,
     },
+    /// A snapshot of the table is open; one at a time.
+    #[error("table `{table}`: a snapshot began while another one is open; end that one first")]
+    SnapshotOpen {
+        /// The table.
+        table: String,
+    },
     /// No memory, or no row numbers, are left; rows before the one that failed were inserted.
     #[error("table `{table}`: no room for more than {rows} rows in one shard: {what}")]
     Full {
@@ -85,6 +91,7 @@ impl From<TableError> for Fault {
     fn from(error: TableError) -> Self {
         match error {
             TableError::Full { .. } => Fault::external("a sparse table is full").because(error),
+            TableError::SnapshotOpen { .. } => Fault::internal(error.to_string()),
             error => Fault::user(error.to_string()),
         }
     }

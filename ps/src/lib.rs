@@ -11,7 +11,7 @@
 //! - A [`TableConfig`] says what a row is: parts, each with a dim, an [`Optimizer`] and an [`Init`]. A wide weight under FTRL
 //!   and a deep embedding under Adagrad share one row and so one look-up.
 //! - [`start_table`] starts the shards on a [`Host`](forebay_actors::Host) and gives a [`TableClient`]: `pull`, `push`,
-//!   `peek`, and `export` and `import` for snapshots.
+//!   `peek`, `export`, `import`, and `begin_snapshot` for checkpoints.
 //! - Across processes each starts its share by [`start_shards`] and serves it by a [`remote::TableService`];
 //!   [`remote::connect`] gives the same [`TableClient`]. `push_once` is applied once however often it is sent, `push_round`
 //!   makes one push of those of several trainers, and [`dense`] keeps dense parameters in blocks beside the rows.
@@ -26,7 +26,8 @@
 //!    its shard).
 //! 2. `shard.rs` (the actor), `table/mod.rs` and `table/pass.rs` (pull and push), `table/index.rs` (from a key to a row
 //!    number), `table/arena.rs` and `table/layout.rs` (the rows), `optim/` (how a gradient changes a row). `simd.rs` and
-//!    `memory.rs` hold the unsafe code.
+//!    `memory.rs` hold the unsafe code. `snapshot.rs` and `table/snapshot.rs` read the rows of one moment while training
+//!    goes on.
 //! 3. Pushes that are applied once, and in rounds: `push.rs`, `applied.rs`, `rounds.rs`, `merge.rs`, `exactly_once.rs`.
 //! 4. Several processes: `remote/wire.rs` (values and pushes as messages), `remote/metadata.rs`, `half_block.rs` (f16),
 //!    `remote/remote_ps.rs` and `remote/process.rs` (the client), `remote/service.rs` and `remote/request_handler.rs` (the
@@ -77,6 +78,7 @@ mod rounds;
 mod route;
 mod shard;
 mod simd;
+mod snapshot;
 mod start;
 mod stats;
 mod table;
@@ -89,6 +91,7 @@ pub use key::SlotHasher;
 pub use optim::Optimizer;
 pub use push::{PushId, PushOutcome, Round, Trainer};
 pub use route::Route;
+pub use snapshot::ShardSnapshot;
 pub use start::{MAX_SHARDS, start_shards, start_table};
 pub use stats::{ShardStats, TableStats};
-pub use table::{ExportBlock, Table};
+pub use table::{ExportBlock, SnapshotKind, Table};

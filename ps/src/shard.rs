@@ -3,6 +3,8 @@
 //! A [`Call`] brings buffers, and its [`Reply`] returns them. The shard works on one call at a time, on its own thread.
 //! A push of a round that is not complete is answered with [`Pushed::Waiting`], and the shard goes on with other calls.
 
+use std::sync::Weak;
+
 use forebay_actors::{Fault, Service, StageCx};
 
 use crate::config::TableConfig;
@@ -10,7 +12,7 @@ use crate::exactly_once::{ExactlyOnce, Pushed};
 use crate::merge::{Rows, merge_rows};
 use crate::push::Stamp;
 use crate::stats::ShardStats;
-use crate::table::{ExportBlock, Table};
+use crate::table::{ExportBlock, SnapshotKind, Table};
 
 /// What a shard is asked. Lengths and numbers were checked by the client.
 pub(crate) enum Call {
@@ -24,6 +26,12 @@ pub(crate) enum Call {
     Import { keys: Vec<u64>, weights: Vec<f32>, state: Option<Vec<f32>> },
     /// Count all pushes of lower sources as applied.
     AcknowledgeBefore { before: u64 },
+    /// Begin a snapshot. It ends, not kept, when its holder is gone.
+    BeginSnapshot { kind: SnapshotKind, holder: Weak<()> },
+    /// Give the next rows of the snapshot.
+    SnapshotPage { at_most: usize },
+    /// End the snapshot: its rows are safe.
+    KeepSnapshot,
     /// Count.
     Stats,
 }
@@ -34,10 +42,14 @@ pub(crate) enum Reply {
     Rows(Rows),
     /// The buffers of a push, to be used again, and what became of it.
     Pushed(Pushed<Rows>),
-    /// Rows of a snapshot.
+    /// Rows of the shard.
     Export(ExportBlock),
-    /// The rows were set, or the pushes acknowledged.
+    /// The rows were set, the pushes acknowledged, or the snapshot kept.
     Done,
+    /// A snapshot of this many rows has begun.
+    SnapshotRows(u64),
+    /// Rows of the snapshot; none while keys are being listed: ask again.
+    Page(Option<ExportBlock>),
     /// The counts, one per shard.
     Stats(Vec<ShardStats>),
 }
@@ -48,11 +60,13 @@ pub(crate) struct Shard {
     number: usize,
     table: Option<Table>,
     once: ExactlyOnce<Rows>,
+    /// Of the open snapshot.
+    holder: Option<Weak<()>>,
 }
 
 impl Shard {
     pub(crate) fn new(config: TableConfig, number: usize) -> Self {
-        Self { config, number, table: None, once: ExactlyOnce::default() }
+        Self { config, number, table: None, once: ExactlyOnce::default(), holder: None }
     }
 
     fn table(&mut self) -> Result<&mut Table, Fault> {
@@ -64,6 +78,41 @@ impl Shard {
         let dim = table.row_dim();
         let apply = |(keys, grads): &Rows, step| Ok(table.push_checked(keys, grads, step)?);
         self.once.push(stamp, step, push, |shares| merge_rows(shares, dim), apply).map(Reply::Pushed)
+    }
+
+    fn begin_snapshot(&mut self, kind: SnapshotKind, holder: Weak<()>) -> Result<Reply, Fault> {
+        let rows = self.table()?.begin_snapshot(kind)?;
+        self.holder = Some(holder);
+        Ok(Reply::SnapshotRows(rows))
+    }
+
+    fn snapshot_page(&mut self, at_most: usize) -> Result<Reply, Fault> {
+        self.check_snapshot()?;
+        let table = self.table()?;
+        let listed = table.list_keys_slice();
+        Ok(Reply::Page(listed.then(|| table.snapshot_page(at_most))))
+    }
+
+    fn keep_snapshot(&mut self) -> Result<Reply, Fault> {
+        self.check_snapshot()?;
+        self.holder = None;
+        self.table()?.end_snapshot(true);
+        Ok(Reply::Done)
+    }
+
+    fn check_snapshot(&self) -> Result<(), Fault> {
+        let number = self.number;
+        let none = || Fault::internal(format!("shard {number} has no open snapshot"));
+        if self.holder.is_some() { Ok(()) } else { Err(none()) }
+    }
+
+    /// Ends the open snapshot if it was dropped.
+    fn end_dropped_snapshot(&mut self) {
+        if self.holder.take_if(|holder| holder.strong_count() == 0).is_some()
+            && let Some(table) = &mut self.table
+        {
+            table.end_snapshot(false);
+        }
     }
 }
 
@@ -85,6 +134,7 @@ impl Service for Shard {
     }
 
     async fn call(&mut self, call: Call) -> Result<Reply, Fault> {
+        self.end_dropped_snapshot();
         Ok(match call {
             Call::Pull { keys, rows: mut values, insert } => {
                 let table = self.table()?;
@@ -105,6 +155,9 @@ impl Service for Shard {
                 self.once.acknowledge_before(before);
                 Reply::Done
             }
+            Call::BeginSnapshot { kind, holder } => self.begin_snapshot(kind, holder)?,
+            Call::SnapshotPage { at_most } => self.snapshot_page(at_most)?,
+            Call::KeepSnapshot => self.keep_snapshot()?,
             Call::Stats => {
                 let names = self.once.names();
                 Reply::Stats(vec![ShardStats { names, ..self.table()?.stats() }])

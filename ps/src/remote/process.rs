@@ -57,6 +57,9 @@ impl Process {
                 let body = AcknowledgeBefore { table: table(), before };
                 self.ps.act("table.acknowledge", &body).await.map(|()| Reply::Done)
             }
+            Call::BeginSnapshot { .. } | Call::SnapshotPage { .. } | Call::KeepSnapshot => {
+                Err(Fault::internal("a snapshot was asked of another process"))
+            }
         }
     }
 

@@ -2,34 +2,34 @@
 //!
 //! There are no locks: the shard that owns the table is the only one to call it.
 //!
-//! This file has construction, snapshots and new rows; pulls and pushes are in `pass.rs`.
+//! This file has construction, exports and new rows. Pulls and pushes are in `pass.rs`, imports in `import.rs`, snapshots of
+//! one moment in `snapshot.rs`.
 
 mod arena;
+mod bits;
+mod copy_on_write;
+mod export_block;
+mod import;
 mod index;
 mod layout;
 mod pass;
 mod recent;
+mod row_keys;
+mod saved_rows;
 mod slots;
+mod snapshot;
 
 use crate::config::TableConfig;
 use crate::error::TableError;
 use crate::optim::Update;
 use crate::stats::ShardStats;
 use arena::Arena;
+pub use copy_on_write::SnapshotKind;
+use copy_on_write::Snapshots;
+pub use export_block::ExportBlock;
 use index::{Entry, Index};
 pub(crate) use layout::{Layout, Part};
 use recent::Recent;
-
-/// Rows of a snapshot: `keys[i]` has `row_dim` weights and `state_dim` floats of state.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ExportBlock {
-    /// One key per row.
-    pub keys: Vec<u64>,
-    /// `[keys x row_dim]`.
-    pub weights: Vec<f32>,
-    /// `[keys x state_dim]`, part after part (see [`Optimizer::state_per_weight`](crate::Optimizer::state_per_weight)).
-    pub state: Vec<f32>,
-}
 
 /// The rows of one shard, owned and single-threaded.
 ///
@@ -57,6 +57,8 @@ pub struct Table {
     recent: Recent,
     /// Keys by row number while an export is under way.
     order: Vec<u64>,
+    /// From the first snapshot on.
+    snapshots: Option<Box<Snapshots>>,
     stats: ShardStats,
 }
 
@@ -74,6 +76,7 @@ impl Table {
             updates: Vec::new(),
             recent: Recent::default(),
             order: Vec::new(),
+            snapshots: None,
             stats: ShardStats::default(),
             layout,
             index,
@@ -131,42 +134,13 @@ impl Table {
         block
     }
 
-    /// Sets the rows of `keys` to `weights`, `[keys x row_dim]`, and `state`, `[keys x state_dim]`, or the state of new
-    /// rows. Rows that exist are overwritten. Nothing is changed when a length does not match or a value is one that
-    /// training cannot reach (NaN, infinite, a negative sum of squares).
-    pub fn import(&mut self, keys: &[u64], weights: &[f32], state: Option<&[f32]>) -> Result<(), TableError> {
-        self.layout.check_import(keys, weights, state)?;
-        self.import_checked(keys, weights, state)
-    }
-
-    /// [`import`](Self::import) of what [`Layout::check_import`] has seen already.
-    pub(crate) fn import_checked(
-        &mut self,
-        keys: &[u64],
-        weights: &[f32],
-        state: Option<&[f32]>,
-    ) -> Result<(), TableError> {
-        let (dim, words) = (self.layout.row_dim, self.layout.weight_words);
-        for (i, (key, weights)) in keys.iter().zip(weights.chunks_exact(dim)).enumerate() {
-            let row = self.row_of(self.index.hash(*key), *key)?;
-            let Self { layout, arena, scratch, stats, .. } = self;
-            let row = arena.row_mut(row);
-            scratch.copy_from_slice(weights);
-            stats.saturated += layout.write_weights(row, scratch);
-            let into = &mut row[words..][..layout.state_dim];
-            match state {
-                Some(state) => into.copy_from_slice(&state[i * layout.state_dim..][..layout.state_dim]),
-                None => layout.init_state(weights, into),
-            }
-        }
-        Ok(())
-    }
-
     /// What the table holds and has done.
     pub fn stats(&self) -> ShardStats {
+        let snapshots = self.snapshots.as_ref().map_or(0, |snapshots| snapshots.bytes());
+        let order = self.order.capacity() * 8;
         ShardStats {
             rows: self.arena.rows() as u64,
-            bytes: (self.index.bytes() + self.arena.bytes() + self.order.capacity() * 8 + self.recent.bytes()) as u64,
+            bytes: (self.index.bytes() + self.arena.bytes() + order + self.recent.bytes() + snapshots) as u64,
             index_slots: self.index.capacity() as u64,
             load_factor: self.index.load(),
             ..self.stats.clone()
@@ -184,6 +158,13 @@ impl Table {
 
     #[inline(never)]
     fn insert(&mut self, hash: u64, key: u64) -> Result<u32, TableError> {
+        let row = self.add_row(hash, key)?;
+        self.stats.saturated += self.layout.init_row(key, self.arena.row_mut(row), &mut self.scratch);
+        Ok(row)
+    }
+
+    /// Adds a row of zeros for `key`, which has none.
+    fn add_row(&mut self, hash: u64, key: u64) -> Result<u32, TableError> {
         if self.arena.rows() >= u32::MAX as usize - 1 {
             return Err(self.full("row numbers are of 32 bits; use more shards"));
         }
@@ -195,8 +176,9 @@ impl Table {
             Entry::Vacant(vacant) => {
                 let row = self.arena.add();
                 self.index.fill(vacant, row);
-                let saturated = self.layout.init_row(key, self.arena.row_mut(row), &mut self.scratch);
-                self.stats.saturated += saturated;
+                if let Some(snapshots) = &mut self.snapshots {
+                    snapshots.inserted(row, key);
+                }
                 self.stats.inserted += 1;
                 self.stats.high_water = self.stats.high_water.max(self.arena.rows() as u64);
                 Ok(row)

@@ -155,8 +155,12 @@ impl Visit for Apply<'_> {
     #[inline(always)]
     fn row(&mut self, table: &mut Table, row: u32) {
         if let Some(grad) = self.grads.next() {
-            let Table { layout, arena, scratch, stats, .. } = table;
-            stats.saturated += layout.apply(arena.row_mut(row), grad, self.updates, scratch);
+            let Table { layout, arena, scratch, stats, snapshots, .. } = table;
+            let data = arena.row_mut(row);
+            if let Some(snapshots) = snapshots {
+                snapshots.before_change(row, data);
+            }
+            stats.saturated += layout.apply(data, grad, self.updates, scratch);
         }
     }
 }

@@ -103,7 +103,13 @@ impl Slots {
 
     /// Every key with its row, from slot `first` on.
     pub(super) fn iter_from(&self, first: usize) -> impl Iterator<Item = (u64, u32)> + '_ {
-        self.slots[first..].iter().filter_map(Slot::get)
+        self.range(first, usize::MAX)
+    }
+
+    /// The keys with their rows of `slots` slots from `first` on, or of as many as there are.
+    pub(super) fn range(&self, first: usize, slots: usize) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let end = first.saturating_add(slots).min(self.slots.len());
+        self.slots[first.min(end)..end].iter().filter_map(Slot::get)
     }
 }
 

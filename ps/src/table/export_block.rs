@@ -1,0 +1,12 @@
+//! Rows on their way out of a table.
+
+/// Rows of a table: `keys[i]` has `row_dim` weights and `state_dim` floats of state.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ExportBlock {
+    /// One key per row.
+    pub keys: Vec<u64>,
+    /// `[keys x row_dim]`.
+    pub weights: Vec<f32>,
+    /// `[keys x state_dim]`, part after part (see [`Optimizer::state_per_weight`](crate::Optimizer::state_per_weight)).
+    pub state: Vec<f32>,
+}
