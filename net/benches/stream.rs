@@ -72,7 +72,7 @@ struct Ours {
 
 impl Ours {
     async fn new(io: &IoRuntime, limits: &Limits, security: &Security) -> Self {
-        let identity = Identity { run: "bench".into(), role: "bench".into(), incarnation: 0 };
+        let identity = Identity { run: "bench".into(), role: "bench".into(), incarnation: 0, attempt: 1 };
         let listen = "127.0.0.1:0".parse().unwrap();
         let server =
             Server::start(io, listen, security, identity.clone(), limits, vec![Arc::new(Source)], Health::new());

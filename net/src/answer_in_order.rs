@@ -131,7 +131,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let (security, limits) = (Security::none(), Limits::default());
-            let identity = Identity { run: "test".into(), role: "ps 0".into(), incarnation: 0 };
+            let identity = Identity { run: "test".into(), role: "ps 0".into(), incarnation: 0, attempt: 1 };
             let (begun, mut seen) = unbounded_channel();
             let echo = Arc::new(Echo { size, permits: Semaphore::new(0), begun });
             let any = "127.0.0.1:0".parse().unwrap();

@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use tonic::Status;
 use tonic::body::Body;
 
+use crate::attempt::OpenedIn;
 use crate::frames::Frames;
 use crate::handlers::Handlers;
 use crate::identity::Caller;
@@ -39,11 +40,15 @@ impl Streams {
         let mut first = self.opening(incoming.next_flight()).await?;
         let descriptor = first.as_mut().and_then(|first| first.descriptor.take());
         let (handler, path) = self.handlers.of_descriptor(descriptor)?;
+        let opened_in = self.handlers.admit(handler.as_ref(), &caller)?;
         let handler = handler.clone();
         if let Some(first) = first {
             incoming.begin(first).map_err(|fault| to_status(&fault))?;
         }
-        Ok(self.answer(origin, |outgoing| async move { handler.exchange(caller, path, incoming, outgoing).await }))
+        let incoming = incoming.bound_to(opened_in.clone());
+        Ok(self.answer(origin, opened_in, |outgoing| async move {
+            handler.exchange(caller, path, incoming, outgoing).await
+        }))
     }
 
     pub(crate) async fn get(self, caller: Caller, body: Body) -> Result<Response<Body>, Status> {
@@ -53,7 +58,8 @@ impl Streams {
         let ticket = Ticket::decode(message.unwrap_or_default());
         let ticket = ticket.map_err(|e| to_status(&Fault::user("a request without a ticket").because(e)))?.ticket;
         let handler = self.handlers.of_ticket(&ticket)?.clone();
-        Ok(self.answer(origin, |outgoing| async move { handler.get(caller, ticket, outgoing).await }))
+        let opened_in = self.handlers.admit(handler.as_ref(), &caller)?;
+        Ok(self.answer(origin, opened_in, |outgoing| async move { handler.get(caller, ticket, outgoing).await }))
     }
 
     async fn opening<T>(&self, first: impl Future<Output = Result<T, Fault>>) -> Result<T, Status> {
@@ -66,8 +72,13 @@ impl Streams {
         }
     }
 
-    /// Runs the handler on a task of its own, until it returns or the server's grace is over.
-    fn answer<F>(&self, origin: Arc<Origin>, handler: impl FnOnce(Outgoing) -> F) -> Response<Body>
+    /// Runs the handler on a task of its own, until it returns, the server enters another attempt, or its grace is over.
+    fn answer<F>(
+        &self,
+        origin: Arc<Origin>,
+        opened_in: Option<OpenedIn>,
+        handler: impl FnOnce(Outgoing) -> F,
+    ) -> Response<Body>
     where
         F: Future<Output = Result<(), Fault>> + Send + 'static,
     {
@@ -76,7 +87,15 @@ impl Streams {
         let handler = handler(outgoing);
         let mut cut = self.cut.clone();
         tokio::spawn(async move {
+            let attempt_ended = async {
+                match opened_in {
+                    Some(opened_in) => opened_in.ended().await,
+                    None => std::future::pending().await,
+                }
+            };
             let result = tokio::select! {
+                biased;
+                fault = attempt_ended => Err(fault),
                 result = handler => result,
                 _ = cut.wait_for(|cut| *cut) => Err(Fault::external("this server stops").retryable()),
             };

@@ -10,10 +10,10 @@ use std::task::{Context, Poll};
 use arrow_flight::flight_service_server::FlightServiceServer;
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use tonic::body::Body;
-use tonic::transport::server::TcpConnectInfo;
 use tonic::{Code, Status};
 use tower_service::Service;
 
+use crate::connections::Client;
 use crate::exchange::Streams;
 use crate::health::Health;
 use crate::identity::{Caller, Identity};
@@ -36,8 +36,10 @@ impl Gate {
         self.security.check_call(request.headers()).map_err(|fault| with_code(Code::Unauthenticated, &fault))?;
         let identity = Identity::of_caller(request.headers(), &self.run)
             .map_err(|fault| with_code(Code::FailedPrecondition, &fault))?;
-        let peer = request.extensions().get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
-        Ok(Caller { peer: peer.unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0)), identity })
+        let client = request.extensions().get::<Client>();
+        client.inspect(|client| client.accept());
+        let unknown = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+        Ok(Caller { peer: client.map_or(unknown, |client| client.address), identity })
     }
 
     fn health(&self) -> Response<Body> {

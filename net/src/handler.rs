@@ -27,6 +27,13 @@ pub trait Handler: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Whether it takes calls of every attempt of the run, and decides by itself what each may do. Otherwise the server refuses
+    /// calls of other attempts than its own, and ends their streams when it enters another (see
+    /// [`Attempt`](crate::Attempt)). Callers without an identity are not checked.
+    fn takes_any_attempt(&self) -> bool {
+        false
+    }
+
     /// Answers the action `<name>.<kind>`. It runs to its end even if the caller leaves.
     async fn action(&self, caller: &Caller, kind: &str, body: Bytes) -> Result<Bytes, Fault> {
         let (_, _) = (caller, body);

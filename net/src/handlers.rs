@@ -10,32 +10,45 @@ use forebay_actors::Fault;
 use serde::de::IgnoredAny;
 use tonic::{Code, Status};
 
+use crate::attempt::{Attempt, OpenedIn};
 use crate::handler::{Handler, list};
+use crate::identity::Caller;
 use crate::status::{to_status, with_code};
 
 #[derive(Clone)]
-pub(crate) struct Handlers(Arc<Vec<Arc<dyn Handler>>>);
+pub(crate) struct Handlers {
+    all: Arc<Vec<Arc<dyn Handler>>>,
+    attempt: Attempt,
+}
 
 impl Handlers {
-    pub(crate) fn new(handlers: Vec<Arc<dyn Handler>>) -> Result<Self, Fault> {
+    pub(crate) fn new(handlers: Vec<Arc<dyn Handler>>, attempt: Attempt) -> Result<Self, Fault> {
         for (i, handler) in handlers.iter().enumerate() {
             if handlers[..i].iter().any(|other| other.name() == handler.name()) {
                 return Err(Fault::internal(format!("two handlers of the name `{}` in one server", handler.name())));
             }
         }
-        Ok(Self(Arc::new(handlers)))
+        Ok(Self { all: Arc::new(handlers), attempt })
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<dyn Handler>> {
-        self.0.iter()
+        self.all.iter()
+    }
+
+    /// Checks the caller's attempt, if `handler` asks for it. Returns the attempt that a stream of this call is bound to.
+    pub(crate) fn admit(&self, handler: &dyn Handler, caller: &Caller) -> Result<Option<OpenedIn>, Status> {
+        if handler.takes_any_attempt() {
+            return Ok(None);
+        }
+        self.attempt.admit(caller).map_err(|fault| to_status(&fault))
     }
 
     fn by_name(&self, name: &str) -> Option<&Arc<dyn Handler>> {
-        self.0.iter().find(|handler| handler.name() == name)
+        self.all.iter().find(|handler| handler.name() == name)
     }
 
     fn names(&self) -> String {
-        list(&self.0.iter().map(|handler| format!("`{}`", handler.name())).collect::<Vec<_>>())
+        list(&self.all.iter().map(|handler| format!("`{}`", handler.name())).collect::<Vec<_>>())
     }
 
     fn unknown(&self, what: &str) -> Status {

@@ -1,5 +1,5 @@
-//! Who calls: the headers `forebay-protocol`, `forebay-run`, `forebay-role` and `forebay-incarnation` that a process sends
-//! with every call, and the server's check of them.
+//! Who calls: the headers `forebay-protocol`, `forebay-run`, `forebay-role`, `forebay-incarnation` and
+//! `forebay-attempt` that a process sends with every call, and the server's check of them.
 
 use std::net::SocketAddr;
 
@@ -7,12 +7,13 @@ use forebay_actors::Fault;
 use http::{HeaderMap, HeaderValue};
 
 /// The version of the messages between Forebay's processes. Processes of different versions refuse each other.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 const HEADER_PROTOCOL: &str = "forebay-protocol";
 const HEADER_RUN: &str = "forebay-run";
 const HEADER_ROLE: &str = "forebay-role";
 const HEADER_INCARNATION: &str = "forebay-incarnation";
+const HEADER_ATTEMPT: &str = "forebay-attempt";
 
 /// Who a process is. It is sent with each of its calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Identity {
     pub role: String,
     /// How often a process has taken this role in this run, as the coordinator counts.
     pub incarnation: u64,
+    /// The attempt of the run that it is in; 0: none yet.
+    pub attempt: u64,
 }
 
 /// Who makes a call.
@@ -57,6 +60,7 @@ impl Identity {
         headers.insert(HEADER_RUN, value("the run", &self.run)?);
         headers.insert(HEADER_ROLE, value("the role", &self.role)?);
         headers.insert(HEADER_INCARNATION, HeaderValue::from(self.incarnation));
+        headers.insert(HEADER_ATTEMPT, HeaderValue::from(self.attempt));
         Ok(headers)
     }
 
@@ -80,11 +84,14 @@ impl Identity {
                 theirs.escape_debug()
             )));
         }
-        let incarnation = text(HEADER_INCARNATION).unwrap_or_else(|| "0".to_owned());
-        let incarnation = incarnation.parse().map_err(|_| {
-            Fault::user(format!("the header {HEADER_INCARNATION} is `{}`, not a number", incarnation.escape_debug()))
-        })?;
-        Ok(Some(Identity { run: theirs, role: text(HEADER_ROLE).unwrap_or_default(), incarnation }))
+        let number = |name: &str| {
+            let number = text(name).unwrap_or_else(|| "0".to_owned());
+            number
+                .parse()
+                .map_err(|_| Fault::user(format!("the header {name} is `{}`, not a number", number.escape_debug())))
+        };
+        let (incarnation, attempt) = (number(HEADER_INCARNATION)?, number(HEADER_ATTEMPT)?);
+        Ok(Some(Identity { run: theirs, role: text(HEADER_ROLE).unwrap_or_default(), incarnation, attempt }))
     }
 }
 
@@ -93,7 +100,7 @@ mod tests {
     use super::*;
 
     fn identity() -> Identity {
-        Identity { run: "monday".to_owned(), role: "reader 3".to_owned(), incarnation: 2 }
+        Identity { run: "monday".to_owned(), role: "reader 3".to_owned(), incarnation: 2, attempt: 6 }
     }
 
     #[test]

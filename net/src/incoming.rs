@@ -11,6 +11,7 @@ use forebay_actors::Fault;
 use tokio::sync::oneshot;
 use tonic::body::Body;
 
+use crate::attempt::OpenedIn;
 use crate::decode::Decoder;
 use crate::frames::Frames;
 use crate::limits::Limits;
@@ -26,6 +27,8 @@ pub struct Incoming {
     /// Received while looking for something else.
     ahead: Option<Message>,
     origin: Arc<Origin>,
+    /// At a server: the attempt that the stream was opened in.
+    opened_in: Option<OpenedIn>,
     /// Dropped with us: breaks off the request whose answer this is.
     _listening: Option<oneshot::Sender<Infallible>>,
 }
@@ -34,12 +37,18 @@ impl Incoming {
     pub(crate) fn new(body: Body, limits: &Limits, origin: Arc<Origin>) -> Self {
         let most = limits.most_message_bytes;
         let frames = Frames::new(body, most, origin.clone());
-        Self { frames, decoder: Decoder::new(limits.compression, most), ahead: None, origin, _listening: None }
+        let decoder = Decoder::new(limits.compression, most);
+        Self { frames, decoder, ahead: None, origin, opened_in: None, _listening: None }
     }
 
     /// The answer to a request that is broken off when this is dropped.
     pub(crate) fn listening(self, listening: oneshot::Sender<Infallible>) -> Self {
         Self { _listening: Some(listening), ..self }
+    }
+
+    /// Its messages are refused once the server enters another attempt.
+    pub(crate) fn bound_to(self, opened_in: Option<OpenedIn>) -> Self {
+        Self { opened_in, ..self }
     }
 
     /// The next message; `None`: the peer has ended its direction of the stream in good order.
@@ -51,6 +60,15 @@ impl Incoming {
     /// # Cancel safety
     /// Nothing is lost.
     pub async fn next(&mut self) -> Result<Option<Message>, Fault> {
+        let message = self.next_of_any_attempt().await?;
+        // Checked here and not only by the task of the stream: what arrived before the attempt changed is refused as well.
+        match self.opened_in.as_ref().map_or(Ok(()), OpenedIn::check) {
+            Ok(()) => Ok(message),
+            Err(fault) => Err(self.fail(fault)),
+        }
+    }
+
+    async fn next_of_any_attempt(&mut self) -> Result<Option<Message>, Fault> {
         if let Some(message) = self.ahead.take() {
             return Ok(Some(message));
         }

@@ -40,7 +40,7 @@
 //! let io = IoRuntime::new("net", 1);
 //! # io.clone().block_on(async {
 //! let (security, limits) = (Security::none(), Limits::default());
-//! let identity = |role: &str| Identity { run: "monday".into(), role: role.into(), incarnation: 0 };
+//! let identity = |role: &str| Identity { run: "monday".into(), role: role.into(), incarnation: 0, attempt: 1 };
 //! let listen = "127.0.0.1:0".parse().expect("an address");
 //! let handlers: Vec<Arc<dyn Handler>> = vec![Arc::new(Echo)];
 //! let server = Server::start(&io, listen, &security, identity("ps 0"), &limits, handlers, Health::new()).await?;
@@ -70,9 +70,9 @@
 //!                     Peer ── one connection, many streams ──→ Server
 //!  Outgoing ─ encode ─ SendBody ─→ HTTP/2 ─→ Frames ─ decode ─ Incoming      the same both ways; columns are copied
 //!                                                                            once, when they are received
-//!  socket ─→ gate (token, protocol, run) ─┬─ /healthz
-//!                                         ├─ exchange: DoExchange, DoGet ──→ Handler::exchange, Handler::get
-//!                                         └─ service: all small calls ─────→ Handler::action, Handler::list
+//!  connections ─→ gate (token, protocol, run) ─┬─ /healthz
+//!                                              ├─ exchange: DoExchange, DoGet ──→ Handler::exchange, Handler::get
+//!                                              └─ service: all small calls ─────→ Handler::action, Handler::list
 //! ```
 //!
 //! Read the files in this order:
@@ -81,7 +81,8 @@
 //! 2. `rope`, `wire`, `encode`, `decode`: from columns to pieces for the socket, and back. `fuzzing`: the same for
 //!    hostile bytes.
 //! 3. `outgoing`, `frames`, `incoming`: the two halves of a stream, bounded by `limits`.
-//! 4. `gate`, `handlers`, `exchange`, `service`, `health`, `server`: a server, from the socket inwards.
+//! 4. `connections`, `gate`, `attempt`, `handlers`, `exchange`, `service`, `health`, `server`: a server, from the socket
+//!    inwards. `descriptors`: how many sockets a process may have.
 //! 5. `dial`, `peer`, `retry`: its callers. `request_stream`, `answer_in_order`: requests that survive a broken
 //!    connection, from both ends. `status`: faults as gRPC statuses. `security`: tokens and certificates.
 //!
@@ -92,12 +93,18 @@
 //! - **No stream stalls another**: the window of a connection is larger than those of its streams together.
 //! - **A clean end means the end.** A stream ends without a fault only if its peer ended it. After a cancellation, a broken
 //!   connection or silence it ends with a retryable fault.
+//! - **One attempt.** A handler gets calls and messages of the attempt of the run that its server is in, and of no other.
+//! - **No connection for nothing.** A client that makes no accepted call for 10 seconds is cut off, and the number of
+//!   connections is bounded.
 //! - **Received bytes are checked.** A damaged message is refused and never makes the server panic. Other machines can
 //!   reach a server only if it has a token and TLS.
 
 mod answer_in_order;
+mod attempt;
 mod compression;
+mod connections;
 mod decode;
+mod descriptors;
 mod dial;
 mod encode;
 mod exchange;
@@ -126,7 +133,9 @@ mod wire;
 
 pub use answer_in_order::{PendingAnswer, answer_in_order};
 pub use arrow_flight::FlightInfo;
+pub use attempt::Attempt;
 pub use compression::Compression;
+pub use descriptors::raise_descriptor_limit;
 pub use dial::Dialer;
 pub use handler::{Handler, flight_info};
 pub use health::Health;

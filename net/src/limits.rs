@@ -31,8 +31,11 @@ pub struct Limits {
     pub keepalive_every: Duration,
     /// ...and is closed when no answer comes within this.
     pub keepalive_patience: Duration,
-    /// How long connecting may take, and how long a client may take to send the first message of a new stream.
+    /// How long connecting may take, how long a client may take to send the first message of a new stream, and how long it
+    /// may hold a connection before a call of it is accepted.
     pub opening: Duration,
+    /// Connections that a server has at a time; more are closed at once.
+    pub connections: usize,
 }
 
 impl Default for Limits {
@@ -48,6 +51,7 @@ impl Default for Limits {
             keepalive_every: Duration::from_secs(5),
             keepalive_patience: Duration::from_secs(5),
             opening: Duration::from_secs(10),
+            connections: 4096,
         }
     }
 }
@@ -68,8 +72,10 @@ impl Limits {
         if !(16 << 10..1 << 24).contains(&self.frame) {
             return Err(Fault::user(format!("frames of {} bytes: from 16 KiB to 16 MiB less one can be", self.frame)));
         }
-        if self.queued == 0 || self.streams == 0 || self.stream_window == 0 {
-            return Err(Fault::user("limits of no message, no stream or no window let nothing through".to_owned()));
+        if self.queued == 0 || self.streams == 0 || self.stream_window == 0 || self.connections == 0 {
+            return Err(Fault::user(
+                "limits of no message, no stream, no window or no connection let nothing through".to_owned(),
+            ));
         }
         Ok(())
     }

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use arrow_flight::flight_service_server::FlightServiceServer;
 use forebay_actors::{Fault, IoRuntime};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tonic::transport::server::TcpIncoming;
 
+use crate::attempt::Attempt;
+use crate::connections;
 use crate::exchange::Streams;
 use crate::gate::Gate;
 use crate::handler::Handler;
@@ -28,6 +30,7 @@ const CLOSING: Duration = Duration::from_secs(2);
 pub struct Server {
     io: IoRuntime,
     address: SocketAddr,
+    attempt: Attempt,
     /// True: no new connections or streams.
     stop: watch::Sender<bool>,
     /// True: streams under way are cut.
@@ -37,7 +40,8 @@ pub struct Server {
 
 impl Server {
     /// Listens at `listen` (port 0: any) and answers with `handlers`. Callers of another run than `identity.run` are
-    /// refused; callers without an identity (stock Flight clients) are not: handlers decide what they may do.
+    /// refused; callers without an identity (stock Flight clients) are not: handlers decide what they may do. The server
+    /// starts in `identity.attempt`.
     ///
     /// # Errors
     /// User: other machines could reach `listen` and `security` does not protect it, or the address cannot be listened
@@ -53,7 +57,8 @@ impl Server {
     ) -> Result<Server, Fault> {
         security.check_listen(listen)?;
         limits.check()?;
-        let handlers = Handlers::new(handlers)?;
+        let attempt = Attempt::new(identity.attempt);
+        let handlers = Handlers::new(handlers, attempt.clone())?;
         let (stop, stopping) = watch::channel(false);
         let (cut, cutting) = watch::channel(false);
         let gate = Gate {
@@ -67,8 +72,9 @@ impl Server {
         let taken = |e: Box<dyn std::error::Error + Send + Sync>| {
             Fault::user(format!("cannot listen at {listen}: is another process there already?")).because(e)
         };
-        let incoming = TcpIncoming::bind(listen).map_err(|e| taken(e.into()))?.with_nodelay(Some(true));
-        let address = incoming.local_addr().map_err(|e| taken(e.into()))?;
+        let listener = bind(listen).map_err(|e| taken(e.into()))?;
+        let address = listener.local_addr().map_err(|e| taken(e.into()))?;
+        let incoming = connections::accepted(listener, limits.connections, limits.opening);
         let mut builder = tonic::transport::Server::builder()
             .accept_http1(true)
             .initial_stream_window_size(limits.stream_window)
@@ -89,12 +95,22 @@ impl Server {
                 tracing::error!("the server at {address} ended: {e}");
             }
         });
-        Ok(Server { io: io.clone(), address, stop, cut, task: Some(task) })
+        Ok(Server { io: io.clone(), address, attempt, stop, cut, task: Some(task) })
     }
 
     /// Where it listens, with the port that was found.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The attempt of the run that it is in. It can be changed through any clone.
+    pub fn attempt(&self) -> Attempt {
+        self.attempt.clone()
+    }
+
+    /// Enters `attempt`, as [`Attempt::set`] does.
+    pub fn set_attempt(&self, attempt: u64) {
+        self.attempt.set(attempt);
     }
 
     /// Takes no more calls, gives those under way `grace` to end, then cuts them: their peers get a retryable fault.
@@ -115,6 +131,12 @@ impl Server {
         });
         let _ = closed.await;
     }
+}
+
+fn bind(listen: SocketAddr) -> std::io::Result<TcpListener> {
+    let listener = std::net::TcpListener::bind(listen)?;
+    listener.set_nonblocking(true)?;
+    TcpListener::from_std(listener)
 }
 
 impl Drop for Server {

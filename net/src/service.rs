@@ -87,6 +87,7 @@ impl FlightService for Calls {
         let caller = caller.ok_or_else(|| Status::internal("a call that did not pass the gate"))?;
         let action = request.into_inner();
         let (handler, kind) = self.0.of_action(&action.r#type)?;
+        self.0.admit(handler.as_ref(), &caller)?;
         let (handler, kind) = (handler.clone(), kind.to_owned());
         // On a task of its own: an action runs to its end even if the caller leaves.
         let answer = tokio::spawn(async move { handler.action(&caller, &kind, action.body).await }).await;

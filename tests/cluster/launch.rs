@@ -51,7 +51,7 @@ fn coordinator(run: &mut Run) -> Peer {
     let address = log.split_once("ps 0 listens address=").unwrap().1.split_whitespace().next().unwrap().to_owned();
     let secret = left(run.folder()).into_iter().find(|name| name.starts_with("forebay-")).unwrap();
     let files = SecurityFiles { token_file: Some(run.folder().join(secret).join("token")), ..SecurityFiles::default() };
-    let identity = Identity { run: "launch".into(), role: "a test".into(), incarnation: 0 };
+    let identity = Identity { run: "launch".into(), role: "a test".into(), incarnation: 0, attempt: 1 };
     let (io, security) = (IoRuntime::new("net", 1), Security::load(&files).unwrap());
     Dialer::new(&io, &security, &identity, &Limits::default()).unwrap().peer(&address).unwrap()
 }

@@ -338,7 +338,7 @@ pub(crate) fn rows_read(log: &str) -> u64 {
 }
 
 fn peer(security: &Security, address: &str) -> Peer {
-    let identity = Identity { run: "forebay".into(), role: "a test".into(), incarnation: 0 };
+    let identity = Identity { run: "forebay".into(), role: "a test".into(), incarnation: 0, attempt: 1 };
     let io = IoRuntime::new("net", 1);
     Dialer::new(&io, security, &identity, &Limits::default()).unwrap().peer(address).unwrap()
 }

@@ -31,7 +31,7 @@ pub(crate) fn numbers(from: i64, rows: i64) -> RecordBatch {
 }
 
 pub(crate) fn identity(role: &str) -> Identity {
-    Identity { run: "monday".to_owned(), role: role.to_owned(), incarnation: 3 }
+    Identity { run: "monday".to_owned(), role: role.to_owned(), incarnation: 3, attempt: 5 }
 }
 
 /// What the toy saw happen, for tests to wait for.

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod attempts;
 mod common;
 mod compression;
+mod connections;
 mod health;
 mod refusals;
 mod retry;

@@ -61,6 +61,10 @@ impl Handler for Coordinator {
         "coordinator"
     }
 
+    fn takes_any_attempt(&self) -> bool {
+        true
+    }
+
     fn actions(&self) -> Vec<(String, String)> {
         let action = |kind: &str, what: &str| (kind.to_owned(), what.to_owned());
         vec![

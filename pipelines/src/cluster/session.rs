@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_actors::{Control, Fault, FaultKind, IoRuntime};
-use forebay_net::{Dialer, Handler, Health, Identity, Limits, Peer, Retry, Security, SecurityFiles, Server};
+use forebay_net::{
+    Dialer, Handler, Health, Identity, Limits, Peer, Retry, Security, SecurityFiles, Server, raise_descriptor_limit,
+};
 use forebay_ps::{TableClient, TableConfig, remote};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -106,10 +108,17 @@ impl ClusterSession {
         mut handlers: Vec<Arc<dyn Handler>>,
     ) -> Result<Self, Fault> {
         let process = &cluster_process.config;
+        let placement = &job.placement;
+        // Sockets to and from every other process, a few of each, and the files of the data.
+        raise_descriptor_limit(256 + 10 * (placement.readers + placement.ps + placement.trainers) as u64);
         let security = Security::load(&process.security)?;
-        let limits = Limits { compression: job.placement.compress, ..Limits::default() };
-        let mut identity =
-            Identity { run: process.run.clone(), role: format!("{} {}", process.role, process.rank), incarnation: 0 };
+        let limits = Limits { compression: placement.compress, ..Limits::default() };
+        let mut identity = Identity {
+            run: process.run.clone(),
+            role: format!("{} {}", process.role, process.rank),
+            incarnation: 0,
+            attempt: 0,
+        };
         let begin = || Coordinator::new(job, boot());
         let coordinator = process.coordinates(job).then(|| cluster_process.coordinator.get_or_init(begin).clone());
         if let Some(coordinator) = &coordinator {
@@ -137,7 +146,10 @@ impl ClusterSession {
             let peer = Dialer::new(io, &security, &identity, &limits)?.peer(&at)?;
             health.waiting(format!("the coordinator at {at}"));
             let member = Member::join(peer, process.role, process.rank, address, cluster_process.nonce, job).await?;
-            identity.incarnation = member.id().incarnation;
+            (identity.incarnation, identity.attempt) = (member.id().incarnation, 1);
+            if let Some(server) = &server {
+                server.set_attempt(identity.attempt);
+            }
             let dialer = Dialer::new(io, &security, &identity, &limits)?;
             health.ready();
             Ok(Self { io: io.clone(), member, dialer, server, ticks, health })

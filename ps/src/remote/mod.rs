@@ -21,7 +21,7 @@
 //! let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32 };
 //! let (io, host) = (IoRuntime::new("net", 1), Host::start("ps")?);
 //! let (security, limits) = (Security::none(), Limits::default());
-//! let identity = |role: &str| Identity { run: "monday".into(), role: role.into(), incarnation: 0 };
+//! let identity = |role: &str| Identity { run: "monday".into(), role: role.into(), incarnation: 0, attempt: 1 };
 //! let listen = "127.0.0.1:0".parse().expect("an address");
 //! let mut servers = Vec::new();
 //! for held in [0..2, 2..4] {

@@ -59,7 +59,7 @@ pub(crate) async fn dump(table: &TableClient) -> Vec<(u64, Vec<u32>)> {
 }
 
 pub(crate) fn identity(role: &str) -> Identity {
-    Identity { run: "test".into(), role: role.into(), incarnation: 0 }
+    Identity { run: "test".into(), role: role.into(), incarnation: 0, attempt: 1 }
 }
 
 /// Many short waits: tests cut connections on purpose.
