@@ -21,7 +21,7 @@ use std::hash::BuildHasher;
 
 use super::slots::{PAGE, Slot, Slots};
 
-pub(super) mod scan;
+pub(crate) mod scan;
 
 /// Old slots moved per insertion while growing: the move ends after a 32nd of the old capacity was inserted.
 const MOVE: usize = 32;

@@ -9,8 +9,8 @@ use super::index::scan::Scan;
 /// Keys per chunk: 1 MiB. Chunks never move, so a list that grows copies nothing.
 const CHUNK: usize = 1 << 17;
 
-/// Slots of the index that one slice reads: 1 MiB of slots, one or two milliseconds.
-const SLICE: usize = 1 << 16;
+/// Slots of the index that one slice reads: 2 MiB of slots, two or three milliseconds.
+const SLICE: usize = 1 << 17;
 
 /// The keys by row number.
 pub(super) struct RowKeys {

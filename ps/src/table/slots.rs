@@ -103,13 +103,24 @@ impl Slots {
 
     /// Every key with its row, from slot `first` on.
     pub(super) fn iter_from(&self, first: usize) -> impl Iterator<Item = (u64, u32)> + '_ {
-        self.range(first, usize::MAX)
+        self.slots[first..].iter().filter_map(Slot::get)
     }
 
-    /// The keys with their rows of `slots` slots from `first` on, or of as many as there are.
-    pub(super) fn range(&self, first: usize, slots: usize) -> impl Iterator<Item = (u64, u32)> + '_ {
-        let end = first.saturating_add(slots).min(self.slots.len());
-        self.slots[first.min(end)..end].iter().filter_map(Slot::get)
+    /// Visits the keys of the slots from `first` to `end`, and on to the next empty slot: among them is every key whose home
+    /// is there, unless it stands at the start of the array.
+    pub(super) fn visit_from(&self, first: usize, end: usize, visit: &mut impl FnMut(u64, u32)) {
+        for (at, slot) in self.slots.iter().enumerate().skip(first) {
+            match slot.get() {
+                Some((key, row)) => visit(key, row),
+                None if at >= end => break,
+                None => {}
+            }
+        }
+    }
+
+    /// Hash bits below those that tell the home.
+    pub(super) fn shift(&self) -> u32 {
+        self.shift
     }
 }
 

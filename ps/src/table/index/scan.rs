@@ -1,40 +1,36 @@
 //! A scan of the index in slices, for callers that must not wait for all of it.
+//!
+//! Both arrays keep their keys in the order of the hashes, also when the index doubles. So a scan stands at a hash: all keys
+//! with a lower one were visited, whichever array they are in by now.
 
 use super::Index;
 
-/// Where a scan of the index in slices stands.
+/// Where a scan stands.
 #[derive(Default)]
-pub(in crate::table) struct Scan {
-    /// Length of the live array: another one means that the index has begun to grow.
-    live: usize,
-    /// Whether the old array was scanned.
-    in_live: bool,
-    at: usize,
+pub(crate) struct Scan {
+    /// All keys whose hash is lower were visited.
+    hash: u64,
 }
 
 impl Index {
-    /// Calls `visit` with the keys and rows of about `slots` slots; true when every key that was in the index when the scan
-    /// began was visited. Keys may be inserted between two slices; some keys are visited twice, and when the index begins to
-    /// grow, the scan begins anew.
-    pub(in crate::table) fn scan(&self, scan: &mut Scan, slots: usize, mut visit: impl FnMut(u64, u32)) -> bool {
-        if scan.live != self.live.len() {
-            *scan = Scan { live: self.live.len(), ..Scan::default() };
+    /// Calls `visit` with the keys and rows of about `slots` slots, an even number; true when every key was visited that was
+    /// in the index when the scan began. Keys may be inserted between two slices. Some keys are visited twice.
+    pub(crate) fn scan(&self, scan: &mut Scan, slots: usize, mut visit: impl FnMut(u64, u32)) -> bool {
+        // Even, so that the slice ends with a slot of the old array as well, which is half as long.
+        debug_assert!(slots.is_multiple_of(2));
+        let end = u64::try_from(u128::from(scan.hash) + ((slots as u128) << self.live.shift())).ok();
+        let old = self.old.as_ref().map(|old| (&old.slots, old.moved));
+        for (slots, first) in old.into_iter().chain([(&self.live, 0)]) {
+            let from = slots.home(scan.hash).max(first);
+            slots.visit_from(from, end.map_or(slots.len(), |end| slots.home(end)), &mut visit);
         }
-        // Keys move from the old array to the live one between slices. So the live one is scanned last, and as a whole.
-        if !scan.in_live {
-            let old = self.old.as_ref().map(|old| (old, scan.at.max(old.moved)));
-            match old.filter(|(old, at)| *at < old.slots.len()) {
-                Some((old, at)) => {
-                    old.slots.range(at, slots).for_each(|(key, row)| visit(key, row));
-                    scan.at = at + slots;
-                    return false;
-                }
-                None => (scan.in_live, scan.at) = (true, 0),
-            }
-        }
-        self.live.range(scan.at, slots).for_each(|(key, row)| visit(key, row));
-        scan.at += slots;
-        scan.at >= self.live.len()
+        let Some(end) = end else {
+            // Keys of the last homes may stand at the start. They may have been moved there after the scan began.
+            self.live.visit_from(0, 0, &mut visit);
+            return true;
+        };
+        scan.hash = end;
+        false
     }
 }
 
@@ -45,30 +41,46 @@ mod tests {
     use super::super::Entry;
     use super::*;
 
-    fn insert(index: &mut Index, key: u64) {
+    /// The hash of a key is its complement in the second index, so keys from 0 on begin at the last slot and wrap.
+    fn key(i: u32) -> u64 {
+        if i < 300 { u64::from(i) } else { forebay_base::mix64(u64::from(i)) }
+    }
+
+    fn insert(index: &mut Index, i: u32) {
         assert!(index.grow());
-        let hash = index.hash(key);
-        match index.entry(hash, key) {
-            Entry::Found(_) => panic!("key {key} is new"),
-            Entry::Vacant(vacant) => index.fill(vacant, key as u32),
+        let hash = index.hash(key(i));
+        match index.entry(hash, key(i)) {
+            Entry::Found(_) => panic!("key {i} is new"),
+            Entry::Vacant(vacant) => index.fill(vacant, i),
         }
+    }
+
+    /// Keys that were there when the scan began, and keys inserted after each slice. Returns whether the index doubled
+    /// meanwhile.
+    fn sees_every_key(mut index: Index, before: u32, step: u32, slots: usize) -> bool {
+        (0..before).for_each(|i| insert(&mut index, i));
+        let (mut scan, mut seen, mut next) = (Scan::default(), HashMap::new(), before);
+        let length = index.live.len();
+        while !index.scan(&mut scan, slots, |key, row| _ = seen.insert(row, key)) {
+            (next..next + step).for_each(|i| insert(&mut index, i));
+            next += step;
+            assert!(next < 1_000_000, "the scan does not end");
+        }
+        assert!((0..before).all(|i| seen.contains_key(&i)), "{before} keys, {step} per slice of {slots}");
+        assert!(seen.iter().all(|(row, seen)| *seen == key(*row)));
+        index.live.len() > length
     }
 
     #[test]
     fn a_scan_in_slices_sees_every_key_that_was_there_when_it_began() {
-        for step in [1, 50, 5000] {
-            let mut index = Index::seeded(5, 7).unwrap();
-            (0..2000).for_each(|key| insert(&mut index, key));
-            let (mut scan, mut seen, mut next, mut begun) = (Scan::default(), HashMap::new(), 2000, 0);
-            while !index.scan(&mut scan, 100, |key, row| _ = seen.insert(key, row)) {
-                begun += u32::from(index.old.is_some());
-                (next..next + step).for_each(|key| insert(&mut index, key));
-                next += step;
-                assert!(next < 10_000_000, "the scan does not end");
+        let mut doubled = 0;
+        for before in [2900, 3050, 3072, 3073, 3100, 3300] {
+            for (step, slots) in [(4, 10), (100, 100), (10, 16), (500, 512), (700, 1024)] {
+                for index in [Index::seeded(5, 7), Index::seeded(u64::MAX, 1)] {
+                    doubled += u32::from(sees_every_key(index.unwrap(), before, step, slots));
+                }
             }
-            assert!((0..2000).all(|key| seen.get(&key) == Some(&(key as u32))), "{step} keys per slice");
-            assert!(seen.iter().all(|(key, row)| *key == u64::from(*row)));
-            assert!(step != 50 || begun > 0, "the index was not seen growing");
         }
+        assert!(doubled > 20, "the index doubled in {doubled} of 60 scans");
     }
 }
