@@ -16,7 +16,7 @@ pub struct Barrier {
     /// Its number.
     pub epoch: Epoch,
     /// The source's `Position` when it sent the barrier, as serde writes it. A run that starts there goes on after all
-    /// that the sink had handled before the barrier.
+    /// that the sink had handled before the barrier. Null if the barrier began at a later stage.
     pub position: serde_json::Value,
 }
 
@@ -45,11 +45,22 @@ impl Barriers {
         // Sent here, not at the first poll: the barrier stands where it was asked for. A source that has ended drops
         // the request, and the future returns a fault.
         let _ = self.requests.send(BarrierRequest { epoch: Epoch(self.next.fetch_add(1, Relaxed)), done });
-        async move {
-            passed.await.map_err(|_| {
-                Fault::user("no barrier can pass any more: the run has ended or is ending").kind(FaultKind::Stopped)
-            })
+        passes(passed)
+    }
+
+    /// Begins a barrier at a stage behind the source. `put` hands its number to the stage. The future is that of
+    /// [`request`](Self::request); the position of the barrier is null.
+    pub(crate) fn begin_at(
+        &self,
+        put: &dyn Fn(Epoch) -> bool,
+    ) -> impl Future<Output = Result<Barrier, Fault>> + Send + use<> {
+        let (done, passed) = oneshot::channel();
+        let epoch = self
+            .leaves(BarrierRequest { epoch: Epoch(self.next.fetch_add(1, Relaxed)), done }, serde_json::Value::Null);
+        if !put(epoch) {
+            self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&epoch);
         }
+        passes(passed)
     }
 
     /// The source calls this when it sends the barrier; the returned number goes down the link.
@@ -72,4 +83,10 @@ impl Barriers {
     pub(crate) fn end(&self) {
         self.under_way.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
+}
+
+async fn passes(passed: oneshot::Receiver<Barrier>) -> Result<Barrier, Fault> {
+    let ending =
+        || Fault::user("no barrier can pass any more: the run has ended or is ending").kind(FaultKind::Stopped);
+    passed.await.map_err(|_| ending())
 }

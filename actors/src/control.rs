@@ -78,6 +78,18 @@ impl Control {
         self.state.barriers.request()
     }
 
+    /// Sends a barrier through the pipeline from `stage` on, behind the batches that wait in its mailbox. It does not wait for
+    /// what is under way before that stage.
+    ///
+    /// # Errors
+    /// The run ended first, the stage has no more batches, or there is no such stage behind the source.
+    pub fn barrier_at(&self, stage: &str) -> impl Future<Output = Result<Barrier, Fault>> + Send + use<> {
+        let registry = lock(&self.state.registry);
+        let entry = registry.stages.iter().find(|entry| entry.name == stage);
+        let take = entry.and_then(|entry| entry.take_barrier.as_ref());
+        self.state.barriers.begin_at(&|epoch| take.is_some_and(|take| take(epoch)))
+    }
+
     /// Whether the run has ended.
     pub fn ended(&self) -> bool {
         lock(&self.state.ended).is_some()

@@ -45,6 +45,8 @@ pub enum FaultKind {
     Panic,
     /// The run or the service has ended or is ending.
     Stopped,
+    /// The run was asked to end before its last row. A checkpoint has what was trained on.
+    Drained,
     /// The run of several processes began a new attempt: this process joins again.
     RolledBack,
     /// None of these.

@@ -96,7 +96,7 @@ impl<T: Batch> Flow<T> {
             mailbox.start(&arbiter, front_cx, wiring.liveness(), move |_, inbox, error_context| {
                 Box::pin(front.live(inbox, Outbox::new(down, front_meter, None), error_context))
             });
-            let link = Link::new(recipient, wiring.link(capacity));
+            let link = wiring.link(recipient, capacity);
             upstream(wiring, link)
         });
         Flow::new(self.topology, upstream)

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
 use crate::barrier::Barriers;
+use crate::batch::Epoch;
 use crate::context::StageCx;
 use crate::host::ServiceRegistry;
 use crate::ledger::Ledger;
@@ -70,7 +71,12 @@ pub(crate) struct Entry {
     pub(crate) place: Place,
     pub(crate) meters: Arc<Mutex<Vec<Arc<StageMeter>>>>,
     pub(crate) scale: Option<Scale>,
+    /// Puts a barrier into the stage's mailbox, behind the batches that wait there. `None` for a source.
+    pub(crate) take_barrier: Option<TakeBarrier>,
 }
+
+/// Returns false if the stage has ended.
+pub(crate) type TakeBarrier = Box<dyn Fn(Epoch) -> bool + Send>;
 
 /// The wanted and the actual number of replicas.
 pub(crate) struct Scale {

@@ -147,7 +147,7 @@ impl<T: Batch> Flow<T> {
             mailbox.start(&arbiter, cx, wiring.liveness(), move |cx, inbox, error_context| {
                 Box::pin(stage_future::stage(make, cx, inbox, Outbox::new(down, meter, None), error_context))
             });
-            let link = Link::new(recipient, wiring.link(capacity));
+            let link = wiring.link(recipient, capacity);
             upstream(wiring, link)
         });
         Flow::new(self.topology, upstream)
@@ -171,7 +171,7 @@ impl<T: Batch> Flow<T> {
             mailbox.start(&arbiter, cx, wiring.liveness(), move |cx, inbox, error_context| {
                 Box::pin(stage_future::sink(make, cx, inbox, error_context, barriers))
             });
-            let link = Link::new(recipient, wiring.link(capacity));
+            let link = wiring.link(recipient, capacity);
             upstream(wiring, link)
         });
         Pipeline { topology: self.topology, start }

@@ -4,14 +4,15 @@
 
 use std::sync::{Arc, Mutex};
 
-use actix::ArbiterHandle;
+use actix::{ArbiterHandle, Recipient};
 use tokio::sync::mpsc;
 
 use crate::barrier::{BarrierRequest, Barriers};
 use crate::context::StageCx;
 use crate::fault::{Fault, Phase};
-use crate::link::{Capacity, Room};
+use crate::link::{Capacity, Envelope, Link, Room};
 use crate::meter::StageMeter;
+use crate::outbox::Item;
 use crate::place::{Place, Places};
 use crate::shell::LivenessToken;
 use crate::stage_future::SourceHandles;
@@ -68,14 +69,23 @@ impl Wiring {
     pub(crate) fn single(&mut self, name: &str, kind: &'static str, place: Place) -> (StageCx, Arc<StageMeter>) {
         let meter = Arc::<StageMeter>::default();
         let meters = Arc::new(Mutex::new(vec![Arc::clone(&meter)]));
-        lock(&self.state.registry).stages.push(Entry { name: name.to_owned(), kind, place, meters, scale: None });
+        lock(&self.state.registry).stages.push(Entry {
+            name: name.to_owned(),
+            kind,
+            place,
+            meters,
+            scale: None,
+            take_barrier: None,
+        });
         (self.state.cx(name, 0, &meter), meter)
     }
 
     /// Adds a replicated stage.
     pub(crate) fn group(&mut self, name: &str, kind: &'static str, place: Place, scale: Scale) -> ReplicaGroup {
         let meters = Arc::<Mutex<Vec<_>>>::default();
-        let entry = Entry { name: name.to_owned(), kind, place, meters: Arc::clone(&meters), scale: Some(scale) };
+        let meters_of_entry = Arc::clone(&meters);
+        let (name_of_entry, scale) = (name.to_owned(), Some(scale));
+        let entry = Entry { name: name_of_entry, kind, place, meters: meters_of_entry, scale, take_barrier: None };
         lock(&self.state.registry).stages.push(entry);
         ReplicaGroup {
             name: name.to_owned(),
@@ -92,11 +102,21 @@ impl Wiring {
     }
 
     /// Adds the link into the stage that was wired last.
-    pub(crate) fn link(&mut self, capacity: Capacity) -> Arc<Room> {
+    pub(crate) fn link<T: Send + 'static>(
+        &mut self,
+        to: Recipient<Envelope<Item<T>>>,
+        capacity: Capacity,
+    ) -> Link<Item<T>> {
         let room = Room::new(capacity);
         self.state.switch.closes(Arc::clone(&room) as Arc<dyn Close>);
-        lock(&self.state.registry).links.push(Arc::clone(&room));
-        room
+        let link = Link::new(to, Arc::clone(&room));
+        let mut registry = lock(&self.state.registry);
+        registry.links.push(room);
+        if let Some(stage) = registry.stages.last_mut() {
+            let link = link.clone();
+            stage.take_barrier = Some(Box::new(move |epoch| link.hand(Item::Barrier(epoch)).is_ok()));
+        }
+        link.clone()
     }
 }
 

@@ -71,9 +71,16 @@ fn a_source_that_waits_is_drained_and_passes_barriers() {
     let barrier = futures::executor::block_on(running.barrier()).unwrap();
     let next = futures::executor::block_on(running.barrier()).unwrap();
     assert!(barrier.epoch < next.epoch);
+    let later = futures::executor::block_on(running.control().barrier_at("double")).unwrap();
+    assert!(next.epoch < later.epoch && later.position.is_null());
+    for stage in ["quiet", "nobody"] {
+        assert!(futures::executor::block_on(running.control().barrier_at(stage)).is_err(), "{stage} takes no barrier");
+    }
     let control = running.control();
     running.drain();
     end(running).result.unwrap();
     let late = futures::executor::block_on(control.barrier()).unwrap_err();
+    assert_eq!(late.kind, forebay_actors::FaultKind::Stopped, "{late}");
+    let late = futures::executor::block_on(control.barrier_at("double")).unwrap_err();
     assert_eq!(late.kind, forebay_actors::FaultKind::Stopped, "{late}");
 }

@@ -3,6 +3,7 @@
 use forebay_actors::{Fault, Source, Stage};
 use forebay_connectors::Rows;
 
+use crate::checkpoint::{self, BatchOrder, Restored, Shards};
 use crate::context::Context;
 use crate::flow::{ExampleBatch, TrainBatch};
 use crate::job::{Job, ModelKind, OwnStage};
@@ -20,12 +21,13 @@ pub struct TrainingBuilder {
     context: Context,
     source: Option<Read>,
     on_progress: Option<crate::training::OnProgress>,
+    resume: bool,
 }
 
 impl Training {
     /// Begins with a job. Without further calls, it is the run of `forebay train`.
     pub fn builder(job: Job) -> TrainingBuilder {
-        TrainingBuilder { job, context: Context::default(), source: None, on_progress: None }
+        TrainingBuilder { job, context: Context::default(), source: None, on_progress: None, resume: false }
     }
 
     /// Wires the run that the job describes, reading the rows at `data.train`.
@@ -102,15 +104,33 @@ impl TrainingBuilder {
         self
     }
 
-    /// Wires the run.
+    /// Goes on from the newest checkpoint in `checkpoint.to`, or begins at the start if there is none. Without this call, the
+    /// folder must have no checkpoints. A custom source is read from its start, and its rows that were trained on are skipped.
+    pub fn resume(mut self, resume: bool) -> Self {
+        self.resume = resume;
+        self
+    }
+
+    /// Wires the run. With [`resume`](Self::resume), blocks until the rows of the checkpoint are in the table.
     ///
     /// # Errors
-    /// A user fault if the job does not fit together, its data is missing, or the registry lacks a part that it names.
+    /// A user fault if the job does not fit together, its data is missing, or the registry lacks a part that it names. A user
+    /// fault if the checkpoint is of another job, or no checkpoint is whole.
     pub fn build(self) -> Result<Training, Fault> {
-        let resources = Resources::alone(self.job, self.context)?;
+        let mut resources = Resources::alone(self.job, self.context)?;
+        let found = checkpoint::find(&resources.job, self.resume, &resources.context)?;
+        if let Some((folder, newest)) = found {
+            let restored = match newest {
+                Some(newest) => checkpoint::load(&folder, newest, &resources.table)?,
+                None => Restored::default(),
+            };
+            let shards = Shards::Here(resources.table.clone());
+            resources.add_checkpoints(folder, restored, BatchOrder::Data, shards);
+        }
+        let cut_point = resources.participation.cut_point().cloned();
         let read = match self.source {
             Some(read) => read,
-            None => sources::windows(&resources.job, &resources.context, None)?,
+            None => sources::remaining(&resources.job, &resources.context, cut_point)?,
         };
         Ok(Training { pipeline: wiring::training(&resources, read)?, resources, on_progress: self.on_progress })
     }

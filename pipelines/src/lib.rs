@@ -27,6 +27,7 @@
 //! ```
 
 mod builder;
+mod checkpoint;
 pub mod cluster;
 mod columns;
 mod context;
@@ -52,6 +53,7 @@ mod training;
 mod wiring;
 
 pub use builder::TrainingBuilder;
+pub use checkpoint::{CheckpointFolder, CheckpointManifest, TableLayer, TableLayers};
 pub use columns::{Columns, DenseColumn, Slot, SlotKind, Transform};
 pub use context::Context;
 pub use job::Job;

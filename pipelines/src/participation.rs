@@ -4,17 +4,29 @@ use std::sync::Arc;
 
 use forebay_actors::Fault;
 
+use crate::checkpoint::CutPoint;
 use crate::dense::DenseStore;
 use crate::flow::{BatchId, TrainBatch};
 
 /// How the stages of one process take part in training.
 #[derive(Clone, Default)]
-pub(crate) enum Participation {
-    /// All rows, tables and dense parameters are in this process.
-    #[default]
-    Alone,
-    /// A trainer of a cluster. Each batch id is applied once.
-    Member(Arc<Membership>),
+pub(crate) struct Participation {
+    /// Set if this process is a trainer of a cluster. Each batch id is applied once. `None`: all rows, tables and dense parameters
+    /// are in this process.
+    membership: Option<Arc<Membership>>,
+    /// Set if the run has checkpoints.
+    cut_point: Option<Arc<CutPoint>>,
+}
+
+/// Whether a batch is trained on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// It is.
+    Train,
+    /// It has no rows, and no round of several trainers waits for it.
+    Empty,
+    /// It was trained on before the run was resumed.
+    TrainedBefore,
 }
 
 /// What a trainer shares with the other processes of its run.
@@ -39,24 +51,50 @@ pub(crate) trait BatchRecord: Send + Sync {
 }
 
 impl Participation {
-    fn membership(&self) -> Option<&Membership> {
-        match self {
-            Self::Alone => None,
-            Self::Member(membership) => Some(membership),
+    /// A trainer of a cluster.
+    pub(crate) fn member(membership: Membership) -> Self {
+        Self { membership: Some(Arc::new(membership)), cut_point: None }
+    }
+
+    /// With checkpoints.
+    pub(crate) fn with_checkpoints(self, cut_point: Arc<CutPoint>) -> Self {
+        Self { cut_point: Some(cut_point), ..self }
+    }
+
+    pub(crate) fn cut_point(&self) -> Option<&Arc<CutPoint>> {
+        self.cut_point.as_ref()
+    }
+
+    pub(crate) fn is_alone(&self) -> bool {
+        self.membership.is_none()
+    }
+
+    /// Records a batch before its look-up. Returns whether it is trained on; if not, it is done.
+    pub(crate) fn start(&self, batch: &TrainBatch) -> Start {
+        let id = BatchId::of(batch);
+        if let Some(membership) = &self.membership {
+            membership.batches.batch_started(batch);
         }
+        if self.cut_point.as_ref().is_some_and(|cut_point| cut_point.batch_started(batch)) {
+            if let Some(membership) = &self.membership {
+                membership.batches.batch_done(id);
+            }
+            return Start::TrainedBefore;
+        }
+        let waited_for = self.membership.as_ref().is_none_or(|membership| membership.round.is_some());
+        if !batch.labels.is_empty() || waited_for {
+            return Start::Train;
+        }
+        self.batch_done(id, 0, 0);
+        Start::Empty
     }
 
-    /// Records a batch before its look-up. Returns whether the batch ends here: it has no rows, and no round of several
-    /// trainers waits for it.
-    pub(crate) fn ends_at_start(&self, batch: &TrainBatch) -> bool {
-        let Some(membership) = self.membership() else { return false };
-        membership.batches.batch_started(batch);
-        batch.labels.is_empty() && membership.round.is_none()
-    }
-
-    /// Records that the gradients of a batch are applied.
-    pub(crate) fn batch_done(&self, id: BatchId) {
-        if let Some(membership) = self.membership() {
+    /// Records that the gradients of a batch of `rows` rows are applied in step `step`.
+    pub(crate) fn batch_done(&self, id: BatchId, rows: u64, step: u64) {
+        if let Some(cut_point) = &self.cut_point {
+            cut_point.batch_done(id, rows, step);
+        }
+        if let Some(membership) = &self.membership {
             membership.batches.batch_done(id);
         }
     }
@@ -70,15 +108,19 @@ impl Participation {
     }
 
     pub(crate) fn dense(&self) -> Option<&Arc<dyn DenseStore>> {
-        self.membership()?.dense.as_ref()
+        self.membership.as_ref()?.dense.as_ref()
     }
 
     pub(crate) fn round(&self) -> Option<u32> {
-        self.membership()?.round
+        self.membership.as_ref()?.round
     }
 
     /// Steps taken before this trainer started, and by how much each of its own steps raises that number.
     pub(crate) fn steps(&self) -> (u64, u64) {
-        self.membership().map_or((0, 1), |membership| membership.steps)
+        match (&self.membership, &self.cut_point) {
+            (Some(membership), _) => membership.steps,
+            (None, Some(cut_point)) => (cut_point.steps_before(), 1),
+            (None, None) => (0, 1),
+        }
     }
 }

@@ -28,9 +28,9 @@ struct State {
 pub struct Snapshot {
     /// Seconds since the run began.
     pub seconds: f64,
-    /// Steps (batches) trained.
+    /// Steps (batches) trained, those before the run was resumed included.
     pub steps: u64,
-    /// Rows trained.
+    /// Rows trained on, those before the run was resumed included.
     pub rows: u64,
     /// Mean logloss over about the last 100,000 rows, each scored before it was trained on.
     pub logloss: f64,
@@ -55,6 +55,12 @@ impl Default for Progress {
 }
 
 impl Progress {
+    /// The run goes on after this many rows and steps of earlier processes.
+    pub(crate) fn goes_on_after(&self, rows: u64, steps: u64) {
+        let mut state = self.0.lock().expect("no holder of this lock panics");
+        (state.rows, state.steps) = (rows, steps);
+    }
+
     /// Records a step: its mean loss, its logits `[n]` and labels `[n]`.
     pub fn step(&self, loss: f64, logits: &[f32], labels: &[f32]) {
         let mut state = self.0.lock().expect("no holder of this lock panics");

@@ -1,9 +1,12 @@
 //! What the stages of a training run share, and what outlives its pipeline.
 
+use std::sync::Arc;
+
 use forebay_actors::{Fault, Host};
 use forebay_models::NamedTensor;
 use forebay_ps::{TableClient, TableConfig, start_table};
 
+use crate::checkpoint::{BatchOrder, CheckpointFolder, Checkpoints, CutPoint, ModelState, Restored, Shards};
 use crate::cluster::ClusterSession;
 use crate::context::Context;
 use crate::job::Job;
@@ -23,6 +26,10 @@ pub(crate) struct Resources {
     pub(crate) progress: Progress,
     pub(crate) staleness: Staleness,
     pub(crate) participation: Participation,
+    /// The state that the dense model goes on from.
+    pub(crate) restored: Option<ModelState>,
+    /// The checkpoints to make.
+    pub(crate) checkpoints: Option<Checkpoints>,
     /// Set if this process is a member of a cluster.
     pub(crate) session: Option<ClusterSession>,
 }
@@ -59,9 +66,28 @@ impl Resources {
             host,
             table,
             progress: Progress::default(),
-            participation: Participation::Alone,
+            participation: Participation::default(),
+            restored: None,
+            checkpoints: None,
             session: None,
         })
+    }
+
+    /// Has the run make checkpoints, and go on from what was restored.
+    pub(crate) fn add_checkpoints(
+        &mut self,
+        folder: CheckpointFolder,
+        restored: Restored,
+        order: BatchOrder,
+        shards: Shards,
+    ) {
+        let Restored { position, model } = restored;
+        self.progress.goes_on_after(position.rows, position.steps);
+        let (cut_point, cuts) = CutPoint::new(position, order, shards);
+        self.restored = model;
+        self.participation = std::mem::take(&mut self.participation).with_checkpoints(Arc::clone(&cut_point));
+        let (job, config) = (self.job.clone(), self.table.config().clone());
+        self.checkpoints = Some(Checkpoints { folder, job, config, cut_point, cuts });
     }
 
     /// The dense parameters after the last push: the values of the shared store if there is one, else `tensors`, which the

@@ -6,6 +6,7 @@ use forebay_actors::Fault;
 use forebay_connectors::convert::block_on;
 use forebay_connectors::{CriteoSource, Input, Leases, ParquetSource, ReadOptions};
 
+use crate::checkpoint::{CutPoint, RemainingWindows};
 use crate::context::Context;
 use crate::job::{Format, Job};
 use crate::registry::{Read, SourceRequest, read_from};
@@ -13,16 +14,46 @@ use crate::registry::{Read, SourceRequest, read_from};
 /// Reads `path` (a file, a folder, a glob, a URL) in order, with one window per epoch. If the job does not give the format, it
 /// blocks while it lists the files.
 pub(crate) fn whole(job: &Job, context: &Context, path: &str) -> Result<Read, Fault> {
-    read(job, context, Some(path), 0, None)
+    read(job, context, Some(path), 0, Windows::All)
 }
 
 /// Reads the job's training rows in windows of [`window_rows`]: all windows, or those that `leases` grants.
 pub(crate) fn windows(job: &Job, context: &Context, leases: Option<Arc<dyn Leases>>) -> Result<Read, Fault> {
-    let path = match job.data.source {
-        Some(_) => job.data.train.as_deref(),
-        None => Some(job.train_path()?),
-    };
-    read(job, context, path, window_rows(job, job.in_step()), leases)
+    let windows = leases.map_or(Windows::All, Windows::Leased);
+    read(job, context, train_path(job)?, window_rows(job, job.in_step()), windows)
+}
+
+/// Reads what of the job's training rows is not trained on before this process began. Without windows that are known before
+/// they are read (text, a custom source), reads all: the look-up skips the batches that were trained on.
+pub(crate) fn remaining(job: &Job, context: &Context, cut_point: Option<Arc<CutPoint>>) -> Result<Read, Fault> {
+    let windows = cut_point.map_or(Windows::All, Windows::Remaining);
+    read(job, context, train_path(job)?, window_rows(job, job.in_step()), windows)
+}
+
+fn train_path(job: &Job) -> Result<Option<&str>, Fault> {
+    match job.data.source {
+        Some(_) => Ok(job.data.train.as_deref()),
+        None => job.train_path().map(Some),
+    }
+}
+
+/// Which windows a source reads.
+enum Windows {
+    All,
+    Leased(Arc<dyn Leases>),
+    /// All that were not trained on before this process began.
+    Remaining(Arc<CutPoint>),
+}
+
+impl Windows {
+    /// The leases of a source; `numbered`: it knows its windows before it reads them.
+    fn leases(self, numbered: bool) -> Option<Arc<dyn Leases>> {
+        match self {
+            Self::Leased(leases) => Some(leases),
+            Self::Remaining(cut_point) if numbered => Some(Arc::new(RemainingWindows::new(cut_point))),
+            Self::Remaining(_) | Self::All => None,
+        }
+    }
 }
 
 /// Rows of a window: the rows that are shuffled together, rounded up to whole steps. A step has a batch for each of the
@@ -49,16 +80,11 @@ pub(crate) fn read_options(job: &Job, window_rows: usize) -> ReadOptions {
     }
 }
 
-fn read(
-    job: &Job,
-    context: &Context,
-    path: Option<&str>,
-    window_rows: usize,
-    leases: Option<Arc<dyn Leases>>,
-) -> Result<Read, Fault> {
+fn read(job: &Job, context: &Context, path: Option<&str>, window_rows: usize, windows: Windows) -> Result<Read, Fault> {
     let (options, columns) = (read_options(job, window_rows), job.columns.names());
     let path = match (&job.data.source, path) {
         (Some(name), path) => {
+            let leases = windows.leases(false);
             let request = SourceRequest { path: path.map(str::to_owned), columns, options, leases };
             return context.registry.read(name, request);
         }
@@ -72,6 +98,7 @@ fn read(
         Some(format) => format,
         None => Format::of(&first_file(&input)?),
     };
+    let leases = windows.leases(format == Format::Parquet);
     Ok(match format {
         Format::Parquet => read_from(move || {
             let source = ParquetSource::new(input, options).columns(columns);

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use forebay_actors::{Fault, Pipeline, Plan, Report, Results, Running};
+use forebay_actors::{Fault, FaultKind, Pipeline, Plan, Report, Results, Running};
 
+use crate::checkpoint::Checkpointer;
 use crate::cluster::ClusterSession;
 use crate::model::Model;
 use crate::progress::Snapshot;
@@ -36,11 +37,13 @@ impl Training {
 
     /// Starts it.
     pub fn start(self) -> Result<RunningTraining, Fault> {
-        let running = self.pipeline.start()?;
-        if let Some(session) = &self.resources.session {
+        let Self { mut resources, pipeline, .. } = self;
+        let running = pipeline.start()?;
+        if let Some(session) = &resources.session {
             session.kill_when_failed(running.control());
         }
-        Ok(RunningTraining { running, resources: self.resources })
+        let checkpointer = resources.checkpoints.take().map(|checkpoints| checkpoints.start(running.control()));
+        Ok(RunningTraining { running, resources, checkpointer })
     }
 
     /// Starts it and waits.
@@ -62,6 +65,7 @@ impl Training {
 pub struct RunningTraining {
     running: Running,
     resources: Resources,
+    checkpointer: Option<Checkpointer>,
 }
 
 /// The result of a run that succeeded: it was drained, or it reached the end of its rows.
@@ -105,11 +109,14 @@ impl RunningTraining {
         self.running.ended()
     }
 
-    /// Stops the source (in a cluster, the sources of all readers). The rows that were read are still trained on.
+    /// Ends the run early. A run with checkpoints makes one more, and ends with a fault of the kind
+    /// [`FaultKind::Drained`](forebay_actors::FaultKind::Drained). A run without stops its source (in a cluster, the sources of all
+    /// readers) and still trains on the rows that were read.
     pub fn drain(&self) {
-        match &self.resources.session {
-            Some(session) => session.drain(),
-            None => self.running.drain(),
+        match (&self.checkpointer, &self.resources.session) {
+            (Some(checkpointer), _) => checkpointer.end_run_with_checkpoint(),
+            (None, Some(session)) => session.drain(),
+            (None, None) => self.running.drain(),
         }
     }
 
@@ -130,8 +137,14 @@ impl RunningTraining {
 
     /// Blocks until the run is over.
     pub fn wait(self) -> Result<Trained, Box<FailedTraining>> {
-        let Self { running, resources } = self;
+        let Self { running, resources, checkpointer } = self;
         let outcome = running.wait();
+        let newest = checkpointer.and_then(Checkpointer::end);
+        if let (Some(number), Err(fault)) = (newest, &outcome.result)
+            && fault.kind != FaultKind::Drained
+        {
+            tracing::info!("checkpoint {number} has what was trained on up to it");
+        }
         let dense = outcome.results.take("train");
         // The model also needs the batches that other trainers and readers still hold.
         let others = || resources.session.as_ref().map_or(Ok(()), ClusterSession::wait_until_finished);

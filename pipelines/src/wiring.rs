@@ -10,6 +10,7 @@ use forebay_connectors::Rows;
 use forebay_ps::TableClient;
 use tokio::sync::oneshot;
 
+use crate::checkpoint::{CutPoint, ModelState};
 use crate::cluster::batches::receive_queue::ReceiveQueue;
 use crate::cluster::batches::send_queue::SendQueue;
 use crate::cluster::lease_client::LeaseClient;
@@ -166,6 +167,9 @@ fn compute(flow: Flow<ReadyBatch>, resources: &Resources) -> Pipeline {
     let compute = Compute {
         progress: resources.progress.clone(),
         steps: participation.steps(),
+        // With the dense parameters in the ps, the trainer's model has no state of its own.
+        cut_point: participation.cut_point().filter(|_| participation.dense().is_none()).cloned(),
+        restored: resources.restored.clone(),
         ..Compute::new(job, &resources.model)
     };
     let push = Push::new(&resources.table).participation(participation);
@@ -185,6 +189,9 @@ pub struct Compute {
     pub progress: Progress,
     /// Steps taken before this run started, and by how much each step of this trainer raises that number.
     steps: (u64, u64),
+    cut_point: Option<Arc<CutPoint>>,
+    /// The state that the model goes on from.
+    restored: Option<ModelState>,
 }
 
 impl Compute {
@@ -196,22 +203,30 @@ impl Compute {
             transfers: job.train.transfers(),
             progress: Progress::default(),
             steps: (0, 1),
+            cut_point: None,
+            restored: None,
         }
     }
 
     /// Appends `train`, or with transfers apart `upload -1→ train -1→ download`. A capacity of one is enough: while `download`
     /// waits for a batch, the next one is in the device's queue, and `upload` packs the one after it.
     pub fn wire(self, flow: Flow<ReadyBatch>) -> Flow<GradBatch> {
-        let Self { describe, factory, transfers, progress, steps } = self;
-        let maker: ModelMaker = Box::new(move || factory());
+        let Self { describe, factory, transfers, progress, steps, cut_point, restored } = self;
+        let maker: ModelMaker = Box::new(move || {
+            let mut model = factory()?;
+            if let Some(state) = restored {
+                model.load(&state)?;
+            }
+            Ok(model)
+        });
         if transfers == Transfers::Inline {
-            let train = move || Train::new(describe, maker, progress).after(steps);
+            let train = move || Train::new(describe, maker, progress).after(steps).with_checkpoints(cut_point);
             return flow.stage("train", Place::Own, train);
         }
         let (uploader, upload) = oneshot::channel();
         flow.stage("upload", Place::Own, move || Upload::new(upload))
             .link(1)
-            .stage("train", Place::Own, move || Launch::new(describe, maker, uploader))
+            .stage("train", Place::Own, move || Launch::new(describe, maker, uploader).with_checkpoints(cut_point))
             .link(1)
             .stage("download", Place::Own, move || Download::new(progress).after(steps))
     }

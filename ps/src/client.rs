@@ -240,6 +240,31 @@ impl TableClient {
         done(&try_join_all(asked).await?)
     }
 
+    /// As [`import`](Self::import), of those rows whose shards this client reaches. The others are left out: a process of
+    /// several reads the rows of all and takes its own.
+    ///
+    /// # Errors
+    /// As [`import`](Self::import).
+    pub async fn import_held(&self, keys: &[u64], weights: &[f32], state: Option<&[f32]>) -> Result<(), Fault> {
+        let held = self.route.held();
+        if held == (0..self.route.shards()) {
+            return self.import(keys, weights, state).await;
+        }
+        self.layout.check_import(keys, weights, state)?;
+        let (row_dim, state_dim) = (self.layout.row_dim, self.layout.state_dim);
+        let (mut own_keys, mut own_weights, mut own_state) = (Vec::new(), Vec::new(), Vec::new());
+        for (i, &key) in keys.iter().enumerate() {
+            if held.contains(&self.route.shard(key)) {
+                own_keys.push(key);
+                own_weights.extend_from_slice(&weights[i * row_dim..][..row_dim]);
+                if let Some(state) = state {
+                    own_state.extend_from_slice(&state[i * state_dim..][..state_dim]);
+                }
+            }
+        }
+        self.import(&own_keys, &own_weights, state.map(|_| own_state.as_slice())).await
+    }
+
     async fn fetch(&self, keys: &[u64], rows: &mut Vec<f32>, insert: bool) -> Result<(), Fault> {
         // If the pull fails or is cancelled, `rows` stays empty.
         let mut filled = std::mem::take(rows);

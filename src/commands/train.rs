@@ -34,6 +34,9 @@ pub(crate) struct Train {
     /// Write the report as JSON to this file.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet.
+    #[arg(long)]
+    resume: bool,
 }
 
 impl Train {
@@ -46,7 +49,7 @@ impl Train {
             ));
         }
         let report = Report { file: self.report, whole: true };
-        run(Training::builder(job).context(context).build()?, &Stop::listen()?, report, logs)
+        run(Training::builder(job).context(context).resume(self.resume).build()?, &Stop::listen()?, report, logs)
     }
 }
 

@@ -4,7 +4,7 @@
 //! A process that held parameters takes them with it. Then the run begins anew: all processes join the next attempt.
 
 use super::bits::Bits;
-use super::jobs::{job, one_process, rows};
+use super::jobs::{one_process, rows};
 use super::processes::{Ledger, Run};
 
 const ROWS: u64 = 200_000;

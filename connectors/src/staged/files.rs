@@ -89,7 +89,8 @@ impl OpenFolder {
                     let mut stream = match store.get(&at).await {
                         Ok(found) => found.into_stream(),
                         Err(e) => {
-                            return drop(send(&sender, Err(store_fault(&format!("cannot read `{name}`"), e))).await);
+                            send(&sender, Err(store_fault(&format!("cannot read `{name}`"), e))).await;
+                            return;
                         }
                     };
                     while let Some(piece) = stream.next().await {

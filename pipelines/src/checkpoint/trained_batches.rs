@@ -114,7 +114,11 @@ impl TrainedBatches {
         let before = |open: &OpenWindow| (open.epoch, open.window) < (id.epoch, id.window);
         for open in self.open.extract_if(.., |open| before(open)) {
             let batches = open.done.iter().map(|range| range.end - range.start).sum();
-            self.counts.add(&RowCounts { trained: open.rows, rejected: open.end.map_or(0, |end| end.rejected), batches });
+            self.counts.add(&RowCounts {
+                trained: open.rows,
+                rejected: open.end.map_or(0, |end| end.rejected),
+                batches,
+            });
         }
         for epoch in 0..id.epoch {
             self.windows.insert(epoch, vec![0..u64::MAX]);
@@ -129,7 +133,8 @@ impl TrainedBatches {
             Some(end) => open.done == [0..u64::from(end.batches)],
             None => false,
         };
-        let Some(at) = self.open.iter().position(|open| (open.epoch, open.window) == (id.epoch, id.window) && done(open))
+        let Some(at) =
+            self.open.iter().position(|open| (open.epoch, open.window) == (id.epoch, id.window) && done(open))
         else {
             return;
         };

@@ -79,8 +79,7 @@ fn wire(
             Some(Arc::new(session.io.block_on(store)?))
         }
     };
-    resources.participation =
-        Participation::Member(Arc::new(membership(&resources.job, &status.counts, batches, dense)));
+    resources.participation = Participation::member(membership(&resources.job, &status.counts, batches, dense));
     let pipeline = match receive_queue {
         Some(receive_queue) => wiring::receiving(&resources, receive_queue, &session.member),
         None => {

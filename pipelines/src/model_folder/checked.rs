@@ -24,23 +24,27 @@ pub struct FileEntry {
 }
 
 /// Writes a file and hashes it.
-pub(super) struct CheckedWriter {
+pub(crate) struct CheckedWriter {
     file: FileWriter,
     hash: Xxh3,
 }
 
 impl CheckedWriter {
     pub(super) fn create(staged: &StagedFolder, name: &str) -> Result<Self, Fault> {
-        Ok(Self { file: staged.create(name)?, hash: Xxh3::new() })
+        Ok(Self::new(staged.create(name)?))
+    }
+
+    pub(crate) fn new(file: FileWriter) -> Self {
+        Self { file, hash: Xxh3::new() }
     }
 
     /// The name of the file in messages.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.file.name()
     }
 
     /// Waits until the store has the whole file, and returns its entry for the manifest.
-    pub(super) fn finish(self, path: &str, rows: Option<u64>) -> Result<FileEntry, Fault> {
+    pub(crate) fn finish(self, path: &str, rows: Option<u64>) -> Result<FileEntry, Fault> {
         let xxh3 = format!("{:032x}", self.hash.digest128());
         Ok(FileEntry { path: path.to_owned(), bytes: self.file.finish()?, xxh3, rows })
     }
@@ -59,9 +63,9 @@ impl Write for CheckedWriter {
 }
 
 /// Checks the length and the checksum of a file against its entry.
-pub(super) fn verify(folder: &OpenFolder, entry: &FileEntry) -> Result<(), Fault> {
+pub(crate) fn verify(folder: &OpenFolder, entry: &FileEntry) -> Result<(), Fault> {
     if Path::new(&entry.path).components().any(|c| !matches!(c, Component::Normal(_))) {
-        return Err(Fault::user(format!("the manifest names {:?}, which is not inside the model folder", entry.path)));
+        return Err(Fault::user(format!("the manifest names {:?}, which is not inside the folder", entry.path)));
     }
     let (hash, bytes) = folder.fold(&entry.path, (Xxh3::new(), 0), |(hash, bytes), piece| {
         hash.update(piece);
@@ -69,7 +73,7 @@ pub(super) fn verify(folder: &OpenFolder, entry: &FileEntry) -> Result<(), Fault
     })?;
     let damaged = |what: String| {
         let name = folder.name(&entry.path);
-        Fault::user(format!("{name} is damaged: {what}; copy the model folder anew or train again"))
+        Fault::user(format!("{name} is damaged: {what}; copy the folder anew or train again"))
     };
     if bytes != entry.bytes {
         return Err(damaged(format!("{bytes} bytes, expected {}", entry.bytes)));
@@ -81,6 +85,6 @@ pub(super) fn verify(folder: &OpenFolder, entry: &FileEntry) -> Result<(), Fault
     Ok(())
 }
 
-pub(super) fn cannot_write(name: &str, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Fault {
+pub(crate) fn cannot_write(name: &str, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Fault {
     fault(name, "cannot write", error)
 }

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use forebay_actors::Fault;
-use forebay_connectors::staged::{OpenFolder, StagedFolder};
+use forebay_connectors::staged::OpenFolder;
 use forebay_models::NamedTensor;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::checked::{CheckedWriter, FileEntry, cannot_write};
 
-pub(super) fn write(tensors: &[NamedTensor], staged: &StagedFolder, path: &str) -> Result<FileEntry, Fault> {
+pub(crate) fn write(tensors: &[NamedTensor], mut writer: CheckedWriter, path: &str) -> Result<FileEntry, Fault> {
     let bytes: Vec<Vec<u8>> = tensors.iter().map(|t| t.data.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
     let views: Result<BTreeMap<&str, TensorView<'_>>, _> = tensors
         .iter()
@@ -20,12 +20,11 @@ pub(super) fn write(tensors: &[NamedTensor], staged: &StagedFolder, path: &str) 
     let file = views
         .and_then(|views| safetensors::serialize(views, None))
         .map_err(|e| Fault::internal("dense parameters cannot be written as safetensors").because(e))?;
-    let mut writer = CheckedWriter::create(staged, path)?;
     writer.write_all(&file).map_err(|e| cannot_write(writer.name(), e))?;
     writer.finish(path, None)
 }
 
-pub(super) fn read(folder: &OpenFolder, entry: &FileEntry) -> Result<Vec<NamedTensor>, Fault> {
+pub(crate) fn read(folder: &OpenFolder, entry: &FileEntry) -> Result<Vec<NamedTensor>, Fault> {
     let wrong = |what: String| Fault::user(format!("{}: {what}", folder.name(&entry.path)));
     let bytes = folder.bytes(&entry.path, entry.bytes)?;
     let file = SafeTensors::deserialize(&bytes).map_err(|e| wrong(format!("not a safetensors file: {e}")))?;

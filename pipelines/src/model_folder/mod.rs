@@ -13,8 +13,8 @@
 //!
 //! [`Model::save`] and [`Model::load`] block on the store, so a stage must not call them.
 
-mod checked;
-mod dense_file;
+pub(crate) mod checked;
+pub(crate) mod dense_file;
 mod manifest;
 mod table_file;
 
@@ -77,7 +77,7 @@ fn save(model: &Model, to: Folder) -> Result<Manifest, Fault> {
         rows += entry.rows.unwrap_or(0);
         files.push(entry);
     }
-    let dense = dense_file::write(&model.dense, &staged, DENSE)?;
+    let dense = dense_file::write(&model.dense, checked::CheckedWriter::create(&staged, DENSE)?, DENSE)?;
     let manifest = Manifest::new(model, TableEntry { config: config.clone(), rows, files }, dense);
     // The manifest comes last: in a store without renames, it makes the folder a model.
     manifest.write(&staged)?;

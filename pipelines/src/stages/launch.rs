@@ -1,12 +1,15 @@
 //! `train` with `train.transfers = "apart"`: makes the model on its own thread, and puts each step into the device's queue.
 //! It waits for the device only if that queue is full.
 
-use forebay_actors::{Fault, Outbox, Stage, StageCx};
+use std::sync::Arc;
+
+use forebay_actors::{Epoch, Fault, Outbox, Stage, StageCx};
 use forebay_models::DenseModel;
 use forebay_models::transfer::{self, QueuedStep, UploadedBatch};
 use tokio::sync::oneshot;
 
-use super::train::ModelMaker;
+use super::train::{ModelMaker, save_state};
+use crate::checkpoint::CutPoint;
 use crate::fault::model_fault;
 use crate::flow::DeviceBatch;
 
@@ -17,6 +20,7 @@ pub struct Launch {
     upload: Option<oneshot::Sender<Box<dyn transfer::BatchUpload>>>,
     model: Option<Box<dyn DenseModel>>,
     describe: String,
+    cut_point: Option<Arc<CutPoint>>,
 }
 
 impl Launch {
@@ -27,7 +31,13 @@ impl Launch {
         maker: ModelMaker,
         upload: oneshot::Sender<Box<dyn transfer::BatchUpload>>,
     ) -> Self {
-        Self { maker: Some(maker), upload: Some(upload), model: None, describe: describe.into() }
+        Self { maker: Some(maker), upload: Some(upload), model: None, describe: describe.into(), cut_point: None }
+    }
+
+    /// Gives the state of the model to `cut_point` at a barrier.
+    pub(crate) fn with_checkpoints(mut self, cut_point: Option<Arc<CutPoint>>) -> Self {
+        self.cut_point = cut_point;
+        self
     }
 }
 
@@ -58,6 +68,11 @@ impl Stage for Launch {
         let model = self.model.as_mut().expect("opened before the first batch");
         let device = device.map(|uploaded| model.launch(uploaded)).transpose().map_err(model_fault)?;
         out.send(DeviceBatch { batch, device }).await
+    }
+
+    async fn on_barrier(&mut self, _epoch: Epoch, _cx: &StageCx, _out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
+        // The device reads the parameters after the steps in its queue, which are those of all batches before the barrier.
+        save_state(self.model.as_deref(), self.cut_point.as_deref())
     }
 
     async fn finish(&mut self, cx: &StageCx, _out: &mut Outbox<Self::Out>) -> Result<(), Fault> {

@@ -9,8 +9,11 @@ use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use forebay_ps::TableClient;
 
 use crate::flow::{ReadyBatch, TrainBatch};
-use crate::participation::Participation;
+use crate::participation::{Participation, Start};
 use crate::staleness::{Staleness, Ticket};
+
+/// The reason in the ledger of rows that a resumed run reads again.
+pub(super) const TRAINED_BEFORE: &str = "trained on before the run was resumed";
 
 /// The `lookup` stage.
 #[derive(Clone)]
@@ -24,7 +27,7 @@ pub struct Lookup {
 impl Lookup {
     /// For training: the stage creates rows that do not exist, and takes a ticket for each batch.
     pub fn for_training(table: &TableClient, staleness: &Staleness) -> Self {
-        Self { table: table.clone(), staleness: Some(staleness.clone()), participation: Participation::Alone }
+        Self { table: table.clone(), staleness: Some(staleness.clone()), participation: Participation::default() }
     }
 
     /// Sets whether this process trains alone or as a member of a run.
@@ -35,7 +38,7 @@ impl Lookup {
 
     /// For evaluation: the stage does not change the table.
     pub fn read_only(table: &TableClient) -> Self {
-        Self { table: table.clone(), staleness: None, participation: Participation::Alone }
+        Self { table: table.clone(), staleness: None, participation: Participation::default() }
     }
 }
 
@@ -51,7 +54,11 @@ impl Stage for Lookup {
     }
 
     async fn on_batch(&mut self, train: TrainBatch, cx: &StageCx, out: &mut Outbox<ReadyBatch>) -> Result<(), Fault> {
-        if self.participation.ends_at_start(&train) {
+        let start = self.participation.start(&train);
+        if start != Start::Train {
+            if start == Start::TrainedBefore {
+                cx.ledger().reject(TRAINED_BEFORE, train.labels.len() as u64);
+            }
             if let Some(staleness) = &self.staleness {
                 staleness.skip(cx.arrival());
             }

@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use forebay_actors::{Fault, Sink, StageCx};
+use forebay_actors::{Epoch, Fault, Sink, StageCx};
 use forebay_ps::{Round, TableClient};
 
 use crate::flow::GradBatch;
@@ -21,7 +21,7 @@ pub struct Push {
 impl Push {
     /// Pushes to `table`.
     pub fn new(table: &TableClient) -> Self {
-        Self { table: table.clone(), participation: Participation::Alone }
+        Self { table: table.clone(), participation: Participation::default() }
     }
 
     /// Sets whether this process trains alone or as a member of a run.
@@ -32,7 +32,7 @@ impl Push {
 
     async fn push(&self, batch: &mut GradBatch) -> Result<(), Fault> {
         let (id, step, grads) = (batch.id, batch.step, batch.dense_grads.take());
-        if matches!(self.participation, Participation::Alone) {
+        if self.participation.is_alone() {
             return self.table.push(&batch.unique, &batch.row_grads, batch.step).await;
         }
         let rows = batch.samples as u64;
@@ -68,8 +68,15 @@ impl Sink for Push {
         let asked = Instant::now();
         self.push(&mut batch).await?;
         cx.meter().waiting("shards", asked.elapsed());
-        self.participation.batch_done(batch.id);
+        self.participation.batch_done(batch.id, batch.samples as u64, batch.step);
         drop(batch.ticket);
+        Ok(())
+    }
+
+    async fn on_barrier(&mut self, epoch: Epoch, _cx: &StageCx) -> Result<(), Fault> {
+        if let Some(cut_point) = self.participation.cut_point() {
+            cut_point.cut(epoch).await;
+        }
         Ok(())
     }
 }

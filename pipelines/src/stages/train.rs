@@ -1,9 +1,12 @@
 //! `train`: runs the forward pass, the backward pass and the dense optimizer. It needs its own thread, because it blocks
 //! during a step.
 
-use forebay_actors::{Fault, Outbox, Stage, StageCx};
+use std::sync::Arc;
+
+use forebay_actors::{Epoch, Fault, Outbox, Stage, StageCx};
 use forebay_models::{DenseModel, ModelError, StepOutput};
 
+use crate::checkpoint::CutPoint;
 use crate::fault::model_fault;
 use crate::flow::{BatchId, GradBatch, ReadyBatch};
 use crate::progress::Progress;
@@ -58,6 +61,7 @@ pub struct Train {
     steps: Steps,
     progress: Progress,
     describe: String,
+    cut_point: Option<Arc<CutPoint>>,
 }
 
 impl Train {
@@ -71,7 +75,14 @@ impl Train {
             steps: Steps::default(),
             progress,
             describe: describe.into(),
+            cut_point: None,
         }
+    }
+
+    /// Gives the state of the model to `cut_point` at a barrier.
+    pub(crate) fn with_checkpoints(mut self, cut_point: Option<Arc<CutPoint>>) -> Self {
+        self.cut_point = cut_point;
+        self
     }
 
     /// Counts steps from `before`, and raises the count by `trainers` with each step.
@@ -99,6 +110,14 @@ impl Train {
     }
 }
 
+/// Keeps the state of the model for the cut at this barrier.
+pub(super) fn save_state(model: Option<&dyn DenseModel>, cut_point: Option<&CutPoint>) -> Result<(), Fault> {
+    if let (Some(model), Some(cut_point)) = (model, cut_point) {
+        cut_point.model(model.parameters());
+    }
+    Ok(())
+}
+
 impl Stage for Train {
     type In = ReadyBatch;
     type Out = GradBatch;
@@ -117,6 +136,10 @@ impl Stage for Train {
         let dense_grads = self.compute(&batch).map_err(model_fault)?;
         self.progress.step(self.output.loss, &self.output.logits, &batch.train.labels);
         out.send(self.steps.grads(batch, &mut self.output, dense_grads)).await
+    }
+
+    async fn on_barrier(&mut self, _epoch: Epoch, _cx: &StageCx, _out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
+        save_state(self.model.as_deref(), self.cut_point.as_deref())
     }
 
     async fn finish(&mut self, cx: &StageCx, _out: &mut Outbox<GradBatch>) -> Result<(), Fault> {

@@ -1,0 +1,216 @@
+//! The thread of a trainer that makes checkpoints: at the time of each it asks for a barrier, then writes what was cut.
+//!
+//! A checkpoint that fails is logged, and the run goes on: the last one stays. The next try comes at the time of the next
+//! checkpoint, with all changes since the last one that succeeded.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use forebay_actors::{Control, Fault, FaultKind, commas};
+use forebay_ps::{SnapshotKind, TableConfig};
+use futures::executor::block_on;
+
+use super::cut::{Cut, CutPlan, CutPoint, Shards};
+use super::folder::{CheckpointFolder, file_name};
+use super::manifest::{CheckpointManifest, TableLayer, TableLayers};
+use super::{dense_state, table_rows};
+use crate::job::{DenseAt, Job, LookupAt, Transfers};
+
+/// How often the thread looks whether a checkpoint is due.
+const TICK: Duration = Duration::from_millis(50);
+
+/// What the checkpoints of one run need. [`start`](Self::start) begins to make them.
+pub(crate) struct Checkpoints {
+    pub(crate) folder: CheckpointFolder,
+    pub(crate) job: Job,
+    pub(crate) config: TableConfig,
+    pub(crate) cut_point: Arc<CutPoint>,
+    pub(crate) cuts: Receiver<Result<Cut, Fault>>,
+}
+
+/// Makes checkpoints of a run until it ends.
+pub(crate) struct Checkpointer {
+    shared: Arc<Shared>,
+    wake: Sender<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// The run is to end after one more checkpoint.
+    last: AtomicBool,
+    /// The number of the newest checkpoint of this process; 0: none.
+    newest: AtomicU64,
+    /// Why the last checkpoint failed.
+    failed: Mutex<Option<Fault>>,
+}
+
+impl Checkpoints {
+    /// The first stage whose batches change what a checkpoint holds: a barrier from there on has few batches before it.
+    fn first_stage(&self) -> &'static str {
+        let (placement, train) = (&self.job.placement, &self.job.train);
+        match (placement.lookup_at, placement.dense(), train.transfers()) {
+            (LookupAt::Trainer, ..) => "lookup",
+            (LookupAt::Reader, DenseAt::Ps, _) => "refresh",
+            (LookupAt::Reader, DenseAt::Trainer, Transfers::Apart) => "upload",
+            (LookupAt::Reader, DenseAt::Trainer, Transfers::Inline) => "train",
+        }
+    }
+
+    /// Makes checkpoints of the run that `control` controls.
+    pub(crate) fn start(self, control: Control) -> Checkpointer {
+        let (shared, (wake, woken)) = (Arc::new(Shared::default()), channel());
+        let worker = Worker {
+            layers: Vec::new(),
+            layers_since_full: 0,
+            next: None,
+            shared: Arc::clone(&shared),
+            control,
+            checkpoints: self,
+        };
+        let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(move || worker.run(&woken));
+        if let Err(e) = &thread {
+            tracing::error!("no checkpoints are made: cannot start a thread: {e}");
+        }
+        Checkpointer { shared, wake, thread: thread.ok() }
+    }
+}
+
+impl Checkpointer {
+    /// Makes a checkpoint now and ends the run with it. Returns at once; the run ends with a fault of the kind
+    /// [`FaultKind::Drained`]. If the checkpoint fails, the run ends with that fault.
+    pub(crate) fn end_run_with_checkpoint(&self) {
+        self.shared.last.store(true, Ordering::SeqCst);
+        let _ = self.wake.send(());
+    }
+
+    /// Ends the thread, after the checkpoint that it is writing. Returns the number of the newest checkpoint.
+    pub(crate) fn end(mut self) -> Option<u64> {
+        let Self { wake, thread, .. } = &mut self;
+        let (dead, _) = channel();
+        drop(std::mem::replace(wake, dead));
+        if let Some(thread) = thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread that makes checkpoints panicked");
+        }
+        Some(self.shared.newest.load(Ordering::SeqCst)).filter(|number| *number > 0)
+    }
+}
+
+struct Worker {
+    checkpoints: Checkpoints,
+    control: Control,
+    shared: Arc<Shared>,
+    /// The layers of the newest checkpoint, for one of changes.
+    layers: Vec<TableLayer>,
+    layers_since_full: usize,
+    /// The number of the next checkpoint, once known.
+    next: Option<u64>,
+}
+
+impl Worker {
+    fn run(mut self, woken: &Receiver<()>) {
+        let options = self.checkpoints.job.checkpoint.clone();
+        let (mut since, mut rows) = (Instant::now(), self.checkpoints.cut_point.rows());
+        loop {
+            match woken.recv_timeout(TICK) {
+                Err(RecvTimeoutError::Disconnected) => return,
+                Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+            }
+            let last = self.shared.last.load(Ordering::SeqCst);
+            let now = self.checkpoints.cut_point.rows();
+            let due = since.elapsed() >= options.every.0 || options.rows.is_some_and(|most| now - rows >= most);
+            if !last && !due {
+                continue;
+            }
+            (since, rows) = (Instant::now(), now);
+            match self.checkpoint() {
+                Ok(None) => return,
+                Ok(Some(manifest)) => {
+                    self.shared.newest.store(manifest.number, Ordering::SeqCst);
+                    if last {
+                        let folder = &self.checkpoints.folder.folder;
+                        let (number, rows) = (manifest.number, commas(manifest.rows_trained()));
+                        let said = format!(
+                            "stopped after {rows} rows; checkpoint {number} in {folder} has them: --resume goes on"
+                        );
+                        return self.control.kill(Fault::external(said).kind(FaultKind::Drained));
+                    }
+                }
+                Err(fault) if last => {
+                    return self.control.kill(Fault::external("the last checkpoint failed").because(fault));
+                }
+                Err(fault) => {
+                    tracing::warn!("a checkpoint failed, and the run goes on: {fault}");
+                    self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner).replace(fault);
+                }
+            }
+        }
+    }
+
+    /// Makes one checkpoint. `None`: the run has ended.
+    fn checkpoint(&mut self) -> Result<Option<CheckpointManifest>, Fault> {
+        let begun = Instant::now();
+        let options = &self.checkpoints.job.checkpoint;
+        let number = match self.next {
+            Some(number) => number,
+            None => self.checkpoints.folder.numbers()?.last().map_or(1, |newest| newest + 1),
+        };
+        self.next = Some(number);
+        let full = self.layers.is_empty() || self.layers_since_full + 1 >= options.full_every;
+        let kind = if full { SnapshotKind::Full } else { SnapshotKind::Changes };
+        let plan = CutPlan { number, attempt: forebay_base::random_seed(), kind };
+        self.checkpoints.cut_point.plan(plan);
+        if block_on(self.control.barrier_at(self.checkpoints.first_stage())).is_err() {
+            return Ok(None);
+        }
+        let Ok(cut) = self.checkpoints.cuts.recv() else { return Ok(None) };
+        let manifest = self.write(cut?, full)?;
+        self.next = Some(number + 1);
+        self.layers_since_full = if full { 0 } else { self.layers_since_full + 1 };
+        self.layers = manifest.tables.iter().flat_map(|table| table.layers.clone()).collect();
+        let newest = self.layers.last().into_iter().flat_map(|layer| &layer.files);
+        let (rows, bytes) =
+            newest.fold((0, 0), |(rows, bytes), file| (rows + file.rows.unwrap_or(0), bytes + file.bytes));
+        let what = if full { "table rows" } else { "changed table rows" };
+        tracing::info!(
+            "checkpoint {number} after {} rows: {} {what}, {:.1} MB in {:.1} s",
+            commas(manifest.rows_trained()),
+            commas(rows),
+            bytes as f64 / 1e6,
+            begun.elapsed().as_secs_f64()
+        );
+        if let Err(fault) = self.checkpoints.folder.prune(self.checkpoints.job.checkpoint.keep) {
+            tracing::warn!("old checkpoints stay: {fault}");
+        }
+        Ok(Some(manifest))
+    }
+
+    fn write(&self, cut: Cut, full: bool) -> Result<CheckpointManifest, Fault> {
+        let Checkpoints { folder, job, config, cut_point, .. } = &self.checkpoints;
+        let Cut { plan, position, model, mut snapshots } = cut;
+        let (files, mut dense) = match cut_point.shards() {
+            Shards::Here(table) => (table_rows::write_shards(&mut snapshots, table, &folder.folder, plan)?, Vec::new()),
+            Shards::InPs(ps) => block_on(ps.written(plan))?,
+        };
+        if let Some(model) = &model {
+            let name = file_name(plan.number, plan.attempt, "dense.safetensors");
+            dense = vec![dense_state::write(model, &folder.folder, &name)?];
+        }
+        let mut layers = if full { Vec::new() } else { self.layers.clone() };
+        layers.push(TableLayer { checkpoint: plan.number, files });
+        let tables = vec![TableLayers { config: config.clone(), layers }];
+        let manifest = CheckpointManifest::new(plan.number, job.clone(), position, tables, dense);
+        folder.publish(&manifest)?;
+        // From here on, the next checkpoint of changes begins where this one did.
+        match cut_point.shards() {
+            Shards::Here(_) => snapshots.into_iter().try_for_each(|snapshot| block_on(snapshot.keep()))?,
+            Shards::InPs(ps) => block_on(ps.keep(plan))?,
+        }
+        Ok(manifest)
+    }
+}

@@ -1,0 +1,168 @@
+//! Where the stages of a trainer meet its checkpoints: which batches are trained on, and the cut at a barrier.
+//!
+//! A barrier passes each stage after all batches before it and before all batches after it. At `train` it takes the state of the
+//! dense model. At `push`, where the gradients of all batches before it are applied and none of later ones, it takes the position
+//! and begins a snapshot of every shard. So the cut is consistent, and training goes on while the snapshots are written.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::ModelState;
+use forebay_actors::{Epoch, Fault};
+use forebay_connectors::DataPlan;
+use forebay_ps::{ShardSnapshot, SnapshotKind, TableClient};
+
+use super::manifest::TrainPosition;
+use super::trained_batches::{BatchOrder, TrainedBatches};
+use crate::cluster::PsSnapshots;
+use crate::flow::{BatchId, TrainBatch};
+
+/// The shards of the run's table.
+pub(crate) enum Shards {
+    /// In this process.
+    Here(TableClient),
+    /// In ps processes, which write their own files.
+    InPs(PsSnapshots),
+}
+
+/// The next cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CutPlan {
+    /// The number of the checkpoint.
+    pub(crate) number: u64,
+    /// A random number of this try.
+    pub(crate) attempt: u64,
+    /// All rows of the tables, or those that changed.
+    pub(crate) kind: SnapshotKind,
+}
+
+/// What one cut took.
+pub(crate) struct Cut {
+    pub(crate) plan: CutPlan,
+    pub(crate) position: TrainPosition,
+    /// The dense model with the state of its optimizer. `None`: it is in the ps processes.
+    pub(crate) model: Option<ModelState>,
+    /// The snapshots of the shards in this process.
+    pub(crate) snapshots: Vec<ShardSnapshot>,
+}
+
+/// What the stages of one trainer record for its checkpoints.
+pub(crate) struct CutPoint {
+    order: BatchOrder,
+    /// What was trained on before this process began.
+    before: TrainedBatches,
+    steps_before: u64,
+    shards: Shards,
+    state: Mutex<State>,
+    cuts: Sender<Result<Cut, Fault>>,
+}
+
+#[derive(Default)]
+struct State {
+    position: TrainPosition,
+    model: Option<ModelState>,
+    plan: Option<CutPlan>,
+    /// The last barrier that was handled.
+    last: Option<Epoch>,
+}
+
+impl CutPoint {
+    /// For a trainer that goes on from `position`. The cuts come out of the returned receiver.
+    pub(crate) fn new(
+        position: TrainPosition,
+        order: BatchOrder,
+        shards: Shards,
+    ) -> (Arc<Self>, Receiver<Result<Cut, Fault>>) {
+        let (cuts, taken) = channel();
+        let (before, steps_before) = (position.batches.clone(), position.steps);
+        let state = Mutex::new(State { position, ..State::default() });
+        (Arc::new(Self { order, before, steps_before, shards, state, cuts }), taken)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn shards(&self) -> &Shards {
+        &self.shards
+    }
+
+    /// Steps taken before this process began.
+    pub(crate) fn steps_before(&self) -> u64 {
+        self.steps_before
+    }
+
+    /// Rows trained on, those of earlier processes included.
+    pub(crate) fn rows(&self) -> u64 {
+        self.state().position.rows
+    }
+
+    /// Stores what there is to read.
+    ///
+    /// # Errors
+    /// A user fault if it is not what was read before this process began.
+    pub(crate) fn reads(&self, data: &DataPlan) -> Result<(), Fault> {
+        let mut state = self.state();
+        let known = state.position.data.get_or_insert_with(|| data.clone());
+        // More or fewer epochs of the same rows are fine.
+        if (DataPlan { epochs: data.epochs, ..known.clone() }) == *data {
+            return Ok(());
+        }
+        Err(Fault::user(format!(
+            "the rows are not those of the checkpoint: {data:?}, expected {known:?}; go on with the same files, or begin a new \
+             run with another checkpoint.to"
+        )))
+    }
+
+    /// What was trained on before this process began.
+    pub(crate) fn before(&self) -> &TrainedBatches {
+        &self.before
+    }
+
+    /// A batch comes to its look-up. Returns whether it was trained on before this process began.
+    pub(crate) fn batch_started(&self, batch: &TrainBatch) -> bool {
+        let id = BatchId::of(batch);
+        if let (Some(end), BatchOrder::Any) = (batch.closes, self.order) {
+            self.state().position.batches.window_ends(id, end);
+        }
+        self.before.contains(id)
+    }
+
+    /// The gradients of a batch of `rows` rows are applied, or it had no rows. `step` is 0 without a step.
+    pub(crate) fn batch_done(&self, id: BatchId, rows: u64, step: u64) {
+        let mut state = self.state();
+        let position = &mut state.position;
+        position.batches.batch_done(id, rows, self.order);
+        position.steps = position.steps.max(step);
+        position.rows += rows;
+    }
+
+    /// The next barrier makes this cut.
+    pub(crate) fn plan(&self, plan: CutPlan) {
+        self.state().plan = Some(plan);
+    }
+
+    /// The barrier is at `train`: keeps the state of the model for the cut.
+    pub(crate) fn model(&self, model: ModelState) {
+        self.state().model = Some(model);
+    }
+
+    /// The barrier is at `push`: takes the cut. Replicas may call it several times.
+    pub(crate) async fn cut(&self, epoch: Epoch) {
+        let (plan, position, model) = {
+            let mut state = self.state();
+            if state.last == Some(epoch) {
+                return;
+            }
+            state.last = Some(epoch);
+            let Some(plan) = state.plan.take() else { return };
+            (plan, state.position.clone(), state.model.take())
+        };
+        let snapshots = match &self.shards {
+            Shards::Here(table) => table.begin_snapshot(plan.kind).await,
+            Shards::InPs(ps) => ps.begin(plan).await.map(|()| Vec::new()),
+        };
+        // The receiver is gone when the run ends.
+        let _ = self.cuts.send(snapshots.map(|snapshots| Cut { plan, position, model, snapshots }));
+    }
+}

@@ -1,0 +1,216 @@
+//! The folder of a run's checkpoints, in any store. Everything here blocks on the store.
+//!
+//! ```text
+//! checkpoints/
+//!   checkpoint-000012.json                  the manifest: written last, it makes the checkpoint
+//!   000012-9f3a51c2-embedding-0000.arrow    rows of one shard
+//!   000012-9f3a51c2-dense.safetensors       dense parameters and the state of their optimizer
+//! ```
+//! Files of a checkpoint are never written again: their names carry the number of the checkpoint and a random number of the try.
+//! A file that no manifest names is left of a try that failed, and is removed with the next checkpoint.
+
+use std::collections::HashSet;
+
+use forebay_actors::Fault;
+use forebay_connectors::staged::{Folder, OpenFolder};
+
+use super::manifest::CheckpointManifest;
+use crate::context::Context;
+use crate::model_folder::checked;
+
+/// A folder of checkpoints.
+#[derive(Clone, Debug)]
+pub struct CheckpointFolder {
+    pub(crate) folder: OpenFolder,
+}
+
+impl CheckpointFolder {
+    /// Opens the folder at a path or URL. It need not be there yet.
+    pub fn open(at: &str, context: &Context) -> Result<Self, Fault> {
+        let folder = Folder::from(at).with_stores(&context.stores).open()?;
+        if folder.is_file()? {
+            return Err(Fault::user(format!("`{folder}` is a file: name a folder for checkpoints")));
+        }
+        Ok(Self { folder })
+    }
+
+    /// The numbers of the checkpoints, lowest first.
+    pub fn numbers(&self) -> Result<Vec<u64>, Fault> {
+        let mut numbers: Vec<u64> =
+            self.folder.files()?.iter().filter_map(|(name, _)| CheckpointManifest::number_of(name)).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// The manifest of a checkpoint.
+    ///
+    /// # Errors
+    /// A user fault that names the file if it is missing or damaged.
+    pub fn manifest(&self, number: u64) -> Result<CheckpointManifest, Fault> {
+        CheckpointManifest::read(&self.folder, number)
+    }
+
+    /// Reads all files of a checkpoint and compares their lengths and checksums.
+    ///
+    /// # Errors
+    /// A user fault that names the damaged file.
+    pub fn verify(&self, number: u64) -> Result<CheckpointManifest, Fault> {
+        let manifest = self.manifest(number)?;
+        for entry in manifest.files() {
+            checked::verify(&self.folder, entry)?;
+        }
+        Ok(manifest)
+    }
+
+    /// The newest checkpoint that is whole. Damaged ones are logged and passed over.
+    ///
+    /// # Errors
+    /// An external fault if the store fails; a user fault if there are checkpoints and none is whole.
+    pub fn latest(&self) -> Result<Option<CheckpointManifest>, Fault> {
+        let mut damaged = None;
+        for number in self.numbers()?.into_iter().rev() {
+            match self.verify(number) {
+                Ok(manifest) => return Ok(Some(manifest)),
+                Err(fault) if fault.retryable => return Err(fault),
+                Err(fault) => {
+                    tracing::warn!("checkpoint {number} is not used: {fault}");
+                    damaged.get_or_insert(fault);
+                }
+            }
+        }
+        match damaged {
+            Some(fault) => Err(Fault::user(format!("no checkpoint in {} is whole", self.folder)).because(fault)),
+            None => Ok(None),
+        }
+    }
+
+    /// Makes `manifest` a checkpoint.
+    ///
+    /// # Errors
+    /// A user fault if there is another of its number: two runs write here.
+    pub(crate) fn publish(&self, manifest: &CheckpointManifest) -> Result<(), Fault> {
+        let name = CheckpointManifest::name(manifest.number);
+        if self.folder.put_new(&name, manifest.to_json()?)? {
+            return Ok(());
+        }
+        Err(Fault::user(format!(
+            "{} was written by another run: give each run a folder of its own (checkpoint.to)",
+            self.folder.name(&name)
+        )))
+    }
+
+    /// Removes all checkpoints but the newest `keep`, and the files that no remaining one names. Files of later numbers stay.
+    pub(crate) fn prune(&self, keep: usize) -> Result<(), Fault> {
+        let numbers = self.numbers()?;
+        let Some(&newest) = numbers.last() else { return Ok(()) };
+        let (old, kept) = numbers.split_at(numbers.len().saturating_sub(keep.max(1)));
+        let mut named = HashSet::new();
+        for &number in kept {
+            match self.manifest(number) {
+                Ok(manifest) => named.extend(manifest.files().map(|entry| entry.path.clone())),
+                // Its files are not known, so none may be removed.
+                Err(fault) => return Err(fault),
+            }
+        }
+        for &number in old {
+            self.folder.remove(&CheckpointManifest::name(number))?;
+        }
+        for (name, _) in self.folder.files()? {
+            if file_number(&name).is_some_and(|number| number <= newest) && !named.contains(&name) {
+                self.folder.remove(&name)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name of a file of a checkpoint. `attempt` differs from try to try.
+pub(crate) fn file_name(number: u64, attempt: u64, what: &str) -> String {
+    format!("{number:06}-{:08x}-{what}", attempt as u32)
+}
+
+/// The number of the checkpoint that a file was written for.
+fn file_number(name: &str) -> Option<u64> {
+    let (number, rest) = name.split_once('-')?;
+    let (attempt, _) = rest.split_once('-')?;
+    u32::from_str_radix(attempt, 16).ok()?;
+    number.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::super::manifest::{TableLayer, TableLayers, TrainPosition};
+    use super::*;
+    use crate::job::Job;
+    use crate::model_folder::FileEntry;
+    use crate::model_folder::checked::CheckedWriter;
+
+    fn write(folder: &CheckpointFolder, name: &str, bytes: &[u8]) -> FileEntry {
+        let mut file = CheckedWriter::new(folder.folder.create(name).unwrap());
+        file.write_all(bytes).unwrap();
+        file.finish(name, None).unwrap()
+    }
+
+    /// A checkpoint whose table has its own file and those of `below`.
+    fn checkpoint(folder: &CheckpointFolder, number: u64, below: &[TableLayer]) -> CheckpointManifest {
+        let file = write(folder, &file_name(number, number * 7, "t-0000.arrow"), &[number as u8; 100]);
+        let mut layers = below.to_vec();
+        layers.push(TableLayer { checkpoint: number, files: vec![file] });
+        let config = Job::default().table.config(Vec::new(), 0);
+        let tables = vec![TableLayers { config, layers }];
+        let manifest = CheckpointManifest::new(number, Job::default(), TrainPosition::default(), tables, Vec::new());
+        folder.publish(&manifest).unwrap();
+        manifest
+    }
+
+    fn names(folder: &CheckpointFolder) -> Vec<String> {
+        folder.folder.files().unwrap().into_iter().map(|(name, _)| name).collect()
+    }
+
+    #[test]
+    fn the_newest_whole_checkpoint_is_found_and_old_files_go_when_nothing_names_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = CheckpointFolder::open(dir.path().join("c").to_str().unwrap(), &Context::default()).unwrap();
+        assert!(folder.latest().unwrap().is_none());
+        let base = checkpoint(&folder, 1, &[]);
+        let second = checkpoint(&folder, 2, &base.tables[0].layers);
+        write(&folder, &file_name(3, 5, "t-0000.arrow"), b"a try that failed");
+        checkpoint(&folder, 3, &second.tables[0].layers);
+        write(&folder, &file_name(4, 5, "t-0000.arrow"), b"under way");
+        std::fs::write(dir.path().join("c/notes.txt"), "mine").unwrap();
+        folder.prune(2).unwrap();
+        assert_eq!(folder.numbers().unwrap(), [2, 3]);
+        let left = names(&folder);
+        assert!(left.iter().any(|name| name.starts_with("000001-")), "checkpoint 2 and 3 name it: {left:?}");
+        assert!(!left.iter().any(|name| name.starts_with("000003-00000005")), "{left:?}");
+        assert!(left.iter().any(|name| name.starts_with("000004-")) && left.contains(&"notes.txt".to_owned()));
+        assert_eq!(folder.latest().unwrap().unwrap().number, 3);
+        // A flipped byte in the newest one.
+        let third = left.iter().find(|name| name.starts_with("000003-")).unwrap();
+        let at = dir.path().join("c").join(third);
+        let mut bytes = std::fs::read(&at).unwrap();
+        bytes[50] ^= 1;
+        std::fs::write(&at, bytes).unwrap();
+        assert_eq!(folder.latest().unwrap().unwrap().number, 2);
+        let said = folder.verify(3).unwrap_err().to_string();
+        assert!(said.contains(third.as_str()) && said.contains("is damaged"), "{said}");
+        // A torn manifest.
+        std::fs::write(dir.path().join("c/checkpoint-000009.json"), "{\"format\": \"forebay ch").unwrap();
+        assert_eq!(folder.latest().unwrap().unwrap().number, 2);
+        std::fs::remove_file(dir.path().join("c").join(CheckpointManifest::name(2))).unwrap();
+        let said = folder.latest().unwrap_err().to_string();
+        assert!(said.contains("no checkpoint in") && said.contains("is whole"), "{said}");
+    }
+
+    #[test]
+    fn a_second_run_in_the_folder_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = CheckpointFolder::open(dir.path().to_str().unwrap(), &Context::default()).unwrap();
+        let mut manifest = checkpoint(&folder, 1, &[]);
+        folder.publish(&manifest).unwrap();
+        manifest.written += 1;
+        assert!(folder.publish(&manifest).unwrap_err().to_string().contains("was written by another run"));
+    }
+}

@@ -1,0 +1,226 @@
+//! `checkpoint-000012.json`: the position of a run, and the files of its tables and dense parameters with their checksums. A
+//! checkpoint is there when this file is.
+
+use std::collections::BTreeMap;
+
+use forebay_actors::Fault;
+use forebay_connectors::DataPlan;
+use forebay_connectors::staged::OpenFolder;
+use forebay_ps::TableConfig;
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use super::trained_batches::TrainedBatches;
+use crate::job::Job;
+use crate::model_folder::FileEntry;
+
+/// Version of the format. It grows with every change that older programs cannot read.
+const VERSION: u32 = 1;
+const FORMAT: &str = "forebay checkpoint";
+/// The longest manifest that is read, in bytes.
+const MOST_BYTES: u64 = 256 << 20;
+
+/// The manifest of a checkpoint.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CheckpointManifest {
+    /// Always "forebay checkpoint".
+    pub format: String,
+    /// Version of the format.
+    pub version: u32,
+    /// Version of the program that wrote it.
+    pub forebay: String,
+    /// Its number, from 1.
+    pub number: u64,
+    /// Seconds since 1970 when it was written.
+    pub written: u64,
+    /// The job of the run.
+    pub job: Job,
+    /// How far the run is.
+    pub(crate) position: TrainPosition,
+    /// The tables.
+    pub tables: Vec<TableLayers>,
+    /// The dense parameters with the state of their optimizer: one file of the trainer, or one of each ps in order.
+    pub dense: Vec<FileEntry>,
+}
+
+/// How far a run is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TrainPosition {
+    /// The batches that are trained on.
+    pub(crate) batches: TrainedBatches,
+    /// Steps taken.
+    pub(crate) steps: u64,
+    /// Rows trained on.
+    pub(crate) rows: u64,
+    /// What is read, if the source knows it before it reads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) data: Option<DataPlan>,
+}
+
+/// The rows of a table: all rows of one checkpoint, then the rows that changed up to each later one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableLayers {
+    /// Name, parts, optimizers, seed.
+    pub config: TableConfig,
+    /// In this order; a row of a later layer replaces that of an earlier one.
+    pub layers: Vec<TableLayer>,
+}
+
+/// The rows of a table that one checkpoint wrote.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TableLayer {
+    /// The number of the checkpoint that wrote it.
+    pub checkpoint: u64,
+    /// One file of each shard. The number of shards may differ when they are read.
+    pub files: Vec<FileEntry>,
+}
+
+impl CheckpointManifest {
+    pub(crate) fn new(
+        number: u64,
+        job: Job,
+        position: TrainPosition,
+        tables: Vec<TableLayers>,
+        dense: Vec<FileEntry>,
+    ) -> Self {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let (format, forebay) = (FORMAT.into(), env!("CARGO_PKG_VERSION").into());
+        Self { format, version: VERSION, forebay, number, written: since.as_secs(), job, position, tables, dense }
+    }
+
+    /// The name of the manifest of a checkpoint.
+    pub(crate) fn name(number: u64) -> String {
+        format!("checkpoint-{number:06}.json")
+    }
+
+    /// The number of the checkpoint with a manifest of this name.
+    pub(crate) fn number_of(name: &str) -> Option<u64> {
+        name.strip_prefix("checkpoint-")?.strip_suffix(".json")?.parse().ok()
+    }
+
+    /// All its files.
+    pub fn files(&self) -> impl Iterator<Item = &FileEntry> {
+        self.tables.iter().flat_map(|table| &table.layers).flat_map(|layer| &layer.files).chain(&self.dense)
+    }
+
+    /// Rows trained on up to this checkpoint.
+    pub fn rows_trained(&self) -> u64 {
+        self.position.rows
+    }
+
+    pub(crate) fn to_json(&self) -> Result<Vec<u8>, Fault> {
+        serde_json::to_vec_pretty(self).map_err(|e| Fault::internal("a manifest cannot be written as JSON").because(e))
+    }
+
+    /// # Errors
+    /// A user fault that names the file if it is not a manifest of this version.
+    pub(crate) fn read(folder: &OpenFolder, number: u64) -> Result<Self, Fault> {
+        let file = Self::name(number);
+        let (text, name) = (folder.bytes(&file, MOST_BYTES)?, folder.name(&file));
+        let what: serde_json::Value = serde_json::from_slice(&text)
+            .map_err(|e| Fault::user(format!("{name} is damaged: not JSON")).because(e))?;
+        if what["format"] != FORMAT {
+            return Err(Fault::user(format!("{name}: format is {}, expected {FORMAT:?}", what["format"])));
+        }
+        if what["version"] != VERSION {
+            return Err(Fault::user(format!(
+                "{name}: version {} of the format, this program reads version {VERSION}",
+                what["version"]
+            )));
+        }
+        serde_json::from_value(what).map_err(|e| Fault::user(format!("{name} is damaged")).because(e))
+    }
+
+    /// Fails if a run of `job` would not be the run of this checkpoint.
+    ///
+    /// # Errors
+    /// A user fault that names the fields that differ.
+    pub(crate) fn check_job(&self, job: &Job) -> Result<(), Fault> {
+        let (there, here) = (fields(&self.job), fields(job));
+        let names: std::collections::BTreeSet<_> = there.keys().chain(here.keys()).collect();
+        let shown = |value: Option<&Value>| value.map_or_else(|| "not set".to_owned(), Value::to_string);
+        let differences: Vec<String> = names
+            .into_iter()
+            .filter(|name| there.get(*name) != here.get(*name))
+            .map(|name| format!("{name} is {} there and {} here", shown(there.get(name)), shown(here.get(name))))
+            .collect();
+        if differences.is_empty() {
+            return Ok(());
+        }
+        Err(Fault::user(format!(
+            "checkpoint {} is of another job: {}; go on with its job, or name another checkpoint.to",
+            self.number,
+            differences.join(", ")
+        )))
+    }
+}
+
+/// Fields, or sections with a dot at the end, that may differ when a run goes on: where it runs, how fast, and for how long.
+const FREE: [&str; 14] = [
+    "checkpoint.",
+    "network.",
+    "output.",
+    "placement.",
+    "pipeline.links.",
+    "pipeline.parse_replicas",
+    "data.decode_ahead",
+    "data.decode_threads",
+    "data.epochs",
+    "data.eval",
+    "data.eval_where",
+    "data.read_ahead",
+    "table.shards",
+    "train.threads",
+];
+
+/// The fields of a job that must not differ when a run goes on, by their names with dots.
+fn fields(job: &Job) -> BTreeMap<String, Value> {
+    fn flatten(prefix: &str, table: Table, fields: &mut BTreeMap<String, Value>) {
+        for (key, value) in table {
+            let name = format!("{prefix}{key}");
+            match value {
+                Value::Table(table) => flatten(&format!("{name}."), table, fields),
+                value => {
+                    fields.insert(name, value);
+                }
+            }
+        }
+    }
+    let mut all = BTreeMap::new();
+    flatten("", toml::from_str(&job.to_toml()).unwrap_or_default(), &mut all);
+    all.retain(|name, _| !FREE.iter().any(|free| name == free || free.ends_with('.') && name.starts_with(free)));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_goes_on_with_its_own_job_on_other_machines() {
+        let mut job = Job::default();
+        let manifest = CheckpointManifest::new(7, job.clone(), TrainPosition::default(), Vec::new(), Vec::new());
+        (job.placement.ps, job.table.shards, job.train.threads, job.data.epochs) = (4, 3, 7, 9);
+        (job.output.model, job.data.eval) = (Some("elsewhere".into()), Some("others".into()));
+        manifest.check_job(&job).unwrap();
+        (job.train.batch_rows, job.data.train) = (77, Some("other rows".into()));
+        let said = manifest.check_job(&job).unwrap_err().to_string();
+        for words in ["checkpoint 7", "train.batch_rows is 2048 there and 77 here", "data.train is not set there"] {
+            assert!(said.contains(words), "no `{words}` in: {said}");
+        }
+    }
+
+    #[test]
+    fn names_have_numbers() {
+        assert_eq!(CheckpointManifest::name(12), "checkpoint-000012.json");
+        assert_eq!(CheckpointManifest::number_of("checkpoint-000012.json"), Some(12));
+        assert_eq!(CheckpointManifest::number_of("checkpoint-1234567.json"), Some(1_234_567));
+        for name in ["checkpoint-.json", "checkpoint-12.json.tmp", "000012-embedding.arrow", ".checkpoint-000012.json"]
+        {
+            assert_eq!(CheckpointManifest::number_of(name), None, "{name}");
+        }
+    }
+}

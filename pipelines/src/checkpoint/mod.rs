@@ -1,0 +1,36 @@
+//! Checkpoints: everything that a run needs to go on after its processes died, in any store.
+//!
+//! ```text
+//!  barrier: read ─→ parse ─→ batch ─→ lookup ─→ train ─→ push          the cut: position, model, snapshots of the shards
+//!                                               model      │
+//!                                                          ↓
+//!  thread `checkpoint`: asks for barriers, writes what was cut, publishes the manifest, removes old checkpoints
+//! ```
+//!
+//! Read in this order: `trained_batches.rs` (the position), `cut.rs` (what the stages do), `manifest.rs`, `folder.rs` and
+//! `table_rows.rs` (the files), `checkpointer.rs` (the thread), `restore.rs` and `leases.rs` (going on). `docs/checkpoint.md`
+//! describes the format.
+
+mod checkpointer;
+mod cut;
+mod dense_state;
+mod folder;
+mod leases;
+mod manifest;
+mod restore;
+mod table_rows;
+mod trained_batches;
+
+/// The state of a dense model.
+pub(crate) type ModelState = Vec<forebay_models::NamedTensor>;
+
+pub(crate) use checkpointer::{Checkpointer, Checkpoints};
+pub(crate) use cut::{CutPlan, CutPoint, Shards};
+pub use folder::CheckpointFolder;
+pub(crate) use folder::file_name;
+pub(crate) use leases::RemainingWindows;
+pub(crate) use manifest::TrainPosition;
+pub use manifest::{CheckpointManifest, TableLayer, TableLayers};
+pub(crate) use restore::{Restored, find, load, load_rows};
+pub(crate) use table_rows::write_shards;
+pub(crate) use trained_batches::{BatchOrder, TrainedBatches};

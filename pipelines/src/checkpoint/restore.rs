@@ -1,0 +1,100 @@
+//! Going on from a checkpoint. Everything here blocks on the store.
+
+use forebay_actors::{Fault, commas};
+use forebay_ps::TableClient;
+
+use super::folder::CheckpointFolder;
+use super::manifest::{CheckpointManifest, TrainPosition};
+use super::{ModelState, dense_state, table_rows};
+use crate::context::Context;
+use crate::job::Job;
+
+/// What a trainer goes on from.
+#[derive(Default)]
+pub(crate) struct Restored {
+    pub(crate) position: TrainPosition,
+    /// The dense model with the state of its optimizer, if the trainer holds it.
+    pub(crate) model: Option<ModelState>,
+}
+
+/// The folder of the job's checkpoints, and the checkpoint to go on from. `None`: the job has no checkpoints.
+///
+/// # Errors
+/// A user fault if the folder has checkpoints and `resume` is not set, if they are of another job, or if none is whole.
+pub(crate) fn find(
+    job: &Job,
+    resume: bool,
+    context: &Context,
+) -> Result<Option<(CheckpointFolder, Option<CheckpointManifest>)>, Fault> {
+    let Some(to) = &job.checkpoint.to else {
+        return if resume {
+            Err(Fault::user(
+                "--resume goes on from a checkpoint, but the job has none: set checkpoint.to to their folder",
+            ))
+        } else {
+            Ok(None)
+        };
+    };
+    let folder = CheckpointFolder::open(to, context)?;
+    if !resume {
+        if let Some(newest) = folder.numbers()?.last() {
+            return Err(Fault::user(format!(
+                "{to} has checkpoints of an earlier run, the newest is number {newest}: add --resume to go on from it, or name \
+                 another folder (checkpoint.to)"
+            )));
+        }
+        return Ok(Some((folder, None)));
+    }
+    let newest = folder.latest()?;
+    match &newest {
+        Some(manifest) => {
+            manifest.check_job(job)?;
+            let rows = commas(manifest.rows_trained());
+            tracing::info!("goes on from checkpoint {} in {to}: {rows} rows are trained on", manifest.number);
+        }
+        None => tracing::info!("{to} has no checkpoint yet: the run begins at the start"),
+    }
+    Ok(Some((folder, newest)))
+}
+
+/// Puts the rows of a checkpoint into the shards of `table` that this process holds.
+pub(crate) fn load_rows(
+    folder: &CheckpointFolder,
+    manifest: &CheckpointManifest,
+    table: &TableClient,
+) -> Result<(), Fault> {
+    let [layers] = manifest.tables.as_slice() else {
+        return Err(Fault::user(format!(
+            "checkpoint {} has {} tables, expected one",
+            manifest.number,
+            manifest.tables.len()
+        )));
+    };
+    if layers.config != *table.config() {
+        return Err(Fault::user(format!(
+            "checkpoint {} has a table {:?}, expected {:?}",
+            manifest.number,
+            layers.config,
+            table.config()
+        )));
+    }
+    table_rows::load(&folder.folder, layers, table)
+}
+
+/// What a trainer that holds the shards and the dense parameters goes on from.
+pub(crate) fn load(
+    folder: &CheckpointFolder,
+    manifest: CheckpointManifest,
+    table: &TableClient,
+) -> Result<Restored, Fault> {
+    load_rows(folder, &manifest, table)?;
+    let [entry] = manifest.dense.as_slice() else {
+        return Err(Fault::user(format!(
+            "checkpoint {} has {} files of dense parameters, expected one",
+            manifest.number,
+            manifest.dense.len()
+        )));
+    };
+    let model = dense_state::read(&folder.folder, entry)?;
+    Ok(Restored { position: manifest.position, model: Some(model) })
+}

@@ -1,0 +1,160 @@
+//! The rows of one shard with their optimizer state as an Arrow IPC stream, written from a snapshot and read into a table. The
+//! columns are `key` (uint64), `weights` and `state` (lists of a fixed size of float32). Both functions block on the store.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch, UInt64Array};
+use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt64Type};
+use arrow::error::ArrowError;
+use arrow::ipc::reader::StreamReader;
+use arrow::ipc::writer::StreamWriter;
+use forebay_actors::Fault;
+use forebay_connectors::staged::OpenFolder;
+use forebay_ps::{ExportBlock, ShardSnapshot, TableClient};
+use futures::executor::block_on;
+
+use super::cut::CutPlan;
+use super::folder::file_name;
+use super::manifest::TableLayers;
+use crate::model_folder::FileEntry;
+use crate::model_folder::checked::{CheckedWriter, cannot_write};
+
+/// Rows of a page.
+const PAGE: usize = 65_536;
+
+/// `row_dim` weights and `state_dim` floats of state per row; without state there is no such column.
+fn schema(row_dim: usize, state_dim: usize) -> SchemaRef {
+    let mut fields = vec![Field::new("key", DataType::UInt64, false), list_field("weights", row_dim)];
+    if state_dim > 0 {
+        fields.push(list_field("state", state_dim));
+    }
+    Arc::new(Schema::new(fields))
+}
+
+fn list_field(name: &str, floats: usize) -> Field {
+    let element = Arc::new(Field::new("element", DataType::Float32, false));
+    Field::new(name, DataType::FixedSizeList(element, floats as i32), false)
+}
+
+fn list(floats: Vec<f32>, each: usize) -> ArrayRef {
+    let element = Arc::new(Field::new("element", DataType::Float32, false));
+    Arc::new(FixedSizeListArray::new(element, each as i32, Arc::new(Float32Array::from(floats)), None))
+}
+
+/// Writes the rows of `snapshot` to a new file.
+pub(crate) fn write(
+    snapshot: &mut ShardSnapshot,
+    table: &TableClient,
+    folder: &OpenFolder,
+    file: &str,
+) -> Result<FileEntry, Fault> {
+    let (row_dim, state_dim) = (table.row_dim(), table.state_dim());
+    let schema = schema(row_dim, state_dim);
+    let mut checked = CheckedWriter::new(folder.create(file)?);
+    let name = folder.name(file);
+    let failed = |e: ArrowError| match e {
+        ArrowError::IoError(_, e) => cannot_write(&name, e),
+        e => cannot_write(&name, e),
+    };
+    let mut writer = StreamWriter::try_new(&mut checked, &schema).map_err(failed)?;
+    let mut rows = 0;
+    loop {
+        let ExportBlock { keys, weights, state } = block_on(snapshot.next(PAGE))?;
+        if keys.is_empty() {
+            break;
+        }
+        rows += keys.len() as u64;
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from(keys)), list(weights, row_dim)];
+        if state_dim > 0 {
+            columns.push(list(state, state_dim));
+        }
+        let batch = RecordBatch::try_new(Arc::clone(&schema), columns)
+            .map_err(|e| Fault::internal("rows of a snapshot do not fit their schema").because(e))?;
+        writer.write(&batch).map_err(failed)?;
+    }
+    writer.finish().map_err(failed)?;
+    drop(writer);
+    checked.flush().map_err(|e| cannot_write(&name, e))?;
+    checked.finish(file, Some(rows))
+}
+
+/// Puts the rows of a file into the shards of `table`: all of them, or those that this process holds. The file's checksum has
+/// been verified.
+///
+/// # Errors
+/// A user fault that names the file if its rows are not those of such a table.
+pub(crate) fn read(folder: &OpenFolder, entry: &FileEntry, table: &TableClient) -> Result<(), Fault> {
+    let (row_dim, state_dim) = (table.row_dim(), table.state_dim());
+    let name = folder.name(&entry.path);
+    let damaged = |e: ArrowError| Fault::user(format!("cannot read {name}")).because(e);
+    let reader = StreamReader::try_new(folder.reader(&entry.path)?, None).map_err(damaged)?;
+    let expected = schema(row_dim, state_dim);
+    if reader.schema().fields() != expected.fields() {
+        return Err(Fault::user(format!(
+            "cannot read {name}: its columns are {:?}, expected {:?} for rows of {row_dim} weights and {state_dim} floats of \
+             state",
+            reader.schema().fields(),
+            expected.fields()
+        )));
+    }
+    let mut rows = 0;
+    for batch in reader {
+        let batch = batch.map_err(damaged)?;
+        if batch.columns().iter().any(|column| column.null_count() > 0) {
+            return Err(Fault::user(format!("cannot read {name}: it has missing values, expected none")));
+        }
+        rows += batch.num_rows() as u64;
+        let keys = batch.column(0).as_primitive::<UInt64Type>().values();
+        let floats = |column: usize| {
+            let list = batch.column(column).as_fixed_size_list();
+            let each = list.value_length() as usize;
+            let all = list.values().as_primitive::<Float32Type>();
+            &all.values()[list.value_offset(0) as usize..][..keys.len() * each]
+        };
+        let state = if state_dim > 0 { Some(floats(2)) } else { None };
+        block_on(table.import_held(keys, floats(1), state))?;
+    }
+    match entry.rows {
+        Some(expected) if expected != rows => {
+            Err(Fault::user(format!("cannot read {name}: {rows} rows, the manifest expects {expected}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Writes the snapshots of all shards of this process, each to a file of its own, at the same time.
+pub(crate) fn write_shards(
+    snapshots: &mut [ShardSnapshot],
+    table: &TableClient,
+    folder: &OpenFolder,
+    plan: CutPlan,
+) -> Result<Vec<FileEntry>, Fault> {
+    std::thread::scope(|scope| {
+        let writing: Vec<_> = snapshots
+            .iter_mut()
+            .map(|snapshot| {
+                let what = format!("{}-{:04}.arrow", table.table(), snapshot.shard());
+                let name = file_name(plan.number, plan.attempt, &what);
+                scope.spawn(move || write(snapshot, table, folder, &name))
+            })
+            .collect();
+        writing.into_iter().map(joined).collect()
+    })
+}
+
+/// Puts the rows of all layers into the shards of `table`. The files of a layer are read at the same time.
+pub(crate) fn load(folder: &OpenFolder, layers: &TableLayers, table: &TableClient) -> Result<(), Fault> {
+    for layer in &layers.layers {
+        std::thread::scope(|scope| {
+            let reading: Vec<_> =
+                layer.files.iter().map(|entry| scope.spawn(move || read(folder, entry, table))).collect();
+            reading.into_iter().try_for_each(joined)
+        })?;
+    }
+    Ok(())
+}
+
+fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T, Fault>>) -> Result<T, Fault> {
+    thread.join().map_err(|_| Fault::internal("a thread that reads or writes table rows panicked"))?
+}

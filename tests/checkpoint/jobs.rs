@@ -1,0 +1,178 @@
+//! Jobs with checkpoints, and their processes.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use super::bits::Bits;
+
+/// The deadline of every wait.
+const LONG: Duration = Duration::from_secs(120);
+
+pub(crate) const ROWS: u64 = 120_000;
+
+/// Rows as Parquet or as text, made once.
+pub(crate) fn rows(format: &str) -> PathBuf {
+    static MADE: OnceLock<TempDir> = OnceLock::new();
+    let folder = MADE.get_or_init(|| {
+        let folder = TempDir::new().unwrap();
+        for format in ["parquet", "criteo"] {
+            let (rows, out) = (ROWS.to_string(), folder.path().join(format));
+            let mut synth = Command::new(env!("CARGO_BIN_EXE_forebay"));
+            synth
+                .args(["data", "synth", "--rows", &rows, "--group-rows", "8192", "--format", format, "--out"])
+                .arg(out);
+            let said = synth.output().unwrap();
+            assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        }
+        folder
+    });
+    folder.path().join(format)
+}
+
+/// A run of `forebay train` in a folder of its own.
+pub(crate) struct Job {
+    pub(crate) folder: TempDir,
+    settings: Vec<String>,
+}
+
+/// How a process ended.
+pub(crate) struct Ended {
+    /// `None`: by a signal.
+    pub(crate) code: Option<i32>,
+    pub(crate) said: String,
+}
+
+impl Job {
+    /// A small Wide & Deep job, with a checkpoint every 10,000 rows.
+    pub(crate) fn new(format: &str, more: &[&str]) -> Self {
+        let folder = TempDir::new().unwrap();
+        let mut settings = vec![
+            format!("data.train={}", rows(format).display()),
+            format!("output.model={}", folder.path().join("model").display()),
+            format!("checkpoint.to={}", folder.path().join("checkpoints").display()),
+        ];
+        let small = [
+            "checkpoint.rows=10000",
+            "seed=9",
+            "model.embedding_dim=4",
+            "model.hidden=[16]",
+            "train.batch_rows=256",
+            "train.threads=1",
+            "data.epochs=2",
+        ];
+        settings.extend(small.iter().chain(more).map(|setting| (*setting).to_owned()));
+        Self { folder, settings }
+    }
+
+    pub(crate) fn start(&self, flags: &[&str]) -> Running {
+        self.start_with(flags, &[])
+    }
+
+    /// Starts the program with further settings.
+    pub(crate) fn start_with(&self, flags: &[&str], more: &[&str]) -> Running {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.arg("train").args(flags);
+        for setting in self.settings.iter().map(String::as_str).chain(more.iter().copied()) {
+            command.args(["--set", setting]);
+        }
+        let log = tempfile::NamedTempFile::new_in(self.folder.path()).unwrap().into_temp_path().keep().unwrap();
+        let file = File::create(&log).unwrap();
+        command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
+        Running { child: command.spawn().unwrap(), log }
+    }
+
+    /// Runs the program to its end.
+    pub(crate) fn run(&self, flags: &[&str]) -> Ended {
+        self.start(flags).end()
+    }
+
+    pub(crate) fn checkpoints(&self) -> PathBuf {
+        self.folder.path().join("checkpoints")
+    }
+
+    /// The names of the checkpoints' files, sorted.
+    pub(crate) fn files(&self) -> Vec<String> {
+        let Ok(files) = std::fs::read_dir(self.checkpoints()) else { return Vec::new() };
+        let mut names: Vec<String> = files
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .filter(|n| !n.starts_with('.'))
+            .collect();
+        names.sort();
+        names
+    }
+
+    /// The number of the newest checkpoint; 0: there is none.
+    pub(crate) fn newest(&self) -> u64 {
+        let number = |name: &String| name.strip_prefix("checkpoint-")?.strip_suffix(".json")?.parse().ok();
+        self.files().iter().filter_map(number).max().unwrap_or(0)
+    }
+
+    /// Waits until there is a checkpoint of this number.
+    pub(crate) fn until_checkpoint(&self, number: u64, running: &mut Running) {
+        let begun = Instant::now();
+        while self.newest() < number {
+            assert!(begun.elapsed() < LONG, "no checkpoint {number}: {}", running.said());
+            assert!(
+                running.child.try_wait().unwrap().is_none(),
+                "it ended before checkpoint {number}: {}",
+                running.said()
+            );
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    pub(crate) fn model(&self) -> Bits {
+        Bits::read(&self.folder.path().join("model"))
+    }
+}
+
+pub(crate) struct Running {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Running {
+    pub(crate) fn said(&self) -> String {
+        String::from_utf8_lossy(&std::fs::read(&self.log).unwrap()).into_owned()
+    }
+
+    pub(crate) fn until_said(&self, words: &str) {
+        let begun = Instant::now();
+        while !self.said().contains(words) {
+            assert!(begun.elapsed() < LONG, "it did not say {words:?}: {}", self.said());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+
+    pub(crate) fn end(mut self) -> Ended {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return Ended { code: status.code(), said: self.said() };
+            }
+            if begun.elapsed() > LONG {
+                let _ = self.child.kill();
+                panic!("it did not end: {}", self.said());
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+/// Changes one byte in the middle of a file.
+pub(crate) fn flip(file: &Path) {
+    let mut bytes = std::fs::read(file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x20;
+    std::fs::write(file, bytes).unwrap();
+}

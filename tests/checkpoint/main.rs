@@ -1,0 +1,9 @@
+//! Runs of the program with checkpoints: killed at any time and resumed, they end with the model of an undisturbed run.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
+
+#[path = "../cluster/bits.rs"]
+#[allow(dead_code, reason = "not all of it is used here")]
+mod bits;
+mod jobs;
+mod refusals;
+mod resume;

@@ -1,0 +1,86 @@
+//! What cannot be resumed is refused by name, and checkpoints that cannot be written cost no run.
+
+use rustix::process::Signal;
+
+use super::jobs::Job;
+
+/// A job with some checkpoints, killed.
+fn killed() -> Job {
+    let job = Job::new("parquet", &[]);
+    let mut running = job.start(&[]);
+    job.until_checkpoint(2, &mut running);
+    running.signal(Signal::KILL);
+    running.end();
+    job
+}
+
+#[test]
+fn checkpoints_of_an_earlier_run_are_not_overwritten() {
+    let job = killed();
+    let ended = job.run(&[]);
+    assert_eq!(ended.code, Some(2), "{}", ended.said);
+    assert!(
+        ended.said.contains("has checkpoints of an earlier run") && ended.said.contains("--resume"),
+        "{}",
+        ended.said
+    );
+}
+
+#[test]
+fn another_job_is_refused_by_its_fields() {
+    let job = killed();
+    let ended = job.start_with(&["--resume"], &["train.batch_rows=512", "model.embedding_dim=8"]).end();
+    assert_eq!(ended.code, Some(2), "{}", ended.said);
+    for words in ["train.batch_rows is 256 there and 512 here", "model.embedding_dim is 4 there and 8 here"] {
+        assert!(ended.said.contains(words), "{}", ended.said);
+    }
+}
+
+#[test]
+fn other_rows_are_refused() {
+    let job = killed();
+    // The checkpoint remembers the files, not only their folder.
+    let manifest = job.checkpoints().join(format!("checkpoint-{:06}.json", job.newest()));
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let at = text.find("\"fingerprint\": ").unwrap() + "\"fingerprint\": ".len();
+    std::fs::write(&manifest, format!("{}1{}", &text[..at], &text[at..])).unwrap();
+    let ended = job.run(&["--resume"]);
+    assert_eq!(ended.code, Some(2), "{}", ended.said);
+    assert!(ended.said.contains("the rows are not those of the checkpoint"), "{}", ended.said);
+}
+
+#[test]
+fn resume_without_a_folder_says_so() {
+    let job = Job::new("parquet", &[]);
+    let ended = job.start_with(&["--resume"], &["checkpoint.to="]).end();
+    assert_eq!(ended.code, Some(2), "{}", ended.said);
+}
+
+#[test]
+fn only_the_newest_checkpoints_stay_with_the_files_that_they_name() {
+    let job = Job::new("parquet", &["checkpoint.keep=2", "checkpoint.full_every=3"]);
+    let ended = job.run(&[]);
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let files = job.files();
+    let manifests: Vec<&String> = files.iter().filter(|name| name.ends_with(".json")).collect();
+    assert_eq!(manifests.len(), 2, "{files:?}");
+    let named: String =
+        manifests.iter().map(|name| std::fs::read_to_string(job.checkpoints().join(name)).unwrap()).collect();
+    for file in files.iter().filter(|name| !name.ends_with(".json")) {
+        assert!(named.contains(file.as_str()), "nothing names {file}: {files:?}");
+    }
+}
+
+#[test]
+fn a_folder_that_vanishes_costs_checkpoints_and_not_the_run() {
+    let job = Job::new("parquet", &[]);
+    let mut running = job.start(&[]);
+    job.until_checkpoint(1, &mut running);
+    let folder = job.checkpoints();
+    std::fs::remove_dir_all(&folder).or_else(|_| std::fs::remove_dir_all(&folder)).unwrap();
+    std::fs::write(&folder, "a file stands in its place").unwrap();
+    let ended = running.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    assert!(ended.said.contains("a checkpoint failed, and the run goes on"), "{}", ended.said);
+    assert!(job.model().keys() > 1000);
+}

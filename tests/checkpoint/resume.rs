@@ -1,0 +1,98 @@
+//! A run is killed and resumed: its model is that of an undisturbed run, to the bit.
+
+use rustix::process::Signal;
+
+use super::jobs::{Job, ROWS, flip};
+
+/// The model of an undisturbed run without checkpoints.
+fn undisturbed(format: &str, more: &[&str]) -> super::bits::Bits {
+    let job = Job::new(format, &[more, &["checkpoint.rows=1000000000"]].concat());
+    let ended = job.run(&[]);
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    job.model()
+}
+
+/// Kills the run after each of these checkpoints, resumes it, and compares the model in the end.
+fn kill_and_resume(format: &str, more: &[&str], after: &[u64]) {
+    let job = Job::new(format, more);
+    let mut flags: &[&str] = &[];
+    for &checkpoint in after {
+        let mut running = job.start(flags);
+        job.until_checkpoint(checkpoint, &mut running);
+        running.signal(Signal::KILL);
+        let ended = running.end();
+        assert_eq!(ended.code, None, "{}", ended.said);
+        flags = &["--resume"];
+    }
+    let ended = job.run(flags);
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    assert!(ended.said.contains("goes on from checkpoint"), "{}", ended.said);
+    let all = format!("trained on {} rows", forebay::actors::commas(2 * ROWS));
+    assert!(ended.said.contains(&all), "{}", ended.said);
+    assert_eq!(job.model().difference(&undisturbed(format, more)), None, "{}", ended.said);
+}
+
+#[test]
+fn parquet_with_adam() {
+    kill_and_resume("parquet", &[], &[1, 4, 7]);
+}
+
+#[test]
+fn text_and_several_shards() {
+    kill_and_resume("criteo", &["table.shards=3"], &[2, 5]);
+}
+
+#[test]
+fn unshuffled_rows_in_f16_with_full_checkpoints() {
+    kill_and_resume("parquet", &["data.shuffle_rows=0", "table.storage=f16", "checkpoint.full_every=1"], &[4]);
+}
+
+#[test]
+fn stale_look_ups_train_on_every_row_once() {
+    let job = Job::new("parquet", &["train.staleness=4"]);
+    let mut running = job.start(&[]);
+    job.until_checkpoint(5, &mut running);
+    running.signal(Signal::KILL);
+    running.end();
+    let ended = job.run(&["--resume"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    let all = format!("trained on {} rows", forebay::actors::commas(2 * ROWS));
+    assert!(ended.said.contains(&all), "{}", ended.said);
+}
+
+#[test]
+fn a_drained_run_leaves_a_checkpoint_and_no_model() {
+    let job = Job::new("parquet", &["checkpoint.rows=1000000000"]);
+    let mut running = job.start(&[]);
+    running.until_said("push: sink");
+    running.signal(Signal::TERM);
+    job.until_checkpoint(1, &mut running);
+    let ended = running.end();
+    assert_eq!(ended.code, Some(5), "{}", ended.said);
+    assert!(ended.said.contains("checkpoint 1 in"), "{}", ended.said);
+    assert!(!job.folder.path().join("model").exists(), "{}", ended.said);
+    let ended = job.run(&["--resume"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    assert_eq!(job.model().difference(&undisturbed("parquet", &[])), None);
+}
+
+#[test]
+fn a_damaged_checkpoint_is_passed_over() {
+    let job = Job::new("parquet", &["checkpoint.full_every=1"]);
+    let mut running = job.start(&[]);
+    job.until_checkpoint(4, &mut running);
+    running.signal(Signal::KILL);
+    running.end();
+    let newest = job.newest();
+    let file = job.files().into_iter().find(|name| name.starts_with(&format!("{newest:06}-"))).unwrap();
+    flip(&job.checkpoints().join(&file));
+    let ended = job.run(&["--resume"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    assert!(
+        ended.said.contains(&format!("checkpoint {newest} is not used")) && ended.said.contains(&file),
+        "{}",
+        ended.said
+    );
+    assert!(ended.said.contains(&format!("goes on from checkpoint {}", newest - 1)), "{}", ended.said);
+    assert_eq!(job.model().difference(&undisturbed("parquet", &[])), None);
+}
