@@ -162,9 +162,12 @@ impl StreamTask {
                 };
                 // Counted before it is sent: the answer may arrive before `send` returns.
                 self.unanswered().sent += 1;
-                if outgoing.send(message).await.is_err() {
+                match outgoing.send(message).await {
+                    Ok(()) => {}
                     // The receiving direction gets the reason.
-                    std::future::pending::<()>().await;
+                    Err(fault) if fault.retryable => std::future::pending::<()>().await,
+                    // The message cannot be sent at all: the peer knows nothing of it, and the stream goes on.
+                    Err(fault) => self.fail_last_sent(fault),
                 }
             }
         };
@@ -190,6 +193,16 @@ impl StreamTask {
         tokio::select! {
             () = send => Ok(()),
             fault = receive => fault,
+        }
+    }
+
+    /// Fails the request that was counted as sent last: it was not sent.
+    fn fail_last_sent(&self, fault: Fault) {
+        let mut unanswered = self.unanswered();
+        let Some(last) = unanswered.sent.checked_sub(1) else { return };
+        unanswered.sent = last;
+        if let Some(request) = unanswered.requests.remove(last) {
+            let _ = request.answer.send(Err(fault));
         }
     }
 

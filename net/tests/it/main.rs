@@ -8,6 +8,7 @@ mod compression;
 mod connections;
 mod health;
 mod refusals;
+mod request_streams;
 mod retry;
 mod stock;
 mod streams;

@@ -34,6 +34,7 @@
 //!
 //! `LeaseBook::complete` then counts each window once, and checks that its rows were trained on or rejected.
 
+mod absent_readers;
 mod acknowledge;
 pub(crate) mod batches;
 mod coordinator;

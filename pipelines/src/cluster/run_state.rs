@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use forebay_actors::{Domain, Fault};
 use forebay_connectors::DataPlan;
 
+use super::absent_readers::AbsentReaders;
 use super::leases::{LeaseBook, LeaseReply, windows_per_lease};
 use super::members::{Expected, Members, Role};
 use super::messages::{
@@ -55,6 +56,7 @@ pub(super) struct RunState {
     started: Instant,
     /// When missing or silent members were last logged, and their names.
     last_logged: (Instant, Vec<String>),
+    absent_readers: AbsentReaders,
 }
 
 impl RunState {
@@ -85,6 +87,7 @@ impl RunState {
             phase: RunPhase::Gathering,
             started: now,
             last_logged: (now, Vec::new()),
+            absent_readers: AbsentReaders::default(),
         }
     }
 
@@ -119,6 +122,28 @@ impl RunState {
         self.finish_if_done();
         self.check_missing(now);
         self.check_silent(now);
+        self.check_readers(now);
+    }
+
+    /// Trainers that read by themselves are checked with the other trainers.
+    fn check_readers(&mut self, now: Instant) {
+        let reading = matches!(self.phase, RunPhase::Running | RunPhase::Draining);
+        let waits = reading
+            && self.settings.reader_role == Role::Reader
+            && !self.members.list(now).any(|member| member.role == Role::Reader && member.present);
+        let left = match &self.leases {
+            Some(leases) => {
+                format!(
+                    "{} of {} windows are not done",
+                    leases.windows_total() - leases.windows_done(),
+                    leases.windows_total()
+                )
+            }
+            None => "nothing was read".to_owned(),
+        };
+        if let Some(message) = self.absent_readers.check(waits, &left, self.settings.timeout, now) {
+            self.fail_run(Failure::new(Domain::External, message));
+        }
     }
 
     /// A process starts.

@@ -146,7 +146,7 @@ impl ClusterSession {
             let peer = Dialer::new(io, &security, &identity, &limits)?.peer(&at)?;
             health.waiting(format!("the coordinator at {at}"));
             let member = Member::join(peer, process.role, process.rank, address, cluster_process.nonce, job).await?;
-            (identity.incarnation, identity.attempt) = (member.id().incarnation, 1);
+            (identity.incarnation, identity.attempt) = (member.id().incarnation, member.id().attempt);
             if let Some(server) = &server {
                 server.set_attempt(identity.attempt);
             }

@@ -21,6 +21,7 @@ use super::super::messages::RunPhase;
 use super::handler::{NAME, PING};
 use super::metadata::{Header, Reply};
 use super::send_queue::SendQueue;
+use crate::flow::BatchId;
 
 /// A live trainer opens a stream within this time.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -54,7 +55,7 @@ pub(crate) fn open(channels: &ReaderChannels, trainers: usize, queues: usize) ->
             async move {
                 if let Err(fault) = channel.run().await {
                     tracing::error!(%fault, "the channel to trainer {trainer} has ended");
-                    channel.channels.send_queue.fail(&fault.to_string());
+                    channel.channels.send_queue.fail(fault);
                 }
             },
             channels.dialer.io().handle(),
@@ -186,7 +187,8 @@ impl Channel {
                 credits.take(bytes);
             }
             let header = Header { done_before: leases.progress().done_before(header.id), ..header };
-            stream.send(Message { batch: Some(columns), metadata: header.write() }).await?;
+            let sent = stream.send(Message { batch: Some(columns), metadata: header.write() }).await;
+            sent.map_err(|fault| with_batch(fault, header.id))?;
         }
     }
 
@@ -215,6 +217,14 @@ impl Channel {
     }
 }
 
+/// A fault of the channel that names the batch whose sending showed it.
+fn with_batch(fault: Fault, id: BatchId) -> Fault {
+    let Fault { domain, kind, retryable, .. } = fault;
+    let mut named = Fault::external(format!("{id}: {fault}")).kind(kind);
+    (named.domain, named.retryable) = (domain, retryable);
+    named
+}
+
 /// The round trip of an empty request. The first one also connects, so the shorter of two counts.
 async fn measure_round_trip(peer: &Peer) -> Result<Duration, Fault> {
     let ping = async || {
@@ -232,6 +242,15 @@ fn streams_to_fill(round_trip: Duration) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_batch_that_cannot_be_sent_is_named_with_the_limit() {
+        let limit = Fault::user("a message of 2000 bytes, and at most 1000 are accepted");
+        let fault = with_batch(limit, BatchId { epoch: 1, window: 7, index: 3 });
+        assert_eq!((fault.domain, fault.retryable), (forebay_actors::Domain::User, false));
+        let said = fault.to_string();
+        assert!(said.contains("window 7") && said.contains("at most 1000"), "{said}");
+    }
 
     #[test]
     fn a_longer_round_trip_gets_more_streams() {

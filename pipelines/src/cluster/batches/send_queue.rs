@@ -37,7 +37,7 @@ pub(crate) struct SendQueue {
 
 struct State {
     queues: Vec<TrainerQueue>,
-    failed: Option<String>,
+    failed: Option<Fault>,
 }
 
 /// The batches for one trainer, or for any trainer.
@@ -81,7 +81,7 @@ impl SendQueue {
             {
                 let state = self.state();
                 if let Some(why) = &state.failed {
-                    return Err(Fault::external(why.clone()));
+                    return Err(why.clone());
                 }
                 if holds(&state) {
                     return Ok(());
@@ -184,8 +184,8 @@ impl SendQueue {
     }
 
     /// No more batches can be sent: calls that wait fail with `why`.
-    pub(crate) fn fail(&self, why: &str) {
-        self.state().failed.get_or_insert_with(|| why.to_owned());
+    pub(crate) fn fail(&self, why: Fault) {
+        self.state().failed.get_or_insert(why);
         self.progress.notify_waiters();
     }
 }
@@ -272,15 +272,8 @@ mod tests {
         send_queue.remove_window_of(BatchId { epoch: 0, window: 0, index: 1 });
         let (header, ..) = send_queue.next(0, 0, |_| true).now_or_never().unwrap();
         assert_eq!(header.id.window, 1);
-        send_queue.fail("no trainer answers");
-        assert!(
-            send_queue
-                .wait_until_empty()
-                .now_or_never()
-                .unwrap()
-                .unwrap_err()
-                .to_string()
-                .contains("no trainer answers")
-        );
+        send_queue.fail(Fault::user("no trainer answers"));
+        let fault = send_queue.wait_until_empty().now_or_never().unwrap().unwrap_err();
+        assert!(fault.domain == forebay_actors::Domain::User && fault.to_string().contains("no trainer answers"));
     }
 }
