@@ -6,7 +6,7 @@
 //! back. On a device, [`transfer`](crate::transfer) does both in three parts.
 
 use crate::transfer::{BatchUpload, QueuedStep, UploadedBatch};
-use crate::{DenseBatch, ModelError, NamedTensor, RowPart, StepOutput};
+use crate::{DenseBatch, ModelError, NamedTensor, RowPart, StepOutput, state};
 
 /// A model over dense features and looked-up rows, with its dense parameters and their optimizer inside.
 ///
@@ -63,8 +63,7 @@ pub trait DenseModel {
     /// [`ModelError::Load`] if a tensor is missing, unknown or of another shape; nothing is changed then.
     fn load(&mut self, tensors: &[NamedTensor]) -> Result<(), ModelError>;
 
-    /// The state of the dense optimizer. To resume training, pass it to [`DenseModel::load_optimizer`] after
-    /// [`DenseModel::load`].
+    /// The state of the dense optimizer, its number of steps included; names begin with `optimizer.`.
     fn optimizer(&self) -> Vec<NamedTensor>;
 
     /// Replaces the state of the dense optimizer.
@@ -72,6 +71,29 @@ pub trait DenseModel {
     /// # Errors
     /// As [`DenseModel::load`].
     fn load_optimizer(&mut self, tensors: &[NamedTensor]) -> Result<(), ModelError>;
+
+    /// All that later steps depend on: the parameters, and the optimizer with its step count, whose names begin with
+    /// `optimizer.`. A model that [`restore`](DenseModel::restore)s it goes on to the same bits. Steps that were launched
+    /// are waited for.
+    ///
+    /// The default is [`DenseModel::parameters`] and [`DenseModel::optimizer`]. A model whose steps depend on more (random
+    /// numbers, a schedule) adds it here, or returns [`ModelError::State`].
+    ///
+    /// # Errors
+    /// [`ModelError::State`] if the model cannot be saved, [`ModelError::Device`] if the device was lost.
+    fn state(&self) -> Result<Vec<NamedTensor>, ModelError> {
+        state::join(self.parameters(), self.optimizer())
+    }
+
+    /// Replaces all that [`DenseModel::state`] gives. After an error the model must not be trained on.
+    ///
+    /// # Errors
+    /// As [`DenseModel::load`].
+    fn restore(&mut self, state: &[NamedTensor]) -> Result<(), ModelError> {
+        let (parameters, optimizer) = state::split(state);
+        self.load(&parameters)?;
+        self.load_optimizer(&optimizer)
+    }
 
     /// Copies batches to this model's device, from a thread of its own. `None`, the default, if the model computes in the
     /// memory that its batches are in.

@@ -18,6 +18,9 @@ pub enum ModelError {
     /// Stored tensors do not fit the model.
     #[error("stored parameters: {0}")]
     Load(String),
+    /// The model cannot be saved for a checkpoint.
+    #[error("state of the model: {0}")]
+    State(String),
     /// A setting of the backend is wrong: a device that is unknown or not there, a number of threads, a backend that this
     /// program was built without.
     #[error("backend: {0}")]

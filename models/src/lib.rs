@@ -14,7 +14,8 @@
 //!
 //! Read these files in this order:
 //! 1. `spec.rs`: the description of a model; `batch.rs`: its input and output; `dense.rs`: the trait [`DenseModel`]
-//! 2. `params.rs`: names, shapes and first values of the dense parameters; `dense_optimizer.rs`: how they are updated
+//! 2. `params.rs`: names, shapes and first values of the dense parameters; `dense_optimizer.rs`: how they are updated;
+//!    `state.rs`: all of it as one list, for checkpoints
 //! 3. `native/`: the backend in pure Rust; `torch/`: the backend on libtorch
 //! 4. `transfer.rs`: the step in three parts, for a device whose copies overlap with compute
 //! 5. `loss.rs` and `auc.rs`: loss and metrics
@@ -48,6 +49,7 @@ mod loss;
 mod native;
 mod params;
 mod spec;
+mod state;
 #[cfg(feature = "torch")]
 pub mod torch;
 pub mod transfer;

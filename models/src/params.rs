@@ -18,9 +18,8 @@ pub(crate) struct Param {
     fan_in: Option<usize>,
 }
 
-#[cfg(feature = "torch")]
 impl Param {
-    /// A parameter of a user's own module, which sets the first values itself.
+    /// A parameter whose first values are set elsewhere.
     pub(crate) fn at(name: String, shape: Vec<usize>, range: Range<usize>) -> Param {
         Param { name, shape, range, fan_in: None }
     }

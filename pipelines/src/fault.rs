@@ -15,6 +15,7 @@ pub(crate) fn model_fault(error: ModelError) -> Fault {
         ModelError::Spec(_)
         | ModelError::Optimizer(_)
         | ModelError::Load(_)
+        | ModelError::State(_)
         | ModelError::Setting(_)
         | ModelError::Module(_) => Fault::user(error.to_string()).kind(FaultKind::InvalidJob),
     }

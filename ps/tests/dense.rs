@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use cluster::*;
 use forebay_actors::{Fault, Host};
 use forebay_net::Server;
-use forebay_ps::dense::{DenseBlock, DenseClient, DenseRule, DenseService, blocks, connect};
+use forebay_ps::dense::{DenseBlock, DenseClient, DenseRule, DenseService, NamedValues, blocks, connect};
 use forebay_ps::remote::Wire;
 use forebay_ps::{PushId, PushOutcome, Round, Trainer};
 
@@ -33,6 +33,15 @@ impl DenseRule for Momentum {
     }
     fn values(&self) -> &[f32] {
         &self.values
+    }
+    fn save(&self) -> Result<Vec<NamedValues>, Fault> {
+        let named = |name: &str, values: &[f32]| NamedValues { name: name.into(), values: values.to_vec() };
+        Ok(vec![named("values", &self.values), named("velocity", &self.velocity)])
+    }
+    fn restore(&mut self, saved: Vec<NamedValues>) -> Result<(), Fault> {
+        let [values, velocity] = saved.try_into().map_err(|_| Fault::user("not saved by this rule"))?;
+        (self.values, self.velocity) = (values.values, velocity.values);
+        Ok(())
     }
 }
 
@@ -271,4 +280,50 @@ fn a_stock_client_may_look_and_not_touch() {
         stop(servers).await;
         host.stop().unwrap();
     });
+}
+
+#[tokio::test]
+async fn a_restored_block_goes_on_to_the_same_bits_and_is_pulled_anew() {
+    let host = Host::start("test").unwrap();
+    let (block, other) = (start(&host, 0..LEN), start(&host, 0..LEN));
+    let clients = [DenseClient::local(&[block.clone()]).unwrap(), DenseClient::local(&[other.clone()]).unwrap()];
+    for step in 0..3 {
+        clients[0].push_once(id(step), &grads(step)).await.unwrap();
+    }
+    // The other client has pulled the values that are replaced.
+    let before = clients[1].pull().await.unwrap();
+    other.restore(block.save().await.unwrap()).await.unwrap();
+    for step in 3..6 {
+        let values = clients[1].pull().await.unwrap();
+        assert_ne!(bits(&values), bits(&before));
+        assert_eq!(bits(&values), bits(&clients[0].pull().await.unwrap()));
+        for client in &clients {
+            client.push_once(id(step), &grads(step)).await.unwrap();
+        }
+    }
+    assert!(other.restore(Vec::new()).await.unwrap_err().to_string().contains("not saved by this rule"));
+    // Another number of values.
+    let few = start(&host, 0..10).save().await.unwrap();
+    assert!(other.restore(few).await.unwrap_err().to_string().contains("has 10 values"));
+    drop((block, other, clients));
+    host.stop().unwrap();
+}
+
+#[tokio::test]
+async fn a_rule_that_cannot_be_saved_says_so() {
+    struct Plain([f32; 1]);
+    impl DenseRule for Plain {
+        fn apply(&mut self, _: &[f32]) -> Result<(), Fault> {
+            Ok(())
+        }
+        fn values(&self) -> &[f32] {
+            &self.0
+        }
+    }
+    let host = Host::start("test").unwrap();
+    let block = DenseBlock::start(&host, 1, || Ok(Box::new(Plain([0.0]))));
+    assert!(block.save().await.unwrap_err().to_string().contains("cannot be saved"));
+    assert!(block.restore(Vec::new()).await.unwrap_err().to_string().contains("cannot be restored"));
+    drop(block);
+    host.stop().unwrap();
 }

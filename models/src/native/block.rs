@@ -3,9 +3,19 @@
 //! The native model holds all of its parameters in one block. When trainers share the parameters, each ps process holds a
 //! block and steps it alone. Every number is updated independently of the others, so the bits do not depend on the cuts.
 
+use std::ops::Range;
+
 use super::kernels;
-use crate::params::check_len;
-use crate::{DenseOptimizer, ModelError};
+use crate::params::{self, Param, check_len};
+use crate::{DenseOptimizer, ModelError, NamedTensor};
+
+/// The name of a block's values.
+const VALUES: &str = "values";
+
+/// A block as one parameter.
+fn param(len: usize) -> Param {
+    Param::at(VALUES.into(), vec![len], 0..len)
+}
 
 /// Parameters of one task: 64 KiB, small enough to spread over threads, large enough to be worth a task.
 const TASK_LEN: usize = 16_384;
@@ -72,6 +82,11 @@ impl ParamBlock {
         Ok(())
     }
 
+    /// The optimizer's settings.
+    pub fn optimizer(&self) -> DenseOptimizer {
+        self.optimizer
+    }
+
     /// Steps taken.
     pub fn steps(&self) -> u64 {
         self.steps
@@ -98,6 +113,63 @@ impl ParamBlock {
         Ok(())
     }
 
+    /// All that later steps depend on: `values [n]`, `optimizer.step [2]` and, for each buffer of the optimizer's state,
+    /// `optimizer.BUFFER.values [n]`.
+    pub fn save(&self) -> Vec<NamedTensor> {
+        let layout = [param(self.values.len())];
+        let mut tensors = params::to_tensors(&layout, "", &self.values);
+        tensors.extend(params::save_optimizer(&layout, &self.optimizer, self.steps, &self.state));
+        tensors
+    }
+
+    /// A block with what [`ParamBlock::save`] gave: it goes on to the same bits.
+    ///
+    /// # Errors
+    /// [`ModelError::Load`] if a tensor is missing, unknown, of another length, or of another optimizer.
+    pub fn restored(optimizer: DenseOptimizer, saved: &[NamedTensor]) -> Result<ParamBlock, ModelError> {
+        let (values, state) = crate::state::split(saved);
+        let [NamedTensor { name, data, .. }] = values.as_slice() else {
+            return Err(ModelError::Load(format!("{} tensors of values, expected one", values.len())));
+        };
+        if name != VALUES {
+            return Err(ModelError::Load(format!("`{name}` is no block of values, expected `{VALUES}`")));
+        }
+        let layout = [param(data.len())];
+        let mut block = ParamBlock::new(optimizer, params::from_tensors(&layout, "", &values)?)?;
+        let (steps, state) = params::load_optimizer(&layout, &optimizer, &state)?;
+        block.set_state(steps, state)?;
+        Ok(block)
+    }
+
+    /// One block of several that lie one after the other, for another number of processes.
+    ///
+    /// # Errors
+    /// [`ModelError::Load`] if there are none, or they differ in their optimizer or their steps.
+    pub fn joined(blocks: &[ParamBlock]) -> Result<ParamBlock, ModelError> {
+        let Some((first, rest)) = blocks.split_first() else {
+            return Err(ModelError::Load("no blocks to join, expected at least one".into()));
+        };
+        let mut whole = first.clone();
+        for block in rest {
+            if block.optimizer != first.optimizer || block.steps != first.steps {
+                let (found, expected) = ((block.optimizer, block.steps), (first.optimizer, first.steps));
+                return Err(ModelError::Load(format!(
+                    "a block of {found:?} (optimizer, steps), expected {expected:?} as the first has"
+                )));
+            }
+            whole.values.extend_from_slice(&block.values);
+            whole.state.iter_mut().zip(&block.state).for_each(|(all, own)| all.extend_from_slice(own));
+        }
+        Ok(whole)
+    }
+
+    /// The block of a range of these values. Panics if the range is not within them.
+    #[must_use]
+    pub fn part(&self, range: Range<usize>) -> ParamBlock {
+        let state = self.state.iter().map(|buffer| buffer[range.clone()].to_vec()).collect();
+        ParamBlock { optimizer: self.optimizer, values: self.values[range].to_vec(), state, steps: self.steps }
+    }
+
     /// Begins a step: tasks to [`run`](UpdateTask::run) once each, in any order. `grads` is as long as the values.
     pub(super) fn step<'a>(&'a mut self, grads: &'a [f32]) -> Vec<UpdateTask<'a>> {
         debug_assert_eq!(grads.len(), self.values.len());
@@ -114,10 +186,6 @@ impl ParamBlock {
             second: second.as_mut().and_then(Iterator::next).unwrap_or_default(),
         };
         self.values.chunks_mut(TASK_LEN).zip(grads.chunks(TASK_LEN)).map(task).collect()
-    }
-
-    pub(super) fn optimizer(&self) -> &DenseOptimizer {
-        &self.optimizer
     }
 }
 
@@ -141,6 +209,48 @@ impl UpdateTask<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_saved_block_goes_on_to_the_same_bits_also_in_other_cuts() {
+        let optimizers = [
+            DenseOptimizer::sgd(0.1),
+            DenseOptimizer::momentum(0.1),
+            DenseOptimizer::adagrad(0.1),
+            DenseOptimizer::adam(0.1),
+        ];
+        let grads = |step: usize| -> Vec<f32> { (0..50).map(|i| ((i * 7 + step * 13) as f32).sin()).collect() };
+        for optimizer in optimizers {
+            let mut whole = ParamBlock::new(optimizer, grads(99)).unwrap();
+            (0..3).for_each(|step| whole.apply(&grads(step)).unwrap());
+            let saved = whole.save();
+            assert_eq!(ParamBlock::restored(optimizer, &saved).unwrap(), whole);
+            let parts = [whole.part(0..16), whole.part(16..16), whole.part(16..50)];
+            let parts = parts.map(|part| ParamBlock::restored(optimizer, &part.save()).unwrap());
+            let mut again = ParamBlock::joined(&parts).unwrap();
+            for step in 3..6 {
+                whole.apply(&grads(step)).unwrap();
+                again.apply(&grads(step)).unwrap();
+            }
+            assert_eq!(again, whole);
+        }
+    }
+
+    #[test]
+    fn a_saved_block_that_does_not_fit_is_refused() {
+        let adam = ParamBlock::new(DenseOptimizer::adam(0.1), vec![1.0; 4]).unwrap();
+        let refused =
+            |optimizer, saved: &[NamedTensor]| ParamBlock::restored(optimizer, saved).unwrap_err().to_string();
+        assert!(refused(DenseOptimizer::sgd(0.1), &adam.save()).contains("optimizer.moment1.values is unknown"));
+        assert!(refused(DenseOptimizer::adam(0.1), &adam.save()[1..]).contains("0 tensors of values"));
+        assert!(refused(DenseOptimizer::adam(0.1), &adam.save()[..2]).contains("is missing"));
+        let mut other = adam.save();
+        other[0].name = "tower".into();
+        assert!(refused(DenseOptimizer::adam(0.1), &other).contains("`tower` is no block"));
+        let mut stepped = adam.clone();
+        stepped.apply(&[1.0; 4]).unwrap();
+        assert!(ParamBlock::joined(&[adam, stepped]).unwrap_err().to_string().contains("optimizer, steps"));
+        assert!(ParamBlock::joined(&[]).is_err());
+    }
 
     #[test]
     fn wrong_lengths_are_refused_and_change_nothing() {

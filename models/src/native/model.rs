@@ -193,16 +193,16 @@ impl DenseModel for NativeModel {
         let known: Vec<String> = self.net.layout.iter().map(|param| param.name.clone()).collect();
         params::refuse_unknown(&known, tensors)?;
         let values = params::from_tensors(&self.net.layout, "", tensors)?;
-        self.block = ParamBlock::new(*self.block.optimizer(), values)?;
+        self.block = ParamBlock::new(self.block.optimizer(), values)?;
         Ok(())
     }
 
     fn optimizer(&self) -> Vec<NamedTensor> {
-        params::save_optimizer(&self.net.layout, self.block.optimizer(), self.block.steps(), self.block.state())
+        params::save_optimizer(&self.net.layout, &self.block.optimizer(), self.block.steps(), self.block.state())
     }
 
     fn load_optimizer(&mut self, tensors: &[NamedTensor]) -> Result<(), ModelError> {
-        let (steps, state) = params::load_optimizer(&self.net.layout, self.block.optimizer(), tensors)?;
+        let (steps, state) = params::load_optimizer(&self.net.layout, &self.block.optimizer(), tensors)?;
         self.block.set_state(steps, state)
     }
 

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use forebay_base::mix64;
 use tch::Tensor;
 use tch::nn::{Path, VarStore};
 
@@ -15,6 +16,7 @@ use super::transfer::{Uploader, launch};
 use super::{Device, ModuleShape, TorchBatch, TorchModule};
 use crate::BatchShape;
 use crate::params::{check_len, initial, layout, load_optimizer, save_optimizer};
+use crate::state;
 use crate::transfer::{BatchUpload, QueuedStep, UploadedBatch};
 use crate::{DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, RowPart, StepOutput};
 
@@ -26,6 +28,8 @@ pub struct TorchModel {
     device: tch::Device,
     /// Shared with the launched steps, for their checks.
     info: Arc<ModelInfo>,
+    /// The seed of libtorch's random numbers, for a module of the user's own.
+    seed: Option<u64>,
 }
 
 impl TorchModel {
@@ -49,7 +53,7 @@ impl TorchModel {
         let params = Params::new(layout, &values, device)?;
         let shape = ModuleShape { slots: spec.slots, dense: spec.dense, parts: spec.parts() };
         let module = Box::new(SpecModule::new(spec, &params.leaves));
-        TorchModel::assemble(shape, module, params, optimizer, device)
+        TorchModel::assemble(shape, module, params, optimizer, device, None)
     }
 
     /// A module of the user's own: `make` creates it over the root of a new variable store, after libtorch's random
@@ -98,7 +102,7 @@ impl TorchModel {
         let store = VarStore::new(device);
         let module = Box::new(make(&store.root())?);
         let params = Params::from_store(&store)?;
-        TorchModel::assemble(shape, module, params, optimizer, device)
+        TorchModel::assemble(shape, module, params, optimizer, device, Some(seed))
     }
 
     fn assemble(
@@ -107,12 +111,27 @@ impl TorchModel {
         params: Params,
         optimizer: DenseOptimizer,
         device: tch::Device,
+        seed: Option<u64>,
     ) -> Result<TorchModel, ModelError> {
         let row_dim = parts.iter().map(|part| part.dim).sum();
         let optimizer = Optimizer::new(optimizer, params.count(), device)?;
         let shape = BatchShape { slots, dense, row_dim };
         let info = Arc::new(ModelInfo { shape, params: params.layout.clone() });
-        Ok(TorchModel { graph: Graph { module, params, shape }, optimizer, parts, device, info })
+        Ok(TorchModel { graph: Graph { module, params, shape }, optimizer, parts, device, info, seed })
+    }
+
+    /// Begins libtorch's random numbers anew, from the seed and the number of steps: what a module draws after a checkpoint
+    /// is then what it draws after the checkpoint is restored.
+    fn reseed(&self) {
+        if let Some(seed) = self.seed {
+            tch::manual_seed(mix64(seed ^ mix64(self.optimizer.steps)) as i64);
+        }
+    }
+
+    fn saved_optimizer(&self) -> Result<Vec<NamedTensor>, ModelError> {
+        let state: Vec<Vec<f32>> = self.optimizer.state.iter().map(to_vec).collect::<Result<_, _>>()?;
+        let settings = self.optimizer.settings();
+        Ok(save_optimizer(&self.graph.params.layout, settings, self.optimizer.steps, &state))
     }
 
     /// Runs [`Graph::backward`], then `end` with the gradient. If either fails, the module's buffers are restored.
@@ -200,13 +219,7 @@ impl DenseModel for TorchModel {
     /// # Panics
     /// If the device was lost.
     fn optimizer(&self) -> Vec<NamedTensor> {
-        let state: Vec<Vec<f32>> = self
-            .optimizer
-            .state
-            .iter()
-            .map(|state| to_vec(state).expect("a device that trained can be read"))
-            .collect();
-        save_optimizer(&self.graph.params.layout, self.optimizer.settings(), self.optimizer.steps, &state)
+        self.saved_optimizer().expect("a device that trained can be read")
     }
 
     fn load_optimizer(&mut self, tensors: &[NamedTensor]) -> Result<(), ModelError> {
@@ -214,6 +227,23 @@ impl DenseModel for TorchModel {
         let place = |values: &Vec<f32>| Tensor::f_from_slice(values)?.f_to_device(self.device);
         self.optimizer.state = state.iter().map(place).collect::<Result<_, tch::TchError>>()?;
         self.optimizer.steps = steps;
+        Ok(())
+    }
+
+    /// As every model's. libtorch's random numbers begin anew: the process has one generator, so a module that draws from it
+    /// (dropout) goes on to the same bits if no other model of the process draws meanwhile. Its numbers then also depend on
+    /// when checkpoints are made.
+    fn state(&self) -> Result<Vec<NamedTensor>, ModelError> {
+        let state = state::join(self.graph.params.save()?, self.saved_optimizer()?)?;
+        self.reseed();
+        Ok(state)
+    }
+
+    fn restore(&mut self, saved: &[NamedTensor]) -> Result<(), ModelError> {
+        let (parameters, optimizer) = state::split(saved);
+        self.load(&parameters)?;
+        self.load_optimizer(&optimizer)?;
+        self.reseed();
         Ok(())
     }
 

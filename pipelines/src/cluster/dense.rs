@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use forebay_actors::{Fault, Host};
-use forebay_models::ParamBlock;
+use forebay_models::{NamedTensor, ParamBlock};
 use forebay_net::{Peer, Retry};
+use forebay_ps::dense::NamedValues;
 use forebay_ps::{Round, Trainer, dense};
 
 use crate::context::Context;
@@ -26,6 +27,27 @@ impl dense::DenseRule for Rule {
     fn values(&self) -> &[f32] {
         self.0.values()
     }
+
+    fn save(&self) -> Result<Vec<NamedValues>, Fault> {
+        let named = |NamedTensor { name, data, .. }| NamedValues { name, values: data };
+        Ok(self.0.save().into_iter().map(named).collect())
+    }
+
+    fn restore(&mut self, saved: Vec<NamedValues>) -> Result<(), Fault> {
+        let block = ParamBlock::restored(self.0.optimizer(), &tensors(saved)).map_err(model_fault)?;
+        let (found, expected) = (block.values().len(), self.values().len());
+        if found != expected {
+            return Err(Fault::user(format!("a saved dense block has {found} values; expected {expected}")));
+        }
+        self.0 = block;
+        Ok(())
+    }
+}
+
+/// The tensors of a saved block: `values`, and the state of the optimizer.
+pub(crate) fn tensors(saved: Vec<NamedValues>) -> Vec<NamedTensor> {
+    let tensor = |NamedValues { name, values }| NamedTensor { name, shape: vec![values.len()], data: values };
+    saved.into_iter().map(tensor).collect()
 }
 
 /// Starts the dense block of the ps process of this rank. Returns its request handler, too.

@@ -2,6 +2,7 @@
 //! one call at a time, on its own thread.
 
 use forebay_actors::{Client, Fault, Host, PendingReply, Place, Service, StageCx};
+use serde::{Deserialize, Serialize};
 
 use crate::exactly_once::{ExactlyOnce, Pushed};
 use crate::merge::merge_flat;
@@ -17,6 +18,31 @@ pub trait DenseRule: Send {
 
     /// The values, always as many.
     fn values(&self) -> &[f32];
+
+    /// All that later steps depend on: the values, the optimizer's state and its number of steps.
+    ///
+    /// # Errors
+    /// A user fault: this rule cannot be saved, as it is by default.
+    fn save(&self) -> Result<Vec<NamedValues>, Fault> {
+        Err(Fault::user("the rule of a dense block cannot be saved for a checkpoint; expected one with `save`"))
+    }
+
+    /// Replaces all that [`save`](Self::save) gives.
+    ///
+    /// # Errors
+    /// A user fault, with nothing changed: what was saved is of another rule or another number of values.
+    fn restore(&mut self, _saved: Vec<NamedValues>) -> Result<(), Fault> {
+        Err(Fault::user("the rule of a dense block cannot be restored; expected one with `restore`"))
+    }
+}
+
+/// Numbers of a saved block, by name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NamedValues {
+    /// The rule chooses it.
+    pub name: String,
+    /// In the order of the block's values, if there is one for each.
+    pub values: Vec<f32>,
 }
 
 /// What a block is asked. The client has checked lengths and numbers.
@@ -27,12 +53,17 @@ pub(super) enum Call {
     Push { grads: Vec<f32>, step: u64, stamp: Stamp },
     /// Counts all pushes of lower sources as applied.
     AcknowledgeBefore { before: u64 },
+    /// Saves the rule.
+    Save,
+    /// Restores the rule.
+    Restore(Vec<NamedValues>),
 }
 
 /// What a block answers.
 pub(super) enum Reply {
     Pulled { version: u64, values: Option<Vec<f32>> },
     Pushed(Pushed<Vec<f32>>),
+    Saved(Vec<NamedValues>),
     Done,
 }
 
@@ -90,6 +121,29 @@ impl DenseBlock {
         }
     }
 
+    /// All that later steps of the block depend on, as it is when the call reaches the block. To have it of the same moment
+    /// as a snapshot of the table, see to it that no push is under way. Cancel safe.
+    ///
+    /// # Errors
+    /// A user fault: the rule cannot be saved. Internal: the block has died.
+    pub async fn save(&self) -> Result<Vec<NamedValues>, Fault> {
+        match self.client.call(Call::Save).await? {
+            Reply::Saved(saved) => Ok(saved),
+            _ => Err(confused()),
+        }
+    }
+
+    /// Puts back what [`save`](Self::save) gave. The block goes on to the same bits, and clients pull its values anew.
+    ///
+    /// # Errors
+    /// A user fault: the rule cannot be restored, or was saved by another rule. Internal: the block has died.
+    pub async fn restore(&self, saved: Vec<NamedValues>) -> Result<(), Fault> {
+        match self.client.call(Call::Restore(saved)).await? {
+            Reply::Done => Ok(()),
+            _ => Err(confused()),
+        }
+    }
+
     /// The first half of a pull: sends it to the block. [`pulled`] is the second.
     pub(super) async fn ask_pull(&self, seen: u64) -> Result<PendingReply<Reply>, Fault> {
         self.client.ask(Call::Pull { seen }).await
@@ -129,6 +183,17 @@ struct Block {
 }
 
 impl Block {
+    fn restore(&mut self, saved: Vec<NamedValues>) -> Result<Reply, Fault> {
+        let rule = self.rule.as_mut().ok_or_else(not_open)?;
+        rule.restore(saved)?;
+        let found = rule.values().len();
+        if found != self.len {
+            return Err(Fault::internal(format!("a restored dense rule has {found} values; expected {}", self.len)));
+        }
+        self.version = self.version.wrapping_add(1);
+        Ok(Reply::Done)
+    }
+
     fn push(&mut self, grads: Vec<f32>, step: u64, stamp: Stamp) -> Result<Reply, Fault> {
         let rule = self.rule.as_mut().ok_or_else(not_open)?;
         let version = &mut self.version;
@@ -181,6 +246,8 @@ impl Service for Block {
                 self.once.acknowledge_before(before);
                 Ok(Reply::Done)
             }
+            Call::Save => Ok(Reply::Saved(self.rule.as_ref().ok_or_else(not_open)?.save()?)),
+            Call::Restore(saved) => self.restore(saved),
         }
     }
 }

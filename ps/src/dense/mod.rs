@@ -25,7 +25,7 @@ use crate::remote::RemotePs;
 use crate::remote::metadata::{Answer, Header};
 use crate::remote::row_columns::plain;
 use crate::remote::wire::{Shape, Wire};
-pub use block::{DenseBlock, DenseRule};
+pub use block::{DenseBlock, DenseRule, NamedValues};
 use block::{pulled, pushed};
 pub use partition::blocks;
 use partition::check_finite;
