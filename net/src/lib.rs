@@ -147,6 +147,6 @@ pub use metadata::{MetadataReader, MetadataWriter};
 pub use outgoing::Outgoing;
 pub use peer::{OPENING, Peer};
 pub use request_stream::{RequestStream, Resend};
-pub use retry::Retry;
+pub use retry::{GivenUp, Retry};
 pub use security::{Security, SecurityFiles};
 pub use server::Server;

@@ -1,5 +1,6 @@
 //! Retries an operation while its fault is retryable, with back-off and a log line now and then.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_actors::{Fault, FaultKind};
@@ -11,7 +12,7 @@ use tracing::{info, warn};
 const SAY_EVERY: Duration = Duration::from_secs(10);
 
 /// Waits of random lengths (full jitter: from 0 to a bound that doubles each time), for faults that are `retryable`.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone)]
 pub struct Retry {
     /// The bound of the first wait.
     pub first: Duration,
@@ -19,12 +20,27 @@ pub struct Retry {
     pub most: Duration,
     /// No try begins later than this after the first.
     pub within: Duration,
+    /// Asked between two tries; a fault ends them. See [`unless`](Self::unless).
+    pub given_up: Option<GivenUp>,
 }
+
+/// Returns the fault to give up with.
+pub type GivenUp = Arc<dyn Fn() -> Option<Fault> + Send + Sync>;
+
+/// How often it is asked whether to give up.
+const ASK_EVERY: Duration = Duration::from_millis(200);
 
 impl Retry {
     /// From 50 ms to 5 s, for as long as `within`.
     pub fn within(within: Duration) -> Self {
-        Self { first: Duration::from_millis(50), most: Duration::from_secs(5), within }
+        Self { first: Duration::from_millis(50), most: Duration::from_secs(5), within, given_up: None }
+    }
+
+    /// Gives up with the fault that `given_up` returns. It is asked before each try, and several times a second between
+    /// two.
+    #[must_use]
+    pub fn unless(self, given_up: impl Fn() -> Option<Fault> + Send + Sync + 'static) -> Self {
+        Self { given_up: Some(Arc::new(given_up)), ..self }
     }
 
     /// Runs `op` until it succeeds, fails with a fault that is not retryable, or time is up; then its last fault says
@@ -39,7 +55,11 @@ impl Retry {
     {
         let begun = Instant::now();
         let (mut backoff, mut said) = (Backoff::full_jitter(self.first, self.most), None::<Instant>);
+        let given_up = || self.given_up.as_ref().and_then(|given_up| given_up());
         loop {
+            if let Some(fault) = given_up() {
+                return Err(fault);
+            }
             let fault = match op().await {
                 Ok(value) => {
                     if said.is_some() {
@@ -59,7 +79,13 @@ impl Retry {
                 warn!("waiting for {what}: {fault}");
                 said = Some(Instant::now());
             }
-            sleep(wait).await;
+            let until = Instant::now() + wait;
+            while Instant::now() < until {
+                if let Some(fault) = given_up() {
+                    return Err(fault);
+                }
+                sleep(ASK_EVERY.min(until - Instant::now())).await;
+            }
         }
     }
 }

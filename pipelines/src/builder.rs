@@ -6,7 +6,7 @@ use forebay_connectors::Rows;
 use crate::checkpoint::{self, BatchOrder, Restored, Shards};
 use crate::context::Context;
 use crate::flow::{ExampleBatch, TrainBatch};
-use crate::job::{Job, ModelKind, OwnStage};
+use crate::job::{DenseAt, Job, ModelKind, OwnStage};
 use crate::own_model::OwnModel;
 use crate::registry::{Read, Registry, read_from};
 use crate::resources::Resources;
@@ -121,7 +121,10 @@ impl TrainingBuilder {
         let found = checkpoint::find(&resources.job, self.resume, &resources.context)?;
         if let Some((folder, newest)) = found {
             let restored = match newest {
-                Some(newest) => checkpoint::load(&folder, newest, &resources.table)?,
+                Some(newest) => {
+                    checkpoint::load_rows(&folder, &newest, &resources.table)?;
+                    checkpoint::load_trainer(&folder, newest, DenseAt::Trainer)?
+                }
                 None => Restored::default(),
             };
             let shards = Shards::Here(resources.table.clone());

@@ -42,7 +42,11 @@ impl Training {
         if let Some(session) = &resources.session {
             session.kill_when_failed(running.control());
         }
+        let cut_point = resources.participation.cut_point().cloned();
         let checkpointer = resources.checkpoints.take().map(|checkpoints| checkpoints.start(running.control()));
+        if let (Some(session), Some(cut_point), Some(checkpointer)) = (&resources.session, cut_point, &checkpointer) {
+            session.watch_for_checkpoints(cut_point, checkpointer.end_run(), running.control());
+        }
         Ok(RunningTraining { running, resources, checkpointer })
     }
 
@@ -114,7 +118,7 @@ impl RunningTraining {
     /// readers) and still trains on the rows that were read.
     pub fn drain(&self) {
         match (&self.checkpointer, &self.resources.session) {
-            (Some(checkpointer), _) => checkpointer.end_run_with_checkpoint(),
+            (Some(checkpointer), _) => checkpointer.end_run().end_run_with_checkpoint(),
             (None, Some(session)) => session.drain(),
             (None, None) => self.running.drain(),
         }

@@ -66,11 +66,12 @@ pub(crate) fn receiving(resources: &Resources, receive_queue: Arc<ReceiveQueue>,
     let (status, links) = (member.subscribe(), &resources.job.pipeline.links);
     let topology = Topology::new("train").attach(&resources.host);
     if resources.job.placement.lookup_at == LookupAt::Trainer {
-        let in_step = resources.participation.round().is_some();
-        let receive = move || Receive::<TrainBatch>::new(receive_queue, status, in_step);
+        let participation = resources.participation.clone();
+        let receive = move || Receive::<TrainBatch>::new(receive_queue, status, &participation);
         return learn(topology.source("receive", Place::Shared, receive).link(links.lookup), resources);
     }
-    let receive = move || Receive::<ReadyBatch>::new(receive_queue, status, false);
+    let participation = resources.participation.clone();
+    let receive = move || Receive::<ReadyBatch>::new(receive_queue, status, &participation);
     let flow = topology.source("receive", Place::Shared, receive).link(links.train);
     let flow = match resources.participation.dense().cloned() {
         Some(dense) => {

@@ -76,6 +76,10 @@ pub(crate) struct RoleCommand {
     /// A trainer writes its report as JSON to this file.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet. The process that runs the
+    /// coordinator decides.
+    #[arg(long)]
+    resume: bool,
 }
 
 impl RoleCommand {
@@ -150,6 +154,7 @@ impl RoleCommand {
                 .unwrap_or_else(|| SocketAddr::new(here, DEFAULT_PORT).to_string()),
             run: self.run.clone().or_else(|| network.run.clone()).unwrap_or_else(|| "forebay".into()),
             security: files,
+            resume: self.resume,
         };
         let port = if process.coordinates(job) { DEFAULT_PORT } else { 0 };
         process.listen = self.listen.unwrap_or(SocketAddr::new(here, port));

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
 
 mod bits;
+mod checkpoints;
 mod exact;
 mod faults;
 mod harness;

@@ -115,9 +115,18 @@ impl Run {
         }
     }
 
+    /// Starts a process as a supervisor does after its end: with `--resume`.
+    pub(crate) fn resume(&mut self, name: &str) {
+        self.start_process(name, &[], &["--resume"]);
+    }
+
     /// Starts "reader 1", or "reader 1@spare": the same rank on the host `spare`, or a second process of it. `more` overrides
     /// the flags that every process is given.
     pub(crate) fn start_with(&mut self, name: &str, more: &[&str]) {
+        self.start_process(name, more, &[]);
+    }
+
+    fn start_process(&mut self, name: &str, more: &[&str], switches: &[&str]) {
         assert!(self.processes.iter().all(|process| process.name != name), "{name} was started before: add @something");
         let (process, place) = name.split_once('@').unwrap_or((name, ""));
         let (role, rank) = process.split_once(' ').expect("a name is a role and a rank");
@@ -139,7 +148,7 @@ impl Run {
             }
         }
         args.extend(more.iter().map(|arg| (*arg).to_owned()));
-        command.args(["role", role]).args(args);
+        command.args(["role", role]).args(args).args(switches);
         self.start_command(name, command);
     }
 

@@ -3,9 +3,9 @@
 //! A checkpoint that fails is logged, and the run goes on: the last one stays. The next try comes at the time of the next
 //! checkpoint, with all changes since the last one that succeeded.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,8 @@ pub(crate) struct Checkpoints {
 /// Makes checkpoints of a run until it ends.
 pub(crate) struct Checkpointer {
     shared: Arc<Shared>,
-    wake: Sender<()>,
+    /// Dropped to end the thread.
+    alive: Sender<()>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -44,8 +45,6 @@ struct Shared {
     last: AtomicBool,
     /// The number of the newest checkpoint of this process; 0: none.
     newest: AtomicU64,
-    /// Why the last checkpoint failed.
-    failed: Mutex<Option<Fault>>,
 }
 
 impl Checkpoints {
@@ -62,7 +61,7 @@ impl Checkpoints {
 
     /// Makes checkpoints of the run that `control` controls.
     pub(crate) fn start(self, control: Control) -> Checkpointer {
-        let (shared, (wake, woken)) = (Arc::new(Shared::default()), channel());
+        let (shared, (alive, ended)) = (Arc::new(Shared::default()), channel());
         let worker = Worker {
             layers: Vec::new(),
             layers_since_full: 0,
@@ -71,28 +70,35 @@ impl Checkpoints {
             control,
             checkpoints: self,
         };
-        let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(move || worker.run(&woken));
+        let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(move || worker.run(&ended));
         if let Err(e) = &thread {
             tracing::error!("no checkpoints are made: cannot start a thread: {e}");
         }
-        Checkpointer { shared, wake, thread: thread.ok() }
+        Checkpointer { shared, alive, thread: thread.ok() }
+    }
+}
+
+/// Ends a run with a checkpoint. Clones do the same.
+#[derive(Clone)]
+pub(crate) struct EndRun(Arc<Shared>);
+
+impl EndRun {
+    /// Makes a checkpoint now and ends the run with it. Returns at once; the run ends with a fault of the kind
+    /// [`FaultKind::Drained`]. If the checkpoint fails, the run ends with that fault.
+    pub(crate) fn end_run_with_checkpoint(&self) {
+        self.0.last.store(true, Ordering::SeqCst);
     }
 }
 
 impl Checkpointer {
-    /// Makes a checkpoint now and ends the run with it. Returns at once; the run ends with a fault of the kind
-    /// [`FaultKind::Drained`]. If the checkpoint fails, the run ends with that fault.
-    pub(crate) fn end_run_with_checkpoint(&self) {
-        self.shared.last.store(true, Ordering::SeqCst);
-        let _ = self.wake.send(());
+    pub(crate) fn end_run(&self) -> EndRun {
+        EndRun(Arc::clone(&self.shared))
     }
 
     /// Ends the thread, after the checkpoint that it is writing. Returns the number of the newest checkpoint.
     pub(crate) fn end(mut self) -> Option<u64> {
-        let Self { wake, thread, .. } = &mut self;
-        let (dead, _) = channel();
-        drop(std::mem::replace(wake, dead));
-        if let Some(thread) = thread.take()
+        drop(std::mem::replace(&mut self.alive, channel().0));
+        if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
             tracing::error!("the thread that makes checkpoints panicked");
@@ -113,13 +119,12 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(mut self, woken: &Receiver<()>) {
+    fn run(mut self, ended: &Receiver<()>) {
         let options = self.checkpoints.job.checkpoint.clone();
         let (mut since, mut rows) = (Instant::now(), self.checkpoints.cut_point.rows());
         loop {
-            match woken.recv_timeout(TICK) {
-                Err(RecvTimeoutError::Disconnected) => return,
-                Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+            if ended.recv_timeout(TICK) == Err(RecvTimeoutError::Disconnected) {
+                return;
             }
             let last = self.shared.last.load(Ordering::SeqCst);
             let now = self.checkpoints.cut_point.rows();
@@ -146,7 +151,6 @@ impl Worker {
                 }
                 Err(fault) => {
                     tracing::warn!("a checkpoint failed, and the run goes on: {fault}");
-                    self.shared.failed.lock().unwrap_or_else(PoisonError::into_inner).replace(fault);
                 }
             }
         }

@@ -24,13 +24,13 @@ mod trained_batches;
 /// The state of a dense model.
 pub(crate) type ModelState = Vec<forebay_models::NamedTensor>;
 
-pub(crate) use checkpointer::{Checkpointer, Checkpoints};
+pub(crate) use checkpointer::{Checkpointer, Checkpoints, EndRun};
 pub(crate) use cut::{CutPlan, CutPoint, Shards};
 pub use folder::CheckpointFolder;
 pub(crate) use folder::file_name;
 pub(crate) use leases::RemainingWindows;
 pub(crate) use manifest::TrainPosition;
 pub use manifest::{CheckpointManifest, TableLayer, TableLayers};
-pub(crate) use restore::{Restored, find, load, load_rows};
+pub(crate) use restore::{Restored, find, load_rows, load_trainer};
 pub(crate) use table_rows::write_shards;
 pub(crate) use trained_batches::{BatchOrder, TrainedBatches};

@@ -7,7 +7,7 @@ use super::folder::CheckpointFolder;
 use super::manifest::{CheckpointManifest, TrainPosition};
 use super::{ModelState, dense_state, table_rows};
 use crate::context::Context;
-use crate::job::Job;
+use crate::job::{DenseAt, Job};
 
 /// What a trainer goes on from.
 #[derive(Default)]
@@ -81,16 +81,18 @@ pub(crate) fn load_rows(
     table_rows::load(&folder.folder, layers, table)
 }
 
-/// What a trainer that holds the shards and the dense parameters goes on from.
-pub(crate) fn load(
+/// What a trainer goes on from, but for the rows of tables. `dense`: the role that holds the dense parameters.
+pub(crate) fn load_trainer(
     folder: &CheckpointFolder,
     manifest: CheckpointManifest,
-    table: &TableClient,
+    dense: DenseAt,
 ) -> Result<Restored, Fault> {
-    load_rows(folder, &manifest, table)?;
+    if dense == DenseAt::Ps {
+        return Ok(Restored { position: manifest.position, model: None });
+    }
     let [entry] = manifest.dense.as_slice() else {
         return Err(Fault::user(format!(
-            "checkpoint {} has {} files of dense parameters, expected one",
+            "checkpoint {} has {} files of dense parameters, expected one: placement.dense must be as it was",
             manifest.number,
             manifest.dense.len()
         )));

@@ -2,6 +2,7 @@
 //!
 //! It runs in the first ps process, or in the trainer if there is no ps, because it has to live as long as the sparse rows.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::messages::MemberRequest;
-use super::run_state::RunState;
+use super::run_state::{Origin, RunState};
+use crate::checkpoint::{self, TrainPosition};
+use crate::context::Context;
 use crate::job::Job;
 
 /// The time between two calls of [`RunState::tick`].
@@ -23,16 +26,35 @@ const TICK: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(super) struct Coordinator {
     state: Arc<Mutex<RunState>>,
+    /// Whether an attempt of this process has looked for a checkpoint.
+    began: Arc<AtomicBool>,
 }
 
 impl Coordinator {
     /// A coordinator for a run of `job`; the number of the first `attempt` must differ between starts.
     pub(super) fn new(job: &Job, attempt: u64) -> Self {
-        Self { state: Arc::new(Mutex::new(RunState::new(job, attempt, Instant::now()))) }
+        Self { state: Arc::new(Mutex::new(RunState::new(job, attempt, Instant::now()))), began: Arc::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, RunState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Finds what the attempt goes on from, if that is not known. Blocks on the store of the checkpoints. Without `resume`, the
+    /// first attempt of this process needs a folder without checkpoints.
+    ///
+    /// # Errors
+    /// See [`checkpoint::find`].
+    pub(super) fn find_origin(&self, job: &Job, resume: bool, context: &Context) -> Result<(), Fault> {
+        let Some(attempt) = self.state().attempt_without_origin() else { return Ok(()) };
+        let resume = resume || self.began.swap(true, Ordering::SeqCst);
+        let newest = checkpoint::find(job, resume, context)?.and_then(|(_, newest)| newest);
+        let origin = newest.map_or_else(Origin::default, |newest| {
+            let TrainPosition { batches, data, .. } = newest.position;
+            Origin { checkpoint: Some(newest.number), batches, data }
+        });
+        self.state().set_origin(attempt, origin);
+        Ok(())
     }
 
     /// Checks for missing and silent members a few times a second, for ever.
@@ -69,7 +91,8 @@ impl Handler for Coordinator {
         let action = |kind: &str, what: &str| (kind.to_owned(), what.to_owned());
         vec![
             action("status", "the status of the run, as JSON, for any caller"),
-            action("join", "a process of the run starts"),
+            action("plan", "a process has started and asks what it goes on from"),
+            action("join", "a process is ready to take part"),
             action("heartbeat", "a member is alive"),
             action("lease", "a reader asks for windows to read"),
             action("complete", "every batch of a lease is done"),
@@ -92,6 +115,7 @@ impl Handler for Coordinator {
         let (mut state, now) = (self.state(), Instant::now());
         let member = || read(kind, &body).map(|request: MemberRequest| request.member);
         match kind {
+            "plan" => write(&state.plan(&read(kind, &body)?, now)?),
             "join" => write(&state.join(read(kind, &body)?, now)?),
             "heartbeat" => {
                 let member = member()?;

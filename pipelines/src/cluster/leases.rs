@@ -9,6 +9,8 @@ use forebay_actors::Fault;
 use forebay_connectors::{DataPlan, Lease};
 use serde::{Deserialize, Serialize};
 
+use crate::checkpoint::TrainedBatches;
+
 /// Row and batch counts of windows that are done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowCounts {
@@ -77,6 +79,37 @@ impl LeaseBook {
             counts: RowCounts::default(),
             windows_done: 0,
             reassigned: 0,
+        }
+    }
+
+    /// Takes the windows that are trained on before the run begins as done. Called before the first lease.
+    pub(crate) fn skip(&mut self, trained: &TrainedBatches) {
+        let Some(last) = (0..self.data.epochs).rev().find(|&epoch| !trained.windows_of(epoch).is_empty()) else {
+            return;
+        };
+        for epoch in 0..=last {
+            let mut from = 0;
+            for done in trained.windows_of(epoch) {
+                let (start, end) = (done.start.min(self.data.windows), done.end.min(self.data.windows));
+                self.give_out_later(epoch, from, start);
+                self.windows_done += end.saturating_sub(start);
+                from = end;
+            }
+            self.next = if from == self.data.windows { (epoch + 1, 0) } else { (epoch, from) };
+            if epoch < last {
+                self.give_out_later(epoch, from, self.data.windows);
+                self.next = (epoch + 1, 0);
+            }
+        }
+        self.counts = trained.counts();
+    }
+
+    /// Windows `from..to` go to the readers that ask first.
+    fn give_out_later(&mut self, epoch: u32, mut from: u64, to: u64) {
+        while from < to {
+            let end = (from + self.lease_windows).min(to);
+            self.returned.insert((epoch, from, end), 0);
+            from = end;
         }
     }
 
@@ -286,6 +319,34 @@ mod tests {
             prop_assert_eq!(book.windows_done(), windows * u64::from(epochs));
             prop_assert_eq!(book.first_open(), (epochs, 0));
         }
+    }
+
+    #[test]
+    fn what_was_trained_on_before_is_not_given_out() {
+        use crate::checkpoint::BatchOrder;
+        use crate::flow::{BatchId, WindowEnd};
+        let (data, mut trained) = (data(7, 3), TrainedBatches::default());
+        // All of epoch 0 but window 3, windows 0, 1 and 4 of epoch 1, and one of two batches of window 5.
+        let windows = (0..7).filter(|w| *w != 3).map(|w| (0, w)).chain([(1, 0), (1, 1), (1, 4)]);
+        for (epoch, window) in windows {
+            let id = BatchId { epoch, window, index: 0 };
+            trained.window_ends(id, WindowEnd { batches: 1, rows: 9, rejected: 1 });
+            trained.batch_done(id, 9, BatchOrder::Any);
+        }
+        trained.batch_done(BatchId { epoch: 1, window: 5, index: 0 }, 4, BatchOrder::Any);
+        let mut book = LeaseBook::new(data.clone(), 10, 2);
+        book.skip(&trained);
+        assert_eq!((book.first_open(), book.windows_done()), ((0, 3), 9));
+        assert_eq!(book.counts(), RowCounts { trained: 81, rejected: 9, batches: 9 });
+        let given = std::iter::from_fn(|| match book.lease_next_range(0) {
+            LeaseReply::Lease(lease) => Some((lease.epoch, lease.windows, lease.term)),
+            _ => None,
+        });
+        let given: Vec<_> = given.collect();
+        assert_eq!(
+            given,
+            [(0, 3..4, 0), (1, 2..4, 0), (1, 5..7, 0), (2, 0..2, 0), (2, 2..4, 0), (2, 4..6, 0), (2, 6..7, 0)]
+        );
     }
 
     #[test]

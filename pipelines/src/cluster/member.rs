@@ -13,11 +13,17 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::members::Role;
-use super::messages::{FailRequest, Failure, JoinRequest, MemberId, MemberRequest, RunPhase, RunStatus, job_digest};
+use super::messages::{
+    FailRequest, Failure, JoinReply, JoinRequest, MemberId, MemberRequest, PlanReply, PlanRequest, RunPhase, RunStatus,
+    job_digest,
+};
 use crate::job::Job;
 
 /// A live coordinator answers a request within this time.
 const DEADLINE: Duration = Duration::from_secs(10);
+
+/// The time between two requests for a plan.
+const PLAN_POLL: Duration = Duration::from_millis(100);
 
 /// The time between two log lines about missing members.
 const MISSING_LOG_INTERVAL: Duration = Duration::from_secs(3);
@@ -43,24 +49,47 @@ impl Drop for Inner {
 }
 
 impl Member {
-    /// Joins as `rank` of `role`; other processes reach this one at `address`. `nonce` is the random number of this start of the
-    /// process.
+    /// Asks the coordinator what this process goes on from, until it knows. `nonce` is the random number of this start of the
+    /// process. Returns the attempt and the number of the checkpoint.
     ///
     /// # Errors
     /// The coordinator does not answer within the job's timeout, or refuses: another job, another run, a wrong token.
+    pub(crate) async fn plan(
+        peer: &Peer,
+        role: Role,
+        rank: u32,
+        nonce: u64,
+        job: &Job,
+    ) -> Result<(u64, Option<u64>), Fault> {
+        let request = PlanRequest { role, rank, job: job_digest(job), nonce };
+        let what = format!("the coordinator at {}", peer.address());
+        loop {
+            let retry = Retry::within(job.placement.timeout());
+            match retry.run(&what, || peer.action("coordinator.plan", &request, DEADLINE)).await? {
+                PlanReply::Plan { attempt, checkpoint } => return Ok((attempt, checkpoint)),
+                PlanReply::Wait => tokio::time::sleep(PLAN_POLL).await,
+            }
+        }
+    }
+
+    /// Joins an attempt as `rank` of `role`; other processes reach this one at `address`.
+    ///
+    /// # Errors
+    /// As [`plan`](Self::plan). A fault of the kind [`FaultKind::RolledBack`] if the attempt is over.
     pub(crate) async fn join(
         peer: Peer,
         role: Role,
         rank: u32,
         address: Option<String>,
+        attempt: u64,
         nonce: u64,
         job: &Job,
     ) -> Result<Self, Fault> {
         let timeout = job.placement.timeout();
-        let join = JoinRequest { role, rank, address, job: job_digest(job), nonce };
+        let join = JoinRequest { role, rank, address, attempt, job: job_digest(job), nonce };
         let what = format!("the coordinator at {}", peer.address());
-        let id: MemberId =
-            Retry::within(timeout).run(&what, || peer.action("coordinator.join", &join, DEADLINE)).await?;
+        let reply = Retry::within(timeout).run(&what, || peer.action("coordinator.join", &join, DEADLINE)).await?;
+        let JoinReply::Joined(id) = reply else { return Err(Failure::rolled_back().fault()) };
         let first: RunStatus = peer.action("coordinator.heartbeat", &MemberRequest { member: id }, DEADLINE).await?;
         let (sender, status) = watch::channel(first);
         let lease = Duration::from_secs_f64(job.placement.lease_seconds);
@@ -141,7 +170,7 @@ impl Member {
         if fault.kind == FaultKind::RolledBack {
             return fault;
         }
-        let failure = Failure::new(fault.domain, fault.to_string());
+        let failure = Failure::of(&fault);
         let Err(unheard) = self.request::<_, ()>("fail", &FailRequest { member: self.inner.id, failure }).await else {
             return fault;
         };

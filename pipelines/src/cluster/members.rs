@@ -60,8 +60,6 @@ struct Member {
 pub(crate) struct Joined {
     /// Higher than any before.
     pub(crate) incarnation: u64,
-    /// Another process of this rank joined this attempt before. From now on its requests are refused.
-    pub(crate) restarted: bool,
     /// This process has joined already: its request was sent again.
     pub(crate) repeated: bool,
 }
@@ -116,11 +114,10 @@ impl Members {
         }
         let mut earlier = Vec::new();
         let before = self.members.get_mut(&(role, rank));
-        let mut restarted = false;
         if let Some(before) = before {
             if before.nonce == nonce && before.joined {
                 before.last_heartbeat = now;
-                return Ok(Joined { incarnation: before.incarnation, restarted: false, repeated: true });
+                return Ok(Joined { incarnation: before.incarnation, repeated: true });
             }
             if before.earlier.contains(&nonce) {
                 return Err(started_again(role, rank));
@@ -128,7 +125,6 @@ impl Members {
             earlier = std::mem::take(&mut before.earlier);
             if before.nonce != nonce {
                 earlier.push(before.nonce);
-                restarted = before.joined;
             }
         }
         self.incarnations += 1;
@@ -144,7 +140,13 @@ impl Members {
             lost: false,
         };
         self.members.insert((role, rank), member);
-        Ok(Joined { incarnation, restarted, repeated: false })
+        Ok(Joined { incarnation, repeated: false })
+    }
+
+    /// Whether a request with this `nonce` comes from another process than the one of this rank that has joined the attempt.
+    pub(crate) fn is_restart(&self, role: Role, rank: u32, nonce: u64) -> bool {
+        let replaced = |member: &Member| member.joined && member.nonce != nonce && !member.earlier.contains(&nonce);
+        self.members.get(&(role, rank)).is_some_and(replaced)
     }
 
     /// A new attempt begins: all members must join again. A process that was replaced may still not.
@@ -261,10 +263,11 @@ mod tests {
     #[test]
     fn only_the_newest_process_of_a_rank_is_valid() {
         let (mut members, now) = (Members::new(EXPECTED), Instant::now());
-        let Joined { incarnation: old, restarted, .. } = members.join(Role::Reader, 0, None, 1, now).unwrap();
-        assert!(!restarted);
-        let Joined { incarnation: new, restarted, .. } = members.join(Role::Reader, 0, None, 2, now).unwrap();
-        assert!(restarted && new > old);
+        assert!(!members.is_restart(Role::Reader, 0, 1));
+        let Joined { incarnation: old, .. } = members.join(Role::Reader, 0, None, 1, now).unwrap();
+        assert!(!members.is_restart(Role::Reader, 0, 1) && members.is_restart(Role::Reader, 0, 2));
+        let Joined { incarnation: new, .. } = members.join(Role::Reader, 0, None, 2, now).unwrap();
+        assert!(new > old);
         members.heartbeat(Role::Reader, 0, new, now).unwrap();
         let said = members.heartbeat(Role::Reader, 0, old, now).unwrap_err().to_string();
         assert!(said.contains("started again elsewhere"), "{said}");
@@ -277,9 +280,9 @@ mod tests {
         let mut join = |nonce| members.join(Role::Trainer, 0, Some("b:1".into()), nonce, now);
         let first = join(7).unwrap();
         let again = join(7).unwrap();
-        assert_eq!((again.incarnation, again.restarted, again.repeated), (first.incarnation, false, true));
+        assert_eq!((again.incarnation, again.repeated), (first.incarnation, true));
         let next = join(8).unwrap();
-        assert!(next.incarnation > first.incarnation && next.restarted && !next.repeated);
+        assert!(next.incarnation > first.incarnation && !next.repeated);
         let said = join(7).unwrap_err().to_string();
         assert!(said.contains("started again elsewhere"), "a late request of the first process: {said}");
         assert_eq!(join(8).unwrap().incarnation, next.incarnation);
@@ -291,16 +294,15 @@ mod tests {
         let join = |members: &mut Members, rank, nonce| members.join(Role::Ps, rank, Some("b:1".into()), nonce, now);
         join(&mut members, 0, 1).unwrap();
         join(&mut members, 1, 2).unwrap();
-        let Joined { incarnation, restarted, .. } = join(&mut members, 1, 3).unwrap();
-        assert!(restarted);
+        let Joined { incarnation, .. } = join(&mut members, 1, 3).unwrap();
         members.begin_attempt();
         assert_eq!(members.missing(), ["ps 0", "ps 1", "trainer 0", "any reader"]);
         assert_eq!(members.addresses(Role::Ps), [None, None]);
         assert_eq!(members.list(now).count(), 0);
         assert!(join(&mut members, 1, 2).unwrap_err().to_string().contains("started again elsewhere"));
         let again = join(&mut members, 1, 3).unwrap();
-        assert!(!again.restarted && !again.repeated && again.incarnation > incarnation);
-        assert!(!join(&mut members, 0, 4).unwrap().restarted, "its predecessor took no part in this attempt");
+        assert!(!again.repeated && again.incarnation > incarnation);
+        assert!(!members.is_restart(Role::Ps, 0, 4), "its predecessor took no part in this attempt");
     }
 
     #[test]

@@ -24,7 +24,39 @@ pub struct MemberId {
     pub attempt: u64,
 }
 
-/// `join`: a process starts.
+/// `plan`: a process has started and asks what it goes on from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PlanRequest {
+    pub(crate) role: Role,
+    pub(crate) rank: u32,
+    /// As in [`JoinRequest`].
+    pub(crate) job: String,
+    /// As in [`JoinRequest`].
+    pub(crate) nonce: u64,
+}
+
+/// The reply to `plan`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum PlanReply {
+    /// The coordinator looks for the newest checkpoint: ask again.
+    Wait,
+    /// Join this attempt with what the checkpoint of this number has. `None`: the run begins at the start.
+    Plan { attempt: u64, checkpoint: Option<u64> },
+}
+
+/// The reply to `join`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum JoinReply {
+    /// The process is a member.
+    Joined(MemberId),
+    /// The attempt is over: ask for a plan again.
+    AttemptIsOver,
+}
+
+/// `join`: a process is ready to take part.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct JoinRequest {
@@ -32,6 +64,8 @@ pub(crate) struct JoinRequest {
     pub(crate) rank: u32,
     /// Where others reach the process. `None` for readers: no process connects to them.
     pub(crate) address: Option<String>,
+    /// The attempt of its plan.
+    pub(crate) attempt: u64,
     /// [`job_digest`], which must be the same in every process.
     pub(crate) job: String,
     /// A random number of this start of the process: a request that is sent again is told from another start.
@@ -103,22 +137,34 @@ pub struct Failure {
     /// Not the run has failed, but this member's attempt is over: it must join the next one.
     #[serde(default)]
     pub rolled_back: bool,
+    /// The run was asked to end and left a checkpoint.
+    #[serde(default)]
+    pub drained: bool,
 }
 
 impl Failure {
     pub(crate) fn new(domain: Domain, message: impl Into<String>) -> Self {
-        Self { domain, message: message.into(), rolled_back: false }
+        Self { domain, message: message.into(), rolled_back: false, drained: false }
+    }
+
+    /// What a member reports.
+    pub(crate) fn of(fault: &Fault) -> Self {
+        Self { drained: fault.kind == FaultKind::Drained, ..Self::new(fault.domain, fault.to_string()) }
     }
 
     /// The attempt of a member is over.
     pub(crate) fn rolled_back() -> Self {
         let message = "the run has begun a new attempt: this process joins it".to_owned();
-        Self { domain: Domain::External, message, rolled_back: true }
+        Self { rolled_back: true, ..Self::new(Domain::External, message) }
     }
 
     /// The fault that every member ends with.
     pub fn fault(&self) -> Fault {
-        let kind = if self.rolled_back { FaultKind::RolledBack } else { FaultKind::Other };
+        let kind = match (self.rolled_back, self.drained) {
+            (true, _) => FaultKind::RolledBack,
+            (_, true) => FaultKind::Drained,
+            _ => FaultKind::Other,
+        };
         match self.domain {
             Domain::User => Fault::user(self.message.clone()),
             Domain::External => Fault::external(self.message.clone()),

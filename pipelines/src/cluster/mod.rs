@@ -49,6 +49,7 @@ mod ps_snapshots;
 mod reader;
 mod run_state;
 mod session;
+mod snapshot_handler;
 mod trainer;
 
 pub use leases::RowCounts;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_actors::{Fault, Host};
+use forebay_actors::{Fault, Host, commas};
 use forebay_net::Handler;
 use forebay_ps::remote::TableService;
 use forebay_ps::{TableClient, start_shards};
@@ -13,6 +13,8 @@ use super::acknowledge::Acknowledger;
 use super::dense;
 use super::messages::{RunPhase, RunStatus};
 use super::session::{ClusterProcess, ClusterSession};
+use super::snapshot_handler::SnapshotHandler;
+use crate::checkpoint::{CheckpointFolder, CheckpointManifest, load_rows};
 use crate::context::Context;
 use crate::job::{DenseAt, Job};
 use crate::job_model::JobModel;
@@ -44,7 +46,17 @@ impl Ps {
             handlers.push(Arc::new(service));
             block = Some(held);
         }
-        let session = ClusterSession::join(&context.io, process, job, handlers)?;
+        if let Some(to) = &job.checkpoint.to {
+            let folder = CheckpointFolder::open(to, context)?;
+            handlers.push(Arc::new(SnapshotHandler::new(folder, process.config().rank, table.clone(), block.clone())));
+        }
+        let load = |folder: &CheckpointFolder, manifest: CheckpointManifest| {
+            load_rows(folder, &manifest, &table)?;
+            let rows = futures::executor::block_on(table.stats())?.rows();
+            tracing::info!("loaded {} rows of checkpoint {}", commas(rows), manifest.number);
+            Ok(())
+        };
+        let session = ClusterSession::join(context, process, job, handlers, load)?;
         Ok(Self { session, host, acknowledger: Acknowledger::new(table.clone(), block), table })
     }
 

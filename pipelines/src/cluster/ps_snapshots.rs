@@ -89,7 +89,7 @@ impl PsSnapshots {
             }
             let Some(peer) = self.peers.first() else { return Ok((all_files, all_dense)) };
             // The caller's thread has no runtime of its own.
-            let _ = peer.io().spawn(tokio::time::sleep(POLL)).await;
+            let _ = peer.io().spawn(async { tokio::time::sleep(POLL).await }).await;
         }
     }
 

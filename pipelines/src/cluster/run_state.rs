@@ -13,8 +13,10 @@ use super::absent_readers::AbsentReaders;
 use super::leases::{LeaseBook, LeaseReply, windows_per_lease};
 use super::members::{Expected, Members, Role};
 use super::messages::{
-    CompletedLease, FailRequest, Failure, JoinRequest, LeaseRequest, MemberId, RunPhase, RunStatus, job_digest,
+    CompletedLease, FailRequest, Failure, JoinReply, JoinRequest, LeaseRequest, MemberId, PlanReply, PlanRequest,
+    RunPhase, RunStatus, job_digest,
 };
+use crate::checkpoint::TrainedBatches;
 use crate::job::{DenseAt, Job};
 
 /// Rows of a row group as Forebay and most other writers make them.
@@ -38,10 +40,23 @@ struct Settings {
     window_rows: u64,
     /// Trainers take batches in the order of the data.
     ordered: bool,
+    /// The run has checkpoints.
+    checkpoints: bool,
     /// A reader without a heartbeat for this long loses its leases.
     lease_timeout: Duration,
     /// The run fails when a ps or trainer is missing or silent for this long.
     timeout: Duration,
+}
+
+/// What an attempt goes on from; the default is the start of the run.
+#[derive(Default)]
+pub(super) struct Origin {
+    /// The number of the checkpoint.
+    pub(super) checkpoint: Option<u64>,
+    /// What is trained on.
+    pub(super) batches: TrainedBatches,
+    /// What was read.
+    pub(super) data: Option<DataPlan>,
 }
 
 /// The state of one run.
@@ -49,6 +64,8 @@ pub(super) struct RunState {
     settings: Settings,
     /// See [`RunStatus::attempt`].
     attempt: u64,
+    /// What the attempt goes on from. `None`: not known yet.
+    origin: Option<Origin>,
     members: Members,
     /// `None` until the first reader says what there is to read.
     leases: Option<LeaseBook>,
@@ -76,12 +93,14 @@ impl RunState {
             lease_rows: placement.lease_rows as u64,
             window_rows: crate::sources::window_rows(job, job.in_step()) as u64,
             ordered: super::ordered(job),
+            checkpoints: job.checkpoint.to.is_some(),
             lease_timeout: Duration::from_secs_f64(placement.lease_seconds),
             timeout: placement.timeout(),
         };
         Self {
             settings,
             attempt,
+            origin: job.checkpoint.to.is_none().then(Origin::default),
             members: Members::new(expected),
             leases: None,
             phase: RunPhase::Gathering,
@@ -146,33 +165,57 @@ impl RunState {
         }
     }
 
-    /// A process starts.
+    /// A process has started. If the run cannot go on without what its predecessor held, the run begins anew.
     ///
     /// # Errors
-    /// A user fault for another job or an unknown rank; an external one if the run cannot go on with a restarted process of
-    /// this role.
-    pub(super) fn join(&mut self, request: JoinRequest, now: Instant) -> Result<MemberId, Fault> {
-        let again = request.clone();
-        let JoinRequest { role, rank, address, job, nonce } = request;
-        let settings = &self.settings;
-        if job != settings.job_digest {
-            return Err(Fault::user(format!(
-                "{role} {rank} has another job than the coordinator (digests {job} and {}): give all processes the same \
-                 job file and the same --set",
-                settings.job_digest
-            )));
-        }
-        let joined = self.members.join(role, rank, address, nonce, now)?;
-        let incarnation = joined.incarnation;
-        if joined.repeated {
-            return Ok(MemberId { role, rank, incarnation, attempt: self.attempt });
-        }
-        if joined.restarted
+    /// A user fault for another job.
+    pub(super) fn plan(&mut self, request: &PlanRequest, now: Instant) -> Result<PlanReply, Fault> {
+        let &PlanRequest { role, rank, nonce, .. } = request;
+        self.check_job(role, rank, &request.job)?;
+        if self.members.is_restart(role, rank, nonce)
             && let Some(lost) = self.lost_with(role)
         {
             self.begin_attempt(&format!("{role} {rank} was started again, {lost}"), now);
-            // It takes part in the new attempt from the start.
-            return self.join(again, now);
+        }
+        Ok(match &self.origin {
+            Some(origin) => PlanReply::Plan { attempt: self.attempt, checkpoint: origin.checkpoint },
+            None => PlanReply::Wait,
+        })
+    }
+
+    /// The attempt that still needs an origin.
+    pub(super) fn attempt_without_origin(&self) -> Option<u64> {
+        self.origin.is_none().then_some(self.attempt)
+    }
+
+    /// Sets what an attempt goes on from, unless another has begun since.
+    pub(super) fn set_origin(&mut self, attempt: u64, origin: Origin) {
+        if self.attempt == attempt {
+            self.origin = Some(origin);
+        }
+    }
+
+    /// A process is ready to take part.
+    ///
+    /// # Errors
+    /// A user fault for another job or an unknown rank.
+    pub(super) fn join(&mut self, request: JoinRequest, now: Instant) -> Result<JoinReply, Fault> {
+        let JoinRequest { role, rank, address, attempt, job, nonce } = request;
+        self.check_job(role, rank, &job)?;
+        if attempt != self.attempt {
+            return Ok(JoinReply::AttemptIsOver);
+        }
+        if self.members.is_restart(role, rank, nonce)
+            && let Some(lost) = self.lost_with(role)
+        {
+            self.begin_attempt(&format!("{role} {rank} was started again, {lost}"), now);
+            return Ok(JoinReply::AttemptIsOver);
+        }
+        let joined = self.members.join(role, rank, address, nonce, now)?;
+        let incarnation = joined.incarnation;
+        let id = MemberId { role, rank, incarnation, attempt };
+        if joined.repeated {
+            return Ok(JoinReply::Joined(id));
         }
         if role == self.settings.reader_role {
             self.return_leases_of(rank);
@@ -182,7 +225,18 @@ impl RunState {
             self.phase = RunPhase::Running;
             tracing::info!("all members joined after {:.1} s", now.duration_since(self.started).as_secs_f64());
         }
-        Ok(MemberId { role, rank, incarnation, attempt: self.attempt })
+        Ok(JoinReply::Joined(id))
+    }
+
+    fn check_job(&self, role: Role, rank: u32, job: &str) -> Result<(), Fault> {
+        let expected = &self.settings.job_digest;
+        if job == expected {
+            return Ok(());
+        }
+        Err(Fault::user(format!(
+            "{role} {rank} has another job than the coordinator (digests {job} and {expected}): give all processes the same \
+             job file and the same --set"
+        )))
     }
 
     /// What the run loses with a process of this role that was started again, if it cannot go on without it.
@@ -194,6 +248,9 @@ impl RunState {
             Role::Reader => None,
             Role::Ps => Some("and its rows are lost"),
             Role::Trainer if self.settings.trainer_keeps_dense => Some("and its dense parameters are lost"),
+            Role::Trainer if self.settings.checkpoints => {
+                Some("and what it knew of the rows that are trained on is lost")
+            }
             Role::Trainer if self.settings.ordered => Some("and its place in the order of the data is lost"),
             Role::Trainer => None,
         }
@@ -203,6 +260,7 @@ impl RunState {
     fn begin_attempt(&mut self, why: &str, now: Instant) {
         tracing::warn!("{why}: the run begins anew");
         self.attempt = self.attempt.wrapping_add(1);
+        self.origin = (!self.settings.checkpoints).then(Origin::default);
         self.members.begin_attempt();
         self.leases = None;
         self.phase = RunPhase::Gathering;
@@ -237,12 +295,26 @@ impl RunState {
             RunPhase::Running => {}
             RunPhase::Gathering => return Ok(LeaseReply::Wait),
             RunPhase::Failed(failure) => return Err(failure.fault()),
+            // The trainer makes a checkpoint and ends the run.
+            RunPhase::Draining if self.settings.checkpoints => return Ok(LeaseReply::Wait),
             RunPhase::Draining | RunPhase::Finished | RunPhase::Over => return Ok(LeaseReply::Finished),
         }
-        let settings = &self.settings;
-        let leases = self
-            .leases
-            .get_or_insert_with(|| LeaseBook::new(data.clone(), settings.window_rows, settings.lease_windows(&data)));
+        let (settings, origin) = (&self.settings, &self.origin);
+        if let Some(before) = origin.as_ref().and_then(|origin| origin.data.as_ref())
+            && (DataPlan { epochs: data.epochs, ..before.clone() }) != data
+        {
+            return Err(Fault::user(format!(
+                "the rows are not those of the checkpoint: {data:?}, expected {before:?}; go on with the same files, or begin a \
+                 new run with another checkpoint.to"
+            )));
+        }
+        let leases = self.leases.get_or_insert_with(|| {
+            let mut book = LeaseBook::new(data.clone(), settings.window_rows, settings.lease_windows(&data));
+            if let Some(origin) = origin {
+                book.skip(&origin.batches);
+            }
+            book
+        });
         if *leases.data() != data {
             return Err(Fault::user(format!(
                 "{} {} finds other data than the first reader: {data:?}, expected {:?}. All readers must find the same \
@@ -339,6 +411,7 @@ impl RunState {
         let ordered = self.settings.ordered;
         let done = match self.phase {
             RunPhase::Running => self.leases.as_ref().is_some_and(LeaseBook::is_finished),
+            RunPhase::Draining if self.settings.checkpoints => false,
             RunPhase::Draining => self.leases.as_ref().is_none_or(|leases| leases.is_drained(ordered)),
             _ => false,
         };

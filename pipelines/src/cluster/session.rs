@@ -16,6 +16,8 @@ use super::coordinator::Coordinator;
 use super::member::Member;
 use super::members::Role;
 use super::messages::{RunPhase, RunStatus};
+use crate::checkpoint::{CheckpointFolder, CheckpointManifest, CutPoint, EndRun};
+use crate::context::Context;
 use crate::job::Job;
 
 /// The coordinator's default port.
@@ -41,6 +43,8 @@ pub struct ProcessConfig {
     pub run: String,
     /// TLS and token.
     pub security: SecurityFiles,
+    /// Whether the run may go on from the newest checkpoint in `checkpoint.to`. Only the coordinator asks.
+    pub resume: bool,
 }
 
 impl ProcessConfig {
@@ -93,20 +97,27 @@ pub struct ClusterSession {
     pub(crate) io: IoRuntime,
     pub(crate) member: Member,
     pub(crate) dialer: Dialer,
-    server: Option<Server>,
+    server: StoppedOnDrop,
     /// Has the coordinator, if it is in this process, look for missing and silent members.
     ticks: Option<AbortOnDropHandle<()>>,
     health: Health,
 }
 
 impl ClusterSession {
-    /// Starts a server for `handlers` (none without handlers) and joins. Waits for the coordinator.
+    /// Starts a server for `handlers` (none without handlers), calls `load` with the checkpoint that the run goes on from, and
+    /// joins. Waits for the coordinator.
+    ///
+    /// # Errors
+    /// What `load` returns; the coordinator does not answer or refuses. A fault of the kind [`FaultKind::RolledBack`] if the run
+    /// began a new attempt meanwhile.
     pub(crate) fn join(
-        io: &IoRuntime,
+        context: &Context,
         cluster_process: &ClusterProcess,
         job: &Job,
         mut handlers: Vec<Arc<dyn Handler>>,
+        load: impl FnOnce(&CheckpointFolder, CheckpointManifest) -> Result<(), Fault>,
     ) -> Result<Self, Fault> {
+        let io = &context.io;
         let process = &cluster_process.config;
         let placement = &job.placement;
         // Sockets to and from every other process, a few of each, and the files of the data.
@@ -125,35 +136,52 @@ impl ClusterSession {
             handlers.push(Arc::new(coordinator.clone()));
         }
         let health = Health::new();
-        io.block_on(async {
-            let server = if handlers.is_empty() {
-                None
-            } else {
-                let server =
-                    Server::start(io, process.listen, &security, identity.clone(), &limits, handlers, health.clone());
-                Some(server.await?)
-            };
-            let address = server.as_ref().map(|server| advertised(process, server.address()));
-            let ticks = coordinator.clone().map(|coordinator| AbortOnDropHandle::new(tokio::spawn(coordinator.tick())));
-            let at = match (&coordinator, &server) {
-                // Under the name that its certificate carries, as other processes do.
-                (Some(_), Some(_)) => address.clone().unwrap_or_default(),
-                _ => process.coordinator.clone(),
-            };
-            if let Some(address) = &address {
-                tracing::info!(%address, "{} listens", identity.role);
-            }
-            let peer = Dialer::new(io, &security, &identity, &limits)?.peer(&at)?;
-            health.waiting(format!("the coordinator at {at}"));
-            let member = Member::join(peer, process.role, process.rank, address, cluster_process.nonce, job).await?;
-            (identity.incarnation, identity.attempt) = (member.id().incarnation, member.id().attempt);
-            if let Some(server) = &server {
-                server.set_attempt(identity.attempt);
-            }
-            let dialer = Dialer::new(io, &security, &identity, &limits)?;
-            health.ready();
-            Ok(Self { io: io.clone(), member, dialer, server, ticks, health })
-        })
+        let server = match handlers.is_empty() {
+            true => None,
+            false => Some(io.block_on(Server::start(
+                io,
+                process.listen,
+                &security,
+                identity.clone(),
+                &limits,
+                handlers,
+                health.clone(),
+            ))?),
+        };
+        // From here on, an error stops the server before the address is listened at again.
+        let server = StoppedOnDrop { io: io.clone(), server };
+        let address = server.server.as_ref().map(|server| advertised(process, server.address()));
+        let ticks = coordinator.clone().map(|coordinator| AbortOnDropHandle::new(io.spawn(coordinator.tick())));
+        let at = match (&coordinator, &address) {
+            // Under the name that its certificate carries, as other processes do.
+            (Some(_), Some(address)) => address.clone(),
+            _ => process.coordinator.clone(),
+        };
+        if let Some(address) = &address {
+            tracing::info!(%address, "{} listens", identity.role);
+        }
+        if let Some(coordinator) = &coordinator {
+            health.waiting("the newest checkpoint");
+            coordinator.find_origin(job, process.resume, context)?;
+        }
+        let peer = Dialer::new(io, &security, &identity, &limits)?.peer(&at)?;
+        health.waiting(format!("the coordinator at {at}"));
+        let (role, rank, nonce) = (process.role, process.rank, cluster_process.nonce);
+        let (attempt, checkpoint) = io.block_on(Member::plan(&peer, role, rank, nonce, job))?;
+        if let (Some(number), Some(to)) = (checkpoint, &job.checkpoint.to) {
+            health.waiting("its part of a checkpoint");
+            let folder = CheckpointFolder::open(to, context)?;
+            let manifest = folder.manifest(number)?;
+            load(&folder, manifest)?;
+        }
+        let member = io.block_on(Member::join(peer, role, rank, address, attempt, nonce, job))?;
+        (identity.incarnation, identity.attempt) = (member.id().incarnation, attempt);
+        if let Some(server) = &server.server {
+            server.set_attempt(attempt);
+        }
+        let dialer = Dialer::new(io, &security, &identity, &limits)?;
+        health.ready();
+        Ok(Self { io: io.clone(), member, dialer, server, ticks, health })
     }
 
     /// Waits until all members have joined, and logs the names of those that have not.
@@ -171,7 +199,12 @@ impl ClusterSession {
     pub(crate) fn ps_peers(&self, job: &Job, status: &RunStatus) -> Result<(Vec<Peer>, Retry), Fault> {
         let peers =
             status.ps.iter().flatten().map(|(_, address)| self.dialer.peer(address)).collect::<Result<_, _>>()?;
-        Ok((peers, Retry::within(job.placement.timeout())))
+        let status = self.member.subscribe();
+        let failed = move || match &status.borrow().phase {
+            RunPhase::Failed(failure) => Some(failure.fault()),
+            _ => None,
+        };
+        Ok((peers, Retry::within(job.placement.timeout()).unless(failed)))
     }
 
     /// The last status of the run that this process received.
@@ -189,6 +222,33 @@ impl ClusterSession {
                 && let RunPhase::Failed(failure) = &status.phase
             {
                 pipeline.kill(failure.fault());
+            }
+        });
+    }
+
+    /// Tells `cut_point` what is read, once a reader has listed it. Has `checkpointer` end the run when it drains.
+    pub(crate) fn watch_for_checkpoints(&self, cut_point: Arc<CutPoint>, checkpointer: EndRun, pipeline: Control) {
+        let mut status = self.member.subscribe();
+        self.io.spawn(async move {
+            let mut told = false;
+            loop {
+                let (data, phase) = {
+                    let status = status.borrow_and_update();
+                    (status.data.clone(), status.phase.clone())
+                };
+                if let (Some(data), false) = (data, told) {
+                    told = true;
+                    if let Err(fault) = cut_point.reads(&data) {
+                        pipeline.kill(fault);
+                    }
+                }
+                if phase == RunPhase::Draining {
+                    checkpointer.end_run_with_checkpoint();
+                }
+                // An error means that this process ends.
+                if matches!(phase, RunPhase::Failed(_) | RunPhase::Over) || status.changed().await.is_err() {
+                    return;
+                }
             }
         });
     }
@@ -262,15 +322,20 @@ impl ClusterSession {
                 // Every member fetches the last status with its next heartbeat.
                 tokio::time::sleep(FINAL_STATUS_DELAY).await;
             }
-            if let Some(server) = self.server.take() {
+            if let Some(server) = self.server.server.take() {
                 server.stop(SHUTDOWN_DEADLINE).await;
             }
         });
     }
 }
 
-impl Drop for ClusterSession {
-    /// After a fault, streams are cut at once. The process may listen at the same address again.
+/// A server that is stopped at once when it is dropped: the process may listen at the same address again.
+struct StoppedOnDrop {
+    io: IoRuntime,
+    server: Option<Server>,
+}
+
+impl Drop for StoppedOnDrop {
     fn drop(&mut self) {
         if let Some(server) = self.server.take() {
             self.io.block_on(server.stop(Duration::ZERO));

@@ -12,8 +12,11 @@ use super::batches::receive_queue::{Credits, Order, ReceiveQueue};
 use super::dense::PsDenseStore;
 use super::lease_client::LeaseClient;
 use super::leases::RowCounts;
+use super::messages::RunStatus;
 use super::ordered;
+use super::ps_snapshots::PsSnapshots;
 use super::session::{ClusterProcess, ClusterSession};
+use crate::checkpoint::{self, BatchOrder, CheckpointFolder, CheckpointManifest, Restored, Shards};
 use crate::context::Context;
 use crate::dense::DenseStore;
 use crate::fault::model_fault;
@@ -37,8 +40,13 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
         .iter()
         .map(|receive_queue| Arc::new(BatchHandler::new(Arc::clone(receive_queue))) as Arc<dyn Handler>)
         .collect();
-    let session = ClusterSession::join(&context.io, process, &job, handlers)?;
-    match wire(job, process.config().rank, context, receive_queue, &session) {
+    let mut found = None;
+    let session = ClusterSession::join(context, process, &job, handlers, |folder, manifest| {
+        manifest.check_job(&job)?;
+        found = Some((folder.clone(), manifest));
+        Ok(())
+    })?;
+    match wire(job, process.config().rank, context, receive_queue, &session, found) {
         Ok(training) => Ok(training.session(session)),
         Err(fault) => Err(session.fail(fault)),
     }
@@ -50,6 +58,7 @@ fn wire(
     context: &Context,
     receive_queue: Option<Arc<ReceiveQueue>>,
     session: &ClusterSession,
+    found: Option<(CheckpointFolder, CheckpointManifest)>,
 ) -> Result<Training, Fault> {
     let status = session.wait_until_started()?;
     let trainer = Trainer { rank, incarnation: session.member.id().incarnation };
@@ -79,7 +88,12 @@ fn wire(
             Some(Arc::new(session.io.block_on(store)?))
         }
     };
-    resources.participation = Participation::member(membership(&resources.job, &status.counts, batches, dense));
+    let mut membership = membership(&resources.job, &status.counts, batches, dense);
+    if let Some((_, manifest)) = &found {
+        membership.steps = (manifest.position.steps, 1);
+    }
+    resources.participation = Participation::member(membership);
+    add_checkpoints(&mut resources, session, &status, found)?;
     let pipeline = match receive_queue {
         Some(receive_queue) => wiring::receiving(&resources, receive_queue, &session.member),
         None => {
@@ -88,6 +102,35 @@ fn wire(
         }
     };
     Ok(Training { resources, pipeline, on_progress: None })
+}
+
+/// Has the run make checkpoints, if its job says so, and go on from the one that was found.
+fn add_checkpoints(
+    resources: &mut Resources,
+    session: &ClusterSession,
+    status: &RunStatus,
+    found: Option<(CheckpointFolder, CheckpointManifest)>,
+) -> Result<(), Fault> {
+    let Some(to) = resources.job.checkpoint.to.clone() else { return Ok(()) };
+    let here = resources.job.placement.ps == 0;
+    let shards = if here {
+        Shards::Here(resources.table.clone())
+    } else {
+        let (peers, retry) = session.ps_peers(&resources.job, status)?;
+        Shards::InPs(PsSnapshots::new(peers, retry))
+    };
+    let (folder, restored) = match found {
+        Some((folder, manifest)) => {
+            if here {
+                checkpoint::load_rows(&folder, &manifest, &resources.table)?;
+            }
+            let restored = checkpoint::load_trainer(&folder, manifest, resources.job.placement.dense())?;
+            (folder, restored)
+        }
+        None => (CheckpointFolder::open(&to, &resources.context)?, Restored::default()),
+    };
+    resources.add_checkpoints(folder, restored, BatchOrder::Any, shards);
+    Ok(())
 }
 
 fn membership(

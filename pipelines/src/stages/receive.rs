@@ -5,10 +5,12 @@ use std::sync::Arc;
 use forebay_actors::{Batch, Fault, Source, StageCx};
 use tokio::sync::watch;
 
+use crate::checkpoint::CutPoint;
 use crate::cluster::batches::columns;
 use crate::cluster::batches::receive_queue::ReceiveQueue;
 use crate::cluster::{RunPhase, RunStatus};
 use crate::flow::{BatchId, ReadyBatch, TrainBatch};
+use crate::participation::Participation;
 use crate::staleness::Ticket;
 
 /// A batch that trainers receive: a [`TrainBatch`], or a [`ReadyBatch`] if readers look up rows.
@@ -50,14 +52,26 @@ pub(crate) struct Receive<T> {
     status: watch::Receiver<RunStatus>,
     /// Also passes on empty batches, because each takes part in a round.
     in_rounds: bool,
+    /// Set if the run has checkpoints.
+    cut_point: Option<Arc<CutPoint>>,
     seq: u64,
     cx: Option<StageCx>,
     of: std::marker::PhantomData<fn() -> T>,
 }
 
 impl<T> Receive<T> {
-    pub(crate) fn new(receive_queue: Arc<ReceiveQueue>, status: watch::Receiver<RunStatus>, in_rounds: bool) -> Self {
-        Self { receive_queue, status, in_rounds, seq: 0, cx: None, of: std::marker::PhantomData }
+    pub(crate) fn new(
+        receive_queue: Arc<ReceiveQueue>,
+        status: watch::Receiver<RunStatus>,
+        participation: &Participation,
+    ) -> Self {
+        let (in_rounds, cut_point) = (participation.round().is_some(), participation.cut_point().cloned());
+        Self { receive_queue, status, in_rounds, cut_point, seq: 0, cx: None, of: std::marker::PhantomData }
+    }
+
+    /// Whether a batch was trained on before this process began.
+    fn trained_before(&self, batch: &TrainBatch) -> bool {
+        self.cut_point.as_ref().is_some_and(|cut_point| cut_point.batch_started(batch))
     }
 }
 
@@ -83,8 +97,15 @@ impl<T: Receivable> Source for Receive<T> {
             };
             while let Some(queued) = self.receive_queue.take() {
                 let (mut batch, rows) = columns::read(&queued.header, &queued.columns)?;
+                if self.trained_before(&batch) {
+                    self.receive_queue.batch_done(queued.header.id);
+                    continue;
+                }
                 if batch.rows() == 0 && !self.in_rounds {
                     // The batch carries only the end of its window.
+                    if let Some(cut_point) = &self.cut_point {
+                        cut_point.batch_done(queued.header.id, 0, 0);
+                    }
                     self.receive_queue.batch_done(queued.header.id);
                     continue;
                 }

@@ -64,7 +64,7 @@ pub(crate) fn identity(role: &str) -> Identity {
 
 /// Many short waits: tests cut connections on purpose.
 pub(crate) fn retry() -> Retry {
-    Retry { first: Duration::from_millis(1), most: Duration::from_millis(20), within: Duration::from_secs(60) }
+    Retry { first: Duration::from_millis(1), most: Duration::from_millis(20), ..Retry::within(Duration::from_secs(60)) }
 }
 
 /// A runtime for one server or peer, which keeps it.
