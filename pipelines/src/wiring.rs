@@ -216,7 +216,7 @@ impl Compute {
         let maker: ModelMaker = Box::new(move || {
             let mut model = factory()?;
             if let Some(state) = restored {
-                model.load(&state)?;
+                model.restore(&state)?;
             }
             Ok(model)
         });

@@ -69,3 +69,20 @@ fn all_die_one_after_the_other() {
 fn a_trainer_that_holds_everything_dies() {
     killed(&["trainer 0", "reader 0"], &["trainer 0"], &["placement.readers=1"]);
 }
+
+#[test]
+fn the_dense_parameters_are_in_the_ps() {
+    let placement = [&PLACEMENT[..], &["placement.dense=ps"]].concat();
+    killed(&NAMES, &["ps 1", "trainer 0"], &placement);
+}
+
+#[test]
+fn a_trainer_that_reads_by_itself_dies() {
+    killed(&["ps 0", "trainer 0"], &["trainer 0", "ps 0"], &["placement.ps=1"]);
+}
+
+#[test]
+fn readers_look_up_the_rows() {
+    let placement = [&PLACEMENT[..], &["placement.lookup_at=reader"]].concat();
+    killed(&NAMES, &["reader 0", "ps 1", "trainer 0"], &placement);
+}

@@ -21,11 +21,12 @@ mod restore;
 mod table_rows;
 mod trained_batches;
 
-/// The state of a dense model.
+/// The parameters of a dense model and the state of its optimizer: see [`DenseModel::state`](forebay_models::DenseModel::state).
 pub(crate) type ModelState = Vec<forebay_models::NamedTensor>;
 
 pub(crate) use checkpointer::{Checkpointer, Checkpoints, EndRun};
 pub(crate) use cut::{CutPlan, CutPoint, Shards};
+pub(crate) use dense_state::{read as read_dense, write as write_dense};
 pub use folder::CheckpointFolder;
 pub(crate) use folder::file_name;
 pub(crate) use leases::RemainingWindows;

@@ -9,6 +9,9 @@ use forebay_net::{Peer, Retry};
 use forebay_ps::dense::NamedValues;
 use forebay_ps::{Round, Trainer, dense};
 
+use futures::executor::block_on;
+
+use crate::checkpoint::{CheckpointFolder, CheckpointManifest, read_dense};
 use crate::context::Context;
 use crate::dense::DenseStore;
 use crate::fault::model_fault;
@@ -65,6 +68,29 @@ pub(super) fn serve(
         Ok(Box::new(Rule(ParamBlock::new(optimizer, values).map_err(model_fault)?)))
     });
     Ok((dense::DenseService::new(block.clone(), len, rank, processes)?, block))
+}
+
+/// Puts the values of a checkpoint, and the state of their optimizer, into the block of the ps process of this rank. The
+/// checkpoint may be of another number of ps. Blocks on the store.
+pub(super) fn restore(
+    block: &dense::DenseBlock,
+    job: &Job,
+    rank: usize,
+    folder: &CheckpointFolder,
+    manifest: &CheckpointManifest,
+) -> Result<(), Fault> {
+    let mut saved = Vec::new();
+    for entry in &manifest.dense {
+        let tensors = read_dense(&folder.folder, entry)?;
+        saved.push(ParamBlock::restored(job.train.optimizer, &tensors).map_err(|e| {
+            let what = format!("checkpoint {} has no dense blocks of ps processes", manifest.number);
+            Fault::user(format!("{what}: placement.dense must be as it was")).because(e)
+        })?);
+    }
+    let whole = ParamBlock::joined(&saved).map_err(model_fault)?;
+    let range = dense::blocks(whole.values().len(), job.placement.ps)[rank].clone();
+    let named = |NamedTensor { name, data, .. }| NamedValues { name, values: data };
+    block_on(block.restore(whole.part(range).save().into_iter().map(named).collect()))
 }
 
 /// A trainer's client of the dense parameters in the ps processes.

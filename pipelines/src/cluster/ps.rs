@@ -52,6 +52,9 @@ impl Ps {
         }
         let load = |folder: &CheckpointFolder, manifest: CheckpointManifest| {
             load_rows(folder, &manifest, &table)?;
+            if let Some(block) = &block {
+                dense::restore(block, job, rank, folder, &manifest)?;
+            }
             let rows = futures::executor::block_on(table.stats())?.rows();
             tracing::info!("loaded {} rows of checkpoint {}", commas(rows), manifest.number);
             Ok(())

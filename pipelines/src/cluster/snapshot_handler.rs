@@ -10,8 +10,9 @@ use forebay_net::{Caller, Handler};
 use forebay_ps::dense::DenseBlock;
 use forebay_ps::{ShardSnapshot, TableClient};
 
+use super::dense::tensors;
 use super::ps_snapshots::{NAME, SnapshotRequest, WrittenReply};
-use crate::checkpoint::{CheckpointFolder, CutPlan, write_shards};
+use crate::checkpoint::{CheckpointFolder, CutPlan, file_name, write_dense, write_shards};
 use crate::model_folder::FileEntry;
 
 /// Begins snapshots of the shards and of the dense block of this process, and writes them.
@@ -64,8 +65,14 @@ impl SnapshotHandler {
                 _ => *state = State::Beginning(request),
             }
         }
-        let begun = async { self.table.begin_snapshot(request.plan().kind).await };
-        let mut snapshots = match begun.await {
+        let begun = async {
+            let dense = match &self.dense {
+                Some(dense) => Some(tensors(dense.save().await?)),
+                None => None,
+            };
+            Ok((self.table.begin_snapshot(request.plan().kind).await?, dense))
+        };
+        let (mut snapshots, dense) = match begun.await {
             Ok(begun) => begun,
             Err(fault) => {
                 *self.state() = State::None;
@@ -78,8 +85,9 @@ impl SnapshotHandler {
         let write = move || {
             let plan: CutPlan = request.plan();
             let written = write_shards(&mut snapshots, &table, &folder.folder, plan).and_then(|files| {
-                let _ = rank;
-                Ok(Files { files, dense: None, snapshots })
+                let name = file_name(plan.number, plan.attempt, &format!("dense-{rank:04}.safetensors"));
+                let dense = dense.map(|dense| write_dense(&dense, &folder.folder, &name)).transpose()?;
+                Ok(Files { files, dense, snapshots })
             });
             *lock(&state) = State::Written(request, written);
         };

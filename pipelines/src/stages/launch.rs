@@ -60,7 +60,7 @@ impl Stage for Launch {
         // The send fails only if the run is ending and has dropped the receiver.
         let _ = self.upload.take().expect("a stage is opened once").send(upload);
         self.model = Some(model);
-        Ok(())
+        save_state(self.model.as_deref(), self.cut_point.as_deref())
     }
 
     async fn on_batch(&mut self, batch: Self::In, _cx: &StageCx, out: &mut Outbox<Self::Out>) -> Result<(), Fault> {

@@ -113,7 +113,7 @@ impl Train {
 /// Keeps the state of the model for the cut at this barrier.
 pub(super) fn save_state(model: Option<&dyn DenseModel>, cut_point: Option<&CutPoint>) -> Result<(), Fault> {
     if let (Some(model), Some(cut_point)) = (model, cut_point) {
-        cut_point.model(model.parameters());
+        cut_point.model(model.state().map_err(model_fault)?);
     }
     Ok(())
 }
@@ -129,7 +129,8 @@ impl Stage for Train {
     async fn open(&mut self, _cx: &StageCx) -> Result<(), Fault> {
         let maker = self.maker.take().expect("a stage is opened once");
         self.model = Some(maker().map_err(model_fault)?);
-        Ok(())
+        // A model that has no state to save is refused now, not at the first checkpoint.
+        save_state(self.model.as_deref(), self.cut_point.as_deref())
     }
 
     async fn on_batch(&mut self, batch: ReadyBatch, _cx: &StageCx, out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
