@@ -31,9 +31,14 @@ pub fn fault(name: impl Display, what: &str, error: impl Into<Box<dyn Error + Se
         Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => Fault::external(format!(
             "{text}: the disk is full; nothing was left behind, make room or name a folder on another disk ({error})"
         )),
-        Some(io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::NotFound) => {
-            Fault::user(format!("{text}: {error}"))
-        }
+        Some(
+            io::ErrorKind::PermissionDenied
+            | io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::NotFound
+            | io::ErrorKind::NotADirectory
+            | io::ErrorKind::IsADirectory
+            | io::ErrorKind::InvalidFilename,
+        ) => Fault::user(format!("{text}: {error}")),
         _ => Fault::external(format!("{text}: {error}")),
     }
 }

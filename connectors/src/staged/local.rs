@@ -49,17 +49,19 @@ impl Local {
     pub(super) fn publish(mut self) -> Result<(), Fault> {
         let mut all = || -> io::Result<()> {
             sync(&self.staged)?;
-            if self.place.exists() && self.replace {
-                use rustix::fs::{CWD, RenameFlags, renameat_with};
-                renameat_with(CWD, &self.staged, CWD, &self.place, RenameFlags::EXCHANGE)?;
-                self.published = true;
-                fs::remove_dir_all(&self.staged)?;
-            } else {
-                if self.place.exists() {
-                    fs::remove_dir(&self.place)?;
+            // A rename replaces an empty folder and no other. Another process may make the folder at the same time.
+            match fs::rename(&self.staged, &self.place) {
+                Err(e) if self.replace && self.place.is_dir() => {
+                    tracing::debug!(place = %self.place.display(), error = %e, "replaces a folder");
+                    use rustix::fs::{CWD, RenameFlags, renameat_with};
+                    renameat_with(CWD, &self.staged, CWD, &self.place, RenameFlags::EXCHANGE)?;
+                    self.published = true;
+                    fs::remove_dir_all(&self.staged)?;
                 }
-                fs::rename(&self.staged, &self.place)?;
-                self.published = true;
+                renamed => {
+                    renamed?;
+                    self.published = true;
+                }
             }
             // The name itself is on the disk when the folder that holds it is.
             self.place.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
