@@ -38,6 +38,7 @@ fn run(folder: &Path) -> (Vec<Process>, String) {
     let made = forebay(folder).args(["data", "synth", "--rows", "20000", "--out", "rows"]).status().unwrap();
     assert!(made.success());
     std::fs::write(folder.join("token"), "0123456789abcdef0123456789abcdef").unwrap();
+    std::fs::set_permissions(folder.join("token"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
     drop(listener);

@@ -4,7 +4,10 @@
 //! way, and TLS alone lets everybody in.
 
 use std::fmt;
+use std::fs::{File, Metadata};
+use std::io::Read as _;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use forebay_actors::Fault;
@@ -20,7 +23,7 @@ use tonic::transport::{ClientTlsConfig, Identity, Server, ServerTlsConfig};
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields, default)]
 pub struct SecurityFiles {
-    /// A word that all processes of a run share; spaces around it are left out.
+    /// A word that all processes of a run share; spaces around it are left out. No other user may be able to read the file.
     pub token_file: Option<PathBuf>,
     /// The certificates of this process as a server, PEM, its own first.
     pub tls_cert: Option<PathBuf>,
@@ -145,7 +148,12 @@ fn read(what: &str, path: &Path) -> Result<String, Fault> {
 }
 
 fn token(path: &Path) -> Result<String, Fault> {
-    let text = read("token_file", path)?;
+    let broken = |e| Fault::user(format!("cannot read token_file {}", path.display())).because(e);
+    let mut file = File::open(path).map_err(broken)?;
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    check_private(path, &file.metadata().map_err(broken)?, &groups(&status))?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(broken)?;
     let token = text.trim();
     if token.is_empty() || token.len() > 4096 || !token.bytes().all(|b| b.is_ascii_graphic()) {
         return Err(Fault::user(format!(
@@ -154,6 +162,31 @@ fn token(path: &Path) -> Result<String, Fault> {
         )));
     }
     Ok(token.to_owned())
+}
+
+/// Refuses a file that other users of this machine can read or change.
+///
+/// A group may read it if this process is in it: Kubernetes gives the files of a Secret to the group `fsGroup` of the pod, and
+/// lets it read them.
+fn check_private(path: &Path, file: &Metadata, groups: &[u32]) -> Result<(), Fault> {
+    let mode = file.mode() & 0o777;
+    let who = match mode {
+        _ if !file.is_file() => return Ok(()),
+        _ if mode & 0o006 != 0 => "all users",
+        _ if mode & 0o060 != 0 && !groups.contains(&file.gid()) => "a group that this process is not in",
+        _ => return Ok(()),
+    };
+    let path = path.display();
+    Err(Fault::user(format!(
+        "token_file {path} is open to {who} (mode {mode:04o}), so the token is no secret: run `chmod 600 {path}`"
+    )))
+}
+
+/// The effective group and the other groups of a process, from its /proc/PID/status.
+fn groups(status: &str) -> Vec<u32> {
+    let of = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+    let effective = of("Gid:").split_whitespace().nth(1);
+    effective.into_iter().chain(of("Groups:").split_whitespace()).filter_map(|id| id.parse().ok()).collect()
 }
 
 fn pem(what: &str, path: &Path, label: &str) -> Result<String, Fault> {
@@ -187,4 +220,44 @@ fn authorities(path: &Path) -> Result<ClientTlsConfig, Fault> {
         store.add(certificate).map_err(|e| broken().because(e))?;
     }
     Ok(ClientTlsConfig::new().trust_anchors(store.roots))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_token_that_others_can_read_or_change_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        std::fs::write(&path, "open-sesame").unwrap();
+        let own = path.metadata().unwrap().gid();
+        let check = |mode: u32, groups: &[u32]| {
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            check_private(&path, &path.metadata().unwrap(), groups).map_err(|fault| fault.to_string())
+        };
+        for mode in [0o600, 0o400, 0o700, 0o440, 0o660] {
+            check(mode, &[7, own]).unwrap();
+        }
+        for (mode, groups, who) in
+            [(0o644, vec![own], "all users"), (0o602, vec![own], "all users"), (0o440, vec![own + 1], "a group")]
+        {
+            let said = check(mode, &groups).unwrap_err();
+            assert!(said.contains(who) && said.contains("chmod 600"), "{said}");
+        }
+        std::fs::set_permissions(&path, Permissions::from_mode(0o604)).unwrap();
+        let files = SecurityFiles { token_file: Some(path), ..SecurityFiles::default() };
+        let fault = Security::load(&files).unwrap_err();
+        assert!(fault.domain == forebay_actors::Domain::User && fault.message().contains("mode 0604"), "{fault}");
+    }
+
+    #[test]
+    fn groups_are_read_from_proc() {
+        let status = "Name:\tx\nUid:\t1\t1\t1\t1\nGid:\t5\t65532\t5\t5\nGroups:\t4 24 \n";
+        assert_eq!(groups(status), [65532, 4, 24]);
+        assert!(groups("").is_empty());
+    }
 }

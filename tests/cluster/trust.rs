@@ -25,6 +25,7 @@ impl Trust {
         let write = |name: &str, text: String| -> Option<PathBuf> {
             let path = folder.join(name);
             std::fs::write(&path, text).unwrap();
+            std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
             Some(path)
         };
         let files = SecurityFiles {
