@@ -135,6 +135,7 @@ impl TrainingBuilder {
             Some(read) => read,
             None => sources::remaining(&resources.job, &resources.context, cut_point)?,
         };
+        resources.source = read.progress.clone();
         Ok(Training { pipeline: wiring::training(&resources, read)?, resources, on_progress: self.on_progress })
     }
 

@@ -7,6 +7,7 @@ use forebay_ps::TableClient;
 use crate::context::Context;
 use crate::job::Job;
 use crate::job_model::JobModel;
+use crate::training_summary::TrainingSummary;
 
 /// A trained model. [`Model::save`] writes it to a folder, [`Model::load`] reads it back, [`Model::evaluate`] scores rows.
 pub struct Model {
@@ -16,6 +17,8 @@ pub struct Model {
     pub dense: Vec<NamedTensor>,
     /// The client of the shards.
     pub table: TableClient,
+    /// What its training did; `None` if that is not known.
+    pub training: Option<TrainingSummary>,
     pub(crate) model: JobModel,
     pub(crate) host: Host,
     pub(crate) context: Context,
@@ -48,6 +51,6 @@ impl Model {
                 table.row_dim()
             )));
         }
-        Ok(Self { job, dense, table, model, host, context })
+        Ok(Self { job, dense, table, training: None, model, host, context })
     }
 }

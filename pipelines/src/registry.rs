@@ -12,6 +12,7 @@ use forebay_connectors::{Leases, ReadOptions, Rows};
 use crate::flow::{ExampleBatch, TrainBatch};
 use crate::job::{Job, OwnStage};
 use crate::own_model::OwnModel;
+use crate::source_progress::{SourceProgress, Watched};
 use crate::stages::DropRows;
 
 /// Custom stages, sources and models by name. A job names them in `pipeline.after_read`, `pipeline.after_parse`,
@@ -42,12 +43,26 @@ pub struct SourceRequest {
     pub leases: Option<Arc<dyn Leases>>,
 }
 
-/// Begins a flow with a source of rows.
-pub(crate) type Read = Box<dyn FnOnce(Topology) -> Flow<Rows> + Send>;
+/// A source of rows that a flow can begin with.
+pub(crate) struct Read {
+    begin: Box<dyn FnOnce(Topology) -> Flow<Rows> + Send>,
+    /// How far it has read.
+    pub(crate) progress: SourceProgress,
+}
 
-/// Begins a flow with `make`'s source, as the stage `read`.
+impl Read {
+    /// Begins a flow with the source, as the stage `read`.
+    pub(crate) fn begin(self, topology: Topology) -> Flow<Rows> {
+        (self.begin)(topology)
+    }
+}
+
+/// Makes a source with `make` when the flow starts.
 pub(crate) fn read_from<S: Source<Out = Rows>>(make: impl FnOnce() -> S + Send + 'static) -> Read {
-    Box::new(move |topology| topology.source("read", Place::Shared, make))
+    let progress = SourceProgress::default();
+    let noted = progress.clone();
+    let make = move || Watched { source: make(), progress: noted };
+    Read { begin: Box::new(move |topology| topology.source("read", Place::Shared, make)), progress }
 }
 
 #[derive(Clone)]

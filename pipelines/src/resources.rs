@@ -14,7 +14,9 @@ use crate::job_model::JobModel;
 use crate::model_folder::check_place;
 use crate::participation::Participation;
 use crate::progress::Progress;
+use crate::source_progress::SourceProgress;
 use crate::staleness::Staleness;
+use crate::training_summary::TrainingSummary;
 
 /// The table, the model and the counters of one training run.
 pub(crate) struct Resources {
@@ -30,6 +32,8 @@ pub(crate) struct Resources {
     pub(crate) restored: Option<ModelState>,
     /// The checkpoints to make.
     pub(crate) checkpoints: Option<Checkpoints>,
+    /// How far the source of this process has read.
+    pub(crate) source: SourceProgress,
     /// Set if this process is a member of a cluster.
     pub(crate) session: Option<ClusterSession>,
 }
@@ -67,6 +71,7 @@ impl Resources {
             table,
             progress: Progress::default(),
             participation: Participation::default(),
+            source: SourceProgress::default(),
             restored: None,
             checkpoints: None,
             session: None,
@@ -88,6 +93,14 @@ impl Resources {
         self.participation = std::mem::take(&mut self.participation).with_checkpoints(Arc::clone(&cut_point));
         let (job, config) = (self.job.clone(), self.table.config().clone());
         self.checkpoints = Some(Checkpoints { folder, job, config, cut_point, cuts });
+    }
+
+    /// What the run has trained, once it has ended.
+    pub(crate) fn summary(&self) -> TrainingSummary {
+        match &self.session {
+            Some(session) => TrainingSummary::of_run(&self.job, &session.status()),
+            None => TrainingSummary::alone(&self.job, &self.progress.snapshot(), &self.source),
+        }
     }
 
     /// The dense parameters after the last push: the values of the shared store if there is one, else `tensors`, which the

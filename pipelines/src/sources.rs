@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
-use forebay_actors::Fault;
+use arrow::array::RecordBatch;
+use forebay_actors::{Fault, Source, StageCx};
 use forebay_connectors::convert::block_on;
-use forebay_connectors::{CriteoSource, Input, Leases, ParquetSource, ReadOptions};
+use forebay_connectors::{CriteoSource, Input, Leases, OnBadRow, ParquetSource, ReadOptions};
 
 use crate::checkpoint::{CutPoint, RemainingWindows};
 use crate::context::Context;
 use crate::job::{Format, Job};
 use crate::registry::{Read, SourceRequest, read_from};
+use crate::stages::check_columns;
 
 /// Reads `path` (a file, a folder, a glob, a URL) in order, with one window per epoch. If the job does not give the format, it
 /// blocks while it lists the files.
@@ -80,6 +82,36 @@ pub(crate) fn read_options(job: &Job, window_rows: usize) -> ReadOptions {
     }
 }
 
+/// Opens `path` and checks that its rows have the columns of the job, with types that can be parsed. Asks custom sources
+/// nothing, and leaves the types alone if custom stages come between source and parser.
+pub(crate) fn check(job: &Job, context: &Context, path: &str) -> Result<(), Fault> {
+    if job.data.source.is_some() {
+        return Ok(());
+    }
+    let (input, format) = input(job, context, path)?;
+    let options = ReadOptions { read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, 0) };
+    let (columns, names) = (&job.columns, job.columns.names());
+    let types = job.pipeline.after_read.is_empty();
+    blocking(|| {
+        block_on(async {
+            let cx = StageCx::detached("check");
+            let rows = match format {
+                Format::Parquet => {
+                    let mut source = ParquetSource::new(input, options).columns(names);
+                    source.open(&cx, None).await?;
+                    source.schema().map(RecordBatch::new_empty)
+                }
+                Format::Criteo => {
+                    let mut source = CriteoSource::new(input, options).on_bad_row(OnBadRow::Skip);
+                    source.open(&cx, None).await?;
+                    source.next().await?.map(|rows| rows.batch)
+                }
+            };
+            rows.filter(|_| types).map_or(Ok(()), |rows| check_columns(columns, &rows))
+        })
+    })
+}
+
 fn read(job: &Job, context: &Context, path: Option<&str>, window_rows: usize, windows: Windows) -> Result<Read, Fault> {
     let (options, columns) = (read_options(job, window_rows), job.columns.names());
     let path = match (&job.data.source, path) {
@@ -90,14 +122,7 @@ fn read(job: &Job, context: &Context, path: Option<&str>, window_rows: usize, wi
         }
         (None, path) => path.unwrap_or_default(),
     };
-    let mut input = Input::from(path).with_stores(&context.stores);
-    if let Some(filter) = &job.data.filter {
-        input = input.filtered(filter);
-    }
-    let format = match job.data.format {
-        Some(format) => format,
-        None => Format::of(&first_file(&input)?),
-    };
+    let (input, format) = input(job, context, path)?;
     let leases = windows.leases(format == Format::Parquet);
     Ok(match format {
         Format::Parquet => read_from(move || {
@@ -114,10 +139,26 @@ fn read(job: &Job, context: &Context, path: Option<&str>, window_rows: usize, wi
     })
 }
 
+/// The files at `path`, and their format.
+fn input(job: &Job, context: &Context, path: &str) -> Result<(Input, Format), Fault> {
+    let mut input = Input::from(path).with_stores(&context.stores);
+    if let Some(filter) = &job.data.filter {
+        input = input.filtered(filter);
+    }
+    let format = match job.data.format {
+        Some(format) => format,
+        None => Format::of(&first_file(&input)?),
+    };
+    Ok((input, format))
+}
+
+/// Runs `f` on a thread of its own, because the caller may be inside a runtime, and runtimes cannot be nested.
+fn blocking<T: Send>(f: impl FnOnce() -> Result<T, Fault> + Send) -> Result<T, Fault> {
+    std::thread::scope(|scope| scope.spawn(f).join()).map_err(|_| Fault::internal("opening files panicked"))?
+}
+
 fn first_file(input: &Input) -> Result<String, Fault> {
-    // On its own thread, because the caller may be inside a runtime, and runtimes cannot be nested.
-    let files = std::thread::scope(|scope| scope.spawn(|| block_on(input.list())).join())
-        .map_err(|_| Fault::internal("listing files panicked"))??;
+    let files = blocking(|| block_on(input.list()))?;
     Ok(files.first().map(|file| file.name.clone()).unwrap_or_default())
 }
 

@@ -6,9 +6,12 @@ use forebay_actors::{Fault, FaultKind, Pipeline, Plan, Report, Results, Running}
 
 use crate::checkpoint::Checkpointer;
 use crate::cluster::ClusterSession;
+use crate::job::Job;
 use crate::model::Model;
+use crate::preflight::preflight;
 use crate::progress::Snapshot;
 use crate::resources::Resources;
+use crate::training_summary::TrainingSummary;
 
 /// How often [`Training::run`] calls the function given to `on_progress`.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
@@ -35,13 +38,29 @@ impl Training {
         self.pipeline.plan()
     }
 
-    /// Starts it.
+    /// The job.
+    pub fn job(&self) -> &Job {
+        &self.resources.job
+    }
+
+    /// Starts it. Before that, the process that saves the model checks that it can: see [`preflight`].
+    ///
+    /// # Errors
+    /// A fault of [`preflight`]. In a cluster, all members end with it.
     pub fn start(self) -> Result<RunningTraining, Fault> {
         let Self { mut resources, pipeline, .. } = self;
-        let running = pipeline.start()?;
-        if let Some(session) = &resources.session {
-            session.kill_when_failed(running.control());
-        }
+        let started = match &resources.session {
+            Some(session) if session.member.id().rank != 0 => pipeline.start(),
+            _ => preflight(&resources.job, &resources.context).and_then(|()| pipeline.start()),
+        };
+        let running = match &resources.session {
+            None => started?,
+            Some(session) => {
+                let running = started.map_err(|fault| session.fail(fault))?;
+                session.kill_when_failed(running.control());
+                running
+            }
+        };
         let cut_point = resources.participation.cut_point().cloned();
         let checkpointer = resources.checkpoints.take().map(|checkpoints| checkpoints.start(running.control()));
         if let (Some(session), Some(cut_point), Some(checkpointer)) = (&resources.session, cut_point, &checkpointer) {
@@ -80,6 +99,8 @@ pub struct Trained {
     pub report: Report,
     /// What custom stages left with [`StageCx::leave`](forebay_actors::StageCx::leave), by stage and type.
     pub results: Results,
+    /// Rows, steps and epochs trained, and whether the run was drained before its last row.
+    pub training: TrainingSummary,
     /// Rows, steps, running logloss and AUC at the end.
     pub progress: Snapshot,
     /// The largest staleness: how many earlier batches were unapplied at a look-up.
@@ -156,8 +177,10 @@ impl RunningTraining {
             Some(dense) => resources.latest(dense),
             None => Err(Fault::internal("the train stage left no parameters")),
         });
+        let training = resources.summary();
         match result {
             Ok(dense) => Ok(Trained {
+                training: training.clone(),
                 report: outcome.report,
                 results: outcome.results,
                 progress: resources.progress.snapshot(),
@@ -167,6 +190,7 @@ impl RunningTraining {
                     job: resources.job,
                     dense,
                     table: resources.table,
+                    training: Some(training),
                     model: resources.model,
                     host: resources.host,
                     context: resources.context,

@@ -132,7 +132,7 @@ fn batches(
     let links = &job.pipeline.links;
     let (columns, seed, on_bad_row) = (job.columns.clone(), job.seed, job.data.on_bad_row.clone());
     let parse = move |_replica| Parse::new(&columns, seed, on_bad_row.clone());
-    let rows = registry.after_read_of(read(topology).link(links.parse), job, training)?;
+    let rows = registry.after_read_of(read.begin(topology).link(links.parse), job, training)?;
     let replicas = Replicas::ordered(job.pipeline.parse_replicas);
     let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.batch);
     let examples = registry.after_parse_of(examples, job, training)?;

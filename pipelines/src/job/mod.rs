@@ -7,6 +7,7 @@ mod checkpoint;
 mod data;
 mod model;
 mod network;
+mod output;
 mod parse;
 mod pipeline;
 mod placement;
@@ -21,6 +22,7 @@ pub use data::{ByteSize, DataOptions, Format};
 pub use forebay_ps::remote::Wire;
 pub use model::{ModelKind, ModelOptions};
 pub use network::NetworkOptions;
+pub use output::{OnDrain, OutputOptions};
 pub use pipeline::{Links, OwnStage, PipelineOptions};
 pub use placement::{DenseAt, LookupAt, Placement};
 pub use table::TableOptions;
@@ -54,16 +56,6 @@ pub struct Job {
     pub output: OutputOptions,
     /// Checkpoints of a run: everything that it needs to go on after its processes died.
     pub checkpoint: CheckpointOptions,
-}
-
-/// What a run writes.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct OutputOptions {
-    /// The model folder: a path or a URL (`hdfs://`, `s3://`, `file://`), for instance `rows/model`. It is written to a staged
-    /// folder and renamed at the end, and replaces a model that is there. Default: the model is not saved.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub model: Option<String>,
 }
 
 impl Job {

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::checked::{CheckedWriter, FileEntry, cannot_write};
 use crate::job::Job;
 use crate::model::Model;
+use crate::training_summary::TrainingSummary;
 
 /// Version of the format. It grows with every change that older programs cannot read.
 const VERSION: u32 = 1;
@@ -33,6 +34,9 @@ pub struct Manifest {
     pub spec: Option<ModelSpec>,
     /// The job that trained the model. Evaluation reads its columns and hashes keys with its seed.
     pub job: Job,
+    /// What the training did. `None` in a manifest of an older program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub training: Option<TrainingSummary>,
     /// The sparse tables.
     pub tables: Vec<TableEntry>,
     /// The file of the dense parameters.
@@ -58,6 +62,7 @@ impl Manifest {
             forebay: env!("CARGO_PKG_VERSION").into(),
             spec: model.model.spec.clone(),
             job: model.job.clone(),
+            training: model.training.clone(),
             tables: vec![table],
             dense,
         }

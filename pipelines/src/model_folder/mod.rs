@@ -18,6 +18,8 @@ pub(crate) mod dense_file;
 mod manifest;
 mod table_file;
 
+use std::io::Write as _;
+
 use forebay_actors::{Fault, Host};
 use forebay_connectors::staged::{Folder, StagedFolder};
 use forebay_ps::start_table;
@@ -40,6 +42,16 @@ pub fn check_place(to: impl Into<Folder>, context: &Context) -> Result<(), Fault
         )));
     }
     Ok(())
+}
+
+/// Fails if nothing can be written where a model folder is to be: makes the folders above it, writes a small file beside it
+/// (in a store without folders: below it) and removes that file. Blocks on the store.
+pub(crate) fn probe_place(to: impl Into<Folder>, context: &Context) -> Result<(), Fault> {
+    let staged = StagedFolder::begin(&to.into().with_stores(&context.stores), true)?;
+    let mut file = staged.create("probe")?;
+    let name = file.name().to_owned();
+    file.write_all(b"probe").map_err(|e| checked::cannot_write(&name, e))?;
+    file.finish().map(drop)
 }
 
 impl Model {
@@ -106,5 +118,5 @@ fn load(from: Folder, shards: usize, context: &Context) -> Result<Model, Fault> 
     for file in &table_entry.files {
         table_file::read(&folder, file, &config, &table)?;
     }
-    Ok(Model { job: manifest.job, dense, table, model, host, context: context.clone() })
+    Ok(Model { job: manifest.job, dense, table, training: manifest.training, model, host, context: context.clone() })
 }

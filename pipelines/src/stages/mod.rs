@@ -24,6 +24,7 @@ pub use evaluate::{Evaluate, Evaluation};
 pub use launch::Launch;
 pub use lookup::Lookup;
 pub use parse::Parse;
+pub(crate) use parse::check_columns;
 pub use push::Push;
 pub(crate) use receive::Receive;
 pub(crate) use refresh::Refresh;

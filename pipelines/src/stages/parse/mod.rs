@@ -8,10 +8,10 @@ mod dense;
 mod label;
 mod slot;
 
-use arrow::array::BooleanArray;
+use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
-use forebay_actors::{Fault, Outbox, Stage, StageCx};
-use forebay_connectors::{OnBadRow, Rows};
+use forebay_actors::{Fault, Lineage, Outbox, Stage, StageCx};
+use forebay_connectors::{OnBadRow, Rows, WindowMark};
 
 use crate::columns::Columns;
 use crate::flow::ExampleBatch;
@@ -59,6 +59,13 @@ impl Parse {
             slots,
         })
     }
+}
+
+/// Fails if a column is missing in `batch`, or has a type that cannot be parsed.
+pub(crate) fn check_columns(columns: &Columns, batch: &RecordBatch) -> Result<(), Fault> {
+    let batch = batch.slice(0, 0);
+    let none = Rows { batch, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0 };
+    Parse::new(columns, 0, OnBadRow::Fail).examples(&none, &mut BadRows::default()).map(drop)
 }
 
 impl Stage for Parse {

@@ -1,0 +1,63 @@
+//! How far a source has read: its epoch, and whether it reached the end of its rows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use forebay_actors::{Fault, Source, StageCx};
+use forebay_connectors::Rows;
+
+/// How far a source has read. Clones share it.
+///
+/// If a drain comes after the last rows were read and before the source was asked for more, the end counts as not reached.
+#[derive(Clone, Default)]
+pub(crate) struct SourceProgress(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    epoch: AtomicU32,
+    reached_end: AtomicBool,
+}
+
+impl SourceProgress {
+    /// The epoch of the last rows that were read, from 0.
+    pub(crate) fn epoch(&self) -> u32 {
+        self.0.epoch.load(Ordering::SeqCst)
+    }
+
+    /// Whether the source said that there are no more rows.
+    pub(crate) fn reached_end(&self) -> bool {
+        self.0.reached_end.load(Ordering::SeqCst)
+    }
+}
+
+/// A source that notes how far it has read.
+pub(crate) struct Watched<S> {
+    pub(crate) source: S,
+    pub(crate) progress: SourceProgress,
+}
+
+impl<S: Source<Out = Rows>> Source for Watched<S> {
+    type Out = Rows;
+    type Position = S::Position;
+
+    fn describe(&self) -> String {
+        self.source.describe()
+    }
+
+    async fn open(&mut self, cx: &StageCx, from: Option<S::Position>) -> Result<(), Fault> {
+        self.source.open(cx, from).await
+    }
+
+    async fn next(&mut self) -> Result<Option<Rows>, Fault> {
+        let rows = self.source.next().await?;
+        match &rows {
+            Some(rows) => self.progress.0.epoch.store(rows.lineage.epoch, Ordering::SeqCst),
+            None => self.progress.0.reached_end.store(true, Ordering::SeqCst),
+        }
+        Ok(rows)
+    }
+
+    fn position(&self) -> S::Position {
+        self.source.position()
+    }
+}

@@ -1,0 +1,54 @@
+//! What a run trained, and how it ended: the manifest of a model has it.
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::RunStatus;
+use crate::job::Job;
+use crate::progress::Snapshot;
+use crate::source_progress::SourceProgress;
+
+/// How a run ended that found no fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunEnd {
+    /// All rows of all epochs were trained on.
+    Complete,
+    /// It was drained before.
+    Drained,
+}
+
+/// What a run trained.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TrainingSummary {
+    /// Rows trained on, counted anew in each epoch.
+    pub rows: u64,
+    /// Steps of the dense optimizer. A step that several trainers take together counts once.
+    pub steps: u64,
+    /// Epochs completed.
+    pub epochs: u64,
+    /// Whether it trained on all rows.
+    pub ended: RunEnd,
+}
+
+impl TrainingSummary {
+    /// Of a run in one process.
+    pub(crate) fn alone(job: &Job, progress: &Snapshot, source: &SourceProgress) -> Self {
+        let complete = source.reached_end();
+        let (epochs, ended) = match complete {
+            true => (job.data.epochs as u64, RunEnd::Complete),
+            false => (u64::from(source.epoch()), RunEnd::Drained),
+        };
+        Self { rows: progress.rows, steps: progress.steps, epochs, ended }
+    }
+
+    /// Of a run of several processes that is finished.
+    pub(crate) fn of_run(job: &Job, status: &RunStatus) -> Self {
+        let complete = status.data.is_some() && status.windows_done == status.windows_total;
+        let (epochs, ended) = match complete {
+            true => (job.data.epochs as u64, RunEnd::Complete),
+            false => (u64::from(status.first_open.0), RunEnd::Drained),
+        };
+        let steps = status.counts.batches / job.in_step().max(1) as u64;
+        Self { rows: status.counts.trained, steps, epochs, ended }
+    }
+}
