@@ -15,7 +15,7 @@ use clap::{CommandFactory as _, Parser};
 
 use crate::commands::{self, Command};
 use crate::pipelines::{Context, Registry};
-use crate::{exit, logs};
+use crate::{exit, logs, out};
 
 /// The allocator of the program, for a program of your own:
 /// `#[global_allocator] static ALLOCATOR: forebay::cli::MiMalloc = forebay::cli::MiMalloc;`
@@ -42,11 +42,11 @@ pub fn main(registry: Registry) -> ExitCode {
 
     let program = Program::parse();
     if let Err(message) = program.logs.start() {
-        eprintln!("error: {message}");
+        out::note(format_args!("error: {message}"));
         return ExitCode::from(exit::USER);
     }
     match commands::run(program.command, &program.logs, &Context::new(registry), Program::command) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(ended) => ended.into(),
         Err(fault) => exit::report(&fault, program.logs.log_format),
     }
 }

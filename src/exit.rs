@@ -6,6 +6,7 @@ use crate::Fault;
 use crate::actors::{Domain, FaultKind};
 
 use crate::logs::Format;
+use crate::out;
 
 /// A fault of the job, its data or the command line.
 pub(crate) const USER: u8 = 2;
@@ -13,23 +14,44 @@ pub(crate) const USER: u8 = 2;
 pub(crate) const EXTERNAL: u8 = 3;
 /// A defect of Forebay.
 pub(crate) const INTERNAL: u8 = 4;
-/// Stopped by a signal before the last row; what was trained on is kept.
+/// Stopped by Ctrl-C or SIGTERM before all rows were trained on.
 pub(crate) const DRAINED: u8 = 5;
-/// Stopped by a second Ctrl-C or SIGTERM.
-pub(crate) const INTERRUPTED: i32 = 130;
+/// Stopped at once by a second Ctrl-C or SIGTERM.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// How a command ended that found no fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ended {
+    /// It did all that it was asked for.
+    Done,
+    /// A run was drained before all rows were trained on.
+    Drained,
+    /// A second Ctrl-C or SIGTERM stopped it at once.
+    Interrupted,
+}
+
+impl From<Ended> for ExitCode {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::Done => Self::SUCCESS,
+            Ended::Drained => Self::from(DRAINED),
+            Ended::Interrupted => Self::from(INTERRUPTED),
+        }
+    }
+}
 
 pub(crate) const HELP: &str = "Exit codes:
-  0    done, also after a drain
+  0    done
   2    fault of the job, its data or the command line
   3    fault of a disk, a network or another process; trying again may help
   4    defect of Forebay
-  5    stopped by a signal before the last row; what was trained on is kept
+  5    drained by Ctrl-C or SIGTERM before all rows were trained on
   130  stopped at once by a second Ctrl-C or SIGTERM";
 
 /// Prints the fault and returns its exit code.
 pub(crate) fn report(fault: &Fault, format: Format) -> ExitCode {
     match format {
-        Format::Text => eprintln!("error: {fault}"),
+        Format::Text => out::note(format_args!("error: {fault}")),
         Format::Json => {
             tracing::error!(domain = ?fault.domain, retryable = fault.retryable, stage = fault.stage, "{fault}")
         }

@@ -40,12 +40,16 @@
 //! # Ok::<(), forebay::Fault>(())
 //! ```
 
+// Standard output or error may be closed or full, and then the macros of the standard library panic: use `out`.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod cli;
 
 mod commands;
 mod exit;
 mod logs;
 mod out;
+mod parent;
 mod progress;
 mod stop;
 mod usage;

@@ -6,6 +6,8 @@ use std::io::IsTerminal as _;
 use clap::{Args, ValueEnum};
 use tracing_subscriber::EnvFilter;
 
+use crate::out;
+
 /// Options of every command.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Logs {
@@ -36,7 +38,7 @@ impl Logs {
     /// Starts logging.
     pub(crate) fn start(&self) -> Result<(), String> {
         let filter = EnvFilter::try_new(self.filter()).map_err(|e| format!("--log {:?}: {e}", self.filter()))?;
-        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+        let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| out::Logs);
         let builder =
             builder.with_ansi(colours(std::io::stderr().is_terminal(), std::env::var_os("NO_COLOR").as_deref()));
         match self.log_format {

@@ -1,16 +1,43 @@
-//! Standard output. A closed standard output (`| head -1`) is not an error: the reader has what it wanted.
+//! Standard output and standard error. Everything that the program prints passes here.
+//!
+//! What a run prints about itself is dropped if it cannot be written: a closed terminal, a full disk behind `>` or a
+//! `| head -1` never changes what becomes of the model. Only a command whose result is its output fails without it.
 
 use std::fmt::Display;
-use std::io::{ErrorKind, Write as _};
+use std::io::{self, ErrorKind, Write};
 
 use crate::Fault;
 
-/// Prints a line.
+/// Prints a line of a command's result. A closed standard output (`| head -1`) is not an error: the reader has what it wanted.
 pub(crate) fn print(line: impl Display) -> Result<(), Fault> {
-    match writeln!(std::io::stdout().lock(), "{line}") {
+    match writeln!(io::stdout().lock(), "{line}") {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
             Err(Fault::external("cannot write to standard output").because(e))
         }
         _ => Ok(()),
+    }
+}
+
+/// Prints a line about a run to standard output, if it can be written.
+pub(crate) fn tell(line: impl Display) {
+    let _ = writeln!(io::stdout().lock(), "{line}");
+}
+
+/// Prints a line for people to standard error, if it can be written.
+pub(crate) fn note(line: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// The writer of the logs: standard error, or nowhere if it cannot be written.
+pub(crate) struct Logs;
+
+impl Write for Logs {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let _ = io::stderr().lock().write_all(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

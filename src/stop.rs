@@ -1,11 +1,18 @@
-//! Ctrl-C and SIGTERM: the first asks for a drain, the second ends the program at once.
+//! Ctrl-C, SIGTERM and SIGHUP: the first asks for a drain, the second ends the program at once.
+//!
+//! `timeout` and some schedulers send a signal to a process and to its process group, so it comes twice: signals that come
+//! within [`ONE_SIGNAL`] of the first are the first.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use crate::Fault;
 
-use crate::exit;
+use crate::{exit, out};
+
+/// Signals that come within this time after the first are no second signal.
+const ONE_SIGNAL: Duration = Duration::from_millis(500);
 
 /// Whether the user asked to stop.
 #[derive(Clone, Default)]
@@ -21,50 +28,125 @@ enum Saving {
 
 #[derive(Default)]
 struct Signals {
-    seen: AtomicUsize,
+    first: Mutex<Option<Instant>>,
+    drain: AtomicBool,
+    at_once: AtomicBool,
     /// Locked by the handler while it ends the program: no save begins after it has said that nothing is saved.
     saving: Mutex<Saving>,
 }
 
+/// What a signal asks for.
+#[derive(Debug, PartialEq)]
+enum Asks {
+    ToDrain,
+    Nothing,
+    ToStop,
+}
+
 impl Stop {
-    /// Installs the signal handler.
+    /// Installs a signal handler that ends the program at the second signal.
     pub(crate) fn listen() -> Result<Self, Fault> {
+        Self::listen_with(|signals| {
+            let saving = lock(&signals.saving);
+            let model = match *saving {
+                Saving::NotBegun => "nothing saved",
+                Saving::Begun => "while the model was saved: it is there whole, or not at all",
+                Saving::Done => "the model is saved",
+            };
+            out::note(format_args!("\nstopped at once, {model}"));
+            std::process::exit(i32::from(exit::INTERRUPTED));
+        })
+    }
+
+    /// Installs a signal handler for a program that looks at [`at_once`](Self::at_once) and then ends by itself.
+    pub(crate) fn listen_and_tell() -> Result<Self, Fault> {
+        Self::listen_with(|_| {})
+    }
+
+    fn listen_with(second: impl Fn(&Signals) + Send + 'static) -> Result<Self, Fault> {
         let stop = Self::default();
         let signals = Arc::clone(&stop.0);
-        ctrlc::set_handler(move || {
-            if signals.seen.fetch_add(1, Ordering::SeqCst) == 0 {
-                eprintln!("\nstopping: trains on the rows that were read, then saves (once more to stop at once)");
-            } else {
-                let saving = signals.saving();
-                let model = match *saving {
-                    Saving::NotBegun => "nothing saved",
-                    Saving::Begun => "while the model was saved: it is there whole, or not at all",
-                    Saving::Done => "the model is saved",
-                };
-                eprintln!("\nstopped at once, {model}");
-                std::process::exit(exit::INTERRUPTED);
+        let ignores_hangup = ignores_hangup();
+        ctrlc::set_handler(move || match signals.ask(Instant::now()) {
+            Asks::ToDrain => {
+                out::note("\nstopping: trains on the rows that were read, then saves (once more to stop at once)");
             }
+            Asks::Nothing => {}
+            Asks::ToStop => second(&signals),
         })
         .map_err(|e| Fault::internal("cannot listen to signals").because(e))?;
+        if ignores_hangup {
+            // SAFETY: no handler runs, since the signal is ignored from here on; `nohup` had set the same before `exec`.
+            unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+        }
         Ok(stop)
     }
 
     /// Whether the first signal has come.
     pub(crate) fn asked(&self) -> bool {
-        self.0.seen.load(Ordering::SeqCst) > 0
+        self.0.drain.load(Ordering::SeqCst)
+    }
+
+    /// Whether the second signal has come.
+    pub(crate) fn at_once(&self) -> bool {
+        self.0.at_once.load(Ordering::SeqCst)
     }
 
     /// Runs `save`. A second signal during or after it says what became of the model.
     pub(crate) fn while_saving<T>(&self, save: impl FnOnce() -> Result<T, Fault>) -> Result<T, Fault> {
-        *self.0.saving() = Saving::Begun;
+        *lock(&self.0.saving) = Saving::Begun;
         let saved = save()?;
-        *self.0.saving() = Saving::Done;
+        *lock(&self.0.saving) = Saving::Done;
         Ok(saved)
     }
 }
 
 impl Signals {
-    fn saving(&self) -> MutexGuard<'_, Saving> {
-        self.saving.lock().unwrap_or_else(PoisonError::into_inner)
+    fn ask(&self, now: Instant) -> Asks {
+        match *lock(&self.first).get_or_insert(now) {
+            first if first == now && !self.drain.swap(true, Ordering::SeqCst) => Asks::ToDrain,
+            first if now.duration_since(first) < ONE_SIGNAL => Asks::Nothing,
+            _ => {
+                self.at_once.store(true, Ordering::SeqCst);
+                Asks::ToStop
+            }
+        }
+    }
+}
+
+/// Whether the program was started with SIGHUP ignored, as `nohup` does: then the end of the terminal does not end it.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    ignored_signals(&status).is_some_and(|ignored| ignored & 1 << (libc::SIGHUP - 1) != 0)
+}
+
+/// The signals that a process ignores, from its /proc/PID/status: bit `n - 1` for signal `n`.
+fn ignored_signals(status: &str) -> Option<u64> {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"))?;
+    u64::from_str_radix(mask.trim(), 16).ok()
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_within_a_moment_of_the_first_are_one() {
+        let (signals, start) = (Signals::default(), Instant::now());
+        let ask = |millis| signals.ask(start + Duration::from_millis(millis));
+        assert_eq!([ask(0), ask(0), ask(499)], [Asks::ToDrain, Asks::Nothing, Asks::Nothing]);
+        assert!(!signals.at_once.load(Ordering::SeqCst));
+        assert_eq!(ask(500), Asks::ToStop);
+        assert!(signals.at_once.load(Ordering::SeqCst));
+    }
+
+    #[test]
+    fn ignored_signals_are_read_from_proc() {
+        assert_eq!(ignored_signals("SigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\n"), Some(0x1001));
+        assert_eq!(ignored_signals("Name:\tx\n"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C: the first drains, saves and reports; the second stops at once.
+//! Ctrl-C: the first drains, saves beside an older model and reports; the second stops at once.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
 
 mod common;
@@ -7,62 +7,165 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::Background;
+use forebay::pipelines::RunEnd;
+use forebay::pipelines::model_folder::Manifest;
+use forebay::{Model, Training};
 
-/// A run that would take hours, 0.7 s after it has printed its plan.
-fn endless(data: &Path, dir: &Path) -> Background {
-    let report = dir.join("report.json");
-    let mut command = common::forebay(&["train", "--report", report.to_str().unwrap()]);
-    for setting in [
+/// Longer than the time within which several signals are one.
+const LATER: Duration = Duration::from_millis(700);
+
+/// Settings of a run that would take hours.
+fn endless(data: &Path, dir: &Path) -> Vec<String> {
+    vec![
         format!("data.train={}", data.display()),
         format!("output.model={}", dir.join("model").display()),
         "data.epochs=100000".into(),
         "model.kind=lr".into(),
-    ] {
-        command.args(["--set", &setting]);
+    ]
+}
+
+/// Starts a training, and waits until it has printed its plan and a while longer.
+fn start(settings: &[String], dir: &Path) -> Background {
+    let report = dir.join("report.json");
+    let mut command = common::forebay(&["train", "--report", report.to_str().unwrap()]);
+    for setting in settings {
+        command.args(["--set", setting]);
     }
     let mut training = Background::start(&mut command);
     training.wait_for("push", 1);
-    std::thread::sleep(Duration::from_millis(700));
+    std::thread::sleep(LATER);
     training
 }
 
 #[test]
 fn the_first_signal_drains_saves_and_reports() {
-    for name in ["-INT", "-TERM"] {
+    for name in ["-INT", "-TERM", "-HUP"] {
         let dir = tempfile::tempdir().unwrap();
         let data = common::parquet(dir.path(), 0, 4000);
-        let training = endless(&data, dir.path());
+        let training = start(&endless(&data, dir.path()), dir.path());
         training.signal(name);
         let (code, text) = training.wait();
-        assert_eq!(code, Some(0), "{text}");
-        assert!(text.contains("saved"), "{text}");
-        forebay::Model::load(dir.path().join("model"), 1).unwrap();
+        assert_eq!(code, Some(5), "{text}");
         let report = std::fs::read_to_string(dir.path().join("report.json")).unwrap();
         let report: forebay::actors::Report = serde_json::from_str(&report).unwrap();
         assert!(report.ledger.delivered > 0, "{report}");
         assert_eq!(report.ledger.read, report.ledger.delivered);
+        let partial = dir.path().join("model.partial");
+        assert!(text.contains(&format!("saved {}", partial.display())), "{text}");
+        assert!(!dir.path().join("model").exists(), "{text}");
+        let training = Model::load(partial, 1).unwrap().training.unwrap();
+        assert_eq!((training.rows, training.ended), (report.ledger.delivered, RunEnd::Drained));
+        assert_eq!(training.epochs, (training.rows - 1) / 4000, "epochs that were completed: {training:?}");
     }
+}
+
+#[test]
+fn a_drained_run_leaves_an_older_model_unless_the_job_says_otherwise() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 4000);
+    let settings = endless(&data, dir.path());
+    let (model, partial) = (dir.path().join("model"), dir.path().join("model.partial"));
+    let mut short: Vec<&str> = vec!["train"];
+    short.extend(settings.iter().flat_map(|setting| ["--set", setting.as_str()]));
+    assert_eq!(common::run(&[&short[..], &["--set", "data.epochs=1"]].concat()).0, Some(0));
+    let manifest = |folder: &Path| Manifest::read(folder).unwrap();
+    let old = manifest(&model);
+    let training = old.training.clone().unwrap();
+    assert_eq!((training.rows, training.epochs, training.ended), (4000, 1, RunEnd::Complete));
+    let drained = |on_drain: &str| {
+        let training = start(&[&settings[..], &[format!("output.on_drain={on_drain}")]].concat(), dir.path());
+        training.signal("-TERM");
+        let (code, text) = training.wait();
+        assert_eq!(code, Some(5), "{text}");
+        text
+    };
+    let same_as_before = || serde_json::json!(manifest(&model)) == serde_json::json!(old);
+
+    let text = drained("discard");
+    assert!(text.contains("was not saved") && same_as_before() && !partial.exists(), "{text}");
+    let text = drained("partial");
+    assert!(text.contains("stays as it was") && same_as_before(), "{text}");
+    let first = manifest(&partial).training.unwrap().rows;
+    // A second one replaces the first.
+    drained("partial");
+    assert!(same_as_before() && manifest(&partial).training.unwrap().rows != first);
+    drained("replace");
+    assert_eq!(manifest(&model).training.unwrap().ended, RunEnd::Drained);
+}
+
+#[test]
+fn a_drain_after_the_last_row_was_read_does_not_make_the_run_partial() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 4000);
+    // A wide model: its steps take longer than the reading. All batches have room in the links.
+    let links = ["pipeline.links.lookup=16", "data.shuffle_rows=1024", "data.read_rows=4000"];
+    let job = common::job(&data, &[&links[..], &["model.hidden=[1024, 1024]"]].concat());
+    let mut calls = 0;
+    let trained = Training::builder(job).on_progress(move |running| {
+        let read = running.report().stages.iter().find(|stage| stage.name == "read").map_or(0, |stage| stage.rows_out);
+        calls += u32::from(read == 4000);
+        // The second call is 100 ms later: the source has seen its end meanwhile.
+        if calls == 2 {
+            assert!(running.progress().rows < 4000, "the training must not be at its end yet");
+            running.drain();
+        }
+    });
+    let trained = trained.run().unwrap();
+    assert_eq!((trained.training.rows, trained.training.ended), (4000, RunEnd::Complete));
+}
+
+/// A run with so wide a model that its drain takes many seconds.
+fn slow_to_drain(dir: &Path) -> Background {
+    let data = common::parquet(dir, 0, 4000);
+    let slow = ["model.kind=ctr_dnn", "model.hidden=[2048, 2048]", "train.batch_rows=4000"].map(String::from);
+    start(&[&endless(&data, dir)[..], &slow].concat(), dir)
 }
 
 #[test]
 fn the_second_signal_stops_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let data = common::parquet(dir.path(), 0, 4000);
-    let training = endless(&data, dir.path());
+    let training = slow_to_drain(dir.path());
     training.signal("-INT");
+    std::thread::sleep(LATER);
     training.signal("-INT");
     let (code, text) = training.wait();
-    // Two signals may merge into one, or the drain may end before the second: then the run ended well.
-    assert!(matches!(code, Some(130 | 0)), "{code:?}: {text}");
-    // The second signal may also come while the model is saved, or after it: then the model is whole or not there, and the
-    // program says so.
-    let model = dir.path().join("model");
-    if text.contains("nothing saved") {
-        assert!(!model.exists(), "{text}");
-    } else if !text.contains("while the model was saved") {
-        assert!(model.exists(), "{text}");
-    }
-    if model.exists() {
-        forebay::Model::load(model, 1).unwrap();
-    }
+    assert_eq!(code, Some(130), "{text}");
+    assert!(text.contains("nothing saved"), "{text}");
+    let (model, partial) = (dir.path().join("model"), dir.path().join("model.partial"));
+    assert!(!model.exists() && !partial.exists(), "{text}");
+}
+
+/// `timeout` signals the program and its process group.
+#[test]
+fn two_signals_within_a_moment_are_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 4000);
+    let settings = endless(&data, dir.path());
+    let program = env!("CARGO_BIN_EXE_forebay");
+    let mut command = std::process::Command::new("timeout");
+    command.args(["4", program, "train"]).args(settings.iter().flat_map(|setting| ["--set", setting.as_str()]));
+    let (code, text) = Background::start(&mut command).wait();
+    // `timeout` says 124, whatever the program's exit code was.
+    assert_eq!(code, Some(124), "{text}");
+    assert!(text.contains("stopping:") && !text.contains("stopped at once"), "{text}");
+    assert_eq!(Manifest::read(dir.path().join("model.partial")).unwrap().training.unwrap().ended, RunEnd::Drained);
+}
+
+#[test]
+fn the_end_of_the_terminal_does_not_end_a_run_under_nohup() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 4000);
+    let settings = endless(&data, dir.path());
+    let mut command = std::process::Command::new("nohup");
+    command.args([env!("CARGO_BIN_EXE_forebay"), "train"]);
+    command.args(settings.iter().flat_map(|setting| ["--set", setting.as_str()]));
+    let mut training = Background::start(&mut command);
+    training.wait_for("push", 1);
+    std::thread::sleep(LATER);
+    training.signal("-HUP");
+    std::thread::sleep(LATER);
+    assert!(training.is_running() && !training.output().contains("stopping:"), "{}", training.output());
+    training.signal("-TERM");
+    let (code, text) = training.wait();
+    assert_eq!(code, Some(5), "{text}");
 }

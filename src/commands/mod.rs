@@ -7,9 +7,11 @@ mod launch;
 mod plan;
 mod role;
 mod shell;
+mod summary;
 pub(crate) mod train;
 
 use crate::Fault;
+use crate::exit::Ended;
 use clap::Subcommand;
 
 use crate::logs::Logs;
@@ -36,16 +38,17 @@ pub(crate) fn run(
     logs: &Logs,
     context: &Context,
     program: fn() -> clap::Command,
-) -> Result<(), Fault> {
+) -> Result<Ended, Fault> {
     match command {
-        Command::Train(train) => train.run(logs, context),
-        Command::Launch(launch) => launch.run(logs),
-        Command::Role(role) => role.run(logs, context),
+        Command::Train(train) => return train.run(logs, context),
+        Command::Launch(launch) => return launch.run(logs),
+        Command::Role(role) => return role.run(logs, context),
         Command::Eval(eval) => eval.run(context),
         Command::Plan(plan) => plan.run(context),
         Command::Data(data) => data.run(logs),
         Command::Bench(bench) => bench.run(),
         Command::Completions(completions) => completions.run(program()),
         Command::Man(man) => man.run(program()),
-    }
+    }?;
+    Ok(Ended::Done)
 }

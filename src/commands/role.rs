@@ -10,9 +10,12 @@ use crate::pipelines::cluster::{self, ClusterProcess, DEFAULT_PORT, ProcessConfi
 use crate::pipelines::{Context, Job};
 use clap::{Args, ValueEnum};
 
-use super::train::{self, Report};
+use super::summary::ReportFile;
+use super::train::{self, AtEnd};
+use crate::exit::Ended;
 use crate::logs::Logs;
 use crate::stop::Stop;
+use crate::{out, parent};
 
 /// The role of the process.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -80,34 +83,27 @@ pub(crate) struct RoleCommand {
     /// coordinator decides.
     #[arg(long)]
     resume: bool,
+    /// The `launch` that started this process: it ends with it.
+    #[arg(long, hide = true)]
+    parent: Option<u32>,
 }
 
 impl RoleCommand {
-    pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<(), Fault> {
+    pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
+        self.parent.map_or(Ok(()), parent::end_with)?;
         let job = train::load(self.job.as_deref(), &self.settings)?;
         let process = ClusterProcess::new(self.process_config(&job)?);
+        let report = ReportFile::new(self.report.clone())?;
         let stop = Stop::listen()?;
-        process.take_part(|process| self.attempt(process, job.clone(), &stop, logs, context))
-    }
-
-    /// Joins the run and takes part until it is over, or until the run begins anew.
-    fn attempt(
-        &self,
-        process: &ClusterProcess,
-        job: Job,
-        stop: &Stop,
-        logs: &Logs,
-        context: &Context,
-    ) -> Result<(), Fault> {
-        let first = process.config().rank == 0;
-        match self.role {
+        process.take_part(|process| match self.role {
             Role::Reader => {
                 let report = Reader::start(&job, process, context)?.run(|| stop.asked(), |_| {})?;
-                println!("{report}");
-                println!("read {} rows", commas(report.ledger.read));
-                Ok(())
+                out::tell(&report);
+                out::tell(format_args!("read {} rows", commas(report.ledger.read)));
+                Ok(Ended::Done)
             }
             Role::Ps => {
+                let first = process.config().rank == 0;
                 let ps = Ps::start(&job, process, context)?;
                 let mut log = ProgressLog::default();
                 ps.run(
@@ -117,13 +113,14 @@ impl RoleCommand {
                             log.update(status)
                         }
                     },
-                )
+                )?;
+                Ok(Ended::Done)
             }
             Role::Trainer => {
-                let report = Report { file: self.report.clone(), whole: first };
-                train::run(cluster::trainer(job, process, context)?, stop, report, logs)
+                let end = AtEnd { report: &report, saves: process.config().rank == 0 };
+                train::run(cluster::trainer(job.clone(), process, context)?, &stop, end, logs)
             }
-        }
+        })
     }
 
     fn process_config(&self, job: &Job) -> Result<ProcessConfig, Fault> {

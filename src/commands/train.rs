@@ -4,12 +4,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::actors::commas;
-use crate::pipelines::cluster::{ClusterSession, RunStatus};
-use crate::pipelines::{Context, Trained};
+use crate::pipelines::cluster::ClusterSession;
+use crate::pipelines::{Context, RunEnd, Trained};
 use crate::{Fault, Job, Training};
 use clap::Args;
 
+use super::summary::{ReportFile, Summary};
+use crate::exit::Ended;
 use crate::logs::Logs;
+use crate::out;
 use crate::progress::Progress;
 use crate::stop::Stop;
 use crate::usage::Usage;
@@ -18,7 +21,8 @@ use crate::usage::Usage;
 ///
 /// Trains the model that a job describes, writes output.model, and evaluates it on data.eval.
 ///
-/// The first Ctrl-C (or SIGTERM) drains: trains on all rows that were read, then saves and evaluates the model. The second
+/// The first Ctrl-C (or SIGTERM) drains: trains on all rows that were read, then saves and evaluates the model. It is saved
+/// beside output.model, as output.model.partial, unless output.on_drain says otherwise; the exit code is 5. The second Ctrl-C
 /// stops at once.
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -40,7 +44,7 @@ pub(crate) struct Train {
 }
 
 impl Train {
-    pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<(), Fault> {
+    pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         let job = load(self.job.as_deref(), &self.settings)?;
         if !job.placement.is_one_process() {
             return Err(Fault::user(
@@ -48,23 +52,26 @@ impl Train {
                  `forebay role`",
             ));
         }
-        let report = Report { file: self.report, whole: true };
-        run(Training::builder(job).context(context).resume(self.resume).build()?, &Stop::listen()?, report, logs)
+        let end = AtEnd { report: &ReportFile::new(self.report)?, saves: true };
+        run(Training::builder(job).context(context).resume(self.resume).build()?, &Stop::listen()?, end, logs)
     }
 }
 
 /// What to do at the end of a training.
-pub(crate) struct Report {
-    /// Write the report as JSON to this file.
-    pub(crate) file: Option<PathBuf>,
+pub(crate) struct AtEnd<'a> {
+    /// Where the report goes.
+    pub(crate) report: &'a ReportFile,
     /// Whether this process saves and evaluates.
-    pub(crate) whole: bool,
+    pub(crate) saves: bool,
 }
 
-/// Trains, with a progress line, then saves and evaluates.
-pub(crate) fn run(training: Training, stop: &Stop, report: Report, logs: &Logs) -> Result<(), Fault> {
+/// Trains, with a progress line, then saves, reports and evaluates.
+pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) -> Result<Ended, Fault> {
     if !logs.quiet {
-        eprintln!("{}", training.plan());
+        out::note(training.plan());
+    }
+    if end.saves && training.job().output.model.is_none() {
+        tracing::warn!("the model will not be saved: the job has no output.model");
     }
     let before = Usage::now();
     let running = training.start()?;
@@ -81,21 +88,26 @@ pub(crate) fn run(training: Training, stop: &Stop, report: Report, logs: &Logs) 
     let mut trained = match ended {
         Ok(trained) => trained,
         Err(failed) => {
-            eprintln!("{}", failed.report);
+            out::note(&failed.report);
             return Err(failed.fault);
         }
     };
-    print_summary(&trained, before);
-    if let Some(path) = &report.file {
-        write_json(path, &trained.report)?;
-    }
+    let ended = match trained.training.ended {
+        RunEnd::Complete => Ended::Done,
+        RunEnd::Drained => Ended::Drained,
+    };
     let session = trained.session.take();
-    if !report.whole {
+    let status = session.as_ref().map(ClusterSession::status);
+    let summary = Summary { trained: &trained, before, status };
+    if !end.saves {
+        summary.print();
+        let written = end.report.write(&trained.report);
         // The first trainer saves and evaluates, and needs the rows of this process until then.
-        return session.map_or(Ok(()), ClusterSession::wait_until_over);
+        session.map_or(Ok(()), ClusterSession::wait_until_over)?;
+        return written.map(|()| ended);
     }
-    match save_and_evaluate(&trained, stop) {
-        Ok(()) => session.map_or(Ok(()), ClusterSession::over),
+    match finish(&summary, stop, &end) {
+        Ok(()) => session.map_or(Ok(()), ClusterSession::over).map(|()| ended),
         Err(fault) => Err(match &session {
             Some(session) => session.fail(fault),
             None => fault,
@@ -103,48 +115,37 @@ pub(crate) fn run(training: Training, stop: &Stop, report: Report, logs: &Logs) 
     }
 }
 
-fn print_summary(trained: &Trained, before: Option<Usage>) {
-    println!("{}", trained.report);
-    let last = &trained.progress;
-    println!(
-        "trained on {} rows in {:.1} s, {} steps, running logloss {:.5}, running AUC {}",
-        commas(last.rows),
-        last.seconds,
-        last.steps,
-        last.logloss,
-        last.auc.map_or("undefined".into(), |auc| format!("{auc:.5}"))
-    );
-    if let (Some(before), Some(after)) = (before, Usage::now()) {
-        let cpu = after.cpu_seconds - before.cpu_seconds;
-        println!(
-            "used {cpu:.1} CPU seconds ({:.1} per million rows), at most {} MiB of memory",
-            cpu / last.rows.max(1) as f64 * 1e6,
-            after.peak_bytes >> 20
-        );
-    }
-    if let Some(session) = &trained.session {
-        let RunStatus { counts, windows_done: done, windows_total: of, reassigned_leases, .. } = session.status();
-        println!(
-            "all processes: {} rows trained on, {} rejected, {} batches, {done} of {of} windows, {reassigned_leases} leases given \
-             out again",
-            commas(counts.trained),
-            commas(counts.rejected),
-            commas(counts.batches)
-        );
-    }
+/// Saves, then reports, then evaluates: nothing that fails later can lose the model.
+fn finish(summary: &Summary<'_>, stop: &Stop, end: &AtEnd<'_>) -> Result<(), Fault> {
+    let trained = summary.trained;
+    let saved = save(trained, stop);
+    summary.print();
+    let written = end.report.write(&trained.report);
+    out::tell(saved?);
+    let evaluated = evaluate(trained);
+    written.and(evaluated)
 }
 
-/// Saves before it evaluates: if the evaluation fails, the model is not lost.
-fn save_and_evaluate(trained: &Trained, stop: &Stop) -> Result<(), Fault> {
-    let job = &trained.model.job;
-    if let Some(folder) = &job.output.model {
-        let manifest = stop.while_saving(|| trained.model.save(folder))?;
-        let rows: u64 = manifest.tables.iter().map(|t| t.rows).sum();
-        let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
-        println!("saved {folder}: {} table rows, {:.1} MB", commas(rows), bytes as f64 / 1e6);
-    }
-    if let Some(path) = &job.data.eval {
-        println!("evaluated on {path}: {}", trained.model.evaluate(path)?.0);
+/// Saves the model. Returns a line about it.
+fn save(trained: &Trained, stop: &Stop) -> Result<String, Fault> {
+    let output = &trained.model.job.output;
+    let Some(model) = &output.model else {
+        return Ok("the model was not saved: the job has no output.model".into());
+    };
+    let Some(folder) = output.folder(trained.training.ended) else {
+        return Ok(format!("the model was not saved: the run was drained, and {model} stays as it was"));
+    };
+    let manifest = stop.while_saving(|| trained.model.save(&folder))?;
+    let rows: u64 = manifest.tables.iter().map(|t| t.rows).sum();
+    let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
+    let line = format!("saved {folder}: {} table rows, {:.1} MB", commas(rows), bytes as f64 / 1e6);
+    let beside = folder != *model;
+    Ok(if beside { format!("{line}; the run was drained, and {model} stays as it was") } else { line })
+}
+
+fn evaluate(trained: &Trained) -> Result<(), Fault> {
+    if let Some(path) = &trained.model.job.data.eval {
+        out::tell(format_args!("evaluated on {path}: {}", trained.model.evaluate(path)?.0));
     }
     Ok(())
 }
@@ -155,10 +156,4 @@ pub(crate) fn load(file: Option<&std::path::Path>, settings: &[String]) -> Resul
         Some(file) => Job::load(file, settings),
         None => Job::from_toml("", settings),
     }
-}
-
-fn write_json(path: &std::path::Path, report: &impl serde::Serialize) -> Result<(), Fault> {
-    let text = serde_json::to_string_pretty(report)
-        .map_err(|e| Fault::internal("the report cannot be written as JSON").because(e))?;
-    std::fs::write(path, text).map_err(|e| Fault::external(format!("cannot write {}", path.display())).because(e))
 }

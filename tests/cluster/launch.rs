@@ -6,10 +6,13 @@ use std::time::Duration;
 
 use forebay::actors::IoRuntime;
 use forebay::net::{Dialer, Identity, Limits, Peer, Security, SecurityFiles};
+use forebay::pipelines::RunEnd;
 use forebay::pipelines::cluster::RunStatus;
+use forebay::pipelines::model_folder::Manifest;
 use futures::executor::block_on;
 use rustix::process::Signal;
 
+use super::bits::Bits;
 use super::jobs::{job, one_process};
 use super::processes::{Ended, Ledger, Run};
 
@@ -17,9 +20,14 @@ const ROWS: u64 = 12_000;
 
 /// Starts `forebay launch` as the only process of a run.
 fn launch(settings: &[String]) -> Run {
+    start(settings, &[])
+}
+
+/// The same with more arguments.
+pub(crate) fn start(settings: &[String], more: &[&str]) -> Run {
     let mut run = Run::local(settings);
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-    command.arg("launch").env("TMPDIR", run.folder());
+    command.arg("launch").args(more).env("TMPDIR", run.folder());
     run.start_command("launch", command);
     run
 }
@@ -37,7 +45,8 @@ fn one_command_gives_the_model_of_one_process_and_one_log() {
     assert_eq!(left(run.folder()), ["launch.log", "model"], "the token goes with the run");
 }
 
-fn left(folder: &Path) -> Vec<String> {
+/// The names of what is in a folder.
+pub(crate) fn left(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).unwrap();
     let mut names: Vec<String> =
         entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
@@ -68,12 +77,18 @@ fn the_first_signal_drains_all_processes_and_the_row_counts_add_up() {
             status.filter(|status| status.windows_done > 4)
         });
         run.signal("launch", signal);
-        let log = run.end_well(&["launch"]).remove(0);
+        let Ended { code, log } = run.ended("launch");
+        assert_eq!(code, Some(5), "{log}");
         let ledger = Ledger::of(&log);
         assert!(ledger.windows.0 > 4 && ledger.windows.0 < ledger.windows.1, "{ledger:?} {log}");
         let trained = log.split_once("trained on ").unwrap().1.split(' ').next().unwrap().replace(',', "");
         assert_eq!(ledger.rows.to_string(), trained, "the counts agree: {log}");
-        assert!(run.model().keys() > 1000);
+        let partial = run.folder().join("model.partial");
+        assert!(Bits::read(&partial).keys() > 1000);
+        let training = Manifest::read(partial).unwrap().training.unwrap();
+        assert_eq!((training.rows, training.ended), (ledger.rows, RunEnd::Drained));
+        assert_eq!(training.steps, ledger.batches);
+        assert!(left(run.folder()).iter().all(|name| name != "model" && !name.starts_with("forebay-")));
     }
 }
 

@@ -15,5 +15,6 @@ mod refusals;
 mod relay;
 mod requests;
 mod restarts;
+mod supervise;
 mod trust;
 mod wire;

@@ -230,6 +230,11 @@ impl Run {
         self.process(name).ended().is_none()
     }
 
+    /// The id of a process.
+    pub(crate) fn id(&mut self, name: &str) -> u32 {
+        self.process(name).child.id()
+    }
+
     /// Kills a process.
     pub(crate) fn kill(&mut self, name: &str) {
         self.process(name).signal(Signal::KILL);

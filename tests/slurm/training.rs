@@ -73,5 +73,5 @@ fn training_goes_on_when_a_node_is_lost_and_its_reader_restarts_elsewhere() {
     // Each window is trained on once: five windows per epoch, of 8,192 rows but for the last.
     let (trained, read) = (number(&log, "rows trained on, 0 rejected"), number(&log, "rows read ="));
     assert_eq!(trained, read, "{log}");
-    assert!(shared.join("model/manifest.json").exists());
+    assert!(shared.join("model.partial/manifest.json").exists());
 }

@@ -13,6 +13,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::ready::Ready;
+use crate::out;
 use crate::usage::Usage;
 
 /// Rows per second of the dense compute alone, fed from memory, with its transfers apart and inline
@@ -123,16 +124,16 @@ impl Device {
             Way::Both => &["apart", "inline"],
         };
         if !self.json {
-            println!("{HEAD}");
+            out::print(format_args!("{HEAD}"))?;
         }
         for tower in &self.towers {
             for &batch_rows in &self.batch_rows {
                 for &way in ways {
                     let line = self.measure(tower, batch_rows, way)?;
                     if self.json {
-                        println!("{}", serde_json::json!(line));
+                        out::print(format_args!("{}", serde_json::json!(line)))?;
                     } else {
-                        println!("{line}");
+                        out::print(format_args!("{line}"))?;
                     }
                 }
             }

@@ -5,6 +5,7 @@ use std::time::Instant;
 use clap::Args;
 
 use crate::actors::{Fault, Place, Sink, StageCx, Topology, commas};
+use crate::out;
 use crate::pipelines::flow::TrainBatch;
 use crate::pipelines::{Context, feed};
 use crate::usage::Usage;
@@ -67,15 +68,15 @@ impl Feed {
             }
             let (rows, wall) = (report.ledger.delivered, start.elapsed().as_secs_f64());
             let cpu = before.zip(Usage::now()).map_or(f64::NAN, |(b, a)| a.cpu_seconds - b.cpu_seconds);
-            println!(
+            out::print(format_args!(
                 "{} rows: {} rows/s per core ({:.3} CPU seconds per million rows), {} rows/s on this machine",
                 commas(rows),
                 commas((rows as f64 / cpu) as u64),
                 cpu / rows as f64 * 1e6,
                 commas((rows as f64 / wall) as u64),
-            );
+            ))?;
             if pass == self.passes {
-                println!("{report}");
+                out::print(format_args!("{report}"))?;
             }
         }
         Ok(())

@@ -10,6 +10,7 @@ use crate::Job;
 use crate::actors::{Batch, Fault, Outbox, Place, Report, Sink, Source, Stage, StageCx, Topology};
 use crate::connectors::throttle::ThrottledStore;
 use crate::connectors::{Input, ParquetSource, ReadOptions, Rows, Stores};
+use crate::out;
 use crate::pipelines::flow::{ReadyBatch, TrainBatch};
 use crate::pipelines::stages::Lookup;
 use crate::pipelines::{JobModel, Registry, Staleness, Ticket, feed_from};
@@ -61,20 +62,20 @@ impl Overlap {
         let one_by_one = start.elapsed();
 
         let slowest = store.max(device);
-        println!("{overlapped}\n\nwith overlap off, one batch at a time:\n{lockstep}\n");
-        println!("{rows} rows, {batches} batches of {}", self.batch_rows);
-        println!("store, parse, batch, lookup alone   {:>8.3} s", store.as_secs_f64());
-        println!("device alone                        {:>8.3} s", device.as_secs_f64());
-        println!(
+        out::print(format_args!("{overlapped}\n\nwith overlap off, one batch at a time:\n{lockstep}\n"))?;
+        out::print(format_args!("{rows} rows, {batches} batches of {}", self.batch_rows))?;
+        out::print(format_args!("store, parse, batch, lookup alone   {:>8.3} s", store.as_secs_f64()))?;
+        out::print(format_args!("device alone                        {:>8.3} s", device.as_secs_f64()))?;
+        out::print(format_args!(
             "pipeline                            {:>8.3} s   {:.3} of its slowest stage's speed",
             whole.as_secs_f64(),
             slowest.as_secs_f64() / whole.as_secs_f64()
-        );
-        println!(
+        ))?;
+        out::print(format_args!(
             "pipeline with overlap off           {:>8.3} s   {:.3} of its slowest stage's speed",
             one_by_one.as_secs_f64(),
             slowest.as_secs_f64() / one_by_one.as_secs_f64()
-        );
+        ))?;
         Ok(())
     }
 

@@ -1,0 +1,190 @@
+//! One process of a run: it is started, and started again, with the same command; and how it ended.
+
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::Fault;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::output::{Output, Stream};
+use crate::exit;
+
+/// The exit code of a Rust program that panicked.
+const PANICKED: i32 = 101;
+
+/// Before a process is started again it waits this long, twice as long each time, up to [`LONGEST_WAIT`].
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// One process of the run. Dropping it kills it.
+pub(super) struct Child {
+    pub(super) name: String,
+    pub(super) is_reader: bool,
+    command: Command,
+    state: State,
+    /// How often it was started again.
+    restarts: u32,
+}
+
+enum State {
+    /// To be started at this time.
+    Waits(Instant),
+    Runs(std::process::Child),
+    Ended(ExitStatus),
+    /// It will not be started.
+    GivenUp,
+}
+
+impl Child {
+    pub(super) fn new(role: &str, rank: usize, mut command: Command) -> Self {
+        // In a process group of its own: Ctrl-C reaches only `launch`, which passes it on once.
+        command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let name = format!("{role} {rank}");
+        Self { name, is_reader: role == "reader", command, state: State::Waits(Instant::now()), restarts: 0 }
+    }
+
+    /// Starts the process if it is time. It ends with the thread that calls this: the program's main thread.
+    pub(super) fn start_if_due(&mut self, now: Instant, output: &Output) -> Result<(), Fault> {
+        let State::Waits(due) = self.state else { return Ok(()) };
+        if now < due {
+            return Ok(());
+        }
+        let name = &self.name;
+        let mut child = self.command.spawn().map_err(|e| Fault::external(format!("cannot start {name}")).because(e))?;
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        self.state = State::Runs(child);
+        out.map_or(Ok(()), |out| output.merge(name, Stream::Out, out))?;
+        err.map_or(Ok(()), |err| output.merge(name, Stream::Err, err))
+    }
+
+    /// How the process ended, once after each end.
+    pub(super) fn has_ended(&mut self) -> Result<Option<ExitStatus>, Fault> {
+        let State::Runs(child) = &mut self.state else { return Ok(None) };
+        let status = child.try_wait();
+        let status = status.map_err(|e| Fault::external(format!("cannot wait for {}", self.name)).because(e))?;
+        if let Some(status) = status {
+            self.state = State::Ended(status);
+        }
+        Ok(status)
+    }
+
+    /// Has it started again after a while that grows each time. Returns the while.
+    pub(super) fn start_again(&mut self, now: Instant) -> Duration {
+        let wait = FIRST_WAIT.saturating_mul(1 << self.restarts.min(8)).min(LONGEST_WAIT);
+        self.restarts += 1;
+        self.state = State::Waits(now + wait);
+        wait
+    }
+
+    /// Does not start it any more.
+    pub(super) fn give_up(&mut self) {
+        if let State::Waits(_) = self.state {
+            self.state = State::GivenUp;
+        }
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(self.state, State::Waits(_))
+    }
+
+    /// Whether it has ended and will not be started.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.state, State::Ended(_) | State::GivenUp)
+    }
+
+    pub(super) fn status(&self) -> Option<ExitStatus> {
+        if let State::Ended(status) = self.state { Some(status) } else { None }
+    }
+
+    pub(super) fn signal(&self, signal: Signal) {
+        if let State::Runs(child) = &self.state {
+            let _ = kill_process(Pid::from_child(child), signal);
+        }
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        if let State::Runs(child) = &mut self.state {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Whether another start of the process may end otherwise: it was killed, it panicked, or it lost something outside.
+pub(super) fn may_start_again(status: ExitStatus) -> bool {
+    status.signal().is_some() || [Some(PANICKED), Some(i32::from(exit::EXTERNAL))].contains(&status.code())
+}
+
+/// How a process ended, in words that follow its name.
+pub(super) fn how(status: ExitStatus) -> String {
+    match (status.signal(), status.code()) {
+        (Some(signal), _) => format!("was killed by signal {signal}{}", name_of(signal)),
+        (None, Some(PANICKED)) => "panicked".into(),
+        (None, Some(code)) => format!("ended with exit code {code}"),
+        (None, None) => format!("ended with {status}"),
+    }
+}
+
+/// The name of a signal, in parentheses.
+fn name_of(signal: i32) -> &'static str {
+    match signal {
+        libc::SIGHUP => " (SIGHUP)",
+        libc::SIGINT => " (SIGINT)",
+        libc::SIGQUIT => " (SIGQUIT)",
+        libc::SIGILL => " (SIGILL)",
+        libc::SIGTRAP => " (SIGTRAP)",
+        libc::SIGABRT => " (SIGABRT)",
+        libc::SIGBUS => " (SIGBUS)",
+        libc::SIGFPE => " (SIGFPE)",
+        libc::SIGKILL => " (SIGKILL)",
+        libc::SIGSEGV => " (SIGSEGV)",
+        libc::SIGPIPE => " (SIGPIPE)",
+        libc::SIGALRM => " (SIGALRM)",
+        libc::SIGTERM => " (SIGTERM)",
+        libc::SIGXCPU => " (SIGXCPU)",
+        libc::SIGXFSZ => " (SIGXFSZ)",
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wait status: a signal, or a code in the second byte.
+    fn killed(signal: i32) -> ExitStatus {
+        ExitStatus::from_raw(signal)
+    }
+
+    fn code(code: i32) -> ExitStatus {
+        ExitStatus::from_raw(code << 8)
+    }
+
+    #[test]
+    fn an_end_is_named_with_its_signal_or_code() {
+        assert_eq!(how(killed(9)), "was killed by signal 9 (SIGKILL)");
+        assert_eq!(how(killed(50)), "was killed by signal 50");
+        assert_eq!(how(code(101)), "panicked");
+        assert_eq!(how(code(3)), "ended with exit code 3");
+    }
+
+    #[test]
+    fn killed_panicked_and_external_may_start_again() {
+        for status in [killed(9), killed(11), code(101), code(3)] {
+            assert!(may_start_again(status), "{status}");
+        }
+        for status in [code(0), code(2), code(4), code(5), code(130), code(1)] {
+            assert!(!may_start_again(status), "{status}");
+        }
+    }
+
+    #[test]
+    fn each_wait_is_twice_as_long_up_to_ten_seconds() {
+        let (mut child, now) = (Child::new("reader", 0, Command::new("true")), Instant::now());
+        let waits: Vec<f64> = (0..7).map(|_| child.start_again(now).as_secs_f64()).collect();
+        assert_eq!(waits, [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]);
+    }
+}

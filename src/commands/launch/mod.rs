@@ -1,0 +1,102 @@
+//! `forebay launch`: all processes of a job, as child processes on this machine.
+//!
+//! `child.rs` starts one process and says how it ended, `supervisor.rs` decides what follows from that, `output.rs` merges
+//! what all of them print, `token.rs` holds the secret of the run.
+
+mod child;
+mod output;
+mod supervisor;
+mod token;
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::{Fault, Job};
+use clap::Args;
+
+use self::child::Child;
+use self::output::Output;
+use self::supervisor::Supervisor;
+use self::token::Token;
+use super::summary::ReportFile;
+use super::train;
+use crate::exit::Ended;
+use crate::logs::Logs;
+use crate::stop::Stop;
+
+/// Run all processes of a job on this machine: forebay launch JOB.toml
+///
+/// Starts the readers, ps and trainers that the job's [placement] names, with one merged log. They listen on loopback only,
+/// with a token of this run. A process that is killed, panics, or loses a disk or a network is started again. Ctrl-C drains:
+/// the run trains on the rows that it has read, then evaluates and saves. A second Ctrl-C stops at once.
+#[derive(Args)]
+#[command(after_help = "Example:
+  forebay launch examples/criteo.toml --set placement.readers=2 --set placement.ps=2")]
+pub(crate) struct Launch {
+    /// The job file. Default: the default job.
+    job: Option<PathBuf>,
+    /// Override a field of the job; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// The first trainer writes its report as JSON to this file.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Start processes again that were killed, panicked or ended with exit code 3, at most this many times in the whole run.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    restarts: u32,
+}
+
+impl Launch {
+    pub(crate) fn run(self, logs: &Logs) -> Result<Ended, Fault> {
+        let job = train::load(self.job.as_deref(), &self.settings)?;
+        job.check()?;
+        // The first trainer writes it: where that cannot be, no process needs to start.
+        ReportFile::new(self.report.clone())?;
+        let stop = Stop::listen_and_tell()?;
+        let token = Token::new()?;
+        let output = Output::start()?;
+        let children = self.children(&job, logs, &token)?;
+        let ended = Supervisor::new(children, self.restarts, &output).run(&stop);
+        output.finish(&stop);
+        ended
+    }
+
+    /// The processes of the job, not started yet: those that others connect to first.
+    fn children(&self, job: &Job, logs: &Logs, token: &Token) -> Result<Vec<Child>, Fault> {
+        let cannot = |what: &str| Fault::external(format!("cannot {what}"));
+        let program = std::env::current_exe().map_err(|e| cannot("find this program").because(e))?;
+        // The port was free a moment ago, and the coordinator binds it at once.
+        let port = TcpListener::bind("127.0.0.1:0")
+            .and_then(|l| l.local_addr())
+            .map_err(|e| cannot("find a free port").because(e))?
+            .port();
+        let coordinator = format!("127.0.0.1:{port}");
+        let placement = &job.placement;
+        let roles = [("ps", placement.ps), ("trainer", placement.trainers), ("reader", placement.readers)];
+        let mut children = Vec::new();
+        for (role, count) in roles {
+            for rank in 0..count {
+                let mut command = Command::new(&program);
+                command.args(logs.arguments()).args(["role", role]).args(&self.job);
+                for setting in &self.settings {
+                    command.args(["--set", setting]);
+                }
+                command
+                    .arg("--rank")
+                    .arg(rank.to_string())
+                    .args(["--coordinator", &coordinator])
+                    .args(["--run", "launch"])
+                    .args(["--parent", &std::process::id().to_string()]);
+                command.arg("--token-file").arg(token.file());
+                let coordinates = rank == 0 && role == if placement.ps > 0 { "ps" } else { "trainer" };
+                command.args(["--listen", if coordinates { &coordinator } else { "127.0.0.1:0" }]);
+                if let (Some(report), "trainer", 0) = (&self.report, role, rank) {
+                    command.arg("--report").arg(report);
+                }
+                children.push(Child::new(role, rank, command));
+            }
+        }
+        Ok(children)
+    }
+}

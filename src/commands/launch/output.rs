@@ -1,0 +1,141 @@
+//! One log of what all processes of a run print, each line with the name of its process.
+//!
+//! A thread per pipe reads lines into one queue, and one thread writes them. If standard output is not read, the queue fills
+//! and further lines are dropped and counted: the processes never wait for it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use crate::stop::Stop;
+use crate::{Fault, out};
+
+/// Most lines that wait to be written.
+const MOST_LINES: usize = 16_384;
+
+/// The pipes of processes that have ended are read for at most this long: another process may hold an end of them.
+const LAST_LINES: Duration = Duration::from_secs(2);
+
+/// Where a line goes.
+#[derive(Clone, Copy)]
+pub(super) enum Stream {
+    Out,
+    Err,
+}
+
+type Line = (Stream, String);
+
+/// The merged output.
+pub(super) struct Output {
+    lines: SyncSender<Line>,
+    dropped: Arc<AtomicU64>,
+    readers: Mutex<Vec<JoinHandle<()>>>,
+    writer: JoinHandle<()>,
+}
+
+impl Output {
+    pub(super) fn start() -> Result<Self, Fault> {
+        let (lines, queue) = sync_channel(MOST_LINES);
+        let dropped = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&dropped);
+        let writer = start("write", move || write(&queue, &counted, |(stream, line)| print(stream, &line)))?;
+        Ok(Self { lines, dropped, readers: Mutex::default(), writer })
+    }
+
+    /// Merges the lines that a process called `name` writes into a pipe.
+    pub(super) fn merge(&self, name: &str, stream: Stream, from: impl Read + Send + 'static) -> Result<(), Fault> {
+        let (name, lines, dropped) = (name.to_owned(), self.lines.clone(), Arc::clone(&self.dropped));
+        let reader = start(&format!("read {name}"), move || read(&name, stream, from, &lines, &dropped))?;
+        self.readers.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
+        Ok(())
+    }
+
+    /// Writes the lines that are left. Gives up at a second signal, if standard output is not read.
+    pub(super) fn finish(self, stop: &Stop) {
+        let deadline = Instant::now() + LAST_LINES;
+        let readers = self.readers.into_inner().unwrap_or_else(PoisonError::into_inner);
+        while !readers.iter().all(JoinHandle::is_finished) && Instant::now() < deadline {
+            pause();
+        }
+        drop(self.lines);
+        // A reader that is left behind keeps the queue open.
+        let open = readers.iter().any(|reader| !reader.is_finished());
+        while !open && !self.writer.is_finished() && !stop.at_once() {
+            pause();
+        }
+    }
+}
+
+/// The program's own thread may sleep: no arbiter runs on it.
+#[allow(clippy::disallowed_methods)]
+pub(super) fn pause() {
+    std::thread::sleep(Duration::from_millis(20));
+}
+
+fn start(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Fault> {
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(body)
+        .map_err(|e| Fault::external("cannot start a thread for the log").because(e))
+}
+
+fn print(stream: Stream, line: &str) {
+    match stream {
+        Stream::Out => out::tell(line),
+        Stream::Err => out::note(line),
+    }
+}
+
+/// Reads lines until the pipe ends. A byte that is no UTF-8 is replaced.
+fn read(name: &str, stream: Stream, from: impl Read, lines: &SyncSender<Line>, dropped: &AtomicU64) {
+    let (mut from, mut line) = (BufReader::new(from), Vec::new());
+    while matches!(from.read_until(b'\n', &mut line), Ok(1..)) {
+        let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line));
+        match lines.try_send((stream, format!("{name:<10} | {text}"))) {
+            Ok(()) => {}
+            Err(TrySendError::Full(_)) => drop(dropped.fetch_add(1, Ordering::Relaxed)),
+            Err(TrySendError::Disconnected(_)) => return,
+        }
+        line.clear();
+    }
+}
+
+/// Writes lines until the queue ends, and says how many were dropped.
+fn write(queue: &Receiver<Line>, dropped: &AtomicU64, mut print: impl FnMut(Line)) {
+    while let Ok(line) = queue.recv() {
+        print(line);
+        let dropped = dropped.swap(0, Ordering::Relaxed);
+        if dropped > 0 {
+            print((Stream::Err, format!("{:<10} | {dropped} lines were dropped: the log was not read", "launch")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_nobody_reads_are_dropped_and_counted() {
+        let (lines, queue) = sync_channel(2);
+        let dropped = AtomicU64::new(0);
+        read("ps 0", Stream::Out, &b"a\nb\nc\xff\nd"[..], &lines, &dropped);
+        drop(lines);
+        let mut written = Vec::new();
+        write(&queue, &dropped, |(_, line)| written.push(line));
+        let expected = ["ps 0       | a", "launch     | 2 lines were dropped: the log was not read", "ps 0       | b"];
+        assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_do_not_end_a_log() {
+        let (lines, queue) = sync_channel(9);
+        read("reader 1", Stream::Err, &b"\xff\nlast"[..], &lines, &AtomicU64::new(0));
+        drop(lines);
+        let written: Vec<String> = queue.iter().map(|(_, line)| line).collect();
+        assert_eq!(written, ["reader 1   | \u{fffd}", "reader 1   | last"]);
+    }
+}

@@ -1,0 +1,164 @@
+//! Supervises the processes of a run: starts those again that may go on, drains all at a signal, and ends all when the run
+//! cannot go on. The first cause wins.
+
+use std::process::ExitStatus;
+use std::time::{Duration, Instant};
+
+use crate::Fault;
+use rustix::process::Signal;
+
+use super::child::{Child, how, may_start_again};
+use super::output::{Output, pause};
+use crate::exit::{self, Ended};
+use crate::stop::Stop;
+
+/// When a run cannot go on, its processes learn that from the coordinator and end with a fault of their own. Those that have
+/// not ended after this time get SIGTERM.
+const BY_THEMSELVES: Duration = Duration::from_secs(3);
+
+/// Those that have not ended this long after SIGTERM get SIGKILL.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// The processes of a run.
+pub(super) struct Supervisor<'a> {
+    children: Vec<Child>,
+    output: &'a Output,
+    phase: Phase,
+    /// How often processes may be started again, and how often they were.
+    most_restarts: u32,
+    restarts: u32,
+    /// The first process that was started again, and why.
+    first_restart: Option<String>,
+    /// Why the run cannot go on.
+    cause: Option<Fault>,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Phase {
+    Running,
+    /// All processes got SIGTERM.
+    Draining,
+    /// The run cannot go on: the times of SIGTERM, unless they got it before, and of SIGKILL.
+    Ending(Option<Instant>, Instant),
+    /// Trainer 0 has ended well: the others end by themselves.
+    Over,
+}
+
+impl<'a> Supervisor<'a> {
+    pub(super) fn new(children: Vec<Child>, most_restarts: u32, output: &'a Output) -> Self {
+        Self { children, output, phase: Phase::Running, most_restarts, restarts: 0, first_restart: None, cause: None }
+    }
+
+    /// Runs all processes until they have ended.
+    pub(super) fn run(mut self, stop: &Stop) -> Result<Ended, Fault> {
+        while !self.children.iter().all(Child::is_over) {
+            if stop.at_once() {
+                // Dropping the processes kills them and waits for them.
+                return Ok(Ended::Interrupted);
+            }
+            let now = Instant::now();
+            for at in 0..self.children.len() {
+                self.children[at].start_if_due(now, self.output)?;
+                if let Some(status) = self.children[at].has_ended()? {
+                    self.on_end(at, status, now);
+                }
+            }
+            if self.phase == Phase::Running && stop.asked() {
+                self.drain(now);
+            }
+            self.end_late_ones(now);
+            pause();
+        }
+        // The first trainer ends well only if the model is saved, whichever readers were lost.
+        match self.children.iter().find(|child| child.name == "trainer 0").and_then(Child::status) {
+            Some(status) if status.success() => Ok(Ended::Done),
+            Some(status) if is_drained(status) => Ok(Ended::Drained),
+            _ => {
+                Err(self.cause.unwrap_or_else(|| Fault::internal("the run ended without a model and without a cause")))
+            }
+        }
+    }
+
+    fn on_end(&mut self, at: usize, status: ExitStatus, now: Instant) {
+        let child = &self.children[at];
+        let (name, is_reader) = (child.name.clone(), child.is_reader);
+        if status.success() || is_drained(status) {
+            if name == "trainer 0" {
+                self.phase = Phase::Over;
+                self.children.iter_mut().for_each(Child::give_up);
+            }
+            return;
+        }
+        let ended = format!("{name} {}", how(status));
+        match self.phase {
+            Phase::Running if may_start_again(status) => self.start_again(at, ended, status, now),
+            // While the run drains, the coordinator gives up the rows of a reader that is lost.
+            Phase::Draining if is_reader && may_start_again(status) => tracing::warn!("{ended}"),
+            Phase::Running | Phase::Draining => self.end_run(fault(status, ended), now),
+            // It has lost the others, or was asked to end.
+            Phase::Ending(..) | Phase::Over => tracing::debug!("{ended}"),
+        }
+    }
+
+    fn start_again(&mut self, at: usize, ended: String, status: ExitStatus, now: Instant) {
+        let most = self.most_restarts;
+        if self.restarts == most {
+            let ended = match &self.first_restart {
+                Some(first) => {
+                    format!("{ended} after {most} restarts of processes (--restarts), the first because {first}")
+                }
+                None => ended,
+            };
+            return self.end_run(fault(status, ended), now);
+        }
+        self.restarts += 1;
+        let wait = self.children[at].start_again(now).as_secs_f64();
+        tracing::warn!("{ended}: starts it again in {wait} s (restart {} of {most})", self.restarts);
+        self.first_restart.get_or_insert(ended);
+    }
+
+    /// Asks all processes to drain.
+    fn drain(&mut self, now: Instant) {
+        self.phase = Phase::Draining;
+        self.children.iter().for_each(|child| child.signal(Signal::TERM));
+        let lost = self.children.iter().find(|child| child.is_waiting() && !child.is_reader);
+        let lost = lost.map(|child| format!("{} was to be started again when the run was asked to drain", child.name));
+        self.children.iter_mut().for_each(Child::give_up);
+        if let Some(lost) = lost {
+            self.end_run(Fault::external(lost), now);
+        }
+    }
+
+    /// Ends all processes, because the run cannot go on.
+    fn end_run(&mut self, cause: Fault, now: Instant) {
+        tracing::debug!(%cause, "the run cannot go on");
+        let terminate = (self.phase == Phase::Running).then(|| now + BY_THEMSELVES);
+        self.phase = Phase::Ending(terminate, terminate.unwrap_or(now) + GRACE);
+        self.children.iter_mut().for_each(Child::give_up);
+        self.cause.get_or_insert(cause);
+    }
+
+    fn end_late_ones(&mut self, now: Instant) {
+        let Phase::Ending(terminate, kill) = self.phase else { return };
+        if terminate.is_some_and(|time| now >= time) {
+            self.children.iter().for_each(|child| child.signal(Signal::TERM));
+            self.phase = Phase::Ending(None, kill);
+        }
+        if now >= kill {
+            self.children.iter().for_each(|child| child.signal(Signal::KILL));
+        }
+    }
+}
+
+fn is_drained(status: ExitStatus) -> bool {
+    status.code() == Some(i32::from(exit::DRAINED))
+}
+
+fn fault(status: ExitStatus, ended: String) -> Fault {
+    let what = format!("{ended}: its last lines say why");
+    match status.code().map(|code| code as u8) {
+        Some(exit::USER) => Fault::user(what),
+        Some(exit::EXTERNAL | exit::INTERRUPTED) | None => Fault::external(what),
+        Some(_) => Fault::internal(what),
+    }
+}

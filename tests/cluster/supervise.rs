@@ -1,0 +1,145 @@
+//! `forebay launch` as a supervisor: processes that are killed are started again, and none outlives it.
+
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::process::Command;
+
+use forebay::pipelines::RunEnd;
+use forebay::pipelines::model_folder::Manifest;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::jobs::{job, one_process};
+use super::launch::{left, start};
+use super::processes::{Ended, Run};
+
+const ROWS: u64 = 12_000;
+
+/// A run that would take hours.
+const ENDLESS: [&str; 4] = ["placement.readers=2", "placement.ps=2", "data.epochs=100000", "placement.lease_rows=2048"];
+
+/// A child of `launch`: its name and process.
+#[derive(Debug)]
+struct Child {
+    name: String,
+    id: Pid,
+}
+
+impl Child {
+    fn runs(&self) -> bool {
+        let status = std::fs::read_to_string(format!("/proc/{}/stat", self.id.as_raw_nonzero())).unwrap_or_default();
+        // A process that its parent has not waited for is a zombie.
+        status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    }
+
+    fn kill(&self) {
+        kill_process(self.id, Signal::KILL).unwrap();
+    }
+}
+
+/// The children of `launch` that run now.
+fn children(run: &mut Run) -> Vec<Child> {
+    let launch = run.id("launch");
+    let all = std::fs::read_to_string(format!("/proc/{launch}/task/{launch}/children")).unwrap_or_default();
+    let child = |id: &str| {
+        let command = std::fs::read(format!("/proc/{id}/cmdline")).ok()?;
+        let words: Vec<_> = command.split(|byte| *byte == 0).map(String::from_utf8_lossy).collect();
+        let after = |word: &str| words.iter().skip_while(|found| *found != word).nth(1).cloned();
+        let name = format!("{} {}", after("role")?, after("--rank")?);
+        Some(Child { name, id: Pid::from_raw(id.parse().ok()?)? })
+    };
+    all.split_whitespace().filter_map(child).collect()
+}
+
+/// Waits until `launch` has all five children and the trainer trains.
+fn all_children(run: &mut Run) -> Vec<Child> {
+    run.until_said("launch", "all members joined");
+    run.until("five processes run", |run| Some(children(run)).filter(|children| children.len() == 5))
+}
+
+fn until_all_have_ended(run: &mut Run, children: &[Child]) {
+    run.until("no process is left", |_| children.iter().all(|child| !child.runs()).then_some(()));
+}
+
+#[test]
+fn a_reader_that_is_killed_is_named_and_started_again_and_the_model_is_the_same() {
+    // Small leases: the reader that is killed leaves rows for its successor.
+    let settings = job(ROWS, &["placement.readers=1", "placement.ps=1", "placement.lease_rows=1024", "data.epochs=6"]);
+    let mut run = start(&settings, &[]);
+    run.until_said("launch", "all members joined");
+    let reader = |run: &mut Run| children(run).into_iter().find(|child| child.name == "reader 0");
+    let first = run.until("the reader runs", reader);
+    first.kill();
+    run.until_said("launch", "reader 0 was killed by signal 9 (SIGKILL): starts it again");
+    let log = run.end_well(&["launch"]).remove(0);
+    assert!(log.contains("(restart 1 of 10)"), "{log}");
+    assert_eq!(run.model().difference(&one_process(&settings).0), None);
+}
+
+#[test]
+fn when_restarts_are_used_up_all_processes_end_and_the_first_cause_is_named() {
+    let mut run = start(&job(ROWS, &ENDLESS), &["--restarts", "0"]);
+    let children = all_children(&mut run);
+    children.iter().find(|child| child.name == "trainer 0").unwrap().kill();
+    let Ended { code, log } = run.ended("launch");
+    assert_eq!(code, Some(3), "{log}");
+    assert!(log.contains("error: trainer 0 was killed by signal 9 (SIGKILL)"), "{log}");
+    until_all_have_ended(&mut run, &children);
+    assert_eq!(left(run.folder()), ["launch.log"]);
+}
+
+#[test]
+fn no_process_outlives_a_launch_that_is_killed() {
+    let mut run = start(&job(ROWS, &ENDLESS), &[]);
+    let children = all_children(&mut run);
+    run.kill("launch");
+    until_all_have_ended(&mut run, &children);
+}
+
+#[test]
+fn a_second_signal_ends_all_processes_and_removes_the_token() {
+    // So wide a model that the drain takes many seconds.
+    let wide = ["model.hidden=[4096, 4096]", "train.batch_rows=1024"];
+    let mut run = start(&job(ROWS, &[&ENDLESS[..], &wide].concat()), &[]);
+    let children = all_children(&mut run);
+    run.signal("launch", Signal::INT);
+    run.until_said("launch", "stopping: trains on the rows");
+    let asked = std::time::Instant::now();
+    run.until("the second signal is no part of the first", |_| (asked.elapsed().as_millis() > 700).then_some(()));
+    run.signal("launch", Signal::INT);
+    run.end_with("launch", 130, "");
+    until_all_have_ended(&mut run, &children);
+    let left = left(run.folder());
+    assert!(left.iter().all(|name| !name.starts_with("forebay-")), "the token goes with the run: {left:?}");
+}
+
+#[test]
+fn a_launch_whose_output_is_full_or_closed_saves_the_model() {
+    let settings = job(ROWS, &["placement.readers=1", "placement.ps=1"]);
+    let folder = tempfile::tempdir().unwrap();
+    let launch = |model: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.arg("launch").env("TMPDIR", folder.path()).env_remove("FOREBAY_LOG").stdin(std::process::Stdio::null());
+        for setting in settings.iter().chain([&format!("output.model={}", model.display())]) {
+            command.args(["--set", setting]);
+        }
+        command
+    };
+    let full = || OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let closed = || std::io::pipe().unwrap().1;
+    let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+    assert_eq!(launch(&one).stdout(full()).stderr(closed()).status().unwrap().code(), Some(0));
+    assert_eq!(launch(&two).stdout(closed()).stderr(full()).status().unwrap().code(), Some(0));
+    for model in [one, two] {
+        assert_eq!(Manifest::read(model).unwrap().training.unwrap().ended, RunEnd::Complete);
+    }
+}
+
+#[test]
+fn a_place_that_cannot_hold_the_model_ends_the_launch_before_the_training() {
+    let mut run = start(&job(ROWS, &["placement.readers=1", "placement.ps=1"]), &[]);
+    // The harness puts the model into the run's folder: a file there is in its way.
+    std::fs::write(run.folder().join("model"), "dear").unwrap();
+    let Ended { code, log } = run.ended("launch");
+    assert!(code == Some(2) && !log.contains("trained on"), "{code:?} {log}");
+    assert!(log.contains("something is there that is not a model"), "{log}");
+}
