@@ -112,6 +112,7 @@ impl Types {
             ("String" | "Predicate", _) => "text".into(),
             ("PathBuf", _) => "path".into(),
             ("ByteSize", _) => "bytes".into(),
+            ("Interval", _) => "time".into(),
             (name, _) if self.choice(name).is_some() => "one of these".into(),
             (name, _) if self.table(name).is_some() => "table".into(),
             (name, _) => panic!("{name} is the type of a job's field, but this test has no name for it"),

@@ -107,7 +107,12 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
         return written.map(|()| ended);
     }
     match finish(&summary, stop, &end) {
-        Ok(()) => session.map_or(Ok(()), ClusterSession::over).map(|()| ended),
+        Ok(()) => {
+            if let Some(Err(fault)) = session.map(ClusterSession::over) {
+                tracing::warn!("the run is over, but the other processes could not be told: {fault}");
+            }
+            Ok(ended)
+        }
         Err(fault) => Err(match &session {
             Some(session) => session.fail(fault),
             None => fault,

@@ -8,7 +8,7 @@ use forebay::pipelines::RunEnd;
 use forebay::pipelines::model_folder::Manifest;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::jobs::{job, one_process};
+use super::jobs::{job, one_process, rows};
 use super::launch::{left, start};
 use super::processes::{Ended, Run};
 
@@ -72,6 +72,35 @@ fn a_reader_that_is_killed_is_named_and_started_again_and_the_model_is_the_same(
     run.until_said("launch", "reader 0 was killed by signal 9 (SIGKILL): starts it again");
     let log = run.end_well(&["launch"]).remove(0);
     assert!(log.contains("(restart 1 of 10)"), "{log}");
+    assert_eq!(run.model().difference(&one_process(&settings).0), None);
+}
+
+/// The default leases. A ps or a trainer takes its parameters with it, and the run begins anew.
+#[test]
+fn a_ps_or_trainer_that_is_killed_is_started_again_and_the_model_is_the_same() {
+    let settings = job(ROWS, &["placement.readers=2", "placement.ps=2", "data.epochs=20"]);
+    for victim in ["ps 0", "ps 1", "trainer 0"] {
+        let mut run = start(&settings, &[]);
+        let children = all_children(&mut run);
+        children.iter().find(|child| child.name == victim).unwrap().kill();
+        let log = run.end_well(&["launch"]).remove(0);
+        assert!(log.contains(&format!("{victim} was killed by signal 9 (SIGKILL): starts it again")), "{log}");
+        assert_eq!(run.model().difference(&one_process(&settings).0), None, "{victim}: {log}");
+    }
+}
+
+/// The reader has ended well by then: it starts again together with the coordinator.
+#[test]
+fn a_coordinator_that_is_killed_after_the_last_row_does_not_leave_the_run_without_readers() {
+    // A wide model: its evaluation takes a while.
+    let eval = format!("data.eval={}", rows(ROWS).display());
+    let settings = job(ROWS, &["placement.readers=1", "placement.ps=1", "model.hidden=[1024, 1024]", &eval]);
+    let mut run = start(&settings, &[]);
+    run.until_said("launch", "trainer 0  | saved ");
+    let ps = run.until("ps 0 runs", |run| children(run).into_iter().find(|child| child.name == "ps 0"));
+    ps.kill();
+    let log = run.end_well(&["launch"]).remove(0);
+    assert_eq!(log.matches("reader 0   | read 12,000 rows").count(), 2, "{log}");
     assert_eq!(run.model().difference(&one_process(&settings).0), None);
 }
 

@@ -12,9 +12,9 @@ use super::output::{Output, pause};
 use crate::exit::{self, Ended};
 use crate::stop::Stop;
 
-/// When a run cannot go on, its processes learn that from the coordinator and end with a fault of their own. Those that have
-/// not ended after this time get SIGTERM.
-const BY_THEMSELVES: Duration = Duration::from_secs(3);
+/// When a run is over or cannot go on, its processes learn that from the coordinator and end by themselves. Those that have not
+/// ended after this time get SIGTERM.
+const BY_THEMSELVES: Duration = Duration::from_secs(4);
 
 /// Those that have not ended this long after SIGTERM get SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
@@ -38,10 +38,8 @@ enum Phase {
     Running,
     /// All processes got SIGTERM.
     Draining,
-    /// The run cannot go on: the times of SIGTERM, unless they got it before, and of SIGKILL.
+    /// The run is over or cannot go on: the times of SIGTERM, unless they got it before, and of SIGKILL.
     Ending(Option<Instant>, Instant),
-    /// Trainer 0 has ended well: the others end by themselves.
-    Over,
 }
 
 impl<'a> Supervisor<'a> {
@@ -83,9 +81,9 @@ impl<'a> Supervisor<'a> {
         let child = &self.children[at];
         let (name, is_reader) = (child.name.clone(), child.is_reader);
         if status.success() || is_drained(status) {
+            // The model is saved.
             if name == "trainer 0" {
-                self.phase = Phase::Over;
-                self.children.iter_mut().for_each(Child::give_up);
+                self.end_all(now);
             }
             return;
         }
@@ -96,7 +94,7 @@ impl<'a> Supervisor<'a> {
             Phase::Draining if is_reader && may_start_again(status) => tracing::warn!("{ended}"),
             Phase::Running | Phase::Draining => self.end_run(fault(status, ended), now),
             // It has lost the others, or was asked to end.
-            Phase::Ending(..) | Phase::Over => tracing::debug!("{ended}"),
+            Phase::Ending(..) => tracing::debug!("{ended}"),
         }
     }
 
@@ -113,6 +111,11 @@ impl<'a> Supervisor<'a> {
         }
         self.restarts += 1;
         let wait = self.children[at].start_again(now).as_secs_f64();
+        if !self.children[at].is_reader {
+            // The run may begin anew, and then readers that had read all their rows are needed again.
+            let done = |child: &&mut Child| child.is_reader && child.status().is_some_and(|status| status.success());
+            self.children.iter_mut().filter(done).for_each(|reader| reader.start_at(now));
+        }
         tracing::warn!("{ended}: starts it again in {wait} s (restart {} of {most})", self.restarts);
         self.first_restart.get_or_insert(ended);
     }
@@ -132,10 +135,15 @@ impl<'a> Supervisor<'a> {
     /// Ends all processes, because the run cannot go on.
     fn end_run(&mut self, cause: Fault, now: Instant) {
         tracing::debug!(%cause, "the run cannot go on");
-        let terminate = (self.phase == Phase::Running).then(|| now + BY_THEMSELVES);
-        self.phase = Phase::Ending(terminate, terminate.unwrap_or(now) + GRACE);
-        self.children.iter_mut().for_each(Child::give_up);
         self.cause.get_or_insert(cause);
+        self.end_all(now);
+    }
+
+    /// Starts no process any more, and has those that do not end by themselves end.
+    fn end_all(&mut self, now: Instant) {
+        let terminate = (self.phase == Phase::Running).then(|| now + BY_THEMSELVES);
+        self.phase = Phase::Ending(terminate, terminate.unwrap_or(now + BY_THEMSELVES) + GRACE);
+        self.children.iter_mut().for_each(Child::give_up);
     }
 
     fn end_late_ones(&mut self, now: Instant) {
