@@ -22,6 +22,8 @@ pub(super) struct Child {
     pub(super) name: String,
     pub(super) is_reader: bool,
     command: Command,
+    /// An argument that is added when it is started again.
+    added: Option<&'static str>,
     state: State,
     /// How often it was started again.
     restarts: u32,
@@ -41,7 +43,13 @@ impl Child {
         // In a process group of its own: Ctrl-C reaches only `launch`, which passes it on once.
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let name = format!("{role} {rank}");
-        Self { name, is_reader: role == "reader", command, state: State::Waits(Instant::now()), restarts: 0 }
+        let state = State::Waits(Instant::now());
+        Self { name, is_reader: role == "reader", command, added: None, state, restarts: 0 }
+    }
+
+    /// Adds an argument when it is started again.
+    pub(super) fn when_started_again(&mut self, argument: &'static str) {
+        self.added = Some(argument);
     }
 
     /// Starts the process if it is time. It ends with the thread that calls this: the program's main thread.
@@ -73,6 +81,7 @@ impl Child {
     pub(super) fn start_again(&mut self, now: Instant) -> Duration {
         let wait = FIRST_WAIT.saturating_mul(1 << self.restarts.min(8)).min(LONGEST_WAIT);
         self.restarts += 1;
+        self.command.args(self.added.take());
         self.state = State::Waits(now + wait);
         wait
     }

@@ -42,6 +42,9 @@ pub(crate) struct Launch {
     /// The first trainer writes its report as JSON to this file.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+    /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet.
+    #[arg(long)]
+    resume: bool,
     /// Start processes again that were killed, panicked or ended with exit code 3, at most this many times in the whole run.
     #[arg(long, value_name = "N", default_value_t = 10)]
     restarts: u32,
@@ -94,7 +97,14 @@ impl Launch {
                 if let (Some(report), "trainer", 0) = (&self.report, role, rank) {
                     command.arg("--report").arg(report);
                 }
-                children.push(Child::new(role, rank, command));
+                if self.resume {
+                    command.arg("--resume");
+                }
+                let mut child = Child::new(role, rank, command);
+                if job.checkpoint.to.is_some() && !self.resume {
+                    child.when_started_again("--resume");
+                }
+                children.push(child);
             }
         }
         Ok(children)
