@@ -45,7 +45,7 @@ A job is a TOML file. `forebay train JOB.toml` runs it, `--set SECTION.FIELD=VAL
 `forebay plan JOB.toml --job-file` prints all fields with the values that the run would have. A field without a default may be
 left out. `make docs` writes this page from the doc comments in `pipelines/src/job`.
 
-Text in quotes is TOML: `\"native\"`. Bytes are an integer or text such as `\"64MiB\"`.
+Text in quotes is TOML: `\"native\"`. Bytes are an integer or text such as `\"64MiB\"`. Times are text such as `\"10min\"`.
 ";
 
 fn root() -> &'static Path {
