@@ -77,7 +77,7 @@ impl ShardSnapshot {
         self.rows
     }
 
-    /// The next rows as they were when the snapshot began, at most `at_most` and at most about 4 MiB; an empty block means
+    /// The next rows as they were when the snapshot began, at most `at_most` and at most about 2 MiB; an empty block means
     /// that all were given. Rows come in the order in which they came to the shard, each once.
     ///
     /// The shard spends at most a few milliseconds at a time, and answers other calls in between. Not cancel safe: the page

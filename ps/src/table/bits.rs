@@ -38,10 +38,16 @@ impl Bits {
         }
     }
 
-    /// Sets a bit. Panics if it is not below the length.
+    /// Sets a bit and returns what it was. Panics if it is not below the length.
     #[inline(always)]
-    pub(super) fn set(&mut self, at: u32) {
-        self.words[at as usize / 64] |= 1 << (at % 64);
+    pub(super) fn set(&mut self, at: u32) -> bool {
+        let (word, bit) = (&mut self.words[at as usize / 64], 1 << (at % 64));
+        let was = *word & bit != 0;
+        // Most rows that change have changed before: their words are not written again.
+        if !was {
+            *word |= bit;
+        }
+        was
     }
 
     /// Clears a bit and returns what it was; false for a bit that is not below the length.
@@ -94,7 +100,7 @@ mod tests {
         for (at, bit) in slow.iter().enumerate() {
             bits.grow(at + 1);
             if *bit {
-                bits.set(at as u32);
+                assert!(!bits.set(at as u32) && bits.set(at as u32));
             }
         }
         bits

@@ -51,14 +51,17 @@ impl Snapshots {
         Self { keys: RowKeys::new(rows), changed: Bits::ones(rows), open: None }
     }
 
-    /// To be called before row `row`, which is `data`, changes.
-    #[inline(always)]
-    pub(super) fn before_change(&mut self, row: u32, data: &[f32]) {
-        self.changed.set(row);
-        if let Some(open) = &mut self.open
-            && open.unchanged.take(row)
-        {
-            open.saved.save(row, data);
+    /// To be called before rows of the table change. Rows may repeat.
+    #[inline(never)]
+    pub(super) fn before_changes(&mut self, rows: &[u32], table: &Arena) {
+        for row in rows {
+            // A row that has changed since the open snapshot began was saved then, if the snapshot needs it.
+            if !self.changed.set(*row)
+                && let Some(open) = &mut self.open
+                && open.unchanged.take(*row)
+            {
+                open.saved.save(*row, table.row(*row));
+            }
         }
     }
 

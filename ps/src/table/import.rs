@@ -46,11 +46,9 @@ impl Table {
             // The weights that the key would have had from its seed are not worked out.
             Entry::Vacant(_) => self.add_row(hash, key)?,
         };
-        let Self { layout, arena, scratch, stats, snapshots, .. } = self;
+        self.before_changes(&[row]);
+        let Self { layout, arena, scratch, stats, .. } = self;
         let row_data = arena.row_mut(row);
-        if let Some(snapshots) = snapshots {
-            snapshots.before_change(row, row_data);
-        }
         scratch.copy_from_slice(weights);
         stats.saturated += layout.write_weights(row_data, scratch);
         let into = &mut row_data[layout.weight_words..][..layout.state_dim];

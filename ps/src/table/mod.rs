@@ -186,6 +186,14 @@ impl Table {
         }
     }
 
+    /// To be called before these rows change.
+    #[inline(always)]
+    fn before_changes(&mut self, rows: &[u32]) {
+        if let Some(snapshots) = &mut self.snapshots {
+            snapshots.before_changes(rows, &self.arena);
+        }
+    }
+
     fn full(&self, what: &'static str) -> TableError {
         TableError::Full { table: self.layout.table.clone(), rows: self.arena.rows(), what }
     }

@@ -63,6 +63,10 @@ impl Table {
 
 /// What is done with each row. A trait, as a closure would not be inlined into every compiled width.
 trait Visit {
+    /// Called with the rows of some keys before [`row`](Self::row) is called with each of them.
+    #[inline(always)]
+    fn rows(&mut self, _table: &mut Table, _rows: &[u32]) {}
+
     /// Called once per key, in order. Mark it `#[inline(always)]`.
     fn row(&mut self, table: &mut Table, row: u32);
 }
@@ -80,6 +84,7 @@ impl Table {
                 *row = self.row_of(*hash, *key)?;
                 self.arena.prefetch(*row, words);
             }
+            visit.rows(self, &rows[..chunk.len()]);
             for row in &rows[..chunk.len()] {
                 visit.row(self, *row);
             }
@@ -153,14 +158,15 @@ struct Apply<'a> {
 
 impl Visit for Apply<'_> {
     #[inline(always)]
+    fn rows(&mut self, table: &mut Table, rows: &[u32]) {
+        table.before_changes(rows);
+    }
+
+    #[inline(always)]
     fn row(&mut self, table: &mut Table, row: u32) {
         if let Some(grad) = self.grads.next() {
-            let Table { layout, arena, scratch, stats, snapshots, .. } = table;
-            let data = arena.row_mut(row);
-            if let Some(snapshots) = snapshots {
-                snapshots.before_change(row, data);
-            }
-            stats.saturated += layout.apply(data, grad, self.updates, scratch);
+            let Table { layout, arena, scratch, stats, .. } = table;
+            stats.saturated += layout.apply(arena.row_mut(row), grad, self.updates, scratch);
         }
     }
 }
@@ -179,14 +185,17 @@ impl Job for PushKnown<'_> {
     fn run(self) {
         let Layout { row_dim, weight_words, state_dim, .. } = self.table.layout;
         let mut apply = Apply { grads: self.grads.chunks_exact(row_dim), updates: self.updates };
-        let fetch =
-            |table: &Table, rows: &[u32]| rows.iter().for_each(|r| table.arena.prefetch(*r, weight_words + state_dim));
-        fetch(self.table, &self.rows[..CHUNK.min(self.rows.len())]);
-        for (i, row) in self.rows.iter().enumerate() {
-            if let Some(later) = self.rows.get(i + CHUNK) {
-                self.table.arena.prefetch(*later, weight_words + state_dim);
+        let words = weight_words + state_dim;
+        self.rows.iter().take(CHUNK).for_each(|row| self.table.arena.prefetch(*row, words));
+        for (c, chunk) in self.rows.chunks(CHUNK).enumerate() {
+            apply.rows(self.table, chunk);
+            let later = &self.rows[(c * CHUNK + chunk.len())..];
+            for (i, row) in chunk.iter().enumerate() {
+                if let Some(later) = later.get(i) {
+                    self.table.arena.prefetch(*later, words);
+                }
+                apply.row(self.table, *row);
             }
-            apply.row(self.table, *row);
         }
     }
 }

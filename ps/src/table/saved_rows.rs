@@ -40,6 +40,12 @@ impl SavedRows {
     pub(super) fn save(&mut self, row: u32, data: &[f32]) {
         let bucket = &mut self.buckets[(row >> self.shift) as usize];
         let before = bucket.bytes();
+        if bucket.rows.is_empty() {
+            // Fewer moves of the data while the bucket grows. Memory that no row comes to is never touched.
+            let first = 1 << self.shift.saturating_sub(4);
+            bucket.rows.reserve_exact(first);
+            bucket.data.reserve_exact(first * self.words);
+        }
         bucket.rows.push(row);
         bucket.data.extend_from_slice(&data[..self.words]);
         self.bytes += bucket.bytes() - before;

@@ -16,8 +16,8 @@ use super::copy_on_write::{SnapshotKind, Snapshots};
 use super::export_block::ExportBlock;
 use crate::error::TableError;
 
-/// Floats of weights and state in a page at most: 4 MiB, one to three milliseconds of the shard's thread.
-const PAGE_WORDS: usize = 1 << 20;
+/// Floats of weights and state in a page at most: 2 MiB, one to four milliseconds of the shard's thread.
+const PAGE_WORDS: usize = 1 << 19;
 
 impl Table {
     /// Begins a snapshot of the table as it is now, and returns the number of its rows. Read them with
@@ -38,7 +38,7 @@ impl Table {
     }
 
     /// The next rows of the open snapshot as they were when it began, in the order in which rows came to the table. At most
-    /// `at_most` (at least 1), and at most about 4 MiB. An empty block: all were given, or no snapshot is open.
+    /// `at_most` (at least 1), and at most about 2 MiB. An empty block: all were given, or no snapshot is open.
     ///
     /// The first page of a table's first snapshot lists the keys by row: a scan of the index, about 20 ns per row, and 8
     /// bytes per row from then on. A shard does that in slices, between other calls.
