@@ -1,6 +1,7 @@
 //! The program's commands: one file each.
 
 mod bench;
+mod checkpoint;
 mod data;
 mod eval;
 mod launch;
@@ -26,6 +27,8 @@ pub(crate) enum Command {
     Eval(eval::Eval),
     Plan(plan::Plan),
     #[command(subcommand)]
+    Checkpoint(checkpoint::Checkpoint),
+    #[command(subcommand)]
     Data(data::Data),
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -45,6 +48,7 @@ pub(crate) fn run(
         Command::Role(role) => return role.run(logs, context),
         Command::Eval(eval) => eval.run(context),
         Command::Plan(plan) => plan.run(context),
+        Command::Checkpoint(checkpoint) => checkpoint.run(context),
         Command::Data(data) => data.run(logs),
         Command::Bench(bench) => bench.run(),
         Command::Completions(completions) => completions.run(program()),

@@ -42,8 +42,9 @@ fn other_rows_are_refused() {
     // The checkpoint remembers the files, not only their folder.
     let manifest = job.checkpoints().join(format!("checkpoint-{:06}.json", job.newest()));
     let text = std::fs::read_to_string(&manifest).unwrap();
-    let at = text.find("\"fingerprint\": ").unwrap() + "\"fingerprint\": ".len();
-    std::fs::write(&manifest, format!("{}1{}", &text[..at], &text[at..])).unwrap();
+    let (before, after) = text.split_once("\"fingerprint\": ").unwrap();
+    let end = after.find(|c: char| !c.is_ascii_digit()).unwrap();
+    std::fs::write(&manifest, format!("{before}\"fingerprint\": 7{}", &after[end..])).unwrap();
     let ended = job.run(&["--resume"]);
     assert_eq!(ended.code, Some(2), "{}", ended.said);
     assert!(ended.said.contains("the rows are not those of the checkpoint"), "{}", ended.said);

@@ -86,7 +86,17 @@ fn a_damaged_checkpoint_is_passed_over() {
     running.end();
     let newest = job.newest();
     let file = job.files().into_iter().find(|name| name.starts_with(&format!("{newest:06}-"))).unwrap();
+    let checkpoint = |command: &str| {
+        let mut checkpoint = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
+        let said = checkpoint.args(["checkpoint", command]).arg(job.checkpoints()).output().unwrap();
+        (said.status.code(), String::from_utf8_lossy(&said.stdout).into_owned())
+    };
+    assert_eq!(checkpoint("verify").0, Some(0));
     flip(&job.checkpoints().join(&file));
+    let (code, said) = checkpoint("verify");
+    assert!(code == Some(2) && said.contains(&file) && said.contains(", whole"), "{code:?} {said}");
+    let (code, said) = checkpoint("list");
+    assert!(code == Some(0) && said.contains(&format!("checkpoint {newest}: ")), "{code:?} {said}");
     let ended = job.run(&["--resume"]);
     assert_eq!(ended.code, Some(0), "{}", ended.said);
     assert!(
