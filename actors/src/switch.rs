@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use tokio::sync::Notify;
 
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultKind};
 
 const RUNNING: u8 = 0;
 const DRAINING: u8 = 1;
@@ -63,7 +63,11 @@ impl Switch {
                 tracing::debug!(%fault, "a casualty of the first fault");
                 return false;
             }
-            tracing::error!(%fault, "the run is stopped");
+            match fault.kind {
+                // Nothing went wrong here.
+                FaultKind::Drained | FaultKind::RolledBack => tracing::debug!(%fault, "the run is stopped"),
+                _ => tracing::error!(%fault, "the run is stopped"),
+            }
             let _ = self.inner.reason.set(fault.to_string());
             *root = Some(fault);
             self.inner.signal.store(KILLED, SeqCst);

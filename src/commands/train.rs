@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::actors::commas;
+use crate::actors::{FaultKind, commas};
 use crate::pipelines::cluster::ClusterSession;
 use crate::pipelines::{Context, RunEnd, Trained};
 use crate::{Fault, Job, Training};
@@ -88,7 +88,10 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     let mut trained = match ended {
         Ok(trained) => trained,
         Err(failed) => {
-            out::note(&failed.report);
+            // The report of an attempt that another follows says nothing about the run.
+            if failed.fault.kind != FaultKind::RolledBack {
+                out::note(&failed.report);
+            }
             return Err(failed.fault);
         }
     };
