@@ -1,5 +1,7 @@
 //! The buffers of one call: its keys and values are split over the endpoints, sent, and returned.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use forebay_actors::Fault;
 use futures::future::try_join_all;
 
@@ -64,6 +66,32 @@ impl Buffers {
     }
 }
 
+/// The buffers of calls that have ended.
+///
+/// At most [`MOST`](Self::MOST) are held: a burst of calls does not hold its memory for good.
+#[derive(Default)]
+pub(crate) struct SpareBuffers(Mutex<Vec<Buffers>>);
+
+impl SpareBuffers {
+    /// Twice the calls that wait in the mailbox of a shard.
+    const MOST: usize = 16;
+
+    pub(crate) fn take(&self) -> Buffers {
+        self.lock().pop().unwrap_or_default()
+    }
+
+    pub(crate) fn keep(&self, buffers: Buffers) {
+        let mut spare = self.lock();
+        if spare.len() < Self::MOST {
+            spare.push(buffers);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Buffers>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// A call whose shares were sent. If it is dropped, they are carried out all the same.
 pub(crate) struct Asked {
     /// With the number of the endpoint.
@@ -97,4 +125,21 @@ pub(crate) fn deal(endpoint_of: &[u32], rows: &[f32], dim: usize, parts: &mut [V
 fn copy<T: Copy>(from: &[T], to: &mut Vec<T>) {
     to.clear();
     to.extend_from_slice(from);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_of_calls_does_not_hold_its_buffers() {
+        let spare = SpareBuffers::default();
+        let burst: Vec<Buffers> = (0..100).map(|_| spare.take()).collect();
+        for mut buffers in burst {
+            buffers.endpoint_of.push(7);
+            spare.keep(buffers);
+        }
+        let used = (0..100).filter(|_| spare.take().endpoint_of == [7]).count();
+        assert_eq!(used, SpareBuffers::MOST);
+    }
 }

@@ -5,12 +5,12 @@
 //! misses per key in the shard). Buffers travel to the shard and come back, so a steady state allocates nothing of size.
 
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use forebay_actors::Fault;
 use futures::future::try_join_all;
 
-use crate::buffers::{Asked, Buffers, deal};
+use crate::buffers::{Asked, Buffers, SpareBuffers, deal};
 use crate::config::TableConfig;
 use crate::endpoint::{Endpoint, confused};
 use crate::push::{PushId, PushOutcome, Round, Stamp, Trainer};
@@ -31,7 +31,7 @@ pub struct TableClient {
     layout: Arc<Layout>,
     config: Arc<TableConfig>,
     trainer: Option<Trainer>,
-    spare: Arc<Mutex<Vec<Buffers>>>,
+    spare: Arc<SpareBuffers>,
 }
 
 impl std::fmt::Debug for TableClient {
@@ -288,7 +288,7 @@ impl TableClient {
             [only] => std::mem::swap(only, rows),
             parts => gather(&buffers.endpoint_of, parts, self.layout.row_dim, rows),
         }
-        self.keep(buffers);
+        self.spare.keep(buffers);
         Ok(())
     }
 
@@ -315,14 +315,13 @@ impl TableClient {
     pub(crate) async fn pushed(&self, asked: Option<Asked>) -> Result<PushOutcome, Fault> {
         let Some(asked) = asked else { return Ok(PushOutcome::Already) };
         let (buffers, pushed) = asked.answered().await?;
-        self.keep(buffers);
+        self.spare.keep(buffers);
         Ok(pushed)
     }
 
     /// Buffers with the keys split over the endpoints.
     fn split(&self, keys: &[u64]) -> Result<Buffers, Fault> {
-        let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut buffers = spare.unwrap_or_default();
+        let mut buffers = self.spare.take();
         let Err(key) = buffers.split(keys, self.route, self.endpoints.len()) else { return Ok(buffers) };
         let (table, held, shard) = (&self.layout.table, self.route.held(), self.route.shard(key));
         Err(Fault::user(format!(
@@ -330,10 +329,6 @@ impl TableClient {
              differ in the number of processes or of shards",
             self.route.shards()
         )))
-    }
-
-    fn keep(&self, buffers: Buffers) {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(buffers);
     }
 }
 

@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::applied::Applied;
 use crate::push::{PushOutcome, Stamp, Trainer};
-use crate::rounds::{Complete, Rounds, Share};
+use crate::rounds::{Complete, MOST_TRAINERS, Rounds, Share};
 
 type Outcome = Result<PushOutcome, Fault>;
 
@@ -141,6 +141,9 @@ impl Fences {
     /// Lets `trainer` in, and from now on no older incarnation of its rank.
     pub(crate) fn admit(&mut self, trainer: Trainer) -> Result<(), Fault> {
         let Trainer { rank, incarnation } = trainer;
+        if rank >= MOST_TRAINERS {
+            return Err(Fault::user(format!("trainer {rank} has pushed; expected a rank below {MOST_TRAINERS}")));
+        }
         let newest = self.newest.entry(rank).or_default();
         if incarnation < *newest {
             return Err(Fault::user(format!(
@@ -210,5 +213,8 @@ mod tests {
         let fault = fences.admit(trainer(0, 5)).unwrap_err();
         assert!(!fault.retryable && fault.to_string().contains("trainer 0 is fenced"), "{fault}");
         fences.admit(trainer(1, 2)).unwrap();
+        // The ranks that are held have a bound.
+        assert!(fences.admit(trainer(MOST_TRAINERS, 0)).unwrap_err().to_string().contains("trainer 4096"));
+        assert_eq!(fences.newest.len(), 2);
     }
 }

@@ -47,7 +47,7 @@ impl<P, W> Default for Rounds<P, W> {
 }
 
 /// The most trainers of a round: a bound for what one message can make a shard hold.
-const MOST_TRAINERS: u32 = 4096;
+pub(crate) const MOST_TRAINERS: u32 = 4096;
 
 impl<P, W> Rounds<P, W> {
     /// Takes the push of `rank` for `step`, and gives the round when it is whole.

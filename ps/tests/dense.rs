@@ -286,7 +286,10 @@ fn a_stock_client_may_look_and_not_touch() {
 async fn a_restored_block_goes_on_to_the_same_bits_and_is_pulled_anew() {
     let host = Host::start("test").unwrap();
     let (block, other) = (start(&host, 0..LEN), start(&host, 0..LEN));
-    let clients = [DenseClient::local(&[block.clone()]).unwrap(), DenseClient::local(&[other.clone()]).unwrap()];
+    let clients = [
+        DenseClient::local(std::slice::from_ref(&block)).unwrap(),
+        DenseClient::local(std::slice::from_ref(&other)).unwrap(),
+    ];
     for step in 0..3 {
         clients[0].push_once(id(step), &grads(step)).await.unwrap();
     }
