@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
 use crate::options::Position;
+use crate::rows::Rows;
 
 /// What there is to read, as each source finds it for itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,6 +50,12 @@ pub trait Leases: Send + Sync + 'static {
     /// # Errors
     /// A fault ends the source; a plan that differs from the one of the first source is the user's.
     async fn next(&self, data: &DataPlan) -> Result<Option<Lease>, Fault>;
+
+    /// Whether a source goes on with rows of this window. After the first `false` it ends: the windows that it has not handed on
+    /// go to other sources. A source asks before it hands on rows.
+    fn wants(&self, _epoch: u32, _window: u64) -> bool {
+        true
+    }
 }
 
 /// Leases for several sources of one process. Each window goes to the first source that has room for it: a slow source
@@ -119,6 +126,11 @@ pub(crate) fn granted(leases: Arc<dyn Leases>, plan: DataPlan) -> impl Stream<It
         }
         Ok(Some((lease, (leases, plan))))
     })
+}
+
+/// Whether a source goes on with these rows.
+pub(crate) fn wanted(leases: Option<&Arc<dyn Leases>>, rows: &Rows) -> bool {
+    leases.is_none_or(|leases| leases.wants(rows.lineage.epoch, rows.window.window))
 }
 
 /// What a source that is leased its windows cannot do.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use forebay_actors::Fault;
+use forebay_connectors::WindowMark;
 
 use crate::checkpoint::CutPoint;
 use crate::dense::DenseStore;
@@ -43,6 +44,12 @@ pub(crate) struct Membership {
 
 /// Records which batches of a trainer are done.
 pub(crate) trait BatchRecord: Send + Sync {
+    /// Called before the first rows of a window become batches. False: they must not, because this process does not hold the
+    /// window, or begins no more windows.
+    fn window_begins(&self, _epoch: u32, _mark: &WindowMark) -> bool {
+        true
+    }
+
     /// Called before a batch is looked up.
     fn batch_started(&self, batch: &TrainBatch);
 
@@ -67,6 +74,11 @@ impl Participation {
 
     pub(crate) fn is_alone(&self) -> bool {
         self.membership.is_none()
+    }
+
+    /// Whether the rows of a window may become batches.
+    pub(crate) fn window_begins(&self, epoch: u32, mark: &WindowMark) -> bool {
+        self.membership.as_ref().is_none_or(|membership| membership.batches.window_begins(epoch, mark))
     }
 
     /// Records a batch before its look-up. Returns whether it is trained on; if not, it is done.

@@ -35,7 +35,10 @@ use crate::staleness::Staleness;
 /// `train` is `upload -1→ train -1→ download`.
 pub(crate) fn training(resources: &Resources, read: Read) -> Result<Pipeline, Fault> {
     let (job, topology) = (&resources.job, Topology::new("train").attach(&resources.host));
-    Ok(learn(batches(topology, job, &resources.context.registry, training_plan(job), true, read)?, resources))
+    let participation = resources.participation.clone();
+    let batcher = Batcher::new(training_plan(job))
+        .ask_before_windows(move |epoch, mark| participation.window_begins(epoch, mark));
+    Ok(learn(batches(topology, job, &resources.context.registry, batcher, true, read)?, resources))
 }
 
 /// A reader: `source -8→ parse -8→ batch -4→ ship`. With the look-up at the reader, which needs `table`:
@@ -48,7 +51,10 @@ pub(crate) fn reading(
     table: Option<(TableClient, Staleness)>,
     read: Read,
 ) -> Result<Pipeline, Fault> {
-    let flow = batches(Topology::new("read"), job, registry, training_plan(job), true, read)?;
+    let held = leases.clone();
+    let batcher =
+        Batcher::new(training_plan(job)).ask_before_windows(move |epoch, mark| held.begin_window(epoch, mark));
+    let flow = batches(Topology::new("read"), job, registry, batcher, true, read)?;
     let Some((table, staleness)) = table else {
         let trainers = job.in_step() as u32;
         return Ok(flow.sink("ship", Place::Shared, move || Ship::<TrainBatch>::new(send_queue, leases, trainers)));
@@ -91,7 +97,7 @@ pub(crate) fn evaluation(model: &Model, read: Read) -> Result<Pipeline, Fault> {
         BatchPlan { rows: EVALUATION_ROWS, window: 0, drop_last: false, mark_window_ends: false, ..training_plan(job) };
     let maker: ModelMaker = Box::new(model.model.with_parameters(model.dense.clone()));
     let topology = Topology::new("evaluate").attach(&model.host);
-    Ok(batches(topology, job, &model.context.registry, plan, false, read)?
+    Ok(batches(topology, job, &model.context.registry, Batcher::new(plan), false, read)?
         .stage("lookup", Place::Shared, move || lookup)
         .link(job.pipeline.links.train)
         .sink("evaluate", Place::Own, move || Evaluate::new(maker)))
@@ -105,7 +111,8 @@ const EVALUATION_ROWS: usize = 4096;
 /// # Errors
 /// A user fault if the rows are missing, or the context's registry lacks a part that the job names.
 pub fn feed(topology: Topology, job: &Job, context: &Context) -> Result<Flow<TrainBatch>, Fault> {
-    batches(topology, job, &context.registry, training_plan(job), true, sources::windows(job, context, None)?)
+    let batcher = Batcher::new(training_plan(job));
+    batches(topology, job, &context.registry, batcher, true, sources::windows(job, context, None)?)
 }
 
 /// Like [`feed`], with any source of rows.
@@ -118,14 +125,14 @@ pub fn feed_from<S: Source<Out = Rows>>(
     registry: &Registry,
     source: impl FnOnce() -> S + Send + 'static,
 ) -> Result<Flow<TrainBatch>, Fault> {
-    batches(topology, job, registry, training_plan(job), true, read_from(source))
+    batches(topology, job, registry, Batcher::new(training_plan(job)), true, read_from(source))
 }
 
 fn batches(
     topology: Topology,
     job: &Job,
     registry: &Registry,
-    plan: BatchPlan,
+    batcher: Batcher,
     training: bool,
     read: Read,
 ) -> Result<Flow<TrainBatch>, Fault> {
@@ -136,7 +143,7 @@ fn batches(
     let replicas = Replicas::ordered(job.pipeline.parse_replicas);
     let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.batch);
     let examples = registry.after_parse_of(examples, job, training)?;
-    let batches = examples.stage("batch", Place::Own, move || Batcher::new(plan)).link(links.lookup);
+    let batches = examples.stage("batch", Place::Own, move || batcher).link(links.lookup);
     registry.after_batch_of(batches, job, training)
 }
 

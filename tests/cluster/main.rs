@@ -3,6 +3,7 @@
 
 mod bits;
 mod checkpoints;
+mod drains;
 mod exact;
 mod faults;
 mod harness;

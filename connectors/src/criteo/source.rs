@@ -18,7 +18,7 @@ use super::text_windows::{SplitToRead, TextWindows};
 use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::file::DataFile;
 use crate::input::Input;
-use crate::lease::{Leases, fingerprint};
+use crate::lease::{Leases, fingerprint, wanted};
 use crate::options::{Position, ReadOptions};
 use crate::prefetch::{self, BudgetPermit, Prefetch};
 use crate::rows::Rows;
@@ -256,6 +256,9 @@ impl Source for CriteoSource {
             self.reject(parsed.file, &parsed.rejected)?;
             self.failed = parsed.failed.map(|failed| (parsed.file, failed));
             if let Some(mut rows) = parsed.rows {
+                if !wanted(self.leases.as_ref(), &rows) {
+                    return Ok(None);
+                }
                 rows.rejected = std::mem::take(&mut self.unaccounted);
                 rows.lineage.seq = self.seq;
                 self.seq += 1;

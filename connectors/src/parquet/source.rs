@@ -17,7 +17,7 @@ use super::selection::Origin;
 use super::types;
 use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::input::Input;
-use crate::lease::{Leases, fingerprint};
+use crate::lease::{Leases, fingerprint, wanted};
 use crate::options::{Position, ReadOptions};
 use crate::prefetch::{self, BudgetPermit, Prefetch};
 use crate::rows::{Rows, batch_bytes};
@@ -185,6 +185,9 @@ impl Source for ParquetSource {
         let Some(mut rows) = pool.next().await? else {
             return Ok(None);
         };
+        if !wanted(self.leases.as_ref(), &rows) {
+            return Ok(None);
+        }
         rows.lineage.seq = self.seq;
         self.seq += 1;
         self.position = Position::after(&rows);

@@ -14,7 +14,7 @@ use super::planted_model::{Columns, PlantedModel};
 use crate::criteo::batch_builder::to_batch;
 use crate::criteo::{COLUMNS, Categories, criteo_schema, with_hex_categories};
 use crate::decode_pool::{DecodePool, JobOutput};
-use crate::lease::{Leases, fingerprint};
+use crate::lease::{Leases, fingerprint, wanted};
 use crate::options::{Position, ReadOptions};
 use crate::prefetch::{self, BudgetPermit, Prefetch};
 use crate::rows::{Rows, WindowMark, batch_bytes};
@@ -137,6 +137,9 @@ impl Source for SyntheticSource {
         let Some(mut rows) = pool.next().await? else {
             return Ok(None);
         };
+        if !wanted(self.leases.as_ref(), &rows) {
+            return Ok(None);
+        }
         rows.lineage.seq = self.seq;
         self.seq += 1;
         self.position = Position::after(&rows);

@@ -95,10 +95,10 @@ impl Handler for Coordinator {
             action("join", "a process is ready to take part"),
             action("heartbeat", "a member is alive"),
             action("lease", "a reader asks for windows to read"),
-            action("complete", "every batch of a lease is done"),
+            action("complete", "every batch of some windows is done"),
             action("fail", "a member cannot go on"),
             action("leave", "a member ends"),
-            action("drain", "readers take no more leases"),
+            action("drain", "readers begin no more windows"),
             action("over", "the model is saved: processes may end"),
         ]
     }

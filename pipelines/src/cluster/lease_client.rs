@@ -1,17 +1,20 @@
-//! The leases of one process: it takes them one after the other, and reports each as completed when all its batches are done.
+//! The leases of one process: it takes them one after the other, and reports windows whose batches are all done.
+//!
+//! It sends a report when a lease ends, otherwise at most one a second.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use forebay_actors::Fault;
-use forebay_connectors::{DataPlan, Lease, Leases};
+use forebay_connectors::{DataPlan, Lease, Leases, WindowMark};
 use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
 
-use super::batches::lease_progress::LeaseProgress;
+use super::batches::lease_progress::{LeaseProgress, Report};
 use super::leases::LeaseReply;
 use super::member::Member;
-use super::messages::{CompletedLease, LeaseRequest, RunPhase};
+use super::messages::{CompletedWindows, LeaseRequest, RunPhase, RunStatus};
 use crate::flow::{BatchId, TrainBatch};
 use crate::participation::BatchRecord;
 
@@ -21,19 +24,25 @@ const LEASE_RETRY_DELAY: Duration = Duration::from_millis(200);
 /// The leases of a reader with unsent batches: one to read, one to read ahead. More would be taken from readers without any.
 const MAX_UNSENT_LEASES: usize = 2;
 
-/// Takes leases one after the other, and reports each as completed when all its batches are done.
+/// The time between two reports while no lease ends.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Takes leases one after the other, and reports windows as completed when all their batches are done. Clones share both.
 #[derive(Clone)]
 pub(crate) struct LeaseClient {
     member: Member,
     progress: Arc<LeaseProgress>,
     failed: Arc<Mutex<Option<Fault>>>,
-    /// Leases that are done but not yet reported to the coordinator.
-    unreported: Arc<watch::Sender<usize>>,
+    status: watch::Receiver<RunStatus>,
+    _reports: Arc<AbortOnDropHandle<()>>,
 }
 
 impl LeaseClient {
     pub(crate) fn new(member: Member) -> Self {
-        Self { member, progress: Arc::default(), failed: Arc::default(), unreported: Arc::default() }
+        let (progress, failed): (Arc<LeaseProgress>, Arc<_>) = Default::default();
+        let reports = member.io().spawn(send_reports(member.clone(), Arc::clone(&progress), Arc::clone(&failed)));
+        let status = member.subscribe();
+        Self { member, progress, failed, status, _reports: Arc::new(AbortOnDropHandle::new(reports)) }
     }
 
     pub(crate) fn progress(&self) -> &LeaseProgress {
@@ -48,32 +57,32 @@ impl LeaseClient {
         }
     }
 
-    /// Records that a batch is done. If its lease is done with it, reports the lease as completed in the background.
+    /// Records that a batch is done. If its window is done with it, a report follows.
     pub(crate) fn batch_done(&self, id: BatchId) {
-        let Some((lease, counts)) = self.progress.batch_done(id) else { return };
-        let (member, failed, unreported) =
-            (self.member.clone(), Arc::clone(&self.failed), Arc::clone(&self.unreported));
-        tracing::debug!(?lease, ?counts, "done");
-        let completed = CompletedLease { member: member.id(), lease, counts };
-        unreported.send_modify(|leases| *leases += 1);
-        self.member.io().spawn(async move {
-            if let Err(fault) = member.request::<_, ()>("complete", &completed).await {
-                failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
-            }
-            unreported.send_modify(|leases| *leases -= 1);
-        });
+        self.progress.batch_done(id);
     }
 
-    /// Waits until every lease that is done is reported: the coordinator gives unreported leases of a process that leaves to
+    /// Whether rows of a window may become batches: see [`LeaseProgress::begin`].
+    pub(crate) fn begin_window(&self, epoch: u32, mark: &WindowMark) -> bool {
+        self.close_if_draining();
+        self.progress.begin(epoch, mark.window, mark.term)
+    }
+
+    fn close_if_draining(&self) {
+        if self.status.borrow().phase == RunPhase::Draining {
+            self.progress.close();
+        }
+    }
+
+    /// Waits until every window that is done is reported: the coordinator gives unreported windows of a process that leaves to
     /// other readers. Cancel safe.
     ///
     /// # Errors
-    /// A lease could not be reported.
+    /// A report failed.
     pub(crate) async fn wait_until_reported(&self) -> Result<(), Fault> {
-        let mut unreported = self.unreported.subscribe();
         tokio::select! {
-            reported = unreported.wait_for(|leases| *leases == 0) => drop(reported),
-            // A run is over only after all its leases are reported.
+            () = self.progress.wait_until_reported() => {}
+            // A run is over only after all its windows are reported.
             _ = self.member.wait_until(|status| status.phase == RunPhase::Over) => {}
         }
         self.check_reported()
@@ -85,10 +94,33 @@ impl LeaseClient {
     }
 }
 
+/// Reports windows that are done, one report after the other: the coordinator takes the windows of a lease in their order.
+async fn send_reports(member: Member, progress: Arc<LeaseProgress>, failed: Arc<Mutex<Option<Fault>>>) {
+    loop {
+        progress.wait_for_report().await;
+        tokio::select! {
+            () = progress.wait_for_urgent_report() => {}
+            () = tokio::time::sleep(REPORT_INTERVAL) => {}
+        }
+        let Report { done: windows, gives_back } = progress.take_report();
+        tracing::debug!(?windows, gives_back, "done");
+        let completed = CompletedWindows { member: member.id(), windows, gives_back };
+        if let Err(fault) = member.request::<_, ()>("complete", &completed).await {
+            failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
+        }
+        progress.reported();
+    }
+}
+
 impl BatchRecord for LeaseClient {
+    fn window_begins(&self, epoch: u32, mark: &WindowMark) -> bool {
+        self.begin_window(epoch, mark)
+    }
+
     fn batch_started(&self, batch: &TrainBatch) {
         let (id, rows) = (BatchId::of(batch), batch.labels.len() as u64);
-        self.progress.batch_sent(id, rows, batch.closes);
+        // A batch of an earlier term is trained on, too: shards apply each batch once.
+        self.progress.batch_sent(id, batch.window.term, rows, batch.closes);
         if rows == 0 {
             self.batch_done(id);
         }
@@ -101,6 +133,11 @@ impl BatchRecord for LeaseClient {
 
 #[async_trait]
 impl Leases for LeaseClient {
+    fn wants(&self, epoch: u32, window: u64) -> bool {
+        self.close_if_draining();
+        self.progress.wants(epoch, window)
+    }
+
     async fn next(&self, data: &DataPlan) -> Result<Option<Lease>, Fault> {
         self.member.wait_until_started().await?;
         loop {

@@ -1,9 +1,10 @@
-//! Which reader reads which windows: a state machine over lease requests, completed leases and lost readers, without a clock
-//! and without IO.
+//! Which reader reads which windows: a state machine over lease requests, windows that are done and lost readers, without a
+//! clock and without IO.
 //!
-//! It gives out leases in the order of the data, returned ones first, and counts the rows of the completed ones.
+//! It gives out leases in the order of the data, returned ones first, and counts the rows of the windows that are done. The
+//! windows of a lease are done in their order: the book holds the rest of each lease, and nothing about the windows before.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use forebay_actors::Fault;
 use forebay_connectors::{DataPlan, Lease};
@@ -27,6 +28,24 @@ impl RowCounts {
         self.trained += other.trained;
         self.rejected += other.rejected;
         self.batches += other.batches;
+    }
+}
+
+/// Consecutive windows of one epoch that are done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DoneWindows {
+    pub(crate) epoch: u32,
+    /// The first of them.
+    pub(crate) first: u64,
+    /// The counts of each.
+    pub(crate) counts: Vec<RowCounts>,
+}
+
+impl DoneWindows {
+    /// The window after the last.
+    pub(crate) fn end(&self) -> u64 {
+        self.first.saturating_add(self.counts.len() as u64)
     }
 }
 
@@ -54,12 +73,10 @@ pub(crate) struct LeaseBook {
     lease_windows: u64,
     /// The first window that was never given out.
     next: (u32, u64),
-    /// Leases of lost readers, lowest first, with their next term.
+    /// The rest of leases that lost readers held or that readers gave back, lowest first, with their next term.
     returned: BTreeMap<Range, u32>,
-    /// Leases given out: (reader, term).
+    /// The rest of leases given out: (reader, term).
     held: BTreeMap<Range, (u32, u32)>,
-    /// Leases that are done.
-    done: VecDeque<Range>,
     counts: RowCounts,
     windows_done: u64,
     reassigned: u64,
@@ -75,7 +92,6 @@ impl LeaseBook {
             next: (0, 0),
             returned: BTreeMap::new(),
             held: BTreeMap::new(),
-            done: VecDeque::new(),
             counts: RowCounts::default(),
             windows_done: 0,
             reassigned: 0,
@@ -145,52 +161,65 @@ impl LeaseBook {
 
     /// `reader` is lost, was restarted or has left: its leases can be given out again. Returns their number.
     pub(crate) fn return_leases_of(&mut self, reader: u32) -> usize {
-        let lost: Vec<Range> =
-            self.held.iter().filter(|(_, (leases, _))| *leases == reader).map(|(range, _)| *range).collect();
-        for range in &lost {
+        let returned = self.give_back(reader);
+        self.reassigned += returned as u64;
+        returned
+    }
+
+    /// `reader` begins no more windows: the rest of its leases can be given out again. Returns the number of leases.
+    pub(crate) fn give_back(&mut self, reader: u32) -> usize {
+        let rest: Vec<Range> =
+            self.held.iter().filter(|(_, (holder, _))| *holder == reader).map(|(range, _)| *range).collect();
+        for range in &rest {
             if let Some((_, term)) = self.held.remove(range) {
                 self.returned.insert(*range, term + 1);
             }
         }
-        self.reassigned += lost.len() as u64;
-        lost.len()
+        rest.len()
     }
 
-    /// Every batch of `lease` is done. The first reader that reports it counts, even if the lease was given to another reader
-    /// in the meantime: its batches are applied, and shards apply each batch once.
+    /// Every batch of these windows is done. The first reader that reports a window counts, even if its lease was given to
+    /// another reader in the meantime: its batches are applied, and shards apply each batch once.
     ///
     /// # Errors
-    /// An internal fault if the row counts do not add up to the rows of the windows, or no such lease was given out.
-    pub(crate) fn complete(&mut self, lease: &Lease, counts: &RowCounts) -> Result<(), Fault> {
-        let range = (lease.epoch, lease.windows.start, lease.windows.end);
-        let known = self.held.remove(&range).is_some() || self.returned.remove(&range).is_some();
-        if !known {
-            return if self.done.contains(&range) {
-                Ok(())
-            } else {
-                Err(Fault::internal(format!("a reader completed {}, which it was not given", describe(lease))))
-            };
+    /// An internal fault if the row counts of a window do not add up to its rows, or it was never given out, or a window before
+    /// it in its lease is not done. The windows before it in the report count.
+    pub(crate) fn complete(&mut self, done: &DoneWindows) -> Result<(), Fault> {
+        for (i, counts) in done.counts.iter().enumerate() {
+            let at = (done.epoch, done.first.saturating_add(i as u64));
+            if at >= self.next {
+                return Err(Fault::internal(format!("a reader completed {}, which no reader was given", describe(at))));
+            }
+            if starts_at(&self.held, at).is_some() || starts_at(&self.returned, at).is_some() {
+                self.check(at, counts)?;
+                advance(&mut self.held, at);
+                advance(&mut self.returned, at);
+                self.windows_done += 1;
+                self.counts.add(counts);
+            } else if lies_within(&self.held, at) || lies_within(&self.returned, at) {
+                return Err(Fault::internal(format!(
+                    "a reader completed {} before a window ahead of it",
+                    describe(at)
+                )));
+            }
+            // Otherwise it was reported before: by another reader, or in a request that was sent again.
         }
-        self.check(lease, counts)?;
-        self.done.push_back(range);
-        self.windows_done += range.2 - range.1;
-        self.counts.add(counts);
         Ok(())
     }
 
-    fn check(&self, lease: &Lease, counts: &RowCounts) -> Result<(), Fault> {
+    fn check(&self, at: (u32, u64), counts: &RowCounts) -> Result<(), Fault> {
         if self.data.rows == 0 {
             // The number of rows of a text file is unknown.
             return Ok(());
         }
         let row = |window: u64| window.saturating_mul(self.window_rows).min(self.data.rows);
-        let expected = row(lease.windows.end) - row(lease.windows.start);
-        if counts.trained + counts.rejected == expected {
+        let expected = row(at.1 + 1) - row(at.1);
+        if counts.trained.checked_add(counts.rejected) == Some(expected) {
             return Ok(());
         }
         Err(Fault::internal(format!(
-            "the ledger does not add up: {} have {expected} rows, but {} were trained on and {} rejected",
-            describe(lease),
+            "the ledger does not add up: {} has {expected} rows, but {} were trained on and {} rejected",
+            describe(at),
             counts.trained,
             counts.rejected
         )))
@@ -225,7 +254,7 @@ impl LeaseBook {
         held.unwrap_or(self.next).min(self.next)
     }
 
-    /// Row counts of all leases that are done.
+    /// Row counts of all windows that are done.
     pub(crate) fn counts(&self) -> RowCounts {
         self.counts
     }
@@ -253,155 +282,29 @@ pub(crate) fn windows_per_lease(asked: u64, data: &DataPlan, readers: u32) -> u6
     asked.min(all / (u64::from(readers) * 4)).max(1)
 }
 
-fn describe(lease: &Lease) -> String {
-    format!("windows {} to {} of epoch {}", lease.windows.start, lease.windows.end.saturating_sub(1), lease.epoch)
+/// The range that begins at this window.
+fn starts_at<T>(ranges: &BTreeMap<Range, T>, (epoch, window): (u32, u64)) -> Option<Range> {
+    ranges.range((epoch, window, 0)..=(epoch, window, u64::MAX)).next().map(|(range, _)| *range)
+}
+
+/// Whether a range contains this window and does not begin at it.
+fn lies_within<T>(ranges: &BTreeMap<Range, T>, (epoch, window): (u32, u64)) -> bool {
+    ranges.range(..(epoch, window, 0)).next_back().is_some_and(|(&(e, _, to), _)| e == epoch && window < to)
+}
+
+/// Takes the window `at` from the range that begins at it.
+fn advance<T>(ranges: &mut BTreeMap<Range, T>, at: (u32, u64)) {
+    if let Some(range @ (epoch, from, to)) = starts_at(ranges, at)
+        && let Some(holder) = ranges.remove(&range)
+        && from + 1 < to
+    {
+        ranges.insert((epoch, from + 1, to), holder);
+    }
+}
+
+fn describe((epoch, window): (u32, u64)) -> String {
+    format!("window {window} of epoch {epoch}")
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn data(windows: u64, epochs: u32) -> DataPlan {
-        DataPlan { epochs, rows: windows * 10 - 3, windows, fingerprint: 0 }
-    }
-
-    fn whole(data: &DataPlan, lease: &Lease) -> RowCounts {
-        let rows = (lease.windows.end * 10).min(data.rows) - lease.windows.start * 10;
-        RowCounts { trained: rows - 1, rejected: 1, batches: 1 }
-    }
-
-    fn lease(answer: LeaseReply) -> Lease {
-        match answer {
-            LeaseReply::Lease(lease) => lease,
-            other => panic!("{other:?}"),
-        }
-    }
-
-    proptest! {
-        /// Readers join, leave, die and complete leases in any order: every window is done once, and the row counts add up.
-        #[test]
-        fn every_window_is_done_once(
-            windows in 1u64..40, epochs in 1u32..3, lease_windows in 1u64..9,
-            steps in prop::collection::vec((0u32..4, 0u8..10), 0..200),
-        ) {
-            let data = data(windows, epochs);
-            let mut book = LeaseBook::new(data.clone(), 10, lease_windows);
-            let mut holds: BTreeMap<u32, Vec<Lease>> = BTreeMap::new();
-            let mut last_terms = BTreeMap::new();
-            let mut act = |book: &mut LeaseBook, reader: u32, what: u8| {
-                match what {
-                    0 => { book.return_leases_of(reader); holds.remove(&reader); }
-                    1..=5 => if let LeaseReply::Lease(lease) = book.lease_next_range(reader) {
-                        let term = last_terms.insert((lease.epoch, lease.windows.start), lease.term);
-                        assert!(term.is_none_or(|term: u32| lease.term == term + 1), "terms rise one by one");
-                        holds.entry(reader).or_default().push(lease);
-                    },
-                    _ => if let Some(lease) = holds.get_mut(&reader).and_then(Vec::pop) {
-                        book.complete(&lease, &whole(&data, &lease)).unwrap();
-                    },
-                }
-            };
-            for (reader, what) in steps {
-                act(&mut book, reader, what);
-            }
-            for reader in 0..4 {
-                act(&mut book, reader, 0);
-            }
-            while !book.is_finished() {
-                act(&mut book, 7, 1);
-                act(&mut book, 7, 9);
-            }
-            prop_assert_eq!(book.lease_next_range(1), LeaseReply::Finished);
-            let counts = book.counts();
-            prop_assert_eq!(counts.trained + counts.rejected, data.rows * u64::from(epochs));
-            prop_assert_eq!(book.windows_done(), windows * u64::from(epochs));
-            prop_assert_eq!(book.first_open(), (epochs, 0));
-        }
-    }
-
-    #[test]
-    fn what_was_trained_on_before_is_not_given_out() {
-        use crate::checkpoint::BatchOrder;
-        use crate::flow::{BatchId, WindowEnd};
-        let (data, mut trained) = (data(7, 3), TrainedBatches::default());
-        // All of epoch 0 but window 3, windows 0, 1 and 4 of epoch 1, and one of two batches of window 5.
-        let windows = (0..7).filter(|w| *w != 3).map(|w| (0, w)).chain([(1, 0), (1, 1), (1, 4)]);
-        for (epoch, window) in windows {
-            let id = BatchId { epoch, window, index: 0 };
-            trained.window_ends(id, WindowEnd { batches: 1, rows: 9, rejected: 1 });
-            trained.batch_done(id, 9, BatchOrder::Any);
-        }
-        trained.batch_done(BatchId { epoch: 1, window: 5, index: 0 }, 4, BatchOrder::Any);
-        let mut book = LeaseBook::new(data.clone(), 10, 2);
-        book.skip(&trained);
-        assert_eq!((book.first_open(), book.windows_done()), ((0, 3), 9));
-        assert_eq!(book.counts(), RowCounts { trained: 81, rejected: 9, batches: 9 });
-        let given = std::iter::from_fn(|| match book.lease_next_range(0) {
-            LeaseReply::Lease(lease) => Some((lease.epoch, lease.windows, lease.term)),
-            _ => None,
-        });
-        let given: Vec<_> = given.collect();
-        assert_eq!(
-            given,
-            [(0, 3..4, 0), (1, 2..4, 0), (1, 5..7, 0), (2, 0..2, 0), (2, 2..4, 0), (2, 4..6, 0), (2, 6..7, 0)]
-        );
-    }
-
-    #[test]
-    fn leases_are_as_large_as_asked_if_every_reader_gets_several() {
-        assert_eq!(windows_per_lease(4, &data(7, 10), 1), 4);
-        assert_eq!(windows_per_lease(4, &data(7, 10), 5), 3);
-        assert_eq!(windows_per_lease(4, &data(7, 1), 1), 1);
-        assert_eq!(windows_per_lease(4, &data(7, 1), 2), 1, "at least one window");
-        assert_eq!(windows_per_lease(4, &data(1_000, 1), 8), 4);
-    }
-
-    #[test]
-    fn a_lost_lease_is_given_out_first_with_the_next_term_and_counts_once() {
-        let data = data(6, 1);
-        let mut book = LeaseBook::new(data.clone(), 10, 2);
-        let first = lease(book.lease_next_range(0));
-        let second = lease(book.lease_next_range(1));
-        assert_eq!((first.windows.clone(), second.windows.clone()), (0..2, 2..4));
-        assert_eq!(book.return_leases_of(0), 1);
-        let again = lease(book.lease_next_range(1));
-        assert_eq!((again.windows.clone(), again.term), (0..2, 1));
-        assert_eq!(book.first_open(), (0, 0));
-        // The reader that seemed lost had done all of it.
-        book.complete(&first, &whole(&data, &first)).unwrap();
-        book.complete(&again, &whole(&data, &again)).unwrap();
-        assert_eq!(book.counts().trained, 19);
-        assert_eq!(book.first_open(), (0, 2));
-    }
-
-    #[test]
-    fn a_lost_lease_goes_to_readers_that_have_enough_and_can_end_a_drain() {
-        let mut book = LeaseBook::new(data(6, 1), 10, 2);
-        let first = lease(book.lease_next_range(0));
-        assert_eq!(book.lease_lost_range(1), LeaseReply::Wait);
-        lease(book.lease_next_range(1));
-        assert!(!book.is_drained(true) && !book.is_drained(false));
-        book.return_leases_of(0);
-        assert_eq!(book.lost_leases(), 1);
-        assert!(book.is_drained(true), "windows 2 and 3 wait for 0 and 1");
-        assert!(!book.is_drained(false));
-        assert_eq!(lease(book.lease_lost_range(1)).windows, first.windows);
-        assert!(!book.is_drained(true));
-        book.return_leases_of(1);
-        assert!(book.is_drained(true) && book.is_drained(false));
-    }
-
-    #[test]
-    fn missing_rows_and_unknown_leases_are_faults() {
-        let data = data(2, 1);
-        let mut book = LeaseBook::new(data.clone(), 10, 2);
-        let lease = lease(book.lease_next_range(0));
-        let short = RowCounts { trained: 16, rejected: 0, batches: 1 };
-        let said = book.complete(&lease, &short).unwrap_err().to_string();
-        assert!(said.contains("have 17 rows, but 16 were trained on and 0 rejected"), "{said}");
-        let other = Lease { epoch: 1, windows: 0..2, term: 0 };
-        assert!(book.complete(&other, &short).unwrap_err().to_string().contains("was not given"));
-    }
-}
+mod tests;

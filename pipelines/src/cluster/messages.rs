@@ -3,10 +3,10 @@
 //! Values of these types come from sockets: [`RunState`](super::run_state) checks every field that it uses.
 
 use forebay_actors::{Domain, Fault, FaultKind};
-use forebay_connectors::{DataPlan, Lease};
+use forebay_connectors::DataPlan;
 use serde::{Deserialize, Serialize};
 
-use super::leases::RowCounts;
+use super::leases::{DoneWindows, RowCounts};
 use super::members::Role;
 use crate::job::Job;
 
@@ -97,7 +97,7 @@ pub struct RunStatus {
     pub data: Option<DataPlan>,
     /// (epoch, window): all windows before it are done.
     pub first_open: (u32, u64),
-    /// Rows and batches of the leases that are done.
+    /// Rows and batches of the windows that are done.
     pub counts: RowCounts,
     /// Windows that are done.
     pub windows_done: u64,
@@ -117,7 +117,7 @@ pub enum RunPhase {
     Gathering,
     /// Rows are read and trained on.
     Running,
-    /// Readers finish the leases that they hold and take no more.
+    /// Readers finish the windows that they have begun and take no more.
     Draining,
     /// Every row is trained on; trainer 0 saves and evaluates.
     Finished,
@@ -185,13 +185,14 @@ pub(crate) struct LeaseRequest {
     pub(crate) lost_only: bool,
 }
 
-/// `complete`: every batch of a lease is done.
+/// `complete`: every batch of some windows is done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct CompletedLease {
+pub(crate) struct CompletedWindows {
     pub(crate) member: MemberId,
-    pub(crate) lease: Lease,
-    pub(crate) counts: RowCounts,
+    pub(crate) windows: Vec<DoneWindows>,
+    /// The member begins no more windows: the rest of its leases goes to others.
+    pub(crate) gives_back: bool,
 }
 
 /// `fail`: a member cannot go on.

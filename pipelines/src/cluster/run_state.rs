@@ -13,7 +13,7 @@ use super::absent_readers::AbsentReaders;
 use super::leases::{LeaseBook, LeaseReply, windows_per_lease};
 use super::members::{Expected, Members, Role};
 use super::messages::{
-    CompletedLease, FailRequest, Failure, JoinReply, JoinRequest, LeaseRequest, MemberId, PlanReply, PlanRequest,
+    CompletedWindows, FailRequest, Failure, JoinReply, JoinRequest, LeaseRequest, MemberId, PlanReply, PlanRequest,
     RunPhase, RunStatus, job_digest,
 };
 use crate::checkpoint::TrainedBatches;
@@ -146,8 +146,7 @@ impl RunState {
 
     /// Trainers that read by themselves are checked with the other trainers.
     fn check_readers(&mut self, now: Instant) {
-        let reading = matches!(self.phase, RunPhase::Running | RunPhase::Draining);
-        let waits = reading
+        let waits = self.phase == RunPhase::Running
             && self.settings.reader_role == Role::Reader
             && !self.members.list(now).any(|member| member.role == Role::Reader && member.present);
         let left = match &self.leases {
@@ -327,18 +326,21 @@ impl RunState {
         Ok(if lost_only { leases.lease_lost_range(member.rank) } else { leases.lease_next_range(member.rank) })
     }
 
-    /// Every batch of a lease is done.
+    /// Every batch of some windows is done.
     ///
     /// # Errors
-    /// An internal fault, which also ends the run, if the row counts of the lease do not add up.
-    pub(super) fn complete(&mut self, completed: CompletedLease, now: Instant) -> Result<(), Fault> {
+    /// An internal fault, which also ends the run, if the row counts of a window do not add up.
+    pub(super) fn complete(&mut self, completed: CompletedWindows, now: Instant) -> Result<(), Fault> {
         self.heartbeat(completed.member, now)?;
         let Some(leases) = &mut self.leases else {
-            return Err(Fault::internal("a lease was completed before any was given"));
+            return Err(Fault::internal("a window was completed before any lease was given"));
         };
-        if let Err(fault) = leases.complete(&completed.lease, &completed.counts) {
+        if let Err(fault) = completed.windows.iter().try_for_each(|windows| leases.complete(windows)) {
             self.fail_run(Failure::new(fault.domain, fault.to_string()));
             return Err(fault);
+        }
+        if completed.gives_back {
+            leases.give_back(completed.member.rank);
         }
         self.finish_if_done();
         Ok(())
@@ -375,7 +377,7 @@ impl RunState {
         Ok(())
     }
 
-    /// Readers take no more leases. When their current ones are done, the run is finished.
+    /// Readers begin no more windows. When those that they have begun are done, the run is finished.
     pub(super) fn drain(&mut self, member: MemberId, now: Instant) -> Result<(), Fault> {
         self.heartbeat(member, now)?;
         if matches!(self.phase, RunPhase::Gathering | RunPhase::Running) {

@@ -58,7 +58,10 @@ impl<T: Sendable> Ship<T> {
     async fn enqueue(&self, cx: &StageCx, batch: TrainBatch, more: Option<(Vec<f32>, Ticket)>) -> Result<(), Fault> {
         let id = BatchId::of(&batch);
         let queue = (id.index % self.trainers) as usize;
-        self.leases.progress().batch_sent(id, batch.rows() as u64, batch.closes);
+        if !self.leases.progress().batch_sent(id, batch.window.term, batch.rows() as u64, batch.closes) {
+            // The lease is lost, or came back and brings this batch again.
+            return Ok(());
+        }
         let Lineage { split, row, .. } = batch.lineage;
         let header =
             Header { id, term: batch.window.term, split, row, closes: batch.closes, done_before: 0, urgent: false };
@@ -68,7 +71,7 @@ impl<T: Sendable> Ship<T> {
         // source would never ask for that lease, so this batch stops waiting for room as soon as such a lease exists.
         let room = async {
             tokio::select! {
-                room = self.send_queue.wait_for_room(queue) => room,
+                room = self.send_queue.wait_for_room(queue, id) => room,
                 () = self.leases.progress().wait_for_earlier_lease(id) => Ok(()),
                 () = self.leases.wait_for_lost_lease() => Ok(()),
             }

@@ -206,10 +206,10 @@ impl Channel {
                     leases.batch_done(id);
                     send_queue.batch_done(id);
                 }
-                Reply::Stale(id) => {
-                    tracing::warn!("{id} went to another reader: this reader has lost its lease");
-                    send_queue.remove_window_of(id);
-                    leases.progress().remove_lease_of(id);
+                Reply::Stale(id, term) => {
+                    tracing::warn!("{id} of term {term} is refused: this reader had lost its lease");
+                    send_queue.remove_window_of(id, term);
+                    leases.progress().remove_lease_of(id, term);
                 }
             }
         }

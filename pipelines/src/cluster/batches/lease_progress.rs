@@ -1,23 +1,37 @@
-//! Which batches of a reader's leases are sent and done: a state machine over leases, sent batches and done batches, without a
-//! clock and without IO. It returns a lease with its row counts when the last batch is done.
+//! Which windows of a reader's leases are begun, sent and done: a state machine over leases, terms, sent batches and done
+//! batches, without a clock and without IO. It collects the windows that are done for the reports to the coordinator.
+//!
+//! The first window of a held lease is the first one that is not done. Only batches of the lease's own term count: a reader may
+//! get a lease back that it had lost, while batches of the earlier term are still on their way through its stages.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use forebay_connectors::Lease;
 use tokio::sync::Notify;
 
-use super::super::leases::RowCounts;
+use super::super::leases::{DoneWindows, RowCounts};
 use crate::flow::{BatchId, WindowEnd};
 
 /// The leases of a reader that are not done.
 #[derive(Debug, Default)]
 pub(crate) struct LeaseProgress {
-    leases: Mutex<Vec<HeldLease>>,
-    /// Notified when a lease is added or removed, when a window is sent, and on close.
+    state: Mutex<State>,
+    /// Notified when a wait of this file may have ended.
     changed: Notify,
-    closed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    leases: Vec<HeldLease>,
+    /// Windows that are done and in no report yet.
+    done: Vec<DoneWindows>,
+    /// A lease has ended since the last report.
+    lease_ended: bool,
+    /// A report is on its way.
+    reporting: bool,
+    /// The reader begins no more windows.
+    closed: bool,
 }
 
 #[derive(Debug)]
@@ -28,6 +42,8 @@ struct HeldLease {
 
 #[derive(Debug, Default)]
 struct Window {
+    /// Its first rows have reached the stage that makes batches.
+    begun: bool,
     /// By index.
     batches: Vec<BatchState>,
     sent: usize,
@@ -46,9 +62,22 @@ enum BatchState {
     Done,
 }
 
+/// What a reader reports to the coordinator.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Report {
+    /// Windows that are done.
+    pub(crate) done: Vec<DoneWindows>,
+    /// The reader gives all other windows of its leases back: it begins no more.
+    pub(crate) gives_back: bool,
+}
+
 impl HeldLease {
     fn is_sent(&self) -> bool {
         self.windows.values().all(Window::is_sent)
+    }
+
+    fn contains(&self, epoch: u32, window: u64) -> bool {
+        self.lease.epoch == epoch && self.lease.windows.contains(&window)
     }
 }
 
@@ -62,241 +91,205 @@ impl Window {
     }
 }
 
+impl State {
+    fn window(&mut self, epoch: u32, window: u64) -> Option<(u32, &mut Window)> {
+        let held = self.leases.iter_mut().find(|held| held.contains(epoch, window))?;
+        Some((held.lease.term, held.windows.get_mut(&window)?))
+    }
+
+    fn gives_back(&self) -> bool {
+        self.closed && !self.leases.is_empty() && !self.leases.iter().any(|h| h.windows.values().any(|w| w.begun))
+    }
+
+    /// Moves the windows at the front of the lease of `id` that are done to the next report.
+    fn collect_done(&mut self, id: BatchId) {
+        let Some(at) = self.leases.iter().position(|held| held.contains(id.epoch, id.window)) else { return };
+        let HeldLease { lease, windows } = &mut self.leases[at];
+        while let Some(first) = windows.first_entry()
+            && first.get().is_done()
+        {
+            let (number, window) = first.remove_entry();
+            lease.windows.start = number + 1;
+            let rejected = window.end.map_or(0, |end| end.rejected);
+            let counts = RowCounts { trained: window.rows, rejected, batches: window.batches.len() as u64 };
+            match self.done.last_mut() {
+                Some(last) if last.epoch == lease.epoch && last.end() == number => last.counts.push(counts),
+                _ => self.done.push(DoneWindows { epoch: lease.epoch, first: number, counts: vec![counts] }),
+            }
+        }
+        if windows.is_empty() {
+            self.leases.remove(at);
+            self.lease_ended = true;
+        }
+    }
+}
+
 impl LeaseProgress {
-    fn held(&self) -> MutexGuard<'_, Vec<HeldLease>> {
-        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds a lease that was given to this reader.
     pub(crate) fn add(&self, lease: &Lease) {
         let windows = lease.windows.clone().map(|window| (window, Window::default())).collect();
-        let mut held = self.held();
+        let mut state = self.state();
         // A lease that this reader lost may come back: it is read again from the start.
-        held.retain(|h| {
+        state.leases.retain(|h| {
             h.lease.epoch != lease.epoch
                 || h.lease.windows.end <= lease.windows.start
                 || lease.windows.end <= h.lease.windows.start
         });
-        held.push(HeldLease { lease: lease.clone(), windows });
-        drop(held);
+        state.leases.push(HeldLease { lease: lease.clone(), windows });
+        drop(state);
         self.changed.notify_waiters();
     }
 
     /// Waits until fewer than `most` leases have unsent batches. Cancel safe.
     pub(crate) async fn wait_for_room(&self, most: usize) {
-        self.until(|held| held.iter().filter(|held| !held.is_sent()).count() < most).await;
+        self.until(|state| state.leases.iter().filter(|held| !held.is_sent()).count() < most).await;
     }
 
-    /// The reader takes no more leases.
+    /// The reader takes no more leases and begins no more windows. It gives the others back when those that it has begun are
+    /// done.
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
-        self.changed.notify_waiters();
+        let closed = std::mem::replace(&mut self.state().closed, true);
+        if !closed {
+            self.changed.notify_waiters();
+        }
     }
 
     /// Waits for [`close`](Self::close). Cancel safe.
     pub(crate) async fn wait_until_closed(&self) {
-        self.until(|_| self.closed.load(Ordering::SeqCst)).await;
+        self.until(|state| state.closed).await;
     }
 
     /// Waits until there is a lease before `id` with unsent batches: one that another reader has lost. Cancel safe.
     pub(crate) async fn wait_for_earlier_lease(&self, id: BatchId) {
         let lies_before = |lease: &Lease| (lease.epoch, lease.windows.end) <= (id.epoch, id.window);
-        self.until(|held| held.iter().any(|held| lies_before(&held.lease) && !held.is_sent())).await;
+        self.until(|state| state.leases.iter().any(|held| lies_before(&held.lease) && !held.is_sent())).await;
     }
 
-    async fn until(&self, holds: impl Fn(&[HeldLease]) -> bool) {
+    async fn until(&self, holds: impl Fn(&State) -> bool) {
         loop {
             let changed = self.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
-            if holds(&self.held()) {
+            if holds(&self.state()) {
                 return;
             }
             changed.await;
         }
     }
 
-    /// A batch of `rows` rows is sent. Called once for each batch; `end` comes with the last of its window.
-    pub(crate) fn batch_sent(&self, id: BatchId, rows: u64, end: Option<WindowEnd>) {
-        let mut held = self.held();
-        if let Some(window) = window(&mut held, id) {
-            let at = id.index as usize;
-            if window.batches.len() <= at {
-                window.batches.resize(at + 1, BatchState::NotSent);
+    /// Whether a source should go on with rows of this window.
+    pub(crate) fn wants(&self, epoch: u32, window: u64) -> bool {
+        let mut state = self.state();
+        !state.closed || state.window(epoch, window).is_some_and(|(_, window)| window.begun)
+    }
+
+    /// The first rows of a window are about to become batches. Returns false if they must not: the lease is lost or came back
+    /// with another term, or the reader begins no more windows.
+    pub(crate) fn begin(&self, epoch: u32, window: u64, term: u32) -> bool {
+        let mut state = self.state();
+        let closed = state.closed;
+        match state.window(epoch, window) {
+            Some((held, window)) if held == term => {
+                window.begun |= !closed;
+                window.begun
             }
-            window.batches[at] = BatchState::Sent(rows);
-            window.sent += 1;
-            window.unacknowledged += 1;
-            window.end = end.or(window.end);
-        }
-        // Several look-ups may be in flight, so the last batch sent need not be the last of its window.
-        if window(&mut held, id).is_none_or(|window| window.is_sent()) {
-            self.changed.notify_waiters();
+            _ => false,
         }
     }
 
-    /// A batch is done; a second call changes nothing. Returns the lease and its row counts if all its batches are done.
-    pub(crate) fn batch_done(&self, id: BatchId) -> Option<(Lease, RowCounts)> {
-        let mut held = self.held();
-        let window = window(&mut held, id)?;
-        let batch = window.batches.get_mut(id.index as usize)?;
-        let BatchState::Sent(rows) = *batch else { return None };
+    /// A batch of `rows` rows is about to be sent. Called once for each batch; `end` comes with the last of its window. Returns
+    /// false if it must not be sent, as [`begin`](Self::begin).
+    pub(crate) fn batch_sent(&self, id: BatchId, term: u32, rows: u64, end: Option<WindowEnd>) -> bool {
+        if !self.begin(id.epoch, id.window, term) {
+            return false;
+        }
+        let mut state = self.state();
+        // The lease may be lost in between: then the trainer refuses the batch.
+        let Some((_, window)) = state.window(id.epoch, id.window) else { return false };
+        let at = id.index as usize;
+        if window.batches.len() <= at {
+            window.batches.resize(at + 1, BatchState::NotSent);
+        }
+        window.batches[at] = BatchState::Sent(rows);
+        window.sent += 1;
+        window.unacknowledged += 1;
+        window.end = end.or(window.end);
+        // Several look-ups may be in flight, so the last batch sent need not be the last of its window.
+        let sent = window.is_sent();
+        drop(state);
+        if sent {
+            self.changed.notify_waiters();
+        }
+        true
+    }
+
+    /// A batch is done, in whatever term it was sent: its content is the same. A second call changes nothing.
+    pub(crate) fn batch_done(&self, id: BatchId) {
+        let mut state = self.state();
+        let Some((_, window)) = state.window(id.epoch, id.window) else { return };
+        let Some(batch) = window.batches.get_mut(id.index as usize) else { return };
+        let BatchState::Sent(rows) = *batch else { return };
         *batch = BatchState::Done;
         window.rows += rows;
         window.unacknowledged -= 1;
-        let at = held.iter().position(|h| h.lease.epoch == id.epoch && h.lease.windows.contains(&id.window))?;
-        if !held[at].windows.values().all(Window::is_done) {
-            return None;
-        }
-        let HeldLease { lease, windows } = held.remove(at);
-        let mut counts = RowCounts::default();
-        for window in windows.values() {
-            let rejected = window.end.map_or(0, |end| end.rejected);
-            counts.add(&RowCounts { trained: window.rows, rejected, batches: window.batches.len() as u64 });
-        }
-        Some((lease, counts))
+        state.collect_done(id);
+        drop(state);
+        self.changed.notify_waiters();
     }
 
     /// The number of batches at the start of the window of `id` that are done.
     pub(crate) fn done_before(&self, id: BatchId) -> u32 {
-        let mut held = self.held();
-        window(&mut held, id)
-            .map_or(0, |w| w.batches.iter().take_while(|batch| **batch == BatchState::Done).count() as u32)
+        let done = |window: &Window| window.batches.iter().take_while(|batch| **batch == BatchState::Done).count();
+        self.state().window(id.epoch, id.window).map_or(0, |(_, window)| done(window) as u32)
     }
 
-    /// Another reader has the window of `id`: removes this reader's lease of it.
-    pub(crate) fn remove_lease_of(&self, id: BatchId) {
-        self.held().retain(|h| !(h.lease.epoch == id.epoch && h.lease.windows.contains(&id.window)));
+    /// Another reader has the window of `id`, with a term above `term`: removes this reader's lease of it, unless that is newer.
+    pub(crate) fn remove_lease_of(&self, id: BatchId, term: u32) {
+        self.state().leases.retain(|held| !held.contains(id.epoch, id.window) || held.lease.term > term);
         self.changed.notify_waiters();
+    }
+
+    /// Waits until there is something to report. Cancel safe.
+    pub(crate) async fn wait_for_report(&self) {
+        self.until(|state| !state.done.is_empty() || state.gives_back()).await;
+    }
+
+    /// Waits until there is something to report at once: a lease has ended, or the reader gives windows back. Cancel safe.
+    pub(crate) async fn wait_for_urgent_report(&self) {
+        self.until(|state| state.lease_ended || (state.closed && !state.done.is_empty()) || state.gives_back()).await;
+    }
+
+    /// Takes what is to be reported. [`reported`](Self::reported) must be called when the coordinator has it.
+    pub(crate) fn take_report(&self) -> Report {
+        let mut state = self.state();
+        let gives_back = state.gives_back();
+        if gives_back {
+            state.leases.clear();
+        }
+        (state.lease_ended, state.reporting) = (false, true);
+        Report { done: std::mem::take(&mut state.done), gives_back }
+    }
+
+    /// The last report has arrived, or never will.
+    pub(crate) fn reported(&self) {
+        self.state().reporting = false;
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until every window that is done is reported. Cancel safe.
+    pub(crate) async fn wait_until_reported(&self) {
+        self.until(|state| state.done.is_empty() && !state.reporting).await;
     }
 
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
-        self.held().is_empty()
+        self.state().leases.is_empty()
     }
-}
-
-fn window(held: &mut [HeldLease], id: BatchId) -> Option<&mut Window> {
-    let held = held.iter_mut().find(|h| h.lease.epoch == id.epoch && h.lease.windows.contains(&id.window))?;
-    held.windows.get_mut(&id.window)
 }
 
 #[cfg(test)]
-mod tests {
-    use futures::FutureExt as _;
-
-    use super::*;
-
-    fn id(window: u64, index: u32) -> BatchId {
-        BatchId { epoch: 0, window, index }
-    }
-
-    fn end(batches: u32, rows: u64, rejected: u64) -> Option<WindowEnd> {
-        Some(WindowEnd { batches, rows, rejected })
-    }
-
-    #[test]
-    fn a_lease_is_done_with_the_last_batch_of_its_last_window() {
-        let (progress, lease) = (LeaseProgress::default(), Lease { epoch: 0, windows: 4..6, term: 1 });
-        progress.add(&lease);
-        progress.batch_sent(id(4, 0), 10, None);
-        progress.batch_sent(id(4, 1), 7, end(2, 17, 3));
-        progress.batch_sent(id(5, 0), 0, end(1, 0, 20));
-        assert_eq!(progress.batch_done(id(4, 1)), None);
-        assert_eq!(progress.done_before(id(4, 1)), 0);
-        assert_eq!(progress.batch_done(id(4, 0)), None);
-        assert_eq!(progress.batch_done(id(4, 0)), None, "done twice, counted once");
-        assert_eq!(progress.done_before(id(4, 1)), 2);
-        let counts = RowCounts { trained: 17, rejected: 23, batches: 3 };
-        assert_eq!(progress.batch_done(id(5, 0)), Some((lease, counts)));
-        assert!(progress.is_empty());
-        assert_eq!(progress.batch_done(id(5, 0)), None);
-    }
-
-    #[test]
-    fn batches_may_be_sent_in_any_order() {
-        let progress = LeaseProgress::default();
-        progress.add(&Lease { epoch: 0, windows: 0..1, term: 0 });
-        progress.batch_sent(id(0, 2), 1, end(3, 21, 0));
-        progress.batch_sent(id(0, 0), 10, None);
-        let mut room = std::pin::pin!(progress.wait_for_room(1));
-        assert!(room.as_mut().now_or_never().is_none(), "batch 1 is not sent");
-        assert_eq!(
-            (progress.batch_done(id(0, 2)), progress.batch_done(id(0, 0)), progress.batch_done(id(0, 1))),
-            (None, None, None)
-        );
-        assert_eq!(progress.done_before(id(0, 1)), 1);
-        progress.batch_sent(id(0, 1), 10, None);
-        assert!(room.as_mut().now_or_never().is_some());
-        assert_eq!(progress.batch_done(id(0, 1)).map(|(_, counts)| counts.trained), Some(21));
-    }
-
-    #[test]
-    fn a_window_is_not_done_before_its_last_batch_is_sent() {
-        let progress = LeaseProgress::default();
-        progress.add(&Lease { epoch: 0, windows: 0..1, term: 0 });
-        progress.batch_sent(id(0, 0), 10, None);
-        assert_eq!(progress.batch_done(id(0, 0)), None);
-        progress.batch_sent(id(0, 1), 1, end(2, 11, 0));
-        assert!(progress.batch_done(id(0, 1)).is_some());
-    }
-
-    #[test]
-    fn there_is_room_for_a_lease_when_all_batches_of_another_are_sent() {
-        let progress = LeaseProgress::default();
-        let room = || progress.wait_for_room(2).now_or_never().is_some();
-        for start in [0, 2] {
-            assert!(room());
-            progress.add(&Lease { epoch: 0, windows: start..start + 2, term: 0 });
-        }
-        assert!(!room());
-        let mut waiting = std::pin::pin!(progress.wait_for_room(2));
-        progress.batch_sent(id(0, 0), 10, end(1, 10, 0));
-        progress.batch_sent(id(1, 0), 10, None);
-        assert!(waiting.as_mut().now_or_never().is_none());
-        progress.batch_sent(id(1, 1), 10, end(2, 20, 0));
-        assert!(waiting.as_mut().now_or_never().is_some(), "though none of it is done");
-        progress.add(&Lease { epoch: 0, windows: 4..6, term: 0 });
-        let mut waiting = std::pin::pin!(progress.wait_for_room(2));
-        assert!(waiting.as_mut().now_or_never().is_none());
-        progress.remove_lease_of(id(5, 0));
-        assert!(waiting.as_mut().now_or_never().is_some());
-    }
-
-    #[test]
-    fn a_lease_that_comes_back_is_read_again() {
-        let progress = LeaseProgress::default();
-        for term in 0..2 {
-            progress.add(&Lease { epoch: 0, windows: 3..4, term });
-            progress.batch_sent(id(3, 0), 10, None);
-            assert_eq!(progress.batch_done(id(3, 0)), None);
-            assert_eq!(progress.done_before(id(3, 0)), 1);
-        }
-        progress.batch_sent(id(3, 1), 1, end(2, 11, 0));
-        let (lease, counts) = progress.batch_done(id(3, 1)).unwrap();
-        assert_eq!((lease.term, counts.trained, counts.batches), (1, 11, 2));
-        assert!(progress.is_empty());
-    }
-
-    #[test]
-    fn an_earlier_lease_with_unsent_batches_ends_the_wait() {
-        let progress = LeaseProgress::default();
-        progress.add(&Lease { epoch: 0, windows: 4..6, term: 0 });
-        let mut waiting = std::pin::pin!(progress.wait_for_earlier_lease(id(4, 7)));
-        assert!(waiting.as_mut().now_or_never().is_none(), "its own lease is not before it");
-        progress.add(&Lease { epoch: 0, windows: 1..2, term: 1 });
-        assert!(waiting.as_mut().now_or_never().is_some());
-        progress.batch_sent(id(1, 0), 10, end(1, 10, 0));
-        assert!(progress.wait_for_earlier_lease(id(4, 7)).now_or_never().is_none(), "all of it is sent");
-    }
-
-    #[test]
-    fn a_lease_of_another_reader_is_removed() {
-        let progress = LeaseProgress::default();
-        progress.add(&Lease { epoch: 0, windows: 0..2, term: 0 });
-        progress.batch_sent(id(1, 0), 10, end(1, 10, 0));
-        progress.remove_lease_of(id(1, 0));
-        assert!(progress.is_empty());
-        assert_eq!(progress.batch_done(id(1, 0)), None);
-    }
-}
+mod tests;

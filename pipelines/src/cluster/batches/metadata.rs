@@ -73,7 +73,7 @@ impl Header {
     }
 }
 
-/// Sent by a trainer: its kind, and two numbers or the id of a batch.
+/// Sent by a trainer: its kind, and numbers or the id of a batch, in 20 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Reply {
     /// The first reply: the number of the channel, with which more streams join it. All replies come on the first stream.
@@ -83,17 +83,18 @@ pub(crate) enum Reply {
     Grant { batches: u32, bytes: u64 },
     /// The gradients of this batch are applied: the reader drops it.
     Done(BatchId),
-    /// Another reader has this window with a later term: the reader drops the window.
-    Stale(BatchId),
+    /// This batch came with this term, and its window was leased again with a later one: the reader drops the window, unless it
+    /// holds a later lease of it itself.
+    Stale(BatchId, u32),
 }
 
 impl Reply {
     pub(crate) fn write(&self) -> Bytes {
         match *self {
-            Self::Channel(number) => MetadataWriter::new(CHANNEL).u64(number).u64(0),
-            Self::Grant { batches, bytes } => MetadataWriter::new(GRANT).u32(batches).u32(0).u64(bytes),
-            Self::Done(id) => write_id(DONE, id),
-            Self::Stale(id) => write_id(STALE, id),
+            Self::Channel(number) => MetadataWriter::new(CHANNEL).u64(number).u64(0).u32(0),
+            Self::Grant { batches, bytes } => MetadataWriter::new(GRANT).u32(batches).u32(0).u64(bytes).u32(0),
+            Self::Done(id) => write_id(DONE, id).u32(0),
+            Self::Stale(id, term) => write_id(STALE, id).u32(term),
         }
         .finish([])
     }
@@ -101,20 +102,26 @@ impl Reply {
     /// # Errors
     /// User: the bytes are no reply.
     pub(crate) fn read(metadata: &[u8]) -> Result<Self, Fault> {
-        let mut fields = MetadataReader::new(metadata, "reply to a reader", 16)?;
+        let mut fields = MetadataReader::new(metadata, "reply to a reader", 20)?;
         let reply = match fields.tag() {
             CHANNEL => {
                 let number = fields.u64();
-                fields.u64();
+                (fields.u64(), fields.u32());
                 Self::Channel(number)
             }
             GRANT => {
                 let batches = fields.u32();
                 fields.u32();
-                Self::Grant { batches, bytes: fields.u64() }
+                let bytes = fields.u64();
+                fields.u32();
+                Self::Grant { batches, bytes }
             }
-            DONE => Self::Done(read_id(&mut fields)),
-            STALE => Self::Stale(read_id(&mut fields)),
+            DONE => {
+                let id = read_id(&mut fields);
+                fields.u32();
+                Self::Done(id)
+            }
+            STALE => Self::Stale(read_id(&mut fields), fields.u32()),
             kind => return Err(Fault::user(format!("a reply has the kind {kind}; no trainer sends it"))),
         };
         expect_end(fields)?;
@@ -154,7 +161,7 @@ mod tests {
             let header = Header { id, term, split, row, closes, done_before, urgent };
             prop_assert_eq!(Header::read(&header.write()).unwrap(), header);
             let grant = Reply::Grant { batches: index, bytes: row };
-            for reply in [Reply::Channel(window), grant, Reply::Done(id), Reply::Stale(id)] {
+            for reply in [Reply::Channel(window), grant, Reply::Done(id), Reply::Stale(id, term)] {
                 prop_assert_eq!(Reply::read(&reply.write()).unwrap(), reply);
             }
         }

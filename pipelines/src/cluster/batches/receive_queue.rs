@@ -61,7 +61,10 @@ struct State {
     arrivals: VecDeque<BatchId>,
     /// For each batch that is not done: the channels that it was received on.
     received: HashMap<BatchId, Vec<u64>>,
+    /// Of windows from `open` on.
     window_states: HashMap<(u32, u64), WindowState>,
+    /// (epoch, window): all windows before it are done.
+    open: (u32, u64),
     channels: HashMap<u64, Channel>,
     opened: u64,
 }
@@ -111,6 +114,7 @@ impl ReceiveQueue {
             arrivals: VecDeque::new(),
             received: HashMap::new(),
             window_states: HashMap::new(),
+            open: (0, 0),
             channels: HashMap::new(),
             opened: 0,
         };
@@ -170,13 +174,14 @@ impl ReceiveQueue {
         }
         // A batch before the next one in order that this trainer did not receive was trained on by its predecessor.
         let passed = matches!(state.order, Order::Data { .. }) && id < state.next && !state.received.contains_key(&id);
-        let window = state.window_states.entry((id.epoch, id.window)).or_default();
-        let reply = if passed || window.is_done(id.index) {
+        let known = state.window_states.get(&(id.epoch, id.window));
+        let is_done = (id.epoch, id.window) < state.open || known.is_some_and(|window| window.is_done(id.index));
+        let reply = if passed || is_done {
             Some(Reply::Done(id))
-        } else if header.term < window.term {
-            Some(Reply::Stale(id))
+        } else if known.is_some_and(|window| header.term < window.term) {
+            Some(Reply::Stale(id, header.term))
         } else {
-            window.term = header.term;
+            state.window_states.entry((id.epoch, id.window)).or_default().term = header.term;
             let channels = state.received.entry(id).or_default();
             let again = !channels.is_empty();
             if !channels.contains(&channel) {
@@ -222,7 +227,9 @@ impl ReceiveQueue {
     /// The gradients of a batch are applied, or it had no rows: tells every channel that it was received on.
     pub(crate) fn batch_done(&self, id: BatchId) {
         let mut state = self.state();
-        state.window_states.entry((id.epoch, id.window)).or_default().set_done(id.index);
+        if (id.epoch, id.window) >= state.open {
+            state.window_states.entry((id.epoch, id.window)).or_default().set_done(id.index);
+        }
         for channel in state.received.remove(&id).unwrap_or_default() {
             // If the channel closes before the reply arrives, the reader sends the batch again and gets the reply then.
             if let Some(channel) = state.channels.get(&channel) {
@@ -235,11 +242,16 @@ impl ReceiveQueue {
     pub(crate) fn update_status(&self, windows: Option<u64>, first_open: (u32, u64)) {
         let mut state = self.state();
         state.windows = windows.or(state.windows);
+        if first_open > state.open {
+            state.open = first_open;
+            state.window_states.retain(|window, _| *window >= first_open);
+            // Another trainer has done them.
+            state.drop_before(BatchId { epoch: first_open.0, window: first_open.1, index: 0 }, self.credits);
+        }
         if let Order::Data { rank, .. } = state.order {
             state.wrap_epoch(rank);
             if first_open > (state.next.epoch, state.next.window) {
                 state.next = BatchId { epoch: first_open.0, window: first_open.1, index: rank };
-                state.drop_passed(self.credits);
                 self.arrived.notify_one();
             }
         }
@@ -285,9 +297,9 @@ impl State {
         }
     }
 
-    /// Drops waiting batches before the next one in order: a lost trainer has finished them. Tells their readers.
-    fn drop_passed(&mut self, most: Credits) {
-        let rest = self.waiting.split_off(&self.next);
+    /// Drops waiting batches before `first`: another trainer has finished them. Tells their readers.
+    fn drop_before(&mut self, first: BatchId, most: Credits) {
+        let rest = self.waiting.split_off(&first);
         for (id, queued) in std::mem::replace(&mut self.waiting, rest) {
             self.received.remove(&id);
             if let Some(channel) = self.channels.get(&queued.channel) {

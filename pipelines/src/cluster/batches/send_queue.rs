@@ -63,9 +63,13 @@ impl SendQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the queue has room for one more batch.
-    pub(crate) async fn wait_for_room(&self, queue: usize) -> Result<(), Fault> {
-        self.wait_until(|state| state.queues[queue].waiting.len() < self.capacity).await
+    /// Waits until the queue has room for this batch. A batch before all that wait needs none: they may wait for it.
+    pub(crate) async fn wait_for_room(&self, queue: usize, id: BatchId) -> Result<(), Fault> {
+        self.wait_until(|state| {
+            let waiting = &state.queues[queue].waiting;
+            waiting.len() < self.capacity || waiting.first_key_value().is_some_and(|(first, _)| id < *first)
+        })
+        .await
     }
 
     /// Waits until every batch is done.
@@ -140,7 +144,8 @@ impl SendQueue {
         let lost: Vec<BatchId> = sent.iter().filter(|(_, (_, by))| *by == channel).map(|(id, _)| *id).collect();
         for id in lost {
             if let Some((queued, _)) = sent.remove(&id) {
-                waiting.insert(id, queued);
+                // The same batch may wait already, with the later term of a lease that came back.
+                waiting.entry(id).or_insert(queued);
             }
         }
         self.sendable[queue].notify_waiters();
@@ -158,12 +163,15 @@ impl SendQueue {
         known
     }
 
-    /// Another reader has the window of `id`: drops all its batches.
-    pub(crate) fn remove_window_of(&self, id: BatchId) {
-        let other = |i: &BatchId| (i.epoch, i.window) != (id.epoch, id.window);
+    /// The window of `id` was leased again with a term above `term`: drops its batches of terms up to this.
+    pub(crate) fn remove_window_of(&self, id: BatchId, term: u32) {
+        let stays = |queued: &QueuedBatch| {
+            let Header { id: other, term: newer, .. } = queued.header;
+            (other.epoch, other.window) != (id.epoch, id.window) || newer > term
+        };
         for b in &mut self.state().queues {
-            b.waiting.retain(|i, _| other(i));
-            b.sent.retain(|i, _| other(i));
+            b.waiting.retain(|_, queued| stays(queued));
+            b.sent.retain(|_, (queued, _)| stays(queued));
         }
         self.notify_all();
     }
@@ -232,12 +240,14 @@ mod tests {
     #[test]
     fn a_batch_waits_for_credit_and_a_full_queue_for_room() {
         let send_queue = SendQueue::new(1, 1);
-        send_queue.wait_for_room(0).now_or_never().unwrap().unwrap();
-        send_queue.put(0, queued(0, 0, 11));
-        assert!(send_queue.wait_for_room(0).now_or_never().is_none());
+        let room = |index| send_queue.wait_for_room(0, BatchId { epoch: 0, window: 0, index }).now_or_never();
+        room(1).unwrap().unwrap();
+        send_queue.put(0, queued(0, 1, 11));
+        assert!(room(2).is_none());
+        assert!(room(0).is_some(), "all that wait may wait for this batch of a lost lease");
         assert_eq!(next(&send_queue, 0), None, "no credit for 11 bytes");
         assert!(send_queue.next(0, 0, |_| true).now_or_never().is_some());
-        send_queue.wait_for_room(0).now_or_never().unwrap().unwrap();
+        room(2).unwrap().unwrap();
     }
 
     #[test]
@@ -262,6 +272,33 @@ mod tests {
         assert!(waiting.now_or_never().is_some_and(|(header, ..)| header.id.index == 1 && header.urgent));
     }
 
+    /// A reader lost its lease and got it back: batches of both terms are here.
+    #[test]
+    fn batches_of_a_lease_that_came_back_survive_a_refusal_of_the_earlier_term_and_a_broken_channel() {
+        let with_term = |index, term| {
+            let mut queued = queued(0, index, 1);
+            queued.header.term = term;
+            queued
+        };
+        let next = |send_queue: &SendQueue| {
+            send_queue.next(0, 7, |_| true).now_or_never().map(|(header, ..)| (header.id.index, header.term))
+        };
+        for broke in [true, false] {
+            let send_queue = SendQueue::new(1, 8);
+            send_queue.put(0, with_term(0, 0));
+            send_queue.put(0, with_term(1, 0));
+            assert_eq!(next(&send_queue), Some((0, 0)));
+            send_queue.put(0, with_term(0, 1));
+            if broke {
+                send_queue.channel_broke(0, 7);
+            } else {
+                send_queue.remove_window_of(BatchId { epoch: 0, window: 0, index: 0 }, 0);
+            }
+            assert_eq!(next(&send_queue), Some((0, 1)));
+            assert_eq!(next(&send_queue), broke.then_some((1, 0)));
+        }
+    }
+
     #[test]
     fn a_window_of_another_reader_is_dropped_and_waiting_calls_fail() {
         let send_queue = SendQueue::new(1, 8);
@@ -269,7 +306,7 @@ mod tests {
             send_queue.put(0, queued(window, index, 1));
         }
         assert_eq!(next(&send_queue, 0), Some(0));
-        send_queue.remove_window_of(BatchId { epoch: 0, window: 0, index: 1 });
+        send_queue.remove_window_of(BatchId { epoch: 0, window: 0, index: 1 }, 0);
         let (header, ..) = send_queue.next(0, 0, |_| true).now_or_never().unwrap();
         assert_eq!(header.id.window, 1);
         send_queue.fail(Fault::user("no trainer answers"));

@@ -44,13 +44,19 @@ pub struct Batcher {
     window: Window,
     batches: u64,
     dedup: Dedup,
+    ask: Option<AskBeforeWindow>,
+    /// The rows of the open window are left out.
+    left_out: bool,
 }
+
+/// Says whether the rows of a window may become batches.
+type AskBeforeWindow = Box<dyn Fn(u32, &WindowMark) -> bool + Send>;
 
 /// The open window, and the counts of what was sent of it.
 #[derive(Default)]
 struct Window {
-    /// (epoch, number, term)
-    name: (u32, u64, u32),
+    /// (epoch, number, term). `None`: no window is open.
+    name: Option<(u32, u64, u32)>,
     parts: u64,
     batches: u32,
     rows: u64,
@@ -66,7 +72,7 @@ impl Window {
 
     /// Number of the random stream that shuffles the next part.
     fn stream(&mut self) -> u64 {
-        let (epoch, number, _) = self.name;
+        let (epoch, number, _) = self.name.unwrap_or_default();
         self.parts += 1;
         // The parts of a window have consecutive numbers. Those of different windows are far apart.
         (self.parts - 1).wrapping_add((u64::from(epoch) << 40 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -98,7 +104,15 @@ impl Batcher {
             .map(|space| (0..plan.key_spaces.len()).filter(|&slot| plan.key_spaces[slot] == space).collect())
             .collect();
         let window = Window::default();
-        Self { plan, spaces, held: Vec::new(), held_rows: 0, window, batches: 0, dedup: Dedup::default() }
+        let (held, dedup) = (Vec::new(), Dedup::default());
+        Self { plan, spaces, held, held_rows: 0, window, batches: 0, dedup, ask: None, left_out: false }
+    }
+
+    /// Calls `ask` with (epoch, mark) before the first rows of each window. If it returns false, the rows of the window are left
+    /// out and counted as rejected.
+    pub(crate) fn ask_before_windows(mut self, ask: impl Fn(u32, &WindowMark) -> bool + Send + 'static) -> Self {
+        self.ask = Some(Box::new(ask));
+        self
     }
 
     /// Rows of a part: the rows that are shuffled together, rounded up to whole batches.
@@ -274,10 +288,15 @@ impl Stage for Batcher {
 
     async fn on_batch(&mut self, batch: ExampleBatch, cx: &StageCx, out: &mut Outbox<TrainBatch>) -> Result<(), Fault> {
         let (lineage, mark) = (batch.lineage.clone(), batch.window);
-        let name = (lineage.epoch, mark.window, mark.term);
+        let name = Some((lineage.epoch, mark.window, mark.term));
         if self.window.name != name {
             self.cut_off(cx, out).await?;
             self.window = Window { name, ..Window::default() };
+            self.left_out = self.ask.as_ref().is_some_and(|ask| !ask(lineage.epoch, &mark));
+        }
+        if self.left_out {
+            cx.ledger().reject("left out: the window is not leased here any more", batch.rows() as u64);
+            return Ok(());
         }
         self.window.rejected += u64::from(batch.rejected);
         if batch.rows() > 0 {
@@ -308,7 +327,34 @@ impl Stage for Batcher {
 
 #[cfg(test)]
 mod tests {
-    use super::part_order;
+    use futures::executor::block_on;
+
+    use super::*;
+
+    #[test]
+    fn rows_of_a_window_that_must_not_begin_are_left_out_and_counted() {
+        let plan =
+            BatchPlan { rows: 2, window: 0, seed: 0, drop_last: false, mark_window_ends: true, key_spaces: Vec::new() };
+        let mut stage =
+            Batcher::new(plan).ask_before_windows(|epoch, mark| (epoch, mark.window, mark.term) == (0, 1, 4));
+        let (cx, (mut out, made)) = (StageCx::detached("batch"), Outbox::collecting());
+        for (window, term, closes) in [(0, 0, true), (1, 3, false), (1, 4, false), (1, 4, true), (2, 0, false)] {
+            let batch = ExampleBatch {
+                labels: vec![0.0; 3],
+                window: WindowMark { window, term, closes },
+                lineage: Lineage::default(),
+                rejected: 0,
+                dense: Vec::new(),
+                slots: Vec::new(),
+            };
+            block_on(stage.on_batch(batch, &cx, &mut out)).unwrap();
+        }
+        block_on(stage.finish(&cx, &mut out)).unwrap();
+        let made: Vec<_> = made.take().iter().map(|b| (b.window.window, b.window.term, b.rows())).collect();
+        assert_eq!(made, [(1, 4, 2), (1, 4, 2), (1, 4, 2)]);
+        let rejected = cx.ledger().snapshot().rejected;
+        assert_eq!(rejected.get("left out: the window is not leased here any more"), Some(&9));
+    }
 
     #[test]
     fn each_seed_and_each_part_has_an_order_of_its_own() {

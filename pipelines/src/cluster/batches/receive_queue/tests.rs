@@ -94,7 +94,7 @@ fn a_duplicate_batch_is_taken_once_and_both_readers_are_told_that_it_is_done() {
     assert_eq!(taken(&receive_queue), []);
     // The window is with the other reader now.
     a.put(&receive_queue, header(id(3, 1))).unwrap();
-    assert_eq!(a.heard(), [Reply::Stale(id(3, 1)), ONE_CREDIT]);
+    assert_eq!(a.heard(), [Reply::Stale(id(3, 1), 0), ONE_CREDIT]);
     assert_eq!(taken(&receive_queue), []);
 }
 
@@ -170,4 +170,31 @@ fn a_restarted_trainer_continues_where_the_old_one_ended() {
     assert_eq!(taken(&receive_queue), [id(2, 5), id(2, 6)]);
     a.put(&receive_queue, header(id(2, 3))).unwrap();
     assert!(a.heard().contains(&Reply::Done(id(2, 3))));
+}
+
+#[test]
+fn windows_that_are_done_take_no_memory_and_their_batches_are_answered_at_once() {
+    for order in [Order::Any, Order::Data { rank: 0, of: 1 }] {
+        let receive_queue = ReceiveQueue::new(order, CREDITS);
+        let mut reader = Reader::new(&receive_queue, "reader 0");
+        for window in 0..100 {
+            reader.put(&receive_queue, last(id(window, 0))).unwrap();
+            assert_eq!(taken(&receive_queue), [id(window, 0)]);
+            receive_queue.batch_done(id(window, 0));
+            receive_queue.update_status(None, (0, window));
+            let state = receive_queue.state();
+            assert_eq!((state.window_states.len(), state.received.len()), (1, 0), "of the open window alone");
+        }
+        reader.heard();
+        // Late, and with a term that is older than that of the reader that did the window.
+        reader.put(&receive_queue, header(id(50, 0))).unwrap();
+        receive_queue.batch_done(id(50, 1));
+        assert_eq!(reader.heard(), [Reply::Done(id(50, 0)), ONE_CREDIT]);
+        assert_eq!(receive_queue.state().window_states.len(), 1);
+        // A batch that waits here while another trainer does its window.
+        reader.put(&receive_queue, header(id(101, 0))).unwrap();
+        receive_queue.update_status(None, (0, 102));
+        assert_eq!(reader.heard(), [Reply::Done(id(101, 0)), ONE_CREDIT]);
+        assert_eq!(taken(&receive_queue), []);
+    }
 }
