@@ -3,6 +3,7 @@
 
 use rustix::process::Signal;
 
+use super::bits::Bits;
 use super::jobs::{job, one_process};
 use super::processes::{Ended, Ledger, Run, rows_read};
 
@@ -21,12 +22,14 @@ fn drained(names: &[&str], process: &str, placement: &[&str]) {
     run.start(names);
     run.until_windows(1);
     run.signal(process, Signal::TERM);
-    let logs = run.end_well(names);
-    let trainer = &logs[names.iter().position(|name| *name == "trainer 0").unwrap()];
+    let ended: Vec<Ended> = names.iter().map(|name| run.ended(name)).collect();
+    let Ended { code, log: trainer } = &ended[names.iter().position(|name| *name == "trainer 0").unwrap()];
+    assert_eq!(*code, Some(5), "{trainer}");
+    assert!(ended.iter().all(|ended| matches!(ended.code, Some(0 | 5))), "{trainer}");
     let ledger = Ledger::of(trainer);
     assert!(ledger.windows.0 > 0 && ledger.windows.0 < LEASE, "{ledger:?} {trainer}");
     assert_eq!((ledger.rows, ledger.rejected, ledger.again), (ledger.windows.0 * 1024, 0, 0), "{trainer}");
-    assert!(run.model().keys() > 100);
+    assert!(Bits::read(&run.folder().join("model.partial")).keys() > 100);
 }
 
 #[test]

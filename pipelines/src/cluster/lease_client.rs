@@ -16,6 +16,7 @@ use super::leases::LeaseReply;
 use super::member::Member;
 use super::messages::{CompletedWindows, LeaseRequest, RunPhase, RunStatus};
 use crate::flow::{BatchId, TrainBatch};
+use crate::job::Job;
 use crate::participation::BatchRecord;
 
 /// The time between two requests for a lease while none is available.
@@ -34,15 +35,19 @@ pub(crate) struct LeaseClient {
     progress: Arc<LeaseProgress>,
     failed: Arc<Mutex<Option<Fault>>>,
     status: watch::Receiver<RunStatus>,
+    /// A run with checkpoints that drains makes one more, and ends its readers.
+    checkpoints: bool,
     _reports: Arc<AbortOnDropHandle<()>>,
 }
 
 impl LeaseClient {
-    pub(crate) fn new(member: Member) -> Self {
+    /// The leases of a member in a run of `job`.
+    pub(crate) fn new(member: Member, job: &Job) -> Self {
         let (progress, failed): (Arc<LeaseProgress>, Arc<_>) = Default::default();
         let reports = member.io().spawn(send_reports(member.clone(), Arc::clone(&progress), Arc::clone(&failed)));
         let status = member.subscribe();
-        Self { member, progress, failed, status, _reports: Arc::new(AbortOnDropHandle::new(reports)) }
+        let checkpoints = job.checkpoint.to.is_some();
+        Self { member, progress, failed, status, checkpoints, _reports: Arc::new(AbortOnDropHandle::new(reports)) }
     }
 
     pub(crate) fn progress(&self) -> &LeaseProgress {
@@ -69,7 +74,7 @@ impl LeaseClient {
     }
 
     fn close_if_draining(&self) {
-        if self.status.borrow().phase == RunPhase::Draining {
+        if !self.checkpoints && self.status.borrow().phase == RunPhase::Draining {
             self.progress.close();
         }
     }

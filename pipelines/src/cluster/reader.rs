@@ -52,7 +52,7 @@ impl Reader {
         let trainers = job.placement.trainers;
         let queues = job.in_step();
         let send_queue = Arc::new(SendQueue::new(queues, job.pipeline.links.lookup));
-        let leases = LeaseClient::new(session.member.clone());
+        let leases = LeaseClient::new(session.member.clone(), job);
         let (registry, table) = (&context.registry, Self::table(job, context, session)?);
         let read = sources::windows(job, context, Some(Arc::new(leases.clone())))?;
         let pipeline = wiring::reading(job, registry, Arc::clone(&send_queue), leases.clone(), table, read)?;

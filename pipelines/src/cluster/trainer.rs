@@ -71,7 +71,7 @@ fn wire(
         session.table(job, &status, config)
     })?;
     resources.table = resources.table.of_trainer(trainer);
-    let leases = LeaseClient::new(session.member.clone());
+    let leases = LeaseClient::new(session.member.clone(), &resources.job);
     let batches: Arc<dyn BatchRecord> = match &receive_queue {
         Some(receive_queue) => Arc::clone(receive_queue) as _,
         None => Arc::new(leases.clone()),
