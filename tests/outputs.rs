@@ -35,6 +35,9 @@ fn full() -> File {
     OpenOptions::new().write(true).open("/dev/full").unwrap()
 }
 
+/// Makes a standard output or error.
+type Output = fn() -> Stdio;
+
 /// The end of a pipe that nobody reads.
 fn closed() -> std::io::PipeWriter {
     std::io::pipe().unwrap().1
@@ -44,7 +47,7 @@ fn closed() -> std::io::PipeWriter {
 fn a_closed_or_full_output_does_not_lose_the_model() {
     let dir = tempfile::tempdir().unwrap();
     let (model, setting) = output(dir.path());
-    let outputs: [(&str, fn() -> Stdio); 3] =
+    let outputs: [(&str, Output); 3] =
         [("full", || full().into()), ("closed pipe", || closed().into()), ("null", Stdio::null)];
     for (out_name, out) in outputs {
         for (err_name, err) in outputs {

@@ -2,7 +2,8 @@
 
 use std::fs::OpenOptions;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use forebay::pipelines::RunEnd;
 use forebay::pipelines::model_folder::Manifest;
@@ -10,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::jobs::{job, one_process, rows};
 use super::launch::{left, start};
-use super::processes::{Ended, Run};
+use super::processes::{Ended, LONG, Run};
 
 const ROWS: u64 = 12_000;
 
@@ -132,7 +133,7 @@ fn a_second_signal_ends_all_processes_and_removes_the_token() {
     let children = all_children(&mut run);
     run.signal("launch", Signal::INT);
     run.until_said("launch", "stopping: trains on the rows");
-    let asked = std::time::Instant::now();
+    let asked = Instant::now();
     run.until("the second signal is no part of the first", |_| (asked.elapsed().as_millis() > 700).then_some(()));
     run.signal("launch", Signal::INT);
     run.end_with("launch", 130, "");
@@ -147,7 +148,7 @@ fn a_launch_whose_output_is_full_or_closed_saves_the_model() {
     let folder = tempfile::tempdir().unwrap();
     let launch = |model: &Path| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-        command.arg("launch").env("TMPDIR", folder.path()).env_remove("FOREBAY_LOG").stdin(std::process::Stdio::null());
+        command.arg("launch").env("TMPDIR", folder.path()).env_remove("FOREBAY_LOG").stdin(Stdio::null());
         for setting in settings.iter().chain([&format!("output.model={}", model.display())]) {
             command.args(["--set", setting]);
         }
@@ -161,6 +162,31 @@ fn a_launch_whose_output_is_full_or_closed_saves_the_model() {
     for model in [one, two] {
         assert_eq!(Manifest::read(model).unwrap().training.unwrap().ended, RunEnd::Complete);
     }
+}
+
+#[test]
+fn a_launch_whose_output_is_not_read_saves_the_model() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    // Debug logs are megabytes; a pipe holds 64 KiB.
+    command.args(["launch", "--log", "debug"]).env("TMPDIR", folder.path()).stdin(Stdio::null());
+    for setting in job(ROWS, &["placement.readers=1", "placement.ps=1", "data.epochs=4"]) {
+        command.args(["--set", &setting]);
+    }
+    command.args(["--set", &format!("output.model={}", model.display())]);
+    let mut launch = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let begun = Instant::now();
+    while !model.exists() {
+        assert!(begun.elapsed() < LONG, "no model while the output is not read");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    let mut errors = launch.stderr.take().unwrap();
+    let reader = std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()).unwrap());
+    std::io::copy(&mut launch.stdout.take().unwrap(), &mut std::io::sink()).unwrap();
+    assert!(reader.join().unwrap() > 64 << 10, "the logs must not fit into a pipe");
+    assert_eq!(launch.wait().unwrap().code(), Some(0));
+    Manifest::read(model).unwrap();
 }
 
 #[test]
