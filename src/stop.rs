@@ -69,7 +69,7 @@ impl Stop {
         let ignores_hangup = ignores_hangup();
         ctrlc::set_handler(move || match signals.ask(Instant::now()) {
             Asks::ToDrain => {
-                out::note("\nstopping: trains on the rows that were read, then saves (once more to stop at once)");
+                out::note("\nstopping: trains on what was read, then saves the model or a checkpoint (once more to stop at once)");
             }
             Asks::Nothing => {}
             Asks::ToStop => second(&signals),

@@ -56,7 +56,7 @@ mod training_summary;
 mod wiring;
 
 pub use builder::TrainingBuilder;
-pub use checkpoint::{CheckpointFolder, CheckpointManifest, TableLayer, TableLayers};
+pub use checkpoint::{CheckpointFolder, CheckpointManifest, TableLayer, TableLayers, check_checkpoints};
 pub use columns::{Columns, DenseColumn, Slot, SlotKind, Transform};
 pub use context::Context;
 pub use job::Job;

@@ -27,6 +27,17 @@ fn checkpoints_of_an_earlier_run_are_not_overwritten() {
 }
 
 #[test]
+fn launch_refuses_them_before_it_starts_a_process() {
+    let job = killed();
+    let mut launch = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let to = format!("checkpoint.to={}", job.checkpoints().display());
+    let said = launch.args(["launch", "--set", &to, "--set", "placement.ps=1"]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&said.stderr);
+    assert_eq!(said.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("has checkpoints of an earlier run") && !stderr.contains("listens"), "{stderr}");
+}
+
+#[test]
 fn another_job_is_refused_by_its_fields() {
     let job = killed();
     let ended = job.start_with(&["--resume"], &["train.batch_rows=512", "model.embedding_dim=8"]).end();

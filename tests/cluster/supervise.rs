@@ -132,7 +132,7 @@ fn a_second_signal_ends_all_processes_and_removes_the_token() {
     let mut run = start(&job(ROWS, &[&ENDLESS[..], &wide].concat()), &[]);
     let children = all_children(&mut run);
     run.signal("launch", Signal::INT);
-    run.until_said("launch", "stopping: trains on the rows");
+    run.until_said("launch", "stopping: trains on what was read");
     let asked = Instant::now();
     run.until("the second signal is no part of the first", |_| (asked.elapsed().as_millis() > 700).then_some(()));
     run.signal("launch", Signal::INT);

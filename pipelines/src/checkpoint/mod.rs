@@ -32,6 +32,7 @@ pub(crate) use folder::file_name;
 pub(crate) use leases::RemainingWindows;
 pub(crate) use manifest::TrainPosition;
 pub use manifest::{CheckpointManifest, TableLayer, TableLayers};
+pub use restore::check_checkpoints;
 pub(crate) use restore::{Restored, find, load_rows, load_trainer};
 pub(crate) use table_rows::write_shards;
 pub(crate) use trained_batches::{BatchOrder, TrainedBatches};

@@ -17,15 +17,15 @@ pub(crate) struct Restored {
     pub(crate) model: Option<ModelState>,
 }
 
-/// The folder of the job's checkpoints, and the checkpoint to go on from. `None`: the job has no checkpoints.
+/// Checks, before any process starts, that a run may begin with the folder of its checkpoints.
 ///
 /// # Errors
-/// A user fault if the folder has checkpoints and `resume` is not set, if they are of another job, or if none is whole.
-pub(crate) fn find(
-    job: &Job,
-    resume: bool,
-    context: &Context,
-) -> Result<Option<(CheckpointFolder, Option<CheckpointManifest>)>, Fault> {
+/// A user fault if the folder has checkpoints and `resume` is not set, or `resume` is set and the job has no checkpoints.
+pub fn check_checkpoints(job: &Job, resume: bool, context: &Context) -> Result<(), Fault> {
+    open(job, resume, context).map(drop)
+}
+
+fn open(job: &Job, resume: bool, context: &Context) -> Result<Option<CheckpointFolder>, Fault> {
     let Some(to) = &job.checkpoint.to else {
         return if resume {
             Err(Fault::user(
@@ -36,15 +36,29 @@ pub(crate) fn find(
         };
     };
     let folder = CheckpointFolder::open(to, context)?;
+    match folder.numbers()?.last() {
+        Some(newest) if !resume => Err(Fault::user(format!(
+            "{to} has checkpoints of an earlier run, the newest is number {newest}: add --resume to go on from it, or name \
+             another folder (checkpoint.to)"
+        ))),
+        _ => Ok(Some(folder)),
+    }
+}
+
+/// The folder of the job's checkpoints, and the checkpoint to go on from. `None`: the job has no checkpoints.
+///
+/// # Errors
+/// As [`check_checkpoints`]. A user fault if the checkpoints are of another job, or none is whole.
+pub(crate) fn find(
+    job: &Job,
+    resume: bool,
+    context: &Context,
+) -> Result<Option<(CheckpointFolder, Option<CheckpointManifest>)>, Fault> {
+    let Some(folder) = open(job, resume, context)? else { return Ok(None) };
     if !resume {
-        if let Some(newest) = folder.numbers()?.last() {
-            return Err(Fault::user(format!(
-                "{to} has checkpoints of an earlier run, the newest is number {newest}: add --resume to go on from it, or name \
-                 another folder (checkpoint.to)"
-            )));
-        }
         return Ok(Some((folder, None)));
     }
+    let to = &folder.folder;
     let newest = folder.latest()?;
     match &newest {
         Some(manifest) => {

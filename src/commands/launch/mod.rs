@@ -23,6 +23,7 @@ use super::summary::ReportFile;
 use super::train;
 use crate::exit::Ended;
 use crate::logs::Logs;
+use crate::pipelines::{Context, check_checkpoints};
 use crate::stop::Stop;
 
 /// Run all processes of a job on this machine: forebay launch JOB.toml
@@ -54,7 +55,8 @@ impl Launch {
     pub(crate) fn run(self, logs: &Logs) -> Result<Ended, Fault> {
         let job = train::load(self.job.as_deref(), &self.settings)?;
         job.check()?;
-        // The first trainer writes it: where that cannot be, no process needs to start.
+        // What must fail fails before any process starts.
+        check_checkpoints(&job, self.resume, &Context::default())?;
         ReportFile::new(self.report.clone())?;
         let stop = Stop::listen_and_tell()?;
         let token = Token::new()?;
