@@ -106,7 +106,8 @@ impl Reply {
         let reply = match fields.tag() {
             CHANNEL => {
                 let number = fields.u64();
-                (fields.u64(), fields.u32());
+                fields.u64();
+                fields.u32();
                 Self::Channel(number)
             }
             GRANT => {
