@@ -13,7 +13,8 @@ use forebay_actors::{Control, Fault, FaultKind, commas};
 use forebay_ps::{SnapshotKind, TableConfig};
 use futures::executor::block_on;
 
-use super::cut::{Cut, CutPlan, CutPoint, Shards};
+use super::cut::{Cut, CutPoint, Shards};
+use super::cut_plan::CutPlan;
 use super::folder::{CheckpointFolder, file_name};
 use super::manifest::{CheckpointManifest, TableLayer, TableLayers};
 use super::{dense_state, table_rows};

@@ -8,9 +8,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::ModelState;
+use super::cut_plan::CutPlan;
 use forebay_actors::{Epoch, Fault};
 use forebay_connectors::DataPlan;
-use forebay_ps::{ShardSnapshot, SnapshotKind, TableClient};
+use forebay_ps::{ShardSnapshot, TableClient};
 
 use super::manifest::TrainPosition;
 use super::trained_batches::{BatchOrder, TrainedBatches};
@@ -23,17 +24,6 @@ pub(crate) enum Shards {
     Here(TableClient),
     /// In ps processes, which write their own files.
     InPs(PsSnapshots),
-}
-
-/// The next cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct CutPlan {
-    /// The number of the checkpoint.
-    pub(crate) number: u64,
-    /// A random number of this try.
-    pub(crate) attempt: u64,
-    /// All rows of the tables, or those that changed.
-    pub(crate) kind: SnapshotKind,
 }
 
 /// What one cut took.

@@ -13,6 +13,7 @@
 
 mod checkpointer;
 mod cut;
+mod cut_plan;
 mod dense_state;
 mod folder;
 mod leases;
@@ -25,7 +26,8 @@ mod trained_batches;
 pub(crate) type ModelState = Vec<forebay_models::NamedTensor>;
 
 pub(crate) use checkpointer::{Checkpointer, Checkpoints, EndRun};
-pub(crate) use cut::{CutPlan, CutPoint, Shards};
+pub(crate) use cut::{CutPoint, Shards};
+pub(crate) use cut_plan::CutPlan;
 pub(crate) use dense_state::{read as read_dense, write as write_dense};
 pub use folder::CheckpointFolder;
 pub(crate) use folder::file_name;

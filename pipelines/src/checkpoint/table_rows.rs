@@ -14,7 +14,7 @@ use forebay_connectors::staged::OpenFolder;
 use forebay_ps::{ExportBlock, ShardSnapshot, TableClient};
 use futures::executor::block_on;
 
-use super::cut::CutPlan;
+use super::cut_plan::CutPlan;
 use super::folder::file_name;
 use super::manifest::TableLayers;
 use crate::model_folder::FileEntry;

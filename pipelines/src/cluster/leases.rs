@@ -11,25 +11,7 @@ use forebay_connectors::{DataPlan, Lease};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::TrainedBatches;
-
-/// Row and batch counts of windows that are done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RowCounts {
-    /// Rows trained on: the gradients of their batches are applied.
-    pub trained: u64,
-    /// Rows rejected.
-    pub rejected: u64,
-    /// Batches.
-    pub batches: u64,
-}
-
-impl RowCounts {
-    pub(crate) fn add(&mut self, other: &Self) {
-        self.trained += other.trained;
-        self.rejected += other.rejected;
-        self.batches += other.batches;
-    }
-}
+use crate::flow::RowCounts;
 
 /// Consecutive windows of one epoch that are done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,8 +6,9 @@ use forebay_actors::{Domain, Fault, FaultKind};
 use forebay_connectors::DataPlan;
 use serde::{Deserialize, Serialize};
 
-use super::leases::{DoneWindows, RowCounts};
+use super::leases::DoneWindows;
 use super::members::Role;
+use crate::flow::RowCounts;
 use crate::job::Job;
 
 /// Identifies one start of a member in one attempt of the run.

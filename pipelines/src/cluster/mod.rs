@@ -52,7 +52,7 @@ mod session;
 mod snapshot_handler;
 mod trainer;
 
-pub use leases::RowCounts;
+pub use crate::flow::RowCounts;
 pub use members::Role;
 pub use messages::{Failure, MemberId, RunPhase, RunStatus};
 pub use ps::Ps;

@@ -11,7 +11,6 @@ use super::batches::handler::BatchHandler;
 use super::batches::receive_queue::{Credits, Order, ReceiveQueue};
 use super::dense::PsDenseStore;
 use super::lease_client::LeaseClient;
-use super::leases::RowCounts;
 use super::messages::RunStatus;
 use super::ordered;
 use super::ps_snapshots::PsSnapshots;
@@ -20,6 +19,7 @@ use crate::checkpoint::{self, BatchOrder, CheckpointFolder, CheckpointManifest, 
 use crate::context::Context;
 use crate::dense::DenseStore;
 use crate::fault::model_fault;
+use crate::flow::RowCounts;
 use crate::job::{DenseAt, Job};
 use crate::participation::{BatchRecord, Membership, Participation};
 use crate::resources::Resources;

@@ -7,6 +7,7 @@ mod example_batch;
 mod grad_batch;
 mod id;
 mod ready_batch;
+mod row_counts;
 mod train_batch;
 
 pub use device_batch::DeviceBatch;
@@ -14,6 +15,7 @@ pub use example_batch::{ExampleBatch, ExampleRow, SlotKeys};
 pub use grad_batch::GradBatch;
 pub use id::BatchId;
 pub use ready_batch::ReadyBatch;
+pub use row_counts::RowCounts;
 pub use train_batch::{TrainBatch, WindowEnd};
 
 /// Bytes a vector holds on the heap.

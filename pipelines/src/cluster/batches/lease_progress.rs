@@ -10,8 +10,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use forebay_connectors::Lease;
 use tokio::sync::Notify;
 
-use super::super::leases::{DoneWindows, RowCounts};
-use crate::flow::{BatchId, WindowEnd};
+use super::super::leases::DoneWindows;
+use crate::flow::{BatchId, RowCounts, WindowEnd};
 
 /// The leases of a reader that are not done.
 #[derive(Debug, Default)]

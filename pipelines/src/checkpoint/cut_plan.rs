@@ -1,0 +1,14 @@
+//! Which checkpoint the next cut is for.
+
+use forebay_ps::SnapshotKind;
+
+/// The next cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CutPlan {
+    /// The number of the checkpoint.
+    pub(crate) number: u64,
+    /// A random number of this try.
+    pub(crate) attempt: u64,
+    /// All rows of the tables, or those that changed.
+    pub(crate) kind: SnapshotKind,
+}
