@@ -1,17 +1,19 @@
 //! Reads footers: what each Parquet file holds, kept for all epochs, and checked against the first file.
 
 use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_actors::Fault;
+use forebay_base::panic_message;
 use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt, TryStreamExt};
 use object_store::ObjectStoreExt;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::arrow::async_reader::MetadataFetch;
 use parquet::errors::{ParquetError, Result as ParquetResult};
-use parquet::file::metadata::ParquetMetaDataReader;
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use super::selection::{self, PartitionColumns, Selection};
 use super::types;
@@ -92,12 +94,11 @@ async fn read(file: &DataFile, dictionaries: bool) -> Result<ArrowReaderMetadata
             e => cut().because(e),
         })?;
     let metadata = Arc::new(metadata);
-    let plain =
-        ArrowReaderMetadata::try_new(Arc::clone(&metadata), ArrowReaderOptions::new()).map_err(|e| cut().because(e))?;
+    let plain = arrow_metadata(&metadata, ArrowReaderOptions::new()).map_err(|e| cut().because(e))?;
     let read_as = |dictionaries| {
         let schema = types::read_as(plain.schema(), plain.parquet_schema(), dictionaries);
         let options = ArrowReaderOptions::new().with_schema(Arc::new(schema));
-        ArrowReaderMetadata::try_new(Arc::clone(&metadata), options)
+        arrow_metadata(&metadata, options)
     };
     // A file whose strings cannot be asked for as dictionaries is read as it is.
     match read_as(dictionaries) {
@@ -105,6 +106,15 @@ async fn read(file: &DataFile, dictionaries: bool) -> Result<ArrowReaderMetadata
         read => read,
     }
     .map_err(|e| Fault::user(format!("`{name}` has columns of types that cannot be read")).because(e))
+}
+
+/// The columns as Arrow sees them. The crate panics at some damaged Arrow schemas in the footer; here that is an error.
+fn arrow_metadata(
+    metadata: &Arc<ParquetMetaData>,
+    options: ArrowReaderOptions,
+) -> Result<ArrowReaderMetadata, ParquetError> {
+    let read = AssertUnwindSafe(|| ArrowReaderMetadata::try_new(Arc::clone(metadata), options));
+    catch_unwind(read).unwrap_or_else(|panic| Err(ParquetError::General(panic_message(&*panic).to_owned())))
 }
 
 /// The columns must have the same types in every file; nullability may differ.

@@ -240,6 +240,27 @@ async fn a_corrupt_page_is_a_fault_with_file_and_row_group() {
     assert_eq!(said.domain, Domain::External);
 }
 
+#[test]
+fn no_damaged_arrow_schema_makes_it_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("damaged.parquet");
+    write(&path, &rows(0, 30), 100);
+    let whole = std::fs::read(&path).unwrap();
+    let schema = whole.windows(12).position(|name| name == b"ARROW:schema").unwrap() + 12;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for at in schema..whole.len() - 8 {
+        for with in *b"Pz/" {
+            let mut bytes = whole.clone();
+            bytes[at] = with;
+            std::fs::write(&path, &bytes).unwrap();
+            let mut source = ParquetSource::new(&path, options());
+            if let Err(fault) = runtime.block_on(read(&mut source, &cx(), None)) {
+                assert!(fault.domain != Domain::Internal && fault.to_string().contains("damaged.parquet"), "{fault}");
+            }
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
