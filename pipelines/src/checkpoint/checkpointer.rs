@@ -23,6 +23,9 @@ use crate::job::{DenseAt, Job, LookupAt, Transfers};
 /// How often the thread looks whether a checkpoint is due.
 const TICK: Duration = Duration::from_millis(50);
 
+/// How long the end of a run waits for the checkpoint that is being written.
+const LAST_WRITE: Duration = Duration::from_secs(30);
+
 /// What the checkpoints of one run need. [`start`](Self::start) begins to make them.
 pub(crate) struct Checkpoints {
     pub(crate) folder: CheckpointFolder,
@@ -66,7 +69,6 @@ impl Checkpoints {
         let worker = Worker {
             layers: Vec::new(),
             layers_since_full: 0,
-            next: None,
             shared: Arc::clone(&shared),
             control,
             checkpoints: self,
@@ -96,13 +98,21 @@ impl Checkpointer {
         EndRun(Arc::clone(&self.shared))
     }
 
-    /// Ends the thread, after the checkpoint that it is writing. Returns the number of the newest checkpoint.
+    /// Ends the thread, after the checkpoint that it is writing. Waits a while for that, but not for a store that does not
+    /// answer: the model is yet to be saved. Returns the number of the newest checkpoint.
+    #[allow(clippy::disallowed_methods, reason = "the caller's own thread may sleep: no stage runs on it")]
     pub(crate) fn end(mut self) -> Option<u64> {
         drop(std::mem::replace(&mut self.alive, channel().0));
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that makes checkpoints panicked");
+        if let Some(thread) = self.thread.take() {
+            let begun = Instant::now();
+            while !thread.is_finished() && begun.elapsed() < LAST_WRITE {
+                std::thread::sleep(TICK);
+            }
+            if !thread.is_finished() {
+                tracing::warn!("a checkpoint is still being written after {LAST_WRITE:?}: the run ends without it");
+            } else if thread.join().is_err() {
+                tracing::error!("the thread that makes checkpoints panicked");
+            }
         }
         Some(self.shared.newest.load(Ordering::SeqCst)).filter(|number| *number > 0)
     }
@@ -115,8 +125,6 @@ struct Worker {
     /// The layers of the newest checkpoint, for one of changes.
     layers: Vec<TableLayer>,
     layers_since_full: usize,
-    /// The number of the next checkpoint, once known.
-    next: Option<u64>,
 }
 
 impl Worker {
@@ -161,11 +169,7 @@ impl Worker {
     fn checkpoint(&mut self) -> Result<Option<CheckpointManifest>, Fault> {
         let begun = Instant::now();
         let options = &self.checkpoints.job.checkpoint;
-        let number = match self.next {
-            Some(number) => number,
-            None => self.checkpoints.folder.numbers()?.last().map_or(1, |newest| newest + 1),
-        };
-        self.next = Some(number);
+        let number = self.checkpoints.folder.next_number(self.checkpoints.cut_point.run())?;
         let full = self.layers.is_empty() || self.layers_since_full + 1 >= options.full_every;
         let kind = if full { SnapshotKind::Full } else { SnapshotKind::Changes };
         let plan = CutPlan { number, attempt: forebay_base::random_seed(), kind };
@@ -175,7 +179,6 @@ impl Worker {
         }
         let Ok(cut) = self.checkpoints.cuts.recv() else { return Ok(None) };
         let manifest = self.write(cut?, full)?;
-        self.next = Some(number + 1);
         self.layers_since_full = if full { 0 } else { self.layers_since_full + 1 };
         self.layers = manifest.tables.iter().flat_map(|table| table.layers.clone()).collect();
         let newest = self.layers.last().into_iter().flat_map(|layer| &layer.files);

@@ -59,11 +59,14 @@ struct State {
 impl CutPoint {
     /// For a trainer that goes on from `position`. The cuts come out of the returned receiver.
     pub(crate) fn new(
-        position: TrainPosition,
+        mut position: TrainPosition,
         order: BatchOrder,
         shards: Shards,
     ) -> (Arc<Self>, Receiver<Result<Cut, Fault>>) {
         let (cuts, taken) = channel();
+        if position.run == 0 {
+            position.run = forebay_base::random_seed() | 1;
+        }
         let (before, steps_before) = (position.batches.clone(), position.steps);
         let state = Mutex::new(State { position, ..State::default() });
         (Arc::new(Self { order, before, steps_before, shards, state, cuts }), taken)
@@ -80,6 +83,11 @@ impl CutPoint {
     /// Steps taken before this process began.
     pub(crate) fn steps_before(&self) -> u64 {
         self.steps_before
+    }
+
+    /// The random number of the run.
+    pub(crate) fn run(&self) -> u64 {
+        self.state().position.run
     }
 
     /// Rows trained on, those of earlier processes included.

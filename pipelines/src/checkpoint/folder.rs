@@ -84,6 +84,26 @@ impl CheckpointFolder {
         }
     }
 
+    /// The number of the next checkpoint of `run`.
+    ///
+    /// # Errors
+    /// A user fault if the newest checkpoint is of another run.
+    pub(crate) fn next_number(&self, run: u64) -> Result<u64, Fault> {
+        let Some(&newest) = self.numbers()?.last() else { return Ok(1) };
+        // A damaged manifest does not say whose it is.
+        match self.manifest(newest) {
+            Ok(manifest) if manifest.position.run != run => Err(self.another_run(newest)),
+            _ => Ok(newest + 1),
+        }
+    }
+
+    fn another_run(&self, number: u64) -> Fault {
+        Fault::user(format!(
+            "{} was written by another run: give each run a folder of its own (checkpoint.to)",
+            self.folder.name(&CheckpointManifest::name(number))
+        ))
+    }
+
     /// Makes `manifest` a checkpoint.
     ///
     /// # Errors
@@ -93,10 +113,7 @@ impl CheckpointFolder {
         if self.folder.put_new(&name, manifest.to_json()?)? {
             return Ok(());
         }
-        Err(Fault::user(format!(
-            "{} was written by another run: give each run a folder of its own (checkpoint.to)",
-            self.folder.name(&name)
-        )))
+        Err(self.another_run(manifest.number))
     }
 
     /// Removes all checkpoints but the newest `keep`, and the files that no remaining one names. Files of later numbers stay.
@@ -212,5 +229,7 @@ mod tests {
         folder.publish(&manifest).unwrap();
         manifest.written += 1;
         assert!(folder.publish(&manifest).unwrap_err().to_string().contains("was written by another run"));
+        assert_eq!(folder.next_number(manifest.position.run).unwrap(), 2);
+        assert!(folder.next_number(77).unwrap_err().to_string().contains("was written by another run"));
     }
 }

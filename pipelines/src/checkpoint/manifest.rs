@@ -53,6 +53,8 @@ pub(crate) struct TrainPosition {
     pub(crate) steps: u64,
     /// Rows trained on.
     pub(crate) rows: u64,
+    /// A random number of the run, which all its processes and attempts keep.
+    pub(crate) run: u64,
     /// What is read, if the source knows it before it reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<DataPlan>,

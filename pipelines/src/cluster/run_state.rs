@@ -4,6 +4,9 @@
 //! the time from its caller. [`RunState::tick`] must be called a few times a second. Every request of a member is checked like
 //! a [heartbeat](RunState::heartbeat), and fails as that does.
 
+mod attempts;
+mod silence;
+
 use std::time::{Duration, Instant};
 
 use forebay_actors::{Domain, Fault};
@@ -13,20 +16,13 @@ use super::absent_readers::AbsentReaders;
 use super::leases::{LeaseBook, LeaseReply, windows_per_lease};
 use super::members::{Expected, Members, Role};
 use super::messages::{
-    CompletedWindows, FailRequest, Failure, JoinReply, JoinRequest, LeaseRequest, MemberId, PlanReply, PlanRequest,
-    RunPhase, RunStatus, job_digest,
+    CompletedWindows, FailRequest, Failure, LeaseRequest, MemberId, RunPhase, RunStatus, job_digest,
 };
 use crate::checkpoint::TrainedBatches;
 use crate::job::{DenseAt, Job};
 
 /// Rows of a row group as Forebay and most other writers make them.
 const ROW_GROUP_ROWS: u64 = 131_072;
-
-/// Warn about a member that sent no heartbeat for this long, and repeat a warning after this long.
-const WARN_AFTER_SILENCE: Duration = Duration::from_secs(10);
-
-/// Log a change of the missing members only after this long: at the start of a run the list changes often.
-const LOG_MISSING_AFTER: Duration = Duration::from_secs(2);
 
 /// What the job says about the run.
 struct Settings {
@@ -142,134 +138,6 @@ impl RunState {
         self.check_missing(now);
         self.check_silent(now);
         self.check_readers(now);
-    }
-
-    /// Trainers that read by themselves are checked with the other trainers.
-    fn check_readers(&mut self, now: Instant) {
-        let waits = self.phase == RunPhase::Running
-            && self.settings.reader_role == Role::Reader
-            && !self.members.list(now).any(|member| member.role == Role::Reader && member.present);
-        let left = match &self.leases {
-            Some(leases) => {
-                format!(
-                    "{} of {} windows are not done",
-                    leases.windows_total() - leases.windows_done(),
-                    leases.windows_total()
-                )
-            }
-            None => "nothing was read".to_owned(),
-        };
-        if let Some(message) = self.absent_readers.check(waits, &left, self.settings.timeout, now) {
-            self.fail_run(Failure::new(Domain::External, message));
-        }
-    }
-
-    /// A process has started. If the run cannot go on without what its predecessor held, the run begins anew.
-    ///
-    /// # Errors
-    /// A user fault for another job.
-    pub(super) fn plan(&mut self, request: &PlanRequest, now: Instant) -> Result<PlanReply, Fault> {
-        let &PlanRequest { role, rank, nonce, .. } = request;
-        self.check_job(role, rank, &request.job)?;
-        if self.members.is_restart(role, rank, nonce)
-            && let Some(lost) = self.lost_with(role)
-        {
-            self.begin_attempt(&format!("{role} {rank} was started again, {lost}"), now);
-        }
-        Ok(match &self.origin {
-            Some(origin) => PlanReply::Plan { attempt: self.attempt, checkpoint: origin.checkpoint },
-            None => PlanReply::Wait,
-        })
-    }
-
-    /// The attempt that still needs an origin.
-    pub(super) fn attempt_without_origin(&self) -> Option<u64> {
-        self.origin.is_none().then_some(self.attempt)
-    }
-
-    /// Sets what an attempt goes on from, unless another has begun since.
-    pub(super) fn set_origin(&mut self, attempt: u64, origin: Origin) {
-        if self.attempt == attempt {
-            self.origin = Some(origin);
-        }
-    }
-
-    /// A process is ready to take part.
-    ///
-    /// # Errors
-    /// A user fault for another job or an unknown rank.
-    pub(super) fn join(&mut self, request: JoinRequest, now: Instant) -> Result<JoinReply, Fault> {
-        let JoinRequest { role, rank, address, attempt, job, nonce } = request;
-        self.check_job(role, rank, &job)?;
-        if attempt != self.attempt {
-            return Ok(JoinReply::AttemptIsOver);
-        }
-        if self.members.is_restart(role, rank, nonce)
-            && let Some(lost) = self.lost_with(role)
-        {
-            self.begin_attempt(&format!("{role} {rank} was started again, {lost}"), now);
-            return Ok(JoinReply::AttemptIsOver);
-        }
-        let joined = self.members.join(role, rank, address, nonce, now)?;
-        let incarnation = joined.incarnation;
-        let id = MemberId { role, rank, incarnation, attempt };
-        if joined.repeated {
-            return Ok(JoinReply::Joined(id));
-        }
-        if role == self.settings.reader_role {
-            self.return_leases_of(rank);
-        }
-        tracing::info!(incarnation, "{role} {rank} joined");
-        if self.phase == RunPhase::Gathering && self.members.missing().is_empty() {
-            self.phase = RunPhase::Running;
-            tracing::info!("all members joined after {:.1} s", now.duration_since(self.started).as_secs_f64());
-        }
-        Ok(JoinReply::Joined(id))
-    }
-
-    fn check_job(&self, role: Role, rank: u32, job: &str) -> Result<(), Fault> {
-        let expected = &self.settings.job_digest;
-        if job == expected {
-            return Ok(());
-        }
-        Err(Fault::user(format!(
-            "{role} {rank} has another job than the coordinator (digests {job} and {expected}): give all processes the same \
-             job file and the same --set"
-        )))
-    }
-
-    /// What the run loses with a process of this role that was started again, if it cannot go on without it.
-    fn lost_with(&self, role: Role) -> Option<&'static str> {
-        if matches!(self.phase, RunPhase::Gathering | RunPhase::Over | RunPhase::Failed(_)) {
-            return None;
-        }
-        match role {
-            Role::Reader => None,
-            Role::Ps => Some("and its rows are lost"),
-            Role::Trainer if self.settings.trainer_keeps_dense => Some("and its dense parameters are lost"),
-            Role::Trainer if self.settings.checkpoints => {
-                Some("and what it knew of the rows that are trained on is lost")
-            }
-            Role::Trainer if self.settings.ordered => Some("and its place in the order of the data is lost"),
-            Role::Trainer => None,
-        }
-    }
-
-    /// Begins the run anew. Members of earlier attempts learn it with their next heartbeat, and join again.
-    fn begin_attempt(&mut self, why: &str, now: Instant) {
-        tracing::warn!("{why}: the run begins anew");
-        self.attempt = self.attempt.wrapping_add(1);
-        self.origin = (!self.settings.checkpoints).then(Origin::default);
-        self.members.begin_attempt();
-        self.leases = None;
-        self.phase = RunPhase::Gathering;
-        self.started = now;
-        self.last_logged = (now, Vec::new());
-    }
-
-    /// Whether a member joined the current attempt.
-    pub(super) fn is_current(&self, member: &MemberId) -> bool {
-        member.attempt == self.attempt
     }
 
     /// A member is alive. Every request of a member counts as a heartbeat.
@@ -419,58 +287,6 @@ impl RunState {
         };
         if done {
             self.phase = RunPhase::Finished;
-        }
-    }
-
-    fn check_missing(&mut self, now: Instant) {
-        if self.phase != RunPhase::Gathering {
-            return;
-        }
-        let (missing, timeout) = (self.members.missing(), self.settings.timeout);
-        let waited = now.duration_since(self.started);
-        if waited > timeout {
-            let message = format!(
-                "{} did not join within {:.0} s (placement.timeout_seconds): see the logs of these processes, and check \
-                 that they reach the coordinator",
-                missing.join(", "),
-                timeout.as_secs_f64()
-            );
-            return self.fail_run(Failure::new(Domain::External, message));
-        }
-        let (logged_at, logged) = &self.last_logged;
-        if now.duration_since(*logged_at) > WARN_AFTER_SILENCE || (missing != *logged && waited > LOG_MISSING_AFTER) {
-            tracing::info!("waiting for {}", missing.join(", "));
-            self.last_logged = (now, missing);
-        }
-    }
-
-    fn check_silent(&mut self, now: Instant) {
-        if !matches!(self.phase, RunPhase::Running | RunPhase::Draining | RunPhase::Finished) {
-            return;
-        }
-        let timeout = self.settings.timeout;
-        let silent: Vec<_> = self
-            .members
-            .list(now)
-            .filter(|member| member.role != Role::Reader && member.present)
-            .filter(|member| member.silence > WARN_AFTER_SILENCE.min(timeout))
-            .collect();
-        if let Some(member) = silent.iter().find(|member| member.silence > timeout) {
-            let message = format!(
-                "{} {} sent no heartbeat for {:.0} s (placement.timeout_seconds)",
-                member.role,
-                member.rank,
-                member.silence.as_secs_f64()
-            );
-            return self.fail_run(Failure::new(Domain::External, message));
-        }
-        if let Some(first) = silent.first()
-            && now.duration_since(self.last_logged.0) > WARN_AFTER_SILENCE
-        {
-            let names: Vec<String> = silent.iter().map(|member| format!("{} {}", member.role, member.rank)).collect();
-            let seconds = first.silence.as_secs_f64();
-            tracing::warn!("the run waits: {} sent no heartbeat for {seconds:.0} s", names.join(", "));
-            self.last_logged = (now, names);
         }
     }
 }
