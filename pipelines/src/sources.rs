@@ -49,12 +49,21 @@ enum Windows {
 
 impl Windows {
     /// The leases of a source; `numbered`: it knows its windows before it reads them.
-    fn leases(self, numbered: bool) -> Option<Arc<dyn Leases>> {
-        match self {
+    ///
+    /// # Errors
+    /// A user fault if the run goes on from a checkpoint of other windows.
+    fn leases(self, numbered: bool) -> Result<Option<Arc<dyn Leases>>, Fault> {
+        Ok(match self {
             Self::Leased(leases) => Some(leases),
             Self::Remaining(cut_point) if numbered => Some(Arc::new(RemainingWindows::new(cut_point))),
+            Self::Remaining(cut_point) if cut_point.is_numbered() => {
+                return Err(Fault::user(
+                    "the checkpoint was made by a run of several processes, which cuts text into other batches than one \
+                     process does: go on with the same kind of placement",
+                ));
+            }
             Self::Remaining(_) | Self::All => None,
-        }
+        })
     }
 }
 
@@ -116,14 +125,14 @@ fn read(job: &Job, context: &Context, path: Option<&str>, window_rows: usize, wi
     let (options, columns) = (read_options(job, window_rows), job.columns.names());
     let path = match (&job.data.source, path) {
         (Some(name), path) => {
-            let leases = windows.leases(false);
+            let leases = windows.leases(false)?;
             let request = SourceRequest { path: path.map(str::to_owned), columns, options, leases };
             return context.registry.read(name, request);
         }
         (None, path) => path.unwrap_or_default(),
     };
     let (input, format) = input(job, context, path)?;
-    let leases = windows.leases(format == Format::Parquet);
+    let leases = windows.leases(format == Format::Parquet)?;
     Ok(match format {
         Format::Parquet => read_from(move || {
             let source = ParquetSource::new(input, options).columns(columns);

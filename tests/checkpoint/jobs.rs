@@ -70,15 +70,25 @@ impl Job {
         Self { folder, settings }
     }
 
+    /// A command of the program with the settings of the job.
+    pub(crate) fn command(&self, name: &str) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        command.arg(name);
+        for setting in &self.settings {
+            command.args(["--set", setting]);
+        }
+        command
+    }
+
     pub(crate) fn start(&self, flags: &[&str]) -> Running {
         self.start_with(flags, &[])
     }
 
     /// Starts the program with further settings.
     pub(crate) fn start_with(&self, flags: &[&str], more: &[&str]) -> Running {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
-        command.arg("train").args(flags);
-        for setting in self.settings.iter().map(String::as_str).chain(more.iter().copied()) {
+        let mut command = self.command("train");
+        command.args(flags);
+        for setting in more {
             command.args(["--set", setting]);
         }
         let log = tempfile::NamedTempFile::new_in(self.folder.path()).unwrap().into_temp_path().keep().unwrap();

@@ -62,6 +62,20 @@ fn other_rows_are_refused() {
 }
 
 #[test]
+fn text_goes_on_in_the_kind_of_placement_that_began() {
+    let job = Job::new("criteo", &[]);
+    let mut running = job.start(&[]);
+    job.until_checkpoint(1, &mut running);
+    running.signal(Signal::KILL);
+    running.end();
+    let mut launch = job.command("launch");
+    let said = launch.args(["--resume", "--restarts", "0", "--set", "placement.ps=1"]).output().unwrap();
+    let stderr = String::from_utf8_lossy(&said.stderr);
+    assert_eq!(said.status.code(), Some(2), "{stderr}");
+    assert!(stderr.contains("the checkpoint was made by one process"), "{stderr}");
+}
+
+#[test]
 fn resume_without_a_folder_says_so() {
     let job = Job::new("parquet", &[]);
     let ended = job.start_with(&["--resume"], &["checkpoint.to="]).end();

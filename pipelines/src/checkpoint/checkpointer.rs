@@ -138,7 +138,7 @@ impl Worker {
             let last = self.shared.last.load(Ordering::SeqCst);
             let now = self.checkpoints.cut_point.rows();
             let due = since.elapsed() >= options.every.0 || options.rows.is_some_and(|most| now - rows >= most);
-            if !last && !due {
+            if !last && !due || !self.checkpoints.cut_point.is_ready() {
                 continue;
             }
             (since, rows) = (Instant::now(), now);

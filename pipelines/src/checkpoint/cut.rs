@@ -112,6 +112,16 @@ impl CutPoint {
         )))
     }
 
+    /// Whether the source of the run knew its windows before it read them.
+    pub(crate) fn is_numbered(&self) -> bool {
+        self.state().position.data.is_some()
+    }
+
+    /// Whether a position means something: in a cluster, a reader has said what there is to read.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.order == BatchOrder::Data || self.is_numbered()
+    }
+
     /// What was trained on before this process began.
     pub(crate) fn before(&self) -> &TrainedBatches {
         &self.before

@@ -167,6 +167,12 @@ impl RunState {
             RunPhase::Draining | RunPhase::Finished | RunPhase::Over => return Ok(LeaseReply::Finished),
         }
         let (settings, origin) = (&self.settings, &self.origin);
+        if origin.as_ref().is_some_and(|origin| origin.checkpoint.is_some() && origin.data.is_none()) {
+            return Err(Fault::user(
+                "the checkpoint was made by one process, which cuts text into other batches than several processes do: go on \
+                 with one process",
+            ));
+        }
         if let Some(before) = origin.as_ref().and_then(|origin| origin.data.as_ref())
             && (DataPlan { epochs: data.epochs, ..before.clone() }) != data
         {
