@@ -124,7 +124,9 @@ impl Server {
                 return;
             }
             cut.send_replace(true);
-            if timeout(CLOSING, &mut task).await.is_err() {
+            // A peer that stands still must not hold up a process that is to listen at this address again.
+            let closing = if grace.is_zero() { CLOSING / 10 } else { CLOSING };
+            if timeout(closing, &mut task).await.is_err() {
                 tracing::warn!("connections stay open after the server at its end: their peers do not answer");
                 task.abort();
             }

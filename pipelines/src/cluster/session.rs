@@ -290,10 +290,10 @@ impl ClusterSession {
 
     /// Ends this process; the run goes on.
     pub fn leave(self) {
-        let status = self.member.status();
-        let ended = match &status.phase {
+        let ended = match self.member.status().phase {
             RunPhase::Over => true,
-            RunPhase::Failed(failure) => failure.rolled_back,
+            // Others wait for this process to listen again: it drops its connections at once.
+            RunPhase::Failed(failure) if failure.rolled_back => return,
             _ => false,
         };
         if !ended {
