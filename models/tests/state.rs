@@ -3,7 +3,7 @@
 
 mod support;
 
-use forebay_models::{DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, StepOutput};
+use forebay_models::{DenseModel, ModelError, ModelSpec, NamedTensor, NativeModel, StepOutput};
 use support::{batch, optimizers};
 
 /// Losses, gradients of rows and the whole state after some more steps, as bits.
@@ -73,7 +73,7 @@ mod torch {
 
     fn dropout(seed: u64) -> Result<TorchModel, ModelError> {
         let shape = ModuleShape { slots: 3, dense: 2, parts: vec![RowPart::new("linear", 1), RowPart::new("e", 4)] };
-        TorchModel::from_module(shape, DenseOptimizer::adam(0.1), seed, 1, Device::Cpu, |root| {
+        TorchModel::from_module(shape, forebay_models::DenseOptimizer::adam(0.1), seed, 1, Device::Cpu, |root| {
             let linear = nn::linear(root / "out", 15, 1, nn::LinearConfig::default());
             Ok(Dropout { linear, seen: root.zeros_no_train("seen", &[1]) })
         })
