@@ -14,7 +14,7 @@ use super::bits::Bits;
 /// The deadline of every wait.
 const LONG: Duration = Duration::from_secs(120);
 
-pub(crate) const ROWS: u64 = 120_000;
+pub(crate) const ROWS: u64 = 250_000;
 
 /// Rows as Parquet or as text, made once.
 pub(crate) fn rows(format: &str) -> PathBuf {

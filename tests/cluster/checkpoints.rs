@@ -4,7 +4,7 @@
 use super::jobs::{one_process, rows};
 use super::processes::{Ledger, Run};
 
-const ROWS: u64 = 200_000;
+const ROWS: u64 = 400_000;
 
 /// The default job, but for its size, with a checkpoint every 20,000 rows.
 fn settings(run: &str, placement: &[&str]) -> (tempfile::TempDir, Vec<String>) {
