@@ -127,6 +127,53 @@ fn a_model_saved_to_hdfs_evaluates_the_same() {
 }
 
 #[test]
+fn a_run_with_checkpoints_on_hdfs_is_killed_and_resumed_to_the_bit() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = dir.path().join("rows");
+    let (code, said) = common::run(&["data", "synth", "--rows", "400000", "--out", rows.to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{said}");
+    let cluster = Cluster::shared();
+    let model = dir.path().join("model");
+    let settings = [
+        format!("data.train={}", rows.display()),
+        format!("output.model={}", model.display()),
+        "model.embedding_dim=4".to_owned(),
+        "model.hidden=[16]".to_owned(),
+        "train.batch_rows=256".to_owned(),
+        "train.threads=1".to_owned(),
+    ];
+    let checkpoints =
+        [format!("checkpoint.to={}", cluster.at("/writing/checkpoints")), "checkpoint.rows=20000".to_owned()];
+    let set = |settings: &[String]| settings.iter().flat_map(|s| ["--set".to_owned(), s.clone()]).collect::<Vec<_>>();
+    let (calm, all) = (set(&settings), set(&[&settings[..], &checkpoints].concat()));
+    let train = |args: &[String], more: &[&'static str]| {
+        let args = args.iter().map(String::as_str).chain(more.iter().copied());
+        std::iter::once("train").chain(args).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let run = |args: Vec<String>| {
+        let (code, said) = common::run(&args.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(code, Some(0), "{said}");
+        said
+    };
+    run(train(&calm, &[]));
+    let dense = std::fs::read(model.join("dense.safetensors")).unwrap();
+    std::fs::remove_dir_all(&model).unwrap();
+
+    let args = train(&all, &[]);
+    let mut killed = Background::start(&mut common::forebay(&args.iter().map(String::as_str).collect::<Vec<_>>()));
+    common::until("there are two checkpoints", || {
+        assert!(killed.is_running(), "it ended before it was killed: {}", killed.output());
+        names(&cluster, "/writing/checkpoints").contains(&"checkpoint-000002.json".to_owned())
+    });
+    drop(killed);
+    assert!(!model.exists());
+    let said = run(train(&all, &["--resume"]));
+    assert!(said.contains("goes on from checkpoint"), "{said}");
+    assert!(std::fs::read(model.join("dense.safetensors")).unwrap() == dense, "{said}");
+    run(vec!["checkpoint".into(), "verify".into(), cluster.at("/writing/checkpoints")]);
+}
+
+#[test]
 fn a_writer_that_is_killed_leaves_no_visible_folder() {
     let cluster = Cluster::shared();
     let out = cluster.at("/writing/killed/rows");
