@@ -179,8 +179,6 @@ impl Worker {
         }
         let Ok(cut) = self.checkpoints.cuts.recv() else { return Ok(None) };
         let manifest = self.write(cut?, full)?;
-        self.layers_since_full = if full { 0 } else { self.layers_since_full + 1 };
-        self.layers = manifest.tables.iter().flat_map(|table| table.layers.clone()).collect();
         let newest = self.layers.last().into_iter().flat_map(|layer| &layer.files);
         let (rows, bytes) =
             newest.fold((0, 0), |(rows, bytes), file| (rows + file.rows.unwrap_or(0), bytes + file.bytes));
@@ -198,7 +196,7 @@ impl Worker {
         Ok(Some(manifest))
     }
 
-    fn write(&self, cut: Cut, full: bool) -> Result<CheckpointManifest, Fault> {
+    fn write(&mut self, cut: Cut, full: bool) -> Result<CheckpointManifest, Fault> {
         let Checkpoints { folder, job, config, cut_point, .. } = &self.checkpoints;
         let Cut { plan, position, model, mut snapshots } = cut;
         let (files, mut dense) = match cut_point.shards() {
@@ -211,13 +209,19 @@ impl Worker {
         }
         let mut layers = if full { Vec::new() } else { self.layers.clone() };
         layers.push(TableLayer { checkpoint: plan.number, files });
-        let tables = vec![TableLayers { config: config.clone(), layers }];
+        let tables = vec![TableLayers { config: config.clone(), layers: layers.clone() }];
         let manifest = CheckpointManifest::new(plan.number, job.clone(), position, tables, dense);
         folder.publish(&manifest)?;
-        // From here on, the next checkpoint of changes begins where this one did.
-        match cut_point.shards() {
-            Shards::Here(_) => snapshots.into_iter().try_for_each(|snapshot| block_on(snapshot.keep()))?,
-            Shards::InPs(ps) => block_on(ps.keep(plan))?,
+        // The next checkpoint of changes has these layers below it whatever becomes of `keep`: a shard that keeps its snapshot gives
+        // only later changes, and one that does not gives these rows again.
+        self.layers = layers;
+        self.layers_since_full = if full { 0 } else { self.layers_since_full + 1 };
+        let kept = match cut_point.shards() {
+            Shards::Here(_) => snapshots.into_iter().try_for_each(|snapshot| block_on(snapshot.keep())),
+            Shards::InPs(ps) => block_on(ps.keep(plan)),
+        };
+        if let Err(fault) = kept {
+            tracing::warn!("the next checkpoint writes rows of checkpoint {} again: {fault}", plan.number);
         }
         Ok(manifest)
     }

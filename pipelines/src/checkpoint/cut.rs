@@ -7,12 +7,12 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::ModelState;
-use super::cut_plan::CutPlan;
 use forebay_actors::{Epoch, Fault};
 use forebay_connectors::DataPlan;
 use forebay_ps::{ShardSnapshot, TableClient};
 
+use super::ModelState;
+use super::cut_plan::CutPlan;
 use super::manifest::TrainPosition;
 use super::trained_batches::{BatchOrder, TrainedBatches};
 use crate::cluster::PsSnapshots;
