@@ -38,7 +38,7 @@ fn full() -> File {
 /// Makes a standard output or error.
 type Output = fn() -> Stdio;
 
-/// The end of a pipe that nobody reads.
+/// The writing end of a pipe whose reading end is closed.
 fn closed() -> std::io::PipeWriter {
     std::io::pipe().unwrap().1
 }

@@ -73,7 +73,7 @@ fn a_source_that_waits_is_drained_and_passes_barriers() {
     assert!(barrier.epoch < next.epoch);
     let later = futures::executor::block_on(running.control().barrier_at("double")).unwrap();
     assert!(next.epoch < later.epoch && later.position.is_null());
-    for stage in ["quiet", "nobody"] {
+    for stage in ["quiet", "unknown"] {
         assert!(futures::executor::block_on(running.control().barrier_at(stage)).is_err(), "{stage} takes no barrier");
     }
     let control = running.control();

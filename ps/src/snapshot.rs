@@ -19,7 +19,7 @@ pub struct ShardSnapshot {
     rows: u64,
     left: u64,
     client: Client<Call, Reply>,
-    /// The shard ends the snapshot when nobody holds this.
+    /// The shard ends the snapshot when this handle is dropped.
     holder: Arc<()>,
     /// A call for a page was begun and not finished.
     asking: bool,

@@ -102,6 +102,15 @@ impl Job {
         self.start(flags).end()
     }
 
+    /// Starts a run, and kills it once there is a checkpoint of this number.
+    pub(crate) fn kill_after(&self, checkpoint: u64, flags: &[&str]) {
+        let mut running = self.start(flags);
+        self.until_checkpoint(checkpoint, &mut running);
+        running.signal(Signal::KILL);
+        let ended = running.end();
+        assert_eq!(ended.code, None, "{}", ended.said);
+    }
+
     pub(crate) fn checkpoints(&self) -> PathBuf {
         self.folder.path().join("checkpoints")
     }

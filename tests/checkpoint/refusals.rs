@@ -1,16 +1,11 @@
 //! What cannot be resumed is refused by name, and checkpoints that cannot be written cost no run.
 
-use rustix::process::Signal;
-
 use super::jobs::Job;
 
 /// A job with some checkpoints, killed.
 fn killed() -> Job {
     let job = Job::new("parquet", &[]);
-    let mut running = job.start(&[]);
-    job.until_checkpoint(2, &mut running);
-    running.signal(Signal::KILL);
-    running.end();
+    job.kill_after(2, &[]);
     job
 }
 
@@ -64,10 +59,7 @@ fn other_rows_are_refused() {
 #[test]
 fn text_goes_on_in_the_kind_of_placement_that_began() {
     let job = Job::new("criteo", &[]);
-    let mut running = job.start(&[]);
-    job.until_checkpoint(1, &mut running);
-    running.signal(Signal::KILL);
-    running.end();
+    job.kill_after(1, &[]);
     let mut launch = job.command("launch");
     let said = launch.args(["--resume", "--restarts", "0", "--set", "placement.ps=1"]).output().unwrap();
     let stderr = String::from_utf8_lossy(&said.stderr);

@@ -18,11 +18,7 @@ fn kill_and_resume(format: &str, more: &[&str], kills: u64) {
     let mut flags: &[&str] = &[];
     for kill in 0..kills {
         let next = job.newest() + 1 + kill % 2;
-        let mut running = job.start(flags);
-        job.until_checkpoint(next, &mut running);
-        running.signal(Signal::KILL);
-        let ended = running.end();
-        assert_eq!(ended.code, None, "{}", ended.said);
+        job.kill_after(next, flags);
         flags = &["--resume"];
     }
     let ended = job.run(flags);
@@ -51,10 +47,7 @@ fn unshuffled_rows_in_f16_with_full_checkpoints() {
 #[test]
 fn stale_look_ups_train_on_every_row_once() {
     let job = Job::new("parquet", &["train.staleness=4"]);
-    let mut running = job.start(&[]);
-    job.until_checkpoint(2, &mut running);
-    running.signal(Signal::KILL);
-    running.end();
+    job.kill_after(2, &[]);
     let ended = job.run(&["--resume"]);
     assert_eq!(ended.code, Some(0), "{}", ended.said);
     let all = format!("trained on {} rows", forebay::actors::commas(2 * ROWS));
@@ -80,10 +73,7 @@ fn a_drained_run_leaves_a_checkpoint_and_no_model() {
 #[test]
 fn a_damaged_checkpoint_is_passed_over() {
     let job = Job::new("parquet", &["checkpoint.full_every=1"]);
-    let mut running = job.start(&[]);
-    job.until_checkpoint(2, &mut running);
-    running.signal(Signal::KILL);
-    running.end();
+    job.kill_after(2, &[]);
     let newest = job.newest();
     let file = job.files().into_iter().find(|name| name.starts_with(&format!("{newest:06}-"))).unwrap();
     let checkpoint = |command: &str| {

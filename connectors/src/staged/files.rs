@@ -106,7 +106,7 @@ impl OpenFolder {
     }
 }
 
-/// Sends a piece without blocking a thread of the store. Returns false if nobody reads any more.
+/// Sends a piece without blocking a thread of the store. Returns false if the reader was dropped.
 async fn send(sender: &mpsc::SyncSender<Result<Bytes, Fault>>, mut piece: Result<Bytes, Fault>) -> bool {
     loop {
         match sender.try_send(piece) {

@@ -144,7 +144,7 @@ impl ParamBlock {
     /// One block of several that lie one after the other, for another number of processes.
     ///
     /// # Errors
-    /// [`ModelError::Load`] if there are none, or they differ in their optimizer or their steps.
+    /// [`ModelError::Load`] if `blocks` is empty, or two blocks differ in their optimizer or their steps.
     pub fn joined(blocks: &[ParamBlock]) -> Result<ParamBlock, ModelError> {
         let Some((first, rest)) = blocks.split_first() else {
             return Err(ModelError::Load("no blocks to join, expected at least one".into()));

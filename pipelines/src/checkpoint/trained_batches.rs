@@ -25,13 +25,13 @@ pub(crate) enum BatchOrder {
 pub(crate) struct TrainedBatches {
     /// By epoch: windows whose batches are all done, as ranges without overlap.
     windows: BTreeMap<u32, Vec<Range<u64>>>,
-    /// Windows of which some batches are done.
+    /// Windows with some batches done and some not.
     open: Vec<OpenWindow>,
     /// Rows and batches of the windows that are done.
     counts: RowCounts,
 }
 
-/// A window of which some batches are done.
+/// A window with some batches done and some not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OpenWindow {

@@ -56,7 +56,7 @@ impl SavedRows {
         Reader { saved: self, bucket: usize::MAX, order: Vec::new(), at: 0 }
     }
 
-    /// Frees the buckets of which all rows are below `row`.
+    /// Frees the buckets whose rows are all below `row`.
     pub(super) fn free_before(&mut self, row: usize) {
         let end = (row >> self.shift).min(self.buckets.len());
         for bucket in self.freed..end {
