@@ -53,6 +53,7 @@ mod staleness;
 mod string_or_table;
 mod training;
 mod training_summary;
+mod versioned_json;
 mod wiring;
 
 pub use builder::TrainingBuilder;

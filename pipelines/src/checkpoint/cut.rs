@@ -13,7 +13,7 @@ use forebay_ps::{ShardSnapshot, TableClient};
 
 use super::ModelState;
 use super::cut_plan::CutPlan;
-use super::manifest::TrainPosition;
+use super::manifest::{TrainPosition, check_rows};
 use super::trained_batches::{BatchOrder, TrainedBatches};
 use crate::cluster::PsSnapshots;
 use crate::flow::{BatchId, TrainBatch};
@@ -101,15 +101,7 @@ impl CutPoint {
     /// A user fault if it is not what was read before this process began.
     pub(crate) fn reads(&self, data: &DataPlan) -> Result<(), Fault> {
         let mut state = self.state();
-        let known = state.position.data.get_or_insert_with(|| data.clone());
-        // More or fewer epochs of the same rows are fine.
-        if (DataPlan { epochs: data.epochs, ..known.clone() }) == *data {
-            return Ok(());
-        }
-        Err(Fault::user(format!(
-            "the rows are not those of the checkpoint: {data:?}, expected {known:?}; go on with the same files, or begin a new \
-             run with another checkpoint.to"
-        )))
+        check_rows(state.position.data.get_or_insert_with(|| data.clone()), data)
     }
 
     /// Whether the source of the run knew its windows before it read them.

@@ -13,6 +13,7 @@ use toml::{Table, Value};
 use super::trained_batches::TrainedBatches;
 use crate::job::Job;
 use crate::model_folder::FileEntry;
+use crate::versioned_json;
 
 /// Version of the format. It grows with every change that older programs cannot read.
 const VERSION: u32 = 1;
@@ -122,18 +123,7 @@ impl CheckpointManifest {
     pub(crate) fn read(folder: &OpenFolder, number: u64) -> Result<Self, Fault> {
         let file = Self::name(number);
         let (text, name) = (folder.bytes(&file, MOST_BYTES)?, folder.name(&file));
-        let what: serde_json::Value = serde_json::from_slice(&text)
-            .map_err(|e| Fault::user(format!("{name} is damaged: not JSON")).because(e))?;
-        if what["format"] != FORMAT {
-            return Err(Fault::user(format!("{name}: format is {}, expected {FORMAT:?}", what["format"])));
-        }
-        if what["version"] != VERSION {
-            return Err(Fault::user(format!(
-                "{name}: version {} of the format, this program reads version {VERSION}",
-                what["version"]
-            )));
-        }
-        serde_json::from_value(what).map_err(|e| Fault::user(format!("{name} is damaged")).because(e))
+        versioned_json::parse(&text, &name, FORMAT, VERSION)
     }
 
     /// Fails if a run of `job` would not be the run of this checkpoint.
@@ -158,6 +148,20 @@ impl CheckpointManifest {
             differences.join(", ")
         )))
     }
+}
+
+/// Fails if the rows that are found `now` are not those of the checkpoint. More or fewer epochs of the same rows are fine.
+///
+/// # Errors
+/// A user fault with both.
+pub(crate) fn check_rows(before: &DataPlan, now: &DataPlan) -> Result<(), Fault> {
+    if (DataPlan { epochs: now.epochs, ..before.clone() }) == *now {
+        return Ok(());
+    }
+    Err(Fault::user(format!(
+        "the rows are not those of the checkpoint: {now:?}, expected {before:?}; go on with the same files, or begin a new run \
+         with another checkpoint.to"
+    )))
 }
 
 /// Fields, or sections with a dot at the end, that may differ when a run goes on: where it runs, how fast, and for how long.

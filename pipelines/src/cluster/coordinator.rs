@@ -10,14 +10,16 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::Fault;
 use forebay_net::{Caller, Handler};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
+use super::json::{read, write};
 use super::messages::MemberRequest;
 use super::run_state::{Origin, RunState};
 use crate::checkpoint::{self, TrainPosition};
 use crate::context::Context;
 use crate::job::Job;
+
+/// The handler's name in actions.
+const NAME: &str = "coordinator";
 
 /// The time between two calls of [`RunState::tick`].
 const TICK: Duration = Duration::from_millis(100);
@@ -66,21 +68,10 @@ impl Coordinator {
     }
 }
 
-fn read<T: DeserializeOwned>(kind: &str, body: &[u8]) -> Result<T, Fault> {
-    serde_json::from_slice(body)
-        .map_err(|e| Fault::user(format!("the body of coordinator.{kind} is not what it should be")).because(e))
-}
-
-fn write(reply: &impl Serialize) -> Result<Bytes, Fault> {
-    serde_json::to_vec(reply)
-        .map(Bytes::from)
-        .map_err(|e| Fault::internal("a reply cannot be written as JSON").because(e))
-}
-
 #[async_trait]
 impl Handler for Coordinator {
     fn name(&self) -> &'static str {
-        "coordinator"
+        NAME
     }
 
     fn takes_any_attempt(&self) -> bool {
@@ -113,10 +104,10 @@ impl Handler for Coordinator {
             )));
         }
         let (mut state, now) = (self.state(), Instant::now());
-        let member = || read(kind, &body).map(|request: MemberRequest| request.member);
+        let member = || read(NAME, kind, &body).map(|request: MemberRequest| request.member);
         match kind {
-            "plan" => write(&state.plan(&read(kind, &body)?, now)?),
-            "join" => write(&state.join(read(kind, &body)?, now)?),
+            "plan" => write(&state.plan(&read(NAME, kind, &body)?, now)?),
+            "join" => write(&state.join(read(NAME, kind, &body)?, now)?),
             "heartbeat" => {
                 let member = member()?;
                 // A member of an earlier attempt learns from the status that there is another.
@@ -125,9 +116,9 @@ impl Handler for Coordinator {
                 }
                 write(&state.status())
             }
-            "lease" => write(&state.lease(read(kind, &body)?, now)?),
-            "complete" => write(&state.complete(read(kind, &body)?, now)?),
-            "fail" => write(&state.fail(read(kind, &body)?, now)?),
+            "lease" => write(&state.lease(read(NAME, kind, &body)?, now)?),
+            "complete" => write(&state.complete(read(NAME, kind, &body)?, now)?),
+            "fail" => write(&state.fail(read(NAME, kind, &body)?, now)?),
             "leave" => write(&state.leave(member()?, now)?),
             "drain" => write(&state.drain(member()?, now)?),
             "over" => write(&state.over(member()?, now)?),

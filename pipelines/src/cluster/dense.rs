@@ -32,8 +32,7 @@ impl dense::DenseRule for Rule {
     }
 
     fn save(&self) -> Result<Vec<NamedValues>, Fault> {
-        let named = |NamedTensor { name, data, .. }| NamedValues { name, values: data };
-        Ok(self.0.save().into_iter().map(named).collect())
+        Ok(saved(&self.0))
     }
 
     fn restore(&mut self, saved: Vec<NamedValues>) -> Result<(), Fault> {
@@ -45,6 +44,11 @@ impl dense::DenseRule for Rule {
         self.0 = block;
         Ok(())
     }
+}
+
+/// What a block saves: its values, and the state of its optimizer.
+fn saved(block: &ParamBlock) -> Vec<NamedValues> {
+    block.save().into_iter().map(|NamedTensor { name, data, .. }| NamedValues { name, values: data }).collect()
 }
 
 /// The tensors of a saved block: `values`, and the state of the optimizer.
@@ -89,8 +93,7 @@ pub(super) fn restore(
     }
     let whole = ParamBlock::joined(&saved).map_err(model_fault)?;
     let range = dense::blocks(whole.values().len(), job.placement.ps)[rank].clone();
-    let named = |NamedTensor { name, data, .. }| NamedValues { name, values: data };
-    block_on(block.restore(whole.part(range).save().into_iter().map(named).collect()))
+    block_on(block.restore(self::saved(&whole.part(range))))
 }
 
 /// A trainer's client of the dense parameters in the ps processes.

@@ -39,6 +39,7 @@ mod acknowledge;
 pub(crate) mod batches;
 mod coordinator;
 mod dense;
+mod json;
 pub(crate) mod lease_client;
 mod leases;
 pub(crate) mod member;

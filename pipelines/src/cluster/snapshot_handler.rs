@@ -11,6 +11,7 @@ use forebay_ps::dense::DenseBlock;
 use forebay_ps::{ShardSnapshot, TableClient};
 
 use super::dense::tensors;
+use super::json;
 use super::ps_snapshots::{NAME, SnapshotRequest, WrittenReply};
 use crate::checkpoint::{CheckpointFolder, CutPlan, file_name, write_dense, write_shards};
 use crate::model_folder::FileEntry;
@@ -155,14 +156,12 @@ impl Handler for SnapshotHandler {
         if caller.identity.is_none() {
             return Err(Fault::user(format!("{NAME}.{kind} is for trainers of the run")));
         }
-        let request: SnapshotRequest = serde_json::from_slice(&body)
-            .map_err(|e| Fault::user(format!("the body of {NAME}.{kind} is not what it should be")).because(e))?;
-        let reply = match kind {
-            "begin" => serde_json::to_vec(&self.begin(request).await?),
-            "written" => serde_json::to_vec(&self.written(request)?),
-            "keep" => serde_json::to_vec(&self.keep(request).await?),
-            _ => return Err(Fault::user(format!("there is no action {NAME}.{kind}"))),
-        };
-        reply.map(Bytes::from).map_err(|e| Fault::internal("a reply cannot be written as JSON").because(e))
+        let request: SnapshotRequest = json::read(NAME, kind, &body)?;
+        match kind {
+            "begin" => json::write(&self.begin(request).await?),
+            "written" => json::write(&self.written(request)?),
+            "keep" => json::write(&self.keep(request).await?),
+            _ => Err(Fault::user(format!("there is no action {NAME}.{kind}"))),
+        }
     }
 }

@@ -12,6 +12,7 @@ use super::checked::{CheckedWriter, FileEntry, cannot_write};
 use crate::job::Job;
 use crate::model::Model;
 use crate::training_summary::TrainingSummary;
+use crate::versioned_json;
 
 /// Version of the format. It grows with every change that older programs cannot read.
 const VERSION: u32 = 1;
@@ -94,17 +95,6 @@ impl Manifest {
             }
             _ => fault,
         })?;
-        let what: serde_json::Value = serde_json::from_slice(&text)
-            .map_err(|e| Fault::user(format!("{name} is damaged: not JSON")).because(e))?;
-        if what["format"] != FORMAT {
-            return Err(Fault::user(format!("{name}: format is {}, expected {FORMAT:?}", what["format"])));
-        }
-        if what["version"] != VERSION {
-            return Err(Fault::user(format!(
-                "{name}: version {} of the format, this program reads version {VERSION}",
-                what["version"]
-            )));
-        }
-        serde_json::from_value(what).map_err(|e| Fault::user(format!("{name} is damaged")).because(e))
+        versioned_json::parse(&text, &name, FORMAT, VERSION)
     }
 }
