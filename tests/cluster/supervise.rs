@@ -93,11 +93,12 @@ fn a_ps_or_trainer_that_is_killed_is_started_again_and_the_model_is_the_same() {
 /// The reader has ended well by then: it starts again together with the coordinator.
 #[test]
 fn a_coordinator_that_is_killed_after_the_last_row_does_not_leave_the_run_without_readers() {
-    // A wide model: its evaluation takes a while.
-    let eval = format!("data.eval={}", rows(ROWS).display());
+    // A wide model and many rows: the evaluation lasts until the reader, too, has ended.
+    let eval = format!("data.eval={}", rows(4 * ROWS).display());
     let settings = job(ROWS, &["placement.readers=1", "placement.ps=1", "model.hidden=[1024, 1024]", &eval]);
     let mut run = start(&settings, &[]);
     run.until_said("launch", "trainer 0  | saved ");
+    run.until_said("launch", "reader 0   | read 12,000 rows");
     let ps = run.until("ps 0 runs", |run| children(run).into_iter().find(|child| child.name == "ps 0"));
     ps.kill();
     let log = run.end_well(&["launch"]).remove(0);

@@ -81,9 +81,12 @@ impl<'a> Supervisor<'a> {
         let child = &self.children[at];
         let (name, is_reader) = (child.name.clone(), child.is_reader);
         if status.success() || is_drained(status) {
-            // The model is saved.
             if name == "trainer 0" {
+                // The model is saved.
                 self.end_all(now);
+            } else if is_reader && self.loses_parameters() {
+                // It ended with the attempt that is lost.
+                self.children[at].start_at(now);
             }
             return;
         }
@@ -111,13 +114,18 @@ impl<'a> Supervisor<'a> {
         }
         self.restarts += 1;
         let wait = self.children[at].start_again(now).as_secs_f64();
-        if !self.children[at].is_reader {
-            // The run may begin anew, and then readers that had read all their rows are needed again.
+        if self.loses_parameters() {
+            // Readers that had read all their rows are needed again.
             let done = |child: &&mut Child| child.is_reader && child.status().is_some_and(|status| status.success());
             self.children.iter_mut().filter(done).for_each(|reader| reader.start_at(now));
         }
         tracing::warn!("{ended}: starts it again in {wait} s (restart {} of {most})", self.restarts);
         self.first_restart.get_or_insert(ended);
+    }
+
+    /// Whether a process that is not a reader is to be started again: the run may begin anew.
+    fn loses_parameters(&self) -> bool {
+        self.children.iter().any(|child| child.is_waiting() && !child.is_reader)
     }
 
     /// Asks all processes to drain.
