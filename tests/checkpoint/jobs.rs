@@ -91,6 +91,19 @@ impl Job {
         for setting in more {
             command.args(["--set", setting]);
         }
+        self.spawn(command)
+    }
+
+    /// Starts the program. It cannot write files of more than this many KiB.
+    pub(crate) fn start_limited(&self, most_kib: u64) -> Running {
+        let job = self.command("train");
+        let mut command = Command::new("bash");
+        command.args(["-c", &format!(r#"trap '' XFSZ; ulimit -f {most_kib}; exec "$0" "$@""#)]);
+        command.arg(job.get_program()).args(job.get_args());
+        self.spawn(command)
+    }
+
+    fn spawn(&self, mut command: Command) -> Running {
         let log = tempfile::NamedTempFile::new_in(self.folder.path()).unwrap().into_temp_path().keep().unwrap();
         let file = File::create(&log).unwrap();
         command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);

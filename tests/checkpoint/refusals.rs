@@ -79,14 +79,30 @@ fn only_the_newest_checkpoints_stay_with_the_files_that_they_name() {
     let job = Job::new("parquet", &["checkpoint.keep=2", "checkpoint.full_every=3"]);
     let ended = job.run(&[]);
     assert_eq!(ended.code, Some(0), "{}", ended.said);
+    assert_eq!(manifests(&job).len(), 2, "{:?}", job.files());
+    assert_all_files_are_named(&job);
+}
+
+fn manifests(job: &Job) -> Vec<String> {
+    job.files().into_iter().filter(|name| name.ends_with(".json")).collect()
+}
+
+fn assert_all_files_are_named(job: &Job) {
+    let read = |name: &String| std::fs::read_to_string(job.checkpoints().join(name)).unwrap();
+    let named: String = manifests(job).iter().map(read).collect();
     let files = job.files();
-    let manifests: Vec<&String> = files.iter().filter(|name| name.ends_with(".json")).collect();
-    assert_eq!(manifests.len(), 2, "{files:?}");
-    let named: String =
-        manifests.iter().map(|name| std::fs::read_to_string(job.checkpoints().join(name)).unwrap()).collect();
     for file in files.iter().filter(|name| !name.ends_with(".json")) {
         assert!(named.contains(file.as_str()), "nothing names {file}: {files:?}");
     }
+}
+
+/// No file may grow beyond a limit, as on a full disk.
+#[test]
+fn checkpoints_that_do_not_fit_leave_no_files() {
+    let job = Job::new("parquet", &["table.shards=2", "checkpoint.full_every=1"]);
+    let ended = job.start_limited(1024).end();
+    assert!(ended.said.matches("a checkpoint failed, and the run goes on").count() > 1, "{}", ended.said);
+    assert_eq!(job.files(), [""; 0], "{}", ended.said);
 }
 
 #[test]

@@ -19,6 +19,7 @@ use super::folder::{CheckpointFolder, file_name};
 use super::manifest::{CheckpointManifest, TableLayer, TableLayers};
 use super::{dense_state, table_rows};
 use crate::job::{DenseAt, Job, LookupAt, Transfers};
+use crate::model_folder::FileEntry;
 
 /// How often the thread looks whether a checkpoint is due.
 const TICK: Duration = Duration::from_millis(50);
@@ -69,6 +70,7 @@ impl Checkpoints {
         let worker = Worker {
             layers: Vec::new(),
             layers_since_full: 0,
+            failed: None,
             shared: Arc::clone(&shared),
             control,
             checkpoints: self,
@@ -125,6 +127,8 @@ struct Worker {
     /// The layers of the newest checkpoint, for one of changes.
     layers: Vec<TableLayer>,
     layers_since_full: usize,
+    /// The last try that failed before its manifest was written.
+    failed: Option<CutPlan>,
 }
 
 impl Worker {
@@ -173,6 +177,8 @@ impl Worker {
         let full = self.layers.is_empty() || self.layers_since_full + 1 >= options.full_every;
         let kind = if full { SnapshotKind::Full } else { SnapshotKind::Changes };
         let plan = CutPlan { number, attempt: forebay_base::random_seed(), kind };
+        // A ps may have gone on writing after the try had failed.
+        self.discard_failed();
         self.checkpoints.cut_point.plan(plan);
         if block_on(self.control.barrier_at(self.checkpoints.first_stage())).is_err() {
             return Ok(None);
@@ -196,17 +202,35 @@ impl Worker {
         Ok(Some(manifest))
     }
 
-    fn write(&mut self, cut: Cut, full: bool) -> Result<CheckpointManifest, Fault> {
-        let Checkpoints { folder, job, config, cut_point, .. } = &self.checkpoints;
-        let Cut { plan, position, model, mut snapshots } = cut;
-        let (files, mut dense) = match cut_point.shards() {
-            Shards::Here(table) => (table_rows::write_shards(&mut snapshots, table, &folder.folder, plan)?, Vec::new()),
+    /// Removes what the last failed try has written, so that tries that fail do not fill the disk.
+    fn discard_failed(&self) {
+        let Some(plan) = self.failed else { return };
+        if let Err(fault) = self.checkpoints.folder.discard(plan.number, plan.attempt) {
+            tracing::warn!("files of the checkpoint that failed stay until the next one: {fault}");
+        }
+    }
+
+    /// Writes the tables and the dense parameters. Returns their files.
+    fn write_files(&self, cut: &mut Cut) -> Result<(Vec<FileEntry>, Vec<FileEntry>), Fault> {
+        let (folder, plan) = (&self.checkpoints.folder.folder, cut.plan);
+        let (files, mut dense) = match self.checkpoints.cut_point.shards() {
+            Shards::Here(table) => (table_rows::write_shards(&mut cut.snapshots, table, folder, plan)?, Vec::new()),
             Shards::InPs(ps) => block_on(ps.written(plan))?,
         };
-        if let Some(model) = &model {
+        if let Some(model) = &cut.model {
             let name = file_name(plan.number, plan.attempt, "dense.safetensors");
-            dense = vec![dense_state::write(model, &folder.folder, &name)?];
+            dense = vec![dense_state::write(model, folder, &name)?];
         }
+        Ok((files, dense))
+    }
+
+    fn write(&mut self, mut cut: Cut, full: bool) -> Result<CheckpointManifest, Fault> {
+        self.failed = Some(cut.plan);
+        let written = self.write_files(&mut cut).inspect_err(|_| self.discard_failed())?;
+        // From here on a fault does not say that the manifest is not there.
+        self.failed = None;
+        let Checkpoints { folder, job, config, cut_point, .. } = &self.checkpoints;
+        let (Cut { plan, position, snapshots, .. }, (files, dense)) = (cut, written);
         let mut layers = if full { Vec::new() } else { self.layers.clone() };
         layers.push(TableLayer { checkpoint: plan.number, files });
         let tables = vec![TableLayers { config: config.clone(), layers: layers.clone() }];

@@ -7,7 +7,8 @@
 //!   000012-9f3a51c2-dense.safetensors       dense parameters and the state of their optimizer
 //! ```
 //! Files of a checkpoint are never written again: their names carry the number of the checkpoint and a random number of the try.
-//! A file that no manifest names is left of a try that failed, and is removed with the next checkpoint.
+//! A try that fails removes its files. A file that no manifest names is of a process that died, and is removed with the next
+//! checkpoint.
 
 use std::collections::HashSet;
 
@@ -114,6 +115,17 @@ impl CheckpointFolder {
             return Ok(());
         }
         Err(self.another_run(manifest.number))
+    }
+
+    /// Removes the files of a try that has written no manifest.
+    pub(crate) fn discard(&self, number: u64, attempt: u64) -> Result<(), Fault> {
+        let of_it = file_name(number, attempt, "");
+        for (name, _) in self.folder.files()? {
+            if name.starts_with(&of_it) {
+                self.folder.remove(&name)?;
+            }
+        }
+        Ok(())
     }
 
     /// Removes all checkpoints but the newest `keep`, and the files that no remaining one names. Files of later numbers stay.
