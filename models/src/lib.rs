@@ -62,5 +62,6 @@ pub use error::ModelError;
 pub use loss::{bce_with_logits, logloss, sigmoid};
 pub use native::{NativeModel, ParamBlock};
 pub use spec::{Activation, Cross, ModelSpec, Pooling, RowPart, Tower};
+pub use state::has_optimizer;
 #[cfg(feature = "torch")]
 pub use torch::{TorchModel, TorchModule, init_cuda};

@@ -26,6 +26,11 @@ pub(crate) fn join(
     Ok(parameters)
 }
 
+/// Whether a state has that of an optimizer.
+pub fn has_optimizer(state: &[NamedTensor]) -> bool {
+    state.iter().any(|tensor| tensor.name.starts_with(OPTIMIZER))
+}
+
 /// The parameters, and the tensors of the optimizer.
 pub(crate) fn split(state: &[NamedTensor]) -> (Vec<NamedTensor>, Vec<NamedTensor>) {
     state.iter().cloned().partition(|tensor| !tensor.name.starts_with(OPTIMIZER))

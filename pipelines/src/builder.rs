@@ -3,10 +3,11 @@
 use forebay_actors::{Fault, Source, Stage};
 use forebay_connectors::Rows;
 
-use crate::checkpoint::{self, BatchOrder, Restored, Shards};
+use crate::checkpoint::{self, BatchOrder, Shards};
 use crate::context::Context;
 use crate::flow::{ExampleBatch, TrainBatch};
 use crate::job::{DenseAt, Job, ModelKind, OwnStage};
+use crate::model_folder::Predecessor;
 use crate::own_model::OwnModel;
 use crate::registry::{Read, Registry, read_from};
 use crate::resources::Resources;
@@ -119,13 +120,18 @@ impl TrainingBuilder {
     pub fn build(self) -> Result<Training, Fault> {
         let mut resources = Resources::alone(self.job, self.context)?;
         let found = checkpoint::find(&resources.job, self.resume, &resources.context)?;
+        if !matches!(found, Some((_, Some(_))))
+            && let Some(predecessor) = Predecessor::open(&resources.job, &resources.context)?
+        {
+            resources.go_on_from(&predecessor)?;
+        }
         if let Some((folder, newest)) = found {
             let restored = match newest {
                 Some(newest) => {
                     checkpoint::load_rows(&folder, &newest, &resources.table)?;
                     checkpoint::load_trainer(&folder, newest, DenseAt::Trainer)?
                 }
-                None => Restored::default(),
+                None => resources.at_start(),
             };
             let shards = Shards::Here(resources.table.clone());
             resources.add_checkpoints(folder, restored, BatchOrder::Data, shards);

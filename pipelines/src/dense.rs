@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use forebay_actors::Fault;
+use forebay_models::NamedTensor;
 
 use crate::flow::BatchId;
 
@@ -12,6 +13,10 @@ use crate::flow::BatchId;
 pub(crate) trait DenseStore: Send + Sync {
     /// The current parameters, `[P]`, in the order of the model's parameters. Cancel safe.
     async fn pull(&self) -> Result<Arc<Vec<f32>>, Fault>;
+
+    /// The state of the optimizer, as [`DenseModel::optimizer`](forebay_models::DenseModel::optimizer) gives it, for the model with
+    /// these `parameters`. All pushes must have been answered. Cancel safe.
+    async fn optimizer(&self, parameters: &[NamedTensor]) -> Result<Vec<NamedTensor>, Fault>;
 
     /// Applies the gradients of the mean loss over the `rows` rows of a batch, `[P]`. They are empty for an empty batch of a
     /// round. Each batch id is applied once.

@@ -15,6 +15,9 @@ pub struct Model {
     pub job: Job,
     /// Dense parameters.
     pub dense: Vec<NamedTensor>,
+    /// The state of the dense optimizer, if the job keeps it (`output.state`). Then [`Model::save`] also writes the state of
+    /// the rows' optimizers.
+    pub optimizer: Option<Vec<NamedTensor>>,
     /// The client of the shards.
     pub table: TableClient,
     /// What its training did; `None` if that is not known.
@@ -51,6 +54,6 @@ impl Model {
                 table.row_dim()
             )));
         }
-        Ok(Self { job, dense, table, training: None, model, host, context })
+        Ok(Self { job, dense, optimizer: None, table, training: None, model, host, context })
     }
 }

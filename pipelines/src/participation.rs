@@ -17,6 +17,8 @@ pub(crate) struct Participation {
     membership: Option<Arc<Membership>>,
     /// Set if the run has checkpoints.
     cut_point: Option<Arc<CutPoint>>,
+    /// Steps of the model that a process alone goes on from.
+    steps_before: u64,
 }
 
 /// Whether a batch is trained on.
@@ -60,7 +62,12 @@ pub(crate) trait BatchRecord: Send + Sync {
 impl Participation {
     /// A trainer of a cluster.
     pub(crate) fn member(membership: Membership) -> Self {
-        Self { membership: Some(Arc::new(membership)), cut_point: None }
+        Self { membership: Some(Arc::new(membership)), ..Self::default() }
+    }
+
+    /// A process alone that goes on from a model of so many steps.
+    pub(crate) fn alone_after(steps_before: u64) -> Self {
+        Self { steps_before, ..Self::default() }
     }
 
     /// With checkpoints.
@@ -132,7 +139,7 @@ impl Participation {
         match (&self.membership, &self.cut_point) {
             (Some(membership), _) => membership.steps,
             (None, Some(cut_point)) => (cut_point.steps_before(), 1),
-            (None, None) => (0, 1),
+            (None, None) => (self.steps_before, 1),
         }
     }
 }

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use forebay_actors::{Fault, Host};
 use forebay_models::NamedTensor;
 use forebay_ps::{TableClient, TableConfig, start_table};
+use futures::executor::block_on;
 
-use crate::checkpoint::{BatchOrder, CheckpointFolder, Checkpoints, CutPoint, ModelState, Restored, Shards};
+use crate::checkpoint::{
+    BatchOrder, CheckpointFolder, Checkpoints, CutPoint, ModelState, Restored, Shards, TrainPosition,
+};
 use crate::cluster::ClusterSession;
 use crate::context::Context;
-use crate::job::Job;
+use crate::job::{DenseAt, Job};
 use crate::job_model::JobModel;
-use crate::model_folder::check_place;
+use crate::model_folder::{Predecessor, check_place};
 use crate::participation::Participation;
 use crate::progress::Progress;
 use crate::source_progress::SourceProgress;
@@ -30,6 +33,8 @@ pub(crate) struct Resources {
     pub(crate) participation: Participation,
     /// The state that the dense model goes on from.
     pub(crate) restored: Option<ModelState>,
+    /// Steps of the model at `train.from`.
+    pub(crate) steps_before: u64,
     /// The checkpoints to make.
     pub(crate) checkpoints: Option<Checkpoints>,
     /// How far the source of this process has read.
@@ -73,9 +78,35 @@ impl Resources {
             participation: Participation::default(),
             source: SourceProgress::default(),
             restored: None,
+            steps_before: 0,
             checkpoints: None,
             session: None,
         })
+    }
+
+    /// Has the run go on from a model that this process loads: its rows if the shards are here, its dense parameters if they are in
+    /// the trainer. Blocks on the store.
+    pub(crate) fn go_on_from(&mut self, predecessor: &Predecessor) -> Result<(), Fault> {
+        let placement = &self.job.placement;
+        if placement.ps == 0 {
+            predecessor.load_rows(&self.table)?;
+        }
+        if placement.dense() == DenseAt::Trainer {
+            self.restored = Some(predecessor.dense()?);
+        }
+        self.steps_before = predecessor.steps();
+        self.progress.goes_on_after(0, self.steps_before);
+        if placement.is_one_process() {
+            self.participation = Participation::alone_after(self.steps_before);
+        }
+        Ok(())
+    }
+
+    /// Where a run without a checkpoint begins.
+    pub(crate) fn at_start(&mut self) -> Restored {
+        let steps = self.steps_before;
+        let position = TrainPosition { steps, steps_before: steps, ..TrainPosition::default() };
+        Restored { position, model: self.restored.take() }
     }
 
     /// Has the run make checkpoints, and go on from what was restored.
@@ -88,6 +119,7 @@ impl Resources {
     ) {
         let Restored { position, model } = restored;
         self.progress.goes_on_after(position.rows, position.steps);
+        self.steps_before = position.steps_before;
         let (cut_point, cuts) = CutPoint::new(position, order, shards);
         self.restored = model;
         self.participation = std::mem::take(&mut self.participation).with_checkpoints(Arc::clone(&cut_point));
@@ -98,21 +130,29 @@ impl Resources {
     /// What the run has trained, once it has ended.
     pub(crate) fn summary(&self) -> TrainingSummary {
         match &self.session {
-            Some(session) => TrainingSummary::of_run(&self.job, &session.status()),
+            Some(session) => TrainingSummary::of_run(&self.job, &session.status(), self.steps_before),
             None => TrainingSummary::alone(&self.job, &self.progress.snapshot(), &self.source),
         }
     }
 
-    /// The dense parameters after the last push: the values of the shared store if there is one, else `tensors`, which the
-    /// trainer's own model holds.
-    pub(crate) fn latest(&self, mut tensors: Vec<NamedTensor>) -> Result<Vec<NamedTensor>, Fault> {
-        let Some(flat) = futures::executor::block_on(self.participation.pull_dense())? else { return Ok(tensors) };
+    /// The dense parameters after the last push, and the state of their optimizer if the model is saved with it: those of the
+    /// shared store if there is one, else `tensors` and `optimizer`, which the trainer's own model holds.
+    pub(crate) fn latest(
+        &self,
+        mut tensors: Vec<NamedTensor>,
+        optimizer: Option<Vec<NamedTensor>>,
+    ) -> Result<(Vec<NamedTensor>, Option<Vec<NamedTensor>>), Fault> {
+        let Some(flat) = block_on(self.participation.pull_dense())? else { return Ok((tensors, optimizer)) };
         let mut rest = flat.as_slice();
         for tensor in &mut tensors {
             let Some((values, after)) = rest.split_at_checked(tensor.data.len()) else { break };
             tensor.data.copy_from_slice(values);
             rest = after;
         }
-        Ok(tensors)
+        let optimizer = match self.participation.dense().filter(|_| self.job.output.state) {
+            Some(dense) => Some(block_on(dense.optimizer(&tensors))?),
+            None => None,
+        };
+        Ok((tensors, optimizer))
     }
 }

@@ -11,6 +11,7 @@ use crate::model::Model;
 use crate::preflight::preflight;
 use crate::progress::Snapshot;
 use crate::resources::Resources;
+use crate::stages::OptimizerState;
 use crate::training_summary::TrainingSummary;
 
 /// How often [`Training::run`] calls the function given to `on_progress`.
@@ -171,15 +172,16 @@ impl RunningTraining {
             tracing::info!("checkpoint {number} has what was trained on up to it");
         }
         let dense = outcome.results.take("train");
+        let optimizer = outcome.results.take("train").map(|OptimizerState(state)| state);
         // The model also needs the batches that other trainers and readers still hold.
         let others = || resources.session.as_ref().map_or(Ok(()), ClusterSession::wait_until_finished);
         let result = outcome.result.and_then(|()| others()).and_then(|()| match dense {
-            Some(dense) => resources.latest(dense),
+            Some(dense) => resources.latest(dense, optimizer),
             None => Err(Fault::internal("the train stage left no parameters")),
         });
         let training = resources.summary();
         match result {
-            Ok(dense) => Ok(Trained {
+            Ok((dense, optimizer)) => Ok(Trained {
                 training: training.clone(),
                 report: outcome.report,
                 results: outcome.results,
@@ -189,6 +191,7 @@ impl RunningTraining {
                 model: Model {
                     job: resources.job,
                     dense,
+                    optimizer,
                     table: resources.table,
                     training: Some(training),
                     model: resources.model,

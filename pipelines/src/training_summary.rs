@@ -22,7 +22,8 @@ pub enum RunEnd {
 pub struct TrainingSummary {
     /// Rows trained on, counted anew in each epoch.
     pub rows: u64,
-    /// Steps of the dense optimizer. A step that several trainers take together counts once.
+    /// Steps of the dense optimizer, those of the model at `train.from` included if it has the state of its optimizers. A step
+    /// that several trainers take together counts once.
     pub steps: u64,
     /// Epochs completed.
     pub epochs: u64,
@@ -42,13 +43,13 @@ impl TrainingSummary {
     }
 
     /// Of a run of several processes that is finished.
-    pub(crate) fn of_run(job: &Job, status: &RunStatus) -> Self {
+    pub(crate) fn of_run(job: &Job, status: &RunStatus, steps_before: u64) -> Self {
         let complete = status.data.is_some() && status.windows_done == status.windows_total;
         let (epochs, ended) = match complete {
             true => (job.data.epochs as u64, RunEnd::Complete),
             false => (u64::from(status.first_open.0), RunEnd::Drained),
         };
-        let steps = status.counts.batches / job.in_step().max(1) as u64;
+        let steps = steps_before + status.counts.batches / job.in_step().max(1) as u64;
         Self { rows: status.counts.trained, steps, epochs, ended }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use forebay_actors::{Fault, Flow, Pipeline, Place, Replicas, Source, Topology};
 use forebay_connectors::Rows;
+use forebay_models::has_optimizer;
 use forebay_ps::TableClient;
 use tokio::sync::oneshot;
 
@@ -178,6 +179,8 @@ fn compute(flow: Flow<ReadyBatch>, resources: &Resources) -> Pipeline {
         // With the dense parameters in the ps, the trainer's model has no state of its own.
         cut_point: participation.cut_point().filter(|_| participation.dense().is_none()).cloned(),
         restored: resources.restored.clone(),
+        // In the ps processes, the dense parameters have their optimizer there.
+        leaves_optimizer: job.output.state && participation.dense().is_none(),
         ..Compute::new(job, &resources.model)
     };
     let push = Push::new(&resources.table).participation(participation);
@@ -198,8 +201,9 @@ pub struct Compute {
     /// Steps taken before this run started, and by how much each step of this trainer raises that number.
     steps: (u64, u64),
     cut_point: Option<Arc<CutPoint>>,
-    /// The state that the model goes on from.
+    /// The state that the model goes on from. Without any of an optimizer, the optimizer begins anew.
     restored: Option<ModelState>,
+    leaves_optimizer: bool,
 }
 
 impl Compute {
@@ -213,28 +217,36 @@ impl Compute {
             steps: (0, 1),
             cut_point: None,
             restored: None,
+            leaves_optimizer: false,
         }
     }
 
     /// Appends `train`, or with transfers apart `upload -1→ train -1→ download`. A capacity of one is enough: while `download`
     /// waits for a batch, the next one is in the device's queue, and `upload` packs the one after it.
     pub fn wire(self, flow: Flow<ReadyBatch>) -> Flow<GradBatch> {
-        let Self { describe, factory, transfers, progress, steps, cut_point, restored } = self;
+        let Self { describe, factory, transfers, progress, steps, cut_point, restored, leaves_optimizer } = self;
         let maker: ModelMaker = Box::new(move || {
             let mut model = factory()?;
-            if let Some(state) = restored {
-                model.restore(&state)?;
+            match restored {
+                Some(state) if has_optimizer(&state) => model.restore(&state)?,
+                Some(parameters) => model.load(&parameters)?,
+                None => {}
             }
             Ok(model)
         });
         if transfers == Transfers::Inline {
-            let train = move || Train::new(describe, maker, progress).after(steps).with_checkpoints(cut_point);
+            let train = move || {
+                let train = Train::new(describe, maker, progress).after(steps).with_checkpoints(cut_point);
+                train.leaves_optimizer(leaves_optimizer)
+            };
             return flow.stage("train", Place::Own, train);
         }
         let (uploader, upload) = oneshot::channel();
         flow.stage("upload", Place::Own, move || Upload::new(upload))
             .link(1)
-            .stage("train", Place::Own, move || Launch::new(describe, maker, uploader).with_checkpoints(cut_point))
+            .stage("train", Place::Own, move || {
+                Launch::new(describe, maker, uploader).with_checkpoints(cut_point).leaves_optimizer(leaves_optimizer)
+            })
             .link(1)
             .stage("download", Place::Own, move || Download::new(progress).after(steps))
     }

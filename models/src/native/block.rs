@@ -20,6 +20,22 @@ fn param(len: usize) -> Param {
 /// Parameters of one task: 64 KiB, small enough to spread over threads, large enough to be worth a task.
 const TASK_LEN: usize = 16_384;
 
+/// Where the trained parameters of a model lie in its `len` flat values. Buffers of a module, which are not trained, come after
+/// them.
+fn layout_of(len: usize, parameters: &[NamedTensor]) -> Result<Vec<Param>, ModelError> {
+    let (mut layout, mut end) = (Vec::new(), 0);
+    for tensor in parameters {
+        if end == len {
+            break;
+        }
+        let start = end;
+        end += tensor.data.len();
+        layout.push(Param::at(tensor.name.clone(), tensor.shape.clone(), start..end));
+    }
+    check_len("the parameters of the model", end, len)?;
+    Ok(layout)
+}
+
 /// A block of the flat dense parameters with the state of their optimizer.
 ///
 /// ```
@@ -139,6 +155,36 @@ impl ParamBlock {
         let (steps, state) = params::load_optimizer(&layout, &optimizer, &state)?;
         block.set_state(steps, state)?;
         Ok(block)
+    }
+
+    /// The block of all trained values of a model: the first `len` numbers of its `parameters` in their order, and the state of
+    /// its optimizer, or a fresh optimizer if there is none.
+    ///
+    /// # Errors
+    /// [`ModelError::Load`] if the parameters do not end after `len` numbers, or the state is of another optimizer or model.
+    pub fn of_model(
+        optimizer: DenseOptimizer,
+        len: usize,
+        parameters: &[NamedTensor],
+        state: &[NamedTensor],
+    ) -> Result<ParamBlock, ModelError> {
+        let layout = layout_of(len, parameters)?;
+        let mut block = ParamBlock::new(optimizer, params::from_tensors(&layout, "", parameters)?)?;
+        if !state.is_empty() {
+            let (steps, state) = params::load_optimizer(&layout, &optimizer, state)?;
+            block.set_state(steps, state)?;
+        }
+        Ok(block)
+    }
+
+    /// The state of the optimizer as [`DenseModel::optimizer`](crate::DenseModel::optimizer) gives it, for the model with these
+    /// `parameters`, whose first numbers are this block's values.
+    ///
+    /// # Errors
+    /// [`ModelError::Load`] if the parameters do not end after as many numbers as the block has.
+    pub fn optimizer_of_model(&self, parameters: &[NamedTensor]) -> Result<Vec<NamedTensor>, ModelError> {
+        let layout = layout_of(self.values.len(), parameters)?;
+        Ok(params::save_optimizer(&layout, &self.optimizer, self.steps, &self.state))
     }
 
     /// One block of several that lie one after the other, for another number of processes.

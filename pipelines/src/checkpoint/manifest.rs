@@ -1,14 +1,11 @@
 //! `checkpoint-000012.json`: the position of a run, and the files of its tables and dense parameters with their checksums. A
 //! checkpoint is there when this file is.
 
-use std::collections::BTreeMap;
-
 use forebay_actors::Fault;
 use forebay_connectors::DataPlan;
 use forebay_connectors::staged::OpenFolder;
 use forebay_ps::TableConfig;
 use serde::{Deserialize, Serialize};
-use toml::{Table, Value};
 
 use super::trained_batches::TrainedBatches;
 use crate::job::Job;
@@ -50,8 +47,10 @@ pub struct CheckpointManifest {
 pub(crate) struct TrainPosition {
     /// The batches that are trained on.
     pub(crate) batches: TrainedBatches,
-    /// Steps taken.
+    /// Steps taken, those of the model at `train.from` included.
     pub(crate) steps: u64,
+    /// Steps of the model at `train.from`.
+    pub(crate) steps_before: u64,
     /// Rows trained on.
     pub(crate) rows: u64,
     /// A random number of the run, which all its processes and attempts keep.
@@ -131,14 +130,7 @@ impl CheckpointManifest {
     /// # Errors
     /// A user fault that names the fields that differ.
     pub(crate) fn check_job(&self, job: &Job) -> Result<(), Fault> {
-        let (there, here) = (fields(&self.job), fields(job));
-        let names: std::collections::BTreeSet<_> = there.keys().chain(here.keys()).collect();
-        let shown = |value: Option<&Value>| value.map_or_else(|| "not set".to_owned(), Value::to_string);
-        let differences: Vec<String> = names
-            .into_iter()
-            .filter(|name| there.get(*name) != here.get(*name))
-            .map(|name| format!("{name} is {} there and {} here", shown(there.get(name)), shown(here.get(name))))
-            .collect();
+        let differences = self.job.differences(job, is_bound);
         if differences.is_empty() {
             return Ok(());
         }
@@ -182,23 +174,9 @@ const FREE: [&str; 14] = [
     "train.threads",
 ];
 
-/// The fields of a job that must not differ when a run goes on, by their names with dots.
-fn fields(job: &Job) -> BTreeMap<String, Value> {
-    fn flatten(prefix: &str, table: Table, fields: &mut BTreeMap<String, Value>) {
-        for (key, value) in table {
-            let name = format!("{prefix}{key}");
-            match value {
-                Value::Table(table) => flatten(&format!("{name}."), table, fields),
-                value => {
-                    fields.insert(name, value);
-                }
-            }
-        }
-    }
-    let mut all = BTreeMap::new();
-    flatten("", toml::from_str(&job.to_toml()).unwrap_or_default(), &mut all);
-    all.retain(|name, _| !FREE.iter().any(|free| name == free || free.ends_with('.') && name.starts_with(free)));
-    all
+/// Whether a field of a job must not differ when a run goes on.
+fn is_bound(name: &str) -> bool {
+    !FREE.iter().any(|free| name == *free || free.ends_with('.') && name.starts_with(free))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use forebay_actors::{Fault, Host};
-use forebay_models::{NamedTensor, ParamBlock};
+use forebay_models::{DenseOptimizer, NamedTensor, ParamBlock};
 use forebay_net::{Peer, Retry};
 use forebay_ps::dense::NamedValues;
 use forebay_ps::{Round, Trainer, dense};
@@ -18,6 +18,7 @@ use crate::fault::model_fault;
 use crate::flow::BatchId;
 use crate::job::Job;
 use crate::job_model::JobModel;
+use crate::model_folder::Predecessor;
 
 /// Applies the job's optimizer to a block.
 struct Rule(ParamBlock);
@@ -91,15 +92,33 @@ pub(super) fn restore(
             Fault::user(format!("{what}: placement.dense must be as it was")).because(e)
         })?);
     }
-    let whole = ParamBlock::joined(&saved).map_err(model_fault)?;
+    restore_part(block, job, rank, &ParamBlock::joined(&saved).map_err(model_fault)?)
+}
+
+/// Puts the values of a model, and the state of their optimizer if the model has it, into the block of the ps process of this
+/// rank. Blocks on the store.
+pub(super) fn go_on_from(
+    block: &dense::DenseBlock,
+    job: &Job,
+    context: &Context,
+    rank: usize,
+    predecessor: &Predecessor,
+) -> Result<(), Fault> {
+    let len = JobModel::first_values(job, &context.registry)?.len();
+    restore_part(block, job, rank, &predecessor.block(job, len)?)
+}
+
+/// Puts the part of the ps process of this rank into its block.
+fn restore_part(block: &dense::DenseBlock, job: &Job, rank: usize, whole: &ParamBlock) -> Result<(), Fault> {
     let range = dense::blocks(whole.values().len(), job.placement.ps)[rank].clone();
-    block_on(block.restore(self::saved(&whole.part(range))))
+    block_on(block.restore(saved(&whole.part(range))))
 }
 
 /// A trainer's client of the dense parameters in the ps processes.
 pub(super) struct PsDenseStore {
     client: dense::DenseClient,
     round: Option<u32>,
+    optimizer: DenseOptimizer,
 }
 
 impl PsDenseStore {
@@ -111,7 +130,7 @@ impl PsDenseStore {
         retry: Retry,
     ) -> Result<Self, Fault> {
         let client = dense::connect(peers, dense_len, job.placement.wire, retry).await?.of_trainer(trainer);
-        Ok(Self { client, round: job.round() })
+        Ok(Self { client, round: job.round(), optimizer: job.train.optimizer })
     }
 }
 
@@ -119,6 +138,13 @@ impl PsDenseStore {
 impl DenseStore for PsDenseStore {
     async fn pull(&self) -> Result<Arc<Vec<f32>>, Fault> {
         self.client.pull().await
+    }
+
+    async fn optimizer(&self, parameters: &[NamedTensor]) -> Result<Vec<NamedTensor>, Fault> {
+        let blocks = self.client.save().await?.into_iter().map(tensors);
+        let blocks: Result<Vec<_>, _> = blocks.map(|saved| ParamBlock::restored(self.optimizer, &saved)).collect();
+        let whole = blocks.and_then(|blocks| ParamBlock::joined(&blocks)).map_err(model_fault)?;
+        whole.optimizer_of_model(parameters).map_err(model_fault)
     }
 
     async fn push(&self, id: BatchId, step: u64, rows: u64, grads: Vec<f32>) -> Result<(), Fault> {

@@ -51,6 +51,7 @@ mod reader;
 mod run_state;
 mod session;
 mod snapshot_handler;
+mod start_state;
 mod trainer;
 
 pub use crate::flow::RowCounts;

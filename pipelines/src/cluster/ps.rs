@@ -14,7 +14,8 @@ use super::dense;
 use super::messages::{RunPhase, RunStatus};
 use super::session::{ClusterProcess, ClusterSession};
 use super::snapshot_handler::SnapshotHandler;
-use crate::checkpoint::{CheckpointFolder, CheckpointManifest, load_rows};
+use super::start_state::StartState;
+use crate::checkpoint::{CheckpointFolder, load_rows};
 use crate::context::Context;
 use crate::job::{DenseAt, Job};
 use crate::job_model::JobModel;
@@ -50,14 +51,20 @@ impl Ps {
             let folder = CheckpointFolder::open(to, context)?;
             handlers.push(Arc::new(SnapshotHandler::new(folder, process.config().rank, table.clone(), block.clone())));
         }
-        let load = |folder: &CheckpointFolder, manifest: CheckpointManifest| {
-            load_rows(folder, &manifest, &table)?;
-            if let Some(block) = &block {
-                dense::restore(block, job, rank, folder, &manifest)?;
+        let load = |start| match start {
+            StartState::Checkpoint(folder, manifest) => {
+                load_rows(&folder, &manifest, &table)?;
+                if let Some(block) = &block {
+                    dense::restore(block, job, rank, &folder, &manifest)?;
+                }
+                let rows = futures::executor::block_on(table.stats())?.rows();
+                tracing::info!("loaded {} rows of checkpoint {}", commas(rows), manifest.number);
+                Ok(())
             }
-            let rows = futures::executor::block_on(table.stats())?.rows();
-            tracing::info!("loaded {} rows of checkpoint {}", commas(rows), manifest.number);
-            Ok(())
+            StartState::Model(predecessor) => {
+                predecessor.load_rows(&table)?;
+                block.as_ref().map_or(Ok(()), |block| dense::go_on_from(block, job, context, rank, &predecessor))
+            }
         };
         let session = ClusterSession::join(context, process, job, handlers, load)?;
         Ok(Self { session, host, acknowledger: Acknowledger::new(table.clone(), block), table })

@@ -37,7 +37,7 @@ impl Reader {
     pub fn start(job: &Job, process: &ClusterProcess, context: &Context) -> Result<Self, Fault> {
         job.check()?;
         context.registry.check(job)?;
-        let session = ClusterSession::join(context, process, job, Vec::new(), |_, _| Ok(()))?;
+        let session = ClusterSession::join(context, process, job, Vec::new(), |_| Ok(()))?;
         match Self::begin(job, context, &session) {
             Ok((running, send_queue, leases, streams)) => Ok(Self { session, running, send_queue, leases, streams }),
             Err(fault) => Err(session.fail(fault)),

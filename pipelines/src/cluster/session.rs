@@ -16,7 +16,8 @@ use super::coordinator::Coordinator;
 use super::member::Member;
 use super::members::Role;
 use super::messages::{RunPhase, RunStatus};
-use crate::checkpoint::{CheckpointFolder, CheckpointManifest, CutPoint, EndRun};
+use super::start_state::StartState;
+use crate::checkpoint::{CutPoint, EndRun};
 use crate::context::Context;
 use crate::job::Job;
 
@@ -104,8 +105,8 @@ pub struct ClusterSession {
 }
 
 impl ClusterSession {
-    /// Starts a server for `handlers` (none without handlers), calls `load` with the checkpoint that the run goes on from, and
-    /// joins. Waits for the coordinator.
+    /// Starts a server for `handlers` (none without handlers), calls `load` with the checkpoint or the model that the run goes
+    /// on from, and joins. Waits for the coordinator.
     ///
     /// # Errors
     /// What `load` returns; the coordinator does not answer or refuses. A fault of the kind [`FaultKind::RolledBack`] if the run
@@ -115,7 +116,7 @@ impl ClusterSession {
         cluster_process: &ClusterProcess,
         job: &Job,
         mut handlers: Vec<Arc<dyn Handler>>,
-        load: impl FnOnce(&CheckpointFolder, CheckpointManifest) -> Result<(), Fault>,
+        load: impl FnOnce(StartState) -> Result<(), Fault>,
     ) -> Result<Self, Fault> {
         let io = &context.io;
         let process = &cluster_process.config;
@@ -168,11 +169,9 @@ impl ClusterSession {
         health.waiting(format!("the coordinator at {at}"));
         let (role, rank, nonce) = (process.role, process.rank, cluster_process.nonce);
         let (attempt, checkpoint) = io.block_on(Member::plan(&peer, role, rank, nonce, job))?;
-        if let (Some(number), Some(to)) = (checkpoint, &job.checkpoint.to) {
-            health.waiting("its part of a checkpoint");
-            let folder = CheckpointFolder::open(to, context)?;
-            let manifest = folder.manifest(number)?;
-            load(&folder, manifest)?;
+        if let Some(start) = StartState::find(job, role, checkpoint, context)? {
+            health.waiting("its part of a checkpoint or model");
+            load(start)?;
         }
         let member = io.block_on(Member::join(peer, role, rank, address, attempt, nonce, job))?;
         (identity.incarnation, identity.attempt) = (member.id().incarnation, attempt);

@@ -15,7 +15,8 @@ use super::messages::RunStatus;
 use super::ordered;
 use super::ps_snapshots::PsSnapshots;
 use super::session::{ClusterProcess, ClusterSession};
-use crate::checkpoint::{self, BatchOrder, CheckpointFolder, CheckpointManifest, Restored, Shards};
+use super::start_state::StartState;
+use crate::checkpoint::{self, BatchOrder, CheckpointFolder, CheckpointManifest, Shards};
 use crate::context::Context;
 use crate::dense::DenseStore;
 use crate::fault::model_fault;
@@ -41,9 +42,11 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
         .map(|receive_queue| Arc::new(BatchHandler::new(Arc::clone(receive_queue))) as Arc<dyn Handler>)
         .collect();
     let mut found = None;
-    let session = ClusterSession::join(context, process, &job, handlers, |folder, manifest| {
-        manifest.check_job(&job)?;
-        found = Some((folder.clone(), manifest));
+    let session = ClusterSession::join(context, process, &job, handlers, |start| {
+        if let StartState::Checkpoint(_, manifest) = &start {
+            manifest.check_job(&job)?;
+        }
+        found = Some(start);
         Ok(())
     })?;
     match wire(job, process.config().rank, context, receive_queue, &session, found) {
@@ -58,7 +61,7 @@ fn wire(
     context: &Context,
     receive_queue: Option<Arc<ReceiveQueue>>,
     session: &ClusterSession,
-    found: Option<(CheckpointFolder, CheckpointManifest)>,
+    found: Option<StartState>,
 ) -> Result<Training, Fault> {
     let status = session.wait_until_started()?;
     let trainer = Trainer { rank, incarnation: session.member.id().incarnation };
@@ -89,11 +92,20 @@ fn wire(
         }
     };
     let mut membership = membership(&resources.job, &status.counts, batches, dense);
-    if let Some((_, manifest)) = &found {
-        membership.steps = (manifest.position.steps, 1);
-    }
+    let checkpoint = match found {
+        Some(StartState::Checkpoint(folder, manifest)) => {
+            membership.steps = (manifest.position.steps, 1);
+            Some((folder, manifest))
+        }
+        Some(StartState::Model(predecessor)) => {
+            resources.go_on_from(&predecessor)?;
+            membership.steps.0 += predecessor.steps();
+            None
+        }
+        None => None,
+    };
     resources.participation = Participation::member(membership);
-    add_checkpoints(&mut resources, session, &status, found)?;
+    add_checkpoints(&mut resources, session, &status, checkpoint)?;
     let pipeline = match receive_queue {
         Some(receive_queue) => wiring::receiving(&resources, receive_queue, &session.member),
         None => {
@@ -127,7 +139,7 @@ fn add_checkpoints(
             let restored = checkpoint::load_trainer(&folder, manifest, resources.job.placement.dense())?;
             (folder, restored)
         }
-        None => (CheckpointFolder::open(&to, &resources.context)?, Restored::default()),
+        None => (CheckpointFolder::open(&to, &resources.context)?, resources.at_start()),
     };
     resources.add_checkpoints(folder, restored, BatchOrder::Any, shards);
     Ok(())

@@ -5,6 +5,7 @@
 
 mod checkpoint;
 mod data;
+mod differences;
 mod model;
 mod network;
 mod output;

@@ -8,6 +8,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainOptions {
+    /// The folder of a model to go on from: a path or a URL. Its rows and dense parameters are the first values of this
+    /// training; keys that it does not have begin as always. A model that was saved with `output.state` also gives the state of
+    /// its optimizers; without, the optimizers begin anew. Default: the training begins with a new model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
     /// Rows of a batch.
     pub batch_rows: usize,
     /// Leave out the last batch of a window if it is short.
@@ -66,6 +71,7 @@ impl std::fmt::Display for Backend {
 impl Default for TrainOptions {
     fn default() -> Self {
         Self {
+            from: None,
             batch_rows: 2048,
             drop_last: false,
             staleness: 0,

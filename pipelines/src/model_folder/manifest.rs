@@ -42,6 +42,9 @@ pub struct Manifest {
     pub tables: Vec<TableEntry>,
     /// The file of the dense parameters.
     pub dense: FileEntry,
+    /// The file of the dense optimizer's state. `None`: the folder has no state of optimizers, in its tables neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub optimizer: Option<FileEntry>,
 }
 
 /// The manifest's entry of a table.
@@ -56,7 +59,7 @@ pub struct TableEntry {
 }
 
 impl Manifest {
-    pub(super) fn new(model: &Model, table: TableEntry, dense: FileEntry) -> Self {
+    pub(super) fn new(model: &Model, table: TableEntry, dense: FileEntry, optimizer: Option<FileEntry>) -> Self {
         Self {
             format: FORMAT.into(),
             version: VERSION,
@@ -66,12 +69,24 @@ impl Manifest {
             training: model.training.clone(),
             tables: vec![table],
             dense,
+            optimizer,
         }
     }
 
     /// All files except the manifest.
     pub fn files(&self) -> impl Iterator<Item = &FileEntry> {
-        self.tables.iter().flat_map(|t| &t.files).chain(std::iter::once(&self.dense))
+        self.tables.iter().flat_map(|t| &t.files).chain(std::iter::once(&self.dense)).chain(&self.optimizer)
+    }
+
+    /// The only table.
+    ///
+    /// # Errors
+    /// A user fault if the manifest has none or several.
+    pub(super) fn table(&self, folder: &OpenFolder) -> Result<&TableEntry, Fault> {
+        match self.tables.as_slice() {
+            [table] => Ok(table),
+            tables => Err(Fault::user(format!("{}: {} tables, expected one", folder.name(MANIFEST), tables.len()))),
+        }
     }
 
     pub(super) fn write(&self, staged: &StagedFolder) -> Result<(), Fault> {

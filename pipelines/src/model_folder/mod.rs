@@ -4,8 +4,10 @@
 //! model/
 //!   manifest.json               format, job, columns, spec, tables, checksums of all below
 //!   dense.safetensors           dense parameters, f32
+//!   optimizer.safetensors       with `output.state`: the state of the dense optimizer
 //!   tables/embedding/shard-0000.parquet
-//!                               key: uint64, one column per part of the row (f32, or a fixed-size list of f32)
+//!                               key: uint64, one column per part of the row (f32, or a fixed-size list of f32); with
+//!                               `output.state`, optimizer.state: a fixed-size list of f32
 //! ```
 //! It is written as a staged folder, so a killed process never leaves half a model. A local disk replaces the old folder in one
 //! step, HDFS in two renames. In a store without renames, the manifest is deleted first and written last (see
@@ -16,22 +18,27 @@
 pub(crate) mod checked;
 pub(crate) mod dense_file;
 mod manifest;
+mod predecessor;
 mod table_file;
 
 use std::io::Write as _;
 
 use forebay_actors::{Fault, Host};
 use forebay_connectors::staged::{Folder, StagedFolder};
+use forebay_models::NamedTensor;
 use forebay_ps::start_table;
 
 pub use self::checked::FileEntry;
 use self::manifest::MANIFEST;
 pub use self::manifest::{Manifest, TableEntry};
+pub(crate) use self::predecessor::Predecessor;
+pub use self::predecessor::check_predecessor;
 use crate::context::Context;
 use crate::job_model::JobModel;
 use crate::model::Model;
 
 const DENSE: &str = "dense.safetensors";
+const OPTIMIZER: &str = "optimizer.safetensors";
 
 /// Fails if `to` holds something other than a model, so that saving replaces only models.
 pub fn check_place(to: impl Into<Folder>, context: &Context) -> Result<(), Fault> {
@@ -85,12 +92,16 @@ fn save(model: &Model, to: Folder) -> Result<Manifest, Fault> {
     let mut rows = 0;
     for shard in 0..model.table.shards() {
         let name = format!("tables/{}/shard-{shard:04}.parquet", config.name);
-        let entry = table_file::write(&model.table, shard, config, &staged, &name)?;
+        let entry = table_file::write(&model.table, shard, model.optimizer.is_some(), &staged, &name)?;
         rows += entry.rows.unwrap_or(0);
         files.push(entry);
     }
     let dense = dense_file::write(&model.dense, checked::CheckedWriter::create(&staged, DENSE)?, DENSE)?;
-    let manifest = Manifest::new(model, TableEntry { config: config.clone(), rows, files }, dense);
+    let write_state = |state: &Vec<NamedTensor>| {
+        dense_file::write(state, checked::CheckedWriter::create(&staged, OPTIMIZER)?, OPTIMIZER)
+    };
+    let optimizer = model.optimizer.as_ref().map(write_state).transpose()?;
+    let manifest = Manifest::new(model, TableEntry { config: config.clone(), rows, files }, dense, optimizer);
     // The manifest comes last: in a store without renames, it makes the folder a model.
     manifest.write(&staged)?;
     staged.publish()?;
@@ -108,15 +119,14 @@ fn load(from: Folder, shards: usize, context: &Context) -> Result<Model, Fault> 
         checked::verify(&folder, entry)?;
     }
     let dense = dense_file::read(&folder, &manifest.dense)?;
-    let wrong = |what: String| Fault::user(format!("{}: {what}", folder.name(MANIFEST)));
-    let [table_entry] = manifest.tables.as_slice() else {
-        return Err(wrong(format!("{} tables, expected one", manifest.tables.len())));
-    };
+    let optimizer = manifest.optimizer.as_ref().map(|entry| dense_file::read(&folder, entry)).transpose()?;
+    let table_entry = manifest.table(&folder)?;
     let host = Host::start("ps")?;
-    let config = table_entry.config.clone();
-    let table = start_table(&host, config.clone(), shards).map_err(|e| wrong(e.to_string()))?;
+    let wrong = |e: Fault| Fault::user(format!("{}: {e}", folder.name(MANIFEST)));
+    let table = start_table(&host, table_entry.config.clone(), shards).map_err(wrong)?;
     for file in &table_entry.files {
-        table_file::read(&folder, file, &config, &table)?;
+        table_file::read(&folder, file, optimizer.is_some(), &table)?;
     }
-    Ok(Model { job: manifest.job, dense, table, training: manifest.training, model, host, context: context.clone() })
+    let (job, training, context) = (manifest.job, manifest.training, context.clone());
+    Ok(Model { job, dense, optimizer, table, training, model, host, context })
 }

@@ -1,4 +1,5 @@
-//! Table rows as Parquet, one file per shard, with the column `key` and one column per row part.
+//! Table rows as Parquet, one file per shard, with the column `key`, one column per row part, and, if the folder has the state
+//! of the optimizers, the column `optimizer.state`: all floats of state of a row.
 //!
 //! Weights do not compress, so the values are stored plain. Both functions block on the store and on the shard, a page of
 //! rows at a time.
@@ -10,13 +11,17 @@ use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt64Ty
 use forebay_actors::{Fault, Source, StageCx};
 use forebay_connectors::staged::{OpenFolder, StagedFolder};
 use forebay_connectors::{Input, ParquetSource, ReadOptions};
-use forebay_ps::{PartConfig, TableClient, TableConfig};
+use forebay_ps::{ExportBlock, PartConfig, TableClient, TableConfig};
 use futures::executor::block_on;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Encoding;
 use parquet::file::properties::WriterProperties;
 
 use super::checked::{CheckedWriter, FileEntry, cannot_write};
+
+/// The column of the optimizers' state.
+const STATE: &str = "optimizer.state";
+
 /// Rows per request to a shard.
 const PAGE: usize = 65_536;
 
@@ -26,24 +31,34 @@ const GROUP: usize = 2 * PAGE;
 fn part_type(part: &PartConfig) -> DataType {
     match part.dim {
         1 => DataType::Float32,
-        dim => DataType::FixedSizeList(Arc::new(Field::new("element", DataType::Float32, false)), dim as i32),
+        dim => floats(dim),
     }
 }
 
-fn schema(config: &TableConfig) -> SchemaRef {
-    let key = Field::new("key", DataType::UInt64, false);
-    let parts = config.parts.iter().map(|part| Field::new(&part.name, part_type(part), false));
-    Arc::new(Schema::new(std::iter::once(key).chain(parts).collect::<Vec<_>>()))
+fn floats(each: usize) -> DataType {
+    DataType::FixedSizeList(Arc::new(Field::new("element", DataType::Float32, false)), each as i32)
 }
 
+/// `state_dim`: floats of state per row; 0: there is no such column.
+fn schema(config: &TableConfig, state_dim: usize) -> SchemaRef {
+    let mut fields = vec![Field::new("key", DataType::UInt64, false)];
+    fields.extend(config.parts.iter().map(|part| Field::new(&part.name, part_type(part), false)));
+    if state_dim > 0 {
+        fields.push(Field::new(STATE, floats(state_dim), false));
+    }
+    Arc::new(Schema::new(fields))
+}
+
+/// Writes the rows of a shard, with the state of their optimizers if `state` says so.
 pub(super) fn write(
     table: &TableClient,
     shard: usize,
-    config: &TableConfig,
+    state: bool,
     staged: &StagedFolder,
     path: &str,
 ) -> Result<FileEntry, Fault> {
-    let schema = schema(config);
+    let (config, state_dim) = (table.config(), if state { table.state_dim() } else { 0 });
+    let schema = schema(config, state_dim);
     let properties = WriterProperties::builder()
         .set_dictionary_enabled(false)
         .set_encoding(Encoding::PLAIN)
@@ -60,14 +75,19 @@ pub(super) fn write(
             break;
         }
         from += page.keys.len();
-        let batch = to_batch(&schema, config, page.keys, &page.weights)?;
+        let batch = to_batch(&schema, config, page, state_dim)?;
         writer.write(&batch).map_err(failed)?;
     }
     writer.into_inner().map_err(failed)?.finish(path, Some(from as u64))
 }
 
-fn to_batch(schema: &SchemaRef, config: &TableConfig, keys: Vec<u64>, weights: &[f32]) -> Result<RecordBatch, Fault> {
-    let row_dim = config.row_dim();
+fn to_batch(
+    schema: &SchemaRef,
+    config: &TableConfig,
+    page: ExportBlock,
+    state_dim: usize,
+) -> Result<RecordBatch, Fault> {
+    let (row_dim, ExportBlock { keys, weights, state }) = (config.row_dim(), page);
     let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from(keys))];
     let mut at = 0;
     for part in &config.parts {
@@ -79,17 +99,22 @@ fn to_batch(schema: &SchemaRef, config: &TableConfig, keys: Vec<u64>, weights: &
             _ => values,
         });
     }
+    if state_dim > 0 {
+        let element = Arc::new(Field::new("element", DataType::Float32, false));
+        columns.push(Arc::new(FixedSizeListArray::new(
+            element,
+            state_dim as i32,
+            Arc::new(Float32Array::from(state)),
+            None,
+        )));
+    }
     RecordBatch::try_new(schema.clone(), columns)
         .map_err(|e| Fault::internal("table rows do not fit their schema").because(e))
 }
 
-/// Puts the rows of a file into the table.
-pub(super) fn read(
-    folder: &OpenFolder,
-    entry: &FileEntry,
-    config: &TableConfig,
-    table: &TableClient,
-) -> Result<(), Fault> {
+/// Puts the rows of a file into the shards of `table`: all of them, or those that this process holds. With `state`, their
+/// optimizers go on with the state of the file.
+pub(super) fn read(folder: &OpenFolder, entry: &FileEntry, state: bool, table: &TableClient) -> Result<(), Fault> {
     if entry.rows == Some(0) {
         return Ok(());
     }
@@ -97,7 +122,7 @@ pub(super) fn read(
     let input = folder.input(&entry.path)?;
     // On its own thread, because the caller may be inside a runtime, and runtimes cannot be nested.
     let rows = std::thread::scope(|scope| {
-        let done = scope.spawn(|| forebay_connectors::convert::block_on(import(input, &name, config, table)));
+        let done = scope.spawn(|| forebay_connectors::convert::block_on(import(input, &name, state, table)));
         done.join().map_err(|_| Fault::internal("reading a table panicked"))?
     })?;
     match entry.rows {
@@ -109,8 +134,9 @@ pub(super) fn read(
 }
 
 /// Returns the number of rows.
-async fn import(input: Input, name: &str, config: &TableConfig, table: &TableClient) -> Result<u64, Fault> {
-    let expected = schema(config);
+async fn import(input: Input, name: &str, state: bool, table: &TableClient) -> Result<u64, Fault> {
+    let (config, state_dim) = (table.config(), if state { table.state_dim() } else { 0 });
+    let expected = schema(config, state_dim);
     let columns: Vec<&str> = expected.fields().iter().map(|field| field.name().as_str()).collect();
     let options = ReadOptions { batch_rows: PAGE, ..ReadOptions::default() };
     let mut source = ParquetSource::new(input, options).columns(columns);
@@ -134,7 +160,9 @@ async fn import(input: Input, name: &str, config: &TableConfig, table: &TableCli
         }
         from_batch(&batch, config, &mut weights);
         let keys = batch.column_by_name("key").expect("asked for by name").as_primitive::<UInt64Type>();
-        table.import(keys.values(), &weights, None).await?;
+        let list = batch.column_by_name(STATE).map(|column| column.as_fixed_size_list().values());
+        let state = list.map(|list| list.as_primitive::<Float32Type>().values() as &[f32]);
+        table.import_held(keys.values(), &weights, state).await?;
         rows += batch.num_rows() as u64;
     }
     Ok(rows)

@@ -8,7 +8,7 @@ use forebay_models::DenseModel;
 use forebay_models::transfer::{self, QueuedStep, UploadedBatch};
 use tokio::sync::oneshot;
 
-use super::train::{ModelMaker, save_state};
+use super::train::{ModelMaker, leave, save_state};
 use crate::checkpoint::CutPoint;
 use crate::fault::model_fault;
 use crate::flow::DeviceBatch;
@@ -21,6 +21,7 @@ pub struct Launch {
     model: Option<Box<dyn DenseModel>>,
     describe: String,
     cut_point: Option<Arc<CutPoint>>,
+    leaves_optimizer: bool,
 }
 
 impl Launch {
@@ -31,7 +32,20 @@ impl Launch {
         maker: ModelMaker,
         upload: oneshot::Sender<Box<dyn transfer::BatchUpload>>,
     ) -> Self {
-        Self { maker: Some(maker), upload: Some(upload), model: None, describe: describe.into(), cut_point: None }
+        Self {
+            maker: Some(maker),
+            upload: Some(upload),
+            model: None,
+            describe: describe.into(),
+            cut_point: None,
+            leaves_optimizer: false,
+        }
+    }
+
+    /// Also leaves the state of the optimizer at the end, as [`Train`](super::Train) does.
+    pub(crate) fn leaves_optimizer(mut self, leaves: bool) -> Self {
+        self.leaves_optimizer = leaves;
+        self
     }
 
     /// Gives the state of the model to `cut_point` at a barrier.
@@ -78,7 +92,7 @@ impl Stage for Launch {
     async fn finish(&mut self, cx: &StageCx, _out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
         // The device reads the parameters after all steps. They are used only if `download` found every step finite.
         let model = self.model.as_ref().expect("opened before it finishes");
-        cx.leave(model.parameters());
+        leave(model.as_ref(), self.leaves_optimizer, cx);
         Ok(())
     }
 }

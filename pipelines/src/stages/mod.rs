@@ -29,5 +29,6 @@ pub use push::Push;
 pub(crate) use receive::Receive;
 pub(crate) use refresh::Refresh;
 pub(crate) use ship::Ship;
+pub(crate) use train::OptimizerState;
 pub use train::{ModelMaker, Train};
 pub use upload::Upload;

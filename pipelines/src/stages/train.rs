@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use forebay_actors::{Epoch, Fault, Outbox, Stage, StageCx};
-use forebay_models::{DenseModel, ModelError, StepOutput};
+use forebay_models::{DenseModel, ModelError, NamedTensor, StepOutput};
 
 use crate::checkpoint::CutPoint;
 use crate::fault::model_fault;
@@ -62,6 +62,19 @@ pub struct Train {
     progress: Progress,
     describe: String,
     cut_point: Option<Arc<CutPoint>>,
+    leaves_optimizer: bool,
+}
+
+/// What a train stage leaves in the run's results beside the parameters: the state of the dense optimizer, as
+/// [`DenseModel::optimizer`] gives it.
+pub(crate) struct OptimizerState(pub(crate) Vec<NamedTensor>);
+
+/// Leaves the parameters in the run's results, and the state of their optimizer if it is asked for.
+pub(super) fn leave(model: &dyn DenseModel, optimizer: bool, cx: &StageCx) {
+    cx.leave(model.parameters());
+    if optimizer {
+        cx.leave(OptimizerState(model.optimizer()));
+    }
 }
 
 impl Train {
@@ -76,7 +89,14 @@ impl Train {
             progress,
             describe: describe.into(),
             cut_point: None,
+            leaves_optimizer: false,
         }
+    }
+
+    /// Also leaves the [`OptimizerState`] at the end.
+    pub(crate) fn leaves_optimizer(mut self, leaves: bool) -> Self {
+        self.leaves_optimizer = leaves;
+        self
     }
 
     /// Gives the state of the model to `cut_point` at a barrier.
@@ -145,7 +165,7 @@ impl Stage for Train {
 
     async fn finish(&mut self, cx: &StageCx, _out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
         let model = self.model.as_ref().expect("opened before it finishes");
-        cx.leave(model.parameters());
+        leave(model.as_ref(), self.leaves_optimizer, cx);
         Ok(())
     }
 }

@@ -21,16 +21,16 @@ use forebay_net::{Message, Peer, RequestStream, Resend, Retry};
 use futures::future::try_join_all;
 
 use crate::push::{PushId, PushOutcome, Round, Stamp, Trainer};
-use crate::remote::RemotePs;
 use crate::remote::metadata::{Answer, Header};
 use crate::remote::row_columns::plain;
 use crate::remote::wire::{Shape, Wire};
+use crate::remote::{DEADLINE, RemotePs};
 pub use block::{DenseBlock, DenseRule, NamedValues};
 use block::{pulled, pushed};
 pub use partition::blocks;
 use partition::check_finite;
 pub use service::DenseService;
-use service::{AcknowledgeBefore, HeldBlock};
+use service::{AcknowledgeBefore, HeldBlock, Ticket, WhatOfIt};
 
 enum Endpoint {
     Local(DenseBlock),
@@ -156,6 +156,15 @@ impl DenseClient {
         self.push(grads, step, Stamp::of_round(id, self.trainer, round, "dense values")?).await
     }
 
+    /// What each block saves, in the order of the blocks: its values, the optimizer's state and its number of steps. To have all
+    /// of one moment, see to it that no push is under way. Cancel safe.
+    ///
+    /// # Errors
+    /// A user fault: the rule of a block cannot be saved. External: a process is gone. Internal: a block has died.
+    pub async fn save(&self) -> Result<Vec<Vec<NamedValues>>, Fault> {
+        try_join_all(self.endpoints.iter().map(Endpoint::save)).await
+    }
+
     /// Declares all pushes of sources below this one applied, so that their ids take no memory. It may be repeated.
     ///
     /// # Errors
@@ -196,6 +205,20 @@ impl Endpoint {
         Ok((metadata.number, values.transpose().map_err(wrong)?))
     }
 
+    async fn save(&self) -> Result<Vec<NamedValues>, Fault> {
+        let ps = match self {
+            Self::Local(block) => return block.save().await,
+            Self::Remote { ps, .. } => ps,
+        };
+        let ticket = serde_json::to_vec(&Ticket { dense: WhatOfIt::State })
+            .map_err(|e| Fault::internal("a ticket is no JSON").because(e))?;
+        let ask = {
+            let ps = ps.clone();
+            move || saved(ps.clone(), ticket.clone())
+        };
+        ps.retry.run(&ps.describe("state"), ask).await
+    }
+
     async fn acknowledge_before(&self, source: u64) -> Result<(), Fault> {
         match self {
             Self::Local(block) => block.acknowledge_before(source).await,
@@ -212,4 +235,20 @@ impl Endpoint {
             }
         }
     }
+}
+
+/// What the block of a ps process saves.
+async fn saved(ps: Box<RemotePs>, ticket: Vec<u8>) -> Result<Vec<NamedValues>, Fault> {
+    let (mut saved, mut incoming) = (Vec::new(), ps.peer.get(ticket, DEADLINE).await?);
+    let wrong = |fault| ps.wrong_answer(fault);
+    while let Some(Message { batch, metadata }) = incoming.next().await? {
+        let name = String::from_utf8(metadata.into())
+            .map_err(|e| wrong(Fault::external("a name that is no text").because(e)))?;
+        let values = match &batch {
+            Some(batch) => plain::<Float32Type>(batch, "value").map_err(wrong)?.to_vec(),
+            None => Vec::new(),
+        };
+        saved.push(NamedValues { name, values });
+    }
+    Ok(saved)
 }

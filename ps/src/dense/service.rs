@@ -4,12 +4,14 @@
 //!   exchange ["dense", "pull"]         a header whose step is the version seen, or nothing → {value: f32}, if there is another
 //!   exchange ["dense", "push"]         {grad: f32} + header                                 → metadata
 //!   exchange ["dense", "push", "f16"]  {grad: f16} + header and exponents                   → metadata
+//!   get {"dense": "state"}             all that later steps depend on: for each name, its name → {value: f32}
 //!   action dense.config                                                                     → {"block", "len"}
 //!   action dense.acknowledge  {"before": source}                                                 → null
 //! ```
 
 use std::ops::Range;
 
+use arrow::array::RecordBatch;
 use arrow::datatypes::{DataType, Field, Float32Type};
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -17,7 +19,7 @@ use forebay_actors::Fault;
 use forebay_net::{Caller, Handler, Incoming, Message, Outgoing, PendingAnswer, answer_in_order};
 use serde::{Deserialize, Serialize};
 
-use super::block::{DenseBlock, pulled, pushed};
+use super::block::{DenseBlock, NamedValues, pulled, pushed};
 use super::partition::{blocks, check_finite};
 use crate::push::PushOutcome;
 use crate::remote::check_member;
@@ -38,6 +40,19 @@ pub(super) struct HeldBlock {
 #[serde(deny_unknown_fields)]
 pub(super) struct AcknowledgeBefore {
     pub(super) before: u64,
+}
+
+/// The ticket of what a block saves.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Ticket {
+    pub(super) dense: WhatOfIt,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum WhatOfIt {
+    State,
 }
 
 /// The dense block of a process, for its [`Server`](forebay_net::Server).
@@ -69,9 +84,7 @@ impl DenseService {
         Ok(Box::pin(async move {
             let (version, values) = pulled(pending).await?;
             let metadata = Answer { pushed: PushOutcome::Already, number: version }.write(&Tail::Exponents(Vec::new()));
-            let field = || vec![Field::new("value", DataType::Float32, false)];
-            let batch = values.map(|values| batch(field(), vec![plain_column::<Float32Type>(values)])).transpose()?;
-            Ok(Message { batch, metadata })
+            Ok(Message { batch: values.map(value_column).transpose()?, metadata })
         }))
     }
 
@@ -84,6 +97,10 @@ impl DenseService {
         let pending = self.block.ask_push(grads, header.step, stamp).await?;
         push_answer(header, pushed(pending)).await
     }
+}
+
+fn value_column(values: Vec<f32>) -> Result<RecordBatch, Fault> {
+    batch(vec![Field::new("value", DataType::Float32, false)], vec![plain_column::<Float32Type>(values)])
 }
 
 #[async_trait]
@@ -147,5 +164,14 @@ impl Handler for DenseService {
             }
         };
         answer_in_order(incoming, outgoing, MOST_VALUES, |_| self.block.len(), begin).await
+    }
+
+    async fn get(&self, _: Caller, ticket: Bytes, mut outgoing: Outgoing) -> Result<(), Fault> {
+        let Ticket { dense: WhatOfIt::State } = serde_json::from_slice(&ticket)
+            .map_err(|e| Fault::user("`dense` has the ticket {\"dense\": \"state\"} alone").because(e))?;
+        for NamedValues { name, values } in self.block.save().await? {
+            outgoing.send(Message { batch: Some(value_column(values)?), metadata: name.into() }).await?;
+        }
+        Ok(())
     }
 }

@@ -70,7 +70,7 @@ use crate::route::Route;
 use crate::start::MAX_SHARDS;
 use crate::table::Layout;
 pub(crate) use process::Process;
-pub(crate) use remote_ps::RemotePs;
+pub(crate) use remote_ps::{DEADLINE, RemotePs};
 use requests::{HeldShards, TableName};
 pub use service::TableService;
 pub(crate) use service::check_member;

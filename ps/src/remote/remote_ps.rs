@@ -13,7 +13,7 @@ use super::wire::{Shape, Wire, push_request};
 use crate::push::PushOutcome;
 
 /// How long the answer to one try of an action may take.
-pub(super) const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// One process that holds a part of a table or of the dense parameters.
 #[derive(Clone)]

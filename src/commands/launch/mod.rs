@@ -23,6 +23,7 @@ use super::summary::ReportFile;
 use super::train;
 use crate::exit::Ended;
 use crate::logs::Logs;
+use crate::pipelines::model_folder::check_predecessor;
 use crate::pipelines::{Context, check_checkpoints};
 use crate::stop::Stop;
 
@@ -46,17 +47,22 @@ pub(crate) struct Launch {
     /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet.
     #[arg(long)]
     resume: bool,
+    /// Go on from a trained model: short for --set train.from=MODEL. With --resume, only if there is no checkpoint yet.
+    #[arg(long, value_name = "MODEL")]
+    from: Option<String>,
     /// Start processes again that were killed, panicked or ended with exit code 3, at most this many times in the whole run.
     #[arg(long, value_name = "N", default_value_t = 10)]
     restarts: u32,
 }
 
 impl Launch {
-    pub(crate) fn run(self, logs: &Logs) -> Result<Ended, Fault> {
+    pub(crate) fn run(mut self, logs: &Logs) -> Result<Ended, Fault> {
+        self.settings = train::with_from(self.settings, self.from.take());
         let job = train::load(self.job.as_deref(), &self.settings)?;
         job.check()?;
         // What must fail fails before any process starts.
         check_checkpoints(&job, self.resume, &Context::default())?;
+        check_predecessor(&job, &Context::default())?;
         ReportFile::new(self.report.clone())?;
         let stop = Stop::listen_and_tell()?;
         let token = Token::new()?;

@@ -1,0 +1,40 @@
+//! Which fields differ between two jobs, for a message that names them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use toml::{Table, Value};
+
+use super::Job;
+
+impl Job {
+    /// The fields that differ from those of `other`, by their names with dots: "train.batch_rows is 2048 there and 77 here",
+    /// where `self` is there. Only fields that `asked` returns true for.
+    pub(crate) fn differences(&self, other: &Job, asked: impl Fn(&str) -> bool) -> Vec<String> {
+        let (there, here) = (fields(self), fields(other));
+        let names: BTreeSet<_> = there.keys().chain(here.keys()).filter(|name| asked(name)).collect();
+        let shown = |value: Option<&Value>| value.map_or_else(|| "not set".to_owned(), Value::to_string);
+        names
+            .into_iter()
+            .filter(|name| there.get(*name) != here.get(*name))
+            .map(|name| format!("{name} is {} there and {} here", shown(there.get(name)), shown(here.get(name))))
+            .collect()
+    }
+}
+
+/// All fields of a job, by their names with dots.
+fn fields(job: &Job) -> BTreeMap<String, Value> {
+    fn flatten(prefix: &str, table: Table, fields: &mut BTreeMap<String, Value>) {
+        for (key, value) in table {
+            let name = format!("{prefix}{key}");
+            match value {
+                Value::Table(table) => flatten(&format!("{name}."), table, fields),
+                value => {
+                    fields.insert(name, value);
+                }
+            }
+        }
+    }
+    let mut all = BTreeMap::new();
+    flatten("", toml::from_str(&job.to_toml()).unwrap_or_default(), &mut all);
+    all
+}

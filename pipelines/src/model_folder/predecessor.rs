@@ -1,0 +1,135 @@
+//! The model that a training goes on from, `train.from`. Everything here blocks on the store.
+
+use forebay_actors::{Fault, commas};
+use forebay_connectors::staged::{Folder, OpenFolder};
+use forebay_models::ParamBlock;
+use forebay_ps::{TableClient, TableConfig};
+
+use super::{Manifest, checked, dense_file, table_file};
+use crate::checkpoint::ModelState;
+use crate::context::Context;
+use crate::fault::model_fault;
+use crate::job::Job;
+use crate::job_model::JobModel;
+
+/// The model folder at `train.from`, whose manifest fits the job.
+pub(crate) struct Predecessor {
+    folder: OpenFolder,
+    manifest: Manifest,
+}
+
+/// Checks, before any process starts, that `train.from` is a model that the job can go on from.
+///
+/// # Errors
+/// A user fault if it is not; an external fault of a store.
+pub fn check_predecessor(job: &Job, context: &Context) -> Result<(), Fault> {
+    Predecessor::open(job, context).map(drop)
+}
+
+/// Whether a field of a job must be as it was when the model was trained. The state of optimizers also binds their settings.
+fn is_bound(name: &str, state: bool) -> bool {
+    let of_model = name == "seed" || name.starts_with("columns.") || name.starts_with("model.");
+    let of_state = name.starts_with("train.optimizer") || name.starts_with("table.") && name != "table.shards";
+    of_model || state && of_state
+}
+
+fn without_slash(folder: &str) -> &str {
+    folder.trim_end_matches('/')
+}
+
+impl Predecessor {
+    /// The model that `job` goes on from; `None` if it begins with a new one.
+    ///
+    /// # Errors
+    /// A user fault that names the folder: there is no model, it was trained on other columns, with another seed or another
+    /// structure, or the job would replace it.
+    pub(crate) fn open(job: &Job, context: &Context) -> Result<Option<Self>, Fault> {
+        let Some(from) = &job.train.from else { return Ok(None) };
+        if job.output.model.as_deref().is_some_and(|model| without_slash(model) == without_slash(from)) {
+            return Err(Fault::user(format!(
+                "train.from and output.model are both {from}: a run that has to begin again needs the model that it began with, \
+                 so save to another folder"
+            )));
+        }
+        let folder = Folder::from(from.as_str()).with_stores(&context.stores).open()?;
+        let manifest = Manifest::read_in(&folder)?;
+        let state = manifest.optimizer.is_some();
+        let differences = manifest.job.differences(job, |name| is_bound(name, state));
+        if !differences.is_empty() {
+            return Err(Fault::user(format!(
+                "cannot go on from the model {folder}: {}; train with its settings, or leave out train.from",
+                differences.join(", ")
+            )));
+        }
+        let this = Self { folder, manifest };
+        let config = JobModel::of(job, &context.registry)?.table_config(job);
+        this.check_parts(&config)?;
+        Ok(Some(this))
+    }
+
+    /// A custom model may have other row parts under the same name.
+    fn check_parts(&self, config: &TableConfig) -> Result<(), Fault> {
+        let parts = |config: &TableConfig| -> Vec<(String, usize)> {
+            config.parts.iter().map(|part| (part.name.clone(), part.dim)).collect()
+        };
+        let (found, expected) = (parts(&self.manifest.table(&self.folder)?.config), parts(config));
+        if found == expected {
+            return Ok(());
+        }
+        Err(Fault::user(format!(
+            "cannot go on from the model {}: its rows have the parts {found:?}, expected {expected:?}",
+            self.folder
+        )))
+    }
+
+    /// Whether the model has the state of its optimizers.
+    fn has_state(&self) -> bool {
+        self.manifest.optimizer.is_some()
+    }
+
+    /// Steps that its optimizers have taken; 0 if they begin anew.
+    pub(crate) fn steps(&self) -> u64 {
+        self.manifest.training.as_ref().filter(|_| self.has_state()).map_or(0, |training| training.steps)
+    }
+
+    /// Puts its rows into the shards of `table` that this process holds.
+    ///
+    /// # Errors
+    /// A user fault that names a file that is missing or damaged.
+    pub(crate) fn load_rows(&self, table: &TableClient) -> Result<(), Fault> {
+        let entry = self.manifest.table(&self.folder)?;
+        for file in &entry.files {
+            checked::verify(&self.folder, file)?;
+        }
+        for file in &entry.files {
+            table_file::read(&self.folder, file, self.has_state(), table)?;
+        }
+        let rows = commas(futures::executor::block_on(table.stats())?.rows());
+        let anew = if self.has_state() { "" } else { "; the model has no state of optimizers, so they begin anew" };
+        tracing::info!("goes on from the model {}: {rows} table rows here{anew}", self.folder);
+        Ok(())
+    }
+
+    /// Its dense parameters and, if it has them, the state of their optimizer.
+    ///
+    /// # Errors
+    /// As [`load_rows`](Self::load_rows).
+    pub(crate) fn dense(&self) -> Result<ModelState, Fault> {
+        let mut state = Vec::new();
+        for entry in std::iter::once(&self.manifest.dense).chain(&self.manifest.optimizer) {
+            checked::verify(&self.folder, entry)?;
+            state.extend(dense_file::read(&self.folder, entry)?);
+        }
+        Ok(state)
+    }
+
+    /// All its `len` trained dense values as one block, for the ps processes.
+    ///
+    /// # Errors
+    /// As [`load_rows`](Self::load_rows). A user fault if they are of another model.
+    pub(crate) fn block(&self, job: &Job, len: usize) -> Result<ParamBlock, Fault> {
+        let (optimizer, parameters): (Vec<_>, Vec<_>) =
+            self.dense()?.into_iter().partition(|tensor| forebay_models::has_optimizer(std::slice::from_ref(tensor)));
+        ParamBlock::of_model(job.train.optimizer, len, &parameters, &optimizer).map_err(model_fault)
+    }
+}
