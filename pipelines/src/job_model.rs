@@ -64,18 +64,15 @@ impl JobModel {
         }
     }
 
-    /// The initial dense parameters, `[P]`, which are the same for both backends. They are computed on the CPU, so the process
-    /// does not need the device of the job.
-    pub(crate) fn first_values(job: &Job, registry: &Registry) -> Result<Vec<f32>, Fault> {
+    /// A new model of the job on the CPU, with one thread, so that the process does not need the device of the job. Its first
+    /// parameters are the same for both backends.
+    pub(crate) fn on_cpu(job: &Job, registry: &Registry) -> Result<Box<dyn DenseModel>, Fault> {
         let mut job = job.clone();
         (job.train.device, job.train.threads) = ("cpu".into(), 1);
         if job.model.kind != ModelKind::Own {
             (job.train.backend, job.train.transfers) = (Backend::Native, None);
         }
-        let model = (Self::of(&job, registry)?.factory)().map_err(model_fault)?;
-        let mut values = Vec::new();
-        model.read_flat(&mut values).map_err(model_fault)?;
-        Ok(values)
+        (Self::of(&job, registry)?.factory)().map_err(model_fault)
     }
 }
 

@@ -312,6 +312,33 @@ async fn a_restored_block_goes_on_to_the_same_bits_and_is_pulled_anew() {
     host.stop().unwrap();
 }
 
+#[test]
+fn what_all_processes_save_comes_in_the_order_of_the_blocks() {
+    block_on(async {
+        let host = Host::start("test").unwrap();
+        let whole = DenseClient::local(&[start(&host, 0..LEN)]).unwrap();
+        let servers = servers(&host, 3).await;
+        let peers: Vec<_> = servers.iter().map(|server| peer(server.address())).collect();
+        let apart = connect(&peers, LEN, Wire::F32, retry()).await.unwrap();
+        for client in [&whole, &apart] {
+            client.push_once(id(0), &grads(0)).await.unwrap();
+        }
+        let joined = |saved: Vec<Vec<NamedValues>>, at: usize, name: &str| -> Vec<u32> {
+            assert!(saved.iter().all(|block| block[at].name == name), "{saved:?}");
+            saved.iter().flat_map(|block| bits(&block[at].values)).collect()
+        };
+        for (at, name) in ["values", "velocity"].into_iter().enumerate() {
+            let saved = (whole.save().await.unwrap(), apart.save().await.unwrap());
+            assert_eq!(joined(saved.1, at, name), joined(saved.0, at, name));
+        }
+        let other = peers[0].get(r#"{"dense": "all"}"#, std::time::Duration::from_secs(5)).await.unwrap().next().await;
+        assert!(other.unwrap_err().to_string().contains("has the ticket"));
+        drop((whole, apart));
+        stop(servers).await;
+        host.stop().unwrap();
+    });
+}
+
 #[tokio::test]
 async fn a_rule_that_cannot_be_saved_says_so() {
     struct Plain([f32; 1]);

@@ -51,23 +51,26 @@ pub(crate) struct Ended {
 impl Job {
     /// A small Wide & Deep job, with a checkpoint every 10,000 rows.
     pub(crate) fn new(format: &str, more: &[&str]) -> Self {
+        let (mut job, rows) = (Self::without_checkpoints(&[]), rows(format));
+        job.settings.push(format!("data.train={}", rows.display()));
+        job.settings.push(format!("checkpoint.to={}", job.checkpoints().display()));
+        job.set(&["checkpoint.rows=10000", "data.epochs=2"]);
+        job.set(more);
+        job
+    }
+
+    /// A small Wide & Deep job over rows that `more` names.
+    pub(crate) fn without_checkpoints(more: &[&str]) -> Self {
         let folder = TempDir::new().unwrap();
-        let mut settings = vec![
-            format!("data.train={}", rows(format).display()),
-            format!("output.model={}", folder.path().join("model").display()),
-            format!("checkpoint.to={}", folder.path().join("checkpoints").display()),
-        ];
-        let small = [
-            "checkpoint.rows=10000",
-            "seed=9",
-            "model.embedding_dim=4",
-            "model.hidden=[16]",
-            "train.batch_rows=256",
-            "train.threads=1",
-            "data.epochs=2",
-        ];
-        settings.extend(small.iter().chain(more).map(|setting| (*setting).to_owned()));
-        Self { folder, settings }
+        let mut job =
+            Self { settings: vec![format!("output.model={}", folder.path().join("model").display())], folder };
+        job.set(&["seed=9", "model.embedding_dim=4", "model.hidden=[16]", "train.batch_rows=256", "train.threads=1"]);
+        job.set(more);
+        job
+    }
+
+    fn set(&mut self, settings: &[&str]) {
+        self.settings.extend(settings.iter().map(|setting| (*setting).to_owned()));
     }
 
     /// A command of the program with the settings of the job.
@@ -113,6 +116,13 @@ impl Job {
     /// Runs the program to its end.
     pub(crate) fn run(&self, flags: &[&str]) -> Ended {
         self.start(flags).end()
+    }
+
+    /// Runs `train` or `launch` to its end.
+    pub(crate) fn run_command(&self, name: &str, flags: &[&str]) -> Ended {
+        let mut command = self.command(name);
+        command.args(flags);
+        self.spawn(command).end()
     }
 
     /// Starts a run, and kills it once there is a checkpoint of this number.

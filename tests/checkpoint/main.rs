@@ -1,9 +1,11 @@
-//! Runs of the program with checkpoints: killed at any time and resumed, they end with the model of an undisturbed run.
+//! Runs of the program with checkpoints: killed at any time and resumed, they end with the model of an undisturbed run. And runs
+//! that go on from the model of an earlier one.
 #![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
 
 #[path = "../cluster/bits.rs"]
 #[allow(dead_code, reason = "not all of it is used here")]
 mod bits;
+mod day_by_day;
 mod jobs;
 mod refusals;
 mod resume;

@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::kernels;
 use crate::params::{self, Param, check_len};
-use crate::{DenseOptimizer, ModelError, NamedTensor};
+use crate::{DenseModel, DenseOptimizer, ModelError, NamedTensor};
 
 /// The name of a block's values.
 const VALUES: &str = "values";
@@ -157,21 +157,21 @@ impl ParamBlock {
         Ok(block)
     }
 
-    /// The block of all trained values of a model: the first `len` numbers of its `parameters` in their order, and the state of
-    /// its optimizer, or a fresh optimizer if there is none.
+    /// The block of all trained values of `model` with what was `saved`: the parameters, in any order, and the state of the
+    /// optimizer; without any of it, a fresh optimizer.
     ///
     /// # Errors
-    /// [`ModelError::Load`] if the parameters do not end after `len` numbers, or the state is of another optimizer or model.
+    /// [`ModelError::Load`] if a tensor is missing, unknown, of another shape, or of another optimizer.
     pub fn of_model(
         optimizer: DenseOptimizer,
-        len: usize,
-        parameters: &[NamedTensor],
-        state: &[NamedTensor],
+        model: &dyn DenseModel,
+        saved: &[NamedTensor],
     ) -> Result<ParamBlock, ModelError> {
-        let layout = layout_of(len, parameters)?;
-        let mut block = ParamBlock::new(optimizer, params::from_tensors(&layout, "", parameters)?)?;
+        let layout = layout_of(model.flat_len(), &model.parameters())?;
+        let (parameters, state) = crate::state::split(saved);
+        let mut block = ParamBlock::new(optimizer, params::from_tensors(&layout, "", &parameters)?)?;
         if !state.is_empty() {
-            let (steps, state) = params::load_optimizer(&layout, &optimizer, state)?;
+            let (steps, state) = params::load_optimizer(&layout, &optimizer, &state)?;
             block.set_state(steps, state)?;
         }
         Ok(block)
@@ -279,6 +279,33 @@ mod tests {
             }
             assert_eq!(again, whole);
         }
+    }
+
+    #[test]
+    fn a_block_of_a_saved_model_has_its_values_and_state_in_the_order_of_the_model() {
+        let (optimizer, spec) = (DenseOptimizer::adam(0.1), crate::ModelSpec::wide_deep(3, 2, 4, &[8, 5]));
+        let model = crate::NativeModel::new(spec, optimizer, 7, 1).unwrap();
+        let parameters = model.parameters();
+        let mut flat = Vec::new();
+        model.read_flat(&mut flat).unwrap();
+        let mut block = ParamBlock::new(optimizer, flat.clone()).unwrap();
+        block.apply(&flat).unwrap();
+        // The parameters of the block after a step, as the model names them; files hold them in another order.
+        let mut at = 0;
+        let mut saved: Vec<NamedTensor> = Vec::new();
+        for tensor in &parameters {
+            let end = at + tensor.data.len();
+            saved.push(NamedTensor { data: block.values()[at..end].to_vec(), ..tensor.clone() });
+            at = end;
+        }
+        saved.extend(block.optimizer_of_model(&parameters).unwrap());
+        saved.sort_by(|a, b| a.name.cmp(&b.name));
+        assert_ne!(saved[0].name, parameters[0].name, "the order is another");
+        assert_eq!(ParamBlock::of_model(optimizer, &model, &saved).unwrap(), block);
+        saved.retain(|tensor| !tensor.name.starts_with("optimizer."));
+        assert_eq!(ParamBlock::of_model(optimizer, &model, &saved).unwrap().steps(), 0);
+        saved.pop();
+        assert!(ParamBlock::of_model(optimizer, &model, &saved).unwrap_err().to_string().contains("is missing"));
     }
 
     #[test]

@@ -65,7 +65,8 @@ pub(super) fn serve(
     context: &Context,
     rank: usize,
 ) -> Result<(dense::DenseService, dense::DenseBlock), Fault> {
-    let values = JobModel::first_values(job, &context.registry)?;
+    let mut values = Vec::new();
+    JobModel::on_cpu(job, &context.registry)?.read_flat(&mut values).map_err(model_fault)?;
     let (len, processes) = (values.len(), job.placement.ps);
     let range = dense::blocks(len, processes)[rank].clone();
     let (values, optimizer) = (values[range].to_vec(), job.train.optimizer);
@@ -104,8 +105,9 @@ pub(super) fn go_on_from(
     rank: usize,
     predecessor: &Predecessor,
 ) -> Result<(), Fault> {
-    let len = JobModel::first_values(job, &context.registry)?.len();
-    restore_part(block, job, rank, &predecessor.block(job, len)?)
+    let model = JobModel::on_cpu(job, &context.registry)?;
+    let whole = ParamBlock::of_model(job.train.optimizer, &*model, &predecessor.dense()?).map_err(model_fault)?;
+    restore_part(block, job, rank, &whole)
 }
 
 /// Puts the part of the ps process of this rank into its block.

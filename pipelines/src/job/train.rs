@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TrainOptions {
-    /// The folder of a model to go on from: a path or a URL. Its rows and dense parameters are the first values of this
+    /// The folder of a model to go on from, a path or a URL, for instance `monday/model`. Its rows and dense parameters are the first values of this
     /// training; keys that it does not have begin as always. A model that was saved with `output.state` also gives the state of
     /// its optimizers; without, the optimizers begin anew. Default: the training begins with a new model.
     #[serde(skip_serializing_if = "Option::is_none")]

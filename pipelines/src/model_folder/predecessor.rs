@@ -2,13 +2,11 @@
 
 use forebay_actors::{Fault, commas};
 use forebay_connectors::staged::{Folder, OpenFolder};
-use forebay_models::ParamBlock;
 use forebay_ps::{TableClient, TableConfig};
 
 use super::{Manifest, checked, dense_file, table_file};
 use crate::checkpoint::ModelState;
 use crate::context::Context;
-use crate::fault::model_fault;
 use crate::job::Job;
 use crate::job_model::JobModel;
 
@@ -121,15 +119,5 @@ impl Predecessor {
             state.extend(dense_file::read(&self.folder, entry)?);
         }
         Ok(state)
-    }
-
-    /// All its `len` trained dense values as one block, for the ps processes.
-    ///
-    /// # Errors
-    /// As [`load_rows`](Self::load_rows). A user fault if they are of another model.
-    pub(crate) fn block(&self, job: &Job, len: usize) -> Result<ParamBlock, Fault> {
-        let (optimizer, parameters): (Vec<_>, Vec<_>) =
-            self.dense()?.into_iter().partition(|tensor| forebay_models::has_optimizer(std::slice::from_ref(tensor)));
-        ParamBlock::of_model(job.train.optimizer, len, &parameters, &optimizer).map_err(model_fault)
     }
 }

@@ -1,0 +1,150 @@
+//! Trainings that go on from the model of an earlier one: `train.from`, `output.state`.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use super::bits::Bits;
+use super::jobs::{Ended, Job, flip};
+
+/// Rows of a day: 64 batches.
+const DAY: u64 = 16_384;
+
+/// Rows of three days, each in a folder of its own, and all of them in one.
+fn days() -> TempDir {
+    let folder = TempDir::new().unwrap();
+    std::fs::create_dir(folder.path().join("all")).unwrap();
+    for day in 0..3 {
+        let (rows, first, out) = (DAY.to_string(), (day * DAY).to_string(), folder.path().join(format!("day-{day}")));
+        let mut synth = Command::new(env!("CARGO_BIN_EXE_forebay"));
+        synth
+            .args(["data", "synth", "--rows", &rows, "--first-row", &first, "--group-rows", "4096", "--out"])
+            .arg(&out);
+        let said = synth.output().unwrap();
+        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        for file in std::fs::read_dir(&out).unwrap().map(|file| file.unwrap()) {
+            let name = format!("{day}-{}", file.file_name().into_string().unwrap());
+            std::fs::copy(file.path(), folder.path().join("all").join(name)).unwrap();
+        }
+    }
+    folder
+}
+
+/// A job over some of these rows in their order, without checkpoints. It keeps the state of the optimizers.
+fn job(rows: &Path, more: &[&str]) -> Job {
+    let train = format!("data.train={}", rows.display());
+    let own = ["data.shuffle=false", "data.shuffle_rows=0", "output.state=true", &train];
+    Job::without_checkpoints(&[&own, more].concat())
+}
+
+fn model_of(job: &Job) -> PathBuf {
+    job.folder.path().join("model")
+}
+
+fn ended_well(ended: Ended) -> String {
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    ended.said
+}
+
+/// Trains all rows at once, and then day by day, each day with a command and settings of its own. Compares the models.
+fn compare(days: &[(&str, &[&str])], all: &[&str]) {
+    let rows = self::days();
+    let at_once = job(&rows.path().join("all"), all);
+    ended_well(at_once.run(&[]));
+    let mut before: Option<Job> = None;
+    for (day, (command, settings)) in days.iter().enumerate() {
+        let job = job(&rows.path().join(format!("day-{day}")), settings);
+        let from = before.as_ref().map(|job| model_of(job).display().to_string());
+        let flags: Vec<&str> = from.iter().flat_map(|model| ["--from", model]).collect();
+        let said = ended_well(job.run_command(command, &flags));
+        if let Some(model) = &from {
+            assert!(said.contains(&format!("goes on from the model {model}")), "{said}");
+        }
+        before = Some(job);
+    }
+    let steps = std::fs::read_to_string(model_of(before.as_ref().unwrap()).join("manifest.json")).unwrap();
+    assert!(steps.contains(&format!("\"steps\": {}", 3 * DAY / 256)), "{steps}");
+    assert_eq!(Bits::read(&model_of(before.as_ref().unwrap())).difference(&at_once.model()), None);
+}
+
+#[test]
+fn days_one_by_one_give_the_model_of_all_at_once() {
+    let adam = ["table.embedding_optimizer.kind=adam", "table.embedding_optimizer.lr=0.001"];
+    compare(&[("train", &adam), ("train", &adam), ("train", &adam)], &adam);
+}
+
+#[test]
+fn days_may_be_trained_on_other_placements() {
+    let apart: &[&str] = &["placement.readers=1", "placement.ps=2", "placement.dense=ps", "table.shards=2"];
+    let dense_here: &[&str] = &["placement.readers=1", "placement.ps=1", "placement.dense=trainer"];
+    compare(&[("launch", apart), ("launch", dense_here), ("train", &[])], &[]);
+    compare(&[("train", &["table.shards=3"]), ("launch", apart), ("launch", apart)], &[]);
+}
+
+#[test]
+fn a_model_without_state_gives_its_weights_alone() {
+    let rows = days();
+    let first = job(&rows.path().join("day-0"), &["output.state=false"]);
+    ended_well(first.run(&[]));
+    let from = model_of(&first).display().to_string();
+    // Another optimizer: its state begins anew in any case.
+    let second = job(&rows.path().join("day-1"), &["train.optimizer.kind=sgd", "train.optimizer.lr=0.0"]);
+    let said = ended_well(second.run(&["--from", &from]));
+    assert!(said.contains("no state of optimizers, so they begin anew"), "{said}");
+    // With a learning rate of 0, the dense parameters are those of the first day.
+    let dense = |job: &Job| std::fs::read(model_of(job).join("dense.safetensors")).unwrap();
+    assert_eq!(dense(&first), dense(&second));
+    assert!(second.model().keys() > first.model().keys(), "new keys have rows");
+}
+
+#[test]
+fn a_run_with_checkpoints_goes_on_from_them_and_not_from_the_model_again() {
+    let rows = days();
+    let first = job(&rows.path().join("day-0"), &[]);
+    ended_well(first.run(&[]));
+    let from = model_of(&first).display().to_string();
+    let undisturbed = job(&rows.path().join("day-1"), &["data.epochs=20"]);
+    ended_well(undisturbed.run(&["--from", &from]));
+    let folder = TempDir::new().unwrap();
+    let to = format!("checkpoint.to={}", folder.path().join("checkpoints").display());
+    let killed = job(&rows.path().join("day-1"), &["data.epochs=20", &to, "checkpoint.rows=10000"]);
+    let running = killed.start(&["--from", &from]);
+    running.until_said("checkpoint 1 after");
+    running.signal(rustix::process::Signal::KILL);
+    assert_eq!(running.end().code, None);
+    let said = ended_well(killed.run(&["--from", &from, "--resume"]));
+    assert!(said.contains("goes on from checkpoint") && !said.contains("goes on from the model"), "{said}");
+    assert_eq!(killed.model().difference(&undisturbed.model()), None);
+}
+
+#[test]
+fn a_model_that_does_not_fit_is_refused_by_the_name_of_the_field() {
+    let rows = days();
+    let first = job(&rows.path().join("day-0"), &[]);
+    ended_well(first.run(&[]));
+    let from = model_of(&first).display().to_string();
+    let refused = |command: &str, settings: &[&str], words: &[&str]| {
+        let second = job(&rows.path().join("day-1"), settings);
+        let ended = second.run_command(command, &["--from", &from]);
+        assert_eq!(ended.code, Some(2), "{}", ended.said);
+        for word in words {
+            assert!(ended.said.contains(word), "no {word:?} in: {}", ended.said);
+        }
+        assert!(!model_of(&second).exists());
+    };
+    refused("train", &["model.embedding_dim=8"], &["model.embedding_dim is 4 there and 8 here"]);
+    refused("train", &["seed=10"], &["seed is 9 there and 10 here"]);
+    refused(
+        "train",
+        &["train.optimizer={kind=\"adam\", lr=0.5}"],
+        &["train.optimizer.lr is 0.001", "there and 0.5 here"],
+    );
+    refused("train", &[&format!("output.model={from}/")], &["train.from and output.model are both"]);
+    refused("launch", &["placement.ps=1", "seed=10"], &["seed is 9 there and 10 here"]);
+    let nothing = job(&rows.path().join("day-1"), &[]);
+    let ended = nothing.run(&["--from", &rows.path().join("nothing").display().to_string()]);
+    assert!(ended.code == Some(2) && ended.said.contains("nothing is not a model folder"), "{}", ended.said);
+    flip(&model_of(&first).join("optimizer.safetensors"));
+    refused("train", &[], &["optimizer.safetensors", "is damaged"]);
+}
