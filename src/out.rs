@@ -10,11 +10,21 @@ use crate::Fault;
 
 /// Prints a line of a command's result. A closed standard output (`| head -1`) is not an error: the reader has what it wanted.
 pub(crate) fn print(line: impl Display) -> Result<(), Fault> {
-    match writeln!(io::stdout().lock(), "{line}") {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => {
-            Err(Fault::external("cannot write to standard output").because(e))
-        }
-        _ => Ok(()),
+    taken(writeln!(io::stdout().lock(), "{line}")).map(drop)
+}
+
+/// Writes a part of a command's result. Returns false if standard output is closed: the rest is not wanted.
+pub(crate) fn write(part: &[u8]) -> Result<bool, Fault> {
+    let mut out = io::stdout().lock();
+    taken(out.write_all(part).and_then(|()| out.flush()))
+}
+
+/// Whether what was written was taken.
+fn taken(written: io::Result<()>) -> Result<bool, Fault> {
+    match written {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(e) => Err(Fault::external("cannot write to standard output").because(e)),
     }
 }
 

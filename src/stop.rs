@@ -14,6 +14,8 @@ use crate::{exit, out};
 /// Signals that come within this time after the first are no second signal.
 const ONE_SIGNAL: Duration = Duration::from_millis(500);
 
+const TRAINING_STOPS: &str = "trains on what was read, then saves the model or a checkpoint";
+
 /// Whether the user asked to stop.
 #[derive(Clone, Default)]
 pub(crate) struct Stop(Arc<Signals>);
@@ -46,7 +48,7 @@ enum Asks {
 impl Stop {
     /// Installs a signal handler that ends the program at the second signal.
     pub(crate) fn listen() -> Result<Self, Fault> {
-        Self::listen_with(|signals| {
+        Self::listen_with(TRAINING_STOPS, |signals| {
             let saving = lock(&signals.saving);
             let model = match *saving {
                 Saving::NotBegun => "nothing saved",
@@ -60,16 +62,25 @@ impl Stop {
 
     /// Installs a signal handler for a program that looks at [`at_once`](Self::at_once) and then ends by itself.
     pub(crate) fn listen_and_tell() -> Result<Self, Fault> {
-        Self::listen_with(|_| {})
+        Self::listen_with(TRAINING_STOPS, |_| {})
     }
 
-    fn listen_with(second: impl Fn(&Signals) + Send + 'static) -> Result<Self, Fault> {
+    /// Installs a signal handler for a program that saves no model. It says `first` at the first signal, and ends the program at
+    /// the second.
+    pub(crate) fn listen_and_say(first: &'static str) -> Result<Self, Fault> {
+        Self::listen_with(first, |_| {
+            out::note("\nstopped at once");
+            std::process::exit(i32::from(exit::INTERRUPTED));
+        })
+    }
+
+    fn listen_with(first: &'static str, second: impl Fn(&Signals) + Send + 'static) -> Result<Self, Fault> {
         let stop = Self::default();
         let signals = Arc::clone(&stop.0);
         let ignores_hangup = ignores_hangup();
         ctrlc::set_handler(move || match signals.ask(Instant::now()) {
             Asks::ToDrain => {
-                out::note("\nstopping: trains on what was read, then saves the model or a checkpoint (once more to stop at once)");
+                out::note(format_args!("\nstopping: {first} (once more to stop at once)"));
             }
             Asks::Nothing => {}
             Asks::ToStop => second(&signals),

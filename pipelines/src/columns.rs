@@ -109,9 +109,14 @@ impl Default for Columns {
 impl Columns {
     /// Every column that is read, without repetition.
     pub fn names(&self) -> Vec<String> {
-        let mut names = vec![self.label.clone()];
+        self.names_with(std::slice::from_ref(&self.label))
+    }
+
+    /// Every column that a prediction reads, without repetition: `first`, then all but the label.
+    pub(crate) fn names_with(&self, first: &[String]) -> Vec<String> {
         let features = self.dense.iter().map(|d| &d.column).chain(self.slots.iter().map(|s| &s.column));
-        for column in features.chain(&self.extra) {
+        let mut names: Vec<String> = Vec::new();
+        for column in first.iter().chain(features).chain(&self.extra) {
             if !names.contains(column) {
                 names.push(column.clone());
             }

@@ -12,7 +12,7 @@ impl Model {
     /// Scores all rows at `path`: a file, a folder, a glob or a URL. The file names give the format. The rows pass the custom
     /// stages of the job, except those that are for training only. Blocks until it is done.
     pub fn evaluate(&self, path: &str) -> Result<(Evaluation, Report), Fault> {
-        self.score(sources::whole(&self.job.for_evaluation(), &self.context, path)?)
+        self.score(sources::whole(&self.job.for_evaluation(), &self.context, path, self.job.columns.names())?)
     }
 
     /// Scores all rows of any source. Blocks until it is done.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use forebay_actors::{Fault, Source, StageCx};
 use forebay_connectors::convert::block_on;
+use forebay_connectors::criteo::column_name;
 use forebay_connectors::{CriteoSource, Input, Leases, OnBadRow, ParquetSource, ReadOptions};
 
 use crate::checkpoint::{CutPoint, RemainingWindows};
@@ -13,23 +14,23 @@ use crate::job::{Format, Job};
 use crate::registry::{Read, SourceRequest, read_from};
 use crate::stages::check_columns;
 
-/// Reads `path` (a file, a folder, a glob, a URL) in order, with one window per epoch. If the job does not give the format, it
+/// Reads `columns` at `path` (a file, a folder, a glob, a URL) in order, with one window per epoch. If the job does not give the format, it
 /// blocks while it lists the files.
-pub(crate) fn whole(job: &Job, context: &Context, path: &str) -> Result<Read, Fault> {
-    read(job, context, Some(path), 0, Windows::All)
+pub(crate) fn whole(job: &Job, context: &Context, path: &str, columns: Vec<String>) -> Result<Read, Fault> {
+    read(job, context, Some(path), columns, 0, Windows::All)
 }
 
 /// Reads the job's training rows in windows of [`window_rows`]: all windows, or those that `leases` grants.
 pub(crate) fn windows(job: &Job, context: &Context, leases: Option<Arc<dyn Leases>>) -> Result<Read, Fault> {
     let windows = leases.map_or(Windows::All, Windows::Leased);
-    read(job, context, train_path(job)?, window_rows(job, job.in_step()), windows)
+    read(job, context, train_path(job)?, job.columns.names(), window_rows(job, job.in_step()), windows)
 }
 
 /// Reads what of the job's training rows is not trained on before this process began. Without windows that are known before
 /// they are read (text, a custom source), reads all: the look-up skips the batches that were trained on.
 pub(crate) fn remaining(job: &Job, context: &Context, cut_point: Option<Arc<CutPoint>>) -> Result<Read, Fault> {
     let windows = cut_point.map_or(Windows::All, Windows::Remaining);
-    read(job, context, train_path(job)?, window_rows(job, job.in_step()), windows)
+    read(job, context, train_path(job)?, job.columns.names(), window_rows(job, job.in_step()), windows)
 }
 
 fn train_path(job: &Job) -> Result<Option<&str>, Fault> {
@@ -121,8 +122,15 @@ pub(crate) fn check(job: &Job, context: &Context, path: &str) -> Result<(), Faul
     })
 }
 
-fn read(job: &Job, context: &Context, path: Option<&str>, window_rows: usize, windows: Windows) -> Result<Read, Fault> {
-    let (options, columns) = (read_options(job, window_rows), job.columns.names());
+fn read(
+    job: &Job,
+    context: &Context,
+    path: Option<&str>,
+    columns: Vec<String>,
+    window_rows: usize,
+    windows: Windows,
+) -> Result<Read, Fault> {
+    let options = read_options(job, window_rows);
     let path = match (&job.data.source, path) {
         (Some(name), path) => {
             let leases = windows.leases(false)?;
@@ -140,8 +148,10 @@ fn read(job: &Job, context: &Context, path: Option<&str>, window_rows: usize, wi
         }),
         Format::Criteo => {
             let on_bad_row = job.data.on_bad_row.clone();
+            // Only a prediction does not read the label.
+            let label_optional = !columns.contains(&column_name(0));
             read_from(move || {
-                let source = CriteoSource::new(input, options).on_bad_row(on_bad_row);
+                let source = CriteoSource::new(input, options).on_bad_row(on_bad_row).label_optional(label_optional);
                 if let Some(leases) = leases { source.leasing(leases) } else { source }
             })
         }

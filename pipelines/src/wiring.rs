@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
+use arrow::array::RecordBatch;
 use forebay_actors::{Fault, Flow, Pipeline, Place, Replicas, Source, Topology};
 use forebay_connectors::Rows;
 use forebay_models::has_optimizer;
 use forebay_ps::TableClient;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::checkpoint::{CutPoint, ModelState};
 use crate::cluster::batches::receive_queue::ReceiveQueue;
@@ -27,8 +28,8 @@ use crate::registry::{Read, Registry, read_from};
 use crate::resources::Resources;
 use crate::sources::{self, window_rows};
 use crate::stages::{
-    BatchPlan, Batcher, Download, Evaluate, Launch, Lookup, ModelMaker, Parse, Push, Receive, Refresh, Ship, Train,
-    Upload,
+    BatchPlan, Batcher, Download, Evaluate, Launch, Lookup, ModelMaker, Parse, Predict, Push, Receive, Refresh, Ship,
+    Train, Upload,
 };
 use crate::staleness::Staleness;
 
@@ -39,7 +40,7 @@ pub(crate) fn training(resources: &Resources, read: Read) -> Result<Pipeline, Fa
     let participation = resources.participation.clone();
     let batcher = Batcher::new(training_plan(job))
         .ask_before_windows(move |epoch, mark| participation.window_begins(epoch, mark));
-    Ok(learn(batches(topology, job, &resources.context.registry, batcher, true, read)?, resources))
+    Ok(learn(batches(topology, job, &resources.context.registry, batcher, Purpose::Training, read)?, resources))
 }
 
 /// A reader: `source -8→ parse -8→ batch -4→ ship`. With the look-up at the reader, which needs `table`:
@@ -55,7 +56,7 @@ pub(crate) fn reading(
     let held = leases.clone();
     let batcher =
         Batcher::new(training_plan(job)).ask_before_windows(move |epoch, mark| held.begin_window(epoch, mark));
-    let flow = batches(Topology::new("read"), job, registry, batcher, true, read)?;
+    let flow = batches(Topology::new("read"), job, registry, batcher, Purpose::Training, read)?;
     let Some((table, staleness)) = table else {
         let trainers = job.in_step() as u32;
         return Ok(flow.sink("ship", Place::Shared, move || Ship::<TrainBatch>::new(send_queue, leases, trainers)));
@@ -93,19 +94,43 @@ pub(crate) fn receiving(resources: &Resources, receive_queue: Arc<ReceiveQueue>,
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ evaluate`.
 pub(crate) fn evaluation(model: &Model, read: Read) -> Result<Pipeline, Fault> {
-    let (job, lookup) = (&model.job, Lookup::read_only(&model.table));
-    let plan =
-        BatchPlan { rows: EVALUATION_ROWS, window: 0, drop_last: false, mark_window_ends: false, ..training_plan(job) };
     let maker: ModelMaker = Box::new(model.model.with_parameters(model.dense.clone()));
-    let topology = Topology::new("evaluate").attach(&model.host);
-    Ok(batches(topology, job, &model.context.registry, Batcher::new(plan), false, read)?
-        .stage("lookup", Place::Shared, move || lookup)
-        .link(job.pipeline.links.train)
-        .sink("evaluate", Place::Own, move || Evaluate::new(maker)))
+    let flow = forward(model, Topology::new("evaluate"), Purpose::Evaluation, read)?;
+    Ok(flow.sink("evaluate", Place::Own, move || Evaluate::new(maker)))
 }
 
-/// Rows of a batch in evaluation. The number does not change the result.
-const EVALUATION_ROWS: usize = 4096;
+/// `source -8→ parse -8→ batch -4→ lookup -2→ predict`. The scores of each batch go to `scores`, with the columns `keep`.
+pub(crate) fn prediction(
+    model: &Model,
+    read: Read,
+    keep: Vec<String>,
+    scores: mpsc::Sender<RecordBatch>,
+) -> Result<Pipeline, Fault> {
+    let maker: ModelMaker = Box::new(model.model.with_parameters(model.dense.clone()));
+    let flow = forward(model, Topology::new("predict"), Purpose::Prediction(keep), read)?;
+    Ok(flow.sink("predict", Place::Own, move || Predict::new(maker, scores)))
+}
+
+/// `source -8→ parse -8→ batch -4→ lookup -2→`, in the order of the rows, on the table as it is.
+fn forward(model: &Model, topology: Topology, purpose: Purpose, read: Read) -> Result<Flow<ReadyBatch>, Fault> {
+    let (job, lookup) = (&model.job, Lookup::read_only(&model.table));
+    let plan =
+        BatchPlan { rows: FORWARD_ROWS, window: 0, drop_last: false, mark_window_ends: false, ..training_plan(job) };
+    let batches =
+        batches(topology.attach(&model.host), job, &model.context.registry, Batcher::new(plan), purpose, read)?;
+    Ok(batches.stage("lookup", Place::Shared, move || lookup).link(job.pipeline.links.train))
+}
+
+/// Rows of a batch in evaluation and prediction. The number does not change the result.
+const FORWARD_ROWS: usize = 4096;
+
+/// What batches are made for.
+enum Purpose {
+    Training,
+    Evaluation,
+    /// Every row travels, with these columns and without a label.
+    Prediction(Vec<String>),
+}
 
 /// Makes batches of the rows at `data.train`: `source -8→ parse -8→ batch -4→`, with the job's custom stages between them.
 ///
@@ -113,7 +138,7 @@ const EVALUATION_ROWS: usize = 4096;
 /// A user fault if the rows are missing, or the context's registry lacks a part that the job names.
 pub fn feed(topology: Topology, job: &Job, context: &Context) -> Result<Flow<TrainBatch>, Fault> {
     let batcher = Batcher::new(training_plan(job));
-    batches(topology, job, &context.registry, batcher, true, sources::windows(job, context, None)?)
+    batches(topology, job, &context.registry, batcher, Purpose::Training, sources::windows(job, context, None)?)
 }
 
 /// Like [`feed`], with any source of rows.
@@ -126,7 +151,7 @@ pub fn feed_from<S: Source<Out = Rows>>(
     registry: &Registry,
     source: impl FnOnce() -> S + Send + 'static,
 ) -> Result<Flow<TrainBatch>, Fault> {
-    batches(topology, job, registry, Batcher::new(training_plan(job)), true, read_from(source))
+    batches(topology, job, registry, Batcher::new(training_plan(job)), Purpose::Training, read_from(source))
 }
 
 fn batches(
@@ -134,12 +159,19 @@ fn batches(
     job: &Job,
     registry: &Registry,
     batcher: Batcher,
-    training: bool,
+    purpose: Purpose,
     read: Read,
 ) -> Result<Flow<TrainBatch>, Fault> {
+    let training = matches!(purpose, Purpose::Training);
     let links = &job.pipeline.links;
     let (columns, seed, on_bad_row) = (job.columns.clone(), job.seed, job.data.on_bad_row.clone());
-    let parse = move |_replica| Parse::new(&columns, seed, on_bad_row.clone());
+    let parse = move |_replica| {
+        let parse = Parse::new(&columns, seed, on_bad_row.clone());
+        match &purpose {
+            Purpose::Training | Purpose::Evaluation => parse,
+            Purpose::Prediction(keep) => parse.for_prediction(keep.clone()),
+        }
+    };
     let rows = registry.after_read_of(read.begin(topology).link(links.parse), job, training)?;
     let replicas = Replicas::ordered(job.pipeline.parse_replicas);
     let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.batch);

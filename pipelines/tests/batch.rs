@@ -50,6 +50,7 @@ fn examples(rows: &[Row], first: u64) -> ExampleBatch {
         labels: rows.iter().map(|r| r.label).collect(),
         dense: (0..2).flat_map(|c| rows.iter().map(move |r| r.dense[c])).collect(),
         slots: vec![one(0), one(1), many(2), many(3)],
+        kept: None,
     }
 }
 
@@ -153,6 +154,7 @@ fn single_valued_slots_need_no_offsets() {
         labels: vec![1.0, 0.0, 1.0],
         dense: vec![],
         slots: vec![SlotKeys::One(vec![5, 5, 6]), SlotKeys::One(vec![9, 8, 9])],
+        kept: None,
     };
     let (mut out, collected) = Outbox::collecting();
     let mut stage = Batcher::new(BatchPlan {

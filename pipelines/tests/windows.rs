@@ -180,6 +180,7 @@ fn examples(rows: usize, window: u64, closes: bool) -> ExampleBatch {
         labels: vec![0.0; rows],
         dense: vec![],
         slots: vec![SlotKeys::One((0..rows as u64).collect())],
+        kept: None,
     }
 }
 

@@ -1,19 +1,15 @@
 //! `forebay data`: make, convert and inspect rows.
 
-use std::time::Duration;
-
 use crate::Fault;
 use crate::actors::{Source, StageCx, commas};
-use crate::connectors::convert::{
-    ConvertProgress, Encoding, ParquetOptions, TextOptions, Written, block_on, to_criteo_text, to_parquet,
-};
+use crate::connectors::convert::{Encoding, ParquetOptions, TextOptions, block_on, to_criteo_text, to_parquet};
 use crate::connectors::inspect::{holds_parquet, inspect};
 use crate::connectors::{
     Categories, CriteoSource, Input, OnBadRow, ParquetSource, Predicate, ReadOptions, Rows, Synthetic, SyntheticSource,
 };
 use clap::{Args, Subcommand, ValueEnum};
-use indicatif::ProgressBar;
 
+use super::bar::Bar;
 use crate::logs::Logs;
 use crate::out;
 
@@ -176,7 +172,7 @@ impl Synth {
                 let (cx, mut source, mut bar) = (StageCx::detached("synth"), source, Bar::new(Some(self.rows), logs));
                 let written =
                     block_on(to_criteo_text(&mut source, &cx, &self.out, &options, |progress| bar.show(progress)))?;
-                bar.done(&self.out, &written)
+                out::print(bar.done(&self.out, &written))
             }
         }
     }
@@ -216,7 +212,7 @@ fn write_parquet(
 ) -> Result<(), Fault> {
     let (cx, mut bar) = (StageCx::detached("convert"), Bar::new(rows, logs));
     let written = block_on(to_parquet(&mut source, &cx, out, options, |progress| bar.show(progress)))?;
-    bar.done(out, &written)?;
+    out::print(bar.done(out, &written))?;
     for (reason, rows) in cx.ledger().snapshot().rejected {
         out::print(format_args!("left out {} rows: {reason}", commas(rows)))?;
     }
@@ -227,32 +223,5 @@ impl Inspect {
     fn run(self) -> Result<(), Fault> {
         let found = block_on(inspect(input(self.path, self.filter.as_ref())))?;
         if self.json { out::print(serde_json::json!(found)) } else { out::print(found) }
-    }
-}
-
-/// The progress of a conversion.
-struct Bar(ProgressBar);
-
-impl Bar {
-    fn new(rows: Option<u64>, logs: &Logs) -> Self {
-        let bar = match rows {
-            _ if !logs.draws_progress() => ProgressBar::hidden(),
-            Some(rows) => ProgressBar::new(rows),
-            None => ProgressBar::new_spinner(),
-        };
-        bar.enable_steady_tick(Duration::from_millis(200));
-        Self(bar)
-    }
-
-    fn show(&mut self, progress: ConvertProgress) {
-        self.0.set_position(progress.rows);
-        self.0.set_message(format!("{} rows, {} MB", commas(progress.rows), progress.bytes / 1_000_000));
-    }
-
-    fn done(self, folder: &str, written: &Written) -> Result<(), Fault> {
-        self.0.finish_and_clear();
-        let Written { files, rows, bytes, .. } = written;
-        let megabytes = *bytes as f64 / 1e6;
-        out::print(format_args!("wrote {folder}: {} rows, {files} files, {megabytes:.1} MB", commas(*rows)))
     }
 }

@@ -1,11 +1,13 @@
 //! The program's commands: one file each.
 
+mod bar;
 mod bench;
 mod checkpoint;
 mod data;
 mod eval;
 mod launch;
 mod plan;
+mod predict;
 mod role;
 mod shell;
 mod summary;
@@ -25,6 +27,7 @@ pub(crate) enum Command {
     Launch(launch::Launch),
     Role(role::RoleCommand),
     Eval(eval::Eval),
+    Predict(predict::Predict),
     Plan(plan::Plan),
     #[command(subcommand)]
     Checkpoint(checkpoint::Checkpoint),
@@ -46,6 +49,7 @@ pub(crate) fn run(
         Command::Train(train) => return train.run(logs, context),
         Command::Launch(launch) => return launch.run(logs),
         Command::Role(role) => return role.run(logs, context),
+        Command::Predict(predict) => return predict.run(logs, context),
         Command::Eval(eval) => eval.run(context),
         Command::Plan(plan) => plan.run(context),
         Command::Checkpoint(checkpoint) => checkpoint.run(context),

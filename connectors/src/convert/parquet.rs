@@ -26,48 +26,53 @@ pub async fn to_parquet<S: Source<Out = Rows>>(
     cx: &StageCx,
     folder: impl Into<Folder>,
     options: &ParquetOptions,
-    progress: impl FnMut(ConvertProgress),
-) -> Result<Written, Fault> {
-    convert(source, cx, StagedFolder::begin(&folder.into(), options.replace)?, options, progress).await
-}
-
-async fn convert<S: Source<Out = Rows>>(
-    source: &mut S,
-    cx: &StageCx,
-    staged: StagedFolder,
-    options: &ParquetOptions,
     mut progress: impl FnMut(ConvertProgress),
 ) -> Result<Written, Fault> {
-    let mut groups =
-        Groups { encoder: Encoder::start(cx, staged, options)?, options, schema: None, held: Vec::new(), rows: 0 };
-    let mut rows = 0;
+    let mut writer = ParquetWriter::begin(cx, folder, options)?;
     let rejected = for_each_batch(source, cx, async |next| {
-        groups.add(&next.batch).await?;
-        rows += next.batch.num_rows() as u64;
-        progress(ConvertProgress { rows, bytes: groups.encoder.bytes() });
+        writer.write(&next.batch).await?;
+        progress(writer.progress());
         Ok(())
     })
     .await?;
-    groups.send().await?;
-    let (staged, written) = groups.encoder.finish()?;
+    let written = writer.finish().await?;
     progress(ConvertProgress { rows: written.rows, bytes: written.bytes });
-    staged.mark()?;
-    staged.publish()?;
     Ok(Written { rejected, ..written })
 }
 
-/// The row group that is being gathered.
-struct Groups<'a> {
+/// Writes record batches into a folder of Parquet files, in any store. The folder appears at [`finish`](Self::finish), or not
+/// at all.
+pub struct ParquetWriter {
     encoder: Encoder,
-    options: &'a ParquetOptions,
+    group_rows: usize,
     /// The schema of the first batch.
     schema: Option<SchemaRef>,
+    /// The row group that is being gathered.
     held: Vec<RecordBatch>,
-    rows: usize,
+    held_rows: usize,
+    rows: u64,
 }
 
-impl Groups<'_> {
-    async fn add(&mut self, batch: &RecordBatch) -> Result<(), Fault> {
+impl ParquetWriter {
+    /// Starts the threads that encode and write, named after the stage of `cx`.
+    ///
+    /// # Errors
+    /// The store's fault, or a user fault if the folder holds files and is not to be replaced.
+    pub fn begin(cx: &StageCx, folder: impl Into<Folder>, options: &ParquetOptions) -> Result<Self, Fault> {
+        Self::staged(cx, StagedFolder::begin(&folder.into(), options.replace)?, options)
+    }
+
+    fn staged(cx: &StageCx, staged: StagedFolder, options: &ParquetOptions) -> Result<Self, Fault> {
+        let encoder = Encoder::start(cx, staged, options)?;
+        let group_rows = options.group_rows.max(1);
+        Ok(Self { encoder, group_rows, schema: None, held: Vec::new(), held_rows: 0, rows: 0 })
+    }
+
+    /// Adds rows; waits while two row groups are being written. Not cancel safe.
+    ///
+    /// # Errors
+    /// The store's fault, or a user fault if the columns are not those of the first batch.
+    pub async fn write(&mut self, batch: &RecordBatch) -> Result<(), Fault> {
         let schema = self.schema.get_or_insert_with(|| batch.schema());
         if **schema != *batch.schema() {
             return Err(Fault::user(format!(
@@ -76,18 +81,32 @@ impl Groups<'_> {
                 schema.fields()
             )));
         }
-        let most = self.options.group_rows.max(1);
         let mut at = 0;
         while at < batch.num_rows() {
-            let n = (batch.num_rows() - at).min(most - self.rows);
+            let n = (batch.num_rows() - at).min(self.group_rows - self.held_rows);
             self.held.push(batch.slice(at, n));
-            self.rows += n;
+            self.held_rows += n;
             at += n;
-            if self.rows == most {
+            if self.held_rows == self.group_rows {
                 self.send().await?;
             }
         }
+        self.rows += batch.num_rows() as u64;
         Ok(())
+    }
+
+    /// Rows taken, and bytes in the files so far.
+    pub fn progress(&self) -> ConvertProgress {
+        ConvertProgress { rows: self.rows, bytes: self.encoder.bytes() }
+    }
+
+    /// Writes the rest, and gives the folder its name. Not cancel safe.
+    pub async fn finish(mut self) -> Result<Written, Fault> {
+        self.send().await?;
+        let (staged, written) = self.encoder.finish()?;
+        staged.mark()?;
+        staged.publish()?;
+        Ok(written)
     }
 
     /// Hands the row group over; waits while two are under way.
@@ -96,7 +115,7 @@ impl Groups<'_> {
         let held = std::mem::take(&mut self.held);
         let pieces = |column| held.iter().map(|batch| Arc::clone(batch.column(column))).collect::<Vec<ArrayRef>>();
         let columns = (0..schema.fields().len()).map(pieces).collect();
-        self.encoder.send(schema, columns, std::mem::take(&mut self.rows)).await
+        self.encoder.send(schema, columns, std::mem::take(&mut self.held_rows)).await
     }
 }
 
@@ -118,7 +137,11 @@ mod tests {
         let cx = StageCx::detached("t");
         let staged = StagedFolder::begin(&Folder::from(&out), false).unwrap();
         let staged = staged.with_create(|_| OpenOptions::new().write(true).open("/dev/full"));
-        let done = crate::convert::block_on(convert(&mut source, &cx, staged, &options, |_| ()));
+        let done = crate::convert::block_on(async {
+            let mut writer = ParquetWriter::staged(&cx, staged, &options)?;
+            for_each_batch(&mut source, &cx, async |next| writer.write(&next.batch).await).await?;
+            writer.finish().await
+        });
         let said = done.unwrap_err().to_string();
         assert!(said.contains("the disk is full") && said.contains("part-00000.parquet"), "{said}");
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);

@@ -90,7 +90,7 @@ pub(crate) fn diagnose(line: &[u8]) -> BadRow {
     if count != COLUMNS {
         let reason = if count < COLUMNS { Reason::TooFewFields } else { Reason::TooManyFields };
         let expected = if count + 1 == COLUMNS && !matches!(fields[0], b"0" | b"1") {
-            "40 fields, tab-separated (Criteo's own test set has no labels and cannot be used)"
+            "40 fields, tab-separated (Criteo's own test set has no labels: it can be predicted, not trained or evaluated on)"
         } else {
             "40 fields, tab-separated: a label, 13 integers, 26 hex categories"
         };
@@ -113,6 +113,14 @@ pub(crate) fn diagnose(line: &[u8]) -> BadRow {
     }
     // Not reachable as long as parser and diagnosis agree, which a property test watches.
     bad(Reason::TooFewFields, None, shown(line), "a row that can be read")
+}
+
+/// The same where lines without a label are rows, too. The number of a column counts the label.
+pub(crate) fn diagnose_unlabelled(line: &[u8]) -> BadRow {
+    match memchr::memchr_iter(b'\t', line).count() + 2 == COLUMNS {
+        true => diagnose(&[b"0\t", line].concat()),
+        false => diagnose(line),
+    }
 }
 
 fn is_integer(field: &[u8]) -> bool {

@@ -20,6 +20,10 @@ pub(crate) struct BatchBuilder {
     rows: usize,
     capacity: usize,
     schema: SchemaRef,
+    /// Whether lines without a label are rows, too.
+    label_optional: bool,
+    /// Whether the last row had a label.
+    labelled: bool,
 }
 
 impl BatchBuilder {
@@ -30,9 +34,16 @@ impl BatchBuilder {
             rows: 0,
             capacity: capacity.max(1),
             schema: criteo_schema(Categories::Int),
+            label_optional: false,
+            labelled: true,
         };
         columns.renew();
         columns
+    }
+
+    /// Whether lines of 39 fields, without a label, are rows, too. Their label is 0.
+    pub(crate) fn label_optional(self, label_optional: bool) -> Self {
+        Self { label_optional, ..self }
     }
 
     fn renew(&mut self) {
@@ -53,19 +64,34 @@ impl BatchBuilder {
     /// not a good row or has no end: then nothing was taken. There must be room.
     #[inline]
     pub(crate) fn push(&mut self, text: &[u8], at: usize) -> Option<usize> {
+        let pushed = self.push_line(text, at, self.labelled);
+        if pushed.is_some() || !self.label_optional {
+            return pushed;
+        }
+        // No line is good both ways: the number of fields tells them apart.
+        let pushed = self.push_line(text, at, !self.labelled)?;
+        self.labelled = !self.labelled;
+        Some(pushed)
+    }
+
+    #[inline]
+    fn push_line(&mut self, text: &[u8], at: usize, labelled: bool) -> Option<usize> {
         let row = self.rows;
         let mut p = at;
         let mut present = 1u64;
         let (label, integers_and_categories) = self.values.split_first_mut()?;
         let (integers, categories) = integers_and_categories.split_at_mut(INTEGERS);
 
-        let &[digit, b'\t'] = text.get(p..p + 2)? else { return None };
-        let value = digit.wrapping_sub(b'0');
-        if value > 1 {
-            return None;
+        label[row] = 0;
+        if labelled {
+            let &[digit, b'\t'] = text.get(p..p + 2)? else { return None };
+            let value = digit.wrapping_sub(b'0');
+            if value > 1 {
+                return None;
+            }
+            label[row] = u32::from(value);
+            p += 2;
         }
-        label[row] = u32::from(value);
-        p += 2;
 
         for (i, column) in integers.iter_mut().enumerate() {
             let short = text.get(p..p + 8).and_then(|bytes| short_int(bytes.try_into().ok()?));
@@ -230,8 +256,32 @@ mod tests {
         }
 
         #[test]
+        fn a_line_without_its_label_is_the_same_row_if_labels_are_optional(
+            labels in prop::collection::vec(prop::option::of(0u32..2), 1..20), first in prop::sample::select(vec!["", "0", "1", "17"])
+        ) {
+            let fields = format!("{first}\t{}", "7\t".repeat(COLUMNS - 3) + "ff");
+            let lines = |label: Option<u32>| label.map_or(String::new(), |label| format!("{label}\t")) + &fields + "\n";
+            let text: String = labels.iter().copied().map(lines).collect();
+            let mut columns = BatchBuilder::new(labels.len()).label_optional(true);
+            let mut at = 0;
+            for _ in &labels {
+                at = columns.push(text.as_bytes(), at).unwrap();
+            }
+            prop_assert_eq!(at, text.len());
+            let batch = columns.take();
+            let labelled: String = labels.iter().map(|label| lines(Some(label.unwrap_or(0)))).collect();
+            let mut expected = BatchBuilder::new(labels.len());
+            let mut at = 0;
+            for label in &labels {
+                prop_assert_eq!(expected.push(lines(None).as_bytes(), 0), None, "{:?}", label);
+                at = expected.push(labelled.as_bytes(), at).unwrap();
+            }
+            prop_assert_eq!(batch, expected.take());
+        }
+
+        #[test]
         fn no_bytes_make_it_panic(text in prop::collection::vec(prop::sample::select(b"01\t\t\t\n\r-9afG\xff".to_vec()), 0..200)) {
-            let mut columns = BatchBuilder::new(4);
+            let mut columns = BatchBuilder::new(4).label_optional(text.len() % 2 == 0);
             prop_assert!(columns.push(&text, 0).is_none_or(|end| end <= text.len()));
         }
     }

@@ -40,6 +40,7 @@ pub struct CriteoSource {
     leases: Option<Arc<dyn Leases>>,
     policy: OnBadRow,
     categories: Categories,
+    label_optional: bool,
     range_bytes: u64,
     files: Vec<DataFile>,
     splits: Vec<(u32, Range<u64>)>,
@@ -64,6 +65,7 @@ impl CriteoSource {
             leases: None,
             policy: OnBadRow::Fail,
             categories: Categories::Int,
+            label_optional: false,
             range_bytes: RANGE_BYTES,
             files: Vec::new(),
             splits: Vec::new(),
@@ -89,6 +91,13 @@ impl CriteoSource {
     #[must_use]
     pub fn categories(mut self, categories: Categories) -> Self {
         self.categories = categories;
+        self
+    }
+
+    /// Whether lines without a label, of 39 fields, are rows, too, with label 0: for predictions. Default: false.
+    #[must_use]
+    pub fn label_optional(mut self, label_optional: bool) -> Self {
+        self.label_optional = label_optional;
         self
     }
 
@@ -202,7 +211,7 @@ impl Source for CriteoSource {
         self.unaccounted = 0;
         let options = self.options.clone();
         let (files, splits) = (Arc::new(self.files.clone()), self.splits.clone());
-        let (categories, policy) = (self.categories, self.policy.clone());
+        let (categories, policy, label_optional) = (self.categories, self.policy.clone(), self.label_optional);
         let groups = TextWindows::new(&self.splits, &self.files, &options);
         let splits_to_read = groups.splits_to_read(start, self.leases.as_ref(), self.fingerprint())?.map_ok({
             let files = Arc::clone(&files);
@@ -216,6 +225,7 @@ impl Source for CriteoSource {
                     batch_rows: options.batch_rows,
                     categories,
                     policy: policy.clone(),
+                    label_optional,
                     from_start: range.start == 0,
                 };
                 let cost = match TextCompression::of(&files[text.file].name) {

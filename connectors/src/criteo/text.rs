@@ -5,7 +5,7 @@ use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use forebay_actors::Lineage;
 
-use super::bad_row::{BadRow, MAX_LINE, OnBadRow, Reason, Rejected, diagnose};
+use super::bad_row::{BadRow, MAX_LINE, OnBadRow, Reason, Rejected, diagnose, diagnose_unlabelled};
 use super::batch_builder::BatchBuilder;
 use super::schema::{Categories, with_hex_categories};
 use crate::decode_pool::{JobOutput, Stop};
@@ -47,6 +47,8 @@ pub(crate) struct TextSplit {
     pub(crate) batch_rows: usize,
     pub(crate) categories: Categories,
     pub(crate) policy: OnBadRow,
+    /// Whether lines without a label are rows, too.
+    pub(crate) label_optional: bool,
     /// Whether the split begins with its file, so that lines can be numbered.
     pub(crate) from_start: bool,
 }
@@ -65,7 +67,7 @@ pub(crate) struct TextParser<'a> {
 
 impl<'a> TextParser<'a> {
     pub(crate) fn new(split: TextSplit, output: &'a JobOutput<Parsed>) -> Self {
-        let columns = BatchBuilder::new(split.batch_rows);
+        let columns = BatchBuilder::new(split.batch_rows).label_optional(split.label_optional);
         Self { split, output, columns, rejected: Vec::new(), rejected_bytes: 0, row: 0, lines: 0 }
     }
 
@@ -120,7 +122,7 @@ impl<'a> TextParser<'a> {
         if line.is_empty() || line == b"\r" {
             return Ok(());
         }
-        let bad = diagnose(line);
+        let bad = if self.split.label_optional { diagnose_unlabelled(line) } else { diagnose(line) };
         if self.split.policy == OnBadRow::Fail {
             self.flush(false)?;
             let line = self.split.from_start.then_some(self.lines + 1);

@@ -15,6 +15,7 @@ mod local;
 mod renamed;
 mod writer;
 
+use std::io::Write as _;
 use std::sync::Arc;
 
 use forebay_actors::Fault;
@@ -63,6 +64,16 @@ impl StagedFolder {
             Opened::Store(place) => Staged::Flat(Flat::begin(place, replace)),
         };
         Ok(Self { folder, staged })
+    }
+
+    /// Fails if nothing can be written where `folder` is to be: makes the folders above it, writes a small file beside it (in a
+    /// store without folders: below it) and removes that file.
+    pub fn probe(folder: &Folder, replace: bool) -> Result<(), Fault> {
+        let staged = Self::begin(folder, replace)?;
+        let mut file = staged.create("probe")?;
+        let name = file.name().to_owned();
+        file.write_all(b"probe").map_err(|e| fault(&name, "cannot write", e))?;
+        file.finish().map(drop)
     }
 
     /// Makes a file; its name may hold slashes.

@@ -3,7 +3,7 @@
 use forebay_actors::{Batch, Lineage, StageCx};
 use forebay_connectors::WindowMark;
 
-use super::heap;
+use super::{KeptRows, heap};
 
 /// The keys of one slot (a categorical column), row by row.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,6 +60,8 @@ pub struct ExampleBatch {
     pub dense: Vec<f32>,
     /// One per slot.
     pub slots: Vec<SlotKeys>,
+    /// `[n]`: what a prediction writes beside the scores. `None` in training.
+    pub kept: Option<KeptRows>,
 }
 
 impl ExampleBatch {
@@ -91,6 +93,14 @@ impl ExampleBatch {
         batch
     }
 
+    /// Sets the dense features of some rows to 0.
+    pub(crate) fn clear_dense(&mut self, rows: impl Iterator<Item = usize>) {
+        let n = self.labels.len();
+        for row in rows {
+            self.dense.iter_mut().skip(row).step_by(n).for_each(|value| *value = 0.0);
+        }
+    }
+
     /// Gathers rows of several batches into one. `order` has row numbers in the concatenation of `chunks`. Lineage and window
     /// are those of the first chunk.
     ///
@@ -103,6 +113,7 @@ impl ExampleBatch {
             let columns: Vec<&[f32]> = chunks.iter().map(|chunk| chunk.dense_column(c)).collect();
             dense.extend(places.iter().map(|&(chunk, row)| columns[chunk as usize][row as usize]));
         }
+        let kept: Option<Vec<&KeptRows>> = chunks.iter().map(|chunk| chunk.kept.as_ref()).collect();
         let slots = (0..first.slots.len())
             .map(|s| gather_slot(&chunks.iter().map(|chunk| &chunk.slots[s]).collect::<Vec<_>>(), &places))
             .collect();
@@ -113,6 +124,7 @@ impl ExampleBatch {
             labels: places.iter().map(|&(chunk, row)| chunks[chunk as usize].labels[row as usize]).collect(),
             dense,
             slots,
+            kept: kept.map(|kept| KeptRows::gather(&kept, &places)),
         }
     }
 }
@@ -177,7 +189,10 @@ impl Batch for ExampleBatch {
     }
 
     fn bytes(&self) -> usize {
-        heap(&self.labels) + heap(&self.dense) + self.slots.iter().map(SlotKeys::bytes).sum::<usize>()
+        heap(&self.labels)
+            + heap(&self.dense)
+            + self.slots.iter().map(SlotKeys::bytes).sum::<usize>()
+            + self.kept.as_ref().map_or(0, KeptRows::bytes)
     }
 
     fn lineage(&self) -> &Lineage {
@@ -206,6 +221,7 @@ mod tests {
             labels: vec![1.0; n],
             dense,
             slots: vec![SlotKeys::One(rows.map(|r| r * 10).collect()), SlotKeys::Many { offsets, keys }],
+            kept: None,
         }
     }
 

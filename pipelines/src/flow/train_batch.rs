@@ -4,7 +4,7 @@ use forebay_actors::{Batch, Lineage};
 use forebay_connectors::WindowMark;
 use serde::{Deserialize, Serialize};
 
-use super::heap;
+use super::{KeptRows, heap};
 
 /// The totals of a finished window. It had `rows + rejected` rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +39,9 @@ pub struct TrainBatch {
     pub inverse: Vec<u32>,
     /// `[n × slots + 1]`: the offsets of the bags in `inverse`. `None` if every bag has one value.
     pub offsets: Option<Vec<u32>>,
+    /// What a prediction writes beside the scores: pieces of `n` rows together. Empty in training, and not sent between
+    /// processes.
+    pub kept: Vec<KeptRows>,
 }
 
 impl Batch for TrainBatch {
@@ -52,6 +55,7 @@ impl Batch for TrainBatch {
             + heap(&self.unique)
             + heap(&self.inverse)
             + self.offsets.as_deref().map_or(0, heap)
+            + self.kept.iter().map(KeptRows::bytes).sum::<usize>()
     }
 
     fn lineage(&self) -> &Lineage {

@@ -21,8 +21,6 @@ mod manifest;
 mod predecessor;
 mod table_file;
 
-use std::io::Write as _;
-
 use forebay_actors::{Fault, Host};
 use forebay_connectors::staged::{Folder, StagedFolder};
 use forebay_models::NamedTensor;
@@ -54,11 +52,7 @@ pub fn check_place(to: impl Into<Folder>, context: &Context) -> Result<(), Fault
 /// Fails if nothing can be written where a model folder is to be: makes the folders above it, writes a small file beside it
 /// (in a store without folders: below it) and removes that file. Blocks on the store.
 pub(crate) fn probe_place(to: impl Into<Folder>, context: &Context) -> Result<(), Fault> {
-    let staged = StagedFolder::begin(&to.into().with_stores(&context.stores), true)?;
-    let mut file = staged.create("probe")?;
-    let name = file.name().to_owned();
-    file.write_all(b"probe").map_err(|e| checked::cannot_write(&name, e))?;
-    file.finish().map(drop)
+    StagedFolder::probe(&to.into().with_stores(&context.stores), true)
 }
 
 impl Model {

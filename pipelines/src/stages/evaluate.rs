@@ -2,7 +2,7 @@
 //! blocks its thread during a forward pass.
 
 use forebay_actors::{Fault, Sink, StageCx};
-use forebay_models::{DenseModel, auc_exact, logloss};
+use forebay_models::{DenseModel, auc_exact, logloss, sigmoid};
 use serde::{Deserialize, Serialize};
 
 use super::train::ModelMaker;
@@ -16,7 +16,7 @@ pub struct Evaluation {
     pub rows: u64,
     /// Share of rows with label 1.
     pub positive_rate: f64,
-    /// Exact area under the ROC curve; ties count half. `None` if all labels are the same.
+    /// Exact area under the ROC curve of the scores; ties count half. `None` if all labels are the same.
     pub auc: Option<f64>,
     /// Mean cross entropy in nats.
     pub logloss: f64,
@@ -75,11 +75,13 @@ impl Sink for Evaluate {
         if rows == 0 {
             return Err(Fault::user("no rows to evaluate"));
         }
+        // As a prediction gives them: its scores make the same AUC.
+        let scores: Vec<f32> = self.logits.iter().map(|&logit| sigmoid(logit)).collect();
         let positive = self.labels.iter().map(|&l| f64::from(l)).sum::<f64>();
         cx.leave(Evaluation {
             rows: rows as u64,
             positive_rate: positive / rows as f64,
-            auc: auc_exact(&self.logits, &self.labels),
+            auc: auc_exact(&scores, &self.labels),
             logloss: logloss(&self.logits, &self.labels),
         });
         Ok(())

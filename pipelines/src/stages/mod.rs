@@ -1,6 +1,6 @@
 //! The stages, one per file, named by a verb.
 //!
-//! Training is [`Parse`] → [`Batcher`] → [`Lookup`] → [`Train`] → [`Push`]. [`Evaluate`] replaces the last two in evaluation.
+//! Training is [`Parse`] → [`Batcher`] → [`Lookup`] → [`Train`] → [`Push`]. [`Evaluate`] or [`Predict`] replaces the last two when a model is used.
 //! With `train.transfers = "apart"`, [`Upload`] → [`Launch`] → [`Download`] replace [`Train`].
 
 mod batch;
@@ -10,6 +10,7 @@ mod evaluate;
 mod launch;
 mod lookup;
 mod parse;
+mod predict;
 mod push;
 mod receive;
 mod refresh;
@@ -25,6 +26,8 @@ pub use launch::Launch;
 pub use lookup::Lookup;
 pub use parse::Parse;
 pub(crate) use parse::check_columns;
+pub(crate) use predict::SCORE;
+pub use predict::{Predict, PredictedRows};
 pub use push::Push;
 pub(crate) use receive::Receive;
 pub(crate) use refresh::Refresh;

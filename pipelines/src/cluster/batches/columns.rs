@@ -132,6 +132,7 @@ pub(crate) fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch
         unique,
         inverse,
         offsets: ints("bag")?,
+        kept: Vec::new(),
     };
     let rows = floats("row")?;
     if let Some(rows) = &rows
@@ -185,6 +186,7 @@ mod tests {
             let batch = TrainBatch {
                 lineage, window, index: 5, closes: end, dense: labels.iter().map(|l| -l).collect(), labels,
                 offsets: bags.then(|| vec![0, inverse.len() as u32]), unique, inverse,
+                kept: Vec::new(),
             };
             let rows = rows.then(|| vec![0.5; batch.unique.len() * 3]);
             let columns = write(batch.clone(), rows.clone()).unwrap();

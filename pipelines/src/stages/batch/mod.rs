@@ -237,6 +237,7 @@ impl Batcher {
             unique: Vec::with_capacity(values / 4),
             inverse: vec![0; values],
             offsets,
+            kept: pieces.iter().filter_map(Piece::kept).collect(),
         };
         for space in 0..self.spaces.len() {
             self.dedup.start(self.spaces[space].iter().map(|&slot| keys_of(pieces, slot)).sum());
@@ -346,6 +347,7 @@ mod tests {
                 rejected: 0,
                 dense: Vec::new(),
                 slots: Vec::new(),
+                kept: None,
             };
             block_on(stage.on_batch(batch, &cx, &mut out)).unwrap();
         }

@@ -2,7 +2,7 @@
 
 use forebay_actors::Batch;
 
-use crate::flow::{ExampleBatch, SlotKeys};
+use crate::flow::{ExampleBatch, KeptRows, SlotKeys};
 
 /// The rows `from..to` of one batch.
 pub(super) struct Piece<'a> {
@@ -14,6 +14,10 @@ pub(super) struct Piece<'a> {
 impl Piece<'_> {
     pub(super) fn rows(&self) -> usize {
         self.to - self.from
+    }
+
+    pub(super) fn kept(&self) -> Option<KeptRows> {
+        self.batch.kept.as_ref().map(|kept| kept.slice(self.from, self.to))
     }
 
     pub(super) fn to_batch(&self) -> ExampleBatch {

@@ -7,7 +7,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
-use arrow::array::RecordBatch;
+use arrow::array::{RecordBatch, StringArray};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_actors::{Fault, FaultKind, StageCx};
 use forebay_connectors::{OnBadRow, Rows};
@@ -25,6 +25,26 @@ impl BadRows {
     /// Adds row `row`. The ledger counts it under `reason`; `detail` names the column and the value.
     pub(super) fn add(&mut self, row: usize, reason: &'static str, detail: impl FnOnce() -> String) {
         self.0.entry(row).or_insert_with(|| BadRow { reason, detail: detail() });
+    }
+
+    /// Counts the rows in the ledger of the run, by reason.
+    pub(super) fn reject(&self, cx: &StageCx) {
+        for row in self.0.values() {
+            cx.ledger().reject(row.reason, 1);
+        }
+    }
+
+    /// The numbers of the rows, ascending.
+    pub(super) fn rows(&self) -> impl Iterator<Item = usize> {
+        self.0.keys().copied()
+    }
+
+    /// For each of `rows` rows the reason, null if it is good.
+    pub(super) fn reasons(&self, rows: usize) -> StringArray {
+        match self.is_empty() {
+            true => StringArray::new_null(rows),
+            false => (0..rows).map(|row| self.0.get(&row).map(|bad| bad.reason)).collect(),
+        }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -67,8 +87,8 @@ impl Reject {
         Ok(())
     }
 
-    /// Fails on the bad rows, or counts them and perhaps writes them to the file.
-    pub(super) fn rows(&mut self, rows: &Rows, bad: &BadRows, cx: &StageCx) -> Result<(), Fault> {
+    /// Fails on the bad rows, or writes them to the file, or does nothing.
+    pub(super) fn rows(&mut self, rows: &Rows, bad: &BadRows) -> Result<(), Fault> {
         if let (OnBadRow::Fail, Some((&row, finding))) = (&self.policy, bad.0.first_key_value()) {
             return Err(Fault::user(format!(
                 "row {} of split {}: {} (on_bad_row = \"skip\" or {{ write_to = DIR }} goes on without such rows)",
@@ -78,10 +98,9 @@ impl Reject {
             ))
             .kind(FaultKind::BadData));
         }
-        for (&row, finding) in &bad.0 {
-            cx.ledger().reject(finding.reason, 1);
-            if let OnBadRow::WriteTo(_) = &self.policy {
-                let (path, file) = self.file.as_mut().expect("opened before the first batch");
+        if let OnBadRow::WriteTo(_) = &self.policy {
+            let (path, file) = self.file.as_mut().expect("opened before the first batch");
+            for (&row, finding) in &bad.0 {
                 write_row(file, rows, row, finding)
                     .map_err(|e| Fault::external(format!("cannot write bad rows to {}", path.display())).because(e))?;
             }

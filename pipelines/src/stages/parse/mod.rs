@@ -14,7 +14,7 @@ use forebay_actors::{Fault, Lineage, Outbox, Stage, StageCx};
 use forebay_connectors::{OnBadRow, Rows, WindowMark};
 
 use crate::columns::Columns;
-use crate::flow::ExampleBatch;
+use crate::flow::{ExampleBatch, KeptRows};
 use bad_rows::{BadRows, Reject};
 use column::column;
 use dense::DenseParser;
@@ -26,6 +26,8 @@ pub struct Parse {
     dense: Vec<DenseParser>,
     slots: Vec<SlotParser>,
     reject: Reject,
+    /// Columns that travel with the rows. `Some` in a prediction only.
+    keep: Option<Vec<String>>,
 }
 
 impl Parse {
@@ -36,12 +38,23 @@ impl Parse {
             slots: columns.slots.iter().map(|s| SlotParser::new(s, seed)).collect(),
             columns: columns.clone(),
             reject: Reject::new(on_bad_row),
+            keep: None,
         }
+    }
+
+    /// For a prediction: needs no label, and sends every row on with these columns. A bad row keeps its place, with the reason
+    /// and meaningless features; the ledger does not count it as rejected.
+    #[must_use]
+    pub fn for_prediction(self, keep: Vec<String>) -> Self {
+        Self { keep: Some(keep), ..self }
     }
 
     /// Parses every row and adds the bad ones to `bad`. Values of bad rows are meaningless.
     fn examples(&mut self, rows: &Rows, bad: &mut BadRows) -> Result<ExampleBatch, Fault> {
-        let labels = label::parse(&self.columns.label, column(&rows.batch, &self.columns.label)?, bad)?;
+        let labels = match &self.keep {
+            None => label::parse(&self.columns.label, column(&rows.batch, &self.columns.label)?, bad)?,
+            Some(_) => vec![0.0; rows.batch.num_rows()],
+        };
         let mut dense = Vec::with_capacity(labels.len() * self.dense.len());
         for (spec, parser) in self.columns.dense.iter().zip(&self.dense) {
             parser.parse(&spec.column, column(&rows.batch, &spec.column)?, &mut dense, bad)?;
@@ -57,7 +70,14 @@ impl Parse {
             labels,
             dense,
             slots,
+            kept: None,
         })
+    }
+
+    /// What travels with the rows of a prediction.
+    fn kept(keep: &[String], rows: &Rows, bad: &BadRows) -> Result<KeptRows, Fault> {
+        let columns = keep.iter().map(|name| Ok((name.as_str(), column(&rows.batch, name)?)));
+        KeptRows::new(columns.collect::<Result<_, Fault>>()?, bad.reasons(rows.batch.num_rows()))
     }
 }
 
@@ -83,8 +103,12 @@ impl Stage for Parse {
     async fn on_batch(&mut self, rows: Rows, cx: &StageCx, out: &mut Outbox<ExampleBatch>) -> Result<(), Fault> {
         let mut bad = BadRows::default();
         let mut examples = self.examples(&rows, &mut bad)?;
-        if !bad.is_empty() {
-            self.reject.rows(&rows, &bad, cx)?;
+        self.reject.rows(&rows, &bad)?;
+        if let Some(keep) = &self.keep {
+            examples.clear_dense(bad.rows());
+            examples.kept = Some(Self::kept(keep, &rows, &bad)?);
+        } else if !bad.is_empty() {
+            bad.reject(cx);
             let good = BooleanArray::from(bad.good(rows.batch.num_rows()));
             let batch = filter_record_batch(&rows.batch, &good)
                 .map_err(|e| Fault::internal("bad rows could not be taken out").because(e))?;

@@ -1,0 +1,73 @@
+//! What travels with the rows of a batch to a sink that says something about each row.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, RecordBatch, StringArray};
+use arrow::compute::{cast, interleave_record_batch};
+use arrow::datatypes::{DataType, Field, Schema};
+use forebay_actors::Fault;
+
+/// For each of `n` rows the values of some columns of the input and, if the row is bad, the reason.
+///
+/// Bad rows travel with meaningless features, so that every row keeps its place. Training has no kept rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KeptRows {
+    /// The kept columns and, last, the reasons: null for a good row.
+    columns: RecordBatch,
+}
+
+impl KeptRows {
+    /// Takes `columns` and the reasons, `[n]`. Dictionaries become their values: one file has one dictionary, the next file
+    /// another.
+    pub(crate) fn new(columns: Vec<(&str, &ArrayRef)>, reasons: StringArray) -> Result<Self, Fault> {
+        let (mut fields, mut arrays) = (Vec::new(), Vec::new());
+        for (name, array) in columns {
+            let array = match array.data_type() {
+                DataType::Dictionary(_, value) => {
+                    cast(array, value).map_err(|e| Fault::user(format!("column `{name}` cannot be kept")).because(e))?
+                }
+                _ => Arc::clone(array),
+            };
+            fields.push(Field::new(name, array.data_type().clone(), true));
+            arrays.push(array);
+        }
+        fields.push(Field::new("reason", DataType::Utf8, true));
+        arrays.push(Arc::new(reasons));
+        RecordBatch::try_new(Arc::new(Schema::new(fields)), arrays)
+            .map(|columns| Self { columns })
+            .map_err(|e| Fault::internal("the kept columns do not fit the rows").because(e))
+    }
+
+    /// Number of rows, `n`.
+    pub fn rows(&self) -> usize {
+        self.columns.num_rows()
+    }
+
+    /// The kept columns, with their names.
+    pub fn columns(&self) -> impl Iterator<Item = (&Field, &ArrayRef)> {
+        let kept = self.columns.num_columns() - 1;
+        self.columns.schema_ref().fields().iter().map(AsRef::as_ref).zip(self.columns.columns()).take(kept)
+    }
+
+    /// For each row why it is bad; null if it is good.
+    pub fn reasons(&self) -> &StringArray {
+        self.columns.column(self.columns.num_columns() - 1).as_string()
+    }
+
+    pub(crate) fn slice(&self, from: usize, to: usize) -> Self {
+        Self { columns: self.columns.slice(from, to - from) }
+    }
+
+    /// Gathers the rows at `places`: (chunk, row within the chunk).
+    pub(super) fn gather(chunks: &[&Self], places: &[(u32, u32)]) -> Self {
+        let chunks: Vec<&RecordBatch> = chunks.iter().map(|chunk| &chunk.columns).collect();
+        let places: Vec<_> = places.iter().map(|&(chunk, row)| (chunk as usize, row as usize)).collect();
+        let columns = interleave_record_batch(&chunks, &places);
+        Self { columns: columns.expect("batches of one source have the same columns") }
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let bytes = |array: &ArrayRef| array.to_data().get_slice_memory_size().unwrap_or(0);
+        self.columns.columns().iter().map(bytes).sum()
+    }
+}

@@ -1,0 +1,37 @@
+//! The progress of rows that are written to files, on a terminal.
+
+use std::time::Duration;
+
+use crate::actors::commas;
+use crate::connectors::convert::{ConvertProgress, Written};
+use indicatif::ProgressBar;
+
+use crate::logs::Logs;
+
+/// The progress of rows that are written.
+pub(super) struct Bar(ProgressBar);
+
+impl Bar {
+    pub(super) fn new(rows: Option<u64>, logs: &Logs) -> Self {
+        let bar = match rows {
+            _ if !logs.draws_progress() => ProgressBar::hidden(),
+            Some(rows) => ProgressBar::new(rows),
+            None => ProgressBar::new_spinner(),
+        };
+        bar.enable_steady_tick(Duration::from_millis(200));
+        Self(bar)
+    }
+
+    pub(super) fn show(&mut self, progress: ConvertProgress) {
+        self.0.set_position(progress.rows);
+        self.0.set_message(format!("{} rows, {} MB", commas(progress.rows), progress.bytes / 1_000_000));
+    }
+
+    /// Clears it. Returns a line about what was written.
+    pub(super) fn done(self, folder: &str, written: &Written) -> String {
+        self.0.finish_and_clear();
+        let Written { files, rows, bytes, .. } = written;
+        let megabytes = *bytes as f64 / 1e6;
+        format!("wrote {folder}: {} rows, {files} files, {megabytes:.1} MB", commas(*rows))
+    }
+}

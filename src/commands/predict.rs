@@ -1,0 +1,154 @@
+//! `forebay predict`: the scores of rows, as Parquet files or as CSV on standard output.
+
+use std::time::Duration;
+
+use crate::actors::{StageCx, commas};
+use crate::connectors::convert::{ParquetOptions, ParquetWriter, block_on, to_csv};
+use crate::connectors::staged::{Folder, StagedFolder};
+use crate::pipelines::{Context, Predictions};
+use crate::{Fault, Model};
+use arrow::array::RecordBatch;
+use clap::Args;
+use tokio::time::timeout;
+
+use super::bar::Bar;
+use crate::exit::Ended;
+use crate::logs::Logs;
+use crate::out;
+use crate::stop::Stop;
+
+/// The value of `--out` that means standard output.
+const STDOUT: &str = "-";
+
+/// Time between two looks at whether the user asked to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Predict rows with a model: forebay predict --model FOLDER --data PATH --out FOLDER
+///
+/// Writes a row for each row of the input, in the order of the input: the kept columns, and `score`, the probability of label 1.
+/// The rows need no label.
+///
+/// By default a row that cannot be parsed ends the run, and nothing is written. With --set data.on_bad_row=skip it keeps its
+/// place, and its score is empty (null); lines of text that are no rows at all are left out. Both are counted at the end.
+///
+/// Ctrl-C or SIGTERM stops without writing the folder; the exit code is 5.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  forebay predict --model rows/model --data rows/test --out rows/scores
+  forebay predict --model rows/model --data rows/test --keep label,C1 --out - | head")]
+pub(crate) struct Predict {
+    /// The model folder: a path or a URL (hdfs://, s3://, file://).
+    #[arg(long, value_name = "FOLDER")]
+    model: String,
+    /// A file, a folder or a glob of rows (a path or a URL), with the columns that the model was trained on.
+    #[arg(long, value_name = "PATH")]
+    data: String,
+    /// The folder to write as Parquet, a path or a URL; it appears when it is complete. `-` writes CSV to standard output.
+    #[arg(long, value_name = "FOLDER|-")]
+    out: String,
+    /// Columns of the input to write beside the score, for instance user_id,item_id.
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
+    keep: Vec<String>,
+    /// Override a field of the model's job, for instance data.on_bad_row=skip; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Replace the folder if it holds files.
+    #[arg(long)]
+    replace: bool,
+    /// Print the run's report to standard error at the end.
+    #[arg(long)]
+    report: bool,
+}
+
+impl Predict {
+    pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
+        let folder = (self.out != STDOUT).then(|| Folder::from(&self.out).with_stores(&context.stores));
+        if let Some(folder) = &folder {
+            StagedFolder::probe(folder, self.replace)?;
+        }
+        let stop =
+            Stop::listen_and_say(if folder.is_some() { "no scores are written" } else { "no more scores follow" })?;
+        let mut model = Model::load_with(&self.model, 1, context)?;
+        model.job = crate::Job::from_toml(&model.job.to_toml(), &self.settings)?;
+        let keep: Vec<&str> = self.keep.iter().map(String::as_str).collect();
+        let mut predictions = model.predict(&self.data, &keep)?;
+        let ended = block_on(async {
+            match folder {
+                Some(folder) => self.write(&mut predictions, folder, &stop, logs).await,
+                None => self.print(&mut predictions, &stop, logs).await,
+            }
+        });
+        if self.report {
+            out::note(predictions.report());
+        }
+        ended
+    }
+
+    /// Writes all scores to a folder, and prints the counts.
+    async fn write(
+        &self,
+        predictions: &mut Predictions<'_>,
+        folder: Folder,
+        stop: &Stop,
+        logs: &Logs,
+    ) -> Result<Ended, Fault> {
+        let options = ParquetOptions { replace: self.replace, ..ParquetOptions::default() };
+        let mut writer = ParquetWriter::begin(&StageCx::detached("scores"), folder, &options)?;
+        let mut bar = Bar::new(None, logs);
+        while let Some(batch) = next(predictions, stop).await? {
+            writer.write(&batch).await?;
+            bar.show(writer.progress());
+        }
+        let Some(counts) = self.counts(predictions)? else { return Ok(Ended::Drained) };
+        let written = writer.finish().await?;
+        out::print(bar.done(&self.out, &written))?;
+        counts.iter().try_for_each(out::print)?;
+        Ok(Ended::Done)
+    }
+
+    /// Prints all scores as CSV, and the counts to standard error. Ends early if standard output is closed.
+    async fn print(&self, predictions: &mut Predictions<'_>, stop: &Stop, logs: &Logs) -> Result<Ended, Fault> {
+        let (mut text, mut header) = (Vec::new(), true);
+        while let Some(batch) = next(predictions, stop).await? {
+            text.clear();
+            to_csv(&batch, header, &mut text)?;
+            header = false;
+            if !out::write(&text)? {
+                return Ok(Ended::Done);
+            }
+        }
+        let Some(counts) = self.counts(predictions)? else { return Ok(Ended::Drained) };
+        if !logs.quiet {
+            counts.iter().for_each(out::note);
+        }
+        Ok(Ended::Done)
+    }
+
+    /// Lines about rows without a score; `None` if the run was stopped before its last row.
+    ///
+    /// # Errors
+    /// A user fault if there were no rows.
+    fn counts(&self, predictions: &Predictions<'_>) -> Result<Option<Vec<String>>, Fault> {
+        let Some(counts) = predictions.counts() else { return Ok(None) };
+        if counts.rows == 0 {
+            return Err(Fault::user(format!("`{}` has no rows to predict", self.data)));
+        }
+        let null =
+            counts.without_score.iter().map(|(why, &rows)| format!("{} rows have no score: {why}", commas(rows)));
+        let ledger = predictions.report().ledger;
+        let missing = ledger.rejected.iter().map(|(why, &rows)| format!("left out {} rows: {why}", commas(rows)));
+        Ok(Some(null.chain(missing).collect()))
+    }
+}
+
+/// The next batch; `None` after the last one, or when the user asked to stop.
+async fn next(predictions: &mut Predictions<'_>, stop: &Stop) -> Result<Option<RecordBatch>, Fault> {
+    loop {
+        if stop.asked() {
+            return Ok(None);
+        }
+        if let Ok(next) = timeout(LOOK_EVERY, predictions.next_batch()).await {
+            return next;
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! Predictions: a row for each row of the input, in its order; published whole or not at all.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
+
+mod common;
+
+use std::collections::HashSet;
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Float32Array, Int32Array, ListArray, RecordBatch, StringArray};
+use arrow::compute::concat_batches;
+use arrow::datatypes::{Float32Type, Int32Type, UInt32Type};
+use forebay::Model;
+use forebay::models::auc_exact;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+/// All rows of the Parquet files in a folder, in the order of the files.
+fn read(folder: &Path) -> RecordBatch {
+    let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let batches: Vec<RecordBatch> = files
+        .iter()
+        .flat_map(|file| ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap().build().unwrap())
+        .map(Result::unwrap)
+        .collect();
+    concat_batches(&batches[0].schema(), &batches).unwrap()
+}
+
+fn scores(rows: &RecordBatch) -> &Float32Array {
+    rows["score"].as_primitive::<Float32Type>()
+}
+
+/// A model of 4,000 rows, and its folder.
+fn model(dir: &Path, settings: &[&str]) -> (Model, PathBuf) {
+    let rows = common::parquet(dir, 0, 4000);
+    let trained = common::train(common::job(&rows, settings));
+    let folder = dir.join("model");
+    trained.model.save(&folder).unwrap();
+    (trained.model, folder)
+}
+
+/// The arguments of a prediction.
+fn arguments<'a>(model: &'a Path, data: &'a Path, out: &'a Path) -> Vec<&'a str> {
+    let mut arguments = vec!["predict"];
+    for (name, path) in [("--model", model), ("--data", data), ("--out", out)] {
+        arguments.extend([name, path.to_str().unwrap()]);
+    }
+    arguments
+}
+
+/// Predicts into a folder; returns the rows and what the program said.
+fn predict(model: &Path, data: &Path, more: &[&str]) -> (RecordBatch, String) {
+    let out = tempfile::tempdir().unwrap();
+    let folder = out.path().join("scores");
+    let (code, said) = common::run(&[&arguments(model, data, &folder)[..], more].concat());
+    assert_eq!(code, Some(0), "{said}");
+    (read(&folder), said)
+}
+
+/// A Parquet file with these columns.
+fn write(path: &Path, columns: Vec<(&str, ArrayRef)>) {
+    let columns = columns.into_iter().map(|(name, column)| (name, column, true));
+    let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+    let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let mut names: Vec<_> =
+        fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn scores_stand_in_the_order_of_the_rows_and_make_the_auc_of_the_evaluation() {
+    for kind in ["lr", "fm", "wide_deep", "ctr_dnn"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (model, folder) = model(dir.path(), &[&format!("model.kind={kind}")]);
+        let data = common::parquet(dir.path(), 4000, 10_000);
+        let (rows, said) = predict(&folder, &data, &["--keep", "C3,label,I2"]);
+        assert!(said.contains("10,000 rows"), "{said}");
+        let input = read(&data);
+        for column in ["C3", "label", "I2"] {
+            assert_eq!(&rows[column], &input[column], "{column}");
+        }
+        assert_eq!(rows.num_columns(), 4);
+        assert_eq!(scores(&rows).null_count(), 0);
+        let labels: Vec<f32> = rows["label"].as_primitive::<Int32Type>().values().iter().map(|&l| l as f32).collect();
+        let (evaluation, _) = model.evaluate(data.to_str().unwrap()).unwrap();
+        assert_eq!(evaluation.auc, auc_exact(scores(&rows).values(), &labels), "{kind}");
+        let distinct: HashSet<u32> = scores(&rows).values().iter().map(|score| score.to_bits()).collect();
+        assert!(distinct.len() > 1000, "{kind}: {} scores", distinct.len());
+    }
+}
+
+#[test]
+fn a_row_has_the_score_that_it_has_alone_whatever_stands_around_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, folder) = model(dir.path(), &["model.kind=fm"]);
+    let data = common::parquet(dir.path(), 4000, 5000);
+    let (all, _) = predict(&folder, &data, &[]);
+    let input = read(&data);
+    for row in [0, 4095, 4096, 4999] {
+        let one = input.slice(row, 1);
+        let path = dir.path().join("one.parquet");
+        let schema = one.schema();
+        write(&path, schema.fields().iter().map(|f| (f.name().as_str(), Arc::clone(&one[f.name()]))).collect());
+        assert_eq!(scores(&predict(&folder, &path, &[]).0).value(0), scores(&all).value(row), "row {row}");
+    }
+}
+
+#[test]
+fn rows_need_no_label_in_parquet_and_in_text() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, folder) = model(dir.path(), &["model.kind=lr"]);
+    let data = common::parquet(dir.path(), 4000, 3000);
+    let (expected, _) = predict(&folder, &data, &[]);
+    let input = read(&data);
+    let unlabelled = dir.path().join("unlabelled.parquet");
+    let schema = input.schema();
+    let features = schema.fields().iter().map(|f| f.name().as_str()).filter(|&name| name != "label");
+    write(&unlabelled, features.map(|name| (name, Arc::clone(&input[name]))).collect());
+    assert_eq!(predict(&folder, &unlabelled, &[]).0, expected);
+
+    let text = common::text(dir.path(), 4000, 3000);
+    assert_eq!(predict(&folder, &text, &[]).0, expected, "text with labels");
+    let (with_label, _) = predict(&folder, &text, &["--keep", "label,C26"]);
+    assert_eq!(with_label["label"].as_primitive::<Int32Type>(), input["label"].as_primitive::<Int32Type>());
+    assert_eq!(with_label["C26"].as_primitive::<UInt32Type>(), input["C26"].as_primitive::<UInt32Type>());
+
+    let mut lines = String::new();
+    for file in names(&text) {
+        lines += &fs::read_to_string(text.join(file)).unwrap();
+    }
+    let bare: String = lines.lines().map(|line| format!("{}\n", line.split_once('\t').unwrap().1)).collect();
+    let file = dir.path().join("unlabelled.txt");
+    fs::write(&file, bare).unwrap();
+    assert_eq!(predict(&folder, &file, &[]).0, expected, "text without labels");
+    let out = dir.path().join("scores");
+    let (code, said) = common::run(&[&arguments(&folder, &file, &out)[..], &["--keep", "label"]].concat());
+    assert!(code == Some(2) && said.contains("39 fields"), "a label that is kept must be there: {code:?} {said}");
+}
+
+/// A model over `x` (dense) and `c` (a list of hex), and its folder.
+fn small_model(dir: &Path) -> PathBuf {
+    let lists = ListArray::from_iter_primitive::<Int32Type, _, _>((0..200).map(|i| Some((0..i % 3).map(Some))));
+    let file = dir.join("small.parquet");
+    write(
+        &file,
+        vec![
+            ("label", Arc::new(Int32Array::from_iter_values((0..200).map(|i| i % 2))) as ArrayRef),
+            ("x", Arc::new(Float32Array::from_iter_values((0..200).map(|i| (i % 2) as f32)))),
+            ("c", Arc::new(StringArray::from_iter_values((0..200).map(|i| format!("{:x}", i % 7))))),
+            ("list", Arc::new(lists)),
+        ],
+    );
+    let columns = "columns = { dense = ['x'], slots = [{ column = 'c', kind = 'hex' }, 'list'] }\nmodel.kind = 'lr'";
+    let settings = [format!("data.train={}", file.display())];
+    let folder = dir.join("model");
+    common::train(forebay::Job::from_toml(columns, &settings).unwrap()).model.save(&folder).unwrap();
+    folder
+}
+
+#[test]
+fn a_bad_row_keeps_its_place_without_a_score_and_is_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = small_model(dir.path());
+    let data = dir.path().join("data.parquet");
+    let lists = ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1)]), None, Some(vec![]), None]);
+    let ids = StringArray::from(vec![Some("a"), None, Some("c,\"d\""), Some("e")]);
+    write(
+        &data,
+        vec![
+            ("x", Arc::new(Float32Array::from(vec![Some(1.0), Some(f32::NAN), None, Some(0.5)])) as ArrayRef),
+            ("c", Arc::new(StringArray::from(vec!["1", "2", "3", "not hex"]))),
+            ("list", Arc::new(lists)),
+            ("id", Arc::new(ids.clone())),
+        ],
+    );
+    let out = dir.path().join("scores");
+    let (code, said) = common::run(&arguments(&model, &data, &out));
+    assert!(code == Some(2) && said.contains("row 1 of") && said.contains("column `x` is NaN"), "{code:?} {said}");
+    assert_eq!(names(dir.path()), ["data.parquet", "model", "small.parquet"]);
+
+    let skip = ["--set", "data.on_bad_row=skip", "--keep", "id,list"];
+    let (rows, said) = predict(&model, &data, &skip);
+    assert_eq!(rows["id"].as_string::<i32>(), &ids);
+    assert_eq!((0..4).map(|row| scores(&rows).is_valid(row)).collect::<Vec<_>>(), [true, false, true, false]);
+    assert!(said.contains("1 rows have no score: dense value is not finite"), "{said}");
+    assert!(said.contains("1 rows have no score: category is not hexadecimal"), "{said}");
+
+    let output = common::forebay(&[&arguments(&model, &data, Path::new("-"))[..], &skip].concat()).output().unwrap();
+    let (text, notes) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    let score = |row| scores(&rows).value(row);
+    let expected = format!("id,list,score\na,[1],{}\n,,\n\"c,\"\"d\"\"\",[],{}\ne,,\n", score(0), score(2));
+    assert_eq!(text, expected);
+    assert!(notes.contains("1 rows have no score: dense value is not finite"), "{notes}");
+
+    let all_bad = dir.path().join("bad.parquet");
+    let x: ArrayRef = Arc::new(Float32Array::from(vec![f32::NAN; 3]));
+    let c: ArrayRef = Arc::new(StringArray::from(vec!["1"; 3]));
+    write(&all_bad, vec![("x", x), ("c", c.clone()), ("list", c)]);
+    assert_eq!(scores(&predict(&model, &all_bad, &skip[..2]).0).null_count(), 3);
+}
+
+#[test]
+fn lines_that_are_no_rows_are_left_out_and_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, folder) = model(dir.path(), &["model.kind=lr"]);
+    let text = common::text(dir.path(), 4000, 100);
+    let file = text.join(&names(&text)[0]);
+    let lines = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{lines}1\tbroken\n{lines}")).unwrap();
+    let (rows, said) = predict(&folder, &file, &["--set", "data.on_bad_row=skip"]);
+    assert_eq!(rows.num_rows(), 200);
+    assert_eq!(rows.slice(0, 100), rows.slice(100, 100));
+    assert!(said.contains("left out 1 rows: too few fields"), "{said}");
+}
+
+#[test]
+fn what_cannot_be_predicted_is_refused_by_name_and_leaves_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = small_model(dir.path());
+    let data = dir.path().join("small.parquet");
+    let path = |name: &str| dir.path().join(name);
+    fs::write(path("file"), "dear").unwrap();
+    fs::create_dir(path("full")).unwrap();
+    fs::write(path("full/letters"), "dear").unwrap();
+    let none: ArrayRef = Arc::new(Float32Array::from(Vec::<f32>::new()));
+    let words: ArrayRef = Arc::new(StringArray::from(Vec::<&str>::new()));
+    write(&path("empty.parquet"), vec![("x", none.clone()), ("c", words.clone()), ("list", words.clone())]);
+    write(&path("lacks.parquet"), vec![("x", none), ("c", words)]);
+    fs::create_dir(path("damaged")).unwrap();
+    for file in ["manifest.json", "dense.safetensors"] {
+        fs::copy(model.join(file), path("damaged").join(file)).unwrap();
+    }
+    let before = names(dir.path());
+    let (scores, nowhere) = (path("scores"), path("nowhere"));
+    let cases: Vec<(&Path, PathBuf, PathBuf, &[&str], &str)> = vec![
+        (&model, data.clone(), path("file"), &[], "is a file"),
+        (&model, data.clone(), path("full"), &[], "holds files already"),
+        (&model, data.clone(), path("file/scores"), &[], "Not a directory"),
+        (&model, data.clone(), PathBuf::from("/proc/nowhere/scores"), &[], "/proc/nowhere"),
+        (&model, nowhere.clone(), scores.clone(), &[], "nowhere"),
+        (&model, path("empty.parquet"), scores.clone(), &[], "no rows"),
+        (&model, path("lacks.parquet"), scores.clone(), &[], "`list`"),
+        (&model, data.clone(), scores.clone(), &["--keep", "lable"], "label"),
+        (&model, data.clone(), scores.clone(), &["--keep", "x,x"], "twice"),
+        (&model, data.clone(), scores.clone(), &["--keep", "score"], "name of the result"),
+        (&model, data.clone(), scores.clone(), &["--set", "data.on_bad_rows=skip"], "on_bad_row"),
+        (&nowhere, data.clone(), scores.clone(), &[], "not a model folder"),
+    ];
+    for (model, data, out, more, words) in cases {
+        let (code, said) = common::run(&[&arguments(model, &data, &out)[..], more].concat());
+        assert!(code == Some(2) && said.contains(words), "{words}: {code:?} {said}");
+        assert_eq!(names(dir.path()), before, "{words}");
+    }
+    let (code, said) = common::run(&arguments(&path("damaged"), &data, &scores));
+    assert!(code == Some(2) && said.contains("shard-0000.parquet"), "{code:?} {said}");
+    // An empty input is refused on standard output, too, before a header is written.
+    let output = common::forebay(&arguments(&model, &path("empty.parquet"), Path::new("-"))).output().unwrap();
+    assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{output:?}");
+    let (code, said) = common::run(&[&arguments(&model, &data, &path("full"))[..], &["--replace"]].concat());
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(names(&path("full")), ["part-00000.parquet"]);
+}
+
+#[test]
+fn a_closed_standard_output_is_no_error_and_a_full_one_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = small_model(dir.path());
+    let data = dir.path().join("small.parquet");
+    let arguments = arguments(&model, &data, Path::new("-"));
+    let closed = std::io::pipe().unwrap().1;
+    let output = common::forebay(&arguments).stdout(closed).stderr(Stdio::piped()).output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let output = common::forebay(&arguments).stdout(full).stderr(Stdio::piped()).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot write to standard output"), "{output:?}");
+}
+
+#[test]
+fn a_signal_ends_a_prediction_without_leaving_half_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, model) = model(dir.path(), &["model.kind=lr"]);
+    let rows = common::parquet(dir.path(), 4000, 20_000);
+    // The same rows, many times over.
+    let many = dir.path().join("many");
+    fs::create_dir(&many).unwrap();
+    for copy in 0..500 {
+        for file in names(&rows) {
+            fs::hard_link(rows.join(&file), many.join(format!("{copy}-{file}"))).unwrap();
+        }
+    }
+    let results = dir.path().join("results");
+    fs::create_dir(&results).unwrap();
+    let out = results.join("scores");
+    let run = common::Background::start(&mut common::forebay(&arguments(&model, &many, &out)));
+    common::until("scores are staged", || {
+        names(&results).first().is_some_and(|staged| fs::read_dir(results.join(staged)).is_ok_and(|d| d.count() > 0))
+    });
+    run.signal("-TERM");
+    let (code, said) = run.wait();
+    assert!(code == Some(5) && said.contains("no scores are written"), "{code:?} {said}");
+    assert_eq!(names(&results), Vec::<String>::new());
+}
+
+#[test]
+fn predictions_of_a_program_are_an_iterator_that_may_be_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, _) = model(dir.path(), &["model.kind=ctr_dnn"]);
+    let data = common::parquet(dir.path(), 4000, 20_000);
+    let path = data.to_str().unwrap();
+    let mut predictions = model.predict(path, &["I1"]).unwrap();
+    let first = predictions.next().unwrap().unwrap();
+    assert_eq!(first["I1"].as_primitive::<Int32Type>(), read(&data).slice(0, first.num_rows())["I1"].as_primitive());
+    assert!(predictions.counts().is_none());
+    drop(predictions);
+    let mut predictions = model.predict(path, &[]).unwrap();
+    let rows: usize = predictions.by_ref().map(|batch| batch.unwrap().num_rows()).sum();
+    assert_eq!((rows, predictions.counts().unwrap().rows), (20_000, 20_000));
+    assert!(predictions.next().is_none(), "it stays at its end");
+    let mut failing = model.predict(path, &["C99"]).unwrap();
+    assert!(failing.next().unwrap().unwrap_err().to_string().contains("C99"));
+    assert!(failing.next().is_none(), "it ends after its fault");
+}
