@@ -90,6 +90,25 @@ fn a_ps_or_trainer_that_is_killed_is_started_again_and_the_model_is_the_same() {
     }
 }
 
+/// A stopped process stands for one that hangs: it runs, holds its connections, and does nothing.
+#[test]
+fn a_process_that_hangs_is_named_killed_and_started_again_and_the_model_is_the_same() {
+    let settings = ["placement.readers=2", "placement.ps=2", "data.epochs=40", "placement.lease_seconds=2"];
+    let settings = job(ROWS, &settings);
+    let expected = &one_process(&settings).0;
+    for victim in ["reader 0", "ps 0", "trainer 0"] {
+        let mut run = start(&settings, &[]);
+        run.until_said("launch", "all members joined");
+        let children = all_children(&mut run);
+        let hangs = children.iter().find(|child| child.name == victim).unwrap();
+        kill_process(hangs.id, Signal::STOP).unwrap();
+        let log = run.end_well(&["launch"]).remove(0);
+        assert!(log.contains(&format!("{victim} hangs: no sign of life for 2s")), "{log}");
+        assert!(log.contains(&format!("{victim} was killed by signal 9 (SIGKILL): starts it again")), "{log}");
+        assert_eq!(run.model().difference(expected), None, "{victim}: {log}");
+    }
+}
+
 /// The reader has ended well by then: it starts again together with the coordinator.
 #[test]
 fn a_coordinator_that_is_killed_after_the_last_row_does_not_leave_the_run_without_readers() {

@@ -71,6 +71,8 @@ pub(crate) struct MemberState {
     pub(crate) rank: u32,
     /// It has not left, and if it is a reader, it sent a heartbeat recently.
     pub(crate) present: bool,
+    /// It reads, and its leases went to others.
+    pub(crate) lost: bool,
     /// The time since its last heartbeat.
     pub(crate) silence: Duration,
 }
@@ -231,6 +233,7 @@ impl Members {
             role,
             rank,
             present: member.present,
+            lost: member.lost,
             silence: now.duration_since(member.last_heartbeat),
         })
     }

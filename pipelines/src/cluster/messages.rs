@@ -90,6 +90,8 @@ pub struct RunStatus {
     pub phase: RunPhase,
     /// Members that must join before the run starts.
     pub missing: Vec<String>,
+    /// Members that have joined and sent no heartbeat for `placement.lease_seconds`.
+    pub silent: Vec<String>,
     /// (incarnation, address) of each ps, by rank.
     pub ps: Vec<Option<(u64, String)>>,
     /// (incarnation, address) of each trainer, by rank.

@@ -52,6 +52,7 @@ mod run_state;
 mod session;
 mod snapshot_handler;
 mod start_state;
+mod status_client;
 mod trainer;
 
 pub use crate::flow::RowCounts;
@@ -61,6 +62,7 @@ pub use ps::Ps;
 pub(crate) use ps_snapshots::PsSnapshots;
 pub use reader::Reader;
 pub use session::{ClusterProcess, ClusterSession, DEFAULT_PORT, ProcessConfig};
+pub use status_client::StatusClient;
 pub use trainer::trainer;
 
 use std::time::Duration;

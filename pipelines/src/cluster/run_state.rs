@@ -69,6 +69,8 @@ pub(super) struct RunState {
     started: Instant,
     /// When missing or silent members were last logged, and their names.
     last_logged: (Instant, Vec<String>),
+    /// See [`RunStatus::silent`].
+    silent: Vec<String>,
     absent_readers: AbsentReaders,
 }
 
@@ -102,6 +104,7 @@ impl RunState {
             phase: RunPhase::Gathering,
             started: now,
             last_logged: (now, Vec::new()),
+            silent: Vec::new(),
             absent_readers: AbsentReaders::default(),
         }
     }
@@ -113,6 +116,7 @@ impl RunState {
             attempt: self.attempt,
             phase: self.phase.clone(),
             missing: self.members.missing(),
+            silent: self.silent.clone(),
             ps: self.members.addresses(Role::Ps),
             trainers: self.members.addresses(Role::Trainer),
             data: leases.map(|leases| leases.data().clone()),
@@ -125,10 +129,13 @@ impl RunState {
         }
     }
 
-    /// Returns the leases of silent readers, ends the run if a ps or trainer is missing or silent for too long, and logs both.
+    /// Finds silent members, returns the leases of silent readers, ends the run if a ps or trainer is missing or silent for too long, and logs both.
     pub(super) fn tick(&mut self, now: Instant) {
         let silence = self.settings.lease_timeout;
         let role = self.settings.reader_role;
+        let silent =
+            self.members.list(now).filter(|member| (member.present || member.lost) && member.silence > silence);
+        self.silent = silent.map(|member| format!("{} {}", member.role, member.rank)).collect();
         for reader in self.members.lost_readers(role, silence, now) {
             let leases = self.return_leases_of(reader);
             tracing::warn!(leases, "{role} {reader} sent no heartbeat for {silence:?}: its rows go to others");

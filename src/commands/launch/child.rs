@@ -25,6 +25,8 @@ pub(super) struct Child {
     /// An argument that is added when it is started again.
     added: Option<&'static str>,
     state: State,
+    /// When it was started last.
+    started: Instant,
     /// How often it was started again.
     restarts: u32,
 }
@@ -44,7 +46,7 @@ impl Child {
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let name = format!("{role} {rank}");
         let state = State::Waits(Instant::now());
-        Self { name, is_reader: role == "reader", command, added: None, state, restarts: 0 }
+        Self { name, is_reader: role == "reader", command, added: None, state, started: Instant::now(), restarts: 0 }
     }
 
     /// Adds an argument when it is started again.
@@ -61,7 +63,7 @@ impl Child {
         let name = &self.name;
         let mut child = self.command.spawn().map_err(|e| Fault::external(format!("cannot start {name}")).because(e))?;
         let (out, err) = (child.stdout.take(), child.stderr.take());
-        self.state = State::Runs(child);
+        (self.state, self.started) = (State::Runs(child), now);
         out.map_or(Ok(()), |out| output.merge(name, Stream::Out, out))?;
         err.map_or(Ok(()), |err| output.merge(name, Stream::Err, err))
     }
@@ -98,6 +100,11 @@ impl Child {
         }
     }
 
+    /// Whether it runs and was started at least this long ago.
+    pub(super) fn has_run_for(&self, time: Duration, now: Instant) -> bool {
+        matches!(self.state, State::Runs(_)) && now.duration_since(self.started) >= time
+    }
+
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self.state, State::Waits(_))
     }
@@ -109,6 +116,12 @@ impl Child {
 
     pub(super) fn status(&self) -> Option<ExitStatus> {
         if let State::Ended(status) = self.state { Some(status) } else { None }
+    }
+
+    /// Kills it. It counts as started now until it is started again.
+    pub(super) fn kill(&mut self, now: Instant) {
+        self.signal(Signal::KILL);
+        self.started = now;
     }
 
     pub(super) fn signal(&self, signal: Signal) {

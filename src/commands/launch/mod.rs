@@ -1,16 +1,18 @@
 //! `forebay launch`: all processes of a job, as child processes on this machine.
 //!
 //! `child.rs` starts one process and says how it ended, `supervisor.rs` decides what follows from that, `output.rs` merges
-//! what all of them print, `token.rs` holds the secret of the run.
+//! what all of them print, `watch.rs` finds processes that hang, `token.rs` holds the secret of the run.
 
 mod child;
 mod output;
 mod supervisor;
 mod token;
+mod watch;
 
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use crate::{Fault, Job};
 use clap::Args;
@@ -19,19 +21,25 @@ use self::child::Child;
 use self::output::Output;
 use self::supervisor::Supervisor;
 use self::token::Token;
+use self::watch::Watch;
 use super::summary::ReportFile;
 use super::train;
 use crate::exit::Ended;
 use crate::logs::Logs;
+use crate::net::SecurityFiles;
+use crate::pipelines::cluster::StatusClient;
 use crate::pipelines::model_folder::check_predecessor;
 use crate::pipelines::{Context, check_checkpoints};
 use crate::stop::Stop;
 
+/// The name of the run, which only its processes know the token of.
+const RUN: &str = "launch";
+
 /// Run all processes of a job on this machine: forebay launch JOB.toml
 ///
 /// Starts the readers, ps and trainers that the job's [placement] names, with one merged log. They listen on loopback only,
-/// with a token of this run. A process that is killed, panics, or loses a disk or a network is started again. Ctrl-C drains:
-/// the run trains on the rows that it has read, then evaluates and saves. A second Ctrl-C stops at once.
+/// with a token of this run. A process that is killed, panics, or loses a disk or a network is started again; so is one that
+/// hangs for placement.lease_seconds, which is killed first. Ctrl-C drains: the run trains on the rows that it has read, then evaluates and saves. A second Ctrl-C stops at once.
 #[derive(Args)]
 #[command(after_help = "Example:
   forebay launch examples/criteo.toml --set placement.readers=2 --set placement.ps=2")]
@@ -67,22 +75,27 @@ impl Launch {
         let stop = Stop::listen_and_tell()?;
         let token = Token::new()?;
         let output = Output::start()?;
-        let children = self.children(&job, logs, &token)?;
-        let ended = Supervisor::new(children, self.restarts, &output).run(&stop);
+        let coordinator = free_address()?;
+        let children = self.children(&job, logs, &token, &coordinator)?;
+        let network = &job.network;
+        let security = SecurityFiles {
+            token_file: Some(token.file().to_owned()),
+            tls_cert: network.tls_cert.clone(),
+            tls_key: network.tls_key.clone(),
+            tls_ca: network.tls_ca.clone(),
+        };
+        let most_silence = Duration::from_secs_f64(job.placement.lease_seconds);
+        let first = children.first().map_or_else(String::new, |child| child.name.clone());
+        let watch = Watch::start(StatusClient::new(RUN, &coordinator, &security)?, first, most_silence)?;
+        let ended = Supervisor::new(children, self.restarts, &output, watch, most_silence).run(&stop);
         output.finish(&stop);
         ended
     }
 
-    /// The processes of the job, not started yet: those that others connect to first.
-    fn children(&self, job: &Job, logs: &Logs, token: &Token) -> Result<Vec<Child>, Fault> {
+    /// The processes of the job, not started yet: those that others connect to first, and of these the coordinator.
+    fn children(&self, job: &Job, logs: &Logs, token: &Token, coordinator: &str) -> Result<Vec<Child>, Fault> {
         let cannot = |what: &str| Fault::external(format!("cannot {what}"));
         let program = std::env::current_exe().map_err(|e| cannot("find this program").because(e))?;
-        // The port was free a moment ago, and the coordinator binds it at once.
-        let port = TcpListener::bind("127.0.0.1:0")
-            .and_then(|l| l.local_addr())
-            .map_err(|e| cannot("find a free port").because(e))?
-            .port();
-        let coordinator = format!("127.0.0.1:{port}");
         let placement = &job.placement;
         let roles = [("ps", placement.ps), ("trainer", placement.trainers), ("reader", placement.readers)];
         let mut children = Vec::new();
@@ -96,12 +109,12 @@ impl Launch {
                 command
                     .arg("--rank")
                     .arg(rank.to_string())
-                    .args(["--coordinator", &coordinator])
-                    .args(["--run", "launch"])
+                    .args(["--coordinator", coordinator])
+                    .args(["--run", RUN])
                     .args(["--parent", &std::process::id().to_string()]);
                 command.arg("--token-file").arg(token.file());
                 let coordinates = rank == 0 && role == if placement.ps > 0 { "ps" } else { "trainer" };
-                command.args(["--listen", if coordinates { &coordinator } else { "127.0.0.1:0" }]);
+                command.args(["--listen", if coordinates { coordinator } else { "127.0.0.1:0" }]);
                 if let (Some(report), "trainer", 0) = (&self.report, role, rank) {
                     command.arg("--report").arg(report);
                 }
@@ -117,4 +130,10 @@ impl Launch {
         }
         Ok(children)
     }
+}
+
+/// A loopback address that nothing listens at. The port was free a moment ago, and the coordinator binds it at once.
+fn free_address() -> Result<String, Fault> {
+    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    free.map(|address| address.to_string()).map_err(|e| Fault::external("cannot find a free port").because(e))
 }

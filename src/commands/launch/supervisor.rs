@@ -1,5 +1,5 @@
-//! Supervises the processes of a run: starts those again that may go on, drains all at a signal, and ends all when the run
-//! cannot go on. The first cause wins.
+//! Supervises the processes of a run: starts those again that may go on, kills those that hang, drains all at a signal, and ends
+//! all when the run cannot go on. The first cause wins.
 
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use rustix::process::Signal;
 
 use super::child::{Child, how, may_start_again};
 use super::output::{Output, pause};
+use super::watch::Watch;
 use crate::exit::{self, Ended};
 use crate::stop::Stop;
 
@@ -23,6 +24,9 @@ const GRACE: Duration = Duration::from_secs(10);
 pub(super) struct Supervisor<'a> {
     children: Vec<Child>,
     output: &'a Output,
+    watch: Watch,
+    /// A process that is silent for longer hangs.
+    most_silence: Duration,
     phase: Phase,
     /// How often processes may be started again, and how often they were.
     most_restarts: u32,
@@ -43,8 +47,25 @@ enum Phase {
 }
 
 impl<'a> Supervisor<'a> {
-    pub(super) fn new(children: Vec<Child>, most_restarts: u32, output: &'a Output) -> Self {
-        Self { children, output, phase: Phase::Running, most_restarts, restarts: 0, first_restart: None, cause: None }
+    /// `watch` says which processes are silent for `most_silence`.
+    pub(super) fn new(
+        children: Vec<Child>,
+        most_restarts: u32,
+        output: &'a Output,
+        watch: Watch,
+        most_silence: Duration,
+    ) -> Self {
+        Self {
+            children,
+            output,
+            watch,
+            most_silence,
+            phase: Phase::Running,
+            most_restarts,
+            restarts: 0,
+            first_restart: None,
+            cause: None,
+        }
     }
 
     /// Runs all processes until they have ended.
@@ -64,6 +85,7 @@ impl<'a> Supervisor<'a> {
             if self.phase == Phase::Running && stop.asked() {
                 self.drain(now);
             }
+            self.kill_silent_ones(now);
             self.end_late_ones(now);
             pause();
         }
@@ -98,6 +120,23 @@ impl<'a> Supervisor<'a> {
             Phase::Running | Phase::Draining => self.end_run(fault(status, ended), now),
             // It has lost the others, or was asked to end.
             Phase::Ending(..) => tracing::debug!("{ended}"),
+        }
+    }
+
+    /// Kills processes that hang, so that they are started again.
+    fn kill_silent_ones(&mut self, now: Instant) {
+        if matches!(self.phase, Phase::Ending(..)) {
+            return;
+        }
+        for name in self.watch.silent() {
+            // One that was started a moment ago has not joined yet: its predecessor is silent.
+            let hangs = |child: &&mut Child| child.name == name && child.has_run_for(self.most_silence, now);
+            let Some(child) = self.children.iter_mut().find(hangs) else { continue };
+            tracing::warn!(
+                "{name} hangs: no sign of life for {:?} (placement.lease_seconds), so it is killed",
+                self.most_silence
+            );
+            child.kill(now);
         }
     }
 
