@@ -330,3 +330,61 @@ fn predictions_of_a_program_are_an_iterator_that_may_be_dropped() {
     assert!(failing.next().unwrap().unwrap_err().to_string().contains("C99"));
     assert!(failing.next().is_none(), "it ends after its fault");
 }
+
+/// Share of pairs of a positive and a negative row whose scores are in the right order, ties counted half, pair by pair.
+fn auc_by_pairs(scores: &[f32], labels: &[f32]) -> f64 {
+    let with = |label: f32| scores.iter().zip(labels).filter(move |row| *row.1 == label).map(|row| *row.0);
+    let (mut right, mut pairs) = (0.0, 0.0);
+    for positive in with(1.0) {
+        for negative in with(0.0) {
+            pairs += 1.0;
+            right += if positive > negative { 1.0 } else { f64::from(u8::from(positive == negative)) / 2.0 };
+        }
+    }
+    right / pairs
+}
+
+#[test]
+fn eval_of_several_sets_prints_a_line_of_json_each_that_agrees_with_the_scores() {
+    let dir = tempfile::tempdir().unwrap();
+    let (_, folder) = model(dir.path(), &["model.kind=wide_deep"]);
+    let sets = [common::parquet(dir.path(), 4000, 3000), common::text(dir.path(), 9000, 1000)];
+    let [first, second] = sets.each_ref().map(|set| set.to_str().unwrap());
+    let eval = ["eval", "--model", folder.to_str().unwrap(), "--data", first, "--data"];
+    let output = common::forebay(&[&eval[..], &[second, "--json"]].concat()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 2);
+    for (line, set) in lines.iter().zip(&sets) {
+        let (rows, _) = predict(&folder, set, &["--keep", "label"]);
+        let labels: Vec<f32> = rows["label"].as_primitive::<Int32Type>().values().iter().map(|&l| l as f32).collect();
+        let scores = scores(&rows).values();
+        let n = labels.len() as f64;
+        let both = || scores.iter().zip(&labels).map(|(&p, &y)| (f64::from(p), f64::from(y)));
+        let positives: f64 = both().map(|(_, y)| y).sum();
+        let logloss = -both().map(|(p, y)| if y == 1.0 { p.ln() } else { (1.0 - p).ln() }).sum::<f64>() / n;
+        let rate = positives / n;
+        let entropy = -(rate * rate.ln() + (1.0 - rate) * (1.0 - rate).ln());
+        assert_eq!(line["path"], set.to_str().unwrap());
+        assert_eq!((&line["rows"], &line["positives"]), (&(n as u64).into(), &(positives as u64).into()));
+        for (name, expected) in [
+            ("auc", auc_by_pairs(scores, &labels)),
+            ("logloss", logloss),
+            ("normalized_entropy", logloss / entropy),
+            ("copc", positives / both().map(|(p, _)| p).sum::<f64>()),
+        ] {
+            let found = line[name].as_f64().unwrap();
+            assert!((found - expected).abs() < 1e-6, "{name}: {found}, expected {expected}");
+        }
+        let bins = line["reliability"].as_array().unwrap();
+        let rows: Vec<u64> = bins.iter().map(|bin| bin["rows"].as_u64().unwrap()).collect();
+        assert!(rows.len() == 10 && rows.iter().all(|&rows| rows.abs_diff(labels.len() as u64 / 10) < 5), "{rows:?}");
+    }
+    let (code, said) = common::run(&[&eval[..], &[second]].concat());
+    assert!(code == Some(0) && said.contains(&format!("{second}: 1000 rows")), "{said}");
+    assert!(said.contains("normalised entropy") && said.contains("COPC") && said.contains("  observed "), "{said}");
+    // A set that is not there does not take the result of the one before it.
+    let (code, said) = common::run(&[&eval[..], &["/nowhere"]].concat());
+    assert!(code == Some(2) && said.contains("3000 rows") && said.contains("/nowhere"), "{said}");
+}

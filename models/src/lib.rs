@@ -18,7 +18,7 @@
 //!    `state.rs`: all of it as one list, for checkpoints
 //! 3. `native/`: the backend in pure Rust; `torch/`: the backend on libtorch
 //! 4. `transfer.rs`: the step in three parts, for a device whose copies overlap with compute
-//! 5. `loss.rs` and `auc.rs`: loss and metrics
+//! 5. `loss.rs`, `auc.rs` and `calibration.rs`: loss and metrics
 //!
 //! ```
 //! use forebay_models::{DenseBatch, DenseModel, DenseOptimizer, ModelSpec, NativeModel, StepOutput};
@@ -42,6 +42,7 @@
 
 mod auc;
 mod batch;
+mod calibration;
 mod dense;
 mod dense_optimizer;
 mod error;
@@ -56,6 +57,7 @@ pub mod transfer;
 
 pub use auc::{RunningAuc, auc_exact};
 pub use batch::{BatchShape, DenseBatch, NamedTensor, StepOutput};
+pub use calibration::{ReliabilityBin, clicks_over_predicted, normalized_entropy, reliability};
 pub use dense::DenseModel;
 pub use dense_optimizer::DenseOptimizer;
 pub use error::ModelError;

@@ -1,40 +1,61 @@
-//! `forebay eval`: scores a model folder.
+//! `forebay eval`: how good the scores of a model folder are.
 
 use crate::out;
-use crate::pipelines::Context;
+use crate::pipelines::{Context, Evaluation};
 use crate::{Fault, Model};
 use clap::Args;
 
 /// Score a model folder on rows: forebay eval --model FOLDER --data PATH
 ///
-/// Checks the files of the model folder and prints exact AUC and logloss.
+/// Checks the files of the model folder and prints, for each data set, exact AUC, logloss, normalised entropy (the logloss over
+/// that of the mean), COPC (clicks over predicted clicks), and in ten bins of equally many rows, by score, the mean score and
+/// the share of rows with label 1.
 #[derive(Args)]
+#[command(after_help = "Examples:
+  forebay eval --model rows/model --data rows/test
+  forebay eval --model rows/model --data rows/monday --data rows/tuesday --json > quality.jsonl")]
 pub(crate) struct Eval {
     /// The model folder: a path or a URL (hdfs://, s3://, file://).
     #[arg(long, value_name = "FOLDER")]
     model: String,
-    /// A file, a folder or a glob of rows (a path or a URL), with the columns that the model was trained on.
-    #[arg(long, value_name = "PATH")]
-    data: String,
+    /// A file, a folder or a glob of rows (a path or a URL), with the columns that the model was trained on; may be repeated.
+    #[arg(long, value_name = "PATH", required = true)]
+    data: Vec<String>,
     /// Override a field of the model's job, for instance data.on_bad_row=skip; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Print the run's report before the result.
+    /// Print the report of each run before its result.
     #[arg(long)]
     report: bool,
-    /// Print JSON.
+    /// Print JSON: one object a data set, each on a line.
     #[arg(long)]
     json: bool,
+}
+
+/// A line of JSON.
+#[derive(serde::Serialize)]
+struct Evaluated<'a> {
+    path: &'a str,
+    #[serde(flatten)]
+    evaluation: &'a Evaluation,
 }
 
 impl Eval {
     pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
         let mut model = Model::load_with(&self.model, 1, context)?;
         model.job = crate::Job::from_toml(&model.job.to_toml(), &self.settings)?;
-        let (evaluation, report) = model.evaluate(&self.data)?;
-        if self.report {
-            out::print(report)?;
+        for path in &self.data {
+            let (evaluation, report) = model.evaluate(path)?;
+            if self.report {
+                out::print(report)?;
+            }
+            if self.json {
+                out::print(serde_json::json!(Evaluated { path, evaluation: &evaluation }))?;
+            } else {
+                let set = if self.data.len() > 1 { format!("{path}: ") } else { String::new() };
+                out::print(format_args!("{set}{evaluation}\n{}", evaluation.reliability_lines()))?;
+            }
         }
-        if self.json { out::print(serde_json::json!(evaluation)) } else { out::print(evaluation) }
+        Ok(())
     }
 }

@@ -116,6 +116,16 @@ fn a_model_saved_to_hdfs_evaluates_the_same() {
     assert_eq!(names(&cluster, "/writing/models/model"), ["dense.safetensors", "manifest.json", "tables"]);
     let (code, said) = common::run(&["eval", "--model", &folder, "--data", test]);
     assert!(code == Some(0) && said.contains(&before.to_string()), "{said}");
+    // Scores go there, too, and are read from there as rows.
+    let scores = cluster.at("/writing/scores");
+    let predict = ["predict", "--model", &folder, "--data", test, "--keep", "label", "--out", &scores];
+    let (code, said) = common::run(&predict);
+    assert!(code == Some(0) && said.contains("1,000 rows"), "{said}");
+    assert_eq!(names(&cluster, "/writing/scores"), ["_SUCCESS", "part-00000.parquet"]);
+    let (code, said) = common::run(&predict);
+    assert!(code == Some(2) && said.contains("holds files already"), "{said}");
+    let (code, said) = common::run(&["data", "inspect", &scores]);
+    assert!(code == Some(0) && said.contains("score"), "{said}");
 
     // A folder that is not a model is never replaced, and the job is refused before anything runs.
     let (train, output) =

@@ -1,27 +1,68 @@
-//! `evaluate`: predicts every row, and computes the exact AUC and the logloss over all rows. It keeps 8 bytes per row, and
+//! `evaluate`: predicts every row, and computes exact AUC, logloss and calibration over all rows. It keeps 8 bytes per row, and
 //! blocks its thread during a forward pass.
 
 use forebay_actors::{Fault, Sink, StageCx};
-use forebay_models::{DenseModel, auc_exact, logloss, sigmoid};
+use forebay_models::{
+    DenseModel, ReliabilityBin, auc_exact, clicks_over_predicted, logloss, normalized_entropy, reliability, sigmoid,
+};
 use serde::{Deserialize, Serialize};
 
 use super::train::ModelMaker;
 use crate::fault::model_fault;
 use crate::flow::ReadyBatch;
 
-/// The scores of a model on some rows.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+/// The quality of a model's scores on some rows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
     /// Rows scored.
     pub rows: u64,
+    /// Rows with label 1.
+    pub positives: u64,
     /// Share of rows with label 1.
     pub positive_rate: f64,
     /// Exact area under the ROC curve of the scores; ties count half. `None` if all labels are the same.
     pub auc: Option<f64>,
     /// Mean cross entropy in nats.
     pub logloss: f64,
+    /// See [`forebay_models::normalized_entropy`].
+    pub normalized_entropy: Option<f64>,
+    /// See [`forebay_models::clicks_over_predicted`].
+    pub copc: Option<f64>,
+    /// At most ten bins of about equally many rows, by ascending score; see [`forebay_models::reliability`].
+    pub reliability: Vec<ReliabilityBin>,
 }
 
+/// Most bins of the reliability table.
+const BINS: usize = 10;
+
+impl Evaluation {
+    fn new(logits: &[f32], labels: &[f32]) -> Self {
+        let positives = labels.iter().map(|&l| f64::from(l)).sum::<f64>();
+        let (positive_rate, logloss) = (positives / labels.len() as f64, logloss(logits, labels));
+        // As a prediction gives them, so that its scores make the same AUC.
+        let scores: Vec<f32> = logits.iter().map(|&logit| sigmoid(logit)).collect();
+        Self {
+            rows: labels.len() as u64,
+            positives: positives as u64,
+            positive_rate,
+            auc: auc_exact(&scores, labels),
+            logloss,
+            normalized_entropy: normalized_entropy(logloss, positive_rate),
+            copc: clicks_over_predicted(&scores, labels),
+            reliability: reliability(&scores, labels, BINS),
+        }
+    }
+
+    /// The reliability table as two lines: the mean score of each bin, and the share of rows with label 1.
+    pub fn reliability_lines(&self) -> String {
+        let line = |name: &str, value: fn(&ReliabilityBin) -> f64| {
+            self.reliability.iter().fold(format!("  {name:9}"), |line, bin| line + &format!(" {:.4}", value(bin)))
+        };
+        line("predicted", |bin| bin.predicted) + "\n" + &line("observed", |bin| bin.observed)
+    }
+}
+
+/// One line, without the reliability table.
 impl std::fmt::Display for Evaluation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} rows, {:.2}% positive, ", self.rows, 100.0 * self.positive_rate)?;
@@ -29,7 +70,11 @@ impl std::fmt::Display for Evaluation {
             Some(auc) => write!(f, "AUC {auc:.5}, ")?,
             None => write!(f, "AUC undefined (one class only), ")?,
         }
-        write!(f, "logloss {:.5}", self.logloss)
+        write!(f, "logloss {:.5}", self.logloss)?;
+        if let Some(entropy) = self.normalized_entropy {
+            write!(f, ", normalised entropy {entropy:.4}")?;
+        }
+        self.copc.map_or(Ok(()), |copc| write!(f, ", COPC {copc:.4}"))
     }
 }
 
@@ -53,7 +98,7 @@ impl Sink for Evaluate {
     type In = ReadyBatch;
 
     fn describe(&self) -> String {
-        "exact AUC and logloss".into()
+        "exact AUC, logloss and calibration".into()
     }
 
     async fn open(&mut self, _cx: &StageCx) -> Result<(), Fault> {
@@ -71,19 +116,10 @@ impl Sink for Evaluate {
     }
 
     async fn finish(&mut self, cx: &StageCx) -> Result<(), Fault> {
-        let rows = self.labels.len();
-        if rows == 0 {
+        if self.labels.is_empty() {
             return Err(Fault::user("no rows to evaluate"));
         }
-        // As a prediction gives them: its scores make the same AUC.
-        let scores: Vec<f32> = self.logits.iter().map(|&logit| sigmoid(logit)).collect();
-        let positive = self.labels.iter().map(|&l| f64::from(l)).sum::<f64>();
-        cx.leave(Evaluation {
-            rows: rows as u64,
-            positive_rate: positive / rows as f64,
-            auc: auc_exact(&scores, &self.labels),
-            logloss: logloss(&self.logits, &self.labels),
-        });
+        cx.leave(Evaluation::new(&self.logits, &self.labels));
         Ok(())
     }
 }
