@@ -93,13 +93,15 @@ fn a_ps_or_trainer_that_is_killed_is_started_again_and_the_model_is_the_same() {
 /// A stopped process stands for one that hangs: it runs, holds its connections, and does nothing.
 #[test]
 fn a_process_that_hangs_is_named_killed_and_started_again_and_the_model_is_the_same() {
-    let settings = ["placement.readers=2", "placement.ps=2", "data.epochs=40", "placement.lease_seconds=2"];
+    // The run needs every process: it cannot end without the one that hangs.
+    let settings = ["placement.readers=1", "placement.ps=2", "data.epochs=40", "placement.lease_seconds=2"];
     let settings = job(ROWS, &settings);
     let expected = &one_process(&settings).0;
     for victim in ["reader 0", "ps 0", "trainer 0"] {
         let mut run = start(&settings, &[]);
         run.until_said("launch", "all members joined");
-        let children = all_children(&mut run);
+        let all = |run: &mut Run| Some(children(run)).filter(|children| children.len() == 4);
+        let children = run.until("four processes run", all);
         let hangs = children.iter().find(|child| child.name == victim).unwrap();
         kill_process(hangs.id, Signal::STOP).unwrap();
         let log = run.end_well(&["launch"]).remove(0);
