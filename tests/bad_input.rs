@@ -243,3 +243,31 @@ fn a_disk_that_fills_up_is_an_external_fault_and_leaves_nothing_behind() {
     assert_eq!(code, Some(3), "{text}");
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "only the rows are left");
 }
+
+#[test]
+fn csv_says_what_it_is_when_it_is_read_as_another_format() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("rows.txt");
+    fs::write(&path, "label,I1,C1\n1,2,3\n").unwrap();
+    refused(&path, &[], &["rows.txt", "the line has commas", "data.format to \"csv\""]);
+    fs::write(&path, "label\tI1\tC1\n1\t2\t3\n").unwrap();
+    refused(&path, &[], &["a header?", "data.csv.delimiter"]);
+    let columns = ["columns.dense=[\"I1\"]", "columns.slots=[\"C1\"]"];
+    refused(
+        &path,
+        &[&columns[..], &["data.format=csv"]].concat(),
+        &["no column `label`", "data.csv.delimiter to '\\t'"],
+    );
+    trained(&path, &[&columns[..], &["data.format=csv", "data.csv.delimiter=\"\\t\""]].concat());
+    refused(&path, &["data.csv.delimiter=ab"], &["delimiter"]);
+    refused(&path, &["data.format=csvv"], &["did you mean `csv`?"]);
+    refused(&path, &["data.format=csv", "columns.slots=[\"I1\"]"], &["`I1`", "numbers", "text"]);
+    fs::write(dir.path().join("more.parquet"), "x").unwrap();
+    refused(dir.path(), &[], &["more.parquet` is Parquet", "rows.txt` is Criteo text"]);
+    fs::write(&path, "label,I1,C1\n1,2,\"a\nb\"\n").unwrap();
+    refused(
+        &path,
+        &[&columns[..], &["data.format=csv"]].concat(),
+        &["rows.txt`, line 2", "column 3 (C1)", "quoted field"],
+    );
+}

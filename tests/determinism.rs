@@ -5,6 +5,7 @@
 mod common;
 
 use common::bits;
+use forebay::connectors::criteo::{COLUMNS, column_name};
 
 #[test]
 fn shards_replicas_and_threads_change_no_bit() {
@@ -38,6 +39,34 @@ fn text_and_parquet_of_the_same_rows_give_the_same_model() {
     let a = bits(&common::train(common::job(&parquet, &settings)));
     let b = bits(&common::train(common::job(&text, &settings)));
     assert!(a == b);
+}
+
+#[test]
+fn criteo_text_and_csv_of_the_same_rows_give_the_same_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = common::text(dir.path(), 0, 3000);
+    let csv = dir.path().join("csv");
+    std::fs::create_dir(&csv).unwrap();
+    let names: Vec<String> = (0..COLUMNS).map(column_name).collect();
+    for file in std::fs::read_dir(&text).unwrap().map(|file| file.unwrap().path()) {
+        if file.extension().is_some_and(|ending| ending == "txt") {
+            let rows = std::fs::read_to_string(&file).unwrap().replace('\t', ";").replace('\n', ";\"not; used\"\n");
+            let name = file.file_stem().unwrap().to_str().unwrap();
+            std::fs::write(csv.join(format!("{name}.csv")), format!("{};more\n{rows}", names.join(";"))).unwrap();
+        }
+    }
+    // CSV has no integers for `log1p` to be the default of.
+    let dense = "columns.dense=[{ column = \"I1..I13\", transform = \"none\" }]";
+    let settings = [dense, "data.shuffle=false", "data.shuffle_rows=0", "data.csv.delimiter=;"];
+    let a = common::train(common::job(&text, &settings));
+    let b = common::train(common::job(&csv, &[&settings[..], &["data.decode_threads=2"]].concat()));
+    assert!(bits(&a) == bits(&b));
+    // The model reads the other format too: the names tell.
+    let (of_text, _) = b.model.evaluate(text.to_str().unwrap()).unwrap();
+    let (of_csv, _) = b.model.evaluate(csv.to_str().unwrap()).unwrap();
+    assert_eq!(of_text, of_csv);
+    let said = b.model.evaluate(dir.path().to_str().unwrap()).unwrap_err().to_string();
+    assert!(said.contains("is CSV by its name") && said.contains("is Criteo text"), "{said}");
 }
 
 #[test]

@@ -109,7 +109,7 @@ impl Types {
             ("bool", _) => "true or false".into(),
             ("u64" | "usize" | "u32", _) => "integer".into(),
             ("f32" | "f64", _) => "number".into(),
-            ("String" | "Predicate", _) => "text".into(),
+            ("String" | "char" | "Predicate", _) => "text".into(),
             ("PathBuf", _) => "path".into(),
             ("ByteSize", _) => "bytes".into(),
             ("Interval", _) => "time".into(),

@@ -15,9 +15,11 @@ use std::time::{Duration, Instant};
 use common::{cpu_seconds, number};
 use forebay_actors::{Batch, Fault, Source, StageCx};
 use forebay_connectors::convert::{Encoding, ParquetOptions, TextOptions, block_on, to_criteo_text, to_parquet};
+use forebay_connectors::criteo::{COLUMNS, INTEGERS, column_name};
 use forebay_connectors::throttle::ThrottledStore;
 use forebay_connectors::{
-    Categories, CriteoSource, Input, ParquetSource, ReadOptions, Rows, Synthetic, SyntheticSource,
+    Categories, CriteoSource, CsvSource, FileColumn, Input, ParquetSource, ReadOptions, Rows, Synthetic,
+    SyntheticSource, ValueKind,
 };
 
 fn measure<S: Source<Out = Rows>>(name: &str, mut source: S) -> Result<(), Fault> {
@@ -69,12 +71,34 @@ fn main() -> Result<(), Fault> {
     done
 }
 
+/// Writes Criteo text anew with commas and a header.
+fn as_csv(text: &Path, folder: &Path) -> Result<(), Fault> {
+    let failed = |e: std::io::Error| Fault::external("cannot write the bench's CSV").because(e);
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    let header = (0..COLUMNS).map(column_name).collect::<Vec<_>>().join(",");
+    for (number, file) in std::fs::read_dir(text).map_err(failed)?.enumerate() {
+        let path = file.map_err(failed)?.path();
+        if path.extension().is_some_and(|ending| ending == "txt") {
+            let rows = std::fs::read_to_string(path).map_err(failed)?.replace('\t', ",");
+            std::fs::write(folder.join(format!("{number}.csv")), format!("{header}\n{rows}")).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
 fn generated(dir: &Path, synthetic: &Synthetic, options: &ReadOptions) -> Result<(), Fault> {
     let cx = StageCx::detached("bench");
     let rows = || SyntheticSource::new(synthetic.clone(), ReadOptions::default());
     let text = dir.join("text");
     block_on(to_criteo_text(&mut rows(), &cx, &text, &TextOptions::default(), |_| ()))?;
-    measure("criteo text", CriteoSource::new(text, options.clone()))?;
+    measure("criteo text", CriteoSource::new(text.clone(), options.clone()))?;
+    as_csv(&text, &dir.join("csv"))?;
+    for (name, kind) in [("hex", ValueKind::Hex), ("strings", ValueKind::Text)] {
+        let numbers = (0..=INTEGERS).map(|at| FileColumn::new(column_name(at), ValueKind::Number));
+        let categories = (INTEGERS + 1..COLUMNS).map(|at| FileColumn::new(column_name(at), kind));
+        let source = CsvSource::csv(dir.join("csv"), options.clone()).columns(numbers.chain(categories));
+        measure(&format!("csv, numbers and {name}"), source)?;
+    }
     for (encoding, fill_nulls, categories) in [
         (Encoding::Dictionary, false, Categories::Int),
         (Encoding::Dictionary, true, Categories::Int),

@@ -1,4 +1,4 @@
-//! Bytes in and out of Forebay: Parquet, Criteo text, synthetic rows, streams of record batches; local disk, HDFS, S3.
+//! Bytes in and out of Forebay: Parquet, CSV, Criteo text, synthetic rows, streams of record batches; local disk, HDFS, S3.
 //!
 //! Every source yields [`Rows`]: an Arrow `RecordBatch` with its lineage. `forebay-pipelines` decides what the columns
 //! mean.
@@ -16,10 +16,11 @@
 //! Read these files in this order:
 //!
 //! 1. `stores`, `hdfs/`, `s3`, `store_error`: where bytes lie, and how errors become faults.
-//! 2. `file`, `partition/`, `input/`: which files there are, and which folders a predicate selects.
+//! 2. `file`, `partition/`, `partition_columns`, `input/`: which files there are, and which folders a predicate selects.
 //! 3. `options`, `rows`, `split`, `lease`, `window`: what a source yields, and in which order.
 //! 4. `prefetch`, `decode_pool`: fetching ahead and decoding, the same for every source.
-//! 5. `parquet/`, `criteo/`, `synthetic/`, `stream`: the sources.
+//! 5. `parquet/`, `text/` (all formats of one row per line), `criteo/`, `csv/`, `synthetic/`, `stream`: the sources.
+//!    `format`, `file_source`: the source of files in a format.
 //! 6. `staged/`, `convert/`: folders that appear whole or not at all, and rows written into them. `inspect/`: what data
 //!    there is.
 //!
@@ -27,10 +28,13 @@
 
 mod decode_pool;
 mod file;
+mod file_source;
+mod format;
 mod hdfs;
 mod lease;
 mod names;
 mod options;
+mod partition_columns;
 mod prefetch;
 mod rows;
 #[cfg(feature = "s3")]
@@ -38,10 +42,12 @@ mod s3;
 mod split;
 mod store_error;
 mod stores;
+mod text;
 mod window;
 
 pub mod convert;
 pub mod criteo;
+pub mod csv;
 pub mod input;
 pub mod inspect;
 pub mod parquet;
@@ -51,8 +57,11 @@ pub mod stream;
 pub mod synthetic;
 pub mod throttle;
 
-pub use criteo::{Categories, CriteoSource, OnBadRow};
+pub use criteo::{Categories, CriteoSource};
+pub use csv::{CsvOptions, CsvSource};
 pub use file::DataFile;
+pub use file_source::{FileFormat, FileSource};
+pub use format::{FileColumn, Format, ValueKind};
 pub use input::Input;
 pub use lease::{DataPlan, Lease, Leases, LocalLeases};
 pub use options::{Position, ReadOptions};
@@ -63,3 +72,4 @@ pub use split::SplitOrder;
 pub use stores::Stores;
 pub use stream::{BatchSender, StreamSource, channel};
 pub use synthetic::{Synthetic, SyntheticSource};
+pub use text::{MAX_LINE, OnBadRow, TextSource};

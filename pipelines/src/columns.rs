@@ -1,6 +1,8 @@
 //! Which column is what: label, dense features, categorical slots. Configuration, no code: a vocabulary is never
 //! needed, because keys are hashes of (slot, value).
 
+use forebay_actors::Fault;
+use forebay_connectors::{FileColumn, ValueKind};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::string_or_table::{Named, list};
@@ -38,7 +40,7 @@ pub struct DenseColumn {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transform {
-    /// `log1p` for integers, `none` for floating-point numbers and booleans.
+    /// `log1p` for integers, `none` for floating-point numbers, booleans and the numbers of CSV.
     #[default]
     Auto,
     /// The value itself.
@@ -73,7 +75,7 @@ impl Slot {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SlotKind {
-    /// `int` for integers, booleans, dates and timestamps, `string` for strings.
+    /// `int` for integers, booleans, dates and timestamps, `string` for strings and all of CSV.
     #[default]
     Auto,
     /// Integers; booleans as 0 and 1; dates as days and timestamps as microseconds since 1970, whatever unit the file
@@ -87,6 +89,18 @@ pub enum SlotKind {
     /// Numbers in logarithmic buckets: below 3 as they are, from 3 on ⌊ln(x)²⌋ + 2 (the bucketing of the winners of
     /// the Criteo challenge): gives a linear model something to learn from counts.
     LogBucket,
+}
+
+impl SlotKind {
+    /// What the values of a slot are in text.
+    fn in_text(self) -> ValueKind {
+        match self {
+            Self::Auto | Self::String => ValueKind::Text,
+            Self::Int => ValueKind::Integer,
+            Self::Hex => ValueKind::Hex,
+            Self::LogBucket => ValueKind::Number,
+        }
+    }
 }
 
 impl Default for Columns {
@@ -122,6 +136,39 @@ impl Columns {
             }
         }
         names
+    }
+
+    /// Every column that is read, without repetition, and what its values are where the files do not say (CSV): numbers for the
+    /// label and dense features, for a slot what its kind says, text for `auto` and for extra columns.
+    ///
+    /// # Errors
+    /// A user fault if a column is read as two kinds of values.
+    pub(crate) fn in_files(&self) -> Result<Vec<FileColumn>, Fault> {
+        let mut columns = vec![FileColumn::new(&self.label, ValueKind::Number)];
+        let dense = self.dense.iter().map(|dense| (&dense.column, ValueKind::Number));
+        let slots = self.slots.iter().map(|slot| (&slot.column, slot.kind.in_text()));
+        for (name, kind) in dense.chain(slots) {
+            let Some(there) = columns.iter_mut().find(|column| column.name == *name) else {
+                columns.push(FileColumn::new(name, kind));
+                continue;
+            };
+            there.kind = match (there.kind, kind) {
+                (a, b) if a == b => a,
+                (ValueKind::Number, ValueKind::Integer) | (ValueKind::Integer, ValueKind::Number) => ValueKind::Integer,
+                (a, b) => {
+                    return Err(Fault::user(format!(
+                        "column `{name}` of text is read both as {a} and as {b}: give its slot kind = \"int\" or \
+                         \"log_bucket\" if it has numbers, and one kind if it is several slots"
+                    )));
+                }
+            };
+        }
+        for name in &self.extra {
+            if !columns.iter().any(|column| column.name == *name) {
+                columns.push(FileColumn::new(name, ValueKind::Text));
+            }
+        }
+        Ok(columns)
     }
 
     /// For each slot the number of its key space, in the order of first sight.
@@ -202,6 +249,25 @@ mod tests {
         assert_eq!(columns.dense[3].transform, Transform::None);
         assert_eq!(columns.slots[2].kind, SlotKind::Hex);
         assert_eq!(columns.key_spaces(), [0, 1, 2, 0]);
+    }
+
+    #[test]
+    fn a_column_of_text_has_the_kind_that_all_its_uses_agree_on() {
+        let read = |text| toml::from_str::<Columns>(text).unwrap().in_files();
+        let columns = read(
+            r#"
+            label = "y"
+            dense = ["a", "b"]
+            slots = ["c", { column = "b", kind = "int" }, { column = "a", kind = "log_bucket" }, { column = "d", kind = "hex" }]
+            extra = ["id", "c"]
+            "#,
+        );
+        let kind = |name: &str| columns.as_ref().unwrap().iter().find(|c| c.name == name).unwrap().kind;
+        assert_eq!((kind("y"), kind("a"), kind("b")), (ValueKind::Number, ValueKind::Number, ValueKind::Integer));
+        assert_eq!((kind("c"), kind("d"), kind("id")), (ValueKind::Text, ValueKind::Hex, ValueKind::Text));
+        assert_eq!(columns.as_ref().unwrap().len(), 6);
+        let said = read("dense = [\"a\"]\nslots = [\"a\"]").unwrap_err().to_string();
+        assert!(said.contains("`a`") && said.contains("numbers") && said.contains("text"), "{said}");
     }
 
     #[test]

@@ -5,17 +5,16 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use forebay_actors::{Fault, Source, StageCx};
 use forebay_connectors::convert::block_on;
-use forebay_connectors::criteo::column_name;
-use forebay_connectors::{CriteoSource, Input, Leases, OnBadRow, ParquetSource, ReadOptions};
+use forebay_connectors::{FileColumn, FileFormat, FileSource, Format, Input, Leases, OnBadRow, ReadOptions, ValueKind};
 
 use crate::checkpoint::{CutPoint, RemainingWindows};
 use crate::context::Context;
-use crate::job::{Format, Job};
+use crate::job::Job;
 use crate::registry::{Read, SourceRequest, read_from};
 use crate::stages::check_columns;
 
-/// Reads `columns` at `path` (a file, a folder, a glob, a URL) in order, with one window per epoch. If the job does not give the format, it
-/// blocks while it lists the files.
+/// Reads `columns` at `path` (a file, a folder, a glob, a URL) in order, with one window per epoch. If the job does not give the
+/// format, it blocks while it lists the files.
 pub(crate) fn whole(job: &Job, context: &Context, path: &str, columns: Vec<String>) -> Result<Read, Fault> {
     read(job, context, Some(path), columns, 0, Windows::All)
 }
@@ -99,23 +98,17 @@ pub(crate) fn check(job: &Job, context: &Context, path: &str) -> Result<(), Faul
         return Ok(());
     }
     let (input, format) = input(job, context, path)?;
+    let format = FileFormat { on_bad_row: OnBadRow::Skip, ..format };
     let options = ReadOptions { read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, 0) };
-    let (columns, names) = (&job.columns, job.columns.names());
+    let (columns, in_files) = (&job.columns, file_columns(job, format.format, job.columns.names())?);
     let types = job.pipeline.after_read.is_empty();
     blocking(|| {
         block_on(async {
-            let cx = StageCx::detached("check");
-            let rows = match format {
-                Format::Parquet => {
-                    let mut source = ParquetSource::new(input, options).columns(names);
-                    source.open(&cx, None).await?;
-                    source.schema().map(RecordBatch::new_empty)
-                }
-                Format::Criteo => {
-                    let mut source = CriteoSource::new(input, options).on_bad_row(OnBadRow::Skip);
-                    source.open(&cx, None).await?;
-                    source.next().await?.map(|rows| rows.batch)
-                }
+            let mut source = FileSource::new(input, options, format, in_files);
+            source.open(&StageCx::detached("check"), None).await?;
+            let rows = match source.schema() {
+                Some(schema) => Some(RecordBatch::new_empty(schema)),
+                None => source.next().await?.map(|rows| rows.batch),
             };
             rows.filter(|_| types).map_or(Ok(()), |rows| check_columns(columns, &rows))
         })
@@ -140,45 +133,43 @@ fn read(
         (None, path) => path.unwrap_or_default(),
     };
     let (input, format) = input(job, context, path)?;
-    let leases = windows.leases(format == Format::Parquet)?;
-    Ok(match format {
-        Format::Parquet => read_from(move || {
-            let source = ParquetSource::new(input, options).columns(columns);
-            if let Some(leases) = leases { source.leasing(leases) } else { source }
-        }),
-        Format::Criteo => {
-            let on_bad_row = job.data.on_bad_row.clone();
-            // Only a prediction does not read the label.
-            let label_optional = !columns.contains(&column_name(0));
-            read_from(move || {
-                let source = CriteoSource::new(input, options).on_bad_row(on_bad_row).label_optional(label_optional);
-                if let Some(leases) = leases { source.leasing(leases) } else { source }
-            })
-        }
-    })
+    let leases = windows.leases(format.format == Format::Parquet)?;
+    let columns = file_columns(job, format.format, columns)?;
+    Ok(read_from(move || {
+        let source = FileSource::new(input, options, format, columns);
+        if let Some(leases) = leases { source.leasing(leases) } else { source }
+    }))
 }
 
 /// The files at `path`, and their format.
-fn input(job: &Job, context: &Context, path: &str) -> Result<(Input, Format), Fault> {
+fn input(job: &Job, context: &Context, path: &str) -> Result<(Input, FileFormat), Fault> {
     let mut input = Input::from(path).with_stores(&context.stores);
     if let Some(filter) = &job.data.filter {
         input = input.filtered(filter);
     }
     let format = match job.data.format {
         Some(format) => format,
-        None => Format::of(&first_file(&input)?),
+        None => Format::of_files(&blocking(|| block_on(input.list()))?, job.data.eval_format)?,
     };
-    Ok((input, format))
+    Ok((input, FileFormat { format, csv: job.data.csv.clone(), on_bad_row: job.data.on_bad_row.clone() }))
+}
+
+/// The columns `names` of files. Those that the job does not have are text in CSV; the other formats have types of their own.
+fn file_columns(job: &Job, format: Format, names: Vec<String>) -> Result<Vec<FileColumn>, Fault> {
+    let known = match format {
+        Format::Csv => job.columns.in_files()?,
+        Format::Parquet | Format::Criteo => Vec::new(),
+    };
+    let column = |name: String| match known.iter().find(|column| column.name == name) {
+        Some(known) => known.clone(),
+        None => FileColumn::new(name, ValueKind::Text),
+    };
+    Ok(names.into_iter().map(column).collect())
 }
 
 /// Runs `f` on a thread of its own, because the caller may be inside a runtime, and runtimes cannot be nested.
 fn blocking<T: Send>(f: impl FnOnce() -> Result<T, Fault> + Send) -> Result<T, Fault> {
     std::thread::scope(|scope| scope.spawn(f).join()).map_err(|_| Fault::internal("opening files panicked"))?
-}
-
-fn first_file(input: &Input) -> Result<String, Fault> {
-    let files = blocking(|| block_on(input.list()))?;
-    Ok(files.first().map(|file| file.name.clone()).unwrap_or_default())
 }
 
 #[cfg(test)]

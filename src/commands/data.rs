@@ -3,9 +3,10 @@
 use crate::Fault;
 use crate::actors::{Source, StageCx, commas};
 use crate::connectors::convert::{Encoding, ParquetOptions, TextOptions, block_on, to_criteo_text, to_parquet};
-use crate::connectors::inspect::{holds_parquet, inspect};
+use crate::connectors::inspect::{InspectOptions, format_of, inspect};
 use crate::connectors::{
-    Categories, CriteoSource, Input, OnBadRow, ParquetSource, Predicate, ReadOptions, Rows, Synthetic, SyntheticSource,
+    Categories, CriteoSource, CsvOptions, Format as FileFormat, Input, OnBadRow, ParquetSource, Predicate, ReadOptions,
+    Rows, Synthetic, SyntheticSource,
 };
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -28,6 +29,27 @@ enum Format {
     Parquet,
     /// Criteo's tab-separated text
     Criteo,
+}
+
+/// Format of the files that are inspected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum InspectedFormat {
+    /// Apache Parquet
+    Parquet,
+    /// Criteo's tab-separated text
+    Criteo,
+    /// CSV with a header
+    Csv,
+}
+
+/// One character, or `\t`.
+fn delimiter(text: &str) -> Result<char, String> {
+    let mut characters = text.chars();
+    match (text, characters.next(), characters.next()) {
+        ("\\t", ..) => Ok('\t'),
+        (_, Some(one), None) => Ok(one),
+        _ => Err("expected one character, such as ; or \\t".to_owned()),
+    }
 }
 
 /// How Parquet columns are encoded.
@@ -141,8 +163,14 @@ pub(crate) struct Convert {
 /// Reads all rows once.
 #[derive(Args)]
 pub(crate) struct Inspect {
-    /// A file, a folder or a glob of Parquet or Criteo text: a path or a URL (hdfs://, s3://, file://).
+    /// A file, a folder or a glob of Parquet, CSV or Criteo text: a path or a URL (hdfs://, s3://, file://).
     path: String,
+    /// Format of the files. Default: told by their names, or else by their first bytes.
+    #[arg(long, value_enum)]
+    format: Option<InspectedFormat>,
+    /// The character between the fields of CSV; \t is a tab.
+    #[arg(long, value_name = "CHARACTER", value_parser = delimiter, default_value = ",")]
+    delimiter: char,
     /// Read only the partition folders that this selects, for instance "day >= '2026-11-20'".
     #[arg(long = "where", value_name = "PREDICATE")]
     filter: Option<Predicate>,
@@ -188,10 +216,17 @@ impl Convert {
         let (input, read) =
             (input(self.input, self.filter.as_ref()), ReadOptions { decode_threads: 2, ..ReadOptions::default() });
         let options = self.parquet.options();
-        if block_on(holds_parquet(&input))? {
-            write_parquet(ParquetSource::new(input, read).dictionaries(false), &self.out, &options, None, logs)
-        } else {
-            write_parquet(CriteoSource::new(input, read).on_bad_row(on_bad_row), &self.out, &options, None, logs)
+        match block_on(format_of(&input))? {
+            FileFormat::Parquet => {
+                write_parquet(ParquetSource::new(input, read).dictionaries(false), &self.out, &options, None, logs)
+            }
+            FileFormat::Criteo => {
+                write_parquet(CriteoSource::new(input, read).on_bad_row(on_bad_row), &self.out, &options, None, logs)
+            }
+            FileFormat::Csv => Err(Fault::user(format!(
+                "`{input}` is CSV by its name, and CSV is not converted, because a job says which columns are numbers: \
+                 train on it as it is"
+            ))),
         }
     }
 }
@@ -221,7 +256,13 @@ fn write_parquet(
 
 impl Inspect {
     fn run(self) -> Result<(), Fault> {
-        let found = block_on(inspect(input(self.path, self.filter.as_ref())))?;
+        let format = self.format.map(|format| match format {
+            InspectedFormat::Parquet => FileFormat::Parquet,
+            InspectedFormat::Criteo => FileFormat::Criteo,
+            InspectedFormat::Csv => FileFormat::Csv,
+        });
+        let options = InspectOptions { format, csv: CsvOptions { delimiter: self.delimiter, ..CsvOptions::default() } };
+        let found = block_on(inspect(input(self.path, self.filter.as_ref()), options))?;
         if self.json { out::print(serde_json::json!(found)) } else { out::print(found) }
     }
 }

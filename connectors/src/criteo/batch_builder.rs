@@ -7,12 +7,17 @@ use arrow::array::{ArrayRef, Int32Array, UInt32Array};
 use arrow::buffer::{BooleanBuffer, Buffer, NullBuffer, ScalarBuffer};
 use arrow::datatypes::SchemaRef;
 use arrow::record_batch::RecordBatch;
+use forebay_actors::Fault;
 
+use super::diagnosis::{diagnose, diagnose_unlabelled};
 use super::field::{hex_field, hex8, int_field, short_int};
-use super::schema::{CATEGORIES, COLUMNS, Categories, INTEGERS, criteo_schema};
+use super::schema::{CATEGORIES, COLUMNS, Categories, INTEGERS, criteo_schema, with_hex_categories};
+use crate::text::bad_row::BadRow;
+use crate::text::format::LineParser;
 
 /// Columns being filled.
-pub(crate) struct BatchBuilder {
+pub struct BatchBuilder {
+    categories: Categories,
     /// Per column one value per row; missing ones are 0. Integers are stored by their bits.
     values: Vec<Vec<u32>>,
     /// Per row one bit per column: whether it has a value.
@@ -27,8 +32,9 @@ pub(crate) struct BatchBuilder {
 }
 
 impl BatchBuilder {
-    pub(crate) fn new(capacity: usize) -> Self {
+    pub(crate) fn new(categories: Categories, capacity: usize) -> Self {
         let mut columns = Self {
+            categories,
             values: Vec::new(),
             present: Vec::new(),
             rows: 0,
@@ -50,28 +56,6 @@ impl BatchBuilder {
         self.values = (0..COLUMNS).map(|_| vec![0; self.capacity]).collect();
         self.present = vec![0; self.capacity];
         self.rows = 0;
-    }
-
-    pub(crate) fn rows(&self) -> usize {
-        self.rows
-    }
-
-    pub(crate) fn is_full(&self) -> bool {
-        self.rows == self.capacity
-    }
-
-    /// Takes the line that begins at `at` and ends in `\n` (or `\r\n`); gives the place behind it. `None` when it is
-    /// not a good row or has no end: then nothing was taken. There must be room.
-    #[inline]
-    pub(crate) fn push(&mut self, text: &[u8], at: usize) -> Option<usize> {
-        let pushed = self.push_line(text, at, self.labelled);
-        if pushed.is_some() || !self.label_optional {
-            return pushed;
-        }
-        // No line is good both ways: the number of fields tells them apart.
-        let pushed = self.push_line(text, at, !self.labelled)?;
-        self.labelled = !self.labelled;
-        Some(pushed)
     }
 
     #[inline]
@@ -134,12 +118,40 @@ impl BatchBuilder {
         self.rows += 1;
         Some(p)
     }
+}
 
-    /// What was taken so far, as a batch; begins anew.
-    pub(crate) fn take(&mut self) -> RecordBatch {
+impl LineParser for BatchBuilder {
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows == self.capacity
+    }
+
+    #[inline]
+    fn push(&mut self, text: &[u8], at: usize) -> Option<usize> {
+        let pushed = self.push_line(text, at, self.labelled);
+        if pushed.is_some() || !self.label_optional {
+            return pushed;
+        }
+        // No line is good both ways: the number of fields tells them apart.
+        let pushed = self.push_line(text, at, !self.labelled)?;
+        self.labelled = !self.labelled;
+        Some(pushed)
+    }
+
+    fn take(&mut self) -> Result<RecordBatch, Fault> {
         let batch = to_batch(&self.schema, std::mem::take(&mut self.values), &self.present[..self.rows]);
         self.renew();
-        batch
+        match self.categories {
+            Categories::Int => Ok(batch),
+            Categories::Hex => with_hex_categories(&batch),
+        }
+    }
+
+    fn diagnose(&self, line: &[u8]) -> BadRow {
+        if self.label_optional { diagnose_unlabelled(line) } else { diagnose(line) }
     }
 }
 
@@ -234,14 +246,14 @@ mod tests {
                 text += &fields.join("\t");
                 text += if *cr { "\r\n" } else { "\n" };
             }
-            let mut columns = BatchBuilder::new(rows.len());
+            let mut columns = BatchBuilder::new(Categories::Int, rows.len());
             let mut at = 0;
             for _ in &rows {
                 at = columns.push(text.as_bytes(), at).unwrap();
             }
             prop_assert_eq!(at, text.len());
             prop_assert!(columns.is_full());
-            let batch = columns.take();
+            let batch = columns.take().unwrap();
             for (r, (label, ints, cats, _)) in rows.iter().enumerate() {
                 prop_assert_eq!(batch.column(0).as_primitive::<Int32Type>().value(r), *label as i32);
                 for (i, v) in ints.iter().enumerate() {
@@ -262,26 +274,26 @@ mod tests {
             let fields = format!("{first}\t{}", "7\t".repeat(COLUMNS - 3) + "ff");
             let lines = |label: Option<u32>| label.map_or(String::new(), |label| format!("{label}\t")) + &fields + "\n";
             let text: String = labels.iter().copied().map(lines).collect();
-            let mut columns = BatchBuilder::new(labels.len()).label_optional(true);
+            let mut columns = BatchBuilder::new(Categories::Int, labels.len()).label_optional(true);
             let mut at = 0;
             for _ in &labels {
                 at = columns.push(text.as_bytes(), at).unwrap();
             }
             prop_assert_eq!(at, text.len());
-            let batch = columns.take();
+            let batch = columns.take().unwrap();
             let labelled: String = labels.iter().map(|label| lines(Some(label.unwrap_or(0)))).collect();
-            let mut expected = BatchBuilder::new(labels.len());
+            let mut expected = BatchBuilder::new(Categories::Int, labels.len());
             let mut at = 0;
             for label in &labels {
                 prop_assert_eq!(expected.push(lines(None).as_bytes(), 0), None, "{:?}", label);
                 at = expected.push(labelled.as_bytes(), at).unwrap();
             }
-            prop_assert_eq!(batch, expected.take());
+            prop_assert_eq!(batch, expected.take().unwrap());
         }
 
         #[test]
         fn no_bytes_make_it_panic(text in prop::collection::vec(prop::sample::select(b"01\t\t\t\n\r-9afG\xff".to_vec()), 0..200)) {
-            let mut columns = BatchBuilder::new(4).label_optional(text.len() % 2 == 0);
+            let mut columns = BatchBuilder::new(Categories::Int, 4).label_optional(text.len() % 2 == 0);
             prop_assert!(columns.push(&text, 0).is_none_or(|end| end <= text.len()));
         }
     }

@@ -17,11 +17,17 @@ pub(super) struct ColumnStats {
     pub(super) distinct: Distinct,
     /// Least and greatest value of a numeric column.
     pub(super) range: Option<(f64, f64)>,
+    /// Sum of the values of a numeric column.
+    pub(super) sum: f64,
+    /// Whether texts are looked at as numbers: they were all numbers so far.
+    pub(super) texts_are_numbers: bool,
 }
 
 impl ColumnStats {
-    pub(super) fn new() -> Self {
-        Self { rows: 0, missing: 0, values: 0, distinct: Distinct::new(), range: None }
+    /// `untyped`: numbers come as texts.
+    pub(super) fn new(untyped: bool) -> Self {
+        let distinct = Distinct::new();
+        Self { rows: 0, missing: 0, values: 0, distinct, range: None, sum: 0.0, texts_are_numbers: untyped }
     }
 
     /// Counts one array. Empty strings are missing, as Criteo's text has them.
@@ -76,6 +82,7 @@ impl ColumnStats {
                         Some(text) => {
                             self.values += 1;
                             self.distinct.add(xxhash_rust::xxh3::xxh3_64(text.as_bytes()));
+                            self.text(text);
                         }
                         None => missing += 1,
                     }
@@ -86,9 +93,23 @@ impl ColumnStats {
         Ok(missing)
     }
 
+    fn text(&mut self, text: &str) {
+        if self.texts_are_numbers {
+            match text.parse::<f64>() {
+                Ok(value) => self.range_of(value),
+                Err(_) => (self.texts_are_numbers, self.range) = (false, None),
+            }
+        }
+    }
+
     fn number(&mut self, hash: u64, value: f64) {
         self.values += 1;
         self.distinct.add(hash);
+        self.range_of(value);
+    }
+
+    fn range_of(&mut self, value: f64) {
+        self.sum += value;
         let (low, high) = self.range.unwrap_or((value, value));
         self.range = Some((low.min(value), high.max(value)));
     }

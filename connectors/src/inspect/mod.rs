@@ -7,25 +7,29 @@ mod column_stats;
 mod distinct;
 
 use std::fmt;
+use std::sync::Arc;
 
-use arrow::datatypes::Schema;
+use arrow::datatypes::FieldRef;
 use forebay_actors::{Fault, Source, StageCx};
 use serde::{Deserialize, Serialize};
 
 use self::column_stats::ColumnStats;
-use crate::criteo::{Categories, CriteoSource, OnBadRow, criteo_schema};
+use crate::criteo::CriteoSource;
+use crate::csv::{CsvOptions, CsvSource};
 use crate::file::DataFile;
+use crate::format::Format;
 use crate::input::Input;
 use crate::options::ReadOptions;
 use crate::parquet::ParquetSource;
 use crate::rows::Rows;
+use crate::text::OnBadRow;
 
 /// What a set of files holds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Inspection {
     /// The path that was inspected.
     pub path: String,
-    /// `parquet` or `criteo text`.
+    /// `parquet`, `criteo text` or `csv`.
     pub format: String,
     /// Files.
     pub files: u64,
@@ -48,7 +52,7 @@ pub struct Inspection {
 pub struct ColumnReport {
     /// Its name.
     pub name: String,
-    /// Its Arrow type.
+    /// Its Arrow type; for CSV `number` or `text`.
     pub kind: String,
     /// Share of rows without a value (null or an empty string), 0 to 1.
     pub missing: f64,
@@ -60,79 +64,101 @@ pub struct ColumnReport {
     pub max: Option<f64>,
 }
 
-/// Whether an input is Parquet, by its first file. Awaits a listing, and the file's first bytes if its name does not tell.
-pub async fn holds_parquet(input: &Input) -> Result<bool, Fault> {
-    match input.list().await?.first() {
-        Some(first) => is_parquet(first).await,
-        None => Ok(false),
-    }
+/// What an inspection must be told of files whose names do not tell it.
+#[derive(Clone, Debug, Default)]
+pub struct InspectOptions {
+    /// The format of the files. Default: told by their names, or else by the first bytes of the first.
+    pub format: Option<Format>,
+    /// How CSV is written.
+    pub csv: CsvOptions,
 }
 
-/// Finds the format of a file by its name, or else by its first bytes.
-async fn is_parquet(file: &DataFile) -> Result<bool, Fault> {
-    let lower = file.name.to_ascii_lowercase();
-    if lower.ends_with(".parquet") || lower.ends_with(".pq") {
-        return Ok(true);
-    }
+/// The format of an input, by the names of its files, or else by the first bytes of the first file. Awaits a listing, and these bytes.
+///
+/// # Errors
+/// A user fault if the names tell several formats; a fault of the store.
+pub async fn format_of(input: &Input) -> Result<Format, Fault> {
+    let files = input.list().await?;
+    let default = match files.first() {
+        Some(first) if begins_as_parquet(first).await? => Format::Parquet,
+        _ => Format::Criteo,
+    };
+    Format::of_files(&files, Some(default))
+}
+
+async fn begins_as_parquet(file: &DataFile) -> Result<bool, Fault> {
     let head = file.read(0..file.size.min(4)).await?;
     Ok(&head[..] == b"PAR1")
 }
 
 /// Reads all of a file, folder or glob. Rows that cannot be used are counted.
-pub async fn inspect(input: impl Into<Input>) -> Result<Inspection, Fault> {
+pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result<Inspection, Fault> {
     let input = input.into();
     let files = input.list().await?;
+    let format = match options.format {
+        Some(format) => format,
+        None => format_of(&input).await?,
+    };
     let (path, bytes) = (input.to_string(), files.iter().map(|f| f.size).sum());
-    let mut report = Inspection { path, bytes, files: files.len() as u64, ..Inspection::default() };
+    let format_name = match format {
+        Format::Parquet => "parquet",
+        Format::Criteo => "criteo text",
+        Format::Csv => "csv",
+    };
+    let mut report =
+        Inspection { path, bytes, files: files.len() as u64, format: format_name.to_owned(), ..Inspection::default() };
     let cx = StageCx::detached("inspect");
-    let options = ReadOptions { decode_threads: 2, ..ReadOptions::default() };
-    if is_parquet(&files[0]).await? {
-        report.format = "parquet".to_owned();
-        let mut source = ParquetSource::new(input, options).dictionaries(false);
-        source.open(&cx, None).await?;
-        report.row_groups = source.footers().iter().map(|f| f.selected.ranges.len() as u64).sum();
-        let schema = source.schema().ok_or_else(|| Fault::internal("an open source has a schema"))?;
-        stats(&mut source, &schema, &mut report).await?;
-    } else {
-        report.format = "criteo text".to_owned();
-        let mut source = CriteoSource::new(input, options).on_bad_row(OnBadRow::Skip);
-        source.open(&cx, None).await?;
-        stats(&mut source, &criteo_schema(Categories::Int), &mut report).await?;
+    let read = ReadOptions { decode_threads: 2, ..ReadOptions::default() };
+    match format {
+        Format::Parquet => {
+            let mut source = ParquetSource::new(input, read).dictionaries(false);
+            source.open(&cx, None).await?;
+            report.row_groups = source.footers().iter().map(|f| f.selected.ranges.len() as u64).sum();
+            stats(&mut source, false, &mut report).await?;
+        }
+        Format::Criteo => {
+            let mut source = CriteoSource::new(input, read).on_bad_row(OnBadRow::Skip);
+            source.open(&cx, None).await?;
+            stats(&mut source, false, &mut report).await?;
+        }
+        Format::Csv => {
+            let mut source = CsvSource::csv(input, read).written(options.csv).on_bad_row(OnBadRow::Skip);
+            source.open(&cx, None).await?;
+            stats(&mut source, true, &mut report).await?;
+        }
     }
     report.rejected = cx.ledger().snapshot().rejected;
     Ok(report)
 }
 
-async fn stats<S: Source<Out = Rows>>(source: &mut S, schema: &Schema, report: &mut Inspection) -> Result<(), Fault> {
-    let mut columns: Vec<ColumnStats> = schema.fields().iter().map(|_| ColumnStats::new()).collect();
-    let mut label_sum = 0.0;
-    let label = schema.index_of("label").ok().filter(|&at| schema.field(at).data_type().is_numeric());
+/// `untyped`: all columns are text, and those that hold only numbers are reported as numbers.
+async fn stats<S: Source<Out = Rows>>(source: &mut S, untyped: bool, report: &mut Inspection) -> Result<(), Fault> {
+    let mut columns: Vec<(FieldRef, ColumnStats)> = Vec::new();
     while let Some(rows) = source.next().await? {
         report.rows += rows.batch.num_rows() as u64;
-        for (stats, column) in columns.iter_mut().zip(rows.batch.columns()) {
+        if columns.is_empty() {
+            let fields = rows.batch.schema_ref().fields().iter();
+            columns = fields.map(|field| (Arc::clone(field), ColumnStats::new(untyped))).collect();
+        }
+        for ((_, stats), column) in columns.iter_mut().zip(rows.batch.columns()) {
             stats.add(column)?;
         }
-        if let Some(at) = label {
-            let labels = arrow::compute::cast(rows.batch.column(at), &arrow::datatypes::DataType::Float64)
-                .map_err(|e| Fault::user("the column `label` holds no numbers").because(e))?;
-            let labels = arrow::array::AsArray::as_primitive::<arrow::datatypes::Float64Type>(&labels);
-            label_sum += labels.iter().flatten().sum::<f64>();
-        }
     }
-    report.positive_rate = label.filter(|_| report.rows > 0).map(|_| label_sum / report.rows as f64);
-    report.columns = schema
-        .fields()
-        .iter()
-        .zip(columns)
-        .map(|(field, stats)| ColumnReport {
-            name: field.name().clone(),
-            kind: field.data_type().to_string(),
-            missing: if stats.rows == 0 { 0.0 } else { stats.missing as f64 / stats.rows as f64 },
-            distinct: stats.distinct.estimate().min(stats.values),
-            min: stats.range.map(|r| r.0),
-            max: stats.range.map(|r| r.1),
-        })
-        .collect();
+    let label = columns.iter().find(|(field, stats)| field.name() == "label" && stats.range.is_some());
+    report.positive_rate = label.map(|(_, stats)| stats.sum / report.rows as f64);
+    let report_of = |(field, stats): (FieldRef, ColumnStats)| ColumnReport {
+        name: field.name().clone(),
+        kind: match (untyped, stats.range) {
+            (false, _) => field.data_type().to_string(),
+            (true, Some(_)) => "number".to_owned(),
+            (true, None) => "text".to_owned(),
+        },
+        missing: if stats.rows == 0 { 0.0 } else { stats.missing as f64 / stats.rows as f64 },
+        distinct: stats.distinct.estimate().min(stats.values),
+        min: stats.range.map(|r| r.0),
+        max: stats.range.map(|r| r.1),
+    };
+    report.columns = columns.into_iter().map(report_of).collect();
     Ok(())
 }
 

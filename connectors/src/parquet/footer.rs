@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use arrow::datatypes::DataType;
 use bytes::Bytes;
 use forebay_actors::Fault;
 use forebay_base::panic_message;
@@ -15,9 +16,10 @@ use parquet::arrow::async_reader::MetadataFetch;
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
-use super::selection::{self, PartitionColumns, Selection};
+use super::selection::{self, Selection};
 use super::types;
 use crate::file::DataFile;
+use crate::partition_columns::PartitionColumns;
 use crate::store_error::store_fault;
 
 /// Footers that are fetched at once.
@@ -61,7 +63,8 @@ pub(crate) async fn load(
         (None, Some((_, first))) => first.schema().fields().iter().map(|f| f.name().clone()).collect(),
         (None, None) => Vec::new(),
     };
-    let folders = PartitionColumns::new(metadata.iter().map(|(file, _)| file), &wanted, dictionaries);
+    let text = if dictionaries { types::dictionary() } else { DataType::Utf8 };
+    let folders = PartitionColumns::new(metadata.iter().map(|(file, _)| file), &wanted, &text);
     let mut footers: Vec<Arc<Footer>> = Vec::with_capacity(metadata.len());
     for (file, metadata) in metadata {
         let selected = selection::select(&file, &metadata, &wanted, &folders)?;

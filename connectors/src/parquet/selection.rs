@@ -1,11 +1,9 @@
 //! The columns wanted, found by name in a file and in the folders above it, or a fault that names file and column.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, DictionaryArray, Int32Array, Int64Array, StringArray, new_null_array};
-use arrow::datatypes::{DataType, Field, Int32Type, Schema, SchemaRef};
+use arrow::datatypes::{Schema, SchemaRef};
 use forebay_actors::Fault;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
@@ -14,6 +12,7 @@ use parquet::basic::Compression;
 use super::types;
 use crate::file::DataFile;
 use crate::names::{did_you_mean, listed};
+use crate::partition_columns::{Constant, PartitionColumns};
 
 /// The columns wanted of one file.
 #[derive(Debug)]
@@ -36,72 +35,6 @@ pub(crate) enum Origin {
     Folder(Constant),
 }
 
-/// The value of a partition column for one file.
-#[derive(Clone, Debug)]
-pub(crate) enum Constant {
-    /// A missing value.
-    Null(DataType),
-    Int(i64),
-    Text(String),
-    /// An array of the one value, which all batches share, so that its key is hashed once.
-    Dictionary(ArrayRef),
-}
-
-impl Constant {
-    /// The column of `rows` rows.
-    pub(crate) fn rows(&self, rows: usize) -> ArrayRef {
-        match self {
-            Self::Null(kind) => new_null_array(kind, rows),
-            Self::Int(value) => Arc::new(Int64Array::from_value(*value, rows)),
-            Self::Text(value) => Arc::new(StringArray::from_iter_values(std::iter::repeat_n(value, rows))),
-            Self::Dictionary(value) => {
-                let keys = Int32Array::from_value(0, rows);
-                Arc::new(DictionaryArray::<Int32Type>::new(keys, Arc::clone(value)))
-            }
-        }
-    }
-}
-
-/// The type of each partition column that is wanted: `Int64` if its values in all files are integers, else text.
-#[derive(Debug)]
-pub(super) struct PartitionColumns {
-    kinds: HashMap<String, DataType>,
-}
-
-impl PartitionColumns {
-    pub(super) fn new<'a>(
-        files: impl Iterator<Item = &'a DataFile> + Clone,
-        wanted: &[String],
-        dictionaries: bool,
-    ) -> Self {
-        let text = if dictionaries { types::dictionary() } else { DataType::Utf8 };
-        let kind = |column: &String| {
-            let values = files.clone().filter_map(|file| file.partitions.get(column));
-            let (mut any, mut integer, mut known) = (false, true, false);
-            for value in values {
-                any = true;
-                known |= value.is_some();
-                integer &= value.is_none_or(|value| value.parse::<i64>().is_ok());
-            }
-            any.then(|| (column.clone(), if integer && known { DataType::Int64 } else { text.clone() }))
-        };
-        Self { kinds: wanted.iter().filter_map(kind).collect() }
-    }
-
-    /// The field and the value of a column for the files of one folder, if it is one of that folder's.
-    fn get(&self, column: &str, file: &DataFile) -> Option<(Field, Constant)> {
-        let value = file.partitions.get(column)?;
-        let kind = self.kinds.get(column)?;
-        let constant = match (value, kind) {
-            (None, _) => Constant::Null(kind.clone()),
-            (Some(value), DataType::Int64) => Constant::Int(value.parse().ok()?),
-            (Some(value), DataType::Utf8) => Constant::Text(value.to_owned()),
-            (Some(value), _) => Constant::Dictionary(Arc::new(StringArray::from(vec![value]))),
-        };
-        Some((Field::new(column, kind.clone(), true), constant))
-    }
-}
-
 /// Finds the columns `wanted` and checks where the file places them. As in Spark, a folder's value counts before a
 /// column of the same name.
 pub(super) fn select(
@@ -118,7 +51,7 @@ pub(super) fn select(
     let mut fields = Vec::with_capacity(wanted.len());
     let mut origins = Vec::with_capacity(wanted.len());
     for column in wanted {
-        if let Some((field, constant)) = folders.get(column, file) {
+        if let Some((field, constant)) = folders.get(column, &file.partitions) {
             fields.push(Arc::new(field));
             origins.push(Origin::Folder(constant));
         } else if let Some(at) = there.iter().position(|field| field.name() == column) {
@@ -236,7 +169,7 @@ mod tests {
             name: "f.parquet".into(),
             partitions: Partitions::default(),
         };
-        select(&file, &metadata, &["a".to_owned()], &PartitionColumns { kinds: HashMap::new() })
+        select(&file, &metadata, &["a".to_owned()], &PartitionColumns::default())
     }
 
     #[test]

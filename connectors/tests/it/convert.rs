@@ -2,7 +2,7 @@
 
 use forebay_actors::StageCx;
 use forebay_connectors::convert::{ConvertProgress, Encoding, ParquetOptions, TextOptions, to_criteo_text, to_parquet};
-use forebay_connectors::inspect::inspect;
+use forebay_connectors::inspect::{InspectOptions, inspect};
 use forebay_connectors::{Categories, CriteoSource, OnBadRow, ParquetSource, ReadOptions, Synthetic, SyntheticSource};
 
 use super::{bytes_of, cx, joined, read};
@@ -118,9 +118,9 @@ async fn inspection_says_the_same_of_text_and_parquet() {
     .await
     .unwrap();
     cx.ledger().check().unwrap();
-    let of_parquet = inspect(&parquet).await.unwrap();
+    let of_parquet = inspect(&parquet, InspectOptions::default()).await.unwrap();
     assert_eq!((of_parquet.row_groups, of_parquet.rows, &*of_parquet.format), (3, ROWS, "parquet"));
-    let mut of_text = inspect(&text).await.unwrap();
+    let mut of_text = inspect(&text, InspectOptions::default()).await.unwrap();
     assert_eq!((of_text.rows, &*of_text.format), (ROWS, "criteo text"));
     assert_eq!((&of_text.columns, of_text.positive_rate), (&of_parquet.columns, of_parquet.positive_rate));
     assert!((0.22..0.29).contains(&of_text.positive_rate.unwrap()));
@@ -135,7 +135,7 @@ async fn inspection_says_the_same_of_text_and_parquet() {
     );
     // Rows that cannot be used are counted, not fatal.
     std::fs::write(text.join("z.txt"), "nonsense\n").unwrap();
-    of_text = inspect(&text).await.unwrap();
+    of_text = inspect(&text, InspectOptions::default()).await.unwrap();
     assert_eq!(of_text.rejected["too few fields"], 1);
     let mut source = CriteoSource::new(&text, ReadOptions::default()).on_bad_row(OnBadRow::Skip);
     let written = to_parquet(&mut source, &super::cx(), &dir.path().join("again"), &ParquetOptions::default(), |_| ())

@@ -166,6 +166,31 @@ proptest! {
             same(&whole, &windows((0..sources).map(of).collect(), integers).await);
         });
     }
+
+    #[test]
+    fn windows_of_csv_are_the_same_whoever_reads_them(
+        window_rows in prop::sample::select(vec![0_usize, 1, 40, 100]), seed: u64, shuffle: bool, sources in 1_usize..4,
+        batch_rows in 1_usize..50, range_bytes in 100_u64..2000,
+        cuts in prop::collection::vec(any::<bool>(), 1..9), keys in prop::collection::vec(any::<u64>(), 1..9),
+    ) {
+        run(async {
+            let dir = super::csv::folder(100);
+            let options = ReadOptions { epochs: 2, shuffle, seed, window_rows, ..ReadOptions::default() };
+            let source = |batch_rows, leases| {
+                super::csv::source(dir.path(), ReadOptions { batch_rows, ..options.clone() })
+                    .range_bytes(range_bytes)
+                    .leasing(leases)
+            };
+            let whole = windows(vec![source(64, Arc::new(LocalLeases::new(3)))], ids).await;
+            let mut all: Vec<i64> = whole.values().flat_map(|(rows, _)| rows.clone()).collect();
+            all.sort_unstable();
+            let expected: Vec<i64> = (0..200).filter(|row| row % 7 != 3).flat_map(|row| [row, row]).collect();
+            assert_eq!(all, expected, "each good row once an epoch");
+            let leases = divided(whole.keys().map(|name| (name.0, name.1)), &cuts, &keys);
+            let of = |_| source(batch_rows, leases.clone());
+            same(&whole, &windows((0..sources).map(of).collect(), ids).await);
+        });
+    }
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 
 mod convert;
 mod criteo;
+mod csv;
 mod leases;
 mod parquet;
 mod partition;

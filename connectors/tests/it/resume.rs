@@ -63,6 +63,13 @@ proptest! {
     }
 
     #[test]
+    fn csv_with_bad_rows(stop: usize, seed: u64, batch_rows in 1usize..60, shuffle: bool, range_bytes in 30u64..900) {
+        let dir = super::csv::folder(120);
+        let options = ReadOptions { batch_rows, epochs: 2, shuffle, seed, ..ReadOptions::default() };
+        two_parts(|| super::csv::source(dir.path(), options.clone()).range_bytes(range_bytes), stop);
+    }
+
+    #[test]
     fn synthetic(stop: usize, seed in 0u64..3, batch_rows in 1usize..200) {
         let options = ReadOptions { batch_rows, epochs: 2, ..ReadOptions::default() };
         let what = Synthetic { rows: 500, seed, ..Synthetic::default() };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use forebay_connectors::convert::{ParquetOptions, TextOptions, to_criteo_text, to_parquet};
-use forebay_connectors::inspect::inspect;
+use forebay_connectors::inspect::{InspectOptions, inspect};
 use forebay_connectors::staged::{Folder, StagedFolder};
 use forebay_connectors::{Categories, CriteoSource, Input, ParquetSource, ReadOptions, Synthetic, SyntheticSource};
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -59,8 +59,8 @@ async fn rows_survive_the_way_through_every_store() {
         assert_eq!((written.files, written.rows), (3, ROWS));
         let mut source = CriteoSource::new(input(&store, "text"), ReadOptions::default());
         assert_eq!(joined(&read(&mut source, &cx(), None).await.unwrap()), expected);
-        let (text, parquet) =
-            (inspect(input(&store, "text")).await.unwrap(), inspect(input(&store, "a/rows")).await.unwrap());
+        let of = async |path| inspect(input(&store, path), InspectOptions::default()).await.unwrap();
+        let (text, parquet) = (of("text").await, of("a/rows").await);
         assert_eq!(text.columns, parquet.columns);
     }
 }

@@ -157,7 +157,7 @@ pub(crate) fn check_rows(before: &DataPlan, now: &DataPlan) -> Result<(), Fault>
 }
 
 /// Fields, or sections with a dot at the end, that may differ when a run goes on: where it runs, how fast, and for how long.
-const FREE: [&str; 14] = [
+const FREE: [&str; 15] = [
     "checkpoint.",
     "network.",
     "output.",
@@ -168,6 +168,7 @@ const FREE: [&str; 14] = [
     "data.decode_threads",
     "data.epochs",
     "data.eval",
+    "data.eval_format",
     "data.eval_where",
     "data.read_ahead",
     "table.shards",

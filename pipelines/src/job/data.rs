@@ -1,6 +1,7 @@
 //! The `[data]` section of a job.
 
-use forebay_connectors::{OnBadRow, Predicate};
+use forebay_actors::Fault;
+use forebay_connectors::{CsvOptions, Format, OnBadRow, Predicate};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 /// Where the rows are and how they are read.
@@ -25,9 +26,15 @@ pub struct DataOptions {
     /// `train` or `eval`, if there is one. Default: the source of the files' format.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// The format of the files. Default: told by the ending of each name.
+    /// The format of the files. Default: told by the endings of their names; Criteo text for `.txt`, `.tsv` and `.gz`, Parquet
+    /// for endings that do not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
+    /// The format of the files of `eval`. Default: told by the endings of their names; `format` for endings that do not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub eval_format: Option<Format>,
+    /// How CSV is written.
+    pub csv: CsvOptions,
     /// Passes over the training rows.
     pub epochs: usize,
     /// Shuffle the order of splits, anew in each epoch.
@@ -56,6 +63,8 @@ impl Default for DataOptions {
             eval_filter: None,
             source: None,
             format: None,
+            eval_format: None,
+            csv: CsvOptions::default(),
             epochs: 1,
             shuffle: true,
             shuffle_rows: 65_536,
@@ -68,25 +77,10 @@ impl Default for DataOptions {
     }
 }
 
-/// The format of a file of rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Format {
-    /// Apache Parquet.
-    Parquet,
-    /// Criteo's tab-separated text, plain, .gz or .zst.
-    Criteo,
-}
-
-impl Format {
-    /// Told by the ending of a name: text for `.txt`, `.tsv`, `.csv` and compressed text such as `.gz`, Parquet otherwise.
-    pub fn of(name: &str) -> Self {
-        match name.rsplit_once('.').map(|(_, ending)| ending) {
-            // The text source refuses these codecs by name.
-            Some("bz2" | "deflate" | "lz4" | "snappy" | "xz") => Self::Criteo,
-            Some("txt" | "tsv" | "csv" | "gz" | "zst") => Self::Criteo,
-            _ => Self::Parquet,
-        }
+impl DataOptions {
+    /// Checks values; the fault names the field.
+    pub(super) fn check(&self) -> Result<(), Fault> {
+        self.csv.check().map_err(|fault| Fault::user(format!("data.csv.delimiter: {}", fault.message())))
     }
 }
 

@@ -19,7 +19,8 @@ use forebay_actors::Fault;
 use serde::{Deserialize, Serialize};
 
 pub use checkpoint::{CheckpointOptions, Interval};
-pub use data::{ByteSize, DataOptions, Format};
+pub use data::{ByteSize, DataOptions};
+pub use forebay_connectors::{CsvOptions, Format};
 pub use forebay_ps::remote::Wire;
 pub use model::{ModelKind, ModelOptions};
 pub use network::NetworkOptions;
@@ -97,6 +98,7 @@ impl Job {
                 "model.kind = \"own\" and model.name need each other: the name is that of a model in the program's registry",
             ));
         }
+        self.data.check()?;
         self.train.check()?;
         self.checkpoint.check()?;
         self.placement.check(self)
@@ -119,12 +121,13 @@ impl Job {
         (self.in_step() > 1).then_some(self.in_step() as u32)
     }
 
-    /// The job that evaluation runs: one epoch, no shuffling, `eval_where`, and the format told by each name.
+    /// The job that evaluation runs: one epoch, no shuffling, `eval_where`, and `eval_format`. Names that tell no format have
+    /// that of the training rows.
     pub(crate) fn for_evaluation(&self) -> Self {
         let mut job = self.clone();
         job.data.epochs = 1;
         job.data.shuffle = false;
-        job.data.format = None;
+        (job.data.format, job.data.eval_format) = (self.data.eval_format, self.data.format);
         job.data.filter = job.data.eval_filter.take();
         job
     }

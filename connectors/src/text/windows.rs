@@ -17,9 +17,6 @@ use crate::options::{Position, ReadOptions};
 use crate::rows::WindowMark;
 use crate::split::SplitOrder;
 
-/// Bytes that a row of Criteo's logs takes, about.
-const ROW_BYTES: u64 = 250;
-
 /// One split to read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SplitToRead {
@@ -43,10 +40,10 @@ pub(crate) struct TextWindows {
 }
 
 impl TextWindows {
-    /// `splits` are (file, bytes of it).
-    pub(crate) fn new(splits: &[(u32, Range<u64>)], files: &[DataFile], options: &ReadOptions) -> Self {
+    /// `splits` are (file, bytes of it); a row takes about `row_bytes`.
+    pub(crate) fn new(splits: &[(u32, Range<u64>)], files: &[DataFile], row_bytes: u64, options: &ReadOptions) -> Self {
         let enough =
-            if options.window_rows == 0 { u64::MAX } else { (options.window_rows as u64).saturating_mul(ROW_BYTES) };
+            if options.window_rows == 0 { u64::MAX } else { (options.window_rows as u64).saturating_mul(row_bytes) };
         let mut windows: Vec<Range<u32>> = Vec::new();
         // What the last window may still take.
         let mut room = 0;
@@ -135,7 +132,7 @@ mod tests {
             [0, 0, 0, 0, 0, 1, 2, 2].into_iter().map(|file| (file, 0..if file == 1 { 9000 } else { 200 })).collect();
         let windows = |window_rows| {
             let options = ReadOptions { window_rows, ..ReadOptions::default() };
-            TextWindows::new(&splits, &files, &options).windows
+            TextWindows::new(&splits, &files, 250, &options).windows
         };
         // 250 and 500 bytes: two and three splits of 200.
         assert_eq!(windows(1), [0..2, 2..4, 4..5, 5..6, 6..8]);

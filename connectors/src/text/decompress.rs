@@ -8,7 +8,8 @@ use forebay_actors::Fault;
 use tokio::sync::mpsc;
 
 use super::bad_row::MAX_LINE;
-use super::text::TextParser;
+use super::format::LineParser;
+use super::lines::SplitParser;
 use crate::decode_pool::Stop;
 
 /// How a file is packed, by its name.
@@ -64,11 +65,11 @@ impl Read for ChannelReader {
 }
 
 /// Reads all lines of a packed file.
-pub(crate) fn decompress(
+pub(crate) fn decompress<P: LineParser>(
     name: &str,
     compression: TextCompression,
     mut pieces: ChannelReader,
-    mut parser: TextParser<'_>,
+    mut parser: SplitParser<'_, P>,
 ) -> Result<(), Stop> {
     let done = match compression {
         TextCompression::Plain => all(&mut pieces, &mut parser),
@@ -81,13 +82,17 @@ pub(crate) fn decompress(
     match done {
         Ok(()) => parser.finish(),
         Err(DecompressError::Stop(stop)) => Err(stop),
-        Err(DecompressError::Io(e)) => Err(Stop::Fault(pieces.fault.take().unwrap_or_else(|| {
-            Fault::user(format!(
-                "cannot decompress `{name}`: it is damaged, was cut short, or is packed otherwise than its name says"
-            ))
-            .because(e)
-        }))),
+        Err(DecompressError::Io(e)) => {
+            Err(Stop::Fault(pieces.fault.take().unwrap_or_else(|| damaged(name).because(e))))
+        }
     }
+}
+
+/// The fault of a file that cannot be unpacked.
+pub(super) fn damaged(name: &str) -> Fault {
+    Fault::user(format!(
+        "cannot decompress `{name}`: it is damaged, was cut short, or is packed otherwise than its name says"
+    ))
 }
 
 enum DecompressError {
@@ -101,7 +106,7 @@ impl From<Stop> for DecompressError {
     }
 }
 
-fn all(reader: &mut impl Read, parser: &mut TextParser<'_>) -> Result<(), DecompressError> {
+fn all<P: LineParser>(reader: &mut impl Read, parser: &mut SplitParser<'_, P>) -> Result<(), DecompressError> {
     // The longest line and its end fit, and the whole remainder of it.
     let mut block = vec![0u8; MAX_LINE + (256 << 10)];
     let mut filled = 0;

@@ -5,9 +5,8 @@ use arrow::record_batch::RecordBatch;
 use bytes::Bytes;
 use forebay_actors::Lineage;
 
-use super::bad_row::{BadRow, MAX_LINE, OnBadRow, Reason, Rejected, diagnose, diagnose_unlabelled};
-use super::batch_builder::BatchBuilder;
-use super::schema::{Categories, with_hex_categories};
+use super::bad_row::{BadRow, MAX_LINE, OnBadRow, Reason, Rejected};
+use super::format::LineParser;
 use crate::decode_pool::{JobOutput, Stop};
 use crate::rows::{Rows, WindowMark, batch_bytes};
 
@@ -44,20 +43,18 @@ pub(crate) struct TextSplit {
     pub(crate) window: WindowMark,
     /// Good rows of the split that an earlier run returned.
     pub(crate) skip: u64,
-    pub(crate) batch_rows: usize,
-    pub(crate) categories: Categories,
     pub(crate) policy: OnBadRow,
-    /// Whether lines without a label are rows, too.
-    pub(crate) label_optional: bool,
     /// Whether the split begins with its file, so that lines can be numbered.
     pub(crate) from_start: bool,
+    /// Whether the first line of the split is the file's header.
+    pub(crate) header: bool,
 }
 
 /// Turns the text of one split into items.
-pub(crate) struct TextParser<'a> {
+pub(crate) struct SplitParser<'a, P> {
     split: TextSplit,
     output: &'a JobOutput<Parsed>,
-    columns: BatchBuilder,
+    columns: P,
     rejected: Vec<Rejected>,
     rejected_bytes: usize,
     /// Good rows emitted (or skipped) so far.
@@ -65,9 +62,8 @@ pub(crate) struct TextParser<'a> {
     lines: u64,
 }
 
-impl<'a> TextParser<'a> {
-    pub(crate) fn new(split: TextSplit, output: &'a JobOutput<Parsed>) -> Self {
-        let columns = BatchBuilder::new(split.batch_rows).label_optional(split.label_optional);
+impl<'a, P: LineParser> SplitParser<'a, P> {
+    pub(crate) fn new(split: TextSplit, columns: P, output: &'a JobOutput<Parsed>) -> Self {
         Self { split, output, columns, rejected: Vec::new(), rejected_bytes: 0, row: 0, lines: 0 }
     }
 
@@ -76,6 +72,13 @@ impl<'a> TextParser<'a> {
     pub(crate) fn lines(&mut self, text: &[u8], offset: u64) -> Result<(), Stop> {
         let whole = memchr::memrchr(b'\n', text).map_or(0, |end| end + 1);
         let mut at = 0;
+        if std::mem::take(&mut self.split.header) {
+            self.lines += 1;
+            match memchr::memchr(b'\n', text) {
+                Some(end) => at = end + 1,
+                None => return Ok(()),
+            }
+        }
         while at < whole {
             at = match self.columns.push(&text[..whole], at) {
                 Some(next) => next,
@@ -122,7 +125,7 @@ impl<'a> TextParser<'a> {
         if line.is_empty() || line == b"\r" {
             return Ok(());
         }
-        let bad = if self.split.label_optional { diagnose_unlabelled(line) } else { diagnose(line) };
+        let bad = self.columns.diagnose(line);
         if self.split.policy == OnBadRow::Fail {
             self.flush(false)?;
             let line = self.split.from_start.then_some(self.lines + 1);
@@ -156,14 +159,14 @@ impl<'a> TextParser<'a> {
         let skip = self.split.skip;
         // What an earlier run returned, and the bad rows that stood there, were counted by that run.
         if first < skip && self.row <= skip {
-            self.columns.take();
+            self.columns.take()?;
             return Ok(());
         }
         let rows = if rows > 0 || closes {
-            let batch = self.columns.take();
+            let batch = self.columns.take()?;
             let unread = skip.saturating_sub(first);
             let batch = batch.slice(unread as usize, batch.num_rows() - unread as usize);
-            Some(self.stamp(batch, first + unread, closes)?)
+            Some(self.stamp(batch, first + unread, closes))
         } else {
             None
         };
@@ -172,12 +175,8 @@ impl<'a> TextParser<'a> {
         self.output.push(Parsed { file: self.split.file, rows, rejected, failed: None }, bytes)
     }
 
-    fn stamp(&self, batch: RecordBatch, row: u64, closes: bool) -> Result<Rows, Stop> {
-        let batch = match self.split.categories {
-            Categories::Int => batch,
-            Categories::Hex => with_hex_categories(&batch)?,
-        };
+    fn stamp(&self, batch: RecordBatch, row: u64, closes: bool) -> Rows {
         let lineage = Lineage { row, ..self.split.lineage.clone() };
-        Ok(Rows { batch, lineage, window: WindowMark { closes, ..self.split.window }, rejected: 0 })
+        Rows { batch, lineage, window: WindowMark { closes, ..self.split.window }, rejected: 0 }
     }
 }

@@ -1,4 +1,4 @@
-//! The Criteo text source: several threads parse plain files in byte ranges; a compressed file (`.gz`, `.zst`) is one
+//! The source of text: several threads parse plain files in byte ranges; a compressed file (`.gz`, `.zst`) is one
 //! stream. Rows come in file order unless shuffled. `next` blocks only to append rejected rows to a local file, if asked.
 
 use std::ops::Range;
@@ -12,9 +12,9 @@ use tokio::sync::mpsc;
 use super::bad_row::{OnBadRow, RejectFile, Rejected};
 use super::cut::{self, Cut};
 use super::decompress::{ChannelReader, TextCompression, decompress};
-use super::schema::Categories;
-use super::text::{Failed, Parsed, TextParser, TextSplit};
-use super::text_windows::{SplitToRead, TextWindows};
+use super::format::{LineFormat, LineParser};
+use super::lines::{Failed, Parsed, SplitParser, TextSplit};
+use super::windows::{SplitToRead, TextWindows};
 use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::file::DataFile;
 use crate::input::Input;
@@ -23,7 +23,7 @@ use crate::options::{Position, ReadOptions};
 use crate::prefetch::{self, BudgetPermit, Prefetch};
 use crate::rows::Rows;
 
-/// Bytes of a split of a plain file: about 17,000 rows.
+/// Bytes of a split of a plain file: about 17,000 rows of Criteo's logs.
 const RANGE_BYTES: u64 = 4 << 20;
 
 /// Bytes of one request for a packed file, and how many may wait to be unpacked.
@@ -33,14 +33,13 @@ const PIECES: usize = 4;
 /// Endings that Spark and Hadoop give to text that they packed in a way that is not read here.
 const PACKED_OTHERWISE: [&str; 5] = [".bz2", ".deflate", ".lz4", ".snappy", ".xz"];
 
-/// Reads Criteo's click logs: label, 13 integers, 26 hex categories, tab-separated.
-pub struct CriteoSource {
+/// Reads text with one row per line in the format `F`.
+pub struct TextSource<F> {
+    format: Arc<F>,
     input: Input,
     options: ReadOptions,
     leases: Option<Arc<dyn Leases>>,
     policy: OnBadRow,
-    categories: Categories,
-    label_optional: bool,
     range_bytes: u64,
     files: Vec<DataFile>,
     splits: Vec<(u32, Range<u64>)>,
@@ -56,16 +55,15 @@ pub struct CriteoSource {
     unaccounted: u32,
 }
 
-impl CriteoSource {
-    /// Reads a file, a folder, a glob, or several of them.
-    pub fn new(input: impl Into<Input>, options: ReadOptions) -> Self {
+impl<F: LineFormat> TextSource<F> {
+    /// Reads a file, a folder, a glob, or several of them, which are all in this format.
+    pub fn of(format: F, input: impl Into<Input>, options: ReadOptions) -> Self {
         Self {
+            format: Arc::new(format),
             input: input.into(),
             options: options.sane(),
             leases: None,
             policy: OnBadRow::Fail,
-            categories: Categories::Int,
-            label_optional: false,
             range_bytes: RANGE_BYTES,
             files: Vec::new(),
             splits: Vec::new(),
@@ -87,17 +85,14 @@ impl CriteoSource {
         self
     }
 
-    /// Whether categories come as numbers (the default) or as hex strings.
-    #[must_use]
-    pub fn categories(mut self, categories: Categories) -> Self {
-        self.categories = categories;
-        self
+    pub(crate) fn format(&self) -> &F {
+        &self.format
     }
 
-    /// Whether lines without a label, of 39 fields, are rows, too, with label 0: for predictions. Default: false.
+    /// Reads in another format, or in the same with other options.
     #[must_use]
-    pub fn label_optional(mut self, label_optional: bool) -> Self {
-        self.label_optional = label_optional;
+    pub(crate) fn with_format(mut self, format: F) -> Self {
+        self.format = Arc::new(format);
         self
     }
 
@@ -128,7 +123,7 @@ impl CriteoSource {
     fn fingerprint(&self) -> u64 {
         let ReadOptions { shuffle, seed, window_rows, .. } = self.options;
         fingerprint(|text| {
-            write!(text, "text {shuffle} {seed} {window_rows} {}", self.range_bytes)?;
+            write!(text, "{} {shuffle} {seed} {window_rows} {}", self.format.identity(), self.range_bytes)?;
             self.files.iter().try_for_each(|file| write!(text, "\n{} {}", file.path, file.size))
         })
     }
@@ -166,18 +161,18 @@ impl CriteoSource {
     }
 }
 
-impl Source for CriteoSource {
+impl<F: LineFormat> Source for TextSource<F> {
     type Out = Rows;
     type Position = Position;
 
     fn describe(&self) -> String {
         match self.files.len() {
-            0 => format!("criteo text {}", self.input),
-            files => format!("criteo text {}: {files} files, {} bytes", self.input, self.bytes()),
+            0 => format!("{} {}", F::NAME, self.input),
+            files => format!("{} {}: {files} files, {} bytes", F::NAME, self.input, self.bytes()),
         }
     }
 
-    /// Lists the files and starts to fetch.
+    /// Lists the files, reads their headers and starts to fetch.
     async fn open(&mut self, cx: &StageCx, from: Option<Position>) -> Result<(), Fault> {
         self.files = self.input.list().await?;
         self.splits = Vec::new();
@@ -195,6 +190,7 @@ impl Source for CriteoSource {
                 _ => self.splits.push((number as u32, 0..file.size)),
             }
         }
+        let heads = self.format.heads(&self.files).await?;
         if let OnBadRow::WriteTo(folder) = &self.policy {
             self.rejects = Some(RejectFile::open(folder)?);
         }
@@ -211,8 +207,8 @@ impl Source for CriteoSource {
         self.unaccounted = 0;
         let options = self.options.clone();
         let (files, splits) = (Arc::new(self.files.clone()), self.splits.clone());
-        let (categories, policy, label_optional) = (self.categories, self.policy.clone(), self.label_optional);
-        let groups = TextWindows::new(&self.splits, &self.files, &options);
+        let policy = self.policy.clone();
+        let groups = TextWindows::new(&self.splits, &self.files, self.format.row_bytes(&heads), &options);
         let splits_to_read = groups.splits_to_read(start, self.leases.as_ref(), self.fingerprint())?.map_ok({
             let files = Arc::clone(&files);
             move |SplitToRead { split, skip, lineage, window }| {
@@ -222,11 +218,9 @@ impl Source for CriteoSource {
                     lineage,
                     window,
                     skip,
-                    batch_rows: options.batch_rows,
-                    categories,
                     policy: policy.clone(),
-                    label_optional,
                     from_start: range.start == 0,
+                    header: F::HEADER && range.start == 0,
                 };
                 let cost = match TextCompression::of(&files[text.file].name) {
                     TextCompression::Plain => cut::cost(&range),
@@ -236,9 +230,10 @@ impl Source for CriteoSource {
             }
         });
         let (pool, queue) = DecodePool::start(cx, options.decode_threads, options.decode_ahead_bytes)?;
+        let format = Arc::clone(&self.format);
         let fetch = move |(text, range): (TextSplit, Range<u64>), permit: BudgetPermit| {
-            let file = files[text.file].clone();
-            fetch(file, text, range, permit)
+            let (format, head, rows) = (Arc::clone(&format), heads[text.file].clone(), options.batch_rows);
+            fetch(files[text.file].clone(), text, move || format.parser(&head, rows), range, permit)
         };
         let prefetch = prefetch::start(options.read_ahead_bytes, splits_to_read, fetch, queue);
         self.running = Some((pool, prefetch));
@@ -288,9 +283,11 @@ impl Source for CriteoSource {
 
 type Job = Box<dyn FnOnce(&JobOutput<Parsed>) -> Result<(), Stop> + Send>;
 
-fn fetch(
+/// `parser` is called when the split is decoded, so that a split that waits holds no columns.
+fn fetch<P: LineParser>(
     file: DataFile,
     split: TextSplit,
+    parser: impl FnOnce() -> P + Send + 'static,
     range: Range<u64>,
     permit: BudgetPermit,
 ) -> BoxFuture<'static, Result<Job, Fault>> {
@@ -299,7 +296,7 @@ fn fetch(
         if compression == TextCompression::Plain {
             let cut = cut::read(&file, range).await?;
             return Ok(Box::new(move |output: &JobOutput<Parsed>| {
-                let done = parse(&cut, split, output);
+                let done = parse(&cut, SplitParser::new(split, parser(), output));
                 drop((cut, permit));
                 done
             }) as Job);
@@ -317,15 +314,15 @@ fn fetch(
             }
         });
         Ok(Box::new(move |output: &JobOutput<Parsed>| {
-            let done = decompress(&name, compression, ChannelReader::new(receiver), TextParser::new(split, output));
+            let parser = SplitParser::new(split, parser(), output);
+            let done = decompress(&name, compression, ChannelReader::new(receiver), parser);
             drop(permit);
             done
         }) as Job)
     })
 }
 
-fn parse(cut: &Cut, split: TextSplit, output: &JobOutput<Parsed>) -> Result<(), Stop> {
-    let mut parser = TextParser::new(split, output);
+fn parse<P: LineParser>(cut: &Cut, mut parser: SplitParser<'_, P>) -> Result<(), Stop> {
     if !cut.endless {
         parser.lines(&cut.text, cut.offset)?;
         return parser.finish();

@@ -1,0 +1,121 @@
+//! A column being filled with the values of fields.
+
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, NullBufferBuilder, PrimitiveArray, StringArray};
+use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Float64Type, Int64Type, UInt64Type};
+use forebay_actors::Fault;
+
+use super::number::{parse_hex, parse_integer, parse_number};
+use crate::format::ValueKind;
+use crate::text::bad_row::Reason;
+
+/// The values so far; a missing one is 0 or empty.
+pub(super) struct Column {
+    values: Values,
+    present: NullBufferBuilder,
+}
+
+enum Values {
+    Number(Vec<f64>),
+    Integer(Vec<i64>),
+    Hex(Vec<u64>),
+    Text { bytes: Vec<u8>, ends: Vec<i32> },
+}
+
+/// The type of the arrays of a kind.
+pub(super) fn data_type(kind: ValueKind) -> DataType {
+    match kind {
+        ValueKind::Number => DataType::Float64,
+        ValueKind::Integer => DataType::Int64,
+        ValueKind::Hex => DataType::UInt64,
+        ValueKind::Text => DataType::Utf8,
+    }
+}
+
+impl Column {
+    pub(super) fn new(kind: ValueKind, capacity: usize) -> Self {
+        let values = match kind {
+            ValueKind::Number => Values::Number(Vec::with_capacity(capacity)),
+            ValueKind::Integer => Values::Integer(Vec::with_capacity(capacity)),
+            ValueKind::Hex => Values::Hex(Vec::with_capacity(capacity)),
+            ValueKind::Text => {
+                let mut ends = Vec::with_capacity(capacity + 1);
+                ends.push(0);
+                Values::Text { bytes: Vec::new(), ends }
+            }
+        };
+        Self { values, present: NullBufferBuilder::new(capacity) }
+    }
+
+    /// Adds the value of a field that is not missing. If it is none of this column, adds nothing.
+    #[inline]
+    pub(super) fn push(&mut self, field: &[u8]) -> Result<(), Reason> {
+        match &mut self.values {
+            Values::Number(values) => values.push(parse_number(field).ok_or(Reason::NotANumber)?),
+            Values::Integer(values) => values.push(parse_integer(field).ok_or(Reason::NotAnInteger)?),
+            Values::Hex(values) => values.push(parse_hex(field).ok_or(Reason::NotHex)?),
+            Values::Text { bytes, ends } => {
+                if std::str::from_utf8(field).is_err() {
+                    return Err(Reason::InvalidUtf8);
+                }
+                bytes.extend_from_slice(field);
+                ends.push(bytes.len() as i32);
+            }
+        }
+        self.present.append_non_null();
+        Ok(())
+    }
+
+    /// Adds a missing value.
+    #[inline]
+    pub(super) fn push_missing(&mut self) {
+        match &mut self.values {
+            Values::Number(values) => values.push(0.0),
+            Values::Integer(values) => values.push(0),
+            Values::Hex(values) => values.push(0),
+            Values::Text { bytes, ends } => ends.push(bytes.len() as i32),
+        }
+        self.present.append_null();
+    }
+
+    /// Bytes of text held.
+    #[inline]
+    pub(super) fn text_bytes(&self) -> usize {
+        if let Values::Text { bytes, .. } = &self.values { bytes.len() } else { 0 }
+    }
+
+    /// Forgets what was added after the first `rows` values.
+    pub(super) fn truncate(&mut self, rows: usize) {
+        match &mut self.values {
+            Values::Number(values) => values.truncate(rows),
+            Values::Integer(values) => values.truncate(rows),
+            Values::Hex(values) => values.truncate(rows),
+            Values::Text { bytes, ends } => {
+                ends.truncate(rows + 1);
+                bytes.truncate(ends.last().map_or(0, |&end| end as usize));
+            }
+        }
+        self.present.truncate(rows);
+    }
+
+    /// The values as an array.
+    pub(super) fn finish(mut self) -> Result<ArrayRef, Fault> {
+        let nulls = self.present.finish();
+        Ok(match self.values {
+            Values::Number(values) => numbers::<Float64Type>(values, nulls),
+            Values::Integer(values) => numbers::<Int64Type>(values, nulls),
+            Values::Hex(values) => numbers::<UInt64Type>(values, nulls),
+            Values::Text { bytes, ends } => {
+                let ends = OffsetBuffer::new(ScalarBuffer::from(ends));
+                let strings = StringArray::try_new(ends, Buffer::from_vec(bytes), nulls);
+                Arc::new(strings.map_err(|e| Fault::internal("fields of CSV make no column").because(e))?)
+            }
+        })
+    }
+}
+
+fn numbers<T: ArrowPrimitiveType>(values: Vec<T::Native>, nulls: Option<NullBuffer>) -> ArrayRef {
+    Arc::new(PrimitiveArray::<T>::new(ScalarBuffer::from(values), nulls))
+}

@@ -1,0 +1,70 @@
+//! CSV as a format of text.
+
+use forebay_actors::Fault;
+
+use super::header::{CsvHeader, read_headers};
+use super::lines::CsvParser;
+use super::options::CsvOptions;
+use crate::file::DataFile;
+use crate::format::FileColumn;
+use crate::input::Input;
+use crate::options::ReadOptions;
+use crate::text::{LineFormat, TextSource};
+
+/// CSV with a header.
+#[derive(Clone, Debug, Default)]
+pub struct Csv {
+    options: CsvOptions,
+    columns: Option<Vec<FileColumn>>,
+}
+
+/// Reads CSV with a header. Columns are found by name, at any place of each file. Without [`columns`](CsvSource::columns), it reads
+/// all columns of the first file, as text. A missing value (nothing between two delimiters, or what the options name) is null.
+pub type CsvSource = TextSource<Csv>;
+
+impl CsvSource {
+    /// Reads a file, a folder, a glob, or several of them.
+    pub fn csv(input: impl Into<Input>, options: ReadOptions) -> Self {
+        Self::of(Csv::default(), input, options)
+    }
+
+    /// Reads these columns only, in this order. One that names a folder `column=value` above a file is the same for all rows of
+    /// the file, as in [`ParquetSource::columns`](crate::ParquetSource::columns).
+    #[must_use]
+    pub fn columns(self, columns: impl IntoIterator<Item = FileColumn>) -> Self {
+        let columns = Some(columns.into_iter().collect());
+        let format = Csv { columns, ..self.format().clone() };
+        self.with_format(format)
+    }
+
+    /// How the files are written.
+    #[must_use]
+    pub fn written(self, options: CsvOptions) -> Self {
+        let format = Csv { options, ..self.format().clone() };
+        self.with_format(format)
+    }
+}
+
+impl LineFormat for Csv {
+    type Head = CsvHeader;
+    type Parser = CsvParser;
+
+    const NAME: &'static str = "csv";
+    const HEADER: bool = true;
+
+    async fn heads(&self, files: &[DataFile]) -> Result<Vec<CsvHeader>, Fault> {
+        read_headers(files, self.columns.as_deref(), &self.options).await
+    }
+
+    fn row_bytes(&self, heads: &[CsvHeader]) -> u64 {
+        heads.first().map_or(1, |head| head.0.line_bytes)
+    }
+
+    fn parser(&self, head: &CsvHeader, capacity: usize) -> CsvParser {
+        CsvParser::new(head, &self.options, capacity)
+    }
+
+    fn identity(&self) -> String {
+        format!("{self:?}")
+    }
+}

@@ -1,0 +1,155 @@
+//! The header of a CSV file: which field of a line is which column wanted, and which columns its folders stand for.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use forebay_actors::Fault;
+use futures::{StreamExt, TryStreamExt};
+
+use super::column::data_type;
+use super::options::CsvOptions;
+use super::split::split_line;
+use crate::file::DataFile;
+use crate::format::{FileColumn, ValueKind};
+use crate::names::{did_you_mean, listed};
+use crate::partition_columns::{Constant, PartitionColumns};
+use crate::text::MAX_LINE;
+use crate::text::head::read_head;
+
+/// Files whose headers are read at once.
+const AT_ONCE: usize = 16;
+
+/// What the lines of one file hold.
+#[derive(Clone, Debug)]
+pub struct CsvHeader(pub(super) Arc<Layout>);
+
+#[derive(Debug)]
+pub(super) struct Layout {
+    /// The names in the header, one for each field of a line.
+    pub(super) names: Vec<String>,
+    /// For each field the place of its column in a batch, if it is wanted.
+    pub(super) targets: Vec<Option<usize>>,
+    /// For each column of a batch where its values come from.
+    pub(super) origins: Vec<Origin>,
+    /// The columns of a batch.
+    pub(super) schema: SchemaRef,
+    /// Bytes of a line, about, by the first lines of the file.
+    pub(super) line_bytes: u64,
+}
+
+/// Where a column comes from.
+#[derive(Debug)]
+pub(super) enum Origin {
+    Field(ValueKind),
+    Folder(Constant),
+}
+
+/// Reads the headers of all files and finds the columns `wanted` in them; all columns of the first file, as text, if it is `None`.
+///
+/// # Errors
+/// A user fault that names the file and the column that it lacks or has twice.
+pub(super) async fn read_headers(
+    files: &[DataFile],
+    wanted: Option<&[FileColumn]>,
+    options: &CsvOptions,
+) -> Result<Vec<CsvHeader>, Fault> {
+    options.check()?;
+    let headers: Vec<(Vec<String>, u64)> = futures::stream::iter(files)
+        .map(|file| async move { header(file, &read_head(file).await?, options) })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
+    let wanted: Vec<FileColumn> = match (wanted, headers.first()) {
+        (Some(wanted), _) => wanted.to_vec(),
+        (None, Some((names, _))) => names.iter().map(|name| FileColumn::new(name, ValueKind::Text)).collect(),
+        (None, None) => Vec::new(),
+    };
+    let names: Vec<String> = wanted.iter().map(|column| column.name.clone()).collect();
+    let folders = PartitionColumns::new(files.iter(), &names, &DataType::Utf8);
+    let layouts = files.iter().zip(headers).map(|(file, (names, line_bytes))| {
+        let layout = layout(file, names, line_bytes, &wanted, &folders, options)?;
+        Ok(CsvHeader(Arc::new(layout)))
+    });
+    layouts.collect()
+}
+
+/// The names in the first line of a file, and the mean length of the lines in `head`, in bytes.
+fn header(file: &DataFile, head: &[u8], options: &CsvOptions) -> Result<(Vec<String>, u64), Fault> {
+    let name = &file.name;
+    // Excel begins UTF-8 with a byte order mark.
+    let text = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);
+    let end = memchr::memchr(b'\n', text).unwrap_or(text.len());
+    let line = text[..end].strip_suffix(b"\r").unwrap_or(&text[..end]);
+    if line.len() > MAX_LINE {
+        return Err(Fault::user(format!(
+            "`{name}`: its first line has more than {MAX_LINE} bytes, so it is no header"
+        )));
+    }
+    if line.is_empty() {
+        return Err(Fault::user(format!(
+            "`{name}`: its first line is empty, expected a header with the names of columns"
+        )));
+    }
+    let fields = split_line(line, options)
+        .map_err(|reason| Fault::user(format!("`{name}`, line 1: the header cannot be read: {}", reason.text())))?;
+    let names = fields.into_iter().map(|field| String::from_utf8(field).map(|name| name.trim().to_owned()));
+    let names: Vec<String> = names
+        .collect::<Result<_, _>>()
+        .map_err(|_| Fault::user(format!("`{name}`, line 1: the header is not UTF-8, so the file is no CSV")))?;
+    let lines = memchr::memchr_iter(b'\n', &text[end..]).count().max(1);
+    Ok((names, ((text.len() - end) / lines).max(1) as u64))
+}
+
+fn layout(
+    file: &DataFile,
+    names: Vec<String>,
+    line_bytes: u64,
+    wanted: &[FileColumn],
+    folders: &PartitionColumns,
+    options: &CsvOptions,
+) -> Result<Layout, Fault> {
+    let mut targets = vec![None; names.len()];
+    let mut origins = Vec::with_capacity(wanted.len());
+    let mut fields = Vec::with_capacity(wanted.len());
+    for (place, FileColumn { name, kind }) in wanted.iter().enumerate() {
+        if let Some((field, constant)) = folders.get(name, &file.partitions) {
+            fields.push(field);
+            origins.push(Origin::Folder(constant));
+            continue;
+        }
+        let mut at = names.iter().enumerate().filter(|(_, there)| *there == name).map(|(at, _)| at);
+        match (at.next(), at.next()) {
+            (Some(at), None) => targets[at] = Some(place),
+            (Some(first), Some(second)) => {
+                return Err(Fault::user(format!(
+                    "`{}`: its header has `{name}` twice, as columns {} and {}",
+                    file.name,
+                    first + 1,
+                    second + 1
+                )));
+            }
+            (None, _) => return Err(missing(name, &names, file, options)),
+        }
+        fields.push(Field::new(name, data_type(*kind), true));
+        origins.push(Origin::Field(*kind));
+    }
+    Ok(Layout { targets, origins, schema: Arc::new(Schema::new(fields)), line_bytes, names })
+}
+
+fn missing(column: &str, names: &[String], file: &DataFile, options: &CsvOptions) -> Fault {
+    let near = did_you_mean(column, names.iter().map(String::as_str));
+    let other =
+        ['\t', ',', ';', '|'].into_iter().find(|other| *other != options.delimiter && names[0].contains(*other));
+    let hint = match other {
+        Some(other) if names.len() == 1 => format!(
+            ": the first line has {other:?} and no {:?}, set data.csv.delimiter to {other:?} if that stands between fields",
+            options.delimiter
+        ),
+        _ if names.iter().any(|name| name.parse::<f64>().is_ok()) => {
+            ": the first line has numbers, expected a header with the names of columns".to_owned()
+        }
+        _ => String::new(),
+    };
+    let shown = names.iter().map(|name| name.get(..60).unwrap_or(name));
+    Fault::user(format!("`{}` has no column `{column}`{near}: its header has {}{hint}", file.name, listed(shown)))
+}

@@ -1,0 +1,175 @@
+//! Parses lines of CSV into columns: one pass over the bytes, no allocation per field or line. A bad line leaves no trace.
+
+use arrow::record_batch::RecordBatch;
+use forebay_actors::Fault;
+
+use super::column::Column;
+use super::header::{CsvHeader, Origin};
+use super::options::CsvOptions;
+use super::split::{field_end, split_line, unquote};
+use crate::text::bad_row::{BadRow, MAX_LINE, Reason, shown, too_long};
+use crate::text::format::LineParser;
+
+/// A batch with this many bytes of text is full. With the longest line it stays within the 32-bit offsets of strings.
+const TEXT_BYTES: usize = 64 << 20;
+
+/// Columns being filled with the fields of lines.
+pub struct CsvParser {
+    header: CsvHeader,
+    delimiter: u8,
+    /// A byte that begins a quoted field; `\n`, which begins none, if there are no quotes.
+    quote: u8,
+    nulls: Vec<Vec<u8>>,
+    /// One for each column of a batch; `None` for those of folders.
+    columns: Vec<Option<Column>>,
+    rows: usize,
+    text_bytes: usize,
+    capacity: usize,
+    /// A quoted field without its quotes.
+    unquoted: Vec<u8>,
+}
+
+/// Where a line is wrong: the reason, and the number of the field.
+type Defect = (Reason, usize);
+
+impl CsvParser {
+    pub(super) fn new(header: &CsvHeader, options: &CsvOptions, capacity: usize) -> Self {
+        let mut parser = Self {
+            header: header.clone(),
+            delimiter: options.delimiter(),
+            quote: if options.quotes { b'"' } else { b'\n' },
+            nulls: options.nulls.iter().map(|text| text.clone().into_bytes()).collect(),
+            columns: Vec::new(),
+            rows: 0,
+            text_bytes: 0,
+            capacity: capacity.max(1),
+            unquoted: Vec::new(),
+        };
+        parser.columns = parser.empty_columns();
+        parser
+    }
+
+    fn empty_columns(&self) -> Vec<Option<Column>> {
+        let column = |origin: &Origin| match origin {
+            Origin::Field(kind) => Some(Column::new(*kind, self.capacity)),
+            Origin::Folder(_) => None,
+        };
+        self.header.0.origins.iter().map(column).collect()
+    }
+
+    /// Takes a line and returns the place behind it. After a defect, columns may have a value too much.
+    #[inline]
+    fn line(&mut self, text: &[u8], at: usize) -> Result<usize, Defect> {
+        let targets = &self.header.0.targets;
+        let last = targets.len() - 1;
+        let mut at = at;
+        for (number, target) in targets.iter().enumerate() {
+            let (end, field) = if text.get(at) == Some(&self.quote) && self.quote != b'\n' {
+                let end = unquote(text, at, self.delimiter, &mut self.unquoted).map_err(|reason| (reason, number))?;
+                (end, &self.unquoted[..])
+            } else {
+                let end = field_end(text, at, self.delimiter).ok_or((Reason::TooFewFields, number))?;
+                let field = &text[at..end];
+                (end, if number == last { field.strip_suffix(b"\r").unwrap_or(field) } else { field })
+            };
+            match (text[end] == b'\n', number == last) {
+                (true, false) => return Err((Reason::TooFewFields, number)),
+                (false, true) => return Err((Reason::TooManyFields, number)),
+                _ => {}
+            }
+            if let Some(column) = target.and_then(|place| self.columns[place].as_mut()) {
+                if field.is_empty() || self.nulls.iter().any(|null| null == field) {
+                    column.push_missing();
+                } else {
+                    let before = column.text_bytes();
+                    column.push(field).map_err(|reason| (reason, number))?;
+                    self.text_bytes += column.text_bytes() - before;
+                }
+            }
+            at = end + 1;
+        }
+        Ok(at)
+    }
+}
+
+impl LineParser for CsvParser {
+    #[inline]
+    fn push(&mut self, text: &[u8], at: usize) -> Option<usize> {
+        if text[at..].starts_with(b"\n") || text[at..].starts_with(b"\r\n") {
+            return None;
+        }
+        match self.line(text, at) {
+            Ok(end) => {
+                self.rows += 1;
+                Some(end)
+            }
+            Err(_) => {
+                self.columns.iter_mut().flatten().for_each(|column| column.truncate(self.rows));
+                None
+            }
+        }
+    }
+
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows == self.capacity || self.text_bytes >= TEXT_BYTES
+    }
+
+    fn take(&mut self) -> Result<RecordBatch, Fault> {
+        let empty = self.empty_columns();
+        let rows = std::mem::take(&mut self.rows);
+        self.text_bytes = 0;
+        let columns = std::mem::replace(&mut self.columns, empty).into_iter().zip(&self.header.0.origins);
+        let columns = columns.map(|(column, origin)| match (column, origin) {
+            (_, Origin::Folder(constant)) => Ok(constant.rows(rows)),
+            (Some(column), _) => column.finish(),
+            (None, _) => Err(Fault::internal("a column of CSV has no values")),
+        });
+        RecordBatch::try_new(self.header.0.schema.clone(), columns.collect::<Result<_, _>>()?)
+            .map_err(|e| Fault::internal("the columns of CSV do not fit their schema").because(e))
+    }
+
+    fn diagnose(&self, line: &[u8]) -> BadRow {
+        let names = &self.header.0.names;
+        if line.len() > MAX_LINE {
+            return too_long(&format!("a row of {} fields", names.len()));
+        }
+        let options =
+            CsvOptions { delimiter: char::from(self.delimiter), quotes: self.quote == b'"', ..Default::default() };
+        let mut parser = Self { nulls: self.nulls.clone(), ..Self::new(&self.header, &options, 1) };
+        let (reason, field) = match parser.line(&[line, b"\n"].concat(), 0) {
+            Err(defect) => defect,
+            // Not reachable: the same code refused the line.
+            Ok(_) => (Reason::TooFewFields, 0),
+        };
+        let bad = |found: String, expected: &str| BadRow {
+            reason,
+            column: Some((field, names[field].clone())),
+            found,
+            expected: expected.to_owned(),
+        };
+        let value =
+            || shown(split_line(line, &options).ok().and_then(|f| f.get(field).cloned()).as_deref().unwrap_or(line));
+        match reason {
+            Reason::TooFewFields | Reason::TooManyFields => {
+                let found = split_line(line, &options).map_or(0, |fields| fields.len());
+                let expected = format!("{}, as the header has", names.len());
+                BadRow { reason, column: None, found: format!("{found} fields"), expected }
+            }
+            Reason::OpenQuote => {
+                bad(shown(line), "a quote that ends the field on its line: fields with line ends are not read")
+            }
+            Reason::TextAfterQuote => bad(
+                shown(line),
+                "a delimiter behind the quote that ends the field; a quote in a field is written twice",
+            ),
+            Reason::NotANumber => bad(value(), "nothing or a number"),
+            Reason::NotAnInteger => bad(value(), "nothing or an integer of 64 bits"),
+            Reason::NotHex => bad(value(), "nothing or up to 16 hex digits"),
+            _ => bad(value(), "text in UTF-8"),
+        }
+    }
+}

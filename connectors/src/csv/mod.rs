@@ -1,0 +1,16 @@
+//! CSV with a header: any delimiter, fields in double quotes, columns found by name, values typed by the reader's wish and
+//! never by a guess.
+//!
+//! A line is a row. So files are read in byte ranges, by several processes, and a quoted field that holds a line end makes a bad
+//! row. Read in this order: `options`, `split` (lines into fields), `number`, `column` (values into columns), `header`, `lines` (lines into rows), `format`.
+
+mod column;
+mod format;
+mod header;
+mod lines;
+mod number;
+mod options;
+mod split;
+
+pub use format::{Csv, CsvSource};
+pub use options::CsvOptions;

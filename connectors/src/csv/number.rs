@@ -1,0 +1,84 @@
+//! Numbers in text.
+
+/// A number, as the standard library reads it: `12`, `-3.5`, `1e-3`, `nan`, `inf`. `None` for anything else.
+#[inline]
+pub(super) fn parse_number(field: &[u8]) -> Option<f64> {
+    match short_integer(field) {
+        Some(value) => Some(value as f64),
+        None => long_number(field),
+    }
+}
+
+/// An integer of 64 bits, with a sign or without. `None` for anything else.
+#[inline]
+pub(super) fn parse_integer(field: &[u8]) -> Option<i64> {
+    match short_integer(field) {
+        Some(value) => Some(value),
+        None => std::str::from_utf8(field).ok()?.parse().ok(),
+    }
+}
+
+/// 1 to 15 digits, with a minus sign or without: the usual values, and exact as a floating-point number.
+#[inline]
+fn short_integer(field: &[u8]) -> Option<i64> {
+    let digits = field.strip_prefix(b"-").unwrap_or(field);
+    // -0 is a number of its own.
+    if digits.is_empty() || digits.len() > 15 || (digits.len() < field.len() && digits[0] == b'0') {
+        return None;
+    }
+    let mut value = 0i64;
+    for byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value * 10 + i64::from(digit);
+    }
+    Some(if digits.len() < field.len() { -value } else { value })
+}
+
+#[inline(never)]
+fn long_number(field: &[u8]) -> Option<f64> {
+    std::str::from_utf8(field).ok()?.parse().ok()
+}
+
+/// 1 to 16 hexadecimal digits in either case. `None` for anything else.
+#[inline]
+pub(super) fn parse_hex(field: &[u8]) -> Option<u64> {
+    if field.is_empty() || field.len() > 16 {
+        return None;
+    }
+    let mut value = 0;
+    for &byte in field {
+        let digit = match byte {
+            b'0'..=b'9' => byte - b'0',
+            b'a'..=b'f' => byte - b'a' + 10,
+            b'A'..=b'F' => byte - b'A' + 10,
+            _ => return None,
+        };
+        value = value << 4 | u64::from(digit);
+    }
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn numbers_are_what_the_standard_library_reads(text in "[-+]?[0-9]{0,18}(\\.[0-9]{0,4})?(e[-+]?[0-9])?| ?nan|x") {
+            let same = |a: Option<f64>, b: Option<f64>| a.map(f64::to_bits) == b.map(f64::to_bits);
+            prop_assert!(same(parse_number(text.as_bytes()), text.parse().ok()), "{}", text);
+            prop_assert_eq!(parse_integer(text.as_bytes()), text.parse::<i64>().ok(), "{}", text);
+        }
+
+        #[test]
+        fn hex_is_what_the_standard_library_reads(text in "[0-9a-fA-F]{0,18}|0x1|-1|g") {
+            let slow = u64::from_str_radix(&text, 16).ok().filter(|_| text.len() <= 16 && !text.starts_with('-'));
+            prop_assert_eq!(parse_hex(text.as_bytes()), slow, "{}", text);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! How CSV is written: its delimiter, quotes, and what stands for a missing value.
+
+use forebay_actors::Fault;
+use serde::{Deserialize, Serialize};
+
+/// How CSV is written.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct CsvOptions {
+    /// The character between two fields: one of ASCII, such as "," or "\t".
+    pub delimiter: char,
+    /// Whether a field may stand in double quotes, with `""` for a quote in it. A quoted field must end on its line.
+    pub quotes: bool,
+    /// Texts that stand for a missing value, beside nothing at all, for instance `["NULL"]`.
+    pub nulls: Vec<String>,
+}
+
+impl Default for CsvOptions {
+    fn default() -> Self {
+        Self { delimiter: ',', quotes: true, nulls: Vec::new() }
+    }
+}
+
+impl CsvOptions {
+    /// Checks that the delimiter can be told from everything else.
+    ///
+    /// # Errors
+    /// A user fault that names the delimiter.
+    pub fn check(&self) -> Result<(), Fault> {
+        let delimiter = self.delimiter;
+        if delimiter.is_ascii() && !matches!(delimiter, '\n' | '\r' | '\0') && !(self.quotes && delimiter == '"') {
+            return Ok(());
+        }
+        Err(Fault::user(format!(
+            "the delimiter of CSV is {delimiter:?}, expected one ASCII character other than a line end or a quote, such as \
+             \",\" or \"\\t\""
+        )))
+    }
+
+    /// The delimiter as a byte; see [`check`](Self::check).
+    pub(super) fn delimiter(&self) -> u8 {
+        u8::try_from(self.delimiter).unwrap_or(b',')
+    }
+}

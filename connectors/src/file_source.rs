@@ -1,0 +1,113 @@
+//! The source of files in any format.
+
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use forebay_actors::{Fault, Source, StageCx};
+
+use crate::criteo::{CriteoSource, column_name};
+use crate::csv::{CsvOptions, CsvSource};
+use crate::format::{FileColumn, Format};
+use crate::input::Input;
+use crate::lease::Leases;
+use crate::options::{Position, ReadOptions};
+use crate::parquet::ParquetSource;
+use crate::rows::Rows;
+use crate::text::OnBadRow;
+
+/// Reads files in the format that it is made for.
+pub enum FileSource {
+    /// Parquet.
+    Parquet(ParquetSource),
+    /// Criteo text.
+    Criteo(CriteoSource),
+    /// CSV.
+    Csv(CsvSource),
+}
+
+/// How files in a format are read.
+#[derive(Clone, Debug)]
+pub struct FileFormat {
+    /// The format.
+    pub format: Format,
+    /// How CSV is written.
+    pub csv: CsvOptions,
+    /// What happens to a line of text that is not a row.
+    pub on_bad_row: OnBadRow,
+}
+
+impl FileSource {
+    /// Reads these columns of a file, a folder, a glob, or several of them. Criteo text has its own columns,
+    /// and all are read; its lines need no label if that is not among these columns.
+    pub fn new(input: Input, options: ReadOptions, format: FileFormat, columns: Vec<FileColumn>) -> Self {
+        match format.format {
+            Format::Parquet => {
+                let names = columns.into_iter().map(|column| column.name);
+                Self::Parquet(ParquetSource::new(input, options).columns(names))
+            }
+            Format::Criteo => {
+                let source = CriteoSource::new(input, options).on_bad_row(format.on_bad_row);
+                Self::Criteo(source.label_optional(!columns.iter().any(|column| column.name == column_name(0))))
+            }
+            Format::Csv => {
+                let source = CsvSource::csv(input, options).on_bad_row(format.on_bad_row);
+                Self::Csv(source.written(format.csv).columns(columns))
+            }
+        }
+    }
+
+    /// Reads only the windows that it is leased; see [`Leases`].
+    #[must_use]
+    pub fn leasing(self, leases: Arc<dyn Leases>) -> Self {
+        match self {
+            Self::Parquet(source) => Self::Parquet(source.leasing(leases)),
+            Self::Criteo(source) => Self::Criteo(source.leasing(leases)),
+            Self::Csv(source) => Self::Csv(source.leasing(leases)),
+        }
+    }
+
+    /// The columns, if the files tell them when they are opened; `None` for text and before `open`.
+    pub fn schema(&self) -> Option<SchemaRef> {
+        match self {
+            Self::Parquet(source) => source.schema(),
+            Self::Criteo(_) | Self::Csv(_) => None,
+        }
+    }
+}
+
+impl Source for FileSource {
+    type Out = Rows;
+    type Position = Position;
+
+    fn describe(&self) -> String {
+        match self {
+            Self::Parquet(source) => source.describe(),
+            Self::Criteo(source) => source.describe(),
+            Self::Csv(source) => source.describe(),
+        }
+    }
+
+    async fn open(&mut self, cx: &StageCx, from: Option<Position>) -> Result<(), Fault> {
+        match self {
+            Self::Parquet(source) => source.open(cx, from).await,
+            Self::Criteo(source) => source.open(cx, from).await,
+            Self::Csv(source) => source.open(cx, from).await,
+        }
+    }
+
+    async fn next(&mut self) -> Result<Option<Rows>, Fault> {
+        match self {
+            Self::Parquet(source) => source.next().await,
+            Self::Criteo(source) => source.next().await,
+            Self::Csv(source) => source.next().await,
+        }
+    }
+
+    fn position(&self) -> Position {
+        match self {
+            Self::Parquet(source) => source.position(),
+            Self::Criteo(source) => source.position(),
+            Self::Csv(source) => source.position(),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! The formats of files of rows, and how the name of a file tells its format.
+
+use forebay_actors::Fault;
+use serde::{Deserialize, Serialize};
+
+use crate::file::DataFile;
+
+/// The format of a file of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Format {
+    /// Apache Parquet.
+    Parquet,
+    /// Criteo's tab-separated text without a header, plain, .gz or .zst.
+    Criteo,
+    /// CSV with a header, plain, .gz or .zst; see `csv`.
+    Csv,
+}
+
+/// Endings of compressed text; the source of text refuses those that it does not read by name.
+const COMPRESSED: [&str; 8] = ["gz", "zst", "zstd", "bz2", "deflate", "lz4", "snappy", "xz"];
+
+impl Format {
+    /// The format that the ending of a name tells: `.parquet` and `.csv` do, and so does `.csv.gz`. `.txt`, `.gz` or no ending
+    /// do not.
+    pub fn told_by(name: &str) -> Option<Self> {
+        match ending(name).0.as_str() {
+            "parquet" | "pq" => Some(Self::Parquet),
+            "csv" => Some(Self::Csv),
+            _ => None,
+        }
+    }
+
+    /// The format of a file whose name does not tell: Criteo text for `.txt`, `.tsv` and compressed text, Parquet otherwise.
+    fn default_of(name: &str) -> Self {
+        let (ending, compressed) = ending(name);
+        if compressed || matches!(ending.as_str(), "txt" | "tsv") { Self::Criteo } else { Self::Parquet }
+    }
+
+    /// The format of files, by their names; `default` is that of names that do not tell.
+    ///
+    /// # Errors
+    /// A user fault if the names tell several formats.
+    pub fn of_files(files: &[DataFile], default: Option<Self>) -> Result<Self, Fault> {
+        let of =
+            |file: &DataFile| Self::told_by(&file.name).or(default).unwrap_or_else(|| Self::default_of(&file.name));
+        let Some(first) = files.first() else { return Ok(default.unwrap_or(Self::Parquet)) };
+        let format = of(first);
+        match files.iter().find(|file| of(file) != format) {
+            None => Ok(format),
+            Some(other) => Err(Fault::user(format!(
+                "`{}` is {format} by its name, but `{}` is {}: files that are read together have one format; name a glob \
+                 such as `*.parquet`, or set data.format if all of them have the same",
+                first.name,
+                other.name,
+                of(other)
+            ))),
+        }
+    }
+}
+
+/// The ending of a name in lower case, without that of a compression, and whether there was one of a compression.
+fn ending(name: &str) -> (String, bool) {
+    let lower = name.rsplit('/').next().unwrap_or(name).to_ascii_lowercase();
+    let split = |name: &str| name.rsplit_once('.').map(|(stem, ending)| (stem.to_owned(), ending.to_owned()));
+    match split(&lower) {
+        Some((stem, last)) if COMPRESSED.contains(&last.as_str()) => {
+            (split(&stem).map_or_else(String::new, |(_, ending)| ending), true)
+        }
+        Some((_, last)) => (last, false),
+        None => (String::new(), false),
+    }
+}
+
+impl std::fmt::Display for Format {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Parquet => "Parquet",
+            Self::Criteo => "Criteo text",
+            Self::Csv => "CSV",
+        })
+    }
+}
+
+/// A column wanted of files, and what its values are where the files do not say: in text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileColumn {
+    /// Its name.
+    pub name: String,
+    /// Its values.
+    pub kind: ValueKind,
+}
+
+/// What the values of a column of text are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueKind {
+    /// Numbers: `Float64`.
+    Number,
+    /// Integers of 64 bits: `Int64`.
+    Integer,
+    /// Up to 16 hexadecimal digits: the number that they stand for, `UInt64`.
+    Hex,
+    /// Any text: `Utf8`.
+    Text,
+}
+
+impl std::fmt::Display for ValueKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Number => "numbers",
+            Self::Integer => "integers",
+            Self::Hex => "hexadecimal digits",
+            Self::Text => "text",
+        })
+    }
+}
+
+impl FileColumn {
+    /// A column.
+    pub fn new(name: impl Into<String>, kind: ValueKind) -> Self {
+        Self { name: name.into(), kind }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use object_store::memory::InMemory;
+    use object_store::path::Path;
+
+    use super::*;
+
+    fn files(names: &[&str]) -> Vec<DataFile> {
+        let file = |name: &&str| DataFile {
+            store: Arc::new(InMemory::new()),
+            path: Path::from(*name),
+            size: 1,
+            e_tag: None,
+            name: (*name).to_owned(),
+            partitions: Default::default(),
+        };
+        names.iter().map(file).collect()
+    }
+
+    #[test]
+    fn names_tell_the_format_and_the_default_is_for_names_that_do_not() {
+        let of = |name: &str, default| Format::of_files(&files(&[name]), default).unwrap();
+        for (name, told, with_csv) in [
+            ("a/x.snappy.parquet", Format::Parquet, Format::Parquet),
+            ("a.csv/part-0", Format::Parquet, Format::Csv),
+            ("x.CSV", Format::Csv, Format::Csv),
+            ("x.csv.gz", Format::Csv, Format::Csv),
+            ("x.txt", Format::Criteo, Format::Csv),
+            ("x.tsv.zst", Format::Criteo, Format::Csv),
+            ("x.gz", Format::Criteo, Format::Csv),
+            ("x.bz2", Format::Criteo, Format::Csv),
+            ("part-00000", Format::Parquet, Format::Csv),
+        ] {
+            assert_eq!(of(name, None), told, "{name}");
+            assert_eq!(of(name, Some(Format::Csv)), with_csv, "{name}");
+        }
+    }
+
+    #[test]
+    fn files_of_several_formats_are_refused_and_one_of_each_is_named() {
+        let said = Format::of_files(&files(&["d/a.parquet", "d/b.parquet", "d/c.csv"]), None).unwrap_err().to_string();
+        assert!(said.contains("`d/a.parquet` is Parquet") && said.contains("`d/c.csv` is CSV"), "{said}");
+        assert!(Format::of_files(&files(&["d/a.csv", "d/c.csv.gz"]), None).is_ok());
+    }
+}

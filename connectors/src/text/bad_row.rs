@@ -1,0 +1,150 @@
+//! What is wrong with a line, and what the source does with it: fail, skip, or write it to a local file.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use forebay_actors::Fault;
+use serde::{Deserialize, Serialize};
+
+/// Longest line that is taken for one, in bytes, its end excluded.
+pub const MAX_LINE: usize = 1 << 20;
+
+/// What a source does with a row it cannot use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnBadRow {
+    /// Stop, with a fault that names the place.
+    #[default]
+    Fail,
+    /// Leave it out and count it in the ledger, by reason.
+    Skip,
+    /// As `skip`, and append it with its place and reason to `rejected.tsv` in this local folder.
+    WriteTo(PathBuf),
+}
+
+/// Kinds of bad rows, as the ledger counts them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    TooFewFields,
+    TooManyFields,
+    OpenQuote,
+    TextAfterQuote,
+    BadLabel,
+    NotANumber,
+    NotAnInteger,
+    NotHex,
+    InvalidUtf8,
+    TooLong,
+}
+
+impl Reason {
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::TooFewFields => "too few fields",
+            Self::TooManyFields => "too many fields",
+            Self::OpenQuote => "quoted field has no end",
+            Self::TextAfterQuote => "text after a quoted field",
+            Self::BadLabel => "label is neither 0 nor 1",
+            Self::NotANumber => "not a number",
+            Self::NotAnInteger => "not an integer",
+            Self::NotHex => "not a hex category",
+            Self::InvalidUtf8 => "invalid UTF-8",
+            Self::TooLong => "line too long",
+        }
+    }
+}
+
+/// A row that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadRow {
+    pub(crate) reason: Reason,
+    /// The column at fault, where it is one: its place from 0, and its name.
+    pub(crate) column: Option<(usize, String)>,
+    pub(crate) found: String,
+    pub(crate) expected: String,
+}
+
+impl fmt::Display for BadRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((column, name)) = &self.column {
+            write!(f, "column {} ({name}): ", column + 1)?;
+        }
+        write!(f, "{}: found {}, expected {}", self.reason.text(), self.found, self.expected)
+    }
+}
+
+/// What is wrong with a line of more than [`MAX_LINE`] bytes.
+pub(crate) fn too_long(expected: &str) -> BadRow {
+    let found = format!("more than {MAX_LINE} bytes without a line end");
+    BadRow { reason: Reason::TooLong, column: None, found, expected: expected.to_owned() }
+}
+
+/// At most 40 bytes of a field, quoted.
+pub(crate) fn shown(field: &[u8]) -> String {
+    let head = &field[..field.len().min(40)];
+    let dots = if field.len() > head.len() { ".." } else { "" };
+    format!("`{}{dots}`", head.escape_ascii())
+}
+
+/// One rejected line and where it stood.
+#[derive(Clone, Debug)]
+pub(crate) struct Rejected {
+    pub(crate) reason: Reason,
+    /// Kept only where it will be written; of an over-long line the first 4 KiB.
+    pub(crate) line: Bytes,
+    /// Byte of the (decompressed) file where the line begins.
+    pub(crate) offset: u64,
+}
+
+/// The file rejected lines are appended to: `file`, `byte offset`, `reason`, and the line as it was, tab-separated.
+pub(crate) struct RejectFile {
+    path: PathBuf,
+    file: BufWriter<File>,
+}
+
+impl RejectFile {
+    /// Creates the folder and opens the file in it, to append.
+    pub(crate) fn open(folder: &std::path::Path) -> Result<Self, Fault> {
+        let path = folder.join("rejected.tsv");
+        let fault = |e| Fault::user(format!("cannot write rejected rows to `{}`", path.display())).because(e);
+        if folder.to_string_lossy().contains("://") {
+            return Err(Fault::user(format!(
+                "rejected rows are appended to a local folder, not to `{}`: name one as write_to",
+                folder.display()
+            )));
+        }
+        std::fs::create_dir_all(folder).map_err(fault)?;
+        let file = OpenOptions::new().create(true).append(true).open(&path).map_err(fault)?;
+        Ok(Self { file: BufWriter::new(file), path })
+    }
+
+    /// Appends the lines of one file and flushes.
+    pub(crate) fn write(&mut self, name: &str, lines: &[Rejected]) -> Result<(), Fault> {
+        let mut all = || {
+            for Rejected { reason, line, offset } in lines {
+                write!(self.file, "{name}\t{offset}\t{}\t", reason.text())?;
+                self.file.write_all(line)?;
+                self.file.write_all(b"\n")?;
+            }
+            self.file.flush()
+        };
+        all()
+            .map_err(|e| Fault::external(format!("cannot write rejected rows to `{}`", self.path.display())).because(e))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_policy_reads_as_the_job_file_writes_it() {
+        let read = |text| serde_json::from_str::<OnBadRow>(text).unwrap();
+        assert_eq!(read("\"fail\""), OnBadRow::Fail);
+        assert_eq!(read("\"skip\""), OnBadRow::Skip);
+        assert_eq!(read("{\"write_to\": \"d\"}"), OnBadRow::WriteTo("d".into()));
+    }
+}

@@ -1,0 +1,57 @@
+//! What a format of text says: what stands before the rows of a file, and how a line becomes a row.
+
+use std::future::Future;
+
+use arrow::record_batch::RecordBatch;
+use forebay_actors::Fault;
+
+use super::bad_row::BadRow;
+use crate::file::DataFile;
+
+/// A format of text with one row per line. The formats of this crate implement it.
+pub trait LineFormat: Send + Sync + 'static {
+    /// What is known of a file before its rows are read: for CSV, its header.
+    type Head: Clone + Send + Sync + 'static;
+    /// Turns the lines of one split into batches.
+    type Parser: LineParser;
+
+    /// The name of the format in reports.
+    const NAME: &'static str;
+
+    /// Whether the first line of each file is a header.
+    const HEADER: bool;
+
+    /// Reads what stands before the rows of each file.
+    fn heads(&self, files: &[DataFile]) -> impl Future<Output = Result<Vec<Self::Head>, Fault>>;
+
+    /// Bytes that a row takes, about: what windows are cut by. Must be the same in every process.
+    fn row_bytes(&self, heads: &[Self::Head]) -> u64;
+
+    /// A parser for one split of a file; its batches have at most `capacity` rows.
+    fn parser(&self, head: &Self::Head, capacity: usize) -> Self::Parser;
+
+    /// What makes two readings of the same files differ: the format and its options.
+    fn identity(&self) -> String;
+}
+
+/// Turns lines into the rows of a batch.
+pub trait LineParser: Send {
+    /// Takes the line that begins at `at` and ends in `\n` (or `\r\n`); returns the place behind it. `None` if it is not a good
+    /// row or has no end: then nothing was taken. There must be room.
+    fn push(&mut self, text: &[u8], at: usize) -> Option<usize>;
+
+    /// Rows taken since the last batch.
+    fn rows(&self) -> usize;
+
+    /// Whether a batch must be taken before the next line.
+    fn is_full(&self) -> bool;
+
+    /// The rows taken so far as a batch; begins anew.
+    ///
+    /// # Errors
+    /// An internal fault if the columns do not fit their schema.
+    fn take(&mut self) -> Result<RecordBatch, Fault>;
+
+    /// What is wrong with a line that `push` refused; the line comes without its `\n`.
+    fn diagnose(&self, line: &[u8]) -> BadRow;
+}

@@ -1,0 +1,17 @@
+//! Text with one row per line, plain, `.gz` or `.zst`: what all formats of text share. A format says how a line becomes a row.
+//!
+//! Read in this order: `bad_row`, `cut` (byte ranges), `format` (what a format says), `lines` (a split into batches),
+//! `decompress`, `head` (the first lines of a file), `windows`, `source`.
+
+pub(crate) mod bad_row;
+pub(crate) mod cut;
+mod decompress;
+pub(crate) mod format;
+pub(crate) mod head;
+mod lines;
+mod source;
+mod windows;
+
+pub use bad_row::{MAX_LINE, OnBadRow};
+pub(crate) use format::LineFormat;
+pub use source::TextSource;

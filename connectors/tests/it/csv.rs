@@ -1,0 +1,241 @@
+//! The CSV source: headers, ranges, values, and rows that are not right.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use arrow::array::{Array, AsArray};
+use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
+use arrow::record_batch::RecordBatch;
+use forebay_connectors::inspect::{InspectOptions, inspect};
+use forebay_connectors::{CsvOptions, CsvSource, FileColumn, OnBadRow, ReadOptions, ValueKind};
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::{cx, joined, read};
+
+/// Two files of `rows` rows each: an id, a label and a word; every row whose id is 3 mod 7 is bad. The second file has its columns
+/// in another order.
+pub(super) fn folder(rows: usize) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let label = |id: usize| if id % 7 == 3 { "yes".to_owned() } else { (id % 2).to_string() };
+    let first: String = (0..rows).map(|id| format!("{id},{},word {}\n", label(id), id % 5)).collect();
+    let second: String = (rows..2 * rows).map(|id| format!("\"w, {}\",{},{id}\n", id % 5, label(id))).collect();
+    fs::write(dir.path().join("0.csv"), format!("row,label,word\n{first}")).unwrap();
+    fs::write(dir.path().join("1.csv"), format!("word,label,row\r\n{second}")).unwrap();
+    dir
+}
+
+/// The ids, labels and words of [`folder`], without its bad rows.
+pub(super) fn source(path: &Path, options: ReadOptions) -> CsvSource {
+    CsvSource::csv(path, options).on_bad_row(OnBadRow::Skip).columns([
+        FileColumn::new("row", ValueKind::Integer),
+        FileColumn::new("label", ValueKind::Number),
+        FileColumn::new("word", ValueKind::Text),
+    ])
+}
+
+fn options() -> ReadOptions {
+    ReadOptions { batch_rows: 64, ..ReadOptions::default() }
+}
+
+const COLUMNS: [(&str, ValueKind); 4] =
+    [("n", ValueKind::Number), ("i", ValueKind::Integer), ("h", ValueKind::Hex), ("t", ValueKind::Text)];
+
+fn typed(path: &Path) -> CsvSource {
+    CsvSource::csv(path, options()).columns(COLUMNS.map(|(name, kind)| FileColumn::new(name, kind)))
+}
+
+async fn all(source: &mut CsvSource) -> RecordBatch {
+    joined(&read(source, &cx(), None).await.unwrap())
+}
+
+async fn refused(mut source: CsvSource) -> String {
+    read(&mut source, &cx(), None).await.unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn plain_packed_and_windows_files_hold_the_same_rows_whatever_the_ranges() {
+    let dir = tempfile::tempdir().unwrap();
+    let text: String = (0..500).map(|i| format!("x{i},{i}.5,{i},{i:x},\"a, \"\"{i}\"\"\"\n")).collect();
+    let text = format!("id,n,i,h,t\n{text}");
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("a.csv"), &text).unwrap();
+    fs::write(at("b.csv"), text.replace('\n', "\r\n")).unwrap();
+    fs::write(at("c.csv"), text.trim_end()).unwrap();
+    fs::write(at("d.csv"), format!("\u{feff}{}", text.replace("\nx7", "\n\nx7"))).unwrap();
+    fs::write(at("e.csv.zst"), zstd::encode_all(text.as_bytes(), 3).unwrap()).unwrap();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    packed.write_all(text.as_bytes()).unwrap();
+    fs::write(at("f.csv.gz"), packed.finish().unwrap()).unwrap();
+    fs::write(at("g.tsv"), text.replace(',', "\t").replace("a\t", "a,")).unwrap();
+    for name in ["a.csv", "b.csv", "c.csv", "d.csv", "e.csv.zst", "f.csv.gz", "g.tsv"] {
+        for range_bytes in [1, 100, 5000, 4 << 20] {
+            let delimiter = if name == "g.tsv" { '\t' } else { ',' };
+            let written = CsvOptions { delimiter, ..CsvOptions::default() };
+            let batch = all(&mut typed(&at(name)).written(written).range_bytes(range_bytes)).await;
+            let expected: Vec<i64> = (0..500).collect();
+            assert_eq!(batch.column(1).as_primitive::<Int64Type>().values(), &expected[..], "{name} {range_bytes}");
+            assert_eq!(batch.column(0).as_primitive::<Float64Type>().value(499), 499.5);
+            assert_eq!(batch.column(2).as_primitive::<UInt64Type>().value(255), 255);
+            assert_eq!(batch.column(3).as_string::<i32>().value(7), "a, \"7\"");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_missing_value_is_null_in_every_kind_of_column() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.csv");
+    fs::write(&path, "n,i,h,t\n1,2,3,4\n,,,\nNA,NA,NA,NA\n\"\",\"\",\"\",\"\"\n-1e3,-7,ffffffffffffffff,é\n").unwrap();
+    let written = CsvOptions { nulls: vec!["NA".into()], ..CsvOptions::default() };
+    let batch = all(&mut typed(&path).written(written)).await;
+    let types: Vec<&DataType> = batch.columns().iter().map(|column| column.data_type()).collect();
+    assert_eq!(types, [&DataType::Float64, &DataType::Int64, &DataType::UInt64, &DataType::Utf8]);
+    for column in batch.columns() {
+        let null: Vec<bool> = (0..5).map(|row| column.is_null(row)).collect();
+        assert_eq!(null, [false, true, true, true, false]);
+    }
+    assert_eq!(batch.column(0).as_primitive::<Float64Type>().value(4), -1000.0);
+    assert_eq!(batch.column(2).as_primitive::<UInt64Type>().value(4), u64::MAX);
+    assert_eq!(batch.column(3).as_string::<i32>().value(4), "é");
+}
+
+#[tokio::test]
+async fn bad_rows_are_named_with_file_line_and_column_or_counted_by_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let bad: [(&[u8], &str, &str); 9] = [
+        (b"1,2,3", "too few fields", "found 3 fields, expected 4"),
+        (b"1,2,3,4,5", "too many fields", "found 5 fields, expected 4"),
+        (b"one,2,3,4", "not a number", "column 1 (n): not a number: found `one`"),
+        (b"1,2.5,3,4", "not an integer", "column 2 (i): not an integer: found `2.5`"),
+        (b"1,2,xyz,4", "not a hex category", "column 3 (h)"),
+        (b"1,2,3,\xff", "invalid UTF-8", "column 4 (t)"),
+        (b"1,2,3,\"4", "quoted field has no end", "fields with line ends are not read"),
+        (b"1,2,\"3\"x,4", "text after a quoted field", "a quote in a field is written twice"),
+        (b"1,\"2,3,4", "quoted field has no end", "column 2 (i)"),
+    ];
+    let path = dir.path().join("a.csv");
+    let good = |rows: std::ops::Range<usize>| rows.map(|i| format!("{i},{i},{i},{i}\n")).collect::<String>();
+    for (line, reason, said) in bad {
+        let text = [b"n,i,h,t\n", good(0..30).as_bytes(), line, b"\n", good(30..60).as_bytes()].concat();
+        fs::write(&path, &text).unwrap();
+        for range_bytes in [40, 4 << 20] {
+            let fault = refused(typed(&path).range_bytes(range_bytes)).await;
+            for part in ["a.csv`, line 32", reason, said] {
+                assert!(fault.contains(part), "{part}: {fault}");
+            }
+            let (cx, folder) = (cx(), dir.path().join("rejected"));
+            let mut source = typed(&path).range_bytes(range_bytes).on_bad_row(OnBadRow::WriteTo(folder.clone()));
+            let batch = joined(&read(&mut source, &cx, None).await.unwrap());
+            let expected: Vec<i64> = (0..60).collect();
+            assert_eq!(batch.column(1).as_primitive::<Int64Type>().values(), &expected[..], "{fault}");
+            assert_eq!(cx.ledger().snapshot().rejected[reason], 1);
+            let written = fs::read(folder.join("rejected.tsv")).unwrap();
+            assert!(written.windows(line.len()).any(|there| there == line));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_header_that_does_not_fit_is_refused_with_file_and_nearest_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.csv");
+    let long = "x".repeat((1 << 20) + 5);
+    for (text, words) in [
+        ("n,i,hh,t\n1,2,3,4\n", &["a.csv` has no column `h`", "did you mean `hh`?", "n, i, hh, t"][..]),
+        ("n,i,h,t,n\n", &["`n` twice, as columns 1 and 5"]),
+        ("n;i;h;t\n1;2;3;4\n", &["has ';' and no ','", "data.csv.delimiter"]),
+        ("1,2,3,4\n5,6,7,8\n", &["first line has numbers"]),
+        ("\nn,i,h,t\n", &["first line is empty"]),
+        ("n,\"i,h,t\n1,2,3,4\n", &["line 1: the header cannot be read: quoted field has no end"]),
+        (&long, &["more than 1048576 bytes, so it is no header"]),
+        ("n,i,h,t\n", &["holds no usable row"]),
+        ("n,i,h,t", &["holds no usable row"]),
+    ] {
+        fs::write(&path, text).unwrap();
+        let said = refused(typed(&path)).await;
+        for word in words {
+            assert!(said.contains(word), "{word}: {said}");
+        }
+    }
+    fs::write(&path, b"PAR1\xff\xfe\n").unwrap();
+    assert!(refused(typed(&path)).await.contains("not UTF-8"));
+    fs::write(dir.path().join("b.csv.gz"), "plain").unwrap();
+    assert!(refused(typed(&dir.path().join("b.csv.gz"))).await.contains("cannot decompress"));
+    for delimiter in ['"', '\n', 'é'] {
+        fs::write(&path, "n,i,h,t\n1,2,3,4\n").unwrap();
+        let written = CsvOptions { delimiter, ..CsvOptions::default() };
+        assert!(refused(typed(&path).written(written)).await.contains("expected one ASCII character"));
+    }
+}
+
+#[tokio::test]
+async fn a_folder_above_a_file_is_a_column() {
+    let dir = tempfile::tempdir().unwrap();
+    for day in [18, 19] {
+        let at = dir.path().join(format!("i={day}"));
+        fs::create_dir(&at).unwrap();
+        fs::write(at.join("part-0.csv"), "n,h,t\n1,2,3\n4,5,6\n").unwrap();
+    }
+    let batch = all(&mut typed(dir.path())).await;
+    assert_eq!(batch.column(1).as_primitive::<Int64Type>().values(), &[18, 18, 19, 19]);
+    assert_eq!(batch.column(0).as_primitive::<Float64Type>().values(), &[1.0, 4.0, 1.0, 4.0]);
+}
+
+#[tokio::test]
+async fn inspecting_tells_numbers_from_text_and_counts_missing_values() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.csv"), "id;label;age\nu1;1;30\nu2;0;\nu3;0;41\nu4;1;x;\n").unwrap();
+    let csv = CsvOptions { delimiter: ';', ..CsvOptions::default() };
+    let found = inspect(dir.path(), InspectOptions { csv, ..InspectOptions::default() }).await.unwrap();
+    assert_eq!((found.format.as_str(), found.rows, found.rejected["too many fields"]), ("csv", 3, 1));
+    let kinds: Vec<&str> = found.columns.iter().map(|column| column.kind.as_str()).collect();
+    assert_eq!(kinds, ["text", "number", "number"]);
+    assert_eq!((found.columns[2].min, found.columns[2].max), (Some(30.0), Some(41.0)));
+    assert!((found.columns[2].missing - 1.0 / 3.0).abs() < 1e-9);
+    assert!((found.positive_rate.unwrap() - 1.0 / 3.0).abs() < 1e-9);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn any_text_that_is_written_with_quotes_is_read_back(
+        rows in prop::collection::vec(prop::collection::vec("[ab,\"é;\\t ]{0,12}", 3), 1..30), range_bytes in 1u64..80
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.csv");
+        let quoted = |field: &String| format!("\"{}\"", field.replace('"', "\"\""));
+        let plain = |field: &String| !field.contains([',', '"']);
+        let line = |row: &Vec<String>| {
+            let fields: Vec<String> = row.iter().map(|f| if plain(f) { f.clone() } else { quoted(f) }).collect();
+            fields.join(",") + "\n"
+        };
+        fs::write(&path, format!("a,b,c\n{}", rows.iter().map(line).collect::<String>())).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let batch = runtime.block_on(async { all(&mut CsvSource::csv(&path, options()).range_bytes(range_bytes)).await });
+        prop_assert_eq!(batch.num_rows(), rows.len());
+        for (r, row) in rows.iter().enumerate() {
+            for (c, field) in row.iter().enumerate() {
+                let column = batch.column(c).as_string::<i32>();
+                prop_assert_eq!(column.is_valid(r).then(|| column.value(r)), Some(field.as_str()).filter(|f| !f.is_empty()));
+            }
+        }
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(text in prop::collection::vec(prop::sample::select(b"ab1,,\"\"\n\n\r\xff-.".to_vec()), 0..200), quotes: bool) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.csv");
+        fs::write(&path, [b"n,i,h,t\n", &text[..]].concat()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let written = CsvOptions { quotes, ..CsvOptions::default() };
+        let mut source = typed(&path).written(written).on_bad_row(OnBadRow::Skip).range_bytes(7);
+        let cx = cx();
+        if let Ok(rows) = runtime.block_on(read(&mut source, &cx, None)) {
+            let lines = text.split(|&b| b == b'\n').filter(|line| !matches!(line, [] | [b'\r'])).count();
+            let good: usize = rows.iter().map(|rows| rows.batch.num_rows()).sum();
+            prop_assert_eq!(good + source.seen().1 as usize, lines);
+        }
+    }
+}
