@@ -9,3 +9,4 @@ mod day_by_day;
 mod jobs;
 mod refusals;
 mod resume;
+mod version_1;
