@@ -16,7 +16,7 @@ fn main() -> anyhow::Result<()> {
         SyntheticSource::new(Synthetic { first, rows, seed, ..Default::default() }, ReadOptions::default())
     };
 
-    // Sparse rows: the linear part under FTRL and the embedding under Adagrad, in two shards.
+    // Sparse rows: the linear part under FTRL and the embedding under Adam, in two shards.
     let host = Host::start("ps")?;
     let dense = JobModel::of(&job, &Registry::default())?;
     let table = start_table(&host, dense.table_config(&job), 2)?;

@@ -18,7 +18,7 @@ pub struct TableOptions {
     /// Optimizer of the linear weights. The default `beta` is smaller than the paper's 1: gradients here are of the mean loss
     /// of a batch, the paper's of one row.
     pub linear_optimizer: Optimizer,
-    /// Optimizer of the embeddings.
+    /// Optimizer of the embeddings. Adagrad keeps one number of state per weight, Adam two.
     pub embedding_optimizer: Optimizer,
     /// Initial values of a new embedding. Linear weights start at 0.
     pub embedding_init: Init,
@@ -29,8 +29,8 @@ impl Default for TableOptions {
         Self {
             shards: 1,
             storage: Storage::F32,
-            linear_optimizer: Optimizer::Ftrl { alpha: 0.05, beta: 1e-3, l1: 0.0, l2: 0.0 },
-            embedding_optimizer: Optimizer::Adagrad { lr: 0.05, initial_accumulator: 0.0, eps: 1e-10 },
+            linear_optimizer: Optimizer::Ftrl { alpha: 0.1, beta: 1e-3, l1: 0.0, l2: 0.0 },
+            embedding_optimizer: Optimizer::Adam { lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8 },
             embedding_init: Init::Uniform { scale: 0.01 },
         }
     }
