@@ -11,7 +11,7 @@ use crate::out;
 /// Options of every command.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Logs {
-    /// Format of the logs on standard error: text for people, or JSON (progress included) for programs
+    /// Text for people, or JSON for programs: one object per line, logs and progress on standard error, results on standard output
     #[arg(long, global = true, value_enum, default_value_t, value_name = "FORMAT")]
     pub(crate) log_format: Format,
 
@@ -57,9 +57,15 @@ impl Logs {
         self.log_format == Format::Text && !self.quiet
     }
 
-    /// Arguments that give a child process the same options, but text.
+    /// Whether everything that is printed is JSON, results included.
+    pub(crate) fn is_json(&self) -> bool {
+        self.log_format == Format::Json
+    }
+
+    /// Arguments that give a child process the same options.
     pub(crate) fn arguments(&self) -> impl Iterator<Item = &str> {
-        ["--log", self.filter()].into_iter().chain(self.quiet.then_some("--quiet"))
+        let json = self.is_json().then_some(["--log-format", "json"]);
+        ["--log", self.filter()].into_iter().chain(self.quiet.then_some("--quiet")).chain(json.into_iter().flatten())
     }
 }
 

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::actors::{Report, commas};
-use crate::pipelines::Snapshot;
+use crate::actors::commas;
+use crate::pipelines::{Analysis, RunPosition, RunningTraining, Snapshot};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use crate::logs::Logs;
@@ -11,66 +11,203 @@ use crate::logs::Logs;
 /// Time between two log lines.
 const EVERY: Duration = Duration::from_secs(10);
 
+/// Columns of a terminal that does not say how many it has.
+const COLUMNS: usize = 80;
+
+/// Columns of the spinner before the line.
+const SPINNER: usize = 2;
+
 /// Shows the progress of a run.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
     logged: Instant,
     last: (Instant, u64),
     rate: f64,
+    /// When the progress was first known, and how far the run was.
+    first: Option<(Instant, f64)>,
 }
 
 impl Progress {
     pub(crate) fn new(logs: &Logs) -> Self {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
         let live = logs.draws_progress() && !bar.is_hidden();
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed_precise} {wide_msg}") {
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg}") {
             bar.set_style(style);
         }
         let now = Instant::now();
-        Self { bar: live.then_some(bar), logged: now, last: (now, 0), rate: 0.0 }
+        Self { bar: live.then_some(bar), logged: now, last: (now, 0), rate: 0.0, first: None }
     }
 
-    /// Shows rows, rate, logloss, AUC, and the busiest stage.
-    pub(crate) fn show(&mut self, now: &Snapshot, report: &Report) {
-        let (since, rows) = self.last;
-        let seconds = since.elapsed().as_secs_f64();
-        if seconds >= 0.5 {
-            let rate = (now.rows - rows) as f64 / seconds;
-            self.rate = if self.rate == 0.0 { rate } else { 0.7 * self.rate + 0.3 * rate };
-            self.last = (Instant::now(), now.rows);
-        }
-        let bottleneck = report
-            .bottleneck()
-            .map_or(String::new(), |stage| format!("{} busy {:.0}%", stage.name, 100.0 * stage.busy_share()));
+    /// Shows percent, epoch, time left, rate, logloss, AUC, and what limits the run.
+    pub(crate) fn show(&mut self, running: &RunningTraining) {
+        let (now, position) = (running.progress(), running.position());
+        self.measure(now.rows);
+        let left = position.share.and_then(|share| self.left(share));
         match &self.bar {
             Some(bar) => {
-                let auc = now.auc.map_or("-".into(), |auc| format!("{auc:.4}"));
-                bar.set_message(format!(
-                    "{} rows  {}/s  logloss {:.4}  AUC {auc}  {bottleneck}",
-                    commas(now.rows),
-                    commas(self.rate as u64),
-                    now.logloss
-                ));
+                let line = Line { now, position, left, rate: self.rate, analysis: running.run_report().analysis };
+                bar.set_message(line.fit(columns().saturating_sub(SPINNER)));
                 bar.tick();
             }
             None if self.logged.elapsed() >= EVERY => {
                 self.logged = Instant::now();
+                let analysis = running.run_report().analysis;
                 tracing::info!(
+                    percent = position.share.map(percent),
+                    epoch = position.epoch,
+                    of_epochs = position.epochs,
+                    seconds_left = left.map(|left| left.as_secs()),
                     rows = now.rows,
                     rows_per_second = self.rate as u64,
                     logloss = now.logloss,
                     auc = now.auc,
-                    bottleneck,
-                    "training"
+                    "training; {analysis}"
                 );
             }
             None => {}
         }
     }
 
+    /// Updates the rate, a moving average.
+    fn measure(&mut self, rows: u64) {
+        let (since, before) = self.last;
+        let seconds = since.elapsed().as_secs_f64();
+        if seconds >= 0.5 {
+            let rate = rows.saturating_sub(before) as f64 / seconds;
+            self.rate = if self.rate == 0.0 { rate } else { 0.7 * self.rate + 0.3 * rate };
+            self.last = (Instant::now(), rows);
+        }
+    }
+
+    /// The time that is left, at the mean speed since the first call.
+    fn left(&mut self, share: f64) -> Option<Duration> {
+        let (since, first) = *self.first.get_or_insert((Instant::now(), share));
+        let done = share - first;
+        let seconds = since.elapsed().as_secs_f64() * (1.0 - share) / done;
+        (done > 0.0).then(|| Duration::try_from_secs_f64(seconds).ok()).flatten()
+    }
+
     pub(crate) fn done(self) {
         if let Some(bar) = self.bar {
             bar.finish();
         }
+    }
+}
+
+/// What a line of progress shows.
+struct Line {
+    now: Snapshot,
+    position: RunPosition,
+    left: Option<Duration>,
+    rate: f64,
+    analysis: Analysis,
+}
+
+impl Line {
+    /// As many parts as fit, the most important ones first.
+    fn fit(&self, columns: usize) -> String {
+        let Self { now, position: RunPosition { share, epoch, epochs, .. }, .. } = self;
+        let mut parts = Vec::new();
+        match share {
+            Some(share) => parts.push(format!("{}%", percent(*share))),
+            None => parts.push(format!("{} rows", commas(now.rows))),
+        }
+        if *epochs > 1 {
+            parts.push(format!("epoch {epoch}/{epochs}"));
+        }
+        if let Some(left) = self.left {
+            parts.push(format!("{} left", clock(left)));
+        }
+        parts.push(format!("{}/s", short(self.rate)));
+        parts.push(self.analysis.short());
+        parts.push(format!("logloss {:.4}", now.logloss));
+        parts.push(format!("AUC {}", now.auc.map_or("-".into(), |auc| format!("{auc:.4}"))));
+        let stall = self.analysis.stall_share.map(|share| format!("stalls {}%", percent(share)));
+        parts.extend(stall);
+        if share.is_some() {
+            parts.push(format!("{} rows", commas(now.rows)));
+        }
+        let mut line = String::new();
+        for part in parts.iter().filter(|part| !part.is_empty()) {
+            let space = if line.is_empty() { "" } else { "  " };
+            if line.chars().count() + space.len() + part.chars().count() > columns {
+                break;
+            }
+            line.push_str(space);
+            line.push_str(part);
+        }
+        line
+    }
+}
+
+fn percent(share: f64) -> u64 {
+    (100.0 * share) as u64
+}
+
+/// `1:05` or `2:00:07`.
+fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    if hours > 0 { format!("{hours}:{minutes:02}:{seconds:02}") } else { format!("{minutes}:{seconds:02}") }
+}
+
+/// A number with three digits: `987`, `1.23k`, `45.6M`.
+fn short(n: f64) -> String {
+    let (n, unit) = match n {
+        n if n >= 1e9 => (n / 1e9, "G"),
+        n if n >= 1e6 => (n / 1e6, "M"),
+        n if n >= 1e3 => (n / 1e3, "k"),
+        n => return format!("{n:.0}"),
+    };
+    let decimals = if n < 10.0 { 2 } else { usize::from(n < 100.0) };
+    format!("{n:.decimals$}{unit}")
+}
+
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr());
+    size.ok().map(|size| usize::from(size.ws_col)).filter(|&columns| columns > 0).unwrap_or(COLUMNS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line() -> Line {
+        Line {
+            now: Snapshot {
+                seconds: 9.0,
+                steps: 1,
+                rows: 45_840_617,
+                logloss: 0.45678,
+                auc: Some(0.79123),
+                device_seconds: 0.0,
+            },
+            position: RunPosition { share: Some(0.426), epoch: 1, epochs: 3 },
+            left: Some(Duration::from_secs(754)),
+            rate: 1_234_567.0,
+            analysis: Analysis { starting: true, stall_share: Some(0.62), ..Analysis::default() },
+        }
+    }
+
+    #[test]
+    fn a_line_has_what_fits_and_40_columns_are_enough_for_percent_epoch_and_time_left() {
+        assert_eq!(line().fit(38), "42%  epoch 1/3  12:34 left  1.23M/s");
+        let wide =
+            "42%  epoch 1/3  12:34 left  1.23M/s  starting  logloss 0.4568  AUC 0.7912  stalls 62%  45,840,617 rows";
+        assert_eq!(line().fit(200), wide);
+        for columns in 0..120 {
+            assert!(line().fit(columns).chars().count() <= columns);
+        }
+        let unknown = Line { position: RunPosition { share: None, epoch: 1, epochs: 1 }, left: None, ..line() };
+        assert_eq!(unknown.fit(38), "45,840,617 rows  1.23M/s  starting");
+    }
+
+    #[test]
+    fn numbers_and_times_are_short() {
+        assert_eq!(
+            [0.0, 987.4, 1_234.0, 45_600.0, 1.5e8, 2e9].map(short),
+            ["0", "987", "1.23k", "45.6k", "150M", "2.00G"]
+        );
+        assert_eq!([5, 65, 7_207].map(|s| clock(Duration::from_secs(s))), ["0:05", "1:05", "2:00:07"]);
     }
 }

@@ -6,20 +6,23 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actix::{ArbiterHandle, System};
 use tokio::sync::mpsc;
 
 use crate::context::StageCx;
 use crate::fault::{Fault, Phase};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, LedgerReport};
 use crate::link::{Capacity, Link, Room};
-use crate::meter::{StageMeter, StageReport};
+use crate::machine::{self, Machine};
+use crate::meter::StageMeter;
 use crate::place::{Place, Places};
 use crate::plan::PlanStage;
+use crate::report::{Report, Verdict};
 use crate::service::{Ask, Client, Service, serve};
 use crate::shell::{LivenessToken, mailbox};
+use crate::stage_report::StageReport;
 use crate::switch::{Close, Switch};
 
 /// How long [`Host::stop`] waits for the threads after their services have ended.
@@ -70,7 +73,7 @@ impl ServiceRegistry {
                     replicas: 1,
                     ..StageReport::default()
                 };
-                report.add(&entry.meter);
+                report.add(entry.meter.read());
                 report
             })
             .collect()
@@ -167,9 +170,15 @@ impl Host {
         arbiter.recv().map_err(|_| gone())?
     }
 
-    /// The meters of all services, in the order they were started.
+    /// The meters of all services, in the order they were started, since each was started.
     pub fn report(&self) -> Vec<StageReport> {
         self.services.report()
+    }
+
+    /// The meters of the services from now on, for a process that only serves.
+    pub fn meters(&self) -> HostMeters {
+        let (started, cpu_before) = (Instant::now(), machine::cpu_time());
+        HostMeters { name: self.name.clone(), services: self.services(), started, cpu_before }
     }
 
     pub(crate) fn plan(&self) -> Vec<PlanStage> {
@@ -212,6 +221,33 @@ impl Host {
             Ok(true) => Ok(()),
             Ok(false) => Err(Fault::internal(format!("threads of the host `{}` did not end", self.name))),
             Err(_) => Err(Fault::internal(format!("the thread of the host `{}` panicked", self.name))),
+        }
+    }
+}
+
+/// The meters of a host's services since a moment. Does not keep the host alive.
+#[derive(Clone)]
+pub struct HostMeters {
+    name: String,
+    services: Weak<ServiceRegistry>,
+    started: Instant,
+    cpu_before: Duration,
+}
+
+impl HostMeters {
+    /// A report without stages. Its shares are over the time since [`Host::meters`].
+    pub fn report(&self) -> Report {
+        let services = self.services.upgrade().map(|services| services.report()).unwrap_or_default();
+        let wall = self.started.elapsed();
+        Report {
+            name: self.name.clone(),
+            verdict: Verdict::Running,
+            wall,
+            machine: Machine::since(self.cpu_before),
+            stages: Vec::new(),
+            links: Vec::new(),
+            services: services.into_iter().map(|service| service.over(wall)).collect(),
+            ledger: LedgerReport::default(),
         }
     }
 }

@@ -89,7 +89,7 @@
 //! 5. `switch`: drain and kill; the first fault wins. `barrier`: marks between batches.
 //! 6. `topology`, `closures`, `wiring`, `place`: wiring back to front, onto threads. `run`, `control`, `state`: how a
 //!    run starts, is controlled, and ends.
-//! 7. `meter`, `ledger`, `plan`, `report`: the counts, and how they are shown.
+//! 7. `clock`, `meter`, `ledger`, `plan`, `stage_report`, `machine`, `report`: the counts, and how they are shown.
 //! 8. `io_runtime`: the threads for network IO. `testsuite` (feature): checks the rules that every stage follows.
 //!
 //! # What it promises
@@ -110,6 +110,7 @@
 
 mod barrier;
 pub mod batch;
+mod clock;
 mod closures;
 pub mod context;
 mod control;
@@ -118,6 +119,7 @@ mod host;
 mod io_runtime;
 pub mod ledger;
 mod link;
+mod machine;
 pub mod meter;
 pub mod outbox;
 pub mod place;
@@ -132,6 +134,7 @@ pub mod service;
 mod shell;
 pub mod stage;
 mod stage_future;
+mod stage_report;
 mod state;
 mod switch;
 #[cfg(any(test, feature = "testsuite"))]
@@ -145,11 +148,12 @@ pub use batch::{Batch, Epoch, Lineage};
 pub use context::StageCx;
 pub use control::Control;
 pub use fault::{Domain, Fault, FaultKind, Phase};
-pub use host::Host;
+pub use host::{Host, HostMeters};
 pub use io_runtime::IoRuntime;
 pub use ledger::{Ledger, LedgerReport};
 pub use link::{Capacity, LinkReport};
-pub use meter::{StageMeter, StageReport, WaitReport};
+pub use machine::Machine;
+pub use meter::StageMeter;
 pub use outbox::{Collected, Outbox};
 pub use place::Place;
 pub use plan::{Plan, PlanStage};
@@ -159,4 +163,5 @@ pub use results::Results;
 pub use run::{Outcome, Running};
 pub use service::{Client, PendingReply, Service};
 pub use stage::{Sink, Source, Stage};
+pub use stage_report::{StageReport, WaitKind, WaitReport};
 pub use topology::{DEFAULT_CAPACITY, Flow, Pipeline, Topology};

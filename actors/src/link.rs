@@ -151,6 +151,24 @@ pub struct LinkReport {
     pub blocked: Duration,
 }
 
+impl LinkReport {
+    /// A link that nothing has passed yet.
+    pub fn new(from: &str, to: &str, capacity: Capacity) -> Self {
+        Room::new(capacity).report(from, to)
+    }
+
+    /// Adds the same link of another process.
+    pub fn merge(&mut self, other: &Self) {
+        self.items += other.items;
+        self.rows += other.rows;
+        self.bytes += other.bytes;
+        self.depth += other.depth;
+        self.high_water = self.high_water.max(other.high_water);
+        self.blocked_sends += other.blocked_sends;
+        self.blocked += other.blocked;
+    }
+}
+
 impl Room {
     pub(crate) fn new(capacity: Capacity) -> Arc<Self> {
         Arc::new(Self {

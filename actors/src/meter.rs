@@ -1,86 +1,17 @@
-//! Counters and clocks of a stage: atomics that the stage's thread writes and any thread reads.
+//! The meter of a stage: atomics that the stage's thread writes and any thread reads.
 //!
-//! The clock is read only when the activity (busy, starved, blocked) changes, and each interval is added to exactly one
-//! counter. So busy + starved + blocked is the wall time of the stage.
+//! While the stage's future is polled, the stage is busy: its code runs. While the future is pending, the stage is starved (it
+//! waits for input), blocked (it waits for room below), or waiting (it awaits anything else, such as a store or a reply).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-/// What a stage is doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Activity {
-    /// Not started, or ended: no time is counted.
-    Nothing = 0,
-    /// At work on a batch, or awaiting in the stage's own code.
-    Busy = 1,
-    /// Waiting for input.
-    Starved = 2,
-    /// Waiting for room below.
-    Blocked = 3,
-}
-
-/// Sums up the time of each activity. One thread writes, any thread reads.
-#[derive(Debug)]
-struct Clock {
-    base: Instant,
-    /// Time of the last change in nanoseconds since `base`, times 8, plus [`CHANGING`] during a change, plus the
-    /// activity.
-    since: AtomicU64,
-    dials: [AtomicU64; 4],
-}
-
-/// Set in `since` during a change. Readers spin until it is cleared, two stores later.
-const CHANGING: u64 = 4;
-
-impl Clock {
-    fn new() -> Self {
-        Self { base: Instant::now(), since: AtomicU64::new(0), dials: Default::default() }
-    }
-
-    fn now(&self) -> u64 {
-        // 61 bits of nanoseconds are 73 years.
-        self.base.elapsed().as_nanos() as u64
-    }
-
-    fn enter(&self, doing: Activity) {
-        let now = self.now();
-        let word = self.since.load(Relaxed);
-        self.since.store(word | CHANGING, SeqCst);
-        let dial = &self.dials[(word & 3) as usize];
-        dial.store(dial.load(Relaxed) + (now - (word >> 3)), SeqCst);
-        self.since.store(now << 3 | doing as u64, SeqCst);
-    }
-
-    fn doing(&self) -> Activity {
-        match self.since.load(SeqCst) & 3 {
-            1 => Activity::Busy,
-            2 => Activity::Starved,
-            3 => Activity::Blocked,
-            _ => Activity::Nothing,
-        }
-    }
-
-    /// Time busy, starved and blocked, up to now.
-    fn read(&self) -> [Duration; 3] {
-        loop {
-            let word = self.since.load(SeqCst);
-            let mut dials = [1, 2, 3].map(|i: usize| self.dials[i].load(SeqCst));
-            let now = self.now();
-            // If the activity changes in between, an interval counts twice or not at all: read again.
-            if word & CHANGING == 0 && self.since.load(SeqCst) == word {
-                if word & 3 != 0 {
-                    dials[(word & 3) as usize - 1] += now.saturating_sub(word >> 3);
-                }
-                return dials.map(Duration::from_nanos);
-            }
-            std::hint::spin_loop();
-        }
-    }
-}
+use crate::clock::{Activity, Clock};
+use crate::stage_report::{Reading, WaitKind, WaitReport};
 
 /// The meter of one stage, or of one replica if there are several.
 #[derive(Debug)]
@@ -99,102 +30,8 @@ pub struct StageMeter {
 struct Notes {
     describe: String,
     waits: BTreeMap<String, WaitReport>,
-}
-
-/// How often and how long a stage waited for one thing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct WaitReport {
-    /// How many times.
-    pub count: u64,
-    /// Total time; in JSON, seconds.
-    #[serde(with = "crate::seconds")]
-    pub total: Duration,
-}
-
-/// Times and counts of a stage, summed over its replicas.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct StageReport {
-    /// Name given at wiring.
-    pub name: String,
-    /// `source`, `stage`, `sink` or `service`.
-    pub kind: String,
-    /// Where it runs: `shared`, `own`, `core 3`.
-    pub place: String,
-    /// What its `describe` returns.
-    pub describe: String,
-    /// How many replicas it has now; 1 for a stage that is not replicated.
-    pub replicas: usize,
-    /// Batches (for a service: calls) taken in.
-    pub items_in: u64,
-    /// Rows taken in.
-    pub rows_in: u64,
-    /// Bytes taken in.
-    pub bytes_in: u64,
-    /// Batches sent on (for a service: replies).
-    pub items_out: u64,
-    /// Rows sent on.
-    pub rows_out: u64,
-    /// Bytes sent on.
-    pub bytes_out: u64,
-    /// Time at work. All times in JSON are seconds.
-    #[serde(with = "crate::seconds")]
-    pub busy: Duration,
-    /// Time waiting for input.
-    #[serde(with = "crate::seconds")]
-    pub starved: Duration,
-    /// Time waiting for room below; in an ordered replica, also for its turn.
-    #[serde(with = "crate::seconds")]
-    pub blocked: Duration,
-    /// From opening to end: busy + starved + blocked. Summed over replicas, so it may exceed the run's wall time.
-    #[serde(with = "crate::seconds")]
-    pub wall: Duration,
-    /// What the stage waited for, by the name given to [`StageMeter::waiting`].
-    pub waits: BTreeMap<String, WaitReport>,
-}
-
-impl StageReport {
-    /// Share of its time a stage was at work, 0 to 1.
-    pub fn busy_share(&self) -> f64 {
-        share(self.busy, self.wall)
-    }
-
-    /// Share of its time a stage waited for input, 0 to 1.
-    pub fn starved_share(&self) -> f64 {
-        share(self.starved, self.wall)
-    }
-
-    /// Share of its time a stage waited for room below, 0 to 1.
-    pub fn blocked_share(&self) -> f64 {
-        share(self.blocked, self.wall)
-    }
-
-    /// Adds the meters of one replica.
-    pub(crate) fn add(&mut self, meter: &StageMeter) {
-        let [busy, starved, blocked] = meter.clock.read();
-        self.busy += busy;
-        self.starved += starved;
-        self.blocked += blocked;
-        self.wall += busy + starved + blocked;
-        self.items_in += meter.items_in.load(Relaxed);
-        self.rows_in += meter.rows_in.load(Relaxed);
-        self.bytes_in += meter.bytes_in.load(Relaxed);
-        self.items_out += meter.items_out.load(Relaxed);
-        self.rows_out += meter.rows_out.load(Relaxed);
-        self.bytes_out += meter.bytes_out.load(Relaxed);
-        let notes = meter.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        if !notes.describe.is_empty() {
-            self.describe.clone_from(&notes.describe);
-        }
-        for (name, wait) in &notes.waits {
-            let sum = self.waits.entry(name.clone()).or_default();
-            sum.count += wait.count;
-            sum.total += wait.total;
-        }
-    }
-}
-
-fn share(part: Duration, whole: Duration) -> f64 {
-    if whole.is_zero() { 0.0 } else { part.as_secs_f64() / whole.as_secs_f64() }
+    /// The wait under way: its name, its kind, and the time of its activity when it began.
+    current: Option<(String, WaitKind, Duration)>,
 }
 
 impl Default for StageMeter {
@@ -214,42 +51,64 @@ impl Default for StageMeter {
 }
 
 impl StageMeter {
-    /// Adds a wait of `duration` for `what` (a store, a reply) to the report; the time still counts as busy. Use few,
-    /// constant names.
-    pub fn waiting(&self, what: &str, duration: Duration) {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        if !notes.waits.contains_key(what) {
-            notes.waits.insert(what.to_owned(), WaitReport::default());
-        }
-        if let Some(wait) = notes.waits.get_mut(what) {
-            wait.count += 1;
-            wait.total += duration;
-        }
+    /// Awaits a store, a reply or a device. The time that `wait` is pending counts as waiting, and the report shows it under
+    /// `what`; the time that it is polled counts as busy. Use few, constant names. Cancel safe if `wait` is.
+    pub async fn waiting_on<T>(&self, what: &str, wait: impl Future<Output = T>) -> T {
+        self.wait_on(WaitKind::Waiting, what, wait).await
+    }
+
+    /// As [`waiting_on`](Self::waiting_on), for a call that blocks the stage's own thread while something else works.
+    pub fn waiting_in_place<T>(&self, what: &str, wait: impl FnOnce() -> T) -> T {
+        let _wait = Wait::begin(self, WaitKind::Waiting, what);
+        wait()
     }
 
     /// Awaits what a later stage must free first, for instance a ticket. The time counts as blocked, and the report
     /// shows it under `what`. Cancel safe if `wait` is.
     pub async fn blocked_on<T>(&self, what: &str, wait: impl Future<Output = T>) -> T {
-        self.idle_on(Activity::Blocked, what, wait).await
+        self.wait_on(WaitKind::Blocked, what, wait).await
     }
 
     /// Awaits input from outside the pipeline, in a source. The time counts as starved, and the report shows it under
     /// `what`. Cancel safe if `wait` is.
     pub async fn starved_on<T>(&self, what: &str, wait: impl Future<Output = T>) -> T {
-        self.idle_on(Activity::Starved, what, wait).await
+        self.wait_on(WaitKind::Starved, what, wait).await
     }
 
-    async fn idle_on<T>(&self, doing: Activity, what: &str, wait: impl Future<Output = T>) -> T {
-        let (before, start) = (self.doing(), Instant::now());
-        self.enter(doing);
-        let value = wait.await;
-        self.enter(before);
-        self.waiting(what, start.elapsed());
-        value
+    async fn wait_on<T>(&self, kind: WaitKind, what: &str, wait: impl Future<Output = T>) -> T {
+        let mut wait = pin!(wait);
+        // A wait that is over at once is none.
+        let mut begun = None;
+        poll_fn(|task| {
+            if kind == WaitKind::Waiting && begun.is_some() {
+                self.resumes();
+            }
+            let polled = wait.as_mut().poll(task);
+            if polled.is_pending() {
+                begun.get_or_insert_with(|| Wait::begin(self, kind, what));
+                self.pauses();
+            }
+            polled
+        })
+        .await
+    }
+
+    /// The stage's code runs again.
+    pub(crate) fn resumes(&self) {
+        if self.doing() == Activity::Waiting {
+            self.enter(Activity::Busy);
+        }
+    }
+
+    /// The stage's code has returned to its thread before its end. If it did not say what it waits for, it is waiting.
+    pub(crate) fn pauses(&self) {
+        if self.doing() == Activity::Busy {
+            self.enter(Activity::Waiting);
+        }
     }
 
     pub(crate) fn describe(&self, line: String) {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner).describe = line;
+        self.notes().describe = line;
     }
 
     pub(crate) fn enter(&self, doing: Activity) {
@@ -271,95 +130,127 @@ impl StageMeter {
         self.rows_out.fetch_add(rows as u64, Relaxed);
         self.bytes_out.fetch_add(bytes as u64, Relaxed);
     }
+
+    pub(crate) fn read(&self) -> Reading {
+        let load = |counters: [&AtomicU64; 3]| counters.map(|counter| counter.load(Relaxed));
+        let notes = self.notes();
+        let times = self.clock.read();
+        let mut waits = notes.waits.clone();
+        if let Some((what, kind, before)) = &notes.current {
+            let wait = waits.entry(what.clone()).or_insert_with(|| WaitReport::of(*kind));
+            wait.count += 1;
+            wait.total += times.of(kind.activity()).saturating_sub(*before);
+        }
+        Reading {
+            times,
+            taken: load([&self.items_in, &self.rows_in, &self.bytes_in]),
+            sent: load([&self.items_out, &self.rows_out, &self.bytes_out]),
+            describe: notes.describe.clone(),
+            waits,
+        }
+    }
+
+    fn notes(&self) -> std::sync::MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A wait under way. Dropping it ends the wait, so also when the wait is cancelled.
+struct Wait<'a> {
+    meter: &'a StageMeter,
+    kind: WaitKind,
+    before: Activity,
+}
+
+impl<'a> Wait<'a> {
+    fn begin(meter: &'a StageMeter, kind: WaitKind, what: &str) -> Self {
+        let before = meter.doing();
+        let ended = meter.clock.ended(kind.activity());
+        meter.notes().current = Some((what.to_owned(), kind, ended));
+        meter.enter(kind.activity());
+        Self { meter, kind, before }
+    }
+}
+
+impl Drop for Wait<'_> {
+    fn drop(&mut self) {
+        self.meter.enter(self.before);
+        let ended = self.meter.clock.ended(self.kind.activity());
+        let mut notes = self.meter.notes();
+        let Some((what, kind, began)) = notes.current.take() else { return };
+        let wait = notes.waits.entry(what).or_insert_with(|| WaitReport::of(kind));
+        wait.count += 1;
+        wait.total += ended.saturating_sub(began);
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::task::Poll;
+
+    use futures::FutureExt as _;
+
     use super::*;
 
-    #[test]
-    fn every_interval_is_counted_once() {
-        let meter = StageMeter::default();
-        let before = Instant::now();
-        for doing in [Activity::Busy, Activity::Starved, Activity::Busy, Activity::Blocked, Activity::Busy] {
-            meter.enter(doing);
-            std::hint::black_box((0..1000).sum::<u64>());
-        }
-        let mut report = StageReport::default();
-        report.add(&meter);
-        assert!(report.wall <= before.elapsed(), "no more time than passed");
-        meter.enter(Activity::Nothing);
-        let mut ended = StageReport::default();
-        ended.add(&meter);
-        // Every interval from the first change to the last is counted.
-        let since = meter.clock.since.load(SeqCst) >> 3;
-        let idle = meter.clock.dials[0].load(SeqCst);
-        assert_eq!(ended.wall, Duration::from_nanos(since - idle));
-        assert_eq!(ended.wall, ended.busy + ended.starved + ended.blocked);
-        let mut again = StageReport::default();
-        again.add(&meter);
-        assert_eq!(again, ended, "an ended stage counts no time");
+    /// Pending once.
+    async fn pause() {
+        let mut polled = false;
+        poll_fn(|task| {
+            task.waker().wake_by_ref();
+            if std::mem::replace(&mut polled, true) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
     }
 
-    #[test]
-    fn waiting_for_what_is_given_back_below_counts_as_blocked() {
+    fn at_work() -> StageMeter {
         let meter = StageMeter::default();
         meter.enter(Activity::Busy);
-        let seen = futures::executor::block_on(meter.blocked_on("ticket", async { meter.doing() }));
-        assert_eq!((seen, meter.doing()), (Activity::Blocked, Activity::Busy));
+        meter
+    }
+
+    #[test]
+    fn waits_count_as_the_activity_of_their_kind_and_work_within_a_wait_counts_as_busy() {
+        let meter = at_work();
+        let seen = async {
+            pause().await;
+            meter.doing()
+        };
+        assert_eq!(futures::executor::block_on(meter.blocked_on("ticket", seen)), Activity::Blocked);
+        let seen = async {
+            pause().await;
+            meter.doing()
+        };
+        assert_eq!(futures::executor::block_on(meter.waiting_on("reply", seen)), Activity::Busy);
+        assert_eq!(meter.doing(), Activity::Busy);
         meter.enter(Activity::Nothing);
-        let mut report = StageReport::default();
-        report.add(&meter);
-        assert!(report.blocked > Duration::ZERO && report.blocked <= report.waits["ticket"].total);
-        assert_eq!(report.waits["ticket"].count, 1);
+        let Reading { times, waits, .. } = meter.read();
+        assert_eq!(waits["ticket"], WaitReport { count: 1, total: times.blocked, kind: WaitKind::Blocked });
+        assert_eq!(waits["reply"], WaitReport { count: 1, total: times.waiting, kind: WaitKind::Waiting });
+        assert!(times.waiting > Duration::ZERO && times.blocked > Duration::ZERO);
     }
 
     #[test]
-    fn readers_see_every_interval_once_whatever_the_writer_does() {
-        let clock = Clock::new();
-        std::thread::scope(|scope| {
-            let writer = scope.spawn(|| {
-                for i in 0..300_000 {
-                    clock.enter(if i % 2 == 0 { Activity::Busy } else { Activity::Starved });
-                }
-            });
-            let mut last = Duration::ZERO;
-            while !writer.is_finished() {
-                let sum: Duration = clock.read().into_iter().sum();
-                assert!(sum <= clock.base.elapsed(), "an interval was counted twice");
-                assert!(sum >= last, "an interval was not counted");
-                last = sum;
-            }
-        });
-    }
-
-    /// The dial is written, but the change is not over.
-    #[test]
-    fn a_reader_waits_for_the_end_of_a_change() {
-        let clock = Clock::new();
-        clock.enter(Activity::Busy);
-        let word = clock.since.fetch_or(CHANGING, SeqCst);
-        clock.dials[1].fetch_add(1_000_000_000, SeqCst);
-        std::thread::scope(|scope| {
-            let reader = scope.spawn(|| clock.read());
-            for _ in 0..1_000 {
-                std::thread::yield_now();
-                assert!(!reader.is_finished());
-            }
-            clock.since.store(word & !CHANGING, SeqCst);
-            assert!(reader.join().unwrap()[0] >= Duration::from_secs(1));
-        });
+    fn a_wait_that_is_over_at_once_is_not_counted() {
+        let meter = at_work();
+        futures::executor::block_on(meter.starved_on("lease", async {}));
+        assert!(meter.read().waits.is_empty());
     }
 
     #[test]
-    fn waits_are_summed_by_name() {
-        let meter = StageMeter::default();
-        meter.waiting("store", Duration::from_millis(2));
-        meter.waiting("store", Duration::from_millis(3));
-        meter.waiting("ticket", Duration::from_millis(1));
-        let mut report = StageReport::default();
-        report.add(&meter);
-        assert_eq!(report.waits["store"], WaitReport { count: 2, total: Duration::from_millis(5) });
-        assert_eq!(report.waits.len(), 2);
+    fn a_cancelled_wait_is_counted_and_ends() {
+        let meter = at_work();
+        let never = meter.starved_on("readers", std::future::pending::<()>());
+        assert!(never.now_or_never().is_none());
+        assert_eq!(meter.doing(), Activity::Busy);
+        assert_eq!(meter.read().waits["readers"].count, 1);
+    }
+
+    #[test]
+    fn a_reading_shows_the_wait_under_way() {
+        let meter = at_work();
+        let mut wait = Box::pin(meter.waiting_on("store", std::future::pending::<()>()));
+        assert!(wait.as_mut().now_or_never().is_none());
+        let Reading { times, waits, .. } = meter.read();
+        assert_eq!(waits["store"], WaitReport { count: 1, total: times.waiting, kind: WaitKind::Waiting });
     }
 }

@@ -7,9 +7,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::batch::{Batch, Epoch};
+use crate::clock::Activity;
 use crate::fault::{Fault, FaultKind};
 use crate::link::{Closed, Link};
-use crate::meter::{Activity, StageMeter};
+use crate::meter::StageMeter;
 use crate::turn::Turn;
 
 /// What travels on the link between two stages.

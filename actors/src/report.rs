@@ -9,7 +9,8 @@ use crate::batch::Lineage;
 use crate::fault::{Domain, Fault, Phase};
 use crate::ledger::LedgerReport;
 use crate::link::LinkReport;
-use crate::meter::StageReport;
+use crate::machine::Machine;
+use crate::stage_report::{StageReport, WaitKind};
 
 /// The meters of a run, under way or ended. `links[i]` lies between `stages[i]` and `stages[i + 1]`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -21,6 +22,8 @@ pub struct Report {
     /// From start to now, or to the end; in JSON, seconds.
     #[serde(with = "crate::seconds")]
     pub wall: Duration,
+    /// Where it runs, and what it used there.
+    pub machine: Machine,
     /// From the source to the sink.
     pub stages: Vec<StageReport>,
     /// The links between them.
@@ -72,10 +75,11 @@ impl Verdict {
 }
 
 impl Report {
-    /// The stage with the highest busy share: the one to make faster, or to give more replicas.
-    pub fn bottleneck(&self) -> Option<&StageReport> {
-        let worked = self.stages.iter().filter(|stage| !stage.busy.is_zero());
-        worked.max_by(|a, b| a.busy_share().total_cmp(&b.busy_share()))
+    /// The stage with the highest [occupied share](StageReport::occupied_share): the one to make faster, or to give more
+    /// replicas, if its share is near 1.
+    pub fn busiest(&self) -> Option<&StageReport> {
+        let worked = self.stages.iter().filter(|stage| stage.occupied_share() > 0.0);
+        worked.max_by(|a, b| a.occupied_share().total_cmp(&b.occupied_share()))
     }
 
     /// Rows delivered per second of wall time.
@@ -126,16 +130,13 @@ impl fmt::Display for Report {
             commas(self.ledger.delivered),
             commas(self.rows_per_second() as u64)
         )?;
-        if let Some(stage) = self.bottleneck() {
-            write!(f, ", bottleneck: {} (busy {})", stage.name, percent(stage.busy_share()))?;
-        }
         writeln!(f)?;
         if let Verdict::Failed { message, .. } = &self.verdict {
             writeln!(f, "   {message}")?;
         }
         for (i, stage) in self.stages.iter().enumerate() {
-            if i > 0 {
-                writeln!(f, "{}│ {}", "   ".repeat(i), LinkLine(&self.links[i - 1]))?;
+            if let Some(link) = i.checked_sub(1).and_then(|above| self.links.get(above)) {
+                writeln!(f, "{}│ {}", "   ".repeat(i), LinkLine(link))?;
             }
             writeln!(f, "{}└─ {}", "   ".repeat(i), StageLine { stage, wall: self.wall })?;
         }
@@ -179,14 +180,20 @@ impl fmt::Display for StageLine<'_> {
         }
         write!(
             f,
-            ", busy {}, starved {}, blocked {}",
+            ", busy {}, waiting {}, starved {}, blocked {}",
             percent(stage.busy_share()),
+            percent(stage.waiting_share()),
             percent(stage.starved_share()),
             percent(stage.blocked_share())
         )?;
         for (what, wait) in &stage.waits {
             let mean = wait.total.as_secs_f64() * 1e3 / wait.count.max(1) as f64;
-            write!(f, "; waited {:.1} s for {what} ({} × {mean:.2} ms)", wait.total.as_secs_f64(), commas(wait.count))?;
+            let how = match wait.kind {
+                WaitKind::Waiting => "waited",
+                WaitKind::Starved => "starved",
+                WaitKind::Blocked => "blocked",
+            };
+            write!(f, "; {how} {:.1} s for {what} ({} × {mean:.2} ms)", wait.total.as_secs_f64(), commas(wait.count))?;
         }
         Ok(())
     }
@@ -208,7 +215,7 @@ impl fmt::Display for LinkLine<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::meter::WaitReport;
+    use crate::stage_report::WaitReport;
 
     fn stage(name: &str, busy: u64, starved: u64, blocked: u64) -> StageReport {
         let [busy, starved, blocked] = [busy, starved, blocked].map(Duration::from_millis);
@@ -221,11 +228,15 @@ mod tests {
         parse.replicas = 2;
         parse.rows_in = 2_500_000;
         parse.describe = "13 dense, 26 slots".to_owned();
-        parse.waits.insert("tickets".to_owned(), WaitReport { count: 1_000, total: Duration::from_millis(1_500) });
+        parse.waits.insert(
+            "tickets".to_owned(),
+            WaitReport { count: 1_000, total: Duration::from_millis(1_500), kind: WaitKind::Blocked },
+        );
         Report {
             name: "job".to_owned(),
             verdict: Verdict::Running,
             wall: Duration::from_secs(2),
+            machine: Machine::default(),
             stages: vec![stage("read", 1000, 0, 1000), parse, stage("train", 800, 1200, 0)],
             links: vec![],
             services: vec![stage("table", 1, 999, 0)],
@@ -234,14 +245,15 @@ mod tests {
     }
 
     #[test]
-    fn the_bottleneck_is_the_busiest_stage_by_share_not_by_time() {
+    fn the_busiest_stage_is_told_by_its_share_of_the_runs_wall_time() {
         let mut report = report();
-        report.stages[2].wall /= 10;
-        assert_eq!(report.bottleneck().map(|s| s.name.as_str()), Some("train"));
-        report.stages.truncate(2);
-        assert_eq!(report.bottleneck().map(|s| s.name.as_str()), Some("parse"));
+        assert_eq!(report.busiest().map(|s| s.name.as_str()), Some("parse"));
+        // It awaits replies while it has input and room below.
+        report.stages[2] = StageReport { waiting: Duration::from_millis(1100), ..stage("train", 800, 100, 0) };
+        report.stages[2].wall += Duration::from_millis(1100);
+        assert_eq!(report.busiest().map(|s| s.name.as_str()), Some("train"));
         report.stages.clear();
-        assert_eq!(report.bottleneck(), None);
+        assert_eq!(report.busiest(), None);
     }
 
     #[test]
@@ -251,11 +263,11 @@ mod tests {
         report.links = vec![LinkReport { items: 1234, high_water: 8, ..link.clone() }, link];
         let text = report.to_string();
         for part in [
-            "job: running after 2.0 s, 9 rows, 4 rows/s, bottleneck: parse (busy 90%)",
-            "└─ read: 0 rows/s, busy 50%, starved 0%, blocked 50%",
+            "job: running after 2.0 s, 9 rows, 4 rows/s\n",
+            "└─ read: 0 rows/s, busy 50%, waiting 0%, starved 0%, blocked 50%",
             "   │ 1,234 batches through 8 items, high water 8",
-            "   └─ parse × 2 [13 dense, 26 slots]: 1,250,000 rows/s, busy 90%, starved 5%, blocked 5%; \
-             waited 1.5 s for tickets (1,000 × 1.50 ms)",
+            "   └─ parse × 2 [13 dense, 26 slots]: 1,250,000 rows/s, busy 90%, waiting 0%, starved 5%, blocked 5%; \
+             blocked 1.5 s for tickets (1,000 × 1.50 ms)",
             "⇄ table",
             "ledger: 12 rows read = 9 delivered + 2 rejected (bad label) + what is under way",
         ] {

@@ -191,7 +191,7 @@ fn conclude(state: &Arc<State>) -> Outcome {
         Ok(()) if drained => Verdict::Drained,
         Ok(()) => Verdict::Finished,
     };
-    *lock(&state.ended) = Some((verdict, state.started.elapsed()));
+    *lock(&state.ended) = Some(state.now(verdict));
     let position = lock(&state.position).take().filter(|_| result.is_ok());
     Outcome { result, report: state.report(), results: state.results.clone(), position }
 }

@@ -24,10 +24,11 @@ use forebay_base::panic_message;
 use tokio::sync::mpsc;
 
 use crate::batch::Lineage;
+use crate::clock::Activity;
 use crate::context::StageCx;
 use crate::fault::{Fault, FaultKind, Phase};
 use crate::link::Envelope;
-use crate::meter::{Activity, StageMeter};
+use crate::meter::StageMeter;
 
 /// Every shell holds one. When the last is dropped, the receiver knows that all shells have ended.
 pub(crate) type LivenessToken = mpsc::Sender<()>;
@@ -165,7 +166,10 @@ impl<M: Send + 'static> ActorFuture<Shell<M>> for Work {
             return Poll::Ready(());
         }
         let Some(future) = shell.future.as_mut() else { return Poll::Ready(()) };
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(task))) {
+        shell.cx.meter().resumes();
+        let polled = catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(task)));
+        shell.cx.meter().pauses();
+        match polled {
             Ok(Poll::Pending) if shell.slot.wanted.get() => {
                 shell.yielded = true;
                 task.waker().wake_by_ref();

@@ -24,6 +24,11 @@ pub trait Source: 'static {
         type_name::<Self>()
     }
 
+    /// Rows that it returns from the beginning to the end of all epochs, if it knows once it is open.
+    fn total_rows(&self) -> Option<u64> {
+        None
+    }
+
     /// Called once, before the first batch; `from` is where an earlier run stopped.
     fn open(&mut self, cx: &StageCx, from: Option<Self::Position>) -> impl Future<Output = Result<(), Fault>>;
 

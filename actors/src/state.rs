@@ -9,16 +9,19 @@ use tokio::sync::watch;
 
 use crate::barrier::Barriers;
 use crate::batch::Epoch;
+use crate::clock::Activity;
 use crate::context::StageCx;
 use crate::host::ServiceRegistry;
 use crate::ledger::Ledger;
 use crate::link::Room;
-use crate::meter::{Activity, StageMeter, StageReport};
+use crate::machine::{self, Machine};
+use crate::meter::StageMeter;
 use crate::place::Place;
 use crate::plan::Plan;
 use crate::report::{Report, Verdict};
 use crate::results::Results;
 use crate::stage_future::Position;
+use crate::stage_report::StageReport;
 use crate::switch::Switch;
 
 /// The settings of a topology.
@@ -54,8 +57,10 @@ pub(crate) struct State {
     pub(crate) position: Position,
     pub(crate) registry: Mutex<StageRegistry>,
     pub(crate) started: Instant,
+    /// CPU time of the process before the run.
+    cpu_before: Duration,
     pub(crate) drain_until: watch::Sender<Option<Instant>>,
-    pub(crate) ended: Mutex<Option<(Verdict, Duration)>>,
+    pub(crate) ended: Mutex<Option<(Verdict, Duration, Machine)>>,
 }
 
 /// Stages and links in the order of wiring, from the sink to the source.
@@ -100,6 +105,7 @@ impl State {
             position: Position::default(),
             registry: Mutex::default(),
             started: Instant::now(),
+            cpu_before: machine::cpu_time(),
             drain_until: watch::Sender::new(None),
             ended: Mutex::default(),
         })
@@ -111,24 +117,33 @@ impl State {
 
     pub(crate) fn report(&self) -> Report {
         let registry = lock(&self.registry);
-        let stages: Vec<StageReport> = registry.stages.iter().rev().map(Entry::report).collect();
+        let stages: Vec<StageReport> = registry.stages.iter().rev().map(Entry::lifetimes).collect();
         let links = registry.links.iter().rev().zip(stages.windows(2));
         let links = links.map(|(room, ends)| room.report(&ends[0].name, &ends[1].name)).collect();
-        let services =
-            self.settings.hosts.iter().filter_map(Weak::upgrade).flat_map(|services| services.report()).collect();
-        let (verdict, wall) = lock(&self.ended).clone().unwrap_or_else(|| (Verdict::Running, self.started.elapsed()));
+        let services = self.settings.hosts.iter().filter_map(Weak::upgrade).flat_map(|services| services.report());
+        let services: Vec<StageReport> = services.collect();
+        // After the meters: no stage has lived longer than the run.
+        let (verdict, wall, machine) = lock(&self.ended).clone().unwrap_or_else(|| self.now(Verdict::Running));
+        let over = |stages: Vec<StageReport>| stages.into_iter().map(|stage| stage.over(wall)).collect();
+        let (stages, services) = (over(stages), over(services));
         let name = self.plan.name.clone();
-        Report { name, verdict, wall, stages, links, services, ledger: self.ledger.snapshot() }
+        Report { name, verdict, wall, machine, stages, links, services, ledger: self.ledger.snapshot() }
     }
 
-    /// The stage that makes a drain late: the first busy stage from the source. Stages above it wait for room, stages
+    /// The state of the run now.
+    pub(crate) fn now(&self, verdict: Verdict) -> (Verdict, Duration, Machine) {
+        (verdict, self.started.elapsed(), Machine::since(self.cpu_before))
+    }
+
+    /// The stage that makes a drain late: the first stage from the source that is busy or
+    /// waiting. Stages above it wait for room, stages
     /// below it for input.
     pub(crate) fn late(&self) -> String {
         let registry = lock(&self.registry);
         let doing = |entry: &&Entry, what: Activity| lock(&entry.meters).iter().any(|meter| meter.doing() == what);
         let flow = || registry.stages.iter().rev();
         flow()
-            .find(|entry| doing(entry, Activity::Busy))
+            .find(|entry| doing(entry, Activity::Busy) || doing(entry, Activity::Waiting))
             .or_else(|| flow().rev().find(|entry| doing(entry, Activity::Blocked)))
             .or_else(|| flow().find(|entry| doing(entry, Activity::Starved)))
             .map_or_else(|| self.plan.name.clone(), |entry| entry.name.clone())
@@ -136,7 +151,8 @@ impl State {
 }
 
 impl Entry {
-    fn report(&self) -> StageReport {
+    /// Times of the stage while it lives, and its counts.
+    fn lifetimes(&self) -> StageReport {
         let mut report = StageReport {
             name: self.name.clone(),
             kind: self.kind.to_owned(),
@@ -145,7 +161,7 @@ impl Entry {
             ..StageReport::default()
         };
         for meter in lock(&self.meters).iter() {
-            report.add(meter);
+            report.add(meter.read());
         }
         report
     }

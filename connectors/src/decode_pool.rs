@@ -6,7 +6,6 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use forebay_actors::{Fault, StageCx};
 use forebay_base::panic_message;
@@ -63,10 +62,32 @@ struct State<T> {
     head: u64,
     results: VecDeque<JobResult<T>>,
     buffered: usize,
+    /// The next split to fetch is not known: all leased rows are read.
+    needs_lease: bool,
+    /// Splits that are being fetched.
+    fetching: usize,
     /// No more jobs will come.
     complete: bool,
     /// The consumer is gone, or has received a fault.
     closed: bool,
+}
+
+/// What the next item waits for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Awaited {
+    Decode,
+    Store,
+    Lease,
+}
+
+impl<T> State<T> {
+    fn awaited(&self) -> Awaited {
+        match self {
+            Self { results, .. } if !results.is_empty() => Awaited::Decode,
+            Self { needs_lease: true, fetching: 0, .. } => Awaited::Lease,
+            _ => Awaited::Store,
+        }
+    }
 }
 
 struct JobResult<T> {
@@ -89,6 +110,8 @@ impl<T: Send + 'static> DecodePool<T> {
             head: 0,
             results: VecDeque::new(),
             buffered: 0,
+            needs_lease: false,
+            fetching: 0,
             complete: false,
             closed: false,
         };
@@ -110,23 +133,23 @@ impl<T: Send + 'static> DecodePool<T> {
         Ok((pool, JobQueue { shared }))
     }
 
-    /// The next item, or `None` after the last job's last item. Cancel safe. Time spent waiting goes to the stage's
-    /// meter, as `store` when nothing fetched was there to decode, otherwise as `decode`.
+    /// The next item, or `None` after the last job's last item. Cancel safe. The stage's meter counts the time that this
+    /// waits: as waiting for `decode` while a job has the next item, as waiting for the `store` while the next job is fetched,
+    /// and as starved of a `lease` while there is nothing to fetch.
     pub(crate) async fn next(&mut self) -> Result<Option<T>, Fault> {
-        if let Some(next) = self.poll() {
-            return next;
-        }
-        let since = Instant::now();
-        let what = if self.shared.lock().results.is_empty() { "store" } else { "decode" };
-        let next = loop {
+        loop {
             let notified = self.shared.ready.notified();
             if let Some(next) = self.poll() {
-                break next;
+                return next;
             }
-            notified.await;
-        };
-        self.cx.meter().waiting(what, since.elapsed());
-        next
+            let what = self.shared.lock().awaited();
+            let meter = self.cx.meter();
+            match what {
+                Awaited::Decode => meter.waiting_on("decode", notified).await,
+                Awaited::Store => meter.waiting_on("store", notified).await,
+                Awaited::Lease => meter.starved_on("lease", notified).await,
+            }
+        }
     }
 
     fn poll(&self) -> Option<Result<Option<T>, Fault>> {
@@ -200,6 +223,55 @@ impl<T: Send + 'static> JobQueue<T> {
                 self.shared.ready.notify_one();
             }
         }
+    }
+}
+
+impl<T> JobQueue<T> {
+    /// Another handle that tells the pool what is awaited before the next job.
+    pub(crate) fn fetches(&self) -> Fetches<T> {
+        Fetches { shared: Arc::clone(&self.shared) }
+    }
+}
+
+/// Tells a pool what its next job waits for.
+pub(crate) struct Fetches<T> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T> Clone for Fetches<T> {
+    fn clone(&self) -> Self {
+        Self { shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<T> Fetches<T> {
+    /// Whether the next split to fetch is not known.
+    pub(crate) fn needs_lease(&self, needs: bool) {
+        let mut state = self.shared.lock();
+        if state.needs_lease != needs {
+            state.needs_lease = needs;
+            drop(state);
+            self.shared.ready.notify_one();
+        }
+    }
+
+    /// A fetch begins; it lasts until the value is dropped.
+    pub(crate) fn begin(&self) -> Fetching<T> {
+        self.shared.lock().fetching += 1;
+        self.shared.ready.notify_one();
+        Fetching { shared: Arc::clone(&self.shared) }
+    }
+}
+
+/// A fetch under way.
+pub(crate) struct Fetching<T> {
+    shared: Arc<Shared<T>>,
+}
+
+impl<T> Drop for Fetching<T> {
+    fn drop(&mut self) {
+        self.shared.lock().fetching -= 1;
+        self.shared.ready.notify_one();
     }
 }
 

@@ -48,22 +48,45 @@ where
     Fut: Future<Output = Result<J, Fault>> + Send + 'static,
     J: FnOnce(&JobOutput<T>) -> Result<(), Stop> + Send + 'static,
 {
+    let (fetches, known) = (queue.fetches(), queue.fetches());
+    let splits = splits_known(splits, move |is_known| known.needs_lease(!is_known));
     Prefetch(tokio::spawn(async move {
         let mut jobs = pin!(
             admitted(budget_bytes, splits)
                 .map(move |admitted| {
+                    // A split that is fetched and waits for those before it is still under way.
+                    let under_way = fetches.begin();
                     let fetching = admitted.map(|(what, permit)| fetch(what, permit));
-                    async move { fetching?.await }
+                    async move {
+                        let job = fetching?.await;
+                        job.map(|job| (job, under_way))
+                    }
                 })
                 .buffered(AT_ONCE)
         );
         while let Some(job) = jobs.next().await {
             match job {
-                Ok(job) => queue.submit(job),
+                Ok((job, under_way)) => {
+                    queue.submit(job);
+                    drop(under_way);
+                }
                 Err(fault) => return queue.fail(fault),
             }
         }
     }))
+}
+
+/// Calls `known` with false when the next split has to wait for a lease, and with true when it is there.
+fn splits_known<W>(
+    splits: impl Stream<Item = Result<(u64, W), Fault>> + Send + 'static,
+    known: impl Fn(bool) + Send + 'static,
+) -> impl Stream<Item = Result<(u64, W), Fault>> + Send {
+    let mut splits = Box::pin(splits);
+    stream::poll_fn(move |task| {
+        let next = splits.poll_next_unpin(task);
+        known(next.is_ready());
+        next
+    })
 }
 
 /// The splits with their permits, each as soon as the budget allows.

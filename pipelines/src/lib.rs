@@ -9,7 +9,8 @@
 //! On a GPU, `train` is three stages: `upload ─1→ train ─1→ download` ([`job::Transfers`]).
 //!
 //! Read these files in this order: [`flow`] (the batches), [`stages`], `wiring.rs` (connects the stages), [`job`] (the
-//! configuration), [`Training`] and [`Model`] (the API), [`cluster`] (several processes).
+//! configuration), [`Training`] and [`Model`] (the API), [`cluster`] (several processes), [`RunReport`] and
+//! [`Analysis`] (where the time went).
 //!
 //! A program adds custom stages, sources and models with [`Training::builder`], or by name in a [`Registry`]. Every process of a
 //! cluster has the registry in its [`Context`], and evaluation uses it too.
@@ -26,6 +27,7 @@
 //! # Ok::<(), forebay_actors::Fault>(())
 //! ```
 
+mod analysis;
 mod builder;
 mod checkpoint;
 pub mod cluster;
@@ -44,9 +46,11 @@ mod own_model;
 mod participation;
 mod prediction;
 mod preflight;
+mod process_report;
 mod progress;
 mod registry;
 mod resources;
+mod run_report;
 mod source_progress;
 mod sources;
 pub mod stages;
@@ -57,6 +61,7 @@ mod training_summary;
 mod versioned_json;
 mod wiring;
 
+pub use analysis::{Analysis, Certainty, Change, Limit, LimitKind, Load};
 pub use builder::TrainingBuilder;
 pub use checkpoint::{CheckpointFolder, CheckpointManifest, TableLayer, TableLayers, check_checkpoints};
 pub use columns::{Columns, DenseColumn, Slot, SlotKind, Transform};
@@ -67,10 +72,12 @@ pub use model::Model;
 pub use own_model::{ModelFactory, OwnModel};
 pub use prediction::Predictions;
 pub use preflight::preflight;
+pub use process_report::ProcessReport;
 pub use progress::{Progress, Snapshot};
 pub use registry::{Registry, SourceRequest};
+pub use run_report::RunReport;
 pub use stages::{Evaluation, PredictedRows};
 pub use staleness::{Staleness, Ticket};
-pub use training::{FailedTraining, RunningTraining, Trained, Training};
+pub use training::{FailedTraining, RunPosition, RunningTraining, Trained, Training};
 pub use training_summary::{RunEnd, TrainingSummary};
 pub use wiring::{Compute, feed, feed_from};

@@ -40,6 +40,13 @@ pub struct Snapshot {
     pub device_seconds: f64,
 }
 
+impl Snapshot {
+    /// Time that the device spent on steps, if its clock is read.
+    pub(crate) fn device_time(&self) -> Option<Duration> {
+        (self.device_seconds > 0.0).then(|| Duration::from_secs_f64(self.device_seconds))
+    }
+}
+
 impl Default for Progress {
     fn default() -> Self {
         Self(Arc::new(Mutex::new(State {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_actors::{Fault, Host};
+use forebay_actors::{Fault, Host, Report};
 use forebay_models::NamedTensor;
 use forebay_ps::{TableClient, TableConfig, start_table};
 use futures::executor::block_on;
@@ -16,7 +16,9 @@ use crate::job::{DenseAt, Job};
 use crate::job_model::JobModel;
 use crate::model_folder::{Predecessor, check_place};
 use crate::participation::Participation;
+use crate::process_report::ProcessReport;
 use crate::progress::Progress;
+use crate::run_report::RunReport;
 use crate::source_progress::SourceProgress;
 use crate::staleness::Staleness;
 use crate::training_summary::TrainingSummary;
@@ -125,6 +127,16 @@ impl Resources {
         self.participation = std::mem::take(&mut self.participation).with_checkpoints(Arc::clone(&cut_point));
         let (job, config) = (self.job.clone(), self.table.config().clone());
         self.checkpoints = Some(Checkpoints { folder, job, config, cut_point, cuts });
+    }
+
+    /// The report of the run: of this process, and of the `others` in a cluster.
+    pub(crate) fn run_report(&self, report: Report, others: Vec<ProcessReport>) -> RunReport {
+        let process = match &self.session {
+            Some(session) => session.member.id().to_string(),
+            None => "train".to_owned(),
+        };
+        let device = self.progress.snapshot().device_time();
+        RunReport::new(ProcessReport { process, report }, others, &self.job, device)
     }
 
     /// What the run has trained, once it has ended.

@@ -1,7 +1,7 @@
 //! How far a source has read: its epoch, and whether it reached the end of its rows.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use forebay_actors::{Fault, Source, StageCx};
 use forebay_connectors::Rows;
@@ -16,12 +16,19 @@ pub(crate) struct SourceProgress(Arc<Inner>);
 struct Inner {
     epoch: AtomicU32,
     reached_end: AtomicBool,
+    /// Rows of all epochs; 0 if that is not known.
+    total_rows: AtomicU64,
 }
 
 impl SourceProgress {
     /// The epoch of the last rows that were read, from 0.
     pub(crate) fn epoch(&self) -> u32 {
         self.0.epoch.load(Ordering::SeqCst)
+    }
+
+    /// Rows of all epochs, if the source knows.
+    pub(crate) fn total_rows(&self) -> Option<u64> {
+        Some(self.0.total_rows.load(Ordering::SeqCst)).filter(|&rows| rows > 0)
     }
 
     /// Whether the source said that there are no more rows.
@@ -44,8 +51,14 @@ impl<S: Source<Out = Rows>> Source for Watched<S> {
         self.source.describe()
     }
 
+    fn total_rows(&self) -> Option<u64> {
+        self.source.total_rows()
+    }
+
     async fn open(&mut self, cx: &StageCx, from: Option<S::Position>) -> Result<(), Fault> {
-        self.source.open(cx, from).await
+        self.source.open(cx, from).await?;
+        self.progress.0.total_rows.store(self.source.total_rows().unwrap_or(0), Ordering::SeqCst);
+        Ok(())
     }
 
     async fn next(&mut self) -> Result<Option<Rows>, Fault> {

@@ -6,11 +6,13 @@ use forebay_actors::{Fault, FaultKind, Pipeline, Plan, Report, Results, Running}
 
 use crate::checkpoint::Checkpointer;
 use crate::cluster::ClusterSession;
+use crate::cluster::meters::MeterSender;
 use crate::job::Job;
 use crate::model::Model;
 use crate::preflight::preflight;
 use crate::progress::Snapshot;
 use crate::resources::Resources;
+use crate::run_report::RunReport;
 use crate::stages::OptimizerState;
 use crate::training_summary::TrainingSummary;
 
@@ -67,7 +69,11 @@ impl Training {
         if let (Some(session), Some(cut_point), Some(checkpointer)) = (&resources.session, cut_point, &checkpointer) {
             session.watch_for_checkpoints(cut_point, checkpointer.end_run(), running.control());
         }
-        Ok(RunningTraining { running, resources, checkpointer })
+        let meters = resources.session.as_ref().map(|session| {
+            let run = running.control();
+            MeterSender::start(&session.member, move || run.snapshot())
+        });
+        Ok(RunningTraining { running, resources, checkpointer, meters })
     }
 
     /// Starts it and waits.
@@ -90,14 +96,27 @@ pub struct RunningTraining {
     running: Running,
     resources: Resources,
     checkpointer: Option<Checkpointer>,
+    /// In a cluster, sends the meters of this process and receives those of the others.
+    meters: Option<MeterSender>,
+}
+
+/// How far a run is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RunPosition {
+    /// The part of all rows of all epochs that was trained on, 0 to 1, if it is known how many there are.
+    pub share: Option<f64>,
+    /// The epoch that is read, from 1.
+    pub epoch: u32,
+    /// All epochs.
+    pub epochs: u32,
 }
 
 /// The result of a run that succeeded: it was drained, or it reached the end of its rows.
 pub struct Trained {
     /// The model.
     pub model: Model,
-    /// Meters of every stage and link, and the ledger.
-    pub report: Report,
+    /// Meters of every stage and link of the run, the ledger, and what limited the run.
+    pub report: RunReport,
     /// What custom stages left with [`StageCx::leave`](forebay_actors::StageCx::leave), by stage and type.
     pub results: Results,
     /// Rows, steps and epochs trained, and whether the run was drained before its last row.
@@ -125,9 +144,30 @@ impl RunningTraining {
         self.resources.progress.snapshot()
     }
 
-    /// The current report.
+    /// The current meters of this process.
     pub fn report(&self) -> Report {
         self.running.snapshot()
+    }
+
+    /// The current report of the run.
+    pub fn run_report(&self) -> RunReport {
+        let others = self.meters.as_ref().map(MeterSender::others).unwrap_or_default();
+        self.resources.run_report(self.report(), others)
+    }
+
+    /// How far the run is.
+    pub fn position(&self) -> RunPosition {
+        let resources = &self.resources;
+        let epochs = resources.job.data.epochs as u32;
+        let (done, of, epoch) = match &resources.session {
+            Some(session) => {
+                let status = session.status();
+                (status.windows_done, Some(status.windows_total).filter(|&of| of > 0), status.first_open.0)
+            }
+            None => (self.progress().rows, resources.source.total_rows(), resources.source.epoch()),
+        };
+        let share = of.map(|of| (done as f64 / of as f64).min(1.0));
+        RunPosition { share, epoch: (epoch + 1).min(epochs.max(1)), epochs }
     }
 
     /// Whether the run has ended, so that [`wait`](Self::wait) will not block.
@@ -163,7 +203,7 @@ impl RunningTraining {
 
     /// Blocks until the run is over.
     pub fn wait(self) -> Result<Trained, Box<FailedTraining>> {
-        let Self { running, resources, checkpointer } = self;
+        let Self { running, resources, checkpointer, meters } = self;
         let outcome = running.wait();
         let newest = checkpointer.and_then(Checkpointer::end);
         if let (Some(number), Err(fault)) = (newest, &outcome.result)
@@ -179,11 +219,16 @@ impl RunningTraining {
             Some(dense) => resources.latest(dense, optimizer),
             None => Err(Fault::internal("the train stage left no parameters")),
         });
+        // After the others: their last meters have come.
+        let others = match (meters, &result) {
+            (Some(meters), Ok(_)) => meters.finish(outcome.report.clone()),
+            _ => Vec::new(),
+        };
         let training = resources.summary();
         match result {
             Ok((dense, optimizer)) => Ok(Trained {
                 training: training.clone(),
-                report: outcome.report,
+                report: resources.run_report(outcome.report, others),
                 results: outcome.results,
                 progress: resources.progress.snapshot(),
                 staleness_observed: resources.staleness.observed(),

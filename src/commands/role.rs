@@ -9,6 +9,7 @@ use crate::net::SecurityFiles;
 use crate::pipelines::cluster::{self, ClusterProcess, DEFAULT_PORT, ProcessConfig, Ps, Reader, RunStatus};
 use crate::pipelines::{Context, Job};
 use clap::{Args, ValueEnum};
+use serde_json::json;
 
 use super::summary::ReportFile;
 use super::train::{self, AtEnd};
@@ -98,8 +99,13 @@ impl RoleCommand {
         process.take_part(|process| match self.role {
             Role::Reader => {
                 let report = Reader::start(&job, process, context)?.run(|| stop.asked(), |_| {})?;
-                out::tell(&report);
-                out::tell(format_args!("read {} rows", commas(report.ledger.read)));
+                match logs.is_json() {
+                    true => out::tell(json!({ "read": { "report": report } })),
+                    false => {
+                        out::tell(&report);
+                        out::tell(format_args!("read {} rows", commas(report.ledger.read)));
+                    }
+                }
                 Ok(Ended::Done)
             }
             Role::Ps => {

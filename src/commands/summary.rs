@@ -4,10 +4,12 @@ use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use crate::Fault;
-use crate::actors::{Report, commas};
+use crate::actors::commas;
 use crate::connectors::staged;
-use crate::pipelines::Trained;
 use crate::pipelines::cluster::RunStatus;
+use crate::pipelines::{RunReport, Trained};
+
+use serde_json::json;
 
 use crate::out;
 use crate::usage::Usage;
@@ -19,11 +21,16 @@ pub(crate) struct Summary<'a> {
     pub(crate) before: Option<Usage>,
     /// The status of the run, in a cluster.
     pub(crate) status: Option<RunStatus>,
+    /// Print one JSON object.
+    pub(crate) json: bool,
 }
 
 impl Summary<'_> {
     pub(crate) fn print(&self) {
         let last = &self.trained.progress;
+        if self.json {
+            return out::tell(self.to_json());
+        }
         out::tell(&self.trained.report);
         out::tell(format_args!(
             "trained on {} rows in {:.1} s, {} steps, running logloss {:.5}, running AUC {}",
@@ -53,6 +60,21 @@ impl Summary<'_> {
     }
 }
 
+impl Summary<'_> {
+    fn to_json(&self) -> serde_json::Value {
+        let Trained { report, progress, training, .. } = self.trained;
+        let used = self.before.zip(Usage::now());
+        json!({ "trained": {
+            "report": report,
+            "progress": progress,
+            "training": training,
+            "cpu_seconds": used.map(|(before, after)| after.cpu_seconds - before.cpu_seconds),
+            "peak_bytes": used.map(|(_, after)| after.peak_bytes),
+            "run": self.status,
+        } })
+    }
+}
+
 /// Where the report of a training goes as JSON, if anywhere.
 pub(crate) struct ReportFile(Option<PathBuf>);
 
@@ -64,7 +86,7 @@ impl ReportFile {
     }
 
     /// Writes the report.
-    pub(crate) fn write(&self, report: &Report) -> Result<(), Fault> {
+    pub(crate) fn write(&self, report: &RunReport) -> Result<(), Fault> {
         let Some(path) = &self.0 else { return Ok(()) };
         let text = serde_json::to_string_pretty(report)
             .map_err(|e| Fault::internal("the report cannot be written as JSON").because(e))?;

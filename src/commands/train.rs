@@ -8,6 +8,7 @@ use crate::pipelines::cluster::ClusterSession;
 use crate::pipelines::{Context, RunEnd, Trained};
 use crate::{Fault, Job, Training};
 use clap::Args;
+use serde_json::json;
 
 use super::summary::{ReportFile, Summary};
 use crate::exit::Ended;
@@ -77,7 +78,7 @@ pub(crate) struct AtEnd<'a> {
 
 /// Trains, with a progress line, then saves, reports and evaluates.
 pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) -> Result<Ended, Fault> {
-    if !logs.quiet {
+    if !logs.quiet && !logs.is_json() {
         out::note(training.plan());
     }
     if end.saves && training.job().output.model.is_none() {
@@ -92,7 +93,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
             running.drain();
             drained = true;
         }
-        progress.show(&running.progress(), &running.report());
+        progress.show(running);
     });
     progress.done();
     let mut trained = match ended {
@@ -100,7 +101,10 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
         Err(failed) => {
             // The report of an attempt that another follows says nothing about the run.
             if failed.fault.kind != FaultKind::RolledBack {
-                out::note(&failed.report);
+                match logs.is_json() {
+                    true => out::tell(json!({ "failed": { "report": failed.report } })),
+                    false => out::note(&failed.report),
+                }
             }
             return Err(failed.fault);
         }
@@ -111,9 +115,13 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     };
     let session = trained.session.take();
     let status = session.as_ref().map(ClusterSession::status);
-    let summary = Summary { trained: &trained, before, status };
+    let summary = Summary { trained: &trained, before, status, json: logs.is_json() };
     if !end.saves {
-        summary.print();
+        // The first trainer has the meters of all processes.
+        match logs.is_json() {
+            true => out::tell(json!({ "trainer": { "report": trained.report.report, "progress": trained.progress } })),
+            false => out::tell(&trained.report.report),
+        }
         let written = end.report.write(&trained.report);
         // The first trainer saves and evaluates, and needs the rows of this process until then.
         session.map_or(Ok(()), ClusterSession::wait_until_over)?;
@@ -139,8 +147,12 @@ fn finish(summary: &Summary<'_>, stop: &Stop, end: &AtEnd<'_>) -> Result<(), Fau
     let saved = save(trained, stop);
     summary.print();
     let written = end.report.write(&trained.report);
-    out::tell(saved?);
-    let evaluated = evaluate(trained);
+    let saved = saved?;
+    match summary.json {
+        true => out::tell(json!({ "saved": saved })),
+        false => out::tell(saved),
+    }
+    let evaluated = evaluate(trained, summary.json);
     written.and(evaluated)
 }
 
@@ -161,9 +173,13 @@ fn save(trained: &Trained, stop: &Stop) -> Result<String, Fault> {
     Ok(if beside { format!("{line}; the run was drained, and {model} stays as it was") } else { line })
 }
 
-fn evaluate(trained: &Trained) -> Result<(), Fault> {
+fn evaluate(trained: &Trained, json: bool) -> Result<(), Fault> {
     if let Some(path) = &trained.model.job.data.eval {
-        out::tell(format_args!("evaluated on {path}: {}", trained.model.evaluate(path)?.0));
+        let (evaluation, _) = trained.model.evaluate(path)?;
+        match json {
+            true => out::tell(json!({ "evaluated": { "path": path, "evaluation": evaluation } })),
+            false => out::tell(format_args!("evaluated on {path}: {evaluation}")),
+        }
     }
     Ok(())
 }

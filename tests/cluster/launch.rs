@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use forebay::actors::IoRuntime;
 use forebay::net::{Dialer, Identity, Limits, Peer, Security, SecurityFiles};
-use forebay::pipelines::RunEnd;
 use forebay::pipelines::cluster::RunStatus;
 use forebay::pipelines::model_folder::Manifest;
+use forebay::pipelines::{RunEnd, RunReport};
 use futures::executor::block_on;
 use rustix::process::Signal;
 
@@ -43,6 +43,47 @@ fn one_command_gives_the_model_of_one_process_and_one_log() {
     assert_eq!(Ledger::of(&log).rows, ROWS, "{log}");
     assert_eq!(run.model().difference(&one_process(&settings).0), None);
     assert_eq!(left(run.folder()), ["launch.log", "model"], "the token goes with the run");
+}
+
+#[test]
+fn a_cluster_has_one_report_with_the_meters_of_all_processes_and_no_reader_has_a_verdict() {
+    let settings = job(ROWS, &["placement.readers=2", "placement.ps=2", "placement.lease_rows=1024"]);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut run = start(&settings, &["--report", file.path().to_str().unwrap()]);
+    let log = run.end_well(&["launch"]).remove(0);
+    let report: RunReport = serde_json::from_slice(&std::fs::read(file.path()).unwrap()).unwrap();
+    let names: Vec<&str> = report.stages.iter().map(|stage| stage.name.as_str()).collect();
+    assert_eq!(names, ["read", "parse", "batch", "ship", "receive", "lookup", "train", "push"], "{report}");
+    let mut processes: Vec<&str> = report.processes.iter().map(|process| process.process.as_str()).collect();
+    processes.sort_unstable();
+    assert_eq!(processes, ["ps 0", "ps 1", "reader 0", "reader 1", "trainer 0"]);
+    let shards: Vec<&str> = report.services.iter().map(|shard| shard.name.as_str()).collect();
+    assert_eq!(
+        shards,
+        ["ps0-embedding", "ps1-embedding", "ps2-embedding", "ps3-embedding"],
+        "two of each ps: {report}"
+    );
+    assert_eq!((report.stages[0].replicas, report.stages[0].rows_out), (2, ROWS), "{report}");
+    // All shares are over the run's wall time.
+    for stage in &report.stages {
+        let times = stage.busy + stage.waiting + stage.starved + stage.blocked + stage.idle;
+        assert_eq!(times, stage.wall, "{stage:?}");
+    }
+    let verdict = report.analysis.to_string();
+    let said: Vec<&str> = log.lines().filter(|line| line.contains(&verdict)).collect();
+    assert!(said.len() == 1 && said[0].starts_with("trainer 0"), "{verdict}: {log}");
+}
+
+#[test]
+fn everything_that_a_launch_prints_is_json_if_it_is_asked_to() {
+    let settings = job(ROWS, &["placement.readers=1", "placement.ps=1"]);
+    let mut run = start(&settings, &["--log-format", "json"]);
+    let log = run.end_well(&["launch"]).remove(0);
+    let lines: Vec<serde_json::Value> =
+        log.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect();
+    let result = lines.iter().find(|line| line["trained"].is_object()).unwrap_or_else(|| panic!("no result: {log}"));
+    assert_eq!((&result["process"], &result["trained"]["training"]["rows"]), (&"trainer 0".into(), &ROWS.into()));
+    assert!(lines.iter().any(|line| line["process"] == "reader 0" && line["read"].is_object()), "{log}");
 }
 
 /// The names of what is in a folder.

@@ -108,7 +108,8 @@ where
         }
         let report = outcome.report;
         let (stage, above, below) = (&report.stages[1], &report.links[0], &report.links[1]);
-        if stage.busy + stage.starved + stage.blocked != stage.wall || stage.wall > report.wall {
+        let times = stage.busy + stage.starved + stage.blocked + stage.waiting + stage.idle;
+        if times != stage.wall || stage.wall != report.wall {
             return Err(format!("the meters do not sum up: {stage:?}"));
         }
         if (stage.rows_in, stage.items_in, stage.rows_out, stage.items_out)

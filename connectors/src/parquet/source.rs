@@ -121,6 +121,10 @@ impl Source for ParquetSource {
         }
     }
 
+    fn total_rows(&self) -> Option<u64> {
+        self.rows().checked_mul(self.options.epochs as u64).filter(|_| self.leases.is_none())
+    }
+
     /// Reads all footers, checks the columns, and starts to fetch.
     async fn open(&mut self, cx: &StageCx, from: Option<Position>) -> Result<(), Fault> {
         let files = self.input.list().await?;

@@ -85,6 +85,10 @@ impl Source for SyntheticSource {
         format!("synthetic {} rows, seed {}", self.what.rows, self.what.seed)
     }
 
+    fn total_rows(&self) -> Option<u64> {
+        self.what.rows.checked_mul(self.options.epochs as u64).filter(|_| self.leases.is_none())
+    }
+
     async fn open(&mut self, cx: &StageCx, from: Option<Position>) -> Result<(), Fault> {
         if self.what.rows == 0 {
             return Err(Fault::user("a synthetic source of 0 rows: set rows to 1 or more"));

@@ -13,10 +13,12 @@ use forebay_net::{Caller, Handler};
 
 use super::json::{read, write};
 use super::messages::MemberRequest;
+use super::meters::{MAX_BYTES, MeterBook, MetersRequest};
 use super::run_state::{Origin, RunState};
 use crate::checkpoint::{self, TrainPosition};
 use crate::context::Context;
 use crate::job::Job;
+use crate::process_report::ProcessReport;
 
 /// The handler's name in actions.
 const NAME: &str = "coordinator";
@@ -28,6 +30,7 @@ const TICK: Duration = Duration::from_millis(100);
 #[derive(Clone)]
 pub(super) struct Coordinator {
     state: Arc<Mutex<RunState>>,
+    meters: Arc<Mutex<MeterBook>>,
     /// Whether an attempt of this process has looked for a checkpoint.
     began: Arc<AtomicBool>,
 }
@@ -35,7 +38,11 @@ pub(super) struct Coordinator {
 impl Coordinator {
     /// A coordinator for a run of `job`; the number of the first `attempt` must differ between starts.
     pub(super) fn new(job: &Job, attempt: u64) -> Self {
-        Self { state: Arc::new(Mutex::new(RunState::new(job, attempt, Instant::now()))), began: Arc::default() }
+        Self {
+            state: Arc::new(Mutex::new(RunState::new(job, attempt, Instant::now()))),
+            meters: Arc::default(),
+            began: Arc::default(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, RunState> {
@@ -57,6 +64,18 @@ impl Coordinator {
         });
         self.state().set_origin(attempt, origin);
         Ok(())
+    }
+
+    /// Keeps the meters of a member. Those of an earlier attempt are dropped.
+    fn meters(&self, body: &[u8]) -> Result<Bytes, Fault> {
+        if body.len() > MAX_BYTES {
+            return Err(Fault::user(format!("meters of {} bytes, expected at most {MAX_BYTES}", body.len())));
+        }
+        let request: MetersRequest = read(NAME, "meters", body)?;
+        if !self.state().is_current(&request.member) {
+            return write(&Vec::<ProcessReport>::new());
+        }
+        write(&self.meters.lock().unwrap_or_else(PoisonError::into_inner).record(request)?)
     }
 
     /// Checks for missing and silent members a few times a second, for ever.
@@ -85,6 +104,7 @@ impl Handler for Coordinator {
             action("plan", "a process has started and asks what it goes on from"),
             action("join", "a process is ready to take part"),
             action("heartbeat", "a member is alive"),
+            action("meters", "a member sends its meters, and the first trainer gets those of all"),
             action("lease", "a reader asks for windows to read"),
             action("complete", "every batch of some windows is done"),
             action("fail", "a member cannot go on"),
@@ -102,6 +122,9 @@ impl Handler for Coordinator {
             return Err(Fault::user(format!(
                 "coordinator.{kind} is for processes of the run; other callers may call `coordinator.status`"
             )));
+        }
+        if kind == "meters" {
+            return self.meters(&body);
         }
         let (mut state, now) = (self.state(), Instant::now());
         let member = || read(NAME, kind, &body).map(|request: MemberRequest| request.member);

@@ -199,6 +199,15 @@ impl Member {
         self.request("over", &MemberRequest { member: self.inner.id }).await
     }
 
+    /// Sends a request to the coordinator once.
+    pub(super) async fn request_once<B: Serialize, R: DeserializeOwned>(
+        &self,
+        kind: &str,
+        body: &B,
+    ) -> Result<R, Fault> {
+        self.inner.peer.action(&format!("coordinator.{kind}"), body, DEADLINE).await
+    }
+
     /// Sends a request to the coordinator, and retries it within the job's timeout.
     pub(super) async fn request<B: Serialize, R: DeserializeOwned>(&self, kind: &str, body: &B) -> Result<R, Fault> {
         let Inner { peer, timeout, .. } = &*self.inner;

@@ -25,6 +25,12 @@ pub struct MemberId {
     pub attempt: u64,
 }
 
+impl std::fmt::Display for MemberId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.role, self.rank)
+    }
+}
+
 /// `plan`: a process has started and asks what it goes on from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

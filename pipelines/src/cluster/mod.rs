@@ -17,7 +17,8 @@
 //!    serves it.
 //! 2. `member.rs`, `lease_client.rs` and `session.rs`: the coordinator's client in every process.
 //! 3. `batches/`: how batches get from readers to trainers.
-//! 4. `reader.rs`, `ps.rs`, `trainer.rs`: the processes.
+//! 4. `meters.rs`: how the meters of all processes come together.
+//! 5. `reader.rs`, `ps.rs`, `trainer.rs`: the processes.
 //!
 //! # Where do the rows of a lost reader go, and why is none trained on twice?
 //!
@@ -45,6 +46,7 @@ mod leases;
 pub(crate) mod member;
 mod members;
 mod messages;
+pub(crate) mod meters;
 mod ps;
 mod ps_snapshots;
 mod reader;

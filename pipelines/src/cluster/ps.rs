@@ -12,6 +12,7 @@ use super::TICK;
 use super::acknowledge::Acknowledger;
 use super::dense;
 use super::messages::{RunPhase, RunStatus};
+use super::meters::MeterSender;
 use super::session::{ClusterProcess, ClusterSession};
 use super::snapshot_handler::SnapshotHandler;
 use super::start_state::StartState;
@@ -75,7 +76,7 @@ impl Ps {
     pub fn run(self, stop: impl Fn() -> bool, show: impl FnMut(&RunStatus)) -> Result<(), Fault> {
         let Self { session, host, table, acknowledger } = self;
         let ended = session.io.block_on(async {
-            serve(&session, acknowledger, stop, show).await?;
+            serve(&session, &host, acknowledger, stop, show).await?;
             tracing::info!("{}", table.stats().await?);
             Ok(())
         });
@@ -86,17 +87,24 @@ impl Ps {
 
 async fn serve(
     session: &ClusterSession,
+    host: &Host,
     mut acknowledger: Acknowledger,
     stop: impl Fn() -> bool,
     mut show: impl FnMut(&RunStatus),
 ) -> Result<(), Fault> {
     let (mut status_updates, mut drained) = (session.member.subscribe(), false);
+    let mut meters = None;
     loop {
         let status = status_updates.borrow_and_update().clone();
         acknowledger.acknowledge_up_to(status.first_open).await?;
         match &status.phase {
             RunPhase::Over => return Ok(()),
             RunPhase::Failed(failure) => return Err(failure.fault()),
+            // The run begins when all members have joined.
+            RunPhase::Running if meters.is_none() => {
+                let services = host.meters();
+                meters = Some(MeterSender::start(&session.member, move || services.report()));
+            }
             _ => {}
         }
         if !drained && stop() {

@@ -13,6 +13,7 @@ use super::batches::channel::{self, ReaderChannels};
 use super::batches::send_queue::SendQueue;
 use super::lease_client::LeaseClient;
 use super::messages::RunPhase;
+use super::meters::MeterSender;
 use super::session::{ClusterProcess, ClusterSession};
 use crate::context::Context;
 use crate::job::{Job, LookupAt};
@@ -97,6 +98,10 @@ impl Reader {
         let Self { session, running, send_queue, leases, streams } = self;
         let (run, mut status_updates) = (running.control(), session.member.subscribe());
         let mut failure = None;
+        let meters = MeterSender::start(&session.member, {
+            let run = running.control();
+            move || run.snapshot()
+        });
         let Outcome { result, report, .. } = session.io.block_on(async {
             let mut ended = pin!(running.outcome());
             let mut drained = false;
@@ -123,6 +128,7 @@ impl Reader {
             }
         });
         drop(streams);
+        meters.finish(report.clone());
         let result = result.and_then(|()| session.io.block_on(leases.wait_until_reported()));
         match (result, failure) {
             (Ok(()), None) => {

@@ -2,8 +2,6 @@
 //!
 //! It needs its own thread, because it blocks until the device has finished the step and copied its results.
 
-use std::time::Instant;
-
 use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use forebay_models::StepOutput;
 use forebay_models::transfer::{DeviceOutput, QueuedStep};
@@ -44,15 +42,16 @@ impl Stage for Download {
 
     async fn on_batch(&mut self, batch: Self::In, cx: &StageCx, out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
         let DeviceBatch { batch, device } = batch;
-        let asked = Instant::now();
         let results = match device {
-            Some(launched) => launched.wait(&batch.dense_batch(), &mut self.output).map_err(model_fault)?,
+            Some(launched) => {
+                let wait = || launched.wait(&batch.dense_batch(), &mut self.output);
+                cx.meter().waiting_in_place("device", wait).map_err(model_fault)?
+            }
             None => {
                 self.output = StepOutput::default();
                 DeviceOutput { dense_grads: batch.dense.is_some().then(Vec::new), ..DeviceOutput::default() }
             }
         };
-        cx.meter().waiting("device", asked.elapsed());
         self.progress.device(results.device_time);
         self.progress.step(self.output.loss, &self.output.logits, &batch.train.labels);
         out.send(self.steps.grads(batch, &mut self.output, results.dense_grads)).await

@@ -3,8 +3,6 @@
 //! Tickets bound how far look-ups run ahead of pushes. If the shards are behind a network, replicas of the stage keep one batch
 //! in flight for each ticket.
 
-use std::time::Instant;
-
 use forebay_actors::{Fault, Outbox, Stage, StageCx};
 use forebay_ps::TableClient;
 
@@ -70,15 +68,14 @@ impl Stage for Lookup {
             Some(staleness) => cx.meter().blocked_on("ticket", staleness.ticket(cx.arrival())).await,
             None => Ticket::free(),
         };
-        let asked = Instant::now();
         let pull = async {
             match &self.staleness {
                 Some(_) => self.table.pull(&train.unique, &mut rows).await,
                 None => self.table.peek(&train.unique, &mut rows).await,
             }
         };
-        let ((), dense) = futures::future::try_join(pull, self.participation.pull_dense()).await?;
-        cx.meter().waiting("shards", asked.elapsed());
+        let pulls = futures::future::try_join(pull, self.participation.pull_dense());
+        let ((), dense) = cx.meter().waiting_on("shards", pulls).await?;
         out.send(ReadyBatch { train, rows, dense, ticket }).await
     }
 }

@@ -3,8 +3,6 @@
 //! When all are applied, the batch is done and its ticket is freed. If the shards are behind a network, replicas of the stage
 //! keep several batches in flight.
 
-use std::time::Instant;
-
 use forebay_actors::{Epoch, Fault, Sink, StageCx};
 use forebay_ps::{Round, TableClient};
 
@@ -65,9 +63,7 @@ impl Sink for Push {
     }
 
     async fn write(&mut self, mut batch: GradBatch, cx: &StageCx) -> Result<(), Fault> {
-        let asked = Instant::now();
-        self.push(&mut batch).await?;
-        cx.meter().waiting("shards", asked.elapsed());
+        cx.meter().waiting_on("shards", self.push(&mut batch)).await?;
         self.participation.batch_done(batch.id, batch.samples as u64, batch.step);
         drop(batch.ticket);
         Ok(())

@@ -30,10 +30,10 @@ impl Stage for Refresh {
     async fn on_batch(
         &mut self,
         mut batch: ReadyBatch,
-        _cx: &StageCx,
+        cx: &StageCx,
         out: &mut Outbox<ReadyBatch>,
     ) -> Result<(), Fault> {
-        batch.dense = Some(self.dense.pull().await?);
+        batch.dense = Some(cx.meter().waiting_on("shards", self.dense.pull()).await?);
         out.send(batch).await
     }
 }

@@ -120,7 +120,7 @@ impl<T: Sendable> Sink for Ship<T> {
         if closes || self.round.len() == self.trainers as usize { self.send_round(cx).await } else { Ok(()) }
     }
 
-    async fn finish(&mut self, _cx: &StageCx) -> Result<(), Fault> {
-        self.send_queue.wait_until_empty().await
+    async fn finish(&mut self, cx: &StageCx) -> Result<(), Fault> {
+        cx.meter().blocked_on("trainer", self.send_queue.wait_until_empty()).await
     }
 }

@@ -210,8 +210,7 @@ fn flops(spec: &ModelSpec) -> f64 {
 /// Nanoseconds per row of each stage, over the whole run with its warm-up.
 fn stages(report: &Report) -> Vec<(String, f64)> {
     let own = |stage: &crate::actors::StageReport| {
-        let device = stage.waits.get("device").map_or(0.0, |wait| wait.total.as_secs_f64());
-        (stage.name.clone(), (stage.busy.as_secs_f64() - device).max(0.0) / stage.rows_in.max(1) as f64 * 1e9)
+        (stage.name.clone(), stage.busy.as_secs_f64() / stage.rows_in.max(1) as f64 * 1e9)
     };
     report.stages.iter().map(own).collect()
 }

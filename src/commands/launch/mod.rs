@@ -74,7 +74,7 @@ impl Launch {
         ReportFile::new(self.report.clone())?;
         let stop = Stop::listen_and_tell()?;
         let token = Token::new()?;
-        let output = Output::start()?;
+        let output = Output::start(logs.is_json())?;
         let coordinator = free_address()?;
         let children = self.children(&job, logs, &token, &coordinator)?;
         let network = &job.network;

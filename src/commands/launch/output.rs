@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use crate::stop::Stop;
 use crate::{Fault, out};
 
@@ -34,21 +36,23 @@ pub(super) struct Output {
     dropped: Arc<AtomicU64>,
     readers: Mutex<Vec<JoinHandle<()>>>,
     writer: JoinHandle<()>,
+    json: bool,
 }
 
 impl Output {
-    pub(super) fn start() -> Result<Self, Fault> {
+    /// If `json`, the lines are JSON objects, and so is what is written.
+    pub(super) fn start(json: bool) -> Result<Self, Fault> {
         let (lines, queue) = sync_channel(MOST_LINES);
         let dropped = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&dropped);
-        let writer = start("write", move || write(&queue, &counted, |(stream, line)| print(stream, &line)))?;
-        Ok(Self { lines, dropped, readers: Mutex::default(), writer })
+        let writer = start("write", move || write(&queue, &counted, json, |(stream, line)| print(stream, &line)))?;
+        Ok(Self { lines, dropped, readers: Mutex::default(), writer, json })
     }
 
     /// Merges the lines that a process called `name` writes into a pipe.
     pub(super) fn merge(&self, name: &str, stream: Stream, from: impl Read + Send + 'static) -> Result<(), Fault> {
-        let (name, lines, dropped) = (name.to_owned(), self.lines.clone(), Arc::clone(&self.dropped));
-        let reader = start(&format!("read {name}"), move || read(&name, stream, from, &lines, &dropped))?;
+        let (name, json, lines, dropped) = (name.to_owned(), self.json, self.lines.clone(), Arc::clone(&self.dropped));
+        let reader = start(&format!("read {name}"), move || read(&name, json, stream, from, &lines, &dropped))?;
         self.readers.lock().unwrap_or_else(PoisonError::into_inner).push(reader);
         Ok(())
     }
@@ -90,11 +94,11 @@ fn print(stream: Stream, line: &str) {
 }
 
 /// Reads lines until the pipe ends. A byte that is no UTF-8 is replaced.
-fn read(name: &str, stream: Stream, from: impl Read, lines: &SyncSender<Line>, dropped: &AtomicU64) {
+fn read(name: &str, json: bool, stream: Stream, from: impl Read, lines: &SyncSender<Line>, dropped: &AtomicU64) {
     let (mut from, mut line) = (BufReader::new(from), Vec::new());
     while matches!(from.read_until(b'\n', &mut line), Ok(1..)) {
         let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line));
-        match lines.try_send((stream, format!("{name:<10} | {text}"))) {
+        match lines.try_send((stream, named(name, json, &text))) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => drop(dropped.fetch_add(1, Ordering::Relaxed)),
             Err(TrySendError::Disconnected(_)) => return,
@@ -103,13 +107,28 @@ fn read(name: &str, stream: Stream, from: impl Read, lines: &SyncSender<Line>, d
     }
 }
 
+/// A line with the name of its process: `reader 0   | text`, or in JSON a first field `process`. A line that is no object, such
+/// as that of a panic, becomes the field `text`.
+fn named(name: &str, json: bool, text: &str) -> String {
+    let Some(fields) = text.strip_prefix('{').filter(|_| json) else {
+        return if json {
+            json!({ "process": name, "text": text }).to_string()
+        } else {
+            format!("{name:<10} | {text}")
+        };
+    };
+    let comma = if fields.trim_start().starts_with('}') { "" } else { "," };
+    format!("{{\"process\":{}{comma}{fields}", json!(name))
+}
+
 /// Writes lines until the queue ends, and says how many were dropped.
-fn write(queue: &Receiver<Line>, dropped: &AtomicU64, mut print: impl FnMut(Line)) {
+fn write(queue: &Receiver<Line>, dropped: &AtomicU64, json: bool, mut print: impl FnMut(Line)) {
     while let Ok(line) = queue.recv() {
         print(line);
         let dropped = dropped.swap(0, Ordering::Relaxed);
         if dropped > 0 {
-            print((Stream::Err, format!("{:<10} | {dropped} lines were dropped: the log was not read", "launch")));
+            let text = format!("{dropped} lines were dropped: the log was not read");
+            print((Stream::Err, named("launch", json, &text)));
         }
     }
 }
@@ -122,18 +141,30 @@ mod tests {
     fn lines_that_nobody_reads_are_dropped_and_counted() {
         let (lines, queue) = sync_channel(2);
         let dropped = AtomicU64::new(0);
-        read("ps 0", Stream::Out, &b"a\nb\nc\xff\nd"[..], &lines, &dropped);
+        read("ps 0", false, Stream::Out, &b"a\nb\nc\xff\nd"[..], &lines, &dropped);
         drop(lines);
         let mut written = Vec::new();
-        write(&queue, &dropped, |(_, line)| written.push(line));
+        write(&queue, &dropped, false, |(_, line)| written.push(line));
         let expected = ["ps 0       | a", "launch     | 2 lines were dropped: the log was not read", "ps 0       | b"];
         assert_eq!(written, expected);
     }
 
     #[test]
+    fn lines_of_json_say_their_process_and_stay_json() {
+        for (text, expected) in [
+            ("{\"a\":1}", json!({ "process": "ps 0", "a": 1 })),
+            ("{}", json!({ "process": "ps 0" })),
+            ("thread panicked: \"x\"", json!({ "process": "ps 0", "text": "thread panicked: \"x\"" })),
+        ] {
+            let line: serde_json::Value = serde_json::from_str(&named("ps 0", true, text)).unwrap();
+            assert_eq!(line, expected);
+        }
+    }
+
+    #[test]
     fn bytes_that_are_no_text_do_not_end_a_log() {
         let (lines, queue) = sync_channel(9);
-        read("reader 1", Stream::Err, &b"\xff\nlast"[..], &lines, &AtomicU64::new(0));
+        read("reader 1", false, Stream::Err, &b"\xff\nlast"[..], &lines, &AtomicU64::new(0));
         drop(lines);
         let written: Vec<String> = queue.iter().map(|(_, line)| line).collect();
         assert_eq!(written, ["reader 1   | \u{fffd}", "reader 1   | last"]);

@@ -1,0 +1,162 @@
+//! The clock of a stage: how long it was busy, starved, blocked and waiting.
+//!
+//! The time is read only when the activity changes, and each interval is added to exactly one counter. One thread writes,
+//! any thread reads.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::time::{Duration, Instant};
+
+/// What a stage is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Activity {
+    /// Not started, or ended: no time is counted.
+    Nothing = 0,
+    /// At work: the stage's code runs.
+    Busy = 1,
+    /// Waiting for input.
+    Starved = 2,
+    /// Waiting for room below.
+    Blocked = 3,
+    /// Waiting for anything else that the stage's code awaits: a store, a reply.
+    Waiting = 4,
+}
+
+/// The number of activities.
+const ACTIVITIES: usize = 5;
+
+/// Sums up the time of each activity. One thread writes, any thread reads.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    base: Instant,
+    /// Time of the last change in nanoseconds since `base`, times 16, plus [`CHANGING`] during a change, plus the
+    /// activity.
+    since: AtomicU64,
+    dials: [AtomicU64; ACTIVITIES],
+}
+
+/// Set in `since` during a change. Readers spin until it is cleared, two stores later.
+const CHANGING: u64 = 8;
+
+/// The bits of the activity in `since`.
+const ACTIVITY: u64 = 7;
+
+impl Clock {
+    pub(crate) fn new() -> Self {
+        Self { base: Instant::now(), since: AtomicU64::new(0), dials: Default::default() }
+    }
+
+    fn now(&self) -> u64 {
+        // 60 bits of nanoseconds are 36 years.
+        self.base.elapsed().as_nanos() as u64
+    }
+
+    pub(crate) fn enter(&self, doing: Activity) {
+        let now = self.now();
+        let word = self.since.load(Relaxed);
+        self.since.store(word | CHANGING, SeqCst);
+        let dial = &self.dials[(word & ACTIVITY) as usize];
+        dial.store(dial.load(Relaxed) + (now - (word >> 4)), SeqCst);
+        self.since.store(now << 4 | doing as u64, SeqCst);
+    }
+
+    pub(crate) fn doing(&self) -> Activity {
+        match self.since.load(SeqCst) & ACTIVITY {
+            1 => Activity::Busy,
+            2 => Activity::Starved,
+            3 => Activity::Blocked,
+            4 => Activity::Waiting,
+            _ => Activity::Nothing,
+        }
+    }
+
+    /// The time of one activity, up to its last change. For the thread that writes.
+    pub(crate) fn ended(&self, doing: Activity) -> Duration {
+        Duration::from_nanos(self.dials[doing as usize].load(Relaxed))
+    }
+
+    /// The time of each activity but [`Activity::Nothing`], up to now.
+    pub(crate) fn read(&self) -> Times {
+        loop {
+            let word = self.since.load(SeqCst);
+            let mut dials = [1, 2, 3, 4].map(|i: usize| self.dials[i].load(SeqCst));
+            let now = self.now();
+            // If the activity changes in between, an interval counts twice or not at all: read again.
+            if word & CHANGING == 0 && self.since.load(SeqCst) == word {
+                let doing = (word & ACTIVITY) as usize;
+                if doing != 0 {
+                    dials[doing - 1] += now.saturating_sub(word >> 4);
+                }
+                let [busy, starved, blocked, waiting] = dials.map(Duration::from_nanos);
+                return Times { busy, starved, blocked, waiting };
+            }
+            std::hint::spin_loop();
+        }
+    }
+}
+
+/// The time of each activity.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Times {
+    pub(crate) busy: Duration,
+    pub(crate) starved: Duration,
+    pub(crate) blocked: Duration,
+    pub(crate) waiting: Duration,
+}
+
+impl Times {
+    pub(crate) fn of(&self, doing: Activity) -> Duration {
+        match doing {
+            Activity::Nothing => Duration::ZERO,
+            Activity::Busy => self.busy,
+            Activity::Starved => self.starved,
+            Activity::Blocked => self.blocked,
+            Activity::Waiting => self.waiting,
+        }
+    }
+
+    pub(crate) fn sum(&self) -> Duration {
+        self.busy + self.starved + self.blocked + self.waiting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_see_every_interval_once_whatever_the_writer_does() {
+        let clock = Clock::new();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                for i in 0..300_000 {
+                    clock.enter(if i % 2 == 0 { Activity::Busy } else { Activity::Starved });
+                }
+            });
+            let mut last = Duration::ZERO;
+            while !writer.is_finished() {
+                let sum: Duration = clock.read().sum();
+                assert!(sum <= clock.base.elapsed(), "an interval was counted twice");
+                assert!(sum >= last, "an interval was not counted");
+                last = sum;
+            }
+        });
+    }
+
+    /// The dial is written, but the change is not over.
+    #[test]
+    fn a_reader_waits_for_the_end_of_a_change() {
+        let clock = Clock::new();
+        clock.enter(Activity::Busy);
+        let word = clock.since.fetch_or(CHANGING, SeqCst);
+        clock.dials[1].fetch_add(1_000_000_000, SeqCst);
+        std::thread::scope(|scope| {
+            let reader = scope.spawn(|| clock.read());
+            for _ in 0..1_000 {
+                std::thread::yield_now();
+                assert!(!reader.is_finished());
+            }
+            clock.since.store(word & !CHANGING, SeqCst);
+            assert!(reader.join().unwrap().busy >= Duration::from_secs(1));
+        });
+    }
+}

@@ -1,0 +1,235 @@
+//! What the meters of a stage show: its times, which add up to the run's wall time for each replica, and its counts.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::{Activity, Times};
+
+/// How a wait counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitKind {
+    /// As waiting: for a store, a reply or a device.
+    #[default]
+    Waiting,
+    /// As starved: for input from outside the pipeline.
+    Starved,
+    /// As blocked: for what a later stage must free first.
+    Blocked,
+}
+
+impl WaitKind {
+    pub(crate) fn activity(self) -> Activity {
+        match self {
+            Self::Waiting => Activity::Waiting,
+            Self::Starved => Activity::Starved,
+            Self::Blocked => Activity::Blocked,
+        }
+    }
+}
+
+/// How often and how long a stage waited for one thing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WaitReport {
+    /// How many times.
+    pub count: u64,
+    /// Total time; in JSON, seconds.
+    #[serde(with = "crate::seconds")]
+    pub total: Duration,
+    /// Which time of the stage it is a part of.
+    pub kind: WaitKind,
+}
+
+impl WaitReport {
+    pub(crate) fn of(kind: WaitKind) -> Self {
+        Self { kind, ..Self::default() }
+    }
+}
+
+/// What a meter shows at one moment.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reading {
+    pub(crate) times: Times,
+    /// Batches, rows, bytes taken in.
+    pub(crate) taken: [u64; 3],
+    /// Batches, rows, bytes sent on.
+    pub(crate) sent: [u64; 3],
+    pub(crate) describe: String,
+    pub(crate) waits: BTreeMap<String, WaitReport>,
+}
+
+/// Times and counts of a stage, summed over its replicas.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct StageReport {
+    /// Name given at wiring.
+    pub name: String,
+    /// `source`, `stage`, `sink` or `service`.
+    pub kind: String,
+    /// Where it runs: `shared`, `own`, `core 3`.
+    pub place: String,
+    /// What its `describe` returns.
+    pub describe: String,
+    /// How many replicas it has now; 1 for a stage that is not replicated.
+    pub replicas: usize,
+    /// Batches (for a service: calls) taken in.
+    pub items_in: u64,
+    /// Rows taken in.
+    pub rows_in: u64,
+    /// Bytes taken in.
+    pub bytes_in: u64,
+    /// Batches sent on (for a service: replies).
+    pub items_out: u64,
+    /// Rows sent on.
+    pub rows_out: u64,
+    /// Bytes sent on.
+    pub bytes_out: u64,
+    /// Time that its code ran. All times in JSON are seconds.
+    #[serde(with = "crate::seconds")]
+    pub busy: Duration,
+    /// Time waiting for input.
+    #[serde(with = "crate::seconds")]
+    pub starved: Duration,
+    /// Time waiting for room below; in an ordered replica, also for its turn.
+    #[serde(with = "crate::seconds")]
+    pub blocked: Duration,
+    /// Time waiting for anything else, such as a store, a reply or a device.
+    #[serde(with = "crate::seconds")]
+    pub waiting: Duration,
+    /// Time of the run before the stage began and after it ended.
+    #[serde(with = "crate::seconds")]
+    pub idle: Duration,
+    /// The run's wall time, times the replicas: busy + starved + blocked + waiting + idle.
+    #[serde(with = "crate::seconds")]
+    pub wall: Duration,
+    /// What the stage waited for, by the names given to its [`StageMeter`](crate::StageMeter).
+    pub waits: BTreeMap<String, WaitReport>,
+}
+
+impl StageReport {
+    /// Share of its time that its code ran, 0 to 1.
+    pub fn busy_share(&self) -> f64 {
+        self.share(self.busy)
+    }
+
+    /// Share of its time that it waited for input, 0 to 1.
+    pub fn starved_share(&self) -> f64 {
+        self.share(self.starved)
+    }
+
+    /// Share of its time that it waited for room below, 0 to 1.
+    pub fn blocked_share(&self) -> f64 {
+        self.share(self.blocked)
+    }
+
+    /// Share of its time that it waited for anything else, 0 to 1.
+    pub fn waiting_share(&self) -> f64 {
+        self.share(self.waiting)
+    }
+
+    /// Share of its time that it spent on its batches, 0 to 1: busy or waiting. Near 1, the stage limits the run, since its
+    /// input is there and there is room below.
+    pub fn occupied_share(&self) -> f64 {
+        self.share(self.busy + self.waiting)
+    }
+
+    /// Share of its time that it waited for this, 0 to 1.
+    pub fn wait_share(&self, what: &str) -> f64 {
+        self.waits.get(what).map_or(0.0, |wait| self.share(wait.total))
+    }
+
+    fn share(&self, part: Duration) -> f64 {
+        if self.wall.is_zero() { 0.0 } else { part.as_secs_f64() / self.wall.as_secs_f64() }
+    }
+
+    /// Rows per second in which a replica was busy or waited for something of its own: its true rate (Kalavri et al., "Three
+    /// steps is all you need", OSDI 2018). `replicas` times this is what the stage could do with input and room below.
+    pub fn true_rate(&self) -> f64 {
+        let useful = (self.busy + self.waiting).as_secs_f64();
+        if useful > 0.0 { self.rows_in as f64 / useful } else { 0.0 }
+    }
+
+    /// Adds what the meter of one replica shows.
+    pub(crate) fn add(&mut self, reading: Reading) {
+        let Reading { times, taken, sent, describe, waits } = reading;
+        self.busy += times.busy;
+        self.starved += times.starved;
+        self.blocked += times.blocked;
+        self.waiting += times.waiting;
+        self.wall += times.sum();
+        let sum = |counts: [&mut u64; 3], more: [u64; 3]| counts.into_iter().zip(more).for_each(|(sum, n)| *sum += n);
+        sum([&mut self.items_in, &mut self.rows_in, &mut self.bytes_in], taken);
+        sum([&mut self.items_out, &mut self.rows_out, &mut self.bytes_out], sent);
+        if !describe.is_empty() {
+            self.describe = describe;
+        }
+        self.wait_also(&waits);
+    }
+
+    /// Adds the same stage of another process.
+    pub fn merge(&mut self, other: &Self) {
+        self.replicas += other.replicas;
+        self.busy += other.busy;
+        self.starved += other.starved;
+        self.blocked += other.blocked;
+        self.waiting += other.waiting;
+        self.idle += other.idle;
+        self.wall += other.wall;
+        self.items_in += other.items_in;
+        self.rows_in += other.rows_in;
+        self.bytes_in += other.bytes_in;
+        self.items_out += other.items_out;
+        self.rows_out += other.rows_out;
+        self.bytes_out += other.bytes_out;
+        self.wait_also(&other.waits);
+    }
+
+    fn wait_also(&mut self, waits: &BTreeMap<String, WaitReport>) {
+        for (name, wait) in waits {
+            let sum = self.waits.entry(name.clone()).or_insert_with(|| WaitReport::of(wait.kind));
+            sum.count += wait.count;
+            sum.total += wait.total;
+        }
+    }
+
+    /// Makes the times add up to a run of `wall` for each replica. A service may be older than the run: then it was starved.
+    #[must_use]
+    pub fn over(mut self, wall: Duration) -> Self {
+        let wall = wall * self.replicas.max(1) as u32;
+        self.starved -= self.wall.saturating_sub(wall).min(self.starved);
+        let lived = self.busy + self.starved + self.blocked + self.waiting;
+        self.idle = wall.saturating_sub(lived);
+        self.wall = lived + self.idle;
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_add_up_to_the_runs_wall_time_whenever_the_stage_lived() {
+        let [busy, starved, blocked, waiting] = [10, 20, 30, 40].map(Duration::from_millis);
+        let times = Times { busy, starved, blocked, waiting };
+        let mut lived = StageReport { replicas: 2, ..StageReport::default() };
+        lived.add(Reading { times, ..Reading::default() });
+        assert_eq!(lived.wall, Duration::from_millis(100));
+        let report = lived.clone().over(Duration::from_secs(1));
+        assert_eq!(report.wall, Duration::from_secs(2));
+        assert_eq!(busy + starved + blocked + waiting + report.idle, report.wall);
+        // A service that waited for its first call before the run began.
+        let older = StageReport { starved: starved + Duration::from_secs(9), replicas: 1, ..lived.clone() };
+        let older = StageReport { wall: lived.wall + Duration::from_secs(9), ..older }.over(Duration::from_secs(1));
+        assert_eq!((older.wall, older.busy), (Duration::from_secs(1), busy));
+    }
+
+    #[test]
+    fn the_true_rate_leaves_out_the_time_without_input_or_room() {
+        let [busy, waiting, starved] = [1, 1, 8].map(Duration::from_secs);
+        let stage = StageReport { rows_in: 100, busy, waiting, starved, ..StageReport::default() };
+        assert_eq!(stage.true_rate(), 50.0);
+        assert_eq!(StageReport::default().true_rate(), 0.0);
+    }
+}

@@ -1,0 +1,163 @@
+//! The one change of the job that is most likely to help, and how much.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::limit::{AT_SHARDS, Certainty, Limit, LimitKind};
+use super::load::{COMPUTE, Load, MachineUse, SHARDS};
+use crate::job::{Backend, ByteSize, Job};
+
+/// A change of the job.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Change {
+    /// The field of the job, for instance `pipeline.parse_replicas`.
+    pub field: String,
+    /// Its new value, as the job file says it.
+    pub value: String,
+    /// How many times as fast the run is expected to be.
+    pub gain: f64,
+    /// What is the limit then.
+    pub then: String,
+}
+
+/// Less gain than this is not worth a change.
+const WORTH: f64 = 1.1;
+
+/// What a change does to the loads: the share of each stage for which `hits` holds, or of its part, is multiplied by `factor`.
+struct Effect<'a> {
+    hits: Box<dyn Fn(&str) -> bool + 'a>,
+    /// `None`: the whole share.
+    part: Option<&'a str>,
+    factor: f64,
+}
+
+impl Effect<'_> {
+    /// The share of a load after the change.
+    fn after(&self, load: &Load) -> f64 {
+        match self.part {
+            _ if !(self.hits)(&load.stage) => load.share,
+            None => load.share * self.factor,
+            // The shards themselves wait for nothing.
+            Some(_) if load.stage == SHARDS => load.share * self.factor,
+            Some(part) => load.share - load.part(part) * (1.0 - self.factor),
+        }
+    }
+}
+
+/// The change that moves this limit, if the job has one and the machines have the cores.
+pub(super) fn advise(
+    limit: &Limit,
+    certainty: Certainty,
+    loads: &[Load],
+    machines: &[MachineUse],
+    job: &Job,
+) -> Option<Change> {
+    if certainty == Certainty::Unclear || limit.skew.is_some() {
+        return None;
+    }
+    // The CPU time of a row stays the same, so no change is faster than the cores.
+    let headroom = machines.iter().map(|machine| 1.0 / machine.share.max(1e-3)).fold(f64::INFINITY, f64::min);
+    let cores = cores_of(limit, machines);
+    let (field, value, gain, then) = match limit.kind {
+        LimitKind::Cores => return None,
+        LimitKind::Staleness => tickets(loads, job),
+        LimitKind::Link => link(limit, loads, job)?,
+        LimitKind::Stage | LimitKind::Wait | LimitKind::Shard => {
+            let (field, value, effect) = knob(limit, loads, cores, job)?;
+            let after = loads.iter().map(|load| (load, effect.after(load)));
+            let (next, share) = after.max_by(|a, b| a.1.total_cmp(&b.1))?;
+            (field, value, limit.share / share.max(1e-3), next.stage.clone())
+        }
+    };
+    let (gain, then) = if gain > headroom { (headroom, "the machine's cores".to_owned()) } else { (gain, then) };
+    (gain >= WORTH).then_some(Change { field, value, gain, then })
+}
+
+/// Cores of the machine that the limit is on.
+fn cores_of(limit: &Limit, machines: &[MachineUse]) -> usize {
+    let runs =
+        |machine: &&MachineUse| limit.process.as_ref().is_some_and(|process| machine.processes.contains(process));
+    machines.iter().find(runs).or(machines.first()).map_or(1, |machine| machine.cores)
+}
+
+/// The field that gives a stage more, its value, and what that does.
+fn knob<'a>(limit: &'a Limit, loads: &[Load], cores: usize, job: &Job) -> Option<(String, String, Effect<'a>)> {
+    let name = limit.name.as_str();
+    let itself = move |factor| Effect { hits: Box::new(move |stage| stage == name), part: None, factor };
+    let part = |part, factor| Effect { hits: Box::new(move |stage| stage == name), part: Some(part), factor };
+    // Enough to make another stage the limit, as far as there are cores.
+    let others = loads.iter().filter(|load| load.stage != name).map(|load| load.share).fold(0.1, f64::max);
+    let more = |n: usize| {
+        let wanted = (n as f64 * limit.share / others).ceil() as usize;
+        Some(wanted.max(n + 1).min(cores.max(1))).filter(|&m| m > n)
+    };
+    match (limit.kind, name, limit.waits_for.as_deref()) {
+        (LimitKind::Shard, ..) => {
+            let (shards, factor) = (2 * job.table.shards, 0.5);
+            let hits = |stage: &str| stage == SHARDS || AT_SHARDS.contains(&stage);
+            let effect = Effect { hits: Box::new(hits), part: Some("shards"), factor };
+            (shards <= cores).then(|| ("table.shards".into(), shards.to_string(), effect))
+        }
+        (_, "parse", None | Some("other")) => {
+            let n = job.pipeline.parse_replicas.max(1);
+            more(n).map(|m| ("pipeline.parse_replicas".into(), m.to_string(), itself(n as f64 / m as f64)))
+        }
+        (_, _, Some("decode")) => {
+            let n = job.data.decode_threads.max(1);
+            more(n).map(|m| ("data.decode_threads".into(), m.to_string(), part("decode", n as f64 / m as f64)))
+        }
+        (_, _, Some("store")) => {
+            let twice = ByteSize(job.data.read_ahead.0.saturating_mul(2));
+            Some(("data.read_ahead".into(), format!("\"{twice}\""), part("store", 0.5)))
+        }
+        (_, COMPUTE, None) if job.train.backend == Backend::Native => {
+            let n = job.train.resolved_threads();
+            (n < cores).then(|| ("train.threads".into(), cores.to_string(), itself(n as f64 / cores as f64)))
+        }
+        (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) => {
+            // The stage has a replica for each ticket.
+            let n = job.train.staleness + 1;
+            let m = (n as f64 * limit.share / others).ceil().min(8.0) as usize;
+            let hits = |stage: &str| AT_SHARDS.contains(&stage);
+            let effect = Effect { hits: Box::new(hits), part: None, factor: n as f64 / m.max(1) as f64 };
+            (m > n).then(|| ("train.staleness".into(), (m - 1).to_string(), effect))
+        }
+        (_, "read" | "batch" | "ship", None | Some("other")) if job.placement.readers > 0 => {
+            let (n, m) = (job.placement.readers, job.placement.readers + 1);
+            let hits = |stage: &str| ["read", "parse", "batch", "ship"].contains(&stage);
+            let effect = Effect { hits: Box::new(hits), part: None, factor: n as f64 / m as f64 };
+            Some(("placement.readers".into(), m.to_string(), effect))
+        }
+        _ => None,
+    }
+}
+
+/// More batches under way at once.
+fn tickets(loads: &[Load], job: &Job) -> (String, String, f64, String) {
+    let n = job.train.staleness + 1;
+    let (next, share) = loads.first().map_or(("", 1.0), |load| (load.stage.as_str(), load.share));
+    let m = ((n as f64 / share.max(0.1)).ceil() as usize).max(n + 1);
+    let gain = (m as f64 / n as f64).min(1.0 / share.max(1e-3));
+    ("train.staleness".into(), (m - 1).to_string(), gain, next.to_owned())
+}
+
+fn link(limit: &Limit, loads: &[Load], job: &Job) -> Option<(String, String, f64, String)> {
+    let next = loads.first()?;
+    let most = 1.0 / next.share.max(1e-3);
+    if limit.name == "ship to receive" {
+        // LZ4 halves keys and floats.
+        let field = "placement.compress".to_owned();
+        return job.placement.compress.is_none().then(|| (field, "\"lz4\"".into(), most.min(2.0), next.stage.clone()));
+    }
+    let to = limit.name.rsplit(' ').next()?;
+    let field = ["parse", "batch", "lookup", "train", "push"].contains(&to).then(|| format!("pipeline.links.{to}"))?;
+    Some((field, (limit.replicas * 4).to_string(), most, next.stage.clone()))
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { field, value, gain, then } = self;
+        write!(f, "{field} = {value} would move the limit to {then}, about {gain:.1} times as fast")
+    }
+}

@@ -1,0 +1,249 @@
+//! Which stage, shard, link or machine limits a run.
+
+use std::fmt;
+
+use forebay_actors::StageReport;
+use serde::{Deserialize, Serialize};
+
+use super::load::{COMPUTE, Load, MachineUse, SHARDS};
+use crate::job::Job;
+use crate::process_report::ProcessReport;
+
+/// How sure it is that a limit is the limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Certainty {
+    /// It was occupied for at least 85% of the run, the next one clearly less.
+    Sure,
+    /// It was occupied for most of the run, or others nearly as much.
+    Likely,
+    /// Nothing was occupied for most of the run, or there were too few batches to tell.
+    #[default]
+    Unclear,
+}
+
+/// The kind of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LimitKind {
+    /// The work of a stage.
+    Stage,
+    /// What a stage waits for: a store, its decode threads, a device, the round trip to the shards.
+    Wait,
+    /// The busiest shard.
+    Shard,
+    /// Look-up, compute and push take turns, because `train.staleness` lets no more batches be under way.
+    Staleness,
+    /// The line from readers to trainers, or a link whose capacity is too small for how unevenly batches come.
+    Link,
+    /// The cores of a machine.
+    Cores,
+}
+
+/// What limits a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Limit {
+    /// What kind of thing it is.
+    pub kind: LimitKind,
+    /// The stage, the shard, the link (`ship to receive`), `staleness`, or the host.
+    pub name: String,
+    /// In a cluster, the process.
+    #[serde(default)]
+    pub process: Option<String>,
+    /// For [`LimitKind::Wait`], what the stage waits for.
+    #[serde(default)]
+    pub waits_for: Option<String>,
+    /// How occupied it is, 0 to 1.
+    pub share: f64,
+    /// Replicas of the stage in that process, shards, or cores.
+    pub replicas: usize,
+    /// How it differs from the others of its kind: a slow process, a shard with more than its part.
+    #[serde(default)]
+    pub skew: Option<String>,
+}
+
+/// The stages that wait for shards.
+pub(super) const AT_SHARDS: [&str; 3] = ["lookup", "refresh", "push"];
+
+/// Shares from which a limit is sure, or likely.
+const SURE: f64 = 0.85;
+const LIKELY: f64 = 0.6;
+
+/// Fewer batches than this say little.
+const FEW_BATCHES: u64 = 20;
+
+/// The share of its cores from which a machine is the limit.
+const CORES_USED_UP: f64 = 0.9;
+
+/// Finds the limit. `None` if no stage has worked.
+pub(super) fn find(
+    processes: &[&ProcessReport],
+    loads: &[Load],
+    machines: &[MachineUse],
+    job: &Job,
+) -> Option<(Limit, Certainty)> {
+    let top = loads.first().filter(|load| load.share > 0.0)?;
+    let limit = of_load(top, loads);
+    // What computes is limited by the cores, what waits for a store is not.
+    let computes = limit.waits_for.as_deref().is_none_or(|what| what == "decode");
+    if let Some(machine) = machines.first().filter(|machine| computes && machine.share >= CORES_USED_UP) {
+        return Some((of_machine(machine), if machine.share >= 0.95 { Certainty::Sure } else { Certainty::Likely }));
+    }
+    if limit.share < SURE
+        && let Some(limit) = between_stages(processes, limit.share, job)
+    {
+        let certainty = if limit.share >= SURE { Certainty::Sure } else { Certainty::Likely };
+        return Some((limit, certainty));
+    }
+    let next = loads.iter().skip(1).find(|load| !same_cause(&limit, load)).map_or(0.0, |load| load.share);
+    let certainty = match limit.share {
+        share if top.items < FEW_BATCHES && share > 0.0 => Certainty::Unclear,
+        share if share >= SURE && next < share - 0.1 => Certainty::Sure,
+        share if share >= LIKELY => Certainty::Likely,
+        _ => Certainty::Unclear,
+    };
+    Some((limit, certainty))
+}
+
+/// The limit that the most occupied load is a sign of.
+fn of_load(load: &Load, loads: &[Load]) -> Limit {
+    let part = load.main_part();
+    let waits = part != "busy";
+    if load.stage == SHARDS {
+        return of_shards(load);
+    }
+    if part == "shards"
+        && let Some(shards) = loads.iter().find(|other| other.stage == SHARDS && other.share >= 0.5 * load.share)
+    {
+        return Limit { share: load.share, ..of_shards(shards) };
+    }
+    let skew = match (&load.at, load.others_true_rate) {
+        (Some(at), Some(others)) => {
+            Some(format!("{at} does {:.0} rows/s where the others do {others:.0}", load.true_rate))
+        }
+        _ if load.at.is_some() && load.mean_share < 0.6 * load.share => {
+            Some(format!("the mean of all processes is {:.0}%", 100.0 * load.mean_share))
+        }
+        _ => None,
+    };
+    Limit {
+        kind: if waits { LimitKind::Wait } else { LimitKind::Stage },
+        name: load.stage.clone(),
+        process: load.at.clone(),
+        waits_for: waits.then(|| part.to_owned()),
+        share: load.share,
+        replicas: load.replicas,
+        skew,
+    }
+}
+
+fn of_shards(load: &Load) -> Limit {
+    let skewed = load.replicas > 1 && load.mean_share < 0.6 * load.share;
+    Limit {
+        kind: LimitKind::Shard,
+        name: load.at.clone().unwrap_or_default(),
+        process: None,
+        waits_for: None,
+        share: load.share,
+        replicas: load.replicas,
+        skew: skewed.then(|| format!("the mean of all shards is {:.0}%", 100.0 * load.mean_share)),
+    }
+}
+
+fn of_machine(machine: &MachineUse) -> Limit {
+    Limit {
+        kind: LimitKind::Cores,
+        name: machine.host.clone(),
+        process: None,
+        waits_for: None,
+        share: machine.share.min(1.0),
+        replicas: machine.cores,
+        skew: None,
+    }
+}
+
+/// The limit between stages of which none is occupied all the time: tickets, the line to the trainers, or a small link.
+fn between_stages(processes: &[&ProcessReport], occupied: f64, job: &Job) -> Option<Limit> {
+    let limit = |kind, name: String, share: f64, replicas| {
+        Some(Limit { kind, name, process: None, waits_for: None, share: share.min(1.0), replicas, skew: None })
+            .filter(|limit| limit.share > occupied + 0.1)
+    };
+    let stages = || processes.iter().flat_map(|process| &process.report.stages);
+    let mean = |name: &str, share: &dyn Fn(&StageReport) -> f64| {
+        let shares: Vec<f64> = stages().filter(|stage| stage.name == name).map(share).collect();
+        shares.iter().sum::<f64>() / shares.len().max(1) as f64
+    };
+    let ticket = mean("lookup", &|stage| stage.wait_share("ticket"));
+    if ticket >= 0.2 {
+        let in_turn = ticket + mean("lookup", &StageReport::occupied_share);
+        return limit(LimitKind::Staleness, "staleness".into(), in_turn, job.train.staleness);
+    }
+    let line =
+        mean("ship", &|stage| stage.wait_share("trainer")).min(mean("receive", &|stage| stage.wait_share("readers")));
+    if line >= 0.3 {
+        return limit(LimitKind::Link, "ship to receive".into(), line, job.placement.in_flight);
+    }
+    let links = processes.iter().flat_map(|process| process.report.links.iter().zip(process.report.stages.windows(2)));
+    let uneven = links.map(|(link, ends)| (link, ends[0].blocked_share().min(ends[1].starved_share())));
+    let (link, share) = uneven.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    if share < 0.3 {
+        return None;
+    }
+    limit(LimitKind::Link, format!("{} to {}", link.from, link.to), share, link.capacity.max_items())
+}
+
+fn same_cause(limit: &Limit, load: &Load) -> bool {
+    load.stage == limit.name
+        || (limit.kind == LimitKind::Shard && (load.stage == SHARDS || load.main_part() == "shards"))
+}
+
+impl Limit {
+    /// The side of the dense compute that the limit is on: `input`, `compute`, `table`; `None` for the cores of a machine.
+    pub fn bound(&self) -> Option<&'static str> {
+        match self.kind {
+            LimitKind::Cores => None,
+            LimitKind::Staleness => Some("staleness"),
+            LimitKind::Shard => Some("table"),
+            _ if AT_SHARDS.contains(&self.name.as_str()) => Some("table"),
+            _ if [COMPUTE, "upload", "download"].contains(&self.name.as_str()) => Some("compute"),
+            _ => Some("input"),
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, percent, n) = (&self.name, format_args!("{:.0}%", 100.0 * self.share), self.replicas);
+        let replicas = if n == 1 { "replica" } else { "replicas" };
+        match (self.kind, &self.waits_for) {
+            (LimitKind::Wait, Some(what)) => {
+                write!(f, "{name} is {percent} occupied and waits for {}", words(name, what))?
+            }
+            (LimitKind::Stage | LimitKind::Wait, _) => write!(f, "{name} is {percent} busy in {n} {replicas}")?,
+            (LimitKind::Shard, _) => write!(f, "shard {name} is the busiest of {n} and is {percent} of the wait")?,
+            (LimitKind::Staleness, _) => write!(f, "look-up, compute and push take turns {percent} of the time")?,
+            (LimitKind::Link, _) => {
+                write!(f, "the link {name} ({n} batches) holds both ends up {percent} of the time")?
+            }
+            (LimitKind::Cores, _) => write!(f, "the {n} cores of this machine are the limit: {percent} used")?,
+        }
+        if let Some(process) = &self.process {
+            write!(f, " of {process}")?;
+        }
+        if let Some(skew) = &self.skew {
+            write!(f, "; {skew}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What a wait is for, in words.
+fn words<'a>(stage: &str, what: &'a str) -> &'a str {
+    match what {
+        "decode" => "its decode threads",
+        "store" => "the store",
+        "shards" if AT_SHARDS.contains(&stage) => "the round trip to the shards",
+        "other" => "something that it awaits",
+        what => what,
+    }
+}

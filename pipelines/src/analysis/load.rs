@@ -1,0 +1,159 @@
+//! How occupied every stage is, over all processes, and how much of each machine's cores a run uses.
+
+use std::collections::BTreeMap;
+
+use forebay_actors::{StageReport, WaitKind};
+use serde::{Deserialize, Serialize};
+
+use crate::process_report::ProcessReport;
+
+/// The name of the load of all shards.
+pub(super) const SHARDS: &str = "shards";
+
+/// The stage of dense compute.
+pub(super) const COMPUTE: &str = "train";
+
+/// How occupied a stage is in the process where it is most.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// The stage, or `shards` for all services.
+    pub stage: String,
+    /// In a cluster, the process in which it is most occupied; for shards, the name of the busiest one.
+    #[serde(default)]
+    pub at: Option<String>,
+    /// Share of the run's wall time that it was busy or waited for something of its own, 0 to 1, for each replica there.
+    pub share: f64,
+    /// The mean share over all processes (or shards).
+    pub mean_share: f64,
+    /// Replicas in that process; for shards, all of them.
+    pub replicas: usize,
+    /// The parts of `share`: `busy`, and what it waited for, by name.
+    pub parts: BTreeMap<String, f64>,
+    /// Rows per second in which one replica was occupied, there. 0 for shards.
+    pub true_rate: f64,
+    /// The mean true rate of the other processes, if they are more than twice as fast.
+    #[serde(default)]
+    pub others_true_rate: Option<f64>,
+    /// Batches (calls) that it took in there.
+    pub items: u64,
+}
+
+impl Load {
+    /// The part that took most of its time.
+    pub(super) fn main_part(&self) -> &str {
+        self.parts.iter().max_by(|a, b| a.1.total_cmp(b.1)).map_or("busy", |(name, _)| name)
+    }
+
+    pub(super) fn part(&self, name: &str) -> f64 {
+        self.parts.get(name).copied().unwrap_or(0.0)
+    }
+}
+
+/// The loads of all stages and of the shards, the most occupied first.
+pub(super) fn loads(processes: &[&ProcessReport]) -> Vec<Load> {
+    let mut stages: Vec<(&str, Vec<(&str, &StageReport)>)> = Vec::new();
+    let mut shards = Vec::new();
+    for process in processes {
+        for stage in &process.report.stages {
+            match stages.iter_mut().find(|(name, _)| *name == stage.name) {
+                Some((_, all)) => all.push((&process.process, stage)),
+                None => stages.push((&stage.name, vec![(&process.process, stage)])),
+            }
+        }
+        shards.extend(process.report.services.iter().map(|shard| (&*shard.name, shard)));
+    }
+    let mut loads: Vec<Load> = stages.iter().filter_map(|(name, all)| stage(name, all, processes.len() > 1)).collect();
+    loads.extend(self::shards(&shards));
+    loads.sort_by(|a, b| b.share.total_cmp(&a.share));
+    loads
+}
+
+fn stage(name: &str, all: &[(&str, &StageReport)], in_cluster: bool) -> Option<Load> {
+    let (process, busiest) = all.iter().max_by(|a, b| a.1.occupied_share().total_cmp(&b.1.occupied_share()))?;
+    // If all are occupied, the slowest is the one to name.
+    let saturated = |stage: &StageReport| stage.occupied_share() >= 0.9 * busiest.occupied_share() && stage.rows_in > 0;
+    let slowest =
+        all.iter().filter(|(_, stage)| saturated(stage)).min_by(|a, b| a.1.true_rate().total_cmp(&b.1.true_rate()));
+    let others: Vec<f64> = match slowest {
+        Some((slow, _)) => all.iter().filter(|(at, _)| at != slow).map(|(_, stage)| stage.true_rate()).collect(),
+        None => Vec::new(),
+    };
+    let others = others.iter().sum::<f64>() / others.len().max(1) as f64;
+    let (at, stage, others_true_rate) = match slowest {
+        Some((at, stage)) if others > 2.0 * stage.true_rate() => (at, stage, Some(others)),
+        _ => (process, busiest, None),
+    };
+    Some(Load {
+        stage: name.to_owned(),
+        at: in_cluster.then(|| (*at).to_owned()),
+        share: stage.occupied_share(),
+        mean_share: all.iter().map(|(_, stage)| stage.occupied_share()).sum::<f64>() / all.len() as f64,
+        replicas: stage.replicas,
+        parts: parts(stage),
+        true_rate: stage.true_rate(),
+        others_true_rate,
+        items: stage.items_in,
+    })
+}
+
+fn shards(all: &[(&str, &StageReport)]) -> Option<Load> {
+    let (name, busiest) = all.iter().max_by(|a, b| a.1.busy_share().total_cmp(&b.1.busy_share()))?;
+    Some(Load {
+        stage: SHARDS.to_owned(),
+        at: Some((*name).to_owned()),
+        share: busiest.busy_share(),
+        mean_share: all.iter().map(|(_, shard)| shard.busy_share()).sum::<f64>() / all.len() as f64,
+        replicas: all.len(),
+        parts: [("busy".to_owned(), busiest.busy_share())].into(),
+        items: busiest.items_in,
+        ..Load::default()
+    })
+}
+
+/// The busy share, the share of each named wait, and `other` waits.
+fn parts(stage: &StageReport) -> BTreeMap<String, f64> {
+    let waits = stage.waits.iter().filter(|(_, wait)| wait.kind == WaitKind::Waiting);
+    let mut parts: BTreeMap<String, f64> = waits.map(|(name, _)| (name.clone(), stage.wait_share(name))).collect();
+    let other = stage.waiting_share() - parts.values().sum::<f64>();
+    parts.insert("other".into(), other.max(0.0));
+    parts.insert("busy".into(), stage.busy_share());
+    parts.retain(|_, share| *share >= 0.005);
+    parts
+}
+
+/// The use of the cores of one host by all processes of the run there.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct MachineUse {
+    pub(super) host: String,
+    pub(super) cores: usize,
+    /// Share of the time of all cores, 0 to 1.
+    pub(super) share: f64,
+    /// The processes there.
+    pub(super) processes: Vec<String>,
+}
+
+/// The hosts of a run, those with the least free cores first.
+pub(super) fn machines(processes: &[&ProcessReport]) -> Vec<MachineUse> {
+    let mut machines: Vec<MachineUse> = Vec::new();
+    for process in processes {
+        let (machine, wall) = (&process.report.machine, process.report.wall.as_secs_f64());
+        if machine.cores == 0 || wall == 0.0 {
+            continue;
+        }
+        let share = machine.cpu.as_secs_f64() / wall / machine.cores as f64;
+        match machines.iter_mut().find(|known| known.host == machine.host && known.cores == machine.cores) {
+            Some(known) => {
+                known.share += share;
+                known.processes.push(process.process.clone());
+            }
+            None => machines.push(MachineUse {
+                host: machine.host.clone(),
+                cores: machine.cores,
+                share,
+                processes: vec![process.process.clone()],
+            }),
+        }
+    }
+    machines.sort_by(|a, b| b.share.total_cmp(&a.share));
+    machines
+}

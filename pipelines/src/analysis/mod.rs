@@ -1,0 +1,133 @@
+//! What limits a run, how sure that is, what the dense compute loses by it, and the one change that is most likely to help.
+//!
+//! All of it follows from the meters ([`StageReport`]) of all processes. A stage is *occupied* while it is busy or waits for
+//! something of its own, such as a store or a reply; then its input is there and there is room below. The stage whose
+//! occupied share of the run's wall time is near 1 is the limit. Rows per occupied second are its true rate, and so
+//! 1 / share is how many times faster the rest could run without it (Kalavri et al., "Three steps is all you need: fast,
+//! accurate, automatic scaling decisions for distributed streaming dataflows", OSDI 2018).
+//!
+//! Read in this order: `load.rs` (how occupied every stage is), `limit.rs` (which of them limits), `advice.rs` (what to change).
+
+mod advice;
+mod limit;
+mod load;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::time::Duration;
+
+use forebay_actors::{StageReport, Verdict};
+use serde::{Deserialize, Serialize};
+
+pub use self::advice::Change;
+pub use self::limit::{Certainty, Limit, LimitKind};
+use self::load::COMPUTE;
+pub use self::load::Load;
+use crate::job::Job;
+use crate::process_report::ProcessReport;
+
+/// A run is starting for this long: its meters say nothing yet.
+const STARTING: Duration = Duration::from_secs(1);
+
+/// What the meters of a run say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Analysis {
+    /// The run is under way for less than a second: nothing is known yet.
+    pub starting: bool,
+    /// What limits the run.
+    #[serde(default)]
+    pub limit: Option<Limit>,
+    /// How sure that is.
+    #[serde(default)]
+    pub certainty: Certainty,
+    /// Share of the run's wall time in which the device, or the train stage, did not compute: 0 to 1, the mean of all trainers.
+    #[serde(default)]
+    pub stall_share: Option<f64>,
+    /// The part of `stall_share` in which there was no batch to compute.
+    #[serde(default)]
+    pub starved_share: Option<f64>,
+    /// The change that is most likely to help.
+    #[serde(default)]
+    pub change: Option<Change>,
+    /// All stages, and all shards as one, the most occupied first.
+    #[serde(default)]
+    pub loads: Vec<Load>,
+}
+
+impl Analysis {
+    /// Of the processes of a run of `job`, of which the first trains. `device` is the time that the device computed, by its own
+    /// clock, if that is known.
+    pub fn new(processes: &[&ProcessReport], job: &Job, device: Option<Duration>) -> Self {
+        let Some(first) = processes.first() else { return Self::default() };
+        let wall = first.report.wall;
+        if first.report.verdict == Verdict::Running && wall < STARTING {
+            return Self { starting: true, ..Self::default() };
+        }
+        let (stall_share, starved_share) = stalls(processes, device, wall);
+        let loads = load::loads(processes);
+        let machines = load::machines(processes);
+        let Some((limit, certainty)) = limit::find(processes, &loads, &machines, job) else {
+            return Self { stall_share, starved_share, loads, ..Self::default() };
+        };
+        let change = advice::advise(&limit, certainty, &loads, &machines, job);
+        Self { starting: false, limit: Some(limit), certainty, stall_share, starved_share, change, loads }
+    }
+
+    /// The verdict in a few words, for a line of progress: `parse 98%`.
+    pub fn short(&self) -> String {
+        match &self.limit {
+            _ if self.starting => "starting".into(),
+            Some(limit) if self.certainty != Certainty::Unclear => {
+                format!("{} {:.0}%", limit.name, 100.0 * limit.share)
+            }
+            Some(_) => "no clear limit".into(),
+            None => String::new(),
+        }
+    }
+}
+
+/// The shares of the run in which the dense compute stood still, and of those without a batch.
+fn stalls(processes: &[&ProcessReport], device: Option<Duration>, wall: Duration) -> (Option<f64>, Option<f64>) {
+    let stages: Vec<&StageReport> =
+        processes.iter().flat_map(|process| &process.report.stages).filter(|stage| stage.name == COMPUTE).collect();
+    if stages.is_empty() {
+        return (None, None);
+    }
+    let mean =
+        |share: fn(&StageReport) -> f64| stages.iter().map(|stage| share(stage)).sum::<f64>() / stages.len() as f64;
+    let computes = match device {
+        Some(device) if !wall.is_zero() => device.as_secs_f64() / wall.as_secs_f64(),
+        _ => mean(StageReport::busy_share),
+    };
+    let stall = (1.0 - computes).clamp(0.0, 1.0);
+    (Some(stall), Some(mean(StageReport::starved_share).min(stall)))
+}
+
+impl fmt::Display for Analysis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(limit) = &self.limit else {
+            return f.write_str(if self.starting { "starting" } else { "no stage has worked yet" });
+        };
+        let stall = self.stall_share.unwrap_or(0.0);
+        match (self.certainty, limit.bound()) {
+            (Certainty::Unclear, _) => {
+                let (name, percent) = (&limit.name, 100.0 * limit.share);
+                write!(
+                    f,
+                    "no clear limit: {name} is occupied most, {percent:.0}%; dense compute stalls {:.0}%",
+                    100.0 * stall
+                )
+            }
+            (_, Some(bound)) => write!(f, "{bound}-bound {:.0}%: {limit}", 100.0 * stall),
+            (_, None) => write!(f, "{limit}; dense compute stalls {:.0}%", 100.0 * stall),
+        }?;
+        if self.certainty == Certainty::Likely {
+            f.write_str(" (likely)")?;
+        }
+        if let Some(change) = &self.change {
+            write!(f, "; {change}")?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,249 @@
+//! Verdicts on meters whose limit is known by construction.
+
+use forebay_actors::{Capacity, LinkReport, Machine, Report, WaitKind, WaitReport};
+
+use super::*;
+
+const WALL: Duration = Duration::from_secs(100);
+
+/// A stage with shares of the run in percent: busy, then what it waited for.
+fn stage(name: &str, busy: u64, waits: &[(&str, WaitKind, u64)]) -> StageReport {
+    let mut stage = StageReport {
+        name: name.into(),
+        replicas: 1,
+        items_in: 1_000,
+        rows_in: 100_000,
+        busy: Duration::from_secs(busy),
+        ..StageReport::default()
+    };
+    for &(what, kind, share) in waits {
+        let total = Duration::from_secs(share);
+        stage.waits.insert(what.into(), WaitReport { count: 1, total, kind });
+        *match kind {
+            WaitKind::Waiting => &mut stage.waiting,
+            WaitKind::Starved => &mut stage.starved,
+            WaitKind::Blocked => &mut stage.blocked,
+        } += total;
+    }
+    stage.over(WALL)
+}
+
+const SHARDS_10: &[(&str, WaitKind, u64)] = &[("shards", WaitKind::Waiting, 10)];
+
+/// A run in one process in which every stage is 10% occupied.
+fn stages() -> Vec<StageReport> {
+    vec![
+        stage("read", 1, &[("decode", WaitKind::Waiting, 9)]),
+        stage("parse", 10, &[]),
+        stage("batch", 10, &[]),
+        stage("lookup", 1, SHARDS_10),
+        stage("train", 10, &[]),
+        stage("push", 1, SHARDS_10),
+    ]
+}
+
+fn process(name: &str, stages: Vec<StageReport>, services: Vec<StageReport>) -> ProcessReport {
+    let machine = Machine { host: name.into(), cores: 8, cpu: WALL };
+    let links =
+        stages.windows(2).map(|ends| LinkReport::new(&ends[0].name, &ends[1].name, Capacity::items(8))).collect();
+    let (verdict, ledger) = (Verdict::Finished, Default::default());
+    let report = Report { name: "t".into(), verdict, wall: WALL, machine, stages, links, services, ledger };
+    ProcessReport { process: name.into(), report }
+}
+
+fn with(changed: StageReport) -> ProcessReport {
+    let mut stages = stages();
+    let at = stages.iter().position(|stage| stage.name == changed.name).unwrap();
+    stages[at] = changed;
+    process("train", stages, vec![stage("ps0-embedding", 20, &[])])
+}
+
+fn analysis(processes: &[ProcessReport]) -> Analysis {
+    analysis_of(processes, "")
+}
+
+fn analysis_of(processes: &[ProcessReport], job: &str) -> Analysis {
+    Analysis::new(&processes.iter().collect::<Vec<_>>(), &Job::from_toml(job, &[]).unwrap(), None)
+}
+
+fn change(analysis: &Analysis) -> Option<(&str, &str)> {
+    analysis.change.as_ref().map(|change| (change.field.as_str(), change.value.as_str()))
+}
+
+#[test]
+fn each_stage_in_turn_is_named_with_the_field_that_gives_it_more() {
+    let cases = [
+        (stage("read", 8, &[("decode", WaitKind::Waiting, 90)]), "input", Some(("data.decode_threads", "5"))),
+        (stage("read", 8, &[("store", WaitKind::Waiting, 90)]), "input", Some(("data.read_ahead", "\"128MiB\""))),
+        (stage("parse", 98, &[]), "input", Some(("pipeline.parse_replicas", "5"))),
+        (stage("batch", 98, &[]), "input", None),
+        (stage("lookup", 8, &[("shards", WaitKind::Waiting, 90)]), "table", Some(("train.staleness", "4"))),
+        (stage("train", 98, &[]), "compute", None),
+        (stage("push", 98, &[]), "table", None),
+    ];
+    for (limiting, bound, expected) in cases {
+        let name = limiting.name.clone();
+        let analysis = analysis_of(&[with(limiting)], "train.threads = 8");
+        let limit = analysis.limit.as_ref().unwrap();
+        assert_eq!((limit.name.as_str(), limit.bound(), analysis.certainty), (&*name, Some(bound), Certainty::Sure));
+        assert_eq!(change(&analysis), expected, "{analysis}");
+        assert!(limit.share > 0.97, "{analysis}");
+    }
+}
+
+#[test]
+fn the_words_say_stall_limit_change_and_gain() {
+    let mut run = with(stage("parse", 98, &[]));
+    run.report.stages[0] = stage("read", 1, &[("decode", WaitKind::Waiting, 57)]);
+    run.report.stages[4] = stage("train", 38, &[("", WaitKind::Starved, 60)]);
+    let text = analysis(&[run]).to_string();
+    let expected = "input-bound 62%: parse is 98% busy in 1 replica; pipeline.parse_replicas = 2 would move the limit to read, \
+                    about 1.7 times as fast";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn a_run_that_just_began_has_no_verdict() {
+    let mut run = with(stage("parse", 98, &[]));
+    run.report.verdict = Verdict::Running;
+    run.report.wall = Duration::from_millis(999);
+    assert_eq!(analysis(&[run.clone()]).to_string(), "starting");
+    run.report.wall = STARTING;
+    assert!(!analysis(&[run]).starting);
+}
+
+#[test]
+fn few_batches_and_idle_stages_are_unclear_and_change_nothing() {
+    let few = StageReport { items_in: 5, ..stage("parse", 98, &[]) };
+    for unclear in [few, stage("parse", 40, &[])] {
+        let analysis = analysis(&[with(unclear)]);
+        assert_eq!((analysis.certainty, change(&analysis)), (Certainty::Unclear, None), "{analysis}");
+    }
+    assert!(analysis(&[process("train", Vec::new(), Vec::new())]).limit.is_none());
+}
+
+#[test]
+fn two_stages_that_are_nearly_as_occupied_are_not_sure() {
+    let mut run = with(stage("parse", 98, &[]));
+    run.report.stages[2] = stage("batch", 95, &[]);
+    let analysis = analysis(&[run]);
+    assert_eq!((analysis.certainty, change(&analysis)), (Certainty::Likely, None), "{analysis}");
+}
+
+#[test]
+fn no_change_is_advised_that_the_cores_cannot_give() {
+    let mut run = with(stage("parse", 98, &[]));
+    run.report.machine = Machine { host: "h".into(), cores: 2, cpu: WALL * 2 };
+    let used_up = analysis(&[run.clone()]);
+    assert_eq!(used_up.limit.as_ref().unwrap().kind, LimitKind::Cores);
+    assert_eq!(used_up.to_string(), "the 2 cores of this machine are the limit: 100% used; dense compute stalls 90%");
+    // Some are free: the gain is what they give, and there are never more replicas than cores.
+    run.report.machine.cpu = WALL * 3 / 2;
+    let some = analysis(&[run.clone()]).change.unwrap();
+    assert_eq!((some.value.as_str(), some.then.as_str()), ("2", "the machine's cores"));
+    assert!((some.gain - 4.0 / 3.0).abs() < 1e-9);
+    // A slow store needs no core.
+    run.report.stages[0] = stage("read", 1, &[("store", WaitKind::Waiting, 99)]);
+    run.report.machine.cpu = WALL * 19 / 10;
+    assert_eq!(analysis(&[run]).limit.unwrap().waits_for.as_deref(), Some("store"));
+}
+
+#[test]
+fn a_busy_shard_is_the_limit_of_those_that_wait_for_it_and_skew_is_said() {
+    let mut run = with(stage("lookup", 2, &[("shards", WaitKind::Waiting, 95)]));
+    run.report.services = vec![stage("ps0-embedding", 90, &[]), stage("ps1-embedding", 85, &[])];
+    let even = analysis_of(&[run.clone()], "table.shards = 2");
+    let limit = even.limit.as_ref().unwrap();
+    assert_eq!((limit.kind, limit.name.as_str(), limit.bound()), (LimitKind::Shard, "ps0-embedding", Some("table")));
+    assert_eq!((change(&even), even.certainty), (Some(("table.shards", "4")), Certainty::Sure));
+    run.report.services[1] = stage("ps1-embedding", 5, &[]);
+    let skewed = analysis_of(&[run], "table.shards = 2");
+    assert!(skewed.to_string().contains("the mean of all shards is 48%"), "{skewed}");
+    assert_eq!(change(&skewed), None, "more shards do not help one hot key");
+}
+
+#[test]
+fn stages_that_take_turns_are_limited_by_the_staleness() {
+    let run = with(stage("lookup", 2, &[("shards", WaitKind::Waiting, 23), ("ticket", WaitKind::Blocked, 74)]));
+    let analysis = analysis(&[run]);
+    assert_eq!(analysis.limit.as_ref().unwrap().kind, LimitKind::Staleness);
+    assert_eq!(
+        (change(&analysis), analysis.certainty),
+        (Some(("train.staleness", "3")), Certainty::Sure),
+        "{analysis}"
+    );
+}
+
+#[test]
+fn a_link_that_holds_both_ends_up_is_the_limit() {
+    let mut run = with(stage("parse", 30, &[("", WaitKind::Blocked, 65)]));
+    run.report.stages[2] = stage("batch", 30, &[("", WaitKind::Starved, 65)]);
+    let analysis = analysis(&[run]);
+    assert_eq!(analysis.limit.as_ref().unwrap().name, "parse to batch");
+    assert_eq!(change(&analysis), Some(("pipeline.links.batch", "32")), "{analysis}");
+}
+
+/// A reader in which every stage is 10% occupied, but `read` waits for its leases.
+fn reader(rank: usize, parse: StageReport) -> ProcessReport {
+    let stages = vec![
+        stage("read", 1, &[("decode", WaitKind::Waiting, 9), ("lease", WaitKind::Starved, 90)]),
+        parse,
+        stage("batch", 10, &[]),
+        stage("ship", 1, &[]),
+    ];
+    process(&format!("reader {rank}"), stages, Vec::new())
+}
+
+fn trainer(receive: StageReport) -> ProcessReport {
+    let stages = vec![receive, stage("lookup", 1, SHARDS_10), stage("train", 10, &[]), stage("push", 1, SHARDS_10)];
+    process("trainer 0", stages, Vec::new())
+}
+
+#[test]
+fn a_reader_that_waits_for_leases_or_trainers_is_no_limit() {
+    let mut readers: Vec<_> = (0..2).map(|rank| reader(rank, stage("parse", 10, &[]))).collect();
+    readers.insert(0, trainer(stage("receive", 1, &[])));
+    readers[0].report.stages[2] = stage("train", 97, &[]);
+    let analysis = analysis(&readers);
+    let limit = analysis.limit.unwrap();
+    assert_eq!((limit.name.as_str(), limit.process.as_deref()), ("train", Some("trainer 0")));
+}
+
+#[test]
+fn a_slow_reader_among_four_is_named() {
+    // In the order of the data, the others wait for it.
+    let mut run = vec![trainer(stage("receive", 1, &[("readers", WaitKind::Starved, 80)]))];
+    run.extend((0..4).map(|rank| reader(rank, stage("parse", if rank == 2 { 97 } else { 20 }, &[]))));
+    let waits = analysis(&run);
+    assert_eq!(waits.limit.as_ref().unwrap().process.as_deref(), Some("reader 2"));
+    assert!(waits.to_string().contains("of reader 2; reader 2 does 1031 rows/s where the others do 5000"), "{waits}");
+    // In any order, it does less in the same time.
+    for rank in 0..4 {
+        let parse = StageReport { rows_in: if rank == 2 { 10_000 } else { 100_000 }, ..stage("parse", 97, &[]) };
+        run[1 + rank] = reader(rank, parse);
+    }
+    let less = analysis(&run);
+    assert_eq!(less.limit.as_ref().unwrap().process.as_deref(), Some("reader 2"));
+    assert!(less.to_string().contains("reader 2 does 103 rows/s where the others do 1031"), "{less}");
+}
+
+#[test]
+fn the_line_between_readers_and_trainers_is_a_limit() {
+    let mut run =
+        vec![trainer(stage("receive", 2, &[("readers", WaitKind::Starved, 95)])), reader(0, stage("parse", 10, &[]))];
+    run[1].report.stages[3] = stage("ship", 2, &[("trainer", WaitKind::Blocked, 95)]);
+    let analysis = analysis_of(&run, "placement = { readers = 1, ps = 1 }");
+    assert_eq!(analysis.limit.as_ref().unwrap().name, "ship to receive");
+    assert_eq!(change(&analysis), Some(("placement.compress", "\"lz4\"")), "{analysis}");
+}
+
+#[test]
+fn processes_of_one_host_share_its_cores() {
+    let mut run = vec![trainer(stage("receive", 1, &[])), reader(0, stage("parse", 97, &[]))];
+    for process in &mut run {
+        process.report.machine = Machine { host: "h".into(), cores: 2, cpu: WALL };
+    }
+    assert_eq!(analysis(&run).limit.unwrap().kind, LimitKind::Cores);
+    run[1].report.machine.host = "other".into();
+    assert_eq!(analysis(&run).limit.unwrap().name, "parse");
+}

@@ -1,0 +1,232 @@
+//! The meters of all processes of a run: each process sends its own to the coordinator, and the first trainer gets all of them.
+//!
+//! The coordinator keeps the last report of each member, and passes them on without looking into them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_actors::{Fault, IoRuntime, Report, StageReport};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::member::Member;
+use super::members::Role;
+use super::messages::{MemberId, RunPhase};
+use crate::process_report::ProcessReport;
+
+/// The time between two reports of a process.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// The time between two tries to send the last report.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// The last report of a process is given up after this time: the run does not wait for it.
+const LAST_REPORT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The largest report, as JSON.
+pub(super) const MAX_BYTES: usize = 1 << 20;
+
+/// Most members whose reports are kept.
+const MAX_MEMBERS: usize = 4096;
+
+/// The longest time that a meter may show: more are no times of a run, and their sum would overflow.
+const MAX_TIME: Duration = Duration::from_secs(1 << 36);
+
+/// `meters`: a member sends its meters.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MetersRequest {
+    pub(super) member: MemberId,
+    pub(super) report: Report,
+    /// Whether the reply has the reports of all other members.
+    pub(super) others: bool,
+}
+
+/// The last report of each member, in the coordinator.
+#[derive(Default)]
+pub(super) struct MeterBook(BTreeMap<(Role, u32), (MemberId, Report)>);
+
+impl MeterBook {
+    /// Keeps the report of a member of the current attempt. Returns those of the other members, if it asks for them.
+    ///
+    /// # Errors
+    /// A user fault if the report has times or counts that no run has.
+    pub(super) fn record(&mut self, request: MetersRequest) -> Result<Vec<ProcessReport>, Fault> {
+        let MetersRequest { member, report, others } = request;
+        if !plausible(&report) {
+            return Err(Fault::user(format!("the meters of {member} show times or counts that no run has")));
+        }
+        let place = (member.role, member.rank);
+        if self.0.len() >= MAX_MEMBERS && !self.0.contains_key(&place) {
+            return Err(Fault::user(format!("the meters of {MAX_MEMBERS} members are kept, {member} is one more")));
+        }
+        // A report that comes late says less.
+        let newer = |known: &(MemberId, Report)| {
+            (known.0.attempt, known.0.incarnation) != (member.attempt, member.incarnation)
+                || known.1.wall <= report.wall
+        };
+        if self.0.get(&place).is_none_or(newer) {
+            self.0.insert(place, (member, report));
+        }
+        if !others {
+            return Ok(Vec::new());
+        }
+        let others = self.0.iter().filter(|(at, (known, _))| **at != place && known.attempt == member.attempt);
+        Ok(others
+            .map(|(_, (known, report))| ProcessReport { process: known.to_string(), report: report.clone() })
+            .collect())
+    }
+}
+
+/// Whether times and counts can be added up.
+fn plausible(report: &Report) -> bool {
+    let stages = || report.stages.iter().chain(&report.services);
+    let stage = |stage: &StageReport| {
+        let times = [stage.busy, stage.starved, stage.blocked, stage.waiting, stage.idle, stage.wall];
+        let counts = [stage.items_in, stage.rows_in, stage.bytes_in, stage.items_out, stage.rows_out, stage.bytes_out];
+        times.into_iter().chain(stage.waits.values().map(|wait| wait.total)).all(|time| time <= MAX_TIME)
+            && counts.into_iter().chain(stage.waits.values().map(|wait| wait.count)).all(small)
+            && stage.replicas <= 1 << 20
+    };
+    let link = |link: &forebay_actors::LinkReport| {
+        [link.items, link.rows, link.bytes, link.depth, link.blocked_sends].into_iter().all(small)
+            && link.blocked <= MAX_TIME
+    };
+    report.wall <= MAX_TIME
+        && report.machine.cpu <= MAX_TIME
+        && stages().all(stage)
+        && report.links.iter().all(link)
+        && small(report.ledger.delivered)
+        && report.ledger.rejected.values().copied().all(small)
+}
+
+/// Whether thousands of such counts can be added up.
+fn small(count: u64) -> bool {
+    count <= 1 << 50
+}
+
+/// Sends the meters of this process while the run goes on.
+pub(crate) struct MeterSender {
+    member: Member,
+    io: IoRuntime,
+    others: watch::Receiver<Vec<ProcessReport>>,
+    task: AbortOnDropHandle<()>,
+}
+
+impl MeterSender {
+    /// Sends what `meters` returns twice a second from now on. The first trainer receives the meters of the others.
+    pub(crate) fn start(member: &Member, meters: impl Fn() -> Report + Send + Sync + 'static) -> Self {
+        let (sender, others) = watch::channel(Vec::new());
+        let (io, meters, to) = (member.io().clone(), Arc::new(meters), member.clone());
+        let task = io.spawn(async move {
+            loop {
+                if matches!(to.status().phase, RunPhase::Failed(_) | RunPhase::Over) {
+                    return;
+                }
+                if let Some(others) = send(&to, meters()).await {
+                    sender.send_replace(others);
+                }
+                tokio::time::sleep(INTERVAL).await;
+            }
+        });
+        Self { member: member.clone(), io, others, task: AbortOnDropHandle::new(task) }
+    }
+
+    /// The meters of the other processes, as far as they are known.
+    pub(crate) fn others(&self) -> Vec<ProcessReport> {
+        self.others.borrow().clone()
+    }
+
+    /// Sends the last report of this process. Returns those of the others, in the first trainer once every ps and trainer has
+    /// sent one. Blocks for at most two seconds.
+    pub(crate) fn finish(self, report: Report) -> Vec<ProcessReport> {
+        let Self { member, io, others, task } = self;
+        drop(task);
+        let status = member.status();
+        let expected = if is_first(member.id()) { status.ps.len() + status.trainers.len() - 1 } else { 0 };
+        let serves = |process: &&ProcessReport| !process.process.starts_with("reader");
+        let last = async {
+            loop {
+                if let Some(others) = send(&member, report.clone()).await
+                    && others.iter().filter(serves).count() >= expected
+                {
+                    return others;
+                }
+                tokio::time::sleep(RETRY).await;
+            }
+        };
+        let last = io.block_on(async { tokio::time::timeout(LAST_REPORT_TIMEOUT, last).await });
+        last.unwrap_or_else(|_| others.borrow().clone())
+    }
+}
+
+/// Whether this member gets the meters of all others.
+fn is_first(id: MemberId) -> bool {
+    (id.role, id.rank) == (Role::Trainer, 0)
+}
+
+/// Sends a report. `None` if the coordinator did not take it: the next one will do.
+async fn send(member: &Member, report: Report) -> Option<Vec<ProcessReport>> {
+    let id = member.id();
+    let request = MetersRequest { member: id, report, others: is_first(id) };
+    match member.request_once("meters", &request).await {
+        Ok(others) => Some(others),
+        Err(fault) => {
+            tracing::debug!(%fault, "the coordinator did not take the meters");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use forebay_actors::Host;
+
+    use super::*;
+
+    fn request(role: Role, rank: u32, seconds: u64, others: bool) -> MetersRequest {
+        let host = Host::start("t").unwrap();
+        let wall = Duration::from_secs(seconds);
+        let report = Report { wall, ..host.meters().report() };
+        MetersRequest { member: MemberId { role, rank, incarnation: 1, attempt: 7 }, report, others }
+    }
+
+    fn names(reports: &[ProcessReport]) -> Vec<(&str, u64)> {
+        reports.iter().map(|report| (report.process.as_str(), report.report.wall.as_secs())).collect()
+    }
+
+    #[test]
+    fn the_first_trainer_gets_the_newest_meters_of_all_others() {
+        let mut book = MeterBook::default();
+        assert!(book.record(request(Role::Reader, 1, 5, false)).unwrap().is_empty());
+        book.record(request(Role::Ps, 0, 4, false)).unwrap();
+        book.record(request(Role::Reader, 1, 3, false)).unwrap();
+        let all = book.record(request(Role::Trainer, 0, 6, true)).unwrap();
+        assert_eq!(names(&all), [("ps 0", 4), ("reader 1", 5)], "a late report does not replace a newer one");
+        // The reader was started again.
+        let mut again = request(Role::Reader, 1, 1, false);
+        again.member.incarnation = 2;
+        book.record(again).unwrap();
+        let all = book.record(request(Role::Trainer, 0, 6, true)).unwrap();
+        assert_eq!(names(&all), [("ps 0", 4), ("reader 1", 1)]);
+        let mut next = request(Role::Trainer, 0, 6, true);
+        next.member.attempt = 8;
+        assert!(book.record(next).unwrap().is_empty(), "the others have not joined this attempt");
+    }
+
+    #[test]
+    fn meters_that_no_run_has_are_refused() {
+        let mut book = MeterBook::default();
+        let good = request(Role::Reader, 0, 1, false);
+        let mut bad = [good.clone(), good.clone(), good.clone()];
+        bad[0].report.wall = MAX_TIME * 2;
+        bad[1].report.services = vec![StageReport { rows_in: u64::MAX, ..StageReport::default() }];
+        bad[2].report.services = vec![StageReport { replicas: usize::MAX, ..StageReport::default() }];
+        for bad in bad {
+            assert!(book.record(bad).unwrap_err().to_string().contains("that no run has"));
+        }
+        assert!(book.record(good).is_ok());
+    }
+}

@@ -1,0 +1,114 @@
+//! The report of a run, of all its processes: their meters merged into one graph, and what follows from them.
+
+use std::fmt;
+use std::ops::Deref;
+use std::time::Duration;
+
+use forebay_actors::{Capacity, LedgerReport, LinkReport, Machine, Report, StageReport, Verdict};
+use serde::{Deserialize, Serialize};
+
+use crate::analysis::Analysis;
+use crate::job::Job;
+use crate::process_report::ProcessReport;
+
+/// The report of a run. In JSON: the fields of [`Report`] (in a cluster those of all processes together), `analysis`, and
+/// `processes`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunReport {
+    /// The stages of all processes, from the source to the sink.
+    #[serde(flatten)]
+    pub report: Report,
+    /// What limits the run, and what to change.
+    pub analysis: Analysis,
+    /// The reports of the processes; empty if there is one.
+    pub processes: Vec<ProcessReport>,
+}
+
+impl RunReport {
+    /// The report of a process that trains, together with those of the `others`. `device` is the time that its device computed,
+    /// by its own clock, if it is known.
+    pub fn new(own: ProcessReport, others: Vec<ProcessReport>, job: &Job, device: Option<Duration>) -> Self {
+        let wall = own.report.wall;
+        let mut processes = vec![own];
+        processes.extend(others.into_iter().map(|other| over_the_run(other, wall)));
+        let analysis = Analysis::new(&processes.iter().collect::<Vec<_>>(), job, device);
+        if processes.len() == 1 {
+            let report = processes.remove(0).report;
+            return Self { report, analysis, processes };
+        }
+        Self { report: merged(&processes, job), analysis, processes }
+    }
+}
+
+/// The shares of a process that has ended are over the run's wall time.
+fn over_the_run(mut process: ProcessReport, wall: Duration) -> ProcessReport {
+    let report = &mut process.report;
+    if report.verdict != Verdict::Running && report.wall < wall {
+        report.wall = wall;
+        let over = |stage: StageReport| stage.over(wall);
+        report.stages = std::mem::take(&mut report.stages).into_iter().map(over).collect();
+    }
+    process
+}
+
+/// The stages of readers, then those of trainers, then all services.
+fn merged(processes: &[ProcessReport], job: &Job) -> Report {
+    let first = &processes[0].report;
+    let (mut stages, mut links): (Vec<StageReport>, Vec<LinkReport>) = Default::default();
+    let reads = |process: &&ProcessReport| process.report.stages.iter().any(|stage| stage.name == "ship");
+    let (readers, trainers): (Vec<_>, Vec<_>) = processes.iter().partition(reads);
+    for side in [readers, trainers] {
+        let (mut own, mut between): (Vec<StageReport>, Vec<LinkReport>) = Default::default();
+        for ProcessReport { report, .. } in side.iter().filter(|process| !process.report.stages.is_empty()) {
+            report.stages.iter().for_each(|stage| match own.iter_mut().find(|known| known.name == stage.name) {
+                Some(known) => known.merge(stage),
+                None => own.push(stage.clone()),
+            });
+            report.links.iter().for_each(|link| match between.iter_mut().find(|known| known.to == link.to) {
+                Some(known) => known.merge(link),
+                None => between.push(link.clone()),
+            });
+        }
+        if let (Some(from), Some(to)) = (stages.last(), own.first()) {
+            let (capacity, items) = (Capacity::items(job.placement.in_flight), to.items_in);
+            links.push(LinkReport { items, rows: to.rows_in, ..LinkReport::new(&from.name, &to.name, capacity) });
+        }
+        stages.extend(own);
+        links.extend(between);
+    }
+    let mut ledger = LedgerReport::default();
+    for ProcessReport { report, .. } in processes {
+        for (reason, rows) in &report.ledger.rejected {
+            *ledger.rejected.entry(reason.clone()).or_default() += rows;
+        }
+        if report.stages.last().is_some_and(|stage| stage.name != "ship") {
+            ledger.delivered += report.ledger.delivered;
+        }
+    }
+    ledger.read = ledger.delivered + ledger.rejected_total();
+    let cpu = processes.iter().map(|process| process.report.machine.cpu).sum();
+    Report {
+        name: "run".into(),
+        verdict: first.verdict.clone(),
+        wall: first.wall,
+        machine: Machine { cpu, ..first.machine.clone() },
+        stages,
+        links,
+        services: processes.iter().flat_map(|process| process.report.services.iter().cloned()).collect(),
+        ledger,
+    }
+}
+
+impl Deref for RunReport {
+    type Target = Report;
+
+    fn deref(&self) -> &Report {
+        &self.report
+    }
+}
+
+impl fmt::Display for RunReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.report, self.analysis)
+    }
+}

@@ -1,0 +1,236 @@
+//! Pipelines whose limit is known: the analysis names it. Stand-ins for the stages take their time by construction.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_actors::{
+    Batch, Fault, Host, Lineage, Outbox, Place, Report, Service, Sink, Source, Stage, StageCx, Topology, WaitKind,
+};
+use forebay_connectors::{DataPlan, Lease, Leases, LocalLeases, ReadOptions, Synthetic, SyntheticSource};
+use forebay_pipelines::{Certainty, Job, LimitKind, ProcessReport, RunReport};
+
+const BATCHES: u64 = 40;
+
+/// What a stand-in does for each batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Takes {
+    Nothing,
+    /// It awaits something else.
+    Waits(Duration),
+    /// It computes.
+    Spins(Duration),
+}
+
+impl Takes {
+    async fn time(self) {
+        match self {
+            Self::Nothing => {}
+            Self::Waits(time) => tokio::time::sleep(time).await,
+            Self::Spins(time) => {
+                let begin = std::time::Instant::now();
+                while begin.elapsed() < time {
+                    std::hint::spin_loop();
+                }
+            }
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+struct Number(Lineage);
+
+impl Batch for Number {
+    fn rows(&self) -> usize {
+        1
+    }
+    fn bytes(&self) -> usize {
+        8
+    }
+    fn lineage(&self) -> &Lineage {
+        &self.0
+    }
+}
+
+struct StandIn(Takes, u64);
+
+impl Source for StandIn {
+    type Out = Number;
+    type Position = u64;
+    async fn open(&mut self, _cx: &StageCx, _from: Option<u64>) -> Result<(), Fault> {
+        Ok(())
+    }
+    async fn next(&mut self) -> Result<Option<Number>, Fault> {
+        self.0.time().await;
+        self.1 += 1;
+        Ok((self.1 <= BATCHES).then(|| Number(Lineage { seq: self.1, ..Lineage::default() })))
+    }
+    fn position(&self) -> u64 {
+        self.1
+    }
+}
+
+impl Stage for StandIn {
+    type In = Number;
+    type Out = Number;
+    async fn on_batch(&mut self, batch: Number, _cx: &StageCx, out: &mut Outbox<Number>) -> Result<(), Fault> {
+        self.0.time().await;
+        out.send(batch).await
+    }
+}
+
+impl Sink for StandIn {
+    type In = Number;
+    async fn write(&mut self, _batch: Number, _cx: &StageCx) -> Result<(), Fault> {
+        self.0.time().await;
+        Ok(())
+    }
+}
+
+const STAGES: [&str; 6] = ["read", "parse", "batch", "lookup", "train", "push"];
+
+/// Runs stand-ins for the stages of a training, of which one takes time.
+fn run(slow: &str, takes: Takes) -> RunReport {
+    let [read, parse, batch, lookup, train, push] =
+        STAGES.map(|name| StandIn(if name == slow { takes } else { Takes::Nothing }, 0));
+    let report = Topology::new("train")
+        .source("read", Place::Own, move || read)
+        .link(2)
+        .stage("parse", Place::Own, move || parse)
+        .link(2)
+        .stage("batch", Place::Own, move || batch)
+        .link(2)
+        .stage("lookup", Place::Own, move || lookup)
+        .link(2)
+        .stage("train", Place::Own, move || train)
+        .link(2)
+        .sink("push", Place::Own, move || push)
+        .run()
+        .unwrap();
+    analysed(report)
+}
+
+fn analysed(report: Report) -> RunReport {
+    let own = ProcessReport { process: "train".into(), report };
+    RunReport::new(own, Vec::new(), &Job::from_toml("", &[]).unwrap(), None)
+}
+
+#[test]
+fn each_stage_in_turn_is_named_whether_it_waits_or_computes() {
+    let time = Duration::from_millis(4);
+    for name in STAGES {
+        for takes in [Takes::Waits(time), Takes::Spins(time)] {
+            let report = run(name, takes);
+            let limit = report.analysis.limit.as_ref().unwrap();
+            // On a machine with one core, what computes uses all of it.
+            if limit.kind != LimitKind::Cores {
+                assert_eq!(limit.name, name, "{takes:?}: {report}");
+                assert_eq!(limit.kind == LimitKind::Wait, matches!(takes, Takes::Waits(_)), "{report}");
+            }
+            let stage = report.stages.iter().find(|stage| stage.name == name).unwrap();
+            assert_eq!(stage.waiting > stage.busy, matches!(takes, Takes::Waits(_)), "{report}");
+        }
+    }
+}
+
+#[test]
+fn the_report_adds_up_and_survives_json() {
+    let report = run("parse", Takes::Waits(Duration::from_millis(1)));
+    let text = serde_json::to_string(&report).unwrap();
+    let back: RunReport = serde_json::from_str(&text).unwrap();
+    assert_eq!((back.to_string(), back.stages.len()), (report.to_string(), STAGES.len()));
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(json["analysis"]["limit"]["name"], "parse");
+    assert_eq!(json["stages"][1]["name"], "parse", "the fields of the report stay where they were");
+}
+
+/// A shard that answers after a while.
+struct SlowShard(Duration);
+
+impl Service for SlowShard {
+    type Call = ();
+    type Reply = ();
+    async fn call(&mut self, (): ()) -> Result<(), Fault> {
+        Takes::Spins(self.0).time().await;
+        Ok(())
+    }
+}
+
+/// Awaits a reply of each shard.
+struct Asks(Vec<forebay_actors::Client<(), ()>>);
+
+impl Stage for Asks {
+    type In = Number;
+    type Out = Number;
+    async fn on_batch(&mut self, batch: Number, cx: &StageCx, out: &mut Outbox<Number>) -> Result<(), Fault> {
+        let calls = futures::future::try_join_all(self.0.iter().map(|shard| shard.call(())));
+        cx.meter().waiting_on("shards", calls).await?;
+        out.send(batch).await
+    }
+}
+
+#[test]
+fn a_slow_shard_among_others_is_named_and_not_the_stage_that_waits_for_it() {
+    let host = Host::start("ps").unwrap();
+    let times = [0, 5, 0].map(Duration::from_millis);
+    let shards: Vec<_> = times
+        .iter()
+        .enumerate()
+        .map(|(i, &time)| host.serve(&format!("ps{i}-embedding"), Place::Own, 8, move || SlowShard(time)))
+        .collect();
+    let report = Topology::new("train")
+        .attach(&host)
+        .source("read", Place::Own, || StandIn(Takes::Nothing, 0))
+        .stage("lookup", Place::Own, move || Asks(shards))
+        .sink("train", Place::Own, || StandIn(Takes::Nothing, 0))
+        .run()
+        .unwrap();
+    let report = analysed(report);
+    let limit = report.analysis.limit.as_ref().unwrap();
+    if limit.kind != LimitKind::Cores {
+        assert_eq!((limit.kind, limit.name.as_str()), (LimitKind::Shard, "ps1-embedding"), "{report}");
+        assert!(limit.skew.is_some(), "{report}");
+    }
+    let lookup = &report.stages[1];
+    assert!(lookup.waits["shards"].total > lookup.busy, "{report}");
+    host.stop().unwrap();
+}
+
+/// Leases that take a while.
+#[derive(Debug)]
+struct LateLeases(LocalLeases);
+
+#[async_trait::async_trait]
+impl Leases for LateLeases {
+    async fn next(&self, data: &DataPlan) -> Result<Option<Lease>, Fault> {
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        self.0.next(data).await
+    }
+}
+
+/// Takes rows in.
+struct Take;
+
+impl Sink for Take {
+    type In = forebay_connectors::Rows;
+    async fn write(&mut self, _rows: Self::In, _cx: &StageCx) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_source_that_waits_for_leases_is_starved_and_neither_busy_nor_waiting_for_a_store() {
+    let options = ReadOptions { window_rows: 100, batch_rows: 100, ..ReadOptions::default() };
+    let what = Synthetic { rows: 1_000, ..Synthetic::default() };
+    let leases = Arc::new(LateLeases(LocalLeases::new(1)));
+    let report = Topology::new("read")
+        .source("read", Place::Own, move || SyntheticSource::new(what, options).leasing(leases))
+        .sink("take", Place::Own, || Take)
+        .run()
+        .unwrap();
+    let read = &report.stages[0];
+    let lease = read.waits["lease"];
+    assert_eq!(lease.kind, WaitKind::Starved, "{report}");
+    assert!(lease.total > read.busy + read.waiting, "{report}");
+    assert_ne!(analysed(report).analysis.certainty, Certainty::Sure);
+}
