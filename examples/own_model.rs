@@ -68,7 +68,7 @@ fn main() -> anyhow::Result<()> {
     let test = write("test", Synthetic { rows: rows / 10, first: rows, ..Default::default() })?;
 
     let mut job = Job { seed: 42, ..Default::default() };
-    job.data.train = Some(train);
+    job.data.train = Some(train.into());
     let parts = vec![RowPart::new("embedding", DIM as usize)];
     let trained = Training::builder(job).model("attention", OwnModel::new(parts, attention)).run()?;
 

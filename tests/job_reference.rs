@@ -111,6 +111,8 @@ impl Types {
             ("f32" | "f64", _) => "number".into(),
             ("String" | "char" | "Predicate", _) => "text".into(),
             ("PathBuf", _) => "path".into(),
+            ("Paths", _) => "path or list".into(),
+            ("Positive", _) => "text or list".into(),
             ("ByteSize", _) => "bytes".into(),
             ("Interval", _) => "time".into(),
             (name, _) if self.choice(name).is_some() => "one of these".into(),

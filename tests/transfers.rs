@@ -25,6 +25,7 @@ struct Copies;
 struct Copy {
     rows: usize,
     labels: Vec<f32>,
+    weights: Option<Vec<f32>>,
     dense: Vec<f32>,
     unique_rows: Vec<f32>,
     inverse: Vec<u32>,
@@ -40,6 +41,7 @@ impl BatchUpload for Copies {
         Ok(UploadedBatch::new(Copy {
             rows: batch.rows,
             labels: batch.labels.to_vec(),
+            weights: batch.weights.map(<[f32]>::to_vec),
             dense: batch.dense.to_vec(),
             unique_rows: batch.unique_rows.to_vec(),
             inverse: batch.inverse.to_vec(),
@@ -94,11 +96,12 @@ impl DenseModel for Software {
         Ok(Some(Box::new(Copies)))
     }
     fn launch(&mut self, batch: UploadedBatch) -> Result<Box<dyn QueuedStep>, ModelError> {
-        let Copy { rows, labels, dense, unique_rows, inverse, offsets } = batch.take()?;
+        let Copy { rows, labels, weights, dense, unique_rows, inverse, offsets } = batch.take()?;
         let mut out = StepOutput::default();
         let batch = DenseBatch {
             rows,
             labels: &labels,
+            weights: weights.as_deref(),
             dense: &dense,
             unique_rows: &unique_rows,
             inverse: &inverse,

@@ -42,8 +42,9 @@ impl FileSource {
     pub fn new(input: Input, options: ReadOptions, format: FileFormat, columns: Vec<FileColumn>) -> Self {
         match format.format {
             Format::Parquet => {
-                let names = columns.into_iter().map(|column| column.name);
-                Self::Parquet(ParquetSource::new(input, options).columns(names))
+                let optional = columns.iter().filter(|column| column.optional).map(|column| column.name.clone());
+                let source = ParquetSource::new(input, options).optional(optional);
+                Self::Parquet(source.columns(columns.into_iter().map(|column| column.name)))
             }
             Format::Criteo => {
                 let source = CriteoSource::new(input, options).on_bad_row(format.on_bad_row);

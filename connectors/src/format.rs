@@ -89,6 +89,8 @@ pub struct FileColumn {
     pub name: String,
     /// Its values.
     pub kind: ValueKind,
+    /// Whether a file may lack it: then it is null in all rows of the file.
+    pub optional: bool,
 }
 
 /// What the values of a column of text are.
@@ -118,7 +120,13 @@ impl std::fmt::Display for ValueKind {
 impl FileColumn {
     /// A column.
     pub fn new(name: impl Into<String>, kind: ValueKind) -> Self {
-        Self { name: name.into(), kind }
+        Self { name: name.into(), kind, optional: false }
+    }
+
+    /// The same, but files may lack it or not.
+    #[must_use]
+    pub fn optional(self, optional: bool) -> Self {
+        Self { optional, ..self }
     }
 }
 

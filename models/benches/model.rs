@@ -140,6 +140,7 @@ impl Made {
         DenseBatch {
             rows: self.rows,
             labels: &self.labels,
+            weights: None,
             dense: &self.dense,
             unique_rows: &self.unique_rows,
             inverse: &self.inverse,

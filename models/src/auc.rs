@@ -23,6 +23,35 @@ pub fn auc_exact(scores: &[f32], labels: &[f32]) -> Option<f64> {
     (positives > 0 && negatives > 0).then(|| pairs as f64 / (2 * u128::from(positives) * u128::from(negatives)) as f64)
 }
 
+/// Exact AUC of weighted rows with soft labels: a row of weight w and label y is w · y positive and w · (1 - y) negative rows of the
+/// same score. With labels of 0 and 1 and no weights it is [`auc_exact`].
+///
+/// # Panics
+/// If the lengths differ.
+pub fn auc_weighted(scores: &[f32], labels: &[f32], weights: Option<&[f32]>) -> Option<f64> {
+    if weights.is_none() && labels.iter().all(|&label| label == 0.0 || label == 1.0) {
+        return auc_exact(scores, labels);
+    }
+    assert_eq!(scores.len(), labels.len(), "one label for each score");
+    assert!(weights.is_none_or(|weights| weights.len() == scores.len()), "one weight for each score");
+    let weight = |row: usize| weights.map_or(1.0, |weights| f64::from(weights[row]));
+    let mut order: Vec<u32> = (0..scores.len() as u32).collect();
+    order.sort_unstable_by(|&a, &b| scores[a as usize].total_cmp(&scores[b as usize]));
+    let (mut pairs, mut positives, mut negatives) = (0.0, 0.0, 0.0);
+    for tie in order.chunk_by(|&a, &b| scores[a as usize] == scores[b as usize]) {
+        let (mut positive, mut negative) = (0.0, 0.0);
+        for &row in tie {
+            let (weight, label) = (weight(row as usize), f64::from(labels[row as usize]));
+            positive += weight * label;
+            negative += weight * (1.0 - label);
+        }
+        pairs += positive * (negatives + 0.5 * negative);
+        positives += positive;
+        negatives += negative;
+    }
+    (positives > 0.0 && negatives > 0.0).then(|| pairs / (positives * negatives))
+}
+
 /// Buckets of the running AUC, equally wide in probability.
 const BUCKETS: usize = 4096;
 
@@ -51,18 +80,19 @@ impl RunningAuc {
         Self { window: window.max(1) as f64, positive: vec![0.0; BUCKETS], negative: vec![0.0; BUCKETS], weight: 1.0 }
     }
 
-    /// Adds rows: logits and labels, `[n]` each.
-    pub fn add(&mut self, logits: &[f32], labels: &[f32]) {
+    /// Adds rows: logits, labels and, if there are any, weights, `[n]` each. Soft labels count as in [`auc_weighted`].
+    pub fn add(&mut self, logits: &[f32], labels: &[f32], weights: Option<&[f32]>) {
         self.weight *= (logits.len() as f64 / self.window).exp();
         if self.weight > 1e100 {
             let scale = 1.0 / self.weight;
             self.positive.iter_mut().chain(&mut self.negative).for_each(|sum| *sum *= scale);
             self.weight = 1.0;
         }
-        for (&logit, &label) in logits.iter().zip(labels) {
+        for (row, (&logit, &label)) in logits.iter().zip(labels).enumerate() {
             let bucket = ((crate::sigmoid(logit) * BUCKETS as f32) as usize).min(BUCKETS - 1);
-            let side = if label > 0.5 { &mut self.positive } else { &mut self.negative };
-            side[bucket] += self.weight;
+            let weight = self.weight * weights.map_or(1.0, |weights| f64::from(weights[row]));
+            self.positive[bucket] += weight * f64::from(label);
+            self.negative[bucket] += weight * (1.0 - f64::from(label));
         }
     }
 
@@ -113,6 +143,27 @@ mod tests {
         }
 
         #[test]
+        fn a_weight_counts_as_so_many_rows_and_a_soft_label_as_a_share_of_each_class(
+            rows in prop::collection::vec((-3_i8..3, 0_u8..5, 0_u8..4), 0..40)
+        ) {
+            let (mut scores, mut labels, mut weights) = (Vec::new(), Vec::new(), Vec::new());
+            let (mut each_score, mut each_label) = (Vec::new(), Vec::new());
+            for (score, quarters, weight) in rows {
+                scores.push(f32::from(score));
+                labels.push(f32::from(quarters) / 4.0);
+                weights.push(f32::from(weight));
+                for quarter in 0..4 {
+                    each_score.extend(std::iter::repeat_n(f32::from(score), weight.into()));
+                    each_label.extend(std::iter::repeat_n(f32::from(u8::from(quarter < quarters)), weight.into()));
+                }
+            }
+            match (auc_weighted(&scores, &labels, Some(&weights)), auc_exact(&each_score, &each_label)) {
+                (Some(a), Some(b)) => prop_assert!((a - b).abs() < 1e-9, "{a} {b}"),
+                (a, b) => prop_assert_eq!(a, b),
+            }
+        }
+
+        #[test]
         fn the_running_auc_is_near_the_exact_one_within_the_window(seed in 0_u32..1000) {
             let mix = |i: u32| (i ^ seed).wrapping_mul(2_654_435_761) >> 8;
             let logits: Vec<f32> = (0..2000).map(|i| (mix(i) % 4000) as f32 / 1000.0 - 2.0).collect();
@@ -120,7 +171,7 @@ mod tests {
                 (0..2000).map(|i| f32::from(u8::from((mix(i + 5000) % 4000) as f32 / 1000.0 - 2.0 < logits[i as usize]))).collect();
             let mut running = RunningAuc::new(1_000_000);
             for (logits, labels) in logits.chunks(100).zip(labels.chunks(100)) {
-                running.add(logits, labels);
+                running.add(logits, labels, None);
             }
             let (running, exact) = (running.value().unwrap(), auc_exact(&logits, &labels).unwrap());
             prop_assert!((running - exact).abs() < 2e-3, "{running} {exact}");
@@ -132,11 +183,11 @@ mod tests {
         let mut running = RunningAuc::new(1000);
         let (good, bad) = ([[2.0, -2.0], [-2.0, 2.0]].map(|l| l.repeat(500)), [1.0, 0.0].repeat(500));
         for _ in 0..300 {
-            running.add(&good[1], &bad);
+            running.add(&good[1], &bad, None);
         }
         assert!(running.value().unwrap() < 0.01);
         for _ in 0..20 {
-            running.add(&good[0], &bad);
+            running.add(&good[0], &bad, None);
         }
         assert!(running.value().unwrap() > 0.99);
     }

@@ -9,6 +9,8 @@ pub struct DenseBatch<'a> {
     pub rows: usize,
     /// `[n]`, each from 0 to 1.
     pub labels: &'a [f32],
+    /// `[n]`, each finite and at least 0: what the loss of each row is multiplied by. `None`: 1 for every row.
+    pub weights: Option<&'a [f32]>,
     /// `[n x d]`, row-major.
     pub dense: &'a [f32],
     /// `[u x row_dim]`, row-major: the table's rows of the keys in this batch, each key once.
@@ -23,7 +25,7 @@ pub struct DenseBatch<'a> {
 /// The results of a training step. Pass the same value to each step: its buffers are reused.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StepOutput {
-    /// Mean binary cross-entropy over the rows, before the update.
+    /// Mean over the rows of weight times binary cross-entropy, before the update.
     pub loss: f64,
     /// `[n]`, before the update.
     pub logits: Vec<f32>,
@@ -78,6 +80,14 @@ impl DenseBatch<'_> {
         };
         if self.labels.len() != n {
             return refuse(format!("{} labels for {n} rows", self.labels.len()));
+        }
+        if let Some(weights) = self.weights {
+            if weights.len() != n {
+                return refuse(format!("{} weights for {n} rows", weights.len()));
+            }
+            if let Some(row) = weights.iter().position(|weight| !(weight.is_finite() && *weight >= 0.0)) {
+                return refuse(format!("the weight of row {row} is {}, expected a number of at least 0", weights[row]));
+            }
         }
         if Some(self.dense.len()) != n.checked_mul(dense) {
             return refuse(format!("{} dense numbers, expected {n} rows of {dense}", self.dense.len()));
@@ -142,6 +152,7 @@ mod tests {
         DenseBatch {
             rows: 2,
             labels: &[0.0, 1.0],
+            weights: None,
             dense: &[0.5, -1.0],
             unique_rows: &[0.0; 9],
             inverse: &[0, 2, 1, 0],
@@ -167,6 +178,11 @@ mod tests {
         assert!(message(DenseBatch { labels: &[0.0], ..good() }).contains("1 labels for 2 rows"));
         assert!(message(DenseBatch { labels: &[0.0, 2.0], ..good() }).contains("label of row 1 is 2"));
         assert!(message(DenseBatch { labels: &[f32::NAN, 1.0], ..good() }).contains("label of row 0 is NaN"));
+        assert!(message(DenseBatch { weights: Some(&[1.0]), ..good() }).contains("1 weights for 2 rows"));
+        for (weight, shown) in [(-1.0, "-1"), (f32::NAN, "NaN"), (f32::INFINITY, "inf")] {
+            let said = message(DenseBatch { weights: Some(&[0.0, weight]), ..good() });
+            assert!(said.contains(&format!("weight of row 1 is {shown}")), "{said}");
+        }
         assert!(message(DenseBatch { dense: &[0.0], ..good() }).contains("2 rows of 1"));
         assert!(message(DenseBatch { unique_rows: &[0.0; 8], ..good() }).contains("no whole number"));
         assert!(message(DenseBatch { inverse: &[0, 0, 0], ..good() }).contains("3 values"));

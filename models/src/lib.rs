@@ -29,6 +29,7 @@
 //! let batch = DenseBatch {
 //!     rows: 2,
 //!     labels: &[1.0, 0.0],
+//!     weights: None,
 //!     dense: &[0.5, -0.5],
 //!     unique_rows: &[0.1; 3 * 4], // three unique keys
 //!     inverse: &[0, 1, 0, 2],     // row 0 has keys 0 and 1, row 1 has keys 0 and 2
@@ -55,13 +56,13 @@ mod state;
 pub mod torch;
 pub mod transfer;
 
-pub use auc::{RunningAuc, auc_exact};
+pub use auc::{RunningAuc, auc_exact, auc_weighted};
 pub use batch::{BatchShape, DenseBatch, NamedTensor, StepOutput};
 pub use calibration::{ReliabilityBin, clicks_over_predicted, normalized_entropy, reliability};
 pub use dense::DenseModel;
 pub use dense_optimizer::DenseOptimizer;
 pub use error::ModelError;
-pub use loss::{bce_with_logits, logloss, sigmoid};
+pub use loss::{bce_with_logits, logloss, loss_sum, sigmoid};
 pub use native::{NativeModel, ParamBlock};
 pub use spec::{Activation, Cross, ModelSpec, Pooling, RowPart, Tower};
 pub use state::has_optimizer;

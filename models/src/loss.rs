@@ -23,12 +23,26 @@ pub fn bce_with_logits(z: f32, label: f32) -> (f32, f32) {
 /// # Panics
 /// If the lengths differ.
 pub fn logloss(logits: &[f32], labels: &[f32]) -> f64 {
+    loss_sum(logits, labels, None) / logits.len() as f64
+}
+
+/// Sum over the rows of weight times binary cross-entropy, in nats, summed in f64; every row weighs 1 without weights.
+///
+/// # Panics
+/// If the lengths differ.
+pub fn loss_sum(logits: &[f32], labels: &[f32], weights: Option<&[f32]>) -> f64 {
     assert_eq!(logits.len(), labels.len(), "one label for each logit");
-    let row = |(&z, &label): (&f32, &f32)| {
+    let rows = logits.iter().zip(labels).map(|(&z, &label)| {
         let (z, label) = (f64::from(z), f64::from(label));
         z.max(0.0) - label * z + (-z.abs()).exp().ln_1p()
-    };
-    logits.iter().zip(labels).map(row).sum::<f64>() / logits.len() as f64
+    });
+    match weights {
+        None => rows.sum(),
+        Some(weights) => {
+            assert_eq!(logits.len(), weights.len(), "one weight for each logit");
+            rows.zip(weights).map(|(loss, &weight)| loss * f64::from(weight)).sum()
+        }
+    }
 }
 
 #[cfg(test)]
@@ -51,6 +65,8 @@ mod tests {
         let labels = [1.0f32, 0.0, 0.0];
         let rows: f64 = logits.iter().zip(&labels).map(|(&z, &y)| f64::from(bce_with_logits(z, y).0)).sum();
         assert!((logloss(&logits, &labels) - rows / 3.0).abs() < 1e-7);
+        let twice = loss_sum(&[2.0, 2.0, -1.0], &[1.0, 1.0, 0.0], None);
+        assert!((loss_sum(&logits, &labels, Some(&[2.0, 1.0, 0.0])) - twice).abs() < 1e-12);
     }
 
     #[test]

@@ -68,6 +68,7 @@ impl Case {
         let place = |key: &usize| unique.binary_search(key).expect("each key is among the unique ones") as u32;
         let batch = Owned {
             rows: ROWS,
+            weights: None,
             labels: (0..ROWS).map(|row| if number(1, step, row).is_multiple_of(3) { 1.0 } else { 0.0 }).collect(),
             dense: (0..ROWS * DENSE).map(|i| unit(number(2, step, i))).collect(),
             unique_rows: unique.iter().flat_map(|key| table[key * row_dim..][..row_dim].to_vec()).collect(),

@@ -10,7 +10,7 @@ use support::{Owned, batch, optimizers, specs};
 fn loss(model: &mut NativeModel, batch: &Owned) -> f64 {
     let mut logits = Vec::new();
     model.predict(&batch.view(), &mut logits).unwrap();
-    forebay_models::logloss(&logits, &batch.labels)
+    forebay_models::loss_sum(&logits, &batch.labels, batch.weights.as_deref()) / batch.rows as f64
 }
 
 /// The gradient of every parameter, read off one step of SGD with learning rate 1.

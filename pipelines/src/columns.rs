@@ -2,24 +2,34 @@
 //! needed, because keys are hashes of (slot, value).
 
 use forebay_actors::Fault;
+use forebay_base::nearest;
 use forebay_connectors::{FileColumn, ValueKind};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::string_or_table::{Named, list};
+use crate::label_column::LabelColumn;
+use crate::string_or_table::{Named, list, one};
 
 /// The columns of the rows. An entry of `dense` or `slots` is a column name, a range such as `C1..C26`, or a table with
 /// `column` (a name or a range) and options. The default is Criteo's columns.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Columns {
-    /// The column with the label, which is 0 or 1, or a boolean.
-    pub label: String,
+    /// The label: a column of 0 and 1 or booleans, or a table that says which values are positive.
+    #[serde(deserialize_with = "one")]
+    pub label: LabelColumn,
+    /// A column with the weight of each row: a number of at least 0. The loss is the mean over the rows of a batch of weight times
+    /// loss, metrics count a row as often as its weight says, for instance `weight`. Default: every row weighs 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weight: Option<String>,
     /// Columns with dense features: numbers, or booleans as 0 and 1. A missing value is 0.
     #[serde(deserialize_with = "dense_list")]
     pub dense: Vec<DenseColumn>,
     /// Slots: columns with categorical features. A missing value counts as a value; an empty list has no value.
     #[serde(deserialize_with = "slot_list")]
     pub slots: Vec<Slot>,
+    /// Columns that a file may lack: they are missing in all of its rows. Other columns must be in every file.
+    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "name_list")]
+    pub optional: Vec<String>,
     /// Columns that are read for custom stages (`pipeline.after_read`), and are not features.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub extra: Vec<String>,
@@ -107,6 +117,7 @@ impl Default for Columns {
     fn default() -> Self {
         Self {
             label: "label".into(),
+            weight: None,
             dense: expand("I1..I13")
                 .into_iter()
                 .map(|column| DenseColumn { column, transform: Transform::Auto })
@@ -115,6 +126,7 @@ impl Default for Columns {
                 .into_iter()
                 .map(|column| Slot { column, kind: SlotKind::Hex, key_space: None })
                 .collect(),
+            optional: Vec::new(),
             extra: Vec::new(),
         }
     }
@@ -123,10 +135,12 @@ impl Default for Columns {
 impl Columns {
     /// Every column that is read, without repetition.
     pub fn names(&self) -> Vec<String> {
-        self.names_with(std::slice::from_ref(&self.label))
+        let mut first = vec![self.label.column.clone()];
+        first.extend(self.weight.clone());
+        self.names_with(&first)
     }
 
-    /// Every column that a prediction reads, without repetition: `first`, then all but the label.
+    /// Every column that a prediction reads, without repetition: `first`, then all but the label and the weight.
     pub(crate) fn names_with(&self, first: &[String]) -> Vec<String> {
         let features = self.dense.iter().map(|d| &d.column).chain(self.slots.iter().map(|s| &s.column));
         let mut names: Vec<String> = Vec::new();
@@ -144,10 +158,11 @@ impl Columns {
     /// # Errors
     /// A user fault if a column is read as two kinds of values.
     pub(crate) fn in_files(&self) -> Result<Vec<FileColumn>, Fault> {
-        let mut columns = vec![FileColumn::new(&self.label, ValueKind::Number)];
+        let mut columns = vec![FileColumn::new(&self.label.column, self.label.in_text())];
+        let weight = self.weight.iter().map(|weight| (weight, ValueKind::Number));
         let dense = self.dense.iter().map(|dense| (&dense.column, ValueKind::Number));
         let slots = self.slots.iter().map(|slot| (&slot.column, slot.kind.in_text()));
-        for (name, kind) in dense.chain(slots) {
+        for (name, kind) in weight.chain(dense).chain(slots) {
             let Some(there) = columns.iter_mut().find(|column| column.name == *name) else {
                 columns.push(FileColumn::new(name, kind));
                 continue;
@@ -168,7 +183,31 @@ impl Columns {
                 columns.push(FileColumn::new(name, ValueKind::Text));
             }
         }
-        Ok(columns)
+        Ok(columns.into_iter().map(|column| self.if_optional(column)).collect())
+    }
+
+    /// Every column that is read, without repetition, for files that know the types of their columns.
+    pub(crate) fn in_typed_files(&self) -> Vec<FileColumn> {
+        self.names().into_iter().map(|name| self.if_optional(FileColumn::new(name, ValueKind::Text))).collect()
+    }
+
+    fn if_optional(&self, column: FileColumn) -> FileColumn {
+        let optional = self.optional.contains(&column.name);
+        column.optional(optional)
+    }
+
+    /// Checks names against each other; the fault names the field.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        self.label.check()?;
+        let names = self.names();
+        match self.optional.iter().find(|column| !names.contains(column)) {
+            None => Ok(()),
+            Some(unknown) => {
+                let near = nearest(unknown, names.iter().map(String::as_str));
+                let near = near.map_or_else(String::new, |name| format!(", did you mean `{name}`?"));
+                Err(Fault::user(format!("columns.optional has `{unknown}`, which is no column of the job{near}")))
+            }
+        }
     }
 
     /// For each slot the number of its key space, in the order of first sight.
@@ -224,6 +263,10 @@ fn dense_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<DenseCol
     let entries = list::<D, DenseColumn>(deserializer)?.into_iter();
     let columns = |e: DenseColumn| expand(&e.column).into_iter().map(move |column| DenseColumn { column, ..e.clone() });
     Ok(entries.flat_map(columns).collect())
+}
+
+fn name_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    Ok(Vec::<String>::deserialize(deserializer)?.iter().flat_map(|name| expand(name)).collect())
 }
 
 fn slot_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Slot>, D::Error> {

@@ -3,16 +3,18 @@
 use forebay_actors::{Fault, Report, Source};
 use forebay_connectors::Rows;
 
+use crate::job::Paths;
 use crate::model::Model;
 use crate::registry::{Read, read_from};
 use crate::stages::Evaluation;
 use crate::{sources, wiring};
 
 impl Model {
-    /// Scores all rows at `path`: a file, a folder, a glob or a URL. The file names give the format. The rows pass the custom
-    /// stages of the job, except those that are for training only. Blocks until it is done.
-    pub fn evaluate(&self, path: &str) -> Result<(Evaluation, Report), Fault> {
-        self.score(sources::whole(&self.job.for_evaluation(), &self.context, path, self.job.columns.names())?)
+    /// Scores all rows at `paths`: one or several files, folders, globs or URLs. The file names give the format. The rows pass the
+    /// custom stages of the job, except those that are for training only. Blocks until it is done.
+    pub fn evaluate(&self, paths: impl Into<Paths>) -> Result<(Evaluation, Report), Fault> {
+        let (job, columns) = (self.job.for_evaluation(), self.job.columns.names());
+        self.score(sources::whole(&job, &self.context, &paths.into(), columns)?)
     }
 
     /// Scores all rows of any source. Blocks until it is done.

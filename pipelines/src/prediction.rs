@@ -9,6 +9,7 @@ use forebay_actors::{Control, Fault, FaultKind, Outcome, Report, Running, Source
 use forebay_connectors::Rows;
 use tokio::sync::mpsc;
 
+use crate::job::Paths;
 use crate::model::Model;
 use crate::registry::{Read, read_from};
 use crate::stages::{PredictedRows, SCORE};
@@ -18,17 +19,17 @@ use crate::{sources, wiring};
 const AHEAD: usize = 4;
 
 impl Model {
-    /// Predicts all rows at `path`: a file, a folder, a glob or a URL. The rows need no label. The result has the columns
+    /// Predicts all rows at `paths`: one or several files, folders, globs or URLs. The rows need no label. The result has the columns
     /// `keep`, which may be any of the input, beside the score; see [`Predictions`]. The rows pass the custom stages of the job,
     /// except those that are for training only; the partitions that `data.eval_where` selects have no meaning here.
     ///
     /// # Errors
     /// A user fault if `keep` names a column twice or one called `score`, or nothing is at `path`.
-    pub fn predict(&self, path: &str, keep: &[&str]) -> Result<Predictions<'_>, Fault> {
+    pub fn predict(&self, paths: impl Into<Paths>, keep: &[&str]) -> Result<Predictions<'_>, Fault> {
         let keep = checked(keep)?;
         let mut job = self.job.for_evaluation();
         job.data.filter = None;
-        let read = sources::whole(&job, &self.context, path, job.columns.names_with(&keep))?;
+        let read = sources::whole(&job, &self.context, &paths.into(), job.columns.names_with(&keep))?;
         self.start_prediction(read, keep)
     }
 

@@ -22,8 +22,8 @@ pub fn preflight(job: &Job, context: &Context) -> Result<(), Fault> {
     if let Some(folder) = &job.output.model {
         probe_place(folder, context).map_err(|fault| before("the model could not be saved at output.model", &fault))?;
     }
-    if let Some(path) = &job.data.eval {
-        sources::check(&job.for_evaluation(), context, path)
+    if let Some(paths) = &job.data.eval {
+        sources::check(&job.for_evaluation(), context, paths)
             .map_err(|fault| before("the model could not be evaluated on data.eval", &fault))?;
     }
     Ok(())

@@ -68,16 +68,18 @@ impl Progress {
         (state.rows, state.steps) = (rows, steps);
     }
 
-    /// Records a step: its mean loss, its logits `[n]` and labels `[n]`.
-    pub fn step(&self, loss: f64, logits: &[f32], labels: &[f32]) {
+    /// Records a step: its mean loss, its logits `[n]`, its labels `[n]`, and if the rows have weights, these `[n]`.
+    pub fn step(&self, loss: f64, logits: &[f32], labels: &[f32], weights: Option<&[f32]>) {
         let mut state = self.0.lock().expect("no holder of this lock panics");
         let rows = labels.len() as f64;
         let keep = (-rows / WINDOW_ROWS).exp();
         state.steps += 1;
         state.rows += labels.len() as u64;
+        // The mean is over rows, the running one over their weights.
         state.loss = state.loss * keep + loss * rows;
-        state.weight = state.weight * keep + rows;
-        state.auc.add(logits, labels);
+        state.weight =
+            state.weight * keep + weights.map_or(rows, |weights| weights.iter().map(|&weight| f64::from(weight)).sum());
+        state.auc.add(logits, labels, weights);
     }
 
     /// Adds the device time of a step.

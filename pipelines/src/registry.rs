@@ -33,8 +33,8 @@ pub struct Registry {
 /// What a custom source is asked to read.
 #[derive(Clone)]
 pub struct SourceRequest {
-    /// `data.train`, or the path to evaluate.
-    pub path: Option<String>,
+    /// `data.train`, or the paths to evaluate; none if the job names none.
+    pub paths: Vec<String>,
     /// Columns that the job uses.
     pub columns: Vec<String>,
     /// How to read: rows of a batch, epochs, seed, rows of a window.

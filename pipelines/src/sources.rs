@@ -9,33 +9,33 @@ use forebay_connectors::{FileColumn, FileFormat, FileSource, Format, Input, Leas
 
 use crate::checkpoint::{CutPoint, RemainingWindows};
 use crate::context::Context;
-use crate::job::Job;
+use crate::job::{Job, Paths};
 use crate::registry::{Read, SourceRequest, read_from};
 use crate::stages::check_columns;
 
-/// Reads `columns` at `path` (a file, a folder, a glob, a URL) in order, with one window per epoch. If the job does not give the
-/// format, it blocks while it lists the files.
-pub(crate) fn whole(job: &Job, context: &Context, path: &str, columns: Vec<String>) -> Result<Read, Fault> {
-    read(job, context, Some(path), columns, 0, Windows::All)
+/// Reads `columns` at `paths` (files, folders, globs, URLs) in order, with one window per epoch. If the job does not give the format,
+/// it blocks while it lists the files.
+pub(crate) fn whole(job: &Job, context: &Context, paths: &Paths, columns: Vec<String>) -> Result<Read, Fault> {
+    read(job, context, Some(paths), columns, 0, Windows::All)
 }
 
 /// Reads the job's training rows in windows of [`window_rows`]: all windows, or those that `leases` grants.
 pub(crate) fn windows(job: &Job, context: &Context, leases: Option<Arc<dyn Leases>>) -> Result<Read, Fault> {
     let windows = leases.map_or(Windows::All, Windows::Leased);
-    read(job, context, train_path(job)?, job.columns.names(), window_rows(job, job.in_step()), windows)
+    read(job, context, train_paths(job)?, job.columns.names(), window_rows(job, job.in_step()), windows)
 }
 
 /// Reads what of the job's training rows is not trained on before this process began. Without windows that are known before
 /// they are read (text, a custom source), reads all: the look-up skips the batches that were trained on.
 pub(crate) fn remaining(job: &Job, context: &Context, cut_point: Option<Arc<CutPoint>>) -> Result<Read, Fault> {
     let windows = cut_point.map_or(Windows::All, Windows::Remaining);
-    read(job, context, train_path(job)?, job.columns.names(), window_rows(job, job.in_step()), windows)
+    read(job, context, train_paths(job)?, job.columns.names(), window_rows(job, job.in_step()), windows)
 }
 
-fn train_path(job: &Job) -> Result<Option<&str>, Fault> {
+fn train_paths(job: &Job) -> Result<Option<&Paths>, Fault> {
     match job.data.source {
-        Some(_) => Ok(job.data.train.as_deref()),
-        None => job.train_path().map(Some),
+        Some(_) => Ok(job.data.train.as_ref()),
+        None => job.train_paths().map(Some),
     }
 }
 
@@ -91,13 +91,13 @@ pub(crate) fn read_options(job: &Job, window_rows: usize) -> ReadOptions {
     }
 }
 
-/// Opens `path` and checks that its rows have the columns of the job, with types that can be parsed. Asks custom sources
+/// Opens `paths` and checks that its rows have the columns of the job, with types that can be parsed. Asks custom sources
 /// nothing, and leaves the types alone if custom stages come between source and parser.
-pub(crate) fn check(job: &Job, context: &Context, path: &str) -> Result<(), Fault> {
+pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<(), Fault> {
     if job.data.source.is_some() {
         return Ok(());
     }
-    let (input, format) = input(job, context, path)?;
+    let (input, format) = input(job, context, paths)?;
     let format = FileFormat { on_bad_row: OnBadRow::Skip, ..format };
     let options = ReadOptions { read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, 0) };
     let (columns, in_files) = (&job.columns, file_columns(job, format.format, job.columns.names())?);
@@ -118,21 +118,23 @@ pub(crate) fn check(job: &Job, context: &Context, path: &str) -> Result<(), Faul
 fn read(
     job: &Job,
     context: &Context,
-    path: Option<&str>,
+    paths: Option<&Paths>,
     columns: Vec<String>,
     window_rows: usize,
     windows: Windows,
 ) -> Result<Read, Fault> {
     let options = read_options(job, window_rows);
-    let path = match (&job.data.source, path) {
-        (Some(name), path) => {
+    let paths = match (&job.data.source, paths) {
+        (Some(name), paths) => {
             let leases = windows.leases(false)?;
-            let request = SourceRequest { path: path.map(str::to_owned), columns, options, leases };
+            let paths = paths.map(|paths| paths.0.clone()).unwrap_or_default();
+            let request = SourceRequest { paths, columns, options, leases };
             return context.registry.read(name, request);
         }
-        (None, path) => path.unwrap_or_default(),
+        (None, Some(paths)) => paths,
+        (None, None) => return Err(Fault::internal("files are read without a path")),
     };
-    let (input, format) = input(job, context, path)?;
+    let (input, format) = input(job, context, paths)?;
     let leases = windows.leases(format.format == Format::Parquet)?;
     let columns = file_columns(job, format.format, columns)?;
     Ok(read_from(move || {
@@ -141,9 +143,9 @@ fn read(
     }))
 }
 
-/// The files at `path`, and their format.
-fn input(job: &Job, context: &Context, path: &str) -> Result<(Input, FileFormat), Fault> {
-    let mut input = Input::from(path).with_stores(&context.stores);
+/// The files at `paths`, and their format.
+fn input(job: &Job, context: &Context, paths: &Paths) -> Result<(Input, FileFormat), Fault> {
+    let mut input = Input::all(paths.0.iter().map(Input::from)).with_stores(&context.stores);
     if let Some(filter) = &job.data.filter {
         input = input.filtered(filter);
     }
@@ -158,7 +160,7 @@ fn input(job: &Job, context: &Context, path: &str) -> Result<(Input, FileFormat)
 fn file_columns(job: &Job, format: Format, names: Vec<String>) -> Result<Vec<FileColumn>, Fault> {
     let known = match format {
         Format::Csv => job.columns.in_files()?,
-        Format::Parquet | Format::Criteo => Vec::new(),
+        Format::Parquet | Format::Criteo => job.columns.in_typed_files(),
     };
     let column = |name: String| match known.iter().find(|column| column.name == name) {
         Some(known) => known.clone(),

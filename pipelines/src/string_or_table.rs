@@ -33,6 +33,11 @@ impl<'de, T: Named + Deserialize<'de>> Deserialize<'de> for Entry<T> {
     }
 }
 
+/// For `#[serde(deserialize_with)]` on one entry.
+pub(crate) fn one<'de, D: Deserializer<'de>, T: Named + Deserialize<'de>>(deserializer: D) -> Result<T, D::Error> {
+    Entry::deserialize(deserializer).map(|entry| entry.0)
+}
+
 /// For `#[serde(deserialize_with)]` on a list.
 pub(crate) fn list<'de, D: Deserializer<'de>, T: Named + Deserialize<'de>>(
     deserializer: D,

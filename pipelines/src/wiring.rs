@@ -95,8 +95,9 @@ pub(crate) fn receiving(resources: &Resources, receive_queue: Arc<ReceiveQueue>,
 /// `source -8→ parse -8→ batch -4→ lookup -2→ evaluate`.
 pub(crate) fn evaluation(model: &Model, read: Read) -> Result<Pipeline, Fault> {
     let maker: ModelMaker = Box::new(model.model.with_parameters(model.dense.clone()));
+    let correction = model.job.data.logit_correction();
     let flow = forward(model, Topology::new("evaluate"), Purpose::Evaluation, read)?;
-    Ok(flow.sink("evaluate", Place::Own, move || Evaluate::new(maker)))
+    Ok(flow.sink("evaluate", Place::Own, move || Evaluate::new(maker).corrected(correction)))
 }
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ predict`. The scores of each batch go to `scores`, with the columns `keep`.
@@ -107,8 +108,9 @@ pub(crate) fn prediction(
     scores: mpsc::Sender<RecordBatch>,
 ) -> Result<Pipeline, Fault> {
     let maker: ModelMaker = Box::new(model.model.with_parameters(model.dense.clone()));
+    let correction = model.job.data.logit_correction();
     let flow = forward(model, Topology::new("predict"), Purpose::Prediction(keep), read)?;
-    Ok(flow.sink("predict", Place::Own, move || Predict::new(maker, scores)))
+    Ok(flow.sink("predict", Place::Own, move || Predict::new(maker, scores).corrected(correction)))
 }
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→`, in the order of the rows, on the table as it is.
@@ -165,8 +167,9 @@ fn batches(
     let training = matches!(purpose, Purpose::Training);
     let links = &job.pipeline.links;
     let (columns, seed, on_bad_row) = (job.columns.clone(), job.seed, job.data.on_bad_row.clone());
+    let negatives = if training { job.data.negatives } else { 1.0 };
     let parse = move |_replica| {
-        let parse = Parse::new(&columns, seed, on_bad_row.clone());
+        let parse = Parse::new(&columns, seed, on_bad_row.clone()).keep_negatives(negatives, seed);
         match &purpose {
             Purpose::Training | Purpose::Evaluation => parse,
             Purpose::Prediction(keep) => parse.for_prediction(keep.clone()),

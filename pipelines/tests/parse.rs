@@ -10,7 +10,7 @@ use forebay_actors::{Fault, Lineage, Outbox, Stage, StageCx};
 use forebay_connectors::{OnBadRow, Rows, WindowMark};
 use forebay_pipelines::flow::{ExampleBatch, SlotKeys};
 use forebay_pipelines::stages::Parse;
-use forebay_pipelines::{Columns, DenseColumn, Slot, SlotKind, Transform};
+use forebay_pipelines::{Columns, DenseColumn, LabelColumn, Slot, SlotKind, Transform};
 use futures::executor::block_on;
 
 fn columns(dense: &[&str], slots: &[(&str, SlotKind)]) -> Columns {
@@ -21,7 +21,7 @@ fn columns(dense: &[&str], slots: &[(&str, SlotKind)]) -> Columns {
             .iter()
             .map(|&(column, kind)| Slot { column: column.into(), kind, key_space: Some("space".into()) })
             .collect(),
-        extra: Vec::new(),
+        ..Columns::default()
     }
 }
 
@@ -321,4 +321,107 @@ fn log_buckets_take_numbers_and_leave_strings() {
     assert_eq!(keys[0], keys[1]);
     assert!(keys[2] != keys[0] && keys[3] != keys[0]);
     assert!(slot(SlotKind::LogBucket, Arc::new(StringArray::from(vec!["1"]))).is_err());
+}
+
+/// Labels, and the ledger's counts of bad rows.
+type Labelled = (Vec<f32>, Vec<(String, u64)>);
+
+/// Parses labels by the `label` of a job.
+fn labelled(label: &str, array: ArrayRef) -> Result<Labelled, Fault> {
+    let label: LabelColumn = toml::from_str::<Columns>(&format!("label = {label}")).unwrap().label;
+    let columns = Columns { label, ..columns(&[], &[]) };
+    let (batches, cx) = parse_with(columns, OnBadRow::Skip, vec![batch(vec![("label", array)])])?;
+    let rejected = cx.ledger().snapshot().rejected;
+    Ok((batches[0].labels.clone(), rejected.into_iter().map(|(reason, rows)| (reason.to_string(), rows)).collect()))
+}
+
+#[test]
+fn a_rule_makes_labels_of_numbers_and_texts_and_rows_without_a_value_are_bad() {
+    let at_least = "{ column = 'label', positive = '>= 4' }";
+    let numbers: ArrayRef = Arc::new(Float32Array::from(vec![Some(3.5), Some(4.0), None, Some(5.0), Some(f32::NAN)]));
+    let (labels, bad) = labelled(at_least, numbers).unwrap();
+    assert_eq!((labels, bad), (vec![0.0, 1.0, 1.0], vec![("label is missing".into(), 2)]));
+    let integers: ArrayRef = Arc::new(Int64Array::from(vec![1, 4, 5]));
+    assert_eq!(labelled(at_least, integers.clone()).unwrap().0, [0.0, 1.0, 1.0]);
+    let one_of = "{ column = 'label', positive = [1, 5] }";
+    assert_eq!(labelled(one_of, integers.clone()).unwrap().0, [1.0, 0.0, 1.0]);
+
+    let words = "{ column = 'label', positive = ['click', 'buy'] }";
+    let texts = vec![Some("click"), Some("view"), None, Some("buy"), Some("")];
+    for array in [
+        Arc::new(StringArray::from(texts.clone())) as ArrayRef,
+        Arc::new(texts.into_iter().collect::<DictionaryArray<Int32Type>>()),
+    ] {
+        let (labels, bad) = labelled(words, array).unwrap();
+        assert_eq!((labels, bad), (vec![1.0, 0.0, 1.0, 0.0], vec![("label is missing".into(), 1)]));
+    }
+    let said = labelled(words, integers).unwrap_err().to_string();
+    assert!(said.contains("`label` is Int64, expected text") && said.contains("click"), "{said}");
+    let said = labelled(at_least, Arc::new(StringArray::from(vec!["4"]))).unwrap_err().to_string();
+    assert!(said.contains("`label` is Utf8, expected a number"), "{said}");
+}
+
+#[test]
+fn soft_labels_are_from_0_to_1() {
+    let values: ArrayRef = Arc::new(Float64Array::from(vec![Some(0.25), Some(1.5), None, Some(1.0), Some(f64::NAN)]));
+    let (labels, bad) = labelled("{ column = 'label', soft = true }", values.clone()).unwrap();
+    assert_eq!((labels, bad), (vec![0.25, 1.0], vec![("label is not from 0 to 1".into(), 3)]));
+    assert_eq!(labelled("'label'", values).unwrap().1, [("label is neither 0 nor 1".into(), 4)]);
+}
+
+#[test]
+fn weights_are_finite_and_at_least_0_or_the_row_is_bad() {
+    let weights =
+        vec![Some(0.0), Some(2.5), None, Some(-1.0), Some(f64::INFINITY), Some(f64::NAN), Some(1e300), Some(1.0)];
+    let columns = Columns { weight: Some("w".into()), ..columns(&[], &[]) };
+    let rows = batch(vec![("label", labels(8)), ("w", Arc::new(Float64Array::from(weights)))]);
+    let (batches, cx) = parse_with(columns.clone(), OnBadRow::Skip, vec![rows]).unwrap();
+    assert_eq!(batches[0].weights, [0.0, 2.5, 1.0]);
+    assert_eq!(cx.ledger().snapshot().rejected["weight is not a number of at least 0"], 5);
+    let text = batch(vec![("label", labels(1)), ("w", Arc::new(StringArray::from(vec!["1"])))]);
+    let said = one(columns, text).unwrap_err().to_string();
+    assert!(said.contains("`w` is Utf8, expected a number of at least 0, for a weight"), "{said}");
+}
+
+#[test]
+fn a_share_of_the_negatives_is_kept_the_same_whatever_the_batches_are() {
+    let n = 4000_i32;
+    let all = batch(vec![
+        (
+            "label",
+            Arc::new(Int32Array::from_iter_values(
+                (0..n).map(|row| if row % 50 == 7 { 5 } else { i32::from(row % 4 == 0) }),
+            )),
+        ),
+        ("I1", Arc::new(Int32Array::from_iter_values(0..n))),
+    ]);
+    let kept = |cuts: &[usize], epoch: u32, seed: u64| {
+        let mut columns = columns(&["I1"], &[]);
+        columns.dense[0].transform = Transform::None;
+        let cx = StageCx::detached("parse");
+        let (mut out, collected) = Outbox::collecting();
+        let mut stage = Parse::new(&columns, 0, OnBadRow::Skip).keep_negatives(0.25, seed);
+        let mut from = 0;
+        for &to in cuts {
+            let lineage = Lineage { epoch, split: 3, row: from as u64, ..Lineage::default() };
+            let batch = all.slice(from, to - from);
+            let rows = Rows { batch, lineage, window: WindowMark::default(), rejected: 0 };
+            block_on(stage.on_batch(rows, &cx, &mut out)).unwrap();
+            from = to;
+        }
+        let batches = collected.take();
+        let rejected: u32 = batches.iter().map(|batch| batch.rejected).sum();
+        let rows: Vec<f32> = batches.iter().flat_map(|batch| batch.dense.clone()).collect();
+        assert_eq!(rejected as usize + rows.len(), n as usize);
+        rows
+    };
+    let whole = kept(&[4000], 0, 1);
+    assert_eq!(kept(&[1, 700, 701, 3000, 4000], 0, 1), whole);
+    let positives = (0..n).filter(|row| row % 4 == 0 && row % 50 != 7).count();
+    let negatives = (0..n).filter(|row| row % 4 != 0 && row % 50 != 7).count();
+    assert!((0..n).filter(|row| row % 4 == 0 && row % 50 != 7).all(|row| whole.contains(&(row as f32))));
+    let share = (whole.len() - positives) as f64 / negatives as f64;
+    assert!((share - 0.25).abs() < 0.03, "{share}");
+    assert_ne!(kept(&[4000], 1, 1), whole, "each epoch has negatives of its own");
+    assert_ne!(kept(&[4000], 0, 2), whole);
 }

@@ -41,7 +41,7 @@ async fn batches(mut source: ParquetSource, plan: &BatchPlan) -> Vec<TrainBatch>
         label: "label".into(),
         dense: vec![DenseColumn { column: "row".into(), transform: Transform::None }],
         slots: vec![Slot { column: "c".into(), kind: SlotKind::Int, key_space: None }],
-        extra: Vec::new(),
+        ..Columns::default()
     };
     let cx = StageCx::detached("test");
     let mut parse = Parse::new(&columns, 0, OnBadRow::Skip);
@@ -178,6 +178,7 @@ fn examples(rows: usize, window: u64, closes: bool) -> ExampleBatch {
         window: WindowMark { window, closes, ..WindowMark::default() },
         rejected: 1,
         labels: vec![0.0; rows],
+        weights: Vec::new(),
         dense: vec![],
         slots: vec![SlotKeys::One((0..rows as u64).collect())],
         kept: None,

@@ -41,7 +41,8 @@ pub(super) struct Layout {
 #[derive(Debug)]
 pub(super) enum Origin {
     Field(ValueKind),
-    Folder(Constant),
+    /// A folder `column=value`, or a column that the file lacks.
+    Constant(Constant),
 }
 
 /// Reads the headers of all files and finds the columns `wanted` in them; all columns of the first file, as text, if it is `None`.
@@ -111,10 +112,10 @@ fn layout(
     let mut targets = vec![None; names.len()];
     let mut origins = Vec::with_capacity(wanted.len());
     let mut fields = Vec::with_capacity(wanted.len());
-    for (place, FileColumn { name, kind }) in wanted.iter().enumerate() {
+    for (place, FileColumn { name, kind, optional }) in wanted.iter().enumerate() {
         if let Some((field, constant)) = folders.get(name, &file.partitions) {
             fields.push(field);
-            origins.push(Origin::Folder(constant));
+            origins.push(Origin::Constant(constant));
             continue;
         }
         let mut at = names.iter().enumerate().filter(|(_, there)| *there == name).map(|(at, _)| at);
@@ -127,6 +128,11 @@ fn layout(
                     first + 1,
                     second + 1
                 )));
+            }
+            (None, _) if *optional => {
+                fields.push(Field::new(name, data_type(*kind), true));
+                origins.push(Origin::Constant(Constant::Null(data_type(*kind))));
+                continue;
             }
             (None, _) => return Err(missing(name, &names, file, options)),
         }

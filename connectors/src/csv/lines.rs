@@ -20,7 +20,7 @@ pub struct CsvParser {
     /// A byte that begins a quoted field; `\n`, which begins none, if there are no quotes.
     quote: u8,
     nulls: Vec<Vec<u8>>,
-    /// One for each column of a batch; `None` for those of folders.
+    /// One for each column of a batch; `None` for those that are the same in all rows.
     columns: Vec<Option<Column>>,
     rows: usize,
     text_bytes: usize,
@@ -52,7 +52,7 @@ impl CsvParser {
     fn empty_columns(&self) -> Vec<Option<Column>> {
         let column = |origin: &Origin| match origin {
             Origin::Field(kind) => Some(Column::new(*kind, self.capacity)),
-            Origin::Folder(_) => None,
+            Origin::Constant(_) => None,
         };
         self.header.0.origins.iter().map(column).collect()
     }
@@ -124,7 +124,7 @@ impl LineParser for CsvParser {
         self.text_bytes = 0;
         let columns = std::mem::replace(&mut self.columns, empty).into_iter().zip(&self.header.0.origins);
         let columns = columns.map(|(column, origin)| match (column, origin) {
-            (_, Origin::Folder(constant)) => Ok(constant.rows(rows)),
+            (_, Origin::Constant(constant)) => Ok(constant.rows(rows)),
             (Some(column), _) => column.finish(),
             (None, _) => Err(Fault::internal("a column of CSV has no values")),
         });

@@ -1,10 +1,10 @@
-//! Reads footers: what each Parquet file holds, kept for all epochs, and checked against the first file.
+//! Reads footers: what each Parquet file holds, kept for all epochs, and the types of columns over all files.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use arrow::datatypes::DataType;
+use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
 use bytes::Bytes;
 use forebay_actors::Fault;
 use forebay_base::panic_message;
@@ -48,6 +48,7 @@ impl Footer {
 pub(crate) async fn load(
     files: Vec<DataFile>,
     columns: Option<&[String]>,
+    optional: &[String],
     dictionaries: bool,
 ) -> Result<Vec<Arc<Footer>>, Fault> {
     let metadata: Vec<_> = futures::stream::iter(files)
@@ -65,16 +66,48 @@ pub(crate) async fn load(
     };
     let text = if dictionaries { types::dictionary() } else { DataType::Utf8 };
     let folders = PartitionColumns::new(metadata.iter().map(|(file, _)| file), &wanted, &text);
-    let mut footers: Vec<Arc<Footer>> = Vec::with_capacity(metadata.len());
+    let mut footers: Vec<Footer> = Vec::with_capacity(metadata.len());
     for (file, metadata) in metadata {
-        let selected = selection::select(&file, &metadata, &wanted, &folders)?;
-        let footer = Footer { file, metadata, selected };
-        if let Some(first) = footers.first() {
-            same_types(first, &footer)?;
-        }
-        footers.push(Arc::new(footer));
+        let selected = selection::select(&file, &metadata, &wanted, optional, &folders)?;
+        footers.push(Footer { file, metadata, selected });
     }
-    Ok(footers)
+    if let Some(schema) = unified(&footers)? {
+        footers.iter_mut().for_each(|footer| footer.selected.read_as(&schema));
+    }
+    Ok(footers.into_iter().map(Arc::new).collect())
+}
+
+/// The columns of all files: each has the widest of its types, and nullability may differ.
+fn unified(footers: &[Footer]) -> Result<Option<SchemaRef>, Fault> {
+    let Some((first, others)) = footers.split_first() else { return Ok(None) };
+    // Each column, and a file that has it in this type.
+    let mut columns: Vec<(FieldRef, &Footer)> =
+        first.selected.schema.fields().iter().map(|field| (Arc::clone(field), first)).collect();
+    for other in others {
+        for ((field, file), found) in columns.iter_mut().zip(other.selected.schema.fields()) {
+            let Some(wide) = types::wider(field.data_type(), found.data_type()) else {
+                return Err(disagree((field, file), (found, other)));
+            };
+            if wide != *field.data_type() {
+                *file = other;
+            }
+            let nullable = field.is_nullable() || found.is_nullable();
+            *field = Arc::new(field.as_ref().clone().with_data_type(wide).with_nullable(nullable));
+        }
+    }
+    Ok(Some(Arc::new(Schema::new(columns.into_iter().map(|(field, _)| field).collect::<Vec<_>>()))))
+}
+
+fn disagree(expected: (&Field, &Footer), found: (&Field, &Footer)) -> Fault {
+    Fault::user(format!(
+        "column `{}` is {} in `{}` but {} in `{}`: files that are read together must agree, write one of them anew, or \
+         read them apart",
+        found.0.name(),
+        found.0.data_type(),
+        found.1.file.name,
+        expected.0.data_type(),
+        expected.1.file.name,
+    ))
 }
 
 async fn read(file: &DataFile, dictionaries: bool) -> Result<ArrowReaderMetadata, Fault> {
@@ -118,24 +151,6 @@ fn arrow_metadata(
 ) -> Result<ArrowReaderMetadata, ParquetError> {
     let read = AssertUnwindSafe(|| ArrowReaderMetadata::try_new(Arc::clone(metadata), options));
     catch_unwind(read).unwrap_or_else(|panic| Err(ParquetError::General(panic_message(&*panic).to_owned())))
-}
-
-/// The columns must have the same types in every file; nullability may differ.
-fn same_types(first: &Footer, other: &Footer) -> Result<(), Fault> {
-    for (expected, found) in first.selected.schema.fields().iter().zip(other.selected.schema.fields()) {
-        if expected.data_type() != found.data_type() {
-            return Err(Fault::user(format!(
-                "column `{}` is {} in `{}` but {} in `{}`: files that are read together must agree, write one \
-                 of them anew, or read them apart",
-                found.name(),
-                found.data_type(),
-                other.file.name,
-                expected.data_type(),
-                first.file.name,
-            )));
-        }
-    }
-    Ok(())
 }
 
 struct Fetch<'a>(&'a DataFile);

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::datatypes::{Schema, SchemaRef};
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use forebay_actors::Fault;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
@@ -26,13 +26,25 @@ pub(crate) struct Selection {
     pub(crate) ranges: Vec<Vec<Range<u64>>>,
 }
 
+impl Selection {
+    /// Batches have these columns: those of the file in types that hold the values of all files.
+    pub(super) fn read_as(&mut self, schema: &SchemaRef) {
+        self.schema = Arc::clone(schema);
+        for (origin, field) in self.columns.iter_mut().zip(schema.fields()) {
+            if let Origin::Constant(Constant::Null(kind)) = origin {
+                *kind = field.data_type().clone();
+            }
+        }
+    }
+}
+
 /// Where a column of a batch comes from.
 #[derive(Clone, Debug)]
 pub(crate) enum Origin {
     /// The column at this place among those that the decoder yields, which come in the file's order.
     File(usize),
-    /// A folder `column=value`: the same for all rows of the file.
-    Folder(Constant),
+    /// A folder `column=value`, or a column that the file lacks: the same for all rows of the file.
+    Constant(Constant),
 }
 
 /// Finds the columns `wanted` and checks where the file places them. As in Spark, a folder's value counts before a
@@ -41,6 +53,7 @@ pub(super) fn select(
     file: &DataFile,
     metadata: &ArrowReaderMetadata,
     wanted: &[String],
+    optional: &[String],
     folders: &PartitionColumns,
 ) -> Result<Selection, Fault> {
     if wanted.is_empty() {
@@ -53,11 +66,15 @@ pub(super) fn select(
     for column in wanted {
         if let Some((field, constant)) = folders.get(column, &file.partitions) {
             fields.push(Arc::new(field));
-            origins.push(Origin::Folder(constant));
+            origins.push(Origin::Constant(constant));
         } else if let Some(at) = there.iter().position(|field| field.name() == column) {
             fields.push(types::in_batches(&there[at]));
             origins.push(Origin::File(at));
             roots.push(at);
+        } else if optional.contains(column) {
+            // Its type is that of the files that have it; see `unify`.
+            fields.push(Arc::new(Field::new(column, DataType::Null, true)));
+            origins.push(Origin::Constant(Constant::Null(DataType::Null)));
         } else {
             return Err(missing(column, wanted, file, metadata));
         }
@@ -169,7 +186,7 @@ mod tests {
             name: "f.parquet".into(),
             partitions: Partitions::default(),
         };
-        select(&file, &metadata, &["a".to_owned()], &PartitionColumns::default())
+        select(&file, &metadata, &["a".to_owned()], &[], &PartitionColumns::default())
     }
 
     #[test]

@@ -29,6 +29,7 @@ pub struct ParquetSource {
     options: ReadOptions,
     leases: Option<Arc<dyn Leases>>,
     columns: Option<Vec<String>>,
+    optional: Vec<String>,
     dictionaries: bool,
     footers: Vec<Arc<Footer>>,
     splits: Vec<(u32, u32)>,
@@ -46,6 +47,7 @@ impl ParquetSource {
             options: options.sane(),
             leases: None,
             columns: None,
+            optional: Vec::new(),
             dictionaries: true,
             footers: Vec::new(),
             splits: Vec::new(),
@@ -61,6 +63,13 @@ impl ParquetSource {
     #[must_use]
     pub fn columns<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
         self.columns = Some(columns.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Columns that a file may lack: they are null in all of its rows. One that all files lack has the type `Null`.
+    #[must_use]
+    pub fn optional(mut self, columns: impl IntoIterator<Item = String>) -> Self {
+        self.optional = columns.into_iter().collect();
         self
     }
 
@@ -128,7 +137,7 @@ impl Source for ParquetSource {
     /// Reads all footers, checks the columns, and starts to fetch.
     async fn open(&mut self, cx: &StageCx, from: Option<Position>) -> Result<(), Fault> {
         let files = self.input.list().await?;
-        self.footers = footer::load(files, self.columns.as_deref(), self.dictionaries).await?;
+        self.footers = footer::load(files, self.columns.as_deref(), &self.optional, self.dictionaries).await?;
         self.splits = Vec::new();
         for (file, footer) in self.footers.iter().enumerate() {
             for group in 0..footer.selected.ranges.len() {
@@ -252,8 +261,8 @@ impl Decode {
     fn in_order(&self, batch: &RecordBatch) -> Result<RecordBatch, Fault> {
         let schema = &self.footer.selected.schema;
         let columns = self.footer.selected.columns.iter().zip(schema.fields()).map(|(origin, field)| match origin {
-            Origin::File(at) => types::named_as(batch.column(*at), field.data_type()),
-            Origin::Folder(constant) => Ok(constant.rows(batch.num_rows())),
+            Origin::File(at) => types::converted(batch.column(*at), field.data_type()),
+            Origin::Constant(constant) => Ok(constant.rows(batch.num_rows())),
         });
         columns
             .collect::<Result<_, _>>()

@@ -184,6 +184,23 @@ async fn a_folder_above_a_file_is_a_column() {
 }
 
 #[tokio::test]
+async fn an_optional_column_is_null_in_the_files_that_lack_it() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.csv"), "n,i\n1,2\n").unwrap();
+    fs::write(dir.path().join("b.csv"), "i,t,n\n3,x,4\n").unwrap();
+    let columns = |optional| {
+        let column = |(name, kind)| FileColumn::new(name, kind).optional(optional && name != "n");
+        CsvSource::csv(dir.path(), options()).columns(COLUMNS.map(column))
+    };
+    let batch = all(&mut columns(true)).await;
+    assert_eq!(batch.column(0).as_primitive::<Float64Type>().values(), &[1.0, 4.0]);
+    let words: Vec<_> = batch.column(3).as_string::<i32>().iter().collect();
+    assert_eq!(words, [None, Some("x")]);
+    assert_eq!(batch.column(2).null_count(), 2);
+    assert!(refused(columns(false)).await.contains("a.csv` has no column `h`"));
+}
+
+#[tokio::test]
 async fn inspecting_tells_numbers_from_text_and_counts_missing_values() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("a.csv"), "id;label;age\nu1;1;30\nu2;0;\nu3;0;41\nu4;1;x;\n").unwrap();

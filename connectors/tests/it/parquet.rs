@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, ListArray, StringArray};
+use arrow::array::{Array, ArrayRef, AsArray, Float32Array, Int32Array, Int64Array, ListArray, StringArray};
 use arrow::datatypes::{DataType, Int32Type, Int64Type};
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Domain, Source};
@@ -197,14 +197,14 @@ async fn what_is_missing_empty_or_of_another_kind_is_named() {
         said.to_string().contains("text.parquet` is not a whole Parquet file") && said.domain == Domain::User,
         "{said}"
     );
-    let other: ArrayRef = Arc::new(Int32Array::from(vec![1]));
+    let other: ArrayRef = Arc::new(Float32Array::from(vec![1.0]));
     write(&at("d.parquet"), &RecordBatch::try_from_iter([("row", other)]).unwrap(), 10);
     let said = refused(
         ParquetSource::new(Input::all([at("a.parquet").into(), at("d.parquet").into()]), options()).columns(["row"]),
     )
     .await
     .to_string();
-    assert!(said.contains("column `row` is Int32 in `") && said.contains("but Int64 in `"), "{said}");
+    assert!(said.contains("column `row` is Float32 in `") && said.contains("but Int64 in `"), "{said}");
 }
 
 #[tokio::test]

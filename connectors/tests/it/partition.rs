@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int32Array, Int64Array, ListArray, StringArray};
+use arrow::array::{
+    Array, ArrayRef, AsArray, Float32Array, Float64Array, Int32Array, Int64Array, ListArray, StringArray,
+};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Field, Int64Type};
+use arrow::datatypes::{DataType, Field, Float64Type, Int64Type};
 use arrow::record_batch::RecordBatch;
 use forebay_actors::Source;
 use forebay_connectors::{CriteoSource, Input, ParquetSource, ReadOptions};
@@ -151,10 +153,10 @@ async fn columns_are_found_by_name_wherever_they_stand_and_lists_whatever_their_
     }
     assert_eq!(batch.column(1).slice(100, 100).as_ref(), first.column(3).as_ref());
 
-    let narrow: ArrayRef = Arc::new(Int64Array::from(vec![1]));
-    file(dir.path(), "c", &RecordBatch::try_from_iter([("label", narrow)]).unwrap());
-    let said = refused(ParquetSource::new(dir.path(), options()).columns(["label"])).await;
-    for part in ["`label` is Int64 in `", "c/part-0.parquet` but Int32 in `", "write one of them anew"] {
+    let text: ArrayRef = Arc::new(StringArray::from(vec!["1"]));
+    file(dir.path(), "c", &RecordBatch::try_from_iter([("label", text)]).unwrap());
+    let said = refused(ParquetSource::new(dir.path(), options()).columns(["label"]).dictionaries(false)).await;
+    for part in ["`label` is Utf8 in `", "c/part-0.parquet` but Int32 in `", "write one of them anew"] {
         assert!(said.contains(part), "{part}: {said}");
     }
 }
@@ -175,4 +177,33 @@ async fn text_in_folders_is_selected_too_and_other_packings_are_refused_by_name(
     let mut source = CriteoSource::new(input("day = '2026-11-19'"), options());
     let said = read(&mut source, &cx(), None).await.unwrap_err().to_string();
     assert!(said.contains("part-1.txt.bz2`: text that is packed as `.bz2` is not read"), "{said}");
+}
+
+#[tokio::test]
+async fn numbers_of_several_widths_are_read_in_the_widest_and_optional_columns_are_null_where_they_lack() {
+    let dir = tempfile::tempdir().unwrap();
+    let columns = |name: &str, columns: Vec<(&str, ArrayRef)>| {
+        file(dir.path(), name, &RecordBatch::try_from_iter(columns).unwrap());
+    };
+    columns(
+        "a",
+        vec![("i", Arc::new(Int32Array::from(vec![1, -2]))), ("f", Arc::new(Float32Array::from(vec![0.5, 1.5])))],
+    );
+    columns(
+        "b",
+        vec![
+            ("f", Arc::new(Float64Array::from(vec![1e300, 2.0]))),
+            ("word", Arc::new(StringArray::from(vec!["x", "y"]))),
+            ("i", Arc::new(Int64Array::from(vec![1 << 40, 3]))),
+        ],
+    );
+    let source = || ParquetSource::new(dir.path(), options()).columns(["i", "f", "word", "none"]).dictionaries(false);
+    let optional = || source().optional(["word".to_owned(), "none".to_owned()]);
+    let batch = all(optional()).await;
+    assert_eq!(batch.column(0).as_primitive::<Int64Type>().values(), &[1, -2, 1 << 40, 3]);
+    assert_eq!(batch.column(1).as_primitive::<Float64Type>().values(), &[0.5, 1.5, 1e300, 2.0]);
+    let words: Vec<_> = batch.column(2).as_string::<i32>().iter().collect();
+    assert_eq!(words, [None, None, Some("x"), Some("y")]);
+    assert_eq!((batch.column(3).data_type(), batch.column(3).len()), (&DataType::Null, 4));
+    assert!(refused(source()).await.contains("has no column `word`"));
 }

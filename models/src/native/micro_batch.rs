@@ -45,7 +45,7 @@ pub(super) struct MicroBatchRows<'a> {
 }
 
 impl MicroBatch {
-    /// Forward, and if `dlogits` is not empty also loss and backward: gradients of the mean loss over `batch.rows` rows.
+    /// Forward, and if `dlogits` is not empty also loss and backward: gradients of the mean (weighted) loss over `batch.rows` rows.
     pub(super) fn run(&mut self, net: &Network, params: &[f32], batch: &DenseBatch<'_>, views: MicroBatchRows<'_>) {
         let MicroBatchRows { rows, logits, mut dlogits, mut dx } = views;
         let training = !dlogits.is_empty();
@@ -62,7 +62,7 @@ impl MicroBatch {
                 let (chunk_dlogits, rest) = std::mem::take(&mut dlogits).split_at_mut(logits.len());
                 let (chunk_dx, rest_dx) = std::mem::take(&mut dx).split_at_mut(logits.len() * net.embedded());
                 (dlogits, dx) = (rest, rest_dx);
-                self.add_loss(&batch.labels[rows.clone()], logits, chunk_dlogits, batch.rows);
+                self.add_loss(batch, rows.clone(), logits, chunk_dlogits);
                 self.backward(net, params, batch, rows, chunk_dlogits, chunk_dx);
             }
         }
@@ -137,13 +137,15 @@ impl MicroBatch {
         }
     }
 
-    /// Losses, and their dlogits by the logits, of the mean over `all` rows.
-    fn add_loss(&mut self, labels: &[f32], logits: &[f32], dlogits: &mut [f32], all: usize) {
-        let share = 1.0 / all as f32;
-        for ((&label, &logit), dlogit) in labels.iter().zip(logits).zip(dlogits) {
+    /// Losses of `rows`, and their dlogits by the logits, of the mean over all rows of the batch.
+    fn add_loss(&mut self, batch: &DenseBatch<'_>, rows: Range<usize>, logits: &[f32], dlogits: &mut [f32]) {
+        let (labels, weights) = (&batch.labels[rows.clone()], batch.weights.map(|weights| &weights[rows]));
+        let share = 1.0 / batch.rows as f32;
+        for (row, ((&label, &logit), dlogit)) in labels.iter().zip(logits).zip(dlogits).enumerate() {
+            let weight = weights.map_or(1.0, |weights| weights[row]);
             let (loss, by_logit) = bce_with_logits(logit, label);
-            self.loss += f64::from(loss);
-            *dlogit = by_logit * share;
+            self.loss += f64::from(loss) * f64::from(weight);
+            *dlogit = by_logit * share * weight;
         }
     }
 

@@ -14,6 +14,7 @@ pub struct TorchBatch {
     pub(super) slots: i64,
     pub(super) dense: Tensor,
     pub(super) labels: Tensor,
+    pub(super) weights: Option<Tensor>,
     pub(super) unique_rows: Tensor,
     pub(super) values: Tensor,
     pub(super) offsets: Option<Tensor>,
@@ -45,6 +46,7 @@ impl TorchBatch {
             slots: shape.slots as i64,
             dense: floats(batch.dense, &[rows, shape.dense as i64])?,
             labels: floats(batch.labels, &[rows])?,
+            weights: batch.weights.map(|weights| floats(weights, &[rows])).transpose()?,
             unique_rows: unique_rows.f_set_requires_grad(training)?,
             values: indices(batch.inverse)?,
             offsets: batch.offsets.map(indices).transpose()?,
@@ -75,6 +77,11 @@ impl TorchBatch {
     /// `[n]`, each from 0 to 1; without meaning unless training.
     pub fn labels(&self) -> &Tensor {
         &self.labels
+    }
+
+    /// `[n]`, each at least 0: what the loss of each row is multiplied by; `None` if every row weighs 1.
+    pub fn weights(&self) -> Option<&Tensor> {
+        self.weights.as_ref()
     }
 
     /// `[u, row_dim]`: the table's rows of the keys in this batch, each key once.

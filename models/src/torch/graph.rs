@@ -5,7 +5,7 @@ use tch::{Reduction, Tensor};
 use super::non_finite::{gradient_symptom, loss_symptom, non_finite_error, row_symptom};
 use super::params::{Params, all_finite};
 use super::{TorchBatch, TorchModule};
-use crate::{BatchShape, DenseBatch, ModelError, StepOutput, logloss};
+use crate::{BatchShape, DenseBatch, ModelError, StepOutput, loss_sum};
 
 /// What a step computes with.
 pub(super) struct Graph {
@@ -38,7 +38,7 @@ impl Graph {
         let logits = self.forward(&inputs)?;
         copy(&logits, &mut out.logits)?;
         // In f64 and on the host, where the logits are needed anyway: the number that the native backend gives.
-        out.loss = logloss(&out.logits, batch.labels);
+        out.loss = loss_sum(&out.logits, batch.labels, batch.weights) / batch.rows as f64;
         if let Some(symptom) = loss_symptom(out) {
             return Err(self.non_finite(batch, &symptom));
         }
@@ -68,9 +68,13 @@ impl Graph {
         logits: &Tensor,
         inputs: &TorchBatch,
     ) -> Result<(Option<Tensor>, Tensor), ModelError> {
-        let no_weights = None::<&Tensor>;
-        let loss =
-            logits.f_binary_cross_entropy_with_logits(inputs.labels(), no_weights, no_weights, Reduction::Mean)?;
+        let class_weights = None::<&Tensor>;
+        let loss = logits.f_binary_cross_entropy_with_logits(
+            inputs.labels(),
+            inputs.weights(),
+            class_weights,
+            Reduction::Mean,
+        )?;
         let mut wanted: Vec<&Tensor> = self.params.leaves.iter().collect();
         wanted.push(inputs.unique_rows());
         let mut grads = Tensor::f_run_backward(&[&loss], &wanted, false, false)?;

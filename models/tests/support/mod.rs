@@ -19,6 +19,7 @@ pub fn number(stream: u64, step: u64, i: usize) -> u64 {
 pub struct Owned {
     pub rows: usize,
     pub labels: Vec<f32>,
+    pub weights: Option<Vec<f32>>,
     pub dense: Vec<f32>,
     pub unique_rows: Vec<f32>,
     pub inverse: Vec<u32>,
@@ -31,6 +32,7 @@ impl Owned {
         Owned {
             rows: 2,
             labels: vec![1.0, 0.0],
+            weights: None,
             dense: vec![0.5, -0.5],
             unique_rows: vec![],
             inverse: vec![],
@@ -42,6 +44,7 @@ impl Owned {
         DenseBatch {
             rows: self.rows,
             labels: &self.labels,
+            weights: self.weights.as_deref(),
             dense: &self.dense,
             unique_rows: &self.unique_rows,
             inverse: &self.inverse,
@@ -50,7 +53,8 @@ impl Owned {
     }
 }
 
-/// A generated batch for a spec: `unique` keys, some of them in many bags. With `bags`, each bag has 0 to 3 values.
+/// A generated batch for a spec: `unique` keys, some of them in many bags. With `bags`, each bag has 0 to 3 values, and
+/// the rows have weights from 0 to 2.
 pub fn batch(spec: &ModelSpec, rows: usize, unique: usize, bags: bool, seed: u64) -> Owned {
     let count = rows * spec.slots;
     let mut offsets = vec![0u32];
@@ -62,6 +66,7 @@ pub fn batch(spec: &ModelSpec, rows: usize, unique: usize, bags: bool, seed: u64
     Owned {
         rows,
         labels: (0..rows).map(|row| f32::from(u8::from(number(2, seed, row).is_multiple_of(3)))).collect(),
+        weights: bags.then(|| (0..rows).map(|row| (number(6, seed, row) % 5) as f32 * 0.5).collect()),
         dense: (0..rows * spec.dense).map(|i| unit(number(3, seed, i))).collect(),
         unique_rows: (0..unique * spec.row_dim()).map(|i| 0.5 * unit(number(4, seed, i))).collect(),
         inverse: (0..values).map(|i| (number(5, seed, i) % unique as u64) as u32).collect(),

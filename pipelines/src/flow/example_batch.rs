@@ -53,8 +53,10 @@ pub struct ExampleBatch {
     pub window: WindowMark,
     /// Rows of the window that were rejected in or just before this batch. The batch may have no other rows.
     pub rejected: u32,
-    /// `[n]`, each 0 or 1.
+    /// `[n]`, each from 0 to 1.
     pub labels: Vec<f32>,
+    /// `[n]`, each at least 0; empty if every row weighs 1.
+    pub weights: Vec<f32>,
     /// `[d × n]`, column by column, after the transform (by default the logarithm for integer columns). The raw values are in
     /// [`Rows`](forebay_connectors::Rows).
     pub dense: Vec<f32>,
@@ -122,6 +124,10 @@ impl ExampleBatch {
             window: first.window,
             rejected: chunks.iter().map(|chunk| chunk.rejected).sum(),
             labels: places.iter().map(|&(chunk, row)| chunks[chunk as usize].labels[row as usize]).collect(),
+            weights: match first.weights.is_empty() {
+                true => Vec::new(),
+                false => places.iter().map(|&(chunk, row)| chunks[chunk as usize].weights[row as usize]).collect(),
+            },
             dense,
             slots,
             kept: kept.map(|kept| KeptRows::gather(&kept, &places)),
@@ -137,7 +143,7 @@ pub struct ExampleRow<'a> {
 }
 
 impl<'a> ExampleRow<'a> {
-    /// The label, 0 or 1.
+    /// The label, from 0 to 1.
     pub fn label(&self) -> f32 {
         self.batch.labels[self.row]
     }
@@ -190,6 +196,7 @@ impl Batch for ExampleBatch {
 
     fn bytes(&self) -> usize {
         heap(&self.labels)
+            + heap(&self.weights)
             + heap(&self.dense)
             + self.slots.iter().map(SlotKeys::bytes).sum::<usize>()
             + self.kept.as_ref().map_or(0, KeptRows::bytes)
@@ -219,6 +226,7 @@ mod tests {
             window: WindowMark::default(),
             rejected: 0,
             labels: vec![1.0; n],
+            weights: rows.clone().map(|r| r as f32 + 0.5).collect(),
             dense,
             slots: vec![SlotKeys::One(rows.map(|r| r * 10).collect()), SlotKeys::Many { offsets, keys }],
             kept: None,
@@ -233,6 +241,7 @@ mod tests {
         assert_eq!(all.slots[1], SlotKeys::Many { offsets: vec![0, 0, 0, 2, 4], keys: vec![5, 5, 2, 2] });
         assert_eq!(all.dense_column(0), [6.0, 0.0, 5.0, 2.0]);
         assert_eq!(all.dense_column(1), [-6.0, -0.0, -5.0, -2.0]);
+        assert_eq!(all.weights, [6.5, 0.5, 5.5, 2.5]);
         assert_eq!((all.rows(), all.lineage.row), (4, 0));
     }
 }

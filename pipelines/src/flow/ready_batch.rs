@@ -27,6 +27,7 @@ impl ReadyBatch {
         DenseBatch {
             rows: self.train.labels.len(),
             labels: &self.train.labels,
+            weights: self.train.weights(),
             dense: &self.train.dense,
             unique_rows: &self.rows,
             inverse: &self.train.inverse,

@@ -29,8 +29,10 @@ pub struct TrainBatch {
     /// `Some` on the last batch of a window that the source closed. Such a batch may be empty: see
     /// [`BatchPlan::mark_window_ends`](crate::stages::BatchPlan::mark_window_ends).
     pub closes: Option<WindowEnd>,
-    /// `[n]`, each 0 or 1.
+    /// `[n]`, each from 0 to 1.
     pub labels: Vec<f32>,
+    /// `[n]`, each at least 0; empty if every row weighs 1.
+    pub weights: Vec<f32>,
     /// `[n × d]`, row by row.
     pub dense: Vec<f32>,
     /// `[u]`: every key of the batch once, in the order of first occurrence.
@@ -44,6 +46,13 @@ pub struct TrainBatch {
     pub kept: Vec<KeptRows>,
 }
 
+impl TrainBatch {
+    /// The weights of the rows, `[n]`; `None` if every row weighs 1.
+    pub fn weights(&self) -> Option<&[f32]> {
+        (!self.weights.is_empty()).then_some(&self.weights)
+    }
+}
+
 impl Batch for TrainBatch {
     fn rows(&self) -> usize {
         self.labels.len()
@@ -51,6 +60,7 @@ impl Batch for TrainBatch {
 
     fn bytes(&self) -> usize {
         heap(&self.labels)
+            + heap(&self.weights)
             + heap(&self.dense)
             + heap(&self.unique)
             + heap(&self.inverse)

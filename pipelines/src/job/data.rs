@@ -4,16 +4,18 @@ use forebay_actors::Fault;
 use forebay_connectors::{CsvOptions, Format, OnBadRow, Predicate};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use super::paths::Paths;
+
 /// Where the rows are and how they are read.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct DataOptions {
-    /// Rows to train on: a file, a folder or a glob, as a path or a URL, for instance `rows/train`.
+    /// Rows to train on: a file, a folder or a glob, as a path or a URL, or a list of them, for instance `rows/train`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub train: Option<String>,
-    /// Rows to evaluate on after training, for instance `rows/test`. Default: no evaluation.
+    pub train: Option<Paths>,
+    /// Rows to evaluate on after training, a path or a list, for instance `rows/test`. Default: no evaluation.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub eval: Option<String>,
+    pub eval: Option<Paths>,
     /// Which partition folders (`column=value`) below `train` are read, for instance `day >= '2026-11-20' and hour < 6`.
     /// Other folders are not listed. Default: all folders.
     #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
@@ -22,8 +24,8 @@ pub struct DataOptions {
     /// not apply to evaluation.
     #[serde(rename = "eval_where", skip_serializing_if = "Option::is_none")]
     pub eval_filter: Option<Predicate>,
-    /// A custom source, by its name in the program's [`Registry`](crate::Registry), for instance `queue`. It gets the path in
-    /// `train` or `eval`, if there is one. Default: the source of the files' format.
+    /// A custom source, by its name in the program's [`Registry`](crate::Registry), for instance `queue`. It gets the paths in
+    /// `train` or `eval`. Default: the source of the files' format.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
     /// The format of the files. Default: told by the endings of their names; Criteo text for `.txt`, `.tsv` and `.gz`, Parquet
@@ -50,6 +52,9 @@ pub struct DataOptions {
     pub decode_ahead: ByteSize,
     /// Threads that decode.
     pub decode_threads: usize,
+    /// Share of the negative rows (label 0) that are trained on, anew in each epoch. Predictions are corrected for it, so that they
+    /// are as high as with all rows (He et al., ADKDD 2014). 1 keeps all rows.
+    pub negatives: f64,
     /// What happens to a row that cannot be parsed.
     pub on_bad_row: OnBadRow,
 }
@@ -72,6 +77,7 @@ impl Default for DataOptions {
             read_ahead: ByteSize(64 << 20),
             decode_ahead: ByteSize(64 << 20),
             decode_threads: 1,
+            negatives: 1.0,
             on_bad_row: OnBadRow::Fail,
         }
     }
@@ -80,7 +86,20 @@ impl Default for DataOptions {
 impl DataOptions {
     /// Checks values; the fault names the field.
     pub(super) fn check(&self) -> Result<(), Fault> {
+        if !(self.negatives > 0.0 && self.negatives <= 1.0) {
+            return Err(Fault::user(format!(
+                "data.negatives is {}, expected a share above 0 and at most 1",
+                self.negatives
+            )));
+        }
         self.csv.check().map_err(|fault| Fault::user(format!("data.csv.delimiter: {}", fault.message())))
+    }
+
+    /// What is added to the logits of a model that was trained on these rows. With a share w of the negatives its probability p is too
+    /// high; q = p / (p + (1 - p) / w) is corrected (He et al., "Practical Lessons from Predicting Clicks on Ads at Facebook", ADKDD
+    /// 2014), and the logit of q is that of p plus ln w.
+    pub fn logit_correction(&self) -> f32 {
+        self.negatives.ln() as f32
     }
 }
 

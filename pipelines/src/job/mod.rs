@@ -10,6 +10,7 @@ mod model;
 mod network;
 mod output;
 mod parse;
+mod paths;
 mod pipeline;
 mod placement;
 mod table;
@@ -25,6 +26,7 @@ pub use forebay_ps::remote::Wire;
 pub use model::{ModelKind, ModelOptions};
 pub use network::NetworkOptions;
 pub use output::{OnDrain, OutputOptions};
+pub use paths::Paths;
 pub use pipeline::{Links, OwnStage, PipelineOptions};
 pub use placement::{DenseAt, LookupAt, Placement};
 pub use table::TableOptions;
@@ -99,14 +101,20 @@ impl Job {
             ));
         }
         self.data.check()?;
+        self.columns.check()?;
+        if self.data.negatives < 1.0 && self.columns.label.soft {
+            return Err(Fault::user(
+                "data.negatives leaves rows of label 0 out, but columns.label has soft labels: set it to 1",
+            ));
+        }
         self.train.check()?;
         self.checkpoint.check()?;
         self.placement.check(self)
     }
 
     /// `data.train`, or a user fault if it is not set.
-    pub(crate) fn train_path(&self) -> Result<&str, Fault> {
-        self.data.train.as_deref().ok_or_else(|| {
+    pub(crate) fn train_paths(&self) -> Result<&Paths, Fault> {
+        self.data.train.as_ref().ok_or_else(|| {
             Fault::user("the job names no rows to train on: set data.train to a file, a folder or a glob")
         })
     }
@@ -121,11 +129,12 @@ impl Job {
         (self.in_step() > 1).then_some(self.in_step() as u32)
     }
 
-    /// The job that evaluation runs: one epoch, no shuffling, `eval_where`, and `eval_format`. Names that tell no format have
+    /// The job that evaluation runs: one epoch, all negatives, no shuffling, `eval_where`, and `eval_format`. Names that tell no format have
     /// that of the training rows.
     pub(crate) fn for_evaluation(&self) -> Self {
         let mut job = self.clone();
         job.data.epochs = 1;
+        job.data.negatives = 1.0;
         job.data.shuffle = false;
         (job.data.format, job.data.eval_format) = (self.data.eval_format, self.data.format);
         job.data.filter = job.data.eval_filter.take();

@@ -134,7 +134,7 @@ mod tests {
         .unwrap();
         assert_eq!((job.train.batch_rows, job.model.kind), (16, ModelKind::Lr));
         assert_eq!(job.model.hidden, [8, 4]);
-        assert_eq!(job.data.train.as_deref(), Some("a/b"));
+        assert_eq!(job.data.train, Some("a/b".into()));
     }
 
     #[test]

@@ -53,7 +53,8 @@ impl Stage for Download {
             }
         };
         self.progress.device(results.device_time);
-        self.progress.step(self.output.loss, &self.output.logits, &batch.train.labels);
+        let (labels, weights) = (&batch.train.labels, batch.train.weights());
+        self.progress.step(self.output.loss, &self.output.logits, labels, weights);
         out.send(self.steps.grads(batch, &mut self.output, results.dense_grads)).await
     }
 }

@@ -1,9 +1,9 @@
-//! `evaluate`: predicts every row, and computes exact AUC, logloss and calibration over all rows. It keeps 8 bytes per row, and
-//! blocks its thread during a forward pass.
+//! `evaluate`: predicts every row, and computes exact AUC, logloss and calibration over all rows. It keeps 8 bytes per row, 12 if
+//! rows have weights, and blocks its thread during a forward pass.
 
 use forebay_actors::{Fault, Sink, StageCx};
 use forebay_models::{
-    DenseModel, ReliabilityBin, auc_exact, clicks_over_predicted, logloss, normalized_entropy, reliability, sigmoid,
+    DenseModel, ReliabilityBin, auc_weighted, clicks_over_predicted, loss_sum, normalized_entropy, reliability, sigmoid,
 };
 use serde::{Deserialize, Serialize};
 
@@ -18,11 +18,11 @@ pub struct Evaluation {
     pub rows: u64,
     /// Rows with label 1.
     pub positives: u64,
-    /// Share of rows with label 1.
+    /// Weighted mean of the labels: the share of rows with label 1.
     pub positive_rate: f64,
-    /// Exact area under the ROC curve of the scores; ties count half. `None` if all labels are the same.
+    /// Exact area under the ROC curve of the scores of the weighted rows; ties count half. `None` if all labels are the same.
     pub auc: Option<f64>,
-    /// Mean cross entropy in nats.
+    /// Weighted mean of the cross entropy in nats.
     pub logloss: f64,
     /// See [`forebay_models::normalized_entropy`].
     pub normalized_entropy: Option<f64>,
@@ -36,20 +36,22 @@ pub struct Evaluation {
 const BINS: usize = 10;
 
 impl Evaluation {
-    fn new(logits: &[f32], labels: &[f32]) -> Self {
-        let positives = labels.iter().map(|&l| f64::from(l)).sum::<f64>();
-        let (positive_rate, logloss) = (positives / labels.len() as f64, logloss(logits, labels));
+    fn new(logits: &[f32], labels: &[f32], weights: Option<&[f32]>) -> Self {
+        let weight = |row: usize| weights.map_or(1.0, |weights| f64::from(weights[row]));
+        let all: f64 = (0..labels.len()).map(weight).sum();
+        let positive = labels.iter().enumerate().map(|(row, &label)| weight(row) * f64::from(label)).sum::<f64>();
+        let (positive_rate, logloss) = (positive / all, loss_sum(logits, labels, weights) / all);
         // As a prediction gives them, so that its scores make the same AUC.
         let scores: Vec<f32> = logits.iter().map(|&logit| sigmoid(logit)).collect();
         Self {
             rows: labels.len() as u64,
-            positives: positives as u64,
+            positives: labels.iter().filter(|&&label| label == 1.0).count() as u64,
             positive_rate,
-            auc: auc_exact(&scores, labels),
+            auc: auc_weighted(&scores, labels, weights),
             logloss,
             normalized_entropy: normalized_entropy(logloss, positive_rate),
-            copc: clicks_over_predicted(&scores, labels),
-            reliability: reliability(&scores, labels, BINS),
+            copc: clicks_over_predicted(&scores, labels, weights),
+            reliability: reliability(&scores, labels, weights, BINS),
         }
     }
 
@@ -81,16 +83,35 @@ impl std::fmt::Display for Evaluation {
 /// The `evaluate` sink.
 pub struct Evaluate {
     maker: Option<ModelMaker>,
+    /// Added to each logit.
+    correction: f32,
     model: Option<Box<dyn DenseModel>>,
     scratch: Vec<f32>,
     logits: Vec<f32>,
     labels: Vec<f32>,
+    /// `[n]`, or empty.
+    weights: Vec<f32>,
 }
 
 impl Evaluate {
     /// Scores with the model that `maker` makes, and leaves the [`Evaluation`] in the run's results.
     pub fn new(maker: ModelMaker) -> Self {
-        Self { maker: Some(maker), model: None, scratch: Vec::new(), logits: Vec::new(), labels: Vec::new() }
+        Self {
+            maker: Some(maker),
+            correction: 0.0,
+            model: None,
+            scratch: Vec::new(),
+            logits: Vec::new(),
+            labels: Vec::new(),
+            weights: Vec::new(),
+        }
+    }
+
+    /// Adds `correction` to each logit; see [`DataOptions::logit_correction`](crate::job::DataOptions::logit_correction).
+    #[must_use]
+    pub fn corrected(mut self, correction: f32) -> Self {
+        self.correction = correction;
+        self
     }
 }
 
@@ -110,8 +131,9 @@ impl Sink for Evaluate {
     async fn write(&mut self, batch: ReadyBatch, _cx: &StageCx) -> Result<(), Fault> {
         let model = self.model.as_mut().expect("opened before the first batch");
         model.predict(&batch.dense_batch(), &mut self.scratch).map_err(model_fault)?;
-        self.logits.extend_from_slice(&self.scratch);
+        self.logits.extend(self.scratch.iter().map(|logit| logit + self.correction));
         self.labels.extend_from_slice(&batch.train.labels);
+        self.weights.extend_from_slice(&batch.train.weights);
         Ok(())
     }
 
@@ -119,7 +141,11 @@ impl Sink for Evaluate {
         if self.labels.is_empty() {
             return Err(Fault::user("no rows to evaluate"));
         }
-        cx.leave(Evaluation::new(&self.logits, &self.labels));
+        let weights = (!self.weights.is_empty()).then_some(&self.weights[..]);
+        if weights.is_some_and(|weights| weights.iter().all(|&weight| weight == 0.0)) {
+            return Err(Fault::user("no rows to evaluate: all of them weigh 0"));
+        }
+        cx.leave(Evaluation::new(&self.logits, &self.labels, weights));
         Ok(())
     }
 }

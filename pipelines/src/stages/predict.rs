@@ -30,6 +30,8 @@ pub struct PredictedRows {
 /// The `predict` sink.
 pub struct Predict {
     maker: Option<ModelMaker>,
+    /// Added to each logit.
+    correction: f32,
     model: Option<Box<dyn DenseModel>>,
     logits: Vec<f32>,
     scores: mpsc::Sender<RecordBatch>,
@@ -40,7 +42,15 @@ impl Predict {
     /// Scores with the model that `maker` makes. Each batch that it sends has the kept columns and, last, `score`: the
     /// probability of label 1, or null for a bad row. Leaves [`PredictedRows`] in the run's results.
     pub fn new(maker: ModelMaker, scores: mpsc::Sender<RecordBatch>) -> Self {
-        Self { maker: Some(maker), model: None, logits: Vec::new(), scores, counts: PredictedRows::default() }
+        let counts = PredictedRows::default();
+        Self { maker: Some(maker), correction: 0.0, model: None, logits: Vec::new(), scores, counts }
+    }
+
+    /// Adds `correction` to each logit; see [`DataOptions::logit_correction`](crate::job::DataOptions::logit_correction).
+    #[must_use]
+    pub fn corrected(mut self, correction: f32) -> Self {
+        self.correction = correction;
+        self
     }
 
     fn count(&mut self, rows: &KeptRows) {
@@ -79,6 +89,7 @@ impl Sink for Predict {
     async fn write(&mut self, batch: ReadyBatch, _cx: &StageCx) -> Result<(), Fault> {
         let model = self.model.as_mut().expect("opened before the first batch");
         model.predict(&batch.dense_batch(), &mut self.logits).map_err(model_fault)?;
+        self.logits.iter_mut().for_each(|logit| *logit += self.correction);
         if batch.train.kept.iter().map(KeptRows::rows).sum::<usize>() != self.logits.len() {
             return Err(Fault::user(
                 "a stage of the program changed the rows, and did not pass on their `kept` columns",

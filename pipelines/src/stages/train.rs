@@ -155,7 +155,8 @@ impl Stage for Train {
 
     async fn on_batch(&mut self, batch: ReadyBatch, _cx: &StageCx, out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
         let dense_grads = self.compute(&batch).map_err(model_fault)?;
-        self.progress.step(self.output.loss, &self.output.logits, &batch.train.labels);
+        let (labels, weights) = (&batch.train.labels, batch.train.weights());
+        self.progress.step(self.output.loss, &self.output.logits, labels, weights);
         out.send(self.steps.grads(batch, &mut self.output, dense_grads)).await
     }
 

@@ -59,6 +59,7 @@ impl TorchBatch {
             slots: shape.slots as i64,
             dense: floats(words, &upload.dense)?.f_view([rows, shape.dense as i64])?,
             labels: floats(words, &upload.labels)?,
+            weights: upload.weights.as_ref().map(|at| floats(words, at)).transpose()?,
             // A leaf of its own over the same memory: autograd sums its gradient per key.
             unique_rows: unique_rows.f_detach()?.f_set_requires_grad(true)?,
             values: indices(words, &upload.values)?,

@@ -15,6 +15,7 @@ pub(super) const ALIGN: usize = 64;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct UploadLayout {
     pub(super) labels: Range<usize>,
+    pub(super) weights: Option<Range<usize>>,
     pub(super) dense: Range<usize>,
     pub(super) unique_rows: Range<usize>,
     pub(super) values: Range<usize>,
@@ -53,6 +54,7 @@ impl UploadLayout {
         let mut builder = LayoutBuilder::default();
         UploadLayout {
             labels: builder.section(batch.labels.len()),
+            weights: batch.weights.map(|weights| builder.section(weights.len())),
             dense: builder.section(batch.dense.len()),
             unique_rows: builder.section(batch.unique_rows.len()),
             values: builder.section(batch.inverse.len()),
@@ -65,6 +67,9 @@ impl UploadLayout {
     /// Writes the batch into `words`.
     pub(super) fn pack(&self, batch: &DenseBatch<'_>, params: Option<&[f32]>, words: &mut [i32]) {
         put(&mut words[self.labels.clone()], batch.labels, |x| x.to_bits() as i32);
+        if let (Some(at), Some(weights)) = (&self.weights, batch.weights) {
+            put(&mut words[at.clone()], weights, |x| x.to_bits() as i32);
+        }
         put(&mut words[self.dense.clone()], batch.dense, |x| x.to_bits() as i32);
         put(&mut words[self.unique_rows.clone()], batch.unique_rows, |x| x.to_bits() as i32);
         put(&mut words[self.values.clone()], batch.inverse, |x| x as i32);
@@ -143,6 +148,7 @@ mod tests {
         #[test]
         fn every_number_is_packed_into_its_section(
             labels in prop::collection::vec(any::<f32>(), 0..200),
+            weights in prop::option::of(prop::collection::vec(any::<f32>(), 0..200)),
             dense in prop::collection::vec(any::<f32>(), 0..200),
             unique_rows in prop::collection::vec(any::<f32>(), 0..200),
             inverse in prop::collection::vec(any::<u32>(), 0..200),
@@ -152,6 +158,7 @@ mod tests {
             let batch = DenseBatch {
                 rows: labels.len(),
                 labels: &labels,
+                weights: weights.as_deref(),
                 dense: &dense,
                 unique_rows: &unique_rows,
                 inverse: &inverse,
@@ -164,6 +171,7 @@ mod tests {
             let of_indices = |numbers: &[u32]| numbers.iter().map(|&x| x as i32).collect::<Vec<_>>();
             let sections = [
                 (Some(upload.labels), Some(of_floats(&labels))),
+                (upload.weights, weights.as_deref().map(of_floats)),
                 (Some(upload.dense), Some(of_floats(&dense))),
                 (Some(upload.unique_rows), Some(of_floats(&unique_rows))),
                 (Some(upload.values), Some(of_indices(&inverse))),

@@ -83,6 +83,7 @@ mod tests {
         let batch = DenseBatch {
             rows: 1,
             labels: &[1.0],
+            weights: None,
             dense: &[0.5],
             unique_rows: &[0.1, 0.2],
             inverse: &[0, 1],

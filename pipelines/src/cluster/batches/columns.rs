@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!  label: list<f32>       [n]
+//!  weight: list<f32>      [n]; null if every row weighs 1
 //!  dense: list<f32>       [n x d], row after row
 //!  key:   list<u64>       [u], every key once
 //!  place: list<u16>       for each value, bag after bag, its place in `key`; null if there are more than 65,536 keys...
@@ -34,6 +35,7 @@ pub(crate) fn schema() -> SchemaRef {
         };
         Arc::new(Schema::new(vec![
             list("label", DataType::Float32, false),
+            list("weight", DataType::Float32, true),
             list("dense", DataType::Float32, false),
             list("key", DataType::UInt64, false),
             list("place", DataType::UInt16, true),
@@ -55,6 +57,7 @@ pub(crate) fn write(batch: TrainBatch, rows: Option<Vec<f32>>) -> Result<RecordB
     };
     let columns = [
         list::<Float32Type>(Some(batch.labels)),
+        list::<Float32Type>(Some(batch.weights).filter(|weights| !weights.is_empty())),
         list::<Float32Type>(Some(batch.dense)),
         list::<UInt64Type>(Some(batch.unique)),
         list::<UInt16Type>(narrow),
@@ -128,12 +131,16 @@ pub(crate) fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch
         index: header.id.index,
         closes: header.closes,
         labels: floats("label")?.ok_or_else(|| some("label"))?,
+        weights: floats("weight")?.unwrap_or_default(),
         dense: floats("dense")?.ok_or_else(|| some("dense"))?,
         unique,
         inverse,
         offsets: ints("bag")?,
         kept: Vec::new(),
     };
+    if !batch.weights.is_empty() && batch.weights.len() != batch.labels.len() {
+        return Err(wrong(format!("{} weights for {} labels", batch.weights.len(), batch.labels.len())));
+    }
     let rows = floats("row")?;
     if let Some(rows) = &rows
         && (batch.unique.is_empty() != rows.is_empty() || rows.len().checked_rem(batch.unique.len().max(1)) != Some(0))
@@ -176,7 +183,7 @@ mod tests {
         #[test]
         fn a_batch_is_the_same_after_encoding_and_decoding(
             labels in prop::collection::vec(0f32..1.0, 0..9), unique in prop::collection::vec(any::<u64>(), 1..9),
-            places in prop::collection::vec(any::<u32>(), 0..20), bags: bool, rows: bool, closes: bool,
+            places in prop::collection::vec(any::<u32>(), 0..20), bags: bool, rows: bool, closes: bool, weighted: bool,
         ) {
             let end = closes.then_some(WindowEnd { batches: 6, rows: 9, rejected: 1 });
             let header = header(5, end);
@@ -184,13 +191,14 @@ mod tests {
             let lineage = Lineage { epoch: 1, split: 3, row: 4, seq: 0 };
             let window = WindowMark { window: 7, term: 2, closes };
             let batch = TrainBatch {
-                lineage, window, index: 5, closes: end, dense: labels.iter().map(|l| -l).collect(), labels,
+                lineage, window, index: 5, closes: end, dense: labels.iter().map(|l| -l).collect(),
+                weights: if weighted { labels.iter().map(|l| l + 0.5).collect() } else { Vec::new() }, labels,
                 offsets: bags.then(|| vec![0, inverse.len() as u32]), unique, inverse,
                 kept: Vec::new(),
             };
             let rows = rows.then(|| vec![0.5; batch.unique.len() * 3]);
             let columns = write(batch.clone(), rows.clone()).unwrap();
-            let values = batch.labels.len() * 2 + batch.unique.len() * 2
+            let values = batch.labels.len() * 2 + batch.weights.len() + batch.unique.len() * 2
                 + batch.offsets.as_ref().map_or(0, Vec::len) + rows.as_ref().map_or(0, Vec::len);
             prop_assert_eq!(bytes(&columns), (values * 4 + batch.inverse.len() * 2) as u64);
             prop_assert_eq!(read(&header, &columns).unwrap(), (batch, rows));
@@ -232,11 +240,11 @@ mod tests {
         let none = write(TrainBatch { unique: vec![], ..good() }, None).unwrap();
         assert!(refused(&none).contains("beyond its 0 keys"), "{}", refused(&none));
         let columns = write(good(), None).unwrap();
-        let there = columns.project(&[0, 1, 3]).unwrap();
+        let there = columns.project(&[0, 2, 4]).unwrap();
         assert!(refused(&there).contains("no column `key`, there are: label, dense, place"), "{}", refused(&there));
         for (places, word) in [(Some(vec![0]), "both columns"), (None, "both null")] {
             let mut columns = columns.columns().to_vec();
-            (columns[3], columns[4]) = (
+            (columns[4], columns[5]) = (
                 list::<UInt16Type>(places.clone()).unwrap(),
                 list::<UInt32Type>(places.map(|p: Vec<u16>| p.into_iter().map(u32::from).collect())).unwrap(),
             );
@@ -244,9 +252,9 @@ mod tests {
             assert!(refused(&columns).contains(word), "{}", refused(&columns));
         }
         let mut typed = columns.columns().to_vec();
-        typed[2] = Arc::new(UInt64Array::from(vec![1]));
+        typed[3] = Arc::new(UInt64Array::from(vec![1]));
         let mut fields: Vec<_> = schema().fields().iter().map(|f| f.as_ref().clone()).collect();
-        fields[2] = Field::new("key", DataType::UInt64, false);
+        fields[3] = Field::new("key", DataType::UInt64, false);
         let typed = RecordBatch::try_new(Arc::new(Schema::new(fields)), typed).unwrap();
         assert!(refused(&typed).contains("column `key` is UInt64"), "{}", refused(&typed));
         let two = RecordBatch::try_from_iter([("label", Arc::new(Int64Array::from(vec![1, 2])) as ArrayRef)]).unwrap();

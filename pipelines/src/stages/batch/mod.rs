@@ -220,9 +220,12 @@ impl Batcher {
         let index = self.window.batches;
         self.window.batches += 1;
         self.window.rows += rows as u64;
-        let mut labels = Vec::with_capacity(rows);
+        let (mut labels, mut weights) = (Vec::with_capacity(rows), Vec::new());
         for piece in pieces {
             labels.extend_from_slice(&piece.batch.labels[piece.from..piece.to]);
+            if !piece.batch.weights.is_empty() {
+                weights.extend_from_slice(&piece.batch.weights[piece.from..piece.to]);
+            }
         }
         let slots = self.plan.key_spaces.len();
         let offsets = bag_offsets(pieces, rows, slots);
@@ -233,6 +236,7 @@ impl Batcher {
             index,
             closes: None,
             labels,
+            weights,
             dense: dense_rows(pieces, rows),
             unique: Vec::with_capacity(values / 4),
             inverse: vec![0; values],
@@ -342,6 +346,7 @@ mod tests {
         for (window, term, closes) in [(0, 0, true), (1, 3, false), (1, 4, false), (1, 4, true), (2, 0, false)] {
             let batch = ExampleBatch {
                 labels: vec![0.0; 3],
+                weights: Vec::new(),
                 window: WindowMark { window, term, closes },
                 lineage: Lineage::default(),
                 rejected: 0,

@@ -38,6 +38,8 @@ impl DenseParser {
             Transform::Log1p => true,
         };
         match array.data_type() {
+            // A column that all files lack.
+            DataType::Null => out.extend(std::iter::repeat_n(0.0, array.len())),
             DataType::Int32 => integers(array.as_primitive::<Int32Type>(), i64::from, logs(true), out),
             DataType::Int64 => integers(array.as_primitive::<Int64Type>(), |v| v, logs(true), out),
             kind if kind.is_integer() => {

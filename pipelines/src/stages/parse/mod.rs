@@ -6,6 +6,7 @@ mod bad_rows;
 mod column;
 mod dense;
 mod label;
+mod negatives;
 mod slot;
 
 use arrow::array::{BooleanArray, RecordBatch};
@@ -18,6 +19,7 @@ use crate::flow::{ExampleBatch, KeptRows};
 use bad_rows::{BadRows, Reject};
 use column::column;
 use dense::DenseParser;
+use negatives::NegativeSample;
 use slot::SlotParser;
 
 /// The `parse` stage.
@@ -28,6 +30,7 @@ pub struct Parse {
     reject: Reject,
     /// Columns that travel with the rows. `Some` in a prediction only.
     keep: Option<Vec<String>>,
+    negatives: Option<NegativeSample>,
 }
 
 impl Parse {
@@ -39,6 +42,7 @@ impl Parse {
             columns: columns.clone(),
             reject: Reject::new(on_bad_row),
             keep: None,
+            negatives: None,
         }
     }
 
@@ -49,11 +53,23 @@ impl Parse {
         Self { keep: Some(keep), ..self }
     }
 
+    /// Leaves out all but this share of the rows with label 0, by random numbers from `seed`.
+    #[must_use]
+    pub fn keep_negatives(mut self, share: f64, seed: u64) -> Self {
+        self.negatives = (share < 1.0).then(|| NegativeSample::new(share, seed));
+        self
+    }
+
     /// Parses every row and adds the bad ones to `bad`. Values of bad rows are meaningless.
     fn examples(&mut self, rows: &Rows, bad: &mut BadRows) -> Result<ExampleBatch, Fault> {
+        let Columns { label, weight, .. } = &self.columns;
         let labels = match &self.keep {
-            None => label::parse(&self.columns.label, column(&rows.batch, &self.columns.label)?, bad)?,
+            None => label::parse(label, column(&rows.batch, &label.column)?, bad)?,
             Some(_) => vec![0.0; rows.batch.num_rows()],
+        };
+        let weights = match weight {
+            Some(weight) if self.keep.is_none() => label::weights(weight, column(&rows.batch, weight)?, bad)?,
+            _ => Vec::new(),
         };
         let mut dense = Vec::with_capacity(labels.len() * self.dense.len());
         for (spec, parser) in self.columns.dense.iter().zip(&self.dense) {
@@ -68,6 +84,7 @@ impl Parse {
             window: rows.window,
             rejected: rows.rejected,
             labels,
+            weights,
             dense,
             slots,
             kept: None,
@@ -104,6 +121,7 @@ impl Stage for Parse {
         let mut bad = BadRows::default();
         let mut examples = self.examples(&rows, &mut bad)?;
         self.reject.rows(&rows, &bad)?;
+        let good = self.negatives.as_ref().map(|_| bad.good(rows.batch.num_rows()));
         if let Some(keep) = &self.keep {
             examples.clear_dense(bad.rows());
             examples.kept = Some(Self::kept(keep, &rows, &bad)?);
@@ -114,6 +132,9 @@ impl Stage for Parse {
                 .map_err(|e| Fault::internal("bad rows could not be taken out").because(e))?;
             let rejected = rows.rejected.saturating_add(bad.count());
             examples = self.examples(&Rows { batch, rejected, ..rows }, &mut BadRows::default())?;
+        }
+        if let (Some(negatives), Some(good)) = (&self.negatives, good) {
+            examples = negatives.sample(examples, &good, cx);
         }
         // An empty batch still carries the count of rejected rows and the end of its window.
         let tells = !examples.labels.is_empty() || examples.rejected > 0 || examples.window.closes;

@@ -102,6 +102,8 @@ impl SlotParser {
             kind if self.kind == SlotKind::LogBucket && (kind.is_integer() || kind.is_floating()) => {
                 Ok(self.numbers(recast(&DataType::Float64)?.as_primitive::<Float64Type>(), log_bucket))
             }
+            // A column that all files lack.
+            DataType::Null => Ok(vec![self.hasher.missing(); array.len()]),
             DataType::Int32 if integers_fit => Ok(self.numbers(array.as_primitive::<Int32Type>(), i64::from)),
             DataType::Int64 if integers_fit => Ok(self.numbers(array.as_primitive::<Int64Type>(), |v| v)),
             DataType::UInt32 if integers_fit => Ok(self.numbers(array.as_primitive::<UInt32Type>(), i64::from)),
