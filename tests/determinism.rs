@@ -31,6 +31,18 @@ fn shards_replicas_and_threads_change_no_bit() {
 }
 
 #[test]
+fn every_kind_of_model_gives_the_same_bits_with_more_shards_and_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 2000);
+    for kind in ["lr", "fm", "deep_fm", "dcn_v2", "ctr_dnn"] {
+        let kind = format!("model.kind={kind}");
+        let a = bits(&common::train(common::job(&data, &[&kind])));
+        let b = bits(&common::train(common::job(&data, &[&kind, "table.shards=3", "train.threads=2"])));
+        assert!(a == b, "{kind}");
+    }
+}
+
+#[test]
 fn text_and_parquet_of_the_same_rows_give_the_same_model() {
     let dir = tempfile::tempdir().unwrap();
     let (parquet, text) = (common::parquet(dir.path(), 0, 3000), common::text(dir.path(), 0, 3000));

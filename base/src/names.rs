@@ -1,14 +1,15 @@
 //! The name that was probably meant, for error messages.
 
-/// The name that is nearest to `wrong`: it may differ in case, and in at most a third of its letters (Damerau and
-/// Levenshtein's distance). `None` if no name is that near.
+/// The name that is nearest to `wrong` (Damerau and Levenshtein's distance): it may differ in case, and in at most a third of
+/// its letters, or `wrong` is one of its words: `dcn` for `dcn_v2`. `None` if no name is that near.
 pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = wrong.to_lowercase();
     let most = |name: &str| name.chars().count().min(lower.chars().count()) / 3;
+    let is_word_of = |name: &str| !lower.is_empty() && name.to_lowercase().split('_').any(|word| word == lower);
     names
         .into_iter()
         .map(|name| (strsim::damerau_levenshtein(&lower, &name.to_lowercase()), name))
-        .filter(|(distance, name)| *distance <= most(name))
+        .filter(|(distance, name)| *distance <= most(name) || is_word_of(name))
         .min()
         .map(|(_, name)| name)
 }
@@ -24,6 +25,26 @@ mod tests {
         assert_eq!(nearest("lable", names), Some("label"));
         assert_eq!(nearest("labell", names), Some("label"));
         assert_eq!(nearest("dya", names), Some("day"));
+    }
+
+    #[test]
+    fn one_word_of_a_name_is_enough() {
+        let kinds = ["lr", "fm", "wide_deep", "deep_fm", "dcn_v2", "ctr_dnn"];
+        for (wrong, right) in [
+            ("dcn", "dcn_v2"),
+            ("DNN", "ctr_dnn"),
+            ("wide", "wide_deep"),
+            ("deepfm", "deep_fm"),
+            ("DeepFM", "deep_fm"),
+            ("dcnv2", "dcn_v2"),
+            ("DCN-v2", "dcn_v2"),
+            ("widedeep", "wide_deep"),
+            ("wide&deep", "wide_deep"),
+        ] {
+            assert_eq!(nearest(wrong, kinds), Some(right), "{wrong}");
+        }
+        assert_eq!(nearest("d", kinds), None);
+        assert_eq!(nearest("", ["_id", "a__b"]), None);
     }
 
     #[test]

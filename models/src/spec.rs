@@ -127,6 +127,29 @@ impl ModelSpec {
         ModelSpec { linear: true, ..ModelSpec::ctr_dnn(slots, dense, embedding_dim, hidden) }
     }
 
+    /// DeepFM (Guo et al., "DeepFM: A Factorization-Machine based Neural Network for CTR Prediction", IJCAI 2017): linear part,
+    /// pairwise part and tower, over the same embeddings. Dense columns enter the linear part and the tower; to enter the
+    /// pairwise part, a number must be a slot, in buckets.
+    pub fn deep_fm(slots: usize, dense: usize, embedding_dim: usize, hidden: &[usize]) -> ModelSpec {
+        ModelSpec { fm: true, ..ModelSpec::wide_deep(slots, dense, embedding_dim, hidden) }
+    }
+
+    /// DCN V2 (Wang et al., "DCN V2: Improved Deep & Cross Network", WWW 2021) in its parallel structure: a cross network of
+    /// `cross_layers` layers beside a tower.
+    ///
+    /// The paper puts one linear layer over both outputs, joined: `w [c | d] + b`, where `c` is the last cross vector and `d`
+    /// the last hidden layer. That is `w_c c + w_d d + b`, with `w` cut where `d` begins: the sum of a linear output for each
+    /// part, which is what this crate computes. Only the bias differs: here it is the sum of two.
+    pub fn dcn_v2(
+        slots: usize,
+        dense: usize,
+        embedding_dim: usize,
+        cross_layers: usize,
+        hidden: &[usize],
+    ) -> ModelSpec {
+        ModelSpec::ctr_dnn(slots, dense, embedding_dim, hidden).with_cross(cross_layers)
+    }
+
     /// CTR-DNN: the tower alone. The reference widths are `[400, 400, 400]`, the heavy ones `[4096, 2048, 1024]`.
     pub fn ctr_dnn(slots: usize, dense: usize, embedding_dim: usize, hidden: &[usize]) -> ModelSpec {
         let tower = Some(Tower { hidden: hidden.to_vec(), activation: Activation::Relu });
@@ -274,9 +297,11 @@ mod tests {
             ModelSpec::wide_deep(26, 13, 10, &[400, 400]),
             ModelSpec::ctr_dnn(26, 13, 10, &[4096, 2048, 1024]),
             ModelSpec::builder(3, 0).with_embedding(4).with_cross(2).with_pooling(Pooling::Mean),
+            ModelSpec::deep_fm(26, 13, 10, &[400, 400]),
+            ModelSpec::dcn_v2(3, 2, 4, 2, &[6, 5]),
         ];
         let dims: Vec<usize> = specs.iter().map(ModelSpec::row_dim).collect();
-        assert_eq!(dims, [1, 9, 11, 10, 4]);
+        assert_eq!(dims, [1, 9, 11, 10, 4, 11, 4]);
         for spec in &specs {
             spec.validate().unwrap();
             let text = toml::to_string(spec).unwrap();
@@ -288,6 +313,11 @@ mod tests {
         assert_eq!(specs[1].dense_len(), 13 + 1);
         assert_eq!(specs[2].dense_len(), 14 + (273 * 400 + 400) + (400 * 400 + 400) + (400 + 1));
         assert_eq!(specs[4].dense_len(), 2 * (12 * 12 + 12) + (12 + 1));
+        // The pairwise part has no dense parameters.
+        assert_eq!(specs[5].dense_len(), specs[2].dense_len());
+        // Two cross layers and their head; the tower and its head.
+        let tower = (14 * 6 + 6) + (6 * 5 + 5) + (5 + 1);
+        assert_eq!(specs[6].dense_len(), 2 * (14 * 14 + 14) + (14 + 1) + tower);
     }
 
     #[test]

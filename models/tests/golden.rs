@@ -46,7 +46,7 @@ impl Case {
             "fm" => ModelSpec::fm(SLOTS, DENSE, DIM),
             "wide_deep" => ModelSpec::wide_deep(SLOTS, DENSE, DIM, &HIDDEN),
             "ctr_dnn" => ModelSpec::ctr_dnn(SLOTS, DENSE, DIM, &HIDDEN),
-            "dcn" => ModelSpec::ctr_dnn(SLOTS, DENSE, DIM, &HIDDEN).with_cross(2),
+            "dcn_v2" => ModelSpec::dcn_v2(SLOTS, DENSE, DIM, 2, &HIDDEN),
             "all" => ModelSpec::wide_deep(SLOTS, DENSE, DIM, &HIDDEN).with_fm().with_cross(2),
             other => panic!("model {other}"),
         };

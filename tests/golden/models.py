@@ -20,7 +20,7 @@ MODELS = {
     "fm": {"linear", "fm"},
     "wide_deep": {"linear", "tower"},
     "ctr_dnn": {"tower"},
-    "dcn": {"cross", "tower"},
+    "dcn_v2": {"cross", "tower"},
     "all": {"linear", "fm", "cross", "tower"},
 }
 # For each kind: the settings as a job has them, and the same in PyTorch.
@@ -32,7 +32,7 @@ OPTIMIZERS = {
     "adam": ({"lr": 0.005}, lambda params: torch.optim.Adam(params, lr=0.005)),
 }
 CASES = [(model, optimizer, "single", "sum")
-         for model in ["lr", "fm", "wide_deep", "ctr_dnn", "dcn"] for optimizer in OPTIMIZERS]
+         for model in ["lr", "fm", "wide_deep", "ctr_dnn", "dcn_v2"] for optimizer in OPTIMIZERS]
 CASES += [(model, "adagrad", "bags", pooling) for model in ["lr", "fm", "all"] for pooling in ["sum", "mean"]]
 
 

@@ -88,6 +88,8 @@ pub fn specs() -> Vec<(&'static str, ModelSpec)> {
         ("fm", ModelSpec::fm(3, 2, 4)),
         ("fm alone", ModelSpec::builder(3, 0).with_embedding(5).with_fm()),
         ("wide & deep", ModelSpec::wide_deep(3, 2, 4, &[6, 5])),
+        ("deep_fm", ModelSpec::deep_fm(3, 2, 4, &[6, 5])),
+        ("dcn_v2", ModelSpec::dcn_v2(3, 2, 4, 2, &[6, 5])),
         ("ctr-dnn", ModelSpec::ctr_dnn(3, 2, 4, &[6, 5])),
         ("ctr-dnn without dense", ModelSpec::ctr_dnn(3, 0, 4, &[6])),
         ("cross", ModelSpec::builder(3, 2).with_embedding(4).with_cross(2)),

@@ -95,11 +95,7 @@ impl Job {
                 self.data.shuffle_rows, self.train.batch_rows
             )));
         }
-        if (self.model.kind == ModelKind::Own) != self.model.name.is_some() {
-            return Err(Fault::user(
-                "model.kind = \"own\" and model.name need each other: the name is that of a model in the program's registry",
-            ));
-        }
+        self.model.check()?;
         self.data.check()?;
         self.columns.check()?;
         if self.data.negatives < 1.0 && self.columns.label.soft {

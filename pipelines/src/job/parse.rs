@@ -145,6 +145,10 @@ mod tests {
         assert!(error.contains("did you mean `staleness`?"), "{error}");
         let error = Job::from_toml("[model]\nkind = 'ctr_dn'\n", &[]).unwrap_err().to_string();
         assert!(error.contains("did you mean `ctr_dnn`?"), "{error}");
+        let error = Job::from_toml("[model]\nkind = 'deepfm'\n", &[]).unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("did you mean `deep_fm`?"), "{error}");
+        let error = Job::from_toml("", &["model.kind=dcn".into()]).unwrap_err().to_string();
+        assert!(error.contains("did you mean `dcn_v2`?"), "{error}");
         let error = Job::from_toml("[trian]\n", &[]).unwrap_err().to_string();
         assert!(error.contains("did you mean `train`?"), "{error}");
         let error = Job::from_toml("elephants = 1\n", &[]).unwrap_err().to_string();

@@ -1,0 +1,84 @@
+//! The job files in `examples/` plan and train as they are: on rows of the form that they name, with their own columns.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use forebay::Job;
+use forebay::connectors::criteo::{COLUMNS, column_name};
+
+/// The job files in a folder.
+fn jobs(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut jobs: Vec<_> = files.filter(|path| path.extension().is_some_and(|ending| ending == "toml")).collect();
+    jobs.sort();
+    jobs
+}
+
+/// Rows with the header of Criteo_x4: `Label,I1,..,I13,C1,..,C26`.
+fn criteo_x4(dir: &Path, first: u64, rows: u64) -> PathBuf {
+    let text = common::text(dir, first, rows);
+    let mut lines = String::new();
+    for file in fs::read_dir(&text).unwrap().map(|file| file.unwrap().path()) {
+        if file.extension().is_some_and(|ending| ending == "txt") {
+            lines += &fs::read_to_string(&file).unwrap().replace('\t', ",");
+        }
+    }
+    let header: Vec<String> = (0..COLUMNS).map(column_name).collect();
+    let path = dir.join(format!("{first}.csv"));
+    fs::write(&path, format!("{}\n{lines}", header.join(",").replacen("label", "Label", 1))).unwrap();
+    path
+}
+
+/// Runs a command on a job file with settings; returns what the program said.
+fn run(command: &str, job: &Path, settings: &[String]) -> String {
+    let mut arguments = vec![command, job.to_str().unwrap()];
+    arguments.extend(settings.iter().flat_map(|setting| ["--set", setting]));
+    let (code, said) = common::run(&arguments);
+    assert_eq!(code, Some(0), "{}: {said}", job.display());
+    said
+}
+
+#[test]
+fn every_job_file_of_criteo_plans() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = common::parquet(dir.path(), 0, 100);
+    let jobs = jobs("examples");
+    assert_eq!(jobs.len(), 2);
+    for job in jobs {
+        run("plan", &job, &[format!("data.train={}", rows.display())]);
+    }
+}
+
+#[test]
+fn every_bars_job_plans_trains_and_evaluates_on_rows_like_criteo_x4() {
+    let dir = tempfile::tempdir().unwrap();
+    let (train, eval) = (criteo_x4(dir.path(), 0, 600), criteo_x4(dir.path(), 600, 200));
+    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/bars/README.md")).unwrap();
+    let jobs = jobs("examples/bars");
+    assert_eq!(jobs.len(), 6);
+    for job in jobs {
+        let name = job.file_stem().unwrap().to_str().unwrap();
+        let first = fs::read_to_string(&job).unwrap().lines().next().unwrap().to_owned();
+        let (_, published) = first.split_once("Published AUC: ").unwrap();
+        let row = page.lines().find(|line| line.contains(&format!("({name}.toml)"))).unwrap();
+        assert!(row.contains(published), "{published} in {row}");
+
+        let model = dir.path().join(name);
+        let mut settings = vec![
+            format!("data.train={}", train.display()),
+            format!("data.eval={}", eval.display()),
+            format!("output.model={}", model.display()),
+        ];
+        let kind = if name == "dnn" { "ctr_dnn" } else { name };
+        assert_eq!(Job::load(&job, &[]).unwrap().model.kind.to_string(), kind);
+        run("plan", &job, &settings);
+        settings.push("model.hidden=[8]".into());
+        let said = run("train", &job, &settings);
+        assert!(said.contains("trained on 600 rows") && said.to_lowercase().contains("auc"), "{said}");
+        assert!(model.is_dir(), "{name}");
+    }
+}
