@@ -388,3 +388,31 @@ fn eval_of_several_sets_prints_a_line_of_json_each_that_agrees_with_the_scores()
     let (code, said) = common::run(&[&eval[..], &["/nowhere"]].concat());
     assert!(code == Some(2) && said.contains("3000 rows") && said.contains("/nowhere"), "{said}");
 }
+
+/// CSV has no types: integers of Parquet have other keys there, unless the job says what they are.
+#[test]
+fn rows_of_another_format_are_warned_about_unless_the_job_names_the_kinds() {
+    let warned = |settings: &[&str]| {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, folder) = model(dir.path(), settings);
+        let rows = dir.path().join("rows.csv");
+        let keep: Vec<String> = (1..=13).map(|i| format!("I{i}")).chain((1..=26).map(|c| format!("C{c}"))).collect();
+        let (of_parquet, said) =
+            predict(&folder, &common::parquet(dir.path(), 4000, 300), &["--keep", &keep.join(",")]);
+        assert!(!said.contains("the model was trained on"), "{said}");
+        let mut csv = arrow::csv::Writer::new(File::create(&rows).unwrap());
+        csv.write(&of_parquet).unwrap();
+        drop(csv);
+        let (of_csv, said) = predict(&folder, &rows, &[]);
+        // A logarithm of a 64-bit number, rounded, may differ in its last bit from that of a 32-bit number.
+        let near = |(a, b): (Option<f32>, Option<f32>)| (a.unwrap() - b.unwrap()).abs() < 1e-5;
+        let same = scores(&of_parquet).iter().zip(scores(&of_csv)).all(near);
+        (said.contains("the model was trained on Parquet, and these rows are CSV"), same)
+    };
+    assert_eq!(warned(&[]), (true, false));
+    let kinds = [
+        "columns.dense=[{column=\"I1..I13\", transform=\"log1p\"}]",
+        "columns.slots=[{column=\"C1..C26\", kind=\"int\"}]",
+    ];
+    assert_eq!(warned(&kinds), (false, true));
+}

@@ -141,7 +141,7 @@ impl TrainingBuilder {
             Some(read) => read,
             None => sources::remaining(&resources.job, &resources.context, cut_point)?,
         };
-        resources.source = read.progress.clone();
+        (resources.source, resources.format) = (read.progress.clone(), read.format);
         Ok(Training { pipeline: wiring::training(&resources, read)?, resources, on_progress: self.on_progress })
     }
 

@@ -186,6 +186,13 @@ impl Columns {
         Ok(columns.into_iter().map(|column| self.if_optional(column)).collect())
     }
 
+    /// Dense features and slots whose type in the file decides how they are read.
+    pub(crate) fn without_kind(&self) -> Vec<&str> {
+        let dense = self.dense.iter().filter(|dense| dense.transform == Transform::Auto).map(|dense| &dense.column);
+        let slots = self.slots.iter().filter(|slot| slot.kind == SlotKind::Auto).map(|slot| &slot.column);
+        dense.chain(slots).map(String::as_str).collect()
+    }
+
     /// Every column that is read, without repetition, for files that know the types of their columns.
     pub(crate) fn in_typed_files(&self) -> Vec<FileColumn> {
         self.names().into_iter().map(|name| self.if_optional(FileColumn::new(name, ValueKind::Text))).collect()

@@ -1,7 +1,7 @@
 //! Scoring a trained model.
 
 use forebay_actors::{Fault, Report, Source};
-use forebay_connectors::Rows;
+use forebay_connectors::{Format, Rows};
 
 use crate::job::Paths;
 use crate::model::Model;
@@ -14,7 +14,25 @@ impl Model {
     /// custom stages of the job, except those that are for training only. Blocks until it is done.
     pub fn evaluate(&self, paths: impl Into<Paths>) -> Result<(Evaluation, Report), Fault> {
         let (job, columns) = (self.job.for_evaluation(), self.job.columns.names());
-        self.score(sources::whole(&job, &self.context, &paths.into(), columns)?)
+        let read = sources::whole(&job, &self.context, &paths.into(), columns)?;
+        self.warn_of_other_types(read.format);
+        self.score(read)
+    }
+
+    /// CSV has no types: what it reads without a kind, other formats may read as integers, with other keys and transforms.
+    pub(crate) fn warn_of_other_types(&self, format: Option<Format>) {
+        let trained = self.training.as_ref().and_then(|training| training.format);
+        let (Some(trained), Some(format)) = (trained, format) else { return };
+        let untyped = self.job.columns.without_kind();
+        if (trained == Format::Csv) != (format == Format::Csv)
+            && let Some(first) = untyped.first()
+        {
+            tracing::warn!(
+                "the model was trained on {trained}, and these rows are {format}: CSV has no types, so integers in the {} columns \
+                 without a kind or transform (`{first}`) are not read as in training; train with kinds that the job names",
+                untyped.len()
+            );
+        }
     }
 
     /// Scores all rows of any source. Blocks until it is done.

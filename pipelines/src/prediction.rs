@@ -30,6 +30,7 @@ impl Model {
         let mut job = self.job.for_evaluation();
         job.data.filter = None;
         let read = sources::whole(&job, &self.context, &paths.into(), job.columns.names_with(&keep))?;
+        self.warn_of_other_types(read.format);
         self.start_prediction(read, keep)
     }
 

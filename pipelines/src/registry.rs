@@ -7,7 +7,7 @@ use arrow::array::{BooleanArray, RecordBatch};
 use arrow::error::ArrowError;
 use forebay_actors::{Batch, Fault, Flow, Place, Source, Stage, Topology};
 use forebay_base::nearest;
-use forebay_connectors::{Leases, ReadOptions, Rows};
+use forebay_connectors::{Format, Leases, ReadOptions, Rows};
 
 use crate::flow::{ExampleBatch, TrainBatch};
 use crate::job::{Job, OwnStage};
@@ -48,6 +48,8 @@ pub(crate) struct Read {
     begin: Box<dyn FnOnce(Topology) -> Flow<Rows> + Send>,
     /// How far it has read.
     pub(crate) progress: SourceProgress,
+    /// The format of the files; `None` for a custom source.
+    pub(crate) format: Option<Format>,
 }
 
 impl Read {
@@ -62,7 +64,7 @@ pub(crate) fn read_from<S: Source<Out = Rows>>(make: impl FnOnce() -> S + Send +
     let progress = SourceProgress::default();
     let noted = progress.clone();
     let make = move || Watched { source: make(), progress: noted };
-    Read { begin: Box::new(move |topology| topology.source("read", Place::Shared, make)), progress }
+    Read { begin: Box::new(move |topology| topology.source("read", Place::Shared, make)), progress, format: None }
 }
 
 #[derive(Clone)]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use forebay_actors::{Fault, Host, Report};
+use forebay_connectors::Format;
 use forebay_models::NamedTensor;
 use forebay_ps::{TableClient, TableConfig, start_table};
 use futures::executor::block_on;
@@ -37,6 +38,8 @@ pub(crate) struct Resources {
     pub(crate) restored: Option<ModelState>,
     /// Steps of the model at `train.from`.
     pub(crate) steps_before: u64,
+    /// The format of the files that this process reads.
+    pub(crate) format: Option<Format>,
     /// The checkpoints to make.
     pub(crate) checkpoints: Option<Checkpoints>,
     /// How far the source of this process has read.
@@ -81,6 +84,7 @@ impl Resources {
             source: SourceProgress::default(),
             restored: None,
             steps_before: 0,
+            format: None,
             checkpoints: None,
             session: None,
         })
@@ -141,10 +145,11 @@ impl Resources {
 
     /// What the run has trained, once it has ended.
     pub(crate) fn summary(&self) -> TrainingSummary {
-        match &self.session {
+        let summary = match &self.session {
             Some(session) => TrainingSummary::of_run(&self.job, &session.status(), self.steps_before),
             None => TrainingSummary::alone(&self.job, &self.progress.snapshot(), &self.source),
-        }
+        };
+        TrainingSummary { format: self.format, ..summary }
     }
 
     /// The dense parameters after the last push, and the state of their optimizer if the model is saved with it: those of the

@@ -136,11 +136,13 @@ fn read(
     };
     let (input, format) = input(job, context, paths)?;
     let leases = windows.leases(format.format == Format::Parquet)?;
-    let columns = file_columns(job, format.format, columns)?;
-    Ok(read_from(move || {
+    let (columns, told) = (file_columns(job, format.format, columns)?, Some(format.format));
+    let mut read = read_from(move || {
         let source = FileSource::new(input, options, format, columns);
         if let Some(leases) = leases { source.leasing(leases) } else { source }
-    }))
+    });
+    read.format = told;
+    Ok(read)
 }
 
 /// The files at `paths`, and their format.

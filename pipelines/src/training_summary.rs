@@ -1,5 +1,6 @@
 //! What a run trained, and how it ended: the manifest of a model has it.
 
+use forebay_connectors::Format;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::RunStatus;
@@ -29,6 +30,9 @@ pub struct TrainingSummary {
     pub epochs: u64,
     /// Whether it trained on all rows.
     pub ended: RunEnd,
+    /// The format of the files that it read; `None` if it read none, or readers of their own did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub format: Option<Format>,
 }
 
 impl TrainingSummary {
@@ -39,7 +43,7 @@ impl TrainingSummary {
             true => (job.data.epochs as u64, RunEnd::Complete),
             false => (u64::from(source.epoch()), RunEnd::Drained),
         };
-        Self { rows: progress.rows, steps: progress.steps, epochs, ended }
+        Self { rows: progress.rows, steps: progress.steps, epochs, ended, format: None }
     }
 
     /// Of a run of several processes that is finished.
@@ -50,6 +54,6 @@ impl TrainingSummary {
             false => (u64::from(status.first_open.0), RunEnd::Drained),
         };
         let steps = steps_before + status.counts.batches / job.in_step().max(1) as u64;
-        Self { rows: status.counts.trained, steps, epochs, ended }
+        Self { rows: status.counts.trained, steps, epochs, ended, format: None }
     }
 }

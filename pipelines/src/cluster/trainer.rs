@@ -110,6 +110,7 @@ fn wire(
         Some(receive_queue) => wiring::receiving(&resources, receive_queue, &session.member),
         None => {
             let read = sources::windows(&resources.job, context, Some(Arc::new(leases)))?;
+            resources.format = read.format;
             wiring::training(&resources, read)?
         }
     };
