@@ -14,6 +14,9 @@ use forebay::{Model, Training};
 /// Longer than the time within which several signals are one.
 const LATER: Duration = Duration::from_millis(700);
 
+/// A run that has printed its plan has trained on some batches after this time, also on a busy machine.
+const SOME_BATCHES: Duration = Duration::from_secs(2);
+
 /// Settings of a run that would take hours.
 fn endless(data: &Path, dir: &Path) -> Vec<String> {
     vec![
@@ -33,7 +36,7 @@ fn start(settings: &[String], dir: &Path) -> Background {
     }
     let mut training = Background::start(&mut command);
     training.wait_for("push", 1);
-    std::thread::sleep(LATER);
+    std::thread::sleep(SOME_BATCHES);
     training
 }
 
