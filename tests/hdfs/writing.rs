@@ -147,6 +147,8 @@ fn a_run_with_checkpoints_on_hdfs_is_killed_and_resumed_to_the_bit() {
     let settings = [
         format!("data.train={}", rows.display()),
         format!("output.model={}", model.display()),
+        // Long enough for two checkpoints on a cluster that is busy.
+        "data.epochs=6".to_owned(),
         "model.embedding_dim=4".to_owned(),
         "model.hidden=[16]".to_owned(),
         "train.batch_rows=256".to_owned(),
