@@ -89,7 +89,7 @@ impl Sink for StandIn {
 
 const STAGES: [&str; 6] = ["read", "parse", "batch", "lookup", "train", "push"];
 
-/// Runs stand-ins for the stages of a training, of which one takes time.
+/// Runs a training whose stages are stand-ins. The stage `slow` takes time, the other stages take none.
 fn run(slow: &str, takes: Takes) -> RunReport {
     let [read, parse, batch, lookup, train, push] =
         STAGES.map(|name| StandIn(if name == slow { takes } else { Takes::Nothing }, 0));

@@ -71,7 +71,7 @@ fn training_goes_on_when_a_node_is_lost_and_its_reader_restarts_elsewhere() {
     wait_until("no job is left", || slurm.tasks().is_empty().then_some(()));
     let log = run.log("trainer-0");
     // Each window is trained on once: five windows per epoch, of 8,192 rows but for the last.
-    // Rows that a lost reader had read and nobody trained on are left out.
+    // `read` also counts rows that the lost reader had read, and that its successor read again.
     let (trained, delivered) = (number(&log, "rows trained on, 0 rejected"), number(&log, "delivered"));
     assert_eq!(trained, delivered, "{log}");
     assert!(shared.join("model.partial/manifest.json").exists());

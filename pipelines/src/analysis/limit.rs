@@ -162,7 +162,8 @@ fn of_machine(machine: &MachineUse) -> Limit {
     }
 }
 
-/// The limit between stages of which none is occupied all the time: tickets, the line to the trainers, or a small link.
+/// Finds a limit that lies between two stages: the tickets of `train.staleness`, the network to the trainers, or a link with a
+/// small capacity. `None` if a stage is occupied for nearly as large a share of the run.
 fn between_stages(processes: &[&ProcessReport], occupied: f64, job: &Job) -> Option<Limit> {
     let limit = |kind, name: String, share: f64, replicas| {
         Some(Limit { kind, name, process: None, waits_for: None, share: share.min(1.0), replicas, skew: None })

@@ -56,8 +56,8 @@ pub struct Analysis {
 }
 
 impl Analysis {
-    /// Of the processes of a run of `job`, of which the first trains. `device` is the time that the device computed, by its own
-    /// clock, if that is known.
+    /// Analyses a run of `job` from the reports of its processes. The first process is a trainer. `device` is the compute time of
+    /// the GPU by its own clock, if it is known.
     pub fn new(processes: &[&ProcessReport], job: &Job, device: Option<Duration>) -> Self {
         let Some(first) = processes.first() else { return Self::default() };
         let wall = first.report.wall;
