@@ -94,10 +94,9 @@ pub(crate) fn receiving(resources: &Resources, receive_queue: Arc<ReceiveQueue>,
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ evaluate`.
 pub(crate) fn evaluation(model: &Model, read: Read) -> Result<Pipeline, Fault> {
-    let maker: ModelMaker = Box::new(model.model.with_parameters(model.dense.clone()));
-    let correction = model.job.data.logit_correction();
+    let (maker, correction) = scoring(model);
     let flow = forward(model, Topology::new("evaluate"), Purpose::Evaluation, read)?;
-    Ok(flow.sink("evaluate", Place::Own, move || Evaluate::new(maker).corrected(correction)))
+    Ok(flow.sink("evaluate", Place::Own, move || Evaluate::new(maker, correction)))
 }
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ predict`. The scores of each batch go to `scores`, with the columns `keep`.
@@ -107,10 +106,14 @@ pub(crate) fn prediction(
     keep: Vec<String>,
     scores: mpsc::Sender<RecordBatch>,
 ) -> Result<Pipeline, Fault> {
-    let maker: ModelMaker = Box::new(model.model.with_parameters(model.dense.clone()));
-    let correction = model.job.data.logit_correction();
+    let (maker, correction) = scoring(model);
     let flow = forward(model, Topology::new("predict"), Purpose::Prediction(keep), read)?;
-    Ok(flow.sink("predict", Place::Own, move || Predict::new(maker, scores).corrected(correction)))
+    Ok(flow.sink("predict", Place::Own, move || Predict::new(maker, correction, scores)))
+}
+
+/// What scores rows with a trained model: its dense model, and what is added to each logit.
+fn scoring(model: &Model) -> (ModelMaker, f32) {
+    (Box::new(model.model.with_parameters(model.dense.clone())), model.job.data.logit_correction())
 }
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→`, in the order of the rows, on the table as it is.

@@ -3,12 +3,12 @@
 
 use forebay_actors::{Fault, Sink, StageCx};
 use forebay_models::{
-    DenseModel, ReliabilityBin, auc_weighted, clicks_over_predicted, loss_sum, normalized_entropy, reliability, sigmoid,
+    ReliabilityBin, auc_weighted, clicks_over_predicted, loss_sum, normalized_entropy, reliability, sigmoid,
 };
 use serde::{Deserialize, Serialize};
 
+use super::scorer::Scorer;
 use super::train::ModelMaker;
-use crate::fault::model_fault;
 use crate::flow::ReadyBatch;
 
 /// The quality of a model's scores on some rows.
@@ -82,11 +82,7 @@ impl std::fmt::Display for Evaluation {
 
 /// The `evaluate` sink.
 pub struct Evaluate {
-    maker: Option<ModelMaker>,
-    /// Added to each logit.
-    correction: f32,
-    model: Option<Box<dyn DenseModel>>,
-    scratch: Vec<f32>,
+    scorer: Scorer,
     logits: Vec<f32>,
     labels: Vec<f32>,
     /// `[n]`, or empty.
@@ -94,24 +90,11 @@ pub struct Evaluate {
 }
 
 impl Evaluate {
-    /// Scores with the model that `maker` makes, and leaves the [`Evaluation`] in the run's results.
-    pub fn new(maker: ModelMaker) -> Self {
-        Self {
-            maker: Some(maker),
-            correction: 0.0,
-            model: None,
-            scratch: Vec::new(),
-            logits: Vec::new(),
-            labels: Vec::new(),
-            weights: Vec::new(),
-        }
-    }
-
-    /// Adds `correction` to each logit; see [`DataOptions::logit_correction`](crate::job::DataOptions::logit_correction).
-    #[must_use]
-    pub fn corrected(mut self, correction: f32) -> Self {
-        self.correction = correction;
-        self
+    /// Scores with the model that `maker` makes, and adds `correction` to each logit; see
+    /// [`DataOptions::logit_correction`](crate::job::DataOptions::logit_correction). Leaves the [`Evaluation`] in the run's results.
+    pub fn new(maker: ModelMaker, correction: f32) -> Self {
+        let scorer = Scorer::new(maker, correction);
+        Self { scorer, logits: Vec::new(), labels: Vec::new(), weights: Vec::new() }
     }
 }
 
@@ -123,15 +106,11 @@ impl Sink for Evaluate {
     }
 
     async fn open(&mut self, _cx: &StageCx) -> Result<(), Fault> {
-        let maker = self.maker.take().expect("a sink is opened once");
-        self.model = Some(maker().map_err(model_fault)?);
-        Ok(())
+        self.scorer.open()
     }
 
     async fn write(&mut self, batch: ReadyBatch, _cx: &StageCx) -> Result<(), Fault> {
-        let model = self.model.as_mut().expect("opened before the first batch");
-        model.predict(&batch.dense_batch(), &mut self.scratch).map_err(model_fault)?;
-        self.logits.extend(self.scratch.iter().map(|logit| logit + self.correction));
+        self.logits.extend_from_slice(self.scorer.logits(&batch)?);
         self.labels.extend_from_slice(&batch.train.labels);
         self.weights.extend_from_slice(&batch.train.weights);
         Ok(())

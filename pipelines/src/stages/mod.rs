@@ -14,6 +14,7 @@ mod predict;
 mod push;
 mod receive;
 mod refresh;
+mod scorer;
 mod ship;
 mod train;
 mod upload;

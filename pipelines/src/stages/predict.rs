@@ -7,12 +7,12 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Float32Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use forebay_actors::{Fault, FaultKind, Sink, StageCx};
-use forebay_models::{DenseModel, sigmoid};
+use forebay_models::sigmoid;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use super::scorer::Scorer;
 use super::train::ModelMaker;
-use crate::fault::model_fault;
 use crate::flow::{KeptRows, ReadyBatch};
 
 /// The name of the column with the scores.
@@ -29,34 +29,25 @@ pub struct PredictedRows {
 
 /// The `predict` sink.
 pub struct Predict {
-    maker: Option<ModelMaker>,
-    /// Added to each logit.
-    correction: f32,
-    model: Option<Box<dyn DenseModel>>,
-    logits: Vec<f32>,
+    scorer: Scorer,
     scores: mpsc::Sender<RecordBatch>,
     counts: PredictedRows,
 }
 
 impl Predict {
-    /// Scores with the model that `maker` makes. Each batch that it sends has the kept columns and, last, `score`: the
-    /// probability of label 1, or null for a bad row. Leaves [`PredictedRows`] in the run's results.
-    pub fn new(maker: ModelMaker, scores: mpsc::Sender<RecordBatch>) -> Self {
-        let counts = PredictedRows::default();
-        Self { maker: Some(maker), correction: 0.0, model: None, logits: Vec::new(), scores, counts }
+    /// Scores with the model that `maker` makes, and adds `correction` to each logit; see
+    /// [`DataOptions::logit_correction`](crate::job::DataOptions::logit_correction). Each batch that it sends has the kept columns
+    /// and, last, `score`: the probability of label 1, or null for a bad row. Leaves [`PredictedRows`] in the run's results.
+    pub fn new(maker: ModelMaker, correction: f32, scores: mpsc::Sender<RecordBatch>) -> Self {
+        Self { scorer: Scorer::new(maker, correction), scores, counts: PredictedRows::default() }
     }
+}
 
-    /// Adds `correction` to each logit; see [`DataOptions::logit_correction`](crate::job::DataOptions::logit_correction).
-    #[must_use]
-    pub fn corrected(mut self, correction: f32) -> Self {
-        self.correction = correction;
-        self
-    }
-
+impl PredictedRows {
     fn count(&mut self, rows: &KeptRows) {
-        self.counts.rows += rows.rows() as u64;
+        self.rows += rows.rows() as u64;
         for reason in rows.reasons().iter().flatten() {
-            *self.counts.without_score.entry(reason.to_owned()).or_default() += 1;
+            *self.without_score.entry(reason.to_owned()).or_default() += 1;
         }
     }
 }
@@ -81,16 +72,12 @@ impl Sink for Predict {
     }
 
     async fn open(&mut self, _cx: &StageCx) -> Result<(), Fault> {
-        let maker = self.maker.take().expect("a sink is opened once");
-        self.model = Some(maker().map_err(model_fault)?);
-        Ok(())
+        self.scorer.open()
     }
 
     async fn write(&mut self, batch: ReadyBatch, _cx: &StageCx) -> Result<(), Fault> {
-        let model = self.model.as_mut().expect("opened before the first batch");
-        model.predict(&batch.dense_batch(), &mut self.logits).map_err(model_fault)?;
-        self.logits.iter_mut().for_each(|logit| *logit += self.correction);
-        if batch.train.kept.iter().map(KeptRows::rows).sum::<usize>() != self.logits.len() {
+        let logits = self.scorer.logits(&batch)?;
+        if batch.train.kept.iter().map(KeptRows::rows).sum::<usize>() != logits.len() {
             return Err(Fault::user(
                 "a stage of the program changed the rows, and did not pass on their `kept` columns",
             ));
@@ -98,8 +85,8 @@ impl Sink for Predict {
         let mut from = 0;
         for rows in &batch.train.kept {
             let to = from + rows.rows();
-            let scored = scored(rows, &self.logits[from..to])?;
-            self.count(rows);
+            let scored = scored(rows, &logits[from..to])?;
+            self.counts.count(rows);
             from = to;
             if self.scores.send(scored).await.is_err() {
                 return Err(Fault::user("the rest of the scores is not wanted").kind(FaultKind::Drained));

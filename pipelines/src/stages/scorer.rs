@@ -1,0 +1,40 @@
+//! The forward pass of the sinks that score rows: `evaluate` and `predict`. It blocks its thread.
+
+use forebay_actors::Fault;
+use forebay_models::DenseModel;
+
+use super::train::ModelMaker;
+use crate::fault::model_fault;
+use crate::flow::ReadyBatch;
+
+/// A model that scores batches.
+pub(super) struct Scorer {
+    maker: Option<ModelMaker>,
+    model: Option<Box<dyn DenseModel>>,
+    /// Added to each logit.
+    correction: f32,
+    logits: Vec<f32>,
+}
+
+impl Scorer {
+    /// Scores with the model that `maker` makes. Adds `correction` to each logit; see
+    /// [`DataOptions::logit_correction`](crate::job::DataOptions::logit_correction).
+    pub(super) fn new(maker: ModelMaker, correction: f32) -> Self {
+        Self { maker: Some(maker), model: None, correction, logits: Vec::new() }
+    }
+
+    /// Makes the model. Called once, on the thread that uses it.
+    pub(super) fn open(&mut self) -> Result<(), Fault> {
+        let maker = self.maker.take().expect("a sink is opened once");
+        self.model = Some(maker().map_err(model_fault)?);
+        Ok(())
+    }
+
+    /// The logits of a batch, `[n]`.
+    pub(super) fn logits(&mut self, batch: &ReadyBatch) -> Result<&[f32], Fault> {
+        let model = self.model.as_mut().expect("opened before the first batch");
+        model.predict(&batch.dense_batch(), &mut self.logits).map_err(model_fault)?;
+        self.logits.iter_mut().for_each(|logit| *logit += self.correction);
+        Ok(&self.logits)
+    }
+}
