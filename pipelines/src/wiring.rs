@@ -12,7 +12,7 @@ use forebay_models::has_optimizer;
 use forebay_ps::TableClient;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::checkpoint::{CutPoint, ModelState};
+use crate::checkpoint::ModelState;
 use crate::cluster::batches::receive_queue::ReceiveQueue;
 use crate::cluster::batches::send_queue::SendQueue;
 use crate::cluster::lease_client::LeaseClient;
@@ -29,7 +29,7 @@ use crate::resources::Resources;
 use crate::sources::{self, window_rows};
 use crate::stages::{
     BatchPlan, Batcher, Download, Evaluate, Launch, Lookup, ModelMaker, Parse, Predict, Push, Receive, Refresh, Ship,
-    Train, Upload,
+    StateOutput, Train, Upload,
 };
 use crate::staleness::Staleness;
 
@@ -214,11 +214,12 @@ fn compute(flow: Flow<ReadyBatch>, resources: &Resources) -> Pipeline {
     let compute = Compute {
         progress: resources.progress.clone(),
         steps: participation.steps(),
-        // With the dense parameters in the ps, the trainer's model has no state of its own.
-        cut_point: participation.cut_point().filter(|_| participation.dense().is_none()).cloned(),
         restored: resources.restored.clone(),
-        // In the ps processes, the dense parameters have their optimizer there.
-        leaves_optimizer: job.output.state && participation.dense().is_none(),
+        // With the dense parameters in the ps, their optimizer is there, too: the trainer's model has no state of its own.
+        state_output: match participation.dense() {
+            Some(_) => StateOutput::default(),
+            None => StateOutput { cut_point: participation.cut_point().cloned(), leaves_optimizer: job.output.state },
+        },
         ..Compute::new(job, &resources.model)
     };
     let push = Push::new(&resources.table).participation(participation);
@@ -238,10 +239,9 @@ pub struct Compute {
     pub progress: Progress,
     /// Steps taken before this run started, and by how much each step of this trainer raises that number.
     steps: (u64, u64),
-    cut_point: Option<Arc<CutPoint>>,
     /// The state that the model goes on from. Without any of an optimizer, the optimizer begins anew.
     restored: Option<ModelState>,
-    leaves_optimizer: bool,
+    state_output: StateOutput,
 }
 
 impl Compute {
@@ -253,16 +253,15 @@ impl Compute {
             transfers: job.train.transfers(),
             progress: Progress::default(),
             steps: (0, 1),
-            cut_point: None,
             restored: None,
-            leaves_optimizer: false,
+            state_output: StateOutput::default(),
         }
     }
 
     /// Appends `train`, or with transfers apart `upload -1→ train -1→ download`. A capacity of one is enough: while `download`
     /// waits for a batch, the next one is in the device's queue, and `upload` packs the one after it.
     pub fn wire(self, flow: Flow<ReadyBatch>) -> Flow<GradBatch> {
-        let Self { describe, factory, transfers, progress, steps, cut_point, restored, leaves_optimizer } = self;
+        let Self { describe, factory, transfers, progress, steps, restored, state_output } = self;
         let maker: ModelMaker = Box::new(move || {
             let mut model = factory()?;
             match restored {
@@ -273,18 +272,13 @@ impl Compute {
             Ok(model)
         });
         if transfers == Transfers::Inline {
-            let train = move || {
-                let train = Train::new(describe, maker, progress).after(steps).with_checkpoints(cut_point);
-                train.leaves_optimizer(leaves_optimizer)
-            };
+            let train = move || Train::new(describe, maker, progress).after(steps).with_state_output(state_output);
             return flow.stage("train", Place::Own, train);
         }
         let (uploader, upload) = oneshot::channel();
         flow.stage("upload", Place::Own, move || Upload::new(upload))
             .link(1)
-            .stage("train", Place::Own, move || {
-                Launch::new(describe, maker, uploader).with_checkpoints(cut_point).leaves_optimizer(leaves_optimizer)
-            })
+            .stage("train", Place::Own, move || Launch::new(describe, maker, uploader).with_state_output(state_output))
             .link(1)
             .stage("download", Place::Own, move || Download::new(progress).after(steps))
     }

@@ -1,15 +1,13 @@
 //! `train` with `train.transfers = "apart"`: makes the model on its own thread, and puts each step into the device's queue.
 //! It waits for the device only if that queue is full.
 
-use std::sync::Arc;
-
 use forebay_actors::{Epoch, Fault, Outbox, Stage, StageCx};
 use forebay_models::DenseModel;
 use forebay_models::transfer::{self, QueuedStep, UploadedBatch};
 use tokio::sync::oneshot;
 
-use super::train::{ModelMaker, leave, save_state};
-use crate::checkpoint::CutPoint;
+use super::state_output::StateOutput;
+use super::train::ModelMaker;
 use crate::fault::model_fault;
 use crate::flow::DeviceBatch;
 
@@ -20,8 +18,7 @@ pub struct Launch {
     upload: Option<oneshot::Sender<Box<dyn transfer::BatchUpload>>>,
     model: Option<Box<dyn DenseModel>>,
     describe: String,
-    cut_point: Option<Arc<CutPoint>>,
-    leaves_optimizer: bool,
+    state_output: StateOutput,
 }
 
 impl Launch {
@@ -37,20 +34,13 @@ impl Launch {
             upload: Some(upload),
             model: None,
             describe: describe.into(),
-            cut_point: None,
-            leaves_optimizer: false,
+            state_output: StateOutput::default(),
         }
     }
 
-    /// Also leaves the state of the optimizer at the end, as [`Train`](super::Train) does.
-    pub(crate) fn leaves_optimizer(mut self, leaves: bool) -> Self {
-        self.leaves_optimizer = leaves;
-        self
-    }
-
-    /// Gives the state of the model to `cut_point` at a barrier.
-    pub(crate) fn with_checkpoints(mut self, cut_point: Option<Arc<CutPoint>>) -> Self {
-        self.cut_point = cut_point;
+    /// Puts the state of the model there.
+    pub(crate) fn with_state_output(mut self, state_output: StateOutput) -> Self {
+        self.state_output = state_output;
         self
     }
 }
@@ -74,7 +64,7 @@ impl Stage for Launch {
         // The send fails only if the run is ending and has dropped the receiver.
         let _ = self.upload.take().expect("a stage is opened once").send(upload);
         self.model = Some(model);
-        save_state(self.model.as_deref(), self.cut_point.as_deref())
+        self.state_output.save(self.model.as_deref())
     }
 
     async fn on_batch(&mut self, batch: Self::In, _cx: &StageCx, out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
@@ -86,13 +76,13 @@ impl Stage for Launch {
 
     async fn on_barrier(&mut self, _epoch: Epoch, _cx: &StageCx, _out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
         // The device reads the parameters after the steps in its queue, which are those of all batches before the barrier.
-        save_state(self.model.as_deref(), self.cut_point.as_deref())
+        self.state_output.save(self.model.as_deref())
     }
 
     async fn finish(&mut self, cx: &StageCx, _out: &mut Outbox<Self::Out>) -> Result<(), Fault> {
         // The device reads the parameters after all steps. They are used only if `download` found every step finite.
         let model = self.model.as_ref().expect("opened before it finishes");
-        leave(model.as_ref(), self.leaves_optimizer, cx);
+        self.state_output.leave(model.as_ref(), cx);
         Ok(())
     }
 }

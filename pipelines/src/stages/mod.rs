@@ -16,6 +16,7 @@ mod receive;
 mod refresh;
 mod scorer;
 mod ship;
+mod state_output;
 mod train;
 mod upload;
 
@@ -33,6 +34,6 @@ pub use push::Push;
 pub(crate) use receive::Receive;
 pub(crate) use refresh::Refresh;
 pub(crate) use ship::Ship;
-pub(crate) use train::OptimizerState;
+pub(crate) use state_output::{OptimizerState, StateOutput};
 pub use train::{ModelMaker, Train};
 pub use upload::Upload;

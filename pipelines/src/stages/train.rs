@@ -1,12 +1,10 @@
 //! `train`: runs the forward pass, the backward pass and the dense optimizer. It needs its own thread, because it blocks
 //! during a step.
 
-use std::sync::Arc;
-
 use forebay_actors::{Epoch, Fault, Outbox, Stage, StageCx};
-use forebay_models::{DenseModel, ModelError, NamedTensor, StepOutput};
+use forebay_models::{DenseModel, ModelError, StepOutput};
 
-use crate::checkpoint::CutPoint;
+use super::state_output::StateOutput;
 use crate::fault::model_fault;
 use crate::flow::{BatchId, GradBatch, ReadyBatch};
 use crate::progress::Progress;
@@ -61,20 +59,7 @@ pub struct Train {
     steps: Steps,
     progress: Progress,
     describe: String,
-    cut_point: Option<Arc<CutPoint>>,
-    leaves_optimizer: bool,
-}
-
-/// What a train stage leaves in the run's results beside the parameters: the state of the dense optimizer, as
-/// [`DenseModel::optimizer`] gives it.
-pub(crate) struct OptimizerState(pub(crate) Vec<NamedTensor>);
-
-/// Leaves the parameters in the run's results, and the state of their optimizer if it is asked for.
-pub(super) fn leave(model: &dyn DenseModel, optimizer: bool, cx: &StageCx) {
-    cx.leave(model.parameters());
-    if optimizer {
-        cx.leave(OptimizerState(model.optimizer()));
-    }
+    state_output: StateOutput,
 }
 
 impl Train {
@@ -88,20 +73,13 @@ impl Train {
             steps: Steps::default(),
             progress,
             describe: describe.into(),
-            cut_point: None,
-            leaves_optimizer: false,
+            state_output: StateOutput::default(),
         }
     }
 
-    /// Also leaves the [`OptimizerState`] at the end.
-    pub(crate) fn leaves_optimizer(mut self, leaves: bool) -> Self {
-        self.leaves_optimizer = leaves;
-        self
-    }
-
-    /// Gives the state of the model to `cut_point` at a barrier.
-    pub(crate) fn with_checkpoints(mut self, cut_point: Option<Arc<CutPoint>>) -> Self {
-        self.cut_point = cut_point;
+    /// Puts the state of the model there.
+    pub(crate) fn with_state_output(mut self, state_output: StateOutput) -> Self {
+        self.state_output = state_output;
         self
     }
 
@@ -130,14 +108,6 @@ impl Train {
     }
 }
 
-/// Keeps the state of the model for the cut at this barrier.
-pub(super) fn save_state(model: Option<&dyn DenseModel>, cut_point: Option<&CutPoint>) -> Result<(), Fault> {
-    if let (Some(model), Some(cut_point)) = (model, cut_point) {
-        cut_point.model(model.state().map_err(model_fault)?);
-    }
-    Ok(())
-}
-
 impl Stage for Train {
     type In = ReadyBatch;
     type Out = GradBatch;
@@ -150,7 +120,7 @@ impl Stage for Train {
         let maker = self.maker.take().expect("a stage is opened once");
         self.model = Some(maker().map_err(model_fault)?);
         // A model that has no state to save is refused now, not at the first checkpoint.
-        save_state(self.model.as_deref(), self.cut_point.as_deref())
+        self.state_output.save(self.model.as_deref())
     }
 
     async fn on_batch(&mut self, batch: ReadyBatch, _cx: &StageCx, out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
@@ -161,12 +131,12 @@ impl Stage for Train {
     }
 
     async fn on_barrier(&mut self, _epoch: Epoch, _cx: &StageCx, _out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
-        save_state(self.model.as_deref(), self.cut_point.as_deref())
+        self.state_output.save(self.model.as_deref())
     }
 
     async fn finish(&mut self, cx: &StageCx, _out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
         let model = self.model.as_ref().expect("opened before it finishes");
-        leave(model.as_ref(), self.leaves_optimizer, cx);
+        self.state_output.leave(model.as_ref(), cx);
         Ok(())
     }
 }

@@ -1,0 +1,44 @@
+//! Where the state of a dense model goes: into checkpoints while it trains, and into the run's results at the end. The `train`
+//! stages with and without transfers apart do the same.
+
+use std::sync::Arc;
+
+use forebay_actors::{Fault, StageCx};
+use forebay_models::{DenseModel, NamedTensor};
+
+use crate::checkpoint::CutPoint;
+use crate::fault::model_fault;
+
+/// What a `train` stage leaves in the run's results beside the parameters: the state of the dense optimizer, as
+/// [`DenseModel::optimizer`] gives it.
+pub(crate) struct OptimizerState(pub(crate) Vec<NamedTensor>);
+
+/// Where a `train` stage puts the state of its model. The default makes no checkpoints and leaves the parameters alone.
+#[derive(Clone, Default)]
+pub(crate) struct StateOutput {
+    /// Takes the state at each barrier.
+    pub(crate) cut_point: Option<Arc<CutPoint>>,
+    /// Whether the stage also leaves the [`OptimizerState`].
+    pub(crate) leaves_optimizer: bool,
+}
+
+impl StateOutput {
+    /// Keeps the state for the cut at this barrier.
+    ///
+    /// # Errors
+    /// The model has no state to save, or the device was lost.
+    pub(super) fn save(&self, model: Option<&dyn DenseModel>) -> Result<(), Fault> {
+        if let (Some(model), Some(cut_point)) = (model, &self.cut_point) {
+            cut_point.model(model.state().map_err(model_fault)?);
+        }
+        Ok(())
+    }
+
+    /// Leaves the parameters in the run's results, and the state of their optimizer if it is asked for.
+    pub(super) fn leave(&self, model: &dyn DenseModel, cx: &StageCx) {
+        cx.leave(model.parameters());
+        if self.leaves_optimizer {
+            cx.leave(OptimizerState(model.optimizer()));
+        }
+    }
+}
