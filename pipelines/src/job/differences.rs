@@ -21,7 +21,8 @@ impl Job {
     }
 }
 
-/// All fields of a job, by their names with dots.
+/// All fields of a job, by their names with dots. A field that the kind of model gives a default has the value that the model
+/// takes: a job that leaves it out is the same job.
 fn fields(job: &Job) -> BTreeMap<String, Value> {
     fn flatten(prefix: &str, table: Table, fields: &mut BTreeMap<String, Value>) {
         for (key, value) in table {
@@ -34,7 +35,26 @@ fn fields(job: &Job) -> BTreeMap<String, Value> {
             }
         }
     }
-    let mut all = BTreeMap::new();
+    let (mut all, mut job) = (BTreeMap::new(), job.clone());
+    job.model.cross_layers = Some(job.model.cross_layer_count());
     flatten("", toml::from_str(&job.to_toml()).unwrap_or_default(), &mut all);
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_default_of_the_kind_of_model_is_no_difference() {
+        let job = |text: &str| Job::from_toml(&format!("[model]\n{text}"), &[]).unwrap();
+        let differ = |a: &str, b: &str| job(a).differences(&job(b), |_| true);
+        // As manifests of earlier programs have it.
+        assert_eq!(differ("cross_layers = 0", ""), [""; 0]);
+        assert_eq!(differ("kind = 'dcn_v2'\ncross_layers = 3", "kind = 'dcn_v2'"), [""; 0]);
+        assert_eq!(
+            differ("kind = 'dcn_v2'\ncross_layers = 2", "kind = 'dcn_v2'"),
+            ["model.cross_layers is 2 there and 3 here"]
+        );
+    }
 }

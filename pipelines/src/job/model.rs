@@ -103,6 +103,15 @@ impl ModelOptions {
         Ok(())
     }
 
+    /// Cross layers that the model has, by its kind and its `cross_layers`.
+    pub(super) fn cross_layer_count(&self) -> usize {
+        match self.kind {
+            ModelKind::DcnV2 => self.cross_layers.unwrap_or(DCN_V2_CROSS_LAYERS),
+            ModelKind::Custom => self.cross_layers.unwrap_or(0),
+            _ => 0,
+        }
+    }
+
     /// The spec for rows with this number of slots and dense features. The backend validates it. For an "own" model it has no
     /// parts.
     pub fn spec(&self, slots: usize, dense: usize) -> ModelSpec {
@@ -112,8 +121,7 @@ impl ModelOptions {
             ModelKind::WideDeep => ModelSpec::wide_deep(slots, dense, self.embedding_dim, &self.hidden),
             ModelKind::DeepFm => ModelSpec::deep_fm(slots, dense, self.embedding_dim, &self.hidden),
             ModelKind::DcnV2 => {
-                let cross_layers = self.cross_layers.unwrap_or(DCN_V2_CROSS_LAYERS);
-                ModelSpec::dcn_v2(slots, dense, self.embedding_dim, cross_layers, &self.hidden)
+                ModelSpec::dcn_v2(slots, dense, self.embedding_dim, self.cross_layer_count(), &self.hidden)
             }
             ModelKind::CtrDnn => ModelSpec::ctr_dnn(slots, dense, self.embedding_dim, &self.hidden),
             ModelKind::Own => ModelSpec::builder(slots, dense),
@@ -125,8 +133,8 @@ impl ModelOptions {
                 if self.fm {
                     spec = spec.with_fm();
                 }
-                if let Some(layers) = self.cross_layers.filter(|&layers| layers > 0) {
-                    spec = spec.with_cross(layers);
+                if self.cross_layer_count() > 0 {
+                    spec = spec.with_cross(self.cross_layer_count());
                 }
                 if !self.hidden.is_empty() {
                     spec = spec.with_tower(&self.hidden);
