@@ -6,8 +6,9 @@ use arrow::array::{ArrayRef, NullBufferBuilder, PrimitiveArray, StringArray};
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Float64Type, Int64Type, UInt64Type};
 use forebay_actors::Fault;
+use forebay_base::parse_hex;
 
-use super::number::{parse_hex, parse_integer, parse_number};
+use super::number::{parse_integer, parse_number};
 use crate::format::ValueKind;
 use crate::text::bad_row::Reason;
 

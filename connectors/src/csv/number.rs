@@ -42,25 +42,6 @@ fn long_number(field: &[u8]) -> Option<f64> {
     std::str::from_utf8(field).ok()?.parse().ok()
 }
 
-/// 1 to 16 hexadecimal digits in either case. `None` for anything else.
-#[inline]
-pub(super) fn parse_hex(field: &[u8]) -> Option<u64> {
-    if field.is_empty() || field.len() > 16 {
-        return None;
-    }
-    let mut value = 0;
-    for &byte in field {
-        let digit = match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            b'A'..=b'F' => byte - b'A' + 10,
-            _ => return None,
-        };
-        value = value << 4 | u64::from(digit);
-    }
-    Some(value)
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -73,12 +54,6 @@ mod tests {
             let same = |a: Option<f64>, b: Option<f64>| a.map(f64::to_bits) == b.map(f64::to_bits);
             prop_assert!(same(parse_number(text.as_bytes()), text.parse().ok()), "{}", text);
             prop_assert_eq!(parse_integer(text.as_bytes()), text.parse::<i64>().ok(), "{}", text);
-        }
-
-        #[test]
-        fn hex_is_what_the_standard_library_reads(text in "[0-9a-fA-F]{0,18}|0x1|-1|g") {
-            let slow = u64::from_str_radix(&text, 16).ok().filter(|_| text.len() <= 16 && !text.starts_with('-'));
-            prop_assert_eq!(parse_hex(text.as_bytes()), slow, "{}", text);
         }
     }
 }

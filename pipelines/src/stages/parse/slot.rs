@@ -13,6 +13,7 @@ use arrow::datatypes::{
 };
 use arrow::error::ArrowError;
 use forebay_actors::Fault;
+use forebay_base::parse_hex;
 use forebay_ps::SlotHasher;
 
 use super::bad_rows::BadRows;
@@ -162,7 +163,7 @@ impl SlotParser {
                 None => self.hasher.missing(),
                 Some(text) if self.kind != SlotKind::Hex => self.hasher.bytes(text),
                 Some([]) => self.hasher.missing(),
-                Some(text) => match hex(text) {
+                Some(text) => match parse_hex(text) {
                     Some(value) => self.hasher.int(value as i64),
                     None => {
                         wrong.push((row, String::from_utf8_lossy(text).into_owned()));
@@ -236,14 +237,6 @@ fn not_hex(name: &str, value: &str) -> String {
     format!("column `{name}` is {short:?}, expected up to 16 hexadecimal digits")
 }
 
-/// Parses 1 to 16 hexadecimal digits.
-fn hex(text: &[u8]) -> Option<u64> {
-    if text.is_empty() || text.len() > 16 {
-        return None;
-    }
-    text.iter().try_fold(0, |value, &c| Some(value << 4 | u64::from((c as char).to_digit(16)?)))
-}
-
 /// ⌊ln(x)²⌋ + 2 for x ≥ 3, else ⌊x⌋.
 fn log_bucket(x: f64) -> i64 {
     if x >= 3.0 { (x.ln().powi(2)).floor() as i64 + 2 } else { x.floor() as i64 }
@@ -252,15 +245,6 @@ fn log_bucket(x: f64) -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hex_takes_1_to_16_digits_and_nothing_else() {
-        assert_eq!(hex(b"68fd1e64"), Some(0x68fd_1e64));
-        assert_eq!(hex(b"FFFFFFFFFFFFFFFF"), Some(u64::MAX));
-        for odd in [&b""[..], b"g", b"-1", b"0x1", b"11112222333344445"] {
-            assert_eq!(hex(odd), None);
-        }
-    }
 
     #[test]
     fn log_buckets_never_fall_and_tell_small_counts_apart() {
