@@ -15,7 +15,7 @@ use crate::context::StageCx;
 use crate::fault::{Fault, Phase};
 use crate::ledger::{Ledger, LedgerReport};
 use crate::link::{Capacity, Link, Room};
-use crate::machine::{self, Machine};
+use crate::machine::MachineMeter;
 use crate::meter::StageMeter;
 use crate::place::{Place, Places};
 use crate::plan::PlanStage;
@@ -177,8 +177,8 @@ impl Host {
 
     /// The meters of the services from now on, for a process that only serves.
     pub fn meters(&self) -> HostMeters {
-        let (started, cpu_before) = (Instant::now(), machine::cpu_time());
-        HostMeters { name: self.name.clone(), services: self.services(), started, cpu_before }
+        let (started, machine) = (Instant::now(), MachineMeter::start());
+        HostMeters { name: self.name.clone(), services: self.services(), started, machine }
     }
 
     pub(crate) fn plan(&self) -> Vec<PlanStage> {
@@ -231,7 +231,7 @@ pub struct HostMeters {
     name: String,
     services: Weak<ServiceRegistry>,
     started: Instant,
-    cpu_before: Duration,
+    machine: MachineMeter,
 }
 
 impl HostMeters {
@@ -243,7 +243,7 @@ impl HostMeters {
             name: self.name.clone(),
             verdict: Verdict::Running,
             wall,
-            machine: Machine::since(self.cpu_before),
+            machine: self.machine.read(),
             stages: Vec::new(),
             links: Vec::new(),
             services: services.into_iter().map(|service| service.over(wall)).collect(),

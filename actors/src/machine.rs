@@ -17,19 +17,30 @@ pub struct Machine {
     pub cpu: Duration,
 }
 
-impl Machine {
-    /// This machine; `cpu_before` is what [`cpu_time`] returned when the run began.
-    pub(crate) fn since(cpu_before: Duration) -> Self {
+/// Reads what a run uses of its machine. The name and the cores are read once: a report is made several times a second.
+#[derive(Clone)]
+pub(crate) struct MachineMeter {
+    machine: Machine,
+    /// CPU time of the process before the run.
+    cpu_before: Duration,
+}
+
+impl MachineMeter {
+    /// The run begins.
+    pub(crate) fn start() -> Self {
         let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        Self {
-            host: host.trim().to_owned(),
-            cores: std::thread::available_parallelism().map_or(1, usize::from),
-            cpu: cpu_time().saturating_sub(cpu_before),
-        }
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let machine = Machine { host: host.trim().to_owned(), cores, cpu: Duration::ZERO };
+        Self { machine, cpu_before: cpu_time() }
+    }
+
+    /// The machine, with the CPU time since the start.
+    pub(crate) fn read(&self) -> Machine {
+        Machine { cpu: cpu_time().saturating_sub(self.cpu_before), ..self.machine.clone() }
     }
 }
 
 /// CPU time of all threads of this process, user and system, or 0 without /proc.
-pub(crate) fn cpu_time() -> Duration {
+fn cpu_time() -> Duration {
     Duration::from_secs_f64(forebay_base::cpu_seconds().unwrap_or(0.0))
 }

@@ -14,7 +14,7 @@ use crate::context::StageCx;
 use crate::host::ServiceRegistry;
 use crate::ledger::Ledger;
 use crate::link::Room;
-use crate::machine::{self, Machine};
+use crate::machine::{Machine, MachineMeter};
 use crate::meter::StageMeter;
 use crate::place::Place;
 use crate::plan::Plan;
@@ -57,8 +57,7 @@ pub(crate) struct State {
     pub(crate) position: Position,
     pub(crate) registry: Mutex<StageRegistry>,
     pub(crate) started: Instant,
-    /// CPU time of the process before the run.
-    cpu_before: Duration,
+    machine: MachineMeter,
     pub(crate) drain_until: watch::Sender<Option<Instant>>,
     pub(crate) ended: Mutex<Option<(Verdict, Duration, Machine)>>,
 }
@@ -105,7 +104,7 @@ impl State {
             position: Position::default(),
             registry: Mutex::default(),
             started: Instant::now(),
-            cpu_before: machine::cpu_time(),
+            machine: MachineMeter::start(),
             drain_until: watch::Sender::new(None),
             ended: Mutex::default(),
         })
@@ -132,7 +131,7 @@ impl State {
 
     /// The state of the run now.
     pub(crate) fn now(&self, verdict: Verdict) -> (Verdict, Duration, Machine) {
-        (verdict, self.started.elapsed(), Machine::since(self.cpu_before))
+        (verdict, self.started.elapsed(), self.machine.read())
     }
 
     /// The stage that makes a drain late: the first stage from the source that is busy or
