@@ -19,6 +19,7 @@
 //! 3. `native/`: the backend in pure Rust; `torch/`: the backend on libtorch
 //! 4. `transfer.rs`: the step in three parts, for a device whose copies overlap with compute
 //! 5. `loss.rs`, `auc.rs` and `calibration.rs`: loss and metrics
+//! 6. `onnx/`: the dense part of a model for other runtimes
 //!
 //! ```
 //! use forebay_models::{DenseBatch, DenseModel, DenseOptimizer, ModelSpec, NativeModel, StepOutput};
@@ -49,6 +50,7 @@ mod dense_optimizer;
 mod error;
 mod loss;
 mod native;
+mod onnx;
 mod params;
 mod spec;
 mod state;
@@ -64,6 +66,7 @@ pub use dense_optimizer::DenseOptimizer;
 pub use error::ModelError;
 pub use loss::{bce_with_logits, logloss, loss_sum, sigmoid};
 pub use native::{NativeModel, ParamBlock};
+pub use onnx::to_onnx;
 pub use spec::{Activation, Cross, ModelSpec, Pooling, RowPart, Tower};
 pub use state::has_optimizer;
 #[cfg(feature = "torch")]

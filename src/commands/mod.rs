@@ -5,6 +5,7 @@ mod bench;
 mod checkpoint;
 mod data;
 mod eval;
+mod export;
 mod launch;
 mod plan;
 mod predict;
@@ -28,6 +29,7 @@ pub(crate) enum Command {
     Role(role::RoleCommand),
     Eval(eval::Eval),
     Predict(predict::Predict),
+    Export(export::Export),
     Plan(plan::Plan),
     #[command(subcommand)]
     Checkpoint(checkpoint::Checkpoint),
@@ -51,6 +53,7 @@ pub(crate) fn run(
         Command::Role(role) => return role.run(logs, context),
         Command::Predict(predict) => return predict.run(logs, context),
         Command::Eval(eval) => eval.run(context),
+        Command::Export(export) => export.run(context),
         Command::Plan(plan) => plan.run(context),
         Command::Checkpoint(checkpoint) => checkpoint.run(context),
         Command::Data(data) => data.run(logs),

@@ -30,7 +30,7 @@ pub(crate) struct CheckedWriter {
 }
 
 impl CheckedWriter {
-    pub(super) fn create(staged: &StagedFolder, name: &str) -> Result<Self, Fault> {
+    pub(crate) fn create(staged: &StagedFolder, name: &str) -> Result<Self, Fault> {
         Ok(Self::new(staged.create(name)?))
     }
 

@@ -19,7 +19,7 @@ pub(crate) mod checked;
 pub(crate) mod dense_file;
 mod manifest;
 mod predecessor;
-mod table_file;
+pub(crate) mod table_file;
 
 use forebay_actors::{Fault, Host};
 use forebay_connectors::staged::{Folder, StagedFolder};

@@ -18,6 +18,7 @@ use parquet::basic::Encoding;
 use parquet::file::properties::WriterProperties;
 
 use super::checked::{CheckedWriter, FileEntry, cannot_write};
+use crate::sorted_rows::SortedRows;
 
 /// The column of the optimizers' state.
 const STATE: &str = "optimizer.state";
@@ -57,7 +58,28 @@ pub(super) fn write(
     staged: &StagedFolder,
     path: &str,
 ) -> Result<FileEntry, Fault> {
-    let (config, state_dim) = (table.config(), if state { table.state_dim() } else { 0 });
+    let state_dim = if state { table.state_dim() } else { 0 };
+    write_pages(table.config(), state_dim, staged, path, |from| block_on(table.export(shard, from, PAGE)))
+}
+
+/// Writes rows without state, by ascending key.
+pub(crate) fn write_sorted(
+    rows: &SortedRows,
+    config: &TableConfig,
+    staged: &StagedFolder,
+    path: &str,
+) -> Result<FileEntry, Fault> {
+    write_pages(config, 0, staged, path, |from| Ok(rows.page(from)))
+}
+
+/// Writes the rows that `page` gives, from a row number on, until it gives none.
+fn write_pages(
+    config: &TableConfig,
+    state_dim: usize,
+    staged: &StagedFolder,
+    path: &str,
+    mut page: impl FnMut(usize) -> Result<ExportBlock, Fault>,
+) -> Result<FileEntry, Fault> {
     let schema = schema(config, state_dim);
     let properties = WriterProperties::builder()
         .set_dictionary_enabled(false)
@@ -70,7 +92,7 @@ pub(super) fn write(
     let mut writer = ArrowWriter::try_new(file, schema.clone(), Some(properties)).map_err(failed)?;
     let mut from = 0;
     loop {
-        let page = block_on(table.export(shard, from, PAGE))?;
+        let page = page(from)?;
         if page.keys.is_empty() {
             break;
         }

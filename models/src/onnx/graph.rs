@@ -1,0 +1,194 @@
+//! Writes a spec as a graph of ONNX operators, part by part, as the native backend computes it.
+
+use super::messages::{
+    ATTRIBUTE_INT, AttributeProto, DimensionProto, FLOAT, GraphProto, INT64, NodeProto, TensorProto, TensorShapeProto,
+    TensorTypeProto, TypeProto, ValueInfoProto,
+};
+use crate::{Activation, ModelSpec, NamedTensor};
+
+/// The graph so far. Every value that a node makes has a name of its own.
+#[derive(Default)]
+pub(super) struct Graph {
+    nodes: Vec<NodeProto>,
+    initializers: Vec<TensorProto>,
+}
+
+/// The axis of slots in `linear` and `embedding`, and of values in a matrix.
+const AXIS_1: &str = "axis_1";
+
+impl Graph {
+    /// The graph of a valid spec with its parameters.
+    pub(super) fn of(spec: &ModelSpec, tensors: &[NamedTensor], correction: f32) -> GraphProto {
+        let mut graph = Self::default();
+        graph.initializers.extend(tensors.iter().map(parameter));
+        graph.integers(AXIS_1, &[1]);
+        let mut parts = Vec::new();
+        if spec.linear {
+            parts.push(graph.linear(spec));
+        }
+        if spec.fm {
+            parts.push(graph.fm());
+        }
+        if spec.cross.is_some() || spec.tower.is_some() {
+            let x0 = graph.x0(spec);
+            parts.extend(spec.cross.as_ref().map(|cross| graph.cross(cross.layers, &x0)));
+            parts.extend(spec.tower.as_ref().map(|tower| graph.tower(tower.hidden.len(), tower.activation, &x0)));
+        }
+        if correction != 0.0 {
+            parts.push(graph.floats("correction", &[correction]));
+        }
+        graph.logit(parts);
+        graph.node("Sigmoid", &["logit"], "probability");
+        GraphProto {
+            node: graph.nodes,
+            name: "forebay".into(),
+            initializer: graph.initializers,
+            input: inputs(spec),
+            output: vec![
+                value("logit", &[], "the logit, corrected for down-sampled negatives"),
+                value("probability", &[], "the probability of label 1: the score of `forebay predict`"),
+            ],
+        }
+    }
+
+    /// The sum over the slots of the pooled weights, and the dense features, `[rows, 1]`.
+    fn linear(&mut self, spec: &ModelSpec) -> String {
+        let slots = self.sum_over_axis_1("linear", "linear.slots", true);
+        if spec.dense == 0 {
+            return self.node("Add", &[&slots, "linear.bias"], "linear.logit");
+        }
+        let dense = self.layer("linear", "dense");
+        self.node("Add", &[&slots, &dense], "linear.logit")
+    }
+
+    /// Half of the square of the sum less the sum of the squares, over the slots, `[rows, 1]`.
+    fn fm(&mut self) -> String {
+        let sum = self.sum_over_axis_1("embedding", "fm.sum", false);
+        let square_of_sum = self.node("Mul", &[&sum, &sum], "fm.square_of_sum");
+        let squares = self.node("Mul", &["embedding", "embedding"], "fm.squares");
+        let sum_of_squares = self.sum_over_axis_1(&squares, "fm.sum_of_squares", false);
+        let difference = self.node("Sub", &[&square_of_sum, &sum_of_squares], "fm.difference");
+        let twice = self.sum_over_axis_1(&difference, "fm.twice", true);
+        let half = self.floats("fm.half", &[0.5]);
+        self.node("Mul", &[&twice, &half], "fm.logit")
+    }
+
+    /// All pooled embeddings of a row, then its dense features, `[rows, input_width]`.
+    fn x0(&mut self, spec: &ModelSpec) -> String {
+        let shape = self.integers("x0.shape", &[-1, (spec.slots * spec.embedding_dim) as i64]);
+        let flat = self.node("Reshape", &["embedding", &shape], "x0.embedding");
+        if spec.dense == 0 {
+            return flat;
+        }
+        let joined = self.node("Concat", &[&flat, "dense"], "x0");
+        self.attribute("axis", 1);
+        joined
+    }
+
+    /// `x_{l+1} = x0 * (W_l x_l + b_l) + x_l`, then one linear output, `[rows, 1]`.
+    fn cross(&mut self, layers: usize, x0: &str) -> String {
+        let mut x = x0.to_owned();
+        for l in 0..layers {
+            let u = self.layer(&format!("cross.{l}"), &x);
+            let product = self.node("Mul", &[x0, &u], &format!("cross.{l}.product"));
+            x = self.node("Add", &[&product, &x], &format!("cross.{l}.x"));
+        }
+        self.layer("cross.out", &x)
+    }
+
+    fn tower(&mut self, hidden: usize, activation: Activation, x0: &str) -> String {
+        let Activation::Relu = activation;
+        let mut x = x0.to_owned();
+        for l in 0..hidden {
+            let y = self.layer(&format!("tower.{l}"), &x);
+            x = self.node("Relu", &[&y], &format!("tower.{l}.x"));
+        }
+        self.layer(&format!("tower.{hidden}"), &x)
+    }
+
+    /// Adds up the parts, each `[rows, 1]`, to `logit`, `[rows]`.
+    fn logit(&mut self, parts: Vec<String>) {
+        let mut parts = parts.into_iter();
+        let mut sum = parts.next().expect("a valid spec has a part");
+        for (at, part) in parts.enumerate() {
+            sum = self.node("Add", &[&sum, &part], &format!("sum.{at}"));
+        }
+        self.node("Squeeze", &[&sum, AXIS_1], "logit");
+    }
+
+    /// A linear layer with the parameters `name.weight` and `name.bias`.
+    fn layer(&mut self, name: &str, x: &str) -> String {
+        let y = self.node("Gemm", &[x, &format!("{name}.weight"), &format!("{name}.bias")], &format!("{name}.y"));
+        self.attribute("transB", 1);
+        y
+    }
+
+    fn sum_over_axis_1(&mut self, x: &str, name: &str, keeps_axis: bool) -> String {
+        let sum = self.node("ReduceSum", &[x, AXIS_1], name);
+        self.attribute("keepdims", i64::from(keeps_axis));
+        sum
+    }
+
+    /// Appends a node that makes `name`, which it returns.
+    fn node(&mut self, operator: &str, inputs: &[&str], name: &str) -> String {
+        self.nodes.push(NodeProto {
+            input: inputs.iter().map(|&input| input.to_owned()).collect(),
+            output: vec![name.to_owned()],
+            name: name.to_owned(),
+            op_type: operator.to_owned(),
+            attribute: Vec::new(),
+        });
+        name.to_owned()
+    }
+
+    /// Adds an attribute to the last node.
+    fn attribute(&mut self, name: &str, i: i64) {
+        let node = self.nodes.last_mut().expect("a node was appended");
+        node.attribute.push(AttributeProto { name: name.to_owned(), i, r#type: ATTRIBUTE_INT });
+    }
+
+    fn integers(&mut self, name: &str, values: &[i64]) -> String {
+        let raw_data = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let dims = vec![values.len() as i64];
+        self.initializers.push(TensorProto { dims, data_type: INT64, name: name.to_owned(), raw_data });
+        name.to_owned()
+    }
+
+    fn floats(&mut self, name: &str, values: &[f32]) -> String {
+        let tensor = NamedTensor { name: name.to_owned(), shape: vec![values.len()], data: values.to_vec() };
+        self.initializers.push(parameter(&tensor));
+        name.to_owned()
+    }
+}
+
+fn parameter(tensor: &NamedTensor) -> TensorProto {
+    TensorProto {
+        dims: tensor.shape.iter().map(|&size| size as i64).collect(),
+        data_type: FLOAT,
+        name: tensor.name.clone(),
+        raw_data: tensor.data.iter().flat_map(|value| value.to_le_bytes()).collect(),
+    }
+}
+
+fn inputs(spec: &ModelSpec) -> Vec<ValueInfoProto> {
+    let mut inputs = Vec::new();
+    if spec.linear {
+        inputs.push(value("linear", &[spec.slots], "the pooled linear weights of each slot"));
+    }
+    if spec.uses_embeddings() {
+        inputs.push(value("embedding", &[spec.slots, spec.embedding_dim], "the pooled embeddings of each slot"));
+    }
+    if spec.dense > 0 {
+        inputs.push(value("dense", &[spec.dense], "dense features after their transforms"));
+    }
+    inputs
+}
+
+/// A value of `rows` times `sizes` floats.
+fn value(name: &str, sizes: &[usize], doc: &str) -> ValueInfoProto {
+    let rows = DimensionProto { dim_value: None, dim_param: Some("rows".into()) };
+    let sizes = sizes.iter().map(|&size| DimensionProto { dim_value: Some(size as i64), dim_param: None });
+    let shape = TensorShapeProto { dim: std::iter::once(rows).chain(sizes).collect() };
+    let tensor_type = Some(TensorTypeProto { elem_type: FLOAT, shape: Some(shape) });
+    ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type }), doc_string: doc.into() }
+}

@@ -1,0 +1,76 @@
+//! The dense part of a model as ONNX, operator set 13: pooled table rows and dense features go in, logit and probability come
+//! out. Every operator is one that runtimes have had for years.
+
+mod graph;
+mod messages;
+
+use prost::Message as _;
+
+use self::graph::Graph;
+use self::messages::{ModelProto, OperatorSetIdProto};
+use crate::{ModelError, ModelSpec, NamedTensor, params};
+
+/// The version of the format's messages.
+const IR_VERSION: i64 = 8;
+/// The version of the operators.
+const OPERATORS: i64 = 13;
+/// The largest message of protobuf, in bytes.
+const MOST_BYTES: usize = i32::MAX as usize;
+
+/// The dense part of a model as the bytes of an ONNX file. `tensors` are all parameters of `spec`; `correction` is added to the
+/// logit.
+///
+/// Inputs, each float32 and there only if the model has the part: `linear` `[rows, slots]`, the pooled linear weights;
+/// `embedding` `[rows, slots, embedding_dim]`, the pooled embeddings; `dense` `[rows, dense]`, the transformed dense features.
+/// Outputs: `logit` and `probability`, `[rows]`.
+///
+/// # Errors
+/// [`ModelError::Spec`] and [`ModelError::Load`] if spec and tensors are no model; [`ModelError::Setting`] if they are larger than
+/// an ONNX file may be, 2 GiB.
+pub fn to_onnx(spec: &ModelSpec, tensors: &[NamedTensor], correction: f32) -> Result<Vec<u8>, ModelError> {
+    spec.validate()?;
+    let values = params::from_tensors(&params::layout(spec), "", tensors)?;
+    if values.len() * size_of::<f32>() > MOST_BYTES {
+        return Err(ModelError::Setting(format!(
+            "{} dense parameters are more than an ONNX file can hold, {} bytes",
+            values.len(),
+            MOST_BYTES
+        )));
+    }
+    let model = ModelProto {
+        ir_version: IR_VERSION,
+        producer_name: "forebay".into(),
+        producer_version: env!("CARGO_PKG_VERSION").into(),
+        graph: Some(Graph::of(spec, tensors, correction)),
+        opset_import: vec![OperatorSetIdProto { domain: String::new(), version: OPERATORS }],
+    };
+    Ok(model.encode_to_vec())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DenseModel as _, DenseOptimizer, NativeModel};
+
+    #[test]
+    fn the_graph_has_the_parts_of_the_spec_and_no_others() {
+        let parameters = |spec: &ModelSpec| {
+            NativeModel::new(spec.clone(), DenseOptimizer::sgd(0.1), 1, 1).expect("a valid spec").parameters()
+        };
+        let names = |spec: ModelSpec| {
+            let bytes = to_onnx(&spec, &parameters(&spec), 0.0).expect("a model");
+            let graph = ModelProto::decode(bytes.as_slice()).expect("a message").graph.expect("a graph");
+            let inputs: Vec<String> = graph.input.into_iter().map(|input| input.name).collect();
+            let operators: Vec<String> = graph.node.into_iter().map(|node| node.op_type).collect();
+            (inputs.join(" "), operators.join(" "))
+        };
+        assert_eq!(names(ModelSpec::lr(3, 0)), ("linear".into(), "ReduceSum Add Squeeze Sigmoid".into()));
+        assert_eq!(names(ModelSpec::ctr_dnn(3, 2, 4, &[5])).0, "embedding dense");
+        let (inputs, operators) = names(ModelSpec::wide_deep(3, 2, 4, &[5]).with_cross(1).with_fm());
+        assert_eq!(inputs, "linear embedding dense");
+        assert_eq!(operators.matches("Gemm").count(), 5, "{operators}");
+        let spec = ModelSpec::ctr_dnn(3, 2, 4, &[5]);
+        let wrong = to_onnx(&spec, &parameters(&ModelSpec::ctr_dnn(3, 2, 4, &[6])), 0.0).unwrap_err().to_string();
+        assert!(wrong.contains("tower.0.weight has shape [6, 14]"), "{wrong}");
+    }
+}

@@ -1,0 +1,192 @@
+//! A model for other runtimes: the dense part as ONNX, the rows of the table as Parquet and as numpy arrays.
+//!
+//! ```text
+//! export/
+//!   manifest.json                  what the files are: the model's version, columns, seed, inputs; checksums of all below
+//!   dense.onnx                     pooled rows and dense features in, logit and probability out
+//!   tables/embedding/keys.npy      uint64 [rows], ascending
+//!   tables/embedding/linear.npy    float32 [rows, width of the part], one file a part
+//!   tables/embedding/rows.parquet  the same rows, with the columns of a model folder
+//! ```
+//! It appears whole or not at all. [`Model::export`] blocks on the store.
+
+mod npy;
+
+use std::io::Write as _;
+
+use forebay_actors::Fault;
+use forebay_connectors::staged::{Folder, StagedFolder};
+use forebay_models::{ModelSpec, to_onnx};
+use serde::{Deserialize, Serialize};
+
+use crate::columns::{DenseColumn, Slot};
+use crate::fault::model_fault;
+use crate::model::Model;
+use crate::model_folder::checked::{CheckedWriter, cannot_write};
+use crate::model_folder::{FileEntry, table_file};
+use crate::model_version::ModelVersion;
+use crate::sorted_rows::SortedRows;
+
+const FORMAT: &str = "forebay export";
+/// Version of the format. It grows with every change that readers of it would not expect.
+const VERSION: u32 = 1;
+const MANIFEST: &str = "manifest.json";
+const ONNX: &str = "dense.onnx";
+
+/// What of a model is exported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportParts {
+    /// The dense part and the table.
+    All,
+    /// The table alone.
+    Tables,
+}
+
+/// The manifest of an export.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ExportManifest {
+    /// Always "forebay export".
+    pub format: String,
+    /// Version of the format.
+    pub version: u32,
+    /// Version of the program that wrote it.
+    pub forebay: String,
+    /// The version of the model.
+    pub model: ModelVersion,
+    /// The kind of the model: `job.model.kind`.
+    pub kind: String,
+    /// The structure of a built-in model.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spec: Option<ModelSpec>,
+    /// The seed of the keys.
+    pub seed: u64,
+    /// The slots, in the order of the inputs of the dense part.
+    pub slots: Vec<Slot>,
+    /// The dense features, in the order of the input.
+    pub dense_features: Vec<DenseColumn>,
+    /// Rows of the table.
+    pub rows: u64,
+    /// The dense part, if it was exported.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub onnx: Option<FileEntry>,
+    /// The keys as a numpy array.
+    pub keys: FileEntry,
+    /// The parts of the rows as numpy arrays, in the order of a row.
+    pub parts: Vec<ExportedPart>,
+    /// The rows as Parquet.
+    pub parquet: FileEntry,
+}
+
+/// One part of all rows.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ExportedPart {
+    /// Its name: `linear` or `embedding` for built-in models.
+    pub name: String,
+    /// Its width.
+    pub dim: usize,
+    /// The array, `[rows, dim]`.
+    pub file: FileEntry,
+}
+
+impl Model {
+    /// Writes the model for other runtimes to a folder in any store, whole or not at all. A folder that holds files is refused
+    /// unless `replace` is set. Takes as much memory again as the rows of the table. Blocks on the store.
+    ///
+    /// # Errors
+    /// A user fault if the dense part of an own model was asked for: its code is not in the model.
+    pub fn export(&self, to: impl Into<Folder>, parts: ExportParts, replace: bool) -> Result<ExportManifest, Fault> {
+        let onnx = match parts {
+            ExportParts::All => Some(self.to_onnx()?),
+            ExportParts::Tables => None,
+        };
+        let staged = StagedFolder::begin(&to.into().with_stores(&self.context.stores), replace)?;
+        let rows = SortedRows::of(&self.table)?;
+        let config = self.table.config();
+        let folder = format!("tables/{}", config.name);
+        let mut at = 0;
+        let mut exported = Vec::new();
+        for part in &config.parts {
+            let columns = at..at + part.dim;
+            at = columns.end;
+            let values = rows.each().flat_map(|(_, row)| &row[columns.clone()]).map(|value| value.to_le_bytes());
+            let path = format!("{folder}/{}.npy", part.name);
+            let file = array(&staged, &path, "<f4", &[rows.keys.len(), part.dim], values)?;
+            exported.push(ExportedPart { name: part.name.clone(), dim: part.dim, file });
+        }
+        let keys = rows.keys.iter().map(|key| key.to_le_bytes());
+        let manifest = ExportManifest {
+            format: FORMAT.into(),
+            version: VERSION,
+            forebay: env!("CARGO_PKG_VERSION").into(),
+            model: ModelVersion::of(&self.job, &self.dense, rows.hash()),
+            kind: self.job.model.kind.to_string(),
+            spec: self.model.spec.clone(),
+            seed: self.job.seed,
+            slots: self.job.columns.slots.clone(),
+            dense_features: self.job.columns.dense.clone(),
+            rows: rows.keys.len() as u64,
+            keys: array(&staged, &format!("{folder}/keys.npy"), "<u8", &[rows.keys.len()], keys)?,
+            parts: exported,
+            parquet: table_file::write_sorted(&rows, config, &staged, &format!("{folder}/rows.parquet"))?,
+            onnx: onnx.map(|onnx| file(&staged, ONNX, &onnx)).transpose()?,
+        };
+        let text = serde_json::to_vec_pretty(&manifest)
+            .map_err(|e| Fault::internal("the manifest cannot be written as JSON").because(e))?;
+        file(&staged, MANIFEST, &text)?;
+        staged.publish()?;
+        Ok(manifest)
+    }
+
+    /// The dense part as the bytes of an ONNX file: see [`to_onnx`](forebay_models::to_onnx) for its inputs and outputs.
+    ///
+    /// # Errors
+    /// A user fault for an own model, whose code is not in the model.
+    pub fn to_onnx(&self) -> Result<Vec<u8>, Fault> {
+        let Some(spec) = &self.model.spec else {
+            let name = self.job.model.name.as_deref().unwrap_or_default();
+            return Err(Fault::user(format!(
+                "the own model `{name}` cannot be written as ONNX: what it computes is in the code of the program. Export its \
+                 tables alone (--tables-only), and write its dense part with the framework that it is made with"
+            )));
+        };
+        to_onnx(spec, &self.dense, self.job.data.logit_correction()).map_err(model_fault)
+    }
+
+    /// The version of the model: the same for models that give the same scores. Takes as long as reading all rows, and blocks on
+    /// the shards.
+    pub fn version(&self) -> Result<ModelVersion, Fault> {
+        Ok(ModelVersion::of(&self.job, &self.dense, SortedRows::of(&self.table)?.hash()))
+    }
+}
+
+fn file(staged: &StagedFolder, path: &str, bytes: &[u8]) -> Result<FileEntry, Fault> {
+    let mut file = CheckedWriter::create(staged, path)?;
+    file.write_all(bytes).map_err(|e| cannot_write(file.name(), e))?;
+    file.finish(path, None)
+}
+
+fn array<const N: usize>(
+    staged: &StagedFolder,
+    path: &str,
+    kind: &str,
+    shape: &[usize],
+    mut values: impl Iterator<Item = [u8; N]>,
+) -> Result<FileEntry, Fault> {
+    let mut file = CheckedWriter::create(staged, path)?;
+    let written = npy::write_header(&mut file, kind, shape).and_then(|()| {
+        let mut buffer = Vec::with_capacity(BUFFER + N);
+        loop {
+            buffer.clear();
+            buffer.extend(values.by_ref().take(BUFFER / N).flatten());
+            match buffer.as_slice() {
+                [] => return Ok(()),
+                bytes => file.write_all(bytes)?,
+            }
+        }
+    });
+    written.map_err(|e| cannot_write(file.name(), e))?;
+    file.finish(path, Some(shape[0] as u64))
+}
+
+/// Bytes that are written at a time.
+const BUFFER: usize = 1 << 20;

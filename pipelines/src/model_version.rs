@@ -1,0 +1,147 @@
+//! The version of a model: a hash of all that its scores depend on, whatever the number of shards and the order of rows.
+//!
+//! The hash of the rows is the sum of the hashes of each row, so that a delta changes it by the rows that it changes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use forebay_models::NamedTensor;
+use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::{Xxh3, xxh3_128};
+
+use crate::job::Job;
+
+/// The version of a model, as 32 hexadecimal digits: XXH3, 128 bits. Models of one version give the same scores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct ModelVersion(u128);
+
+impl fmt::Display for ModelVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl FromStr for ModelVersion {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match u128::from_str_radix(text, 16) {
+            Ok(version) if text.len() == 32 && !text.starts_with('+') => Ok(Self(version)),
+            _ => Err(format!("{text:?} is no version of a model, expected 32 hexadecimal digits")),
+        }
+    }
+}
+
+impl From<ModelVersion> for String {
+    fn from(version: ModelVersion) -> Self {
+        version.to_string()
+    }
+}
+
+impl TryFrom<String> for ModelVersion {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl ModelVersion {
+    /// The version of the model of `job` with these dense parameters and rows.
+    pub(crate) fn of(job: &Job, dense: &[NamedTensor], rows: RowsHash) -> Self {
+        let mut hash = Xxh3::new();
+        let features = (&job.columns.dense, &job.columns.slots, &job.model, job.seed, job.data.negatives);
+        hash.update(&serde_json::to_vec(&features).expect("a part of a job is JSON"));
+        let mut dense: Vec<&NamedTensor> = dense.iter().collect();
+        dense.sort_by(|a, b| a.name.cmp(&b.name));
+        for tensor in dense {
+            hash.update(tensor.name.as_bytes());
+            tensor.shape.iter().for_each(|&size| hash.update(&(size as u64).to_le_bytes()));
+            tensor.data.iter().for_each(|value| hash.update(&value.to_le_bytes()));
+        }
+        hash.update(&rows.0.to_le_bytes());
+        Self(hash.digest128())
+    }
+}
+
+/// The hash of a set of rows: it does not depend on their order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RowsHash(u128);
+
+impl RowsHash {
+    /// Adds the row of a key.
+    pub(crate) fn add(&mut self, key: u64, weights: &[f32]) {
+        self.0 = self.0.wrapping_add(of_row(key, weights));
+    }
+
+    /// Takes out the row of a key, which was added with these weights.
+    pub(crate) fn remove(&mut self, key: u64, weights: &[f32]) {
+        self.0 = self.0.wrapping_sub(of_row(key, weights));
+    }
+}
+
+/// Rows up to this width are hashed without an allocation.
+const NARROW: usize = 128;
+
+fn of_row(key: u64, weights: &[f32]) -> u128 {
+    let mut narrow = [0; 8 + 4 * NARROW];
+    let mut wide = Vec::new();
+    let bytes = match 8 + 4 * weights.len() {
+        len if len <= narrow.len() => &mut narrow[..len],
+        len => {
+            wide.resize(len, 0);
+            &mut wide[..]
+        }
+    };
+    bytes[..8].copy_from_slice(&key.to_le_bytes());
+    for (to, value) in bytes[8..].chunks_exact_mut(4).zip(weights) {
+        to.copy_from_slice(&value.to_le_bytes());
+    }
+    xxh3_128(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_count_in_any_order_and_can_be_taken_out() {
+        let wide = vec![0.5; 3 * NARROW];
+        let rows: [(u64, &[f32]); 3] = [(1, &[0.5, 1.0]), (2, &[0.5, 1.0]), (3, &wide)];
+        let (mut forwards, mut backwards) = (RowsHash::default(), RowsHash::default());
+        rows.iter().for_each(|(key, row)| forwards.add(*key, row));
+        rows.iter().rev().for_each(|(key, row)| backwards.add(*key, row));
+        assert_eq!(forwards, backwards);
+        forwards.remove(1, &[0.5, 1.0]);
+        assert_ne!(forwards, backwards);
+        forwards.add(1, &[0.5, 1.0]);
+        assert_eq!(forwards, backwards);
+        forwards.remove(1, &[0.5, 1.0]);
+        forwards.add(1, &[1.0, 0.5]);
+        assert_ne!(forwards, backwards, "the order of the weights counts");
+    }
+
+    #[test]
+    fn the_version_changes_with_all_that_scores_depend_on_and_with_nothing_else() {
+        let tensor = |name: &str, value: f32| NamedTensor { name: name.into(), shape: vec![1], data: vec![value] };
+        let dense = [tensor("a", 1.0), tensor("b", 2.0)];
+        let version = |change: &dyn Fn(&mut Job)| {
+            let mut job = Job::default();
+            change(&mut job);
+            ModelVersion::of(&job, &dense, RowsHash::default())
+        };
+        let first = version(&|_| {});
+        assert_eq!(first.to_string().parse(), Ok(first));
+        assert_eq!(version(&|job| job.train.threads = 77), first);
+        assert_ne!(version(&|job| job.seed += 1), first);
+        assert_ne!(version(&|job| job.columns.slots[3].key_space = Some("x".into())), first);
+        let swapped = [tensor("b", 2.0), tensor("a", 1.0)];
+        assert_eq!(ModelVersion::of(&Job::default(), &swapped, RowsHash::default()), first);
+        let other = [tensor("a", 1.0), tensor("b", 2.5)];
+        assert_ne!(ModelVersion::of(&Job::default(), &other, RowsHash::default()), first);
+        for wrong in ["", "12", "+1234567890123456789012345678901", "g2345678901234567890123456789012"] {
+            assert!(wrong.parse::<ModelVersion>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! `forebay export`: onnxruntime over the exported rows gets the scores of `forebay predict`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::common;
+use crate::rows::{KINDS, block, model, predict, python, python_says, rows};
+
+fn export(model: &Path, to: &Path, more: &[&str]) -> (Option<i32>, String) {
+    let arguments = ["export", "--model", model.to_str().unwrap(), "--to", to.to_str().unwrap()];
+    common::run(&[&arguments[..], more].concat())
+}
+
+/// The scripts of the pages, side by side.
+fn scripts(dir: &Path) -> PathBuf {
+    fs::write(dir.join("reader.py"), block("model-folder.md", "python", "def score")).unwrap();
+    fs::write(dir.join("exported.py"), block("export.md", "python", "class Exported")).unwrap();
+    dir.join("exported.py")
+}
+
+fn difference(dir: &Path, kind: &str, settings: &[&str]) -> f64 {
+    let (model, data, out, to) =
+        (model(dir, kind, settings), rows(dir, 4000, 1500), dir.join("scores"), dir.join("export"));
+    predict(&model, &data, &out);
+    let (code, said) = export(&model, &to, &[]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("dense.onnx") && said.contains("version "), "{said}");
+    let said = python_says(&scripts(dir), &[&to, &data, &out]);
+    let numbers: Vec<&str> = said.split_whitespace().collect();
+    assert_eq!(numbers[0], "1500");
+    numbers[numbers.len() - 1].parse().unwrap()
+}
+
+#[test]
+fn onnxruntime_gets_the_scores_of_predict_for_every_kind() {
+    for kind in KINDS {
+        let dir = tempfile::tempdir().unwrap();
+        let difference = difference(dir.path(), kind, &[]);
+        assert!(difference < 1e-5, "{kind}: {difference}");
+    }
+}
+
+#[test]
+fn it_does_so_for_means_without_dense_features_and_with_left_out_negatives() {
+    let cases: [&[&str]; 3] = [
+        &["model.pooling=mean", "table.storage=f16"],
+        &["columns.dense=[]"],
+        &["data.negatives=0.5", "model.linear=true", "model.fm=true", "model.cross_layers=2"],
+    ];
+    for (kind, settings) in ["wide_deep", "lr", "custom"].into_iter().zip(cases) {
+        let dir = tempfile::tempdir().unwrap();
+        let difference = difference(dir.path(), kind, settings);
+        assert!(difference < 1e-5, "{kind} {settings:?}: {difference}");
+    }
+}
+
+#[test]
+fn the_arrays_and_the_parquet_file_have_the_rows_of_the_model_by_ascending_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, to) = (model(dir.path(), "wide_deep", &[]), dir.path().join("export"));
+    assert_eq!(export(&model, &to, &[]).0, Some(0));
+    let script = dir.path().join("compare.py");
+    let compare = r#"
+import json, sys, pathlib, numpy as np, pyarrow as pa, pyarrow.parquet as pq
+model, export = map(pathlib.Path, sys.argv[1:])
+files = json.loads((model / "manifest.json").read_text())["tables"][0]["files"]
+assert len(files) == 2
+rows = pa.concat_tables(pq.read_table(model / f["path"]) for f in files).sort_by("key")
+assert rows.equals(pq.read_table(export / "tables/embedding/rows.parquet"))
+table = export / "tables/embedding"
+keys, linear, embedding = (np.load(table / f"{name}.npy") for name in ("keys", "linear", "embedding"))
+assert keys.dtype == np.uint64 and (np.diff(keys) > 0).all() and (keys == rows["key"].to_numpy()).all()
+assert linear.shape == (len(keys), 1) and linear.dtype == np.float32 and (linear[:, 0] == rows["linear"].to_numpy()).all()
+assert embedding.shape == (len(keys), 6) and (embedding == np.array(rows["embedding"].to_pylist(), np.float32)).all()
+print(len(keys))
+"#;
+    fs::write(&script, compare).unwrap();
+    let keys: usize = python_says(&script, &[&model, &to]).trim().parse().unwrap();
+    assert!(keys > 100, "{keys}");
+    // The same files from another number of shards.
+    let again = dir.path().join("again");
+    forebay::Model::load(&model, 3)
+        .unwrap()
+        .export(again.as_path(), forebay::pipelines::ExportParts::All, false)
+        .unwrap();
+    for file in ["manifest.json", "dense.onnx", "tables/embedding/embedding.npy", "tables/embedding/rows.parquet"] {
+        assert!(fs::read(to.join(file)).unwrap() == fs::read(again.join(file)).unwrap(), "{file}");
+    }
+}
+
+#[test]
+fn a_damaged_model_and_a_folder_in_use_are_refused_and_nothing_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, to) = (model(dir.path(), "lr", &[]), dir.path().join("export"));
+    fs::create_dir(&to).unwrap();
+    fs::write(to.join("letters"), "dear").unwrap();
+    let (code, said) = export(&model, &to, &[]);
+    assert!(code == Some(2) && said.contains("holds files already"), "{said}");
+    assert_eq!(export(&model, &to, &["--replace", "--tables-only"]).0, Some(0));
+    assert!(!to.join("letters").exists() && !to.join("dense.onnx").exists() && to.join("manifest.json").exists());
+    let missing = python(&scripts(dir.path()), &[&to, &to, &to]);
+    assert!(!missing.status.success(), "there is no dense part to run");
+
+    let dense = model.join("dense.safetensors");
+    let mut bytes = fs::read(&dense).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(&dense, bytes).unwrap();
+    let other = dir.path().join("other");
+    let (code, said) = export(&model, &other, &[]);
+    assert!(code == Some(2) && said.contains("dense.safetensors is damaged"), "{said}");
+    assert!(!other.exists());
+}

@@ -1,0 +1,34 @@
+//! docs/model-folder.md: its Python reader gets the scores of `forebay predict`.
+
+use crate::rows::{KINDS, block, model, predict, python_says, rows};
+
+/// Writes the reader to a file; returns the numbers that it printed: rows, and the largest difference.
+fn read_by_the_page(dir: &std::path::Path, kind: &str, settings: &[&str]) -> (usize, f64) {
+    let script = dir.join("reader.py");
+    std::fs::write(&script, block("model-folder.md", "python", "def score")).unwrap();
+    let (model, data, out) = (model(dir, kind, settings), rows(dir, 4000, 1500), dir.join("scores"));
+    let scores = predict(&model, &data, &out);
+    assert!(scores.iter().any(|score| (score - scores[0]).abs() > 0.01), "{kind}: the scores hardly differ");
+    let said = python_says(&script, &[&model, &data, &out]);
+    let numbers: Vec<&str> = said.split_whitespace().collect();
+    (numbers[0].parse().unwrap(), numbers[numbers.len() - 1].parse().unwrap())
+}
+
+#[test]
+fn the_reader_of_the_page_gets_the_scores_of_predict() {
+    for kind in KINDS {
+        let dir = tempfile::tempdir().unwrap();
+        let (rows, difference) = read_by_the_page(dir.path(), kind, &[]);
+        assert_eq!(rows, 1500);
+        assert!(difference < 1e-6, "{kind}: {difference}");
+    }
+}
+
+#[test]
+fn it_reads_means_half_precision_and_models_of_a_sample_of_the_negatives() {
+    let dir = tempfile::tempdir().unwrap();
+    let settings = ["model.pooling=mean", "table.storage=f16", "data.negatives=0.5", "output.state=true"];
+    let (rows, difference) = read_by_the_page(dir.path(), "deep_fm", &settings);
+    assert_eq!(rows, 1500);
+    assert!(difference < 1e-6, "{difference}");
+}

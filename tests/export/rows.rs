@@ -1,0 +1,170 @@
+//! Rows with every kind of slot and dense feature, missing values and lists; models of every kind trained on them; and the
+//! Python of the tests.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use arrow::array::{
+    ArrayRef, AsArray, BooleanArray, Date32Array, Float32Array, Float64Array, Int32Array, Int64Array, ListArray,
+    RecordBatch, StringArray, TimestampMillisecondArray,
+};
+use arrow::datatypes::{Float32Type, Int64Type};
+use forebay::Job;
+use forebay_base::mix64;
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+use crate::common;
+
+/// Every kind of model that has a name.
+pub(crate) const KINDS: [&str; 6] = ["lr", "fm", "wide_deep", "ctr_dnn", "deep_fm", "dcn_v2"];
+
+/// The columns of [`rows`].
+const COLUMNS: &str = r#"
+[columns]
+label = "label"
+dense = ["count", "price", "flag", { column = "price2", transform = "log1p" }, { column = "rank", transform = "none" }]
+slots = ["user", "city", { column = "site", kind = "hex" }, { column = "item", key_space = "items" },
+         { column = "history", key_space = "items" }, { column = "count", kind = "log_bucket" }, "day", "moment", "flag"]
+"#;
+
+/// A number from 0 to `below`, pseudo-random by row and column.
+fn number(row: u64, column: u64, below: u64) -> u64 {
+    mix64(row ^ mix64(column)) % below
+}
+
+/// Writes rows `first..first + n` as one Parquet file.
+pub(crate) fn rows(dir: &Path, first: u64, n: u64) -> PathBuf {
+    let range = || first..first + n;
+    let pick = |column: u64, below: u64| move |row: u64| number(row, column, below);
+    let some = |row: u64, column: u64| number(row, column + 100, 7) != 0;
+    let label = range().map(|r| i32::from((pick(1, 50)(r) % 5 + pick(2, 30)(r) % 7) < 5));
+    let lists = range().map(|r| {
+        some(r, 3).then(|| {
+            (0..pick(4, 4)(r)).map(|i| some(r + i, 5).then_some((pick(6, 40)(r + i)) as i64)).collect::<Vec<_>>()
+        })
+    });
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("label", Arc::new(label.collect::<Int32Array>())),
+        (
+            "count",
+            Arc::new(range().map(|r| some(r, 7).then_some(pick(8, 9000)(r) as i64 - 20)).collect::<Int64Array>()),
+        ),
+        (
+            "price",
+            Arc::new(range().map(|r| some(r, 9).then_some(pick(10, 1000)(r) as f32 / 300.0)).collect::<Float32Array>()),
+        ),
+        (
+            "price2",
+            Arc::new(range().map(|r| some(r, 11).then_some(pick(12, 1000)(r) as f64 / -7.0)).collect::<Float64Array>()),
+        ),
+        ("rank", Arc::new(range().map(|r| Some(pick(13, 3)(r) as i32 - 1)).collect::<Int32Array>())),
+        ("flag", Arc::new(range().map(|r| some(r, 14).then_some(pick(15, 2)(r) == 1)).collect::<BooleanArray>())),
+        ("user", Arc::new(range().map(|r| some(r, 16).then_some(pick(1, 50)(r) as i64 - 7)).collect::<Int64Array>())),
+        (
+            "city",
+            Arc::new(
+                range().map(|r| some(r, 17).then_some(format!("city {} é", pick(2, 30)(r)))).collect::<StringArray>(),
+            ),
+        ),
+        (
+            "site",
+            Arc::new(
+                range()
+                    .map(|r| {
+                        some(r, 18).then(|| {
+                            if pick(19, 9)(r) == 0 { String::new() } else { format!("{:x}", pick(20, 60)(r) << 40) }
+                        })
+                    })
+                    .collect::<StringArray>(),
+            ),
+        ),
+        ("item", Arc::new(range().map(|r| Some(pick(21, 40)(r) as i32)).collect::<Int32Array>())),
+        ("history", Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(lists))),
+        ("day", Arc::new(range().map(|r| some(r, 22).then_some(pick(23, 20)(r) as i32 - 10)).collect::<Date32Array>())),
+        (
+            "moment",
+            Arc::new(
+                range()
+                    .map(|r| some(r, 24).then_some(pick(25, 20)(r) as i64 * 3_600_001))
+                    .collect::<TimestampMillisecondArray>(),
+            ),
+        ),
+    ];
+    let batch =
+        RecordBatch::try_from_iter_with_nullable(columns.into_iter().map(|(name, column)| (name, column, true)))
+            .unwrap();
+    let path = dir.join(format!("rows-{first}.parquet"));
+    let mut writer = ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    path
+}
+
+/// A job over [`rows`].
+pub(crate) fn job(data: &Path, settings: &[&str]) -> Job {
+    let mut all: Vec<String> = [
+        "model.embedding_dim=6",
+        "model.hidden=[24, 12]",
+        "train.batch_rows=256",
+        "train.threads=1",
+        "table.shards=2",
+        "data.epochs=3",
+    ]
+    .map(str::to_owned)
+    .into();
+    all.push(format!("data.train={}", data.display()));
+    all.extend(settings.iter().map(|s| (*s).to_owned()));
+    Job::from_toml(&format!("seed = 9\n{COLUMNS}"), &all).unwrap()
+}
+
+/// Trains a model of `kind` on 4,000 rows and saves it; returns its folder.
+pub(crate) fn model(dir: &Path, kind: &str, settings: &[&str]) -> PathBuf {
+    let kind_setting = format!("model.kind={kind}");
+    let settings = [&[kind_setting.as_str()], settings].concat();
+    let folder = dir.join(format!("model-{kind}"));
+    common::train(job(&rows(dir, 0, 4000), &settings)).model.save(&folder).unwrap();
+    folder
+}
+
+/// The scores that `forebay predict` gives to the rows of a file, written to the folder `out`.
+pub(crate) fn predict(model: &Path, data: &Path, out: &Path) -> Vec<f32> {
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    let (code, said) =
+        common::run(&["predict", "--model", &path(model), "--data", &path(data), "--out", &path(out), "--replace"]);
+    assert_eq!(code, Some(0), "{said}");
+    let files = std::fs::read_dir(out).unwrap().map(|entry| entry.unwrap().path());
+    let mut scores = Vec::new();
+    for file in files.filter(|path| path.extension().is_some_and(|e| e == "parquet")) {
+        for batch in ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap().build().unwrap() {
+            scores.extend_from_slice(batch.unwrap()["score"].as_primitive::<Float32Type>().values());
+        }
+    }
+    scores
+}
+
+/// Runs a Python script with these arguments.
+pub(crate) fn python(script: &Path, arguments: &[&Path]) -> Output {
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/python/bin/python");
+    assert!(python.exists(), "Python is not there: make setup-python");
+    Command::new(python).arg(script).args(arguments).output().unwrap()
+}
+
+/// Runs it; fails unless it ends well. Returns what it printed.
+pub(crate) fn python_says(script: &Path, arguments: &[&Path]) -> String {
+    let output = python(script, arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The block of code of this language on a page of the docs that has `words`.
+pub(crate) fn block(page: &str, language: &str, words: &str) -> String {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(page)).unwrap();
+    let begin = format!("```{language}\n");
+    let blocks = text.split(begin.as_str()).skip(1).map(|rest| rest.split("```").next().unwrap());
+    let found: Vec<&str> = blocks.filter(|block| block.contains(words)).collect();
+    assert_eq!(found.len(), 1, "{page} has {} blocks of {language} with {words:?}", found.len());
+    found[0].to_owned()
+}
