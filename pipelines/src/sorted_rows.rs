@@ -37,6 +37,7 @@ impl SortedRows {
         })
     }
 
+    #[cfg(any())]
     pub(crate) fn row(&self, at: usize) -> &[f32] {
         &self.weights[at * self.row_dim..][..self.row_dim]
     }

@@ -29,7 +29,8 @@ const MOST_BYTES: usize = i32::MAX as usize;
 /// an ONNX file may be, 2 GiB.
 pub fn to_onnx(spec: &ModelSpec, tensors: &[NamedTensor], correction: f32) -> Result<Vec<u8>, ModelError> {
     spec.validate()?;
-    let values = params::from_tensors(&params::layout(spec), "", tensors)?;
+    let layout = params::layout(spec);
+    let values = params::from_tensors(&layout, "", tensors)?;
     if values.len() * size_of::<f32>() > MOST_BYTES {
         return Err(ModelError::Setting(format!(
             "{} dense parameters are more than an ONNX file can hold, {} bytes",
@@ -41,7 +42,8 @@ pub fn to_onnx(spec: &ModelSpec, tensors: &[NamedTensor], correction: f32) -> Re
         ir_version: IR_VERSION,
         producer_name: "forebay".into(),
         producer_version: env!("CARGO_PKG_VERSION").into(),
-        graph: Some(Graph::of(spec, tensors, correction)),
+        // In the order of the layout: the same model gives the same bytes.
+        graph: Some(Graph::of(spec, &params::to_tensors(&layout, "", &values), correction)),
         opset_import: vec![OperatorSetIdProto { domain: String::new(), version: OPERATORS }],
     };
     Ok(model.encode_to_vec())
