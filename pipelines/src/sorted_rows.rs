@@ -37,11 +37,6 @@ impl SortedRows {
         })
     }
 
-    #[cfg(any())]
-    pub(crate) fn row(&self, at: usize) -> &[f32] {
-        &self.weights[at * self.row_dim..][..self.row_dim]
-    }
-
     pub(crate) fn each(&self) -> impl Iterator<Item = (u64, &[f32])> {
         self.keys.iter().copied().zip(self.weights.chunks_exact(self.row_dim.max(1)))
     }
