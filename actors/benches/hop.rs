@@ -63,19 +63,12 @@ struct Feed {
 
 impl Source for Feed {
     type Out = Light;
-    type Position = u64;
-    async fn open(&mut self, _cx: &StageCx, _from: Option<u64>) -> Result<(), Fault> {
-        Ok(())
-    }
     async fn next(&mut self) -> Result<Option<Light>, Fault> {
         if self.left == 0 {
             return Ok(None);
         }
         self.left -= 1;
         Ok(Some(Light { lineage: Lineage::default(), _handle: [self.left; 16] }))
-    }
-    fn position(&self) -> u64 {
-        0
     }
 }
 

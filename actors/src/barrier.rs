@@ -10,27 +10,17 @@ use tokio::sync::{mpsc, oneshot};
 use crate::batch::Epoch;
 use crate::fault::{Fault, FaultKind};
 
-/// A barrier that has passed through the whole pipeline.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Barrier {
-    /// Its number.
-    pub epoch: Epoch,
-    /// The source's `Position` when it sent the barrier, as serde writes it. A run that starts there goes on after all
-    /// that the sink had handled before the barrier. Null if the barrier began at a later stage.
-    pub position: serde_json::Value,
-}
-
 /// A request on its way to the source.
 pub(crate) struct BarrierRequest {
     epoch: Epoch,
-    done: oneshot::Sender<Barrier>,
+    done: oneshot::Sender<Epoch>,
 }
 
 /// All barriers of a run.
 pub(crate) struct Barriers {
     next: AtomicU64,
     requests: mpsc::UnboundedSender<BarrierRequest>,
-    under_way: Mutex<HashMap<Epoch, (serde_json::Value, oneshot::Sender<Barrier>)>>,
+    under_way: Mutex<HashMap<Epoch, oneshot::Sender<Epoch>>>,
 }
 
 impl Barriers {
@@ -40,7 +30,7 @@ impl Barriers {
     }
 
     /// Asks for a barrier. The future resolves when the sink has handled it, or with a fault if the run ends first.
-    pub(crate) fn request(&self) -> impl Future<Output = Result<Barrier, Fault>> + Send + use<> {
+    pub(crate) fn request(&self) -> impl Future<Output = Result<Epoch, Fault>> + Send + use<> {
         let (done, passed) = oneshot::channel();
         // Sent here, not at the first poll: the barrier stands where it was asked for. A source that has ended drops
         // the request, and the future returns a fault.
@@ -49,14 +39,13 @@ impl Barriers {
     }
 
     /// Begins a barrier at a stage behind the source. `put` hands its number to the stage. The future is that of
-    /// [`request`](Self::request); the position of the barrier is null.
+    /// [`request`](Self::request).
     pub(crate) fn begin_at(
         &self,
         put: &dyn Fn(Epoch) -> bool,
-    ) -> impl Future<Output = Result<Barrier, Fault>> + Send + use<> {
+    ) -> impl Future<Output = Result<Epoch, Fault>> + Send + use<> {
         let (done, passed) = oneshot::channel();
-        let epoch = self
-            .leaves(BarrierRequest { epoch: Epoch(self.next.fetch_add(1, Relaxed)), done }, serde_json::Value::Null);
+        let epoch = self.leaves(BarrierRequest { epoch: Epoch(self.next.fetch_add(1, Relaxed)), done });
         if !put(epoch) {
             self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&epoch);
         }
@@ -64,18 +53,18 @@ impl Barriers {
     }
 
     /// The source calls this when it sends the barrier; the returned number goes down the link.
-    pub(crate) fn leaves(&self, request: BarrierRequest, position: serde_json::Value) -> Epoch {
+    pub(crate) fn leaves(&self, request: BarrierRequest) -> Epoch {
         let BarrierRequest { epoch, done } = request;
-        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).insert(epoch, (position, done));
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner).insert(epoch, done);
         epoch
     }
 
     /// The sink calls this when it has handled the barrier.
     pub(crate) fn arrives(&self, epoch: Epoch) {
         let passed = self.under_way.lock().unwrap_or_else(PoisonError::into_inner).remove(&epoch);
-        if let Some((position, done)) = passed {
+        if let Some(done) = passed {
             // The caller may have dropped its future.
-            let _ = done.send(Barrier { epoch, position });
+            let _ = done.send(epoch);
         }
     }
 
@@ -85,7 +74,7 @@ impl Barriers {
     }
 }
 
-async fn passes(passed: oneshot::Receiver<Barrier>) -> Result<Barrier, Fault> {
+async fn passes(passed: oneshot::Receiver<Epoch>) -> Result<Epoch, Fault> {
     let ending =
         || Fault::user("no barrier can pass any more: the run has ended or is ending").kind(FaultKind::Stopped);
     passed.await.map_err(|_| ending())

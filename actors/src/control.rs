@@ -4,9 +4,8 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use crate::barrier::Barrier;
+use crate::batch::Epoch;
 use crate::fault::Fault;
 use crate::report::Report;
 use crate::state::{State, lock};
@@ -18,23 +17,8 @@ pub struct Control {
 }
 
 impl Control {
-    /// Stops the source at its next batch; the stages finish the batches under way. The topology's
-    /// [`drain_deadline`](crate::Topology::drain_deadline) applies, if it has one.
+    /// Stops the source at its next batch; the stages finish the batches under way.
     pub fn drain(&self) {
-        let deadline = self.state.settings.drain_deadline.map(|deadline| Instant::now() + deadline);
-        self.state.drain_until.send_if_modified(|until| {
-            let first = until.is_none() && deadline.is_some();
-            if first {
-                *until = deadline;
-            }
-            first
-        });
-        self.state.switch.drain();
-    }
-
-    /// Drains with this deadline. If it passes, the run ends with a fault that names the late stage.
-    pub fn drain_within(&self, deadline: Duration) {
-        self.state.drain_until.send_replace(Some(Instant::now() + deadline));
         self.state.switch.drain();
     }
 
@@ -69,12 +53,12 @@ impl Control {
         Ok(())
     }
 
-    /// Sends a barrier through the pipeline after the source's current batch. The future resolves when the sink has
+    /// Sends a barrier through the pipeline after the source's current batch. The future resolves with its number when the sink has
     /// handled the barrier. Dropping the future does not stop the barrier.
     ///
     /// # Errors
     /// The run ended first, or its source has no more batches.
-    pub fn barrier(&self) -> impl Future<Output = Result<Barrier, Fault>> + Send + use<> {
+    pub fn barrier(&self) -> impl Future<Output = Result<Epoch, Fault>> + Send + use<> {
         self.state.barriers.request()
     }
 
@@ -83,7 +67,7 @@ impl Control {
     ///
     /// # Errors
     /// The run ended first, the stage has no more batches, or there is no such stage behind the source.
-    pub fn barrier_at(&self, stage: &str) -> impl Future<Output = Result<Barrier, Fault>> + Send + use<> {
+    pub fn barrier_at(&self, stage: &str) -> impl Future<Output = Result<Epoch, Fault>> + Send + use<> {
         let registry = lock(&self.state.registry);
         let entry = registry.stages.iter().find(|entry| entry.name == stage);
         let take = entry.and_then(|entry| entry.take_barrier.as_ref());

@@ -17,19 +17,12 @@
 //! struct Lines(std::vec::IntoIter<&'static str>, u64);
 //! impl Source for Lines {
 //!     type Out = Words;
-//!     type Position = u64;
-//!     async fn open(&mut self, _cx: &StageCx, from: Option<u64>) -> Result<(), Fault> {
-//!         self.1 = from.unwrap_or(0);
-//!         self.0.by_ref().take(self.1 as usize).for_each(drop);
-//!         Ok(())
-//!     }
 //!     async fn next(&mut self) -> Result<Option<Words>, Fault> {
 //!         let Some(line) = self.0.next() else { return Ok(None) };
 //!         self.1 += 1;
 //!         let lineage = Lineage { seq: self.1 - 1, ..Lineage::default() };
 //!         Ok(Some(Words(line.split(' ').map(str::to_owned).collect(), lineage)))
 //!     }
-//!     fn position(&self) -> u64 { self.1 }
 //! }
 //!
 //! struct Shout;
@@ -143,7 +136,6 @@ mod topology;
 mod turn;
 mod wiring;
 
-pub use barrier::Barrier;
 pub use batch::{Batch, Epoch, Lineage};
 pub use context::StageCx;
 pub use control::Control;

@@ -16,7 +16,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::barrier::{BarrierRequest, Barriers};
 use crate::control::Control;
-use crate::fault::{Fault, FaultKind, Phase};
+use crate::fault::{Fault, FaultKind};
 use crate::place::Places;
 use crate::plan::Plan;
 use crate::report::{Report, Verdict};
@@ -33,8 +33,6 @@ pub struct Outcome {
     pub report: Report,
     /// The values that stages left, also after a fault.
     pub results: Results,
-    /// The source's `Position` at the end, as serde writes it; `None` after a fault.
-    pub position: Option<serde_json::Value>,
 }
 
 /// A run under way. Dropping it kills the run.
@@ -102,7 +100,7 @@ impl Running {
 
     fn lost(&self) -> Outcome {
         let fault = Fault::internal("the run's own thread was lost");
-        Outcome { result: Err(fault), report: self.state.report(), results: Results::default(), position: None }
+        Outcome { result: Err(fault), report: self.state.report(), results: Results::default() }
     }
 }
 
@@ -136,7 +134,7 @@ async fn conduct(
     let stuck = tokio::select! {
         // No shell sends: this resolves when the last one drops its sender.
         _ = ended.recv() => false,
-        () = async { killed(state).await; tokio::time::sleep(grace).await } => true,
+        () = async { state.switch.killed().await; tokio::time::sleep(grace).await } => true,
     };
     state.barriers.end();
     if stuck {
@@ -148,29 +146,6 @@ async fn conduct(
     let places = std::mem::replace(&mut *lock(&places), Places::new(""));
     if !places.stop(if stuck { Duration::ZERO } else { grace }) && !stuck {
         tracing::error!("a thread did not end: something a stage started blocks it, and it is left behind");
-    }
-}
-
-/// Resolves when the run was killed. Kills it if a drain passes its deadline.
-async fn killed(state: &Arc<State>) {
-    let mut until = state.drain_until.subscribe();
-    loop {
-        let deadline = *until.borrow_and_update();
-        let passed = async {
-            match deadline {
-                Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            () = state.switch.killed() => return,
-            Ok(()) = until.changed() => {}
-            () = passed => {
-                let late = state.late();
-                let message = "the drain took longer than its deadline: this stage was still at work";
-                state.switch.kill(Fault::external(message).kind(FaultKind::Timeout).at(&late, Phase::Batch, None));
-            }
-        }
     }
 }
 
@@ -192,8 +167,7 @@ fn conclude(state: &Arc<State>) -> Outcome {
         Ok(()) => Verdict::Finished,
     };
     *lock(&state.ended) = Some(state.now(verdict));
-    let position = lock(&state.position).take().filter(|_| result.is_ok());
-    Outcome { result, report: state.report(), results: state.results.clone(), position }
+    Outcome { result, report: state.report(), results: state.results.clone() }
 }
 
 /// Blocks this thread. The executors of other crates may refuse to run inside another executor.

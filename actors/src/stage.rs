@@ -16,8 +16,6 @@ use crate::outbox::Outbox;
 pub trait Source: 'static {
     /// The batches it produces.
     type Out: Batch;
-    /// What it needs to go on after the last batch it returned.
-    type Position: Clone + Send + serde::Serialize + serde::de::DeserializeOwned + 'static;
 
     /// Its line in the report, for instance `parquet 8 files, 16 row groups`; by default the name of its type.
     fn describe(&self) -> String {
@@ -29,16 +27,15 @@ pub trait Source: 'static {
         None
     }
 
-    /// Called once, before the first batch; `from` is where an earlier run stopped.
-    fn open(&mut self, cx: &StageCx, from: Option<Self::Position>) -> impl Future<Output = Result<(), Fault>>;
+    /// Called once, before the first batch.
+    fn open(&mut self, _cx: &StageCx) -> impl Future<Output = Result<(), Fault>> {
+        async { Ok(()) }
+    }
 
     /// The next batch, or `None` when there are no more.
     ///
     /// Must be cancel safe: if the future is dropped before it is ready, no batch is lost.
     fn next(&mut self) -> impl Future<Output = Result<Option<Self::Out>, Fault>>;
-
-    /// The position after the last batch returned.
-    fn position(&self) -> Self::Position;
 }
 
 /// Turns batches into batches.

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
@@ -14,14 +14,10 @@ use crate::outbox::{Item, Outbox};
 use crate::shell::{ErrorContext, Inbox};
 use crate::stage::{Sink, Source, Stage};
 
-/// The last position of the source, as serde writes it.
-pub(crate) type Position = Arc<Mutex<Option<serde_json::Value>>>;
-
 /// What a source needs from the run besides its context.
 pub(crate) struct SourceHandles {
     pub(crate) barriers: Arc<Barriers>,
     pub(crate) requests: mpsc::UnboundedReceiver<BarrierRequest>,
-    pub(crate) position: Position,
 }
 
 enum Turn<T> {
@@ -32,14 +28,13 @@ enum Turn<T> {
 
 pub(crate) async fn source<S: Source>(
     make: impl FnOnce() -> S,
-    from: Option<S::Position>,
     cx: StageCx,
     mut out: Outbox<S::Out>,
     error_context: Rc<ErrorContext>,
     mut handles: SourceHandles,
 ) -> Result<(), Fault> {
     let mut source = make();
-    source.open(&cx, from).await?;
+    source.open(&cx).await?;
     cx.meter().describe(source.describe());
     error_context.set(Phase::Batch, None);
     let mut stopped = pin!(cx.stopped());
@@ -63,7 +58,7 @@ pub(crate) async fn source<S: Source>(
             }
             Turn::BarrierRequest(request) => {
                 error_context.set(Phase::Barrier, None);
-                let epoch = handles.barriers.leaves(request, written(&source)?);
+                let epoch = handles.barriers.leaves(request);
                 out.mark(Item::Barrier(epoch)).await?;
                 error_context.set(Phase::Batch, None);
             }
@@ -71,14 +66,8 @@ pub(crate) async fn source<S: Source>(
         }
     }
     error_context.set(Phase::Finish, None);
-    *handles.position.lock().unwrap_or_else(PoisonError::into_inner) = Some(written(&source)?);
     cx.meter().describe(source.describe());
     out.mark(Item::Eof).await
-}
-
-fn written<S: Source>(source: &S) -> Result<serde_json::Value, Fault> {
-    serde_json::to_value(source.position())
-        .map_err(|e| Fault::internal("the position of the source cannot be written as JSON").because(e))
 }
 
 pub(crate) async fn stage<S: Stage>(

@@ -20,30 +20,24 @@ use crate::place::Place;
 use crate::plan::Plan;
 use crate::report::{Report, Verdict};
 use crate::results::Results;
-use crate::stage_future::Position;
 use crate::stage_report::StageReport;
 use crate::switch::Switch;
 
 /// The settings of a topology.
 pub(crate) struct Settings {
     pub(crate) hosts: Vec<Weak<ServiceRegistry>>,
-    pub(crate) drain_deadline: Option<Duration>,
     pub(crate) grace: Duration,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { hosts: Vec::new(), drain_deadline: None, grace: Duration::from_secs(10) }
+        Self { hosts: Vec::new(), grace: Duration::from_secs(10) }
     }
 }
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings")
-            .field("hosts", &self.hosts.len())
-            .field("drain_deadline", &self.drain_deadline)
-            .field("grace", &self.grace)
-            .finish()
+        f.debug_struct("Settings").field("hosts", &self.hosts.len()).field("grace", &self.grace).finish()
     }
 }
 
@@ -54,11 +48,9 @@ pub(crate) struct State {
     pub(crate) ledger: Ledger,
     pub(crate) results: Results,
     pub(crate) barriers: Arc<Barriers>,
-    pub(crate) position: Position,
     pub(crate) registry: Mutex<StageRegistry>,
     pub(crate) started: Instant,
     machine: MachineMeter,
-    pub(crate) drain_until: watch::Sender<Option<Instant>>,
     pub(crate) ended: Mutex<Option<(Verdict, Duration, Machine)>>,
 }
 
@@ -101,11 +93,9 @@ impl State {
             ledger: Ledger::default(),
             results: Results::default(),
             barriers,
-            position: Position::default(),
             registry: Mutex::default(),
             started: Instant::now(),
             machine: MachineMeter::start(),
-            drain_until: watch::Sender::new(None),
             ended: Mutex::default(),
         })
     }
@@ -134,9 +124,8 @@ impl State {
         (verdict, self.started.elapsed(), self.machine.read())
     }
 
-    /// The stage that makes a drain late: the first stage from the source that is busy or
-    /// waiting. Stages above it wait for room, stages
-    /// below it for input.
+    /// The stage that the others wait for: the first from the source that is busy or waiting. Stages above it wait for room,
+    /// stages below it for input.
     pub(crate) fn late(&self) -> String {
         let registry = lock(&self.registry);
         let doing = |entry: &&Entry, what: Activity| lock(&entry.meters).iter().any(|meter| meter.doing() == what);

@@ -67,14 +67,6 @@ impl Topology {
         self
     }
 
-    /// How long a drain may take. If it takes longer, the run ends with a fault that names the late stage. The default
-    /// is no limit.
-    #[must_use]
-    pub fn drain_deadline(mut self, deadline: Duration) -> Self {
-        self.settings.drain_deadline = Some(deadline);
-        self
-    }
-
     /// How long the run waits for its stages to end after a fault (default 10 s). A stage that awaits is dropped at
     /// once; only a stage that blocks its thread takes longer.
     #[must_use]
@@ -83,22 +75,11 @@ impl Topology {
         self
     }
 
-    /// Adds the source, from its beginning.
+    /// Adds the source.
     pub fn source<S: Source>(
-        self,
-        name: &str,
-        place: Place,
-        make: impl FnOnce() -> S + Send + 'static,
-    ) -> Flow<S::Out> {
-        self.source_from(name, place, None, make)
-    }
-
-    /// Adds the source, from the position where an earlier run stopped.
-    pub fn source_from<S: Source>(
         mut self,
         name: &str,
         place: Place,
-        from: Option<S::Position>,
         make: impl FnOnce() -> S + Send + 'static,
     ) -> Flow<S::Out> {
         self.plan.add(PlanStage::new(name, "source", place));
@@ -110,7 +91,7 @@ impl Topology {
             // A source has no input: its mailbox stays empty.
             let (_, mailbox) = mailbox::<()>();
             mailbox.start(&arbiter, cx, wiring.liveness(), move |cx, _, error_context| {
-                Box::pin(stage_future::source(make, from, cx, Outbox::new(down, meter, None), error_context, handles))
+                Box::pin(stage_future::source(make, cx, Outbox::new(down, meter, None), error_context, handles))
             });
             Ok(())
         });

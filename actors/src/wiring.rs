@@ -58,11 +58,7 @@ impl Wiring {
 
     /// The handles of the source. There is one source, so this is called once.
     pub(crate) fn handles(&mut self) -> SourceHandles {
-        SourceHandles {
-            barriers: self.barriers(),
-            requests: self.requests.take().expect("a flow has one source"),
-            position: Arc::clone(&self.state.position),
-        }
+        SourceHandles { barriers: self.barriers(), requests: self.requests.take().expect("a flow has one source") }
     }
 
     /// Adds a stage that is not replicated.

@@ -159,7 +159,7 @@ fn a_pipeline_whose_service_dies_ends_with_that_as_its_fault() {
     let (client, _) = add(&host, 2, OPEN);
     let topology = Topology::new("asking").attach(&host);
     let outcome = end(topology
-        .source_from("count", Place::Own, Some(14), || Count::endless(1))
+        .source("count", Place::Own, || Count { next: 14, ..Count::endless(1) })
         .link(1)
         .sink("ask", Place::Own, move || Ask(client))
         .start()

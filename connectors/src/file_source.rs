@@ -10,7 +10,7 @@ use crate::csv::{CsvOptions, CsvSource};
 use crate::format::{FileColumn, Format};
 use crate::input::Input;
 use crate::lease::Leases;
-use crate::options::{Position, ReadOptions};
+use crate::options::ReadOptions;
 use crate::parquet::ParquetSource;
 use crate::rows::Rows;
 use crate::text::OnBadRow;
@@ -78,7 +78,6 @@ impl FileSource {
 
 impl Source for FileSource {
     type Out = Rows;
-    type Position = Position;
 
     fn describe(&self) -> String {
         match self {
@@ -88,11 +87,11 @@ impl Source for FileSource {
         }
     }
 
-    async fn open(&mut self, cx: &StageCx, from: Option<Position>) -> Result<(), Fault> {
+    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
         match self {
-            Self::Parquet(source) => source.open(cx, from).await,
-            Self::Criteo(source) => source.open(cx, from).await,
-            Self::Csv(source) => source.open(cx, from).await,
+            Self::Parquet(source) => source.open(cx).await,
+            Self::Criteo(source) => source.open(cx).await,
+            Self::Csv(source) => source.open(cx).await,
         }
     }
 
@@ -101,14 +100,6 @@ impl Source for FileSource {
             Self::Parquet(source) => source.next().await,
             Self::Criteo(source) => source.next().await,
             Self::Csv(source) => source.next().await,
-        }
-    }
-
-    fn position(&self) -> Position {
-        match self {
-            Self::Parquet(source) => source.position(),
-            Self::Criteo(source) => source.position(),
-            Self::Csv(source) => source.position(),
         }
     }
 }

@@ -11,7 +11,6 @@ use futures::Stream;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::Xxh3;
 
-use crate::options::Position;
 use crate::rows::Rows;
 
 /// What there is to read, as each source finds it for itself.
@@ -131,12 +130,4 @@ pub(crate) fn granted(leases: Arc<dyn Leases>, plan: DataPlan) -> impl Stream<It
 /// Whether a source goes on with these rows.
 pub(crate) fn wanted(leases: Option<&Arc<dyn Leases>>, rows: &Rows) -> bool {
     leases.is_none_or(|leases| leases.wants(rows.lineage.epoch, rows.window.window))
-}
-
-/// What a source that is leased its windows cannot do.
-pub(crate) fn from_the_start(start: Position) -> Result<(), Fault> {
-    if start == Position::default() {
-        return Ok(());
-    }
-    Err(Fault::user("sources that are leased their windows cannot go on from a position of one of them"))
 }

@@ -64,7 +64,7 @@ pub use file_source::{FileFormat, FileSource};
 pub use format::{FileColumn, Format, ValueKind};
 pub use input::Input;
 pub use lease::{DataPlan, Lease, Leases, LocalLeases};
-pub use options::{Position, ReadOptions};
+pub use options::ReadOptions;
 pub use parquet::ParquetSource;
 pub use partition::Predicate;
 pub use rows::{Rows, WindowMark};

@@ -1,9 +1,6 @@
-//! The options that all sources share, and the position of a source.
+//! The options that all sources share.
 
-use forebay_actors::Lineage;
 use serde::{Deserialize, Serialize};
-
-use crate::rows::Rows;
 
 /// How a source reads. Every field has a default that suits two cores and local files.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,24 +48,5 @@ impl ReadOptions {
         self.decode_threads = self.decode_threads.max(1);
         self.read_ahead_bytes = self.read_ahead_bytes.max(1);
         self
-    }
-}
-
-/// Where a source stands: everything before it was returned, nothing after it was.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Position {
-    /// Pass over the data, from 0.
-    pub epoch: u32,
-    /// Place of the split in that epoch's order, from 0.
-    pub split: u32,
-    /// Rows of that split that were returned.
-    pub row: u64,
-}
-
-impl Position {
-    /// Where a source stands when it has returned `rows`.
-    pub(crate) fn after(rows: &Rows) -> Self {
-        let Lineage { epoch, split, row, .. } = rows.lineage;
-        Self { epoch, split, row: row + rows.batch.num_rows() as u64 }
     }
 }

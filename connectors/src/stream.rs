@@ -5,27 +5,18 @@ use std::error::Error;
 use std::pin::Pin;
 
 use arrow::record_batch::RecordBatch;
-use forebay_actors::{Fault, Lineage, Source, StageCx};
+use forebay_actors::{Fault, Lineage, Source};
 use futures::{Stream, StreamExt};
-use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use crate::rows::{Rows, WindowMark};
-
-/// The position of a stream. A stream cannot be rewound, so to resume, give the same stream from its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StreamPosition {
-    /// Rows taken from the stream.
-    pub rows: u64,
-}
 
 /// Rows of a stream. What columns it must have is the mapping's business, which looks at the first batch.
 pub struct StreamSource<S> {
     name: String,
     stream: Pin<Box<S>>,
-    /// Rows to pass over, after `open` from a position.
-    skip: u64,
-    position: StreamPosition,
+    /// Rows taken from the stream.
+    rows: u64,
     seq: u64,
 }
 
@@ -36,7 +27,7 @@ where
 {
     /// `name` is how reports and faults call the stream.
     pub fn new(name: impl Into<String>, stream: S) -> Self {
-        Self { name: name.into(), stream: Box::pin(stream), skip: 0, position: StreamPosition::default(), seq: 0 }
+        Self { name: name.into(), stream: Box::pin(stream), rows: 0, seq: 0 }
     }
 }
 
@@ -87,52 +78,29 @@ where
     E: Into<Box<dyn Error + Send + Sync>> + 'static,
 {
     type Out = Rows;
-    type Position = StreamPosition;
 
     fn describe(&self) -> String {
         format!("stream {}", self.name)
     }
 
-    async fn open(&mut self, _cx: &StageCx, from: Option<StreamPosition>) -> Result<(), Fault> {
-        self.position = from.unwrap_or_default();
-        self.skip = self.position.rows;
-        self.seq = 0;
-        Ok(())
-    }
-
     async fn next(&mut self) -> Result<Option<Rows>, Fault> {
         loop {
             let batch = match self.stream.next().await {
-                None if self.skip > 0 => {
-                    return Err(Fault::user(format!(
-                        "the stream `{}` ended {} rows before the place to go on from: give it from its start",
-                        self.name, self.skip
-                    )));
-                }
                 None => return Ok(None),
                 Some(Ok(batch)) => batch,
                 Some(Err(e)) => {
-                    let row = self.position.rows;
-                    return Err(
-                        Fault::external(format!("the stream `{}` failed after row {row}", self.name)).because(e)
-                    );
+                    let said = format!("the stream `{}` failed after row {}", self.name, self.rows);
+                    return Err(Fault::external(said).because(e));
                 }
             };
-            let passed = self.skip.min(batch.num_rows() as u64);
-            self.skip -= passed;
-            let batch = batch.slice(passed as usize, batch.num_rows() - passed as usize);
             if batch.num_rows() == 0 {
                 continue;
             }
-            let lineage = Lineage { seq: self.seq, row: self.position.rows, ..Lineage::default() };
+            let lineage = Lineage { seq: self.seq, row: self.rows, ..Lineage::default() };
             self.seq += 1;
-            self.position.rows += batch.num_rows() as u64;
+            self.rows += batch.num_rows() as u64;
             return Ok(Some(Rows { batch, lineage, window: WindowMark::default(), rejected: 0 }));
         }
-    }
-
-    fn position(&self) -> StreamPosition {
-        self.position
     }
 }
 
@@ -143,6 +111,7 @@ mod tests {
 
     use arrow::array::{ArrayRef, AsArray, Int32Array};
     use arrow::datatypes::Int32Type;
+    use forebay_actors::StageCx;
 
     use super::*;
 
@@ -162,22 +131,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn goes_on_from_any_row_of_the_same_stream() {
-        let cx = StageCx::detached("t");
-        for from in 0..=9 {
-            let batches = [batch(0..3), batch(3..3), batch(3..4), batch(4..9)].map(Ok::<_, io::Error>);
-            let mut source = StreamSource::new("query", futures::stream::iter(batches));
-            source.open(&cx, Some(StreamPosition { rows: from })).await.unwrap();
-            assert_eq!(rest(&mut source).await, (from as i32..9).collect::<Vec<_>>());
-            assert_eq!(source.position().rows, 9);
-        }
+    async fn every_row_comes_and_no_empty_batch() {
+        let batches = [batch(0..3), batch(3..3), batch(3..4), batch(4..9)].map(Ok::<_, io::Error>);
+        let mut source = StreamSource::new("query", futures::stream::iter(batches));
+        source.open(&StageCx::detached("t")).await.unwrap();
+        assert_eq!(rest(&mut source).await, (0..9).collect::<Vec<_>>());
     }
 
     #[tokio::test]
     async fn an_error_in_the_stream_is_a_fault_that_names_it() {
         let batches = vec![Ok(batch(0..3)), Err(io::Error::other("the query was cancelled"))];
         let mut source = StreamSource::new("query", futures::stream::iter(batches));
-        source.open(&StageCx::detached("t"), None).await.unwrap();
+        source.open(&StageCx::detached("t")).await.unwrap();
         source.next().await.unwrap().unwrap();
         let said = source.next().await.unwrap_err().to_string();
         assert!(said.contains("`query` failed after row 3") && said.contains("cancelled"), "{said}");
@@ -186,7 +151,7 @@ mod tests {
     #[tokio::test]
     async fn pushing_waits_for_room_and_dropping_the_sender_ends_the_stream() {
         let (sender, mut source) = channel("program", 1);
-        source.open(&StageCx::detached("t"), None).await.unwrap();
+        source.open(&StageCx::detached("t")).await.unwrap();
         sender.send(batch(0..2)).await.unwrap();
         let full = tokio::time::timeout(std::time::Duration::from_millis(10), sender.send(batch(2..4))).await;
         assert!(full.is_err(), "there was no room");

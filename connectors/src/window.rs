@@ -7,8 +7,8 @@ use forebay_actors::{Fault, Lineage};
 use futures::stream::{self, BoxStream};
 use futures::{StreamExt, TryStreamExt};
 
-use crate::lease::{DataPlan, Lease, Leases, from_the_start, granted};
-use crate::options::{Position, ReadOptions};
+use crate::lease::{DataPlan, Lease, Leases, granted};
+use crate::options::ReadOptions;
 use crate::rows::WindowMark;
 use crate::split::SplitOrder;
 
@@ -63,34 +63,26 @@ impl Numbered {
         Self { order, rows: rows.into(), epochs, total, window: window.max(1) }
     }
 
-    /// What a source reads, in order: all from `start` on, or what it is leased, with a lease asked for only when all
+    /// What a source reads, in order: all, or what it is leased, with a lease asked for only when all
     /// parts of the one before were taken. `fingerprint`: see [`DataPlan`].
     pub(crate) fn parts(
         self,
-        start: Position,
         leases: Option<&Arc<dyn Leases>>,
         fingerprint: u64,
     ) -> Result<BoxStream<'static, Result<Part, Fault>>, Fault> {
         let Some(leases) = leases else {
-            return Ok(stream::iter(self.from(start).map(Ok)).boxed());
+            return Ok(stream::iter(self.all().map(Ok)).boxed());
         };
-        from_the_start(start)?;
         let windows = self.total.div_ceil(self.window);
         let plan = DataPlan { epochs: self.epochs, rows: self.total, windows, fingerprint };
         let parts = granted(Arc::clone(leases), plan).map_ok(move |lease| stream::iter(self.leased(&lease).map(Ok)));
         Ok(parts.try_flatten().boxed())
     }
 
-    fn from(self, start: Position) -> impl Iterator<Item = Part> + Send {
-        (start.epoch..self.epochs).flat_map(move |epoch| {
-            self.numbers(epoch, 0..self.total, 0).filter_map(move |mut part| {
-                if epoch == start.epoch && part.place <= start.split {
-                    let done = if part.place == start.split { start.row } else { u64::MAX };
-                    part.rows.start = part.rows.start.max(done);
-                }
-                (!part.rows.is_empty()).then_some(part)
-            })
-        })
+    fn all(self) -> impl Iterator<Item = Part> + Send {
+        let epochs = self.epochs;
+        let parts = move |epoch| self.numbers(epoch, 0..self.total, 0).filter(|part| !part.rows.is_empty());
+        (0..epochs).flat_map(parts)
     }
 
     fn leased(&self, lease: &Lease) -> impl Iterator<Item = Part> + Send + use<> {
@@ -161,20 +153,6 @@ mod tests {
             let (leased, closed) = walk(cuts.windows(2).flat_map(|pair| data.leased(&lease(pair))), step);
             prop_assert_eq!(&leased, &whole);
             prop_assert_eq!(closed.len() as u64, windows);
-        }
-
-        #[test]
-        fn going_on_from_any_row_is_the_tail_of_the_whole(
-            rows in prop::collection::vec(1_u64..9, 1..6), window in 0_usize..12, seed: u64, at in 0_usize..100,
-        ) {
-            let data = data(rows, window, seed);
-            let every = |data: Numbered, start| -> Vec<(u64, Lineage, WindowMark)> {
-                data.from(start).flat_map(|part| part.rows.clone().map(move |row| part.cut(row, 1))).collect()
-            };
-            let all = every(data.clone(), Position::default());
-            let at = at % all.len();
-            let Lineage { epoch, split, row, .. } = all[at].1;
-            prop_assert_eq!(&every(data, Position { epoch, split, row })[..], &all[at..]);
         }
     }
 }

@@ -45,7 +45,6 @@ pub(crate) struct Watched<S> {
 
 impl<S: Source<Out = Rows>> Source for Watched<S> {
     type Out = Rows;
-    type Position = S::Position;
 
     fn describe(&self) -> String {
         self.source.describe()
@@ -55,8 +54,8 @@ impl<S: Source<Out = Rows>> Source for Watched<S> {
         self.source.total_rows()
     }
 
-    async fn open(&mut self, cx: &StageCx, from: Option<S::Position>) -> Result<(), Fault> {
-        self.source.open(cx, from).await?;
+    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
+        self.source.open(cx).await?;
         self.progress.0.total_rows.store(self.source.total_rows().unwrap_or(0), Ordering::SeqCst);
         Ok(())
     }
@@ -68,9 +67,5 @@ impl<S: Source<Out = Rows>> Source for Watched<S> {
             None => self.progress.0.reached_end.store(true, Ordering::SeqCst),
         }
         Ok(rows)
-    }
-
-    fn position(&self) -> S::Position {
-        self.source.position()
     }
 }

@@ -105,7 +105,7 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<(), F
     blocking(|| {
         block_on(async {
             let mut source = FileSource::new(input, options, format, in_files);
-            source.open(&StageCx::detached("check"), None).await?;
+            source.open(&StageCx::detached("check")).await?;
             let rows = match source.schema() {
                 Some(schema) => Some(RecordBatch::new_empty(schema)),
                 None => source.next().await?.map(|rows| rows.batch),

@@ -56,17 +56,10 @@ struct StandIn(Takes, u64);
 
 impl Source for StandIn {
     type Out = Number;
-    type Position = u64;
-    async fn open(&mut self, _cx: &StageCx, _from: Option<u64>) -> Result<(), Fault> {
-        Ok(())
-    }
     async fn next(&mut self) -> Result<Option<Number>, Fault> {
         self.0.time().await;
         self.1 += 1;
         Ok((self.1 <= BATCHES).then(|| Number(Lineage { seq: self.1, ..Lineage::default() })))
-    }
-    fn position(&self) -> u64 {
-        self.1
     }
 }
 

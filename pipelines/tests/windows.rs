@@ -48,7 +48,7 @@ async fn batches(mut source: ParquetSource, plan: &BatchPlan) -> Vec<TrainBatch>
     let mut batch = Batcher::new(plan.clone());
     let (mut examples, parsed) = Outbox::collecting();
     let (mut out, made) = Outbox::collecting();
-    source.open(&cx, None).await.unwrap();
+    source.open(&cx).await.unwrap();
     while let Some(rows) = source.next().await.unwrap() {
         parse.on_batch(rows, &cx, &mut examples).await.unwrap();
         for examples in parsed.take() {

@@ -56,7 +56,7 @@ impl Spark {
 
 /// All rows of a source, as one batch.
 async fn table(mut source: impl Source<Out = Rows>) -> RecordBatch {
-    source.open(&StageCx::detached("t"), None).await.unwrap();
+    source.open(&StageCx::detached("t")).await.unwrap();
     let mut all = Vec::new();
     while let Some(rows) = source.next().await.unwrap() {
         all.push(rows.batch);

@@ -31,7 +31,7 @@ fn small() -> ParquetOptions {
 fn rows(path: &str) -> RecordBatch {
     let mut source = ParquetSource::new(path, ReadOptions::default());
     block_on(async {
-        source.open(&cx(), None).await?;
+        source.open(&cx()).await?;
         let mut all = Vec::new();
         while let Some(rows) = source.next().await? {
             all.push(rows.batch);

@@ -67,14 +67,9 @@ pub(super) struct Replay<T> {
 
 impl<T: Batch> Source for Replay<T> {
     type Out = T;
-    type Position = usize;
 
     fn describe(&self) -> String {
         "replays".to_owned()
-    }
-
-    async fn open(&mut self, _cx: &StageCx, _from: Option<usize>) -> Result<(), Fault> {
-        Ok(())
     }
 
     async fn next(&mut self) -> Result<Option<T>, Fault> {
@@ -86,10 +81,6 @@ impl<T: Batch> Source for Replay<T> {
         }
         self.sent += 1;
         Ok(self.batches.pop_front())
-    }
-
-    fn position(&self) -> usize {
-        self.sent
     }
 }
 

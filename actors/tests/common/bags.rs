@@ -25,16 +25,8 @@ pub struct Bags(pub std::ops::Range<u64>);
 
 impl Source for Bags {
     type Out = Bag;
-    type Position = u64;
-    async fn open(&mut self, _cx: &StageCx, from: Option<u64>) -> Result<(), Fault> {
-        self.0.start = from.unwrap_or(0);
-        Ok(())
-    }
     async fn next(&mut self) -> Result<Option<Bag>, Fault> {
         Ok(self.0.next().map(|seq| Bag { lineage: Lineage { seq, ..Lineage::default() }, rows: 4 }))
-    }
-    fn position(&self) -> u64 {
-        self.0.start
     }
 }
 

@@ -45,13 +45,8 @@ impl Count {
 
 impl Source for Count {
     type Out = Numbers;
-    type Position = u64;
     fn describe(&self) -> String {
         format!("counts to {}", self.batches)
-    }
-    async fn open(&mut self, _cx: &StageCx, from: Option<u64>) -> Result<(), Fault> {
-        self.next = from.unwrap_or(0);
-        Ok(())
     }
     async fn next(&mut self) -> Result<Option<Numbers>, Fault> {
         if self.next == self.batches {
@@ -62,9 +57,6 @@ impl Source for Count {
         let first = seq * self.rows as u64;
         let values = (first..first + self.rows as u64).collect();
         Ok(Some(Numbers { lineage: Lineage { seq, row: first, ..Lineage::default() }, values }))
-    }
-    fn position(&self) -> u64 {
-        self.next
     }
 }
 

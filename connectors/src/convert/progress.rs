@@ -44,7 +44,7 @@ pub(super) async fn for_each_batch<S: Source<Out = Rows>>(
     cx: &StageCx,
     mut take: impl AsyncFnMut(Rows) -> Result<(), Fault>,
 ) -> Result<u64, Fault> {
-    source.open(cx, None).await?;
+    source.open(cx).await?;
     while let Some(rows) = source.next().await? {
         let n = rows.batch.num_rows() as u64;
         cx.ledger().read(n);

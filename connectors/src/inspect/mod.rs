@@ -112,18 +112,18 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
     match format {
         Format::Parquet => {
             let mut source = ParquetSource::new(input, read).dictionaries(false);
-            source.open(&cx, None).await?;
+            source.open(&cx).await?;
             report.row_groups = source.footers().iter().map(|f| f.selected.ranges.len() as u64).sum();
             stats(&mut source, false, &mut report).await?;
         }
         Format::Criteo => {
             let mut source = CriteoSource::new(input, read).on_bad_row(OnBadRow::Skip);
-            source.open(&cx, None).await?;
+            source.open(&cx).await?;
             stats(&mut source, false, &mut report).await?;
         }
         Format::Csv => {
             let mut source = CsvSource::csv(input, read).written(options.csv).on_bad_row(OnBadRow::Skip);
-            source.open(&cx, None).await?;
+            source.open(&cx).await?;
             stats(&mut source, true, &mut report).await?;
         }
     }

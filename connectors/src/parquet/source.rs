@@ -18,7 +18,7 @@ use super::types;
 use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::input::Input;
 use crate::lease::{Leases, fingerprint, wanted};
-use crate::options::{Position, ReadOptions};
+use crate::options::ReadOptions;
 use crate::prefetch::{self, BudgetPermit, Prefetch};
 use crate::rows::{Rows, batch_bytes};
 use crate::window::{Numbered, Part};
@@ -34,7 +34,6 @@ pub struct ParquetSource {
     footers: Vec<Arc<Footer>>,
     splits: Vec<(u32, u32)>,
     running: Option<(DecodePool<Rows>, Prefetch)>,
-    position: Position,
     seq: u64,
 }
 
@@ -52,7 +51,6 @@ impl ParquetSource {
             footers: Vec::new(),
             splits: Vec::new(),
             running: None,
-            position: Position::default(),
             seq: 0,
         }
     }
@@ -119,7 +117,6 @@ impl ParquetSource {
 
 impl Source for ParquetSource {
     type Out = Rows;
-    type Position = Position;
 
     fn describe(&self) -> String {
         match self.footers.len() {
@@ -135,7 +132,7 @@ impl Source for ParquetSource {
     }
 
     /// Reads all footers, checks the columns, and starts to fetch.
-    async fn open(&mut self, cx: &StageCx, from: Option<Position>) -> Result<(), Fault> {
+    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
         let files = self.input.list().await?;
         self.footers = footer::load(files, self.columns.as_deref(), &self.optional, self.dictionaries).await?;
         self.splits = Vec::new();
@@ -153,20 +150,10 @@ impl Source for ParquetSource {
                 self.footers.len()
             )));
         }
-        let start = from.unwrap_or_default();
-        if start.split as usize > self.splits.len() {
-            return Err(Fault::user(format!(
-                "cannot go on at split {}: `{}` has {} row groups, so it is not the data of the earlier run",
-                start.split,
-                self.input,
-                self.splits.len()
-            )));
-        }
-        self.position = start;
         self.seq = 0;
         let options = &self.options;
         let rows = self.splits.iter().map(|&(file, group)| self.footers[file as usize].rows(group as usize)).collect();
-        let parts = Numbered::new(rows, options).parts(start, self.leases.as_ref(), self.fingerprint())?;
+        let parts = Numbered::new(rows, options).parts(self.leases.as_ref(), self.fingerprint())?;
         let (footers, splits) = (self.footers.clone(), self.splits.clone());
         // No window needs more, and a batch that is cut in two holds its memory twice.
         let batch_rows =
@@ -203,12 +190,7 @@ impl Source for ParquetSource {
         }
         rows.lineage.seq = self.seq;
         self.seq += 1;
-        self.position = Position::after(&rows);
         Ok(Some(rows))
-    }
-
-    fn position(&self) -> Position {
-        self.position
     }
 }
 

@@ -15,7 +15,7 @@ use crate::criteo::batch_builder::to_batch;
 use crate::criteo::{COLUMNS, Categories, criteo_schema, with_hex_categories};
 use crate::decode_pool::{DecodePool, JobOutput};
 use crate::lease::{Leases, fingerprint, wanted};
-use crate::options::{Position, ReadOptions};
+use crate::options::ReadOptions;
 use crate::prefetch::{self, BudgetPermit, Prefetch};
 use crate::rows::{Rows, WindowMark, batch_bytes};
 use crate::window::Numbered;
@@ -59,14 +59,13 @@ pub struct SyntheticSource {
     options: ReadOptions,
     leases: Option<Arc<dyn Leases>>,
     running: Option<(DecodePool<Rows>, Prefetch)>,
-    position: Position,
     seq: u64,
 }
 
 impl SyntheticSource {
     /// See [`Synthetic`].
     pub fn new(what: Synthetic, options: ReadOptions) -> Self {
-        Self { what, options: options.sane(), leases: None, running: None, position: Position::default(), seq: 0 }
+        Self { what, options: options.sane(), leases: None, running: None, seq: 0 }
     }
 
     /// Makes only the windows that it is leased; see [`Leases`].
@@ -79,7 +78,6 @@ impl SyntheticSource {
 
 impl Source for SyntheticSource {
     type Out = Rows;
-    type Position = Position;
 
     fn describe(&self) -> String {
         format!("synthetic {} rows, seed {}", self.what.rows, self.what.seed)
@@ -89,16 +87,15 @@ impl Source for SyntheticSource {
         self.what.rows.checked_mul(self.options.epochs as u64).filter(|_| self.leases.is_none())
     }
 
-    async fn open(&mut self, cx: &StageCx, from: Option<Position>) -> Result<(), Fault> {
+    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
         if self.what.rows == 0 {
             return Err(Fault::user("a synthetic source of 0 rows: set rows to 1 or more"));
         }
-        self.position = from.unwrap_or_default();
         self.seq = 0;
         let leases = self.leases.as_ref();
         let fingerprint = fingerprint(|text| write!(text, "{:?} {}", self.what, self.options.window_rows));
         let step = self.options.batch_rows as u64;
-        let parts = Numbered::new(vec![self.what.rows], &self.options).parts(self.position, leases, fingerprint)?;
+        let parts = Numbered::new(vec![self.what.rows], &self.options).parts(leases, fingerprint)?;
         let splits_to_read = parts.map_ok(move |part| {
             let mut row = part.rows.start;
             let cuts = std::iter::from_fn(move || {
@@ -146,12 +143,7 @@ impl Source for SyntheticSource {
         }
         rows.lineage.seq = self.seq;
         self.seq += 1;
-        self.position = Position::after(&rows);
         Ok(Some(rows))
-    }
-
-    fn position(&self) -> Position {
-        self.position
     }
 }
 

@@ -41,8 +41,6 @@ pub(crate) struct TextSplit {
     pub(crate) lineage: Lineage,
     /// `closes` is for the last of its rows.
     pub(crate) window: WindowMark,
-    /// Good rows of the split that an earlier run returned.
-    pub(crate) skip: u64,
     pub(crate) policy: OnBadRow,
     /// Whether the split begins with its file, so that lines can be numbered.
     pub(crate) from_start: bool,
@@ -57,7 +55,7 @@ pub(crate) struct SplitParser<'a, P> {
     columns: P,
     rejected: Vec<Rejected>,
     rejected_bytes: usize,
-    /// Good rows emitted (or skipped) so far.
+    /// Good rows emitted so far.
     row: u64,
     lines: u64,
 }
@@ -156,17 +154,9 @@ impl<'a, P: LineParser> SplitParser<'a, P> {
         }
         let first = self.row;
         self.row += rows as u64;
-        let skip = self.split.skip;
-        // What an earlier run returned, and the bad rows that stood there, were counted by that run.
-        if first < skip && self.row <= skip {
-            self.columns.take()?;
-            return Ok(());
-        }
         let rows = if rows > 0 || closes {
             let batch = self.columns.take()?;
-            let unread = skip.saturating_sub(first);
-            let batch = batch.slice(unread as usize, batch.num_rows() - unread as usize);
-            Some(self.stamp(batch, first + unread, closes))
+            Some(self.stamp(batch, first, closes))
         } else {
             None
         };

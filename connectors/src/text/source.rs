@@ -19,7 +19,7 @@ use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::file::DataFile;
 use crate::input::Input;
 use crate::lease::{Leases, fingerprint, wanted};
-use crate::options::{Position, ReadOptions};
+use crate::options::ReadOptions;
 use crate::prefetch::{self, BudgetPermit, Prefetch};
 use crate::rows::Rows;
 
@@ -47,7 +47,6 @@ pub struct TextSource<F> {
     rejects: Option<RejectFile>,
     failed: Option<(usize, Failed)>,
     cx: Option<StageCx>,
-    position: Position,
     seq: u64,
     /// Good and bad rows returned or counted so far.
     seen: (u64, u64),
@@ -71,7 +70,6 @@ impl<F: LineFormat> TextSource<F> {
             rejects: None,
             failed: None,
             cx: None,
-            position: Position::default(),
             seq: 0,
             seen: (0, 0),
             unaccounted: 0,
@@ -96,7 +94,7 @@ impl<F: LineFormat> TextSource<F> {
         self
     }
 
-    /// Size of the byte ranges that plain files are split into. Default 4 MiB. A [`Position`] holds for one size only.
+    /// Size of the byte ranges that plain files are split into. Default 4 MiB.
     #[must_use]
     pub fn range_bytes(mut self, bytes: u64) -> Self {
         self.range_bytes = bytes.max(1);
@@ -163,7 +161,6 @@ impl<F: LineFormat> TextSource<F> {
 
 impl<F: LineFormat> Source for TextSource<F> {
     type Out = Rows;
-    type Position = Position;
 
     fn describe(&self) -> String {
         match self.files.len() {
@@ -173,7 +170,7 @@ impl<F: LineFormat> Source for TextSource<F> {
     }
 
     /// Lists the files, reads their headers and starts to fetch.
-    async fn open(&mut self, cx: &StageCx, from: Option<Position>) -> Result<(), Fault> {
+    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
         self.files = self.input.list().await?;
         self.splits = Vec::new();
         for (number, file) in self.files.iter().enumerate() {
@@ -194,30 +191,20 @@ impl<F: LineFormat> Source for TextSource<F> {
         if let OnBadRow::WriteTo(folder) = &self.policy {
             self.rejects = Some(RejectFile::open(folder)?);
         }
-        let start = from.unwrap_or_default();
-        if start.split as usize > self.splits.len() {
-            return Err(Fault::user(format!(
-                "cannot go on at split {}: `{}` has {} splits, so it is not the data of the earlier run",
-                start.split,
-                self.input,
-                self.splits.len()
-            )));
-        }
-        (self.position, self.seq, self.seen, self.failed, self.cx) = (start, 0, (0, 0), None, Some(cx.clone()));
+        (self.seq, self.seen, self.failed, self.cx) = (0, (0, 0), None, Some(cx.clone()));
         self.unaccounted = 0;
         let options = self.options.clone();
         let (files, splits) = (Arc::new(self.files.clone()), self.splits.clone());
         let policy = self.policy.clone();
         let groups = TextWindows::new(&self.splits, &self.files, self.format.row_bytes(&heads), &options);
-        let splits_to_read = groups.splits_to_read(start, self.leases.as_ref(), self.fingerprint())?.map_ok({
+        let splits_to_read = groups.splits_to_read(self.leases.as_ref(), self.fingerprint())?.map_ok({
             let files = Arc::clone(&files);
-            move |SplitToRead { split, skip, lineage, window }| {
+            move |SplitToRead { split, lineage, window }| {
                 let (file, range) = splits[split as usize].clone();
                 let text = TextSplit {
                     file: file as usize,
                     lineage,
                     window,
-                    skip,
                     policy: policy.clone(),
                     from_start: range.start == 0,
                     header: F::HEADER && range.start == 0,
@@ -250,7 +237,7 @@ impl<F: LineFormat> Source for TextSource<F> {
                 return Err(Fault::internal("`next` was called before `open`"));
             };
             let Some(parsed) = pool.next().await? else {
-                if self.seen.0 == 0 && self.leases.is_none() && self.position == Position::default() {
+                if self.seen.0 == 0 && self.leases.is_none() {
                     return Err(Fault::user(format!(
                         "`{}` holds no usable row: {} rows were rejected",
                         self.input, self.seen.1
@@ -267,17 +254,10 @@ impl<F: LineFormat> Source for TextSource<F> {
                 rows.rejected = std::mem::take(&mut self.unaccounted);
                 rows.lineage.seq = self.seq;
                 self.seq += 1;
-                let n = rows.batch.num_rows() as u64;
-                self.seen.0 += n;
-                self.position =
-                    Position { epoch: rows.lineage.epoch, split: rows.lineage.split, row: rows.lineage.row + n };
+                self.seen.0 += rows.batch.num_rows() as u64;
                 return Ok(Some(rows));
             }
         }
-    }
-
-    fn position(&self) -> Position {
-        self.position
     }
 }
 

@@ -12,8 +12,8 @@ use futures::{StreamExt, TryStreamExt};
 
 use super::decompress::TextCompression;
 use crate::file::DataFile;
-use crate::lease::{DataPlan, Lease, Leases, from_the_start, granted};
-use crate::options::{Position, ReadOptions};
+use crate::lease::{DataPlan, Lease, Leases, granted};
+use crate::options::ReadOptions;
 use crate::rows::WindowMark;
 use crate::split::SplitOrder;
 
@@ -22,8 +22,6 @@ use crate::split::SplitOrder;
 pub(crate) struct SplitToRead {
     /// Number of the split in the order of the listing.
     pub(crate) split: u32,
-    /// Good rows of it that an earlier run returned.
-    pub(crate) skip: u64,
     /// Epoch and place.
     pub(crate) lineage: Lineage,
     /// `closes` if it is the last split of its window.
@@ -62,23 +60,20 @@ impl TextWindows {
         Self { splits: splits.len() as u32, windows, epochs: options.epochs as u32, seed }
     }
 
-    /// All splits from `start` on, or those of the windows that are leased. `fingerprint`: see [`DataPlan`].
+    /// All splits, or those of the windows that are leased. `fingerprint`: see [`DataPlan`].
     pub(crate) fn splits_to_read(
         self,
-        start: Position,
         leases: Option<&Arc<dyn Leases>>,
         fingerprint: u64,
     ) -> Result<BoxStream<'static, Result<SplitToRead, Fault>>, Fault> {
         let Some(leases) = leases else {
             let order = SplitOrder::new(self.splits, self.epochs, self.seed);
-            let splits_to_read = order.from(start.epoch, start.split).map(move |(epoch, place, split)| {
-                let skip = if (epoch, place) == (start.epoch, start.split) { start.row } else { 0 };
+            let splits_to_read = order.all().map(move |(epoch, place, split)| {
                 let lineage = Lineage { epoch, split: place, ..Lineage::default() };
-                Ok(SplitToRead { split, skip, lineage, window: WindowMark::default() })
+                Ok(SplitToRead { split, lineage, window: WindowMark::default() })
             });
             return Ok(stream::iter(splits_to_read).boxed());
         };
-        from_the_start(start)?;
         let plan = DataPlan { epochs: self.epochs, rows: 0, windows: self.windows.len() as u64, fingerprint };
         let splits_to_read =
             granted(Arc::clone(leases), plan).map_ok(move |lease| stream::iter(self.leased(&lease)).map(Ok));
@@ -96,12 +91,7 @@ impl TextWindows {
                 if windows.contains(&window) {
                     let closes = split + 1 == splits.end;
                     let lineage = Lineage { epoch, split: place, ..Lineage::default() };
-                    splits_to_read.push(SplitToRead {
-                        split,
-                        skip: 0,
-                        lineage,
-                        window: WindowMark { window, term, closes },
-                    });
+                    splits_to_read.push(SplitToRead { split, lineage, window: WindowMark { window, term, closes } });
                 }
                 place += 1;
             }

@@ -17,7 +17,7 @@ fn synthetic(batch_rows: usize, decode_threads: usize) -> SyntheticSource {
 #[tokio::test]
 async fn rows_survive_every_form() {
     let dir = tempfile::tempdir().unwrap();
-    let expected = joined(&read(&mut synthetic(1000, 2), &cx(), None).await.unwrap());
+    let expected = joined(&read(&mut synthetic(1000, 2), &cx()).await.unwrap());
     for (number, (encoding, file_groups)) in [(Encoding::Dictionary, 1), (Encoding::Plain, 8)].into_iter().enumerate() {
         let folder = dir.path().join(format!("parquet-{number}"));
         let options = ParquetOptions { encoding, group_rows: 2048, file_groups, ..ParquetOptions::default() };
@@ -27,7 +27,7 @@ async fn rows_survive_every_form() {
         assert_eq!(written.files, if file_groups == 1 { 5 } else { 1 });
         assert_eq!((progress.rows, progress.bytes), (written.rows, written.bytes));
         assert_eq!(written.bytes, bytes_of(&folder).iter().map(|(_, b)| b.len() as u64).sum::<u64>());
-        let back = joined(&read(&mut ParquetSource::new(folder, ReadOptions::default()), &cx(), None).await.unwrap());
+        let back = joined(&read(&mut ParquetSource::new(folder, ReadOptions::default()), &cx()).await.unwrap());
         assert_eq!(back, expected);
     }
     let text = dir.path().join("text");
@@ -36,18 +36,15 @@ async fn rows_survive_every_form() {
             .await
             .unwrap();
     assert_eq!((written.files, written.rows), (3, ROWS));
-    assert_eq!(
-        joined(&read(&mut CriteoSource::new(&text, ReadOptions::default()), &cx(), None).await.unwrap()),
-        expected
-    );
+    assert_eq!(joined(&read(&mut CriteoSource::new(&text, ReadOptions::default()), &cx()).await.unwrap()), expected);
     let hex = dir.path().join("hex");
     let options = ParquetOptions { categories: Categories::Hex, fill_nulls: true, ..ParquetOptions::default() };
     to_parquet(&mut CriteoSource::new(&text, ReadOptions::default()), &cx(), &hex, &options, |_| ()).await.unwrap();
     let source = ParquetSource::new(hex, ReadOptions::default()).dictionaries(false);
-    let back = joined(&read(&mut { source }, &cx(), None).await.unwrap());
+    let back = joined(&read(&mut { source }, &cx()).await.unwrap());
     assert!(back.columns().iter().all(|c| c.null_count() == 0));
     let direct = Synthetic { rows: ROWS, seed: 3, categories: Categories::Hex, ..Synthetic::default() };
-    let direct = joined(&read(&mut SyntheticSource::new(direct, ReadOptions::default()), &cx(), None).await.unwrap());
+    let direct = joined(&read(&mut SyntheticSource::new(direct, ReadOptions::default()), &cx()).await.unwrap());
     for (column, filled) in direct.columns().iter().zip(back.columns()).skip(14) {
         let (column, filled) =
             (arrow::array::AsArray::as_string::<i32>(column), arrow::array::AsArray::as_string::<i32>(filled));

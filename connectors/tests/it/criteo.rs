@@ -38,7 +38,7 @@ fn options() -> ReadOptions {
 
 async fn firsts(path: &Path, range_bytes: u64) -> Vec<i32> {
     let mut source = CriteoSource::new(path, options()).range_bytes(range_bytes);
-    let all = joined(&read(&mut source, &cx(), None).await.unwrap());
+    let all = joined(&read(&mut source, &cx()).await.unwrap());
     assert!(all.column(2).null_count() == all.num_rows() && all.column(15).null_count() == all.num_rows());
     assert_eq!(all.column(14).as_primitive::<UInt32Type>().value(3), 3);
     all.column(1).as_primitive::<Int32Type>().values().to_vec()
@@ -69,13 +69,13 @@ async fn plain_packed_and_windows_files_hold_the_same_rows_whatever_the_ranges()
         }
     }
     let mut hex = CriteoSource::new(at("a.txt"), options()).categories(Categories::Hex);
-    let all = joined(&read(&mut hex, &cx(), None).await.unwrap());
+    let all = joined(&read(&mut hex, &cx()).await.unwrap());
     assert_eq!(all.column(14).as_string::<i32>().value(255), "000000ff");
     // A packed file that was cut short, or is none.
     fs::write(at("g.gz"), &packed[..packed.len() / 2]).unwrap();
     fs::write(at("h.zst"), "plain").unwrap();
     for name in ["g.gz", "h.zst"] {
-        let said = read(&mut CriteoSource::new(at(name), options()), &cx(), None).await.unwrap_err().to_string();
+        let said = read(&mut CriteoSource::new(at(name), options()), &cx()).await.unwrap_err().to_string();
         assert!(said.contains("cannot decompress") && said.contains(name), "{said}");
     }
 }
@@ -122,7 +122,7 @@ async fn bad_rows_are_counted_by_reason_and_written_to_a_file() {
         for policy in [OnBadRow::Skip, OnBadRow::WriteTo(rejected_folder.clone())] {
             let cx = cx();
             let mut source = CriteoSource::new(path.as_path(), options()).range_bytes(range_bytes).on_bad_row(policy);
-            let all = joined(&read(&mut source, &cx, None).await.unwrap());
+            let all = joined(&read(&mut source, &cx).await.unwrap());
             assert_eq!(all.column(1).as_primitive::<Int32Type>().values(), &(0..10).collect::<Vec<i32>>()[..]);
             assert_eq!(source.seen(), (10, 9));
             // The shells would count the good rows.
@@ -160,7 +160,7 @@ async fn fail_names_file_line_column_found_and_expected() {
     fs::write(&packed, zstd::encode_all(lines.join("\n").as_bytes(), 1).unwrap()).unwrap();
     for (path, range_bytes) in [(&path, 700), (&path, 4 << 20), (&packed, 1)] {
         let mut source = CriteoSource::new(path.as_path(), options()).range_bytes(range_bytes);
-        let said = read(&mut source, &cx(), None).await.unwrap_err().to_string();
+        let said = read(&mut source, &cx()).await.unwrap_err().to_string();
         for part in
             [&*path.to_string_lossy(), "line 322", "column 6 (I5)", "not an integer", "found `five`", "expected"]
         {
@@ -175,10 +175,9 @@ async fn no_rows_at_all_is_a_fault() {
     fs::write(dir.path().join("a.txt"), "nonsense\n".repeat(10_000)).unwrap();
     let cx = cx();
     let mut source = CriteoSource::new(dir.path(), options()).on_bad_row(OnBadRow::Skip);
-    let said = read(&mut source, &cx, None).await.unwrap_err().to_string();
+    let said = read(&mut source, &cx).await.unwrap_err().to_string();
     assert!(said.contains("no usable row: 10000 rows were rejected"), "{said}");
     fs::write(dir.path().join("a.txt"), "").unwrap();
-    let said =
-        read(&mut CriteoSource::new(dir.path().join("a.txt"), options()), &cx, None).await.unwrap_err().to_string();
+    let said = read(&mut CriteoSource::new(dir.path().join("a.txt"), options()), &cx).await.unwrap_err().to_string();
     assert!(said.contains("empty file"), "{said}");
 }

@@ -47,11 +47,11 @@ fn typed(path: &Path) -> CsvSource {
 }
 
 async fn all(source: &mut CsvSource) -> RecordBatch {
-    joined(&read(source, &cx(), None).await.unwrap())
+    joined(&read(source, &cx()).await.unwrap())
 }
 
 async fn refused(mut source: CsvSource) -> String {
-    read(&mut source, &cx(), None).await.unwrap_err().to_string()
+    read(&mut source, &cx()).await.unwrap_err().to_string()
 }
 
 #[tokio::test]
@@ -127,7 +127,7 @@ async fn bad_rows_are_named_with_file_line_and_column_or_counted_by_reason() {
             }
             let (cx, folder) = (cx(), dir.path().join("rejected"));
             let mut source = typed(&path).range_bytes(range_bytes).on_bad_row(OnBadRow::WriteTo(folder.clone()));
-            let batch = joined(&read(&mut source, &cx, None).await.unwrap());
+            let batch = joined(&read(&mut source, &cx).await.unwrap());
             let expected: Vec<i64> = (0..60).collect();
             assert_eq!(batch.column(1).as_primitive::<Int64Type>().values(), &expected[..], "{fault}");
             assert_eq!(cx.ledger().snapshot().rejected[reason], 1);
@@ -249,7 +249,7 @@ proptest! {
         let written = CsvOptions { quotes, ..CsvOptions::default() };
         let mut source = typed(&path).written(written).on_bad_row(OnBadRow::Skip).range_bytes(7);
         let cx = cx();
-        if let Ok(rows) = runtime.block_on(read(&mut source, &cx, None)) {
+        if let Ok(rows) = runtime.block_on(read(&mut source, &cx)) {
             let lines = text.split(|&b| b == b'\n').filter(|line| !matches!(line, [] | [b'\r'])).count();
             let good: usize = rows.iter().map(|rows| rows.batch.num_rows()).sum();
             prop_assert_eq!(good + source.seen().1 as usize, lines);

@@ -9,8 +9,8 @@ use arrow::datatypes::{Int32Type, Int64Type};
 use forebay_actors::{Fault, Source};
 use forebay_connectors::throttle::ThrottledStore;
 use forebay_connectors::{
-    CriteoSource, DataPlan, Input, Lease, Leases, LocalLeases, OnBadRow, ParquetSource, Position, ReadOptions, Rows,
-    Stores, Synthetic, SyntheticSource,
+    CriteoSource, DataPlan, Input, Lease, Leases, LocalLeases, OnBadRow, ParquetSource, ReadOptions, Rows, Stores,
+    Synthetic, SyntheticSource,
 };
 use futures::future::join_all;
 use proptest::prelude::*;
@@ -24,7 +24,7 @@ type Windows = BTreeMap<(u32, u64, u32), (Vec<i64>, u32)>;
 /// Reads all sources at once; every window must come whole, in one piece of the stream, and be closed once.
 async fn windows<S: Source<Out = Rows>>(sources: Vec<S>, number: impl Fn(&Rows) -> Vec<i64>) -> Windows {
     let read = sources.into_iter().map(async |mut source| {
-        source.open(&cx(), None).await.unwrap();
+        source.open(&cx()).await.unwrap();
         let mut all = Vec::new();
         while let Some(rows) = source.next().await.unwrap() {
             assert_eq!(rows.lineage.seq, all.len() as u64);
@@ -228,20 +228,17 @@ async fn other_data_other_options_and_going_on_are_refused() {
         ReadOptions { seed: 1, ..options.clone() },
     ] {
         let mut source = source(other, &leases);
-        source.open(&cx(), None).await.unwrap();
+        source.open(&cx()).await.unwrap();
         let said = source.next().await.unwrap_err().to_string();
         assert!(said.contains("must read the same data with the same options"), "{said}");
     }
     // What only changes how fast it goes is nobody's business; nothing is left.
     let mut fast = source(ReadOptions { decode_threads: 3, batch_rows: 5, ..options.clone() }, &leases);
-    fast.open(&cx(), None).await.unwrap();
+    fast.open(&cx()).await.unwrap();
     assert!(fast.next().await.unwrap().is_none());
-    let later = Some(Position { epoch: 0, split: 1, row: 0 });
-    let said = source(options.clone(), &leases).open(&cx(), later).await.unwrap_err().to_string();
-    assert!(said.contains("cannot go on from a position"), "{said}");
     let outside = Arc::new(Listed(Mutex::new([Lease { epoch: 0, windows: 7..9, term: 0 }].into())));
     let mut source = ParquetSource::new(dir.path(), options).leasing(outside);
-    source.open(&cx(), None).await.unwrap();
+    source.open(&cx()).await.unwrap();
     let said = source.next().await.unwrap_err().to_string();
     assert!(said.contains("does not lie within"), "{said}");
 }
@@ -271,7 +268,7 @@ async fn leases_are_not_hoarded() {
         ..ReadOptions::default()
     };
     let mut source = ParquetSource::new(dir.path(), options).leasing(leases.clone());
-    source.open(&cx(), None).await.unwrap();
+    source.open(&cx()).await.unwrap();
     for taken in 1..=75 {
         assert_eq!(source.next().await.unwrap().unwrap().batch.num_rows(), 10);
         let asked = *leases.1.lock().unwrap();

@@ -7,7 +7,6 @@ mod csv;
 mod leases;
 mod parquet;
 mod partition;
-mod resume;
 mod stores;
 mod writing;
 
@@ -23,13 +22,9 @@ fn cx() -> StageCx {
     StageCx::detached("test")
 }
 
-/// All batches from a place on, with the numbering checked.
-async fn read<S: Source<Out = Rows>>(
-    source: &mut S,
-    cx: &StageCx,
-    from: Option<S::Position>,
-) -> Result<Vec<Rows>, Fault> {
-    source.open(cx, from).await?;
+/// All batches, with the numbering checked.
+async fn read<S: Source<Out = Rows>>(source: &mut S, cx: &StageCx) -> Result<Vec<Rows>, Fault> {
+    source.open(cx).await?;
     let mut all = Vec::new();
     while let Some(rows) = source.next().await? {
         assert_eq!(rows.lineage.seq, all.len() as u64);

@@ -61,7 +61,7 @@ fn options() -> ReadOptions {
 async fn columns_come_by_name_in_the_order_asked_for_and_strings_as_dictionaries() {
     let dir = folder();
     let mut source = ParquetSource::new(dir.path(), options()).columns(["items", "row", "word"]);
-    let all = joined(&read(&mut source, &cx(), None).await.unwrap());
+    let all = joined(&read(&mut source, &cx()).await.unwrap());
     let names: Vec<_> = all.schema().fields().iter().map(|f| f.name().clone()).collect();
     assert_eq!(names, ["items", "row", "word"]);
     assert_eq!(ids(&all), (0..750).collect::<Vec<_>>());
@@ -70,7 +70,7 @@ async fn columns_come_by_name_in_the_order_asked_for_and_strings_as_dictionaries
     assert!(matches!(all.column(2).data_type(), DataType::Dictionary(..)));
     assert_eq!(&arrow::compute::cast(all.column(2), &DataType::Utf8).unwrap(), expected.column(2));
     let mut plain = ParquetSource::new(dir.path(), options()).dictionaries(false);
-    assert_eq!(joined(&read(&mut plain, &cx(), None).await.unwrap()), expected);
+    assert_eq!(joined(&read(&mut plain, &cx()).await.unwrap()), expected);
     assert_eq!(plain.rows(), 750);
     assert!(plain.describe().contains("3 files, 8 row groups, 750 rows"), "{}", plain.describe());
 }
@@ -84,7 +84,7 @@ async fn the_order_does_not_depend_on_threads_and_budgets() {
         [(1, 1, 1), (1, 64 << 20, 64 << 20), (3, 10_000, 4_000), (4, 64 << 20, 1), (4, 1, 64 << 20)]
     {
         let options = ReadOptions { decode_threads, read_ahead_bytes, decode_ahead_bytes, ..shuffled.clone() };
-        let all = shape(&read(&mut ParquetSource::new(dir.path(), options), &cx(), None).await.unwrap());
+        let all = shape(&read(&mut ParquetSource::new(dir.path(), options), &cx()).await.unwrap());
         assert_eq!(first.get_or_insert_with(|| all.clone()), &all);
     }
 }
@@ -94,7 +94,7 @@ async fn a_shuffle_brings_every_split_once_per_epoch_and_depends_on_the_seed() {
     let dir = folder();
     let order = async |seed| {
         let options = ReadOptions { shuffle: true, seed, epochs: 3, ..options() };
-        let all = read(&mut ParquetSource::new(dir.path(), options), &cx(), None).await.unwrap();
+        let all = read(&mut ParquetSource::new(dir.path(), options), &cx()).await.unwrap();
         let epoch =
             |e| -> Vec<i64> { all.iter().filter(|r| r.lineage.epoch == e).flat_map(|r| ids(&r.batch)).collect() };
         [epoch(0), epoch(1), epoch(2)]
@@ -123,7 +123,7 @@ async fn fetched_bytes_never_exceed_the_budget() {
         let options =
             ReadOptions { read_ahead_bytes: budget as usize, decode_ahead_bytes: 1, ..ReadOptions::default() };
         let mut source = ParquetSource::new(Input::in_store(Arc::new(slow), path), options).dictionaries(false);
-        source.open(&cx(), None).await.unwrap();
+        source.open(&cx()).await.unwrap();
         let footer = counts.bytes();
         let mut peak = 0;
         let mut read = 0;
@@ -148,7 +148,7 @@ async fn fetched_bytes_never_exceed_the_budget() {
 async fn a_dropped_next_loses_nothing() {
     let dir = folder();
     let mut source = ParquetSource::new(dir.path(), options());
-    source.open(&cx(), None).await.unwrap();
+    source.open(&cx()).await.unwrap();
     let mut seen = Vec::new();
     for polls in (0..4).cycle() {
         let rows = {
@@ -174,7 +174,7 @@ async fn a_dropped_next_loses_nothing() {
 
 async fn refused(source: ParquetSource) -> forebay_actors::Fault {
     let mut source = source;
-    read(&mut source, &cx(), None).await.expect_err("it must not be read")
+    read(&mut source, &cx()).await.expect_err("it must not be read")
 }
 
 #[tokio::test]
@@ -254,7 +254,7 @@ fn no_damaged_arrow_schema_makes_it_panic() {
             bytes[at] = with;
             std::fs::write(&path, &bytes).unwrap();
             let mut source = ParquetSource::new(&path, options());
-            if let Err(fault) = runtime.block_on(read(&mut source, &cx(), None)) {
+            if let Err(fault) = runtime.block_on(read(&mut source, &cx())) {
                 assert!(fault.domain != Domain::Internal && fault.to_string().contains("damaged.parquet"), "{fault}");
             }
         }
@@ -278,7 +278,7 @@ proptest! {
         let read = runtime.block_on(async {
             let mut source = ParquetSource::new(&path, options());
             let cx = cx();
-            let read = read(&mut source, &cx, None);
+            let read = read(&mut source, &cx);
             tokio::time::timeout(Duration::from_secs(30), read).await.expect("it hangs")
         });
         if let Err(fault) = read {

@@ -41,12 +41,12 @@ fn file(root: &Path, at: &str, batch: &RecordBatch) -> PathBuf {
 
 async fn all(source: ParquetSource) -> RecordBatch {
     let mut source = source;
-    joined(&read(&mut source, &cx(), None).await.unwrap())
+    joined(&read(&mut source, &cx()).await.unwrap())
 }
 
 async fn refused(source: ParquetSource) -> String {
     let mut source = source;
-    read(&mut source, &cx(), None).await.expect_err("it must not be read").to_string()
+    read(&mut source, &cx()).await.expect_err("it must not be read").to_string()
 }
 
 fn texts(array: &ArrayRef) -> Vec<Option<String>> {
@@ -99,7 +99,7 @@ async fn files_in_folders_that_are_not_selected_are_never_read() {
     let input = Input::from(dir.path()).filtered(&"day >= '2026-11-18' and hour < 6".parse().unwrap());
     let mut source = ParquetSource::new(input, options());
     assert_eq!(
-        joined(&read(&mut source, &cx(), None).await.unwrap()),
+        joined(&read(&mut source, &cx()).await.unwrap()),
         all(ParquetSource::new(dir.path().join("day=2026-11-18"), options())).await
     );
     let said = source.describe();
@@ -172,10 +172,10 @@ async fn text_in_folders_is_selected_too_and_other_packings_are_refused_by_name(
     }
     let input = |filter: &str| Input::from(dir.path()).filtered(&filter.parse().unwrap());
     let mut source = CriteoSource::new(input("day in ('2026-11-18', '2026-11-20')"), options());
-    assert_eq!(joined(&read(&mut source, &cx(), None).await.unwrap()).num_rows(), 18 + 20);
+    assert_eq!(joined(&read(&mut source, &cx()).await.unwrap()).num_rows(), 18 + 20);
     std::fs::write(dir.path().join("day=2026-11-19/part-1.txt.bz2"), "BZh9").unwrap();
     let mut source = CriteoSource::new(input("day = '2026-11-19'"), options());
-    let said = read(&mut source, &cx(), None).await.unwrap_err().to_string();
+    let said = read(&mut source, &cx()).await.unwrap_err().to_string();
     assert!(said.contains("part-1.txt.bz2`: text that is packed as `.bz2` is not read"), "{said}");
 }
 

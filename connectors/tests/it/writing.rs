@@ -42,7 +42,7 @@ fn small() -> ParquetOptions {
 
 #[tokio::test]
 async fn rows_survive_the_way_through_every_store() {
-    let expected = joined(&read(&mut synthetic(), &cx(), None).await.unwrap());
+    let expected = joined(&read(&mut synthetic(), &cx()).await.unwrap());
     let (_dir, stores) = stores();
     for store in stores {
         let written = to_parquet(&mut synthetic(), &cx(), store.folder("a/rows"), &small(), |_| ()).await.unwrap();
@@ -52,13 +52,13 @@ async fn rows_survive_the_way_through_every_store() {
         assert_eq!(files, ["a/rows/part-00000.parquet", "a/rows/part-00001.parquet", "a/rows/part-00002.parquet"]);
         assert!(all.contains(&"a/rows/_SUCCESS".to_owned()) && !all.iter().any(|name| name.contains("/.")), "{all:?}");
         let mut source = ParquetSource::new(input(&store, "a/rows"), ReadOptions::default());
-        assert_eq!(joined(&read(&mut source, &cx(), None).await.unwrap()), expected);
+        assert_eq!(joined(&read(&mut source, &cx()).await.unwrap()), expected);
 
         let options = TextOptions { file_rows: 2000, replace: false };
         let written = to_criteo_text(&mut synthetic(), &cx(), store.folder("text"), &options, |_| ()).await.unwrap();
         assert_eq!((written.files, written.rows), (3, ROWS));
         let mut source = CriteoSource::new(input(&store, "text"), ReadOptions::default());
-        assert_eq!(joined(&read(&mut source, &cx(), None).await.unwrap()), expected);
+        assert_eq!(joined(&read(&mut source, &cx()).await.unwrap()), expected);
         let of = async |path| inspect(input(&store, path), InspectOptions::default()).await.unwrap();
         let (text, parquet) = (of("text").await, of("a/rows").await);
         assert_eq!(text.columns, parquet.columns);
@@ -112,7 +112,7 @@ async fn what_is_there_is_replaced_only_on_request_and_then_wholly() {
         let after: Vec<_> = store.all().await.into_iter().filter(|name| name != "rows").collect();
         assert_eq!(after, ["rows/_SUCCESS", "rows/part-00000.parquet"]);
         let mut source = ParquetSource::new(input(&store, "rows"), ReadOptions::default());
-        assert_eq!(joined(&read(&mut source, &cx(), None).await.unwrap()).num_rows(), 100);
+        assert_eq!(joined(&read(&mut source, &cx()).await.unwrap()).num_rows(), 100);
     }
 }
 

@@ -162,7 +162,7 @@ async fn import(input: Input, name: &str, state: bool, table: &TableClient) -> R
     let columns: Vec<&str> = expected.fields().iter().map(|field| field.name().as_str()).collect();
     let options = ReadOptions { batch_rows: PAGE, ..ReadOptions::default() };
     let mut source = ParquetSource::new(input, options).columns(columns);
-    source.open(&StageCx::detached("load"), None).await?;
+    source.open(&StageCx::detached("load")).await?;
     let found = source.schema().ok_or_else(|| Fault::internal("an open source has a schema"))?;
     for (there, field) in found.fields().iter().zip(expected.fields()) {
         if !same_type(there.data_type(), field.data_type()) {

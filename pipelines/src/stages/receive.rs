@@ -77,13 +77,12 @@ impl<T> Receive<T> {
 
 impl<T: Receivable> Source for Receive<T> {
     type Out = T;
-    type Position = ();
 
     fn describe(&self) -> String {
         "from the readers".into()
     }
 
-    async fn open(&mut self, cx: &StageCx, _from: Option<()>) -> Result<(), Fault> {
+    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
         self.cx = Some(cx.clone());
         Ok(())
     }
@@ -132,6 +131,4 @@ impl<T: Receivable> Source for Receive<T> {
                 .map_err(|_| Fault::internal("a trainer receives no run status any more"))?;
         }
     }
-
-    fn position(&self) {}
 }

@@ -227,13 +227,12 @@ struct Feed {
 
 impl Source for Feed {
     type Out = ReadyBatch;
-    type Position = ();
 
     fn describe(&self) -> String {
         format!("{} batches of {} rows, in turns, from memory", self.batches.len(), self.rows)
     }
 
-    async fn open(&mut self, cx: &StageCx, _from: Option<()>) -> Result<(), Fault> {
+    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
         self.cx = Some(cx.clone());
         Ok(())
     }
@@ -250,8 +249,6 @@ impl Source for Feed {
         self.sent += 1;
         Ok(Some(batch))
     }
-
-    fn position(&self) {}
 }
 
 /// Clocks and counts at one moment.

@@ -128,14 +128,13 @@ struct InTurn {
 
 impl Source for InTurn {
     type Out = Rows;
-    type Position = <ParquetSource as Source>::Position;
 
     fn describe(&self) -> String {
         self.inner.describe()
     }
 
-    async fn open(&mut self, cx: &StageCx, from: Option<Self::Position>) -> Result<(), Fault> {
-        self.inner.open(cx, from).await
+    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
+        self.inner.open(cx).await
     }
 
     async fn next(&mut self) -> Result<Option<Rows>, Fault> {
@@ -148,10 +147,6 @@ impl Source for InTurn {
             turn.send_modify(|under_way| *under_way += rows.rows());
         }
         Ok(rows)
-    }
-
-    fn position(&self) -> Self::Position {
-        self.inner.position()
     }
 }
 
