@@ -83,7 +83,8 @@
 //! 6. `topology`, `closures`, `wiring`, `place`: wiring back to front, onto threads. `run`, `control`, `state`: how a
 //!    run starts, is controlled, and ends.
 //! 7. `clock`, `meter`, `ledger`, `plan`, `stage_report`, `machine`, `report`: the counts, and how they are shown.
-//! 8. `io_runtime`: the threads for network IO. `testsuite` (feature): checks the rules that every stage follows.
+//! 8. `io_runtime`: the threads for network IO. `testsuite` (feature): checks the rules that every stage,
+//!    sink and source follows.
 //!
 //! # What it promises
 //!

@@ -22,15 +22,15 @@ pub(crate) enum Item<T> {
 
 /// Takes a stage's output.
 pub struct Outbox<T: Batch> {
-    to: To<T>,
+    to: Target<T>,
 }
 
-enum To<T: Batch> {
-    Link(Down<T>),
+enum Target<T: Batch> {
+    Link(Downstream<T>),
     Collected(Arc<Mutex<Vec<T>>>),
 }
 
-struct Down<T: Batch> {
+struct Downstream<T: Batch> {
     link: Link<Item<T>>,
     meter: Arc<StageMeter>,
     turn: Option<Turn>,
@@ -52,11 +52,11 @@ impl<T: Batch> Outbox<T> {
     /// An outbox that keeps what is sent, for tests of a stage without a pipeline.
     pub fn collecting() -> (Self, Collected<T>) {
         let batches = Arc::new(Mutex::new(Vec::new()));
-        (Self { to: To::Collected(Arc::clone(&batches)) }, Collected { batches })
+        (Self { to: Target::Collected(Arc::clone(&batches)) }, Collected { batches })
     }
 
     pub(crate) fn new(link: Link<Item<T>>, meter: Arc<StageMeter>, turn: Option<Turn>) -> Self {
-        Self { to: To::Link(Down { link, meter, turn }) }
+        Self { to: Target::Link(Downstream { link, meter, turn }) }
     }
 
     /// Sends one batch; waits while there is no room below.
@@ -67,19 +67,19 @@ impl<T: Batch> Outbox<T> {
     /// The run was stopped. Return this fault unchanged: the run has its root cause already.
     pub async fn send(&mut self, batch: T) -> Result<(), Fault> {
         match &mut self.to {
-            To::Collected(batches) => {
+            Target::Collected(batches) => {
                 batches.lock().unwrap_or_else(PoisonError::into_inner).push(batch);
                 Ok(())
             }
-            To::Link(down) => down.send(batch).await,
+            Target::Link(down) => down.send(batch).await,
         }
     }
 
     /// Sends a barrier or the end of the stream, in order with the batches.
     pub(crate) async fn mark(&mut self, mark: Item<T>) -> Result<(), Fault> {
         match &mut self.to {
-            To::Collected(_) => Ok(()),
-            To::Link(down) => down.put(mark, 0).await.map_err(closed),
+            Target::Collected(_) => Ok(()),
+            Target::Link(down) => down.put(mark, 0).await.map_err(closed),
         }
     }
 }
@@ -88,7 +88,7 @@ fn closed(_: Closed) -> Fault {
     Fault::internal("the link below is closed").kind(FaultKind::Stopped)
 }
 
-impl<T: Batch> Down<T> {
+impl<T: Batch> Downstream<T> {
     async fn send(&mut self, batch: T) -> Result<(), Fault> {
         let (rows, bytes) = (batch.rows(), batch.bytes());
         if let Some(turn) = &self.turn

@@ -104,7 +104,7 @@ impl<T: Batch> Flow<T> {
 }
 
 /// The output of a sink: a type without values.
-enum Nothing {}
+pub(crate) enum Nothing {}
 
 impl Batch for Nothing {
     fn rows(&self) -> usize {
@@ -121,7 +121,7 @@ impl Batch for Nothing {
 }
 
 /// Makes a stage of a sink, and counts the rows it wrote as delivered.
-struct Last<S>(S);
+pub(crate) struct Last<S>(pub(crate) S);
 
 impl<S: Sink> Stage for Last<S> {
     type In = S::In;

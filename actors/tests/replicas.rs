@@ -188,7 +188,7 @@ fn scaling_up_and_down_under_load_loses_nothing() {
 }
 
 #[test]
-fn a_slow_replica_does_not_keep_another_from_being_hired() {
+fn a_slow_replica_does_not_keep_another_from_being_spawned() {
     let counts: Arc<Vec<AtomicUsize>> = Arc::new((0..2).map(|_| AtomicUsize::new(0)).collect());
     let gate = Arc::new(tokio::sync::Semaphore::new(0));
     let (c, g) = (Arc::clone(&counts), Arc::clone(&gate));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::error::ArrowError;
-use forebay_actors::{Batch, Fault, Flow, Place, Source, Stage, Topology};
+use forebay_actors::{Batch, Capacity, Fault, Flow, Place, Source, Stage, Topology};
 use forebay_base::nearest;
 use forebay_connectors::{Format, Leases, ReadOptions, Rows};
 
@@ -198,7 +198,7 @@ impl Registry {
     }
 
     pub(crate) fn after_read_of(&self, flow: Flow<Rows>, job: &Job, training: bool) -> Result<Flow<Rows>, Fault> {
-        self.after_read.wire(flow, &job.pipeline.after_read, job.pipeline.links.parse, job, training)
+        self.after_read.wire(flow, &job.pipeline.after_read, job.pipeline.links.to_parse(), job, training)
     }
 
     pub(crate) fn after_parse_of(
@@ -207,7 +207,7 @@ impl Registry {
         job: &Job,
         training: bool,
     ) -> Result<Flow<ExampleBatch>, Fault> {
-        self.after_parse.wire(flow, &job.pipeline.after_parse, job.pipeline.links.batch, job, training)
+        self.after_parse.wire(flow, &job.pipeline.after_parse, job.pipeline.links.to_batch(), job, training)
     }
 
     pub(crate) fn after_batch_of(
@@ -216,7 +216,7 @@ impl Registry {
         job: &Job,
         training: bool,
     ) -> Result<Flow<TrainBatch>, Fault> {
-        self.after_batch.wire(flow, &job.pipeline.after_batch, job.pipeline.links.lookup, job, training)
+        self.after_batch.wire(flow, &job.pipeline.after_batch, job.pipeline.links.to_lookup(), job, training)
     }
 
     fn add_source<S: Source<Out = Rows>>(
@@ -253,7 +253,7 @@ impl<T: Batch> Stages<T> {
         &self,
         mut flow: Flow<T>,
         names: &[OwnStage],
-        capacity: usize,
+        capacity: Capacity,
         job: &Job,
         training: bool,
     ) -> Result<Flow<T>, Fault> {

@@ -62,7 +62,7 @@ pub(crate) fn reading(
         return Ok(flow.sink("ship", Place::Shared, move || Ship::<TrainBatch>::new(send_queue, leases, trainers)));
     };
     let replicas = requests_under_way(job, &staleness);
-    Ok(looked_up(flow, Lookup::for_training(&table, &staleness), replicas).link(job.pipeline.links.train).sink(
+    Ok(looked_up(flow, Lookup::for_training(&table, &staleness), replicas).link(job.pipeline.links.to_train()).sink(
         "ship",
         Place::Shared,
         move || Ship::<ReadyBatch>::new(send_queue, leases, 1),
@@ -76,16 +76,16 @@ pub(crate) fn receiving(resources: &Resources, receive_queue: Arc<ReceiveQueue>,
     if resources.job.placement.lookup_at == LookupAt::Trainer {
         let participation = resources.participation.clone();
         let receive = move || Receive::<TrainBatch>::new(receive_queue, status, &participation);
-        return learn(topology.source("receive", Place::Shared, receive).link(links.lookup), resources);
+        return learn(topology.source("receive", Place::Shared, receive).link(links.to_lookup()), resources);
     }
     let participation = resources.participation.clone();
     let receive = move || Receive::<ReadyBatch>::new(receive_queue, status, &participation);
-    let flow = topology.source("receive", Place::Shared, receive).link(links.train);
+    let flow = topology.source("receive", Place::Shared, receive).link(links.to_train());
     let flow = match resources.participation.dense().cloned() {
         Some(dense) => {
             let replicas = Replicas::ordered(requests_under_way(&resources.job, &resources.staleness));
             flow.replicated("refresh", Place::Shared, replicas, move |_| Refresh::new(Arc::clone(&dense)))
-                .link(links.train)
+                .link(links.to_train())
         }
         None => flow,
     };
@@ -123,7 +123,7 @@ fn forward(model: &Model, topology: Topology, purpose: Purpose, read: Read) -> R
         BatchPlan { rows: FORWARD_ROWS, window: 0, drop_last: false, mark_window_ends: false, ..training_plan(job) };
     let batches =
         batches(topology.attach(&model.host), job, &model.context.registry, Batcher::new(plan), purpose, read)?;
-    Ok(batches.stage("lookup", Place::Shared, move || lookup).link(job.pipeline.links.train))
+    Ok(batches.stage("lookup", Place::Shared, move || lookup).link(job.pipeline.links.to_train()))
 }
 
 /// Rows of a batch in evaluation and prediction. The number does not change the result.
@@ -178,11 +178,11 @@ fn batches(
             Purpose::Prediction(keep) => parse.for_prediction(keep.clone()),
         }
     };
-    let rows = registry.after_read_of(read.begin(topology).link(links.parse), job, training)?;
+    let rows = registry.after_read_of(read.begin(topology).link(links.to_parse()), job, training)?;
     let replicas = Replicas::ordered(job.pipeline.parse_replicas);
-    let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.batch);
+    let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.to_batch());
     let examples = registry.after_parse_of(examples, job, training)?;
-    let batches = examples.stage("batch", Place::Own, move || batcher).link(links.lookup);
+    let batches = examples.stage("batch", Place::Own, move || batcher).link(links.to_lookup());
     registry.after_batch_of(batches, job, training)
 }
 
@@ -190,7 +190,7 @@ fn learn(flow: Flow<TrainBatch>, resources: &Resources) -> Pipeline {
     let replicas = requests_under_way(&resources.job, &resources.staleness);
     let lookup =
         Lookup::for_training(&resources.table, &resources.staleness).participation(resources.participation.clone());
-    compute(looked_up(flow, lookup, replicas).link(resources.job.pipeline.links.train), resources)
+    compute(looked_up(flow, lookup, replicas).link(resources.job.pipeline.links.to_train()), resources)
 }
 
 /// Replicas of `lookup` and of `push`: one for each ticket, which hides the round trip to the ps. Shards in this process need no
@@ -223,7 +223,7 @@ fn compute(flow: Flow<ReadyBatch>, resources: &Resources) -> Pipeline {
         ..Compute::new(job, &resources.model)
     };
     let push = Push::new(&resources.table).participation(participation);
-    let flow = compute.wire(flow).link(job.pipeline.links.push);
+    let flow = compute.wire(flow).link(job.pipeline.links.to_push());
     match requests_under_way(job, &resources.staleness) {
         1 => flow.sink("push", Place::Shared, move || push),
         n => flow.replicated_sink("push", Place::Shared, n, move |_| push.clone()),

@@ -1,4 +1,4 @@
-//! Checks the rules that every stage must follow, for the tests of any crate (feature `testsuite`).
+//! Checks the rules that every stage, sink and source must follow, for the tests of any crate (feature `testsuite`).
 //!
 //! The checks run whole pipelines and kill those that hang.
 //!
@@ -11,10 +11,20 @@
 //! 6. MUST let barriers and drains pass;
 //! 7. MUST accept being dropped while it waits for room.
 //!
+//! A sink follows the same rules; rule 3 only in that it ends.
+//!
+//! A source
+//! 1. MUST account for every row: it counts in the ledger those that it rejects, as read and as rejected;
+//! 2. MUST number its batches 0, 1, 2 and so on in `lineage.seq`;
+//! 3. MUST NOT lose a row if a future of `next` is dropped before it is ready;
+//! 4. MUST say again that it has ended if it is asked again;
+//! 5. MUST lose nothing when the run is drained.
+//!
 //! The same runs check the runtime: busy + starved + blocked is the stage's wall time, and the counts of stage and link
 //! agree.
 
 mod rig;
+mod source;
 #[cfg(test)]
 mod tests;
 
@@ -24,13 +34,16 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+pub use source::{check_source, source_rules_broken};
+
 use rig::{HANG, Left, Mode, PLAIN, Replay, Rig, Take, ended};
 
 use crate::fault::Fault;
 use crate::link::Capacity;
 use crate::place::Place;
+use crate::replicated::Last;
 use crate::run::{Outcome, Running, block_on};
-use crate::stage::Stage;
+use crate::stage::{Sink, Stage};
 use crate::topology::Topology;
 
 /// The batches that arrived at the sink.
@@ -56,11 +69,22 @@ pub fn broken_rules<S: Stage>(
     inputs: impl Fn() -> Vec<S::In> + Clone + Send + 'static,
 ) -> Vec<String> {
     let bench = Bench { make, inputs };
-    let mut broken = Vec::new();
-    for check in [Bench::whole, Bench::empty, Bench::faults, Bench::marks, Bench::dropped] {
-        broken.extend(check(&bench).err());
-    }
-    broken
+    let checks = [Bench::whole, Bench::empty, Bench::faults, Bench::marks, Bench::dropped];
+    checks.iter().filter_map(|check| check(&bench).err()).collect()
+}
+
+/// Checks a sink against the rules of [this module](self); see [`check_stage`].
+///
+/// # Panics
+/// The sink breaks a rule; the message lists all broken rules.
+pub fn check_sink<S: Sink>(
+    make: impl Fn() -> S + Clone + Send + 'static,
+    inputs: impl Fn() -> Vec<S::In> + Clone + Send + 'static,
+) {
+    let bench = Bench { make: move || Last(make()), inputs };
+    let checks = [Bench::whole, Bench::faults, Bench::marks, Bench::dropped];
+    let broken: Vec<String> = checks.iter().filter_map(|check| check(&bench).err()).collect();
+    assert!(broken.is_empty(), "the sink breaks {} rules:\n{}", broken.len(), broken.join("\n"));
 }
 
 struct Bench<M, I> {

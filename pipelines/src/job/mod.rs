@@ -68,7 +68,7 @@ impl Job {
     /// # Errors
     /// User: names the field, its value and what is expected.
     pub fn check(&self) -> Result<(), Fault> {
-        let Links { parse, batch, lookup, train, push } = self.pipeline.links;
+        let Links { parse, batch, lookup, train, push, bytes } = self.pipeline.links;
         for (name, value) in [
             ("data.epochs", self.data.epochs),
             ("data.read_rows", self.data.read_rows),
@@ -81,6 +81,7 @@ impl Job {
             ("pipeline.links.lookup", lookup),
             ("pipeline.links.train", train),
             ("pipeline.links.push", push),
+            ("pipeline.links.bytes", bytes.0),
         ] {
             if value == 0 {
                 return Err(Fault::user(format!("{name} is 0, expected at least 1")));

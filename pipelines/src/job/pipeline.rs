@@ -1,7 +1,9 @@
 //! The `[pipeline]` section of a job.
 
+use forebay_actors::Capacity;
 use serde::{Deserialize, Serialize};
 
+use super::ByteSize;
 use crate::string_or_table::{Named, list};
 
 /// Custom stages, replicas of stages, and the capacities of links.
@@ -57,7 +59,7 @@ impl Default for PipelineOptions {
     }
 }
 
-/// The capacity, in batches, of the link in front of each stage.
+/// The capacity of the link in front of each stage: a number of batches, and bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Links {
@@ -71,10 +73,43 @@ pub struct Links {
     pub train: usize,
     /// Batches that may wait between the train stage and the push stage.
     pub push: usize,
+    /// Bytes that may wait in each of these links. A batch that is larger waits alone.
+    pub bytes: ByteSize,
+}
+
+impl Links {
+    /// The link in front of the parse stage.
+    pub fn to_parse(&self) -> Capacity {
+        self.capacity(self.parse)
+    }
+
+    /// The link in front of the batch stage.
+    pub fn to_batch(&self) -> Capacity {
+        self.capacity(self.batch)
+    }
+
+    /// The link in front of the lookup stage.
+    pub fn to_lookup(&self) -> Capacity {
+        self.capacity(self.lookup)
+    }
+
+    /// The link in front of the train (or evaluate) stage.
+    pub fn to_train(&self) -> Capacity {
+        self.capacity(self.train)
+    }
+
+    /// The link in front of the push stage.
+    pub fn to_push(&self) -> Capacity {
+        self.capacity(self.push)
+    }
+
+    fn capacity(&self, batches: usize) -> Capacity {
+        Capacity::items(batches).bytes(self.bytes.0)
+    }
 }
 
 impl Default for Links {
     fn default() -> Self {
-        Self { parse: 8, batch: 8, lookup: 4, train: 2, push: 2 }
+        Self { parse: 8, batch: 8, lookup: 4, train: 2, push: 2, bytes: ByteSize(256 << 20) }
     }
 }

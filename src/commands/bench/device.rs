@@ -169,8 +169,8 @@ impl Device {
             cx: None,
         };
         let links = &job.pipeline.links;
-        let flow = Topology::new("device").source("feed", Place::Own, move || feed).link(links.train);
-        let report = compute.wire(flow).link(links.push).sink("done", Place::Shared, move || clock).run()?;
+        let flow = Topology::new("device").source("feed", Place::Own, move || feed).link(links.to_train());
+        let report = compute.wire(flow).link(links.to_push()).sink("done", Place::Shared, move || clock).run()?;
         let [from, to] = span
             .lock()
             .expect("no holder of this lock panics")

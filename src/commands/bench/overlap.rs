@@ -108,9 +108,9 @@ impl Overlap {
         };
         feed_from(topology, &job, &registry, source)?
             .stage("lookup", Place::Shared, move || lookup)
-            .link(job.pipeline.links.train)
+            .link(job.pipeline.links.to_train())
             .stage("device", Place::Own, move || Device::taking(device, !overlap))
-            .link(job.pipeline.links.push)
+            .link(job.pipeline.links.to_push())
             .sink("done", Place::Shared, move || Done { turn: done })
             .run()
     }

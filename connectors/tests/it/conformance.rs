@@ -1,0 +1,70 @@
+//! Every source follows the rules of `forebay_actors::testsuite`: `next` is cancel safe, batches are numbered, rows are counted.
+
+use std::fmt::Write as _;
+use std::io;
+
+use forebay_actors::testsuite::check_source;
+use forebay_connectors::{
+    CriteoSource, OnBadRow, ParquetSource, ReadOptions, StreamSource, Synthetic, SyntheticSource,
+};
+
+fn options() -> [ReadOptions; 2] {
+    let options = ReadOptions { batch_rows: 30, epochs: 2, ..ReadOptions::default() };
+    [ReadOptions { shuffle: true, seed: 5, decode_threads: 3, ..options.clone() }, options]
+}
+
+#[test]
+fn parquet() {
+    let dir = super::parquet::folder();
+    for options in options() {
+        let path = dir.path().to_owned();
+        check_source(move || ParquetSource::new(path.as_path(), options.clone()));
+    }
+}
+
+#[test]
+fn criteo_text_with_bad_rows() {
+    let dir = tempfile::tempdir().unwrap();
+    for file in 0..2 {
+        let mut text = String::new();
+        for row in 0..120 {
+            match row % 11 {
+                3 => text.push_str("nonsense\n"),
+                7 => text.push_str("7\n"),
+                _ => writeln!(text, "{}\t{row}{}{}", row % 2, "\t".repeat(12), "\t0badf00d".repeat(26)).unwrap(),
+            }
+        }
+        std::fs::write(dir.path().join(format!("{file}.txt")), text).unwrap();
+    }
+    for options in options() {
+        let path = dir.path().to_owned();
+        check_source(move || {
+            CriteoSource::new(path.as_path(), options.clone()).on_bad_row(OnBadRow::Skip).range_bytes(2500)
+        });
+    }
+}
+
+#[test]
+fn csv_with_bad_rows() {
+    let dir = super::csv::folder(120);
+    for options in options() {
+        let path = dir.path().to_owned();
+        check_source(move || super::csv::source(&path, options.clone()).range_bytes(300));
+    }
+}
+
+#[test]
+fn synthetic() {
+    for options in options() {
+        let what = Synthetic { rows: 500, ..Synthetic::default() };
+        check_source(move || SyntheticSource::new(what.clone(), options.clone()));
+    }
+}
+
+#[test]
+fn stream() {
+    check_source(|| {
+        let batches = (0..9).map(|i| Ok::<_, io::Error>(super::parquet::rows(i * 10, 10)));
+        StreamSource::new("query", futures::stream::iter(batches))
+    });
+}
