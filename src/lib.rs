@@ -51,6 +51,7 @@ mod logs;
 mod out;
 mod parent;
 mod progress;
+mod report;
 mod stop;
 mod usage;
 

@@ -11,10 +11,10 @@ use crate::pipelines::{Context, Job};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
-use super::summary::ReportFile;
 use super::train::{self, AtEnd};
 use crate::exit::Ended;
 use crate::logs::Logs;
+use crate::report::ReportFiles;
 use crate::stop::Stop;
 use crate::{out, parent};
 
@@ -77,8 +77,8 @@ pub(crate) struct RoleCommand {
     /// The authority that signed the certificates of the run, PEM.
     #[arg(long, env = "FOREBAY_TLS_CA", value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// A trainer writes its report as JSON to this file.
-    #[arg(long, value_name = "FILE")]
+    /// A trainer writes its report to this folder, or to one file, whose name ends with .json.
+    #[arg(long, value_name = "PATH")]
     report: Option<PathBuf>,
     /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet. The process that runs the
     /// coordinator decides.
@@ -94,7 +94,7 @@ impl RoleCommand {
         self.parent.map_or(Ok(()), parent::end_with)?;
         let job = train::load(self.job.as_deref(), &self.settings)?;
         let process = ClusterProcess::new(self.process_config(&job)?);
-        let report = ReportFile::new(self.report.clone())?;
+        let report = ReportFiles::new(self.report.clone())?;
         let stop = Stop::listen()?;
         process.take_part(|process| match self.role {
             Role::Reader => {

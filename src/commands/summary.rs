@@ -1,17 +1,13 @@
-//! What a training prints at its end, and the report as a file.
+//! What a training prints at its end, and its report as JSON.
 
-use std::fs::{self, OpenOptions};
-use std::path::{Path, PathBuf};
-
-use crate::Fault;
 use crate::actors::commas;
-use crate::connectors::staged;
 use crate::pipelines::cluster::RunStatus;
-use crate::pipelines::{RunReport, Trained};
+use crate::pipelines::{Evaluation, Trained};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::out;
+use crate::report::History;
 use crate::usage::Usage;
 
 /// What a training prints at its end.
@@ -61,55 +57,44 @@ impl Summary<'_> {
 }
 
 impl Summary<'_> {
-    fn to_json(&self) -> serde_json::Value {
-        let Trained { report, progress, training, .. } = self.trained;
+    fn to_json(&self) -> Value {
+        let mut trained = self.counts();
+        trained["report"] = json!(self.trained.report);
+        json!({ "trained": trained })
+    }
+
+    /// What the text says besides the report of the run.
+    fn counts(&self) -> Value {
+        let Trained { progress, training, .. } = self.trained;
         let used = self.before.zip(Usage::now());
-        json!({ "trained": {
-            "report": report,
+        json!({
             "progress": progress,
             "training": training,
             "cpu_seconds": used.map(|(before, after)| after.cpu_seconds - before.cpu_seconds),
             "peak_bytes": used.map(|(_, after)| after.peak_bytes),
             "run": self.status,
-        } })
-    }
-}
-
-/// Where the report of a training goes as JSON, if anywhere.
-pub(crate) struct ReportFile(Option<PathBuf>);
-
-impl ReportFile {
-    /// Checks that the file can be written, before the training.
-    pub(crate) fn new(file: Option<PathBuf>) -> Result<Self, Fault> {
-        file.as_deref().map_or(Ok(()), probe)?;
-        Ok(Self(file))
+        })
     }
 
-    /// Writes the report.
-    pub(crate) fn write(&self, report: &RunReport) -> Result<(), Fault> {
-        let Some(path) = &self.0 else { return Ok(()) };
-        let text = serde_json::to_string_pretty(report)
-            .map_err(|e| Fault::internal("the report cannot be written as JSON").because(e))?;
-        fs::write(path, text).map_err(|e| staged::fault(path.display(), "cannot write the report to", e))
-    }
-}
-
-/// Fails if `file` cannot be written. Leaves it as it was.
-fn probe(file: &Path) -> Result<(), Fault> {
-    if file.is_dir() {
-        return Err(Fault::user(format!(
-            "cannot write the report to `{}`: it is a folder, name a file",
-            file.display()
-        )));
-    }
-    let tried = match OpenOptions::new().write(true).create_new(true).open(file) {
-        Ok(_) => fs::remove_file(file),
-        // Opening a pipe would wait for its reader.
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && file.is_file() => {
-            OpenOptions::new().append(true).open(file).map(drop)
+    /// The report as it is written to a file: the report of the run, and all that the text says.
+    pub(crate) fn file(&self, history: Option<&History>, evaluated: Option<(&str, &Evaluation)>) -> Value {
+        let Trained { report, model, staleness_observed, .. } = self.trained;
+        let mut file = json!(report);
+        let (kind, rows) = (model.job.model.kind, &model.job.data.train);
+        let job = rows.as_ref().map_or_else(|| kind.to_string(), |rows| format!("{kind} on {rows}"));
+        let more = json!({
+            "job": job,
+            "sentence": report.analysis.to_string(),
+            "staleness_observed": staleness_observed,
+            "history": history,
+            "evaluation": evaluated.map(|(path, evaluation)| {
+                json!({ "path": path, "evaluation": evaluation, "text": format!("{path}: {evaluation}") })
+            }),
+        });
+        for part in [self.counts(), more] {
+            let Value::Object(part) = part else { unreachable!("made as an object") };
+            part.into_iter().for_each(|(name, value)| file[name] = value);
         }
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-        Err(e) => Err(e),
-    };
-    tried.map_err(|e| staged::fault(file.display(), "cannot write the report to", e))
+        file
+    }
 }

@@ -5,16 +5,17 @@ use std::time::Duration;
 
 use crate::actors::{FaultKind, commas};
 use crate::pipelines::cluster::ClusterSession;
-use crate::pipelines::{Context, RunEnd, Trained};
+use crate::pipelines::{Context, Evaluation, RunEnd, Trained};
 use crate::{Fault, Job, Training};
 use clap::Args;
 use serde_json::json;
 
-use super::summary::{ReportFile, Summary};
+use super::summary::Summary;
 use crate::exit::Ended;
 use crate::logs::Logs;
 use crate::out;
 use crate::progress::Progress;
+use crate::report::{History, ReportFiles};
 use crate::stop::Stop;
 use crate::usage::Usage;
 
@@ -37,8 +38,8 @@ pub(crate) struct Train {
     /// Override a field of the job, for instance train.batch_rows=4096; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Write the report as JSON to this file.
-    #[arg(long, value_name = "FILE")]
+    /// Write the report to this folder, as report.json and report.html; or to one file, whose name ends with .json.
+    #[arg(long, value_name = "PATH")]
     report: Option<PathBuf>,
     /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet.
     #[arg(long)]
@@ -63,7 +64,7 @@ impl Train {
                  `forebay role`",
             ));
         }
-        let end = AtEnd { report: &ReportFile::new(self.report)?, saves: true };
+        let end = AtEnd { report: &ReportFiles::new(self.report)?, saves: true };
         run(Training::builder(job).context(context).resume(self.resume).build()?, &Stop::listen()?, end, logs)
     }
 }
@@ -71,7 +72,7 @@ impl Train {
 /// What to do at the end of a training.
 pub(crate) struct AtEnd<'a> {
     /// Where the report goes.
-    pub(crate) report: &'a ReportFile,
+    pub(crate) report: &'a ReportFiles,
     /// Whether this process saves and evaluates.
     pub(crate) saves: bool,
 }
@@ -87,6 +88,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     let before = Usage::now();
     let running = training.start()?;
     let mut progress = Progress::new(logs);
+    let mut history = end.report.is_some().then(History::new);
     let mut drained = false;
     let ended = running.wait_with(Duration::from_millis(100), |running| {
         if stop.asked() && !drained {
@@ -94,6 +96,9 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
             drained = true;
         }
         progress.show(running);
+        if let Some(history) = &mut history {
+            history.follow(running);
+        }
     });
     progress.done();
     let mut trained = match ended {
@@ -122,12 +127,12 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
             true => out::tell(json!({ "trainer": { "report": trained.report.report, "progress": trained.progress } })),
             false => out::tell(&trained.report.report),
         }
-        let written = end.report.write(&trained.report);
+        let written = end.report.write(&summary.file(history.as_ref(), None));
         // The first trainer saves and evaluates, and needs the rows of this process until then.
         session.map_or(Ok(()), ClusterSession::wait_until_over)?;
         return written.map(|()| ended);
     }
-    match finish(&summary, stop, &end) {
+    match finish(&summary, history.as_ref(), stop, &end) {
         Ok(()) => {
             if let Some(Err(fault)) = session.map(ClusterSession::over) {
                 tracing::warn!("the run is over, but the other processes could not be told: {fault}");
@@ -142,18 +147,20 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
 }
 
 /// Saves, then reports, then evaluates: nothing that fails later can lose the model.
-fn finish(summary: &Summary<'_>, stop: &Stop, end: &AtEnd<'_>) -> Result<(), Fault> {
+fn finish(summary: &Summary<'_>, history: Option<&History>, stop: &Stop, end: &AtEnd<'_>) -> Result<(), Fault> {
     let trained = summary.trained;
     let saved = save(trained, stop);
     summary.print();
-    let written = end.report.write(&trained.report);
+    let written = end.report.write(&summary.file(history, None));
     let saved = saved?;
     match summary.json {
         true => out::tell(json!({ "saved": saved })),
         false => out::tell(saved),
     }
-    let evaluated = evaluate(trained, summary.json);
-    written.and(evaluated)
+    if let Some((path, evaluation)) = evaluate(trained, summary.json)? {
+        end.report.write(&summary.file(history, Some((&path, &evaluation))))?;
+    }
+    written
 }
 
 /// Saves the model. Returns a line about it.
@@ -173,15 +180,15 @@ fn save(trained: &Trained, stop: &Stop) -> Result<String, Fault> {
     Ok(if beside { format!("{line}; the run was drained, and {model} stays as it was") } else { line })
 }
 
-fn evaluate(trained: &Trained, json: bool) -> Result<(), Fault> {
-    if let Some(path) = &trained.model.job.data.eval {
-        let (evaluation, _) = trained.model.evaluate(path)?;
-        match json {
-            true => out::tell(json!({ "evaluated": { "path": path, "evaluation": evaluation } })),
-            false => out::tell(format_args!("evaluated on {path}: {evaluation}")),
-        }
+/// The rows at `data.eval`, if there are any, and the quality on them.
+fn evaluate(trained: &Trained, json: bool) -> Result<Option<(String, Evaluation)>, Fault> {
+    let Some(path) = &trained.model.job.data.eval else { return Ok(None) };
+    let (evaluation, _) = trained.model.evaluate(path)?;
+    match json {
+        true => out::tell(json!({ "evaluated": { "path": path, "evaluation": evaluation } })),
+        false => out::tell(format_args!("evaluated on {path}: {evaluation}")),
     }
-    Ok(())
+    Ok(Some((path.to_string(), evaluation)))
 }
 
 /// The job of a file, or the default job, with settings applied.

@@ -22,7 +22,6 @@ use self::output::Output;
 use self::supervisor::Supervisor;
 use self::token::Token;
 use self::watch::Watch;
-use super::summary::ReportFile;
 use super::train;
 use crate::exit::Ended;
 use crate::logs::Logs;
@@ -30,6 +29,7 @@ use crate::net::SecurityFiles;
 use crate::pipelines::cluster::StatusClient;
 use crate::pipelines::model_folder::check_predecessor;
 use crate::pipelines::{Context, check_checkpoints};
+use crate::report::ReportFiles;
 use crate::stop::Stop;
 
 /// The name of the run, which only its processes know the token of.
@@ -49,8 +49,9 @@ pub(crate) struct Launch {
     /// Override a field of the job; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// The first trainer writes its report as JSON to this file.
-    #[arg(long, value_name = "FILE")]
+    /// The first trainer writes the report of the run to this folder, as report.json and report.html; or to one file, whose
+    /// name ends with .json.
+    #[arg(long, value_name = "PATH")]
     report: Option<PathBuf>,
     /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet.
     #[arg(long)]
@@ -71,7 +72,7 @@ impl Launch {
         // What must fail fails before any process starts.
         check_checkpoints(&job, self.resume, &Context::default())?;
         check_predecessor(&job, &Context::default())?;
-        ReportFile::new(self.report.clone())?;
+        ReportFiles::new(self.report.clone())?;
         let stop = Stop::listen_and_tell()?;
         let token = Token::new()?;
         let output = Output::start(logs.is_json())?;

@@ -1,0 +1,192 @@
+//! What a run did over time: samples of its meters, at most [`MOST`] of them however long it takes.
+
+use std::time::{Duration, Instant};
+
+use crate::actors::Report;
+use crate::pipelines::RunningTraining;
+use serde::{Serialize, Serializer};
+use serde_json::json;
+
+/// The most samples. At one more, every second one is left out, and the time between two is doubled.
+const MOST: usize = 512;
+
+/// The time between two samples, at first.
+const EVERY: Duration = Duration::from_millis(200);
+
+/// The samples of a run. In JSON one list for each value, with an entry for each sample.
+pub(crate) struct History {
+    samples: Vec<Sample>,
+    every: Duration,
+    next: Instant,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Sample {
+    seconds: f64,
+    rows: u64,
+    logloss: f64,
+    auc: Option<f64>,
+    stages: Vec<StageTimes>,
+    /// Where a link leads to, and the batches in it.
+    links: Vec<(String, u64)>,
+}
+
+/// Seconds since the run began, summed over the replicas.
+#[derive(Clone, Debug, PartialEq)]
+struct StageTimes {
+    name: String,
+    replicas: usize,
+    busy: f64,
+    waiting: f64,
+    starved: f64,
+    blocked: f64,
+}
+
+impl History {
+    pub(crate) fn new() -> Self {
+        Self { samples: Vec::new(), every: EVERY, next: Instant::now() }
+    }
+
+    /// Takes a sample if it is time for one.
+    pub(crate) fn follow(&mut self, running: &RunningTraining) {
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        self.next = now + self.every;
+        let progress = running.progress();
+        let sample = Sample {
+            rows: progress.rows,
+            logloss: progress.logloss,
+            auc: progress.auc,
+            ..Sample::of(&running.run_report())
+        };
+        self.add(sample);
+    }
+
+    fn add(&mut self, sample: Sample) {
+        self.samples.push(sample);
+        if self.samples.len() > MOST {
+            let mut number = 0;
+            self.samples.retain(|_| {
+                number += 1;
+                number % 2 == 1
+            });
+            self.every *= 2;
+        }
+    }
+
+    /// A value of each sample.
+    fn each<T>(&self, value: impl Fn(&Sample) -> T) -> Vec<T> {
+        self.samples.iter().map(value).collect()
+    }
+}
+
+impl Sample {
+    fn of(report: &Report) -> Self {
+        let stages = report.stages.iter().map(|stage| StageTimes {
+            name: stage.name.clone(),
+            replicas: stage.replicas,
+            busy: stage.busy.as_secs_f64(),
+            waiting: stage.waiting.as_secs_f64(),
+            starved: stage.starved.as_secs_f64(),
+            blocked: stage.blocked.as_secs_f64(),
+        });
+        Self {
+            seconds: report.wall.as_secs_f64(),
+            rows: 0,
+            logloss: 0.0,
+            auc: None,
+            stages: stages.collect(),
+            links: report.links.iter().map(|link| (link.to.clone(), link.depth)).collect(),
+        }
+    }
+}
+
+impl Serialize for History {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        // In a cluster the stages of other processes come later than the first sample.
+        let last = self.samples.last();
+        let stages = last.iter().flat_map(|last| &last.stages).map(|StageTimes { name, .. }| {
+            let times = |value: fn(&StageTimes) -> f64| {
+                self.each(|sample| sample.stages.iter().find(|stage| stage.name == *name).map_or(0.0, value))
+            };
+            let replicas = |sample: &Sample| {
+                sample.stages.iter().find(|stage| stage.name == *name).map_or(0, |stage| stage.replicas)
+            };
+            json!({
+                "name": name,
+                "replicas": self.each(replicas),
+                "busy": times(|stage| stage.busy),
+                "waiting": times(|stage| stage.waiting),
+                "starved": times(|stage| stage.starved),
+                "blocked": times(|stage| stage.blocked),
+            })
+        });
+        let links = last.iter().flat_map(|last| &last.links).map(|(to, _)| {
+            let depth = |sample: &Sample| sample.links.iter().find(|link| link.0 == *to).map_or(0, |link| link.1);
+            json!({ "to": to, "depth": self.each(depth) })
+        });
+        json!({
+            "seconds": self.each(|sample| sample.seconds),
+            "rows": self.each(|sample| sample.rows),
+            "logloss": self.each(|sample| sample.logloss),
+            "auc": self.each(|sample| sample.auc),
+            "stages": stages.collect::<Vec<_>>(),
+            "links": links.collect::<Vec<_>>(),
+        })
+        .serialize(serializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(number: usize) -> Sample {
+        let stage = |name: &str| StageTimes {
+            name: name.into(),
+            replicas: 1,
+            busy: number as f64,
+            waiting: 0.0,
+            starved: 0.0,
+            blocked: 0.0,
+        };
+        // The reader is known from the third sample on.
+        let names = if number < 2 { &["train"][..] } else { &["read", "train"] };
+        Sample {
+            seconds: number as f64,
+            rows: number as u64,
+            logloss: 0.5,
+            auc: None,
+            stages: names.iter().map(|name| stage(name)).collect(),
+            links: vec![("train".into(), 3)],
+        }
+    }
+
+    #[test]
+    fn a_long_run_has_a_bounded_number_of_samples_evenly_spaced() {
+        let mut history = History::new();
+        for number in 0..5000 {
+            // As `follow` does: no sample is taken before it is due.
+            if number % (history.every.as_millis() / EVERY.as_millis()) as usize == 0 {
+                history.add(sample(number));
+            }
+        }
+        assert!(history.samples.len() <= MOST && history.samples.len() > MOST / 2);
+        let steps: Vec<f64> = history.samples.windows(2).map(|pair| pair[1].seconds - pair[0].seconds).collect();
+        assert!(steps.iter().all(|step| *step == steps[0]), "{steps:?}");
+    }
+
+    #[test]
+    fn every_list_has_an_entry_for_each_sample() {
+        let mut history = History::new();
+        (0..4).for_each(|number| history.add(sample(number)));
+        let json = serde_json::to_value(&history).unwrap();
+        assert_eq!(json["seconds"], json!([0.0, 1.0, 2.0, 3.0]));
+        assert_eq!(json["stages"][0]["name"], "read");
+        assert_eq!(json["stages"][0]["busy"], json!([0.0, 0.0, 2.0, 3.0]));
+        assert_eq!(json["stages"][0]["replicas"], json!([0, 0, 1, 1]));
+        assert_eq!(json["links"], json!([{ "to": "train", "depth": [3, 3, 3, 3] }]));
+    }
+}

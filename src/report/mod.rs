@@ -1,0 +1,77 @@
+//! The report of a training as files: JSON, and a page for people.
+
+mod history;
+mod page;
+
+use std::fs::{self, OpenOptions};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use crate::Fault;
+use crate::connectors::staged;
+use serde_json::Value;
+
+pub(crate) use history::History;
+
+/// Where the report of a training goes: nowhere, to a file of JSON, or to a folder with `report.json` and `report.html`.
+pub(crate) struct ReportFiles {
+    json: Option<PathBuf>,
+    html: Option<PathBuf>,
+}
+
+impl ReportFiles {
+    /// A path that ends with `.json`, or that is there and is no folder, is a file; any other is a folder, which is made. Checks
+    /// that all can be written, before the training.
+    ///
+    /// # Errors
+    /// One of the files cannot be written.
+    pub(crate) fn new(path: Option<PathBuf>) -> Result<Self, Fault> {
+        let Some(path) = path else { return Ok(Self { json: None, html: None }) };
+        let is_file = !path.is_dir() && (path.exists() || path.extension().is_some_and(|extension| extension == "json"));
+        let files = if is_file {
+            Self { json: Some(path), html: None }
+        } else {
+            fs::create_dir_all(&path).map_err(|e| cannot_write(&path, e))?;
+            Self { json: Some(path.join("report.json")), html: Some(path.join("report.html")) }
+        };
+        [&files.json, &files.html].into_iter().flatten().try_for_each(|file| probe(file))?;
+        Ok(files)
+    }
+
+    /// Writes the report.
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub(crate) fn write(&self, report: &Value) -> Result<(), Fault> {
+        if let Some(file) = &self.json {
+            fs::write(file, format!("{report:#}\n")).map_err(|e| cannot_write(file, e))?;
+        }
+        if let Some(file) = &self.html {
+            fs::write(file, page::page(report)).map_err(|e| cannot_write(file, e))?;
+        }
+        Ok(())
+    }
+
+    /// Whether there is any.
+    pub(crate) fn is_some(&self) -> bool {
+        self.json.is_some()
+    }
+}
+
+fn cannot_write(path: &Path, e: std::io::Error) -> Fault {
+    staged::fault(path.display(), "cannot write the report to", e)
+}
+
+/// Fails if `file` cannot be written. Leaves it as it was.
+fn probe(file: &Path) -> Result<(), Fault> {
+    let tried = match OpenOptions::new().write(true).create_new(true).open(file) {
+        Ok(_) => fs::remove_file(file),
+        // Opening a pipe would wait for its reader.
+        Err(e) if e.kind() == ErrorKind::AlreadyExists && file.is_file() => {
+            OpenOptions::new().append(true).open(file).map(drop)
+        }
+        Err(e) if e.kind() == ErrorKind::AlreadyExists && !file.is_dir() => Ok(()),
+        Err(e) => Err(e),
+    };
+    tried.map_err(|e| cannot_write(file, e))
+}

@@ -1,0 +1,223 @@
+// Draws the page of a run from its report: the JSON in #run, or while the run goes on, that of run.json every second.
+"use strict";
+
+const $ = (id) => document.getElementById(id);
+const PARTS = ["busy", "waiting", "starved", "blocked"];
+
+/** A colour of the page's theme, as a canvas takes it. */
+function color(name) {
+  const probe = element("span", { style: `color: var(--${name})` });
+  document.body.append(probe);
+  const found = getComputedStyle(probe).color;
+  probe.remove();
+  return found;
+}
+
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+const commas = (n) => Math.round(n).toLocaleString("en-US");
+
+function short(n) {
+  const unit = [[1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([size]) => n >= size);
+  return unit ? (n / unit[0]).toPrecision(3) + unit[1] : String(Math.round(n));
+}
+
+const percent = (share) => Math.round(100 * share) + "%";
+const bytes = (n) => (n >= 1 << 30 ? (n / (1 << 30)).toFixed(1) + " GiB" : Math.round(n / (1 << 20)) + " MiB");
+
+function clock(seconds) {
+  const pad = (n) => String(n).padStart(2, "0");
+  const s = Math.round(seconds), hours = Math.floor(s / 3600), minutes = Math.floor(s / 60) % 60;
+  return hours > 0 ? `${hours}:${pad(minutes)}:${pad(s % 60)}` : `${minutes}:${pad(s % 60)}`;
+}
+
+/** The shares of a stage's time, over its wall time. */
+const shares = (stage) => PARTS.map((part) => (stage.wall > 0 ? stage[part] / stage.wall : 0));
+
+function bar(stage) {
+  const all = shares(stage);
+  const text = PARTS.map((part, i) => `${part} ${percent(all[i])}`).join(", ");
+  const made = element("div", { class: "bar", role: "img", "aria-label": text, title: text });
+  PARTS.forEach((part, i) => made.append(element("span", { class: part, style: `width:${100 * all[i]}%` })));
+  return made;
+}
+
+function figures(run) {
+  const progress = run.progress ?? {};
+  const seconds = run.wall;
+  const list = [
+    ["rows", progress.rows && commas(progress.rows)],
+    ["rows per second", progress.rows && seconds && short(progress.rows / seconds)],
+    ["time", clock(seconds)],
+    ["done", run.position?.share != null && percent(run.position.share)],
+    ["logloss", progress.rows && progress.logloss?.toFixed(5)],
+    ["AUC", progress.auc?.toFixed(5)],
+    ["CPU seconds", run.cpu_seconds?.toFixed(1)],
+    ["memory, at most", run.peak_bytes && bytes(run.peak_bytes)],
+    ["staleness, at most", run.staleness_observed != null && String(run.staleness_observed)],
+    ["cores", run.machine?.cores],
+  ];
+  const shown = list.filter(([, value]) => value);
+  $("figures").replaceChildren(
+    ...shown.map(([name, value]) => element("div", {}, element("dt", {}, name), element("dd", {}, String(value)))),
+  );
+}
+
+function graph(run) {
+  const limit = run.analysis?.limit?.name;
+  const items = run.stages.map((stage, i) => {
+    const box = element("div", { class: "stage" + (stage.name === limit ? " limit" : "") });
+    const replicas = stage.replicas > 1 ? ` × ${stage.replicas}` : "";
+    box.append(element("b", {}, stage.name + replicas), bar(stage), element("small", {}, `${short(stage.rows_in || stage.rows_out)} rows`));
+    const item = element("li", {}, box);
+    const link = run.links[i];
+    if (link) {
+      const capacity = link.capacity?.items ?? "";
+      const text = `${link.depth} of ${capacity}`;
+      item.append(element("div", { class: "link", title: `most at one time: ${link.high_water}` }, element("small", {}, text)));
+    }
+    return item;
+  });
+  $("graph").replaceChildren(...items);
+  const services = run.services ?? [];
+  if (services.length > 0) {
+    const rows = services.map((service) =>
+      element("tr", {}, element("td", {}, service.name), element("td", { class: "number" }, short(service.items_in)), element("td", { style: "min-width:8rem" }, bar(service))),
+    );
+    const head = element("tr", {}, element("th", {}, "shard"), element("th", { class: "number" }, "calls"), element("th", {}, "time"));
+    $("services").replaceChildren(element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows)));
+  }
+}
+
+const drawn = new Map();
+
+/** Draws a chart, or gives the one that is there new data. The first of `data` is the x axis. */
+function chart(parent, name, label, data, series, scale = {}) {
+  const known = drawn.get(name);
+  if (known) {
+    known.setData(data);
+    return;
+  }
+  const figure = element("figure", { role: "img", "aria-label": label }, element("figcaption", {}, label));
+  parent.append(figure);
+  const axis = { stroke: color("quiet"), grid: { stroke: color("line"), width: 1 }, ticks: { stroke: color("line"), width: 1 } };
+  const width = () => Math.max(200, figure.clientWidth - 18);
+  const plot = new uPlot(
+    {
+      width: width(),
+      height: 170,
+      scales: { x: { time: false }, y: scale },
+      axes: [axis, { ...axis, size: 56, values: (_, values) => values.map((v) => (Math.abs(v) >= 1000 ? short(v) : v)) }],
+      series: [{ label: data.axis ?? "seconds" }, ...series],
+      legend: { show: series.length === 2 },
+      cursor: { drag: { x: true, y: false } },
+    },
+    data,
+    figure,
+  );
+  new ResizeObserver(() => plot.setSize({ width: width(), height: 170 })).observe(figure);
+  drawn.set(name, plot);
+}
+
+const line = (label, name) => ({ label, stroke: color(name), width: 1.5, points: { show: false } });
+
+/** What a sum that grows adds per second, between one sample and the next. */
+function rate(seconds, sums) {
+  return sums.map((sum, i) => {
+    if (i === 0) return null;
+    const time = seconds[i] - seconds[i - 1];
+    return time > 0 ? Math.max(0, sum - sums[i - 1]) / time : null;
+  });
+}
+
+function overTime(run) {
+  const { seconds, rows, logloss, auc, stages, links } = run.history ?? { seconds: [] };
+  if (seconds.length < 2) return;
+  chart($("charts"), "rate", "rows per second", [seconds, rate(seconds, rows)], [line("rows/s", "busy")], { range: (_, __, most) => [0, most || 1] });
+  chart($("charts"), "logloss", "running logloss", [seconds, logloss], [line("logloss", "blocked")]);
+  chart($("charts"), "auc", "running AUC", [seconds, auc], [line("AUC", "starved")]);
+  for (const stage of stages) {
+    // One above the other: the sum of the shares is the time that the stage had begun and not ended.
+    let sum = seconds.map(() => 0);
+    const layers = PARTS.map((part) => {
+      const share = rate(seconds, stage[part]).map((value, i) => (value === null ? null : (100 * value) / Math.max(1, stage.replicas[i])));
+      sum = sum.map((value, i) => value + (share[i] ?? 0));
+      return sum.map((value, i) => (share[i] === null ? null : value));
+    });
+    const series = PARTS.map((part) => ({ label: part, stroke: color(part), fill: color(part), width: 0, points: { show: false } }));
+    // The highest is drawn first, so that those below stay visible.
+    chart($("stages"), "stage " + stage.name, `${stage.name}: busy, waiting, starved and blocked, in percent`, [seconds, ...layers.reverse()], series.reverse(), { range: [0, 100] });
+  }
+  for (const link of links ?? []) {
+    chart($("charts"), "link " + link.to, `batches waiting before ${link.to}`, [seconds, link.depth], [line("batches", "waiting")], { range: (_, __, most) => [0, most || 1] });
+  }
+}
+
+function evaluation(run) {
+  const found = run.evaluation;
+  if (!found) return;
+  $("evaluation").hidden = false;
+  $("evaluated").textContent = found.text;
+  const bins = found.evaluation.reliability ?? [];
+  if (bins.length > 1) {
+    const predicted = bins.map((bin) => bin.predicted);
+    const data = [predicted, bins.map((bin) => bin.observed), predicted];
+    const observed = { label: "observed", stroke: color("busy"), width: 1.5, points: { show: true } };
+    chart($("calibration"), "calibration", "share of rows with label 1, by predicted score", data, [observed, line("as predicted", "quiet")]);
+  }
+}
+
+function table(id, head, rows) {
+  const cell = (tag) => (value, i) => element(tag, i > 0 ? { class: "number" } : {}, String(value));
+  const body = rows.map((row) => element("tr", {}, ...row.map(cell("td"))));
+  $(id).replaceChildren(element("thead", {}, element("tr", {}, ...head.map(cell("th")))), element("tbody", {}, ...body));
+}
+
+function tables(run) {
+  const { read, delivered, rejected } = run.ledger;
+  const reasons = Object.entries(rejected ?? {}).map(([reason, rows]) => [`rejected: ${reason}`, commas(rows)]);
+  table("ledger", ["", "rows"], [["read", commas(read)], ["delivered", commas(delivered)], ...reasons]);
+  const processes = run.processes ?? [];
+  if (processes.length > 0) {
+    $("processes").hidden = false;
+    const rows = processes.map((each) => {
+      const busiest = [...each.stages, ...each.services].sort((a, b) => shares(b)[0] - shares(a)[0])[0];
+      return [each.process, each.machine?.cpu?.toFixed(1) ?? "", busiest ? `${busiest.name} ${percent(shares(busiest)[0])}` : ""];
+    });
+    table("process-table", ["process", "CPU seconds", "busiest"], rows);
+  }
+}
+
+function draw(run) {
+  document.title = $("title").textContent = `Forebay: ${run.job ?? run.name}`;
+  const { state, message } = run.verdict;
+  $("verdict").textContent = [state, message, run.sentence].filter(Boolean).join(". ");
+  figures(run);
+  graph(run);
+  overTime(run);
+  evaluation(run);
+  tables(run);
+  document.body.dataset.drawn = String(Number(document.body.dataset.drawn ?? 0) + 1);
+}
+
+async function follow() {
+  try {
+    const answer = await fetch("run.json", { cache: "no-store" });
+    draw(await answer.json());
+  } catch {
+    $("verdict").textContent = "The run has ended, or this page cannot reach it. The page tries again.";
+  }
+  setTimeout(follow, 1000);
+}
+
+// A canvas keeps the colours that it was drawn with.
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => location.reload());
+
+const embedded = $("run").textContent.trim();
+if (embedded) draw(JSON.parse(embedded));
+else follow();
