@@ -27,7 +27,8 @@ impl ReportFiles {
     /// One of the files cannot be written.
     pub(crate) fn new(path: Option<PathBuf>) -> Result<Self, Fault> {
         let Some(path) = path else { return Ok(Self { json: None, html: None }) };
-        let is_file = !path.is_dir() && (path.exists() || path.extension().is_some_and(|extension| extension == "json"));
+        let is_file =
+            !path.is_dir() && (path.exists() || path.extension().is_some_and(|extension| extension == "json"));
         let files = if is_file {
             Self { json: Some(path), html: None }
         } else {
