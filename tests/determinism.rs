@@ -31,6 +31,22 @@ fn shards_replicas_and_threads_change_no_bit() {
 }
 
 #[test]
+fn rows_come_and_go_alike_in_any_number_of_shards() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 6000);
+    let rules = ["table.admission.count=2", "table.eviction.unseen_rows=1500"];
+    let with = |settings: &[&str]| {
+        let trained = common::train(common::job(&data, &[&rules[..], settings].concat()));
+        let stats = futures::executor::block_on(trained.model.table.stats()).unwrap();
+        assert!(stats.refused() > 0 && stats.evicted() > 0, "{stats}");
+        bits(&trained)
+    };
+    let reference = with(&[]);
+    assert!(with(&["table.shards=2"]) == reference);
+    assert!(with(&["table.shards=5", "train.threads=2"]) == reference);
+}
+
+#[test]
 fn every_kind_of_model_gives_the_same_bits_with_more_shards_and_threads() {
     let dir = tempfile::tempdir().unwrap();
     let data = common::parquet(dir.path(), 0, 2000);

@@ -37,6 +37,7 @@ impl JobModel {
         }
         let spec = job.model.spec(job.columns.slots.len(), job.columns.dense.len());
         spec.validate().map_err(model_fault)?;
+        job.table.check_bytes(&job.table.config(spec.parts(), job.seed, 1))?;
         let (options, seed, made) = (job.train.clone(), job.seed, spec.clone());
         Ok(Self {
             parts: spec.parts(),
@@ -48,7 +49,7 @@ impl JobModel {
 
     /// The configuration of the job's table, with the row parts of the model.
     pub fn table_config(&self, job: &Job) -> TableConfig {
-        job.table.config(self.parts.clone(), job.seed)
+        job.table.config(self.parts.clone(), job.seed, job.train.batch_rows * job.in_step())
     }
 
     /// Returns a function that makes a model with these parameters.

@@ -3,7 +3,7 @@
 use forebay_actors::Fault;
 use serde::de::DeserializeOwned;
 
-/// The value of `text`. `name` is that of the file.
+/// The value of `text`, of this `version` or an older one. `name` is that of the file.
 ///
 /// # Errors
 /// A user fault that names the file if it is not JSON, of another format or version, or lacks a field.
@@ -13,9 +13,10 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], name: &str, format: &str, 
     if what["format"] != format {
         return Err(Fault::user(format!("{name}: format is {}, expected {format:?}", what["format"])));
     }
-    if what["version"] != version {
+    if !what["version"].as_u64().is_some_and(|found| (1..=u64::from(version)).contains(&found)) {
+        let known = if version == 1 { "version 1".into() } else { format!("versions 1 to {version}") };
         return Err(Fault::user(format!(
-            "{name}: version {} of the format, this program reads version {version}",
+            "{name}: version {} of the format, this program reads {known}",
             what["version"]
         )));
     }

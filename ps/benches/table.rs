@@ -3,7 +3,7 @@
 //! `cargo bench -p forebay-ps --bench table [-- KEYS]` (default 10 million; about a minute and 3 GiB). One key pulled
 //! and pushed counts once. Time is CPU time of the thread, as other work may share the machine; all candidates run in
 //! one process, one after the other, on the same keys in the same blocks. `ONLY=own,stall` picks some of: own, hashbrown,
-//! dashmap, shapes, shards, stall.
+//! dashmap, shapes, lifetime, shards, stall.
 #![allow(clippy::print_stdout, missing_docs)]
 
 use std::hash::{BuildHasherDefault, Hasher};
@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 
 use forebay_actors::Host;
 use forebay_base::{SplitMix64, mix64, unit_f64};
-use forebay_ps::{Init, Optimizer, PartConfig, Storage, Table, TableConfig, start_table};
+use forebay_ps::{
+    Admission, Eviction, Init, LEAST_CAP, Lifetime, Optimizer, PartConfig, Storage, Table, TableConfig, start_table,
+};
 
 /// Keys per block: unique keys of a batch, about.
 const BLOCK: usize = 16_384;
@@ -41,6 +43,9 @@ fn main() {
         own("own 1 FTRL + 10 Adagrad", keys, &config(&[(1, FTRL), (10, ADAGRAD)], Storage::F32));
         own("own 10 Adagrad (80 bytes)", keys, &config(&[(10, ADAGRAD)], Storage::F32));
     }
+    if wants("lifetime") {
+        lifetimes(keys);
+    }
     if wants("shards") {
         through_shards(keys);
     }
@@ -59,7 +64,67 @@ fn config(parts: &[(usize, Optimizer)], storage: Storage) -> TableConfig {
         optimizer: *optimizer,
         init: Init::Uniform { scale: 0.01 },
     };
-    TableConfig { name: "bench".into(), seed: 1, parts: parts.iter().enumerate().map(part).collect(), storage }
+    TableConfig {
+        name: "bench".into(),
+        seed: 1,
+        parts: parts.iter().enumerate().map(part).collect(),
+        storage,
+        lifetime: Lifetime::default(),
+    }
+}
+
+/// What admission and eviction cost: blocks of a Zipf stream over 10 ranks per key, and then keys that never came before, each
+/// pulled and pushed.
+fn lifetimes(keys: usize) {
+    let visits = keys / BLOCK;
+    let cap = (keys as u64 / 20).max(LEAST_CAP);
+    let eviction = Some(Eviction { max_rows: Some(cap), ..Eviction::default() });
+    let scored = Some(Eviction { max_rows: Some(cap), half_life: Some(500), ..Eviction::default() });
+    let (none, count) = (None, Some(Admission::Count(2)));
+    let all = [
+        ("every key, for ever", Lifetime::default()),
+        ("a cap", Lifetime { admission: none, eviction }),
+        ("a cap by score", Lifetime { admission: none, eviction: scored }),
+        ("a cap, count 2", Lifetime { admission: count, eviction }),
+    ];
+    println!("lifetime: {} keys of a Zipf stream, then {keys} new keys; a cap of {cap} rows", visits * BLOCK);
+    for (name, lifetime) in all {
+        let config = TableConfig { lifetime, ..config(&[(16, ADAGRAD)], Storage::F32) };
+        let mut table = Table::new(&config).expect("the configuration is right");
+        let grads: Vec<f32> = (0..BLOCK * 16).map(|i| (mix64(i as u64) >> 40) as f32 / 1e9).collect();
+        let (mut rows, mut step) = (Vec::new(), 0);
+        let mut run = |block: &[u64]| {
+            step += 1;
+            table.pull(block, &mut rows).expect("there is memory");
+            table.push(block, &grads, step).expect("the gradients are finite");
+        };
+        let mut spent = Vec::new();
+        for zipf in [true, false] {
+            let mut time = Duration::ZERO;
+            for first in 0..visits / 100 {
+                let blocks = match zipf {
+                    true => draw_from(keys * 10, true, 100, first as u64),
+                    false => {
+                        (0..100).map(|i| ((first * 100 + i) * BLOCK..).take(BLOCK).map(|k| !key(k)).collect()).collect()
+                    }
+                };
+                let start = cpu();
+                blocks.iter().for_each(|block| run(block));
+                time += cpu() - start;
+            }
+            spent.push((visits / 100 * 100 * BLOCK) as f64 / time.as_secs_f64() / 1e6);
+        }
+        let stats = table.stats();
+        println!(
+            "  {name:<20} Zipf {:5.2} M keys/s, new {:5.2} M keys/s, {} rows, {} MiB, {} removed, {} refused",
+            spent[0],
+            spent[1],
+            stats.rows,
+            stats.bytes >> 20,
+            stats.evicted,
+            stats.refused
+        );
+    }
 }
 
 /// CPU time of this thread.
@@ -82,7 +147,11 @@ fn key(rank: usize) -> u64 {
 
 /// Blocks of ranks below `n`. Zipf with exponent 1.05 by inverting the integral of its density, or uniform.
 fn draw(n: usize, zipf: bool, blocks: usize) -> Vec<Vec<u64>> {
-    let mut stream = SplitMix64::new(7);
+    draw_from(n, zipf, blocks, 7)
+}
+
+fn draw_from(n: usize, zipf: bool, blocks: usize, seed: u64) -> Vec<Vec<u64>> {
+    let mut stream = SplitMix64::new(seed);
     let mut unit = || unit_f64(stream.next_u64());
     let exponent = 1.0 - 1.05;
     let top = (n as f64 + 1.0).powf(exponent);

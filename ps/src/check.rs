@@ -4,6 +4,7 @@
 //! memory.
 
 use crate::error::TableError;
+use crate::lifetime::Life;
 use crate::simd::{Job, dispatch};
 use crate::table::Layout;
 
@@ -69,7 +70,22 @@ impl Layout {
     }
 
     /// Whether rows of a snapshot may be taken in.
-    pub(crate) fn check_import(&self, keys: &[u64], weights: &[f32], state: Option<&[f32]>) -> Result<(), TableError> {
+    pub(crate) fn check_import(
+        &self,
+        keys: &[u64],
+        weights: &[f32],
+        state: Option<&[f32]>,
+        lives: &[Life],
+    ) -> Result<(), TableError> {
+        if !lives.is_empty() {
+            self.check_length("lives of rows", keys.len(), lives.len(), 1)?;
+            if let Some((key, life)) =
+                keys.iter().zip(lives).find(|(_, life)| !(life.score >= 0.0 && life.score.is_finite()))
+            {
+                let (table, part) = (self.table.clone(), "score".into());
+                return Err(TableError::State { table, part, key: *key, found: life.score });
+            }
+        }
         self.check_length("weights", keys.len(), weights.len(), self.row_dim)?;
         self.check_finite("weights", keys, weights, self.row_dim, |part| (part.weight_at, part.dim))?;
         let Some(state) = state else { return Ok(()) };

@@ -13,6 +13,7 @@ use futures::future::try_join_all;
 use crate::buffers::{Asked, Buffers, SpareBuffers, deal};
 use crate::config::TableConfig;
 use crate::endpoint::{Endpoint, confused};
+use crate::lifetime::{Absent, Life};
 use crate::push::{PushId, PushOutcome, Round, Stamp, Trainer};
 use crate::route::{Route, gather};
 use crate::shard::{Call, Reply};
@@ -202,17 +203,21 @@ impl TableClient {
     /// # Errors
     /// A user fault when there is no such shard; an internal one when it died.
     pub async fn export(&self, shard: usize, from: usize, at_most: usize) -> Result<ExportBlock, Fault> {
+        match self.holder(shard)?.call(Call::Export { shard, from, at_most }).await? {
+            Reply::Export(block) => Ok(block),
+            _ => Err(confused()),
+        }
+    }
+
+    /// The endpoint of a shard.
+    fn holder(&self, shard: usize) -> Result<&Endpoint, Fault> {
         if !self.held.contains(&shard) {
             let (table, held) = (&self.layout.table, &self.held);
             return Err(Fault::user(format!(
                 "table `{table}` has the shards {held:?} here; there is no shard {shard}"
             )));
         }
-        let endpoint = &self.endpoints[(shard - self.held.start) * self.endpoints.len() / self.held.len()];
-        match endpoint.call(Call::Export { shard, from, at_most }).await? {
-            Reply::Export(block) => Ok(block),
-            _ => Err(confused()),
-        }
+        Ok(&self.endpoints[(shard - self.held.start) * self.endpoints.len() / self.held.len()])
     }
 
     /// Sets the rows of `keys` to `weights`, `[keys x row_dim]`, and `state`, `[keys x state_dim]` (without: the state of
@@ -225,34 +230,57 @@ impl TableClient {
     /// A user fault, with nothing changed: a length that does not match, a value that training cannot reach (NaN,
     /// infinite, a negative sum of squares).
     pub async fn import(&self, keys: &[u64], weights: &[f32], state: Option<&[f32]>) -> Result<(), Fault> {
-        self.layout.check_import(keys, weights, state)?;
+        self.import_living(keys, weights, state, &[]).await
+    }
+
+    async fn import_living(
+        &self,
+        keys: &[u64],
+        weights: &[f32],
+        state: Option<&[f32]>,
+        lives: &[Life],
+    ) -> Result<(), Fault> {
+        self.layout.check_import(keys, weights, state, lives)?;
         let mut buffers = self.split(keys)?;
         buffers.deal(weights, self.layout.row_dim);
         let mut states = vec![Vec::new(); self.endpoints.len()];
         if let Some(state) = state {
             deal(&buffers.endpoint_of, state, self.layout.state_dim, &mut states);
         }
-        let parts = buffers.keys.into_iter().zip(buffers.values).zip(states);
+        let mut lives_of = vec![Vec::new(); self.endpoints.len()];
+        match &mut lives_of[..] {
+            [only] => only.extend_from_slice(lives),
+            parts => lives.iter().zip(&buffers.endpoint_of).for_each(|(life, part)| parts[*part as usize].push(*life)),
+        }
+        let parts = buffers.keys.into_iter().zip(buffers.values).zip(states.into_iter().zip(lives_of));
         let mut asked = Vec::with_capacity(self.endpoints.len());
-        for (endpoint, ((keys, weights), states)) in self.endpoints.iter().zip(parts) {
-            asked.push(endpoint.call(Call::Import { keys, weights, state: state.map(|_| states) }));
+        for (endpoint, ((keys, weights), (states, lives))) in self.endpoints.iter().zip(parts) {
+            asked.push(endpoint.call(Call::Import { keys, weights, state: state.map(|_| states), lives }));
         }
         done(&try_join_all(asked).await?)
     }
 
-    /// As [`import`](Self::import), of those rows whose shards this client reaches. The others are left out: a process of
-    /// several reads the rows of all and takes its own.
+    /// As [`import`](Self::import), with what is remembered of each row (nothing, or one for each key), and of those rows
+    /// whose shards this client reaches. The others are left out: a process of several reads the rows of all and takes its
+    /// own.
     ///
     /// # Errors
-    /// As [`import`](Self::import).
-    pub async fn import_held(&self, keys: &[u64], weights: &[f32], state: Option<&[f32]>) -> Result<(), Fault> {
+    /// As [`import`](Self::import). An internal fault: there are lives, and the shards are in other processes.
+    pub async fn import_held(
+        &self,
+        keys: &[u64],
+        weights: &[f32],
+        state: Option<&[f32]>,
+        lives: &[Life],
+    ) -> Result<(), Fault> {
         let held = self.route.held();
         if held == (0..self.route.shards()) {
-            return self.import(keys, weights, state).await;
+            return self.import_living(keys, weights, state, lives).await;
         }
-        self.layout.check_import(keys, weights, state)?;
+        self.layout.check_import(keys, weights, state, lives)?;
         let (row_dim, state_dim) = (self.layout.row_dim, self.layout.state_dim);
         let (mut own_keys, mut own_weights, mut own_state) = (Vec::new(), Vec::new(), Vec::new());
+        let mut own_lives = Vec::new();
         for (i, &key) in keys.iter().enumerate() {
             if held.contains(&self.route.shard(key)) {
                 own_keys.push(key);
@@ -260,9 +288,39 @@ impl TableClient {
                 if let Some(state) = state {
                     own_state.extend_from_slice(&state[i * state_dim..][..state_dim]);
                 }
+                own_lives.extend(lives.get(i));
             }
         }
-        self.import(&own_keys, &own_weights, state.map(|_| own_state.as_slice())).await
+        self.import_living(&own_keys, &own_weights, state.map(|_| own_state.as_slice()), &own_lives).await
+    }
+
+    /// Takes the rows of these keys away and counts their pushes on from there, of those keys whose shards this client
+    /// reaches.
+    ///
+    /// # Errors
+    /// An internal fault: the shards are in other processes, or one died.
+    pub async fn import_absent_held(&self, absent: &[Absent]) -> Result<(), Fault> {
+        let mut parts = vec![Vec::new(); self.endpoints.len()];
+        for absent in absent {
+            let shard = self.route.shard(absent.key).wrapping_sub(self.route.held().start);
+            if let Some(part) = parts.get_mut(shard) {
+                part.push(*absent);
+            }
+        }
+        let calls = self.endpoints.iter().zip(parts);
+        let asked = calls.map(|(endpoint, absent)| endpoint.call(Call::ImportAbsent { absent }));
+        done(&try_join_all(asked).await?)
+    }
+
+    /// As [`export`](Self::export), of the keys without a row whose pushes are counted: none without admission by count.
+    ///
+    /// # Errors
+    /// As [`export`](Self::export).
+    pub async fn export_absent(&self, shard: usize, from: usize, at_most: usize) -> Result<Vec<Absent>, Fault> {
+        match self.holder(shard)?.call(Call::ExportAbsent { shard, from, at_most }).await? {
+            Reply::Absent(absent) => Ok(absent),
+            _ => Err(confused()),
+        }
     }
 
     async fn fetch(&self, keys: &[u64], rows: &mut Vec<f32>, insert: bool) -> Result<(), Fault> {
@@ -301,8 +359,8 @@ impl TableClient {
         stamp: Option<Stamp>,
     ) -> Result<Option<Asked>, Fault> {
         self.layout.check_push(keys, grads, step)?;
-        // All shards wait for all pushes of a round.
-        let all = stamp.is_some_and(|stamp| stamp.round.is_some());
+        // All shards wait for all pushes of a round. Rows grow old with the steps, also where no key of a step is.
+        let all = stamp.is_some_and(|stamp| stamp.round.is_some()) || self.config.lifetime.eviction.is_some();
         if keys.is_empty() && !all {
             return Ok(None);
         }

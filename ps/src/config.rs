@@ -1,12 +1,13 @@
 //! What a table is: its name, its seed, and the parts of its rows, each with an optimizer and an initialiser.
 //!
-//! Admission (which keys earn a row), eviction (which rows go) and tiers (rows on disk) will be fields of
-//! [`TableConfig`]; nothing is built for them yet, and every key pulled for training gets a row.
+//! Which keys get a row and which rows go again stands in `lifetime.rs`.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::TableError;
+use crate::lifetime::{Admission, Lifetime};
 use crate::optim::Optimizer;
+use crate::table::Layout;
 
 /// A sparse table: rows of [`row_dim`](TableConfig::row_dim) weights, one per key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,6 +23,9 @@ pub struct TableConfig {
     /// How weights are kept, default `f32`.
     #[serde(default)]
     pub storage: Storage,
+    /// Which keys get a row, and which rows are removed. By default every key gets one and keeps it.
+    #[serde(default, skip_serializing_if = "Lifetime::is_unlimited")]
+    pub lifetime: Lifetime,
 }
 
 /// A part of every row of a table, with an optimizer of its own.
@@ -98,6 +102,19 @@ impl TableConfig {
         self.parts.iter().map(|p| p.dim * p.optimizer.state_per_weight()).sum()
     }
 
+    /// Bytes that a row takes in memory at most, with its share of the index and, if keys are counted before their admission,
+    /// that of a key that waits.
+    pub fn most_bytes_per_row(&self) -> u64 {
+        // An index that has just grown is a third full.
+        const INDEX: usize = 48;
+        let lives = if self.lifetime.is_unlimited() { 0 } else { 24 };
+        let waiting = match self.lifetime.admission {
+            Some(Admission::Count(_)) => 4 + 24 + INDEX,
+            _ => 0,
+        };
+        (Layout::new(self).stride * 4 + INDEX + lives + waiting) as u64
+    }
+
     /// Checks every number; the error names the field.
     pub fn check(&self) -> Result<(), TableError> {
         let bad = |what: String| Err(TableError::Config { table: self.name.clone(), what });
@@ -126,6 +143,9 @@ impl TableConfig {
         let dim = self.parts.iter().fold(0usize, |sum, p| sum.saturating_add(p.dim));
         if dim > MAX_ROW_DIM {
             return bad(format!("its parts add up to {dim} weights per row; at most {MAX_ROW_DIM} fit"));
+        }
+        if let Err(what) = self.lifetime.check() {
+            return bad(what);
         }
         Ok(())
     }

@@ -36,13 +36,13 @@
 //!
 //! ```
 //! use forebay_actors::Host;
-//! use forebay_ps::{Init, Optimizer, PartConfig, SlotHasher, Storage, TableConfig, start_table};
+//! use forebay_ps::{Init, Lifetime, Optimizer, PartConfig, SlotHasher, Storage, TableConfig, start_table};
 //!
 //! # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 //! # runtime.block_on(async {
 //! let optimizer = Optimizer::Adagrad { lr: 0.05, initial_accumulator: 0.1, eps: 1e-10 };
 //! let part = PartConfig { name: "embedding".into(), dim: 8, optimizer, init: Init::Uniform { scale: 0.01 } };
-//! let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32 };
+//! let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32, lifetime: Lifetime::default() };
 //! let host = Host::start("ps")?;
 //! let table = start_table(&host, config, 2)?;
 //!
@@ -69,6 +69,7 @@ mod error;
 mod exactly_once;
 mod half_block;
 mod key;
+mod lifetime;
 mod memory;
 mod merge;
 mod optim;
@@ -88,6 +89,7 @@ pub use client::TableClient;
 pub use config::{Init, MAX_ROW_DIM, PartConfig, Storage, TableConfig};
 pub use error::TableError;
 pub use key::SlotHasher;
+pub use lifetime::{Absent, Admission, Eviction, LEAST_CAP, Life, Lifetime};
 pub use optim::Optimizer;
 pub use push::{PushId, PushOutcome, Round, Trainer};
 pub use route::Route;

@@ -1,10 +1,11 @@
 //! Which shard a key lives in, and how a block of keys is split among shards and put together again.
 //!
-//! The shard is the multiply-shift of the key mixed once more, with constants other than the index's, so that the keys
-//! of one shard spread over all of its index. It depends on the key and the number of shards alone: a model folder
-//! written by one run is routed the same way by the next.
+//! A key lies in one of 4,096 cells, by the key mixed once more, with constants other than the index's, so that the keys
+//! of one shard spread over all of its index. Shards hold cells that follow each other, as equal in number as can be. So
+//! the shard depends on the key and the number of shards alone, and what happens within a cell (`lifetime.rs`) on the key
+//! alone.
 
-use forebay_base::{GOLDEN_GAMMA, mix64};
+use crate::lifetime::{CELL_BITS, cell_of};
 
 /// Assigns keys to shards, which are numbered through over all processes: of `processes x per_process` shards, process
 /// `p` holds those from `p * per_process` on. The process of a key is the shard it would have with a shard per process,
@@ -48,7 +49,7 @@ impl Route {
     /// The shard of a key, whether this part holds it or not.
     #[inline(always)]
     pub fn shard(&self, key: u64) -> usize {
-        ((u128::from(mix64(key ^ GOLDEN_GAMMA)) * self.shards as u128) >> 64) as usize
+        (cell_of(key) * self.shards) >> CELL_BITS
     }
 
     /// Splits `keys`: those of the shard `s` after the first held go to `parts[s]` in their order, the `s` of `keys[i]` to

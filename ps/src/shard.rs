@@ -9,6 +9,7 @@ use forebay_actors::{Fault, Service, StageCx};
 
 use crate::config::TableConfig;
 use crate::exactly_once::{ExactlyOnce, Pushed};
+use crate::lifetime::{Absent, Life};
 use crate::merge::{Rows, merge_rows};
 use crate::push::Stamp;
 use crate::stats::ShardStats;
@@ -23,13 +24,19 @@ pub(crate) enum Call {
     /// Give rows of the shard of this number, from this row number on.
     Export { shard: usize, from: usize, at_most: usize },
     /// Set rows.
-    Import { keys: Vec<u64>, weights: Vec<f32>, state: Option<Vec<f32>> },
+    Import { keys: Vec<u64>, weights: Vec<f32>, state: Option<Vec<f32>>, lives: Vec<Life> },
+    /// As `Export`, of the keys without a row that are counted.
+    ExportAbsent { shard: usize, from: usize, at_most: usize },
+    /// Take the rows of these keys away, and count their pushes on.
+    ImportAbsent { absent: Vec<Absent> },
     /// Count all pushes of lower sources as applied.
     AcknowledgeBefore { before: u64 },
     /// Begin a snapshot. It ends, not kept, when its holder is gone.
     BeginSnapshot { kind: SnapshotKind, holder: Weak<()> },
     /// Give the next rows of the snapshot.
     SnapshotPage { at_most: usize },
+    /// Give the next keys without a row of the snapshot.
+    SnapshotAbsent { at_most: usize },
     /// End the snapshot: its rows are safe.
     KeepSnapshot,
     /// Count.
@@ -44,6 +51,8 @@ pub(crate) enum Reply {
     Pushed(Pushed<Rows>),
     /// Rows of the shard.
     Export(ExportBlock),
+    /// Keys without a row; none: all were given.
+    Absent(Vec<Absent>),
     /// The rows were set, the pushes acknowledged, or the snapshot kept.
     Done,
     /// A snapshot of this many rows has begun.
@@ -147,8 +156,13 @@ impl Service for Shard {
             }
             Call::Push { keys, grads, step, stamp } => self.push((keys, grads), step, stamp)?,
             Call::Export { from, at_most, .. } => Reply::Export(self.table()?.export(from, at_most)),
-            Call::Import { keys, weights, state } => {
-                self.table()?.import_checked(&keys, &weights, state.as_deref())?;
+            Call::Import { keys, weights, state, lives } => {
+                self.table()?.import_checked(&keys, &weights, state.as_deref(), &lives)?;
+                Reply::Done
+            }
+            Call::ExportAbsent { from, at_most, .. } => Reply::Absent(self.table()?.export_absent(from, at_most)),
+            Call::ImportAbsent { absent } => {
+                self.table()?.import_absent(&absent)?;
                 Reply::Done
             }
             Call::AcknowledgeBefore { before } => {
@@ -157,6 +171,10 @@ impl Service for Shard {
             }
             Call::BeginSnapshot { kind, holder } => self.begin_snapshot(kind, holder)?,
             Call::SnapshotPage { at_most } => self.snapshot_page(at_most)?,
+            Call::SnapshotAbsent { at_most } => {
+                self.check_snapshot()?;
+                Reply::Absent(self.table()?.snapshot_absent(at_most))
+            }
             Call::KeepSnapshot => self.keep_snapshot()?,
             Call::Stats => {
                 let names = self.once.names();

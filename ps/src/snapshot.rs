@@ -7,6 +7,7 @@ use futures::future::try_join_all;
 
 use crate::client::TableClient;
 use crate::endpoint::{Endpoint, confused};
+use crate::lifetime::Absent;
 use crate::shard::{Call, Reply};
 use crate::table::{ExportBlock, SnapshotKind};
 
@@ -103,6 +104,23 @@ impl ShardSnapshot {
                 _ => return Err(confused()),
             }
         }
+    }
+
+    /// The next keys without a row, at most `at_most`; none: all were given. Whoever puts the snapshot back sets them before its
+    /// rows ([`TableClient::import_absent_held`]): a count of 0 says that the row was removed, and perhaps made anew.
+    ///
+    /// Not cancel safe: the keys of a call that is dropped are lost.
+    ///
+    /// # Errors
+    /// An internal fault: the shard died.
+    pub async fn next_absent(&mut self, at_most: usize) -> Result<Vec<Absent>, Fault> {
+        self.check_whole()?;
+        self.asking = true;
+        let Reply::Absent(absent) = self.client.call(Call::SnapshotAbsent { at_most }).await? else {
+            return Err(confused());
+        };
+        self.asking = false;
+        Ok(absent)
     }
 
     /// Ends the snapshot once its rows are safe: the next snapshot of [`Changes`](SnapshotKind::Changes) has the rows that

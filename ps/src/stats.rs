@@ -19,6 +19,15 @@ pub struct ShardStats {
     pub pushes: u64,
     /// Rows made for keys that had none, imports included.
     pub inserted: u64,
+    /// Keys pushed that have no row and were not admitted.
+    #[serde(default)]
+    pub refused: u64,
+    /// Rows removed.
+    #[serde(default)]
+    pub evicted: u64,
+    /// Keys without a row whose pushes are counted.
+    #[serde(default)]
+    pub waiting: u64,
     /// The most rows ever held.
     pub high_water: u64,
     /// Weights that f16 storage cut short to ±65504.
@@ -52,6 +61,16 @@ impl TableStats {
         if self.rows() == 0 { 0.0 } else { self.bytes() as f64 / self.rows() as f64 }
     }
 
+    /// Keys of all shards that were pushed and not admitted.
+    pub fn refused(&self) -> u64 {
+        self.shards.iter().map(|s| s.refused).sum()
+    }
+
+    /// Rows removed from all shards.
+    pub fn evicted(&self) -> u64 {
+        self.shards.iter().map(|s| s.evicted).sum()
+    }
+
     /// Names of pushes of all shards.
     pub fn names(&self) -> u64 {
         self.shards.iter().map(|s| s.names).sum()
@@ -68,7 +87,12 @@ impl std::fmt::Display for TableStats {
         let (shards, rows) = (self.shards.len(), self.rows());
         let (mib, per_key) = (self.bytes() >> 20, self.bytes_per_key());
         write!(f, "table `{}`: {rows} rows in {shards} shards, {mib} MiB, {per_key:.0} bytes per row", self.table)?;
-        for (n, what) in [(self.saturated(), "weights cut short to ±65504"), (self.names(), "names of pushes held")] {
+        for (n, what) in [
+            (self.refused(), "keys not admitted"),
+            (self.evicted(), "rows removed"),
+            (self.saturated(), "weights cut short to ±65504"),
+            (self.names(), "names of pushes held"),
+        ] {
             if n > 0 {
                 write!(f, ", {n} {what}")?;
             }

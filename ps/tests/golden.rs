@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use forebay_ps::{Init, Optimizer, PartConfig, Storage, Table, TableConfig};
+use forebay_ps::{Init, Lifetime, Optimizer, PartConfig, Storage, Table, TableConfig};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -38,7 +38,13 @@ fn a_hundred_steps_are_pytorchs() {
     let keys: Vec<u64> = (0..golden.rows as u64).collect();
     for case in golden.cases {
         let part = PartConfig { name: "p".into(), dim: golden.dim, optimizer: case.optimizer, init: Init::Zeros };
-        let config = TableConfig { name: "t".into(), seed: 0, parts: vec![part], storage: Storage::F32 };
+        let config = TableConfig {
+            name: "t".into(),
+            seed: 0,
+            parts: vec![part],
+            storage: Storage::F32,
+            lifetime: Lifetime::default(),
+        };
         let mut table = Table::new(&config).expect("the configuration is right");
         if !matches!(case.optimizer, Optimizer::Ftrl { .. }) {
             let weights: Vec<f32> = (0..size).map(start).collect();

@@ -15,7 +15,8 @@ use forebay_actors::{Domain, Fault, Host};
 use forebay_net::{Caller, Handler, Incoming, Outgoing, Retry};
 use forebay_ps::remote::{TableService, Wire, connect};
 use forebay_ps::{
-    Init, Optimizer, PartConfig, PushId, PushOutcome, Round, Storage, TableClient, TableConfig, Trainer, start_table,
+    Init, Lifetime, Optimizer, PartConfig, PushId, PushOutcome, Round, Storage, TableClient, TableConfig, Trainer,
+    start_table,
 };
 use proptest::prelude::*;
 
@@ -239,7 +240,13 @@ fn f16_on_the_wire_is_near_and_falls_back() {
             optimizer: Optimizer::Sgd { lr: 1.0 },
             init: Init::Normal { std: 0.1 },
         };
-        let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![sgd], storage: Storage::F32 };
+        let config = TableConfig {
+            name: "ads".into(),
+            seed: 1,
+            parts: vec![sgd],
+            storage: Storage::F32,
+            lifetime: Lifetime::default(),
+        };
         let cluster = Cluster::of(config.clone(), 2, 1).await;
         let exact = connect(&cluster.peers(), &config, Wire::F32, retry()).await.unwrap();
         let half = connect(&cluster.peers(), &config, Wire::F16, retry()).await.unwrap();

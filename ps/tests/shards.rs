@@ -4,8 +4,8 @@
 
 use forebay_actors::{Domain, Fault, Host};
 use forebay_ps::{
-    Init, Optimizer, PartConfig, PushId, PushOutcome, Round, Route, SlotHasher, Storage, TableClient, TableConfig,
-    Trainer, start_shards, start_table,
+    Init, Lifetime, Optimizer, PartConfig, PushId, PushOutcome, Round, Route, SlotHasher, Storage, TableClient,
+    TableConfig, Trainer, start_shards, start_table,
 };
 
 fn config(storage: Storage) -> TableConfig {
@@ -14,7 +14,7 @@ fn config(storage: Storage) -> TableConfig {
     let adagrad = Optimizer::Adagrad { lr: 0.1, initial_accumulator: 0.0, eps: 1e-10 };
     let parts =
         vec![part("linear", 1, ftrl, Init::Zeros), part("embedding", 10, adagrad, Init::Uniform { scale: 0.01 })];
-    TableConfig { name: "ads".into(), seed: 3, parts, storage }
+    TableConfig { name: "ads".into(), seed: 3, parts, storage, lifetime: Lifetime::default() }
 }
 
 const DIM: usize = 11;

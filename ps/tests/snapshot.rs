@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_ps::{
-    ExportBlock, Init, Optimizer, PartConfig, Route, SnapshotKind, Storage, Table, TableConfig, TableError,
+    ExportBlock, Init, Lifetime, Optimizer, PartConfig, Route, SnapshotKind, Storage, Table, TableConfig, TableError,
 };
 use proptest::prelude::*;
 
@@ -23,7 +23,7 @@ fn config(storage: Storage) -> TableConfig {
         part("sgd", 2, Optimizer::Sgd { lr: 0.1 }, Init::Uniform { scale: 1.0 }),
         part("momentum", 2, Optimizer::Momentum { lr: 0.1, momentum: 0.5 }, Init::Normal { std: 1.0 }),
     ];
-    TableConfig { name: "t".into(), seed: 5, parts, storage }
+    TableConfig { name: "t".into(), seed: 5, parts, storage, lifetime: Lifetime::default() }
 }
 
 const DIM: usize = 13;

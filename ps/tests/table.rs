@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use forebay_ps::{Init, Optimizer, PartConfig, Storage, Table, TableConfig, TableError};
+use forebay_ps::{Init, Lifetime, Optimizer, PartConfig, Storage, Table, TableConfig, TableError};
 use half::f16;
 use proptest::prelude::*;
 
@@ -26,7 +26,7 @@ fn config(storage: Storage) -> TableConfig {
         part("sgd", 2, Optimizer::Sgd { lr: 0.1 }, Init::Uniform { scale: 1.0 }),
         part("momentum", 2, Optimizer::Momentum { lr: 0.1, momentum: 0.5 }, Init::Normal { std: 1.0 }),
     ];
-    TableConfig { name: "t".into(), seed: 5, parts, storage }
+    TableConfig { name: "t".into(), seed: 5, parts, storage, lifetime: Lifetime::default() }
 }
 
 const DIM: usize = 13;
@@ -254,7 +254,13 @@ fn a_bad_gradient_changes_nothing_and_is_named() {
 #[test]
 fn f16_saturates_and_counts() {
     let sgd = part("p", 2, Optimizer::Sgd { lr: 1.0 }, Init::Zeros);
-    let config = TableConfig { name: "t".into(), seed: 0, parts: vec![sgd], storage: Storage::F16 };
+    let config = TableConfig {
+        name: "t".into(),
+        seed: 0,
+        parts: vec![sgd],
+        storage: Storage::F16,
+        lifetime: Lifetime::default(),
+    };
     let mut table = Table::new(&config).unwrap();
     table.push(&[4], &[1e6, -1.0], 1).unwrap();
     let mut rows = Vec::new();
@@ -288,7 +294,14 @@ fn exporting_while_rows_come_gives_each_once() {
 fn memory_stays_within_the_goal() {
     // Per row 128 bytes and, just after doubling, 16 / 0.375 of index with the old half of it beside; a chunk to fill.
     let parts = vec![part("p", 16, Optimizer::Adagrad { lr: 0.1, initial_accumulator: 0.0, eps: 1e-10 }, Init::Zeros)];
-    let mut table = Table::new(&TableConfig { name: "t".into(), seed: 0, parts, storage: Storage::F32 }).unwrap();
+    let mut table = Table::new(&TableConfig {
+        name: "t".into(),
+        seed: 0,
+        parts,
+        storage: Storage::F32,
+        lifetime: Lifetime::default(),
+    })
+    .unwrap();
     let mut rows = Vec::new();
     for first in (0..600_000u64).step_by(1000) {
         table.pull(&(first..first + 1000).collect::<Vec<_>>(), &mut rows).unwrap();

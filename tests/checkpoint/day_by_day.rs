@@ -83,6 +83,13 @@ fn days_may_be_trained_on_other_placements() {
 }
 
 #[test]
+fn keys_that_wait_and_the_age_of_rows_pass_from_day_to_day() {
+    let rules = ["table.admission.count=2", "table.eviction.unseen_rows=8000", "table.eviction.max_rows=65536"];
+    let apart = [&rules[..], &["placement.readers=1", "placement.ps=2", "table.shards=2"]].concat();
+    compare(&[("train", &rules), ("launch", &apart), ("train", &rules)], &rules);
+}
+
+#[test]
 fn a_model_without_state_gives_its_weights_alone() {
     let rows = days();
     let first = job(&rows.path().join("day-0"), &["output.state=false"]);

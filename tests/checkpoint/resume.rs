@@ -44,6 +44,30 @@ fn unshuffled_rows_in_f16_with_full_checkpoints() {
     kill_and_resume("parquet", &["data.shuffle_rows=0", "table.storage=f16", "checkpoint.full_every=1"], 1);
 }
 
+/// Keys are counted before they get rows, rows are removed by age, by score and by the cap, and counts and removals are in the
+/// checkpoints: nearly all of these are of changes.
+#[test]
+fn keys_that_wait_and_rows_that_go() {
+    let rules = ["table.admission.count=2", "table.eviction.unseen_rows=20000", "table.eviction.max_rows=65536"];
+    let scored = ["table.eviction.half_life_rows=30000", "table.eviction.min_score=0.3"];
+    kill_and_resume("parquet", &[&rules[..], &["table.shards=3"]].concat(), 3);
+    kill_and_resume("parquet", &[&rules[..], &scored].concat(), 2);
+    let chance = ["table.admission.probability=0.3", "table.eviction.max_rows=65536", "table.storage=f16"];
+    kill_and_resume("criteo", &chance, 2);
+}
+
+#[test]
+fn a_run_whose_rows_go_is_resumed_with_another_number_of_shards() {
+    let rules = ["table.admission.count=2", "table.eviction.unseen_rows=20000", "table.eviction.max_rows=65536"];
+    let job = Job::new("parquet", &rules);
+    job.kill_after(4, &[]);
+    let manifest = std::fs::read_to_string(job.checkpoints().join("checkpoint-000004.json")).unwrap();
+    assert!(manifest.contains("\"version\": 2") && manifest.contains("-absent-0000.arrow"), "{manifest}");
+    let ended = job.start_with(&["--resume"], &["table.shards=4"]).end();
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    assert_eq!(job.model().difference(&undisturbed("parquet", &rules)), None);
+}
+
 #[test]
 fn stale_look_ups_train_on_every_row_once() {
     let job = Job::new("parquet", &["train.staleness=4"]);

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 
 use arrow::array::{Array, AsArray, RecordBatch};
-use arrow::datatypes::{DataType, Float32Type, UInt64Type};
+use arrow::datatypes::{DataType, Float32Type, UInt32Type, UInt64Type};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 /// Every number of a model.
@@ -81,6 +81,10 @@ fn row_bits(batch: &RecordBatch, row: usize) -> Vec<u32> {
     let parts = batch.columns().iter().zip(batch.schema_ref().fields()).filter(|(_, field)| field.name() != "key");
     let mut bits = Vec::new();
     for (column, _) in parts {
+        if let Some(numbers) = column.as_primitive_opt::<UInt32Type>() {
+            bits.push(numbers.value(row));
+            continue;
+        }
         let values = match column.data_type() {
             DataType::FixedSizeList(..) => column.as_fixed_size_list().value(row),
             _ => column.slice(row, 1),

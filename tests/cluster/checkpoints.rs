@@ -51,6 +51,12 @@ fn a_ps_dies() {
 }
 
 #[test]
+fn a_ps_dies_whose_rows_come_and_go() {
+    let rules = ["table.admission.count=2", "table.eviction.unseen_rows=40000", "table.eviction.max_rows=65536"];
+    killed(&NAMES, &["ps 1"], &[&PLACEMENT[..], &rules].concat());
+}
+
+#[test]
 fn the_coordinator_dies() {
     killed(&NAMES, &["ps 0"], &PLACEMENT);
 }

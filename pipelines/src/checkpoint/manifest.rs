@@ -12,8 +12,8 @@ use crate::job::Job;
 use crate::model_folder::FileEntry;
 use crate::versioned_json;
 
-/// Version of the format. It grows with every change that older programs cannot read.
-const VERSION: u32 = 1;
+/// Version of the format. It grows with every change that older programs cannot read. Version 2: tables with a lifetime.
+const VERSION: u32 = 2;
 const FORMAT: &str = "forebay checkpoint";
 /// The longest manifest that is read, in bytes.
 const MOST_BYTES: u64 = 256 << 20;
@@ -76,7 +76,8 @@ pub struct TableLayers {
 pub struct TableLayer {
     /// The number of the checkpoint that wrote it.
     pub checkpoint: u64,
-    /// One file of each shard. The number of shards may differ when they are read.
+    /// One file of each shard, and in a table with a lifetime one of its keys without a row. The number of shards may differ when
+    /// they are read.
     pub files: Vec<FileEntry>,
 }
 
@@ -90,7 +91,9 @@ impl CheckpointManifest {
     ) -> Self {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let (format, forebay) = (FORMAT.into(), env!("CARGO_PKG_VERSION").into());
-        Self { format, version: VERSION, forebay, number, written: since.as_secs(), job, position, tables, dense }
+        // What older programs can read stays as they know it.
+        let version = if tables.iter().all(|table| table.config.lifetime.is_unlimited()) { 1 } else { VERSION };
+        Self { format, version, forebay, number, written: since.as_secs(), job, position, tables, dense }
     }
 
     /// The name of the manifest of a checkpoint.

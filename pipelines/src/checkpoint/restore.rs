@@ -1,7 +1,7 @@
 //! Going on from a checkpoint. Everything here blocks on the store.
 
 use forebay_actors::{Fault, commas};
-use forebay_ps::TableClient;
+use forebay_ps::{TableClient, TableConfig};
 
 use super::folder::CheckpointFolder;
 use super::manifest::{CheckpointManifest, TrainPosition};
@@ -84,7 +84,9 @@ pub(crate) fn load_rows(
             manifest.tables.len()
         )));
     };
-    if layers.config != *table.config() {
+    // Of the same job, which says how long rows live. Ages in steps depend on the trainers that share a step.
+    let lifetime = table.config().lifetime;
+    if (TableConfig { lifetime, ..layers.config.clone() }) != *table.config() {
         return Err(Fault::user(format!(
             "checkpoint {} has a table {:?}, expected {:?}",
             manifest.number,

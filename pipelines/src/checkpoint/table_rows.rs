@@ -1,35 +1,45 @@
 //! The rows of one shard with their optimizer state as an Arrow IPC stream, written from a snapshot and read into a table. The
-//! columns are `key` (uint64), `weights` and `state` (lists of a fixed size of float32). Both functions block on the store.
+//! columns are `key` (uint64), `weights` and `state` (lists of a fixed size of float32), and in a table with a lifetime `seen`
+//! (uint32) and `score` (float32). The keys without a row of such a table are in a file of their own. Both functions block on the store.
 
 use std::io::Write;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch, UInt64Array};
-use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt64Type};
+use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch, UInt32Array, UInt64Array};
+use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt32Type, UInt64Type};
 use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamReader;
 use arrow::ipc::writer::StreamWriter;
 use forebay_actors::Fault;
 use forebay_connectors::staged::OpenFolder;
-use forebay_ps::{ExportBlock, ShardSnapshot, TableClient};
+use forebay_ps::{ExportBlock, Life, ShardSnapshot, TableClient};
 use futures::executor::block_on;
 
 use super::cut_plan::CutPlan;
 use super::folder::file_name;
 use super::manifest::TableLayers;
-use crate::model_folder::FileEntry;
 use crate::model_folder::checked::{CheckedWriter, cannot_write};
+use crate::model_folder::{FileEntry, absent_file};
 
 /// Rows of a page.
 const PAGE: usize = 65_536;
 
 /// `row_dim` weights and `state_dim` floats of state per row; without state there is no such column.
-fn schema(row_dim: usize, state_dim: usize) -> SchemaRef {
+fn schema(table: &TableClient) -> SchemaRef {
+    let (row_dim, state_dim) = (table.row_dim(), table.state_dim());
     let mut fields = vec![Field::new("key", DataType::UInt64, false), list_field("weights", row_dim)];
     if state_dim > 0 {
         fields.push(list_field("state", state_dim));
     }
+    if has_lives(table) {
+        fields.push(Field::new("seen", DataType::UInt32, false));
+        fields.push(Field::new("score", DataType::Float32, false));
+    }
     Arc::new(Schema::new(fields))
+}
+
+fn has_lives(table: &TableClient) -> bool {
+    !table.config().lifetime.is_unlimited()
 }
 
 fn list_field(name: &str, floats: usize) -> Field {
@@ -50,7 +60,7 @@ pub(crate) fn write(
     file: &str,
 ) -> Result<FileEntry, Fault> {
     let (row_dim, state_dim) = (table.row_dim(), table.state_dim());
-    let schema = schema(row_dim, state_dim);
+    let schema = schema(table);
     let mut checked = CheckedWriter::new(folder.create(file)?);
     let name = folder.name(file);
     let failed = |e: ArrowError| match e {
@@ -60,7 +70,7 @@ pub(crate) fn write(
     let mut writer = StreamWriter::try_new(&mut checked, &schema).map_err(failed)?;
     let mut rows = 0;
     loop {
-        let ExportBlock { keys, weights, state } = block_on(snapshot.next(PAGE))?;
+        let ExportBlock { keys, weights, state, lives } = block_on(snapshot.next(PAGE))?;
         if keys.is_empty() {
             break;
         }
@@ -68,6 +78,10 @@ pub(crate) fn write(
         let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from(keys)), list(weights, row_dim)];
         if state_dim > 0 {
             columns.push(list(state, state_dim));
+        }
+        if has_lives(table) {
+            columns.push(Arc::new(UInt32Array::from_iter_values(lives.iter().map(|life| life.seen))));
+            columns.push(Arc::new(Float32Array::from_iter_values(lives.iter().map(|life| life.score))));
         }
         let batch = RecordBatch::try_new(Arc::clone(&schema), columns)
             .map_err(|e| Fault::internal("rows of a snapshot do not fit their schema").because(e))?;
@@ -88,8 +102,11 @@ pub(crate) fn read(folder: &OpenFolder, entry: &FileEntry, table: &TableClient) 
     let (row_dim, state_dim) = (table.row_dim(), table.state_dim());
     let name = folder.name(&entry.path);
     let damaged = |e: ArrowError| Fault::user(format!("cannot read {name}")).because(e);
+    if entry.absent.is_some() {
+        return absent_file::read(folder.reader(&entry.path)?, &name, entry, table);
+    }
     let reader = StreamReader::try_new(folder.reader(&entry.path)?, None).map_err(damaged)?;
-    let expected = schema(row_dim, state_dim);
+    let expected = schema(table);
     if reader.schema().fields() != expected.fields() {
         return Err(Fault::user(format!(
             "cannot read {name}: its columns are {:?}, expected {:?} for rows of {row_dim} weights and {state_dim} floats of \
@@ -113,7 +130,14 @@ pub(crate) fn read(folder: &OpenFolder, entry: &FileEntry, table: &TableClient) 
             &all.values()[list.value_offset(0) as usize..][..keys.len() * each]
         };
         let state = if state_dim > 0 { Some(floats(2)) } else { None };
-        block_on(table.import_held(keys, floats(1), state))?;
+        let mut lives = Vec::new();
+        if has_lives(table) {
+            let [.., seen, score] = batch.columns() else { continue };
+            let (seen, score) = (seen.as_primitive::<UInt32Type>(), score.as_primitive::<Float32Type>());
+            let both = seen.values().iter().zip(score.values());
+            lives.extend(both.map(|(seen, score)| Life { seen: *seen, score: *score }));
+        }
+        block_on(table.import_held(keys, floats(1), state, &lives))?;
     }
     match entry.rows {
         Some(expected) if expected != rows => {
@@ -123,34 +147,46 @@ pub(crate) fn read(folder: &OpenFolder, entry: &FileEntry, table: &TableClient) 
     }
 }
 
-/// Writes the snapshots of all shards of this process, each to a file of its own, at the same time.
+/// Writes the snapshots of all shards of this process at the same time: each to a file of its own, and with a lifetime the keys
+/// without a row to another.
 pub(crate) fn write_shards(
     snapshots: &mut [ShardSnapshot],
     table: &TableClient,
     folder: &OpenFolder,
     plan: CutPlan,
 ) -> Result<Vec<FileEntry>, Fault> {
-    std::thread::scope(|scope| {
-        let writing: Vec<_> = snapshots
-            .iter_mut()
-            .map(|snapshot| {
-                let what = format!("{}-{:04}.arrow", table.table(), snapshot.shard());
-                let name = file_name(plan.number, plan.attempt, &what);
-                scope.spawn(move || write(snapshot, table, folder, &name))
-            })
-            .collect();
+    let write_all = |snapshot: &mut ShardSnapshot| {
+        let file = |what: &str| {
+            let what = format!("{}{what}-{:04}.arrow", table.table(), snapshot.shard());
+            file_name(plan.number, plan.attempt, &what)
+        };
+        let (rows, absent) = (file(""), file("-absent"));
+        let mut files = vec![write(snapshot, table, folder, &rows)?];
+        if has_lives(table) {
+            let next = || block_on(snapshot.next_absent(absent_file::PAGE));
+            files.push(absent_file::write(CheckedWriter::new(folder.create(&absent)?), &absent, next)?);
+        }
+        Ok(files)
+    };
+    let written: Result<Vec<_>, Fault> = std::thread::scope(|scope| {
+        let writing: Vec<_> = snapshots.iter_mut().map(|snapshot| scope.spawn(|| write_all(snapshot))).collect();
         writing.into_iter().map(joined).collect()
-    })
+    });
+    Ok(written?.concat())
 }
 
-/// Puts the rows of all layers into the shards of `table`. The files of a layer are read at the same time.
+/// Puts the rows of all layers into the shards of `table`. Files of a layer are read at the same time, those of the keys without
+/// a row before those of rows: a row that was removed may have come again.
 pub(crate) fn load(folder: &OpenFolder, layers: &TableLayers, table: &TableClient) -> Result<(), Fault> {
     for layer in &layers.layers {
-        std::thread::scope(|scope| {
-            let reading: Vec<_> =
-                layer.files.iter().map(|entry| scope.spawn(move || read(folder, entry, table))).collect();
-            reading.into_iter().try_for_each(joined)
-        })?;
+        let (absent, rows): (Vec<_>, Vec<_>) = layer.files.iter().partition(|file| file.absent.is_some());
+        for files in [absent, rows] {
+            std::thread::scope(|scope| {
+                let reading: Vec<_> =
+                    files.into_iter().map(|entry| scope.spawn(move || read(folder, entry, table))).collect();
+                reading.into_iter().try_for_each(joined)
+            })?;
+        }
     }
     Ok(())
 }

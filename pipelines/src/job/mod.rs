@@ -29,7 +29,7 @@ pub use output::{OnDrain, OutputOptions};
 pub use paths::Paths;
 pub use pipeline::{Links, OwnStage, PipelineOptions};
 pub use placement::{DenseAt, LookupAt, Placement};
-pub use table::TableOptions;
+pub use table::{AdmissionOptions, EvictionOptions, TableOptions};
 pub use train::{Backend, TrainOptions, Transfers};
 
 use crate::columns::Columns;
@@ -104,6 +104,7 @@ impl Job {
                 "data.negatives leaves rows of label 0 out, but columns.label has soft labels: set it to 1",
             ));
         }
+        self.table.check()?;
         self.train.check()?;
         self.checkpoint.check()?;
         self.placement.check(self)

@@ -1,8 +1,11 @@
 //! The `[table]` section of a job.
 
+use forebay_actors::Fault;
 use forebay_models::RowPart;
-use forebay_ps::{Init, Optimizer, PartConfig, Storage, TableConfig};
+use forebay_ps::{Admission, Eviction, Init, LEAST_CAP, Lifetime, Optimizer, PartConfig, Storage, TableConfig};
 use serde::{Deserialize, Serialize};
+
+use super::ByteSize;
 
 /// Name of the one table of a job.
 const TABLE: &str = "embedding";
@@ -22,6 +25,40 @@ pub struct TableOptions {
     pub embedding_optimizer: Optimizer,
     /// Initial values of a new embedding. Linear weights start at 0.
     pub embedding_init: Init,
+    /// Which keys get a row. Without these fields every key gets one.
+    pub admission: AdmissionOptions,
+    /// Which rows are removed. Without these fields no row is.
+    pub eviction: EvictionOptions,
+}
+
+/// Which keys get a row. A key without a row reads as zeros, in training as in evaluation and prediction.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdmissionOptions {
+    /// A key gets a row with the batch of this number that has it, counted exactly; at least 2, for instance `3`.
+    pub count: Option<u32>,
+    /// A key gets a row by this chance with every batch that has it, for instance `0.1`. Not together with `count`.
+    pub probability: Option<f64>,
+}
+
+/// Which rows are removed. A key that comes again begins anew: with a new count, new weights and new optimizer state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct EvictionOptions {
+    /// Removes rows whose key was in none of this many rows of data, counted in batches, for instance `50000000`. They go up
+    /// to some 2,700 batches later.
+    pub unseen_rows: Option<u64>,
+    /// The most rows of the whole table; at least 65536, for instance `100000000`. When a part of the table is full, the
+    /// sixteenth of its rows goes that was not seen for longest.
+    pub max_rows: Option<u64>,
+    /// The most memory of the whole table in bytes, over all processes, for instance `"8GB"`. It becomes a number of rows, by
+    /// what a row takes at most.
+    pub max_bytes: Option<ByteSize>,
+    /// Gives each row a score: every batch that has its key adds 1, and it halves within this many rows of data, for instance
+    /// `10000000`. When a part of the table is full, the rows of the lowest score go.
+    pub half_life_rows: Option<u64>,
+    /// Removes rows whose score is lower, at the same pace as `unseen_rows`, for instance `0.1`.
+    pub min_score: Option<f32>,
 }
 
 impl Default for TableOptions {
@@ -32,6 +69,8 @@ impl Default for TableOptions {
             linear_optimizer: Optimizer::Ftrl { alpha: 0.1, beta: 1e-3, l1: 0.0, l2: 0.0 },
             embedding_optimizer: Optimizer::Adam { lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8 },
             embedding_init: Init::Uniform { scale: 0.01 },
+            admission: AdmissionOptions::default(),
+            eviction: EvictionOptions::default(),
         }
     }
 }
@@ -39,7 +78,9 @@ impl Default for TableOptions {
 impl TableOptions {
     /// The configuration of a table with these row parts. The part "linear" has the linear optimizer, every other part that of
     /// the embeddings.
-    pub fn config(&self, parts: Vec<RowPart>, seed: u64) -> TableConfig {
+    ///
+    /// `rows_per_step`: rows of data of a step, in which ages are counted.
+    pub fn config(&self, parts: Vec<RowPart>, seed: u64, rows_per_step: usize) -> TableConfig {
         let parts = parts
             .into_iter()
             .map(|part| {
@@ -52,6 +93,141 @@ impl TableOptions {
                 }
             })
             .collect();
-        TableConfig { name: TABLE.into(), seed, parts, storage: self.storage }
+        let (name, storage) = (TABLE.into(), self.storage);
+        let mut config = TableConfig { name, seed, parts, storage, lifetime: Lifetime::default() };
+        let admission = match (self.admission.count, self.admission.probability) {
+            (Some(count), _) => Some(Admission::Count(count)),
+            (None, probability) => probability.map(Admission::Probability),
+        };
+        // Known first, as it says what a row takes.
+        config.lifetime = Lifetime { admission, eviction: Some(Eviction::default()) };
+        config.lifetime.eviction = self.eviction(&config, rows_per_step);
+        config
+    }
+
+    fn eviction(&self, config: &TableConfig, rows_per_step: usize) -> Option<Eviction> {
+        let EvictionOptions { unseen_rows, max_rows, max_bytes, half_life_rows, min_score } = self.eviction;
+        let steps = |rows: Option<u64>| rows.map(|rows| rows.div_ceil(rows_per_step.max(1) as u64));
+        let rows_of_bytes = max_bytes.map(|bytes| bytes.0 as u64 / config.most_bytes_per_row());
+        let max_rows = max_rows.into_iter().chain(rows_of_bytes).min();
+        let (unseen_steps, half_life) = (steps(unseen_rows), steps(half_life_rows));
+        Some(Eviction { unseen_steps, max_rows, half_life, min_score }).filter(|rules| *rules != Eviction::default())
+    }
+
+    /// Checks admission and eviction.
+    ///
+    /// # Errors
+    /// User: names the field and what is expected.
+    pub(super) fn check(&self) -> Result<(), Fault> {
+        let AdmissionOptions { count, probability } = self.admission;
+        if count.is_some() && probability.is_some() {
+            return Err(Fault::user(
+                "table.admission has both a count and a probability, expected one of them: leave the other out",
+            ));
+        }
+        if let Some(count) = count
+            && count < 2
+        {
+            return Err(Fault::user(format!(
+                "table.admission.count is {count}, expected at least 2: without it every key gets a row at once"
+            )));
+        }
+        if let Some(p) = probability
+            && !(p > 0.0 && p < 1.0)
+        {
+            return Err(Fault::user(format!(
+                "table.admission.probability is {p}, expected more than 0 and less than 1"
+            )));
+        }
+        let EvictionOptions { unseen_rows, max_rows, max_bytes, half_life_rows, min_score } = self.eviction;
+        for (name, rows) in [("unseen_rows", unseen_rows), ("half_life_rows", half_life_rows)] {
+            if rows == Some(0) {
+                return Err(Fault::user(format!("table.eviction.{name} is 0, expected at least 1")));
+            }
+        }
+        if let Some(rows) = max_rows
+            && rows < LEAST_CAP
+        {
+            return Err(Fault::user(format!("table.eviction.max_rows is {rows}, expected at least {LEAST_CAP}")));
+        }
+        if half_life_rows.is_some() && max_rows.is_none() && max_bytes.is_none() && min_score.is_none() {
+            return Err(Fault::user(
+                "table.eviction.half_life_rows gives rows a score that nothing uses: set max_rows, max_bytes or min_score",
+            ));
+        }
+        match min_score {
+            Some(_) if half_life_rows.is_none() => {
+                Err(Fault::user("table.eviction.min_score needs scores: set table.eviction.half_life_rows"))
+            }
+            Some(least) if !(least.is_finite() && least > 0.0) => {
+                Err(Fault::user(format!("table.eviction.min_score is {least}, expected a number above 0")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks `max_bytes`, which is too small for some rows and not for others.
+    ///
+    /// # Errors
+    /// User: with the least that is expected.
+    pub(crate) fn check_bytes(&self, config: &TableConfig) -> Result<(), Fault> {
+        let least = LEAST_CAP * config.most_bytes_per_row();
+        match self.eviction.max_bytes {
+            Some(bytes) if (bytes.0 as u64) < least => Err(Fault::user(format!(
+                "table.eviction.max_bytes is {bytes}, expected at least {}: {LEAST_CAP} rows of this model",
+                ByteSize(least as usize)
+            ))),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Job;
+
+    fn table(text: &str) -> TableOptions {
+        Job::from_toml(text, &[]).unwrap().table
+    }
+
+    #[test]
+    fn rows_of_data_and_bytes_become_steps_and_rows() {
+        let parts = || vec![RowPart { name: "embedding".into(), dim: 16 }];
+        let lifetime = |text: &str| table(text).config(parts(), 1, 1000).lifetime;
+        assert!(lifetime("").is_unlimited());
+        let all = lifetime(
+            "[table.admission]\ncount = 3\n[table.eviction]\nunseen_rows = 5001\nhalf_life_rows = 2000\nmax_rows = 70000",
+        );
+        assert_eq!(all.admission, Some(Admission::Count(3)));
+        let eviction = Eviction { unseen_steps: Some(6), max_rows: Some(70_000), half_life: Some(2), min_score: None };
+        assert_eq!(all.eviction, Some(eviction));
+        let rows = |text: &str| lifetime(text).eviction.unwrap().max_rows.unwrap();
+        let (alone, counted) = (
+            rows("[table.eviction]\nmax_bytes = '100MB'"),
+            rows("[table.eviction]\nmax_bytes = '100MB'\n[table.admission]\ncount = 2"),
+        );
+        // 16 weights, twice as much state, the index, and the key with its age; and what a key that waits takes.
+        assert!((300_000..500_000).contains(&alone) && counted < alone, "{alone}, {counted}");
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_by_its_field() {
+        for (text, words) in [
+            ("[table.admission]\ncount = 1", "table.admission.count is 1"),
+            ("[table.admission]\ncount = 2\nprobability = 0.5", "both a count and a probability"),
+            ("[table.admission]\nprobability = 1.0", "table.admission.probability is 1"),
+            ("[table.eviction]\nmax_rows = 100", "table.eviction.max_rows is 100, expected at least 65536"),
+            ("[table.eviction]\nunseen_rows = 0", "table.eviction.unseen_rows is 0"),
+            ("[table.eviction]\nhalf_life_rows = 9", "nothing uses"),
+            ("[table.eviction]\nmin_score = 0.5", "half_life_rows"),
+            ("[table.eviction]\nmin_score = -1.0\nhalf_life_rows = 5", "min_score is -1"),
+        ] {
+            let said = table(text).check().unwrap_err().to_string();
+            assert!(said.contains(words), "no `{words}` in: {said}");
+        }
+        let small = table("[table.eviction]\nmax_bytes = '1MB'");
+        let config = small.config(vec![RowPart { name: "embedding".into(), dim: 16 }], 1, 1000);
+        assert!(small.check_bytes(&config).unwrap_err().to_string().contains("max_bytes is 1"));
     }
 }

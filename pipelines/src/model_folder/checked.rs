@@ -21,6 +21,9 @@ pub struct FileEntry {
     /// Table rows in the file, if it is a table file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
+    /// Keys without a row in the file, if it is of those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub absent: Option<u64>,
 }
 
 /// Writes a file and hashes it.
@@ -46,7 +49,7 @@ impl CheckedWriter {
     /// Waits until the store has the whole file, and returns its entry for the manifest.
     pub(crate) fn finish(self, path: &str, rows: Option<u64>) -> Result<FileEntry, Fault> {
         let xxh3 = format!("{:032x}", self.hash.digest128());
-        Ok(FileEntry { path: path.to_owned(), bytes: self.file.finish()?, xxh3, rows })
+        Ok(FileEntry { path: path.to_owned(), bytes: self.file.finish()?, xxh3, rows, absent: None })
     }
 }
 

@@ -56,6 +56,16 @@ pub struct TableEntry {
     pub rows: u64,
     /// One file per shard at the time of writing. The number of shards may differ when it is read.
     pub files: Vec<FileEntry>,
+    /// The keys that wait for their admission, with the state of optimizers alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<FileEntry>,
+}
+
+impl TableEntry {
+    /// The files of rows, then those of the keys that wait.
+    pub(super) fn all_files(&self) -> impl Iterator<Item = &FileEntry> {
+        self.files.iter().chain(&self.absent)
+    }
 }
 
 impl Manifest {
@@ -75,7 +85,7 @@ impl Manifest {
 
     /// All files except the manifest.
     pub fn files(&self) -> impl Iterator<Item = &FileEntry> {
-        self.tables.iter().flat_map(|t| &t.files).chain(std::iter::once(&self.dense)).chain(&self.optimizer)
+        self.tables.iter().flat_map(TableEntry::all_files).chain(std::iter::once(&self.dense)).chain(&self.optimizer)
     }
 
     /// The only table.

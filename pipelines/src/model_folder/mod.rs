@@ -7,7 +7,10 @@
 //!   optimizer.safetensors       with `output.state`: the state of the dense optimizer
 //!   tables/embedding/shard-0000.parquet
 //!                               key: uint64, one column per part of the row (f32, or a fixed-size list of f32); with
-//!                               `output.state`, optimizer.state: a fixed-size list of f32
+//!                               `output.state`, optimizer.state: a fixed-size list of f32; and if rows are removed or
+//!                               have to be admitted, lifetime.seen: uint32, lifetime.score: f32
+//!   tables/embedding/absent-0000.arrow
+//!                               with `output.state` and `table.admission.count`: the keys that wait, and their counts
 //! ```
 //! It is written as a staged folder, so a killed process never leaves half a model. A local disk replaces the old folder in one
 //! step, HDFS in two renames. In a store without renames, the manifest is deleted first and written last (see
@@ -15,6 +18,7 @@
 //!
 //! [`Model::save`] and [`Model::load`] block on the store, so a stage must not call them.
 
+pub(crate) mod absent_file;
 pub(crate) mod checked;
 pub(crate) mod dense_file;
 mod manifest;
@@ -25,6 +29,7 @@ use forebay_actors::{Fault, Host};
 use forebay_connectors::staged::{Folder, StagedFolder};
 use forebay_models::NamedTensor;
 use forebay_ps::start_table;
+use futures::executor::block_on;
 
 pub use self::checked::FileEntry;
 use self::manifest::MANIFEST;
@@ -82,20 +87,30 @@ fn save(model: &Model, to: Folder) -> Result<Manifest, Fault> {
     let to = to.with_stores(&model.context.stores);
     check_place(to.clone(), &model.context)?;
     let staged = StagedFolder::begin(&to, true)?;
-    let (config, mut files) = (model.table.config(), Vec::new());
+    let (config, mut files, mut absent) = (model.table.config(), Vec::new(), Vec::new());
     let mut rows = 0;
     for shard in 0..model.table.shards() {
         let name = format!("tables/{}/shard-{shard:04}.parquet", config.name);
         let entry = table_file::write(&model.table, shard, model.optimizer.is_some(), &staged, &name)?;
         rows += entry.rows.unwrap_or(0);
         files.push(entry);
+        if model.optimizer.is_some() && config.lifetime.admission.is_some() {
+            let name = format!("tables/{}/absent-{shard:04}.arrow", config.name);
+            let mut from = 0;
+            let next = || {
+                let page = block_on(model.table.export_absent(shard, from, absent_file::PAGE))?;
+                from += page.len();
+                Ok(page)
+            };
+            absent.push(absent_file::write(checked::CheckedWriter::create(&staged, &name)?, &name, next)?);
+        }
     }
     let dense = dense_file::write(&model.dense, checked::CheckedWriter::create(&staged, DENSE)?, DENSE)?;
     let write_state = |state: &Vec<NamedTensor>| {
         dense_file::write(state, checked::CheckedWriter::create(&staged, OPTIMIZER)?, OPTIMIZER)
     };
     let optimizer = model.optimizer.as_ref().map(write_state).transpose()?;
-    let manifest = Manifest::new(model, TableEntry { config: config.clone(), rows, files }, dense, optimizer);
+    let manifest = Manifest::new(model, TableEntry { config: config.clone(), rows, files, absent }, dense, optimizer);
     // The manifest comes last: in a store without renames, it makes the folder a model.
     manifest.write(&staged)?;
     staged.publish()?;
@@ -118,7 +133,7 @@ fn load(from: Folder, shards: usize, context: &Context) -> Result<Model, Fault> 
     let host = Host::start("ps")?;
     let wrong = |e: Fault| Fault::user(format!("{}: {e}", folder.name(MANIFEST)));
     let table = start_table(&host, table_entry.config.clone(), shards).map_err(wrong)?;
-    for file in &table_entry.files {
+    for file in table_entry.all_files() {
         table_file::read(&folder, file, optimizer.is_some(), &table)?;
     }
     let (job, training, context) = (manifest.job, manifest.training, context.clone());

@@ -96,10 +96,10 @@ impl Predecessor {
     /// A user fault that names a file that is missing or damaged.
     pub(crate) fn load_rows(&self, table: &TableClient) -> Result<(), Fault> {
         let entry = self.manifest.table(&self.folder)?;
-        for file in &entry.files {
+        for file in entry.all_files() {
             checked::verify(&self.folder, file)?;
         }
-        for file in &entry.files {
+        for file in entry.all_files() {
             table_file::read(&self.folder, file, self.has_state(), table)?;
         }
         let rows = commas(futures::executor::block_on(table.stats())?.rows());

@@ -6,22 +6,27 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch, UInt64Array};
-use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt64Type};
+use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch, UInt32Array, UInt64Array};
+use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt32Type, UInt64Type};
 use forebay_actors::{Fault, Source, StageCx};
 use forebay_connectors::staged::{OpenFolder, StagedFolder};
 use forebay_connectors::{Input, ParquetSource, ReadOptions};
-use forebay_ps::{ExportBlock, PartConfig, TableClient, TableConfig};
+use forebay_ps::{ExportBlock, Life, PartConfig, TableClient, TableConfig};
 use futures::executor::block_on;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Encoding;
 use parquet::file::properties::WriterProperties;
 
+use super::absent_file;
 use super::checked::{CheckedWriter, FileEntry, cannot_write};
 use crate::sorted_rows::SortedRows;
 
 /// The column of the optimizers' state.
 const STATE: &str = "optimizer.state";
+
+/// The columns of what a table with a lifetime remembers of a row.
+const SEEN: &str = "lifetime.seen";
+const SCORE: &str = "lifetime.score";
 
 /// Rows per request to a shard.
 const PAGE: usize = 65_536;
@@ -40,12 +45,17 @@ fn floats(each: usize) -> DataType {
     DataType::FixedSizeList(Arc::new(Field::new("element", DataType::Float32, false)), each as i32)
 }
 
-/// `state_dim`: floats of state per row; 0: there is no such column.
-fn schema(config: &TableConfig, state_dim: usize) -> SchemaRef {
+/// The columns of a file, with or without the state of optimizers.
+fn schema(config: &TableConfig, state: bool) -> SchemaRef {
+    let state_dim = config.state_dim();
     let mut fields = vec![Field::new("key", DataType::UInt64, false)];
     fields.extend(config.parts.iter().map(|part| Field::new(&part.name, part_type(part), false)));
-    if state_dim > 0 {
+    if state && state_dim > 0 {
         fields.push(Field::new(STATE, floats(state_dim), false));
+    }
+    if state && !config.lifetime.is_unlimited() {
+        fields.push(Field::new(SEEN, DataType::UInt32, false));
+        fields.push(Field::new(SCORE, DataType::Float32, false));
     }
     Arc::new(Schema::new(fields))
 }
@@ -58,8 +68,7 @@ pub(super) fn write(
     staged: &StagedFolder,
     path: &str,
 ) -> Result<FileEntry, Fault> {
-    let state_dim = if state { table.state_dim() } else { 0 };
-    write_pages(table.config(), state_dim, staged, path, |from| block_on(table.export(shard, from, PAGE)))
+    write_pages(table.config(), state, staged, path, |from| block_on(table.export(shard, from, PAGE)))
 }
 
 /// Writes rows without state, by ascending key.
@@ -69,18 +78,18 @@ pub(crate) fn write_sorted(
     staged: &StagedFolder,
     path: &str,
 ) -> Result<FileEntry, Fault> {
-    write_pages(config, 0, staged, path, |from| Ok(rows.page(from)))
+    write_pages(config, false, staged, path, |from| Ok(rows.page(from)))
 }
 
 /// Writes the rows that `page` gives, from a row number on, until it gives none.
 fn write_pages(
     config: &TableConfig,
-    state_dim: usize,
+    state: bool,
     staged: &StagedFolder,
     path: &str,
     mut page: impl FnMut(usize) -> Result<ExportBlock, Fault>,
 ) -> Result<FileEntry, Fault> {
-    let schema = schema(config, state_dim);
+    let schema = schema(config, state);
     let properties = WriterProperties::builder()
         .set_dictionary_enabled(false)
         .set_encoding(Encoding::PLAIN)
@@ -97,7 +106,7 @@ fn write_pages(
             break;
         }
         from += page.keys.len();
-        let batch = to_batch(&schema, config, page, state_dim)?;
+        let batch = to_batch(&schema, config, page, state)?;
         writer.write(&batch).map_err(failed)?;
     }
     writer.into_inner().map_err(failed)?.finish(path, Some(from as u64))
@@ -107,9 +116,10 @@ fn to_batch(
     schema: &SchemaRef,
     config: &TableConfig,
     page: ExportBlock,
-    state_dim: usize,
+    with_state: bool,
 ) -> Result<RecordBatch, Fault> {
-    let (row_dim, ExportBlock { keys, weights, state }) = (config.row_dim(), page);
+    let (row_dim, state_dim) = (config.row_dim(), config.state_dim());
+    let ExportBlock { keys, weights, state, lives } = page;
     let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from(keys))];
     let mut at = 0;
     for part in &config.parts {
@@ -121,7 +131,7 @@ fn to_batch(
             _ => values,
         });
     }
-    if state_dim > 0 {
+    if with_state && state_dim > 0 {
         let element = Arc::new(Field::new("element", DataType::Float32, false));
         columns.push(Arc::new(FixedSizeListArray::new(
             element,
@@ -129,6 +139,10 @@ fn to_batch(
             Arc::new(Float32Array::from(state)),
             None,
         )));
+    }
+    if with_state && !config.lifetime.is_unlimited() {
+        columns.push(Arc::new(UInt32Array::from_iter_values(lives.iter().map(|life| life.seen))));
+        columns.push(Arc::new(Float32Array::from_iter_values(lives.iter().map(|life| life.score))));
     }
     RecordBatch::try_new(schema.clone(), columns)
         .map_err(|e| Fault::internal("table rows do not fit their schema").because(e))
@@ -141,6 +155,9 @@ pub(super) fn read(folder: &OpenFolder, entry: &FileEntry, state: bool, table: &
         return Ok(());
     }
     let name = folder.name(&entry.path);
+    if entry.absent.is_some() {
+        return absent_file::read(folder.reader(&entry.path)?, &name, entry, table);
+    }
     let input = folder.input(&entry.path)?;
     // On its own thread, because the caller may be inside a runtime, and runtimes cannot be nested.
     let rows = std::thread::scope(|scope| {
@@ -157,8 +174,8 @@ pub(super) fn read(folder: &OpenFolder, entry: &FileEntry, state: bool, table: &
 
 /// Returns the number of rows.
 async fn import(input: Input, name: &str, state: bool, table: &TableClient) -> Result<u64, Fault> {
-    let (config, state_dim) = (table.config(), if state { table.state_dim() } else { 0 });
-    let expected = schema(config, state_dim);
+    let config = table.config();
+    let expected = schema(config, state);
     let columns: Vec<&str> = expected.fields().iter().map(|field| field.name().as_str()).collect();
     let options = ReadOptions { batch_rows: PAGE, ..ReadOptions::default() };
     let mut source = ParquetSource::new(input, options).columns(columns);
@@ -174,7 +191,7 @@ async fn import(input: Input, name: &str, state: bool, table: &TableClient) -> R
             )));
         }
     }
-    let (mut weights, mut rows) = (Vec::new(), 0);
+    let (mut weights, mut lives, mut rows) = (Vec::new(), Vec::new(), 0);
     while let Some(page) = source.next().await? {
         let batch = page.batch;
         if batch.columns().iter().any(|column| column.null_count() > 0) {
@@ -184,7 +201,13 @@ async fn import(input: Input, name: &str, state: bool, table: &TableClient) -> R
         let keys = batch.column_by_name("key").expect("asked for by name").as_primitive::<UInt64Type>();
         let list = batch.column_by_name(STATE).map(|column| column.as_fixed_size_list().values());
         let state = list.map(|list| list.as_primitive::<Float32Type>().values() as &[f32]);
-        table.import_held(keys.values(), &weights, state).await?;
+        lives.clear();
+        if let (Some(seen), Some(score)) = (batch.column_by_name(SEEN), batch.column_by_name(SCORE)) {
+            let (seen, score) = (seen.as_primitive::<UInt32Type>(), score.as_primitive::<Float32Type>());
+            let both = seen.values().iter().zip(score.values());
+            lives.extend(both.map(|(seen, score)| Life { seen: *seen, score: *score }));
+        }
+        table.import_held(keys.values(), &weights, state, &lives).await?;
         rows += batch.num_rows() as u64;
     }
     Ok(rows)

@@ -13,12 +13,12 @@
 //! use forebay_actors::{Host, IoRuntime};
 //! use forebay_net::{Dialer, Health, Identity, Limits, Retry, Security, Server};
 //! use forebay_ps::remote::{TableService, Wire, connect};
-//! use forebay_ps::{Init, Optimizer, PartConfig, PushId, PushOutcome, Storage, TableConfig, start_shards};
+//! use forebay_ps::{Init, Lifetime, Optimizer, PartConfig, PushId, PushOutcome, Storage, TableConfig, start_shards};
 //!
 //! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 //! # runtime.block_on(async {
 //! let part = PartConfig { name: "w".into(), dim: 2, optimizer: Optimizer::Sgd { lr: 0.5 }, init: Init::Zeros };
-//! let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32 };
+//! let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32, lifetime: Lifetime::default() };
 //! let (io, host) = (IoRuntime::new("net", 1), Host::start("ps")?);
 //! let (security, limits) = (Security::none(), Limits::default());
 //! let identity = |role: &str| Identity { run: "monday".into(), role: role.into(), incarnation: 0, attempt: 1 };
@@ -148,12 +148,18 @@ fn differ(path: &str, here: &Value, there: &Value) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Init, Optimizer, PartConfig, Storage};
+    use crate::{Init, Lifetime, Optimizer, PartConfig, Storage};
 
     #[test]
     fn a_difference_is_named() {
         let part = |lr| PartConfig { name: "a".into(), dim: 2, optimizer: Optimizer::Sgd { lr }, init: Init::Zeros };
-        let config = TableConfig { name: "t".into(), seed: 1, parts: vec![part(0.5)], storage: Storage::F32 };
+        let config = TableConfig {
+            name: "t".into(),
+            seed: 1,
+            parts: vec![part(0.5)],
+            storage: Storage::F32,
+            lifetime: Lifetime::default(),
+        };
         assert_eq!(difference(&config, &config.clone()), None);
         let said = |there: TableConfig| difference(&config, &there).unwrap();
         let other = TableConfig { parts: vec![part(0.25)], ..config.clone() };

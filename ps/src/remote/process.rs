@@ -5,17 +5,18 @@
 use std::sync::Arc;
 
 use arrow::buffer::Buffer;
-use arrow::datatypes::{DataType, Float32Type};
+use arrow::datatypes::{DataType, Float32Type, UInt32Type};
 use forebay_actors::Fault;
 use forebay_net::{Message, Peer, RequestStream, Resend};
 
 use super::metadata::{Answer, Header, Tail};
 use super::remote_ps::{DEADLINE, RemotePs};
 use super::requests::{AcknowledgeBefore, TableName, Ticket};
-use super::row_columns::{self, batch, key_field, keys_column, list_field, rows, rows_column};
+use super::row_columns::{self, batch, key_field, keys_column, list_field, plain, rows, rows_column};
 use super::row_columns::{reclaim_keys, reclaim_rows};
 use super::wire::{Shape, Wire};
 use crate::exactly_once::Pushed;
+use crate::lifetime::{Absent, Life};
 use crate::push::Stamp;
 use crate::shard::{Call, Reply};
 use crate::stats::TableStats;
@@ -48,7 +49,11 @@ impl Process {
             Call::Pull { keys, rows, insert } => self.pull(keys, rows, insert).await,
             Call::Push { keys, grads, step, stamp } => self.push(keys, grads, step, stamp).await,
             Call::Export { shard, from, at_most } => self.export(shard, from, at_most).await,
-            Call::Import { keys, weights, state } => self.import(keys, weights, state).await,
+            Call::Import { keys, weights, state, lives } if lives.is_empty() => self.import(keys, weights, state).await,
+            Call::Import { .. } | Call::ImportAbsent { .. } => {
+                Err(Fault::internal("the lives of rows were to be sent to another process, which reads them by itself"))
+            }
+            Call::ExportAbsent { shard, from, at_most } => self.export_absent(shard, from, at_most).await,
             Call::Stats => {
                 let stats: TableStats = self.ps.act("table.stats", &TableName { table: table() }).await?;
                 Ok(Reply::Stats(stats.shards))
@@ -57,9 +62,10 @@ impl Process {
                 let body = AcknowledgeBefore { table: table(), before };
                 self.ps.act("table.acknowledge", &body).await.map(|()| Reply::Done)
             }
-            Call::BeginSnapshot { .. } | Call::SnapshotPage { .. } | Call::KeepSnapshot => {
-                Err(Fault::internal("a snapshot was asked of another process"))
-            }
+            Call::BeginSnapshot { .. }
+            | Call::SnapshotPage { .. }
+            | Call::SnapshotAbsent { .. }
+            | Call::KeepSnapshot => Err(Fault::internal("a snapshot was asked of another process")),
         }
     }
 
@@ -108,12 +114,35 @@ impl Process {
     }
 
     async fn export(&self, shard: usize, from: usize, at_most: usize) -> Result<Reply, Fault> {
-        let ticket = Ticket { table: self.layout.table.clone(), shard: Some(shard), from, at_most: Some(at_most) };
-        let ticket = serde_json::to_vec(&ticket).map_err(|e| Fault::internal("a ticket").because(e))?;
+        let ticket = self.ticket(shard, from, at_most, false)?;
         let (peer, layout) = (self.ps.peer.clone(), self.layout.clone());
         let ask = move || exported(peer.clone(), layout.clone(), ticket.clone());
         Ok(Reply::Export(self.ps.retry.run(&self.ps.describe("export"), ask).await?))
     }
+
+    async fn export_absent(&self, shard: usize, from: usize, at_most: usize) -> Result<Reply, Fault> {
+        let (peer, ticket) = (self.ps.peer.clone(), self.ticket(shard, from, at_most, true)?);
+        let ask = move || exported_absent(peer.clone(), ticket.clone());
+        Ok(Reply::Absent(self.ps.retry.run(&self.ps.describe("export"), ask).await?))
+    }
+
+    fn ticket(&self, shard: usize, from: usize, at_most: usize, absent: bool) -> Result<Vec<u8>, Fault> {
+        let (table, shard, at_most) = (self.layout.table.clone(), Some(shard), Some(at_most));
+        serde_json::to_vec(&Ticket { table, shard, from, at_most, absent })
+            .map_err(|e| Fault::internal("a ticket").because(e))
+    }
+}
+
+/// The keys without a row that a ticket stands for.
+async fn exported_absent(peer: Peer, ticket: Vec<u8>) -> Result<Vec<Absent>, Fault> {
+    let (mut all, mut incoming) = (Vec::new(), peer.get(ticket, DEADLINE).await?);
+    while let Some(message) = incoming.next().await? {
+        let Some(columns) = message.batch else { continue };
+        let counts = plain::<UInt32Type>(&columns, "count")?.iter().zip(plain::<UInt32Type>(&columns, "seen")?);
+        let keys = row_columns::keys(&columns)?.iter().zip(counts);
+        all.extend(keys.map(|(key, (count, seen))| Absent { key: *key, count: *count, seen: *seen }));
+    }
+    Ok(all)
 }
 
 /// The rows that a ticket stands for.
@@ -126,6 +155,10 @@ async fn exported(peer: Peer, layout: Arc<Layout>, ticket: Vec<u8>) -> Result<Ex
         block.weights.extend_from_slice(rows::<Float32Type>(&columns, "weight", layout.row_dim)?);
         if layout.state_dim > 0 {
             block.state.extend_from_slice(rows::<Float32Type>(&columns, "state", layout.state_dim)?);
+        }
+        if columns.column_by_name("seen").is_some() {
+            let (seen, score) = (plain::<UInt32Type>(&columns, "seen")?, plain::<Float32Type>(&columns, "score")?);
+            block.lives.extend(seen.iter().zip(score).map(|(seen, score)| Life { seen: *seen, score: *score }));
         }
     }
     Ok(block)

@@ -30,6 +30,9 @@ pub(super) struct Ticket {
     pub(super) from: usize,
     #[serde(default)]
     pub(super) at_most: Option<usize>,
+    /// The keys without a row that are counted, instead of rows.
+    #[serde(default)]
+    pub(super) absent: bool,
 }
 
 /// What a process holds of a table.

@@ -7,7 +7,8 @@
 //!   exchange ["table", NAME, "push", "f16"]        {key: u64, grad: f16[dim]} + header and exponents →  metadata
 //!   exchange ["table", NAME, "import"]             {key: u64, weight: f32[dim], state: f32[state]} →  metadata
 //!   exchange ["table", NAME, "import", "weights"]  {key: u64, weight: f32[dim]}   →  metadata
-//!   get {"table": NAME, "shard", "from", "at_most"}                               →  {key, weight, state}
+//!   get {"table": NAME, "shard", "from", "at_most"}                               →  {key, weight, state, seen, score}
+//!   get {..., "absent": true}                                                     →  {key, count, seen}
 //!   action table.stats, table.config  {"table": NAME}                             →  JSON
 //!   action table.acknowledge  {"table": NAME, "before": source}                        →  null
 //! ```
@@ -15,8 +16,10 @@
 //! A caller that is not a member of the run (a stock client) may read. Its pulls return zeros for keys without a row, as
 //! peeks do, so that they do not change the table. It may not push, import or acknowledge.
 
-use arrow::array::RecordBatch;
-use arrow::datatypes::{DataType, Float32Type, Schema};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Float32Array, RecordBatch, UInt32Array};
+use arrow::datatypes::{DataType, Field, Float32Type, Schema};
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::Fault;
@@ -28,6 +31,8 @@ use super::requests::{AcknowledgeBefore, HeldShards, TableName, Ticket};
 use super::row_columns::{batch, key_field, keys_column, list_field, rows_column};
 use super::wire::{MOST_VALUES, Wire};
 use crate::client::TableClient;
+use crate::lifetime::Absent;
+use crate::table::ExportBlock;
 
 /// Floats of one message of an export.
 const PAGE_VALUES: usize = 1 << 20;
@@ -147,19 +152,23 @@ impl Handler for TableService {
         for shard in shards {
             let mut from = ticket.from;
             while left > 0 {
-                let block = table.export(shard, from, page.min(left)).await?;
-                if block.keys.is_empty() {
+                let batch = match ticket.absent {
+                    true => absent_batch(&table.export_absent(shard, from, page.min(left)).await?)?,
+                    false => export_batch(table, table.export(shard, from, page.min(left)).await?)?,
+                };
+                if batch.num_rows() == 0 {
                     break;
                 }
-                from = from.saturating_add(block.keys.len());
-                left -= block.keys.len();
-                outgoing.send(Message::columns(export_batch(table, block)?)).await?;
+                from = from.saturating_add(batch.num_rows());
+                left -= batch.num_rows();
+                outgoing.send(Message::columns(batch)).await?;
                 sent = true;
             }
         }
         if !sent {
             // A stock client expects a schema even without rows.
-            outgoing.send(Message::columns(RecordBatch::new_empty(export_schema(table).into()))).await?;
+            let empty = if ticket.absent { absent_batch(&[])? } else { export_batch(table, ExportBlock::default())? };
+            outgoing.send(Message::columns(empty)).await?;
         }
         Ok(())
     }
@@ -187,13 +196,30 @@ fn export_schema(table: &TableClient) -> Schema {
     if table.state_dim() > 0 {
         fields.push(list_field("state", DataType::Float32, table.state_dim()));
     }
+    if !table.config().lifetime.is_unlimited() {
+        fields.push(Field::new("seen", DataType::UInt32, false));
+        fields.push(Field::new("score", DataType::Float32, false));
+    }
     Schema::new(fields)
 }
 
-fn export_batch(table: &TableClient, block: crate::ExportBlock) -> Result<RecordBatch, Fault> {
+fn export_batch(table: &TableClient, block: ExportBlock) -> Result<RecordBatch, Fault> {
     let mut columns = vec![keys_column(block.keys), rows_column::<Float32Type>(block.weights, table.row_dim())?];
     if table.state_dim() > 0 {
         columns.push(rows_column::<Float32Type>(block.state, table.state_dim())?);
     }
+    if !table.config().lifetime.is_unlimited() {
+        columns.push(Arc::new(UInt32Array::from_iter_values(block.lives.iter().map(|life| life.seen))));
+        columns.push(Arc::new(Float32Array::from_iter_values(block.lives.iter().map(|life| life.score))));
+    }
     batch(export_schema(table).fields().iter().map(|field| field.as_ref().clone()).collect(), columns)
+}
+
+fn absent_batch(absent: &[Absent]) -> Result<RecordBatch, Fault> {
+    let number = |name: &str| Field::new(name, DataType::UInt32, false);
+    let column =
+        |of: fn(&Absent) -> u32| -> ArrayRef { Arc::new(UInt32Array::from_iter_values(absent.iter().map(of))) };
+    let keys = keys_column(absent.iter().map(|absent| absent.key).collect());
+    let columns = vec![keys, column(|absent| absent.count), column(|absent| absent.seen)];
+    batch(vec![key_field(), number("count"), number("seen")], columns)
 }

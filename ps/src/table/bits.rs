@@ -60,6 +60,26 @@ impl Bits {
         was
     }
 
+    /// Clears every bit that is not set in `other`.
+    pub(super) fn keep_only(&mut self, other: &Self) {
+        let others = other.words.iter().copied().chain(std::iter::repeat(0));
+        self.words.iter_mut().zip(others).for_each(|(word, other)| *word &= other);
+    }
+
+    /// The place of the bit that is set after `before` other set bits; the length if there is none.
+    pub(super) fn nth(&self, mut before: usize) -> usize {
+        for (w, word) in self.words.iter().enumerate() {
+            let here = word.count_ones() as usize;
+            if before < here {
+                let mut word = *word;
+                (0..before).for_each(|_| word &= word - 1);
+                return w * 64 + word.trailing_zeros() as usize;
+            }
+            before -= here;
+        }
+        self.len
+    }
+
     /// The bits that are set.
     pub(super) fn count(&self) -> u64 {
         self.words.iter().map(|word| u64::from(word.count_ones())).sum()
@@ -130,6 +150,12 @@ mod tests {
             let mut places = vec![7];
             prop_assert_eq!(fast.list(from, at_most, &mut places), next);
             prop_assert_eq!(places, all);
+            let nth = slow.iter().enumerate().filter(|(_, bit)| **bit).nth(at_most).map_or(slow.len(), |(at, _)| at);
+            prop_assert_eq!(fast.nth(at_most), nth);
+            let mut kept = fast.clone();
+            kept.keep_only(&bits(&other));
+            let both = |at: usize| slow[at] && other.get(at).copied().unwrap_or(false);
+            prop_assert_eq!(kept, bits(&(0..slow.len()).map(both).collect::<Vec<_>>()));
             if other.len() <= slow.len() {
                 fast.set_all(&bits(&other));
                 slow.iter_mut().zip(&other).for_each(|(bit, other)| *bit |= other);

@@ -1,5 +1,7 @@
 //! Rows on their way out of a table.
 
+use crate::lifetime::Life;
+
 /// Rows of a table: `keys[i]` has `row_dim` weights and `state_dim` floats of state.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ExportBlock {
@@ -9,4 +11,6 @@ pub struct ExportBlock {
     pub weights: Vec<f32>,
     /// `[keys x state_dim]`, part after part (see [`Optimizer::state_per_weight`](crate::Optimizer::state_per_weight)).
     pub state: Vec<f32>,
+    /// One per row of a table with a lifetime; otherwise empty.
+    pub lives: Vec<Life>,
 }

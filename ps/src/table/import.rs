@@ -3,6 +3,10 @@
 use super::Table;
 use super::index::Entry;
 use crate::error::TableError;
+use crate::lifetime::Life;
+
+/// What is remembered of a row that comes without.
+const UNSEEN: Life = Life { seen: 0, score: 1.0 };
 
 /// Keys whose slots of the index are fetched at once.
 const CHUNK: usize = 32;
@@ -13,18 +17,31 @@ impl Table {
     /// does not match or a value is one that training cannot reach (NaN, infinite, a negative sum of squares).
     ///
     /// What [`export`](Self::export) or [`snapshot_page`](Self::snapshot_page) gave is set to the same bits, if the table
-    /// has the same parts and storage.
+    /// has the same parts and storage. In a table with a lifetime the rows count as seen before the first step, and none is
+    /// removed before the next push, however many they are.
     pub fn import(&mut self, keys: &[u64], weights: &[f32], state: Option<&[f32]>) -> Result<(), TableError> {
-        self.layout.check_import(keys, weights, state)?;
-        self.import_checked(keys, weights, state)
+        self.import_living(keys, weights, state, &[])
     }
 
-    /// [`import`](Self::import) of what [`Layout::check_import`](super::Layout::check_import) has seen already.
+    /// As [`import`](Self::import), with what is remembered of each row; nothing, or one for each key.
+    pub fn import_living(
+        &mut self,
+        keys: &[u64],
+        weights: &[f32],
+        state: Option<&[f32]>,
+        lives: &[Life],
+    ) -> Result<(), TableError> {
+        self.layout.check_import(keys, weights, state, lives)?;
+        self.import_checked(keys, weights, state, lives)
+    }
+
+    /// [`import_living`](Self::import_living) of what [`Layout::check_import`](super::Layout::check_import) has seen already.
     pub(crate) fn import_checked(
         &mut self,
         keys: &[u64],
         weights: &[f32],
         state: Option<&[f32]>,
+        lives: &[Life],
     ) -> Result<(), TableError> {
         let (dim, state_dim) = (self.layout.row_dim, self.layout.state_dim);
         let mut at = 0;
@@ -32,22 +49,32 @@ impl Table {
             chunk.iter().for_each(|key| self.index.prefetch(self.index.hash(*key)));
             for key in chunk {
                 let state = state.map(|state| &state[at * state_dim..][..state_dim]);
-                self.import_row(*key, &weights[at * dim..][..dim], state)?;
+                self.import_row(*key, &weights[at * dim..][..dim], state, lives.get(at))?;
                 at += 1;
             }
         }
         Ok(())
     }
 
-    fn import_row(&mut self, key: u64, weights: &[f32], state: Option<&[f32]>) -> Result<(), TableError> {
+    pub(super) fn import_row(
+        &mut self,
+        key: u64,
+        weights: &[f32],
+        state: Option<&[f32]>,
+        life: Option<&Life>,
+    ) -> Result<(), TableError> {
         let hash = self.index.hash(key);
         let row = match self.index.entry(hash, key) {
             Entry::Found(row) => row,
             // The weights that the key would have had from its seed are not worked out.
+            Entry::Vacant(_) if self.lives.is_some() => self.add_living_row(hash, key, UNSEEN)?,
             Entry::Vacant(_) => self.add_row(hash, key)?,
         };
         self.before_changes(&[row]);
-        let Self { layout, arena, scratch, stats, .. } = self;
+        let Self { layout, arena, scratch, stats, lives, .. } = self;
+        if let Some(lives) = lives {
+            lives.set(row, *life.unwrap_or(&UNSEEN));
+        }
         let row_data = arena.row_mut(row);
         scratch.copy_from_slice(weights);
         stats.saturated += layout.write_weights(row_data, scratch);

@@ -13,6 +13,9 @@
 //! the system as zeros. So a key is looked for in the old array, then in the new: what was moved is in the new. As the
 //! sweep pauses only at empty slots, a key whose home lies behind it was moved for certain and needs one probe only.
 //!
+//! **Removal.** In the live array the rest of the chain moves up. In the old array, which the sweep has to find as it was, the
+//! key stays and its row number becomes [`GONE`].
+//!
 //! **Flooding.** The hash is seeded from the operating system's randomness, so an attacker cannot prepare keys that fall into one
 //! chain. The seed changes no result: it decides where in the index a key stands, not the number or content of its row.
 
@@ -25,6 +28,9 @@ pub(crate) mod scan;
 
 /// Old slots moved per insertion while growing: the move ends after a 32nd of the old capacity was inserted.
 const MOVE: usize = 32;
+
+/// The row number, in the old array, of a key that was removed.
+const GONE: u32 = u32::MAX - 1;
 
 /// Slots of a new index.
 const START: usize = 1 << 10;
@@ -136,7 +142,7 @@ impl Index {
     #[inline(always)]
     fn find_old(&self, hash: u64, key: u64) -> Option<u32> {
         match &self.old {
-            Some(old) if old.slots.home(hash) >= old.moved => old.slots.find(hash, key),
+            Some(old) if old.slots.home(hash) >= old.moved => old.slots.find(hash, key).filter(|row| *row != GONE),
             _ => None,
         }
     }
@@ -165,6 +171,29 @@ impl Index {
     pub(crate) fn fill(&mut self, vacant: Vacant, row: u32) {
         self.live.put(vacant.at, Slot::new(vacant.key, row));
         self.len += 1;
+    }
+
+    /// Removes the key, and returns its row.
+    pub(crate) fn remove(&mut self, hash: u64, key: u64) -> Option<u32> {
+        let mut removed = None;
+        if let Some(old) = &mut self.old
+            && old.slots.home(hash) >= old.moved
+        {
+            let at = old.slots.probe(hash, key);
+            removed = old.slots.at(at).get().map(|(_, row)| row).filter(|row| *row != GONE);
+            if removed.is_some() {
+                old.slots.put(at, Slot::new(key, GONE));
+            }
+        }
+        // A key at the start of the old array, whose home is at its end, may have been moved already.
+        let at = self.live.probe(hash, key);
+        if let Some((_, row)) = self.live.at(at).get() {
+            let hasher = self.hasher;
+            self.live.remove(at, |key| hasher.hash(key));
+            removed = Some(row);
+        }
+        self.len -= usize::from(removed.is_some());
+        removed
     }
 
     /// To be called before each insertion, with no [`Vacant`] held: a bounded step of growth, if there is one to do.
@@ -217,6 +246,7 @@ impl Index {
         while at < end {
             let slot = old.slots.at(at);
             match slot.get() {
+                Some((_, GONE)) => {}
                 Some((key, _)) => self.live.put(self.live.probe(self.hasher.hash(key), key), slot),
                 None if at >= enough => break,
                 None => {}
@@ -234,7 +264,7 @@ impl Index {
     /// Every key with its row, each once, in no order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
         let unmoved = self.old.iter().flat_map(|old| old.slots.iter_from(old.moved));
-        unmoved.chain(self.live.iter_from(0))
+        unmoved.filter(|(_, row)| *row != GONE).chain(self.live.iter_from(0))
     }
 }
 
@@ -331,6 +361,39 @@ mod tests {
         }
         assert!(seen > 50, "seen {seen} times");
         assert_eq!(index.iter().count(), 420_000);
+    }
+
+    #[test]
+    fn agrees_with_a_hash_map_when_keys_are_removed_at_every_step_of_growth() {
+        // The second index has one long chain, the third one that wraps.
+        for (xor, times, most) in [(5, 7, 9000u64), (0, 0, 1800), (u64::MAX, 1, 1800)] {
+            let mut index = Index::seeded(xor, times).unwrap();
+            let (mut twin, mut grown) = (HashMap::new(), 0);
+            for i in 0..most {
+                let key = if times == 7 { forebay_base::mix64(i) } else { i };
+                insert(&mut index, key, i as u32);
+                twin.insert(key, i as u32);
+                // Some old keys go, some of them come back with another row.
+                for old in [i / 2, i.saturating_sub(3)] {
+                    let old = if times == 7 { forebay_base::mix64(old) } else { old };
+                    if i % 3 == 1 {
+                        assert_eq!(index.remove(index.hash(old), old), twin.remove(&old));
+                        assert_eq!(index.find(index.hash(old), old), None);
+                    } else if i % 7 == 0 {
+                        let row = insert(&mut index, old, i as u32 + 100_000);
+                        assert_eq!(row, *twin.entry(old).or_insert(i as u32 + 100_000));
+                    }
+                }
+                if index.old.is_some() {
+                    grown += 1;
+                    if i % 7 == 0 {
+                        same(&index, &twin);
+                    }
+                }
+            }
+            assert!(grown > 30, "the index was seen growing {grown} times");
+            same(&index, &twin);
+        }
     }
 
     proptest! {

@@ -26,6 +26,8 @@ pub(crate) struct Part {
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     pub(crate) table: String,
+    /// Of the table: that of its name and its configuration.
+    pub(crate) seed: u64,
     pub(crate) parts: Vec<Part>,
     pub(crate) row_dim: usize,
     pub(crate) state_dim: usize,
@@ -62,6 +64,7 @@ impl Layout {
         };
         Self {
             table: config.name.clone(),
+            seed: table_seed,
             parts,
             row_dim: weight_at,
             state_dim: state_at,

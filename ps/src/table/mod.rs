@@ -3,7 +3,7 @@
 //! There are no locks: the shard that owns the table is the only one to call it.
 //!
 //! This file has construction, exports and new rows. Pulls and pushes are in `pass.rs`, imports in `import.rs`, snapshots of
-//! one moment in `snapshot.rs`.
+//! one moment in `snapshot.rs`. What happens to keys and rows of a table with a lifetime is in `living.rs`.
 
 mod arena;
 mod bits;
@@ -12,6 +12,8 @@ mod export_block;
 mod import;
 mod index;
 mod layout;
+mod lives;
+mod living;
 mod pass;
 mod recent;
 mod row_keys;
@@ -19,9 +21,10 @@ mod saved_rows;
 mod slots;
 mod snapshot;
 
-use crate::config::TableConfig;
+use crate::config::{Init, PartConfig, Storage, TableConfig};
 use crate::error::TableError;
-use crate::optim::Update;
+use crate::lifetime::{Admission, Eviction, Lifetime};
+use crate::optim::{Optimizer, Update};
 use crate::stats::ShardStats;
 use arena::Arena;
 pub use copy_on_write::SnapshotKind;
@@ -29,6 +32,7 @@ use copy_on_write::Snapshots;
 pub use export_block::ExportBlock;
 use index::{Entry, Index};
 pub(crate) use layout::{Layout, Part};
+use lives::Lives;
 use recent::Recent;
 
 /// The rows of one shard, owned and single-threaded.
@@ -38,7 +42,8 @@ use recent::Recent;
 /// ```
 /// # use forebay_ps::*;
 /// let part = PartConfig { name: "embedding".into(), dim: 2, optimizer: Optimizer::Sgd { lr: 0.5 }, init: Init::Zeros };
-/// let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32 };
+/// # let lifetime = Lifetime::default();
+/// let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32, lifetime };
 /// let mut table = Table::new(&config)?;
 /// let mut rows = Vec::new();
 /// table.pull(&[7, 9], &mut rows)?;
@@ -60,6 +65,15 @@ pub struct Table {
     /// From the first snapshot on.
     snapshots: Option<Box<Snapshots>>,
     stats: ShardStats,
+    admission: Option<Admission>,
+    /// With a lifetime.
+    lives: Option<Box<Lives>>,
+    /// With admission by count: a row of one weight for each key that is counted.
+    waiting: Option<Box<Table>>,
+    /// Rows to remove, kept for the next push.
+    leaving: Vec<u32>,
+    /// A row that is not in the table.
+    blank: Vec<f32>,
 }
 
 impl Table {
@@ -78,9 +92,32 @@ impl Table {
             order: Vec::new(),
             snapshots: None,
             stats: ShardStats::default(),
+            admission: config.lifetime.admission,
+            lives: (!config.lifetime.is_unlimited())
+                .then(|| Box::new(Lives::new(config.lifetime.eviction.unwrap_or_default()))),
+            waiting: Self::of_counts(config)?.map(Box::new),
+            leaving: Vec::new(),
+            blank: vec![0.0; layout.stride],
             layout,
             index,
         })
+    }
+
+    /// The table of the keys that wait for their admission, which live as long as rows do.
+    fn of_counts(config: &TableConfig) -> Result<Option<Self>, TableError> {
+        let Some(Admission::Count(_)) = config.lifetime.admission else { return Ok(None) };
+        let eviction = config.lifetime.eviction.map(|rules| Eviction { half_life: None, min_score: None, ..rules });
+        let eviction = eviction.filter(|rules| *rules != Eviction::default());
+        let (optimizer, init) = (Optimizer::Sgd { lr: 0.0 }, Init::Zeros);
+        let mut table = Self::new(&TableConfig {
+            name: config.name.clone(),
+            seed: config.seed,
+            parts: vec![PartConfig { name: "count".into(), dim: 1, optimizer, init }],
+            storage: Storage::F32,
+            lifetime: Lifetime { admission: None, eviction },
+        })?;
+        table.lives.get_or_insert_with(|| Box::new(Lives::new(Eviction::default())));
+        Ok(Some(table))
     }
 
     /// Weights per row.
@@ -95,15 +132,18 @@ impl Table {
 
     /// Rows in the table.
     pub fn rows(&self) -> usize {
-        self.arena.rows()
+        self.lives.as_ref().map_or(self.arena.rows(), |lives| lives.rows())
     }
 
     /// Up to `at_most` rows from row number `from` on; an empty block means that there are no more.
     ///
-    /// Rows are numbered in the order in which they came, so paging through them gives each row exactly once, new ones
-    /// last. The first page lists the keys by row (8 bytes per row, a scan of the index, about 20 ns per row), and the
+    /// Rows are numbered in the order in which they came (in a table with a lifetime: in no order), so paging through them
+    /// gives each row exactly once, new ones last. The first page lists the keys by row (8 bytes per row, a scan of the index, about 20 ns per row), and the
     /// list is dropped with the page that reaches the end.
     pub fn export(&mut self, from: usize, at_most: usize) -> ExportBlock {
+        if self.lives.is_some() {
+            return self.export_living(from, at_most);
+        }
         let rows = self.arena.rows();
         let to = from.saturating_add(at_most).min(rows);
         if from >= to {
@@ -122,6 +162,7 @@ impl Table {
             keys: self.order[from..to].to_vec(),
             weights: vec![0.0; (to - from) * dim],
             state: Vec::with_capacity((to - from) * self.layout.state_dim),
+            lives: Vec::new(),
         };
         for (row, out) in (from..to).zip(block.weights.chunks_exact_mut(dim)) {
             let row = self.arena.row(row as u32);
@@ -134,13 +175,36 @@ impl Table {
         block
     }
 
+    fn export_living(&mut self, from: usize, at_most: usize) -> ExportBlock {
+        let Self { lives: Some(lives), layout, arena, .. } = self else { return ExportBlock::default() };
+        let (mut rows, mut block) = (Vec::new(), ExportBlock::default());
+        lives.alive().list(lives.alive().nth(from), at_most, &mut rows);
+        block.weights.resize(rows.len() * layout.row_dim, 0.0);
+        for (row, out) in rows.iter().zip(block.weights.chunks_exact_mut(layout.row_dim)) {
+            let data = arena.row(*row);
+            layout.read_weights(data, out);
+            block.state.extend_from_slice(&data[layout.weight_words..][..layout.state_dim]);
+            block.keys.push(lives.key(*row));
+            block.lives.push(lives.life(*row));
+        }
+        block
+    }
+
+    /// Bytes taken from the system.
+    fn bytes(&self) -> usize {
+        let snapshots = self.snapshots.as_ref().map_or(0, |snapshots| snapshots.bytes());
+        let lives = self.lives.as_ref().map_or(0, |lives| lives.bytes());
+        let waiting = self.waiting.as_ref().map_or(0, |waiting| waiting.bytes());
+        let order = self.order.capacity() * 8;
+        self.index.bytes() + self.arena.bytes() + order + self.recent.bytes() + snapshots + lives + waiting
+    }
+
     /// What the table holds and has done.
     pub fn stats(&self) -> ShardStats {
-        let snapshots = self.snapshots.as_ref().map_or(0, |snapshots| snapshots.bytes());
-        let order = self.order.capacity() * 8;
         ShardStats {
-            rows: self.arena.rows() as u64,
-            bytes: (self.index.bytes() + self.arena.bytes() + order + self.recent.bytes() + snapshots) as u64,
+            rows: self.rows() as u64,
+            waiting: self.waiting.as_ref().map_or(0, |waiting| waiting.rows() as u64),
+            bytes: self.bytes() as u64,
             index_slots: self.index.capacity() as u64,
             load_factor: self.index.load(),
             ..self.stats.clone()
@@ -165,9 +229,7 @@ impl Table {
 
     /// Adds a row of zeros for `key`, which has none.
     fn add_row(&mut self, hash: u64, key: u64) -> Result<u32, TableError> {
-        if self.arena.rows() >= u32::MAX as usize - 1 {
-            return Err(self.full("row numbers are of 32 bits; use more shards"));
-        }
+        self.check_row_numbers()?;
         if !self.arena.make_room() || !self.index.grow() {
             return Err(self.full(NO_MEMORY));
         }
@@ -179,18 +241,29 @@ impl Table {
                 if let Some(snapshots) = &mut self.snapshots {
                     snapshots.inserted(row, key);
                 }
-                self.stats.inserted += 1;
-                self.stats.high_water = self.stats.high_water.max(self.arena.rows() as u64);
+                self.count_inserted();
                 Ok(row)
             }
         }
+    }
+
+    fn check_row_numbers(&self) -> Result<(), TableError> {
+        if self.arena.rows() < u32::MAX as usize - 32 {
+            return Ok(());
+        }
+        Err(self.full("row numbers are of 32 bits; use more shards"))
+    }
+
+    fn count_inserted(&mut self) {
+        self.stats.inserted += 1;
+        self.stats.high_water = self.stats.high_water.max(self.rows() as u64);
     }
 
     /// To be called before these rows change.
     #[inline(always)]
     fn before_changes(&mut self, rows: &[u32]) {
         if let Some(snapshots) = &mut self.snapshots {
-            snapshots.before_changes(rows, &self.arena);
+            snapshots.before_changes(rows, &self.arena, self.lives.as_deref());
         }
     }
 

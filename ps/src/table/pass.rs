@@ -19,6 +19,10 @@ impl Table {
     pub fn pull(&mut self, keys: &[u64], rows: &mut Vec<f32>) -> Result<(), TableError> {
         rows.resize(keys.len() * self.layout.row_dim, 0.0);
         self.stats.pulls += keys.len() as u64;
+        if self.lives.is_some() {
+            self.pull_living(keys, rows);
+            return Ok(());
+        }
         let mut known = self.recent.oldest(keys);
         dispatch(Pull { table: self, keys, rows, known: &mut known })?;
         self.recent.keep(keys, known);
@@ -48,6 +52,11 @@ impl Table {
         let mut updates = std::mem::take(&mut self.updates);
         updates.clear();
         updates.extend(self.layout.parts.iter().map(|part| part.optimizer.at_step(step)));
+        if self.lives.is_some() {
+            let result = self.push_living(keys, grads, step, &updates);
+            self.updates = updates;
+            return result;
+        }
         let result = match self.recent.take(keys) {
             Some(rows) => {
                 dispatch(PushKnown { table: self, rows: &rows, grads, updates: &updates });

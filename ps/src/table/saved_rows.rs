@@ -35,9 +35,9 @@ impl SavedRows {
         Self { words, shift, buckets, bytes: 0, freed: 0 }
     }
 
-    /// Saves a row. Called once per row at most.
+    /// Saves a row: the first of its floats, and `more` at the end. Called once per row at most.
     #[inline(never)]
-    pub(super) fn save(&mut self, row: u32, data: &[f32]) {
+    pub(super) fn save(&mut self, row: u32, data: &[f32], more: &[f32]) {
         let bucket = &mut self.buckets[(row >> self.shift) as usize];
         let before = bucket.bytes();
         if bucket.rows.is_empty() {
@@ -47,7 +47,8 @@ impl SavedRows {
             bucket.data.reserve_exact(first * self.words);
         }
         bucket.rows.push(row);
-        bucket.data.extend_from_slice(&data[..self.words]);
+        bucket.data.extend_from_slice(&data[..self.words - more.len()]);
+        bucket.data.extend_from_slice(more);
         self.bytes += bucket.bytes() - before;
     }
 
@@ -116,7 +117,7 @@ mod tests {
         let mut saved = SavedRows::new(1000, 2048);
         let row = |row: u32| vec![row as f32; 2048];
         let numbers: Vec<u32> = (0..1000).filter(|row| row % 7 == 3).collect();
-        numbers.iter().rev().for_each(|n| saved.save(*n, &row(*n)));
+        numbers.iter().rev().for_each(|n| saved.save(*n, &row(*n), &[]));
         let full = saved.bytes();
         assert!(full >= numbers.len() * 2048 * 4);
         let mut reader = saved.reader();

@@ -12,7 +12,7 @@ pub(super) struct Slot {
     key: u64,
     /// Row number + 1; 0 is an empty slot, so every key is valid and fresh pages are an empty array.
     row: u32,
-    /// Free for what eviction will need.
+    /// Fills the slot up to 16 bytes.
     spare: u32,
 }
 
@@ -84,6 +84,22 @@ impl Slots {
     #[inline(always)]
     pub(super) fn find(&self, hash: u64, key: u64) -> Option<u32> {
         self.slots[self.probe(hash, key)].row.checked_sub(1)
+    }
+
+    /// Empties a slot, and moves slots of its chain so that every key is found.
+    pub(super) fn remove(&mut self, at: usize, hash: impl Fn(u64) -> u64) {
+        let mask = self.slots.len() - 1;
+        let (mut hole, mut next) = (at, (at + 1) & mask);
+        while let Some((key, _)) = self.slots[next].get() {
+            let home = self.home(hash(key)) & mask;
+            // The hole lies on the way from its home.
+            if (next.wrapping_sub(home) & mask) >= (next.wrapping_sub(hole) & mask) {
+                self.slots[hole] = self.slots[next];
+                hole = next;
+            }
+            next = (next + 1) & mask;
+        }
+        self.slots[hole] = Slot::EMPTY;
     }
 
     #[inline(always)]

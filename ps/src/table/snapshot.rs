@@ -14,7 +14,9 @@
 use super::Table;
 use super::copy_on_write::{SnapshotKind, Snapshots};
 use super::export_block::ExportBlock;
+use super::living::counts;
 use crate::error::TableError;
+use crate::lifetime::Absent;
 
 /// Floats of weights and state in a page at most: 2 MiB, one to four milliseconds of the shard's thread.
 const PAGE_WORDS: usize = 1 << 19;
@@ -30,11 +32,15 @@ impl Table {
     /// # Errors
     /// [`TableError::SnapshotOpen`]: another snapshot is open. Nothing was changed.
     pub fn begin_snapshot(&mut self, kind: SnapshotKind) -> Result<u64, TableError> {
-        let rows = self.arena.rows();
-        let snapshots = self.snapshots.get_or_insert_with(|| Box::new(Snapshots::new(rows)));
+        let (rows, lives) = (self.arena.rows(), self.lives.as_deref());
+        let snapshots = self.snapshots.get_or_insert_with(|| Box::new(Snapshots::new(rows, lives)));
         let words = self.layout.weight_words + self.layout.state_dim;
         let open = || TableError::SnapshotOpen { table: self.layout.table.clone() };
-        snapshots.begin(kind, rows, words).ok_or_else(open)
+        let begun = snapshots.begin(kind, rows, words, lives).ok_or_else(open)?;
+        if let Some(waiting) = &mut self.waiting {
+            waiting.begin_snapshot(kind)?;
+        }
+        Ok(begun)
     }
 
     /// The next rows of the open snapshot as they were when it began, in the order in which rows came to the table. At most
@@ -44,10 +50,28 @@ impl Table {
     /// bytes per row from then on. A shard does that in slices, between other calls.
     pub fn snapshot_page(&mut self, at_most: usize) -> ExportBlock {
         while !self.list_keys_slice() {}
-        let Self { layout, arena, snapshots, .. } = self;
+        let Self { layout, arena, snapshots, lives, .. } = self;
         let Some(snapshots) = snapshots else { return ExportBlock::default() };
         let most = (PAGE_WORDS / (layout.row_dim + layout.state_dim)).max(1);
-        snapshots.page(at_most.clamp(1, most), layout, arena)
+        snapshots.page(at_most.clamp(1, most), layout, arena, lives.as_deref())
+    }
+
+    /// The next keys without a row of the open snapshot, at most `at_most` (at least 1); none: all were given. In a snapshot of
+    /// changes first those whose row was removed, with a count of 0, then those whose pushes are counted. Only in a table with a
+    /// lifetime is there any.
+    ///
+    /// Whoever puts rows back sets these first, then the rows of the same snapshot: a key that was removed may be among them.
+    pub fn snapshot_absent(&mut self, at_most: usize) -> Vec<Absent> {
+        let at_most = at_most.max(1);
+        let gone = |keys: Vec<u64>| keys.into_iter().map(|key| Absent { key, count: 0, seen: 0 }).collect();
+        let tables = [self.snapshots.as_mut(), self.waiting.as_mut().and_then(|waiting| waiting.snapshots.as_mut())];
+        for snapshots in tables.into_iter().flatten() {
+            let removed = snapshots.removed_page(at_most);
+            if !removed.is_empty() {
+                return gone(removed);
+            }
+        }
+        self.waiting.as_mut().map_or_else(Vec::new, |waiting| counts(waiting.snapshot_page(at_most)))
     }
 
     /// Lists the keys of some rows by row, if there are rows whose keys are not listed; true when all are.
@@ -66,6 +90,9 @@ impl Table {
     pub fn end_snapshot(&mut self, kept: bool) {
         if let Some(snapshots) = &mut self.snapshots {
             snapshots.end(kept);
+        }
+        if let Some(waiting) = &mut self.waiting {
+            waiting.end_snapshot(kept);
         }
     }
 }

@@ -11,7 +11,7 @@ use forebay_actors::{Domain, Fault, Host, IoRuntime};
 use forebay_net::{Dialer, Handler, Health, Identity, Limits, Peer, Retry, Security, Server};
 use forebay_ps::remote::{TableService, Wire, connect};
 use forebay_ps::{
-    Init, Optimizer, PartConfig, SlotHasher, Storage, TableClient, TableConfig, start_shards, start_table,
+    Init, Lifetime, Optimizer, PartConfig, SlotHasher, Storage, TableClient, TableConfig, start_shards, start_table,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -23,7 +23,7 @@ pub(crate) fn config() -> TableConfig {
     let adagrad = Optimizer::Adagrad { lr: 0.1, initial_accumulator: 0.0, eps: 1e-10 };
     let parts =
         vec![part("linear", 1, ftrl, Init::Zeros), part("embedding", 10, adagrad, Init::Uniform { scale: 0.01 })];
-    TableConfig { name: "ads".into(), seed: 3, parts, storage: Storage::F32 }
+    TableConfig { name: "ads".into(), seed: 3, parts, storage: Storage::F32, lifetime: Lifetime::default() }
 }
 
 pub(crate) const DIM: usize = 11;

@@ -1,0 +1,244 @@
+//! What a table with a lifetime remembers of each row: its key, when it was last seen, its score, and which rows are of one
+//! cell.
+//!
+//! Rows are taken in blocks of [`BLOCK`] neighbours of one cell, so that looking at a cell reads memory in runs. A row that was
+//! removed is used again by its own cell.
+
+use forebay_base::{GOLDEN_GAMMA, mix64};
+
+use super::arena::Arena;
+use super::bits::Bits;
+use crate::lifetime::{CELLS, Eviction, Life, cell_of};
+use crate::memory::{Pages, Zeroed};
+use crate::simd::prefetch;
+
+/// No row.
+pub(super) const NONE: u32 = u32::MAX;
+
+/// Rows that a cell takes at once.
+const BLOCK: usize = 16;
+
+/// Rows per chunk: 2 MiB.
+const CHUNK: usize = 1 << 17;
+
+/// Cells that one push looks at for rows that are too old: a 1,024th of all.
+const SWEEP: usize = CELLS / 1024;
+
+/// `seen` of a place without a row.
+const FREE: u32 = u32::MAX;
+
+/// One row.
+#[derive(Clone, Copy)]
+struct Known {
+    key: u64,
+    seen: u32,
+    score: f32,
+}
+
+// SAFETY: zero bytes are zeros.
+unsafe impl Zeroed for Known {}
+
+/// The rows of one cell.
+#[derive(Default)]
+struct Cell {
+    /// The first row of each block.
+    blocks: Vec<u32>,
+    free: Vec<u32>,
+    rows: usize,
+}
+
+/// What a table remembers of its rows.
+pub(super) struct Lives {
+    rules: Eviction,
+    /// Rows of a cell at most.
+    share: usize,
+    cells: Vec<Cell>,
+    known: Vec<Pages<Known>>,
+    alive: Bits,
+    rows: usize,
+    /// Rows of a cell in the order of their removal, kept for the next.
+    order: Vec<(f64, u64, u32)>,
+}
+
+impl Lives {
+    pub(super) fn new(rules: Eviction) -> Self {
+        let share = rules.max_rows.map_or(usize::MAX, |rows| rows as usize / CELLS);
+        let cells = (0..CELLS).map(|_| Cell::default()).collect();
+        Self { rules, share, cells, known: Vec::new(), alive: Bits::default(), rows: 0, order: Vec::new() }
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// One bit per place of the arena: it holds a row.
+    pub(super) fn alive(&self) -> &Bits {
+        &self.alive
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let cells: usize = self.cells.iter().map(|cell| (cell.blocks.capacity() + cell.free.capacity()) * 4).sum();
+        let known: usize = self.known.iter().map(Pages::bytes).sum();
+        known + cells + self.cells.len() * size_of::<Cell>() + self.alive.bytes() + self.order.capacity() * 24
+    }
+
+    #[inline(always)]
+    fn at(&self, row: u32) -> &Known {
+        &self.known[row as usize / CHUNK][row as usize % CHUNK]
+    }
+
+    #[inline(always)]
+    fn at_mut(&mut self, row: u32) -> &mut Known {
+        &mut self.known[row as usize / CHUNK][row as usize % CHUNK]
+    }
+
+    #[inline(always)]
+    pub(super) fn prefetch(&self, row: u32) {
+        prefetch(self.known[row as usize / CHUNK].as_ptr().wrapping_add(row as usize % CHUNK));
+    }
+
+    /// Whether the place holds the row of this key now.
+    #[inline(always)]
+    pub(super) fn is(&self, row: u32, key: u64) -> bool {
+        let known = self.at(row);
+        known.key == key && known.seen != FREE
+    }
+
+    pub(super) fn key(&self, row: u32) -> u64 {
+        self.at(row).key
+    }
+
+    pub(super) fn life(&self, row: u32) -> Life {
+        let Known { seen, score, .. } = *self.at(row);
+        Life { seen, score }
+    }
+
+    /// Places for one more row of the cell of `key`: in its cell, or a block that `arena` has room for. `None` without memory.
+    pub(super) fn place(&mut self, key: u64, arena: &mut Arena) -> Option<u32> {
+        let cell = cell_of(key);
+        if let Some(row) = self.cells[cell].free.pop() {
+            return Some(row);
+        }
+        let first = arena.rows();
+        for row in first..first + BLOCK {
+            if !arena.make_room() {
+                return None;
+            }
+            if row / CHUNK >= self.known.len() {
+                self.known.push(Pages::zeroed(CHUNK)?);
+            }
+            arena.add();
+            self.at_mut(row as u32).seen = FREE;
+        }
+        self.alive.grow(first + BLOCK);
+        let cell = &mut self.cells[cell];
+        cell.blocks.push(first as u32);
+        cell.free.extend((first as u32 + 1..(first + BLOCK) as u32).rev());
+        Some(first as u32)
+    }
+
+    /// Gives a place of [`place`](Self::place) to a key.
+    pub(super) fn add(&mut self, row: u32, key: u64, life: Life) {
+        *self.at_mut(row) = Known { key, seen: life.seen.min(FREE - 1), score: life.score };
+        self.alive.set(row);
+        self.cells[cell_of(key)].rows += 1;
+        self.rows += 1;
+    }
+
+    /// Takes the place from its key.
+    pub(super) fn remove(&mut self, row: u32) {
+        let key = self.key(row);
+        self.at_mut(row).seen = FREE;
+        self.alive.take(row);
+        let cell = &mut self.cells[cell_of(key)];
+        cell.free.push(row);
+        cell.rows -= 1;
+        self.rows -= 1;
+    }
+
+    pub(super) fn set(&mut self, row: u32, life: Life) {
+        let known = self.at_mut(row);
+        (known.seen, known.score) = (life.seen.min(FREE - 1), life.score);
+    }
+
+    /// A push of this step has the key of the row.
+    #[inline(always)]
+    pub(super) fn touch(&mut self, row: u32, step: u64) {
+        let half_life = self.rules.half_life;
+        let known = self.at_mut(row);
+        if let Some(half_life) = half_life {
+            known.score = decayed(known, half_life, step) + 1.0;
+        }
+        known.seen = known.seen.max(step.min(u64::from(FREE - 1)) as u32);
+    }
+
+    /// The rows of the cell of `key` that go before another one may come to it: none unless the cell is full.
+    #[inline(always)]
+    pub(super) fn displaced(&mut self, key: u64, step: u64, rows: &mut Vec<u32>) {
+        rows.clear();
+        let cell = cell_of(key);
+        if self.cells[cell].rows >= self.share {
+            self.lowest(cell, step, rows);
+        }
+    }
+
+    /// The lowest sixteenth of the rows of a full cell. It depends on the rows of the cell alone, not on their places.
+    #[cold]
+    fn lowest(&mut self, cell: usize, step: u64, rows: &mut Vec<u32>) {
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
+        for row in self.rows_of(cell) {
+            let known = self.at(row);
+            let standing = match self.rules.half_life {
+                Some(half_life) => f64::from(known.score).log2() - age(known, step) as f64 / half_life as f64,
+                None => f64::from(known.seen),
+            };
+            order.push((standing, mix64(known.key), row));
+        }
+        let surplus = order.len() - (self.share - (self.share / 16).max(1)).min(order.len());
+        if surplus > 0 {
+            order.select_nth_unstable_by(surplus - 1, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            rows.extend(order[..surplus].iter().map(|(_, _, row)| *row));
+        }
+        self.order = order;
+    }
+
+    fn rows_of(&self, cell: usize) -> impl Iterator<Item = u32> + '_ {
+        let places = self.cells[cell].blocks.iter().flat_map(|first| *first..*first + BLOCK as u32);
+        places.filter(|row| self.at(*row).seen != FREE)
+    }
+
+    /// The rows that are too old or of too low a score, in the cells that the push of this step looks at.
+    pub(super) fn expired(&self, step: u64, rows: &mut Vec<u32>) {
+        rows.clear();
+        let Eviction { unseen_steps, half_life, min_score, .. } = self.rules;
+        if unseen_steps.is_none() && min_score.is_none() {
+            return;
+        }
+        // Golden ratio: whatever the distance from one step to the next, each cell comes at least every 2,700 steps or so.
+        let first = (step.wrapping_mul(GOLDEN_GAMMA) >> 54) as usize * SWEEP;
+        for cell in first..first + SWEEP {
+            rows.extend(self.rows_of(cell).filter(|row| {
+                let known = self.at(*row);
+                unseen_steps.is_some_and(|most| age(known, step) > most)
+                    || half_life
+                        .zip(min_score)
+                        .is_some_and(|(half_life, least)| decayed(known, half_life, step) < least)
+            }));
+        }
+    }
+}
+
+#[inline(always)]
+fn age(known: &Known, step: u64) -> u64 {
+    step.saturating_sub(u64::from(known.seen))
+}
+
+/// The score at a step.
+#[inline(always)]
+fn decayed(known: &Known, half_life: u64, step: u64) -> f32 {
+    match age(known, step) {
+        0 => known.score,
+        age => known.score * (-(age as f64 / half_life as f64) as f32).exp2(),
+    }
+}

@@ -1,0 +1,302 @@
+//! Pulls and pushes of a table with a lifetime. Pulls change nothing; rows come and go in pushes.
+
+use forebay_base::{mix64, unit_f64};
+
+use super::Table;
+use super::index::Entry;
+use super::layout::Layout;
+use super::lives::NONE;
+use crate::error::TableError;
+use crate::lifetime::{Absent, Admission, Life};
+use crate::optim::Update;
+use crate::simd::{Job, dispatch};
+
+/// Keys in flight at once.
+const CHUNK: usize = 32;
+
+impl Table {
+    /// As [`pull`](Self::pull). A key without a row reads as the row that the push will make, or as zeros if it has to be
+    /// admitted.
+    pub(super) fn pull_living(&mut self, keys: &[u64], rows: &mut [f32]) {
+        let mut known = self.recent.oldest(keys);
+        dispatch(PullLiving { table: self, keys, rows, known: &mut known });
+        self.recent.keep(keys, known);
+    }
+
+    /// As [`push`](Self::push). Keys are counted, rows are made and removed.
+    pub(super) fn push_living(
+        &mut self,
+        keys: &[u64],
+        grads: &[f32],
+        step: u64,
+        updates: &[Update],
+    ) -> Result<(), TableError> {
+        let mut rows = self.recent.take(keys).unwrap_or_default();
+        rows.resize(keys.len(), NONE);
+        let result = dispatch(PushLiving { table: self, keys, rows: &mut rows, grads, step, updates });
+        self.recent.give_back(rows);
+        self.remove_expired(step);
+        result
+    }
+
+    /// The row of a key that a push has; it is made if the key is admitted.
+    #[inline(never)]
+    fn living_row(&mut self, key: u64, step: u64) -> Result<Option<u32>, TableError> {
+        let hash = self.index.hash(key);
+        if let Some(row) = self.index.find(hash, key) {
+            return Ok(Some(row));
+        }
+        if !self.admits(key, step)? {
+            self.stats.refused += 1;
+            return Ok(None);
+        }
+        self.make_way(key, step);
+        let row = self.add_living_row(hash, key, Life { seen: 0, score: 0.0 })?;
+        self.stats.saturated += self.layout.init_row(key, self.arena.row_mut(row), &mut self.scratch);
+        Ok(Some(row))
+    }
+
+    /// Whether a key without a row gets one with this push.
+    fn admits(&mut self, key: u64, step: u64) -> Result<bool, TableError> {
+        match self.admission {
+            None => Ok(true),
+            Some(Admission::Probability(p)) => Ok(unit_f64(mix64(key ^ mix64(self.layout.seed ^ mix64(step)))) < p),
+            Some(Admission::Count(needed)) => {
+                let Some(waiting) = &mut self.waiting else { return Ok(true) };
+                let count = waiting.count(key, step)?;
+                if count >= needed {
+                    waiting.forget(key);
+                }
+                Ok(count >= needed)
+            }
+        }
+    }
+
+    /// Counts a push that has the key, in a table of counts.
+    fn count(&mut self, key: u64, step: u64) -> Result<u32, TableError> {
+        let hash = self.index.hash(key);
+        let row = match self.index.find(hash, key) {
+            Some(row) => row,
+            None => {
+                self.make_way(key, step);
+                let row = self.add_living_row(hash, key, Life { seen: 0, score: 0.0 })?;
+                self.arena.row_mut(row)[0] = 0.0;
+                row
+            }
+        };
+        self.before_changes(&[row]);
+        if let Some(lives) = &mut self.lives {
+            lives.touch(row, step);
+        }
+        let count = &mut self.arena.row_mut(row)[0];
+        *count += 1.0;
+        Ok(*count as u32)
+    }
+
+    /// Removes the row of a key, if it has one.
+    pub(super) fn forget(&mut self, key: u64) {
+        if let Some(row) = self.index.find(self.index.hash(key), key) {
+            self.remove_row(row);
+        }
+    }
+
+    /// Removes rows of a cell that is full, so that `key` may come to it.
+    fn make_way(&mut self, key: u64, step: u64) {
+        let mut rows = std::mem::take(&mut self.leaving);
+        if let Some(lives) = &mut self.lives {
+            lives.displaced(key, step, &mut rows);
+        }
+        self.remove_rows(&rows);
+        self.leaving = rows;
+    }
+
+    fn remove_expired(&mut self, step: u64) {
+        let mut rows = std::mem::take(&mut self.leaving);
+        if let Some(lives) = &self.lives {
+            lives.expired(step, &mut rows);
+        }
+        self.remove_rows(&rows);
+        self.leaving = rows;
+        if let Some(waiting) = &mut self.waiting {
+            waiting.remove_expired(step);
+        }
+    }
+
+    fn remove_rows(&mut self, rows: &[u32]) {
+        self.stats.evicted += rows.len() as u64;
+        for chunk in rows.chunks(CHUNK) {
+            if let Some(lives) = &self.lives {
+                chunk.iter().for_each(|row| self.index.prefetch(self.index.hash(lives.key(*row))));
+            }
+            chunk.iter().for_each(|row| self.remove_row(*row));
+        }
+    }
+
+    fn remove_row(&mut self, row: u32) {
+        self.before_changes(&[row]);
+        let Some(lives) = &mut self.lives else { return };
+        let key = lives.key(row);
+        lives.remove(row);
+        self.index.remove(self.index.hash(key), key);
+        if let Some(snapshots) = &mut self.snapshots {
+            snapshots.removed(row, key);
+        }
+    }
+
+    /// Adds a place for the row of `key`, which has none. Its weights are what they were.
+    pub(super) fn add_living_row(&mut self, hash: u64, key: u64, life: Life) -> Result<u32, TableError> {
+        self.check_row_numbers()?;
+        if !self.index.grow() {
+            return Err(self.full(super::NO_MEMORY));
+        }
+        let Self { lives: Some(lives), arena, index, .. } = self else { return Ok(NONE) };
+        let Some(row) = lives.place(key, arena) else { return Err(self.full(super::NO_MEMORY)) };
+        if let Entry::Vacant(vacant) = index.entry(hash, key) {
+            index.fill(vacant, row);
+        }
+        lives.add(row, key, life);
+        if let Some(snapshots) = &mut self.snapshots {
+            snapshots.inserted(row, key);
+        }
+        self.count_inserted();
+        Ok(row)
+    }
+
+    /// Keys without a row whose pushes are counted, from number `from` on, at most `at_most`.
+    pub fn export_absent(&mut self, from: usize, at_most: usize) -> Vec<Absent> {
+        self.waiting.as_mut().map_or_else(Vec::new, |waiting| counts(waiting.export(from, at_most)))
+    }
+
+    /// Takes the rows of these keys away, and counts their pushes on from there. Without admission by count, the counts are
+    /// left out.
+    pub fn import_absent(&mut self, absent: &[Absent]) -> Result<(), TableError> {
+        for Absent { key, count, seen } in absent {
+            self.forget(*key);
+            let Some(waiting) = &mut self.waiting else { continue };
+            match count {
+                0 => waiting.forget(*key),
+                count => waiting.import_row(*key, &[*count as f32], None, Some(&Life { seen: *seen, score: 1.0 }))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The rows of a table of counts.
+pub(super) fn counts(block: super::ExportBlock) -> Vec<Absent> {
+    let counted = block.keys.into_iter().zip(block.weights).zip(block.lives);
+    counted.map(|((key, count), life)| Absent { key, count: count as u32, seen: life.seen }).collect()
+}
+
+struct PullLiving<'a> {
+    table: &'a mut Table,
+    keys: &'a [u64],
+    rows: &'a mut [f32],
+    known: &'a mut Vec<u32>,
+}
+
+impl Job for PullLiving<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let Self { table, keys, rows, known } = self;
+        let Table { index, arena, layout, scratch, lives, blank, admission, .. } = table;
+        for (keys, out) in keys.chunks(CHUNK).zip(rows.chunks_mut(CHUNK * layout.row_dim)) {
+            keys.iter().for_each(|key| index.prefetch(index.hash(*key)));
+            let first = known.len();
+            for key in keys {
+                let row = index.find(index.hash(*key), *key).unwrap_or(NONE);
+                known.push(row);
+                if row != NONE {
+                    arena.prefetch(row, layout.weight_words);
+                    // The push will need it.
+                    if let Some(lives) = lives {
+                        lives.prefetch(row);
+                    }
+                }
+            }
+            for ((key, row), out) in keys.iter().zip(&known[first..]).zip(out.chunks_exact_mut(layout.row_dim)) {
+                if *row != NONE {
+                    layout.read_weights(arena.row(*row), out);
+                } else if admission.is_some() {
+                    out.fill(0.0);
+                } else {
+                    layout.init_row(*key, blank, scratch);
+                    layout.read_weights(blank, out);
+                }
+            }
+        }
+    }
+}
+
+struct PushLiving<'a> {
+    table: &'a mut Table,
+    keys: &'a [u64],
+    /// Where each row was when it was pulled, or [`NONE`].
+    rows: &'a mut [u32],
+    grads: &'a [f32],
+    step: u64,
+    updates: &'a [Update],
+}
+
+impl Job for PushLiving<'_> {
+    type Output = Result<(), TableError>;
+
+    #[inline(always)]
+    fn run(self) -> Self::Output {
+        let Self { table, keys, rows, grads, step, updates } = self;
+        let Layout { row_dim, weight_words, state_dim, .. } = table.layout;
+        let mut grads = grads.chunks_exact(row_dim);
+        for (keys, rows) in keys.chunks(CHUNK).zip(rows.chunks_mut(CHUNK)) {
+            for (key, row) in keys.iter().zip(&*rows) {
+                if *row == NONE {
+                    table.prefetch_key(*key);
+                } else {
+                    table.prefetch_living(*row, weight_words + state_dim);
+                }
+            }
+            // Keys that were not pulled, or had no row then.
+            for (key, row) in keys.iter().zip(&mut *rows) {
+                if *row == NONE {
+                    *row = table.index.find(table.index.hash(*key), *key).unwrap_or(NONE);
+                    if *row != NONE {
+                        table.prefetch_living(*row, weight_words + state_dim);
+                    }
+                }
+            }
+            for (key, row) in keys.iter().zip(&*rows) {
+                let Some(grad) = grads.next() else { break };
+                let still = *row != NONE && table.lives.as_ref().is_some_and(|lives| lives.is(*row, *key));
+                let row = if still { Some(*row) } else { table.living_row(*key, step)? };
+                let Some(row) = row else { continue };
+                table.before_changes(&[row]);
+                let Table { layout, arena, scratch, stats, lives, .. } = &mut *table;
+                if let Some(lives) = lives {
+                    lives.touch(row, step);
+                }
+                stats.saturated += layout.apply(arena.row_mut(row), grad, updates, scratch);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Table {
+    #[inline(always)]
+    fn prefetch_key(&self, key: u64) {
+        let prefetch = |table: &Self| table.index.prefetch(table.index.hash(key));
+        prefetch(self);
+        if let Some(waiting) = &self.waiting {
+            prefetch(waiting);
+        }
+    }
+
+    #[inline(always)]
+    fn prefetch_living(&self, row: u32, words: usize) {
+        self.arena.prefetch(row, words);
+        if let Some(lives) = &self.lives {
+            lives.prefetch(row);
+        }
+    }
+}
