@@ -5,9 +5,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::TableError;
-use crate::lifetime::{Admission, Lifetime};
+use crate::lifetime::Lifetime;
 use crate::optim::Optimizer;
-use crate::table::Layout;
 
 /// A sparse table: rows of [`row_dim`](TableConfig::row_dim) weights, one per key.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -100,19 +99,6 @@ impl TableConfig {
     /// Floats of optimizer state per row, over all parts.
     pub fn state_dim(&self) -> usize {
         self.parts.iter().map(|p| p.dim * p.optimizer.state_per_weight()).sum()
-    }
-
-    /// Bytes that a row takes in memory at most, with its share of the index and, if keys are counted before their admission,
-    /// that of a key that waits.
-    pub fn most_bytes_per_row(&self) -> u64 {
-        // An index that has just grown is a third full.
-        const INDEX: usize = 48;
-        let lives = if self.lifetime.is_unlimited() { 0 } else { 24 };
-        let waiting = match self.lifetime.admission {
-            Some(Admission::Count(_)) => 4 + 24 + INDEX,
-            _ => 0,
-        };
-        (Layout::new(self).stride * 4 + INDEX + lives + waiting) as u64
     }
 
     /// Checks every number; the error names the field.

@@ -6,6 +6,7 @@ use half::slice::HalfFloatSliceExt;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::config::{Init, Storage, TableConfig};
+use crate::lifetime::Admission;
 use crate::optim::{Optimizer, Update};
 use crate::simd::copy;
 
@@ -84,6 +85,18 @@ impl Layout {
         saturated
     }
 
+    /// The weights of a new row of `key`, as they are kept, in `out`. `blank` is as a row of the arena, `scratch` of `row_dim`.
+    pub(crate) fn initial_weights(&self, key: u64, out: &mut [f32], blank: &mut [f32], scratch: &mut [f32]) {
+        let into = if self.storage == Storage::F32 { &mut *out } else { &mut *scratch };
+        for part in &self.parts {
+            init_weights(part.init, part.seed, key, &mut into[part.weight_at..][..part.dim]);
+        }
+        if self.storage != Storage::F32 {
+            self.write_weights(blank, scratch);
+            self.read_weights(blank, out);
+        }
+    }
+
     /// Writes the state, of `state_dim` floats, of a new row with these weights.
     pub(crate) fn init_state(&self, weights: &[f32], state: &mut [f32]) {
         for part in &self.parts {
@@ -141,6 +154,21 @@ impl Layout {
                 saturated
             }
         }
+    }
+}
+
+impl TableConfig {
+    /// Bytes that a row takes in memory at most, with its share of the index and, if keys are counted before their admission,
+    /// that of a key that waits.
+    pub fn most_bytes_per_row(&self) -> u64 {
+        // An index that has just grown is a third full.
+        const INDEX: usize = 48;
+        let lives = if self.lifetime.is_unlimited() { 0 } else { 24 };
+        let waiting = match self.lifetime.admission {
+            Some(Admission::Count(_)) => 4 + 24 + INDEX,
+            _ => 0,
+        };
+        (Layout::new(self).stride * 4 + INDEX + lives + waiting) as u64
     }
 }
 

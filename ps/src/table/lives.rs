@@ -18,6 +18,9 @@ pub(super) const NONE: u32 = u32::MAX;
 /// Rows that a cell takes at once.
 const BLOCK: usize = 16;
 
+/// Blocks that are on their way while one is looked at.
+const AHEAD: usize = 4;
+
 /// Rows per chunk: 2 MiB.
 const CHUNK: usize = 1 << 17;
 
@@ -57,7 +60,7 @@ pub(super) struct Lives {
     alive: Bits,
     rows: usize,
     /// Rows of a cell in the order of their removal, kept for the next.
-    order: Vec<(f64, u64, u32)>,
+    order: Vec<(i64, u64, u32)>,
 }
 
 impl Lives {
@@ -187,24 +190,31 @@ impl Lives {
     fn lowest(&mut self, cell: usize, step: u64, rows: &mut Vec<u32>) {
         let mut order = std::mem::take(&mut self.order);
         order.clear();
+        let half_life = self.rules.half_life;
         for row in self.rows_of(cell) {
             let known = self.at(row);
-            let standing = match self.rules.half_life {
-                Some(half_life) => f64::from(known.score).log2() - age(known, step) as f64 / half_life as f64,
-                None => f64::from(known.seen),
+            let standing = match half_life {
+                Some(half_life) => rising(f64::from(known.score).log2() - age(known, step) as f64 / half_life as f64),
+                None => i64::from(known.seen),
             };
             order.push((standing, mix64(known.key), row));
         }
         let surplus = order.len() - (self.share - (self.share / 16).max(1)).min(order.len());
         if surplus > 0 {
-            order.select_nth_unstable_by(surplus - 1, |a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+            order.select_nth_unstable(surplus - 1);
             rows.extend(order[..surplus].iter().map(|(_, _, row)| *row));
         }
         self.order = order;
     }
 
     fn rows_of(&self, cell: usize) -> impl Iterator<Item = u32> + '_ {
-        let places = self.cells[cell].blocks.iter().flat_map(|first| *first..*first + BLOCK as u32);
+        let blocks = &self.cells[cell].blocks;
+        let fetch = |first: &u32| (0..BLOCK as u32).step_by(4).for_each(|at| self.prefetch(first + at));
+        blocks.iter().take(AHEAD).for_each(fetch);
+        let places = blocks.iter().enumerate().flat_map(move |(at, first)| {
+            blocks.get(at + AHEAD).into_iter().for_each(fetch);
+            *first..*first + BLOCK as u32
+        });
         places.filter(|row| self.at(*row).seen != FREE)
     }
 
@@ -227,6 +237,12 @@ impl Lives {
             }));
         }
     }
+}
+
+/// A number that stands to others as `value` does.
+fn rising(value: f64) -> i64 {
+    let bits = value.to_bits() as i64;
+    bits ^ ((bits >> 63) as u64 >> 1) as i64
 }
 
 #[inline(always)]

@@ -202,6 +202,7 @@ impl Job for PullLiving<'_> {
     fn run(self) {
         let Self { table, keys, rows, known } = self;
         let Table { index, arena, layout, scratch, lives, blank, admission, .. } = table;
+        let layout = &*layout;
         for (keys, out) in keys.chunks(CHUNK).zip(rows.chunks_mut(CHUNK * layout.row_dim)) {
             keys.iter().for_each(|key| index.prefetch(index.hash(*key)));
             let first = known.len();
@@ -222,8 +223,7 @@ impl Job for PullLiving<'_> {
                 } else if admission.is_some() {
                     out.fill(0.0);
                 } else {
-                    layout.init_row(*key, blank, scratch);
-                    layout.read_weights(blank, out);
+                    layout.initial_weights(*key, out, blank, scratch);
                 }
             }
         }
