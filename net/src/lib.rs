@@ -85,6 +85,7 @@
 //!    inwards. `descriptors`: how many sockets a process may have.
 //! 5. `dial`, `peer`, `retry`: its callers. `request_stream`, `answer_in_order`: requests that survive a broken
 //!    connection, from both ends. `status`: faults as gRPC statuses. `security`: tokens and certificates.
+//! 6. `http_server`: whole requests and answers over plain HTTP, for programs that speak no Flight.
 //!
 //! # What it promises
 //!
@@ -115,6 +116,7 @@ mod gate;
 mod handler;
 mod handlers;
 mod health;
+mod http_server;
 mod identity;
 mod incoming;
 mod limits;
@@ -139,6 +141,7 @@ pub use descriptors::raise_descriptor_limit;
 pub use dial::Dialer;
 pub use handler::{Handler, flight_info};
 pub use health::Health;
+pub use http_server::{HttpAnswer, HttpHandler, HttpLimits, HttpRefusal, HttpRequest, HttpServer};
 pub use identity::{Caller, Identity, PROTOCOL};
 pub use incoming::Incoming;
 pub use limits::Limits;

@@ -135,7 +135,8 @@ impl Server {
     }
 }
 
-fn bind(listen: SocketAddr) -> std::io::Result<TcpListener> {
+/// A listener that a runtime polls; to be called within one.
+pub(crate) fn bind(listen: SocketAddr) -> std::io::Result<TcpListener> {
     let listener = std::net::TcpListener::bind(listen)?;
     listener.set_nonblocking(true)?;
     TcpListener::from_std(listener)

@@ -75,7 +75,6 @@ impl RowsHash {
         self.0 = self.0.wrapping_add(of_row(key, weights));
     }
 
-    #[cfg(test)]
     /// Takes out the row of a key, which was added with these weights.
     pub(crate) fn remove(&mut self, key: u64, weights: &[f32]) {
         self.0 = self.0.wrapping_sub(of_row(key, weights));

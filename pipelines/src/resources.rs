@@ -12,6 +12,7 @@ use crate::checkpoint::{
     BatchOrder, CheckpointFolder, Checkpoints, CutPoint, ModelState, Restored, Shards, TrainPosition,
 };
 use crate::cluster::ClusterSession;
+use crate::column_type::feature_types;
 use crate::context::Context;
 use crate::job::{DenseAt, Job};
 use crate::job_model::JobModel;
@@ -149,7 +150,8 @@ impl Resources {
             Some(session) => TrainingSummary::of_run(&self.job, &session.status(), self.steps_before),
             None => TrainingSummary::alone(&self.job, &self.progress.snapshot(), &self.source),
         };
-        TrainingSummary { format: self.format, ..summary }
+        let types = self.source.schema().map(|schema| feature_types(&self.job.columns, &schema)).unwrap_or_default();
+        TrainingSummary { format: self.format, types, ..summary }
     }
 
     /// The dense parameters after the last push, and the state of their optimizer if the model is saved with it: those of the

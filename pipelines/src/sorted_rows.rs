@@ -19,6 +19,21 @@ pub(crate) struct SortedRows {
 }
 
 impl SortedRows {
+    /// No rows.
+    pub(crate) fn of_width(row_dim: usize) -> Self {
+        Self { row_dim, ..Self::default() }
+    }
+
+    /// Adds a row, whose key is above all others.
+    pub(crate) fn push(&mut self, key: u64, row: &[f32]) {
+        self.keys.push(key);
+        self.weights.extend_from_slice(row);
+    }
+
+    pub(crate) fn row_dim(&self) -> usize {
+        self.row_dim
+    }
+
     /// Copies the rows of `table`. Blocks on its shards.
     pub(crate) fn of(table: &TableClient) -> Result<Self, Fault> {
         let row_dim = table.row_dim();
@@ -35,6 +50,10 @@ impl SortedRows {
             keys: order.iter().map(|&row| keys[row as usize]).collect(),
             row_dim,
         })
+    }
+
+    pub(crate) fn row(&self, at: usize) -> &[f32] {
+        &self.weights[at * self.row_dim..][..self.row_dim]
     }
 
     pub(crate) fn each(&self) -> impl Iterator<Item = (u64, &[f32])> {

@@ -1,9 +1,12 @@
 //! What a run trained, and how it ended: the manifest of a model has it.
 
+use std::collections::BTreeMap;
+
 use forebay_connectors::Format;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::RunStatus;
+use crate::column_type::ColumnType;
 use crate::job::Job;
 use crate::progress::Snapshot;
 use crate::source_progress::SourceProgress;
@@ -33,6 +36,9 @@ pub struct TrainingSummary {
     /// The format of the files that it read; `None` if it read none, or readers of their own did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub format: Option<Format>,
+    /// The types of the feature columns in its rows, by name; empty if it read none, or readers of their own did.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub types: BTreeMap<String, ColumnType>,
 }
 
 impl TrainingSummary {
@@ -43,7 +49,7 @@ impl TrainingSummary {
             true => (job.data.epochs as u64, RunEnd::Complete),
             false => (u64::from(source.epoch()), RunEnd::Drained),
         };
-        Self { rows: progress.rows, steps: progress.steps, epochs, ended, format: None }
+        Self { rows: progress.rows, steps: progress.steps, epochs, ended, format: None, types: BTreeMap::new() }
     }
 
     /// Of a run of several processes that is finished.
@@ -54,6 +60,6 @@ impl TrainingSummary {
             false => (u64::from(status.first_open.0), RunEnd::Drained),
         };
         let steps = steps_before + status.counts.batches / job.in_step().max(1) as u64;
-        Self { rows: status.counts.trained, steps, epochs, ended, format: None }
+        Self { rows: status.counts.trained, steps, epochs, ended, format: None, types: BTreeMap::new() }
     }
 }

@@ -1,8 +1,8 @@
-//! `forebay export`: a model for other runtimes.
+//! `forebay export`: a model for other runtimes, and deltas between two versions.
 
 use crate::actors::commas;
 use crate::connectors::staged::{Folder, StagedFolder};
-use crate::pipelines::{Context, ExportParts};
+use crate::pipelines::{Context, Delta, ExportParts};
 use crate::{Fault, Model};
 use clap::Args;
 
@@ -12,20 +12,31 @@ use crate::out;
 ///
 /// Writes the dense part as ONNX (dense.onnx), and the rows of the table as Parquet and as numpy arrays, by ascending key. See
 /// docs/export.md for the inputs of the dense part, and docs/model-folder.md for the keys of values.
+///
+/// With --delta-from OLD it writes what makes the model of an older one instead: the rows that changed, the keys that have no row
+/// any more, and the dense parameters. `forebay serve --deltas` applies it without a pause; --apply merges it into a model folder.
 #[derive(Args)]
 #[command(after_help = "Examples:
   forebay export --model rows/model --to rows/export
-  forebay export --model hdfs://nameservice/models/ctr --to export --tables-only")]
+  forebay export --model hdfs://nameservice/models/ctr --to export --tables-only
+  forebay export --model rows/tuesday --delta-from rows/monday --to rows/deltas/tuesday
+  forebay export --model rows/monday --apply rows/deltas/tuesday --to rows/tuesday-merged")]
 pub(crate) struct Export {
-    /// The model folder: a path or a URL (hdfs://, s3://, file://).
+    /// The model folder: a path or a URL (hdfs://, s3://, file://). Or a folder of checkpoints, for the newest one.
     #[arg(long, value_name = "FOLDER")]
     model: String,
     /// The folder to write, a path or a URL; it appears when it is complete.
     #[arg(long, value_name = "FOLDER")]
     to: String,
     /// Write the rows of the table alone, without the dense part: for own models, whose code is not in the model folder.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["delta_from", "apply"])]
     tables_only: bool,
+    /// Write a delta: what makes the model of this older one. A model folder, or a folder of checkpoints.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "apply")]
+    delta_from: Option<String>,
+    /// Apply a delta, and write a model folder; may be repeated, in order.
+    #[arg(long, value_name = "FOLDER")]
+    apply: Vec<String>,
     /// Replace the folder if it holds files.
     #[arg(long)]
     replace: bool,
@@ -35,7 +46,32 @@ impl Export {
     pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
         let folder = Folder::from(&self.to).with_stores(&context.stores);
         StagedFolder::probe(&folder, self.replace)?;
-        let model = Model::load_with(&self.model, 1, context)?;
+        let load = |from: &str| Model::load_saved(from, 1, context);
+        if let Some(old) = &self.delta_from {
+            let (old, new) = (load(old)?, load(&self.model)?);
+            let delta = new.write_delta(&old, folder, self.replace)?;
+            let (changed, removed) = (delta.changed.rows.unwrap_or(0), delta.removed.rows.unwrap_or(0));
+            return out::print(format_args!(
+                "wrote {}: {} rows of {} changed, {} removed; from version {} to {}",
+                self.to,
+                commas(changed),
+                commas(delta.rows),
+                commas(removed),
+                delta.from,
+                delta.to
+            ));
+        }
+        let mut model = load(&self.model)?;
+        if !self.apply.is_empty() {
+            for path in &self.apply {
+                let delta = Delta::read(Folder::from(path.as_str()), context)?;
+                let not_applied = |fault: Fault| Fault::user(format!("cannot apply {path}: {}", fault.message()));
+                model = model.merged(&delta).map_err(not_applied)?;
+            }
+            let (version, manifest) = (model.version()?, model.save(folder)?);
+            let rows: u64 = manifest.tables.iter().map(|table| table.rows).sum();
+            return out::print(format_args!("wrote {}: {} rows; version {version}", self.to, commas(rows)));
+        }
         let parts = if self.tables_only { ExportParts::Tables } else { ExportParts::All };
         let manifest = model.export(folder, parts, self.replace)?;
         let dense = manifest.onnx.as_ref().map_or_else(String::new, |onnx| format!(", {}", onnx.path));

@@ -10,6 +10,7 @@ mod launch;
 mod plan;
 mod predict;
 mod role;
+mod serve;
 mod shell;
 mod summary;
 pub(crate) mod train;
@@ -30,6 +31,7 @@ pub(crate) enum Command {
     Eval(eval::Eval),
     Predict(predict::Predict),
     Export(export::Export),
+    Serve(serve::Serve),
     Plan(plan::Plan),
     #[command(subcommand)]
     Checkpoint(checkpoint::Checkpoint),
@@ -52,6 +54,7 @@ pub(crate) fn run(
         Command::Launch(launch) => return launch.run(logs),
         Command::Role(role) => return role.run(logs, context),
         Command::Predict(predict) => return predict.run(logs, context),
+        Command::Serve(serve) => return serve.run(context),
         Command::Eval(eval) => eval.run(context),
         Command::Export(export) => export.run(context),
         Command::Plan(plan) => plan.run(context),

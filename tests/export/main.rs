@@ -5,7 +5,10 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+mod delta;
 mod onnx;
 mod own;
 mod page;
 mod rows;
+mod serve;
+mod server;

@@ -149,7 +149,7 @@ pub(crate) fn predict(model: &Path, data: &Path, out: &Path) -> Vec<f32> {
 pub(crate) fn python(script: &Path, arguments: &[&Path]) -> Output {
     let python = Path::new(env!("CARGO_MANIFEST_DIR")).join(".tools/python/bin/python");
     assert!(python.exists(), "Python is not there: make setup-python");
-    Command::new(python).arg(script).args(arguments).output().unwrap()
+    Command::new(python).arg(script).args(arguments).current_dir(script.parent().unwrap()).output().unwrap()
 }
 
 /// Runs it; fails unless it ends well. Returns what it printed.

@@ -57,7 +57,9 @@ impl MicroBatch {
         let starts = rows.clone().step_by(CHUNK);
         for (first, logits) in starts.zip(logits.chunks_mut(CHUNK)) {
             let rows = first..first + logits.len();
-            self.forward(net, params, batch, rows.clone(), logits);
+            // A training step has the sums that it had before there were requests for single rows.
+            let least = if training { 0 } else { net.least_rows };
+            self.forward(net, params, batch, rows.clone(), logits, least);
             if training {
                 let (chunk_dlogits, rest) = std::mem::take(&mut dlogits).split_at_mut(logits.len());
                 let (chunk_dx, rest_dx) = std::mem::take(&mut dx).split_at_mut(logits.len() * net.embedded());
@@ -68,6 +70,7 @@ impl MicroBatch {
         }
     }
 
+    /// The logits of `rows`. Computes at least `least` rows; those that are too many have any numbers.
     fn forward(
         &mut self,
         net: &Network,
@@ -75,8 +78,9 @@ impl MicroBatch {
         batch: &DenseBatch<'_>,
         rows: Range<usize>,
         logits: &mut [f32],
+        least: usize,
     ) {
-        let (n, width, d) = (rows.len(), net.width(), net.spec.dense);
+        let (n, width, d) = (rows.len().max(least), net.width(), net.spec.dense);
         let bags = BagView {
             slots: net.spec.slots,
             inverse: batch.inverse,

@@ -210,3 +210,49 @@ impl DenseModel for NativeModel {
         self.net.spec.parts()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use forebay_base::{SplitMix64, signed_unit_f32};
+
+    use super::*;
+
+    #[test]
+    fn the_logit_of_a_row_has_the_same_bits_in_a_batch_of_any_size() {
+        let (slots, dense, rows) = (5, 3, 300);
+        let wide = ModelSpec::ctr_dnn(slots, dense, 120, &[32, 400]);
+        for spec in [
+            ModelSpec::wide_deep(slots, dense, 8, &[400, 24]),
+            ModelSpec::deep_fm(slots, dense, 4, &[24, 12]),
+            ModelSpec::ctr_dnn(slots, dense, 4, &[7, 2]),
+            ModelSpec::ctr_dnn(slots, dense, 4, &[1, 3]),
+            ModelSpec::dcn_v2(slots, 0, 2, 2, &[6]),
+            ModelSpec::lr(slots, dense),
+            wide,
+        ] {
+            let mut model = NativeModel::new(spec.clone(), DenseOptimizer::sgd(0.1), 3, 1).unwrap();
+            let mut random = SplitMix64::new(1);
+            let mut numbers = |n: usize| (0..n).map(|_| signed_unit_f32(random.next_u64())).collect::<Vec<f32>>();
+            let (features, unique_rows) = (numbers(rows * spec.dense), numbers(40 * spec.row_dim()));
+            let inverse: Vec<u32> = (0..rows * slots).map(|i| (i * 7 % 40) as u32).collect();
+            let mut predict = |n: usize| {
+                let batch = DenseBatch {
+                    rows: n,
+                    labels: &vec![0.0; n],
+                    weights: None,
+                    dense: &features[..n * spec.dense],
+                    unique_rows: &unique_rows,
+                    inverse: &inverse[..n * slots],
+                    offsets: None,
+                };
+                let mut logits = Vec::new();
+                model.predict(&batch, &mut logits).unwrap();
+                logits.iter().map(|logit| logit.to_bits()).collect::<Vec<u32>>()
+            };
+            let all = predict(rows);
+            for n in [1, 2, 3, 7, 8, 9, 10, 16, 33, 64, 65, 100, 129, 255, 256, 257, 299] {
+                assert_eq!(predict(n), all[..n], "{n} rows, {spec:?}");
+            }
+        }
+    }
+}

@@ -26,6 +26,27 @@ pub(super) struct Network {
     pub(super) cross: Vec<Layer>,
     /// The hidden layers, then the head.
     pub(super) tower: Vec<Layer>,
+    /// With at least so many rows, the logit of a row does not depend on how many others are computed beside it.
+    pub(super) least_rows: usize,
+}
+
+/// Products of fewer elements than this are summed in another order by the `gemm` crate...
+const FEW_ELEMENTS: usize = 256;
+/// ...and so are those of matrices without a side longer than this...
+const SHORT: usize = 64;
+/// ...over more than so many products.
+const LONG_SUM: usize = 512;
+
+/// The rows from which on the product with each of these layers, heads left out, is summed in one order.
+fn least_rows(layers: &[Layer]) -> usize {
+    let hidden = &layers[..layers.len().saturating_sub(1)];
+    let rows = hidden.iter().map(|layer| match layer.outputs {
+        // Always a product of a matrix and a vector.
+        0 | 1 => 1,
+        outputs if outputs <= SHORT && layer.inputs > LONG_SUM => (FEW_ELEMENTS / outputs + 1).max(SHORT + 1),
+        outputs => (FEW_ELEMENTS / outputs + 1).max(2),
+    });
+    rows.max().unwrap_or(1)
 }
 
 impl Network {
@@ -46,15 +67,17 @@ impl Network {
             };
             layout.iter().filter(of_part).map(layer).collect()
         };
+        let (cross, tower) = (layers("cross."), layers("tower."));
         Network {
+            least_rows: least_rows(&cross).max(least_rows(&tower)),
             parts: RowParts {
                 row_dim: spec.row_dim(),
                 linear: spec.linear,
                 dim: if spec.uses_embeddings() { spec.embedding_dim } else { 0 },
             },
             linear: range("linear.bias").map(|bias| (range("linear.weight"), bias.start)),
-            cross: layers("cross."),
-            tower: layers("tower."),
+            cross,
+            tower,
             layout,
             spec,
         }

@@ -35,6 +35,6 @@ pub(crate) use leases::RemainingWindows;
 pub use manifest::{CheckpointManifest, TableLayer, TableLayers};
 pub(crate) use manifest::{TrainPosition, check_rows};
 pub use restore::check_checkpoints;
-pub(crate) use restore::{Restored, find, load_rows, load_trainer};
+pub(crate) use restore::{Restored, dense_parameters, find, load_rows, load_trainer};
 pub(crate) use table_rows::write_shards;
 pub(crate) use trained_batches::{BatchOrder, TrainedBatches};

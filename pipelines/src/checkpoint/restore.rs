@@ -1,6 +1,7 @@
 //! Going on from a checkpoint. Everything here blocks on the store.
 
 use forebay_actors::{Fault, commas};
+use forebay_models::NamedTensor;
 use forebay_ps::{TableClient, TableConfig};
 
 use super::folder::CheckpointFolder;
@@ -115,4 +116,17 @@ pub(crate) fn load_trainer(
     };
     let model = dense_state::read(&folder.folder, entry)?;
     Ok(Restored { position: manifest.position, model: Some(model) })
+}
+
+/// The dense parameters of a checkpoint, without the state of their optimizer. `manifest` has one file of them.
+pub(crate) fn dense_parameters(
+    folder: &CheckpointFolder,
+    manifest: &CheckpointManifest,
+) -> Result<Vec<NamedTensor>, Fault> {
+    let mut dense = Vec::new();
+    for entry in &manifest.dense {
+        dense.extend(dense_state::read(&folder.folder, entry)?);
+    }
+    dense.retain(|tensor| !tensor.name.starts_with("optimizer."));
+    Ok(dense)
 }

@@ -92,7 +92,7 @@ impl Manifest {
     ///
     /// # Errors
     /// A user fault if the manifest has none or several.
-    pub(super) fn table(&self, folder: &OpenFolder) -> Result<&TableEntry, Fault> {
+    pub(crate) fn table(&self, folder: &OpenFolder) -> Result<&TableEntry, Fault> {
         match self.tables.as_slice() {
             [table] => Ok(table),
             tables => Err(Fault::user(format!("{}: {} tables, expected one", folder.name(MANIFEST), tables.len()))),
@@ -112,7 +112,7 @@ impl Manifest {
         Self::read_in(&folder.into().open()?)
     }
 
-    pub(super) fn read_in(folder: &OpenFolder) -> Result<Self, Fault> {
+    pub(crate) fn read_in(folder: &OpenFolder) -> Result<Self, Fault> {
         let name = folder.name(MANIFEST);
         let text = folder.bytes(MANIFEST, MOST_BYTES).map_err(|fault| match fault.domain {
             Domain::User => {

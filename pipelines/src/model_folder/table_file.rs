@@ -151,18 +151,35 @@ fn to_batch(
 /// Puts the rows of a file into the shards of `table`: all of them, or those that this process holds. With `state`, their
 /// optimizers go on with the state of the file.
 pub(super) fn read(folder: &OpenFolder, entry: &FileEntry, state: bool, table: &TableClient) -> Result<(), Fault> {
+    if entry.absent.is_some() && entry.rows != Some(0) {
+        return absent_file::read(folder.reader(&entry.path)?, &folder.name(&entry.path), entry, table);
+    }
+    read_pages(folder, entry, table.config(), state, async |keys, weights, state, lives| {
+        table.import_held(keys, weights, state, lives).await
+    })
+}
+
+/// Calls `take` with the rows of a file, page by page: keys, `[keys × row dim]` weights, and with `state` the state of their
+/// optimizers, `[keys × state dim]`, and their lives, if the table has a lifetime.
+///
+/// # Errors
+/// A user fault that names the file if its rows are not those of such a table; what `take` returns.
+pub(crate) fn read_pages(
+    folder: &OpenFolder,
+    entry: &FileEntry,
+    config: &TableConfig,
+    state: bool,
+    take: impl AsyncFnMut(&[u64], &[f32], Option<&[f32]>, &[Life]) -> Result<(), Fault> + Send,
+) -> Result<(), Fault> {
     if entry.rows == Some(0) {
         return Ok(());
     }
     let name = folder.name(&entry.path);
-    if entry.absent.is_some() {
-        return absent_file::read(folder.reader(&entry.path)?, &name, entry, table);
-    }
     let input = folder.input(&entry.path)?;
     // On its own thread, because the caller may be inside a runtime, and runtimes cannot be nested.
     let rows = std::thread::scope(|scope| {
-        let done = scope.spawn(|| forebay_connectors::convert::block_on(import(input, &name, state, table)));
-        done.join().map_err(|_| Fault::internal("reading a table panicked"))?
+        let pages = || forebay_connectors::convert::block_on(pages(input, &name, config, state, take));
+        scope.spawn(pages).join().map_err(|_| Fault::internal("reading a table panicked"))?
     })?;
     match entry.rows {
         Some(expected) if expected != rows => {
@@ -173,8 +190,13 @@ pub(super) fn read(folder: &OpenFolder, entry: &FileEntry, state: bool, table: &
 }
 
 /// Returns the number of rows.
-async fn import(input: Input, name: &str, state: bool, table: &TableClient) -> Result<u64, Fault> {
-    let config = table.config();
+async fn pages(
+    input: Input,
+    name: &str,
+    config: &TableConfig,
+    state: bool,
+    mut take: impl AsyncFnMut(&[u64], &[f32], Option<&[f32]>, &[Life]) -> Result<(), Fault>,
+) -> Result<u64, Fault> {
     let expected = schema(config, state);
     let columns: Vec<&str> = expected.fields().iter().map(|field| field.name().as_str()).collect();
     let options = ReadOptions { batch_rows: PAGE, ..ReadOptions::default() };
@@ -207,7 +229,7 @@ async fn import(input: Input, name: &str, state: bool, table: &TableClient) -> R
             let both = seen.values().iter().zip(score.values());
             lives.extend(both.map(|(seen, score)| Life { seen: *seen, score: *score }));
         }
-        table.import_held(keys.values(), &weights, state, &lives).await?;
+        take(keys.values(), &weights, state, &lives).await?;
         rows += batch.num_rows() as u64;
     }
     Ok(rows)

@@ -15,6 +15,7 @@ mod layout;
 mod lives;
 mod living;
 mod pass;
+mod read_only;
 mod recent;
 mod row_keys;
 mod saved_rows;

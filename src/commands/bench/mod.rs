@@ -4,16 +4,18 @@ mod device;
 mod feed;
 mod overlap;
 mod ready;
+mod serve;
 
 use crate::Fault;
 use clap::Subcommand;
 
-/// Measure this machine: reading and parsing, dense compute, and how much IO hides behind compute
+/// Measure this machine: reading and parsing, dense compute, how much IO hides behind compute, and a server under load
 #[derive(Subcommand)]
 pub(crate) enum Bench {
     Device(device::Device),
     Feed(feed::Feed),
     Overlap(overlap::Overlap),
+    Serve(serve::Serve),
 }
 
 impl Bench {
@@ -22,6 +24,7 @@ impl Bench {
             Self::Device(device) => device.run(),
             Self::Feed(feed) => feed.run(),
             Self::Overlap(overlap) => overlap.run(),
+            Self::Serve(serve) => serve.run(),
         }
     }
 }

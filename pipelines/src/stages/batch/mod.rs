@@ -208,6 +208,11 @@ impl Batcher {
         Ok(())
     }
 
+    /// One batch of all rows of `examples`, which has some, outside of a pipeline.
+    pub(crate) fn whole(&mut self, examples: &ExampleBatch) -> TrainBatch {
+        self.train_batch(&[Piece { batch: examples, from: 0, to: examples.rows() }])
+    }
+
     fn train_batch(&mut self, pieces: &[Piece<'_>]) -> TrainBatch {
         let rows: usize = pieces.iter().map(Piece::rows).sum();
         let first = &pieces[0];

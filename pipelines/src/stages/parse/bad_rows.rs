@@ -47,6 +47,11 @@ impl BadRows {
         }
     }
 
+    /// The number of each row, ascending, and what is wrong with it.
+    pub(super) fn into_details(self) -> Vec<(usize, String)> {
+        self.0.into_iter().map(|(row, bad)| (row, bad.detail)).collect()
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -91,6 +91,18 @@ impl Parse {
         })
     }
 
+    /// The examples of rows that no pipeline reads, and what is wrong with the bad ones, whose features are meaningless.
+    ///
+    /// # Errors
+    /// A user fault if a column is missing or has a type that cannot be parsed.
+    pub(crate) fn examples_of(&mut self, batch: RecordBatch) -> Result<(ExampleBatch, Vec<(usize, String)>), Fault> {
+        let rows = Rows { batch, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0 };
+        let mut bad = BadRows::default();
+        let mut examples = self.examples(&rows, &mut bad)?;
+        examples.clear_dense(bad.rows());
+        Ok((examples, bad.into_details()))
+    }
+
     /// What travels with the rows of a prediction.
     fn kept(keep: &[String], rows: &Rows, bad: &BadRows) -> Result<KeptRows, Fault> {
         let columns = keep.iter().map(|name| Ok((name.as_str(), column(&rows.batch, name)?)));

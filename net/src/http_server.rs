@@ -1,0 +1,250 @@
+//! A small HTTP server for programs that speak no Flight: the connections, TLS and token of the Flight server, requests and
+//! answers as whole bodies.
+
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use forebay_actors::{Fault, IoRuntime};
+use http::{HeaderValue, Request, Response, StatusCode, header};
+use http_body::Body as _;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tonic::body::Body;
+use tower_service::Service;
+
+use crate::connections::{self, Client};
+use crate::health::Health;
+use crate::outgoing::SendBody;
+use crate::security::Security;
+use crate::server::bind;
+
+/// A body of up to this many times the limit is read to its end before it is refused.
+const THROWN_AWAY: usize = 4;
+
+/// A request whose token was checked and whose body is whole.
+#[derive(Clone, Debug)]
+pub struct HttpRequest {
+    /// `GET`, `POST`, ...
+    pub method: String,
+    /// The path, without the query.
+    pub path: String,
+    /// All of the body.
+    pub body: Bytes,
+}
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct HttpAnswer {
+    /// For instance 200. A number that is no status becomes 500.
+    pub status: u16,
+    /// For instance `application/json`.
+    pub content_type: &'static str,
+    /// All of the body.
+    pub body: Bytes,
+}
+
+/// Answers requests. It runs on the IO threads, so it must not block.
+pub type HttpHandler = Arc<dyn Fn(HttpRequest) -> Pin<Box<dyn Future<Output = HttpAnswer> + Send>> + Send + Sync>;
+
+/// Makes the body of an answer that this server gives by itself: a status, and what is wrong.
+pub type HttpRefusal = fn(u16, &str) -> HttpAnswer;
+
+/// The bounds of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpLimits {
+    /// Connections at a time; more are closed at once.
+    pub connections: usize,
+    /// How long a client may hold a connection before a request of it is accepted.
+    pub opening: Duration,
+    /// Bytes of the largest body that is accepted.
+    pub body_bytes: usize,
+    /// How long the body of a request may take to arrive.
+    pub body_time: Duration,
+}
+
+impl Default for HttpLimits {
+    fn default() -> Self {
+        Self {
+            connections: 4096,
+            opening: Duration::from_secs(10),
+            body_bytes: 16 << 20,
+            body_time: Duration::from_secs(10),
+        }
+    }
+}
+
+/// An HTTP server that runs. Dropping it stops it without a grace.
+pub struct HttpServer {
+    io: IoRuntime,
+    address: SocketAddr,
+    stop: watch::Sender<bool>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl HttpServer {
+    /// Listens at `listen` (port 0: any) with HTTP/1.1 and HTTP/2. `GET /healthz` tells `health` to everybody; all other requests
+    /// need the token of `security`, if it has one, and go to `handler`. What the server refuses by itself, `refusal` words.
+    ///
+    /// # Errors
+    /// User: other machines could reach `listen` and `security` does not protect it, or the address cannot be listened at.
+    pub fn start(
+        io: &IoRuntime,
+        listen: SocketAddr,
+        security: &Security,
+        limits: &HttpLimits,
+        health: Health,
+        refusal: HttpRefusal,
+        handler: HttpHandler,
+    ) -> Result<Self, Fault> {
+        security.check_listen(listen)?;
+        let (stop, stopping) = watch::channel(false);
+        let entrance = Entrance { security: security.clone(), limits: limits.clone(), health, refusal, handler };
+        let _in_runtime = io.handle().enter();
+        let taken = |e: std::io::Error| {
+            Fault::user(format!("cannot listen at {listen}: is another process there already?")).because(e)
+        };
+        let listener = bind(listen).map_err(taken)?;
+        let address = listener.local_addr().map_err(taken)?;
+        let incoming = connections::accepted(listener, limits.connections, limits.opening);
+        let mut builder = tonic::transport::Server::builder().accept_http1(true);
+        if let Some(tls) = security.server_tls() {
+            builder = builder.tls_config(tls).map_err(|e| Fault::user("cannot serve TLS").because(e))?;
+        }
+        let task = io.spawn(async move {
+            let mut stopping = stopping;
+            let stopped = async move {
+                let _ = stopping.wait_for(|stop| *stop).await;
+            };
+            if let Err(e) = builder.serve_with_incoming_shutdown(entrance, incoming, stopped).await {
+                tracing::error!("the server at {address} ended: {e}");
+            }
+        });
+        Ok(Self { io: io.clone(), address, stop, task: Some(task) })
+    }
+
+    /// Where it listens, with the port that was found.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no more requests, and gives those under way `grace` to end.
+    pub async fn stop(mut self, grace: Duration) {
+        self.stop.send_replace(true);
+        let Some(task) = self.task.take() else { return };
+        let ended = self.io.spawn(async move {
+            let mut task = task;
+            if timeout(grace, &mut task).await.is_err() {
+                tracing::warn!("requests are under way still: they are cut");
+                task.abort();
+            }
+        });
+        let _ = ended.await;
+    }
+}
+
+impl Drop for HttpServer {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}
+
+/// What sees every request first.
+#[derive(Clone)]
+struct Entrance {
+    security: Security,
+    limits: HttpLimits,
+    health: Health,
+    refusal: HttpRefusal,
+    handler: HttpHandler,
+}
+
+impl Entrance {
+    async fn answer(self, request: Request<Body>) -> HttpAnswer {
+        let path = request.uri().path().to_owned();
+        if path == "/healthz" {
+            let (status, text) = match self.health.get() {
+                Ok(()) => (200, "ok\n".to_owned()),
+                Err(what) => (503, format!("waiting: {what}\n")),
+            };
+            return HttpAnswer { status, content_type: "text/plain; charset=utf-8", body: text.into() };
+        }
+        if let Err(fault) = self.security.check_call(request.headers()) {
+            return (self.refusal)(401, fault.message());
+        }
+        if let Some(client) = request.extensions().get::<Client>() {
+            client.accept();
+        }
+        let method = request.method().as_str().to_owned();
+        match self.body(request).await {
+            Ok(body) => (self.handler)(HttpRequest { method, path, body }).await,
+            Err(refused) => refused,
+        }
+    }
+
+    /// All of the body, or why it is not taken.
+    async fn body(&self, request: Request<Body>) -> Result<Bytes, HttpAnswer> {
+        let HttpLimits { body_bytes: most, body_time, .. } = self.limits;
+        let collect = async {
+            let mut body = pin!(request.into_body());
+            let (mut all, mut length) = (BytesMut::new(), 0);
+            while let Some(frame) = poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
+                let frame = frame.map_err(|_| (self.refusal)(400, "the connection broke within the body"))?;
+                let Ok(data) = frame.into_data() else { continue };
+                length += data.len();
+                if length <= most {
+                    all.extend_from_slice(&data);
+                    continue;
+                }
+                // A client that is still sending would not see an answer, so some more of it is thrown away.
+                all = BytesMut::new();
+                if length > most.saturating_mul(THROWN_AWAY) {
+                    break;
+                }
+            }
+            if length > most {
+                return Err((self.refusal)(413, &format!("the body is longer than {most} bytes")));
+            }
+            Ok(all.freeze())
+        };
+        match timeout(body_time, collect).await {
+            Ok(body) => body,
+            Err(_) => Err((self.refusal)(408, &format!("the body did not arrive within {body_time:?}"))),
+        }
+    }
+}
+
+impl Service<Request<Body>> for Entrance {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let entrance = self.clone();
+        Box::pin(async move { Ok(response(entrance.answer(request).await)) })
+    }
+}
+
+fn response(answer: HttpAnswer) -> Response<Body> {
+    let HttpAnswer { status, content_type, body } = answer;
+    let length = body.len();
+    let mut response = Response::new(Body::new(SendBody::once(body)));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+    if status == 401 {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}

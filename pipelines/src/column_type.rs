@@ -1,0 +1,69 @@
+//! What the values of a feature column were in training. A manifest has it, so that rows without types (JSON) are read alike.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use arrow::datatypes::{DataType, Schema};
+use serde::{Deserialize, Serialize};
+
+use crate::columns::Columns;
+
+/// What the values of a column are; of a list, those of its elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ColumnType {
+    /// True or false.
+    Boolean,
+    /// Integers of any width.
+    Integer,
+    /// Floating-point numbers.
+    Number,
+    /// Strings, or binary values.
+    Text,
+    /// Days since 1970.
+    Date,
+    /// A moment, whatever its unit in the file.
+    Timestamp,
+}
+
+impl fmt::Display for ColumnType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Boolean => "booleans",
+            Self::Integer => "integers",
+            Self::Number => "numbers",
+            Self::Text => "strings",
+            Self::Date => "dates",
+            Self::Timestamp => "timestamps",
+        })
+    }
+}
+
+impl ColumnType {
+    fn of(kind: &DataType) -> Option<Self> {
+        Some(match kind {
+            DataType::Boolean => Self::Boolean,
+            kind if kind.is_integer() => Self::Integer,
+            kind if kind.is_floating() => Self::Number,
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Self::Text,
+            DataType::Binary | DataType::LargeBinary | DataType::BinaryView => Self::Text,
+            DataType::Date32 | DataType::Date64 => Self::Date,
+            DataType::Timestamp(..) => Self::Timestamp,
+            DataType::Dictionary(_, value) => return Self::of(value),
+            DataType::List(element) | DataType::LargeList(element) => return Self::of(element.data_type()),
+            _ => return None,
+        })
+    }
+}
+
+/// The types of the feature columns in rows of this schema. A column of another type has none.
+pub(crate) fn feature_types(columns: &Columns, schema: &Schema) -> BTreeMap<String, ColumnType> {
+    let dense = columns.dense.iter().map(|dense| &dense.column);
+    let names = dense.chain(columns.slots.iter().map(|slot| &slot.column));
+    names
+        .filter_map(|name| {
+            let field = schema.field_with_name(name).ok()?;
+            Some((name.clone(), ColumnType::of(field.data_type())?))
+        })
+        .collect()
+}

@@ -1,0 +1,87 @@
+//! Makes the delta between two models.
+
+use std::cmp::Ordering;
+use std::io::Write as _;
+
+use forebay_actors::Fault;
+use forebay_connectors::staged::{Folder, StagedFolder};
+
+use super::{DeltaManifest, FORMAT, MANIFEST, VERSION, keys_only};
+use crate::model::Model;
+use crate::model_folder::checked::{CheckedWriter, cannot_write};
+use crate::model_folder::{dense_file, table_file};
+use crate::model_version::ModelVersion;
+use crate::sorted_rows::SortedRows;
+
+const CHANGED: &str = "changed.parquet";
+const REMOVED: &str = "removed.parquet";
+const DENSE: &str = "dense.safetensors";
+
+/// Whether scores depend on a field of a job.
+fn is_bound(name: &str) -> bool {
+    let of_model = name == "seed" || name == "data.negatives" || name == "table.storage" || name.starts_with("model.");
+    of_model || name.starts_with("columns.dense") || name.starts_with("columns.slots")
+}
+
+impl Model {
+    /// Writes what makes this model of `old` to a folder in any store, whole or not at all. A folder that holds files is refused
+    /// unless `replace` is set. The rows of both are in memory twice meanwhile. Blocks on the store.
+    ///
+    /// # Errors
+    /// A user fault if the models are of other columns or another structure, with the fields that differ.
+    pub fn write_delta(&self, old: &Model, to: impl Into<Folder>, replace: bool) -> Result<DeltaManifest, Fault> {
+        let differences = old.job.differences(&self.job, is_bound);
+        if !differences.is_empty() {
+            return Err(Fault::user(format!(
+                "there is no delta between models of two structures: {}; give the whole model folder to what serves",
+                differences.join(", ")
+            )));
+        }
+        let staged = StagedFolder::begin(&to.into().with_stores(&self.context.stores), replace)?;
+        let (before, after) = (SortedRows::of(&old.table)?, SortedRows::of(&self.table)?);
+        let (changed, removed) = differences_of(&before, &after);
+        let config = self.table.config();
+        let dense = dense_file::write(&self.dense, CheckedWriter::create(&staged, DENSE)?, DENSE)?;
+        let manifest = DeltaManifest {
+            format: FORMAT.into(),
+            version: VERSION,
+            forebay: env!("CARGO_PKG_VERSION").into(),
+            from: ModelVersion::of(&old.job, &old.dense, before.hash()),
+            to: ModelVersion::of(&self.job, &self.dense, after.hash()),
+            rows: after.keys.len() as u64,
+            table: config.clone(),
+            changed: table_file::write_sorted(&changed, config, &staged, CHANGED)?,
+            removed: table_file::write_sorted(&removed, &keys_only(config), &staged, REMOVED)?,
+            dense,
+        };
+        let text = serde_json::to_vec_pretty(&manifest)
+            .map_err(|e| Fault::internal("the manifest cannot be written as JSON").because(e))?;
+        let mut file = CheckedWriter::create(&staged, MANIFEST)?;
+        file.write_all(&text).map_err(|e| cannot_write(file.name(), e))?;
+        file.finish(MANIFEST, None)?;
+        staged.publish()?;
+        Ok(manifest)
+    }
+}
+
+/// The rows of `after` that `before` does not have to the bit, and the keys that only `before` has.
+fn differences_of(before: &SortedRows, after: &SortedRows) -> (SortedRows, SortedRows) {
+    let same = |a: &[f32], b: &[f32]| a.iter().map(|v| v.to_bits()).eq(b.iter().map(|v| v.to_bits()));
+    let (mut changed, mut removed) = (SortedRows::of_width(after.row_dim()), SortedRows::of_width(0));
+    let (mut old, mut new) = (0, 0);
+    while old < before.keys.len() || new < after.keys.len() {
+        let order = match (before.keys.get(old), after.keys.get(new)) {
+            (Some(old), Some(new)) => old.cmp(new),
+            (Some(_), None) => Ordering::Less,
+            (None, _) => Ordering::Greater,
+        };
+        if order == Ordering::Less {
+            removed.push(before.keys[old], &[]);
+        } else if order == Ordering::Greater || !same(before.row(old), after.row(new)) {
+            changed.push(after.keys[new], after.row(new));
+        }
+        old += usize::from(order != Ordering::Greater);
+        new += usize::from(order != Ordering::Less);
+    }
+    (changed, removed)
+}

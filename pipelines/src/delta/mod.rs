@@ -1,0 +1,161 @@
+//! What differs between two versions of a model: the rows that changed or are new, the keys that have no row any more, and all
+//! dense parameters.
+//!
+//! ```text
+//! delta/
+//!   manifest.json         format, the versions that it leads from and to, the parts of a row, checksums of all below
+//!   changed.parquet       rows of the new version: key, one column a part, by ascending key
+//!   removed.parquet       key
+//!   dense.safetensors     the dense parameters of the new version
+//! ```
+//! It appears whole or not at all, and applies to one version alone. A model with a delta applied has the version that the delta
+//! names, or the delta is refused: the version is a hash of all rows.
+
+mod make;
+mod merge;
+
+use forebay_actors::Fault;
+use forebay_connectors::staged::Folder;
+use forebay_models::NamedTensor;
+use forebay_ps::{PartConfig, TableConfig};
+use serde::{Deserialize, Serialize};
+
+use crate::context::Context;
+use crate::model_folder::{FileEntry, checked, dense_file, table_file};
+use crate::model_version::ModelVersion;
+use crate::versioned_json;
+
+const FORMAT: &str = "forebay delta";
+/// Version of the format. It grows with every change that older programs cannot read.
+const VERSION: u32 = 1;
+const MANIFEST: &str = "manifest.json";
+/// The longest manifest that is read, in bytes.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// The manifest of a delta.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DeltaManifest {
+    /// Always "forebay delta".
+    pub format: String,
+    /// Version of the format.
+    pub version: u32,
+    /// Version of the program that wrote it.
+    pub forebay: String,
+    /// The version of the model that it applies to.
+    pub from: ModelVersion,
+    /// The version of the model that it gives.
+    pub to: ModelVersion,
+    /// Rows of that model.
+    pub rows: u64,
+    /// The table: name and parts.
+    pub table: TableConfig,
+    /// The rows that changed or are new.
+    pub changed: FileEntry,
+    /// The keys that have no row any more.
+    pub removed: FileEntry,
+    /// The dense parameters.
+    pub dense: FileEntry,
+}
+
+/// A delta in memory.
+#[derive(Debug)]
+pub struct Delta {
+    /// Its manifest.
+    pub manifest: DeltaManifest,
+    pub(crate) keys: Vec<u64>,
+    /// `[keys × row_dim]`.
+    pub(crate) weights: Vec<f32>,
+    pub(crate) removed: Vec<u64>,
+    pub(crate) dense: Vec<NamedTensor>,
+}
+
+/// A table of keys alone, as `removed.parquet` has it.
+fn keys_only(config: &TableConfig) -> TableConfig {
+    TableConfig { parts: Vec::new(), ..config.clone() }
+}
+
+impl DeltaManifest {
+    /// Reads the manifest of a delta.
+    ///
+    /// # Errors
+    /// A user fault that names the file if it is missing or no manifest of a delta.
+    pub fn read(from: impl Into<Folder>, context: &Context) -> Result<Self, Fault> {
+        let folder = from.into().with_stores(&context.stores).open()?;
+        versioned_json::parse(&folder.bytes(MANIFEST, MOST_BYTES)?, &folder.name(MANIFEST), FORMAT, VERSION)
+    }
+}
+
+impl Delta {
+    /// Reads a delta: a folder at a path or URL. Verifies every checksum first. Blocks on the store.
+    ///
+    /// # Errors
+    /// A user fault that names the file if something is missing or damaged.
+    pub fn read(from: impl Into<Folder>, context: &Context) -> Result<Self, Fault> {
+        let from = from.into();
+        let manifest = DeltaManifest::read(from.clone(), context)?;
+        let folder = from.with_stores(&context.stores).open()?;
+        for entry in [&manifest.changed, &manifest.removed, &manifest.dense] {
+            checked::verify(&folder, entry)?;
+        }
+        manifest.table.check()?;
+        let (mut keys, mut weights, mut removed) = (Vec::new(), Vec::new(), Vec::new());
+        table_file::read_pages(&folder, &manifest.changed, &manifest.table, false, async |page, rows, _, _| {
+            keys.extend_from_slice(page);
+            weights.extend_from_slice(rows);
+            Ok(())
+        })?;
+        table_file::read_pages(
+            &folder,
+            &manifest.removed,
+            &keys_only(&manifest.table),
+            false,
+            async |page, _, _, _| {
+                removed.extend_from_slice(page);
+                Ok(())
+            },
+        )?;
+        for (file, keys) in [(&manifest.changed, &keys), (&manifest.removed, &removed)] {
+            if keys.windows(2).any(|pair| pair[0] >= pair[1]) {
+                return Err(Fault::user(format!("{}: keys are not in ascending order", folder.name(&file.path))));
+            }
+        }
+        if let Some(key) = removed.iter().find(|key| keys.binary_search(key).is_ok()) {
+            return Err(Fault::user(format!("{folder}: key {key} is both changed and removed")));
+        }
+        let dense = dense_file::read(&folder, &manifest.dense)?;
+        Ok(Self { keys, weights, removed, dense, manifest })
+    }
+
+    /// # Errors
+    /// A user fault if it does not apply to a model of this version.
+    pub(crate) fn check_from(&self, version: ModelVersion) -> Result<(), Fault> {
+        let DeltaManifest { from, to, .. } = &self.manifest;
+        if *from == version {
+            return Ok(());
+        }
+        Err(Fault::user(format!("the delta leads from version {from} to {to}, and the model has version {version}")))
+    }
+
+    /// # Errors
+    /// A user fault if it gives another version than it says.
+    pub(crate) fn check_to(&self, version: ModelVersion) -> Result<(), Fault> {
+        let to = self.manifest.to;
+        if to == version {
+            return Ok(());
+        }
+        Err(Fault::user(format!("the delta gives version {version}, and says that it gives {to}: make it anew")))
+    }
+
+    /// # Errors
+    /// A user fault if its rows have other parts.
+    pub(crate) fn check_parts(&self, parts: &[PartConfig]) -> Result<(), Fault> {
+        let widths = |parts: &[PartConfig]| -> Vec<String> {
+            parts.iter().map(|part| format!("{} {}", part.name, part.dim)).collect()
+        };
+        let (found, expected) = (widths(&self.manifest.table.parts), widths(parts));
+        if found == expected {
+            return Ok(());
+        }
+        Err(Fault::user(format!("the rows of the delta have the parts {found:?}, those of the model {expected:?}")))
+    }
+}

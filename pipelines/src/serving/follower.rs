@@ -1,0 +1,144 @@
+//! Looks for newer versions of a model: a model folder that was replaced, or deltas from the current version. Blocks on the store.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use forebay_actors::Fault;
+use forebay_connectors::staged::Folder;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::serving_model::ServingModel;
+use crate::context::Context;
+use crate::delta::{Delta, DeltaManifest};
+use crate::model_version::ModelVersion;
+
+/// The longest manifest that is read, in bytes.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Follows a model folder and a folder of deltas.
+pub struct Follower {
+    model: String,
+    deltas: Option<PathBuf>,
+    settings: Vec<String>,
+    context: Context,
+    /// The hash of the manifest that was read last, whether or not it could be loaded.
+    seen: Option<u128>,
+    /// Versions since the model folder was read. No delta leads back to them, so that a circle of deltas ends.
+    passed: HashSet<ModelVersion>,
+    /// Deltas that could not be applied: they are not tried again.
+    broken: HashSet<PathBuf>,
+}
+
+/// What [`Follower::look`] found.
+pub enum Followed {
+    /// Nothing new.
+    Nothing,
+    /// A newer model.
+    Newer(Box<ServingModel>),
+    /// Something that cannot be loaded: the current model stays.
+    Broken(Fault),
+}
+
+impl Follower {
+    /// Follows the model folder at a path or URL and, if given, a local folder whose subfolders are deltas. `settings` override
+    /// fields of the model's job.
+    pub fn new(model: &str, deltas: Option<&Path>, settings: &[String], context: &Context) -> Self {
+        Self {
+            model: model.to_owned(),
+            deltas: deltas.map(Path::to_owned),
+            settings: settings.to_owned(),
+            context: context.clone(),
+            seen: None,
+            passed: HashSet::new(),
+            broken: HashSet::new(),
+        }
+    }
+
+    /// Loads the model folder and applies the deltas that lead on from it.
+    ///
+    /// # Errors
+    /// As [`ServingModel::load`]; also if the folder of deltas cannot be listed, or a delta that applies is damaged.
+    pub fn load(&mut self) -> Result<ServingModel, Fault> {
+        self.seen = Some(self.manifest()?);
+        let mut model = ServingModel::load(self.model.as_str(), &self.settings, &self.context)?;
+        self.passed = HashSet::from([model.version()]);
+        while let Some(path) = self.next_delta(model.version())? {
+            model = self.apply(&model, &path)?;
+            self.passed.insert(model.version());
+        }
+        Ok(model)
+    }
+
+    /// Looks for a version newer than `current`, and loads it.
+    pub fn look(&mut self, current: &ServingModel) -> Followed {
+        match self.look_at_folder(current) {
+            Ok(None) => {}
+            Ok(Some(model)) => {
+                self.passed = HashSet::from([model.version()]);
+                return Followed::Newer(Box::new(model));
+            }
+            Err(fault) => return Followed::Broken(fault),
+        }
+        match self.next_delta(current.version()) {
+            Ok(None) => Followed::Nothing,
+            Ok(Some(path)) => match self.apply(current, &path) {
+                Ok(model) => {
+                    self.passed.insert(model.version());
+                    Followed::Newer(Box::new(model))
+                }
+                Err(fault) => {
+                    let fault = Fault::user(format!("delta {} is not applied: {fault}", path.display()));
+                    self.broken.insert(path);
+                    Followed::Broken(fault)
+                }
+            },
+            Err(fault) => Followed::Broken(fault),
+        }
+    }
+
+    /// The model of the folder, if its manifest is another one than was seen and its version is not the current one.
+    fn look_at_folder(&mut self, current: &ServingModel) -> Result<Option<ServingModel>, Fault> {
+        let manifest = self.manifest()?;
+        if self.seen == Some(manifest) {
+            return Ok(None);
+        }
+        let model = ServingModel::load(self.model.as_str(), &self.settings, &self.context);
+        if self.manifest()? != manifest {
+            // It was replaced while it was read: the next look finds it.
+            return Ok(None);
+        }
+        self.seen = Some(manifest);
+        Ok(Some(model?).filter(|model| model.version() != current.version()))
+    }
+
+    fn manifest(&self) -> Result<u128, Fault> {
+        let folder = Folder::from(self.model.as_str()).with_stores(&self.context.stores).open()?;
+        Ok(xxh3_128(&folder.bytes("manifest.json", MOST_BYTES)?))
+    }
+
+    /// A delta from this version.
+    fn next_delta(&self, version: ModelVersion) -> Result<Option<PathBuf>, Fault> {
+        let Some(deltas) = &self.deltas else { return Ok(None) };
+        let cannot =
+            |e: std::io::Error| Fault::user(format!("cannot list the deltas in {}", deltas.display())).because(e);
+        let mut folders = Vec::new();
+        for entry in std::fs::read_dir(deltas).map_err(cannot)? {
+            let path = entry.map_err(cannot)?.path();
+            // A hidden folder is being written.
+            let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+            if !hidden && path.is_dir() && !self.broken.contains(&path) {
+                folders.push(path);
+            }
+        }
+        folders.sort();
+        let leads_on = |path: &PathBuf| {
+            DeltaManifest::read(path.as_path(), &self.context)
+                .is_ok_and(|manifest| manifest.from == version && !self.passed.contains(&manifest.to))
+        };
+        Ok(folders.into_iter().find(leads_on))
+    }
+
+    fn apply(&self, model: &ServingModel, path: &Path) -> Result<ServingModel, Fault> {
+        model.with_delta(&Delta::read(path, &self.context)?)
+    }
+}

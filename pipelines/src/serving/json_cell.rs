@@ -1,0 +1,90 @@
+//! One value of a row in JSON, as it stands there. Strings are borrowed from the body where they have no escapes.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+
+/// A value.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum JsonCell<'a> {
+    /// The row does not have it.
+    Absent,
+    Null,
+    Boolean(bool),
+    Integer(i64),
+    /// Above the range of [`JsonCell::Integer`].
+    Unsigned(u64),
+    Number(f64),
+    Text(Cow<'a, str>),
+    List(Vec<JsonCell<'a>>),
+}
+
+impl JsonCell<'_> {
+    /// What it is, for messages.
+    pub(super) fn kind(&self) -> &'static str {
+        match self {
+            Self::Absent | Self::Null => "null",
+            Self::Boolean(_) => "a boolean",
+            Self::Integer(_) | Self::Unsigned(_) => "an integer",
+            Self::Number(_) => "a number with a fraction or an exponent",
+            Self::Text(_) => "a string",
+            Self::List(_) => "a list",
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for JsonCell<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(CellVisitor)
+    }
+}
+
+struct CellVisitor;
+
+impl<'de> Visitor<'de> for CellVisitor {
+    type Value = JsonCell<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a number, a string, a boolean, null, or a list of them")
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<JsonCell<'de>, E> {
+        Ok(JsonCell::Null)
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<JsonCell<'de>, E> {
+        Ok(JsonCell::Boolean(value))
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<JsonCell<'de>, E> {
+        Ok(JsonCell::Integer(value))
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<JsonCell<'de>, E> {
+        Ok(i64::try_from(value).map_or(JsonCell::Unsigned(value), JsonCell::Integer))
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<JsonCell<'de>, E> {
+        Ok(JsonCell::Number(value))
+    }
+
+    fn visit_borrowed_str<E: Error>(self, value: &'de str) -> Result<JsonCell<'de>, E> {
+        Ok(JsonCell::Text(Cow::Borrowed(value)))
+    }
+
+    fn visit_str<E: Error>(self, value: &str) -> Result<JsonCell<'de>, E> {
+        Ok(JsonCell::Text(Cow::Owned(value.to_owned())))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<JsonCell<'de>, A::Error> {
+        let mut cells = Vec::new();
+        while let Some(cell) = list.next_element::<JsonCell<'de>>()? {
+            if let JsonCell::List(_) = cell {
+                return Err(A::Error::custom("a list within a list: a feature is a value or a list of values"));
+            }
+            cells.push(cell);
+        }
+        Ok(JsonCell::List(cells))
+    }
+}

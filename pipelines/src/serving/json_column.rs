@@ -1,0 +1,117 @@
+//! From the values of one column in JSON to an Arrow array of the type that the column had in training.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, ListArray, NullArray, StringArray, UInt64Array};
+use arrow::buffer::{NullBuffer, OffsetBuffer};
+use arrow::datatypes::Field;
+
+use super::json_cell::JsonCell;
+use crate::column_type::ColumnType;
+
+/// The array of a column's values: `cells` are those of the rows. `expected` is the type in training, if it is known.
+///
+/// # Errors
+/// What is wrong, and in which row.
+pub(super) fn array(cells: &[&JsonCell<'_>], expected: Option<ColumnType>) -> Result<ArrayRef, (usize, String)> {
+    let lists = cells.iter().any(|cell| matches!(cell, JsonCell::List(_)));
+    if !lists {
+        return scalars(cells, expected);
+    }
+    let (mut values, mut row_of, mut ends) = (Vec::new(), Vec::new(), vec![0]);
+    for (row, cell) in cells.iter().enumerate() {
+        match cell {
+            JsonCell::List(list) => {
+                values.extend(list);
+                row_of.extend(std::iter::repeat_n(row, list.len()));
+            }
+            cell if is_null(cell) => {}
+            cell => return Err((row, format!("{} among lists", cell.kind()))),
+        }
+        ends.push(i32::try_from(values.len()).map_err(|_| (row, "too many values in its lists".to_owned()))?);
+    }
+    let values = scalars(&values, expected).map_err(|(value, what)| (row_of[value], what))?;
+    let field = Arc::new(Field::new("element", values.data_type().clone(), true));
+    let nulls: NullBuffer = cells.iter().map(|cell| !is_null(cell)).collect();
+    Ok(Arc::new(ListArray::new(field, OffsetBuffer::new(ends.into()), values, Some(nulls))))
+}
+
+fn is_null(cell: &JsonCell<'_>) -> bool {
+    matches!(cell, JsonCell::Null | JsonCell::Absent)
+}
+
+fn scalars(cells: &[&JsonCell<'_>], expected: Option<ColumnType>) -> Result<ArrayRef, (usize, String)> {
+    if cells.iter().all(|cell| is_null(cell)) {
+        return Ok(Arc::new(NullArray::new(cells.len())));
+    }
+    Ok(match expected.map_or_else(|| found(cells), Ok)? {
+        ColumnType::Boolean => Arc::new(convert::<bool, BooleanArray>(cells, "true or false", |cell| match cell {
+            JsonCell::Boolean(value) => Some(*value),
+            _ => None,
+        })?),
+        ColumnType::Number => Arc::new(convert::<f64, Float64Array>(cells, "a number", |cell| match cell {
+            JsonCell::Integer(value) => Some(*value as f64),
+            JsonCell::Unsigned(value) => Some(*value as f64),
+            JsonCell::Number(value) => Some(*value),
+            _ => None,
+        })?),
+        ColumnType::Text => {
+            Arc::new(convert::<Cow<'_, str>, StringArray>(cells, "a string, or an integer", |cell| match cell {
+                JsonCell::Text(value) => Some(Cow::Borrowed(value.as_ref())),
+                JsonCell::Integer(value) => Some(Cow::Owned(value.to_string())),
+                JsonCell::Unsigned(value) => Some(Cow::Owned(value.to_string())),
+                _ => None,
+            })?)
+        }
+        kind @ (ColumnType::Integer | ColumnType::Date | ColumnType::Timestamp) => {
+            let wanted = match kind {
+                ColumnType::Date => "an integer: days since 1970",
+                ColumnType::Timestamp => "an integer: microseconds since 1970",
+                _ => "an integer",
+            };
+            if cells.iter().any(|cell| matches!(cell, JsonCell::Unsigned(_))) {
+                return Ok(Arc::new(convert::<u64, UInt64Array>(cells, "an integer from 0", |cell| match cell {
+                    JsonCell::Unsigned(value) => Some(*value),
+                    JsonCell::Integer(value) => u64::try_from(*value).ok(),
+                    _ => None,
+                })?));
+            }
+            Arc::new(convert::<i64, Int64Array>(cells, wanted, |cell| match cell {
+                JsonCell::Integer(value) => Some(*value),
+                _ => None,
+            })?)
+        }
+    })
+}
+
+/// The type of values whose type in training is not known: that of the first. Integers and numbers do not mix: whether a value of 3
+/// is one or the other decides about its transform, and must not depend on the rows around it.
+fn found(cells: &[&JsonCell<'_>]) -> Result<ColumnType, (usize, String)> {
+    let kind = |cell: &&JsonCell<'_>| match cell {
+        JsonCell::Boolean(_) => Some(ColumnType::Boolean),
+        JsonCell::Integer(_) | JsonCell::Unsigned(_) => Some(ColumnType::Integer),
+        JsonCell::Number(_) => Some(ColumnType::Number),
+        JsonCell::Text(_) => Some(ColumnType::Text),
+        JsonCell::Absent | JsonCell::Null | JsonCell::List(_) => None,
+    };
+    let first = cells.iter().find_map(kind).unwrap_or(ColumnType::Integer);
+    for (at, cell) in cells.iter().enumerate() {
+        if kind(cell).is_some_and(|kind| kind != first) {
+            return Err((at, format!("{} in a column of {first}: write all of its values alike", cell.kind())));
+        }
+    }
+    Ok(first)
+}
+
+fn convert<'c, T, A: FromIterator<Option<T>>>(
+    cells: &'c [&JsonCell<'_>],
+    wanted: &str,
+    value: impl Fn(&'c JsonCell<'_>) -> Option<T>,
+) -> Result<A, (usize, String)> {
+    let convert = |(at, cell): (usize, &&'c JsonCell<'_>)| match cell {
+        JsonCell::Null | JsonCell::Absent => Ok(None),
+        cell => value(cell).map(Some).ok_or_else(|| (at, format!("{}, expected {wanted}", cell.kind()))),
+    };
+    cells.iter().enumerate().map(convert).collect()
+}

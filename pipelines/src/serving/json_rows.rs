@@ -1,0 +1,306 @@
+//! The rows of a request: `{"rows": [{"user": 5, "item": 1}, ...], "shared": {"day": "mon"}}` becomes a record batch with the
+//! columns of the model.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+use arrow::array::RecordBatch;
+use forebay_actors::Fault;
+use forebay_base::nearest;
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+use super::json_cell::JsonCell;
+use super::json_column;
+use crate::column_type::ColumnType;
+use crate::columns::{Columns, SlotKind};
+
+/// The most values of a request: columns times rows, given or not. What they take is bounded so.
+const MOST_VALUES: usize = 1 << 20;
+
+/// The feature columns of a model.
+pub(super) struct JsonRows {
+    columns: Vec<JsonColumn>,
+    by_name: HashMap<String, usize>,
+    most_rows: usize,
+}
+
+struct JsonColumn {
+    name: String,
+    /// May be absent from all rows.
+    optional: bool,
+    /// The type in training, or that of the slot's kind; `None`: that of the values.
+    kind: Option<ColumnType>,
+}
+
+impl JsonRows {
+    pub(super) fn new(columns: &Columns, types: BTreeMap<String, ColumnType>) -> Self {
+        let mut found: Vec<JsonColumn> = Vec::new();
+        for name in columns.names_with(&[]) {
+            if columns.extra.contains(&name) {
+                continue;
+            }
+            let is_hex = columns.slots.iter().any(|slot| slot.column == name && slot.kind == SlotKind::Hex);
+            // Hexadecimal strings and the integers that they stand for have the same keys.
+            let kind = types.get(&name).copied().filter(|_| !is_hex);
+            found.push(JsonColumn { optional: columns.optional.contains(&name), kind, name });
+        }
+        Self {
+            by_name: found.iter().enumerate().map(|(at, column)| (column.name.clone(), at)).collect(),
+            most_rows: (MOST_VALUES / found.len().max(1)).max(1),
+            columns: found,
+        }
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        self.columns.iter().map(|column| column.name.as_str())
+    }
+
+    /// The rows of a body; `None` if it has none.
+    ///
+    /// # Errors
+    /// A user fault: where the JSON is damaged, an unknown field or column with the nearest one, a column that no row has, or a
+    /// value of another type.
+    pub(super) fn parse(&self, body: &[u8]) -> Result<Option<RecordBatch>, Fault> {
+        let mut json = serde_json::Deserializer::from_slice(body);
+        let request = json.deserialize_map(RequestVisitor(self)).and_then(|request| json.end().map(|()| request));
+        let request = request.map_err(|e| Fault::user(format!("the body is not a request for scores: {e}")))?;
+        if request.rows == 0 {
+            return Ok(None);
+        }
+        let mut batch = Vec::with_capacity(self.columns.len());
+        for (column, (cells, shared)) in self.columns.iter().zip(request.cells.iter().zip(&request.shared)) {
+            let all: Vec<&JsonCell<'_>> = (0..request.rows)
+                .map(|row| match cells.get(row) {
+                    None | Some(JsonCell::Absent) => shared,
+                    Some(cell) => cell,
+                })
+                .collect();
+            if !column.optional && all.iter().all(|cell| matches!(cell, JsonCell::Absent)) {
+                return Err(Fault::user(format!(
+                    "no row has column `{}`: give it to the rows or to `shared`, as null if its values are missing",
+                    column.name
+                )));
+            }
+            let array = json_column::array(&all, column.kind)
+                .map_err(|(row, what)| Fault::user(format!("row {row}: column `{}` is {what}", column.name)))?;
+            batch.push((column.name.as_str(), array, true));
+        }
+        RecordBatch::try_from_iter_with_nullable(batch)
+            .map(Some)
+            .map_err(|e| Fault::internal("the columns of a request do not fit together").because(e))
+    }
+
+    fn place(&self, name: &str) -> Result<usize, String> {
+        self.by_name.get(name).copied().ok_or_else(|| {
+            let near = nearest(name, self.names());
+            let near = near
+                .map_or_else(|| "see GET /v1/model for its columns".into(), |near| format!("did you mean `{near}`?"));
+            let short: String = name.chars().take(80).collect();
+            format!("column `{short}` is no feature of the model: {near}")
+        })
+    }
+}
+
+/// What a body says.
+struct Request<'a> {
+    rows: usize,
+    /// By column: the values of the first rows. Later rows do not have it.
+    cells: Vec<Vec<JsonCell<'a>>>,
+    /// By column: the value of rows that do not have it.
+    shared: Vec<JsonCell<'a>>,
+}
+
+struct RequestVisitor<'c>(&'c JsonRows);
+
+impl<'de> Visitor<'de> for RequestVisitor<'_> {
+    type Value = Request<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object with `rows` and perhaps `shared`")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Request<'de>, A::Error> {
+        let width = self.0.columns.len();
+        let absent = || std::iter::repeat_n(JsonCell::Absent, width).collect::<Vec<_>>();
+        let mut request = Request { rows: 0, cells: (0..width).map(|_| Vec::new()).collect(), shared: absent() };
+        let (mut rows, mut shared) = (false, false);
+        while let Some(field) = map.next_key::<Cow<'de, str>>()? {
+            match field.as_ref() {
+                "rows" if !rows => {
+                    rows = true;
+                    map.next_value_seed(RowsSeed(self.0, &mut request))?;
+                }
+                "shared" if !shared => {
+                    shared = true;
+                    let cells = &mut request.shared;
+                    map.next_value_seed(RowSeed(self.0, |column: usize, cell| {
+                        let first = cells[column] == JsonCell::Absent;
+                        cells[column] = cell;
+                        first
+                    }))?;
+                }
+                "rows" | "shared" => return Err(A::Error::custom(format!("`{field}` is there twice"))),
+                other => {
+                    let short: String = other.chars().take(80).collect();
+                    let near = nearest(other, ["rows", "shared"]);
+                    let near = near.map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
+                    return Err(A::Error::custom(format!(
+                        "unknown field `{short}`{near} (expected `rows` and `shared`)"
+                    )));
+                }
+            }
+        }
+        if rows { Ok(request) } else { Err(A::Error::custom("it has no `rows`")) }
+    }
+}
+
+struct RowsSeed<'c, 'r, 'de>(&'c JsonRows, &'r mut Request<'de>);
+
+impl<'de> DeserializeSeed<'de> for RowsSeed<'_, '_, 'de> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for RowsSeed<'_, '_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a list of rows, each an object of columns")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        let Self(columns, request) = self;
+        loop {
+            let (row, cells) = (request.rows, &mut request.cells);
+            let seed = RowSeed(columns, |column: usize, cell| {
+                let column = &mut cells[column];
+                let first = column.len() <= row;
+                column.resize(row, JsonCell::Absent);
+                column.push(cell);
+                first
+            });
+            if list.next_element_seed(seed)?.is_none() {
+                return Ok(());
+            }
+            request.rows += 1;
+            if request.rows > columns.most_rows {
+                let most = columns.most_rows;
+                return Err(A::Error::custom(format!("more than {most} rows: split them over several requests")));
+            }
+        }
+    }
+}
+
+/// Gives each value of a row to a function, which says whether it is the first of its column.
+struct RowSeed<'c, F>(&'c JsonRows, F);
+
+impl<'de, F: FnMut(usize, JsonCell<'de>) -> bool> DeserializeSeed<'de> for RowSeed<'_, F> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_map(self)
+    }
+}
+
+impl<'de, F: FnMut(usize, JsonCell<'de>) -> bool> Visitor<'de> for RowSeed<'_, F> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a row: an object of columns")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+            let column = self.0.place(&name).map_err(A::Error::custom)?;
+            if !(self.1)(column, map.next_value()?) {
+                return Err(A::Error::custom(format!("column `{name}` is there twice in a row")));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::AsArray as _;
+    use arrow::datatypes::{Float64Type, Int64Type};
+
+    use super::*;
+
+    fn rows() -> JsonRows {
+        let columns: Columns = toml::from_str(
+            r#"
+            label = "label"
+            dense = ["price", "count"]
+            slots = ["item", { column = "site", kind = "hex" }, "tags", "late"]
+            optional = ["late"]
+            "#,
+        )
+        .unwrap();
+        let types = [("price", ColumnType::Number), ("count", ColumnType::Integer), ("site", ColumnType::Text)];
+        JsonRows::new(&columns, types.map(|(name, kind)| (name.to_owned(), kind)).into())
+    }
+
+    #[test]
+    fn rows_have_their_own_values_or_the_shared_ones_in_the_types_of_the_training() {
+        let body = br#" {"shared": {"count": 7, "site": "0a", "tags": null},
+            "rows": [{"price": 3, "item": "x\u0041"}, {"item": null, "count": null, "price": 0.5, "tags": []},
+                     {"tags": [1, null, 2], "price": null, "item": "z"}]} "#;
+        let batch = rows().parse(body).unwrap().unwrap();
+        let price = batch["price"].as_primitive::<Float64Type>();
+        assert_eq!(price.iter().collect::<Vec<_>>(), [Some(3.0), Some(0.5), None]);
+        let count = batch["count"].as_primitive::<Int64Type>();
+        assert_eq!(count.iter().collect::<Vec<_>>(), [Some(7), None, Some(7)]);
+        assert_eq!(batch["item"].as_string::<i32>().iter().collect::<Vec<_>>(), [Some("xA"), None, Some("z")]);
+        let tags = batch["tags"].as_list::<i32>();
+        assert_eq!((tags.value_offsets(), batch["tags"].null_count()), (&[0, 0, 0, 3][..], 1));
+        assert_eq!(batch["late"].len(), 3);
+        assert!(rows().parse(br#"{"rows": []}"#).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place_and_the_nearest_name() {
+        let said = |body: &str| rows().parse(body.as_bytes()).unwrap_err().to_string();
+        let all = r#""price": 1.5, "count": 1, "item": 1, "site": 1, "tags": 1"#;
+        rows().parse(format!(r#"{{"rows": [{{{all}}}]}}"#).as_bytes()).unwrap();
+        for (body, words) in [
+            ("", "EOF while parsing"),
+            ("[1]", "an object with `rows`"),
+            (r#"{"rows": [{"price": NaN}]}"#, "line 1 column 21"),
+            (r#"{"rows": [{"price": 1e999}]}"#, "number out of range"),
+            (r#"{"rows": [], "rows": []}"#, "`rows` is there twice"),
+            (r#"{"row": []}"#, "did you mean `rows`?"),
+            ("{}", "it has no `rows`"),
+            (r#"{"rows": [{"prise": 1}]}"#, "did you mean `price`?"),
+            (r#"{"rows": [{"label": 1}]}"#, "`label` is no feature"),
+            (r#"{"rows": [{"price": 1, "price": 2}]}"#, "`price` is there twice"),
+            (r#"{"rows": [{"price": {}}]}"#, "expected a number, a string"),
+            (r#"{"rows": [{"tags": [[1]]}]}"#, "a list within a list"),
+            (r#"{"rows": [{"price": 1}]} x"#, "trailing characters"),
+            (r#"{"rows": [{"price": 1}]}"#, "no row has column `count`"),
+            (
+                r#"{"shared": {"price": 1, "count": 1, "item": 1, "site": "a", "tags": 1}, "rows": [{}, {"count": 1.5}]}"#,
+                "row 1: column `count` is a number with a fraction or an exponent, expected an integer",
+            ),
+            (
+                r#"{"shared": {"price": 1, "count": 1, "site": "a", "tags": 1}, "rows": [{"item": 1}, {"item": 1.5}]}"#,
+                "row 1: column `item` is a number with a fraction or an exponent in a column of integers",
+            ),
+            (
+                r#"{"shared": {"price": 1, "count": 1, "site": "a", "item": 1}, "rows": [{"tags": [1]}, {"tags": 2}]}"#,
+                "row 1: column `tags` is an integer among lists",
+            ),
+        ] {
+            let said = said(body);
+            assert!(said.contains(words), "no {words:?} in: {said}");
+        }
+        let many = format!(r#"{{"rows": [{}{{}}]}}"#, "{},".repeat(MOST_VALUES));
+        assert!(said(&many).contains("rows: split them over several requests"));
+        let deep = format!("{{\"rows\": {}", "[".repeat(100_000));
+        assert!(said(&deep).contains("the body is not a request for scores"));
+    }
+}

@@ -1,0 +1,112 @@
+//! Scores the rows of one request on the thread that calls it, with the code of `predict`: parse, batch, look up, compute.
+
+use std::sync::Arc;
+
+use forebay_actors::Fault;
+use forebay_connectors::OnBadRow;
+use forebay_models::{DenseBatch, DenseModel, sigmoid};
+use serde::Serialize;
+
+use super::serving_model::ServingModel;
+use crate::fault::model_fault;
+use crate::model_version::ModelVersion;
+use crate::stages::{BatchPlan, Batcher, Parse};
+
+/// The scores of a request.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Scores {
+    /// The version of the model that scored all of its rows.
+    pub version: ModelVersion,
+    /// One for each row, in their order: the probability of label 1; `None` for a bad row.
+    pub scores: Vec<Option<f32>>,
+    /// Why rows have no score.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bad_rows: Vec<BadScore>,
+}
+
+/// Why a row has no score.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BadScore {
+    /// Number of the row in the request, from 0.
+    pub row: usize,
+    /// What is wrong with it.
+    pub error: String,
+}
+
+/// What one thread needs to score.
+pub(super) struct RowScorer {
+    model: Arc<ServingModel>,
+    parse: Parse,
+    batcher: Batcher,
+    dense: Box<dyn DenseModel>,
+    correction: f32,
+    rows: Vec<f32>,
+    logits: Vec<f32>,
+}
+
+impl RowScorer {
+    pub(super) fn new(model: Arc<ServingModel>) -> Result<Self, Fault> {
+        let job = &model.job;
+        let plan = BatchPlan {
+            rows: usize::MAX,
+            window: 0,
+            seed: job.seed,
+            drop_last: false,
+            mark_window_ends: false,
+            key_spaces: job.columns.key_spaces(),
+        };
+        Ok(Self {
+            parse: Parse::new(&job.columns, job.seed, OnBadRow::Skip).for_prediction(Vec::new()),
+            batcher: Batcher::new(plan),
+            dense: model.dense_model()?,
+            correction: job.data.logit_correction(),
+            rows: Vec::new(),
+            logits: Vec::new(),
+            model,
+        })
+    }
+
+    /// Scores with `model` from now on.
+    pub(super) fn adopt(&mut self, model: Arc<ServingModel>) -> Result<(), Fault> {
+        if Arc::ptr_eq(&self.model, &model) {
+            return Ok(());
+        }
+        if !Arc::ptr_eq(&self.model.json, &model.json) {
+            *self = Self::new(model)?;
+            return Ok(());
+        }
+        // A delta: the same columns and structure.
+        self.dense.load(&model.dense).map_err(model_fault)?;
+        self.model = model;
+        Ok(())
+    }
+
+    /// The scores of the rows in a request's body.
+    ///
+    /// # Errors
+    /// A user fault that says what is wrong with the body, or with the type of a column.
+    pub(super) fn score(&mut self, body: &[u8]) -> Result<Scores, Fault> {
+        let version = self.model.version();
+        let Some(batch) = self.model.json.parse(body)? else {
+            return Ok(Scores { version, scores: Vec::new(), bad_rows: Vec::new() });
+        };
+        let rows = batch.num_rows();
+        let (examples, bad) = self.parse.examples_of(batch)?;
+        let batch = self.batcher.whole(&examples);
+        self.model.rows.read(&batch.unique, &mut self.rows);
+        let dense = DenseBatch {
+            rows,
+            labels: &batch.labels,
+            weights: None,
+            dense: &batch.dense,
+            unique_rows: &self.rows,
+            inverse: &batch.inverse,
+            offsets: batch.offsets.as_deref(),
+        };
+        self.dense.predict(&dense, &mut self.logits).map_err(model_fault)?;
+        let mut scores: Vec<_> = self.logits.iter().map(|logit| Some(sigmoid(logit + self.correction))).collect();
+        bad.iter().for_each(|(row, _)| scores[*row] = None);
+        let bad_rows = bad.into_iter().map(|(row, error)| BadScore { row, error }).collect();
+        Ok(Scores { version, scores, bad_rows })
+    }
+}

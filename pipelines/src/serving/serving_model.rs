@@ -1,0 +1,188 @@
+//! One version of a model, read by all scoring threads.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use forebay_actors::Fault;
+use forebay_connectors::staged::Folder;
+use forebay_models::{DenseModel, DenseOptimizer, NamedTensor};
+use forebay_ps::Table;
+
+use super::json_rows::JsonRows;
+use super::serving_rows::{ServingRows, without_state};
+use crate::context::Context;
+use crate::delta::Delta;
+use crate::fault::model_fault;
+use crate::job::Job;
+use crate::job_model::JobModel;
+use crate::model_folder::{Manifest, checked, dense_file, table_file};
+use crate::model_version::{ModelVersion, RowsHash};
+
+/// A model that scores rows for requests. It has no state of optimizers, and it never changes.
+pub struct ServingModel {
+    pub(super) job: Job,
+    model: JobModel,
+    pub(super) dense: Arc<Vec<NamedTensor>>,
+    pub(super) rows: ServingRows,
+    pub(super) json: Arc<JsonRows>,
+    hash: RowsHash,
+    count: u64,
+    version: ModelVersion,
+    deltas: u32,
+    loaded: SystemTime,
+}
+
+impl ServingModel {
+    /// Loads a model folder, a path or a URL. `settings` override fields of its job. Verifies every checksum first. Blocks until
+    /// all rows are in memory.
+    ///
+    /// # Errors
+    /// A user fault that names the file if something is missing or damaged. A user fault if the job has custom stages, which
+    /// cannot run on single requests.
+    pub fn load(from: impl Into<Folder>, settings: &[String], context: &Context) -> Result<Self, Fault> {
+        let folder = from.into().with_stores(&context.stores).open()?;
+        let manifest = Manifest::read_in(&folder)?;
+        let mut job = Job::from_toml(&manifest.job.to_toml(), settings)?;
+        let needs = |fault: Fault| Fault::user(format!("cannot serve {folder}: {}", fault.message()));
+        check_stages(&job).map_err(needs)?;
+        context.registry.check(&job).map_err(needs)?;
+        // Each scoring thread computes alone, and nothing is trained.
+        (job.train.threads, job.train.optimizer) = (1, DenseOptimizer::sgd(1.0));
+        let model = JobModel::of(&job, &context.registry)?;
+        for entry in manifest.files() {
+            checked::verify(&folder, entry)?;
+        }
+        let dense = dense_file::read(&folder, &manifest.dense)?;
+        let entry = manifest.table(&folder)?;
+        let config = without_state(&entry.config);
+        let wrong = |fault: Fault| Fault::user(format!("cannot serve {folder}: {fault}"));
+        let widths =
+            |dims: Vec<(&str, usize)>| dims.iter().map(|(name, dim)| format!("{name} {dim}")).collect::<Vec<_>>();
+        let found = widths(config.parts.iter().map(|part| (part.name.as_str(), part.dim)).collect());
+        let expected = widths(model.parts.iter().map(|part| (part.name.as_str(), part.dim)).collect());
+        if found != expected {
+            return Err(needs(Fault::user(format!(
+                "its rows have the parts {found:?}, its model expects {expected:?}"
+            ))));
+        }
+        let mut table = Table::new(&config).map_err(Fault::from).map_err(wrong)?;
+        let mut hash = RowsHash::default();
+        for file in &entry.files {
+            table_file::read_pages(&folder, file, &config, false, async |keys, weights, _, _| {
+                table.import(keys, weights, None)?;
+                keys.iter().zip(weights.chunks_exact(config.row_dim())).for_each(|(&key, row)| hash.add(key, row));
+                Ok(())
+            })?;
+        }
+        let types = manifest.training.as_ref().map(|training| training.types.clone()).unwrap_or_default();
+        let this = Self {
+            version: ModelVersion::of(&job, &dense, hash),
+            json: Arc::new(JsonRows::new(&job.columns, types)),
+            dense: Arc::new(dense),
+            count: table.rows() as u64,
+            rows: ServingRows::new(config, table)?,
+            hash,
+            deltas: 0,
+            loaded: SystemTime::now(),
+            job,
+            model,
+        };
+        this.dense_model()?;
+        Ok(this)
+    }
+
+    /// This model with a delta: another model, which shares the rows that did not change.
+    ///
+    /// # Errors
+    /// A user fault if the delta is not one from this model's version, or does not lead to the version that it names.
+    pub fn with_delta(&self, delta: &Delta) -> Result<Self, Fault> {
+        delta.check_from(self.version)?;
+        delta.check_parts(&self.rows.config().parts)?;
+        let (mut hash, mut count) = (self.hash, self.count);
+        let mut old = Vec::new();
+        let dim = self.rows.config().row_dim();
+        for (keys, weights) in [(&delta.keys, Some(&delta.weights)), (&delta.removed, None)] {
+            self.rows.read(keys, &mut old);
+            for (at, &key) in keys.iter().enumerate() {
+                if self.rows.contains(key) {
+                    hash.remove(key, &old[at * dim..][..dim]);
+                    count -= 1;
+                }
+                if let Some(weights) = weights {
+                    hash.add(key, &weights[at * dim..][..dim]);
+                    count += 1;
+                }
+            }
+        }
+        let version = ModelVersion::of(&self.job, &delta.dense, hash);
+        delta.check_to(version)?;
+        let this = Self {
+            job: self.job.clone(),
+            model: self.model.clone(),
+            dense: Arc::new(delta.dense.clone()),
+            rows: self.rows.with_changes(&delta.keys, &delta.weights, &delta.removed)?,
+            json: Arc::clone(&self.json),
+            hash,
+            count,
+            version,
+            deltas: self.deltas + 1,
+            loaded: SystemTime::now(),
+        };
+        this.dense_model()?;
+        Ok(this)
+    }
+
+    /// The version: the same for models that give the same scores.
+    pub fn version(&self) -> ModelVersion {
+        self.version
+    }
+
+    /// The kind: `job.model.kind`.
+    pub fn kind(&self) -> String {
+        self.job.model.kind.to_string()
+    }
+
+    /// Rows of the table.
+    pub fn table_rows(&self) -> u64 {
+        self.count
+    }
+
+    /// Deltas that were applied since the model folder was read.
+    pub fn deltas(&self) -> u32 {
+        self.deltas
+    }
+
+    /// When it was loaded, or its last delta was.
+    pub fn loaded(&self) -> SystemTime {
+        self.loaded
+    }
+
+    /// The columns that a row may have, in the order of dense features and slots.
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
+        self.json.names()
+    }
+
+    /// A dense model with its parameters, for one thread.
+    pub(super) fn dense_model(&self) -> Result<Box<dyn DenseModel>, Fault> {
+        self.model.with_parameters(self.dense.to_vec())().map_err(model_fault)
+    }
+}
+
+/// Stages of a program's own see batches of a pipeline; a request has none.
+fn check_stages(job: &Job) -> Result<(), Fault> {
+    let pipeline = &job.pipeline;
+    for (field, stages) in [
+        ("after_read", &pipeline.after_read),
+        ("after_parse", &pipeline.after_parse),
+        ("after_batch", &pipeline.after_batch),
+    ] {
+        if let Some(stage) = stages.iter().find(|stage| !stage.training_only) {
+            return Err(Fault::user(format!(
+                "pipeline.{field} has the custom stage `{}`, which does not run on requests: mark it training_only, or score \
+                 with `forebay predict`",
+                stage.name
+            )));
+        }
+    }
+    Ok(())
+}

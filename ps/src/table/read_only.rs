@@ -1,0 +1,84 @@
+//! A table that no shard owns: many threads read its rows, and nobody changes them.
+
+use super::Table;
+
+impl Table {
+    /// Overwrites in `rows`, `[keys x row_dim]`, the weights of the keys that have a row here, and leaves those of the others as
+    /// they are. So rows that changed since another table was read can lie in a small table above it.
+    ///
+    /// # Panics
+    /// If `rows` has another length.
+    pub fn overwrite(&self, keys: &[u64], rows: &mut [f32]) {
+        let dim = self.layout.row_dim;
+        assert_eq!(rows.len(), keys.len() * dim, "a row for each key");
+        if self.rows() == 0 {
+            return;
+        }
+        for (key, out) in keys.iter().zip(rows.chunks_exact_mut(dim)) {
+            if let Some(row) = self.index.find(self.index.hash(*key), *key) {
+                self.layout.read_weights(self.arena.row(row), out);
+            }
+        }
+    }
+
+    /// Whether the key has a row.
+    pub fn contains(&self, key: u64) -> bool {
+        self.index.find(self.index.hash(key), key).is_some()
+    }
+
+    /// Calls `take` with every key and its weights, `[row_dim]`, in no order.
+    pub fn for_each(&self, mut take: impl FnMut(u64, &[f32])) {
+        let mut weights = vec![0.0; self.layout.row_dim];
+        for (key, row) in self.index.iter() {
+            self.layout.read_weights(self.arena.row(row), &mut weights);
+            take(key, &weights);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use crate::{Init, Lifetime, Optimizer, PartConfig, Storage, Table, TableConfig};
+
+    fn table(rows: impl Iterator<Item = (u64, [f32; 2])>) -> Table {
+        let optimizer = Optimizer::Sgd { lr: 0.1 };
+        let part = PartConfig { name: "embedding".into(), dim: 2, optimizer, init: Init::Zeros };
+        let config = TableConfig {
+            name: "t".into(),
+            seed: 0,
+            parts: vec![part],
+            storage: Storage::F32,
+            lifetime: Lifetime::default(),
+        };
+        let mut table = Table::new(&config).unwrap();
+        for (key, row) in rows {
+            table.import(&[key], &row, None).unwrap();
+        }
+        table
+    }
+
+    #[test]
+    fn a_small_table_lies_above_a_large_one() {
+        let below = table((0..100).map(|key| (key, [key as f32, 1.0])));
+        let above = table((50..150).step_by(7).map(|key| (key, [-1.0, key as f32])));
+        let keys: Vec<u64> = (0..200).rev().collect();
+        let mut rows = Vec::new();
+        below.peek(&keys, &mut rows);
+        above.overwrite(&keys, &mut rows);
+        table(std::iter::empty()).overwrite(&keys, &mut rows);
+        for (&key, row) in keys.iter().zip(rows.chunks(2)) {
+            let expected = match key {
+                50..150 if (key - 50) % 7 == 0 => [-1.0, key as f32],
+                0..100 => [key as f32, 1.0],
+                _ => [0.0, 0.0],
+            };
+            assert_eq!(row, expected, "key {key}");
+            assert_eq!(above.contains(key), (50..150).contains(&key) && (key - 50) % 7 == 0);
+        }
+        let mut all = BTreeMap::new();
+        below.for_each(|key, row| assert!(all.insert(key, row.to_vec()).is_none()));
+        assert!(all.len() == 100 && all.iter().all(|(&key, row)| *row == [key as f32, 1.0]));
+    }
+}

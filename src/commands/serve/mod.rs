@@ -1,0 +1,157 @@
+//! `forebay serve`: scores for requests over HTTP, with the newest version of a model.
+
+mod metrics;
+mod routes;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use clap::Args;
+
+use self::metrics::Metrics;
+use self::routes::{Routes, refusal};
+use crate::actors::{IoRuntime, commas};
+use crate::exit::Ended;
+use crate::net::{Health, HttpLimits, HttpServer, Security, SecurityFiles};
+use crate::pipelines::{Context, Followed, Follower, ScoringThreads};
+use crate::stop::Stop;
+use crate::{Fault, out};
+
+/// Where it listens by default.
+const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 7700);
+
+/// Requests that are under way at a SIGTERM have this long to end.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Time between two looks at whether the user asked to stop.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Serve the scores of a model over HTTP: forebay serve --model FOLDER
+///
+/// POST /v1/score takes rows as JSON and gives their scores, those of `forebay predict`. GET /v1/model tells the version of the
+/// model, /healthz whether it is loaded, /metrics counts and times for Prometheus. See docs/serve.md.
+///
+/// A model folder that is replaced, and deltas that `forebay export --delta-from` wrote to a folder, are taken without a pause: each
+/// request is scored with one version. What cannot be loaded is logged, and the version before goes on.
+///
+/// SIGTERM or Ctrl-C ends it after the requests under way; the exit code is 0.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  forebay serve --model rows/model
+  forebay serve --model rows/model --deltas rows/deltas
+  forebay serve --model rows/model --listen 0.0.0.0:7700 --token-file token --tls-cert cert.pem --tls-key key.pem
+  curl -d '{\"rows\": [{\"user\": 5, \"item\": 7}]}' http://127.0.0.1:7700/v1/score")]
+pub(crate) struct Serve {
+    /// The model folder: a path or a URL (hdfs://, s3://, file://).
+    #[arg(long, value_name = "FOLDER")]
+    model: String,
+    /// A local folder whose subfolders are deltas; those that lead on from the current version are applied.
+    #[arg(long, value_name = "FOLDER")]
+    deltas: Option<PathBuf>,
+    /// Where to listen. Beyond this machine only with a token and TLS.
+    #[arg(long, env = "FOREBAY_LISTEN", value_name = "ADDRESS:PORT", default_value_t = LISTEN)]
+    listen: SocketAddr,
+    /// Threads that score. Default: one for each core.
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// Seconds between two looks for a newer version; 0: never.
+    #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
+    watch: f64,
+    /// Override a field of the model's job; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// A file with the token that every request must send (Authorization: Bearer TOKEN).
+    #[arg(long, env = "FOREBAY_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Certificate of this server (PEM).
+    #[arg(long, env = "FOREBAY_TLS_CERT", value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM).
+    #[arg(long, env = "FOREBAY_TLS_KEY", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+}
+
+impl Serve {
+    pub(crate) fn run(self, context: &Context) -> Result<Ended, Fault> {
+        let watch = self.watch_every()?;
+        let security = Security::load(&SecurityFiles {
+            token_file: self.token_file.clone(),
+            tls_cert: self.tls_cert.clone(),
+            tls_key: self.tls_key.clone(),
+            // It calls nobody. The rule that a process with a certificate believes some authority is that of clusters.
+            tls_ca: self.tls_cert.clone(),
+        })?;
+        let stop = Stop::listen_and_say("answers the requests under way")?;
+        let (health, metrics, scoring) = (Health::new(), Arc::new(Metrics::default()), Arc::new(OnceLock::new()));
+        health.waiting("loading the model");
+        let routes = Arc::new(Routes::new(&self.model, Arc::clone(&scoring), Arc::clone(&metrics)));
+        let answer = Arc::new(move |request| routes.answer(request));
+        let io = IoRuntime::new("forebay-http", 1);
+        // It listens before the model is loaded, so that a wrong address is known at once and /healthz tells why it waits.
+        let limits = HttpLimits::default();
+        let server = HttpServer::start(&io, self.listen, &security, &limits, health.clone(), refusal, answer)?;
+
+        let mut follower = Follower::new(&self.model, self.deltas.as_deref(), &self.settings, context);
+        let model = follower.load()?;
+        let threads = self.threads.unwrap_or_else(|| IoRuntime::cores(64));
+        let (version, rows) = (model.version(), commas(model.table_rows()));
+        let started = scoring.set(ScoringThreads::start(model, threads)?);
+        debug_assert!(started.is_ok(), "it is set once");
+        health.ready();
+        let scheme = if self.tls_cert.is_some() { "https" } else { "http" };
+        let address = server.address();
+        out::tell(format_args!("serving {} at {scheme}://{address}: {rows} rows, version {version}", self.model));
+
+        if let Some(every) = watch {
+            let follow = move || follow(follower, every, &scoring, &metrics);
+            let started = std::thread::Builder::new().name("follow".into()).spawn(follow);
+            started.map_err(|e| Fault::external("cannot start a thread").because(e))?;
+        }
+        io.clone().block_on(async {
+            while !stop.asked() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+            health.waiting("stopping");
+            server.stop(GRACE).await;
+        });
+        Ok(Ended::Done)
+    }
+
+    fn watch_every(&self) -> Result<Option<Duration>, Fault> {
+        match Duration::try_from_secs_f64(self.watch) {
+            Ok(every) => Ok(Some(every).filter(|every| !every.is_zero())),
+            Err(_) => Err(Fault::user(format!("--watch is {}, expected seconds, or 0 for never", self.watch))),
+        }
+    }
+}
+
+/// Looks for newer versions for as long as the process runs.
+fn follow(mut follower: Follower, every: Duration, scoring: &OnceLock<ScoringThreads>, metrics: &Metrics) {
+    let Some(scoring) = scoring.get() else { return };
+    let mut last = String::new();
+    loop {
+        std::thread::park_timeout(every);
+        let current = scoring.model();
+        match follower.look(&current) {
+            Followed::Nothing => last.clear(),
+            Followed::Newer(model) => {
+                let (version, rows, deltas) = (model.version(), commas(model.table_rows()), model.deltas());
+                tracing::info!(%version, deltas, "serving version {version}: {rows} rows, {deltas} deltas since the folder");
+                metrics.changed();
+                scoring.replace(*model);
+                last.clear();
+            }
+            Followed::Broken(fault) => {
+                let what = fault.to_string();
+                // Once: it stays broken until it is replaced.
+                if what != last {
+                    tracing::warn!("version {} stays: {what}", current.version());
+                    metrics.failed();
+                    last = what;
+                }
+            }
+        }
+    }
+}

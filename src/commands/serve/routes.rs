@@ -1,0 +1,106 @@
+//! What each path of the server answers.
+
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::time::{Instant, UNIX_EPOCH};
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::metrics::Metrics;
+use crate::Fault;
+use crate::actors::Domain;
+use crate::net::{HttpAnswer, HttpRequest};
+use crate::pipelines::ScoringThreads;
+
+const JSON: &str = "application/json";
+
+/// The paths of the server, and what it answers.
+pub(super) struct Routes {
+    folder: String,
+    /// Empty until the model is loaded.
+    scoring: Arc<OnceLock<ScoringThreads>>,
+    metrics: Arc<Metrics>,
+}
+
+/// An answer that says what is wrong.
+pub(super) fn refusal(status: u16, error: &str) -> HttpAnswer {
+    answer(status, &json!({ "error": error }))
+}
+
+fn answer(status: u16, value: &impl Serialize) -> HttpAnswer {
+    match serde_json::to_vec(value) {
+        Ok(body) => HttpAnswer { status, content_type: JSON, body: body.into() },
+        Err(_) => HttpAnswer { status: 500, content_type: JSON, body: (&b"{\"error\": \"no JSON\"}"[..]).into() },
+    }
+}
+
+impl Routes {
+    pub(super) fn new(folder: &str, scoring: Arc<OnceLock<ScoringThreads>>, metrics: Arc<Metrics>) -> Self {
+        Self { folder: folder.to_owned(), scoring, metrics }
+    }
+
+    pub(super) fn answer(self: &Arc<Self>, request: HttpRequest) -> Pin<Box<dyn Future<Output = HttpAnswer> + Send>> {
+        let this = Arc::clone(self);
+        Box::pin(async move {
+            let Some(scoring) = this.scoring.get() else { return refusal(503, "the model is being loaded") };
+            match (request.method.as_str(), request.path.as_str()) {
+                ("POST", "/v1/score") => this.score(scoring, request).await,
+                ("GET", "/v1/model") => this.model(scoring),
+                ("GET", "/metrics") => this.metrics(scoring),
+                (_, "/v1/score") => refusal(405, "POST rows to this path"),
+                (_, "/v1/model" | "/metrics") => refusal(405, "GET this path"),
+                _ => {
+                    refusal(404, "unknown path: there are POST /v1/score, GET /v1/model, GET /metrics and GET /healthz")
+                }
+            }
+        })
+    }
+
+    async fn score(&self, scoring: &ScoringThreads, request: HttpRequest) -> HttpAnswer {
+        let start = Instant::now();
+        let scored = scoring.score(request.body).await;
+        let (rows, bad) = scored.as_ref().map_or((0, 0), |scores| (scores.scores.len(), scores.bad_rows.len()));
+        let answer = match &scored {
+            Ok(scores) => answer(200, scores),
+            Err(fault) => refused(fault),
+        };
+        self.metrics.scored(answer.status, rows as u64, bad as u64, start.elapsed());
+        answer
+    }
+
+    fn model(&self, scoring: &ScoringThreads) -> HttpAnswer {
+        let model = scoring.model();
+        let loaded = model.loaded().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        answer(
+            200,
+            &json!({
+                "version": model.version(),
+                "kind": model.kind(),
+                "rows": model.table_rows(),
+                "deltas": model.deltas(),
+                "loaded": loaded,
+                "folder": self.folder,
+                "columns": model.columns().collect::<Vec<_>>(),
+                "forebay": env!("CARGO_PKG_VERSION"),
+            }),
+        )
+    }
+
+    fn metrics(&self, scoring: &ScoringThreads) -> HttpAnswer {
+        let body = self.metrics.text(&scoring.model()).into();
+        HttpAnswer { status: 200, content_type: "text/plain; version=0.0.4; charset=utf-8", body }
+    }
+}
+
+fn refused(fault: &Fault) -> HttpAnswer {
+    let status = match fault.domain {
+        Domain::User => 400,
+        Domain::External => 503,
+        Domain::Internal => {
+            tracing::error!("a request could not be scored: {fault}");
+            500
+        }
+    };
+    refusal(status, &fault.to_string())
+}

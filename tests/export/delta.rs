@@ -1,0 +1,164 @@
+//! Deltas: an old model and a delta make the new one, by `--apply` and in a server that goes on answering.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use forebay::Model;
+
+use crate::common;
+use crate::rows::{job, model, predict, rows};
+use crate::server::{Server, json_rows};
+
+fn export(model: &Path, more: &[&str], to: &Path) -> (Option<i32>, String) {
+    let arguments = ["export", "--model", model.to_str().unwrap(), "--to", to.to_str().unwrap()];
+    common::run(&[&arguments[..], more].concat())
+}
+
+fn delta(old: &Path, new: &Path, to: &Path) -> String {
+    let (code, said) = export(new, &["--delta-from", old.to_str().unwrap()], to);
+    assert_eq!(code, Some(0), "{said}");
+    said
+}
+
+/// A model of the rows `first..first + n`, in `dir/name`.
+fn trained(dir: &Path, name: &str, first: u64, n: u64, settings: &[&str]) -> PathBuf {
+    let settings = [&["model.kind=wide_deep"], settings].concat();
+    let folder = dir.join(name);
+    common::train(job(&rows(dir, first, n), &settings)).model.save(&folder).unwrap();
+    folder
+}
+
+/// All rows of a model, as bits.
+fn table(model: &Model) -> BTreeMap<u64, Vec<u32>> {
+    let mut rows = BTreeMap::new();
+    for shard in 0..model.table.shards() {
+        let page = futures::executor::block_on(model.table.export(shard, 0, usize::MAX)).unwrap();
+        for (key, row) in page.keys.iter().zip(page.weights.chunks(model.table.row_dim())) {
+            rows.insert(*key, row.iter().map(|v| v.to_bits()).collect());
+        }
+    }
+    rows
+}
+
+#[test]
+fn the_old_model_and_the_delta_make_the_new_one() {
+    let dir = tempfile::tempdir().unwrap();
+    // The second has keys that the first has not, and the other way round.
+    let old = trained(dir.path(), "old", 0, 250, &[]);
+    let new = trained(dir.path(), "new", 2000, 250, &["table.shards=3"]);
+    let (to, merged) = (dir.path().join("delta"), dir.path().join("merged"));
+    let said = delta(&old, &new, &to);
+    let (before, after) = (Model::load(&old, 1).unwrap(), Model::load(&new, 1).unwrap());
+    let (rows_before, rows_after) = (table(&before), table(&after));
+    let removed = rows_before.keys().filter(|key| !rows_after.contains_key(key)).count();
+    assert!(removed > 10 && rows_after.keys().any(|key| !rows_before.contains_key(key)), "{removed}");
+    assert!(said.contains(&format!(" {removed} removed")), "{said}");
+
+    let (code, said) = export(&old, &["--apply", to.to_str().unwrap()], &merged);
+    assert_eq!(code, Some(0), "{said}");
+    let back = Model::load(&merged, 1).unwrap();
+    assert!(table(&back) == rows_after);
+    assert_eq!(back.version().unwrap(), after.version().unwrap());
+    assert_ne!(before.version().unwrap(), after.version().unwrap());
+    let data = rows(dir.path(), 5000, 300);
+    assert_eq!(predict(&merged, &data, &dir.path().join("a")), predict(&new, &data, &dir.path().join("b")));
+
+    // It applies to the old model alone, and only if it is whole.
+    let (code, said) = export(&new, &["--apply", to.to_str().unwrap()], &dir.path().join("wrong"));
+    assert!(code == Some(2) && said.contains("the delta leads from version"), "{said}");
+    for file in ["changed.parquet", "removed.parquet", "dense.safetensors"] {
+        let path = to.join(file);
+        let whole = fs::read(&path).unwrap();
+        let mut bytes = whole.clone();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 1;
+        fs::write(&path, bytes).unwrap();
+        let (code, said) = export(&old, &["--apply", to.to_str().unwrap()], &dir.path().join("wrong"));
+        assert!(code == Some(2) && said.contains(file) && said.contains("is damaged"), "{said}");
+        fs::write(&path, whole).unwrap();
+    }
+    let manifest = fs::read_to_string(to.join("manifest.json")).unwrap();
+    let (from, to_version) = (before.version().unwrap().to_string(), after.version().unwrap().to_string());
+    fs::write(to.join("manifest.json"), manifest.replace(&to_version, &from.replace(|c: char| c != '0', "1"))).unwrap();
+    let (code, said) = export(&old, &["--apply", to.to_str().unwrap()], &dir.path().join("wrong"));
+    assert!(code == Some(2) && said.contains("and says that it gives"), "{said}");
+    assert!(!dir.path().join("wrong").exists());
+}
+
+#[test]
+fn models_of_two_structures_have_no_delta() {
+    let dir = tempfile::tempdir().unwrap();
+    let (old, new) =
+        (trained(dir.path(), "old", 0, 500, &[]), trained(dir.path(), "new", 0, 500, &["model.hidden=[7]"]));
+    let (code, said) = export(&new, &["--delta-from", old.to_str().unwrap()], &dir.path().join("delta"));
+    assert!(code == Some(2) && said.contains("model.hidden is [24, 12] there and [7] here"), "{said}");
+    let to = dir.path().join("same");
+    let said = delta(&old, &old, &to);
+    assert!(said.contains(" 0 rows of") && said.contains(" 0 removed"), "{said}");
+}
+
+#[test]
+fn a_server_applies_deltas_one_after_the_other_while_it_answers() {
+    let dir = tempfile::tempdir().unwrap();
+    let names = ["monday", "tuesday", "wednesday"];
+    let mut days = vec![model(dir.path(), "wide_deep", &[])];
+    for (at, name) in names.iter().enumerate().skip(1) {
+        let from = format!("train.from={}", days[at - 1].display());
+        days.push(trained(dir.path(), name, 10_000 * at as u64, 40, &[&from, "data.epochs=1"]));
+    }
+    let deltas = dir.path().join("deltas");
+    fs::create_dir(&deltas).unwrap();
+    let server = Server::start(&days[0], &["--deltas", deltas.to_str().unwrap()]);
+    let (data, mut rows_before) = (rows(dir.path(), 4000, 150), 0);
+    let asked = json_rows(&data);
+    for (at, day) in days.iter().enumerate() {
+        if at > 0 {
+            delta(&days[at - 1], day, &deltas.join(names[at]));
+        }
+        let version = Model::load(day, 1).unwrap().version().unwrap().to_string();
+        common::until("the delta is applied", || server.model()["version"] == version);
+        let expected = predict(day, &data, &dir.path().join("scores"));
+        let (found, scores) = server.scores(&asked);
+        assert_eq!((found, scores), (version, expected.into_iter().map(Some).collect()), "{}", day.display());
+        let told = server.model();
+        assert_eq!(told["deltas"], at);
+        assert!(told["rows"].as_u64().unwrap() >= rows_before, "{told}");
+        rows_before = told["rows"].as_u64().unwrap();
+    }
+    // One that is damaged, and one that leads back, change nothing; a server that starts anew applies all of them.
+    delta(&days[2], &days[0], &deltas.join("back"));
+    let (broken, elsewhere) = (deltas.join("broken"), dir.path().join("broken"));
+    delta(&days[2], &trained(dir.path(), "x", 9000, 40, &[]), &elsewhere);
+    let file = elsewhere.join("changed.parquet");
+    fs::write(&file, &fs::read(&file).unwrap()[1..]).unwrap();
+    fs::rename(&elsewhere, &broken).unwrap();
+    common::until("the failure is counted", || server.metric("model_failures_total") >= 1.0);
+    let version = server.model()["version"].clone();
+    let mut server = server;
+    server.process.wait_for("changed.parquet is damaged", 1);
+    assert_eq!(server.model()["version"], version);
+    drop(server);
+    fs::remove_dir_all(&broken).unwrap();
+    let again = Server::start(&days[0], &["--deltas", deltas.to_str().unwrap()]);
+    assert_eq!((&again.model()["version"], &again.model()["deltas"]), (&version, &serde_json::json!(2)));
+}
+
+#[test]
+fn a_delta_leads_from_a_model_to_the_checkpoint_of_a_training_that_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let old = trained(dir.path(), "old", 0, 1000, &[]);
+    let (checkpoints, file) = (dir.path().join("checkpoints"), dir.path().join("job.toml"));
+    let setting = format!("checkpoint.to={}", checkpoints.display());
+    let settings = ["model.kind=wide_deep", &setting, "checkpoint.rows=512", "data.epochs=100000"];
+    fs::write(&file, job(&rows(dir.path(), 500, 1000), &settings).to_toml()).unwrap();
+    let training = common::Background::start(&mut common::forebay(&["train", file.to_str().unwrap()]));
+    common::until("there is a checkpoint", || checkpoints.join("checkpoint-000002.json").exists());
+    drop(training);
+    let loaded = Model::load_saved(checkpoints.to_str().unwrap(), 2, &Default::default()).unwrap();
+    let (to, merged) = (dir.path().join("delta"), dir.path().join("merged"));
+    delta(&old, &checkpoints, &to);
+    assert_eq!(export(&old, &["--apply", to.to_str().unwrap()], &merged).0, Some(0));
+    assert_eq!(Model::load(&merged, 1).unwrap().version().unwrap(), loaded.version().unwrap());
+    assert_ne!(loaded.version().unwrap(), Model::load(&old, 1).unwrap().version().unwrap());
+}

@@ -1,0 +1,285 @@
+//! `forebay serve`: the scores of `forebay predict`, from one version for each request, whatever comes in.
+
+use std::fs;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::common;
+use crate::rows::{KINDS, block, job, model, predict, python_says, rows};
+use crate::server::{Server, json_rows};
+
+fn bits(scores: &[Option<f32>]) -> Vec<u32> {
+    scores.iter().map(|score| score.unwrap().to_bits()).collect()
+}
+
+#[test]
+fn scores_are_those_of_predict_bit_for_bit_however_many_rows_a_request_has() {
+    for (kind, settings) in KINDS.into_iter().zip([
+        &[][..],
+        &["model.pooling=mean"],
+        &["model.hidden=[400, 400]"],
+        &["data.negatives=0.5"],
+        &["table.storage=f16"],
+        &[],
+    ]) {
+        let dir = tempfile::tempdir().unwrap();
+        let (model, data) = (model(dir.path(), kind, settings), rows(dir.path(), 4000, 700));
+        let expected: Vec<u32> =
+            predict(&model, &data, &dir.path().join("scores")).iter().map(|s| s.to_bits()).collect();
+        let (server, rows) = (Server::start(&model, &["--threads", "2"]), json_rows(&data));
+        for (from, to) in [(0, 700), (0, 1), (699, 700), (3, 5), (10, 13), (50, 150), (100, 357), (2, 10), (0, 16)] {
+            let (_, scores) = server.scores(&rows[from..to]);
+            assert_eq!(bits(&scores), expected[from..to], "{kind} {settings:?}: rows {from} to {to}");
+        }
+        let (code, said) = {
+            server.process.signal("-TERM");
+            server.process.wait()
+        };
+        assert_eq!(code, Some(0), "{said}");
+    }
+}
+
+#[test]
+fn the_example_of_the_page_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, data) = (dir.path().join("model"), common::parquet(dir.path(), 4000, 300));
+    common::train(common::job(&common::parquet(dir.path(), 0, 2000), &[])).model.save(&folder).unwrap();
+    let (server, script) = (Server::start(&folder, &[]), dir.path().join("score.py"));
+    fs::write(&script, block("serve.md", "python", "/v1/score")).unwrap();
+    let said = python_says(&script, &[&data, Path::new(&server.address)]);
+    let (version, scores) = said.trim().split_once(' ').unwrap();
+    assert_eq!(version, server.model()["version"]);
+    let scores: Vec<f32> = scores.split(' ').map(|score| score.parse().unwrap()).collect();
+    assert_eq!(scores, predict(&folder, &data, &dir.path().join("scores"))[..100]);
+
+    // Its request, under load.
+    let body = dir.path().join("request.json");
+    let bench = ["bench", "serve", "--rate", "50", "--seconds", "1", "--address", &server.address, "--body"];
+    let (code, said) = common::run(&[&bench[..], &[body.to_str().unwrap()]].concat());
+    assert!(code == Some(0) && said.contains("p99") && !said.contains("NaN"), "{said}");
+    fs::write(&body, "{}").unwrap();
+    let (code, said) = common::run(&[&bench[..], &[body.to_str().unwrap()]].concat());
+    assert!(code == Some(3) && said.contains("it has no `rows`"), "{said}");
+}
+
+#[test]
+fn integers_of_a_column_of_numbers_are_numbers_whatever_stands_around_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, data) = (model(dir.path(), "lr", &[]), rows(dir.path(), 4000, 2));
+    let (server, mut rows) = (Server::start(&model, &[]), json_rows(&data));
+    // `price` is a column of floating-point numbers, so 3 is 3.0; as an integer its logarithm would be taken.
+    rows[0]["price"] = json!(3.0);
+    let expected = server.scores(&rows).1;
+    rows[0]["price"] = json!(3);
+    assert_eq!(server.scores(&rows[..1]).1, expected[..1]);
+    assert_eq!(server.scores(&rows).1, expected);
+    let shared = json!({ "shared": rows[0], "rows": [{}, rows[1]] }).to_string();
+    let (status, body) = server.send("POST", "/v1/score", shared.as_bytes());
+    let answer: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((status, answer["scores"].as_array().unwrap().len()), (200, 2), "{body}");
+    assert_eq!(serde_json::from_value::<Vec<Option<f32>>>(answer["scores"].clone()).unwrap(), expected);
+}
+
+#[test]
+fn what_is_wrong_with_a_request_is_told_and_the_next_one_is_answered() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, data) = (model(dir.path(), "wide_deep", &[]), rows(dir.path(), 4000, 3));
+    let (mut server, mut rows) = (Server::start(&model, &[]), json_rows(&data));
+    let deep = format!("{{\"rows\": [{{\"user\": {}", "[".repeat(1_000_000));
+    let many = format!("{{\"rows\": [{}{{}}]}}", "{},".repeat(1 << 20));
+    let long = vec![b' '; (16 << 20) + 1];
+    let cases: [(&str, &str, &[u8], u16, &str); 16] = [
+        ("GET", "/", b"", 404, "POST /v1/score"),
+        ("GET", "/v1/score", b"", 405, "POST"),
+        ("POST", "/v1/model", b"", 405, "GET"),
+        ("POST", "/v1/score", b"", 400, "EOF"),
+        ("POST", "/v1/score", b"\xff\xfe{}", 400, "not a request"),
+        ("POST", "/v1/score", b"{\"rows\": [{\"cty\": \"x\"}]}", 400, "did you mean `city`?"),
+        ("POST", "/v1/score", b"{\"rows\": [{\"city\": \"x\"}]}", 400, "no row has column"),
+        ("POST", "/v1/score", b"{\"rows\": [{\"price\": NaN}]}", 400, "line 1 column"),
+        ("POST", "/v1/score", b"{\"rows\": [{\"price\": 1e999}]}", 400, "out of range"),
+        ("POST", "/v1/score", b"{\"rows\": [{\"user\": {\"a\": 1}}]}", 400, "expected a number, a string"),
+        ("POST", "/v1/score", b"{\"rows\": [{\"city\": \"\\ud800\"}]}", 400, "not a request"),
+        ("POST", "/v1/score", b"{\"rows\": 7}", 400, "a list of rows"),
+        ("POST", "/v1/score", b"{\"rows\": []} ", 200, "\"scores\":[]"),
+        ("POST", "/v1/score", deep.as_bytes(), 400, "not a request"),
+        ("POST", "/v1/score", many.as_bytes(), 400, "split them over several requests"),
+        ("POST", "/v1/score", &long, 413, "longer than 16777216 bytes"),
+    ];
+    for (method, path, body, status, words) in cases {
+        let shown = String::from_utf8_lossy(&body[..body.len().min(60)]).into_owned();
+        let (found, said) = server.send(method, path, body);
+        assert!(found == status && said.contains(words), "{method} {path} {shown:?}: {found} {said}");
+    }
+    // A bad row has no score, the others have theirs.
+    let expected = server.scores(&rows).1;
+    rows[1]["site"] = json!("no hex");
+    rows[2]["price2"] = json!(1e300);
+    let body = json!({ "rows": rows }).to_string();
+    let (status, said) = server.send("POST", "/v1/score", body.as_bytes());
+    let answer: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(status, 200, "{said}");
+    assert_eq!(
+        serde_json::from_value::<Vec<Option<f32>>>(answer["scores"].clone()).unwrap(),
+        [expected[0], None, None]
+    );
+    assert_eq!((&answer["bad_rows"][0]["row"], &answer["bad_rows"][1]["row"]), (&json!(1), &json!(2)));
+    assert!(
+        said.contains("expected up to 16 hexadecimal digits") && said.contains("expected a finite number"),
+        "{said}"
+    );
+
+    assert!(server.process.is_running());
+    let (_, text) = server.send("GET", "/metrics", b"");
+    for line in ["forebay_serve_requests_total{code=\"400\"} 11", "forebay_serve_requests_total{code=\"200\"} 3"] {
+        assert!(text.lines().any(|found| found == line), "no {line} in {text}");
+    }
+    assert_eq!((server.metric("rows_total"), server.metric("bad_rows_total")), (6.0, 2.0));
+    assert_eq!(server.metric("request_seconds_count"), 14.0);
+    let (status, _) = server.send("GET", "/healthz", b"");
+    let told = server.model();
+    assert_eq!(status, 200);
+    assert!(told["kind"] == "wide_deep" && told["rows"].as_u64().unwrap() > 100, "{told}");
+    assert_eq!(told["version"], forebay::Model::load(&model, 1).unwrap().version().unwrap().to_string());
+}
+
+#[test]
+fn a_folder_that_is_replaced_is_taken_between_requests_and_never_in_the_middle_of_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = rows(dir.path(), 4000, 200);
+    let folder = model(dir.path(), "wide_deep", &[]);
+    let old = predict(&folder, &data, &dir.path().join("old"));
+    let other = common::train(job(&rows(dir.path(), 500, 2000), &["model.kind=wide_deep"])).model;
+    let versions =
+        [forebay::Model::load(&folder, 1).unwrap().version().unwrap(), other.version().unwrap()].map(|v| v.to_string());
+    let (server, rows) = (Server::start(&folder, &["--threads", "2"]), json_rows(&data));
+    let stop = AtomicBool::new(false);
+    let seen = thread::scope(|scope| {
+        let ask = || {
+            let mut seen = Vec::new();
+            while !stop.load(Ordering::SeqCst) {
+                seen.push(server.scores(&rows));
+            }
+            seen
+        };
+        let asking = [scope.spawn(ask), scope.spawn(ask)];
+        common::until("requests are answered", || server.metric("request_seconds_count") > 4.0);
+        other.save(&folder).unwrap();
+        common::until("the new version is there", || server.model()["version"] == versions[1]);
+        let count = server.metric("request_seconds_count");
+        common::until("more requests are answered", || server.metric("request_seconds_count") > count + 4.0);
+        stop.store(true, Ordering::SeqCst);
+        asking.map(|thread| thread.join().unwrap()).concat()
+    });
+    let new = predict(&folder, &data, &dir.path().join("new"));
+    assert_ne!(old, new);
+    let mut counts = [0, 0];
+    for (version, scores) in seen {
+        let at = versions.iter().position(|v| *v == version).unwrap();
+        counts[at] += 1;
+        assert_eq!(
+            bits(&scores),
+            [&old, &new][at].iter().map(|s| s.to_bits()).collect::<Vec<_>>(),
+            "version {version}"
+        );
+    }
+    assert!(counts[0] > 0 && counts[1] > 0, "{counts:?}");
+    assert_eq!(server.metric("model_changes_total"), 1.0);
+}
+
+#[test]
+fn a_damaged_folder_is_logged_and_the_version_before_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, data) = (model(dir.path(), "lr", &[]), rows(dir.path(), 4000, 20));
+    let (mut server, rows) = (Server::start(&folder, &[]), json_rows(&data));
+    let before = server.scores(&rows);
+    for text in ["{\"format\": \"forebay model\"", "{}", "", "{\"format\": \"forebay model\", \"version\": 99}"] {
+        let failures = server.metric("model_failures_total");
+        // In one step, so that the server never reads a part of it.
+        fs::write(dir.path().join("other"), text).unwrap();
+        fs::rename(dir.path().join("other"), folder.join("manifest.json")).unwrap();
+        common::until("the failure is counted", || server.metric("model_failures_total") > failures);
+        assert_eq!(server.scores(&rows), before);
+    }
+    server.process.wait_for("stays: ", 4);
+    fs::remove_dir_all(&folder).unwrap();
+    server.process.wait_for("cannot read", 1);
+    assert_eq!(server.scores(&rows), before);
+}
+
+#[test]
+fn requests_under_way_are_answered_after_sigterm() {
+    let dir = tempfile::tempdir().unwrap();
+    let (folder, data) =
+        (model(dir.path(), "ctr_dnn", &["model.hidden=[512, 512, 512]"]), rows(dir.path(), 4000, 3000));
+    let (server, rows) = (Server::start(&folder, &["--threads", "1"]), json_rows(&data));
+    let body = json!({ "rows": rows }).to_string();
+    thread::scope(|scope| {
+        let asking: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| server.send("POST", "/v1/score", body.as_bytes()))).collect();
+        common::until("a request is scored", || server.metric("request_seconds_count") >= 1.0);
+        server.process.signal("-TERM");
+        for thread in asking {
+            assert_eq!(thread.join().unwrap().0, 200);
+        }
+    });
+    let (code, said) = server.process.wait();
+    assert!(code == Some(0) && said.contains("answers the requests under way"), "{said}");
+}
+
+#[test]
+fn beyond_this_machine_it_needs_a_token_and_tls() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = model(dir.path(), "lr", &[]);
+    let serve = |more: &[&str]| common::run(&[&["serve", "--model", folder.to_str().unwrap()][..], more].concat());
+    let (code, said) = serve(&["--listen", "0.0.0.0:0"]);
+    assert!(code == Some(2) && said.contains("a token and TLS is missing"), "{said}");
+    let (code, said) = serve(&["--watch=-1"]);
+    assert!(code == Some(2) && said.contains("--watch is -1"), "{said}");
+    let (code, said) = common::run(&["serve", "--model", dir.path().to_str().unwrap(), "--listen", "127.0.0.1:0"]);
+    assert!(code == Some(2) && said.contains("is not a model folder"), "{said}");
+
+    let token = dir.path().join("token");
+    fs::write(&token, "open-sesame").unwrap();
+    fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    let server = Server::start(&folder, &["--token-file", token.to_str().unwrap()]);
+    assert_eq!(server.send("GET", "/healthz", b"").0, 200);
+    for headers in ["", "Authorization: Bearer wrong\r\n", "Authorization: open-sesame\r\n"] {
+        assert_eq!(server.send_with("GET", "/v1/model", headers, b"").0, 401, "{headers}");
+    }
+    assert_eq!(server.send_with("GET", "/v1/model", "Authorization: Bearer open-sesame\r\n", b"").0, 200);
+    drop(server);
+
+    let (cert, key) = certificate(dir.path());
+    let tls = [
+        "--token-file",
+        token.to_str().unwrap(),
+        "--tls-cert",
+        cert.to_str().unwrap(),
+        "--tls-key",
+        key.to_str().unwrap(),
+    ];
+    let server = Server::start(&folder, &tls);
+    let script = dir.path().join("ask.py");
+    let ask = r#"
+import json, ssl, sys, urllib.request
+cert, address = sys.argv[1:]
+request = urllib.request.Request(f"https://localhost:{address.split(':')[1]}/v1/model", headers={"Authorization": "Bearer open-sesame"})
+print(json.load(urllib.request.urlopen(request, context=ssl.create_default_context(cafile=cert)))["kind"])
+"#;
+    fs::write(&script, ask).unwrap();
+    assert_eq!(python_says(&script, &[&cert, Path::new(&server.address)]).trim(), "lr");
+}
+
+/// A certificate for `localhost` that signs itself, and its key.
+fn certificate(dir: &Path) -> (std::path::PathBuf, std::path::PathBuf) {
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(vec!["localhost".into()]).unwrap();
+    let (cert_path, key_path) = (dir.join("cert.pem"), dir.join("key.pem"));
+    fs::write(&cert_path, cert.pem()).unwrap();
+    fs::write(&key_path, signing_key.serialize_pem()).unwrap();
+    (cert_path, key_path)
+}

@@ -1,0 +1,126 @@
+//! A server of the tests, requests to it, and rows as JSON.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::path::Path;
+use std::time::Duration;
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::{
+    DataType, Date32Type, Float32Type, Float64Type, Int32Type, Int64Type, TimestampMillisecondType,
+};
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::{Map, Value, json};
+
+use crate::common::{self, Background};
+
+/// `forebay serve`, and where it listens.
+pub(crate) struct Server {
+    pub(crate) process: Background,
+    pub(crate) address: String,
+}
+
+impl Server {
+    /// Starts it, and waits until it serves.
+    pub(crate) fn start(model: &Path, more: &[&str]) -> Self {
+        let arguments = ["serve", "--model", model.to_str().unwrap(), "--listen", "127.0.0.1:0", "--watch", "0.05"];
+        let mut process = Background::start(&mut common::forebay(&[&arguments[..], more].concat()));
+        process.wait_for("rows, version", 1);
+        let said = process.output();
+        let line = said.lines().find(|line| line.starts_with("serving ")).unwrap();
+        let (_, rest) = line.split_once("://").unwrap();
+        let address = rest.split(": ").next().unwrap().to_owned();
+        Self { process, address }
+    }
+
+    /// Sends a request; returns status and body.
+    pub(crate) fn send(&self, method: &str, path: &str, body: &[u8]) -> (u16, String) {
+        self.send_with(method, path, "", body)
+    }
+
+    pub(crate) fn send_with(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> (u16, String) {
+        let mut socket = TcpStream::connect(&self.address).unwrap();
+        socket.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        let length = body.len();
+        let head = format!(
+            "{method} {path} HTTP/1.1\r\nHost: forebay\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n"
+        );
+        // A server that refuses a long body may close before it has read all of it.
+        let _ = socket.write_all(&[head.as_bytes(), body].concat());
+        let mut answer = Vec::new();
+        let _ = socket.read_to_end(&mut answer);
+        let answer = String::from_utf8(answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer:?}"));
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, body.to_owned())
+    }
+
+    /// The version and the scores of rows.
+    pub(crate) fn scores(&self, rows: &[Value]) -> (String, Vec<Option<f32>>) {
+        let (status, body) = self.send("POST", "/v1/score", json!({ "rows": rows }).to_string().as_bytes());
+        assert_eq!(status, 200, "{body}");
+        let answer: Answer = serde_json::from_str(&body).unwrap();
+        (answer.version, answer.scores)
+    }
+
+    /// What `GET /v1/model` says.
+    pub(crate) fn model(&self) -> Value {
+        let (status, body) = self.send("GET", "/v1/model", b"");
+        assert_eq!(status, 200, "{body}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// The value of a metric without labels.
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        let (_, text) = self.send("GET", "/metrics", b"");
+        let line = text.lines().find(|line| line.starts_with(&format!("forebay_serve_{name} ")));
+        line.unwrap_or_else(|| panic!("no {name} in {text}")).split(' ').nth(1).unwrap().parse().unwrap()
+    }
+}
+
+#[derive(serde::Deserialize)]
+pub(crate) struct Answer {
+    pub(crate) version: String,
+    pub(crate) scores: Vec<Option<f32>>,
+}
+
+/// The feature columns of the rows of a Parquet file as JSON.
+pub(crate) fn json_rows(path: &Path) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for batch in ParquetRecordBatchReaderBuilder::try_new(File::open(path).unwrap()).unwrap().build().unwrap() {
+        let batch = batch.unwrap();
+        let names = batch.schema();
+        for row in 0..batch.num_rows() {
+            let mut object = Map::new();
+            for (field, column) in
+                names.fields().iter().zip(batch.columns()).filter(|(field, _)| field.name() != "label")
+            {
+                object.insert(field.name().clone(), value(column, row));
+            }
+            rows.push(Value::Object(object));
+        }
+    }
+    rows
+}
+
+fn value(column: &ArrayRef, row: usize) -> Value {
+    if column.is_null(row) {
+        return Value::Null;
+    }
+    match column.data_type() {
+        DataType::Int32 => json!(column.as_primitive::<Int32Type>().value(row)),
+        DataType::Int64 => json!(column.as_primitive::<Int64Type>().value(row)),
+        DataType::Float32 => json!(f64::from(column.as_primitive::<Float32Type>().value(row))),
+        DataType::Float64 => json!(column.as_primitive::<Float64Type>().value(row)),
+        DataType::Boolean => json!(column.as_boolean().value(row)),
+        DataType::Utf8 => json!(column.as_string::<i32>().value(row)),
+        DataType::Date32 => json!(column.as_primitive::<Date32Type>().value(row)),
+        DataType::Timestamp(..) => json!(column.as_primitive::<TimestampMillisecondType>().value(row) * 1000),
+        DataType::List(_) => {
+            let list = column.as_list::<i32>().value(row);
+            (0..list.len()).map(|at| value(&list, at)).collect()
+        }
+        other => panic!("no JSON for {other}"),
+    }
+}
