@@ -211,6 +211,18 @@ fn a_damaged_folder_is_logged_and_the_version_before_goes_on() {
 }
 
 #[test]
+fn a_manifest_that_asks_for_more_memory_than_there_is_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = model(dir.path(), "ctr_dnn", &[]);
+    let path = folder.join("manifest.json");
+    let mut manifest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    manifest["job"]["model"]["hidden"] = json!([1 << 20, 1 << 20]);
+    fs::write(&path, manifest.to_string()).unwrap();
+    let (code, said) = common::run(&["serve", "--model", folder.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
+    assert!(code == Some(2) && said.contains("its structure needs 1099576639489"), "{said}");
+}
+
+#[test]
 fn requests_under_way_are_answered_after_sigterm() {
     let dir = tempfile::tempdir().unwrap();
     let (folder, data) =
@@ -240,7 +252,7 @@ fn beyond_this_machine_it_needs_a_token_and_tls() {
     let (code, said) = serve(&["--watch=-1"]);
     assert!(code == Some(2) && said.contains("--watch is -1"), "{said}");
     let (code, said) = common::run(&["serve", "--model", dir.path().to_str().unwrap(), "--listen", "127.0.0.1:0"]);
-    assert!(code == Some(2) && said.contains("is not a model folder"), "{said}");
+    assert!(code == Some(2) && said.contains("manifest.json"), "{said}");
 
     let token = dir.path().join("token");
     fs::write(&token, "open-sesame").unwrap();

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 
 use forebay_actors::Fault;
 use forebay_connectors::staged::Folder;
-use forebay_models::{DenseModel, DenseOptimizer, NamedTensor};
+use forebay_models::{DenseModel, DenseOptimizer, ModelSpec, NamedTensor};
 use forebay_ps::Table;
 
 use super::json_rows::JsonRows;
@@ -53,6 +53,7 @@ impl ServingModel {
             checked::verify(&folder, entry)?;
         }
         let dense = dense_file::read(&folder, &manifest.dense)?;
+        check_dense(&model, &dense).map_err(needs)?;
         let entry = manifest.table(&folder)?;
         let config = without_state(&entry.config);
         let wrong = |fault: Fault| Fault::user(format!("cannot serve {folder}: {fault}"));
@@ -114,6 +115,7 @@ impl ServingModel {
                 }
             }
         }
+        check_dense(&self.model, &delta.dense)?;
         let version = ModelVersion::of(&self.job, &delta.dense, hash);
         delta.check_to(version)?;
         let this = Self {
@@ -165,6 +167,18 @@ impl ServingModel {
     /// A dense model with its parameters, for one thread.
     pub(super) fn dense_model(&self) -> Result<Box<dyn DenseModel>, Fault> {
         self.model.with_parameters(self.dense.to_vec())().map_err(model_fault)
+    }
+}
+
+/// Checks the parameters before a model is made of the structure: a manifest may ask for more memory than there is.
+fn check_dense(model: &JobModel, dense: &[NamedTensor]) -> Result<(), Fault> {
+    let found: usize = dense.iter().map(|tensor| tensor.data.len()).sum();
+    if let Some(expected) = model.spec.as_ref().map(ModelSpec::dense_len).filter(|&expected| expected != found) {
+        return Err(Fault::user(format!("it has {found} dense parameters, its structure needs {expected}")));
+    }
+    match dense.iter().find(|tensor| tensor.data.iter().any(|value| !value.is_finite())) {
+        Some(tensor) => Err(Fault::user(format!("the dense parameter {} has a value that is not finite", tensor.name))),
+        None => Ok(()),
     }
 }
 
