@@ -129,7 +129,10 @@ fn read_answer(socket: &mut TcpStream, answer: &mut Vec<u8>) -> io::Result<()> {
     let mut piece = [0; 16 << 10];
     let mut more = |answer: &mut Vec<u8>| match socket.read(&mut piece)? {
         0 => Err(io::Error::other("it closed the connection")),
-        n => Ok(answer.extend_from_slice(&piece[..n])),
+        n => {
+            answer.extend_from_slice(&piece[..n]);
+            Ok(())
+        }
     };
     answer.clear();
     let end = loop {
