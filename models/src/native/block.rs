@@ -190,13 +190,15 @@ impl ParamBlock {
     /// One block of several that lie one after the other, for another number of processes.
     ///
     /// # Errors
-    /// [`ModelError::Load`] if `blocks` is empty, or two blocks differ in their optimizer or their steps.
+    /// [`ModelError::Load`] if `blocks` is empty, or two blocks differ in their optimizer or their steps. A block without values takes
+    /// no steps, so its number does not count.
     pub fn joined(blocks: &[ParamBlock]) -> Result<ParamBlock, ModelError> {
-        let Some((first, rest)) = blocks.split_first() else {
+        let mut with_values = blocks.iter().filter(|block| !block.values.is_empty());
+        let Some(first) = with_values.next().or(blocks.first()) else {
             return Err(ModelError::Load("no blocks to join, expected at least one".into()));
         };
         let mut whole = first.clone();
-        for block in rest {
+        for block in with_values {
             if block.optimizer != first.optimizer || block.steps != first.steps {
                 let (found, expected) = ((block.optimizer, block.steps), (first.optimizer, first.steps));
                 return Err(ModelError::Load(format!(
@@ -323,6 +325,17 @@ mod tests {
         stepped.apply(&[1.0; 4]).unwrap();
         assert!(ParamBlock::joined(&[adam, stepped]).unwrap_err().to_string().contains("optimizer, steps"));
         assert!(ParamBlock::joined(&[]).is_err());
+    }
+
+    /// A ps process holds no values if there are fewer than 16 for each, and its block takes no steps.
+    #[test]
+    fn a_block_without_values_joins_blocks_of_any_number_of_steps() {
+        let new = |values: Vec<f32>| ParamBlock::new(DenseOptimizer::adam(0.1), values).unwrap();
+        let mut stepped = new(vec![1.0; 14]);
+        stepped.apply(&[0.5; 14]).unwrap();
+        let joined = ParamBlock::joined(&[new(Vec::new()), stepped.clone(), new(Vec::new())]);
+        assert_eq!(joined.unwrap(), stepped);
+        assert!(ParamBlock::joined(&[new(Vec::new())]).unwrap().values().is_empty());
     }
 
     #[test]
