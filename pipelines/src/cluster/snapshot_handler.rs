@@ -58,8 +58,13 @@ impl SnapshotHandler {
         {
             let mut state = self.state();
             match &*state {
-                State::Beginning(known) | State::Writing(known) if *known == request => return Ok(()),
-                State::Written(known, _) | State::Kept(known) if *known == request => return Ok(()),
+                State::Writing(known) | State::Written(known, _) | State::Kept(known) if *known == request => {
+                    return Ok(());
+                }
+                // The trainer goes on after the answer, so a request that was sent again is answered when all shards have begun.
+                State::Beginning(known) if *known == request => {
+                    return Err(Fault::external("the snapshot is about to begin").retryable());
+                }
                 State::Beginning(_) | State::Writing(_) => {
                     return Err(Fault::external("an earlier snapshot is still written").retryable());
                 }
