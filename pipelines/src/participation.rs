@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_actors::Fault;
 use forebay_connectors::WindowMark;
 
-use crate::checkpoint::CutPoint;
+use crate::checkpoint::{CutPoint, SharedCut};
 use crate::dense::DenseStore;
 use crate::flow::{BatchId, TrainBatch};
 
@@ -116,6 +116,32 @@ impl Participation {
         if let Some(membership) = &self.membership {
             membership.batches.batch_done(id);
         }
+    }
+
+    /// Waits until the batch that arrived as number `arrival` may be looked up: not while the parameters stand still for a
+    /// checkpoint. Cancel safe.
+    pub(crate) async fn enter_gate(&self, arrival: u64) {
+        if let Some(shared) = self.shared_cut() {
+            shared.gate.enter(arrival).await;
+        }
+    }
+
+    /// The batch that arrived as number `arrival` is not looked up.
+    pub(crate) fn skip_gate(&self, arrival: u64) {
+        if let Some(shared) = self.shared_cut() {
+            shared.gate.skip(arrival);
+        }
+    }
+
+    /// A batch that has entered the gate is applied, and recorded as done.
+    pub(crate) fn leave_gate(&self) {
+        if let Some(shared) = self.shared_cut() {
+            shared.gate.leave();
+        }
+    }
+
+    fn shared_cut(&self) -> Option<&Arc<SharedCut>> {
+        self.cut_point.as_ref()?.shared()
     }
 
     /// The current dense parameters, `[P]`. `None`: they are in the trainer's own model. Cancel safe.

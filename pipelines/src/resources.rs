@@ -11,7 +11,7 @@ use futures::executor::block_on;
 use crate::checkpoint::{
     BatchOrder, CheckpointFolder, Checkpoints, CutPoint, ModelState, Restored, Shards, TrainPosition,
 };
-use crate::cluster::ClusterSession;
+use crate::cluster::{ClusterSession, CutLeader};
 use crate::column_type::feature_types;
 use crate::context::Context;
 use crate::job::{DenseAt, Job};
@@ -116,22 +116,23 @@ impl Resources {
         Restored { position, model: self.restored.take() }
     }
 
-    /// Has the run make checkpoints, and go on from what was restored.
+    /// Has the run make checkpoints, and go on from what was restored. With several trainers, the first one makes them.
     pub(crate) fn add_checkpoints(
         &mut self,
         folder: CheckpointFolder,
         restored: Restored,
         order: BatchOrder,
         shards: Shards,
+        leader: Option<CutLeader>,
     ) {
         let Restored { position, model } = restored;
         self.progress.goes_on_after(position.rows, position.steps);
         self.steps_before = position.steps_before;
-        let (cut_point, cuts) = CutPoint::new(position, order, shards);
+        let (cut_point, cuts) = CutPoint::new(position, order, shards, self.job.placement.trainers);
         self.restored = model;
         self.participation = std::mem::take(&mut self.participation).with_checkpoints(Arc::clone(&cut_point));
         let (job, config) = (self.job.clone(), self.table.config().clone());
-        self.checkpoints = Some(Checkpoints { folder, job, config, cut_point, cuts });
+        self.checkpoints = Some(Checkpoints { folder, job, config, cut_point, cuts, leader });
     }
 
     /// The report of the run: of this process, and of the `others` in a cluster.

@@ -1,8 +1,10 @@
 //! A training run. [`Training::builder`] wires it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_actors::{Fault, FaultKind, Pipeline, Plan, Report, Results, Running};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::checkpoint::Checkpointer;
 use crate::cluster::ClusterSession;
@@ -65,15 +67,20 @@ impl Training {
             }
         };
         let cut_point = resources.participation.cut_point().cloned();
-        let checkpointer = resources.checkpoints.take().map(|checkpoints| checkpoints.start(running.control()));
-        if let (Some(session), Some(cut_point), Some(checkpointer)) = (&resources.session, cut_point, &checkpointer) {
-            session.watch_for_checkpoints(cut_point, checkpointer.end_run(), running.control());
+        let leads = resources.session.as_ref().is_none_or(|session| session.member.id().rank == 0);
+        let checkpoints = resources.checkpoints.take().filter(|_| leads);
+        let checkpointer = checkpoints.map(|checkpoints| checkpoints.start(running.control()));
+        let mut cuts = None;
+        if let (Some(session), Some(cut_point)) = (&resources.session, cut_point) {
+            cuts = cut_point.shared().map(|shared| session.follow_cuts(Arc::clone(shared)));
+            let end_run = checkpointer.as_ref().map(Checkpointer::end_run);
+            session.watch_for_checkpoints(cut_point, end_run, running.control());
         }
         let meters = resources.session.as_ref().map(|session| {
             let run = running.control();
             MeterSender::start(&session.member, move || run.snapshot())
         });
-        Ok(RunningTraining { running, resources, checkpointer, meters })
+        Ok(RunningTraining { running, resources, checkpointer, cuts, meters })
     }
 
     /// Starts it and waits.
@@ -95,7 +102,10 @@ impl Training {
 pub struct RunningTraining {
     running: Running,
     resources: Resources,
+    /// Makes the checkpoints of the run.
     checkpointer: Option<Checkpointer>,
+    /// With several trainers and checkpoints: stops this one while a checkpoint is cut.
+    cuts: Option<AbortOnDropHandle<()>>,
     /// In a cluster, sends the meters of this process and receives those of the others.
     meters: Option<MeterSender>,
 }
@@ -203,7 +213,7 @@ impl RunningTraining {
 
     /// Blocks until the run is over.
     pub fn wait(self) -> Result<Trained, Box<FailedTraining>> {
-        let Self { running, resources, checkpointer, meters } = self;
+        let Self { running, resources, checkpointer, cuts, meters } = self;
         let outcome = running.wait();
         let newest = checkpointer.and_then(Checkpointer::end);
         if let (Some(number), Err(fault)) = (newest, &outcome.result)
@@ -215,7 +225,9 @@ impl RunningTraining {
         let optimizer = outcome.results.take("train").map(|OptimizerState(state)| state);
         // The model also needs the batches that other trainers and readers still hold.
         let others = || resources.session.as_ref().map_or(Ok(()), ClusterSession::wait_until_finished);
-        let result = outcome.result.and_then(|()| others()).and_then(|()| match dense {
+        let ended = outcome.result.and_then(|()| others());
+        drop(cuts);
+        let result = ended.and_then(|()| match dense {
             Some(dense) => resources.latest(dense, optimizer),
             None => Err(Fault::internal("the train stage left no parameters")),
         });

@@ -84,8 +84,9 @@ pub(crate) fn receiving(resources: &Resources, receive_queue: Arc<ReceiveQueue>,
     let flow = match resources.participation.dense().cloned() {
         Some(dense) => {
             let replicas = Replicas::ordered(requests_under_way(&resources.job, &resources.staleness));
-            flow.replicated("refresh", Place::Shared, replicas, move |_| Refresh::new(Arc::clone(&dense)))
-                .link(links.to_train())
+            let participation = resources.participation.clone();
+            let refresh = move |_| Refresh::new(Arc::clone(&dense), participation.clone());
+            flow.replicated("refresh", Place::Shared, replicas, refresh).link(links.to_train())
         }
         None => flow,
     };

@@ -16,9 +16,26 @@ use super::bits::Bits;
 /// A round that lasts longer hangs.
 const LONG: Duration = Duration::from_secs(180);
 
+/// What does not depend on what happens.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Promise {
+    /// Every number of the model.
+    Bits,
+    /// Which rows are trained on, and how often: the job trains a table that counts them.
+    Rows,
+}
+
+/// Settings of a job whose table counts rows, exactly and in any order: the steps are so small that every gradient is that of a
+/// new model, a power of two.
+const COUNTS: [&str; 4] = [
+    "data.epochs=4",
+    "model.kind=lr",
+    "table.linear_optimizer={kind=\"sgd\",lr=8.673617379884035e-19}",
+    "train.optimizer={kind=\"sgd\",lr=8.673617379884035e-19}",
+];
+
 pub(crate) struct Placement {
-    /// Whether the model does not depend on what happens.
-    pub(crate) same_model: bool,
+    pub(crate) promises: Promise,
     pub(crate) settings: &'static [&'static str],
 }
 
@@ -75,7 +92,8 @@ impl Round<'_> {
             }
         }
         let log = run.until_ended(self.seed);
-        let counted = format!("all processes: {} rows trained on, 0 rejected", commas(ROWS));
+        let epochs = if self.placement.promises == Promise::Rows { 4 } else { 1 };
+        let counted = format!("all processes: {} rows trained on, 0 rejected", commas(epochs * ROWS));
         assert!(log.contains(&counted), "seed {}: not {counted:?} in\n{log}", self.seed);
         let attempts = log.matches("the run begins anew").count();
         let model = Bits::read(&run.folder.path().join("model"));
@@ -89,9 +107,9 @@ impl Round<'_> {
             format!("output.model={}", folder.path().join("model").display()),
         ];
         let small = ["seed=9", "model.embedding_dim=4", "model.hidden=[16]", "train.batch_rows=512", "train.threads=1"];
-        settings.extend(small.iter().chain(self.placement.settings).map(|setting| (*setting).to_owned()));
-        let several = self.placement.settings.iter().any(|setting| setting.starts_with("placement.trainers="));
-        if checkpoints && !several {
+        let counts: &[&str] = if self.placement.promises == Promise::Rows { &COUNTS } else { &[] };
+        settings.extend(small.iter().chain(counts).chain(self.placement.settings).map(|setting| (*setting).to_owned()));
+        if checkpoints {
             settings.push(format!("checkpoint.to={}", folder.path().join("checkpoints").display()));
             settings.push("checkpoint.rows=50000".to_owned());
         }

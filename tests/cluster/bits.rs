@@ -47,6 +47,15 @@ impl Bits {
         })
     }
 
+    /// The first difference of the rows of the tables from those of `other`.
+    #[allow(dead_code, reason = "not all test programs use it")]
+    pub(crate) fn difference_of_rows(&self, other: &Self) -> Option<String> {
+        let differ = |(key, row): &(&u64, &Vec<u32>)| other.rows.get(key) != Some(row);
+        let rows = self.rows.iter().filter(differ).count();
+        let (here, there) = (self.rows.len(), other.rows.len());
+        (rows > 0 || here != there).then(|| format!("{rows} rows of {here} are not among those {there}"))
+    }
+
     /// The largest distance of two dense parameters, relative to the largest of them.
     pub(crate) fn distance(&self, other: &Self) -> f32 {
         let (a, b) = (floats(&self.dense), floats(&other.dense));

@@ -19,8 +19,34 @@ fn settings(run: &str, placement: &[&str]) -> (tempfile::TempDir, Vec<String>) {
     (folder, settings)
 }
 
-/// Kills each of `victims` after another checkpoint, and starts it again.
+/// A job whose table counts rows, exactly and in any order: the steps are so small that every gradient is that of a new model,
+/// a power of two. A row that is trained on twice or never changes the weights of its keys.
+const COUNTS: [&str; 4] = [
+    "data.epochs=6",
+    "model.kind=lr",
+    "table.linear_optimizer={kind=\"sgd\",lr=8.673617379884035e-19}",
+    "train.optimizer={kind=\"sgd\",lr=8.673617379884035e-19}",
+];
+
+/// Kills each of `victims` after another checkpoint, and starts it again. The model must be that of one process.
 fn killed(names: &[&str], victims: &[&str], placement: &[&str]) {
+    let (run, settings, trainer) = killed_run(names, victims, placement);
+    assert_eq!(run.model().difference(&one_process(&calm(&settings)).0), None, "{trainer}");
+}
+
+/// How often a job reads its rows.
+fn epochs(settings: &[String]) -> u64 {
+    settings.iter().find_map(|setting| setting.strip_prefix("data.epochs=")).map_or(1, |epochs| epochs.parse().unwrap())
+}
+
+/// The settings of an undisturbed run of one process that trains on the same rows.
+fn calm(settings: &[String]) -> Vec<String> {
+    let differs = |setting: &&String| !["checkpoint.", "train.staleness"].iter().any(|free| setting.starts_with(free));
+    settings.iter().filter(differs).cloned().collect()
+}
+
+/// Returns the run, its settings and the log of its first trainer.
+fn killed_run(names: &[&str], victims: &[&str], placement: &[&str]) -> (Run, Vec<String>, String) {
     let (_folder, settings) = settings("victims", placement);
     let mut run = Run::local(&settings);
     let mut running: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
@@ -37,9 +63,9 @@ fn killed(names: &[&str], victims: &[&str], placement: &[&str]) {
     let logs = run.end_well(&names);
     let trainer = &logs[names.iter().position(|name| name.starts_with("trainer 0")).unwrap()];
     let ledger = Ledger::of(trainer);
-    assert_eq!((ledger.rows, ledger.rejected), (ROWS, 0), "{trainer}");
-    let alone: Vec<String> = settings.iter().filter(|setting| !setting.starts_with("checkpoint.")).cloned().collect();
-    assert_eq!(run.model().difference(&one_process(&alone).0), None, "{trainer}");
+    assert_eq!((ledger.rows, ledger.rejected), (ROWS * epochs(&settings), 0), "{trainer}");
+    let trainer = trainer.clone();
+    (run, settings, trainer)
 }
 
 const NAMES: [&str; 4] = ["ps 0", "ps 1", "trainer 0", "reader 0"];
@@ -91,4 +117,143 @@ fn a_trainer_that_reads_by_itself_dies() {
 fn readers_look_up_the_rows() {
     let placement = [&PLACEMENT[..], &["placement.lookup_at=reader"]].concat();
     killed(&NAMES, &["reader 0", "ps 1", "trainer 0"], &placement);
+}
+
+const SYNC: [&str; 5] = ["ps 0", "ps 1", "trainer 0", "trainer 1", "reader 0"];
+
+/// Two trainers that take each step together: the model is that of an undisturbed run, to the bit.
+fn killed_in_step(victims: &[&str]) {
+    let placement = ["placement.readers=1", "placement.ps=2", "placement.trainers=2", "train.sync=true"];
+    let (run, settings, trainer) = killed_run(&SYNC, victims, &placement);
+    let mut undisturbed = Run::local(&calm(&settings));
+    undisturbed.start(&SYNC);
+    undisturbed.end_well(&SYNC);
+    assert_eq!(run.model().difference(&undisturbed.model()), None, "{trainer}");
+}
+
+/// Trainers that take their steps by themselves: every row is in the table once.
+fn killed_and_counted(names: &[&str], victims: &[&str], placement: &[&str]) {
+    let (run, settings, trainer) = killed_run(names, victims, &[&COUNTS[..], placement].concat());
+    let alone = one_process(&calm(&settings));
+    assert_eq!(run.model().difference_of_rows(&alone.0), None, "{trainer}");
+}
+
+#[test]
+fn one_of_two_trainers_in_step_dies() {
+    killed_in_step(&["trainer 1", "trainer 0"]);
+}
+
+#[test]
+fn a_ps_or_reader_of_two_trainers_in_step_dies() {
+    killed_in_step(&["ps 1", "reader 0", "ps 0"]);
+}
+
+#[test]
+fn one_of_three_trainers_that_read_by_themselves_dies() {
+    let names = ["ps 0", "trainer 0", "trainer 1", "trainer 2"];
+    let placement = ["placement.ps=1", "placement.trainers=3", "train.staleness=2"];
+    killed_and_counted(&names, &["trainer 2", "ps 0", "trainer 0"], &placement);
+}
+
+#[test]
+fn one_of_two_trainers_with_readers_dies() {
+    let names = ["ps 0", "ps 1", "trainer 0", "trainer 1", "reader 0", "reader 1"];
+    let placement = ["placement.readers=2", "placement.ps=2", "placement.trainers=2", "train.staleness=4"];
+    killed_and_counted(&names, &["trainer 1", "reader 0", "ps 1", "trainer 0"], &placement);
+}
+
+#[test]
+fn readers_look_up_the_rows_for_two_trainers() {
+    let names = ["ps 0", "trainer 0", "trainer 1", "reader 0"];
+    let placement = [
+        "placement.readers=1",
+        "placement.ps=1",
+        "placement.trainers=2",
+        "placement.lookup_at=reader",
+        "train.staleness=4",
+    ];
+    killed_and_counted(&names, &["trainer 1", "ps 0"], &placement);
+}
+
+/// A checkpoint of two trainers goes on with three, and then with one.
+#[test]
+fn another_number_of_trainers_goes_on() {
+    let placement = ["placement.ps=1", "placement.dense=ps", "train.staleness=2"];
+    let (_folder, settings) = settings("numbers", &[&COUNTS[..], &placement].concat());
+    let names = ["ps 0", "trainer 0", "trainer 1", "trainer 2"];
+    for trainers in [2, 3, 1] {
+        let with = [&settings[..], &[format!("placement.trainers={trainers}")]].concat();
+        let (mut run, names) = (Run::local(&with), &names[..=trainers]);
+        names.iter().for_each(|name| run.resume(name));
+        if trainers > 1 {
+            run.until_said("trainer 0", "INFO checkpoint ");
+            names.iter().for_each(|name| run.kill(name));
+            continue;
+        }
+        let logs = run.end_well(names);
+        assert!(logs[0].contains("goes on from checkpoint"), "{}", logs[0]);
+        assert_eq!(Ledger::of(&logs[1]).rows, ROWS * epochs(&settings), "{}", logs[1]);
+        let alone = one_process(&calm(&settings));
+        assert_eq!(run.model().difference_of_rows(&alone.0), None, "{}", logs[1]);
+    }
+}
+
+#[test]
+fn another_number_of_trainers_in_step_is_refused() {
+    let placement = ["placement.readers=1", "placement.ps=1", "train.sync=true", "placement.trainers=2"];
+    let (_folder, mut settings) = settings("refused", &placement);
+    let names = ["ps 0", "trainer 0", "trainer 1", "reader 0"];
+    let mut run = Run::local(&settings);
+    run.start(&names);
+    run.until_said("trainer 0", "INFO checkpoint ");
+    names.iter().for_each(|name| run.kill(name));
+    settings.push("placement.trainers=3".to_owned());
+    let mut run = Run::local(&settings);
+    run.resume("ps 0");
+    run.end_with("ps 0", 2, "trainers that take each step together are 2 there and 3 here");
+}
+
+/// A trainer stands still when the others are asked to stop: the checkpoint is given up, they go on, and a later one has all.
+#[test]
+fn a_trainer_that_stands_still_holds_up_no_other_for_long() {
+    let names = ["ps 0", "trainer 0", "trainer 1"];
+    let placement = ["placement.ps=1", "placement.trainers=2", "train.staleness=2"];
+    let (_folder, settings) = settings("still", &[&COUNTS[..], &placement].concat());
+    let mut run = Run::local(&settings);
+    run.start(&names);
+    run.until_said("trainer 0", "INFO checkpoint ");
+    run.hold("trainer 1");
+    run.until_said("ps 0", "a checkpoint is given up: trainer 1 did not stop in time");
+    let said = run.until_said("trainer 0", "a checkpoint failed, and the run goes on");
+    run.go_on("trainer 1");
+    run.until_said_times("trainer 0", "INFO checkpoint ", said.matches("INFO checkpoint ").count() + 1);
+    let logs = run.end_well(&["trainer 0", "trainer 1", "ps 0"]);
+    assert_eq!(Ledger::of(&logs[0]).rows, ROWS * epochs(&settings), "{}", logs[0]);
+    assert_eq!(run.model().difference_of_rows(&one_process(&calm(&settings)).0), None, "{}", logs[0]);
+}
+
+/// One trainer is told to end: the run makes one more checkpoint over all of them, ends with exit code 5, and goes on later.
+#[test]
+fn two_trainers_that_are_drained_leave_a_checkpoint() {
+    for (placement, names) in [
+        (&["placement.readers=1", "placement.ps=1", "placement.trainers=2", "train.sync=true"][..], 4),
+        (&["placement.ps=1", "placement.trainers=2", "train.staleness=2"], 3),
+    ] {
+        let names = &["ps 0", "trainer 0", "trainer 1", "reader 0"][..names];
+        let (_folder, settings) =
+            settings("drained", &[&COUNTS[..], placement, &["checkpoint.rows=1000000000"]].concat());
+        let mut run = Run::local(&settings);
+        run.start(names);
+        run.until_windows(1);
+        run.signal("trainer 1", rustix::process::Signal::TERM);
+        run.end_with("trainer 0", 5, "checkpoint 1 in");
+        for name in names {
+            run.ended(name);
+        }
+        let mut run = Run::local(&settings);
+        names.iter().for_each(|name| run.resume(name));
+        let logs = run.end_well(names);
+        let ledger = Ledger::of(&logs[1]);
+        assert_eq!((ledger.rows, ledger.rejected), (ROWS * epochs(&settings), 0), "{}", logs[1]);
+    }
 }

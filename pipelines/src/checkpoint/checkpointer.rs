@@ -18,6 +18,7 @@ use super::cut_plan::CutPlan;
 use super::folder::{CheckpointFolder, file_name};
 use super::manifest::{CheckpointManifest, TableLayer, TableLayers};
 use super::{dense_state, table_rows};
+use crate::cluster::CutLeader;
 use crate::job::{DenseAt, Job, LookupAt, Transfers};
 use crate::model_folder::FileEntry;
 
@@ -27,6 +28,9 @@ const TICK: Duration = Duration::from_millis(50);
 /// How long the end of a run waits for the checkpoint that is being written.
 const LAST_WRITE: Duration = Duration::from_secs(30);
 
+/// How often the last checkpoint of a run is tried if the trainers do not stop in time.
+const LAST_TRIES: usize = 3;
+
 /// What the checkpoints of one run need. [`start`](Self::start) begins to make them.
 pub(crate) struct Checkpoints {
     pub(crate) folder: CheckpointFolder,
@@ -34,6 +38,8 @@ pub(crate) struct Checkpoints {
     pub(crate) config: TableConfig,
     pub(crate) cut_point: Arc<CutPoint>,
     pub(crate) cuts: Receiver<Result<Cut, Fault>>,
+    /// Set if there are other trainers: then cuts are made through it and not at barriers.
+    pub(crate) leader: Option<CutLeader>,
 }
 
 /// Makes checkpoints of a run until it ends.
@@ -135,6 +141,7 @@ impl Worker {
     fn run(mut self, ended: &Receiver<()>) {
         let options = self.checkpoints.job.checkpoint.clone();
         let (mut since, mut rows) = (Instant::now(), self.checkpoints.cut_point.rows());
+        let mut last_tries = 0;
         loop {
             if ended.recv_timeout(TICK) == Err(RecvTimeoutError::Disconnected) {
                 return;
@@ -146,6 +153,7 @@ impl Worker {
                 continue;
             }
             (since, rows) = (Instant::now(), now);
+            last_tries += usize::from(last);
             match self.checkpoint() {
                 Ok(None) => return,
                 Ok(Some(manifest)) => {
@@ -159,7 +167,7 @@ impl Worker {
                         return self.control.kill(Fault::external(said).kind(FaultKind::Drained));
                     }
                 }
-                Err(fault) if last => {
+                Err(fault) if last && !(fault.retryable && last_tries < LAST_TRIES) => {
                     return self.control.kill(Fault::external("the last checkpoint failed").because(fault));
                 }
                 Err(fault) => {
@@ -179,27 +187,40 @@ impl Worker {
         let plan = CutPlan { number, attempt: forebay_base::random_seed(), kind };
         // A ps may have gone on writing after the try had failed.
         self.discard_failed();
-        self.checkpoints.cut_point.plan(plan);
-        if block_on(self.control.barrier_at(self.checkpoints.first_stage())).is_err() {
-            return Ok(None);
-        }
-        let Ok(cut) = self.checkpoints.cuts.recv() else { return Ok(None) };
-        let manifest = self.write(cut?, full)?;
+        let Some(cut) = self.cut(plan) else { return Ok(None) };
+        let (cut, stood) = (cut?, begun.elapsed());
+        let manifest = self.write(cut, full)?;
         let newest = self.layers.last().into_iter().flat_map(|layer| &layer.files);
         let (rows, bytes) =
             newest.fold((0, 0), |(rows, bytes), file| (rows + file.rows.unwrap_or(0), bytes + file.bytes));
         let what = if full { "table rows" } else { "changed table rows" };
         tracing::info!(
-            "checkpoint {number} after {} rows: {} {what}, {:.1} MB in {:.1} s",
+            "checkpoint {number} after {} rows: {} {what}, {:.1} MB in {:.1} s, cut in {} ms",
             commas(manifest.rows_trained()),
             commas(rows),
             bytes as f64 / 1e6,
-            begun.elapsed().as_secs_f64()
+            begun.elapsed().as_secs_f64(),
+            stood.as_millis()
         );
         if let Err(fault) = self.checkpoints.folder.prune(self.checkpoints.job.checkpoint.keep) {
             tracing::warn!("old checkpoints stay: {fault}");
         }
         Ok(Some(manifest))
+    }
+
+    /// Takes the cut of a plan. `None`: the run has ended.
+    fn cut(&self, plan: CutPlan) -> Option<Result<Cut, Fault>> {
+        let Checkpoints { cut_point, leader, job, cuts, .. } = &self.checkpoints;
+        if let Some(leader) = leader {
+            let cut = |batches| {
+                let position = cut_point.position_after(batches, job.in_step());
+                Cut { plan, position, model: None, snapshots: Vec::new() }
+            };
+            return Some(leader.cut(plan, cut_point.shards())?.map(cut));
+        }
+        cut_point.plan(plan);
+        block_on(self.control.barrier_at(self.checkpoints.first_stage())).ok()?;
+        cuts.recv().ok()
     }
 
     /// Removes what the last failed try has written, so that tries that fail do not fill the disk.

@@ -3,6 +3,8 @@
 //! A barrier passes each stage after all batches before it and before all batches after it. At `train` it takes the state of the
 //! dense model. At `push`, where the gradients of all batches before it are applied and none of later ones, it takes the position
 //! and begins a snapshot of every shard. So the cut is consistent, and training goes on while the snapshots are written.
+//!
+//! With several trainers no barrier is used: see [`SharedCut`].
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +16,7 @@ use forebay_ps::{ShardSnapshot, TableClient};
 use super::ModelState;
 use super::cut_plan::CutPlan;
 use super::manifest::{TrainPosition, check_rows};
+use super::shared_cut::SharedCut;
 use super::trained_batches::{BatchOrder, TrainedBatches};
 use crate::cluster::PsSnapshots;
 use crate::flow::{BatchId, TrainBatch};
@@ -43,6 +46,10 @@ pub(crate) struct CutPoint {
     before: TrainedBatches,
     steps_before: u64,
     shards: Shards,
+    /// Set if there are other trainers.
+    shared: Option<Arc<SharedCut>>,
+    /// How many trainers train as much as this one.
+    trainers: u64,
     state: Mutex<State>,
     cuts: Sender<Result<Cut, Fault>>,
 }
@@ -57,11 +64,12 @@ struct State {
 }
 
 impl CutPoint {
-    /// For a trainer that goes on from `position`. The cuts come out of the returned receiver.
+    /// For one of `trainers` trainers that go on from `position`. The cuts of a single one come out of the returned receiver.
     pub(crate) fn new(
         mut position: TrainPosition,
         order: BatchOrder,
         shards: Shards,
+        trainers: usize,
     ) -> (Arc<Self>, Receiver<Result<Cut, Fault>>) {
         let (cuts, taken) = channel();
         if position.run == 0 {
@@ -69,7 +77,8 @@ impl CutPoint {
         }
         let (before, steps_before) = (position.batches.clone(), position.steps);
         let state = Mutex::new(State { position, ..State::default() });
-        (Arc::new(Self { order, before, steps_before, shards, state, cuts }), taken)
+        let (shared, trainers) = ((trainers > 1).then(Arc::default), trainers as u64);
+        (Arc::new(Self { order, before, steps_before, shards, shared, trainers, state, cuts }), taken)
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -78,6 +87,11 @@ impl CutPoint {
 
     pub(crate) fn shards(&self) -> &Shards {
         &self.shards
+    }
+
+    /// Set if there are other trainers.
+    pub(crate) fn shared(&self) -> Option<&Arc<SharedCut>> {
+        self.shared.as_ref()
     }
 
     /// Steps taken before this process began.
@@ -90,9 +104,25 @@ impl CutPoint {
         self.state().position.run
     }
 
-    /// Rows trained on, those of earlier processes included.
+    /// Rows trained on, those of earlier processes included. With several trainers an estimate: as if each had trained on as
+    /// many as this one.
     pub(crate) fn rows(&self) -> u64 {
-        self.state().position.rows
+        let here = self.shared.as_ref().map_or(0, |shared| shared.log().rows() * self.trainers);
+        self.state().position.rows + here
+    }
+
+    /// All windows before this one, (epoch, window), are done, and the coordinator has their counts.
+    pub(crate) fn windows_counted(&self, first_open: (u32, u64)) {
+        if let Some(shared) = &self.shared {
+            shared.log().forget_before(first_open);
+        }
+    }
+
+    /// The position of a run with several trainers, of which `in_step` take each step together, that has trained on `batches`.
+    pub(crate) fn position_after(&self, batches: TrainedBatches, in_step: usize) -> TrainPosition {
+        let (totals, before) = (batches.totals(), self.state().position.clone());
+        let steps = before.steps_before + totals.batches / in_step.max(1) as u64;
+        TrainPosition { batches, steps, rows: totals.trained, ..before }
     }
 
     /// Stores what there is to read.
@@ -122,14 +152,19 @@ impl CutPoint {
     /// A batch comes to its look-up. Returns whether it was trained on before this process began.
     pub(crate) fn batch_started(&self, batch: &TrainBatch) -> bool {
         let id = BatchId::of(batch);
-        if let (Some(end), BatchOrder::Any) = (batch.closes, self.order) {
-            self.state().position.batches.window_ends(id, end);
+        match (batch.closes, self.order, &self.shared) {
+            (Some(end), _, Some(shared)) => shared.log().window_ends(id, end),
+            (Some(end), BatchOrder::Any, None) => self.state().position.batches.window_ends(id, end),
+            _ => {}
         }
         self.before.contains(id)
     }
 
     /// The gradients of a batch of `rows` rows are applied, or it had no rows. `step` is 0 without a step.
     pub(crate) fn batch_done(&self, id: BatchId, rows: u64, step: u64) {
+        if let Some(shared) = &self.shared {
+            return shared.log().batch_done(id, rows);
+        }
         let mut state = self.state();
         let position = &mut state.position;
         position.batches.batch_done(id, rows, self.order);

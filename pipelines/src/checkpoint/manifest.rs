@@ -133,7 +133,11 @@ impl CheckpointManifest {
     /// # Errors
     /// A user fault that names the fields that differ.
     pub(crate) fn check_job(&self, job: &Job) -> Result<(), Fault> {
-        let differences = self.job.differences(job, is_bound);
+        let mut differences = self.job.differences(job, is_bound);
+        let (there, here) = (self.job.in_step(), job.in_step());
+        if there != here {
+            differences.push(format!("trainers that take each step together are {there} there and {here} here"));
+        }
         if differences.is_empty() {
             return Ok(());
         }

@@ -7,24 +7,31 @@
 //!  thread `checkpoint`: asks for barriers, writes what was cut, publishes the manifest, removes old checkpoints
 //! ```
 //!
+//! With several trainers, the coordinator stops all of them at one moment instead: `lookup_gate.rs`, `batch_log.rs` and
+//! `shared_cut.rs` are the part of each trainer, `cluster/cuts/` is the rest.
+//!
 //! Read in this order: `trained_batches.rs` (the position), `cut.rs` (what the stages do), `manifest.rs`, `folder.rs` and
 //! `table_rows.rs` (the files), `checkpointer.rs` (the thread), `restore.rs` and `leases.rs` (going on). `docs/checkpoint.md`
 //! describes the format.
 
+mod batch_log;
 mod checkpointer;
 mod cut;
 mod cut_plan;
 mod dense_state;
 mod folder;
 mod leases;
+mod lookup_gate;
 mod manifest;
 mod restore;
+mod shared_cut;
 mod table_rows;
 mod trained_batches;
 
 /// The parameters of a dense model and the state of its optimizer: see [`DenseModel::state`](forebay_models::DenseModel::state).
 pub(crate) type ModelState = Vec<forebay_models::NamedTensor>;
 
+pub(crate) use batch_log::WindowLog;
 pub(crate) use checkpointer::{Checkpointer, Checkpoints, EndRun};
 pub(crate) use cut::{CutPoint, Shards};
 pub(crate) use cut_plan::CutPlan;
@@ -36,5 +43,6 @@ pub use manifest::{CheckpointManifest, TableLayer, TableLayers};
 pub(crate) use manifest::{TrainPosition, check_rows};
 pub use restore::check_checkpoints;
 pub(crate) use restore::{Restored, dense_parameters, find, load_rows, load_trainer};
+pub(crate) use shared_cut::SharedCut;
 pub(crate) use table_rows::write_shards;
 pub(crate) use trained_batches::{BatchOrder, TrainedBatches};

@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::batch_log::WindowLog;
 use crate::flow::{BatchId, RowCounts, WindowEnd};
 
 /// How batches are done.
@@ -25,8 +26,9 @@ pub(crate) enum BatchOrder {
 pub(crate) struct TrainedBatches {
     /// By epoch: windows whose batches are all done, as ranges without overlap.
     windows: BTreeMap<u32, Vec<Range<u64>>>,
-    /// Windows with some batches done and some not.
-    open: Vec<OpenWindow>,
+    /// Windows with some batches done and some not, by (epoch, window).
+    #[serde(with = "open_windows")]
+    open: BTreeMap<(u32, u64), OpenWindow>,
     /// Rows and batches of the windows that are done.
     counts: RowCounts,
 }
@@ -46,7 +48,59 @@ struct OpenWindow {
     end: Option<WindowEnd>,
 }
 
+/// Open windows are stored as a list.
+mod open_windows {
+    use super::{BTreeMap, Deserialize, OpenWindow, Serialize};
+
+    type Open = BTreeMap<(u32, u64), OpenWindow>;
+
+    pub(super) fn serialize<S: serde::Serializer>(open: &Open, to: S) -> Result<S::Ok, S::Error> {
+        open.values().collect::<Vec<_>>().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Open, D::Error> {
+        let all = Vec::<OpenWindow>::deserialize(from)?;
+        Ok(all.into_iter().map(|open| ((open.epoch, open.window), open)).collect())
+    }
+}
+
 impl TrainedBatches {
+    /// All windows of these ranges are done, and no other batches.
+    pub(crate) fn of_windows(windows: BTreeMap<u32, Vec<Range<u64>>>, counts: RowCounts) -> Self {
+        Self { windows, open: BTreeMap::new(), counts }
+    }
+
+    /// Adds what `other` has of windows that are not done here. Nothing of these windows may be here yet.
+    pub(crate) fn add_open_windows(&mut self, other: &Self) {
+        for (&at, open) in &other.open {
+            if !self.has_window(at.0, at.1) {
+                self.open.insert(at, open.clone());
+            }
+        }
+    }
+
+    /// Adds what a trainer has done.
+    pub(crate) fn add_log(&mut self, log: &[WindowLog]) {
+        for &WindowLog { epoch, window, ref batches, end } in log {
+            let id = |index| BatchId { epoch, window, index };
+            if let Some(end) = end {
+                self.window_ends(id(0), end);
+            }
+            for &(index, rows) in batches {
+                self.batch_done(id(index), rows, BatchOrder::Any);
+            }
+        }
+    }
+
+    /// Rows and batches that are done, also those of open windows.
+    pub(crate) fn totals(&self) -> RowCounts {
+        let mut totals = self.counts;
+        for open in self.open.values() {
+            totals.add(&RowCounts { trained: open.rows, rejected: 0, batches: open.batches() });
+        }
+        totals
+    }
+
     /// Whether a batch is done.
     pub(crate) fn contains(&self, id: BatchId) -> bool {
         self.has_window(id.epoch, id.window)
@@ -92,17 +146,13 @@ impl TrainedBatches {
     }
 
     fn window(&self, id: BatchId) -> Option<&OpenWindow> {
-        self.open.iter().find(|open| (open.epoch, open.window) == (id.epoch, id.window))
+        self.open.get(&(id.epoch, id.window))
     }
 
     fn open_window(&mut self, id: BatchId) -> &mut OpenWindow {
-        let at = self.open.iter().position(|open| (open.epoch, open.window) == (id.epoch, id.window));
-        let at = at.unwrap_or_else(|| {
-            let BatchId { epoch, window, .. } = id;
-            self.open.push(OpenWindow { epoch, window, done: Vec::new(), rows: 0, end: None });
-            self.open.len() - 1
-        });
-        &mut self.open[at]
+        let BatchId { epoch, window, .. } = id;
+        let new = || OpenWindow { epoch, window, done: Vec::new(), rows: 0, end: None };
+        self.open.entry((epoch, window)).or_insert_with(new)
     }
 
     /// All windows before that of `id` are done.
@@ -110,13 +160,12 @@ impl TrainedBatches {
         if self.window(id).is_some() {
             return;
         }
-        let before = |open: &OpenWindow| (open.epoch, open.window) < (id.epoch, id.window);
-        for open in self.open.extract_if(.., |open| before(open)) {
-            let batches = open.done.iter().map(|range| range.end - range.start).sum();
+        let rest = self.open.split_off(&(id.epoch, id.window));
+        for open in std::mem::replace(&mut self.open, rest).into_values() {
             self.counts.add(&RowCounts {
                 trained: open.rows,
                 rejected: open.end.map_or(0, |end| end.rejected),
-                batches,
+                batches: open.batches(),
             });
         }
         for epoch in 0..id.epoch {
@@ -128,19 +177,24 @@ impl TrainedBatches {
     }
 
     fn close_if_done(&mut self, id: BatchId) {
-        let done = |open: &OpenWindow| match open.end {
-            Some(end) => open.done == upto(u64::from(end.batches)),
-            None => false,
-        };
-        let Some(at) =
-            self.open.iter().position(|open| (open.epoch, open.window) == (id.epoch, id.window) && done(open))
-        else {
+        let at = (id.epoch, id.window);
+        if !self.open.get(&at).is_some_and(OpenWindow::is_done) {
             return;
-        };
-        let OpenWindow { epoch, window, rows, end, .. } = self.open.swap_remove(at);
+        }
+        let Some(OpenWindow { epoch, window, rows, end, .. }) = self.open.remove(&at) else { return };
         let (rejected, batches) = end.map_or((0, 0), |end| (end.rejected, u64::from(end.batches)));
         self.counts.add(&RowCounts { trained: rows, rejected, batches });
         insert(self.windows.entry(epoch).or_default(), window);
+    }
+}
+
+impl OpenWindow {
+    fn batches(&self) -> u64 {
+        self.done.iter().map(|range| range.end - range.start).sum()
+    }
+
+    fn is_done(&self) -> bool {
+        self.end.is_some_and(|end| self.done == upto(u64::from(end.batches)))
     }
 }
 
@@ -181,6 +235,7 @@ mod tests {
 
     use proptest::prelude::*;
 
+    use super::super::batch_log::BatchLog;
     use super::*;
 
     fn id(epoch: u32, window: u64, index: u32) -> BatchId {
@@ -222,6 +277,51 @@ mod tests {
             let windows = trained.windows.values().flatten().map(|range| range.end - range.start).sum::<u64>();
             let counts = RowCounts { trained: windows * 30, rejected: windows * 2, batches: windows * 3 };
             prop_assert_eq!(trained.counts(), counts);
+        }
+
+        /// Several trainers do batches, some of them twice; the coordinator counts some windows that are whole.
+        #[test]
+        fn the_logs_of_several_trainers_add_up(
+            before in prop::collection::vec((0u64..5, 0u32..BATCHES), 0..8),
+            done in prop::collection::vec((0u64..5, 0u32..BATCHES, 0usize..3), 0..60),
+            counted: bool,
+        ) {
+            let closes = |index| index == BATCHES - 1;
+            let mut origin = TrainedBatches::default();
+            for &(window, index) in &before {
+                if closes(index) {
+                    origin.window_ends(id(0, window, index), end());
+                }
+                origin.batch_done(id(0, window, index), 10, BatchOrder::Any);
+            }
+            let mut set: BTreeSet<_> = before.iter().copied().collect();
+            let mut logs: [BatchLog; 3] = Default::default();
+            for &(window, index, trainer) in done.iter().filter(|(window, index, _)| !before.contains(&(*window, *index))) {
+                if closes(index) {
+                    logs[trainer].window_ends(id(0, window, index), end());
+                }
+                logs[trainer].batch_done(id(0, window, index), 10);
+                set.insert((window, index));
+            }
+            let whole = |window| (0..BATCHES).all(|index| set.contains(&(window, index)));
+            let known: Vec<_> = (0..5).filter(|&w| whole(w) && (counted || origin.has_window(0, w))).collect();
+            let n = known.len() as u64;
+            let counts = RowCounts { trained: n * 30, rejected: n * 2, batches: n * 3 };
+            let mut ranges = Vec::new();
+            known.iter().for_each(|&window| insert(&mut ranges, window));
+            let mut merged = TrainedBatches::of_windows([(0, ranges)].into(), counts);
+            merged.add_open_windows(&origin);
+            for log in &logs {
+                merged.add_log(&log.windows());
+            }
+            for window in 0..5 {
+                for index in 0..BATCHES {
+                    prop_assert_eq!(merged.contains(id(0, window, index)), set.contains(&(window, index)));
+                }
+                prop_assert_eq!(merged.has_window(0, window), whole(window));
+            }
+            let totals = merged.totals();
+            prop_assert_eq!((totals.trained, totals.batches), (set.len() as u64 * 10, set.len() as u64));
         }
 
         #[test]

@@ -10,7 +10,9 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::Fault;
 use forebay_net::{Caller, Handler};
+use tokio::sync::Notify;
 
+use super::cuts::{CutOrder, CutRequest, LeadCutRequest, LeadReply};
 use super::json::{read, write};
 use super::messages::MemberRequest;
 use super::meters::{MAX_BYTES, MeterBook, MetersRequest};
@@ -26,11 +28,16 @@ const NAME: &str = "coordinator";
 /// The time between two calls of [`RunState::tick`].
 const TICK: Duration = Duration::from_millis(100);
 
+/// How long a trainer's question about cuts waits for news.
+const LONG_POLL: Duration = Duration::from_secs(2);
+
 /// The handler of the coordinator's actions. Clones share one run.
 #[derive(Clone)]
 pub(super) struct Coordinator {
     state: Arc<Mutex<RunState>>,
     meters: Arc<Mutex<MeterBook>>,
+    /// Notified when an order for a cut may have changed.
+    changed: Arc<Notify>,
     /// Whether an attempt of this process has looked for a checkpoint.
     began: Arc<AtomicBool>,
 }
@@ -41,6 +48,7 @@ impl Coordinator {
         Self {
             state: Arc::new(Mutex::new(RunState::new(job, attempt, Instant::now()))),
             meters: Arc::default(),
+            changed: Arc::default(),
             began: Arc::default(),
         }
     }
@@ -66,6 +74,45 @@ impl Coordinator {
         Ok(())
     }
 
+    /// What a trainer has to do for a cut. Waits a while for another order than the one that it follows.
+    async fn cut(&self, body: &[u8]) -> Result<CutOrder, Fault> {
+        let CutRequest { member, follows, report } = read(NAME, "cut", body)?;
+        let reported = report.is_some();
+        let mut order = self.state().cut(member, report, Instant::now())?;
+        if reported {
+            self.changed.notify_waiters();
+        }
+        let until = tokio::time::Instant::now() + LONG_POLL;
+        while order == follows {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            order = self.state().cut_order(member)?;
+            if order != follows || tokio::time::timeout_at(until, changed).await.is_err() {
+                break;
+            }
+        }
+        Ok(order)
+    }
+
+    /// A step of the trainer that leads a cut. Waits a while until the trainers have stopped.
+    async fn lead_cut(&self, body: &[u8]) -> Result<LeadReply, Fault> {
+        let request: LeadCutRequest = read(NAME, "lead_cut", body)?;
+        let mut reply = self.state().lead_cut(request, Instant::now())?;
+        self.changed.notify_waiters();
+        let until = tokio::time::Instant::now() + LONG_POLL;
+        while reply == LeadReply::Wait {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            reply = self.state().lead_cut_reply(request)?;
+            if reply != LeadReply::Wait || tokio::time::timeout_at(until, changed).await.is_err() {
+                break;
+            }
+        }
+        Ok(reply)
+    }
+
     /// Keeps the meters of a member. Those of an earlier attempt are dropped.
     fn meters(&self, body: &[u8]) -> Result<Bytes, Fault> {
         if body.len() > MAX_BYTES {
@@ -83,6 +130,7 @@ impl Coordinator {
         loop {
             tokio::time::sleep(TICK).await;
             self.state().tick(Instant::now());
+            self.changed.notify_waiters();
         }
     }
 }
@@ -107,6 +155,8 @@ impl Handler for Coordinator {
             action("meters", "a member sends its meters, and the first trainer gets those of all"),
             action("lease", "a reader asks for windows to read"),
             action("complete", "every batch of some windows is done"),
+            action("cut", "a trainer asks whether it must stop for a checkpoint, and reports that it has"),
+            action("lead_cut", "the first trainer stops all trainers for a checkpoint, and lets them go on"),
             action("fail", "a member cannot go on"),
             action("leave", "a member ends"),
             action("drain", "readers begin no more windows"),
@@ -125,6 +175,12 @@ impl Handler for Coordinator {
         }
         if kind == "meters" {
             return self.meters(&body);
+        }
+        if kind == "cut" {
+            return write(&self.cut(&body).await?);
+        }
+        if kind == "lead_cut" {
+            return write(&self.lead_cut(&body).await?);
         }
         let (mut state, now) = (self.state(), Instant::now());
         let member = || read(NAME, kind, &body).map(|request: MemberRequest| request.member);

@@ -236,6 +236,30 @@ impl LeaseBook {
         held.unwrap_or(self.next).min(self.next)
     }
 
+    /// By epoch: the windows that are done, as ranges.
+    pub(crate) fn done_windows(&self) -> BTreeMap<u32, Vec<std::ops::Range<u64>>> {
+        let mut rest: Vec<Range> = self.held.keys().chain(self.returned.keys()).copied().collect();
+        rest.sort_unstable();
+        let mut done: BTreeMap<u32, Vec<std::ops::Range<u64>>> = BTreeMap::new();
+        let mut rest = rest.into_iter().peekable();
+        for epoch in 0..=self.next.0.min(self.data.epochs.saturating_sub(1)) {
+            let end = if epoch < self.next.0 { self.data.windows } else { self.next.1 };
+            let mut start = 0;
+            let ranges = done.entry(epoch).or_default();
+            while let Some((_, from, to)) = rest.next_if(|(of, ..)| *of == epoch) {
+                if start < from {
+                    ranges.push(start..from);
+                }
+                start = to;
+            }
+            if start < end {
+                ranges.push(start..end);
+            }
+        }
+        done.retain(|_, ranges| !ranges.is_empty());
+        done
+    }
+
     /// Row counts of all windows that are done.
     pub(crate) fn counts(&self) -> RowCounts {
         self.counts

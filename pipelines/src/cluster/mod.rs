@@ -17,8 +17,9 @@
 //!    serves it.
 //! 2. `member.rs`, `lease_client.rs` and `session.rs`: the coordinator's client in every process.
 //! 3. `batches/`: how batches get from readers to trainers.
-//! 4. `meters.rs`: how the meters of all processes come together.
-//! 5. `reader.rs`, `ps.rs`, `trainer.rs`: the processes.
+//! 4. `cuts/`: how a checkpoint is cut over several trainers.
+//! 5. `meters.rs`: how the meters of all processes come together.
+//! 6. `reader.rs`, `ps.rs`, `trainer.rs`: the processes.
 //!
 //! # Where do the rows of a lost reader go, and why is none trained on twice?
 //!
@@ -39,6 +40,7 @@ mod absent_readers;
 mod acknowledge;
 pub(crate) mod batches;
 mod coordinator;
+mod cuts;
 mod dense;
 mod json;
 pub(crate) mod lease_client;
@@ -58,6 +60,7 @@ mod status_client;
 mod trainer;
 
 pub use crate::flow::RowCounts;
+pub(crate) use cuts::CutLeader;
 pub use members::Role;
 pub use messages::{Failure, MemberId, RunPhase, RunStatus};
 pub use ps::Ps;

@@ -5,6 +5,7 @@
 //! a [heartbeat](RunState::heartbeat), and fails as that does.
 
 mod attempts;
+mod cutting;
 mod silence;
 
 use std::time::{Duration, Instant};
@@ -13,6 +14,7 @@ use forebay_actors::{Domain, Fault};
 use forebay_connectors::DataPlan;
 
 use super::absent_readers::AbsentReaders;
+use super::cuts::Cuts;
 use super::leases::{LeaseBook, LeaseReply, windows_per_lease};
 use super::members::{Expected, Members, Role};
 use super::messages::{
@@ -38,6 +40,9 @@ struct Settings {
     ordered: bool,
     /// The run has checkpoints.
     checkpoints: bool,
+    trainers: usize,
+    /// Trainers take each step together.
+    in_step: bool,
     /// A reader without a heartbeat for this long loses its leases.
     lease_timeout: Duration,
     /// The run fails when a ps or trainer is missing or silent for this long.
@@ -72,6 +77,7 @@ pub(super) struct RunState {
     /// See [`RunStatus::silent`].
     silent: Vec<String>,
     absent_readers: AbsentReaders,
+    cuts: Cuts,
 }
 
 impl RunState {
@@ -92,10 +98,13 @@ impl RunState {
             window_rows: crate::sources::window_rows(job, job.in_step()) as u64,
             ordered: super::ordered(job),
             checkpoints: job.checkpoint.to.is_some(),
+            trainers: placement.trainers,
+            in_step: job.round().is_some(),
             lease_timeout: Duration::from_secs_f64(placement.lease_seconds),
             timeout: placement.timeout(),
         };
         Self {
+            cuts: settings.cuts(),
             settings,
             attempt,
             origin: job.checkpoint.to.is_none().then(Origin::default),
@@ -145,6 +154,7 @@ impl RunState {
         self.check_missing(now);
         self.check_silent(now);
         self.check_readers(now);
+        self.check_cut(now);
     }
 
     /// A member is alive. Every request of a member counts as a heartbeat.
@@ -169,8 +179,11 @@ impl RunState {
             RunPhase::Running => {}
             RunPhase::Gathering => return Ok(LeaseReply::Wait),
             RunPhase::Failed(failure) => return Err(failure.fault()),
-            // The trainer makes a checkpoint and ends the run.
-            RunPhase::Draining if self.settings.checkpoints => return Ok(LeaseReply::Wait),
+            // The trainer makes a checkpoint and ends the run. Until then, a step of several trainers may need lost rows.
+            RunPhase::Draining if self.settings.checkpoints => {
+                let lost = |leases: &mut LeaseBook| leases.lease_lost_range(member.rank);
+                return Ok(self.leases.as_mut().map_or(LeaseReply::Wait, lost));
+            }
             RunPhase::Draining | RunPhase::Finished | RunPhase::Over => return Ok(LeaseReply::Finished),
         }
         let (settings, origin) = (&self.settings, &self.origin);

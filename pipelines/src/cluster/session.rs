@@ -13,11 +13,12 @@ use forebay_ps::{TableClient, TableConfig, remote};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::coordinator::Coordinator;
+use super::cuts;
 use super::member::Member;
 use super::members::Role;
 use super::messages::{RunPhase, RunStatus};
 use super::start_state::StartState;
-use crate::checkpoint::{CutPoint, EndRun};
+use crate::checkpoint::{CutPoint, EndRun, SharedCut};
 use crate::context::Context;
 use crate::job::Job;
 
@@ -225,14 +226,21 @@ impl ClusterSession {
         });
     }
 
-    /// Tells `cut_point` what is read, once a reader has listed it. Has `checkpointer` end the run when it drains.
-    pub(crate) fn watch_for_checkpoints(&self, cut_point: Arc<CutPoint>, checkpointer: EndRun, pipeline: Control) {
+    /// Has this trainer stop while a checkpoint is cut over all trainers, until the handle is dropped.
+    pub(crate) fn follow_cuts(&self, shared: Arc<SharedCut>) -> AbortOnDropHandle<()> {
+        AbortOnDropHandle::new(self.io.spawn(cuts::follow(self.member.clone(), shared)))
+    }
+
+    /// Tells `cut_point` what is read, once a reader has listed it, and which windows are done. Ends the run with a checkpoint when
+    /// it drains, if this trainer makes them.
+    pub(crate) fn watch_for_checkpoints(&self, cut_point: Arc<CutPoint>, end_run: Option<EndRun>, pipeline: Control) {
         let mut status = self.member.subscribe();
         self.io.spawn(async move {
             let mut told = false;
             loop {
                 let (data, phase) = {
                     let status = status.borrow_and_update();
+                    cut_point.windows_counted(status.first_open);
                     (status.data.clone(), status.phase.clone())
                 };
                 if let (Some(data), false) = (data, told) {
@@ -241,8 +249,8 @@ impl ClusterSession {
                         pipeline.kill(fault);
                     }
                 }
-                if phase == RunPhase::Draining {
-                    checkpointer.end_run_with_checkpoint();
+                if let (RunPhase::Draining, Some(end_run)) = (&phase, &end_run) {
+                    end_run.end_run_with_checkpoint();
                 }
                 // An error means that this process ends.
                 if matches!(phase, RunPhase::Failed(_) | RunPhase::Over) || status.changed().await.is_err() {

@@ -9,6 +9,7 @@ use forebay_ps::{Trainer, start_table};
 use super::acknowledge::Acknowledger;
 use super::batches::handler::BatchHandler;
 use super::batches::receive_queue::{Credits, Order, ReceiveQueue};
+use super::cuts::CutLeader;
 use super::dense::PsDenseStore;
 use super::lease_client::LeaseClient;
 use super::messages::RunStatus;
@@ -94,7 +95,7 @@ fn wire(
     let mut membership = membership(&resources.job, &status.counts, batches, dense);
     let checkpoint = match found {
         Some(StartState::Checkpoint(folder, manifest)) => {
-            membership.steps = (manifest.position.steps, 1);
+            membership.steps.0 = manifest.position.steps;
             Some((folder, manifest))
         }
         Some(StartState::Model(predecessor)) => {
@@ -142,7 +143,9 @@ fn add_checkpoints(
         }
         None => (CheckpointFolder::open(&to, &resources.context)?, resources.at_start()),
     };
-    resources.add_checkpoints(folder, restored, BatchOrder::Any, shards);
+    let several = resources.job.placement.trainers > 1;
+    let leader = several.then(|| CutLeader::new(session.member.clone()));
+    resources.add_checkpoints(folder, restored, BatchOrder::Any, shards, leader);
     Ok(())
 }
 

@@ -172,12 +172,6 @@ impl Placement {
         if ps == 0 && self.dense == Some(DenseAt::Ps) {
             return refuse("placement.dense is \"ps\", but placement.ps is 0: place at least 1 ps".into());
         }
-        if job.checkpoint.to.is_some() && trainers > 1 {
-            return refuse(format!(
-                "checkpoint.to is set with placement.trainers = {trainers}: checkpoints of several trainers are not made yet, \
-                 leave it out"
-            ));
-        }
         if self.lookup_at == LookupAt::Reader {
             self.check_lookup_at_reader(job)?;
         }

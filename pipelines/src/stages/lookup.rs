@@ -60,6 +60,7 @@ impl Stage for Lookup {
             if let Some(staleness) = &self.staleness {
                 staleness.skip(cx.arrival());
             }
+            self.participation.skip_gate(cx.arrival());
             return Ok(());
         }
         let mut rows = Vec::with_capacity(train.unique.len() * self.table.row_dim());
@@ -68,6 +69,7 @@ impl Stage for Lookup {
             Some(staleness) => cx.meter().blocked_on("ticket", staleness.ticket(cx.arrival())).await,
             None => Ticket::free(),
         };
+        cx.meter().blocked_on("checkpoint", self.participation.enter_gate(cx.arrival())).await;
         let pull = async {
             match &self.staleness {
                 Some(_) => self.table.pull(&train.unique, &mut rows).await,

@@ -65,6 +65,7 @@ impl Sink for Push {
     async fn write(&mut self, mut batch: GradBatch, cx: &StageCx) -> Result<(), Fault> {
         cx.meter().waiting_on("shards", self.push(&mut batch)).await?;
         self.participation.batch_done(batch.id, batch.samples as u64, batch.step);
+        self.participation.leave_gate();
         drop(batch.ticket);
         Ok(())
     }

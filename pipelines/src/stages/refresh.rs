@@ -6,16 +6,18 @@ use forebay_actors::{Fault, Outbox, Stage, StageCx};
 
 use crate::dense::DenseStore;
 use crate::flow::ReadyBatch;
+use crate::participation::Participation;
 
 /// The `refresh` stage.
 pub(crate) struct Refresh {
     dense: Arc<dyn DenseStore>,
+    participation: Participation,
 }
 
 impl Refresh {
     /// Pulls from `dense`.
-    pub(crate) fn new(dense: Arc<dyn DenseStore>) -> Self {
-        Self { dense }
+    pub(crate) fn new(dense: Arc<dyn DenseStore>, participation: Participation) -> Self {
+        Self { dense, participation }
     }
 }
 
@@ -33,6 +35,7 @@ impl Stage for Refresh {
         cx: &StageCx,
         out: &mut Outbox<ReadyBatch>,
     ) -> Result<(), Fault> {
+        cx.meter().blocked_on("checkpoint", self.participation.enter_gate(cx.arrival())).await;
         batch.dense = Some(cx.meter().waiting_on("shards", self.dense.pull()).await?);
         out.send(batch).await
     }

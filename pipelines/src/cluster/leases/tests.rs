@@ -67,6 +67,11 @@ proptest! {
             }
             let first_open = marked.iter().position(|done| !done).unwrap_or(marked.len()) as u64;
             assert_eq!(book.first_open(), ((first_open / windows) as u32, first_open % windows));
+            let ranges = book.done_windows();
+            let is_done = |at: u64| {
+                ranges.get(&((at / windows) as u32)).is_some_and(|all| all.iter().any(|range| range.contains(&(at % windows))))
+            };
+            assert_eq!((0..marked.len() as u64).map(is_done).collect::<Vec<_>>(), marked);
             assert_eq!(book.windows_done(), marked.iter().filter(|done| **done).count() as u64);
         };
         for (reader, what, n) in steps {

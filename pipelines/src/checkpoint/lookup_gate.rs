@@ -1,0 +1,173 @@
+//! The gate before the look-ups of one of several trainers: while a checkpoint is cut, no more batches are looked up, and all
+//! that were are applied. Then the parameters stand still.
+//!
+//! It counts the batches that enter and leave. Trainers that take their steps together close it before the same step.
+//!
+//! Batches enter in the order in which they arrived at the look-up, because its replicas send them on in that order: a batch behind
+//! one that waits at the closed gate would never leave.
+
+use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// A gate that a batch enters before its look-up and leaves when its gradients are applied.
+#[derive(Debug, Default)]
+pub(crate) struct LookupGate {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// All batches before this arrival have entered or were skipped.
+    next: u64,
+    /// Arrivals from `next` on that were skipped.
+    skipped: BTreeSet<u64>,
+    /// Batches that have entered since the process joined.
+    entered: u64,
+    left: u64,
+    /// Batches that may enter in all. `None`: any number.
+    most: Option<u64>,
+}
+
+impl LookupGate {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until the gate is open for the batch that arrived as number `arrival`, counted from 0, and all before it have entered
+    /// or were skipped. Then it enters. Cancel safe.
+    pub(crate) async fn enter(&self, arrival: u64) {
+        self.until(|state| {
+            let enters = state.next == arrival && state.most.is_none_or(|most| state.entered < most);
+            if enters {
+                state.entered += 1;
+                state.pass(arrival);
+            }
+            enters
+        })
+        .await;
+        self.changed.notify_waiters();
+    }
+
+    /// This batch is not looked up: the later ones do not wait for it.
+    pub(crate) fn skip(&self, arrival: u64) {
+        self.state().pass(arrival);
+        self.changed.notify_waiters();
+    }
+
+    /// A batch that has entered is applied.
+    pub(crate) fn leave(&self) {
+        self.state().left += 1;
+        self.changed.notify_waiters();
+    }
+
+    /// Lets no more batches in. Returns how many have entered.
+    pub(crate) fn close(&self) -> u64 {
+        let mut state = self.state();
+        state.most = Some(state.entered);
+        state.entered
+    }
+
+    /// Lets batches in until so many have entered in all.
+    pub(crate) fn close_after(&self, most: u64) {
+        self.state().most = Some(most);
+        self.changed.notify_waiters();
+    }
+
+    pub(crate) fn open(&self) {
+        self.state().most = None;
+        self.changed.notify_waiters();
+    }
+
+    /// Waits until as many batches as may have entered, and all are applied. Cancel safe.
+    pub(crate) async fn until_quiet(&self) {
+        self.until(|state| state.most.is_some_and(|most| state.entered >= most) && state.left == state.entered).await;
+    }
+
+    async fn until(&self, mut holds: impl FnMut(&mut State) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if holds(&mut self.state()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+}
+
+impl State {
+    fn pass(&mut self, arrival: u64) {
+        self.skipped.insert(arrival);
+        while self.skipped.remove(&self.next) {
+            self.next += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt;
+
+    use super::*;
+
+    fn now(future: impl Future<Output = ()>) -> bool {
+        future.now_or_never().is_some()
+    }
+
+    #[test]
+    fn a_closed_gate_is_quiet_when_all_that_entered_are_applied() {
+        let gate = LookupGate::default();
+        assert!(now(gate.enter(0)) && now(gate.enter(1)) && !now(gate.until_quiet()), "an open gate is never quiet");
+        assert_eq!(gate.close(), 2);
+        assert!(!now(gate.enter(2)) && !now(gate.until_quiet()));
+        gate.leave();
+        assert!(!now(gate.until_quiet()));
+        gate.leave();
+        assert!(now(gate.until_quiet()) && !now(gate.enter(2)));
+        gate.open();
+        assert!(now(gate.enter(2)));
+    }
+
+    #[test]
+    fn it_lets_in_as_many_as_the_step_that_all_agreed_on() {
+        let gate = LookupGate::default();
+        assert!(now(gate.enter(0)));
+        gate.leave();
+        assert_eq!(gate.close(), 1);
+        gate.close_after(3);
+        assert!(!now(gate.until_quiet()), "two batches are to come");
+        assert!(now(gate.enter(1)) && now(gate.enter(2)) && !now(gate.enter(3)));
+        gate.leave();
+        gate.leave();
+        assert!(now(gate.until_quiet()));
+    }
+
+    #[test]
+    fn a_batch_that_waits_enters_when_the_gate_opens() {
+        let gate = LookupGate::default();
+        gate.close();
+        let mut waiting = Box::pin(gate.enter(0));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        gate.open();
+        assert!(waiting.now_or_never().is_some());
+        assert_eq!(gate.close(), 1);
+    }
+
+    /// A replica of the look-up that is ahead would wait behind the gate for one that waits before it.
+    #[test]
+    fn batches_enter_in_the_order_in_which_they_arrived() {
+        let gate = LookupGate::default();
+        assert!(!now(gate.enter(1)), "batch 0 has not entered");
+        gate.skip(2);
+        let (mut third, mut first) = (Box::pin(gate.enter(3)), Box::pin(gate.enter(1)));
+        assert!(third.as_mut().now_or_never().is_none() && first.as_mut().now_or_never().is_none());
+        gate.skip(0);
+        assert!(third.as_mut().now_or_never().is_none() && first.now_or_never().is_some());
+        assert!(third.now_or_never().is_some());
+        assert_eq!(gate.close(), 2);
+    }
+}

@@ -1,0 +1,148 @@
+//! The trainers' side of a cut: each follows the orders of the coordinator, and the first leads.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use forebay_actors::Fault;
+use forebay_net::Retry;
+use futures::executor::block_on;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::super::member::Member;
+use super::super::messages::RunPhase;
+use super::messages::{CutOrder, CutReport, CutRequest, LeadCutRequest, LeadReply, LeadStep};
+use crate::checkpoint::{CutPlan, Shards, SharedCut, TrainedBatches};
+
+/// Requests are tried again for this long, unless the run has failed.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Leads the cuts of a run with several trainers: the first trainer does.
+#[derive(Clone)]
+pub(crate) struct CutLeader {
+    member: Member,
+}
+
+impl CutLeader {
+    pub(crate) fn new(member: Member) -> Self {
+        Self { member }
+    }
+
+    /// Stops all trainers, begins a snapshot in every shard, and lets the trainers go on. Returns what is trained on. `None`:
+    /// the run has ended. Blocks for as long as the trainers stand still.
+    ///
+    /// # Errors
+    /// A retryable fault if the cut was given up. The snapshots could not begin.
+    pub(crate) fn cut(&self, plan: CutPlan, shards: &Shards) -> Option<Result<TrainedBatches, Fault>> {
+        let batches = match self.ask(plan, LeadStep::Stop)? {
+            Ok(LeadReply::Stopped(batches)) => *batches,
+            Ok(other) => return Some(Err(given_up(other))),
+            Err(fault) => return Some(Err(fault)),
+        };
+        let begun = match shards {
+            Shards::InPs(ps) => block_on(ps.begin(plan)),
+            Shards::Here(_) => Err(Fault::internal("several trainers share the shards of one of them")),
+        };
+        // Also if the snapshots did not begin.
+        Some(match (self.ask(plan, LeadStep::GoOn)?, begun) {
+            (_, Err(fault)) | (Err(fault), Ok(())) => Err(fault),
+            (Ok(LeadReply::Whole), Ok(())) => Ok(batches),
+            (Ok(other), Ok(())) => Err(given_up(other)),
+        })
+    }
+
+    /// Takes one step. `None`: the run has ended.
+    fn ask(&self, plan: CutPlan, step: LeadStep) -> Option<Result<LeadReply, Fault>> {
+        let member = self.member.clone();
+        let request = LeadCutRequest { member: member.id(), cut: plan.attempt, step };
+        let asking = async move {
+            loop {
+                match request_until_failed(&member, "lead_cut", &request).await {
+                    Ok(LeadReply::Wait) => {}
+                    reply => return reply,
+                }
+            }
+        };
+        let member = self.member.clone();
+        // The caller's thread has no runtime of its own.
+        let asked = self.member.io().spawn(async move {
+            tokio::select! {
+                reply = asking => Some(reply),
+                () = ended(&member) => None,
+            }
+        });
+        block_on(asked).unwrap_or_else(|e| Some(Err(Fault::internal("the request for a cut panicked").because(e))))
+    }
+}
+
+fn given_up(reply: LeadReply) -> Fault {
+    let why = match reply {
+        LeadReply::GivenUp(why) => why,
+        _ => "the coordinator answered another question".to_owned(),
+    };
+    Fault::external(format!("the trainers could not be stopped at one moment: {why}")).retryable()
+}
+
+/// Waits until the run is finished or has failed.
+async fn ended(member: &Member) {
+    let over = |phase: &RunPhase| matches!(phase, RunPhase::Finished | RunPhase::Over | RunPhase::Failed(_));
+    // An error means that this process ends.
+    let _ = member.subscribe().wait_for(|status| over(&status.phase)).await;
+}
+
+async fn request_until_failed<B: Serialize, R: DeserializeOwned>(
+    member: &Member,
+    kind: &str,
+    body: &B,
+) -> Result<R, Fault> {
+    let status = member.subscribe();
+    let failed = move || match &status.borrow().phase {
+        RunPhase::Failed(failure) => Some(failure.fault()),
+        _ => None,
+    };
+    let retry = Retry::within(PATIENCE).unless(failed);
+    retry.run("the coordinator", || member.request_once(kind, body)).await
+}
+
+/// Follows the coordinator's orders until the run ends: opens and closes the gate of this trainer, and reports.
+pub(crate) async fn follow(member: Member, shared: Arc<SharedCut>) {
+    tokio::select! {
+        () = ended(&member) => {}
+        fault = follow_orders(&member, &shared) => tracing::debug!(%fault, "this trainer takes part in no more cuts"),
+    }
+    shared.gate.open();
+}
+
+async fn follow_orders(member: &Member, shared: &SharedCut) -> Fault {
+    let (mut follows, mut report, mut stopped_for) = (CutOrder::GoOn, None, None);
+    loop {
+        let request = CutRequest { member: member.id(), follows, report: report.take() };
+        let asked = request_until_failed(member, "cut", &request);
+        let order = match follows {
+            // While its last batches are applied, the order may change.
+            CutOrder::Stop { cut, .. } if stopped_for != Some(cut) => tokio::select! {
+                order = asked => order,
+                () = shared.gate.until_quiet() => {
+                    stopped_for = Some(cut);
+                    report = Some(CutReport::Stopped { cut, done: shared.log().windows() });
+                    continue;
+                }
+            },
+            _ => asked.await,
+        };
+        let order = match order {
+            Ok(order) => order,
+            Err(fault) => return fault,
+        };
+        if order == follows {
+            continue;
+        }
+        match order {
+            CutOrder::GoOn => shared.gate.open(),
+            CutOrder::Hold { cut } => report = Some(CutReport::Held { cut, looked_up: shared.gate.close() }),
+            CutOrder::Stop { after: None, .. } => drop(shared.gate.close()),
+            CutOrder::Stop { after: Some(most), .. } => shared.gate.close_after(most),
+        }
+        follows = order;
+    }
+}

@@ -1,0 +1,149 @@
+//! One cut over several trainers, as the coordinator sees it: a state machine over the reports of the trainers, without a clock
+//! and without IO.
+//!
+//! ```text
+//!  trainer 0 (leads)    coordinator                  every trainer
+//!  stop ──────────────→ order: hold  ──────────────→ its gate closes       only if trainers take their steps together
+//!                                    ←────────────── "n looked up"
+//!                       order: stop  ──────────────→ its gate closes (after the most that any has looked up)
+//!                                    ←────────────── "all applied, these batches are done"
+//!  begins snapshots ←── all stopped
+//!  go on ─────────────→ order: go on ──────────────→ its gate opens
+//! ```
+//!
+//! Without steps in common, each trainer stops where it is. With them, a trainer that has looked up fewer batches than another
+//! goes on to that number: a step is in the cut with the batches of all trainers or of none.
+//!
+//! A cut that takes too long is given up, so that no trainer waits for another that is gone. The leader hears of that before
+//! it uses the cut: its "go on" is refused.
+
+mod client;
+mod messages;
+
+use std::time::{Duration, Instant};
+
+use forebay_actors::Fault;
+
+pub(crate) use client::{CutLeader, follow};
+pub(super) use messages::{CutOrder, CutReport, CutRequest, LeadCutRequest, LeadReply, LeadStep};
+
+use crate::checkpoint::WindowLog;
+
+/// How long the first cut may take before it is given up; after each that was, twice as long.
+const FIRST_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The cuts of one attempt of a run.
+#[derive(Debug)]
+pub(super) struct Cuts {
+    /// Trainers take their steps together.
+    in_step: bool,
+    trainers: usize,
+    patience: Duration,
+    most_patience: Duration,
+    open: Option<OpenCut>,
+    /// The last cut that its leader ended, and whether it was whole.
+    last: Option<(u64, bool)>,
+}
+
+#[derive(Debug)]
+struct OpenCut {
+    number: u64,
+    begun: Instant,
+    /// By rank: batches looked up.
+    looked_up: Vec<Option<u64>>,
+    /// By rank: what is done.
+    stopped: Vec<Option<Vec<WindowLog>>>,
+}
+
+impl Cuts {
+    /// For `trainers` trainers; a cut is given up after `most_patience` at the latest.
+    pub(super) fn new(trainers: usize, in_step: bool, most_patience: Duration) -> Self {
+        let patience = FIRST_PATIENCE.min(most_patience);
+        Self { in_step, trainers, patience, most_patience, open: None, last: None }
+    }
+
+    /// The leader begins a cut. Ignored if it was begun before. Another number than that of the open cut begins a new one: the
+    /// leader has forgotten the other.
+    pub(super) fn stop(&mut self, number: u64, now: Instant) {
+        let known = self.open.as_ref().map(|open| open.number) == Some(number);
+        if !known && self.last.is_none_or(|(last, _)| last != number) {
+            let (looked_up, stopped) = (vec![None; self.trainers], vec![None; self.trainers]);
+            self.open = Some(OpenCut { number, begun: now, looked_up, stopped });
+        }
+    }
+
+    /// Whether the cut of this number is not open any more.
+    pub(super) fn is_given_up(&self, number: u64) -> bool {
+        self.open.as_ref().is_none_or(|open| open.number != number)
+    }
+
+    /// What each trainer has done, if the cut of this number is open and all have stopped.
+    pub(super) fn stopped(&self, number: u64) -> Option<Vec<&[WindowLog]>> {
+        let open = self.open.as_ref().filter(|open| open.number == number)?;
+        open.stopped.iter().map(Option::as_deref).collect()
+    }
+
+    /// The leader lets the trainers go on. Whether all stood still until now.
+    pub(super) fn go_on(&mut self, number: u64) -> bool {
+        match &self.open {
+            Some(open) if open.number == number => {
+                let whole = open.stopped.iter().all(Option::is_some);
+                (self.open, self.last) = (None, Some((number, whole)));
+                if whole {
+                    self.patience = FIRST_PATIENCE.min(self.most_patience);
+                }
+                whole
+            }
+            // A request that was sent again.
+            _ => self.last == Some((number, true)),
+        }
+    }
+
+    /// What the trainer of this rank has to do.
+    pub(super) fn order(&self, rank: u32) -> CutOrder {
+        let Some(open) = &self.open else { return CutOrder::GoOn };
+        let cut = open.number;
+        if !self.in_step {
+            return CutOrder::Stop { cut, after: None };
+        }
+        match open.looked_up.iter().copied().collect::<Option<Vec<_>>>() {
+            Some(looked_up) => CutOrder::Stop { cut, after: looked_up.into_iter().max() },
+            None if (rank as usize) < self.trainers => CutOrder::Hold { cut },
+            None => CutOrder::GoOn,
+        }
+    }
+
+    /// A trainer reports. Reports on other cuts than the open one are ignored.
+    ///
+    /// # Errors
+    /// A user fault: there is no such trainer.
+    pub(super) fn report(&mut self, rank: u32, report: CutReport) -> Result<(), Fault> {
+        let at = rank as usize;
+        if at >= self.trainers {
+            return Err(Fault::user(format!("trainer {rank} reports for a cut of {} trainers", self.trainers)));
+        }
+        let Some(open) = &mut self.open else { return Ok(()) };
+        match report {
+            // The first answer counts: the others have it already.
+            CutReport::Held { cut, looked_up } if cut == open.number => {
+                open.looked_up[at].get_or_insert(looked_up);
+            }
+            CutReport::Stopped { cut, done } if cut == open.number => {
+                open.stopped[at].get_or_insert(done);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Gives up a cut that takes too long. Returns the ranks that have not stopped, if it was.
+    pub(super) fn tick(&mut self, now: Instant) -> Option<Vec<u32>> {
+        let open = self.open.take_if(|open| now.duration_since(open.begun) > self.patience)?;
+        self.last = Some((open.number, false));
+        self.patience = (self.patience * 2).min(self.most_patience);
+        Some((0..).zip(&open.stopped).filter(|(_, stopped)| stopped.is_none()).map(|(rank, _)| rank).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests;
