@@ -104,6 +104,11 @@ fn looked_up() -> Vec<ReadyBatch> {
     through(Lookup::read_only(&table()), batches())
 }
 
+fn to_predict() -> Vec<ReadyBatch> {
+    let examples = through(parse().for_prediction(vec!["a".into()]), rows());
+    through(Lookup::read_only(&table()), through(Batcher::new(plan(0, false)), examples))
+}
+
 fn maker() -> ModelMaker {
     let model = JobModel::of(&job(), &Registry::default()).unwrap();
     Box::new(move || (model.factory)())
@@ -145,5 +150,5 @@ fn sinks() {
     check_sink(|| Evaluate::new(maker(), 0.0), looked_up);
     let (scores, mut scored) = tokio::sync::mpsc::channel(1);
     std::thread::spawn(move || while scored.blocking_recv().is_some() {});
-    check_sink(move || Predict::new(maker(), 0.0, scores.clone()), looked_up);
+    check_sink(move || Predict::new(maker(), 0.0, scores.clone()), to_predict);
 }

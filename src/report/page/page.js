@@ -126,12 +126,14 @@ function chart(parent, name, label, data, series, scale = {}) {
 
 const line = (label, name) => ({ label, stroke: color(name), width: 1.5, points: { show: false } });
 
-/** What a sum that grows adds per second, between one sample and the next. */
+/** What a sum that grows adds per second, over a hundredth of the run: a step may take longer than the time between two samples. */
 function rate(seconds, sums) {
+  const span = Math.max(1, Math.round(seconds.length / 100));
   return sums.map((sum, i) => {
     if (i === 0) return null;
-    const time = seconds[i] - seconds[i - 1];
-    return time > 0 ? Math.max(0, sum - sums[i - 1]) / time : null;
+    const before = Math.max(0, i - span);
+    const time = seconds[i] - seconds[before];
+    return time > 0 ? Math.max(0, sum - sums[before]) / time : null;
   });
 }
 
@@ -139,7 +141,7 @@ function overTime(run) {
   const { seconds, rows, logloss, auc, stages, links } = run.history ?? { seconds: [] };
   if (seconds.length < 2) return;
   chart($("charts"), "rate", "rows per second", [seconds, rate(seconds, rows)], [line("rows/s", "busy")], { range: (_, __, most) => [0, most || 1] });
-  chart($("charts"), "logloss", "running logloss", [seconds, logloss], [line("logloss", "blocked")]);
+  chart($("charts"), "logloss", "running logloss", [seconds, logloss.map((value, i) => (rows[i] > 0 ? value : null))], [line("logloss", "blocked")]);
   chart($("charts"), "auc", "running AUC", [seconds, auc], [line("AUC", "starved")]);
   for (const stage of stages) {
     // One above the other: the sum of the shares is the time that the stage had begun and not ended.
