@@ -146,7 +146,7 @@ impl SlotParser {
         integer: impl Fn(T::Native) -> i64,
     ) -> Vec<u64> {
         if array.null_count() == 0 {
-            array.values().iter().map(|&v| self.hasher.int(integer(v))).collect()
+            self.hasher.ints(array.values(), integer)
         } else {
             array.iter().map(|v| v.map_or_else(|| self.hasher.missing(), |v| self.hasher.int(integer(v)))).collect()
         }
