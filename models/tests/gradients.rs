@@ -85,9 +85,9 @@ fn trace(spec: &ModelSpec, threads: usize, rows: usize, bags: bool) -> Vec<u64> 
 #[test]
 fn all_runs_and_numbers_of_threads_give_the_same_bits() {
     let spec = ModelSpec::wide_deep(5, 3, 8, &[64, 40]).with_fm().with_cross(1);
-    for (rows, bags) in [(1, false), (700, true), (2500, false)] {
+    for (rows, bags) in [(1, false), (300, false), (700, true), (2500, false)] {
         let alone = trace(&spec, 1, rows, bags);
-        for threads in [1, 2, 3] {
+        for threads in [1, 2, 3, 4, 5, 8, 16] {
             assert!(trace(&spec, threads, rows, bags) == alone, "{rows} rows on {threads} threads");
         }
     }

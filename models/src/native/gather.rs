@@ -155,11 +155,13 @@ fn gather_bags(
 
 kernel! {
     /// Adds to each unique row's gradient the gradients of its values: `g[r]` for the linear weight, `dx` (`[rows x slots * dim]`,
-    /// `rows = g.len()`) for the embedding. Rows are added in batch order.
-    fn scatter<'a>(bags: &'a BagView<'a>, parts: RowParts, g: &'a [f32], dx: &'a [f32], row_grads: &'a mut [f32]) {
+    /// `rows = g.len()`) for the embedding. Rows are added in batch order. `row_grads` has the unique rows from `first` on;
+    /// values of other rows are left out.
+    fn scatter<'a>(bags: &'a BagView<'a>, parts: RowParts, g: &'a [f32], dx: &'a [f32], first: usize,
+                   row_grads: &'a mut [f32]) {
         macro_rules! run {
             ($d:literal) => {
-                scatter_rows::<$d>(bags, parts, g, dx, row_grads)
+                scatter_rows::<$d>(bags, parts, g, dx, first, row_grads)
             };
         }
         by_width!(parts.dim, run);
@@ -167,14 +169,24 @@ kernel! {
 }
 
 #[inline(always)]
-fn scatter_rows<const D: usize>(bags: &BagView<'_>, parts: RowParts, g: &[f32], dx: &[f32], row_grads: &mut [f32]) {
+fn scatter_rows<const D: usize>(
+    bags: &BagView<'_>,
+    parts: RowParts,
+    g: &[f32],
+    dx: &[f32],
+    first: usize,
+    row_grads: &mut [f32],
+) {
     let dim = if D > 0 { D } else { parts.dim };
     for (r, &g) in g.iter().enumerate() {
         for slot in 0..bags.slots {
             let values = bags.values(r, slot);
             let weight = bags.weight(values.len());
             for &value in values {
-                let row = &mut row_grads[value as usize * parts.row_dim..][..parts.row_dim];
+                let at = (value as usize).wrapping_sub(first).wrapping_mul(parts.row_dim);
+                let Some(row) = row_grads.get_mut(at..).and_then(|rows| rows.get_mut(..parts.row_dim)) else {
+                    continue;
+                };
                 if parts.linear {
                     row[0] += weight * g;
                 }
@@ -214,7 +226,7 @@ mod tests {
     proptest! {
         #[test]
         fn gather_and_scatter_agree_with_slow_loops((slots, rows, dim, linear, single, bags) in case(), mean: bool,
-                                                    pad in 0usize..3, skip in 0usize..2) {
+                                                    pad in 0usize..3, skip in 0usize..2, cut in 0usize..8) {
             let parts = RowParts { row_dim: dim + usize::from(linear), linear, dim };
             let unique: Vec<f32> = (0..7 * parts.row_dim).map(|i| (i * 7 % 23) as f32 - 11.0).collect();
             let inverse: Vec<u32> = bags.concat();
@@ -250,7 +262,9 @@ mod tests {
             let g: Vec<f32> = (0..count).map(|r| r as f32 - 1.5).collect();
             let dx: Vec<f32> = (0..count * slots * dim).map(|i| (i * 5 % 13) as f32 - 6.0).collect();
             let mut grads = vec![0.0f32; unique.len()];
-            scatter(&view, parts, &g, &dx, &mut grads);
+            let cut = cut.min(7) * parts.row_dim;
+            scatter(&view, parts, &g, &dx, 0, &mut grads[..cut]);
+            scatter(&view, parts, &g, &dx, cut / parts.row_dim, &mut grads[cut..]);
             let mut expected = vec![0.0f32; unique.len()];
             for r in 0..count {
                 for slot in 0..slots {

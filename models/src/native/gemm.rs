@@ -38,8 +38,9 @@ impl<'a> MatrixView<'a> {
 
 /// `out = a * b`, or `out += a * b` if `add`; `out` is row-major `[a.rows x b.cols]`, its rows `width` apart.
 ///
-/// On the caller's thread. The order of the sums depends on the sizes and the machine's instruction set only.
-pub(super) fn matmul(out: &mut [f32], width: usize, a: MatrixView<'_>, b: MatrixView<'_>, add: bool) {
+/// On `threads` threads of the caller's rayon pool, or on the caller's thread alone. The order of the sums depends on the sizes
+/// and the machine's instruction set only: threads divide the numbers of `out`, not the sum of one number.
+pub(super) fn matmul(out: &mut [f32], width: usize, a: MatrixView<'_>, b: MatrixView<'_>, add: bool, threads: usize) {
     assert_eq!(a.cols, b.rows, "inner sizes agree");
     assert!(b.cols <= width && reach(a.rows, b.cols, width, 1) <= out.len(), "product fits its slice");
     let signed = |stride: usize| stride as isize;
@@ -66,7 +67,7 @@ pub(super) fn matmul(out: &mut [f32], width: usize, a: MatrixView<'_>, b: Matrix
             false,
             false,
             false,
-            Parallelism::None,
+            if threads > 1 { Parallelism::Rayon(threads) } else { Parallelism::None },
         );
     }
 }
@@ -101,8 +102,32 @@ mod tests {
                     });
                 }
             }
-            matmul(&mut out, n + pad, left, right, add);
+            matmul(&mut out, n + pad, left, right, add, 1);
             prop_assert_eq!(out, expected);
+        }
+    }
+
+    #[test]
+    fn threads_change_no_bit() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(5).build().unwrap();
+        let random = |count: u32, salt: u32| -> Vec<f32> {
+            (0..count).map(|i| (i.wrapping_mul(2_654_435_761) ^ salt).wrapping_mul(40_503) as f32 / 7e8 - 3.0).collect()
+        };
+        for (m, k, n) in [(256, 429, 400), (400, 256, 429), (131, 300, 77), (64, 1100, 65)] {
+            let (a, b) = (random((m * k) as u32, 1), random((k * n) as u32, 2));
+            let (left, right) = (MatrixView::new(&a, m, k, k), MatrixView::new(&b, k, n, n));
+            let (right_of_t, left_of_t) = (MatrixView::new(&b, n, k, k).t(), MatrixView::new(&a, k, m, m).t());
+            for (left, right) in [(left, right), (left, right_of_t), (left_of_t, right)] {
+                let product = |threads| {
+                    let mut out = random((m * n) as u32, 3);
+                    pool.install(|| matmul(&mut out, n, left, right, true, threads));
+                    out.iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+                };
+                let alone = product(1);
+                for threads in [2, 3, 5, 16] {
+                    assert!(product(threads) == alone, "{m} x {k} x {n} on {threads} threads");
+                }
+            }
         }
     }
 

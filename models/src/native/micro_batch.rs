@@ -17,6 +17,8 @@ const CHUNK: usize = 256;
 /// Buffers of one micro-batch, kept between steps.
 #[derive(Default)]
 pub(super) struct MicroBatch {
+    /// Threads that share each of its matrix products.
+    pub(super) threads: usize,
     /// Gradients of all parameters from these rows.
     pub(super) grads: Vec<f32>,
     /// Sum of the losses of these rows.
@@ -119,7 +121,7 @@ impl MicroBatch {
                 let (u, out) = &mut rest[0];
                 u.resize(n * width, 0.0);
                 out.resize(n * width, 0.0);
-                matmul(u, width, MatrixView::new(x, n, width, width), weight(params, layer).t(), false);
+                matmul(u, width, MatrixView::new(x, n, width, width), weight(params, layer).t(), false, self.threads);
                 kernels::cross(u, &params[layer.bias.clone()], &self.x, x, out);
             }
             let last = self.cross.last().map_or(&self.x, |(_, out)| out);
@@ -133,7 +135,7 @@ impl MicroBatch {
                 let act = &mut rest[0];
                 act.resize(n * layer.outputs, 0.0);
                 let x = MatrixView::new(x, n, layer.inputs, layer.inputs);
-                matmul(act, layer.outputs, x, weight(params, layer).t(), false);
+                matmul(act, layer.outputs, x, weight(params, layer).t(), false, self.threads);
                 kernels::bias_relu(act, &params[layer.bias.clone()]);
             }
             let last = self.acts.last().unwrap_or(&self.x);
@@ -204,16 +206,16 @@ impl MicroBatch {
             let [delta, below] = &mut self.deltas;
             kernels::relu_backward(delta, &self.acts[l], &mut self.grads[layer.bias.clone()]);
             let input = if l == 0 { &self.x } else { &self.acts[l - 1] };
-            weight_gradient(&mut self.grads, layer, delta, input, n);
+            weight_gradient(&mut self.grads, layer, delta, input, n, self.threads);
             let delta = MatrixView::new(delta, n, layer.outputs, layer.outputs);
             if l == 0 {
                 let embedded = net.embedded();
                 let to_embeddings =
                     MatrixView::new(&params[layer.weight.clone()], layer.outputs, embedded, layer.inputs);
-                matmul(dx, embedded, delta, to_embeddings, false);
+                matmul(dx, embedded, delta, to_embeddings, false, self.threads);
             } else {
                 below.resize(n * layer.inputs, 0.0);
-                matmul(below, layer.inputs, delta, weight(params, layer), false);
+                matmul(below, layer.inputs, delta, weight(params, layer), false, self.threads);
                 self.deltas.swap(0, 1);
             }
         }
@@ -236,8 +238,8 @@ impl MicroBatch {
             let input = before.last().map_or(&self.x, |(_, out)| out);
             let u = &mut rest[0].0;
             kernels::cross_backward(g, u, &self.x, dx0, &mut self.grads[layer.bias.clone()]);
-            weight_gradient(&mut self.grads, layer, u, input, n);
-            matmul(g, width, MatrixView::new(u, n, width, width), weight(params, layer), true);
+            weight_gradient(&mut self.grads, layer, u, input, n, self.threads);
+            matmul(g, width, MatrixView::new(u, n, width, width), weight(params, layer), true, self.threads);
         }
         let embedded = net.embedded();
         kernels::add_columns(dx, embedded, g, dx0, width, true);
@@ -249,8 +251,8 @@ fn weight<'a>(params: &'a [f32], layer: &Layer) -> MatrixView<'a> {
 }
 
 /// `grads[weight] += deltaᵀ · input` over `n` rows.
-fn weight_gradient(grads: &mut [f32], layer: &Layer, delta: &[f32], input: &[f32], n: usize) {
+fn weight_gradient(grads: &mut [f32], layer: &Layer, delta: &[f32], input: &[f32], n: usize, threads: usize) {
     let delta = MatrixView::new(delta, n, layer.outputs, layer.outputs).t();
     let input = MatrixView::new(input, n, layer.inputs, layer.inputs);
-    matmul(&mut grads[layer.weight.clone()], layer.inputs, delta, input, true);
+    matmul(&mut grads[layer.weight.clone()], layer.inputs, delta, input, true, threads);
 }

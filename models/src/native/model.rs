@@ -11,8 +11,10 @@ use crate::{DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, Named
 
 /// The least rows of a micro-batch. Each costs one addition of all gradients: for 432,000 gradients as much as 20 rows.
 const MICRO_BATCH_ROWS: usize = 256;
-/// Micro-batches of a large batch, if there are no more threads than this.
+/// Micro-batches of a large batch, for any number of threads: their number decides the order of sums.
 const MICRO_BATCHES: usize = 4;
+/// The most tasks that scatter the gradients of unique rows. Each reads the places of all values, a tenth of the work.
+const MOST_SCATTERS: usize = 8;
 /// Gradients that one task adds up: 64 KiB of each micro-batch.
 const SUM_LEN: usize = 16_384;
 
@@ -22,7 +24,6 @@ pub struct NativeModel {
     /// All parameters, and the optimizer's state.
     block: ParamBlock,
     workers: Workers,
-    threads: usize,
     micro_batches: Vec<MicroBatch>,
     /// The sum of the micro-batches' gradients. Only `train` uses it; it is kept between steps.
     grads: Vec<f32>,
@@ -46,7 +47,6 @@ impl NativeModel {
         Ok(NativeModel {
             block: ParamBlock::new(optimizer, params::initial(&net.layout, seed))?,
             workers: Workers::new(threads)?,
-            threads,
             net,
             micro_batches: Vec::new(),
             grads: Vec::new(),
@@ -62,9 +62,8 @@ impl NativeModel {
     /// Runs every micro-batch over its rows. `dlogits` and `dx` are empty when only predicting.
     fn run_micro_batches(&mut self, batch: &DenseBatch<'_>, logits: &mut [f32], training: bool) {
         let n = batch.rows;
-        // Fixed by the batch for up to four threads; more threads than that need more micro_batches.
-        let most = if self.threads <= MICRO_BATCHES { MICRO_BATCHES } else { self.threads.next_power_of_two() };
-        let count = (n / MICRO_BATCH_ROWS).clamp(1, most);
+        let count = (n / MICRO_BATCH_ROWS).clamp(1, MICRO_BATCHES);
+        let sharing = threads_per_product(self.workers.threads(), count);
         let rows = n.div_ceil(count).max(1);
         let embedded = if training { self.net.embedded() } else { 0 };
         self.dlogits.resize(if training { n } else { 0 }, 0.0);
@@ -74,6 +73,7 @@ impl NativeModel {
         let (mut dlogits, mut dx, mut rest) = (self.dlogits.as_mut_slice(), self.dx.as_mut_slice(), logits);
         let mut tasks = Vec::with_capacity(count);
         for (i, micro_batch) in self.micro_batches.iter_mut().enumerate() {
+            micro_batch.threads = sharing;
             let (start, end) = ((i * rows).min(n), ((i + 1) * rows).min(n));
             let own = end - start;
             let (logits, tail) = std::mem::take(&mut rest).split_at_mut(own);
@@ -83,13 +83,16 @@ impl NativeModel {
             tasks.push((micro_batch, MicroBatchRows { rows: start..end, logits, dlogits: own_dlogits, dx: own_dx }));
         }
         let (net, params) = (&self.net, self.block.values());
-        self.workers.each(true, tasks, |(micro_batch, rows)| micro_batch.run(net, params, batch, rows));
+        let run =
+            |(micro_batch, rows): (&mut MicroBatch, MicroBatchRows<'_>)| micro_batch.run(net, params, batch, rows);
+        if sharing > 1 { self.workers.each_within(tasks, run) } else { self.workers.each(true, tasks, run) }
     }
 
     /// Adds up the micro-batches' gradients, and scatters the gradients of the unique rows beside that.
     fn collect(&self, batch: &DenseBatch<'_>, row_grads: &mut Vec<f32>, grads: &mut Vec<f32>) {
         enum Task<'a> {
-            Scatter(&'a mut [f32]),
+            /// From this unique row on.
+            Scatter(usize, &'a mut [f32]),
             Sum(usize, &'a mut [f32]),
         }
         row_grads.clear();
@@ -103,10 +106,15 @@ impl NativeModel {
             pooling: self.net.spec.pooling,
         };
         let sums = grads.chunks_mut(SUM_LEN).enumerate().map(|(i, sum)| Task::Sum(i * SUM_LEN, sum));
-        let tasks = std::iter::once(Task::Scatter(row_grads)).chain(sums).collect();
+        // Each scatter reads the places of all values, and adds up those of its own unique rows.
+        let row_dim = self.net.parts.row_dim.max(1);
+        let scatters = self.workers.threads().div_ceil(2).min(MOST_SCATTERS);
+        let own = (batch.unique_rows.len() / row_dim).div_ceil(scatters).max(1);
+        let scatters = row_grads.chunks_mut(own * row_dim).enumerate().map(|(i, rows)| Task::Scatter(i * own, rows));
+        let tasks = scatters.chain(sums).collect();
         let (micro_batches, parts, dlogits, dx) = (&self.micro_batches, self.net.parts, &self.dlogits, &self.dx);
         self.workers.each(true, tasks, |task| match task {
-            Task::Scatter(row_grads) => scatter(&bags, parts, dlogits, dx, row_grads),
+            Task::Scatter(first, row_grads) => scatter(&bags, parts, dlogits, dx, first, row_grads),
             Task::Sum(from, sum) => {
                 let own = from..from + sum.len();
                 sum.copy_from_slice(&micro_batches[0].grads[own.clone()]);
@@ -132,6 +140,18 @@ impl NativeModel {
             }
         });
         Err(ModelError::NonFinite(what))
+    }
+}
+
+/// How many threads share each matrix product of `count` micro-batches that run side by side. Without sharing, each micro-batch
+/// keeps one thread busy; that is cheaper if the micro-batches fill all threads.
+fn threads_per_product(threads: usize, count: usize) -> usize {
+    if count.is_multiple_of(threads) {
+        1
+    } else if threads.is_multiple_of(count) {
+        threads / count
+    } else {
+        threads
     }
 }
 

@@ -6,8 +6,9 @@ use crate::ModelError;
 
 /// The threads of one model.
 pub(super) struct Workers {
-    /// The threads beside the caller's; `None` when the caller works alone.
-    others: Option<rayon::ThreadPool>,
+    threads: usize,
+    /// As many threads; `None` when the caller works alone. While the caller works, too, it uses one less.
+    pool: Option<rayon::ThreadPool>,
 }
 
 impl Workers {
@@ -17,32 +18,47 @@ impl Workers {
             return Err(ModelError::Setting(format!("{threads} threads asked for, expected 1 to 1024")));
         }
         if threads == 1 {
-            return Ok(Workers { others: None });
+            return Ok(Workers { threads, pool: None });
         }
-        let others = rayon::ThreadPoolBuilder::new()
-            .num_threads(threads - 1)
+        let pool = rayon::ThreadPoolBuilder::new()
+            .num_threads(threads)
             .thread_name(|index| format!("dense-{}", index + 1))
             .build()
             .map_err(|error| ModelError::Device(format!("cannot start {threads} threads: {error}")))?;
-        Ok(Workers { others: Some(others) })
+        Ok(Workers { threads, pool: Some(pool) })
+    }
+
+    /// Threads, the caller's included.
+    pub(super) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// As [`each`](Self::each), for tasks that share work among the pool's threads themselves: all of it runs there.
+    pub(super) fn each_within<T: Send>(&self, tasks: Vec<T>, work: impl Fn(T) + Sync) {
+        match &self.pool {
+            None => tasks.into_iter().for_each(work),
+            Some(pool) => pool.scope(|scope| {
+                let work = &work;
+                tasks.into_iter().for_each(|task| scope.spawn(move |_| work(task)));
+            }),
+        }
     }
 
     /// Runs `work` once for each task. Idle threads take tasks in order. With `spread = false` only the caller's thread works,
     /// for tasks so short that waking another thread costs more.
     pub(super) fn each<T: Send>(&self, spread: bool, tasks: Vec<T>, work: impl Fn(T) + Sync) {
-        let others = self.others.as_ref().filter(|_| spread && tasks.len() > 1);
-        let Some(others) = others else {
+        let Some(pool) = self.pool.as_ref().filter(|_| spread && tasks.len() > 1) else {
             tasks.into_iter().for_each(work);
             return;
         };
-        let helpers = others.current_num_threads().min(tasks.len() - 1);
+        let helpers = (self.threads - 1).min(tasks.len() - 1);
         let queue = Mutex::new(tasks.into_iter());
         let drain = || {
             while let Some(task) = take(&queue) {
                 work(task);
             }
         };
-        others.in_place_scope(|scope| {
+        pool.in_place_scope(|scope| {
             for _ in 0..helpers {
                 scope.spawn(|_| drain());
             }
@@ -68,7 +84,9 @@ mod tests {
                 let mut done = vec![0u32; count];
                 let tasks: Vec<&mut u32> = done.iter_mut().collect();
                 workers.each(true, tasks, |slot| *slot += 1);
-                assert!(done.iter().all(|&times| times == 1), "{threads} {count}");
+                let tasks: Vec<&mut u32> = done.iter_mut().collect();
+                workers.each_within(tasks, |slot| *slot += 1);
+                assert!(done.iter().all(|&times| times == 2), "{threads} {count}");
             }
         }
         assert!(Workers::new(0).is_err());
