@@ -1,10 +1,12 @@
 //! Fetches splits ahead of their decoding, in order, within a byte budget. It runs as a task of the runtime that starts it.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 
 use forebay_actors::fault::Fault;
+use futures::stream::FuturesUnordered;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
@@ -33,6 +35,40 @@ const UNIT: usize = 1024;
 /// Most splits that are fetched at once, however small they are.
 const AT_ONCE: usize = 64;
 
+/// Bytes under way at first. One request of a store with a latency of 20 ms needs about as many at 200 MB/s.
+const FIRST_WINDOW: u64 = 4 << 20;
+
+/// How many bytes may be under way. They share the line to the store, so the first split would come last if all were asked for at
+/// once. So the window starts small, and each split that has come widens it by its bytes: it doubles with each round trip, until
+/// only the budget limits it. When nothing is under way (at the start, after a lease), it starts anew.
+struct Window {
+    bytes: u64,
+    under_way: u64,
+}
+
+impl Window {
+    fn new() -> Self {
+        Self { bytes: FIRST_WINDOW, under_way: 0 }
+    }
+
+    /// Whether another split may be fetched, of whatever size.
+    fn has_room(&self) -> bool {
+        self.under_way < self.bytes
+    }
+
+    fn begin(&mut self, bytes: u64) {
+        if self.under_way == 0 {
+            self.bytes = FIRST_WINDOW;
+        }
+        self.under_way += bytes;
+    }
+
+    fn end(&mut self, bytes: u64) {
+        self.under_way -= bytes;
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
 /// Starts the task. `splits` yields (bytes, what to fetch), and is polled for the next one only when there is room for some
 /// of it; `fetch` gets it with the permit for those bytes and makes the job. A split over budget takes all of it.
 pub(crate) fn start<T, W, F, Fut, J>(
@@ -51,26 +87,48 @@ where
     let (fetches, known) = (queue.fetches(), queue.fetches());
     let splits = splits_known(splits, move |is_known| known.needs_lease(!is_known));
     Prefetch(tokio::spawn(async move {
-        let mut jobs = pin!(
-            admitted(budget_bytes, splits)
-                .map(move |admitted| {
+        let mut splits = pin!(admitted(budget_bytes, splits));
+        let (mut running, mut window) = (FuturesUnordered::new(), Window::new());
+        // Splits that came before those in front of them, and the number of the next one to hand on.
+        let (mut early, mut next, mut asked, mut more) = (BTreeMap::new(), 0_u64, 0_u64, true);
+        while more || !running.is_empty() {
+            tokio::select! {
+                biased;
+                Some((number, bytes, job)) = running.next() => {
+                    window.end(bytes);
+                    early.insert(number, job);
+                    while let Some(job) = early.remove(&next) {
+                        next += 1;
+                        match job {
+                            Ok((job, under_way)) => {
+                                queue.submit(job);
+                                drop(under_way);
+                            }
+                            Err(fault) => return queue.fail(fault),
+                        }
+                    }
+                }
+                admitted = splits.next(), if more && window.has_room() && running.len() < AT_ONCE => {
+                    let Some(admitted) = admitted else {
+                        more = false;
+                        continue;
+                    };
+                    let bytes = admitted.as_ref().map_or(0, |(bytes, ..)| *bytes);
+                    more = admitted.is_ok();
+                    window.begin(bytes);
                     // A split that is fetched and waits for those before it is still under way.
                     let under_way = fetches.begin();
-                    let fetching = admitted.map(|(what, permit)| fetch(what, permit));
-                    async move {
-                        let job = fetching?.await;
-                        job.map(|job| (job, under_way))
-                    }
-                })
-                .buffered(AT_ONCE)
-        );
-        while let Some(job) = jobs.next().await {
-            match job {
-                Ok((job, under_way)) => {
-                    queue.submit(job);
-                    drop(under_way);
+                    let fetching = admitted.map(|(_, what, permit)| fetch(what, permit));
+                    let number = asked;
+                    asked += 1;
+                    running.push(async move {
+                        let job = match fetching {
+                            Ok(fetching) => fetching.await.map(|job| (job, under_way)),
+                            Err(fault) => Err(fault),
+                        };
+                        (number, bytes, job)
+                    });
                 }
-                Err(fault) => return queue.fail(fault),
             }
         }
     }))
@@ -89,11 +147,11 @@ fn splits_known<W>(
     })
 }
 
-/// The splits with their permits, each as soon as the budget allows.
+/// The splits with their bytes and permits, each as soon as the budget allows.
 fn admitted<W: Send + 'static>(
     budget_bytes: usize,
     splits: impl Stream<Item = Result<(u64, W), Fault>> + Send + 'static,
-) -> impl Stream<Item = Result<(W, BudgetPermit), Fault>> + Send {
+) -> impl Stream<Item = Result<(u64, W, BudgetPermit), Fault>> + Send {
     let units = budget_bytes.div_ceil(UNIT).clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize)) as u32;
     let state = (Box::pin(splits), Arc::new(Semaphore::new(units as usize)));
     stream::try_unfold(state, move |(mut splits, budget)| async move {
@@ -106,6 +164,86 @@ fn admitted<W: Send + 'static>(
         let cost = bytes.div_ceil(UNIT as u64).clamp(1, u64::from(units)) as u32;
         // Only this stream acquires, so that what it holds cannot keep it from the rest.
         permit.merge(acquire(cost - 1).await);
-        Ok(Some(((what, BudgetPermit { _permit: permit }), (splits, budget))))
+        Ok(Some(((bytes, what, BudgetPermit { _permit: permit }), (splits, budget))))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use forebay_actors::StageCx;
+    use tokio::sync::oneshot;
+
+    use super::*;
+    use crate::decode_pool::DecodePool;
+
+    const MIB: u64 = 1 << 20;
+
+    /// The fetches under way, by number, each with what ends it.
+    type Under = Arc<Mutex<BTreeMap<u64, oneshot::Sender<()>>>>;
+
+    /// Fetches `count` splits of `bytes`; each lasts until its sender is used.
+    fn fetching(count: u64, bytes: u64, budget: u64) -> (DecodePool<u64>, Prefetch, Under) {
+        let (pool, queue) = DecodePool::start(&StageCx::detached("t"), 1, 1 << 20).unwrap();
+        let under = Under::default();
+        let splits = stream::iter((0..count).map(move |number| Ok((bytes, number))));
+        let gates = Arc::clone(&under);
+        let fetch = move |number: u64, permit: BudgetPermit| {
+            let (end, ended) = oneshot::channel();
+            gates.lock().unwrap().insert(number, end);
+            async move {
+                ended.await.map_err(|e| Fault::internal("ended").because(e))?;
+                Ok(move |output: &JobOutput<u64>| {
+                    drop(permit);
+                    output.push(number, 1)
+                })
+            }
+        };
+        let prefetch = start(budget as usize, splits, fetch, queue);
+        (pool, prefetch, under)
+    }
+
+    async fn numbers(under: &Under) -> Vec<u64> {
+        // One thread runs all tasks, so each has come as far as it can.
+        for _ in 0..50 {
+            tokio::task::yield_now().await;
+        }
+        under.lock().unwrap().keys().copied().collect()
+    }
+
+    fn end(under: &Under, number: u64) {
+        under.lock().unwrap().remove(&number).unwrap().send(()).unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_first_split_has_the_line_to_itself_and_more_follow_with_each_that_comes() {
+        let (mut pool, _prefetch, under) = fetching(40, 5 * MIB, 64 * MIB);
+        assert_eq!(numbers(&under).await, [0]);
+        end(&under, 0);
+        assert_eq!(pool.next().await.unwrap(), Some(0));
+        assert_eq!(numbers(&under).await, [1, 2]);
+        end(&under, 1);
+        end(&under, 2);
+        assert_eq!((pool.next().await.unwrap(), pool.next().await.unwrap()), (Some(1), Some(2)));
+        assert_eq!(numbers(&under).await, [3, 4, 5, 6]);
+        for number in 3..20 {
+            end(&under, number);
+            assert_eq!(pool.next().await.unwrap(), Some(number));
+            numbers(&under).await;
+        }
+        assert_eq!(numbers(&under).await.len(), 12, "the budget holds twelve");
+    }
+
+    #[tokio::test]
+    async fn small_splits_are_fetched_side_by_side_and_come_in_order() {
+        let (mut pool, _prefetch, under) = fetching(200, MIB / 64, 64 * MIB);
+        assert_eq!(numbers(&under).await.len(), AT_ONCE);
+        for number in (0..AT_ONCE as u64).rev() {
+            end(&under, number);
+        }
+        for number in 0..AT_ONCE as u64 {
+            assert_eq!(pool.next().await.unwrap(), Some(number));
+        }
+    }
 }
