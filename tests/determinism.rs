@@ -19,7 +19,15 @@ fn shards_replicas_and_threads_change_no_bit() {
         &["table.shards=2"],
         &["table.shards=4"],
         &["pipeline.parse_replicas=3"],
-        &["table.shards=4", "pipeline.parse_replicas=3", "data.decode_threads=3", "data.read_ahead=1"],
+        &["pipeline.batch_replicas=2"],
+        &["pipeline.batch_replicas=3", "data.read_rows=777"],
+        &[
+            "table.shards=4",
+            "pipeline.parse_replicas=3",
+            "pipeline.batch_replicas=4",
+            "data.decode_threads=3",
+            "data.read_ahead=1",
+        ],
         &["train.threads=2"],
     ] {
         let found = with(settings);

@@ -4,60 +4,139 @@
 //! key space of a batch is one pass (keys of different spaces differ), so the table holds the keys of few columns and stays in
 //! the L2 cache: 32 bytes per value.
 
+use std::hint::select_unpredictable;
+
+/// Keys that are de-duplicated in the same way.
+const BLOCK: usize = 256;
+
 /// A reusable table of the keys seen in this pass.
 #[derive(Debug, Default)]
 pub(crate) struct Dedup {
-    entries: Vec<Entry>,
-    shift: u32,
+    /// The pass that wrote it and the place of its key in `firsts`, 32 bits each. One more than the table has: see
+    /// [`Pass::add_varied`].
+    entries: Vec<u64>,
+    /// The keys of this pass, each once, in the order of first occurrence. One more place than keys.
+    firsts: Vec<u64>,
     pass: u32,
-    /// Keys that this pass may still add.
-    room: usize,
 }
 
-#[derive(Clone, Copy, Debug, Default)]
-struct Entry {
-    key: u64,
+/// A pass over the keys of one key space of one batch.
+pub(crate) struct Pass<'a> {
+    entries: &'a mut [u64],
+    firsts: &'a mut [u64],
+    shift: u32,
     pass: u32,
-    place: u32,
+    base: u32,
+    count: usize,
+    /// Whether few keys of the last block were new.
+    repetitive: bool,
 }
 
 impl Dedup {
-    /// Starts a pass of up to `keys` keys.
-    pub(crate) fn start(&mut self, keys: usize) {
-        let size = (keys * 2).next_power_of_two().max(64);
-        if self.entries.len() < size || self.pass == u32::MAX {
+    /// Starts a pass of up to `keys` keys. The first new key gets the index `base`.
+    pub(crate) fn start(&mut self, keys: usize, base: usize) -> Pass<'_> {
+        let size = (keys * 4).next_power_of_two().max(64);
+        if self.entries.len() <= size || self.pass == u32::MAX {
             self.entries.clear();
-            self.entries.resize(size, Entry::default());
+            self.entries.resize(size + 1, 0);
             self.pass = 0;
         }
-        // A pass over few keys uses only the front of a large table, which stays in the cache.
-        self.shift = 64 - size.trailing_zeros();
+        if self.firsts.len() <= keys {
+            self.firsts.resize(keys + 1, 0);
+        }
         self.pass += 1;
-        self.room = keys;
-    }
-
-    /// The index of `key` in `unique`. Appends the key if it is new in this pass.
-    #[inline]
-    pub(crate) fn place(&mut self, key: u64, unique: &mut Vec<u64>) -> u32 {
-        let mask = (1_usize << (64 - self.shift)) - 1;
-        // Fibonacci hashing, because the keys of a custom stage may not be hashes.
-        let mut at = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> self.shift) as usize;
-        loop {
-            let entry = &mut self.entries[at & mask];
-            if entry.pass != self.pass {
-                debug_assert!(self.room > 0, "more keys than `start` was told of");
-                self.room = self.room.saturating_sub(1);
-                let place = unique.len() as u32;
-                *entry = Entry { key, pass: self.pass, place };
-                unique.push(key);
-                return place;
-            }
-            if entry.key == key {
-                return entry.place;
-            }
-            at += 1;
+        Pass {
+            // A pass over few keys uses only the front of a large table, which stays in the cache.
+            entries: &mut self.entries[..=size],
+            firsts: &mut self.firsts[..=keys],
+            shift: 64 - size.trailing_zeros(),
+            pass: self.pass,
+            base: base as u32,
+            count: 0,
+            repetitive: false,
         }
     }
+}
+
+impl Pass<'_> {
+    /// Appends the index of each key to `places`. Panics if there are more keys than [`Dedup::start`] was told of.
+    pub(crate) fn add(&mut self, keys: &[u64], places: &mut Vec<u32>) {
+        for block in keys.chunks(BLOCK) {
+            let before = self.count;
+            if self.repetitive {
+                self.add_repetitive(block, places);
+            } else {
+                self.add_varied(block, places);
+            }
+            self.repetitive = (self.count - before) * 16 < block.len();
+        }
+    }
+
+    /// For keys that are mostly known: a branch says whether a key is new. It is predicted well.
+    fn add_repetitive(&mut self, keys: &[u64], places: &mut Vec<u32>) {
+        let (entries, firsts, shift, pass, base) =
+            (&mut *self.entries, &mut *self.firsts, self.shift, self.pass, self.base);
+        let (mask, mut count) = (entries.len() - 2, self.count);
+        places.extend(keys.iter().map(|&key| {
+            let mut at = first_place(key, shift, mask);
+            loop {
+                let (written, place) = unpack(entries[at]);
+                if written != pass {
+                    entries[at] = pack(pass, count);
+                    firsts[count] = key;
+                    count += 1;
+                    return base + (count - 1) as u32;
+                }
+                if firsts[place] == key {
+                    return base + place as u32;
+                }
+                at = (at + 1) & mask;
+            }
+        }));
+        self.count = count;
+    }
+
+    /// For keys that are new as good as at random: no branch depends on it. A key that is not new writes the last entry, which
+    /// no key reads, and a key that is new equals itself at the next place of `firsts`.
+    fn add_varied(&mut self, keys: &[u64], places: &mut Vec<u32>) {
+        let (entries, firsts, shift, pass, base) =
+            (&mut *self.entries, &mut *self.firsts, self.shift, self.pass, self.base);
+        let (mask, mut count) = (entries.len() - 2, self.count);
+        places.extend(keys.iter().map(|&key| {
+            let mut at = first_place(key, shift, mask);
+            firsts[count] = key;
+            loop {
+                let (written, place) = unpack(entries[at]);
+                let new = written != pass;
+                let place = select_unpredictable(new, count, place);
+                if firsts[place] == key {
+                    entries[select_unpredictable(new, at, mask + 1)] = pack(pass, place);
+                    count += usize::from(new);
+                    return base + place as u32;
+                }
+                at = (at + 1) & mask;
+            }
+        }));
+        self.count = count;
+    }
+
+    /// The keys of this pass, each once, in the order of first occurrence.
+    pub(crate) fn firsts(&self) -> &[u64] {
+        &self.firsts[..self.count]
+    }
+}
+
+/// Fibonacci hashing, because the keys of a custom stage may not be hashes.
+fn first_place(key: u64, shift: u32, mask: usize) -> usize {
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> shift) as usize & mask
+}
+
+fn pack(pass: u32, place: usize) -> u64 {
+    u64::from(pass) << 32 | place as u64
+}
+
+fn unpack(entry: u64) -> (u32, usize) {
+    ((entry >> 32) as u32, entry as u32 as usize)
 }
 
 #[cfg(test)]
@@ -65,22 +144,32 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// Some with few different keys, so that both ways of adding a block run.
+    fn keys() -> impl Strategy<Value = Vec<u64>> {
+        prop_oneof![prop::collection::vec(0_u64..9, 0..900), prop::collection::vec(0_u64..400, 0..900)]
+    }
+
     proptest! {
         #[test]
-        fn agrees_with_a_linear_search(passes in prop::collection::vec(prop::collection::vec(0_u64..40, 0..200), 1..5)) {
+        fn agrees_with_a_linear_search(
+            passes in prop::collection::vec(keys(), 1..5), cut in 0_usize..900,
+        ) {
             let mut dedup = Dedup::default();
             for keys in passes {
-                let (mut unique, mut expected) = (Vec::new(), Vec::new());
-                dedup.start(keys.len());
+                let (mut places, mut expected, mut slow) = (Vec::new(), Vec::new(), Vec::new());
+                let mut pass = dedup.start(keys.len(), 100);
+                let cut = cut.min(keys.len());
+                pass.add(&keys[..cut], &mut places);
+                pass.add(&keys[cut..], &mut places);
                 for &key in &keys {
-                    let place = dedup.place(key, &mut unique);
-                    let slow = expected.iter().position(|&k| k == key).unwrap_or_else(|| {
+                    let place = expected.iter().position(|&k| k == key).unwrap_or_else(|| {
                         expected.push(key);
                         expected.len() - 1
                     });
-                    prop_assert_eq!(place as usize, slow);
+                    slow.push(100 + place as u32);
                 }
-                prop_assert_eq!(&unique, &expected);
+                prop_assert_eq!(places, slow);
+                prop_assert_eq!(pass.firsts(), &expected);
             }
         }
     }
@@ -89,11 +178,11 @@ mod tests {
     fn keys_that_share_their_first_place_stay_apart() {
         // Keys that differ only in their high bits would collide in a table that masks the low bits.
         let keys: Vec<u64> = (0..500_u64).map(|i| i << 57 | i << 32).chain((0..500).map(|i| i << 40)).collect();
-        let (mut dedup, mut unique) = (Dedup::default(), Vec::new());
-        dedup.start(keys.len());
-        let places: Vec<u32> = keys.iter().map(|&k| dedup.place(k, &mut unique)).collect();
+        let (mut dedup, mut places) = (Dedup::default(), Vec::new());
+        let mut pass = dedup.start(keys.len(), 0);
+        pass.add(&keys, &mut places);
         for (key, place) in keys.iter().zip(places) {
-            assert_eq!(unique[place as usize], *key);
+            assert_eq!(pass.firsts()[place as usize], *key);
         }
     }
 }

@@ -28,8 +28,8 @@ use crate::registry::{Read, Registry, read_from};
 use crate::resources::Resources;
 use crate::sources::{self, window_rows};
 use crate::stages::{
-    BatchPlan, Batcher, Download, Evaluate, Launch, Lookup, ModelMaker, Parse, Predict, Push, Receive, Refresh, Ship,
-    StateOutput, Train, Upload,
+    Assemble, BatchPlan, Batcher, Download, Evaluate, Launch, Lookup, ModelMaker, Parse, Predict, Push, Receive,
+    Refresh, Ship, StateOutput, Train, Upload,
 };
 use crate::staleness::Staleness;
 
@@ -183,11 +183,22 @@ fn batches(
     let replicas = Replicas::ordered(job.pipeline.parse_replicas);
     let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.to_batch());
     let examples = registry.after_parse_of(examples, job, training)?;
-    let batches = examples.stage("batch", Place::Own, move || batcher).link(links.to_lookup());
-    registry.after_batch_of(batches, job, training)
+    let batches = match job.pipeline.batch_replicas {
+        0 | 1 => examples.stage("batch", Place::Own, move || batcher),
+        n => {
+            let (cut, plan) = batcher.split();
+            let parts = examples.stage("cut", Place::Shared, move || cut).link(PARTS_WAITING);
+            parts.replicated("batch", Place::Own, Replicas::ordered(n), move |_| Assemble::new(&plan))
+        }
+    };
+    registry.after_batch_of(batches.link(links.to_lookup()), job, training)
 }
 
-fn learn(flow: Flow<TrainBatch>, resources: &Resources) -> Pipeline {
+/// Parts of windows that wait for a free replica of `batch`. Each holds the rows that are shuffled together.
+const PARTS_WAITING: usize = 1;
+
+/// Looks up, trains on and pushes the batches of `flow`.
+pub(crate) fn learn(flow: Flow<TrainBatch>, resources: &Resources) -> Pipeline {
     let replicas = requests_under_way(&resources.job, &resources.staleness);
     let lookup =
         Lookup::for_training(&resources.table, &resources.staleness).participation(resources.participation.clone());
@@ -197,6 +208,8 @@ fn learn(flow: Flow<TrainBatch>, resources: &Resources) -> Pipeline {
 /// Replicas of `lookup` and of `push`: one for each ticket, which hides the round trip to the ps. Shards in this process need no
 /// round trip, so one replica is enough and has the caches to itself.
 fn requests_under_way(job: &Job, staleness: &Staleness) -> usize {
+        return n.parse().unwrap_or(1);
+    }
     if job.placement.ps == 0 { 1 } else { (staleness.bound() + 1).min(MOST_UNDER_WAY) }
 }
 

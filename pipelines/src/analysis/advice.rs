@@ -103,6 +103,10 @@ fn knob<'a>(limit: &'a Limit, loads: &[Load], cores: usize, job: &Job) -> Option
             let n = job.pipeline.parse_replicas.max(1);
             more(n).map(|m| ("pipeline.parse_replicas".into(), m.to_string(), itself(n as f64 / m as f64)))
         }
+        (_, "batch", None | Some("other")) if job.pipeline.batch_replicas < cores => {
+            let n = job.pipeline.batch_replicas.max(1);
+            more(n).map(|m| ("pipeline.batch_replicas".into(), m.to_string(), itself(n as f64 / m as f64)))
+        }
         (_, _, Some("decode")) => {
             let n = job.data.decode_threads.max(1);
             more(n).map(|m| ("data.decode_threads".into(), m.to_string(), part("decode", n as f64 / m as f64)))
@@ -123,9 +127,9 @@ fn knob<'a>(limit: &'a Limit, loads: &[Load], cores: usize, job: &Job) -> Option
             let effect = Effect { hits: Box::new(hits), part: None, factor: n as f64 / m.max(1) as f64 };
             (m > n).then(|| ("train.staleness".into(), (m - 1).to_string(), effect))
         }
-        (_, "read" | "batch" | "ship", None | Some("other")) if job.placement.readers > 0 => {
+        (_, "read" | "cut" | "batch" | "ship", None | Some("other")) if job.placement.readers > 0 => {
             let (n, m) = (job.placement.readers, job.placement.readers + 1);
-            let hits = |stage: &str| ["read", "parse", "batch", "ship"].contains(&stage);
+            let hits = |stage: &str| ["read", "parse", "cut", "batch", "ship"].contains(&stage);
             let effect = Effect { hits: Box::new(hits), part: None, factor: n as f64 / m as f64 };
             Some(("placement.readers".into(), m.to_string(), effect))
         }

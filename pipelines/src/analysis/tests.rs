@@ -76,7 +76,7 @@ fn each_stage_in_turn_is_named_with_the_field_that_gives_it_more() {
         (stage("read", 8, &[("decode", WaitKind::Waiting, 90)]), "input", Some(("data.decode_threads", "5"))),
         (stage("read", 8, &[("store", WaitKind::Waiting, 90)]), "input", Some(("data.read_ahead", "\"128MiB\""))),
         (stage("parse", 98, &[]), "input", Some(("pipeline.parse_replicas", "5"))),
-        (stage("batch", 98, &[]), "input", None),
+        (stage("batch", 98, &[]), "input", Some(("pipeline.batch_replicas", "5"))),
         (stage("lookup", 8, &[("shards", WaitKind::Waiting, 90)]), "table", Some(("train.staleness", "4"))),
         (stage("train", 98, &[]), "compute", None),
         (stage("push", 98, &[]), "table", None),

@@ -164,13 +164,14 @@ pub(crate) fn check_rows(before: &DataPlan, now: &DataPlan) -> Result<(), Fault>
 }
 
 /// Fields, or sections with a dot at the end, that may differ when a run goes on: where it runs, how fast, and for how long.
-const FREE: [&str; 15] = [
+const FREE: [&str; 16] = [
     "checkpoint.",
     "network.",
     "output.",
     "placement.",
     "pipeline.links.",
     "pipeline.parse_replicas",
+    "pipeline.batch_replicas",
     "data.decode_ahead",
     "data.decode_threads",
     "data.epochs",

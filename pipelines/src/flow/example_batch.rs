@@ -36,6 +36,19 @@ impl SlotKeys {
         }
     }
 
+    fn select(&self, rows: &[u32]) -> Self {
+        if let Self::One(keys) = self {
+            return Self::One(rows.iter().map(|&row| keys[row as usize]).collect());
+        }
+        let (mut offsets, mut selected) = (Vec::with_capacity(rows.len() + 1), Vec::new());
+        offsets.push(0);
+        for &row in rows {
+            selected.extend_from_slice(self.keys(row as usize, row as usize + 1));
+            offsets.push(selected.len() as u32);
+        }
+        Self::Many { offsets, keys: selected }
+    }
+
     fn bytes(&self) -> usize {
         match self {
             Self::One(keys) => heap(keys),
@@ -90,7 +103,7 @@ impl ExampleBatch {
             return self;
         }
         cx.ledger().reject(reason, u64::from(rejected));
-        let mut batch = Self::gather(&[self], &kept);
+        let mut batch = self.select(&kept);
         batch.rejected = batch.rejected.saturating_add(rejected);
         batch
     }
@@ -103,34 +116,22 @@ impl ExampleBatch {
         }
     }
 
-    /// Gathers rows of several batches into one. `order` has row numbers in the concatenation of `chunks`. Lineage and window
-    /// are those of the first chunk.
-    ///
-    /// Works column by column, so that random reads stay in the L2 cache (a column of 65,536 keys is 512 KiB).
-    pub fn gather(chunks: &[Self], order: &[u32]) -> Self {
-        let first = chunks.first().expect("at least one chunk is gathered");
-        let places = places(chunks, order);
-        let mut dense = Vec::with_capacity(order.len() * first.dense_columns());
-        for c in 0..first.dense_columns() {
-            let columns: Vec<&[f32]> = chunks.iter().map(|chunk| chunk.dense_column(c)).collect();
-            dense.extend(places.iter().map(|&(chunk, row)| columns[chunk as usize][row as usize]));
+    /// The rows with these numbers.
+    fn select(&self, rows: &[u32]) -> Self {
+        let take = |column: &[f32]| -> Vec<f32> { rows.iter().map(|&row| column[row as usize]).collect() };
+        let mut dense = Vec::with_capacity(rows.len() * self.dense_columns());
+        for column in 0..self.dense_columns() {
+            dense.extend(rows.iter().map(|&row| self.dense_column(column)[row as usize]));
         }
-        let kept: Option<Vec<&KeptRows>> = chunks.iter().map(|chunk| chunk.kept.as_ref()).collect();
-        let slots = (0..first.slots.len())
-            .map(|s| gather_slot(&chunks.iter().map(|chunk| &chunk.slots[s]).collect::<Vec<_>>(), &places))
-            .collect();
         Self {
-            lineage: first.lineage.clone(),
-            window: first.window,
-            rejected: chunks.iter().map(|chunk| chunk.rejected).sum(),
-            labels: places.iter().map(|&(chunk, row)| chunks[chunk as usize].labels[row as usize]).collect(),
-            weights: match first.weights.is_empty() {
-                true => Vec::new(),
-                false => places.iter().map(|&(chunk, row)| chunks[chunk as usize].weights[row as usize]).collect(),
-            },
+            lineage: self.lineage.clone(),
+            window: self.window,
+            rejected: self.rejected,
+            labels: take(&self.labels),
+            weights: if self.weights.is_empty() { Vec::new() } else { take(&self.weights) },
             dense,
-            slots,
-            kept: kept.map(|kept| KeptRows::gather(&kept, &places)),
+            slots: self.slots.iter().map(|slot| slot.select(rows)).collect(),
+            kept: self.kept.as_ref().map(|kept| KeptRows::gather(std::slice::from_ref(kept), rows)),
         }
     }
 }
@@ -157,36 +158,6 @@ impl<'a> ExampleRow<'a> {
     pub fn keys(&self, slot: usize) -> &'a [u64] {
         self.batch.slots[slot].keys(self.row, self.row + 1)
     }
-}
-
-/// The (chunk, row within the chunk) of each row in `order`.
-fn places(chunks: &[ExampleBatch], order: &[u32]) -> Vec<(u32, u32)> {
-    let mut place_of = Vec::with_capacity(chunks.iter().map(Batch::rows).sum());
-    for (c, chunk) in chunks.iter().enumerate() {
-        place_of.extend((0..chunk.rows() as u32).map(|row| (c as u32, row)));
-    }
-    order.iter().map(|&row| place_of[row as usize]).collect()
-}
-
-fn gather_slot(chunks: &[&SlotKeys], places: &[(u32, u32)]) -> SlotKeys {
-    let ones: Option<Vec<&[u64]>> = chunks
-        .iter()
-        .map(|slot| match slot {
-            SlotKeys::One(keys) => Some(keys.as_slice()),
-            SlotKeys::Many { .. } => None,
-        })
-        .collect();
-    if let Some(ones) = ones {
-        return SlotKeys::One(places.iter().map(|&(chunk, row)| ones[chunk as usize][row as usize]).collect());
-    }
-    let mut offsets = Vec::with_capacity(places.len() + 1);
-    let mut keys = Vec::new();
-    offsets.push(0);
-    for &(chunk, row) in places {
-        keys.extend_from_slice(chunks[chunk as usize].keys(row as usize, row as usize + 1));
-        offsets.push(keys.len() as u32);
-    }
-    SlotKeys::Many { offsets, keys }
 }
 
 impl Batch for ExampleBatch {
@@ -234,14 +205,13 @@ mod tests {
     }
 
     #[test]
-    fn gather_takes_every_column_in_the_order_asked_for() {
-        let chunks = [batch(0..3), batch(3..7)];
-        let all = ExampleBatch::gather(&chunks, &[6, 0, 5, 2]);
-        assert_eq!(all.slots[0], SlotKeys::One(vec![60, 0, 50, 20]));
-        assert_eq!(all.slots[1], SlotKeys::Many { offsets: vec![0, 0, 0, 2, 4], keys: vec![5, 5, 2, 2] });
-        assert_eq!(all.dense_column(0), [6.0, 0.0, 5.0, 2.0]);
-        assert_eq!(all.dense_column(1), [-6.0, -0.0, -5.0, -2.0]);
-        assert_eq!(all.weights, [6.5, 0.5, 5.5, 2.5]);
-        assert_eq!((all.rows(), all.lineage.row), (4, 0));
+    fn selected_rows_keep_every_column() {
+        let some = batch(0..7).select(&[6, 0, 5, 2]);
+        assert_eq!(some.slots[0], SlotKeys::One(vec![60, 0, 50, 20]));
+        assert_eq!(some.slots[1], SlotKeys::Many { offsets: vec![0, 0, 0, 2, 4], keys: vec![5, 5, 2, 2] });
+        assert_eq!(some.dense_column(0), [6.0, 0.0, 5.0, 2.0]);
+        assert_eq!(some.dense_column(1), [-6.0, -0.0, -5.0, -2.0]);
+        assert_eq!(some.weights, [6.5, 0.5, 5.5, 2.5]);
+        assert_eq!((some.rows(), some.lineage.row), (4, 0));
     }
 }

@@ -58,10 +58,18 @@ impl KeptRows {
         Self { columns: self.columns.slice(from, to - from) }
     }
 
-    /// Gathers the rows at `places`: (chunk, row within the chunk).
-    pub(super) fn gather(chunks: &[&Self], places: &[(u32, u32)]) -> Self {
+    /// Gathers rows of several chunks. `order` has row numbers in their concatenation.
+    pub(crate) fn gather(chunks: &[Self], order: &[u32]) -> Self {
         let chunks: Vec<&RecordBatch> = chunks.iter().map(|chunk| &chunk.columns).collect();
-        let places: Vec<_> = places.iter().map(|&(chunk, row)| (chunk as usize, row as usize)).collect();
+        let mut ends: Vec<usize> = chunks.iter().map(|chunk| chunk.num_rows()).collect();
+        for i in 1..ends.len() {
+            ends[i] += ends[i - 1];
+        }
+        let place = |row: usize| {
+            let chunk = ends.partition_point(|&end| end <= row);
+            (chunk, row - chunk.checked_sub(1).map_or(0, |before| ends[before]))
+        };
+        let places: Vec<_> = order.iter().map(|&row| place(row as usize)).collect();
         let columns = interleave_record_batch(&chunks, &places);
         Self { columns: columns.expect("batches of one source have the same columns") }
     }

@@ -76,6 +76,7 @@ impl Job {
             ("train.batch_rows", self.train.batch_rows),
             ("table.shards", self.table.shards),
             ("pipeline.parse_replicas", self.pipeline.parse_replicas),
+            ("pipeline.batch_replicas", self.pipeline.batch_replicas),
             ("pipeline.links.parse", parse),
             ("pipeline.links.batch", batch),
             ("pipeline.links.lookup", lookup),

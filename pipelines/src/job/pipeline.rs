@@ -12,6 +12,9 @@ use crate::string_or_table::{Named, list};
 pub struct PipelineOptions {
     /// Replicas of the parse stage. The order of rows does not depend on it.
     pub parse_replicas: usize,
+    /// Replicas of the batch stage. The batches and their order do not depend on it. Each holds the rows that are shuffled
+    /// together (`data.shuffle_rows`) and the batches made of them.
+    pub batch_replicas: usize,
     /// Capacity of the link in front of each stage.
     pub links: Links,
     /// Custom stages over rows as they are read, in this order. An entry is a name in the program's
@@ -51,6 +54,7 @@ impl Default for PipelineOptions {
     fn default() -> Self {
         Self {
             parse_replicas: 1,
+            batch_replicas: 1,
             links: Links::default(),
             after_read: Vec::new(),
             after_parse: Vec::new(),

@@ -92,7 +92,7 @@ impl RowScorer {
         };
         let rows = batch.num_rows();
         let (examples, bad) = self.parse.examples_of(batch)?;
-        let batch = self.batcher.whole(&examples);
+        let batch = self.batcher.whole(examples);
         self.model.rows.read(&batch.unique, &mut self.rows);
         let dense = DenseBatch {
             rows,

@@ -20,6 +20,7 @@ mod state_output;
 mod train;
 mod upload;
 
+pub(crate) use batch::Assemble;
 pub use batch::{BatchPlan, Batcher};
 pub use download::Download;
 pub use drop_rows::DropRows;

@@ -1,0 +1,194 @@
+//! Where the keys of each value are in the list of keys of its batch: filled in slot by slot, read row by row.
+
+use std::collections::VecDeque;
+
+use super::part::Piece;
+use super::transpose::Transpose;
+use crate::dedup::Pass;
+use crate::flow::SlotKeys;
+
+/// Keys that are gathered before they are de-duplicated: 2 KiB, in the L1 cache.
+const GATHERED: usize = 256;
+
+/// The places of the values of one or more batches.
+#[derive(Default)]
+pub(super) struct Places {
+    slots: usize,
+    /// Whether a slot may hold any number of keys.
+    bags: bool,
+    places: Vec<u32>,
+    ends: Vec<u32>,
+    /// One for each batch and slot.
+    runs: Vec<Run>,
+    transpose: Transpose<u32>,
+}
+
+/// The places of one slot in one batch: `places[start..]`, one for each row or, if it has bags, up to `ends[ends_start..]`,
+/// counted from `start`, for each row.
+#[derive(Clone, Copy, Default)]
+struct Run {
+    start: usize,
+    ends_start: Option<usize>,
+}
+
+/// The keys of one slot of a part, in the order in which they came.
+#[derive(Default)]
+pub(super) struct Staged {
+    keys: Vec<u64>,
+    /// As in [`SlotKeys::Many`]; empty if each row has one key.
+    offsets: Vec<u32>,
+}
+
+impl Staged {
+    /// Takes the keys of `slot`. Reading them in order brings them into the cache faster than gathering does.
+    pub(super) fn fill(&mut self, pieces: &VecDeque<Piece>, slot: usize) {
+        self.keys.clear();
+        self.offsets.clear();
+        let bags = has_bags(pieces, slot);
+        for piece in pieces {
+            if bags {
+                self.offsets.extend(offsets_of(piece, slot).map(|offset| self.keys.len() as u32 + offset));
+            }
+            self.keys.extend_from_slice(keys_of(piece, slot));
+        }
+        if bags {
+            self.offsets.push(self.keys.len() as u32);
+        }
+    }
+
+    fn bag(&self, row: u32) -> &[u64] {
+        let row = row as usize;
+        &self.keys[self.offsets[row] as usize..self.offsets[row + 1] as usize]
+    }
+
+    /// Number of keys of these rows.
+    pub(super) fn count(&self, rows: &[u32]) -> usize {
+        if self.offsets.is_empty() { rows.len() } else { rows.iter().map(|&row| self.bag(row).len()).sum() }
+    }
+}
+
+fn keys_of(piece: &Piece, slot: usize) -> &[u64] {
+    piece.batch.slots[slot].keys(piece.from, piece.to)
+}
+
+/// Where the bag of each row begins within the keys of the piece.
+fn offsets_of(piece: &Piece, slot: usize) -> impl Iterator<Item = u32> {
+    let (first, offsets) = match &piece.batch.slots[slot] {
+        SlotKeys::One(_) => (0, None),
+        SlotKeys::Many { offsets, .. } => (offsets[piece.from], Some(&offsets[piece.from..piece.to])),
+    };
+    (0..piece.rows()).map(move |row| offsets.map_or(row as u32, |offsets| offsets[row] - first))
+}
+
+fn has_bags(pieces: &VecDeque<Piece>, slot: usize) -> bool {
+    pieces.iter().any(|piece| matches!(piece.batch.slots[slot], SlotKeys::Many { .. }))
+}
+
+/// Number of keys of a slot in these rows.
+pub(super) fn count_keys(pieces: &VecDeque<Piece>, slot: usize) -> usize {
+    pieces.iter().map(|piece| keys_of(piece, slot).len()).sum()
+}
+
+impl Places {
+    /// Starts anew, for `batches` batches of the rows of `pieces`.
+    pub(super) fn start(&mut self, pieces: &VecDeque<Piece>, batches: usize, slots: usize) {
+        (self.slots, self.bags) = (slots, (0..slots).any(|slot| has_bags(pieces, slot)));
+        self.places.clear();
+        self.ends.clear();
+        self.runs.clear();
+        self.runs.resize(batches * slots, Run::default());
+    }
+
+    /// De-duplicates the keys of one slot of `batch`: all rows of `pieces`, in their order.
+    pub(super) fn add(&mut self, batch: usize, slot: usize, pieces: &VecDeque<Piece>, pass: &mut Pass<'_>) {
+        let bags = has_bags(pieces, slot);
+        self.runs[batch * self.slots + slot] = self.run(bags);
+        let mut end = 0;
+        for piece in pieces {
+            if bags {
+                let keys = &piece.batch.slots[slot];
+                self.ends.extend((piece.from..piece.to).map(|row| {
+                    end += keys.keys(row, row + 1).len() as u32;
+                    end
+                }));
+            }
+            pass.add(keys_of(piece, slot), &mut self.places);
+        }
+    }
+
+    /// De-duplicates the keys of one slot of `batch`: the rows `order` of `staged`.
+    pub(super) fn add_in_order(
+        &mut self,
+        batch: usize,
+        slot: usize,
+        staged: &Staged,
+        order: &[u32],
+        pass: &mut Pass<'_>,
+    ) {
+        let bags = !staged.offsets.is_empty();
+        self.runs[batch * self.slots + slot] = self.run(bags);
+        if !bags {
+            let mut keys = [0; GATHERED];
+            for rows in order.chunks(GATHERED) {
+                for (key, &row) in keys.iter_mut().zip(rows) {
+                    *key = staged.keys[row as usize];
+                }
+                pass.add(&keys[..rows.len()], &mut self.places);
+            }
+            return;
+        }
+        let mut end = 0;
+        for &row in order {
+            let keys = staged.bag(row);
+            end += keys.len() as u32;
+            self.ends.push(end);
+            pass.add(keys, &mut self.places);
+        }
+    }
+
+    fn run(&self, bags: bool) -> Run {
+        Run { start: self.places.len(), ends_start: bags.then_some(self.ends.len()) }
+    }
+
+    /// The places of the values of `batch`, bag by bag, and the offsets of the bags if there are bags.
+    pub(super) fn rows(&mut self, batch: usize, rows: usize) -> (Vec<u32>, Option<Vec<u32>>) {
+        let runs = &self.runs[batch * self.slots..(batch + 1) * self.slots];
+        if self.bags {
+            return self.bags(runs, rows);
+        }
+        let columns: Vec<&[u32]> = runs.iter().map(|run| &self.places[run.start..run.start + rows]).collect();
+        let mut inverse = Vec::with_capacity(rows * self.slots);
+        self.transpose.append(&columns, &mut inverse);
+        (inverse, None)
+    }
+
+    fn bags(&self, runs: &[Run], rows: usize) -> (Vec<u32>, Option<Vec<u32>>) {
+        let values = |run: &Run| match run.ends_start {
+            Some(start) if rows > 0 => self.ends[start + rows - 1] as usize,
+            Some(_) => 0,
+            None => rows,
+        };
+        let mut inverse = Vec::with_capacity(runs.iter().map(values).sum());
+        let mut offsets = Vec::with_capacity(rows * runs.len() + 1);
+        // Where the next bag of each slot begins.
+        let mut next: Vec<usize> = runs.iter().map(|run| run.start).collect();
+        offsets.push(0);
+        for row in 0..rows {
+            for (run, next) in runs.iter().zip(&mut next) {
+                match run.ends_start {
+                    None => {
+                        inverse.push(self.places[*next]);
+                        *next += 1;
+                    }
+                    Some(start) => {
+                        let end = run.start + self.ends[start + row] as usize;
+                        inverse.extend_from_slice(&self.places[*next..end]);
+                        *next = end;
+                    }
+                }
+                offsets.push(inverse.len() as u32);
+            }
+        }
+        (inverse, Some(offsets))
+    }
+}
