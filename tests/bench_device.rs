@@ -1,4 +1,5 @@
-//! `forebay bench device` on the CPU: the numbers agree with each other, and invalid flags are refused.
+//! `forebay bench device` on the CPU and `forebay bench headspace`: the numbers agree with each other, and what cannot be
+//! measured is refused.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
@@ -98,4 +99,34 @@ fn cpu_tensors_are_measured_apart_and_inline() {
     assert!(code == Some(2) && text.contains("\"gpu\" is unknown"), "{text}");
     let (code, text) = run(&with(&["--device", "cuda:4096"]));
     assert!(code == Some(2) && text.contains("LD_LIBRARY_PATH"), "{text}");
+}
+
+#[test]
+fn headspace_tells_the_speed_of_the_feed_and_of_training_from_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 3000);
+    let train = format!("data.train={}", data.display());
+    let small =
+        ["--set", &train, "--set", "model.kind=lr", "--set", "model.hidden=[]", "--set", "train.batch_rows=256"];
+    let all = ["bench", "headspace", "--rows", "1000", "--passes", "2"].into_iter().chain(small);
+    let output = forebay(&all.clone().chain(["--json"]).collect::<Vec<_>>()).output().unwrap();
+    let (code, text) = common::code_and_output(&output);
+    assert_eq!(code, Some(0), "{text}");
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+    // Whole batches, once through the feed and twice through the training.
+    assert_eq!((&found["feed"]["rows"], &found["training"]["rows"]), (&1024.into(), &2048.into()), "{found}");
+    for part in ["feed", "training"] {
+        let number = |name: &str| found[part][name].as_f64().unwrap_or_else(|| panic!("{name} in {found}"));
+        assert!((number("rows_per_second") * number("seconds") / number("rows") - 1.0).abs() < 1e-6, "{found}");
+    }
+    let (code, text) = run(&all.collect::<Vec<_>>());
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("training, fed from memory") && text.contains(" is the limit"), "{text}");
+    assert!(text.contains("memory") && text.contains("lookup") && text.contains("push"), "{text}");
+
+    let several = ["bench", "headspace", "--set", &train, "--set", "placement.ps=1"];
+    let (code, text) = run(&several);
+    assert!(code != Some(0) && text.contains("placement"), "{text}");
+    let (code, text) = run(&["bench", "headspace", "--set", "data.train=missing"]);
+    assert!(code != Some(0) && text.contains("missing"), "{text}");
 }

@@ -60,7 +60,7 @@ pub(crate) fn run(
         Command::Plan(plan) => plan.run(context),
         Command::Checkpoint(checkpoint) => checkpoint.run(context),
         Command::Data(data) => data.run(logs),
-        Command::Bench(bench) => bench.run(),
+        Command::Bench(bench) => bench.run(context),
         Command::Completions(completions) => completions.run(program()),
         Command::Man(man) => man.run(program()),
     }?;

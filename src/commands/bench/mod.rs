@@ -2,27 +2,32 @@
 
 mod device;
 mod feed;
+mod headspace;
 mod overlap;
 mod ready;
 mod serve;
 
 use crate::Fault;
+use crate::pipelines::Context;
 use clap::Subcommand;
 
-/// Measure this machine: reading and parsing, dense compute, how much IO hides behind compute, and a server under load
+/// Measure this machine: reading and parsing, training without a feed, dense compute, how much IO hides behind compute, and a
+/// server under load
 #[derive(Subcommand)]
 pub(crate) enum Bench {
     Device(device::Device),
     Feed(feed::Feed),
+    Headspace(headspace::Headspace),
     Overlap(overlap::Overlap),
     Serve(serve::Serve),
 }
 
 impl Bench {
-    pub(crate) fn run(self) -> Result<(), Fault> {
+    pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
         match self {
             Self::Device(device) => device.run(),
             Self::Feed(feed) => feed.run(),
+            Self::Headspace(headspace) => headspace.run(context),
             Self::Overlap(overlap) => overlap.run(),
             Self::Serve(serve) => serve.run(),
         }
