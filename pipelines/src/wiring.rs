@@ -208,8 +208,6 @@ pub(crate) fn learn(flow: Flow<TrainBatch>, resources: &Resources) -> Pipeline {
 /// Replicas of `lookup` and of `push`: one for each ticket, which hides the round trip to the ps. Shards in this process need no
 /// round trip, so one replica is enough and has the caches to itself.
 fn requests_under_way(job: &Job, staleness: &Staleness) -> usize {
-        return n.parse().unwrap_or(1);
-    }
     if job.placement.ps == 0 { 1 } else { (staleness.bound() + 1).min(MOST_UNDER_WAY) }
 }
 
