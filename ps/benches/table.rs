@@ -3,7 +3,7 @@
 //! `cargo bench -p forebay-ps --bench table [-- KEYS]` (default 10 million; about a minute and 3 GiB). One key pulled
 //! and pushed counts once. Time is CPU time of the thread, as other work may share the machine; all candidates run in
 //! one process, one after the other, on the same keys in the same blocks. `ONLY=own,stall` picks some of: own, hashbrown,
-//! dashmap, shapes, lifetime, shards, stall.
+//! dashmap, shapes, lifetime, shards, stall, cold (only if it is named: the same fill three times).
 #![allow(clippy::print_stdout, missing_docs)]
 
 use std::hash::{BuildHasherDefault, Hasher};
@@ -26,6 +26,12 @@ fn main() {
     let wants = |name: &str| only.is_empty() || only.contains(name);
     if wants("own") {
         own("own f32 16 + Adagrad 16", keys, &config(&[(16, ADAGRAD)], Storage::F32));
+    }
+    if only.contains("cold") {
+        // The first fill takes memory that a virtual machine may not have yet from its host.
+        for _ in 0..3 {
+            own("own f32 16 + Adagrad 16, again", keys, &config(&[(16, ADAGRAD)], Storage::F32));
+        }
     }
     if wants("hashbrown") {
         measure("hashbrown + prefetch 16 + 16", keys, &mut Brown::default());
