@@ -76,6 +76,10 @@ impl Round<'_> {
         let begun = Instant::now();
         let mut run = self.launch(true);
         let (mut kills, mut stops) = (0, 0);
+        // On a loaded machine they come late.
+        while run.processes().is_empty() && run.child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
         for _ in 0..1 + random.next_u64() % 4 {
             std::thread::sleep(Duration::from_millis(200 + random.next_u64() % 2000));
             let processes = run.processes();
