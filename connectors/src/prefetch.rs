@@ -40,7 +40,7 @@ const FIRST_WINDOW: u64 = 4 << 20;
 
 /// How many bytes may be under way. They share the line to the store, so the first split would come last if all were asked for at
 /// once. So the window starts small, and each split that has come widens it by its bytes: it doubles with each round trip, until
-/// only the budget limits it. When nothing is under way (at the start, after a lease), it starts anew.
+/// only the budget limits it.
 struct Window {
     bytes: u64,
     under_way: u64,
@@ -57,9 +57,6 @@ impl Window {
     }
 
     fn begin(&mut self, bytes: u64) {
-        if self.under_way == 0 {
-            self.bytes = FIRST_WINDOW;
-        }
         self.under_way += bytes;
     }
 
