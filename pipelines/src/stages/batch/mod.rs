@@ -34,7 +34,7 @@ pub struct BatchPlan {
     /// Drops the last batch of a window if it is short, and counts its rows as rejected.
     pub drop_last: bool,
     /// Set in a cluster, where the coordinator counts the rows of each window. The last batch of a window carries its
-    /// [`WindowEnd`]; if no rows are left for it, it is empty. The held rows of an incomplete window are not sent.
+    /// [`WindowEnd`](crate::flow::WindowEnd); if no rows are left for it, it is empty. The held rows of an incomplete window are not sent.
     pub mark_window_ends: bool,
     /// The number of each slot's key space. Slots with the same number share keys and are de-duplicated together.
     pub key_spaces: Vec<usize>,
