@@ -240,7 +240,10 @@ impl Writer<'_> {
             None => {
                 let example = doc.split_once("for instance `").and_then(|(_, rest)| rest.split('`').next());
                 let example = example.unwrap_or_else(|| panic!("{key} has no default and no \"for instance `VALUE`\""));
-                if self.types.kind(inner) == "integer" { example.to_owned() } else { format!("{example:?}") }
+                match self.types.kind(inner).as_str() {
+                    "integer" | "number" => example.to_owned(),
+                    _ => format!("{example:?}"),
+                }
             }
         };
         writeln!(self.template, "#{key} = {example}").unwrap();
