@@ -11,9 +11,9 @@ use std::ops::Range;
 use forebay_actors::Lineage;
 use forebay_base::SplitMix64;
 
-use super::BatchPlan;
 use super::part::{Part, Piece, take_rows};
 use super::places::{Places, Staged, count_keys};
+use super::plan::BatchPlan;
 use super::transpose::Transpose;
 use crate::dedup::Dedup;
 use crate::flow::{ExampleBatch, KeptRows, TrainBatch};

@@ -9,8 +9,8 @@ use forebay_actors::{Batch, Lineage, StageCx};
 use forebay_base::SplitMix64;
 use forebay_connectors::WindowMark;
 
-use super::BatchPlan;
 use super::part::{Part, Piece, take_rows};
+use super::plan::BatchPlan;
 use crate::flow::{ExampleBatch, WindowEnd};
 
 /// Says whether the rows of a window may become batches.
