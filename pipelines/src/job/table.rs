@@ -51,7 +51,7 @@ pub struct EvictionOptions {
     /// The most rows of the whole table; at least 65536, for instance `100000000`. When a part of the table is full, the
     /// sixteenth of its rows goes that was not seen for longest.
     pub max_rows: Option<u64>,
-    /// The most memory of the whole table in bytes, over all processes, for instance `"8GB"`. It becomes a number of rows, by
+    /// The most memory of the whole table in bytes, over all processes, for instance `8GB`. It becomes a number of rows, by
     /// what a row takes at most.
     pub max_bytes: Option<ByteSize>,
     /// Gives each row a score: every batch that has its key adds 1, and it halves within this many rows of data, for instance
