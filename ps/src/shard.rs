@@ -51,7 +51,7 @@ pub(crate) enum Reply {
     Pushed(Pushed<Rows>),
     /// Rows of the shard.
     Export(ExportBlock),
-    /// Keys without a row; none: all were given.
+    /// Keys without a row; an empty list after the last.
     Absent(Vec<Absent>),
     /// The rows were set, the pushes acknowledged, or the snapshot kept.
     Done,

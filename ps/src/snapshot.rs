@@ -106,7 +106,7 @@ impl ShardSnapshot {
         }
     }
 
-    /// The next keys without a row, at most `at_most`; none: all were given. Whoever puts the snapshot back sets them before its
+    /// The next keys without a row, at most `at_most`; an empty list after the last. A restore sets these keys before the
     /// rows ([`TableClient::import_absent_held`]): a count of 0 says that the row was removed, and perhaps made anew.
     ///
     /// Not cancel safe: the keys of a call that is dropped are lost.

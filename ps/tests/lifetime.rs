@@ -26,7 +26,7 @@ fn cell(key: u64) -> u64 {
     mix64(key ^ GOLDEN_GAMMA) >> 52
 }
 
-/// 60 keys of each of two cells, of which a cap leaves 16 each. With three shards they are in two of them.
+/// 120 keys: 60 in each of two cells. The cap keeps 16 rows per cell. With three shards, the two cells are in two shards.
 fn keys() -> &'static [u64] {
     static KEYS: OnceLock<Vec<u64>> = OnceLock::new();
     KEYS.get_or_init(|| {

@@ -118,7 +118,7 @@ impl CutPoint {
         }
     }
 
-    /// The position of a run with several trainers, of which `in_step` take each step together, that has trained on `batches`.
+    /// The position of a run of several trainers after it has trained on `batches`. `in_step` trainers take each step together.
     pub(crate) fn position_after(&self, batches: TrainedBatches, in_step: usize) -> TrainPosition {
         let (totals, before) = (batches.totals(), self.state().position.clone());
         let steps = before.steps_before + totals.batches / in_step.max(1) as u64;

@@ -1,4 +1,4 @@
-//! A table that no shard owns: many threads read its rows, and nobody changes them.
+//! A table for serving: it belongs to no shard, threads read its rows at the same time, and no row changes.
 
 use super::Table;
 

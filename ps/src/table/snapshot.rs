@@ -56,11 +56,11 @@ impl Table {
         snapshots.page(at_most.clamp(1, most), layout, arena, lives.as_deref())
     }
 
-    /// The next keys without a row of the open snapshot, at most `at_most` (at least 1); none: all were given. In a snapshot of
+    /// The next keys without a row of the open snapshot, at most `at_most` (at least 1); an empty list after the last. In a snapshot of
     /// changes first those whose row was removed, with a count of 0, then those whose pushes are counted. Only in a table with a
     /// lifetime is there any.
     ///
-    /// Whoever puts rows back sets these first, then the rows of the same snapshot: a key that was removed may be among them.
+    /// A restore sets these keys first, then the rows of the same snapshot: a removed key may have got a row again.
     pub fn snapshot_absent(&mut self, at_most: usize) -> Vec<Absent> {
         let at_most = at_most.max(1);
         let gone = |keys: Vec<u64>| keys.into_iter().map(|key| Absent { key, count: 0, seen: 0 }).collect();

@@ -80,7 +80,8 @@ impl Serve {
             token_file: self.token_file.clone(),
             tls_cert: self.tls_cert.clone(),
             tls_key: self.tls_key.clone(),
-            // It calls nobody. The rule that a process with a certificate believes some authority is that of clusters.
+            // A process of a cluster with a certificate must name an authority, because it also connects to others. This server
+            // only accepts connections and never uses it.
             tls_ca: self.tls_cert.clone(),
         })?;
         let stop = Stop::listen_and_say("answers the requests under way")?;
