@@ -107,11 +107,7 @@ impl HttpServer {
         let (stop, stopping) = watch::channel(false);
         let entrance = Entrance { security: security.clone(), limits: limits.clone(), health, refusal, handler };
         let _in_runtime = io.handle().enter();
-        let taken = |e: std::io::Error| {
-            Fault::user(format!("cannot listen at {listen}: is another process there already?")).because(e)
-        };
-        let listener = bind(listen).map_err(taken)?;
-        let address = listener.local_addr().map_err(taken)?;
+        let (listener, address) = bind(listen)?;
         let incoming = connections::accepted(listener, limits.connections, limits.opening);
         let mut builder = tonic::transport::Server::builder().accept_http1(true);
         if let Some(tls) = security.server_tls() {

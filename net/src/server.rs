@@ -69,11 +69,7 @@ impl Server {
             calls: FlightServiceServer::new(Calls(handlers)).max_decoding_message_size(limits.most_message_bytes),
         };
         let _in_runtime = io.handle().enter();
-        let taken = |e: Box<dyn std::error::Error + Send + Sync>| {
-            Fault::user(format!("cannot listen at {listen}: is another process there already?")).because(e)
-        };
-        let listener = bind(listen).map_err(|e| taken(e.into()))?;
-        let address = listener.local_addr().map_err(|e| taken(e.into()))?;
+        let (listener, address) = bind(listen)?;
         let incoming = connections::accepted(listener, limits.connections, limits.opening);
         let mut builder = tonic::transport::Server::builder()
             .accept_http1(true)
@@ -135,11 +131,18 @@ impl Server {
     }
 }
 
-/// A listener that a runtime polls; to be called within one.
-pub(crate) fn bind(listen: SocketAddr) -> std::io::Result<TcpListener> {
-    let listener = std::net::TcpListener::bind(listen)?;
-    listener.set_nonblocking(true)?;
-    TcpListener::from_std(listener)
+/// A listener that a runtime polls, and its address with the port that was found. To be called within a runtime.
+pub(crate) fn bind(listen: SocketAddr) -> Result<(TcpListener, SocketAddr), Fault> {
+    let bound = || {
+        let listener = std::net::TcpListener::bind(listen)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        Ok((TcpListener::from_std(listener)?, address))
+    };
+    let taken = |e: std::io::Error| {
+        Fault::user(format!("cannot listen at {listen}: is another process there already?")).because(e)
+    };
+    bound().map_err(taken)
 }
 
 impl Drop for Server {
