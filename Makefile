@@ -36,7 +36,7 @@ check: ## fmt, clippy and the tests that need no download: before each commit
 	cargo test --workspace --lib $(CHECKED:%=--test %)
 
 test: setup ## every test: both backends, a real HDFS cluster, a real Slurm, several hosts
-	cargo test --workspace --features torch
+	cargo test --workspace --features torch --no-fail-fast
 
 chaos: ## kill and stop the processes of 100 runs at random times (ROUNDS_OF_CHAOS=..., SEED=...); every row must be trained on once
 	FOREBAY_CHAOS_ROUNDS=$(or $(ROUNDS_OF_CHAOS),100) FOREBAY_CHAOS_SEED=$(or $(SEED),1) cargo test --workspace --features torch --test chaos -- --nocapture

@@ -47,7 +47,9 @@ fn one_command_gives_the_model_of_one_process_and_one_log() {
 
 #[test]
 fn a_cluster_has_one_report_with_the_meters_of_all_processes_and_no_reader_has_a_verdict() {
-    let settings = job(ROWS, &["placement.readers=2", "placement.ps=2", "placement.lease_rows=1024"]);
+    // One reader is enough to begin: rows for so long that the other one reads, too.
+    let rows = ["placement.readers=2", "placement.ps=2", "placement.lease_rows=1024", "data.epochs=8"];
+    let settings = job(ROWS, &rows);
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut run = start(&settings, &["--report", file.path().to_str().unwrap()]);
     let log = run.end_well(&["launch"]).remove(0);
@@ -63,7 +65,7 @@ fn a_cluster_has_one_report_with_the_meters_of_all_processes_and_no_reader_has_a
         ["ps0-embedding", "ps1-embedding", "ps2-embedding", "ps3-embedding"],
         "two of each ps: {report}"
     );
-    assert_eq!((report.stages[0].replicas, report.stages[0].rows_out), (2, ROWS), "{report}");
+    assert_eq!((report.stages[0].replicas, report.stages[0].rows_out), (2, 8 * ROWS), "{report}");
     // All shares are over the run's wall time.
     for stage in &report.stages {
         let times = stage.busy + stage.waiting + stage.starved + stage.blocked + stage.idle;

@@ -15,12 +15,11 @@ use tokio::sync::Notify;
 use super::cuts::{CutOrder, CutRequest, LeadCutRequest, LeadReply};
 use super::json::{read, write};
 use super::messages::MemberRequest;
-use super::meters::{MAX_BYTES, MeterBook, MetersRequest};
+use super::meters::{MAX_BYTES, MeterBook, MetersReply, MetersRequest};
 use super::run_state::{Origin, RunState};
 use crate::checkpoint::{self, TrainPosition};
 use crate::context::Context;
 use crate::job::Job;
-use crate::process_report::ProcessReport;
 
 /// The handler's name in actions.
 const NAME: &str = "coordinator";
@@ -119,10 +118,14 @@ impl Coordinator {
             return Err(Fault::user(format!("meters of {} bytes, expected at most {MAX_BYTES}", body.len())));
         }
         let request: MetersRequest = read(NAME, "meters", body)?;
-        if !self.state().is_current(&request.member) {
-            return write(&Vec::<ProcessReport>::new());
-        }
-        write(&self.meters.lock().unwrap_or_else(PoisonError::into_inner).record(request)?)
+        let present = {
+            let state = self.state();
+            if !state.is_current(&request.member) {
+                return write(&MetersReply::default());
+            }
+            state.present()
+        };
+        write(&self.meters.lock().unwrap_or_else(PoisonError::into_inner).record(request, &present)?)
     }
 
     /// Checks for missing and silent members a few times a second, for ever.

@@ -227,6 +227,11 @@ impl Members {
         missing
     }
 
+    /// The members that joined this attempt and have not left.
+    pub(crate) fn present(&self) -> impl Iterator<Item = (Role, u32)> + '_ {
+        self.members.iter().filter(|(_, member)| member.joined && member.present).map(|(&place, _)| place)
+    }
+
     /// All members that joined this attempt, by role and rank.
     pub(crate) fn list(&self, now: Instant) -> impl Iterator<Item = MemberState> + '_ {
         self.members.iter().filter(|(_, member)| member.joined).map(move |(&(role, rank), member)| MemberState {

@@ -42,19 +42,39 @@ pub(super) struct MetersRequest {
     pub(super) report: Report,
     /// Whether the reply has the reports of all other members.
     pub(super) others: bool,
+    /// Whether the member has ended its part of the run: its meters do not change any more.
+    pub(super) last: bool,
 }
 
-/// The last report of each member, in the coordinator.
+/// The reply to a [`MetersRequest`].
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MetersReply {
+    /// The reports of the other members, if they were asked for.
+    pub(super) others: Vec<ProcessReport>,
+    /// Whether a member still takes part whose last meters have not come. A ps serves until the run is over: any meters of it do.
+    pub(super) more_to_come: bool,
+}
+
+/// What a member sent last.
+struct Sent {
+    member: MemberId,
+    report: Report,
+    last: bool,
+}
+
+/// The newest report of each member, in the coordinator.
 #[derive(Default)]
-pub(super) struct MeterBook(BTreeMap<(Role, u32), (MemberId, Report)>);
+pub(super) struct MeterBook(BTreeMap<(Role, u32), Sent>);
 
 impl MeterBook {
-    /// Keeps the report of a member of the current attempt. Returns those of the other members, if it asks for them.
+    /// Keeps the report of a member of the current attempt. Returns those of the other members, if it asks for them. `present`:
+    /// the members that take part.
     ///
     /// # Errors
     /// A user fault if the report has times or counts that no run has.
-    pub(super) fn record(&mut self, request: MetersRequest) -> Result<Vec<ProcessReport>, Fault> {
-        let MetersRequest { member, report, others } = request;
+    pub(super) fn record(&mut self, request: MetersRequest, present: &[(Role, u32)]) -> Result<MetersReply, Fault> {
+        let MetersRequest { member, report, others, last } = request;
         if !plausible(&report) {
             return Err(Fault::user(format!("the meters of {member} show times or counts that no run has")));
         }
@@ -63,20 +83,25 @@ impl MeterBook {
             return Err(Fault::user(format!("the meters of {MAX_MEMBERS} members are kept, {member} is one more")));
         }
         // A report that comes late says less.
-        let newer = |known: &(MemberId, Report)| {
-            (known.0.attempt, known.0.incarnation) != (member.attempt, member.incarnation)
-                || known.1.wall <= report.wall
+        let newer = |known: &Sent| {
+            (known.member.attempt, known.member.incarnation) != (member.attempt, member.incarnation)
+                || known.report.wall <= report.wall
         };
         if self.0.get(&place).is_none_or(newer) {
-            self.0.insert(place, (member, report));
+            self.0.insert(place, Sent { member, report, last });
         }
         if !others {
-            return Ok(Vec::new());
+            return Ok(MetersReply::default());
         }
-        let others = self.0.iter().filter(|(at, (known, _))| **at != place && known.attempt == member.attempt);
-        Ok(others
-            .map(|(_, (known, report))| ProcessReport { process: known.to_string(), report: report.clone() })
-            .collect())
+        let current = |place: &(Role, u32)| self.0.get(place).filter(|sent| sent.member.attempt == member.attempt);
+        let complete =
+            |place: &(Role, u32)| current(place).is_some_and(|sent| sent.last || sent.member.role == Role::Ps);
+        let more_to_come = present.iter().any(|other| *other != place && !complete(other));
+        let reports = self.0.keys().filter(|at| **at != place).filter_map(current);
+        let others = reports
+            .map(|sent| ProcessReport { process: sent.member.to_string(), report: sent.report.clone() })
+            .collect();
+        Ok(MetersReply { others, more_to_come })
     }
 }
 
@@ -125,8 +150,8 @@ impl MeterSender {
                 if matches!(to.status().phase, RunPhase::Failed(_) | RunPhase::Over) {
                     return;
                 }
-                if let Some(others) = send(&to, meters()).await {
-                    sender.send_replace(others);
+                if let Some(reply) = send(&to, meters(), false).await {
+                    sender.send_replace(reply.others);
                 }
                 tokio::time::sleep(INTERVAL).await;
             }
@@ -139,20 +164,17 @@ impl MeterSender {
         self.others.borrow().clone()
     }
 
-    /// Sends the last report of this process. Returns those of the others, in the first trainer once every ps and trainer has
-    /// sent one. Blocks for at most two seconds.
+    /// Sends the last report of this process. Returns those of the others, in the first trainer once every member that takes part
+    /// has sent its last one. Blocks for at most two seconds.
     pub(crate) fn finish(self, report: Report) -> Vec<ProcessReport> {
         let Self { member, io, others, task } = self;
         drop(task);
-        let status = member.status();
-        let expected = if is_first(member.id()) { status.ps.len() + status.trainers.len() - 1 } else { 0 };
-        let serves = |process: &&ProcessReport| !process.process.starts_with("reader");
         let last = async {
             loop {
-                if let Some(others) = send(&member, report.clone()).await
-                    && others.iter().filter(serves).count() >= expected
+                if let Some(reply) = send(&member, report.clone(), true).await
+                    && !reply.more_to_come
                 {
-                    return others;
+                    return reply.others;
                 }
                 tokio::time::sleep(RETRY).await;
             }
@@ -168,11 +190,11 @@ fn is_first(id: MemberId) -> bool {
 }
 
 /// Sends a report. `None` if the coordinator did not take it: the next one will do.
-async fn send(member: &Member, report: Report) -> Option<Vec<ProcessReport>> {
+async fn send(member: &Member, report: Report, last: bool) -> Option<MetersReply> {
     let id = member.id();
-    let request = MetersRequest { member: id, report, others: is_first(id) };
+    let request = MetersRequest { member: id, report, others: is_first(id), last };
     match member.request_once("meters", &request).await {
-        Ok(others) => Some(others),
+        Ok(reply) => Some(reply),
         Err(fault) => {
             tracing::debug!(%fault, "the coordinator did not take the meters");
             None
@@ -186,47 +208,68 @@ mod tests {
 
     use super::*;
 
-    fn request(role: Role, rank: u32, seconds: u64, others: bool) -> MetersRequest {
+    const PLACES: [(Role, u32); 3] = [(Role::Ps, 0), (Role::Reader, 1), (Role::Trainer, 0)];
+
+    fn request(role: Role, rank: u32, seconds: u64) -> MetersRequest {
         let host = Host::start("t").unwrap();
         let wall = Duration::from_secs(seconds);
         let report = Report { wall, ..host.meters().report() };
-        MetersRequest { member: MemberId { role, rank, incarnation: 1, attempt: 7 }, report, others }
+        let member = MemberId { role, rank, incarnation: 1, attempt: 7 };
+        MetersRequest { member, report, others: role == Role::Trainer, last: false }
     }
 
-    fn names(reports: &[ProcessReport]) -> Vec<(&str, u64)> {
-        reports.iter().map(|report| (report.process.as_str(), report.report.wall.as_secs())).collect()
+    fn names(reply: &MetersReply) -> Vec<(&str, u64)> {
+        reply.others.iter().map(|sent| (sent.process.as_str(), sent.report.wall.as_secs())).collect()
     }
 
     #[test]
     fn the_first_trainer_gets_the_newest_meters_of_all_others() {
         let mut book = MeterBook::default();
-        assert!(book.record(request(Role::Reader, 1, 5, false)).unwrap().is_empty());
-        book.record(request(Role::Ps, 0, 4, false)).unwrap();
-        book.record(request(Role::Reader, 1, 3, false)).unwrap();
-        let all = book.record(request(Role::Trainer, 0, 6, true)).unwrap();
+        assert!(book.record(request(Role::Reader, 1, 5), &PLACES).unwrap().others.is_empty());
+        book.record(request(Role::Ps, 0, 4), &PLACES).unwrap();
+        book.record(request(Role::Reader, 1, 3), &PLACES).unwrap();
+        let all = book.record(request(Role::Trainer, 0, 6), &PLACES).unwrap();
         assert_eq!(names(&all), [("ps 0", 4), ("reader 1", 5)], "a late report does not replace a newer one");
         // The reader was started again.
-        let mut again = request(Role::Reader, 1, 1, false);
+        let mut again = request(Role::Reader, 1, 1);
         again.member.incarnation = 2;
-        book.record(again).unwrap();
-        let all = book.record(request(Role::Trainer, 0, 6, true)).unwrap();
+        book.record(again, &PLACES).unwrap();
+        let all = book.record(request(Role::Trainer, 0, 6), &PLACES).unwrap();
         assert_eq!(names(&all), [("ps 0", 4), ("reader 1", 1)]);
-        let mut next = request(Role::Trainer, 0, 6, true);
+        let mut next = request(Role::Trainer, 0, 6);
         next.member.attempt = 8;
-        assert!(book.record(next).unwrap().is_empty(), "the others have not joined this attempt");
+        assert!(book.record(next, &PLACES).unwrap().others.is_empty(), "the others have not joined this attempt");
+    }
+
+    #[test]
+    fn more_is_to_come_until_every_member_that_takes_part_has_sent_its_last_meters() {
+        let mut book = MeterBook::default();
+        let mut to_come = |present: &[(Role, u32)], sent: Option<MetersRequest>| {
+            if let Some(sent) = sent {
+                book.record(sent, present).unwrap();
+            }
+            book.record(request(Role::Trainer, 0, 6), present).unwrap().more_to_come
+        };
+        assert!(to_come(&PLACES, None), "nobody has sent any");
+        assert!(to_come(&PLACES, Some(request(Role::Reader, 1, 2))), "the reader goes on, the ps is missing");
+        assert!(to_come(&PLACES, Some(MetersRequest { last: true, ..request(Role::Reader, 1, 3) })));
+        assert!(!to_come(&PLACES, Some(request(Role::Ps, 0, 1))), "a ps serves until the end");
+        let another = [&PLACES[..], &[(Role::Trainer, 1)]].concat();
+        assert!(to_come(&another, Some(request(Role::Trainer, 1, 4))));
+        assert!(!to_come(&PLACES, None), "the other trainer has left");
     }
 
     #[test]
     fn meters_that_no_run_has_are_refused() {
         let mut book = MeterBook::default();
-        let good = request(Role::Reader, 0, 1, false);
+        let good = request(Role::Reader, 0, 1);
         let mut bad = [good.clone(), good.clone(), good.clone()];
         bad[0].report.wall = MAX_TIME * 2;
         bad[1].report.services = vec![StageReport { rows_in: u64::MAX, ..StageReport::default() }];
         bad[2].report.services = vec![StageReport { replicas: usize::MAX, ..StageReport::default() }];
         for bad in bad {
-            assert!(book.record(bad).unwrap_err().to_string().contains("that no run has"));
+            assert!(book.record(bad, &PLACES).unwrap_err().to_string().contains("that no run has"));
         }
-        assert!(book.record(good).is_ok());
+        assert!(book.record(good, &PLACES).is_ok());
     }
 }

@@ -117,4 +117,9 @@ impl RunState {
     pub(in crate::cluster) fn is_current(&self, member: &MemberId) -> bool {
         member.attempt == self.attempt
     }
+
+    /// The members that take part in the current attempt, by role and rank.
+    pub(in crate::cluster) fn present(&self) -> Vec<(Role, u32)> {
+        self.members.present().collect()
+    }
 }
