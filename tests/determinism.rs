@@ -1,11 +1,19 @@
 //! `staleness = 0` is sequential training: the same model bit for bit with any number of shards, replicas and threads.
-//! `staleness = k` is bounded by k.
+//! `staleness = k` is bounded by k. `staleness = { exactly = k }` is what its definition says, to the bit.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod common;
 
-use common::bits;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use common::{Bits, bits};
+use forebay::actors::{Place, Sink, StageCx, Topology};
 use forebay::connectors::criteo::{COLUMNS, column_name};
+use forebay::models::{DenseBatch, StepOutput};
+use forebay::pipelines::flow::TrainBatch;
+use forebay::pipelines::{Context, JobModel, feed};
+use forebay::{Fault, Job};
 
 #[test]
 fn shards_replicas_and_threads_change_no_bit() {
@@ -114,5 +122,112 @@ fn the_observed_staleness_reaches_and_keeps_its_bound() {
         assert!(trained.staleness_observed <= k, "{} with bound {k}", trained.staleness_observed);
         assert_eq!(trained.staleness_observed > 0, k > 0, "{} with bound {k}", trained.staleness_observed);
         assert_eq!(trained.report.ledger.delivered, 6000);
+    }
+}
+
+/// Keeps all batches.
+struct Keep(Arc<Mutex<Vec<TrainBatch>>>);
+
+impl Sink for Keep {
+    type In = TrainBatch;
+
+    async fn write(&mut self, batch: TrainBatch, _: &StageCx) -> Result<(), Fault> {
+        self.0.lock().unwrap().push(batch);
+        Ok(())
+    }
+}
+
+/// Trains a job of logistic regression with SGD by the definition of exact staleness, one batch after the other: the look-up of
+/// batch n sees the pushes of all batches before n - k, and of no other. The table is a map.
+fn by_definition(job: &Job, k: usize, lr: f32) -> Bits {
+    let batches = Arc::default();
+    let keep = Keep(Arc::clone(&batches));
+    let flow = feed(Topology::new("feed"), job, &Context::default()).unwrap();
+    flow.link(1).sink("keep", Place::Shared, move || keep).start().unwrap().wait().result.unwrap();
+    let batches = std::mem::take(&mut *batches.lock().unwrap());
+    let mut model = (JobModel::of(job, &Context::default().registry).unwrap().factory)().unwrap();
+    let mut table: BTreeMap<u64, f32> = BTreeMap::new();
+    let mut computed: Vec<(&[u64], Vec<f32>)> = Vec::new();
+    let push = |table: &mut BTreeMap<u64, f32>, (keys, grads): &(&[u64], Vec<f32>)| {
+        for (key, grad) in keys.iter().zip(grads) {
+            *table.get_mut(key).unwrap() -= lr * grad;
+        }
+    };
+    for (n, batch) in batches.iter().enumerate() {
+        if n > k {
+            push(&mut table, &computed[n - k - 1]);
+        }
+        let rows: Vec<f32> = batch.unique.iter().map(|key| *table.entry(*key).or_insert(0.0)).collect();
+        let dense_batch = DenseBatch {
+            rows: batch.labels.len(),
+            labels: &batch.labels,
+            weights: batch.weights(),
+            dense: &batch.dense,
+            unique_rows: &rows,
+            inverse: &batch.inverse,
+            offsets: batch.offsets.as_deref(),
+        };
+        let mut output = StepOutput::default();
+        model.train(&dense_batch, &mut output).unwrap();
+        computed.push((&batch.unique, output.row_grads));
+    }
+    computed[batches.len().saturating_sub(k + 1)..].iter().for_each(|pushed| push(&mut table, pushed));
+    let to_bits = |values: &[f32]| values.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    let dense = model.parameters().iter().map(|t| (t.name.clone(), to_bits(&t.data))).collect();
+    (dense, table.iter().map(|(key, weight)| (*key, vec![weight.to_bits()])).collect())
+}
+
+#[test]
+fn exact_staleness_is_its_definition() {
+    let dir = tempfile::tempdir().unwrap();
+    let sgd =
+        ["model.kind=lr", "table.linear_optimizer={kind=\"sgd\",lr=0.5}", "train.optimizer={kind=\"sgd\",lr=0.1}"];
+    // 36 batches over two epochs, and three, of which none is pushed before the last look-up with k = 5.
+    for (rows, epochs) in [(6000, "data.epochs=2"), (700, "data.epochs=1")] {
+        let data = common::parquet(dir.path(), 0, rows);
+        let job = |more: &[&str]| common::job(&data, &[&sgd[..], &[epochs], more].concat());
+        let mut found: Vec<Bits> = Vec::new();
+        for k in [0, 1, 2, 5] {
+            let expected = by_definition(&job(&[]), k, 0.5);
+            let exactly = format!("train.staleness={{ exactly = {k} }}");
+            for more in
+                [&["table.shards=1"][..], &["table.shards=3", "pipeline.links.train=1", "pipeline.links.push=1"]]
+            {
+                let trained = common::train(job(&[&[exactly.as_str()], more].concat()));
+                assert!(bits(&trained) == expected, "{rows} rows, {exactly}, {more:?}");
+                assert_eq!(trained.report.ledger.delivered, rows * if rows == 6000 { 2 } else { 1 });
+                let batches = rows.div_ceil(256);
+                assert_eq!(trained.staleness_observed, (k as u64).min(batches - 1), "{rows} rows, {exactly}");
+            }
+            if k == 0 {
+                assert!(bits(&common::train(job(&[]))) == expected, "staleness 0");
+            }
+            if rows == 6000 {
+                assert!(!found.contains(&expected), "the comparison can fail: each k gives another model");
+            }
+            found.push(expected);
+        }
+        std::fs::remove_dir_all(&data).unwrap();
+    }
+}
+
+#[test]
+fn every_kind_of_model_and_rows_that_go_have_the_same_bits_with_exact_staleness() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 4000);
+    let rules = ["table.admission.count=2", "table.eviction.unseen_rows=1500"];
+    for (kind, rules) in [("wide_deep", &rules[..]), ("dcn_v2", &[]), ("deep_fm", &[])] {
+        let kind = format!("model.kind={kind}");
+        for k in [0, 2, 9] {
+            let exactly = format!("train.staleness.exactly={k}");
+            let with =
+                |more: &[&str]| bits(&common::train(common::job(&data, &[&[kind.as_str()], rules, more].concat())));
+            let one = with(&[&exactly]);
+            assert!(
+                one == with(&[&exactly, "table.shards=3", "train.threads=2", "pipeline.batch_replicas=2"]),
+                "{kind}, {k}"
+            );
+            assert_eq!(one == with(&[]), k == 0, "{kind}, {k}");
+        }
     }
 }

@@ -115,6 +115,7 @@ impl Types {
             ("Positive", _) => "text or list".into(),
             ("ByteSize", _) => "bytes".into(),
             ("Interval", _) => "time".into(),
+            ("StalenessRule", _) => "integer or table".into(),
             (name, _) if self.choice(name).is_some() => "one of these".into(),
             (name, _) if self.table(name).is_some() => "table".into(),
             (name, _) => panic!("{name} is the type of a job's field, but this test has no name for it"),

@@ -134,7 +134,7 @@ impl TrainingBuilder {
                 None => resources.at_start(),
             };
             let shards = Shards::Here(resources.table.clone());
-            resources.add_checkpoints(folder, restored, BatchOrder::Data, shards, None);
+            resources.add_checkpoints(folder, restored, BatchOrder::Data, shards, None)?;
         }
         let cut_point = resources.participation.cut_point().cloned();
         let read = match self.source {

@@ -5,8 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use forebay_actors::Fault;
 use forebay_models::NamedTensor;
-
-use crate::flow::BatchId;
+use forebay_ps::PushId;
 
 /// Holds the dense parameters that several trainers share.
 #[async_trait]
@@ -19,6 +18,9 @@ pub(crate) trait DenseStore: Send + Sync {
     async fn optimizer(&self, parameters: &[NamedTensor]) -> Result<Vec<NamedTensor>, Fault>;
 
     /// Applies the gradients of the mean loss over the `rows` rows of a batch, `[P]`. They are empty for an empty batch of a
-    /// round. Each batch id is applied once.
-    async fn push(&self, id: BatchId, step: u64, rows: u64, grads: Vec<f32>) -> Result<(), Fault>;
+    /// round. Each id is applied once.
+    async fn push(&self, id: PushId, step: u64, rows: u64, grads: Vec<f32>) -> Result<(), Fault>;
+
+    /// Declares all pushes of sources below this one applied.
+    async fn acknowledge_before(&self, source: u64) -> Result<(), Fault>;
 }

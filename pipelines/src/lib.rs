@@ -38,6 +38,7 @@ mod dedup;
 mod delta;
 mod dense;
 mod evaluation;
+mod exact_order;
 mod export;
 mod fault;
 pub mod flow;

@@ -9,11 +9,12 @@ use forebay_ps::{TableClient, TableConfig, start_table};
 use futures::executor::block_on;
 
 use crate::checkpoint::{
-    BatchOrder, CheckpointFolder, Checkpoints, CutPoint, ModelState, Restored, Shards, TrainPosition,
+    BatchOrder, CheckpointFolder, Checkpoints, CutPoint, ModelState, Restored, Shards, TrainPosition, kept_gradients,
 };
 use crate::cluster::{ClusterSession, CutLeader};
 use crate::column_type::feature_types;
 use crate::context::Context;
+use crate::exact_order::ExactOrder;
 use crate::job::{DenseAt, Job};
 use crate::job_model::JobModel;
 use crate::model_folder::{Predecessor, check_place};
@@ -34,6 +35,8 @@ pub(crate) struct Resources {
     pub(crate) table: TableClient,
     pub(crate) progress: Progress,
     pub(crate) staleness: Staleness,
+    /// Set if look-ups and pushes have an exact order.
+    pub(crate) exact: Option<Arc<ExactOrder>>,
     pub(crate) participation: Participation,
     /// The state that the dense model goes on from.
     pub(crate) restored: Option<ModelState>,
@@ -74,7 +77,8 @@ impl Resources {
         let host = Host::start("ps")?;
         let table = table(&host, &job, &model.table_config(&job))?;
         Ok(Self {
-            staleness: Staleness::new(job.train.staleness),
+            staleness: Staleness::new(job.train.staleness.batches),
+            exact: ExactOrder::of(&job, 0),
             job,
             context,
             model,
@@ -113,10 +117,11 @@ impl Resources {
     pub(crate) fn at_start(&mut self) -> Restored {
         let steps = self.steps_before;
         let position = TrainPosition { steps, steps_before: steps, ..TrainPosition::default() };
-        Restored { position, model: self.restored.take() }
+        Restored { position, model: self.restored.take(), kept: Vec::new() }
     }
 
-    /// Has the run make checkpoints, and go on from what was restored. With several trainers, the first one makes them.
+    /// Has the run make checkpoints, and go on from what was restored. With several trainers, the first one makes them. Blocks on
+    /// the store.
     pub(crate) fn add_checkpoints(
         &mut self,
         folder: CheckpointFolder,
@@ -124,8 +129,11 @@ impl Resources {
         order: BatchOrder,
         shards: Shards,
         leader: Option<CutLeader>,
-    ) {
-        let Restored { position, model } = restored;
+    ) -> Result<(), Fault> {
+        let Restored { position, model, kept } = restored;
+        if let Some(exact) = &self.exact {
+            exact.restore(kept_gradients::of_trainer(&folder, &kept, exact.rank(), self.table.row_dim())?);
+        }
         self.progress.goes_on_after(position.rows, position.steps);
         self.steps_before = position.steps_before;
         let (cut_point, cuts) = CutPoint::new(position, order, shards, self.job.placement.trainers);
@@ -133,6 +141,7 @@ impl Resources {
         self.participation = std::mem::take(&mut self.participation).with_checkpoints(Arc::clone(&cut_point));
         let (job, config) = (self.job.clone(), self.table.config().clone());
         self.checkpoints = Some(Checkpoints { folder, job, config, cut_point, cuts, leader });
+        Ok(())
     }
 
     /// The report of the run: of this process, and of the `others` in a cluster.

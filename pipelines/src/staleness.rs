@@ -69,13 +69,18 @@ impl Staleness {
         let mut applied = self.applied.subscribe();
         let may = applied.wait_for(|applied| number <= applied.before.saturating_add(bound)).await;
         let ahead = number.saturating_sub(may.expect("its sender is here").before);
-        self.observed.fetch_max(ahead, Ordering::Relaxed);
+        self.observe(ahead);
         Ticket { batch: Some((number, Arc::clone(&self.applied))) }
     }
 
     /// Marks batch `number` as applied without a look-up, so that later batches do not wait for it.
     pub fn skip(&self, number: u64) {
         self.applied.send_modify(|applied| applied.add(number));
+    }
+
+    /// A batch was looked up while `ahead` earlier ones were unapplied.
+    pub(crate) fn observe(&self, ahead: u64) {
+        self.observed.fetch_max(ahead, Ordering::Relaxed);
     }
 
     /// The bound `k`.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use forebay_actors::{Fault, FaultKind, Pipeline, Plan, Report, Results, Running};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::checkpoint::Checkpointer;
+use crate::checkpoint::{Checkpointer, KeptWriter};
 use crate::cluster::ClusterSession;
 use crate::cluster::meters::MeterSender;
 use crate::job::Job;
@@ -68,11 +68,14 @@ impl Training {
         };
         let cut_point = resources.participation.cut_point().cloned();
         let leads = resources.session.as_ref().is_none_or(|session| session.member.id().rank == 0);
-        let checkpoints = resources.checkpoints.take().filter(|_| leads);
+        let checkpoints = resources.checkpoints.take();
+        let keeper = checkpoints.as_ref().zip(resources.exact.clone());
+        let keeper = keeper.map(|(checkpoints, exact)| KeptWriter { folder: checkpoints.folder.clone(), exact });
+        let checkpoints = checkpoints.filter(|_| leads);
         let checkpointer = checkpoints.map(|checkpoints| checkpoints.start(running.control()));
         let mut cuts = None;
         if let (Some(session), Some(cut_point)) = (&resources.session, cut_point) {
-            cuts = cut_point.shared().map(|shared| session.follow_cuts(Arc::clone(shared)));
+            cuts = cut_point.shared().map(|shared| session.follow_cuts(Arc::clone(shared), keeper));
             let end_run = checkpointer.as_ref().map(Checkpointer::end_run);
             session.watch_for_checkpoints(cut_point, end_run, running.control());
         }

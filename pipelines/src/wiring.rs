@@ -200,15 +200,16 @@ const PARTS_WAITING: usize = 1;
 /// Looks up, trains on and pushes the batches of `flow`.
 pub(crate) fn learn(flow: Flow<TrainBatch>, resources: &Resources) -> Pipeline {
     let replicas = requests_under_way(&resources.job, &resources.staleness);
-    let lookup =
-        Lookup::for_training(&resources.table, &resources.staleness).participation(resources.participation.clone());
+    let lookup = Lookup::for_training(&resources.table, &resources.staleness)
+        .participation(resources.participation.clone())
+        .in_order(resources.exact.clone());
     compute(looked_up(flow, lookup, replicas).link(resources.job.pipeline.links.to_train()), resources)
 }
 
 /// Replicas of `lookup` and of `push`: one for each ticket, which hides the round trip to the ps. Shards in this process need no
-/// round trip, so one replica is enough and has the caches to itself.
+/// round trip, so one replica is enough and has the caches to itself. In an exact order there is one request at a time.
 fn requests_under_way(job: &Job, staleness: &Staleness) -> usize {
-    if job.placement.ps == 0 { 1 } else { (staleness.bound() + 1).min(MOST_UNDER_WAY) }
+    if job.placement.ps == 0 || job.train.staleness.exactly { 1 } else { (staleness.bound() + 1).min(MOST_UNDER_WAY) }
 }
 
 /// The most replicas. More do not hide more latency, and each holds the rows of a batch.
@@ -234,7 +235,7 @@ fn compute(flow: Flow<ReadyBatch>, resources: &Resources) -> Pipeline {
         },
         ..Compute::new(job, &resources.model)
     };
-    let push = Push::new(&resources.table).participation(participation);
+    let push = Push::new(&resources.table).participation(participation).in_order(resources.exact.clone());
     let flow = compute.wire(flow).link(job.pipeline.links.to_push());
     match requests_under_way(job, &resources.staleness) {
         1 => flow.sink("push", Place::Shared, move || push),

@@ -1,5 +1,5 @@
 //! Chaos: `forebay launch` with default settings, while its processes are killed and stopped at random times. Every row must be
-//! trained on once, and with `train.staleness = 0` the model must be that of an undisturbed run, to the bit. Jobs that do not promise
+//! trained on once, and with `train.staleness = 0` or `{ exactly = k }` the model must be that of an undisturbed run, to the bit. Jobs that do not promise
 //! the same bits train a table that counts rows: see [`Promise::Rows`].
 //!
 //! `make chaos` runs 100 rounds, CI a few. A failed round prints its seed: `FOREBAY_CHAOS_SEED=SEED FOREBAY_CHAOS_ROUNDS=1`
@@ -31,7 +31,7 @@ pub(crate) const ROWS: u64 = 400_000;
 const ROUNDS: usize = PLACEMENTS.len();
 
 /// Placements, and what must be the same whatever happens.
-const PLACEMENTS: [Placement; 10] = [
+const PLACEMENTS: [Placement; 12] = [
     Placement { promises: Promise::Bits, settings: &["placement.readers=2", "placement.ps=2"] },
     Placement { promises: Promise::Bits, settings: &["placement.readers=2", "placement.ps=2", "placement.dense=ps"] },
     Placement { promises: Promise::Bits, settings: &["placement.ps=2"] },
@@ -53,6 +53,20 @@ const PLACEMENTS: [Placement; 10] = [
     Placement {
         promises: Promise::Bits,
         settings: &["placement.readers=1", "placement.ps=2", "placement.trainers=3", "train.sync=true"],
+    },
+    Placement {
+        promises: Promise::Bits,
+        settings: &["placement.readers=2", "placement.ps=2", "train.staleness.exactly=2"],
+    },
+    Placement {
+        promises: Promise::Bits,
+        settings: &[
+            "placement.readers=2",
+            "placement.ps=2",
+            "placement.trainers=2",
+            "train.sync=true",
+            "train.staleness.exactly=2",
+        ],
     },
 ];
 

@@ -79,6 +79,43 @@ fn stale_look_ups_train_on_every_row_once() {
 }
 
 #[test]
+fn exact_staleness() {
+    kill_and_resume("parquet", &["train.staleness={ exactly = 3 }"], 3);
+    kill_and_resume("criteo", &["train.staleness={ exactly = 7 }", "checkpoint.rows=700"], 2);
+    let rules = ["table.admission.count=2", "table.eviction.unseen_rows=20000", "table.shards=3"];
+    kill_and_resume("parquet", &[&rules[..], &["train.staleness={ exactly = 1 }"]].concat(), 1);
+}
+
+#[test]
+fn exact_staleness_goes_on_with_another_number_of_shards_and_after_a_drain() {
+    let exactly = ["train.staleness={ exactly = 4 }"];
+    let job = Job::new("parquet", &exactly);
+    job.kill_after(2, &[]);
+    let manifest = std::fs::read_to_string(job.checkpoints().join("checkpoint-000002.json")).unwrap();
+    assert!(manifest.contains("\"version\": 3") && manifest.contains("-kept-0000.safetensors"), "{manifest}");
+    let mut running = job.start_with(&["--resume"], &["table.shards=4"]);
+    job.until_checkpoint(job.newest() + 1, &mut running);
+    running.signal(Signal::TERM);
+    assert_eq!(running.end().code, Some(5));
+    let newest = job.newest();
+    let kept = |number| move |name: &String| name.starts_with(&format!("{number:06}-")) && name.contains("-kept-0000");
+    let file = job.files().into_iter().find(kept(newest)).unwrap();
+    let verify = || {
+        let mut checkpoint = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
+        let said = checkpoint.args(["checkpoint", "verify"]).arg(job.checkpoints()).output().unwrap();
+        (said.status.code(), String::from_utf8_lossy(&said.stdout).into_owned())
+    };
+    assert_eq!(verify().0, Some(0));
+    flip(&job.checkpoints().join(&file));
+    let (code, said) = verify();
+    assert!(code == Some(2) && said.contains(&file), "{code:?} {said}");
+    let ended = job.start_with(&["--resume"], &["table.shards=2"]).end();
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    assert!(ended.said.contains(&format!("goes on from checkpoint {}", newest - 1)), "{}", ended.said);
+    assert_eq!(job.model().difference(&undisturbed("parquet", &exactly)), None);
+}
+
+#[test]
 fn a_drained_run_leaves_a_checkpoint_and_no_model() {
     let job = Job::new("parquet", &["checkpoint.rows=1000000000"]);
     let mut running = job.start(&[]);

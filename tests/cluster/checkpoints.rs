@@ -41,7 +41,7 @@ fn epochs(settings: &[String]) -> u64 {
 
 /// The settings of an undisturbed run of one process that trains on the same rows.
 fn calm(settings: &[String]) -> Vec<String> {
-    let differs = |setting: &&String| !["checkpoint.", "train.staleness"].iter().any(|free| setting.starts_with(free));
+    let differs = |setting: &&String| !["checkpoint.", "train.staleness="].iter().any(|free| setting.starts_with(free));
     settings.iter().filter(differs).cloned().collect()
 }
 
@@ -122,13 +122,20 @@ fn readers_look_up_the_rows() {
 const SYNC: [&str; 5] = ["ps 0", "ps 1", "trainer 0", "trainer 1", "reader 0"];
 
 /// Two trainers that take each step together: the model is that of an undisturbed run, to the bit.
-fn killed_in_step(victims: &[&str]) {
+fn killed_in_step(victims: &[&str], more: &[&str]) {
     let placement = ["placement.readers=1", "placement.ps=2", "placement.trainers=2", "train.sync=true"];
-    let (run, settings, trainer) = killed_run(&SYNC, victims, &placement);
+    let (run, settings, trainer) = killed_run(&SYNC, victims, &[&placement, more].concat());
     let mut undisturbed = Run::local(&calm(&settings));
     undisturbed.start(&SYNC);
     undisturbed.end_well(&SYNC);
     assert_eq!(run.model().difference(&undisturbed.model()), None, "{trainer}");
+}
+
+#[test]
+fn any_process_of_an_exact_order_dies() {
+    killed(&NAMES, &["reader 0", "trainer 0", "ps 0"], &[&PLACEMENT[..], &["train.staleness.exactly=3"]].concat());
+    killed(&["ps 0", "trainer 0"], &["trainer 0", "ps 0"], &["placement.ps=1", "train.staleness.exactly=1"]);
+    killed_in_step(&["trainer 1", "ps 1", "trainer 0"], &["train.staleness.exactly=2"]);
 }
 
 /// Trainers that take their steps by themselves: every row is in the table once.
@@ -140,12 +147,12 @@ fn killed_and_counted(names: &[&str], victims: &[&str], placement: &[&str]) {
 
 #[test]
 fn one_of_two_trainers_in_step_dies() {
-    killed_in_step(&["trainer 1", "trainer 0"]);
+    killed_in_step(&["trainer 1", "trainer 0"], &[]);
 }
 
 #[test]
 fn a_ps_or_reader_of_two_trainers_in_step_dies() {
-    killed_in_step(&["ps 1", "reader 0", "ps 0"]);
+    killed_in_step(&["ps 1", "reader 0", "ps 0"], &[]);
 }
 
 #[test]

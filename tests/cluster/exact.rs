@@ -1,4 +1,5 @@
-//! With `staleness = 0` any number of machines trains the same model as one process, to the bit.
+//! With `staleness = 0` and with `staleness = { exactly = k }` any number of machines trains the same model as one process, to the
+//! bit.
 
 use std::sync::Arc;
 
@@ -77,4 +78,56 @@ fn synchronous_trainers_equal_one_trainer_with_larger_batches() {
     assert_eq!(whole.0.keys(), model.keys());
     let (ours, theirs) = (auc(&logs[0]), auc(&whole.1));
     assert!((ours - theirs).abs() < 5e-4 && ours > 0.6, "AUC {ours}, of one process {theirs}");
+}
+
+#[test]
+fn exact_staleness_is_the_same_wherever_rows_and_dense_parameters_are() {
+    let hosts = Arc::new(Hosts::new(&HOSTS));
+    for (k, readers, placement) in [
+        (0, 2, &["placement.readers=2", "placement.ps=2"][..]),
+        (1, 2, &["placement.readers=2", "placement.ps=2", "table.shards=3"]),
+        (2, 0, &["placement.readers=0", "placement.ps=2"]),
+        (5, 2, &["placement.readers=2", "placement.ps=2", "placement.in_flight=2"]),
+    ] {
+        let exactly = format!("train.staleness={{ exactly = {k} }}");
+        let settings = job(ROWS, &[&[exactly.as_str()], placement].concat());
+        let processes = &["trainer 0", "ps 0", "ps 1", "reader 0", "reader 1"][..3 + readers];
+        let (run, logs) = finished(&hosts, processes, &settings);
+        assert_eq!(Ledger::of(&logs[0]).rows, ROWS, "{}", logs[0]);
+        assert_eq!(run.model().difference(&one_process(&settings).0), None, "{placement:?}, k = {k}");
+    }
+    let bits = |k: &str| one_process(&job(ROWS, &[&format!("train.staleness={k}")]));
+    assert_eq!(bits("{ exactly = 0 }").0.difference(&bits("0").0), None);
+    assert!(bits("{ exactly = 2 }").0.difference(&bits("0").0).is_some());
+}
+
+/// The dense parameters are as stale as the rows, so the model is another than that of one process.
+#[test]
+fn exact_staleness_in_the_ps_and_of_trainers_in_step_is_the_same_in_every_run() {
+    let hosts = Arc::new(Hosts::new(&HOSTS));
+    let all = ["trainer 0", "trainer 1", "ps 0", "ps 1", "reader 0", "reader 1"];
+    let alone = ["trainer 0", "ps 0", "reader 0"];
+    let model = |processes: &[&str], settings: &[&str]| {
+        let count = |role: &str| processes.iter().filter(|name| name.starts_with(role)).count();
+        let placement = ["readers", "ps", "trainers"].map(|roles| {
+            let role = roles.trim_end_matches("ers").trim_end_matches("er");
+            format!("placement.{roles}={}", count(if roles == "ps" { "ps" } else { role }))
+        });
+        let placement: Vec<&str> = placement.iter().map(String::as_str).collect();
+        let fixed = ["placement.dense=ps", "train.sync=true", "train.batch_rows=128"];
+        let (run, logs) = finished(&hosts, processes, &job(ROWS, &[&placement, &fixed[..], settings].concat()));
+        assert_eq!(Ledger::of(&logs[0]).rows, ROWS, "{}", logs[0]);
+        run.model()
+    };
+    for k in [0, 2, 5] {
+        let exactly = format!("train.staleness={{ exactly = {k} }}");
+        let in_step = model(&all, &[&exactly]);
+        let other = ["trainer 0", "trainer 1", "ps 0", "reader 0"];
+        assert_eq!(in_step.difference(&model(&other, &[&exactly, "table.shards=3"])), None, "k = {k}");
+        let by_itself = model(&alone, &[&exactly]);
+        let elsewhere = model(&["trainer 0", "ps 0", "ps 1"], &[&exactly, "table.shards=1"]);
+        assert_eq!(by_itself.difference(&elsewhere), None, "k = {k}");
+        assert_eq!(in_step.difference(&model(&all, &[])).is_none(), k == 0);
+        assert_eq!(by_itself.difference(&model(&alone, &[])).is_none(), k == 0);
+    }
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::limit::{AT_SHARDS, Certainty, Limit, LimitKind};
 use super::load::{COMPUTE, Load, MachineUse, SHARDS};
-use crate::job::{Backend, ByteSize, Job};
+use crate::job::{Backend, ByteSize, Job, StalenessRule};
 
 /// A change of the job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -119,9 +119,9 @@ fn knob<'a>(limit: &'a Limit, loads: &[Load], cores: usize, job: &Job) -> Option
             let n = job.train.resolved_threads();
             (n < cores).then(|| ("train.threads".into(), cores.to_string(), itself(n as f64 / cores as f64)))
         }
-        (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) => {
+        (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) && !job.train.staleness.exactly => {
             // The stage has a replica for each ticket.
-            let n = job.train.staleness + 1;
+            let n = job.train.staleness.batches + 1;
             let m = (n as f64 * limit.share / others).ceil().min(8.0) as usize;
             let hits = |stage: &str| AT_SHARDS.contains(&stage);
             let effect = Effect { hits: Box::new(hits), part: None, factor: n as f64 / m.max(1) as f64 };
@@ -139,11 +139,12 @@ fn knob<'a>(limit: &'a Limit, loads: &[Load], cores: usize, job: &Job) -> Option
 
 /// More batches under way at once.
 fn tickets(loads: &[Load], job: &Job) -> (String, String, f64, String) {
-    let n = job.train.staleness + 1;
+    let n = job.train.staleness.batches + 1;
     let (next, share) = loads.first().map_or(("", 1.0), |load| (load.stage.as_str(), load.share));
     let m = ((n as f64 / share.max(0.1)).ceil() as usize).max(n + 1);
     let gain = (m as f64 / n as f64).min(1.0 / share.max(1e-3));
-    ("train.staleness".into(), (m - 1).to_string(), gain, next.to_owned())
+    let more = StalenessRule { batches: m - 1, ..job.train.staleness };
+    ("train.staleness".into(), more.to_string(), gain, next.to_owned())
 }
 
 fn link(limit: &Limit, loads: &[Load], job: &Job) -> Option<(String, String, f64, String)> {

@@ -13,11 +13,11 @@ use forebay_actors::{Control, Fault, FaultKind, commas};
 use forebay_ps::{SnapshotKind, TableConfig};
 use futures::executor::block_on;
 
-use super::cut::{Cut, CutPoint, Shards};
+use super::cut::{Cut, CutPoint, Kept, Shards};
 use super::cut_plan::CutPlan;
 use super::folder::{CheckpointFolder, file_name};
 use super::manifest::{CheckpointManifest, TableLayer, TableLayers};
-use super::{dense_state, table_rows};
+use super::{dense_state, kept_gradients, table_rows};
 use crate::cluster::CutLeader;
 use crate::job::{DenseAt, Job, LookupAt, Transfers};
 use crate::model_folder::FileEntry;
@@ -212,9 +212,9 @@ impl Worker {
     fn cut(&self, plan: CutPlan) -> Option<Result<Cut, Fault>> {
         let Checkpoints { cut_point, leader, job, cuts, .. } = &self.checkpoints;
         if let Some(leader) = leader {
-            let cut = |batches| {
+            let cut = |(batches, files)| {
                 let position = cut_point.position_after(batches, job.in_step());
-                Cut { plan, position, model: None, snapshots: Vec::new() }
+                Cut { plan, position, model: None, snapshots: Vec::new(), kept: Kept::Written(files) }
             };
             return Some(leader.cut(plan, cut_point.shards())?.map(cut));
         }
@@ -231,8 +231,8 @@ impl Worker {
         }
     }
 
-    /// Writes the tables and the dense parameters. Returns their files.
-    fn write_files(&self, cut: &mut Cut) -> Result<(Vec<FileEntry>, Vec<FileEntry>), Fault> {
+    /// Writes the tables, the dense parameters and the gradients that an exact order keeps. Returns their files.
+    fn write_files(&self, cut: &mut Cut) -> Result<[Vec<FileEntry>; 3], Fault> {
         let (folder, plan) = (&self.checkpoints.folder.folder, cut.plan);
         let (files, mut dense) = match self.checkpoints.cut_point.shards() {
             Shards::Here(table) => (table_rows::write_shards(&mut cut.snapshots, table, folder, plan)?, Vec::new()),
@@ -242,7 +242,14 @@ impl Worker {
             let name = file_name(plan.number, plan.attempt, "dense.safetensors");
             dense = vec![dense_state::write(model, folder, &name)?];
         }
-        Ok((files, dense))
+        let kept = match &cut.kept {
+            Kept::Here(kept) if self.checkpoints.job.train.staleness.exactly => {
+                vec![kept_gradients::write(kept, folder, plan.number, plan.attempt, 0)?]
+            }
+            Kept::Here(_) => Vec::new(),
+            Kept::Written(files) => files.clone(),
+        };
+        Ok([files, dense, kept])
     }
 
     fn write(&mut self, mut cut: Cut, full: bool) -> Result<CheckpointManifest, Fault> {
@@ -251,11 +258,12 @@ impl Worker {
         // From here on a fault does not say that the manifest is not there.
         self.failed = None;
         let Checkpoints { folder, job, config, cut_point, .. } = &self.checkpoints;
-        let (Cut { plan, position, snapshots, .. }, (files, dense)) = (cut, written);
+        let (Cut { plan, position, snapshots, .. }, [files, dense, kept]) = (cut, written);
         let mut layers = if full { Vec::new() } else { self.layers.clone() };
         layers.push(TableLayer { checkpoint: plan.number, files });
         let tables = vec![TableLayers { config: config.clone(), layers: layers.clone() }];
         let manifest = CheckpointManifest::new(plan.number, job.clone(), position, tables, dense);
+        let manifest = CheckpointManifest { kept, ..manifest };
         folder.publish(&manifest)?;
         // The next checkpoint of changes has these layers below it whatever becomes of `keep`: a shard that keeps its snapshot gives
         // only later changes, and one that does not gives these rows again.

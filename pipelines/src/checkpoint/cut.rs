@@ -19,7 +19,8 @@ use super::manifest::{TrainPosition, check_rows};
 use super::shared_cut::SharedCut;
 use super::trained_batches::{BatchOrder, TrainedBatches};
 use crate::cluster::PsSnapshots;
-use crate::flow::{BatchId, TrainBatch};
+use crate::flow::{BatchId, GradBatch, TrainBatch};
+use crate::model_folder::FileEntry;
 
 /// The shards of the run's table.
 pub(crate) enum Shards {
@@ -37,6 +38,16 @@ pub(crate) struct Cut {
     pub(crate) model: Option<ModelState>,
     /// The snapshots of the shards in this process.
     pub(crate) snapshots: Vec<ShardSnapshot>,
+    /// The gradients that are computed and not pushed.
+    pub(crate) kept: Kept,
+}
+
+/// Gradients that an exact order keeps at a cut.
+pub(crate) enum Kept {
+    /// Of the only trainer, yet to be written. Empty without an exact order.
+    Here(Vec<Arc<GradBatch>>),
+    /// The files that several trainers have written, by rank.
+    Written(Vec<FileEntry>),
 }
 
 /// What the stages of one trainer record for its checkpoints.
@@ -182,8 +193,8 @@ impl CutPoint {
         self.state().model = Some(model);
     }
 
-    /// The barrier is at `push`: takes the cut. Replicas may call it several times.
-    pub(crate) async fn cut(&self, epoch: Epoch) {
+    /// The barrier is at `push`: takes the cut, with the gradients that an exact order keeps. Replicas may call it several times.
+    pub(crate) async fn cut(&self, epoch: Epoch, kept: Vec<Arc<GradBatch>>) {
         let (plan, position, model) = {
             let mut state = self.state();
             if state.last == Some(epoch) {
@@ -197,7 +208,8 @@ impl CutPoint {
             Shards::Here(table) => table.begin_snapshot(plan.kind).await,
             Shards::InPs(ps) => ps.begin(plan).await.map(|()| Vec::new()),
         };
+        let kept = Kept::Here(kept);
         // The receiver is gone when the run ends.
-        let _ = self.cuts.send(snapshots.map(|snapshots| Cut { plan, position, model, snapshots }));
+        let _ = self.cuts.send(snapshots.map(|snapshots| Cut { plan, position, model, snapshots, kept }));
     }
 }

@@ -12,8 +12,9 @@ use crate::job::Job;
 use crate::model_folder::FileEntry;
 use crate::versioned_json;
 
-/// Version of the format. It grows with every change that older programs cannot read. Version 2: tables with a lifetime.
-const VERSION: u32 = 2;
+/// Version of the format. It grows with every change that older programs cannot read. Version 2: tables with a lifetime. Version
+/// 3: exact staleness.
+const VERSION: u32 = 3;
 const FORMAT: &str = "forebay checkpoint";
 /// The longest manifest that is read, in bytes.
 const MOST_BYTES: u64 = 256 << 20;
@@ -39,6 +40,9 @@ pub struct CheckpointManifest {
     pub tables: Vec<TableLayers>,
     /// The dense parameters with the state of their optimizer: one file of the trainer, or one of each ps in order.
     pub dense: Vec<FileEntry>,
+    /// The gradients that an exact order keeps: one file of each trainer, by rank. Empty without an exact order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<FileEntry>,
 }
 
 /// How far a run is.
@@ -92,8 +96,13 @@ impl CheckpointManifest {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let (format, forebay) = (FORMAT.into(), env!("CARGO_PKG_VERSION").into());
         // What older programs can read stays as they know it.
-        let version = if tables.iter().all(|table| table.config.lifetime.is_unlimited()) { 1 } else { VERSION };
-        Self { format, version, forebay, number, written: since.as_secs(), job, position, tables, dense }
+        let version = match tables.iter().all(|table| table.config.lifetime.is_unlimited()) {
+            _ if job.train.staleness.exactly => VERSION,
+            false => 2,
+            true => 1,
+        };
+        let (written, kept) = (since.as_secs(), Vec::new());
+        Self { format, version, forebay, number, written, job, position, tables, dense, kept }
     }
 
     /// The name of the manifest of a checkpoint.
@@ -108,7 +117,12 @@ impl CheckpointManifest {
 
     /// All its files.
     pub fn files(&self) -> impl Iterator<Item = &FileEntry> {
-        self.tables.iter().flat_map(|table| &table.layers).flat_map(|layer| &layer.files).chain(&self.dense)
+        self.tables
+            .iter()
+            .flat_map(|table| &table.layers)
+            .flat_map(|layer| &layer.files)
+            .chain(&self.dense)
+            .chain(&self.kept)
     }
 
     /// Rows trained on up to this checkpoint.

@@ -11,7 +11,7 @@
 //! `shared_cut.rs` are the part of each trainer, `cluster/cuts/` is the rest.
 //!
 //! Read in this order: `trained_batches.rs` (the position), `cut.rs` (what the stages do), `manifest.rs`, `folder.rs` and
-//! `table_rows.rs` (the files), `checkpointer.rs` (the thread), `restore.rs` and `leases.rs` (going on). `docs/checkpoint.md`
+//! `table_rows.rs` (the files), `kept_gradients.rs` (with exact staleness), `checkpointer.rs` (the thread), `restore.rs` and `leases.rs` (going on). `docs/checkpoint.md`
 //! describes the format.
 
 mod batch_log;
@@ -20,6 +20,7 @@ mod cut;
 mod cut_plan;
 mod dense_state;
 mod folder;
+pub(crate) mod kept_gradients;
 mod leases;
 mod lookup_gate;
 mod manifest;
@@ -38,6 +39,7 @@ pub(crate) use cut_plan::CutPlan;
 pub(crate) use dense_state::{read as read_dense, write as write_dense};
 pub use folder::CheckpointFolder;
 pub(crate) use folder::file_name;
+pub(crate) use kept_gradients::KeptWriter;
 pub(crate) use leases::RemainingWindows;
 pub use manifest::{CheckpointManifest, TableLayer, TableLayers};
 pub(crate) use manifest::{TrainPosition, check_rows};

@@ -9,6 +9,7 @@ use super::manifest::{CheckpointManifest, TrainPosition};
 use super::{ModelState, dense_state, table_rows};
 use crate::context::Context;
 use crate::job::{DenseAt, Job};
+use crate::model_folder::FileEntry;
 
 /// What a trainer goes on from.
 #[derive(Default)]
@@ -16,6 +17,8 @@ pub(crate) struct Restored {
     pub(crate) position: TrainPosition,
     /// The dense model with the state of its optimizer, if the trainer holds it.
     pub(crate) model: Option<ModelState>,
+    /// The files of the gradients that an exact order keeps.
+    pub(crate) kept: Vec<FileEntry>,
 }
 
 /// Checks, before any process starts, that a run may begin with the folder of its checkpoints.
@@ -105,7 +108,7 @@ pub(crate) fn load_trainer(
     dense: DenseAt,
 ) -> Result<Restored, Fault> {
     if dense == DenseAt::Ps {
-        return Ok(Restored { position: manifest.position, model: None });
+        return Ok(Restored { position: manifest.position, model: None, kept: manifest.kept });
     }
     let [entry] = manifest.dense.as_slice() else {
         return Err(Fault::user(format!(
@@ -115,7 +118,7 @@ pub(crate) fn load_trainer(
         )));
     };
     let model = dense_state::read(&folder.folder, entry)?;
-    Ok(Restored { position: manifest.position, model: Some(model) })
+    Ok(Restored { position: manifest.position, model: Some(model), kept: manifest.kept })
 }
 
 /// The dense parameters of a checkpoint, without the state of their optimizer. `manifest` has one file of them.

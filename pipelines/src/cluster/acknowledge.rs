@@ -10,6 +10,7 @@ use tokio::sync::watch;
 
 use super::messages::RunStatus;
 use crate::flow::BatchId;
+use crate::job::Job;
 
 /// Tells the shards and the dense block of this process which push ids they may forget.
 pub(super) struct Acknowledger {
@@ -20,7 +21,13 @@ pub(super) struct Acknowledger {
 }
 
 impl Acknowledger {
-    pub(super) fn new(table: TableClient, dense: Option<DenseBlock>) -> Self {
+    /// For a run of `job`. `None`: with exact staleness a window is done before its pushes are applied, and their ids have other
+    /// sources, which the trainers acknowledge.
+    pub(super) fn of(job: &Job, table: TableClient, dense: Option<DenseBlock>) -> Option<Self> {
+        (!job.train.staleness.exactly).then(|| Self::new(table, dense))
+    }
+
+    fn new(table: TableClient, dense: Option<DenseBlock>) -> Self {
         Self { table, dense, acknowledged: (0, 0) }
     }
 

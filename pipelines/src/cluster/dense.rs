@@ -7,7 +7,7 @@ use forebay_actors::{Fault, Host};
 use forebay_models::{DenseOptimizer, NamedTensor, ParamBlock};
 use forebay_net::{Peer, Retry};
 use forebay_ps::dense::NamedValues;
-use forebay_ps::{Round, Trainer, dense};
+use forebay_ps::{PushId, Round, Trainer, dense};
 
 use futures::executor::block_on;
 
@@ -15,7 +15,6 @@ use crate::checkpoint::{CheckpointFolder, CheckpointManifest, read_dense};
 use crate::context::Context;
 use crate::dense::DenseStore;
 use crate::fault::model_fault;
-use crate::flow::BatchId;
 use crate::job::Job;
 use crate::job_model::JobModel;
 use crate::model_folder::Predecessor;
@@ -149,12 +148,16 @@ impl DenseStore for PsDenseStore {
         whole.optimizer_of_model(parameters).map_err(model_fault)
     }
 
-    async fn push(&self, id: BatchId, step: u64, rows: u64, grads: Vec<f32>) -> Result<(), Fault> {
+    async fn push(&self, id: PushId, step: u64, rows: u64, grads: Vec<f32>) -> Result<(), Fault> {
         match self.round {
-            Some(trainers) => self.client.push_round(id.push_id(), Round { trainers, rows }, &grads, step).await,
+            Some(trainers) => self.client.push_round(id, Round { trainers, rows }, &grads, step).await,
             None if grads.is_empty() => return Ok(()),
-            None => self.client.push_once(id.push_id(), &grads).await,
+            None => self.client.push_once(id, &grads).await,
         }
         .map(drop)
+    }
+
+    async fn acknowledge_before(&self, source: u64) -> Result<(), Fault> {
+        self.client.acknowledge_before(source).await
     }
 }

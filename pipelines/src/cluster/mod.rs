@@ -79,5 +79,5 @@ const TICK: Duration = Duration::from_millis(100);
 
 /// Whether trainers take batches in the order of the data, so that every run gives the same bits.
 pub(crate) fn ordered(job: &Job) -> bool {
-    job.train.sync || (job.train.staleness == 0 && job.placement.trainers == 1)
+    job.train.sync || (job.train.staleness.is_sequential() && job.placement.trainers == 1)
 }

@@ -26,7 +26,7 @@ pub struct Ps {
     session: ClusterSession,
     host: Host,
     table: TableClient,
-    acknowledger: Acknowledger,
+    acknowledger: Option<Acknowledger>,
 }
 
 impl Ps {
@@ -68,7 +68,7 @@ impl Ps {
             }
         };
         let session = ClusterSession::join(context, process, job, handlers, load)?;
-        Ok(Self { session, host, acknowledger: Acknowledger::new(table.clone(), block), table })
+        Ok(Self { session, host, acknowledger: Acknowledger::of(job, table.clone(), block), table })
     }
 
     /// Serves until the run is over. Calls `stop` and `show` several times a second; once `stop` returns true, the run is
@@ -88,7 +88,7 @@ impl Ps {
 async fn serve(
     session: &ClusterSession,
     host: &Host,
-    mut acknowledger: Acknowledger,
+    mut acknowledger: Option<Acknowledger>,
     stop: impl Fn() -> bool,
     mut show: impl FnMut(&RunStatus),
 ) -> Result<(), Fault> {
@@ -96,7 +96,9 @@ async fn serve(
     let mut meters = None;
     loop {
         let status = status_updates.borrow_and_update().clone();
-        acknowledger.acknowledge_up_to(status.first_open).await?;
+        if let Some(acknowledger) = &mut acknowledger {
+            acknowledger.acknowledge_up_to(status.first_open).await?;
+        }
         match &status.phase {
             RunPhase::Over => return Ok(()),
             RunPhase::Failed(failure) => return Err(failure.fault()),

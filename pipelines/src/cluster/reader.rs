@@ -80,7 +80,7 @@ impl Reader {
             return Ok(None);
         }
         let rank = session.member.id().rank;
-        let Some(tickets) = job.placement.tickets(rank, job.train.staleness) else {
+        let Some(tickets) = job.placement.tickets(rank, job.train.staleness.batches) else {
             return Err(Fault::user(format!(
                 "reader {rank} joins a run whose tickets are shared out among {} readers: with placement.lookup_at = \
                  \"reader\" no more can be added",

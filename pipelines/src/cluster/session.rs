@@ -18,7 +18,7 @@ use super::member::Member;
 use super::members::Role;
 use super::messages::{RunPhase, RunStatus};
 use super::start_state::StartState;
-use crate::checkpoint::{CutPoint, EndRun, SharedCut};
+use crate::checkpoint::{CutPoint, EndRun, KeptWriter, SharedCut};
 use crate::context::Context;
 use crate::job::Job;
 
@@ -226,9 +226,10 @@ impl ClusterSession {
         });
     }
 
-    /// Has this trainer stop while a checkpoint is cut over all trainers, until the handle is dropped.
-    pub(crate) fn follow_cuts(&self, shared: Arc<SharedCut>) -> AbortOnDropHandle<()> {
-        AbortOnDropHandle::new(self.io.spawn(cuts::follow(self.member.clone(), shared)))
+    /// Has this trainer stop while a checkpoint is cut over all trainers, until the handle is dropped. With an exact order, `keeper`
+    /// writes what it keeps.
+    pub(crate) fn follow_cuts(&self, shared: Arc<SharedCut>, keeper: Option<KeptWriter>) -> AbortOnDropHandle<()> {
+        AbortOnDropHandle::new(self.io.spawn(cuts::follow(self.member.clone(), shared, keeper)))
     }
 
     /// Tells `cut_point` what is read, once a reader has listed it, and which windows are done. Ends the run with a checkpoint when

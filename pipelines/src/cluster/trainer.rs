@@ -20,6 +20,7 @@ use super::start_state::StartState;
 use crate::checkpoint::{self, BatchOrder, CheckpointFolder, CheckpointManifest, Shards};
 use crate::context::Context;
 use crate::dense::DenseStore;
+use crate::exact_order::ExactOrder;
 use crate::fault::model_fault;
 use crate::flow::RowCounts;
 use crate::job::{DenseAt, Job};
@@ -69,12 +70,15 @@ fn wire(
     let mut resources = Resources::new(job, context.clone(), |host, job, config| {
         if job.placement.ps == 0 {
             let table = start_table(host, config.clone(), job.table.shards)?;
-            session.io.spawn(Acknowledger::new(table.clone(), None).follow(session.member.subscribe()));
+            if let Some(acknowledger) = Acknowledger::of(job, table.clone(), None) {
+                session.io.spawn(acknowledger.follow(session.member.subscribe()));
+            }
             return Ok(table);
         }
         session.table(job, &status, config)
     })?;
     resources.table = resources.table.of_trainer(trainer);
+    resources.exact = ExactOrder::of(&resources.job, rank);
     let leases = LeaseClient::new(session.member.clone(), &resources.job);
     let batches: Arc<dyn BatchRecord> = match &receive_queue {
         Some(receive_queue) => Arc::clone(receive_queue) as _,
@@ -145,8 +149,7 @@ fn add_checkpoints(
     };
     let several = resources.job.placement.trainers > 1;
     let leader = several.then(|| CutLeader::new(session.member.clone()));
-    resources.add_checkpoints(folder, restored, BatchOrder::Any, shards, leader);
-    Ok(())
+    resources.add_checkpoints(folder, restored, BatchOrder::Any, shards, leader)
 }
 
 fn membership(

@@ -13,6 +13,7 @@ mod parse;
 mod paths;
 mod pipeline;
 mod placement;
+mod staleness_rule;
 mod table;
 mod train;
 
@@ -29,6 +30,7 @@ pub use output::{OnDrain, OutputOptions};
 pub use paths::Paths;
 pub use pipeline::{Links, OwnStage, PipelineOptions};
 pub use placement::{DenseAt, LookupAt, Placement};
+pub use staleness_rule::StalenessRule;
 pub use table::{AdmissionOptions, EvictionOptions, TableOptions};
 pub use train::{Backend, TrainOptions, Transfers};
 

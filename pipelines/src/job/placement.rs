@@ -182,10 +182,18 @@ impl Placement {
                     .into(),
             );
         }
-        if job.train.sync && trainers > 1 && job.train.staleness > 0 {
+        let staleness = job.train.staleness;
+        if job.train.sync && trainers > 1 && !staleness.is_sequential() {
             return refuse(format!(
-                "train.sync with train.staleness = {}: a synchronous step is never stale, set it to 0",
-                job.train.staleness
+                "train.sync with train.staleness = {staleness}: the trainers of a step see the same rows, set it to 0 or to \
+                 {{ exactly = {staleness} }}"
+            ));
+        }
+        if staleness.exactly && trainers > 1 && !job.train.sync {
+            return refuse(format!(
+                "train.staleness is {staleness}, but the {trainers} trainers step by themselves, and no order of their batches \
+                 is the same in every run: set train.sync, or train.staleness to {}",
+                staleness.batches
             ));
         }
         Ok(())
@@ -200,11 +208,17 @@ impl Placement {
         if job.train.sync && trainers > 1 {
             return refuse("train.sync is set: rows would be a step old; look up at the trainers".into());
         }
-        if readers > job.train.staleness + 1 {
+        let staleness = job.train.staleness;
+        if staleness.exactly {
             return refuse(format!(
-                "train.staleness = {} gives {} tickets for {readers} readers: set it to at least {}",
-                job.train.staleness,
-                job.train.staleness + 1,
+                "train.staleness is {staleness}: the trainer orders look-ups and pushes, and each reader looks up by itself; look \
+                 up at the trainer"
+            ));
+        }
+        if readers > staleness.batches + 1 {
+            return refuse(format!(
+                "train.staleness = {staleness} gives {} tickets for {readers} readers: set it to at least {}",
+                staleness.batches + 1,
                 readers - 1
             ));
         }

@@ -4,6 +4,8 @@ use forebay_actors::Fault;
 use forebay_models::DenseOptimizer;
 use serde::{Deserialize, Serialize};
 
+use super::StalenessRule;
+
 /// How the model is trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -18,8 +20,10 @@ pub struct TrainOptions {
     /// Leave out the last batch of a window if it is short.
     pub drop_last: bool,
     /// How many earlier batches may be unapplied when a batch is looked up. 0 is sequential training, and gives the same model
-    /// to the bit in every run. On a GPU, or with tables on other machines, 2 to 8 hides the round trip.
-    pub staleness: usize,
+    /// to the bit in every run. On a GPU, or with tables on other machines, 2 to 8 hides the round trip. `{ exactly = 4 }` is 4
+    /// in every look-up: the look-up of batch n sees the pushes of all batches before n - 4 and of no other, so every run gives
+    /// the same model to the bit; look-ups and pushes of other batches run beside dense compute, but not beside each other.
+    pub staleness: StalenessRule,
     /// Whether several trainers take each step together (synchronous SGD). The result is that of one trainer with batches of
     /// `placement.trainers` times `batch_rows` rows.
     pub sync: bool,
@@ -74,7 +78,7 @@ impl Default for TrainOptions {
             from: None,
             batch_rows: 2048,
             drop_last: false,
-            staleness: 0,
+            staleness: StalenessRule::default(),
             sync: false,
             backend: Backend::Native,
             device: "cpu".into(),

@@ -1,11 +1,16 @@
 //! `lookup`: takes a ticket for a batch, asks every shard for its rows at once, and puts them in the order of the batch's keys.
 //!
 //! Tickets bound how far look-ups run ahead of pushes. If the shards are behind a network, replicas of the stage keep one batch
-//! in flight for each ticket.
+//! in flight for each ticket. With exact staleness the stage also pushes, so that look-ups and pushes are in one order: see
+//! `exact_order.rs`.
 
-use forebay_actors::{Fault, Outbox, Stage, StageCx};
+use std::sync::Arc;
+
+use forebay_actors::{Epoch, Fault, Outbox, Stage, StageCx};
 use forebay_ps::TableClient;
 
+use super::apply::Apply;
+use crate::exact_order::ExactOrder;
 use crate::flow::{ReadyBatch, TrainBatch};
 use crate::participation::{Participation, Start};
 use crate::staleness::{Staleness, Ticket};
@@ -16,27 +21,59 @@ pub(super) const TRAINED_BEFORE: &str = "trained on before the run was resumed";
 /// The `lookup` stage.
 #[derive(Clone)]
 pub struct Lookup {
-    table: TableClient,
+    apply: Apply,
     /// `None`: the stage only reads, and rows that do not exist read as zeros.
     staleness: Option<Staleness>,
-    participation: Participation,
+    exact: Option<Arc<ExactOrder>>,
 }
 
 impl Lookup {
     /// For training: the stage creates rows that do not exist, and takes a ticket for each batch.
     pub fn for_training(table: &TableClient, staleness: &Staleness) -> Self {
-        Self { table: table.clone(), staleness: Some(staleness.clone()), participation: Participation::default() }
+        Self { staleness: Some(staleness.clone()), ..Self::read_only(table) }
     }
 
     /// Sets whether this process trains alone or as a member of a run.
     pub(crate) fn participation(mut self, participation: Participation) -> Self {
-        self.participation = participation;
+        self.apply.participation = participation;
         self
+    }
+
+    /// Sets the order of look-ups and pushes.
+    pub(crate) fn in_order(self, exact: Option<Arc<ExactOrder>>) -> Self {
+        Self { exact, ..self }
     }
 
     /// For evaluation: the stage does not change the table.
     pub fn read_only(table: &TableClient) -> Self {
-        Self { table: table.clone(), staleness: None, participation: Participation::default() }
+        let apply = Apply { table: table.clone(), participation: Participation::default() };
+        Self { apply, staleness: None, exact: None }
+    }
+
+    /// Waits until the batch of this arrival may be looked up, and has its ticket.
+    async fn ticket(&self, cx: &StageCx) -> Result<Ticket, Fault> {
+        let participation = &self.apply.participation;
+        let gate = cx.meter().blocked_on("checkpoint", participation.enter_gate(cx.arrival()));
+        match (&self.staleness, &self.exact) {
+            (Some(staleness), Some(exact)) => {
+                cx.meter().blocked_on("checkpoint", exact.without_barriers()).await;
+                // Behind a closed gate nothing is pushed, either.
+                gate.await;
+                self.apply.push_before_look_up(exact, cx).await?;
+                staleness.observe(exact.looks_up());
+                Ok(Ticket::free())
+            }
+            (Some(staleness), None) => {
+                // `push` frees tickets, so waiting for one counts as blocked on downstream.
+                let ticket = cx.meter().blocked_on("ticket", staleness.ticket(cx.arrival())).await;
+                gate.await;
+                Ok(ticket)
+            }
+            (None, _) => {
+                gate.await;
+                Ok(Ticket::free())
+            }
+        }
     }
 }
 
@@ -45,14 +82,19 @@ impl Stage for Lookup {
     type Out = ReadyBatch;
 
     fn describe(&self) -> String {
+        let shards = self.apply.table.shards();
         match &self.staleness {
-            Some(staleness) => format!("{} shards, staleness {}", self.table.shards(), staleness.bound()),
-            None => format!("{} shards, read only", self.table.shards()),
+            Some(staleness) => {
+                let exactly = if self.exact.is_some() { "exactly " } else { "" };
+                format!("{shards} shards, staleness {exactly}{}", staleness.bound())
+            }
+            None => format!("{shards} shards, read only"),
         }
     }
 
     async fn on_batch(&mut self, train: TrainBatch, cx: &StageCx, out: &mut Outbox<ReadyBatch>) -> Result<(), Fault> {
-        let start = self.participation.start(&train);
+        let Apply { table, participation } = &self.apply;
+        let start = participation.start(&train);
         if start != Start::Train {
             if start == Start::TrainedBefore {
                 cx.ledger().reject(TRAINED_BEFORE, train.labels.len() as u64);
@@ -60,24 +102,26 @@ impl Stage for Lookup {
             if let Some(staleness) = &self.staleness {
                 staleness.skip(cx.arrival());
             }
-            self.participation.skip_gate(cx.arrival());
+            participation.skip_gate(cx.arrival());
             return Ok(());
         }
-        let mut rows = Vec::with_capacity(train.unique.len() * self.table.row_dim());
-        let ticket = match &self.staleness {
-            // `push` frees tickets, so waiting for one counts as blocked on downstream.
-            Some(staleness) => cx.meter().blocked_on("ticket", staleness.ticket(cx.arrival())).await,
-            None => Ticket::free(),
-        };
-        cx.meter().blocked_on("checkpoint", self.participation.enter_gate(cx.arrival())).await;
+        let mut rows = Vec::with_capacity(train.unique.len() * table.row_dim());
+        let ticket = self.ticket(cx).await?;
         let pull = async {
             match &self.staleness {
-                Some(_) => self.table.pull(&train.unique, &mut rows).await,
-                None => self.table.peek(&train.unique, &mut rows).await,
+                Some(_) => table.pull(&train.unique, &mut rows).await,
+                None => table.peek(&train.unique, &mut rows).await,
             }
         };
-        let pulls = futures::future::try_join(pull, self.participation.pull_dense());
+        let pulls = futures::future::try_join(pull, participation.pull_dense());
         let ((), dense) = cx.meter().waiting_on("shards", pulls).await?;
         out.send(ReadyBatch { train, rows, dense, ticket }).await
+    }
+
+    async fn on_barrier(&mut self, _: Epoch, _: &StageCx, _: &mut Outbox<ReadyBatch>) -> Result<(), Fault> {
+        if let Some(exact) = &self.exact {
+            exact.barrier_begins();
+        }
+        Ok(())
     }
 }

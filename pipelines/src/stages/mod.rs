@@ -3,6 +3,7 @@
 //! Training is [`Parse`] → [`Batcher`] → [`Lookup`] → [`Train`] → [`Push`]. [`Evaluate`] or [`Predict`] replaces the last two when a model is used.
 //! With `train.transfers = "apart"`, [`Upload`] → [`Launch`] → [`Download`] replace [`Train`].
 
+mod apply;
 mod batch;
 mod download;
 mod drop_rows;

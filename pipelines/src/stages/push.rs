@@ -2,56 +2,42 @@
 //!
 //! When all are applied, the batch is done and its ticket is freed. If the shards are behind a network, replicas of the stage
 //! keep several batches in flight.
+//!
+//! With exact staleness the stage only keeps the gradients, the look-up pushes them when they are due, and a batch is done when
+//! they are kept: what is kept is in every checkpoint, and the run does not end before it is applied.
+
+use std::sync::Arc;
 
 use forebay_actors::{Epoch, Fault, Sink, StageCx};
-use forebay_ps::{Round, TableClient};
+use forebay_ps::TableClient;
 
+use super::apply::Apply;
+use crate::exact_order::ExactOrder;
 use crate::flow::GradBatch;
 use crate::participation::Participation;
 
 /// The `push` sink.
 #[derive(Clone)]
 pub struct Push {
-    table: TableClient,
-    participation: Participation,
+    apply: Apply,
+    exact: Option<Arc<ExactOrder>>,
 }
 
 impl Push {
     /// Pushes to `table`.
     pub fn new(table: &TableClient) -> Self {
-        Self { table: table.clone(), participation: Participation::default() }
+        Self { apply: Apply { table: table.clone(), participation: Participation::default() }, exact: None }
     }
 
     /// Sets whether this process trains alone or as a member of a run.
     pub(crate) fn participation(mut self, participation: Participation) -> Self {
-        self.participation = participation;
+        self.apply.participation = participation;
         self
     }
 
-    async fn push(&self, batch: &mut GradBatch) -> Result<(), Fault> {
-        let (id, step, grads) = (batch.id, batch.step, batch.dense_grads.take());
-        if self.participation.is_alone() {
-            return self.table.push(&batch.unique, &batch.row_grads, batch.step).await;
-        }
-        let rows = batch.samples as u64;
-        let sparse = async {
-            let GradBatch { id, step, unique, row_grads, .. } = &*batch;
-            match self.participation.round() {
-                Some(trainers) => {
-                    let round = Round { trainers, rows };
-                    self.table.push_round(id.push_id(), round, unique, row_grads, *step).await
-                }
-                None => self.table.push_once(id.push_id(), unique, row_grads, *step).await,
-            }
-            .map(drop)
-        };
-        let dense = async {
-            match (self.participation.dense(), grads) {
-                (Some(dense), Some(grads)) => dense.push(id, step, rows, grads).await,
-                _ => Ok(()),
-            }
-        };
-        futures::future::try_join(sparse, dense).await.map(drop)
+    /// Sets the order of look-ups and pushes.
+    pub(crate) fn in_order(self, exact: Option<Arc<ExactOrder>>) -> Self {
+        Self { exact, ..self }
     }
 }
 
@@ -59,20 +45,40 @@ impl Sink for Push {
     type In = GradBatch;
 
     fn describe(&self) -> String {
-        format!("{} shards", self.table.shards())
+        format!("{} shards", self.apply.table.shards())
     }
 
     async fn write(&mut self, mut batch: GradBatch, cx: &StageCx) -> Result<(), Fault> {
-        cx.meter().waiting_on("shards", self.push(&mut batch)).await?;
-        self.participation.batch_done(batch.id, batch.samples as u64, batch.step);
-        self.participation.leave_gate();
+        let (id, rows, step) = (batch.id, batch.samples as u64, batch.step);
+        let participation = &self.apply.participation;
+        if let Some(exact) = &self.exact {
+            exact.computed(batch);
+            participation.batch_done(id, rows, step);
+            participation.leave_gate();
+            return Ok(());
+        }
+        let dense = batch.dense_grads.take();
+        cx.meter().waiting_on("shards", self.apply.push(&batch, id.push_id(), dense)).await?;
+        participation.batch_done(id, rows, step);
+        participation.leave_gate();
         drop(batch.ticket);
         Ok(())
     }
 
     async fn on_barrier(&mut self, epoch: Epoch, _cx: &StageCx) -> Result<(), Fault> {
-        if let Some(cut_point) = self.participation.cut_point() {
-            cut_point.cut(epoch).await;
+        if let Some(cut_point) = self.apply.participation.cut_point() {
+            let kept = self.exact.as_ref().map(|exact| exact.kept());
+            cut_point.cut(epoch, kept.unwrap_or_default()).await;
+        }
+        if let Some(exact) = &self.exact {
+            exact.barrier_ends();
+        }
+        Ok(())
+    }
+
+    async fn finish(&mut self, cx: &StageCx) -> Result<(), Fault> {
+        while let Some(due) = self.exact.as_ref().and_then(|exact| exact.next_of_the_rest()) {
+            cx.meter().waiting_on("shards", self.apply.push_due(due)).await?;
         }
         Ok(())
     }

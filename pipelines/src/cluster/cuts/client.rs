@@ -12,7 +12,8 @@ use serde::de::DeserializeOwned;
 use super::super::member::Member;
 use super::super::messages::RunPhase;
 use super::messages::{CutOrder, CutReport, CutRequest, LeadCutRequest, LeadReply, LeadStep};
-use crate::checkpoint::{CutPlan, Shards, SharedCut, TrainedBatches};
+use crate::checkpoint::{CutPlan, KeptWriter, Shards, SharedCut, TrainedBatches};
+use crate::model_folder::FileEntry;
 
 /// Requests are tried again for this long, unless the run has failed.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -28,14 +29,14 @@ impl CutLeader {
         Self { member }
     }
 
-    /// Stops all trainers, begins a snapshot in every shard, and lets the trainers go on. Returns what is trained on. `None`:
-    /// the run has ended. Blocks for as long as the trainers stand still.
+    /// Stops all trainers, begins a snapshot in every shard, and lets the trainers go on. Returns what is trained on, and by rank
+    /// the files of the gradients that an exact order keeps. `None`: the run has ended. Blocks for as long as the trainers stand still.
     ///
     /// # Errors
     /// A retryable fault if the cut was given up. The snapshots could not begin.
-    pub(crate) fn cut(&self, plan: CutPlan, shards: &Shards) -> Option<Result<TrainedBatches, Fault>> {
-        let batches = match self.ask(plan, LeadStep::Stop)? {
-            Ok(LeadReply::Stopped(batches)) => *batches,
+    pub(crate) fn cut(&self, plan: CutPlan, shards: &Shards) -> Option<Result<Stopped, Fault>> {
+        let stopped = match self.ask(plan, LeadStep::Stop)? {
+            Ok(LeadReply::Stopped { batches, kept }) => (*batches, kept),
             Ok(other) => return Some(Err(given_up(other))),
             Err(fault) => return Some(Err(fault)),
         };
@@ -46,7 +47,7 @@ impl CutLeader {
         // Also if the snapshots did not begin.
         Some(match (self.ask(plan, LeadStep::GoOn)?, begun) {
             (_, Err(fault)) | (Err(fault), Ok(())) => Err(fault),
-            (Ok(LeadReply::Whole), Ok(())) => Ok(batches),
+            (Ok(LeadReply::Whole), Ok(())) => Ok(stopped),
             (Ok(other), Ok(())) => Err(given_up(other)),
         })
     }
@@ -54,7 +55,7 @@ impl CutLeader {
     /// Takes one step. `None`: the run has ended.
     fn ask(&self, plan: CutPlan, step: LeadStep) -> Option<Result<LeadReply, Fault>> {
         let member = self.member.clone();
-        let request = LeadCutRequest { member: member.id(), cut: plan.attempt, step };
+        let request = LeadCutRequest { member: member.id(), cut: plan.attempt, checkpoint: plan.number, step };
         let asking = async move {
             loop {
                 match request_until_failed(&member, "lead_cut", &request).await {
@@ -74,6 +75,9 @@ impl CutLeader {
         block_on(asked).unwrap_or_else(|e| Some(Err(Fault::internal("the request for a cut panicked").because(e))))
     }
 }
+
+/// What is trained on when all stand still, and the files of the gradients that are kept.
+type Stopped = (TrainedBatches, Vec<FileEntry>);
 
 fn given_up(reply: LeadReply) -> Fault {
     let why = match reply {
@@ -104,27 +108,43 @@ async fn request_until_failed<B: Serialize, R: DeserializeOwned>(
     retry.run("the coordinator", || member.request_once(kind, body)).await
 }
 
-/// Follows the coordinator's orders until the run ends: opens and closes the gate of this trainer, and reports.
-pub(crate) async fn follow(member: Member, shared: Arc<SharedCut>) {
+/// Follows the coordinator's orders until the run ends: opens and closes the gate of this trainer, and reports. With an exact
+/// order, `keeper` writes what this trainer keeps.
+pub(crate) async fn follow(member: Member, shared: Arc<SharedCut>, keeper: Option<KeptWriter>) {
     tokio::select! {
         () = ended(&member) => {}
-        fault = follow_orders(&member, &shared) => tracing::debug!(%fault, "this trainer takes part in no more cuts"),
+        fault = follow_orders(&member, &shared, keeper) => tracing::debug!(%fault, "this trainer takes part in no more cuts"),
     }
     shared.gate.open();
 }
 
-async fn follow_orders(member: &Member, shared: &SharedCut) -> Fault {
+/// Writes what this trainer keeps, while it stands still.
+async fn written(keeper: Option<KeptWriter>, checkpoint: u64, cut: u64) -> Result<Option<FileEntry>, Fault> {
+    let Some(keeper) = keeper else { return Ok(None) };
+    let writing = tokio::task::spawn_blocking(move || keeper.write(checkpoint, cut));
+    let panicked = |e| Fault::internal("the thread that writes gradients panicked").because(e);
+    writing.await.map_err(panicked)?.map(Some)
+}
+
+async fn follow_orders(member: &Member, shared: &SharedCut, keeper: Option<KeptWriter>) -> Fault {
     let (mut follows, mut report, mut stopped_for) = (CutOrder::GoOn, None, None);
     loop {
         let request = CutRequest { member: member.id(), follows, report: report.take() };
         let asked = request_until_failed(member, "cut", &request);
         let order = match follows {
             // While its last batches are applied, the order may change.
-            CutOrder::Stop { cut, .. } if stopped_for != Some(cut) => tokio::select! {
+            CutOrder::Stop { cut, checkpoint, .. } if stopped_for != Some(cut) => tokio::select! {
                 order = asked => order,
                 () = shared.gate.until_quiet() => {
                     stopped_for = Some(cut);
-                    report = Some(CutReport::Stopped { cut, done: shared.log().windows() });
+                    let done = shared.log().windows();
+                    report = Some(match written(keeper.clone(), checkpoint, cut).await {
+                        Ok(kept) => CutReport::Stopped { cut, done, kept },
+                        Err(fault) => {
+                            tracing::warn!("this trainer takes no part in checkpoint {checkpoint}: {fault}");
+                            CutReport::Failed { cut }
+                        }
+                    });
                     continue;
                 }
             },

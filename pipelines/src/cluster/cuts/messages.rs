@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::messages::MemberId;
 use crate::checkpoint::{TrainedBatches, WindowLog};
+use crate::model_folder::FileEntry;
 
 /// What a trainer must do. `cut` is the random number of a cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,8 +16,8 @@ pub(crate) enum CutOrder {
     /// Look up no more batches, and report how many were. Only of trainers that take their steps together.
     Hold { cut: u64 },
     /// Look up no more batches, or with `after` no more than so many since the process joined. When all are applied, report
-    /// what is done.
-    Stop { cut: u64, after: Option<u64> },
+    /// what is done. The cut is for the checkpoint of this number.
+    Stop { cut: u64, after: Option<u64>, checkpoint: u64 },
 }
 
 /// What a trainer reports.
@@ -26,8 +27,16 @@ pub(crate) enum CutReport {
     /// The answer to [`CutOrder::Hold`]: batches looked up since the process joined.
     Held { cut: u64, looked_up: u64 },
     /// The answer to [`CutOrder::Stop`]: all batches that were looked up are applied. What is done of the windows that the
-    /// coordinator does not count as done.
-    Stopped { cut: u64, done: Vec<WindowLog> },
+    /// coordinator does not count as done. The file with the gradients that an exact order keeps, if there is one: these count as
+    /// applied.
+    Stopped {
+        cut: u64,
+        done: Vec<WindowLog>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        kept: Option<FileEntry>,
+    },
+    /// This trainer cannot take part in the cut.
+    Failed { cut: u64 },
 }
 
 /// `cut`: a trainer asks what to do. The reply, a [`CutOrder`], comes when there is another order than the one that it follows, or
@@ -48,6 +57,8 @@ pub(crate) struct LeadCutRequest {
     pub(crate) member: MemberId,
     /// A random number.
     pub(crate) cut: u64,
+    /// The number of the checkpoint.
+    pub(crate) checkpoint: u64,
     pub(crate) step: LeadStep,
 }
 
@@ -67,8 +78,8 @@ pub(crate) enum LeadStep {
 pub(crate) enum LeadReply {
     /// Trainers are under way: ask again.
     Wait,
-    /// All trainers have stopped, and these batches are trained on.
-    Stopped(Box<TrainedBatches>),
+    /// All trainers have stopped, and these batches are trained on. By rank the files with the gradients that an exact order keeps.
+    Stopped { batches: Box<TrainedBatches>, kept: Vec<FileEntry> },
     /// To [`LeadStep::GoOn`]: no trainer went on before.
     Whole,
     /// The cut is given up, and trainers may have gone on.

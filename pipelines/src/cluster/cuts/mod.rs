@@ -28,6 +28,7 @@ pub(crate) use client::{CutLeader, follow};
 pub(super) use messages::{CutOrder, CutReport, CutRequest, LeadCutRequest, LeadReply, LeadStep};
 
 use crate::checkpoint::WindowLog;
+use crate::model_folder::FileEntry;
 
 /// How long the first cut may take before it is given up; after each that was, twice as long.
 const FIRST_PATIENCE: Duration = Duration::from_secs(10);
@@ -48,12 +49,16 @@ pub(super) struct Cuts {
 #[derive(Debug)]
 struct OpenCut {
     number: u64,
+    checkpoint: u64,
     begun: Instant,
     /// By rank: batches looked up.
     looked_up: Vec<Option<u64>>,
     /// By rank: what is done.
-    stopped: Vec<Option<Vec<WindowLog>>>,
+    stopped: Vec<Option<Stopped>>,
 }
+
+/// What a trainer has done, and the file with the gradients that it keeps.
+type Stopped = (Vec<WindowLog>, Option<FileEntry>);
 
 impl Cuts {
     /// For `trainers` trainers; a cut is given up after `most_patience` at the latest.
@@ -62,13 +67,13 @@ impl Cuts {
         Self { in_step, trainers, patience, most_patience, open: None, last: None }
     }
 
-    /// The leader begins a cut. Ignored if it was begun before. Another number than that of the open cut begins a new one: the
+    /// The leader begins a cut for a checkpoint. Ignored if it was begun before. Another number than that of the open cut begins a new one: the
     /// leader has forgotten the other.
-    pub(super) fn stop(&mut self, number: u64, now: Instant) {
+    pub(super) fn stop(&mut self, number: u64, checkpoint: u64, now: Instant) {
         let known = self.open.as_ref().map(|open| open.number) == Some(number);
         if !known && self.last.is_none_or(|(last, _)| last != number) {
             let (looked_up, stopped) = (vec![None; self.trainers], vec![None; self.trainers]);
-            self.open = Some(OpenCut { number, begun: now, looked_up, stopped });
+            self.open = Some(OpenCut { number, checkpoint, begun: now, looked_up, stopped });
         }
     }
 
@@ -78,9 +83,9 @@ impl Cuts {
     }
 
     /// What each trainer has done, if the cut of this number is open and all have stopped.
-    pub(super) fn stopped(&self, number: u64) -> Option<Vec<&[WindowLog]>> {
+    pub(super) fn stopped(&self, number: u64) -> Option<Vec<&Stopped>> {
         let open = self.open.as_ref().filter(|open| open.number == number)?;
-        open.stopped.iter().map(Option::as_deref).collect()
+        open.stopped.iter().map(Option::as_ref).collect()
     }
 
     /// The leader lets the trainers go on. Whether all stood still until now.
@@ -102,12 +107,12 @@ impl Cuts {
     /// What the trainer of this rank has to do.
     pub(super) fn order(&self, rank: u32) -> CutOrder {
         let Some(open) = &self.open else { return CutOrder::GoOn };
-        let cut = open.number;
+        let OpenCut { number: cut, checkpoint, .. } = *open;
         if !self.in_step {
-            return CutOrder::Stop { cut, after: None };
+            return CutOrder::Stop { cut, after: None, checkpoint };
         }
         match open.looked_up.iter().copied().collect::<Option<Vec<_>>>() {
-            Some(looked_up) => CutOrder::Stop { cut, after: looked_up.into_iter().max() },
+            Some(looked_up) => CutOrder::Stop { cut, after: looked_up.into_iter().max(), checkpoint },
             None if (rank as usize) < self.trainers => CutOrder::Hold { cut },
             None => CutOrder::GoOn,
         }
@@ -128,8 +133,11 @@ impl Cuts {
             CutReport::Held { cut, looked_up } if cut == open.number => {
                 open.looked_up[at].get_or_insert(looked_up);
             }
-            CutReport::Stopped { cut, done } if cut == open.number => {
-                open.stopped[at].get_or_insert(done);
+            CutReport::Stopped { cut, done, kept } if cut == open.number => {
+                open.stopped[at].get_or_insert((done, kept));
+            }
+            CutReport::Failed { cut } if cut == open.number => {
+                (self.open, self.last) = (None, Some((cut, false)));
             }
             _ => {}
         }

@@ -22,7 +22,7 @@ impl Trainer {
             CutOrder::Hold { cut } => Some(CutReport::Held { cut, looked_up: self.looked_up }),
             CutOrder::Stop { cut, .. } if quiet && self.stopped_for != Some(cut) => {
                 self.stopped_for = Some(cut);
-                Some(CutReport::Stopped { cut, done: Vec::new() })
+                Some(CutReport::Stopped { cut, done: Vec::new(), kept: None })
             }
             _ => None,
         }
@@ -100,7 +100,7 @@ proptest! {
                     // After the last cut, whatever became of it, another begins.
                     None if cuts.is_given_up(number) => {
                         number += 1;
-                        cuts.stop(number, now);
+                        cuts.stop(number, 1, now);
                     }
                     None => stopped = cuts.stopped(number).is_some().then(|| looked_up(&trainers)),
                     Some(then) => {
@@ -132,21 +132,21 @@ proptest! {
 fn a_cut_is_taken_before_the_step_that_no_trainer_has_passed() {
     let (mut cuts, now) = (Cuts::new(2, true, MINUTE), Instant::now());
     let held = |cut, looked_up| CutReport::Held { cut, looked_up };
-    let stopped = |cut| CutReport::Stopped { cut, done: Vec::new() };
+    let stopped = |cut| CutReport::Stopped { cut, done: Vec::new(), kept: None };
     assert_eq!(cuts.order(0), CutOrder::GoOn);
-    cuts.stop(7, now);
+    cuts.stop(7, 1, now);
     assert_eq!((cuts.order(0), cuts.order(1)), (CutOrder::Hold { cut: 7 }, CutOrder::Hold { cut: 7 }));
     cuts.report(0, held(7, 5)).unwrap();
     cuts.report(1, held(6, 99)).unwrap();
     assert_eq!(cuts.order(1), CutOrder::Hold { cut: 7 }, "a report on another cut");
     cuts.report(1, held(7, 4)).unwrap();
-    assert_eq!(cuts.order(1), CutOrder::Stop { cut: 7, after: Some(5) });
+    assert_eq!(cuts.order(1), CutOrder::Stop { cut: 7, after: Some(5), checkpoint: 1 });
     cuts.report(1, stopped(7)).unwrap();
     assert!(cuts.stopped(7).is_none());
     cuts.report(0, stopped(7)).unwrap();
     assert!(cuts.stopped(7).is_some() && cuts.stopped(8).is_none());
     assert!(cuts.go_on(7) && cuts.go_on(7) && !cuts.go_on(8));
-    cuts.stop(7, now);
+    cuts.stop(7, 1, now);
     assert_eq!(cuts.order(1), CutOrder::GoOn, "a late request of a cut that is over");
     assert!(cuts.report(2, stopped(7)).unwrap_err().to_string().contains("trainer 2"));
 }
@@ -154,13 +154,13 @@ fn a_cut_is_taken_before_the_step_that_no_trainer_has_passed() {
 #[test]
 fn a_cut_that_takes_too_long_is_given_up_and_the_next_may_take_longer() {
     let (mut cuts, now) = (Cuts::new(2, false, MINUTE), Instant::now());
-    cuts.stop(1, now);
-    cuts.report(1, CutReport::Stopped { cut: 1, done: Vec::new() }).unwrap();
+    cuts.stop(1, 1, now);
+    cuts.report(1, CutReport::Stopped { cut: 1, done: Vec::new(), kept: None }).unwrap();
     assert_eq!(cuts.tick(now + FIRST_PATIENCE), None);
     assert_eq!(cuts.tick(now + FIRST_PATIENCE + Duration::from_secs(1)), Some(vec![0]));
     assert!(cuts.is_given_up(1) && !cuts.go_on(1));
     assert_eq!(cuts.order(0), CutOrder::GoOn);
-    cuts.stop(2, now);
+    cuts.stop(2, 1, now);
     assert_eq!(cuts.tick(now + FIRST_PATIENCE + Duration::from_secs(1)), None);
     assert_eq!(cuts.tick(now + 3 * FIRST_PATIENCE), Some(vec![0, 1]));
 }

@@ -54,14 +54,14 @@ impl RunState {
             return Err(Fault::user(format!("{member} leads a cut, expected trainer 0")));
         }
         if self.may_cut() && request.step == LeadStep::Stop {
-            self.cuts.stop(request.cut, now);
+            self.cuts.stop(request.cut, request.checkpoint, now);
         }
         self.lead_cut_reply(request)
     }
 
     /// As [`lead_cut`](Self::lead_cut), of a member that waits for the reply. Does not count as a heartbeat.
     pub(in crate::cluster) fn lead_cut_reply(&mut self, request: LeadCutRequest) -> Result<LeadReply, Fault> {
-        let LeadCutRequest { member, cut, step } = request;
+        let LeadCutRequest { member, cut, step, .. } = request;
         if !self.is_current(&member) {
             return Err(Failure::rolled_back().fault());
         }
@@ -73,11 +73,14 @@ impl RunState {
             LeadStep::GoOn if self.cuts.go_on(cut) => Ok(LeadReply::Whole),
             LeadStep::GoOn => given_up("they stood still for too long"),
             LeadStep::Stop if self.cuts.is_given_up(cut) => given_up("not all stopped in time"),
-            LeadStep::Stop => Ok(match self.cuts.stopped(cut).map(|logs| self.trained(&logs)) {
-                Some(Some(batches)) => LeadReply::Stopped(Box::new(batches)),
-                Some(None) => return Err(Fault::internal("a cut was led before any lease was given")),
-                None => LeadReply::Wait,
-            }),
+            LeadStep::Stop => {
+                let Some(stopped) = self.cuts.stopped(cut) else { return Ok(LeadReply::Wait) };
+                let kept = stopped.iter().filter_map(|(_, kept)| kept.clone()).collect();
+                let logs: Vec<&[WindowLog]> = stopped.iter().map(|(log, _)| log.as_slice()).collect();
+                let batches = self.trained(&logs).map(Box::new);
+                let batches = batches.ok_or_else(|| Fault::internal("a cut was led before any lease was given"))?;
+                Ok(LeadReply::Stopped { batches, kept })
+            }
         }
     }
 
