@@ -15,10 +15,10 @@ OPTIONS ?=
 
 export PATH := $(CURDIR)/.tools/bin:$(PATH)
 
-SETUPS := libtorch tools hadoop spark python slurm manifests hosts chromium
+SETUPS := libtorch tools hadoop spark python slurm manifests hosts chromium prometheus
 
 # Tests that need more than cargo: what `make setup` fetches, root, or a GPU.
-NEED_SETUP := bench_device flight report_page torch
+NEED_SETUP := bench_device dashboard flight report_page torch
 CHECKED := it $(sort $(filter-out $(NEED_SETUP),$(basename $(notdir $(wildcard tests/*.rs */tests/*.rs)))))
 
 .PHONY: help demo check test chaos setup $(SETUPS:%=setup-%) hdfs-up hdfs-down lint docs bench clean-demo
@@ -41,7 +41,7 @@ test: setup ## every test: both backends, a real HDFS cluster, a real Slurm, sev
 chaos: ## kill and stop the processes of 100 runs at random times (ROUNDS_OF_CHAOS=..., SEED=...); every row must be trained on once
 	FOREBAY_CHAOS_ROUNDS=$(or $(ROUNDS_OF_CHAOS),100) FOREBAY_CHAOS_SEED=$(or $(SEED),1) cargo test --workspace --features torch --test chaos -- --nocapture
 
-setup: $(SETUPS:%=setup-%) ## fetch what the tests need beyond cargo: libtorch, cargo-deny, Hadoop, Spark, pyarrow, Slurm, kubectl, Chromium
+setup: $(SETUPS:%=setup-%) ## fetch what the tests need beyond cargo: libtorch, cargo-deny, Hadoop, Spark, pyarrow, Slurm, kubectl, Chromium, Prometheus
 
 $(SETUPS:%=setup-%):
 	@scripts/$@

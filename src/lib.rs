@@ -46,8 +46,10 @@
 pub mod cli;
 
 mod commands;
+mod dashboard;
 mod exit;
 mod logs;
+mod metrics;
 mod out;
 mod parent;
 mod progress;

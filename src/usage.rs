@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::{Value, json};
+
 /// CPU seconds and memory of this process so far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Usage {
@@ -16,6 +18,15 @@ impl Usage {
     pub(crate) fn now() -> Option<Self> {
         let peak_bytes = peak_bytes(&fs::read_to_string("/proc/self/status").ok()?)?;
         Some(Self { cpu_seconds: forebay_base::cpu_seconds()?, peak_bytes })
+    }
+
+    /// As JSON: the CPU seconds from `before` to now, and the most memory until now.
+    pub(crate) fn since(before: Option<Self>) -> Value {
+        let used = before.zip(Self::now());
+        json!({
+            "cpu_seconds": used.map(|(before, after)| after.cpu_seconds - before.cpu_seconds),
+            "peak_bytes": used.map(|(_, after)| after.peak_bytes),
+        })
     }
 }
 

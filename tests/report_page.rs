@@ -61,7 +61,7 @@ fn a_browser_draws_the_run_and_its_json_has_all_that_the_text_says() {
         assert!(page.contains(&format!("<b>{name}</b>")), "{name} is not in the graph");
     }
     assert!(page.contains("&lt;/script&gt;&lt;b&gt;rows"), "the title lacks the rows");
-    // Rate, logloss, AUC and calibration, six stages, five links.
-    assert_eq!(page.matches("<canvas").count(), 4 + 6 + 5, "{page}");
+    // Rows and bytes per second, logloss, AUC and calibration, six stages, five links.
+    assert_eq!(page.matches("<canvas").count(), 5 + 6 + 5, "{page}");
     assert!(page.contains("60,000") && page.contains(&format!("AUC {auc:.5}")));
 }

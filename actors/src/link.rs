@@ -37,6 +37,12 @@ impl Capacity {
         self
     }
 
+    /// The bound of two links together.
+    fn plus(self, other: Self) -> Self {
+        let bytes = self.bytes.zip(other.bytes).map(|(own, other)| own.saturating_add(other));
+        Self { items: self.items.saturating_add(other.items), bytes }
+    }
+
     /// The bound in items.
     pub fn max_items(&self) -> usize {
         self.items
@@ -163,6 +169,7 @@ impl LinkReport {
         self.rows += other.rows;
         self.bytes += other.bytes;
         self.depth += other.depth;
+        self.capacity = self.capacity.plus(other.capacity);
         self.high_water = self.high_water.max(other.high_water);
         self.blocked_sends += other.blocked_sends;
         self.blocked += other.blocked;

@@ -90,7 +90,7 @@ pub struct HttpServer {
 
 impl HttpServer {
     /// Listens at `listen` (port 0: any) with HTTP/1.1 and HTTP/2. `GET /healthz` tells `health` to everybody; all other requests
-    /// need the token of `security`, if it has one, and go to `handler`. What the server refuses by itself, `refusal` words.
+    /// need the token of `security`, if it has one (as a bearer token, or as the password that a browser asks for), and go to `handler`. What the server refuses by itself, `refusal` words.
     ///
     /// # Errors
     /// User: other machines could reach `listen` and `security` does not protect it, or the address cannot be listened at.
@@ -171,7 +171,7 @@ impl Entrance {
             };
             return HttpAnswer { status, content_type: "text/plain; charset=utf-8", body: text.into() };
         }
-        if let Err(fault) = self.security.check_call(request.headers()) {
+        if let Err(fault) = self.security.check_request(request.headers()) {
             return (self.refusal)(401, fault.message());
         }
         if let Some(client) = request.extensions().get::<Client>() {
@@ -240,7 +240,9 @@ fn response(answer: HttpAnswer) -> Response<Body> {
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
     if status == 401 {
-        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        headers.append(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        headers
+            .append(header::WWW_AUTHENTICATE, HeaderValue::from_static("Basic realm=\"Forebay\", charset=\"UTF-8\""));
     }
     response
 }

@@ -10,6 +10,8 @@ use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use forebay_actors::Fault;
 use http::{HeaderMap, HeaderValue, header};
 use rustls::RootCertStore;
@@ -113,17 +115,22 @@ impl Security {
         Ok(())
     }
 
-    /// The rule for calls.
+    /// The rule for calls: the token comes as `Authorization: Bearer TOKEN`.
     pub(crate) fn check_call(&self, headers: &HeaderMap) -> Result<(), Fault> {
         let Some(token) = &self.token else { return Ok(()) };
         let sent = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
-        let Some(sent) = sent.map(|value| value.strip_prefix(b"Bearer ").unwrap_or_default()) else {
-            return Err(Fault::user("a token is asked for here, and none was sent: give token_file"));
-        };
-        match bool::from(sent.ct_eq(token.as_bytes())) {
-            true => Ok(()),
-            false => Err(Fault::user("the token that was sent is not the one of this server: give both the same")),
-        }
+        check_token(token, sent.map(|value| value.strip_prefix(b"Bearer ").unwrap_or_default()))
+    }
+
+    /// The rule for requests of HTTP: that of calls, or the token is the password of `Authorization: Basic`, which a browser asks
+    /// for (RFC 7617). The name is ignored.
+    pub(crate) fn check_request(&self, headers: &HeaderMap) -> Result<(), Fault> {
+        let Some(token) = &self.token else { return Ok(()) };
+        let sent = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
+        let Some(basic) = sent.and_then(|value| value.strip_prefix(b"Basic ")) else { return self.check_call(headers) };
+        let credentials = BASE64.decode(basic).unwrap_or_default();
+        let password = credentials.iter().position(|byte| *byte == b':').map(|colon| &credentials[colon + 1..]);
+        check_token(token, Some(password.unwrap_or_default()))
     }
 
     /// The header of calls.
@@ -139,6 +146,16 @@ impl Security {
 
     pub(crate) fn client_tls(&self) -> Option<ClientTlsConfig> {
         self.client.clone()
+    }
+}
+
+fn check_token(token: &str, sent: Option<&[u8]>) -> Result<(), Fault> {
+    let Some(sent) = sent else {
+        return Err(Fault::user("a token is asked for here, and none was sent: give token_file"));
+    };
+    match bool::from(sent.ct_eq(token.as_bytes())) {
+        true => Ok(()),
+        false => Err(Fault::user("the token that was sent is not the one of this server: give both the same")),
     }
 }
 

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_actors::{Fault, FaultKind, Pipeline, Plan, Report, Results, Running};
+use serde::Serialize;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::checkpoint::{Checkpointer, KeptWriter};
-use crate::cluster::ClusterSession;
 use crate::cluster::meters::MeterSender;
+use crate::cluster::{ClusterSession, RunStatus};
 use crate::job::Job;
 use crate::model::Model;
 use crate::preflight::preflight;
@@ -114,7 +115,7 @@ pub struct RunningTraining {
 }
 
 /// How far a run is.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct RunPosition {
     /// The part of all rows of all epochs that was trained on, 0 to 1, if it is known how many there are.
     pub share: Option<f64>,
@@ -166,6 +167,26 @@ impl RunningTraining {
     pub fn run_report(&self) -> RunReport {
         let others = self.meters.as_ref().map(MeterSender::others).unwrap_or_default();
         self.resources.run_report(self.report(), others)
+    }
+
+    /// The job that it trains.
+    pub fn job(&self) -> &Job {
+        &self.resources.job
+    }
+
+    /// In a cluster, the status of the run.
+    pub fn status(&self) -> Option<RunStatus> {
+        self.resources.session.as_ref().map(ClusterSession::status)
+    }
+
+    /// The largest staleness so far: how many earlier batches were unapplied at a look-up.
+    pub fn staleness_observed(&self) -> u64 {
+        self.resources.staleness.observed()
+    }
+
+    /// The number of the newest checkpoint that this process has made, if there is any.
+    pub fn newest_checkpoint(&self) -> Option<u64> {
+        self.checkpointer.as_ref().and_then(Checkpointer::newest)
     }
 
     /// How far the run is.

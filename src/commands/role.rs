@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use crate::Fault;
 use crate::actors::commas;
-use crate::net::SecurityFiles;
+use crate::dashboard::Dashboard;
+use crate::net::{Security, SecurityFiles};
 use crate::pipelines::cluster::{self, ClusterProcess, DEFAULT_PORT, ProcessConfig, Ps, Reader, RunStatus};
 use crate::pipelines::{Context, Job};
 use clap::{Args, ValueEnum};
@@ -80,6 +81,9 @@ pub(crate) struct RoleCommand {
     /// A trainer writes its report to this folder, or to one file, whose name ends with .json.
     #[arg(long, value_name = "PATH")]
     report: Option<PathBuf>,
+    /// The first trainer shows the run while it goes on at this address: a page, and /metrics for Prometheus.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    dashboard: Option<SocketAddr>,
     /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet. The process that runs the
     /// coordinator decides.
     #[arg(long)]
@@ -96,6 +100,11 @@ impl RoleCommand {
         let process = ClusterProcess::new(self.process_config(&job)?);
         let report = ReportFiles::new(self.report.clone())?;
         let stop = Stop::listen()?;
+        // Each attempt of the run is shown at the same address.
+        let shows = matches!(self.role, Role::Trainer) && process.config().rank == 0;
+        let security = || Security::load(&process.config().security);
+        let dashboard =
+            self.dashboard.filter(|_| shows).map(|listen| Dashboard::start(listen, &security()?)).transpose()?;
         process.take_part(|process| match self.role {
             Role::Reader => {
                 let report = Reader::start(&job, process, context)?.run(|| stop.asked(), |_| {})?;
@@ -123,7 +132,7 @@ impl RoleCommand {
                 Ok(Ended::Done)
             }
             Role::Trainer => {
-                let end = AtEnd { report: &report, saves: process.config().rank == 0 };
+                let end = AtEnd { report: &report, dashboard: dashboard.as_ref(), saves: process.config().rank == 0 };
                 train::run(cluster::trainer(job.clone(), process, context)?, &stop, end, logs)
             }
         })
@@ -131,11 +140,12 @@ impl RoleCommand {
 
     fn process_config(&self, job: &Job) -> Result<ProcessConfig, Fault> {
         let network = &job.network;
+        let of_the_job = network.security_files();
         let files = SecurityFiles {
-            token_file: self.token_file.clone().or_else(|| network.token_file.clone()),
-            tls_cert: self.tls_cert.clone().or_else(|| network.tls_cert.clone()),
-            tls_key: self.tls_key.clone().or_else(|| network.tls_key.clone()),
-            tls_ca: self.tls_ca.clone().or_else(|| network.tls_ca.clone()),
+            token_file: self.token_file.clone().or(of_the_job.token_file),
+            tls_cert: self.tls_cert.clone().or(of_the_job.tls_cert),
+            tls_key: self.tls_key.clone().or(of_the_job.tls_key),
+            tls_ca: self.tls_ca.clone().or(of_the_job.tls_ca),
         };
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let mut process = ProcessConfig {

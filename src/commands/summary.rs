@@ -7,7 +7,7 @@ use crate::pipelines::{Evaluation, Trained};
 use serde_json::{Value, json};
 
 use crate::out;
-use crate::report::History;
+use crate::report::{History, contents};
 use crate::usage::Usage;
 
 /// What a training prints at its end.
@@ -58,43 +58,30 @@ impl Summary<'_> {
 
 impl Summary<'_> {
     fn to_json(&self) -> Value {
+        let Trained { report, .. } = self.trained;
         let mut trained = self.counts();
-        trained["report"] = json!(self.trained.report);
+        let Value::Object(used) = Usage::since(self.before) else { unreachable!("made as an object") };
+        used.into_iter().for_each(|(name, value)| trained[name] = value);
+        trained["report"] = json!(report);
         json!({ "trained": trained })
     }
 
-    /// What the text says besides the report of the run.
+    /// What the text says besides the report of the run and the CPU seconds.
     fn counts(&self) -> Value {
         let Trained { progress, training, .. } = self.trained;
-        let used = self.before.zip(Usage::now());
-        json!({
-            "progress": progress,
-            "training": training,
-            "cpu_seconds": used.map(|(before, after)| after.cpu_seconds - before.cpu_seconds),
-            "peak_bytes": used.map(|(_, after)| after.peak_bytes),
-            "run": self.status,
-        })
+        json!({ "progress": progress, "training": training, "run": self.status })
     }
 
     /// The report as it is written to a file: the report of the run, and all that the text says.
     pub(crate) fn file(&self, history: Option<&History>, evaluated: Option<(&str, &Evaluation)>) -> Value {
         let Trained { report, model, staleness_observed, .. } = self.trained;
-        let mut file = json!(report);
-        let (kind, rows) = (model.job.model.kind, &model.job.data.train);
-        let job = rows.as_ref().map_or_else(|| kind.to_string(), |rows| format!("{kind} on {rows}"));
         let more = json!({
-            "job": job,
-            "sentence": report.analysis.to_string(),
             "staleness_observed": staleness_observed,
             "history": history,
             "evaluation": evaluated.map(|(path, evaluation)| {
                 json!({ "path": path, "evaluation": evaluation, "text": format!("{path}: {evaluation}") })
             }),
         });
-        for part in [self.counts(), more] {
-            let Value::Object(part) = part else { unreachable!("made as an object") };
-            part.into_iter().for_each(|(name, value)| file[name] = value);
-        }
-        file
+        contents(report, &model.job, [self.counts(), Usage::since(self.before), more])
     }
 }

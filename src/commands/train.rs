@@ -1,5 +1,6 @@
 //! `forebay train`: the whole pipeline, a progress line, evaluation, a model folder.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -11,8 +12,11 @@ use clap::Args;
 use serde_json::json;
 
 use super::summary::Summary;
+use crate::dashboard::Dashboard;
 use crate::exit::Ended;
 use crate::logs::Logs;
+use crate::metrics::RunMetrics;
+use crate::net::Security;
 use crate::out;
 use crate::progress::Progress;
 use crate::report::{History, ReportFiles};
@@ -41,6 +45,9 @@ pub(crate) struct Train {
     /// Write the report to this folder, as report.json and report.html; or to one file, whose name ends with .json.
     #[arg(long, value_name = "PATH")]
     report: Option<PathBuf>,
+    /// Show the run while it goes on at this address, for instance 127.0.0.1:9600: a page, and /metrics for Prometheus.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    dashboard: Option<SocketAddr>,
     /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet.
     #[arg(long)]
     resume: bool,
@@ -64,7 +71,10 @@ impl Train {
                  `forebay role`",
             ));
         }
-        let end = AtEnd { report: &ReportFiles::new(self.report)?, saves: true };
+        let report = ReportFiles::new(self.report)?;
+        let security = || Security::load(&job.network.security_files());
+        let dashboard = self.dashboard.map(|listen| Dashboard::start(listen, &security()?)).transpose()?;
+        let end = AtEnd { report: &report, dashboard: dashboard.as_ref(), saves: true };
         run(Training::builder(job).context(context).resume(self.resume).build()?, &Stop::listen()?, end, logs)
     }
 }
@@ -73,8 +83,20 @@ impl Train {
 pub(crate) struct AtEnd<'a> {
     /// Where the report goes.
     pub(crate) report: &'a ReportFiles,
+    /// What shows the run while it goes on.
+    pub(crate) dashboard: Option<&'a Dashboard>,
     /// Whether this process saves and evaluates.
     pub(crate) saves: bool,
+}
+
+impl AtEnd<'_> {
+    /// Shows the end of the training. `is_last`: nothing follows, neither a model that is saved nor an evaluation.
+    fn show(&self, of: &Summary<'_>, history: Option<&History>, evaluated: Option<(&str, &Evaluation)>, is_last: bool) {
+        if let Some(dashboard) = self.dashboard {
+            let metrics = RunMetrics::of_ended(of.trained, of.status.as_ref());
+            dashboard.ended(of.file(history, evaluated), &metrics, is_last);
+        }
+    }
 }
 
 /// Trains, with a progress line, then saves, reports and evaluates.
@@ -88,7 +110,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     let before = Usage::now();
     let running = training.start()?;
     let mut progress = Progress::new(logs);
-    let mut history = end.report.is_some().then(History::new);
+    let mut history = (end.report.is_some() || end.dashboard.is_some()).then(History::new);
     let mut drained = false;
     let ended = running.wait_with(Duration::from_millis(100), |running| {
         if stop.asked() && !drained {
@@ -98,6 +120,9 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
         progress.show(running);
         if let Some(history) = &mut history {
             history.follow(running);
+            if let Some(dashboard) = end.dashboard {
+                dashboard.follow(running, before, history);
+            }
         }
     });
     progress.done();
@@ -127,6 +152,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
             true => out::tell(json!({ "trainer": { "report": trained.report.report, "progress": trained.progress } })),
             false => out::tell(&trained.report.report),
         }
+        end.show(&summary, history.as_ref(), None, true);
         let written = end.report.write(&summary.file(history.as_ref(), None));
         // The first trainer saves and evaluates, and needs the rows of this process until then.
         session.map_or(Ok(()), ClusterSession::wait_until_over)?;
@@ -149,6 +175,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
 /// Saves, then reports, then evaluates: nothing that fails later can lose the model.
 fn finish(summary: &Summary<'_>, history: Option<&History>, stop: &Stop, end: &AtEnd<'_>) -> Result<(), Fault> {
     let trained = summary.trained;
+    end.show(summary, history, None, false);
     let saved = save(trained, stop);
     summary.print();
     let written = end.report.write(&summary.file(history, None));
@@ -157,8 +184,11 @@ fn finish(summary: &Summary<'_>, history: Option<&History>, stop: &Stop, end: &A
         true => out::tell(json!({ "saved": saved })),
         false => out::tell(saved),
     }
-    if let Some((path, evaluation)) = evaluate(trained, summary.json)? {
-        end.report.write(&summary.file(history, Some((&path, &evaluation))))?;
+    let evaluated = evaluate(trained, summary.json)?;
+    let evaluated = evaluated.as_ref().map(|(path, evaluation)| (path.as_str(), evaluation));
+    end.show(summary, history, evaluated, true);
+    if evaluated.is_some() {
+        end.report.write(&summary.file(history, evaluated))?;
     }
     written
 }

@@ -24,6 +24,8 @@ pub(crate) struct History {
 struct Sample {
     seconds: f64,
     rows: u64,
+    /// Bytes that the source passed on.
+    bytes: u64,
     logloss: f64,
     auc: Option<f64>,
     stages: Vec<StageTimes>,
@@ -95,6 +97,7 @@ impl Sample {
         Self {
             seconds: report.wall.as_secs_f64(),
             rows: 0,
+            bytes: report.stages.first().map_or(0, |source| source.bytes_out),
             logloss: 0.0,
             auc: None,
             stages: stages.collect(),
@@ -130,6 +133,7 @@ impl Serialize for History {
         json!({
             "seconds": self.each(|sample| sample.seconds),
             "rows": self.each(|sample| sample.rows),
+            "bytes": self.each(|sample| sample.bytes),
             "logloss": self.each(|sample| sample.logloss),
             "auc": self.each(|sample| sample.auc),
             "stages": stages.collect::<Vec<_>>(),
@@ -157,6 +161,7 @@ mod tests {
         Sample {
             seconds: number as f64,
             rows: number as u64,
+            bytes: 10 * number as u64,
             logloss: 0.5,
             auc: None,
             stages: names.iter().map(|name| stage(name)).collect(),
@@ -184,6 +189,7 @@ mod tests {
         (0..4).for_each(|number| history.add(sample(number)));
         let json = serde_json::to_value(&history).unwrap();
         assert_eq!(json["seconds"], json!([0.0, 1.0, 2.0, 3.0]));
+        assert_eq!(json["bytes"], json!([0, 10, 20, 30]));
         assert_eq!(json["stages"][0]["name"], "read");
         assert_eq!(json["stages"][0]["busy"], json!([0.0, 0.0, 2.0, 3.0]));
         assert_eq!(json["stages"][0]["replicas"], json!([0, 0, 1, 1]));

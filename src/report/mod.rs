@@ -1,5 +1,6 @@
 //! The report of a training as files: JSON, and a page for people.
 
+mod contents;
 mod history;
 mod page;
 
@@ -11,7 +12,9 @@ use crate::Fault;
 use crate::connectors::staged;
 use serde_json::Value;
 
+pub(crate) use contents::{contents, running_contents};
 pub(crate) use history::History;
+pub(crate) use page::live_page;
 
 /// Where the report of a training goes: nowhere, to a file of JSON, or to a folder with `report.json` and `report.html`.
 pub(crate) struct ReportFiles {
@@ -48,7 +51,7 @@ impl ReportFiles {
             fs::write(file, format!("{report:#}\n")).map_err(|e| cannot_write(file, e))?;
         }
         if let Some(file) = &self.html {
-            fs::write(file, page::page(report)).map_err(|e| cannot_write(file, e))?;
+            fs::write(file, page::report_page(report)).map_err(|e| cannot_write(file, e))?;
         }
         Ok(())
     }

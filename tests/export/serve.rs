@@ -259,10 +259,19 @@ fn beyond_this_machine_it_needs_a_token_and_tls() {
     fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let server = Server::start(&folder, &["--token-file", token.to_str().unwrap()]);
     assert_eq!(server.send("GET", "/healthz", b"").0, 200);
-    for headers in ["", "Authorization: Bearer wrong\r\n", "Authorization: open-sesame\r\n"] {
+    for headers in [
+        "",
+        "Authorization: Bearer wrong\r\n",
+        "Authorization: open-sesame\r\n",
+        "Authorization: Basic %%%\r\n",
+        "Authorization: Basic b3Blbi1zZXNhbWU=\r\n",
+    ] {
         assert_eq!(server.send_with("GET", "/v1/model", headers, b"").0, 401, "{headers}");
     }
-    assert_eq!(server.send_with("GET", "/v1/model", "Authorization: Bearer open-sesame\r\n", b"").0, 200);
+    // As a browser sends it: a name, a colon, and the token.
+    for headers in ["Authorization: Bearer open-sesame\r\n", "Authorization: Basic bWU6b3Blbi1zZXNhbWU=\r\n"] {
+        assert_eq!(server.send_with("GET", "/v1/model", headers, b"").0, 200, "{headers}");
+    }
     drop(server);
 
     let (cert, key) = certificate(dir.path());

@@ -122,6 +122,11 @@ impl Checkpointer {
                 tracing::error!("the thread that makes checkpoints panicked");
             }
         }
+        self.newest()
+    }
+
+    /// The number of the newest checkpoint of this process.
+    pub(crate) fn newest(&self) -> Option<u64> {
         Some(self.shared.newest.load(Ordering::SeqCst)).filter(|number| *number > 0)
     }
 }

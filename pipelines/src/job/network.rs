@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use forebay_net::SecurityFiles;
 use serde::{Deserialize, Serialize};
 
 /// Addresses, TLS and tokens of a run of several processes. Each field has an environment variable, which wins.
@@ -30,4 +31,16 @@ pub struct NetworkOptions {
     /// `FOREBAY_TLS_CA`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_ca: Option<PathBuf>,
+}
+
+impl NetworkOptions {
+    /// The files of the token and of TLS.
+    pub fn security_files(&self) -> SecurityFiles {
+        SecurityFiles {
+            token_file: self.token_file.clone(),
+            tls_cert: self.tls_cert.clone(),
+            tls_key: self.tls_key.clone(),
+            tls_ca: self.tls_ca.clone(),
+        }
+    }
 }

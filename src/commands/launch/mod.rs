@@ -9,7 +9,7 @@ mod supervisor;
 mod token;
 mod watch;
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -53,6 +53,10 @@ pub(crate) struct Launch {
     /// name ends with .json.
     #[arg(long, value_name = "PATH")]
     report: Option<PathBuf>,
+    /// The first trainer shows the run while it goes on at this address of this machine, for instance 127.0.0.1:9600: a page of
+    /// all processes, and /metrics for Prometheus.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    dashboard: Option<SocketAddr>,
     /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet.
     #[arg(long)]
     resume: bool,
@@ -73,24 +77,33 @@ impl Launch {
         check_checkpoints(&job, self.resume, &Context::default())?;
         check_predecessor(&job, &Context::default())?;
         ReportFiles::new(self.report.clone())?;
+        self.check_dashboard()?;
         let stop = Stop::listen_and_tell()?;
         let token = Token::new()?;
         let output = Output::start(logs.is_json())?;
         let coordinator = free_address()?;
         let children = self.children(&job, logs, &token, &coordinator)?;
-        let network = &job.network;
-        let security = SecurityFiles {
-            token_file: Some(token.file().to_owned()),
-            tls_cert: network.tls_cert.clone(),
-            tls_key: network.tls_key.clone(),
-            tls_ca: network.tls_ca.clone(),
-        };
+        let security = SecurityFiles { token_file: Some(token.file().to_owned()), ..job.network.security_files() };
         let most_silence = Duration::from_secs_f64(job.placement.lease_seconds);
         let first = children.first().map_or_else(String::new, |child| child.name.clone());
         let watch = Watch::start(StatusClient::new(RUN, &coordinator, &security)?, first, most_silence)?;
         let ended = Supervisor::new(children, self.restarts, &output, watch, most_silence).run(&stop);
         output.finish(&stop);
         ended
+    }
+
+    /// The token of a launch is known to its processes only, so its page is for this machine.
+    fn check_dashboard(&self) -> Result<(), Fault> {
+        let Some(listen) = self.dashboard else { return Ok(()) };
+        if !listen.ip().is_loopback() {
+            return Err(Fault::user(format!(
+                "--dashboard is {listen}, which can be reached from other machines: give 127.0.0.1:{port} and reach it through \
+                 ssh -L {port}:127.0.0.1:{port}",
+                port = listen.port()
+            )));
+        }
+        let taken = |e| Fault::user(format!("--dashboard: cannot listen at {listen}")).because(e);
+        TcpListener::bind(listen).map(drop).map_err(taken)
     }
 
     /// The processes of the job, not started yet: those that others connect to first, and of these the coordinator.
@@ -118,6 +131,9 @@ impl Launch {
                 command.args(["--listen", if coordinates { coordinator } else { "127.0.0.1:0" }]);
                 if let (Some(report), "trainer", 0) = (&self.report, role, rank) {
                     command.arg("--report").arg(report);
+                }
+                if let (Some(dashboard), "trainer", 0) = (&self.dashboard, role, rank) {
+                    command.args(["--dashboard", &dashboard.to_string()]);
                 }
                 if self.resume {
                     command.arg("--resume");

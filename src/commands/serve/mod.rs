@@ -1,6 +1,5 @@
 //! `forebay serve`: scores for requests over HTTP, with the newest version of a model.
 
-mod metrics;
 mod routes;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -10,10 +9,10 @@ use std::time::Duration;
 
 use clap::Args;
 
-use self::metrics::Metrics;
 use self::routes::{Routes, refusal};
 use crate::actors::{IoRuntime, commas};
 use crate::exit::Ended;
+use crate::metrics::ServeMetrics;
 use crate::net::{Health, HttpLimits, HttpServer, Security, SecurityFiles};
 use crate::pipelines::{Context, Followed, Follower, ScoringThreads};
 use crate::stop::Stop;
@@ -85,7 +84,7 @@ impl Serve {
             tls_ca: self.tls_cert.clone(),
         })?;
         let stop = Stop::listen_and_say("answers the requests under way")?;
-        let (health, metrics, scoring) = (Health::new(), Arc::new(Metrics::default()), Arc::new(OnceLock::new()));
+        let (health, metrics, scoring) = (Health::new(), Arc::new(ServeMetrics::new()), Arc::new(OnceLock::new()));
         health.waiting("loading the model");
         let routes = Arc::new(Routes::new(&self.model, Arc::clone(&scoring), Arc::clone(&metrics)));
         let answer = Arc::new(move |request| routes.answer(request));
@@ -129,7 +128,7 @@ impl Serve {
 }
 
 /// Looks for newer versions for as long as the process runs.
-fn follow(mut follower: Follower, every: Duration, scoring: &OnceLock<ScoringThreads>, metrics: &Metrics) {
+fn follow(mut follower: Follower, every: Duration, scoring: &OnceLock<ScoringThreads>, metrics: &ServeMetrics) {
     let Some(scoring) = scoring.get() else { return };
     let mut last = String::new();
     loop {

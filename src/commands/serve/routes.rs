@@ -7,9 +7,9 @@ use std::time::{Instant, UNIX_EPOCH};
 use serde::Serialize;
 use serde_json::json;
 
-use super::metrics::Metrics;
 use crate::Fault;
 use crate::actors::Domain;
+use crate::metrics::{OPEN_METRICS, ServeMetrics};
 use crate::net::{HttpAnswer, HttpRequest};
 use crate::pipelines::ScoringThreads;
 
@@ -20,7 +20,7 @@ pub(super) struct Routes {
     folder: String,
     /// Empty until the model is loaded.
     scoring: Arc<OnceLock<ScoringThreads>>,
-    metrics: Arc<Metrics>,
+    metrics: Arc<ServeMetrics>,
 }
 
 /// An answer that says what is wrong.
@@ -36,7 +36,7 @@ fn answer(status: u16, value: &impl Serialize) -> HttpAnswer {
 }
 
 impl Routes {
-    pub(super) fn new(folder: &str, scoring: Arc<OnceLock<ScoringThreads>>, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(folder: &str, scoring: Arc<OnceLock<ScoringThreads>>, metrics: Arc<ServeMetrics>) -> Self {
         Self { folder: folder.to_owned(), scoring, metrics }
     }
 
@@ -89,7 +89,7 @@ impl Routes {
 
     fn metrics(&self, scoring: &ScoringThreads) -> HttpAnswer {
         let body = self.metrics.text(&scoring.model()).into();
-        HttpAnswer { status: 200, content_type: "text/plain; version=0.0.4; charset=utf-8", body }
+        HttpAnswer { status: 200, content_type: OPEN_METRICS, body }
     }
 }
 

@@ -4,6 +4,9 @@
 const $ = (id) => document.getElementById(id);
 const PARTS = ["busy", "waiting", "starved", "blocked"];
 
+/** Seconds that the bars of a run that goes on look back. */
+const RECENT = 10;
+
 /** A colour of the page's theme, as a canvas takes it. */
 function color(name) {
   const probe = element("span", { style: `color: var(--${name})` });
@@ -39,12 +42,27 @@ function clock(seconds) {
 /** The shares of a stage's time, over its wall time. */
 const shares = (stage) => PARTS.map((part) => (stage.wall > 0 ? stage[part] / stage.wall : 0));
 
-function bar(stage) {
-  const all = shares(stage);
+/** The shares of a stage's time over the last seconds of a run that goes on. */
+function sharesNow(stage, history) {
+  const known = history?.stages?.find((each) => each.name === stage.name);
+  const last = (history?.seconds?.length ?? 0) - 1;
+  if (!known || last < 1) return shares(stage);
+  const since = Math.max(0, history.seconds.findLastIndex((seconds) => seconds <= history.seconds[last] - RECENT));
+  const time = (history.seconds[last] - history.seconds[since]) * Math.max(1, known.replicas[last]);
+  return PARTS.map((part) => Math.min(1, Math.max(0, known[part][last] - known[part][since]) / time));
+}
+
+function bar(all) {
   const text = PARTS.map((part, i) => `${part} ${percent(all[i])}`).join(", ");
   const made = element("div", { class: "bar", role: "img", "aria-label": text, title: text });
   PARTS.forEach((part, i) => made.append(element("span", { class: part, style: `width:${100 * all[i]}%` })));
   return made;
+}
+
+/** At the mean speed so far. */
+function timeLeft(run) {
+  const share = run.position?.share;
+  return run.live && !run.live.over && share > 0 && share < 1 && clock((run.wall * (1 - share)) / share);
 }
 
 function figures(run) {
@@ -55,12 +73,19 @@ function figures(run) {
     ["rows per second", progress.rows && seconds && short(progress.rows / seconds)],
     ["time", clock(seconds)],
     ["done", run.position?.share != null && percent(run.position.share)],
+    ["epoch", run.position?.epochs > 1 && `${run.position.epoch} of ${run.position.epochs}`],
+    ["time left", timeLeft(run)],
     ["logloss", progress.rows && progress.logloss?.toFixed(5)],
     ["AUC", progress.auc?.toFixed(5)],
     ["CPU seconds", run.cpu_seconds?.toFixed(1)],
     ["memory, at most", run.peak_bytes && bytes(run.peak_bytes)],
     ["staleness, at most", run.staleness_observed != null && String(run.staleness_observed)],
     ["cores", run.machine?.cores],
+    ["rejected rows", commas(Object.values(run.ledger.rejected ?? {}).reduce((sum, rows) => sum + rows, 0))],
+    ["newest checkpoint", run.checkpoint],
+    ["windows done", run.run && `${commas(run.run.windows_done)} of ${commas(run.run.windows_total)}`],
+    ["leases given out again", run.run && String(run.run.reassigned_leases)],
+    ["silent", run.run?.silent?.join(", ")],
   ];
   const shown = list.filter(([, value]) => value);
   $("figures").replaceChildren(
@@ -70,10 +95,11 @@ function figures(run) {
 
 function graph(run) {
   const limit = run.analysis?.limit?.name;
+  const now = run.live && !run.live.over;
   const items = run.stages.map((stage, i) => {
     const box = element("div", { class: "stage" + (stage.name === limit ? " limit" : "") });
     const replicas = stage.replicas > 1 ? ` × ${stage.replicas}` : "";
-    box.append(element("b", {}, stage.name + replicas), bar(stage), element("small", {}, `${short(stage.rows_in || stage.rows_out)} rows`));
+    box.append(element("b", {}, stage.name + replicas), bar(now ? sharesNow(stage, run.history) : shares(stage)), element("small", {}, `${short(stage.rows_in || stage.rows_out)} rows`));
     const item = element("li", {}, box);
     const link = run.links[i];
     if (link) {
@@ -87,7 +113,7 @@ function graph(run) {
   const services = run.services ?? [];
   if (services.length > 0) {
     const rows = services.map((service) =>
-      element("tr", {}, element("td", {}, service.name), element("td", { class: "number" }, short(service.items_in)), element("td", { style: "min-width:8rem" }, bar(service))),
+      element("tr", {}, element("td", {}, service.name), element("td", { class: "number" }, short(service.items_in)), element("td", { style: "min-width:8rem" }, bar(shares(service)))),
     );
     const head = element("tr", {}, element("th", {}, "shard"), element("th", { class: "number" }, "calls"), element("th", {}, "time"));
     $("services").replaceChildren(element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows)));
@@ -112,7 +138,7 @@ function chart(parent, name, label, data, series, scale = {}) {
       width: width(),
       height: 170,
       scales: { x: { time: false }, y: scale },
-      axes: [axis, { ...axis, size: 56, values: (_, values) => values.map((v) => (Math.abs(v) >= 1000 ? short(v) : v)) }],
+      axes: [axis, { ...axis, size: 56, values: (_, values) => values.map((v) => (v !== null && Math.abs(v) >= 1000 ? short(v) : v)) }],
       series: [{ label: data.axis ?? "seconds" }, ...series],
       legend: { show: series.length === 2 },
       cursor: { drag: { x: true, y: false } },
@@ -138,9 +164,10 @@ function rate(seconds, sums) {
 }
 
 function overTime(run) {
-  const { seconds, rows, logloss, auc, stages, links } = run.history ?? { seconds: [] };
+  const { seconds, rows, bytes, logloss, auc, stages, links } = run.history ?? { seconds: [] };
   if (seconds.length < 2) return;
   chart($("charts"), "rate", "rows per second", [seconds, rate(seconds, rows)], [line("rows/s", "busy")], { range: (_, __, most) => [0, most || 1] });
+  chart($("charts"), "bytes", "bytes per second, read", [seconds, rate(seconds, bytes)], [line("bytes/s", "busy")], { range: (_, __, most) => [0, most || 1] });
   chart($("charts"), "logloss", "running logloss", [seconds, logloss.map((value, i) => (rows[i] > 0 ? value : null))], [line("logloss", "blocked")]);
   chart($("charts"), "auc", "running AUC", [seconds, auc], [line("AUC", "starved")]);
   for (const stage of stages) {
@@ -207,12 +234,29 @@ function draw(run) {
   document.body.dataset.drawn = String(Number(document.body.dataset.drawn ?? 0) + 1);
 }
 
+/** What a person should know about the page itself. Screen readers say it when it changes. */
+function notice(text) {
+  if ($("notice").textContent !== text) $("notice").textContent = text;
+}
+
+/** The run that is shown: when it started, and whether it is over. */
+let live;
+
 async function follow() {
   try {
     const answer = await fetch("run.json", { cache: "no-store" });
-    draw(await answer.json());
+    if (answer.ok) {
+      const run = await answer.json();
+      // Another run is there: its stages may be others.
+      if (live && run.live.started !== live.started) return location.reload();
+      live = run.live;
+      draw(run);
+      notice(live.over ? "The run has ended." : "");
+    } else {
+      notice(await answer.text());
+    }
   } catch {
-    $("verdict").textContent = "The run has ended, or this page cannot reach it. The page tries again.";
+    if (!live?.over) notice("This page cannot reach the run. It tries again every second.");
   }
   setTimeout(follow, 1000);
 }

@@ -1,0 +1,169 @@
+//! `--dashboard`: a server that shows a training while it goes on, as a page, as JSON and as metrics for Prometheus.
+//!
+//! A view of the run is made by the thread that follows it, and only when somebody asks: a run that nobody watches costs nothing.
+
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::Fault;
+use crate::actors::IoRuntime;
+use crate::metrics::{OPEN_METRICS, RunMetrics};
+use crate::net::{Health, HttpAnswer, HttpLimits, HttpRequest, HttpServer, Security};
+use crate::out;
+use crate::pipelines::RunningTraining;
+use crate::report::{History, live_page, running_contents};
+use crate::usage::Usage;
+
+const JSON: &str = "application/json";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// A view that is not older than this is shown again: several viewers cost as much as one.
+const FRESH: Duration = Duration::from_millis(500);
+
+/// An answer waits this long for a new view; then the last one is shown.
+const MAKING: Duration = Duration::from_secs(2);
+
+/// A page that has asked within this time is open: the end of the run waits until it has the last view,
+const WATCHED: Duration = Duration::from_secs(3);
+
+/// but not longer than this.
+const LAST_VIEW: Duration = Duration::from_millis(1500);
+
+/// The server. Dropping it closes it.
+pub(crate) struct Dashboard {
+    shared: Arc<Shared>,
+    /// Held: it serves until it is dropped.
+    _server: HttpServer,
+    /// Unix seconds. A page that finds another number loads itself again: another run is there.
+    started: f64,
+}
+
+struct Shared {
+    views: watch::Sender<Arc<View>>,
+    /// Somebody waits for a new view.
+    asked: AtomicBool,
+    /// When a page asked last, and whether it has the last view of the run.
+    page: Mutex<Option<(Instant, bool)>>,
+}
+
+/// The run at one time.
+#[derive(Default)]
+struct View {
+    json: Bytes,
+    metrics: Bytes,
+    /// `None`: there is nothing to see yet.
+    made: Option<Instant>,
+    /// The run is over: no other view follows.
+    is_last: bool,
+}
+
+impl Dashboard {
+    /// Listens at `listen` and says so.
+    ///
+    /// # Errors
+    /// User: the address cannot be listened at, or other machines could reach it and `security` does not protect it.
+    pub(crate) fn start(listen: SocketAddr, security: &Security) -> Result<Self, Fault> {
+        // What is on this machine needs no token: a browser asks for one only because of TLS.
+        let open = Security::none();
+        let security = if listen.ip().is_loopback() { &open } else { security };
+        let shared =
+            Arc::new(Shared { views: watch::channel(Arc::default()).0, asked: false.into(), page: Mutex::default() });
+        let handler = Arc::clone(&shared);
+        let answer = Arc::new(move |request| handler.clone().answer(request));
+        let io = IoRuntime::new("dashboard", 1);
+        let (limits, health) = (HttpLimits { body_bytes: 0, ..HttpLimits::default() }, Health::new());
+        health.ready();
+        let server = HttpServer::start(&io, listen, security, &limits, health, refusal, answer)?;
+        let scheme = if listen.ip().is_loopback() { "http" } else { "https" };
+        out::note(format_args!("dashboard at {scheme}://{}", server.address()));
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        Ok(Self { shared, _server: server, started })
+    }
+
+    /// Shows the run as it is now, if somebody has asked.
+    pub(crate) fn follow(&self, running: &RunningTraining, before: Option<Usage>, history: &History) {
+        if self.shared.asked.swap(false, Ordering::SeqCst) {
+            let contents = running_contents(running, before, history);
+            self.show(contents, &RunMetrics::of(running), false);
+        }
+    }
+
+    /// Shows the report of the run, which has ended: what remains is to save and to evaluate.
+    pub(crate) fn ended(&self, contents: Value, metrics: &RunMetrics, is_last: bool) {
+        self.show(contents, metrics, is_last);
+    }
+
+    fn show(&self, mut contents: Value, metrics: &RunMetrics, is_last: bool) {
+        contents["live"] = json!({ "started": self.started, "over": is_last });
+        let json = serde_json::to_vec(&contents).unwrap_or_default().into();
+        let view = View { json, metrics: metrics.text().into(), made: Some(Instant::now()), is_last };
+        self.shared.views.send_replace(Arc::new(view));
+    }
+}
+
+impl Drop for Dashboard {
+    /// Waits a moment for the pages that are open: they are to show how the run ended.
+    fn drop(&mut self) {
+        if !self.shared.views.borrow().is_last {
+            return;
+        }
+        let end = Instant::now() + LAST_VIEW;
+        let waits = || matches!(self.shared.page(), Some((asked, false)) if asked.elapsed() < WATCHED);
+        while waits() && Instant::now() < end {
+            std::thread::park_timeout(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Shared {
+    fn page(&self) -> Option<(Instant, bool)> {
+        *self.page.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answer(self: Arc<Self>, request: HttpRequest) -> Pin<Box<dyn Future<Output = HttpAnswer> + Send>> {
+        Box::pin(async move {
+            let ok = |content_type, body| HttpAnswer { status: 200, content_type, body };
+            match (request.method.as_str(), request.path.as_str()) {
+                ("GET", "/") => ok("text/html; charset=utf-8", live_page().into()),
+                ("GET", "/run.json") => {
+                    let view = self.view().await;
+                    let page = Some((Instant::now(), view.is_last));
+                    *self.page.lock().unwrap_or_else(PoisonError::into_inner) = page;
+                    match view.made {
+                        Some(_) => ok(JSON, view.json.clone()),
+                        None => refusal(503, "the run has not begun"),
+                    }
+                }
+                ("GET", "/metrics") => {
+                    let view = self.view().await;
+                    ok(OPEN_METRICS, view.metrics.clone())
+                }
+                (_, "/" | "/run.json" | "/metrics") => refusal(405, "GET this path"),
+                _ => refusal(404, "unknown path: there are /, /run.json, /metrics and /healthz"),
+            }
+        })
+    }
+
+    /// A fresh view, or the last one if none is made in time.
+    async fn view(&self) -> Arc<View> {
+        let mut views = self.views.subscribe();
+        let view = Arc::clone(&views.borrow_and_update());
+        if view.is_last || view.made.is_some_and(|made| made.elapsed() < FRESH) {
+            return view;
+        }
+        self.asked.store(true, Ordering::SeqCst);
+        let _ = tokio::time::timeout(MAKING, views.changed()).await;
+        Arc::clone(&views.borrow())
+    }
+}
+
+fn refusal(status: u16, error: &str) -> HttpAnswer {
+    HttpAnswer { status, content_type: TEXT, body: format!("{error}\n").into() }
+}

@@ -1,0 +1,34 @@
+//! The report of a run as JSON: the report of its meters, and what the text of `forebay train` says besides.
+
+use serde_json::{Value, json};
+
+use super::History;
+use crate::Job;
+use crate::pipelines::{RunReport, RunningTraining};
+use crate::usage::Usage;
+
+/// The JSON of `report` and `job`, with `more` fields, each an object.
+pub(crate) fn contents<const N: usize>(report: &RunReport, job: &Job, more: [Value; N]) -> Value {
+    let mut file = json!(report);
+    let (kind, rows) = (job.model.kind, &job.data.train);
+    file["job"] = json!(rows.as_ref().map_or_else(|| kind.to_string(), |rows| format!("{kind} on {rows}")));
+    file["sentence"] = json!(report.analysis.to_string());
+    for part in more {
+        let Value::Object(part) = part else { unreachable!("made as an object") };
+        part.into_iter().for_each(|(name, value)| file[name] = value);
+    }
+    file
+}
+
+/// The JSON of a run that goes on.
+pub(crate) fn running_contents(running: &RunningTraining, before: Option<Usage>, history: &History) -> Value {
+    let more = json!({
+        "progress": running.progress(),
+        "position": running.position(),
+        "run": running.status(),
+        "checkpoint": running.newest_checkpoint(),
+        "staleness_observed": running.staleness_observed(),
+        "history": history,
+    });
+    contents(&running.run_report(), running.job(), [more, Usage::since(before)])
+}
