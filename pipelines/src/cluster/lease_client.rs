@@ -2,6 +2,7 @@
 //!
 //! It sends a report when a lease ends, otherwise at most one a second.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub(crate) struct LeaseClient {
     status: watch::Receiver<RunStatus>,
     /// A run with checkpoints that drains makes one more, and ends its readers.
     checkpoints: bool,
+    /// Requests for a lease.
+    requests: Arc<AtomicU64>,
     _reports: Arc<AbortOnDropHandle<()>>,
 }
 
@@ -47,7 +50,8 @@ impl LeaseClient {
         let reports = member.io().spawn(send_reports(member.clone(), Arc::clone(&progress), Arc::clone(&failed)));
         let status = member.subscribe();
         let checkpoints = job.checkpoint.to.is_some();
-        Self { member, progress, failed, status, checkpoints, _reports: Arc::new(AbortOnDropHandle::new(reports)) }
+        let reports = Arc::new(AbortOnDropHandle::new(reports));
+        Self { member, progress, failed, status, checkpoints, requests: Arc::default(), _reports: reports }
     }
 
     pub(crate) fn progress(&self) -> &LeaseProgress {
@@ -154,7 +158,8 @@ impl Leases for LeaseClient {
                 () = self.wait_for_lost_lease() => true,
             };
             self.check_reported()?;
-            let ask = LeaseRequest { member: self.member.id(), data: data.clone(), lost_only };
+            let number = self.requests.fetch_add(1, Ordering::Relaxed);
+            let ask = LeaseRequest { member: self.member.id(), data: data.clone(), lost_only, number };
             match self.member.request("lease", &ask).await? {
                 LeaseReply::Lease(lease) => {
                     tracing::debug!(?lease, lost_only, "leased");

@@ -192,6 +192,8 @@ pub(crate) struct LeaseRequest {
     /// The reader has enough leases for now: it only takes one that another reader has lost.
     #[serde(default)]
     pub(crate) lost_only: bool,
+    /// Grows with each request of the member. A request that is sent again has the number that it had.
+    pub(crate) number: u64,
 }
 
 /// `complete`: every batch of some windows is done.

@@ -8,6 +8,7 @@ mod attempts;
 mod cutting;
 mod silence;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use forebay_actors::{Domain, Fault};
@@ -70,6 +71,8 @@ pub(super) struct RunState {
     members: Members,
     /// `None` until the first reader says what there is to read.
     leases: Option<LeaseBook>,
+    /// By rank of the reader: its incarnation, the number of its last request for a lease, and the reply.
+    lease_replies: BTreeMap<u32, (u64, u64, LeaseReply)>,
     phase: RunPhase,
     started: Instant,
     /// When missing or silent members were last logged, and their names.
@@ -110,6 +113,7 @@ impl RunState {
             origin: job.checkpoint.to.is_none().then(Origin::default),
             members: Members::new(expected),
             leases: None,
+            lease_replies: BTreeMap::new(),
             phase: RunPhase::Gathering,
             started: now,
             last_logged: (now, Vec::new()),
@@ -168,12 +172,30 @@ impl RunState {
         self.members.heartbeat(member.role, member.rank, member.incarnation, now)
     }
 
-    /// A reader asks for windows to read.
+    /// A reader asks for windows to read. A request that comes again gets the reply that it had: if that was lost on its way, the
+    /// reader does not know of the lease, and nobody would read it.
+    ///
+    /// # Errors
+    /// As [`lease_anew`](Self::lease_anew).
+    pub(super) fn lease(&mut self, request: LeaseRequest, now: Instant) -> Result<LeaseReply, Fault> {
+        let (MemberId { rank, incarnation, .. }, number) = (request.member, request.number);
+        self.heartbeat(request.member, now)?;
+        match self.lease_replies.get(&rank) {
+            Some((of, last, reply)) if *of == incarnation && number == *last => return Ok(reply.clone()),
+            Some((of, last, _)) if *of == incarnation && number < *last => return Ok(LeaseReply::Wait),
+            _ => {}
+        }
+        let reply = self.lease_anew(request, now)?;
+        self.lease_replies.insert(rank, (incarnation, number, reply.clone()));
+        Ok(reply)
+    }
+
+    /// A reader asks for windows for the first time with this number.
     ///
     /// # Errors
     /// A user fault if the reader finds other data than the first reader found; the run's failure if it has failed.
-    pub(super) fn lease(&mut self, request: LeaseRequest, now: Instant) -> Result<LeaseReply, Fault> {
-        let LeaseRequest { member, data, lost_only } = request;
+    fn lease_anew(&mut self, request: LeaseRequest, now: Instant) -> Result<LeaseReply, Fault> {
+        let LeaseRequest { member, data, lost_only, .. } = request;
         self.heartbeat(member, now)?;
         match &self.phase {
             RunPhase::Running => {}
@@ -319,5 +341,41 @@ impl Settings {
     fn lease_windows(&self, data: &DataPlan) -> u64 {
         let rows = if self.ordered { self.lease_rows.min(ROW_GROUP_ROWS) } else { self.lease_rows };
         windows_per_lease(rows / self.window_rows.max(1), data, self.readers)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::messages::{JoinReply, JoinRequest, PlanRequest};
+    use super::*;
+
+    /// The reply to a request for a lease is lost, the request is sent again, and comes once more later.
+    #[test]
+    fn a_request_for_a_lease_that_comes_again_gets_the_same_lease() {
+        let (mut job, now) = (Job::default(), Instant::now());
+        (job.placement.readers, job.placement.lease_rows) = (2, 1);
+        let mut run = RunState::new(&job, 7, now);
+        let mut join = |role, rank: u32| {
+            let (address, nonce, digest) = (Some("a:1".into()), u64::from(rank) + 1, job_digest(&job));
+            run.plan(&PlanRequest { role, rank, job: digest.clone(), nonce }, now).unwrap();
+            let join = JoinRequest { role, rank, address, attempt: 7, job: digest, nonce };
+            let JoinReply::Joined(member) = run.join(join, now).unwrap() else { panic!("it did not join") };
+            member
+        };
+        join(Role::Trainer, 0);
+        let (first, second) = (join(Role::Reader, 0), join(Role::Reader, 1));
+        let data = DataPlan { epochs: 1, rows: 1 << 22, windows: 64, fingerprint: 1 };
+        let mut lease = |member, number| {
+            let request = LeaseRequest { member, data: data.clone(), lost_only: false, number };
+            match run.lease(request, now).unwrap() {
+                LeaseReply::Lease(lease) => Some(lease.windows.start),
+                _ => None,
+            }
+        };
+        let windows = lease(first, 0);
+        assert!(windows == Some(0) && lease(first, 0) == windows, "sent again");
+        let next = lease(first, 1);
+        assert!(next > windows && lease(first, 0).is_none(), "late: the reader has its reply");
+        assert!(lease(first, 1) == next && lease(second, 0) > next, "each reader has its own numbers");
     }
 }

@@ -107,6 +107,7 @@ impl RunState {
         self.origin = (!self.settings.checkpoints).then(Origin::default);
         self.members.begin_attempt();
         self.leases = None;
+        self.lease_replies.clear();
         self.cuts = self.settings.cuts();
         self.phase = RunPhase::Gathering;
         self.started = now;
