@@ -18,7 +18,7 @@ fn main() -> ExitCode {
             SyntheticSource::new(Synthetic { rows: 20_000, ..Default::default() }, request.options)
         })
         .own_model("tiny", |job| {
-            let spec = ModelSpec::ctr_dnn(job.columns.slots.len(), job.columns.dense.len(), 4, &[16]);
+            let spec = ModelSpec::ctr_dnn(job.columns.slot_count(), job.columns.dense_inputs(), 4, &[16]);
             let (optimizer, seed) = (job.train.optimizer, job.seed);
             OwnModel::new(spec.parts(), move || NativeModel::new(spec.clone(), optimizer, seed, 1))
         });

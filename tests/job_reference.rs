@@ -116,6 +116,7 @@ impl Types {
             ("ByteSize", _) => "bytes".into(),
             ("Interval", _) => "time".into(),
             ("StalenessRule", _) => "integer or table".into(),
+            ("BTreeMap", _) => "table".into(),
             (name, _) if self.choice(name).is_some() => "one of these".into(),
             (name, _) if self.table(name).is_some() => "table".into(),
             (name, _) => panic!("{name} is the type of a job's field, but this test has no name for it"),
@@ -242,7 +243,7 @@ impl Writer<'_> {
                 let example = doc.split_once("for instance `").and_then(|(_, rest)| rest.split('`').next());
                 let example = example.unwrap_or_else(|| panic!("{key} has no default and no \"for instance `VALUE`\""));
                 match self.types.kind(inner).as_str() {
-                    "integer" | "number" => example.to_owned(),
+                    "integer" | "number" | "table" => example.to_owned(),
                     _ => format!("{example:?}"),
                 }
             }

@@ -48,6 +48,7 @@ mod calibration;
 mod dense;
 mod dense_optimizer;
 mod error;
+mod grouped_auc;
 mod loss;
 mod native;
 mod onnx;
@@ -64,6 +65,7 @@ pub use calibration::{ReliabilityBin, clicks_over_predicted, normalized_entropy,
 pub use dense::DenseModel;
 pub use dense_optimizer::DenseOptimizer;
 pub use error::ModelError;
+pub use grouped_auc::{GroupedAuc, auc_grouped};
 pub use loss::{bce_with_logits, logloss, loss_sum, sigmoid};
 pub use native::{NativeModel, ParamBlock};
 pub use onnx::to_onnx;

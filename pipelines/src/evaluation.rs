@@ -10,11 +10,11 @@ use crate::stages::Evaluation;
 use crate::{sources, wiring};
 
 impl Model {
-    /// Scores all rows at `paths`: one or several files, folders, globs or URLs. The file names give the format. The rows pass the
+    /// Scores all rows at `paths`, and measures what `job.evaluation` says: one or several files, folders, globs or URLs. The file names give the format. The rows pass the
     /// custom stages of the job, except those that are for training only. Blocks until it is done.
     pub fn evaluate(&self, paths: impl Into<Paths>) -> Result<(Evaluation, Report), Fault> {
-        let (job, columns) = (self.job.for_evaluation(), self.job.columns.names());
-        let read = sources::whole(&job, &self.context, &paths.into(), columns)?;
+        let job = self.job.for_evaluation();
+        let read = sources::whole(&job, &self.context, &paths.into(), sources::with_groups(&job))?;
         self.warn_of_other_types(read.format);
         self.score(read)
     }

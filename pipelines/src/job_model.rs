@@ -35,7 +35,7 @@ impl JobModel {
             let OwnModel { parts, factory } = registry.model(job)?;
             return Ok(Self { parts, factory, spec: None, describe: format!("own model `{name}`") });
         }
-        let spec = job.model.spec(job.columns.slots.len(), job.columns.dense.len());
+        let spec = job.model.spec(job.columns.slot_count(), job.columns.dense_inputs());
         spec.validate().map_err(model_fault)?;
         job.table.check_bytes(&job.table.config(spec.parts(), job.seed, 1))?;
         let (options, seed, made) = (job.train.clone(), job.seed, spec.clone());

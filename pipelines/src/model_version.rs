@@ -9,6 +9,7 @@ use forebay_models::NamedTensor;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
+use crate::columns::DenseStatistics;
 use crate::job::Job;
 
 /// The version of a model, as 32 hexadecimal digits: XXH3, 128 bits. Models of one version give the same scores.
@@ -53,6 +54,10 @@ impl ModelVersion {
         let mut hash = Xxh3::new();
         let features = (&job.columns.dense, &job.columns.slots, &job.model, job.seed, job.data.negatives);
         hash.update(&serde_json::to_vec(&features).expect("a part of a job is JSON"));
+        if job.columns.statistics.is_some() || !job.columns.crosses.is_empty() {
+            let more = (scaled_by(job), &job.columns.crosses);
+            hash.update(&serde_json::to_vec(&more).expect("a part of a job is JSON"));
+        }
         let mut dense: Vec<&NamedTensor> = dense.iter().collect();
         dense.sort_by(|a, b| a.name.cmp(&b.name));
         for tensor in dense {
@@ -63,6 +68,12 @@ impl ModelVersion {
         hash.update(&rows.0.to_le_bytes());
         Self(hash.digest128())
     }
+}
+
+/// For each dense feature with a scale, the statistics that it is scaled by.
+fn scaled_by(job: &Job) -> Vec<Option<&DenseStatistics>> {
+    let scaled = job.columns.dense.iter().filter(|dense| dense.scale.is_some());
+    scaled.map(|dense| job.columns.statistics_of(&dense.column)).collect()
 }
 
 /// The hash of a set of rows: it does not depend on their order.
@@ -136,6 +147,16 @@ mod tests {
         assert_eq!(version(&|job| job.train.threads = 77), first);
         assert_ne!(version(&|job| job.seed += 1), first);
         assert_ne!(version(&|job| job.columns.slots[3].key_space = Some("x".into())), first);
+        let cross = crate::SlotCross { columns: vec!["C1".into(), "C2".into()], buckets: None };
+        assert_ne!(version(&|job| job.columns.crosses.push(cross.clone())), first);
+        let scaled = |mean| {
+            version(&move |job| {
+                let statistics = DenseStatistics { mean, ..DenseStatistics::default() };
+                job.columns.dense[0].scale = Some(crate::Scale::ZScore);
+                job.columns.statistics = Some([("I1".to_owned(), statistics)].into());
+            })
+        };
+        assert_ne!(scaled(1.0), scaled(2.0));
         let swapped = [tensor("b", 2.0), tensor("a", 1.0)];
         assert_eq!(ModelVersion::of(&Job::default(), &swapped, RowsHash::default()), first);
         let other = [tensor("a", 1.0), tensor("b", 2.5)];

@@ -100,7 +100,8 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<(), F
     let (input, format) = input(job, context, paths)?;
     let format = FileFormat { on_bad_row: OnBadRow::Skip, ..format };
     let options = ReadOptions { read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, 0) };
-    let (columns, in_files) = (&job.columns, file_columns(job, format.format, job.columns.names())?);
+    let in_files = file_columns(job, format.format, with_groups(job))?;
+    let columns = &job.columns;
     let types = job.pipeline.after_read.is_empty();
     blocking(|| {
         block_on(async {
@@ -113,6 +114,13 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<(), F
             rows.filter(|_| types).map_or(Ok(()), |rows| check_columns(columns, &rows))
         })
     })
+}
+
+/// The columns of the job, and those that its evaluation groups rows by.
+pub(crate) fn with_groups(job: &Job) -> Vec<String> {
+    let mut names = job.columns.names();
+    names.extend(job.evaluation.columns().into_iter().filter(|column| !job.columns.names().contains(column)));
+    names
 }
 
 fn read(

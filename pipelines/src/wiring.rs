@@ -95,9 +95,9 @@ pub(crate) fn receiving(resources: &Resources, receive_queue: Arc<ReceiveQueue>,
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ evaluate`.
 pub(crate) fn evaluation(model: &Model, read: Read) -> Result<Pipeline, Fault> {
-    let (maker, correction) = scoring(model);
-    let flow = forward(model, Topology::new("evaluate"), Purpose::Evaluation, read)?;
-    Ok(flow.sink("evaluate", Place::Own, move || Evaluate::new(maker, correction)))
+    let ((maker, correction), options) = (scoring(model), model.job.evaluation.clone());
+    let flow = forward(model, Topology::new("evaluate"), Purpose::Evaluation(options.columns()), read)?;
+    Ok(flow.sink("evaluate", Place::Own, move || Evaluate::new(maker, correction).with_options(options)))
 }
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ predict`. The scores of each batch go to `scores`, with the columns `keep`.
@@ -133,7 +133,8 @@ const FORWARD_ROWS: usize = 4096;
 /// What batches are made for.
 enum Purpose {
     Training,
-    Evaluation,
+    /// These columns travel with the rows.
+    Evaluation(Vec<String>),
     /// Every row travels, with these columns and without a label.
     Prediction(Vec<String>),
 }
@@ -175,7 +176,8 @@ fn batches(
     let parse = move |_replica| {
         let parse = Parse::new(&columns, seed, on_bad_row.clone()).keep_negatives(negatives, seed);
         match &purpose {
-            Purpose::Training | Purpose::Evaluation => parse,
+            Purpose::Training => parse.checking_key_spaces(),
+            Purpose::Evaluation(columns) => parse.for_evaluation(columns.clone()),
             Purpose::Prediction(keep) => parse.for_prediction(keep.clone()),
         }
     };

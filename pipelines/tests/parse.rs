@@ -16,10 +16,10 @@ use futures::executor::block_on;
 fn columns(dense: &[&str], slots: &[(&str, SlotKind)]) -> Columns {
     Columns {
         label: "label".into(),
-        dense: dense.iter().map(|c| DenseColumn { column: (*c).into(), transform: Transform::Auto }).collect(),
+        dense: dense.iter().map(|c| DenseColumn::from((*c).to_owned())).collect(),
         slots: slots
             .iter()
-            .map(|&(column, kind)| Slot { column: column.into(), kind, key_space: Some("space".into()) })
+            .map(|&(column, kind)| Slot { kind, key_space: Some("space".into()), ..Slot::from(column.to_owned()) })
             .collect(),
         ..Columns::default()
     }

@@ -39,8 +39,8 @@ fn data(dir: &Path, rows: usize, bad: &[std::ops::Range<usize>]) {
 async fn batches(mut source: ParquetSource, plan: &BatchPlan) -> Vec<TrainBatch> {
     let columns = Columns {
         label: "label".into(),
-        dense: vec![DenseColumn { column: "row".into(), transform: Transform::None }],
-        slots: vec![Slot { column: "c".into(), kind: SlotKind::Int, key_space: None }],
+        dense: vec![DenseColumn { transform: Transform::None, ..DenseColumn::from("row".to_owned()) }],
+        slots: vec![Slot { kind: SlotKind::Int, ..Slot::from("c".to_owned()) }],
         ..Columns::default()
     };
     let cx = StageCx::detached("test");

@@ -11,8 +11,10 @@ use crate::connectors::{
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::bar::Bar;
+use super::stats::Stats;
 use crate::logs::Logs;
 use crate::out;
+use crate::pipelines::Context;
 
 /// Make, convert and inspect rows
 #[derive(Subcommand)]
@@ -20,6 +22,7 @@ pub(crate) enum Data {
     Synth(Synth),
     Convert(Convert),
     Inspect(Inspect),
+    Stats(Stats),
 }
 
 /// Format of the files.
@@ -180,8 +183,9 @@ pub(crate) struct Inspect {
 }
 
 impl Data {
-    pub(crate) fn run(self, logs: &Logs) -> Result<(), Fault> {
+    pub(crate) fn run(self, context: &Context, logs: &Logs) -> Result<(), Fault> {
         match self {
+            Self::Stats(stats) => stats.run(context),
             Self::Synth(synth) => synth.run(logs),
             Self::Convert(convert) => convert.run(logs),
             Self::Inspect(inspect) => inspect.run(),

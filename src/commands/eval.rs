@@ -13,6 +13,7 @@ use clap::Args;
 #[derive(Args)]
 #[command(after_help = "Examples:
   forebay eval --model rows/model --data rows/test
+  forebay eval --model rows/model --data rows/test --group user_id --slice country
   forebay eval --model rows/model --data rows/monday --data rows/tuesday --json > quality.jsonl")]
 pub(crate) struct Eval {
     /// The model folder: a path or a URL (hdfs://, s3://, file://).
@@ -24,6 +25,12 @@ pub(crate) struct Eval {
     /// Override a field of the model's job, for instance data.on_bad_row=skip; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
+    /// Also print the GAUC: the mean AUC within the rows of each value of this column, such as the user.
+    #[arg(long, value_name = "COLUMN")]
+    group: Option<String>,
+    /// Also print the quality on the rows of each value of this column (the 50 with the most rows); may be repeated.
+    #[arg(long = "slice", value_name = "COLUMN")]
+    slices: Vec<String>,
     /// Print the report of each run before its result.
     #[arg(long)]
     report: bool,
@@ -44,6 +51,12 @@ impl Eval {
     pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
         let mut model = Model::load_with(&self.model, 1, context)?;
         model.job = crate::Job::from_toml(&model.job.to_toml(), &self.settings)?;
+        let asked = &mut model.job.evaluation;
+        asked.group = self.group.or_else(|| asked.group.take());
+        if !self.slices.is_empty() {
+            asked.slices = self.slices;
+        }
+        model.job.check()?;
         for path in &self.data {
             let (evaluation, report) = model.evaluate(path)?;
             if self.report {
@@ -54,6 +67,7 @@ impl Eval {
             } else {
                 let set = if self.data.len() > 1 { format!("{path}: ") } else { String::new() };
                 out::print(format_args!("{set}{evaluation}\n{}", evaluation.reliability_lines()))?;
+                evaluation.group_lines().iter().try_for_each(out::print)?;
             }
         }
         Ok(())

@@ -12,6 +12,7 @@ mod predict;
 mod role;
 mod serve;
 mod shell;
+mod stats;
 mod summary;
 pub(crate) mod train;
 
@@ -59,7 +60,7 @@ pub(crate) fn run(
         Command::Export(export) => export.run(context),
         Command::Plan(plan) => plan.run(context),
         Command::Checkpoint(checkpoint) => checkpoint.run(context),
-        Command::Data(data) => data.run(logs),
+        Command::Data(data) => data.run(context, logs),
         Command::Bench(bench) => bench.run(context),
         Command::Completions(completions) => completions.run(program()),
         Command::Man(man) => man.run(program()),

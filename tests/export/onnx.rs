@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::common;
-use crate::rows::{KINDS, block, model, predict, python, python_says, rows};
+use crate::rows::{KINDS, OPTIONS, block, model, predict, python, python_says, rows};
 
 fn export(model: &Path, to: &Path, more: &[&str]) -> (Option<i32>, String) {
     let arguments = ["export", "--model", model.to_str().unwrap(), "--to", to.to_str().unwrap()];
@@ -41,13 +41,14 @@ fn onnxruntime_gets_the_scores_of_predict_for_every_kind() {
 }
 
 #[test]
-fn it_does_so_for_means_without_dense_features_and_with_left_out_negatives() {
-    let cases: [&[&str]; 3] = [
+fn it_does_so_for_means_left_out_negatives_and_without_or_with_all_options_of_dense_features() {
+    let cases: [&[&str]; 4] = [
         &["model.pooling=mean", "table.storage=f16"],
         &["columns.dense=[]"],
         &["data.negatives=0.5", "model.linear=true", "model.fm=true", "model.cross_layers=2"],
+        &OPTIONS,
     ];
-    for (kind, settings) in ["wide_deep", "lr", "custom"].into_iter().zip(cases) {
+    for (kind, settings) in ["wide_deep", "lr", "custom", "deep_fm"].into_iter().zip(cases) {
         let dir = tempfile::tempdir().unwrap();
         let difference = difference(dir.path(), kind, settings);
         assert!(difference < 1e-5, "{kind} {settings:?}: {difference}");

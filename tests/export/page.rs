@@ -1,6 +1,6 @@
 //! docs/model-folder.md: its Python reader gets the scores of `forebay predict`.
 
-use crate::rows::{KINDS, block, model, predict, python_says, rows};
+use crate::rows::{KINDS, OPTIONS, block, model, predict, python_says, rows};
 
 /// Writes the reader to a file; returns the numbers that it printed: rows, and the largest difference.
 fn read_by_the_page(dir: &std::path::Path, kind: &str, settings: &[&str]) -> (usize, f64) {
@@ -29,6 +29,14 @@ fn it_reads_means_half_precision_and_models_of_a_sample_of_the_negatives() {
     let dir = tempfile::tempdir().unwrap();
     let settings = ["model.pooling=mean", "table.storage=f16", "data.negatives=0.5", "output.state=true"];
     let (rows, difference) = read_by_the_page(dir.path(), "deep_fm", &settings);
+    assert_eq!(rows, 1500);
+    assert!(difference < 1e-6, "{difference}");
+}
+
+#[test]
+fn it_reads_every_option_of_dense_features_buckets_and_crosses() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, difference) = read_by_the_page(dir.path(), "deep_fm", &OPTIONS);
     assert_eq!(rows, 1500);
     assert!(difference < 1e-6, "{difference}");
 }

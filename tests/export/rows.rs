@@ -30,6 +30,20 @@ slots = ["user", "city", { column = "site", kind = "hex" }, { column = "item", k
          { column = "history", key_space = "items" }, { column = "count", kind = "log_bucket" }, "day", "moment", "flag"]
 "#;
 
+/// Settings that give dense features and slots of [`rows`] every option: missing values, limits, scales, parts of timestamps, buckets and
+/// crosses.
+pub(crate) const OPTIONS: [&str; 4] = [
+    "columns.dense=[{ column = 'count', transform = 'log', clip = { min = 0.5, max = 4000 }, indicator = true }, \
+     { column = 'price', fill = 1.5, scale = 'z_score' }, { column = 'price2', scale = 'min_max', clip = { min = -90 } }, \
+     { column = 'moment', transform = 'hour', indicator = true }, { column = 'day', transform = 'weekday' }, 'flag', 'rank']",
+    "columns.statistics={ price = { mean = 1.6, std = 0.9, min = 0, max = 4 }, \
+     price2 = { mean = -60, std = 30, min = -90, max = 0, clip = { min = -90 } } }",
+    "columns.slots=[{ column = 'user', buckets = 20 }, 'city', { column = 'site', kind = 'hex' }, 'item', 'history', \
+     { column = 'moment', kind = 'hour' }, { column = 'moment', kind = 'weekday', key_space = 'day of the week' }, \
+     { column = 'price', kind = 'log_bucket' }]",
+    "columns.crosses=[{ columns = ['user', 'city'] }, { columns = ['city', 'history', 'site'], buckets = 50 }]",
+];
+
 /// A number from 0 to `below`, pseudo-random by row and column.
 fn number(row: u64, column: u64, below: u64) -> u64 {
     mix64(row ^ mix64(column)) % below

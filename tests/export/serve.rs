@@ -8,7 +8,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::common;
-use crate::rows::{KINDS, block, job, model, predict, python_says, rows};
+use crate::rows::{KINDS, OPTIONS, block, job, model, predict, python_says, rows};
 use crate::server::{Server, json_rows};
 
 fn bits(scores: &[Option<f32>]) -> Vec<u32> {
@@ -17,8 +17,9 @@ fn bits(scores: &[Option<f32>]) -> Vec<u32> {
 
 #[test]
 fn scores_are_those_of_predict_bit_for_bit_however_many_rows_a_request_has() {
-    for (kind, settings) in KINDS.into_iter().zip([
-        &[][..],
+    for (kind, settings) in std::iter::once("wide_deep").chain(KINDS).zip([
+        &OPTIONS[..],
+        &[],
         &["model.pooling=mean"],
         &["model.hidden=[400, 400]"],
         &["data.negatives=0.5"],

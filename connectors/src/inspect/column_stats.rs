@@ -2,7 +2,7 @@
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type, Int64Type};
+use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
 use forebay_actors::Fault;
 use forebay_base::{GOLDEN_GAMMA, mix64};
 
@@ -45,6 +45,14 @@ impl ColumnStats {
         };
         let mut missing = 0;
         match array.data_type() {
+            DataType::UInt64 => {
+                for value in array.as_primitive::<UInt64Type>() {
+                    match value {
+                        Some(value) => self.number(mix64(value.wrapping_add(GOLDEN_GAMMA)), value as f64),
+                        None => missing += 1,
+                    }
+                }
+            }
             t if t.is_integer() || *t == DataType::Boolean => {
                 let array = as_type(&DataType::Int64)?;
                 for value in array.as_primitive::<Int64Type>() {
@@ -108,9 +116,39 @@ impl ColumnStats {
         self.range_of(value);
     }
 
+    /// NaN is a value that is neither small nor large.
     fn range_of(&mut self, value: f64) {
+        if value.is_nan() {
+            return;
+        }
         self.sum += value;
         let (low, high) = self.range.unwrap_or((value, value));
         self.range = Some((low.min(value), high.max(value)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use arrow::array::{Float64Array, UInt64Array};
+
+    use super::*;
+
+    #[test]
+    fn unsigned_integers_beyond_those_with_a_sign_are_values() {
+        let mut stats = ColumnStats::new(false);
+        stats
+            .add(&(Arc::new(UInt64Array::from(vec![Some(u64::MAX), None, Some(1 << 63), Some(5)])) as ArrayRef))
+            .unwrap();
+        assert_eq!((stats.rows, stats.missing, stats.values, stats.distinct.estimate()), (4, 1, 3, 3));
+        assert_eq!(stats.range, Some((5.0, u64::MAX as f64)));
+    }
+
+    #[test]
+    fn nan_is_a_value_outside_of_the_range_and_the_sum() {
+        let mut stats = ColumnStats::new(false);
+        stats.add(&(Arc::new(Float64Array::from(vec![f64::NAN, 2.0, -1.0])) as ArrayRef)).unwrap();
+        assert_eq!((stats.missing, stats.values, stats.range, stats.sum), (0, 3, Some((-1.0, 2.0)), 1.0));
     }
 }

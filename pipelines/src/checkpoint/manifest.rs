@@ -178,8 +178,9 @@ pub(crate) fn check_rows(before: &DataPlan, now: &DataPlan) -> Result<(), Fault>
 }
 
 /// Fields, or sections with a dot at the end, that may differ when a run goes on: where it runs, how fast, and for how long.
-const FREE: [&str; 16] = [
+const FREE: [&str; 17] = [
     "checkpoint.",
+    "evaluation.",
     "network.",
     "output.",
     "placement.",

@@ -20,7 +20,8 @@ const DENSE: &str = "dense.safetensors";
 /// Whether scores depend on a field of a job.
 fn is_bound(name: &str) -> bool {
     let of_model = name == "seed" || name == "data.negatives" || name == "table.storage" || name.starts_with("model.");
-    of_model || name.starts_with("columns.dense") || name.starts_with("columns.slots")
+    let of_columns = ["columns.dense", "columns.slots", "columns.crosses", "columns.statistics"];
+    of_model || of_columns.iter().any(|section| name.starts_with(section))
 }
 
 impl Model {

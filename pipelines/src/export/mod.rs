@@ -12,6 +12,7 @@
 
 mod npy;
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 
 use forebay_actors::Fault;
@@ -19,7 +20,7 @@ use forebay_connectors::staged::{Folder, StagedFolder};
 use forebay_models::{ModelSpec, to_onnx};
 use serde::{Deserialize, Serialize};
 
-use crate::columns::{DenseColumn, Slot};
+use crate::columns::{DenseColumn, DenseStatistics, Slot, SlotCross};
 use crate::fault::model_fault;
 use crate::model::Model;
 use crate::model_folder::checked::{CheckedWriter, cannot_write};
@@ -62,8 +63,14 @@ pub struct ExportManifest {
     pub seed: u64,
     /// The slots, in the order of the inputs of the dense part.
     pub slots: Vec<Slot>,
-    /// The dense features, in the order of the input.
+    /// The crosses, which are the slots after these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub crosses: Vec<SlotCross>,
+    /// The dense features, in the order of the input; after each one its indicator, if it has one.
     pub dense_features: Vec<DenseColumn>,
+    /// What dense features are scaled by.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<BTreeMap<String, DenseStatistics>>,
     /// Rows of the table.
     pub rows: u64,
     /// The dense part, if it was exported.
@@ -123,7 +130,9 @@ impl Model {
             spec: self.model.spec.clone(),
             seed: self.job.seed,
             slots: self.job.columns.slots.clone(),
+            crosses: self.job.columns.crosses.clone(),
             dense_features: self.job.columns.dense.clone(),
+            statistics: self.job.columns.statistics.clone(),
             rows: rows.keys.len() as u64,
             keys: array(&staged, &format!("{folder}/keys.npy"), "<u8", &[rows.keys.len()], keys)?,
             parts: exported,

@@ -6,6 +6,7 @@
 mod checkpoint;
 mod data;
 mod differences;
+mod evaluation;
 mod model;
 mod network;
 mod output;
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 pub use checkpoint::{CheckpointOptions, Interval};
 pub use data::{ByteSize, DataOptions};
+pub use evaluation::EvaluationOptions;
 pub use forebay_connectors::{CsvOptions, Format};
 pub use forebay_ps::remote::Wire;
 pub use model::{ModelKind, ModelOptions};
@@ -52,6 +54,8 @@ pub struct Job {
     pub table: TableOptions,
     /// How the model is trained.
     pub train: TrainOptions,
+    /// What evaluation measures besides the quality over all rows.
+    pub evaluation: EvaluationOptions,
     /// Replicas of stages and the capacities of links.
     pub pipeline: PipelineOptions,
     /// The processes of the run and the links between them. The default is one process that does everything.
@@ -109,6 +113,7 @@ impl Job {
         }
         self.table.check()?;
         self.train.check()?;
+        self.evaluation.check()?;
         self.checkpoint.check()?;
         self.placement.check(self)
     }

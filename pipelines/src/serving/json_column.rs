@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, ListArray, NullArray, StringArray, UInt64Array};
 use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::datatypes::Field;
+use arrow::datatypes::{Field, TimestampMicrosecondType};
 
 use super::json_cell::JsonCell;
 use crate::column_type::ColumnType;
@@ -77,10 +77,14 @@ fn scalars(cells: &[&JsonCell<'_>], expected: Option<ColumnType>) -> Result<Arra
                     _ => None,
                 })?));
             }
-            Arc::new(convert::<i64, Int64Array>(cells, wanted, |cell| match cell {
+            let integers = convert::<i64, Int64Array>(cells, wanted, |cell| match cell {
                 JsonCell::Integer(value) => Some(*value),
                 _ => None,
-            })?)
+            })?;
+            match kind {
+                ColumnType::Timestamp => Arc::new(integers.reinterpret_cast::<TimestampMicrosecondType>()),
+                _ => Arc::new(integers),
+            }
         }
     })
 }

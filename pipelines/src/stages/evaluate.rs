@@ -1,15 +1,18 @@
 //! `evaluate`: predicts every row, and computes exact AUC, logloss and calibration over all rows. It keeps 8 bytes per row, 12 if
-//! rows have weights, and blocks its thread during a forward pass.
+//! rows have weights, 4 more for each column of `[evaluation]`, and blocks its thread during a forward pass.
 
 use forebay_actors::{Fault, Sink, StageCx};
 use forebay_models::{
-    ReliabilityBin, auc_weighted, clicks_over_predicted, loss_sum, normalized_entropy, reliability, sigmoid,
+    GroupedAuc, ReliabilityBin, auc_grouped, auc_weighted, clicks_over_predicted, loss_sum, normalized_entropy,
+    reliability, sigmoid,
 };
 use serde::{Deserialize, Serialize};
 
+use super::row_groups::RowGroups;
 use super::scorer::Scorer;
 use super::train::ModelMaker;
-use crate::flow::ReadyBatch;
+use crate::flow::{KeptRows, ReadyBatch};
+use crate::job::EvaluationOptions;
 
 /// The quality of a model's scores on some rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,7 +33,55 @@ pub struct Evaluation {
     pub copc: Option<f64>,
     /// At most ten bins of about equally many rows, by ascending score; see [`forebay_models::reliability`].
     pub reliability: Vec<ReliabilityBin>,
+    /// The AUC within the rows of each value of `evaluation.group`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gauc: Option<Gauc>,
+    /// The quality on the rows of each value of the columns `evaluation.slices`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<Slice>,
 }
+
+/// The AUC within groups of rows; see [`forebay_models::GroupedAuc`]. Rows without a value are left out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Gauc {
+    /// The column whose values make the groups.
+    pub column: String,
+    /// The mean of the AUC of the groups with rows of both classes, weighted by their rows (or the weights of these). `None` if there
+    /// are none.
+    pub auc: Option<f64>,
+    /// All groups.
+    pub groups: u64,
+    /// Groups with rows of both classes.
+    pub mixed_groups: u64,
+    /// Rows in them.
+    pub mixed_rows: u64,
+}
+
+/// The quality on the rows of one value of a column.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Slice {
+    /// The column.
+    pub column: String,
+    /// The value as text; `None`: the rows without one.
+    pub value: Option<String>,
+    /// As in [`Evaluation`].
+    pub rows: u64,
+    /// As in [`Evaluation`].
+    pub positives: u64,
+    /// As in [`Evaluation`]; `None` if all rows weigh 0.
+    pub positive_rate: Option<f64>,
+    /// As in [`Evaluation`].
+    pub auc: Option<f64>,
+    /// As in [`Evaluation`]; `None` if all rows weigh 0.
+    pub logloss: Option<f64>,
+    /// As in [`Evaluation`].
+    pub normalized_entropy: Option<f64>,
+    /// As in [`Evaluation`].
+    pub copc: Option<f64>,
+}
+
+/// Most slices of a column.
+const SLICES: usize = 50;
 
 /// Most bins of the reliability table.
 const BINS: usize = 10;
@@ -52,7 +103,38 @@ impl Evaluation {
             normalized_entropy: normalized_entropy(logloss, positive_rate),
             copc: clicks_over_predicted(&scores, labels, weights),
             reliability: reliability(&scores, labels, weights, BINS),
+            gauc: None,
+            slices: Vec::new(),
         }
+    }
+
+    /// The GAUC as a line, and each slice as one; empty without them.
+    pub fn group_lines(&self) -> Vec<String> {
+        let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.5}"));
+        let gauc = self.gauc.iter().map(|gauc| {
+            format!(
+                "  GAUC {} by {}: {} of {} groups have both classes, with {} rows",
+                shown(gauc.auc),
+                gauc.column,
+                gauc.mixed_groups,
+                gauc.groups,
+                gauc.mixed_rows
+            )
+        });
+        let slices = self.slices.iter().map(|slice| {
+            format!(
+                "  {} = {}: {} rows, {} positive, AUC {}, logloss {}, normalised entropy {}, COPC {}",
+                slice.column,
+                slice.value.as_deref().unwrap_or("(missing)"),
+                slice.rows,
+                slice.positive_rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.2}%", 100.0 * rate)),
+                shown(slice.auc),
+                shown(slice.logloss),
+                shown(slice.normalized_entropy),
+                shown(slice.copc)
+            )
+        });
+        gauc.chain(slices).collect()
     }
 
     /// The reliability table as two lines: the mean score of each bin, and the share of rows with label 1.
@@ -87,6 +169,9 @@ pub struct Evaluate {
     labels: Vec<f32>,
     /// `[n]`, or empty.
     weights: Vec<f32>,
+    options: EvaluationOptions,
+    /// The columns of the options, as they travel with the rows.
+    groups: Vec<RowGroups>,
 }
 
 impl Evaluate {
@@ -94,7 +179,67 @@ impl Evaluate {
     /// [`DataOptions::logit_correction`](crate::job::DataOptions::logit_correction). Leaves the [`Evaluation`] in the run's results.
     pub fn new(maker: ModelMaker, correction: f32) -> Self {
         let scorer = Scorer::new(maker, correction);
-        Self { scorer, logits: Vec::new(), labels: Vec::new(), weights: Vec::new() }
+        let (options, groups) = (EvaluationOptions::default(), Vec::new());
+        Self { scorer, logits: Vec::new(), labels: Vec::new(), weights: Vec::new(), options, groups }
+    }
+
+    /// Also measures what the options say. Their columns travel with the rows.
+    pub(crate) fn with_options(self, options: EvaluationOptions) -> Self {
+        let groups = options.columns().into_iter().map(RowGroups::new).collect();
+        Self { options, groups, ..self }
+    }
+
+    fn add_groups(&mut self, kept: &[KeptRows], rows: usize) -> Result<(), Fault> {
+        if kept.iter().map(KeptRows::rows).sum::<usize>() != rows {
+            return Err(Fault::user(
+                "a stage of the program changed the rows, and did not pass on their `kept` columns, which evaluation.group and \
+                 evaluation.slices need",
+            ));
+        }
+        for part in kept {
+            for (groups, (_, values)) in self.groups.iter_mut().zip(part.columns()) {
+                groups.add(values)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn groups_of(&self, column: &str) -> &RowGroups {
+        self.groups.iter().find(|groups| groups.column == column).expect("made for every column of the options")
+    }
+
+    fn gauc(&self, weights: Option<&[f32]>) -> Option<Gauc> {
+        let column = self.options.group.as_ref()?;
+        let scores: Vec<f32> = self.logits.iter().map(|&logit| sigmoid(logit)).collect();
+        let found = auc_grouped(&scores, &self.labels, weights, &self.groups_of(column).rows);
+        let GroupedAuc { auc, groups, mixed_groups, mixed_rows } = found;
+        Some(Gauc { column: column.clone(), auc, groups, mixed_groups, mixed_rows })
+    }
+
+    fn slices(&self, weights: Option<&[f32]>) -> Vec<Slice> {
+        let of_column = |column: &String| {
+            let groups = self.groups_of(column).largest(SLICES);
+            groups.into_iter().map(|(value, rows)| self.slice(column, value, &rows, weights)).collect::<Vec<_>>()
+        };
+        self.options.slices.iter().flat_map(of_column).collect()
+    }
+
+    fn slice(&self, column: &str, value: Option<&str>, rows: &[u32], weights: Option<&[f32]>) -> Slice {
+        let gather = |from: &[f32]| -> Vec<f32> { rows.iter().map(|&row| from[row as usize]).collect() };
+        let weights = weights.map(gather);
+        let of_rows = Evaluation::new(&gather(&self.logits), &gather(&self.labels), weights.as_deref());
+        let defined = |value: f64| value.is_finite().then_some(value);
+        Slice {
+            column: column.to_owned(),
+            value: value.map(str::to_owned),
+            rows: of_rows.rows,
+            positives: of_rows.positives,
+            positive_rate: defined(of_rows.positive_rate),
+            auc: of_rows.auc,
+            logloss: defined(of_rows.logloss),
+            normalized_entropy: of_rows.normalized_entropy,
+            copc: of_rows.copc,
+        }
     }
 }
 
@@ -113,7 +258,7 @@ impl Sink for Evaluate {
         self.logits.extend_from_slice(self.scorer.logits(&batch)?);
         self.labels.extend_from_slice(&batch.train.labels);
         self.weights.extend_from_slice(&batch.train.weights);
-        Ok(())
+        if self.groups.is_empty() { Ok(()) } else { self.add_groups(&batch.train.kept, batch.train.labels.len()) }
     }
 
     async fn finish(&mut self, cx: &StageCx) -> Result<(), Fault> {
@@ -124,7 +269,8 @@ impl Sink for Evaluate {
         if weights.is_some_and(|weights| weights.iter().all(|&weight| weight == 0.0)) {
             return Err(Fault::user("no rows to evaluate: all of them weigh 0"));
         }
-        cx.leave(Evaluation::new(&self.logits, &self.labels, weights));
+        let all = Evaluation::new(&self.logits, &self.labels, weights);
+        cx.leave(Evaluation { gauc: self.gauc(weights), slices: self.slices(weights), ..all });
         Ok(())
     }
 }

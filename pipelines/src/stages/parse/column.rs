@@ -1,14 +1,25 @@
-//! Finds a column of a record batch by name, and makes the fault for a column of the wrong type.
+//! Finds a column of a record batch by name, makes its values numbers, and makes the fault for a column of the wrong type.
 
 use arrow::array::{Array, ArrayRef, RecordBatch};
-use arrow::datatypes::DataType;
+use arrow::compute::cast;
+use arrow::datatypes::{ArrowPrimitiveType, DataType};
 use forebay_actors::{Fault, FaultKind};
+
+/// What a dense feature may be.
+pub(super) const NUMBERS: &str = "integers, floating-point numbers or booleans for a dense feature";
+
+pub(super) const NOT_FINITE: &str = "dense value is not finite";
 
 pub(super) fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a ArrayRef, Fault> {
     batch.column_by_name(name).ok_or_else(|| {
         let there: Vec<&str> = batch.schema_ref().fields().iter().map(|f| f.name().as_str()).collect();
         Fault::user(format!("no column `{name}`: the rows have {}", there.join(", "))).kind(FaultKind::BadData)
     })
+}
+
+/// A column as numbers of one type.
+pub(super) fn number<T: ArrowPrimitiveType>(name: &str, array: &ArrayRef) -> Result<ArrayRef, Fault> {
+    cast(array, &T::DATA_TYPE).map_err(|e| Fault::user(format!("column `{name}` cannot be read as numbers")).because(e))
 }
 
 /// The fault for a column of the wrong type. It says what to do with types that cannot be features.

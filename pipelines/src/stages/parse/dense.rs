@@ -1,30 +1,35 @@
-//! Parses dense features: converts numbers and booleans to `f32` and transforms them. A missing value becomes 0.
+//! Parses dense features: converts numbers and booleans to `f32` and transforms them. A missing value becomes 0. Columns with more
+//! options than `none` and `log1p` are those of [`OptionsParser`].
 
 use std::sync::LazyLock;
 
 use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
-use arrow::compute::cast;
-use arrow::datatypes::{ArrowPrimitiveType, DataType, Float32Type, Float64Type, Int32Type, Int64Type};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Float32Type, Float64Type, Int32Type, Int64Type, UInt64Type};
 use forebay_actors::Fault;
 
 use super::bad_rows::BadRows;
-use super::column::wrong_type;
-use crate::columns::Transform;
-
-const NOT_FINITE: &str = "dense value is not finite";
+use super::column::{NOT_FINITE, NUMBERS, number, wrong_type};
+use super::dense_options::OptionsParser;
+use crate::columns::{Columns, DenseColumn, Transform};
 
 /// ln(1 + x) of small integers. Computing a logarithm takes 10 ns, and most counts are small.
 static SMALL_LOGS: LazyLock<Vec<f32>> = LazyLock::new(|| (0..4096).map(|x| f64::from(x).ln_1p() as f32).collect());
 
-pub(super) struct DenseParser {
-    transform: Transform,
+pub(super) enum DenseParser {
+    /// A number, perhaps its logarithm: the fast way.
+    Plain(Transform),
+    Options(OptionsParser),
 }
 
 impl DenseParser {
-    pub(super) fn new(transform: Transform) -> Self {
-        Self { transform }
+    pub(super) fn new(column: &DenseColumn, columns: &Columns) -> Self {
+        match column.is_plain() {
+            true => Self::Plain(column.transform),
+            false => Self::Options(OptionsParser::new(column, columns)),
+        }
     }
 
+    /// Appends the inputs of the feature to `out`: `[n]`, and `[n]` more for an indicator.
     pub(super) fn parse(
         &self,
         name: &str,
@@ -32,16 +37,17 @@ impl DenseParser {
         out: &mut Vec<f32>,
         bad: &mut BadRows,
     ) -> Result<(), Fault> {
-        let logs = |auto| match self.transform {
-            Transform::Auto => auto,
-            Transform::None => false,
-            Transform::Log1p => true,
+        let transform = match self {
+            Self::Plain(transform) => *transform,
+            Self::Options(options) => return options.parse(name, array, out, bad),
         };
+        let logs = |auto| if transform == Transform::Auto { auto } else { transform == Transform::Log1p };
         match array.data_type() {
             // A column that all files lack.
             DataType::Null => out.extend(std::iter::repeat_n(0.0, array.len())),
             DataType::Int32 => integers(array.as_primitive::<Int32Type>(), i64::from, logs(true), out),
             DataType::Int64 => integers(array.as_primitive::<Int64Type>(), |v| v, logs(true), out),
+            DataType::UInt64 => unsigned(array.as_primitive::<UInt64Type>(), logs(true), out),
             kind if kind.is_integer() => {
                 integers(number::<Int64Type>(name, array)?.as_primitive::<Int64Type>(), |v| v, logs(true), out);
             }
@@ -55,20 +61,10 @@ impl DenseParser {
                 let narrow = wide.as_primitive::<Float64Type>().unary::<_, Float32Type>(|v| v as f32);
                 floats(name, &narrow, logs(false), out, bad);
             }
-            _ => {
-                return Err(wrong_type(
-                    name,
-                    array,
-                    "integers, floating-point numbers or booleans for a dense feature",
-                ));
-            }
+            _ => return Err(wrong_type(name, array, NUMBERS)),
         }
         Ok(())
     }
-}
-
-fn number<T: ArrowPrimitiveType>(name: &str, array: &ArrayRef) -> Result<ArrayRef, Fault> {
-    cast(array, &T::DATA_TYPE).map_err(|e| Fault::user(format!("column `{name}` cannot be read as numbers")).because(e))
 }
 
 fn log1p(x: f32) -> f32 {
@@ -95,6 +91,17 @@ fn integers<T: ArrowPrimitiveType>(
     } else {
         out.extend(array.iter().map(|v| v.map_or(0.0, value)));
     }
+}
+
+/// Unsigned integers of 64 bits: a half of them are no signed ones.
+fn unsigned(array: &PrimitiveArray<UInt64Type>, logs: bool, out: &mut Vec<f32>) {
+    let small = SMALL_LOGS.as_slice();
+    let value = |v: u64| match usize::try_from(v).ok().and_then(|v| small.get(v)) {
+        _ if !logs => v as f32,
+        Some(&log) => log,
+        None => log1p(v as f32),
+    };
+    out.extend(array.iter().map(|v| v.map_or(0.0, value)));
 }
 
 fn floats(name: &str, array: &PrimitiveArray<Float32Type>, logs: bool, out: &mut Vec<f32>, bad: &mut BadRows) {

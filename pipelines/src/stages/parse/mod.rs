@@ -3,21 +3,26 @@
 //! Bad rows stop the run, or are left out and counted, as the job says. It blocks only when it writes them to a file.
 
 mod bad_rows;
+mod calendar;
 mod column;
+mod cross;
 mod dense;
+mod dense_options;
 mod label;
 mod negatives;
 mod slot;
 
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
-use forebay_actors::{Fault, Lineage, Outbox, Stage, StageCx};
+use forebay_actors::{Fault, FaultKind, Lineage, Outbox, Stage, StageCx};
 use forebay_connectors::{OnBadRow, Rows, WindowMark};
 
-use crate::columns::Columns;
+use crate::column_type::{ColumnType, feature_types};
+use crate::columns::{Columns, SlotKind, check_key_spaces};
 use crate::flow::{ExampleBatch, KeptRows};
 use bad_rows::{BadRows, Reject};
 use column::column;
+use cross::CrossParser;
 use dense::DenseParser;
 use negatives::NegativeSample;
 use slot::SlotParser;
@@ -27,9 +32,14 @@ pub struct Parse {
     columns: Columns,
     dense: Vec<DenseParser>,
     slots: Vec<SlotParser>,
+    crosses: Vec<CrossParser>,
+    /// Whether the key spaces are checked with the types of the next batch.
+    check_types: bool,
     reject: Reject,
     /// Columns that travel with the rows. `Some` in a prediction only.
     keep: Option<Vec<String>>,
+    /// Columns that travel with the good rows of an evaluation.
+    group_by: Vec<String>,
     negatives: Option<NegativeSample>,
 }
 
@@ -37,11 +47,14 @@ impl Parse {
     /// Parses `columns`. Keys are hashed with `seed`, which the model folder stores.
     pub fn new(columns: &Columns, seed: u64, on_bad_row: OnBadRow) -> Self {
         Self {
-            dense: columns.dense.iter().map(|c| DenseParser::new(c.transform)).collect(),
+            dense: columns.dense.iter().map(|c| DenseParser::new(c, columns)).collect(),
             slots: columns.slots.iter().map(|s| SlotParser::new(s, seed)).collect(),
+            crosses: columns.crosses.iter().map(|c| CrossParser::new(c, columns, seed)).collect(),
+            check_types: false,
             columns: columns.clone(),
             reject: Reject::new(on_bad_row),
             keep: None,
+            group_by: Vec::new(),
             negatives: None,
         }
     }
@@ -53,6 +66,12 @@ impl Parse {
         Self { keep: Some(keep), ..self }
     }
 
+    /// For an evaluation: sends these columns with every row that is not bad.
+    #[must_use]
+    pub fn for_evaluation(self, group_by: Vec<String>) -> Self {
+        Self { group_by, ..self }
+    }
+
     /// Leaves out all but this share of the rows with label 0, by random numbers from `seed`.
     #[must_use]
     pub fn keep_negatives(mut self, share: f64, seed: u64) -> Self {
@@ -60,8 +79,18 @@ impl Parse {
         self
     }
 
+    /// For a training: refuses slots without a kind that share a key space with slots of another kind, once the types of the
+    /// rows say so. (A model that was trained on such slots can still be used.)
+    #[must_use]
+    pub fn checking_key_spaces(self) -> Self {
+        Self { check_types: true, ..self }
+    }
+
     /// Parses every row and adds the bad ones to `bad`. Values of bad rows are meaningless.
     fn examples(&mut self, rows: &Rows, bad: &mut BadRows) -> Result<ExampleBatch, Fault> {
+        if std::mem::take(&mut self.check_types) {
+            check_types(&self.columns, &rows.batch)?;
+        }
         let Columns { label, weight, .. } = &self.columns;
         let labels = match &self.keep {
             None => label::parse(label, column(&rows.batch, &label.column)?, bad)?,
@@ -71,13 +100,17 @@ impl Parse {
             Some(weight) if self.keep.is_none() => label::weights(weight, column(&rows.batch, weight)?, bad)?,
             _ => Vec::new(),
         };
-        let mut dense = Vec::with_capacity(labels.len() * self.dense.len());
+        let mut dense = Vec::with_capacity(labels.len() * self.columns.dense_inputs());
         for (spec, parser) in self.columns.dense.iter().zip(&self.dense) {
             parser.parse(&spec.column, column(&rows.batch, &spec.column)?, &mut dense, bad)?;
         }
-        let mut slots = Vec::with_capacity(self.slots.len());
+        let mut slots = Vec::with_capacity(self.columns.slot_count());
         for (spec, parser) in self.columns.slots.iter().zip(&mut self.slots) {
             slots.push(parser.parse(&spec.column, column(&rows.batch, &spec.column)?, bad)?);
+        }
+        for cross in &self.crosses {
+            let keys = cross.parse(&slots, bad);
+            slots.push(keys);
         }
         Ok(ExampleBatch {
             lineage: rows.lineage.clone(),
@@ -103,6 +136,14 @@ impl Parse {
         Ok((examples, bad.into_details()))
     }
 
+    /// What travels with the rows of an evaluation, all of them good.
+    fn grouped(&self, rows: &Rows) -> Result<Option<KeptRows>, Fault> {
+        match self.group_by.as_slice() {
+            [] => Ok(None),
+            columns => Self::kept(columns, rows, &BadRows::default()).map(Some),
+        }
+    }
+
     /// What travels with the rows of a prediction.
     fn kept(keep: &[String], rows: &Rows, bad: &BadRows) -> Result<KeptRows, Fault> {
         let columns = keep.iter().map(|name| Ok((name.as_str(), column(&rows.batch, name)?)));
@@ -117,12 +158,24 @@ pub(crate) fn check_columns(columns: &Columns, batch: &RecordBatch) -> Result<()
     Parse::new(columns, 0, OnBadRow::Fail).examples(&none, &mut BadRows::default()).map(drop)
 }
 
+/// Checks the key spaces with the kinds that slots of the kind `auto` have in rows of these types.
+fn check_types(columns: &Columns, batch: &RecordBatch) -> Result<(), Fault> {
+    let types = feature_types(columns, batch.schema_ref());
+    check_key_spaces(columns, |slot| match (slot.kind, types.get(&slot.column)) {
+        (SlotKind::Auto, Some(ColumnType::Text)) => SlotKind::String,
+        (SlotKind::Auto, Some(ColumnType::Number)) | (SlotKind::Auto, None) => SlotKind::Auto,
+        (SlotKind::Auto, Some(_)) => SlotKind::Int,
+        (kind, _) => kind,
+    })
+    .map_err(|fault| fault.kind(FaultKind::BadData))
+}
+
 impl Stage for Parse {
     type In = Rows;
     type Out = ExampleBatch;
 
     fn describe(&self) -> String {
-        format!("{} dense, {} slots", self.dense.len(), self.slots.len())
+        format!("{} dense, {} slots", self.columns.dense_inputs(), self.columns.slot_count())
     }
 
     async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
@@ -143,7 +196,11 @@ impl Stage for Parse {
             let batch = filter_record_batch(&rows.batch, &good)
                 .map_err(|e| Fault::internal("bad rows could not be taken out").because(e))?;
             let rejected = rows.rejected.saturating_add(bad.count());
-            examples = self.examples(&Rows { batch, rejected, ..rows }, &mut BadRows::default())?;
+            let rows = Rows { batch, rejected, ..rows };
+            examples = self.examples(&rows, &mut BadRows::default())?;
+            examples.kept = self.grouped(&rows)?;
+        } else {
+            examples.kept = self.grouped(&rows)?;
         }
         if let (Some(negatives), Some(good)) = (&self.negatives, good) {
             examples = negatives.sample(examples, &good, cx);

@@ -3,20 +3,17 @@
 //! Each value of a dictionary column is hashed once. The batches of a row group share a dictionary, so its keys are kept
 //! until the dictionary changes.
 
-use std::sync::Arc;
-
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array, PrimitiveArray};
+use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::cast;
-use arrow::datatypes::{
-    ArrowPrimitiveType, DataType, Float64Type, Int32Type, Int64Type, TimeUnit, UInt32Type, UInt64Type,
-};
-use arrow::error::ArrowError;
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Float64Type, Int32Type, Int64Type, UInt32Type, UInt64Type};
+use arrow::util::display::array_value_to_string;
 use forebay_actors::Fault;
 use forebay_base::parse_hex;
 use forebay_ps::SlotHasher;
 
 use super::bad_rows::BadRows;
+use super::calendar::{CalendarPart, NOT_A_TIME, moments, not_a_time};
 use super::column::wrong_type;
 use crate::columns::{Slot, SlotKind};
 use crate::flow::SlotKeys;
@@ -26,16 +23,27 @@ const NOT_HEX: &str = "category is not hexadecimal";
 pub(super) struct SlotParser {
     kind: SlotKind,
     hasher: SlotHasher,
+    buckets: Option<u64>,
     /// The last dictionary and the keys of its values; a bad value has `None`.
     dictionary: Option<(ArrayRef, Vec<Option<u64>>)>,
 }
 
 impl SlotParser {
     pub(super) fn new(slot: &Slot, seed: u64) -> Self {
-        Self { kind: slot.kind, hasher: SlotHasher::new(slot.key_space(), seed), dictionary: None }
+        let hasher = SlotHasher::new(slot.key_space(), seed);
+        Self { kind: slot.kind, hasher, buckets: slot.buckets, dictionary: None }
     }
 
     pub(super) fn parse(&mut self, name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<SlotKeys, Fault> {
+        let mut keys = self.all(name, array, bad)?;
+        if let Some(buckets) = self.buckets {
+            let (SlotKeys::One(keys) | SlotKeys::Many { keys, .. }) = &mut keys;
+            into_buckets(keys, &self.hasher, buckets);
+        }
+        Ok(keys)
+    }
+
+    fn all(&mut self, name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<SlotKeys, Fault> {
         match array.data_type() {
             DataType::List(_) => {
                 let list = array.as_list::<i32>();
@@ -45,13 +53,13 @@ impl SlotParser {
                 let small = cast(array, &DataType::List(inner.clone())).map_err(|e| {
                     Fault::user(format!("column `{name}`: lists too long for 32-bit offsets")).because(e)
                 })?;
-                self.parse(name, &small, bad)
+                self.all(name, &small, bad)
             }
             _ => {
                 let mut wrong = Vec::new();
                 let keys = self.keys(name, array, &mut wrong)?;
                 for (row, value) in wrong {
-                    bad.add(row, NOT_HEX, || not_hex(name, &value));
+                    bad.add(row, self.reason(), || self.detail(name, &value));
                 }
                 Ok(SlotKeys::One(keys))
             }
@@ -71,7 +79,7 @@ impl SlotParser {
         let all = self.keys(name, &values.slice(from, to - from), &mut wrong)?;
         for (at, value) in wrong {
             let row = ends.partition_point(|&end| end as usize <= at + from) - 1;
-            bad.add(row, NOT_HEX, || not_hex(name, &value));
+            bad.add(row, self.reason(), || self.detail(name, &value));
         }
         let mut offsets = Vec::with_capacity(ends.len());
         let mut keys = Vec::with_capacity(all.len());
@@ -86,6 +94,15 @@ impl SlotParser {
         Ok(SlotKeys::Many { offsets, keys })
     }
 
+    /// Why a row with a value that does not fit the kind is a bad row.
+    fn reason(&self) -> &'static str {
+        if self.kind == SlotKind::Hex { NOT_HEX } else { NOT_A_TIME }
+    }
+
+    fn detail(&self, name: &str, value: &str) -> String {
+        if self.kind == SlotKind::Hex { not_hex(name, value) } else { not_a_time(name, value) }
+    }
+
     /// The key of each value. Values that do not fit the slot's kind are added to `wrong`, with their index.
     fn keys(&mut self, name: &str, array: &ArrayRef, wrong: &mut Vec<(usize, String)>) -> Result<Vec<u64>, Fault> {
         let expected = match self.kind {
@@ -94,6 +111,8 @@ impl SlotParser {
             SlotKind::Hex => "hexadecimal strings or integers",
             SlotKind::String => "strings",
             SlotKind::LogBucket => "numbers",
+            SlotKind::Hour => return self.calendar(CalendarPart::Hour, name, array, wrong),
+            SlotKind::Weekday => return self.calendar(CalendarPart::Weekday, name, array, wrong),
         };
         let strings_fit = matches!(self.kind, SlotKind::Auto | SlotKind::Hex | SlotKind::String);
         let integers_fit = matches!(self.kind, SlotKind::Auto | SlotKind::Int | SlotKind::Hex);
@@ -101,7 +120,7 @@ impl SlotParser {
         let recast = |to: &DataType| cast(array, to).map_err(cannot);
         match array.data_type() {
             kind if self.kind == SlotKind::LogBucket && (kind.is_integer() || kind.is_floating()) => {
-                Ok(self.numbers(recast(&DataType::Float64)?.as_primitive::<Float64Type>(), log_bucket))
+                Ok(self.log_buckets(recast(&DataType::Float64)?.as_primitive::<Float64Type>()))
             }
             // A column that all files lack.
             DataType::Null => Ok(vec![self.hasher.missing(); array.len()]),
@@ -138,6 +157,28 @@ impl SlotParser {
             },
             _ => Err(wrong_type(name, array, expected)),
         }
+    }
+
+    /// The keys of parts of moments. Text that is no moment is added to `wrong`.
+    fn calendar(
+        &self,
+        part: CalendarPart,
+        name: &str,
+        array: &ArrayRef,
+        wrong: &mut Vec<(usize, String)>,
+    ) -> Result<Vec<u64>, Fault> {
+        let mut rows = Vec::new();
+        let parts = part.parse(name, array, &mut rows)?;
+        wrong.extend(rows.into_iter().map(|row| (row, array_value_to_string(array, row).unwrap_or_default())));
+        Ok(self.numbers(&parts, |v| v))
+    }
+
+    fn log_buckets(&self, array: &PrimitiveArray<Float64Type>) -> Vec<u64> {
+        if array.values().iter().any(|value| value.is_nan()) {
+            let numbers = array.iter().map(|value| value.filter(|value| !value.is_nan()));
+            return self.numbers(&numbers.collect::<PrimitiveArray<Float64Type>>(), log_bucket);
+        }
+        self.numbers(array, log_bucket)
     }
 
     fn numbers<T: ArrowPrimitiveType>(
@@ -211,35 +252,23 @@ impl SlotParser {
     }
 }
 
-/// Dates as days and timestamps as microseconds since 1970, so that a moment has the same key whatever the unit of the file
-/// is. Nanoseconds are rounded down.
-fn moments(array: &ArrayRef) -> Result<ArrayRef, ArrowError> {
-    Ok(match array.data_type() {
-        DataType::Date32 => cast(&cast(array, &DataType::Int32)?, &DataType::Int64)?,
-        kind => {
-            let numbers = cast(array, &DataType::Int64)?;
-            let numbers = numbers.as_primitive::<Int64Type>();
-            // A moment beyond 64 bits of microseconds wraps: it gets some key, not an error.
-            let micros: Int64Array = match kind {
-                DataType::Timestamp(TimeUnit::Second, _) => numbers.unary(|v| v.wrapping_mul(1_000_000)),
-                DataType::Timestamp(TimeUnit::Millisecond, _) => numbers.unary(|v| v.wrapping_mul(1000)),
-                DataType::Timestamp(TimeUnit::Nanosecond, _) => numbers.unary(|v| v.div_euclid(1000)),
-                DataType::Date64 => numbers.unary(|v| v.div_euclid(86_400_000)),
-                _ => numbers.clone(),
-            };
-            Arc::new(micros)
-        }
-    })
-}
-
 fn not_hex(name: &str, value: &str) -> String {
     let short: String = value.chars().take(40).collect();
     format!("column `{name}` is {short:?}, expected up to 16 hexadecimal digits")
 }
 
-/// ⌊ln(x)²⌋ + 2 for x ≥ 3, else ⌊x⌋.
+/// ⌊ln(x)²⌋ + 2 for x ≥ 3, else ⌊x⌋; for infinities the last and the first integer.
 fn log_bucket(x: f64) -> i64 {
-    if x >= 3.0 { (x.ln().powi(2)).floor() as i64 + 2 } else { x.floor() as i64 }
+    if x >= 3.0 { ((x.ln().powi(2)).floor() as i64).saturating_add(2) } else { x.floor() as i64 }
+}
+
+/// Replaces each key by that of its bucket, of `buckets`. A missing value keeps its own.
+pub(super) fn into_buckets(keys: &mut [u64], hasher: &SlotHasher, buckets: u64) {
+    for key in keys.iter_mut().filter(|key| **key != hasher.missing()) {
+        // Keys are uniform over 64 bits, so the upper half of the product is a uniform bucket.
+        let bucket = (u128::from(*key) * u128::from(buckets)) >> 64;
+        *key = hasher.int(bucket as i64);
+    }
 }
 
 #[cfg(test)]
@@ -251,5 +280,6 @@ mod tests {
         let buckets: Vec<i64> = (-3..2000).map(|x| log_bucket(f64::from(x))).collect();
         assert!(buckets.windows(2).all(|w| w[0] <= w[1]));
         assert_eq!(&buckets[..6], [-3, -2, -1, 0, 1, 2]);
+        assert_eq!([f64::INFINITY, f64::NEG_INFINITY].map(log_bucket), [i64::MAX, i64::MIN]);
     }
 }

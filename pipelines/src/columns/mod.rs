@@ -1,6 +1,13 @@
 //! Which column is what: label, dense features, categorical slots. Configuration, no code: a vocabulary is never
 //! needed, because keys are hashes of (slot, value).
 
+mod cross;
+mod dense_column;
+mod key_spaces;
+mod slot;
+
+use std::collections::BTreeMap;
+
 use forebay_actors::Fault;
 use forebay_base::nearest;
 use forebay_connectors::{FileColumn, ValueKind};
@@ -8,6 +15,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::label_column::LabelColumn;
 use crate::string_or_table::{Named, list, one};
+
+pub use cross::SlotCross;
+pub use dense_column::{Clip, DenseColumn, DenseStatistics, Scale, Transform};
+pub(crate) use key_spaces::check_key_spaces;
+pub use slot::{Slot, SlotKind};
 
 /// The columns of the rows. An entry of `dense` or `slots` is a column name, a range such as `C1..C26`, or a table with
 /// `column` (a name or a range) and options. The default is Criteo's columns.
@@ -21,12 +33,20 @@ pub struct Columns {
     /// loss, metrics count a row as often as its weight says, for instance `weight`. Default: every row weighs 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<String>,
-    /// Columns with dense features: numbers, or booleans as 0 and 1. A missing value is 0.
+    /// Columns with dense features: numbers, or booleans as 0 and 1. A missing value is 0, unless `fill` says otherwise.
     #[serde(deserialize_with = "dense_list")]
     pub dense: Vec<DenseColumn>,
+    /// What `scale` needs to know about the values of dense features, by column, for instance
+    /// `{ I1 = { mean = 1.5, std = 2.0, min = 0.0, max = 9.0 } }`. `forebay data stats JOB --write` writes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub statistics: Option<BTreeMap<String, DenseStatistics>>,
     /// Slots: columns with categorical features. A missing value counts as a value; an empty list has no value.
     #[serde(deserialize_with = "slot_list")]
     pub slots: Vec<Slot>,
+    /// Crosses: slots whose values are the combinations of the values of two or three other slots (the cross-product transform of
+    /// Wide & Deep). They come after `slots`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub crosses: Vec<SlotCross>,
     /// Columns that a file may lack: they are missing in all of its rows. Other columns must be in every file.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "name_list")]
     pub optional: Vec<String>,
@@ -35,97 +55,18 @@ pub struct Columns {
     pub extra: Vec<String>,
 }
 
-/// One dense feature.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DenseColumn {
-    /// Name of the column, or a range.
-    pub column: String,
-    /// Transform of its values.
-    #[serde(default)]
-    pub transform: Transform,
-}
-
-/// A transform of dense values.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Transform {
-    /// `log1p` for integers, `none` for floating-point numbers, booleans and the numbers of CSV.
-    #[default]
-    Auto,
-    /// The value itself.
-    None,
-    /// sign(x) · ln(1 + |x|).
-    Log1p,
-}
-
-/// One slot.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Slot {
-    /// Name of the column, or a range.
-    pub column: String,
-    /// How values become numbers before they are hashed.
-    #[serde(default)]
-    pub kind: SlotKind,
-    /// The name that keys are hashed with, for instance `item`. Slots of one key space share table rows: say, the item shown
-    /// and the items in the user's history. Default: the name of the column.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key_space: Option<String>,
-}
-
-impl Slot {
-    /// The name that its keys are hashed with.
-    pub fn key_space(&self) -> &str {
-        self.key_space.as_deref().unwrap_or(&self.column)
-    }
-}
-
-/// How categorical values become numbers. Every kind takes lists of its type as well (multi-valued slots).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SlotKind {
-    /// `int` for integers, booleans, dates and timestamps, `string` for strings and all of CSV.
-    #[default]
-    Auto,
-    /// Integers; booleans as 0 and 1; dates as days and timestamps as microseconds since 1970, whatever unit the file
-    /// has them in.
-    Int,
-    /// Hexadecimal strings of up to 16 digits, or the integers they stand for: the same keys either way. An empty
-    /// string is a missing value.
-    Hex,
-    /// Any string, byte by byte, also where a file calls it binary.
-    String,
-    /// Numbers in logarithmic buckets: below 3 as they are, from 3 on ⌊ln(x)²⌋ + 2 (the bucketing of the winners of
-    /// the Criteo challenge): gives a linear model something to learn from counts.
-    LogBucket,
-}
-
-impl SlotKind {
-    /// What the values of a slot are in text.
-    fn in_text(self) -> ValueKind {
-        match self {
-            Self::Auto | Self::String => ValueKind::Text,
-            Self::Int => ValueKind::Integer,
-            Self::Hex => ValueKind::Hex,
-            Self::LogBucket => ValueKind::Number,
-        }
-    }
-}
-
 impl Default for Columns {
     fn default() -> Self {
         Self {
             label: "label".into(),
             weight: None,
-            dense: expand("I1..I13")
-                .into_iter()
-                .map(|column| DenseColumn { column, transform: Transform::Auto })
-                .collect(),
+            dense: expand("I1..I13").into_iter().map(DenseColumn::from).collect(),
+            statistics: None,
             slots: expand("C1..C26")
                 .into_iter()
-                .map(|column| Slot { column, kind: SlotKind::Hex, key_space: None })
+                .map(|column| Slot { kind: SlotKind::Hex, ..Slot::from(column) })
                 .collect(),
+            crosses: Vec::new(),
             optional: Vec::new(),
             extra: Vec::new(),
         }
@@ -160,7 +101,7 @@ impl Columns {
     pub(crate) fn in_files(&self) -> Result<Vec<FileColumn>, Fault> {
         let mut columns = vec![FileColumn::new(&self.label.column, self.label.in_text())];
         let weight = self.weight.iter().map(|weight| (weight, ValueKind::Number));
-        let dense = self.dense.iter().map(|dense| (&dense.column, ValueKind::Number));
+        let dense = self.dense.iter().map(|dense| (&dense.column, dense.transform.in_text()));
         let slots = self.slots.iter().map(|slot| (&slot.column, slot.kind.in_text()));
         for (name, kind) in weight.chain(dense).chain(slots) {
             let Some(there) = columns.iter_mut().find(|column| column.name == *name) else {
@@ -206,6 +147,10 @@ impl Columns {
     /// Checks names against each other; the fault names the field.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         self.label.check()?;
+        self.dense.iter().try_for_each(|dense| dense.check(self))?;
+        self.slots.iter().try_for_each(Slot::check)?;
+        self.crosses.iter().try_for_each(|cross| cross.check(self))?;
+        check_key_spaces(self, |slot| slot.kind)?;
         let names = self.names();
         match self.optional.iter().find(|column| !names.contains(column)) {
             None => Ok(()),
@@ -217,14 +162,30 @@ impl Columns {
         }
     }
 
-    /// For each slot the number of its key space, in the order of first sight.
+    /// Inputs of the model for dense features: one for each, and one for each indicator.
+    pub fn dense_inputs(&self) -> usize {
+        self.dense.len() + self.dense.iter().filter(|dense| dense.indicator).count()
+    }
+
+    /// Slots of the model, the crosses included.
+    pub fn slot_count(&self) -> usize {
+        self.slots.len() + self.crosses.len()
+    }
+
+    /// The statistics of the values that a dense feature scales.
+    pub fn statistics_of(&self, column: &str) -> Option<&DenseStatistics> {
+        self.statistics.as_ref()?.get(column)
+    }
+
+    /// For each slot the number of its key space, in the order of first sight; the crosses last.
     pub fn key_spaces(&self) -> Vec<usize> {
-        let mut names: Vec<&str> = Vec::new();
-        self.slots
-            .iter()
-            .map(|slot| {
-                names.iter().position(|name| *name == slot.key_space()).unwrap_or_else(|| {
-                    names.push(slot.key_space());
+        let mut names: Vec<String> = Vec::new();
+        let spaces = self.slots.iter().map(|slot| slot.key_space().to_owned());
+        spaces
+            .chain(self.crosses.iter().map(SlotCross::key_space))
+            .map(|space| {
+                names.iter().position(|name| *name == space).unwrap_or_else(|| {
+                    names.push(space);
                     names.len() - 1
                 })
             })
@@ -242,18 +203,6 @@ fn expand(text: &str) -> Vec<String> {
         (from <= to && to - from < 100_000).then(|| (from..=to).map(|i| format!("{stem}{i}")).collect())
     };
     range().unwrap_or_else(|| vec![text.to_owned()])
-}
-
-impl From<String> for DenseColumn {
-    fn from(column: String) -> Self {
-        Self { column, transform: Transform::default() }
-    }
-}
-
-impl From<String> for Slot {
-    fn from(column: String) -> Self {
-        Self { column, kind: SlotKind::default(), key_space: None }
-    }
 }
 
 impl Named for DenseColumn {

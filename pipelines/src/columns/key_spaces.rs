@@ -1,0 +1,95 @@
+//! Refuses slots that share a key space but hash their values in different ways: they would share no row, or rows of values that have
+//! nothing to do with each other.
+
+use forebay_actors::Fault;
+
+use super::{Columns, Slot, SlotCross, SlotKind};
+
+/// What a number that is hashed stands for. Slots of one key space must agree.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hashed {
+    /// Integers, which hexadecimal strings stand for, too.
+    Integer,
+    Text,
+    LogBucket,
+    Hour,
+    Weekday,
+}
+
+fn hashed(kind: SlotKind) -> Option<Hashed> {
+    Some(match kind {
+        SlotKind::Auto => return None,
+        SlotKind::Int | SlotKind::Hex => Hashed::Integer,
+        SlotKind::String => Hashed::Text,
+        SlotKind::LogBucket => Hashed::LogBucket,
+        SlotKind::Hour => Hashed::Hour,
+        SlotKind::Weekday => Hashed::Weekday,
+    })
+}
+
+/// `kind` gives the kind of a slot; slots of the kind `auto` are not compared.
+///
+/// # Errors
+/// A user fault that names two slots and their key space.
+pub(crate) fn check_key_spaces(columns: &Columns, kind: impl Fn(&Slot) -> SlotKind) -> Result<(), Fault> {
+    for (at, slot) in columns.slots.iter().enumerate() {
+        for other in columns.slots[..at].iter().filter(|other| other.key_space() == slot.key_space()) {
+            let kinds = (kind(other), kind(slot));
+            let differ = hashed(kinds.0).zip(hashed(kinds.1)).is_some_and(|(a, b)| a != b);
+            if differ || other.buckets != slot.buckets {
+                let what = if differ { "kinds" } else { "numbers of buckets" };
+                return Err(Fault::user(format!(
+                    "columns.slots: {} and {} share the key space `{}` with different {what}, so equal values would not share \
+                     rows, and others would: give one of them another key_space",
+                    shown(other, kinds.0),
+                    shown(slot, kinds.1),
+                    slot.key_space()
+                )));
+            }
+        }
+        if let Some(cross) = columns.crosses.iter().map(SlotCross::key_space).find(|cross| cross == slot.key_space()) {
+            return Err(Fault::user(format!(
+                "columns.slots: `{}` has the key space `{cross}`, which is that of a cross: give it another key_space",
+                slot.column
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn shown(slot: &Slot, kind: SlotKind) -> String {
+    let buckets = slot.buckets.map_or_else(String::new, |buckets| format!(", {buckets} buckets"));
+    format!("`{}` ({}{buckets})", slot.column, kind.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_of_one_key_space_hash_alike_or_are_refused() {
+        let check = |slots: &str| toml::from_str::<Columns>(&format!("slots = [{slots}]")).unwrap().check();
+        for fine in [
+            "{ column = 'a', kind = 'hex' }, { column = 'b', key_space = 'a' }, { column = 'c', key_space = 'a', kind = 'int' }",
+            "{ column = 'a', kind = 'int' }, { column = 'a', kind = 'log_bucket', key_space = 'counts of a' }",
+            "{ column = 'a', kind = 'int', buckets = 9 }, { column = 'b', kind = 'int', buckets = 9, key_space = 'a' }",
+        ] {
+            check(fine).unwrap();
+        }
+        for (slots, words) in [
+            (
+                "{ column = 'a', kind = 'hex' }, { column = 'b', kind = 'string', key_space = 'a' }",
+                "`a` (hex) and `b` (string)",
+            ),
+            ("{ column = 'a', kind = 'int' }, { column = 'a', kind = 'log_bucket' }", "the key space `a`"),
+            ("{ column = 'a', kind = 'hour' }, { column = 'a', kind = 'weekday' }", "different kinds"),
+            ("'a', { column = 'b', buckets = 9, key_space = 'a' }", "different numbers of buckets"),
+        ] {
+            let said = check(slots).unwrap_err().to_string();
+            assert!(said.contains(words) && said.contains("another key_space"), "no {words:?} in: {said}");
+        }
+        let text = "slots = ['a', 'b', { column = 'c', key_space = 'a x b' }]\ncrosses = [{ columns = ['a', 'b'] }]";
+        let said = toml::from_str::<Columns>(text).unwrap().check().unwrap_err().to_string();
+        assert!(said.contains("that of a cross"), "{said}");
+    }
+}

@@ -1,0 +1,99 @@
+//! A slot: a categorical column, and how its values become keys.
+
+use forebay_actors::Fault;
+use forebay_connectors::ValueKind;
+use serde::{Deserialize, Serialize};
+
+/// One slot.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slot {
+    /// Name of the column, or a range.
+    pub column: String,
+    /// How values become numbers before they are hashed.
+    #[serde(default)]
+    pub kind: SlotKind,
+    /// The name that keys are hashed with, for instance `item`. Slots of one key space share table rows: say, the item shown
+    /// and the items in the user's history. They must hash their values alike. Default: the name of the column.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_space: Option<String>,
+    /// How many keys the values share: values are hashed into so many buckets, a missing value has a key of its own, for instance
+    /// `100_000`. Default: each value has its own key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub buckets: Option<u64>,
+}
+
+/// How categorical values become numbers. Every kind takes lists of its type as well (multi-valued slots).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SlotKind {
+    /// `int` for integers, booleans, dates and timestamps, `string` for strings and all of CSV.
+    #[default]
+    Auto,
+    /// Integers; booleans as 0 and 1; dates as days and timestamps as microseconds since 1970, whatever unit the file
+    /// has them in.
+    Int,
+    /// Hexadecimal strings of up to 16 digits, or the integers they stand for: the same keys either way. An empty
+    /// string is a missing value.
+    Hex,
+    /// Any string, byte by byte, also where a file calls it binary.
+    String,
+    /// Numbers in logarithmic buckets: below 3 as they are, from 3 on ⌊ln(x)²⌋ + 2 (the bucketing of the winners of
+    /// the Criteo challenge): gives a linear model something to learn from counts. NaN is a missing value.
+    LogBucket,
+    /// The hour of a timestamp in UTC, 0 to 23. Text must be a date or a timestamp: `2026-11-20 03:04:05`, also with `T` and a time
+    /// zone.
+    Hour,
+    /// The day of the week of a date or a timestamp in UTC: 0 for Monday to 6 for Sunday.
+    Weekday,
+}
+
+impl SlotKind {
+    /// What the values of a slot are in text.
+    pub(super) fn in_text(self) -> ValueKind {
+        match self {
+            Self::Auto | Self::String | Self::Hour | Self::Weekday => ValueKind::Text,
+            Self::Int => ValueKind::Integer,
+            Self::Hex => ValueKind::Hex,
+            Self::LogBucket => ValueKind::Number,
+        }
+    }
+
+    /// The name in a job.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Int => "int",
+            Self::Hex => "hex",
+            Self::String => "string",
+            Self::LogBucket => "log_bucket",
+            Self::Hour => "hour",
+            Self::Weekday => "weekday",
+        }
+    }
+}
+
+impl Slot {
+    /// The name that its keys are hashed with.
+    pub fn key_space(&self) -> &str {
+        self.key_space.as_deref().unwrap_or(&self.column)
+    }
+
+    pub(super) fn check(&self) -> Result<(), Fault> {
+        check_buckets(self.buckets, || format!("columns.slots: `{}`", self.column))
+    }
+}
+
+/// One bucket would be one key for all values.
+pub(super) fn check_buckets(buckets: Option<u64>, of: impl Fn() -> String) -> Result<(), Fault> {
+    match buckets {
+        Some(n @ 0..2) => Err(Fault::user(format!("{}: buckets is {n}, expected at least 2", of()))),
+        _ => Ok(()),
+    }
+}
+
+impl From<String> for Slot {
+    fn from(column: String) -> Self {
+        Self { column, kind: SlotKind::default(), key_space: None, buckets: None }
+    }
+}

@@ -1,0 +1,115 @@
+//! Dense features with options: what stands for a missing value, an indicator, limits, a scale, logarithms and parts of timestamps.
+//! Arithmetic is in `f64`.
+
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
+use arrow::datatypes::{DataType, Float64Type};
+use forebay_actors::Fault;
+
+use super::bad_rows::BadRows;
+use super::calendar::{CalendarPart, NOT_A_TIME, not_a_time};
+use super::column::{NOT_FINITE, NUMBERS, number, wrong_type};
+use crate::columns::{Clip, Columns, DenseColumn, DenseStatistics, Scale, Transform};
+
+const NO_LOGARITHM: &str = "dense value has no logarithm";
+
+/// Parses a dense feature with options.
+pub(super) struct OptionsParser {
+    column: DenseColumn,
+    /// What is subtracted from transformed values, and what they are then multiplied with.
+    shift: f64,
+    factor: f64,
+}
+
+impl OptionsParser {
+    pub(super) fn new(column: &DenseColumn, columns: &Columns) -> Self {
+        let statistics = columns.statistics_of(&column.column).copied().unwrap_or_default();
+        let DenseStatistics { mean, std, min, max, .. } = statistics;
+        let inverse = |width: f64| if width > 0.0 { 1.0 / width } else { 0.0 };
+        let (shift, factor) = match column.scale {
+            None => (0.0, 1.0),
+            Some(Scale::ZScore) => (mean, inverse(std)),
+            Some(Scale::MinMax) => (min, inverse(max - min)),
+        };
+        Self { column: column.clone(), shift, factor }
+    }
+
+    pub(super) fn parse(
+        &self,
+        name: &str,
+        array: &ArrayRef,
+        out: &mut Vec<f32>,
+        bad: &mut BadRows,
+    ) -> Result<(), Fault> {
+        let (numbers, logs) = self.numbers(name, array, bad)?;
+        let from = out.len();
+        let nan_is_missing = self.column.takes_nan();
+        let is_missing = |row: usize| numbers.is_null(row) || nan_is_missing && numbers.value(row).is_nan();
+        for row in 0..numbers.len() {
+            let value = if is_missing(row) { self.column.fill } else { Some(numbers.value(row)) };
+            out.push(value.map_or(0.0, |value| self.transformed(value, logs)) as f32);
+        }
+        for (row, parsed) in out[from..].iter().enumerate().filter(|(_, value)| !value.is_finite()) {
+            let value = if is_missing(row) { self.column.fill.unwrap_or_default() } else { numbers.value(row) };
+            if value.is_finite() && self.column.transform == Transform::Log {
+                bad.add(row, NO_LOGARITHM, || {
+                    format!("column `{name}` is {value}, expected a number above 0 for its logarithm")
+                });
+            } else {
+                bad.add(row, NOT_FINITE, || {
+                    format!("column `{name}` is {value}, expected a finite number (got {parsed})")
+                });
+            }
+        }
+        if self.column.indicator {
+            out.extend((0..numbers.len()).map(|row| f32::from(u8::from(is_missing(row)))));
+        }
+        Ok(())
+    }
+
+    /// The values of the column as numbers, and whether `log1p` applies to them. Text that is no moment is a bad row.
+    fn numbers(&self, name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<(Float64Array, bool), Fault> {
+        let part = match self.column.transform {
+            Transform::Hour => Some(CalendarPart::Hour),
+            Transform::Weekday => Some(CalendarPart::Weekday),
+            _ => None,
+        };
+        if let Some(part) = part {
+            let mut wrong = Vec::new();
+            let parts = part.parse(name, array, &mut wrong)?;
+            for row in wrong {
+                let text = arrow::util::display::array_value_to_string(array, row).unwrap_or_default();
+                bad.add(row, NOT_A_TIME, || not_a_time(name, &text));
+            }
+            return Ok((parts.unary(|part| part as f64), false));
+        }
+        let kind = array.data_type();
+        if !(kind.is_numeric() && !is_decimal(kind) || matches!(kind, DataType::Boolean | DataType::Null)) {
+            return Err(wrong_type(name, array, NUMBERS));
+        }
+        let logs = match self.column.transform {
+            Transform::Auto => kind.is_integer(),
+            transform => transform == Transform::Log1p,
+        };
+        Ok((number::<Float64Type>(name, array)?.as_primitive::<Float64Type>().clone(), logs))
+    }
+
+    fn transformed(&self, value: f64, logs: bool) -> f64 {
+        let Clip { min, max } = self.column.clip.unwrap_or_default();
+        // Not `f64::max`, which takes the limit in place of NaN: NaN is a bad row.
+        let value = min.filter(|&min| value < min).unwrap_or(value);
+        let value = max.filter(|&max| value > max).unwrap_or(value);
+        let value = match self.column.transform {
+            Transform::Log => value.ln(),
+            _ if logs => value.abs().ln_1p().copysign(value),
+            _ => value,
+        };
+        (value - self.shift) * self.factor
+    }
+}
+
+fn is_decimal(kind: &DataType) -> bool {
+    matches!(
+        kind,
+        DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) | DataType::Decimal256(..)
+    )
+}

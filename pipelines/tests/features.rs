@@ -1,0 +1,229 @@
+//! The options of dense features and slots, in the parse stage: missing values, limits, scales, parts of timestamps, buckets, crosses.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use arrow::array::*;
+use arrow::datatypes::*;
+use arrow::record_batch::RecordBatch;
+use forebay_actors::{Fault, Lineage, Outbox, Stage, StageCx};
+use forebay_connectors::{OnBadRow, Rows, WindowMark};
+use forebay_pipelines::Columns;
+use forebay_pipelines::flow::{ExampleBatch, SlotKeys};
+use forebay_pipelines::stages::Parse;
+use futures::executor::block_on;
+
+/// Parses rows, which get labels, by the `dense`, `slots` and so on of `text`. Returns the rows and the reasons of bad ones.
+fn parse(text: &str, columns: Vec<(&str, ArrayRef)>) -> Result<(ExampleBatch, Vec<(String, u64)>), Fault> {
+    let rows = columns[0].1.len();
+    let labels: ArrayRef = Arc::new(Int32Array::from(vec![1; rows]));
+    let all = [vec![("label", labels)], columns].concat().into_iter().map(|(name, array)| (name, array, true));
+    let batch = RecordBatch::try_from_iter_with_nullable(all).unwrap();
+    let slots = if text.contains("slots") { "" } else { "\nslots = []" };
+    let dense = if text.contains("dense") { "" } else { "\ndense = []" };
+    let columns: Columns = toml::from_str(&format!("label = 'label'{slots}{dense}\n{text}")).unwrap();
+    let cx = StageCx::detached("parse");
+    let (mut out, collected) = Outbox::collecting();
+    let mut stage = Parse::new(&columns, 7, OnBadRow::Skip).checking_key_spaces();
+    let rows = Rows { batch, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0 };
+    block_on(stage.on_batch(rows, &cx, &mut out))?;
+    let rejected =
+        cx.ledger().snapshot().rejected.into_iter().map(|(reason, rows)| (reason.to_string(), rows)).collect();
+    Ok((collected.take().pop().unwrap(), rejected))
+}
+
+fn one_slot(text: &str, columns: Vec<(&str, ArrayRef)>) -> Vec<u64> {
+    match parse(text, columns).unwrap().0.slots.pop().unwrap() {
+        SlotKeys::One(keys) => keys,
+        many @ SlotKeys::Many { .. } => panic!("{many:?}"),
+    }
+}
+
+fn floats(values: Vec<Option<f64>>) -> ArrayRef {
+    Arc::new(Float64Array::from(values))
+}
+
+fn ints(values: Vec<Option<i64>>) -> ArrayRef {
+    Arc::new(Int64Array::from(values))
+}
+
+#[test]
+fn null_and_nan_are_missing_where_the_job_says_what_stands_for_them() {
+    let x = || vec![("x", floats(vec![Some(4.0), None, Some(f64::NAN), Some(f64::INFINITY)]))];
+    let (batch, bad) = parse("dense = [{ column = 'x', fill = -1.5 }]", x()).unwrap();
+    assert_eq!((batch.dense.as_slice(), bad), (&[4.0, -1.5, -1.5][..], vec![("dense value is not finite".into(), 1)]));
+    let (batch, _) = parse("dense = [{ column = 'x', indicator = true }]", x()).unwrap();
+    assert_eq!((batch.dense_column(0), batch.dense_column(1)), (&[4.0, 0.0, 0.0][..], &[0.0, 1.0, 1.0][..]));
+    let (batch, bad) = parse("dense = [{ column = 'x', clip = { max = 3 } }]", x()).unwrap();
+    assert_eq!(batch.dense, [3.0, 0.0, 3.0], "a limit takes infinity away, and does not make NaN a number");
+    assert_eq!(bad, [("dense value is not finite".into(), 1)]);
+    let counts = || vec![("x", ints(vec![Some(9), None, Some(-3)]))];
+    let (batch, _) = parse("dense = [{ column = 'x', fill = 99, indicator = true }]", counts()).unwrap();
+    let log = |x: f64| x.ln_1p() as f32;
+    assert_eq!(
+        batch.dense_column(0),
+        [log(9.0), log(99.0), -log(3.0)],
+        "the filled value is transformed like any other"
+    );
+    assert_eq!(batch.dense_column(1), [0.0, 1.0, 0.0]);
+    let absent: ArrayRef = Arc::new(NullArray::new(2));
+    let (batch, _) =
+        parse("dense = [{ column = 'x', fill = 2, transform = 'none', indicator = true }]", vec![("x", absent)])
+            .unwrap();
+    assert_eq!(batch.dense, [2.0, 2.0, 1.0, 1.0]);
+}
+
+#[test]
+fn logarithms_limits_and_scales_apply_in_this_order() {
+    let x = || vec![("x", floats(vec![Some(0.0), Some(1.0), Some(8.0), None, Some(1e9)]))];
+    let (batch, bad) = parse("dense = [{ column = 'x', transform = 'log' }]", x()).unwrap();
+    assert_eq!(bad, [("dense value has no logarithm".into(), 1)]);
+    assert_eq!(batch.dense, [0.0, 8_f64.ln() as f32, 0.0, 1e9_f64.ln() as f32]);
+    let text = "dense = [{ column = 'x', transform = 'log', clip = { min = 1, max = 64 }, scale = 'SCALE' }]\n\
+        statistics = { x = { mean = 2, std = 0.5, min = 1, max = 5, transform = 'log', clip = { min = 1, max = 64 } } }";
+    let scaled = |kind: &str| parse(&text.replace("SCALE", kind), x()).unwrap().0.dense;
+    let z = |x: f64| ((x.ln() - 2.0) / 0.5) as f32;
+    assert_eq!(scaled("z_score"), [z(1.0), z(1.0), z(8.0), 0.0, z(64.0)], "missing: the mean");
+    let unit = |x: f64| ((x.ln() - 1.0) * 0.25) as f32;
+    assert_eq!(scaled("min_max"), [unit(1.0), unit(1.0), unit(8.0), 0.0, unit(64.0)]);
+    let constant =
+        "dense = [{ column = 'x', scale = 'SCALE' }]\nstatistics = { x = { mean = 3, std = 0, min = 3, max = 3 } }";
+    for kind in ["z_score", "min_max"] {
+        assert_eq!(parse(&constant.replace("SCALE", kind), x()).unwrap().0.dense, [0.0; 5]);
+    }
+}
+
+#[test]
+fn hours_and_days_of_the_week_are_those_of_utc_in_every_type() {
+    let seconds = [1_795_143_845_i64, -1, 0]; // Friday 20 November 2026 03:04:05, Wednesday 23:59:59, Thursday
+    let text: ArrayRef = Arc::new(StringArray::from(vec!["2026-11-20 03:04:05", "1969-12-31T23:59:59", "1970-01-01"]));
+    let arrays: Vec<ArrayRef> = vec![
+        Arc::new(TimestampSecondArray::from(seconds.to_vec())),
+        Arc::new(TimestampMillisecondArray::from_iter_values(seconds.map(|s| s * 1000))),
+        Arc::new(TimestampMicrosecondArray::from_iter_values(seconds.map(|s| s * 1_000_000)).with_timezone("+05:00")),
+        Arc::new(TimestampNanosecondArray::from_iter_values(seconds.map(|s| s * 1_000_000_000))),
+        Arc::new(StringArray::from(vec!["2026-11-20T03:04:05Z", "1970-01-01T01:59:59+02:00", "1970-01-01 00:00:00"])),
+        text,
+    ];
+    let expected = |kind: &str, values: [i64; 3]| {
+        let hours = one_slot("slots = [{ column = 't', kind = 'int' }]", vec![("t", ints(values.map(Some).to_vec()))]);
+        (kind.to_owned(), hours)
+    };
+    for array in arrays {
+        let kind = array.data_type().clone();
+        for (part, keys) in [expected("hour", [3, 23, 0]), expected("weekday", [4, 2, 3])] {
+            let slot = format!("slots = [{{ column = 't', kind = '{part}' }}]");
+            assert_eq!(one_slot(&slot, vec![("t", array.clone())]), keys, "{kind} {part}");
+        }
+        let dense = "dense = [{ column = 't', transform = 'hour' }, { column = 't', transform = 'weekday' }]";
+        assert_eq!(parse(dense, vec![("t", array)]).unwrap().0.dense, [3.0, 23.0, 0.0, 4.0, 2.0, 3.0], "{kind}");
+    }
+    let days: ArrayRef = Arc::new(Date32Array::from(vec![Some(-1), None]));
+    let (batch, _) =
+        parse("dense = [{ column = 't', transform = 'weekday', indicator = true }]", vec![("t", days.clone())])
+            .unwrap();
+    assert_eq!(batch.dense, [2.0, 0.0, 0.0, 1.0]);
+    let said = parse("dense = [{ column = 't', transform = 'hour' }]", vec![("t", days)]).unwrap_err().to_string();
+    assert!(said.contains("`t` is Date32, expected timestamps"), "{said}");
+    let said =
+        parse("slots = [{ column = 't', kind = 'hour' }]", vec![("t", ints(vec![Some(3)]))]).unwrap_err().to_string();
+    assert!(said.contains("`t` is Int64, expected timestamps"), "{said}");
+}
+
+#[test]
+fn text_that_is_no_moment_makes_a_bad_row() {
+    let text: ArrayRef = Arc::new(StringArray::from(vec![Some("2026-11-20"), Some("yesterday"), None]));
+    for columns in ["slots = [{ column = 't', kind = 'weekday' }]", "dense = [{ column = 't', transform = 'hour' }]"] {
+        let (batch, bad) = parse(columns, vec![("t", text.clone())]).unwrap();
+        assert_eq!((batch.labels.len(), bad), (2, vec![("text is no date or timestamp".into(), 1)]), "{columns}");
+    }
+    let list = ListArray::from_iter_primitive::<Int64Type, _, _>(vec![Some(vec![Some(1)])]);
+    let said = parse("dense = [{ column = 't', fill = 1 }]", vec![("t", Arc::new(list))]).unwrap_err().to_string();
+    assert!(said.contains("`t` is List") && said.contains("dense feature"), "{said}");
+}
+
+#[test]
+fn buckets_are_so_many_keys_and_a_missing_value_has_its_own() {
+    let values: Vec<Option<i64>> = (0..2000).map(Some).chain([None]).collect();
+    let keys = one_slot("slots = [{ column = 'x', buckets = 32 }]", vec![("x", ints(values.clone()))]);
+    let (missing, others) = keys.split_last().unwrap();
+    let mut counts = std::collections::HashMap::new();
+    others.iter().for_each(|key| *counts.entry(*key).or_insert(0) += 1);
+    assert_eq!(counts.len(), 32);
+    assert!(counts.values().all(|&rows| (20..120).contains(&rows)), "{counts:?}");
+    assert_eq!(*missing, *one_slot("slots = ['x']", vec![("x", ints(values))]).last().unwrap());
+    assert!(!counts.contains_key(missing));
+    let words: ArrayRef =
+        Arc::new(vec![Some("a"), Some("b"), Some("a")].into_iter().collect::<DictionaryArray<Int32Type>>());
+    let keys = one_slot("slots = [{ column = 'x', buckets = 1000000 }]", vec![("x", words)]);
+    assert!(keys[0] == keys[2] && keys[0] != keys[1]);
+}
+
+#[test]
+fn a_cross_has_a_key_for_each_combination_in_its_order() {
+    let a = || ("a", ints(vec![Some(1), Some(1), Some(2), Some(2), None, Some(1)]));
+    let b = || ("b", ints(vec![Some(1), Some(2), Some(1), Some(2), Some(1), Some(1)]));
+    let cross = |columns: &str| {
+        one_slot(&format!("slots = ['a', 'b']\ncrosses = [{{ columns = [{columns}] }}]"), vec![a(), b()])
+    };
+    let keys = cross("'a', 'b'");
+    assert_eq!(keys.iter().collect::<HashSet<_>>().len(), 5, "a missing value crosses, too");
+    assert_eq!(keys[0], keys[5]);
+    assert_ne!(cross("'b', 'a'")[1], keys[1]);
+    let buckets = one_slot("slots = ['a', 'b']\ncrosses = [{ columns = ['a', 'b'], buckets = 2 }]", vec![a(), b()]);
+    assert!(buckets.iter().collect::<HashSet<_>>().len() <= 2);
+
+    let list = |rows: Vec<Vec<i64>>| -> ArrayRef {
+        let rows = rows.into_iter().map(|row| Some(row.into_iter().map(Some)));
+        Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(rows))
+    };
+    let three = "slots = ['a', 'b', 'c']\ncrosses = [{ columns = ['a', 'b', 'c'] }]";
+    let c = || ("c", list(vec![vec![5, 6], vec![], vec![5], vec![6], vec![7], vec![5]]));
+    let mut batch = parse(three, vec![a(), b(), c()]).unwrap().0;
+    let SlotKeys::Many { offsets, keys } = batch.slots.pop().unwrap() else { panic!() };
+    assert_eq!(offsets, [0, 2, 2, 3, 4, 5, 6]);
+    assert!(keys[0] == keys[5] && keys[0] != keys[1]);
+    let scalar = || ("c", ints(vec![Some(5), Some(5), Some(5), Some(6), Some(7), Some(5)]));
+    let one = one_slot(three, vec![a(), b(), scalar()]);
+    assert_eq!((one[0], one[3]), (keys[0], keys[3]), "a list of one value is that value");
+}
+
+#[test]
+fn a_row_of_too_many_combinations_is_a_bad_row() {
+    let list = |sizes: [i64; 2]| -> ArrayRef {
+        let rows = sizes.map(|size| Some((0..size).map(Some)));
+        Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(rows))
+    };
+    let text = "slots = ['a', 'b']\ncrosses = [{ columns = ['a', 'b'] }]";
+    let (batch, bad) = parse(text, vec![("a", list([64, 65])), ("b", list([64, 64]))]).unwrap();
+    assert_eq!((batch.labels.len(), bad), (1, vec![("too many combinations in a cross".into(), 1)]));
+    assert_eq!(batch.slots[2].keys(0, 1).len(), 4096);
+}
+
+#[test]
+fn slots_without_a_kind_that_share_a_key_space_must_have_types_that_hash_alike() {
+    let slots = "slots = [{ column = 'a', kind = 'hex' }, { column = 'b', key_space = 'a' }]";
+    let a = || ("a", Arc::new(StringArray::from(vec!["ff"])) as ArrayRef);
+    let keys = parse(slots, vec![a(), ("b", ints(vec![Some(255)]))]).unwrap().0.slots;
+    assert_eq!(keys[0], keys[1]);
+    let said = parse(slots, vec![a(), ("b", Arc::new(StringArray::from(vec!["ff"])))]).unwrap_err().to_string();
+    assert!(said.contains("`a` (hex) and `b` (string)") && said.contains("key space `a`"), "{said}");
+}
+
+#[test]
+fn infinity_has_a_logarithmic_bucket_and_nan_is_missing() {
+    let x = floats(vec![Some(f64::INFINITY), Some(f64::NAN), None, Some(f64::NEG_INFINITY), Some(1e308)]);
+    let keys = one_slot("slots = [{ column = 'x', kind = 'log_bucket' }]", vec![("x", x)]);
+    assert_eq!(keys[1], keys[2]);
+    assert_eq!(keys.iter().collect::<HashSet<_>>().len(), 4);
+}
+
+#[test]
+fn unsigned_integers_beyond_those_with_a_sign_are_dense_values_and_no_missing_ones() {
+    let x: ArrayRef = Arc::new(UInt64Array::from(vec![Some(7), None, Some(1 << 63), Some(u64::MAX)]));
+    let (batch, _) = parse("dense = ['x', { column = 'x', transform = 'none' }]", vec![("x", x)]).unwrap();
+    let large = [(1_u64 << 63) as f32, u64::MAX as f32];
+    assert_eq!(batch.dense_column(1), [7.0, 0.0, large[0], large[1]]);
+    assert_eq!(batch.dense_column(0), [7_f64.ln_1p() as f32, 0.0, large[0].ln_1p(), large[1].ln_1p()]);
+}

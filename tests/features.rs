@@ -1,0 +1,268 @@
+//! Everyday rows from outside: `forebay data stats`, training and evaluation with what it wrote, GAUC and slices.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{ArrayRef, Int32Array, ListArray, RecordBatch};
+use arrow::datatypes::Int32Type;
+use forebay::Job;
+use forebay::pipelines::Context;
+use parquet::arrow::ArrowWriter;
+
+/// A job file over rows whose features have options.
+fn job_file(dir: &Path) -> PathBuf {
+    let rows = common::parquet(dir, 0, 4000);
+    let text = format!(
+        "# a comment that stays\nseed = 9\n[data]\ntrain = {rows:?}\n[columns]\n\
+         dense = [{{ column = \"I1..I3\", scale = \"z_score\", indicator = true }}, {{ column = \"I4\", clip = {{ max = 20 }}, \
+         transform = \"none\", scale = \"min_max\" }}, \"I5\"]\n\
+         slots = [{{ column = \"C1..C5\", kind = \"hex\", buckets = 1000 }}]\n\
+         crosses = [{{ columns = [\"C1\", \"C2\"] }}, {{ columns = [\"C3\", \"C4\", \"C5\"], buckets = 500 }}]\n\
+         [model]\nembedding_dim = 4\nhidden = [8]\n[train]\nbatch_rows = 256\nthreads = 1\n[output]\nmodel = {:?}\n",
+        dir.join("model")
+    );
+    let file = dir.join("job.toml");
+    fs::write(&file, text).unwrap();
+    file
+}
+
+#[test]
+fn statistics_are_written_into_the_job_and_the_model_uses_them_wherever_it_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = job_file(dir.path());
+    let path = file.to_str().unwrap();
+    let (code, said) = common::run(&["train", path]);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("`I1` has a scale") && said.contains("forebay data stats JOB --write"), "{said}");
+
+    let (code, said) = common::run(&["data", "stats", path, "--write"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("5 dense features over 4,000 rows"), "{said}");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("# a comment that stays\n"), "{text}");
+    let statistics = Job::load(&file, &[]).unwrap().columns.statistics.unwrap();
+    let (code, said) = common::run(&["data", "stats", path, "--json"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&said).unwrap(), serde_json::json!(statistics));
+    let limited = statistics["I4"];
+    assert!(
+        limited.max == 20.0 && limited.missing.unwrap() > 0 && limited.clip.unwrap().max == Some(20.0),
+        "{limited:?}"
+    );
+
+    let (code, said) = common::run(&["train", path]);
+    assert_eq!(code, Some(0), "{said}");
+    let manifest: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(dir.path().join("model/manifest.json")).unwrap()).unwrap();
+    assert_eq!(manifest["job"]["columns"]["statistics"], serde_json::json!(statistics));
+    assert_eq!((&manifest["spec"]["dense"], &manifest["spec"]["slots"]), (&8.into(), &7.into()));
+
+    let (code, said) = common::run(&[
+        "train",
+        path,
+        "--set",
+        "columns.dense=[{ column = 'I1', transform = 'none', scale = 'z_score' }]",
+    ]);
+    assert!(code == Some(2) && said.contains("columns.statistics.I1 is of other values"), "{said}");
+}
+
+#[test]
+fn a_feature_without_any_value_and_a_job_without_features_are_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 300);
+    let refused = |dense: &str| {
+        let job = common::job(&data, &[&format!("columns.dense={dense}"), "columns.optional=['nowhere']"]);
+        let mut job = job;
+        if !dense.contains("nowhere") {
+            job.columns.optional.clear();
+        }
+        job.dense_statistics(&Context::default()).unwrap_err().to_string()
+    };
+    assert!(refused("['I1', 'nowhere']").contains("`nowhere` has no value in any of 300 rows"));
+    assert!(refused("[]").contains("columns.dense"));
+}
+
+#[test]
+fn two_processes_train_the_same_model_with_every_option() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = job_file(dir.path());
+    let path = file.to_str().unwrap();
+    assert_eq!(common::run(&["data", "stats", path, "--write"]).0, Some(0));
+    let trained = |settings: &[&str], command: &str| {
+        let out = dir.path().join(command);
+        let out = format!("output.model={}", out.display());
+        let settings = settings.iter().chain([&out.as_str()]).flat_map(|s| ["--set", s]).collect::<Vec<_>>();
+        let (code, said) = common::run(&[&[command, path][..], &settings].concat());
+        assert_eq!(code, Some(0), "{said}");
+        forebay::Model::load(dir.path().join(command), 1).unwrap().version().unwrap()
+    };
+    assert_eq!(trained(&[], "train"), trained(&["placement.readers=1", "placement.ps=1"], "launch"));
+}
+
+/// The columns of `forebay predict`, as text and numbers.
+fn predicted(model: &Path, data: &Path, keep: &str) -> Vec<(f64, f64, Vec<Option<String>>)> {
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    let arguments = ["predict", "--model", &path(model), "--data", &path(data), "--keep", keep, "--out", "-"];
+    let output = common::forebay(&arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let row = |line: &str| {
+        let cells: Vec<&str> = line.split(',').collect();
+        let groups =
+            cells[1..cells.len() - 1].iter().map(|cell| (!cell.is_empty()).then(|| (*cell).to_owned())).collect();
+        (cells[0].parse().unwrap(), cells[cells.len() - 1].parse().unwrap(), groups)
+    };
+    text.lines().skip(1).map(row).collect()
+}
+
+/// The share of pairs of a positive and a negative row in the right order; `None` without such pairs.
+fn auc_by_pairs(rows: &[&(f64, f64, Vec<Option<String>>)]) -> Option<f64> {
+    let (mut right, mut pairs) = (0.0, 0.0);
+    for (_, a, _) in rows.iter().filter(|row| row.0 == 1.0) {
+        for (_, b, _) in rows.iter().filter(|row| row.0 == 0.0) {
+            pairs += 1.0;
+            right += if a > b {
+                1.0
+            } else if a == b {
+                0.5
+            } else {
+                0.0
+            };
+        }
+    }
+    (pairs > 0.0).then(|| right / pairs)
+}
+
+#[test]
+fn gauc_and_slices_are_those_of_the_rows_of_each_value() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("model");
+    let settings = ["model.kind=lr", "columns.slots=[{column='C1..C10',kind='hex'}]", "columns.dense=[]"];
+    common::train(common::job(&common::parquet(dir.path(), 0, 4000), &settings)).model.save(&folder).unwrap();
+    let data = common::parquet(dir.path(), 4000, 3000);
+    // I5 is no feature of the model; some of its values are missing.
+    let (code, said) = common::run(&[
+        "eval",
+        "--model",
+        folder.to_str().unwrap(),
+        "--data",
+        data.to_str().unwrap(),
+        "--json",
+        "--group",
+        "C14",
+        "--slice",
+        "I5",
+        "--slice",
+        "C14",
+    ]);
+    assert_eq!(code, Some(0), "{said}");
+    let found: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let rows = predicted(&folder, &data, "label,C14,I5");
+
+    let mut of_value: BTreeMap<String, Vec<&_>> = BTreeMap::new();
+    rows.iter().for_each(|row| {
+        if let Some(value) = &row.2[0] {
+            of_value.entry(value.clone()).or_default().push(row)
+        }
+    });
+    let (mut sum, mut mixed, mut mixed_rows) = (0.0, 0, 0);
+    for group in of_value.values() {
+        if let Some(auc) = auc_by_pairs(group) {
+            (sum, mixed, mixed_rows) = (sum + auc * group.len() as f64, mixed + 1, mixed_rows + group.len());
+        }
+    }
+    let gauc = &found["gauc"];
+    assert!((gauc["auc"].as_f64().unwrap() - sum / mixed_rows as f64).abs() < 1e-9, "{gauc}");
+    assert_eq!(
+        (&gauc["column"], &gauc["groups"], &gauc["mixed_groups"], &gauc["mixed_rows"]),
+        (&"C14".into(), &of_value.len().into(), &mixed.into(), &mixed_rows.into())
+    );
+
+    let slices = found["slices"].as_array().unwrap();
+    for (at, column) in [(1, "I5"), (0, "C14")] {
+        let of_column: Vec<_> = slices.iter().filter(|slice| slice["column"] == column).collect();
+        assert!((2..=50).contains(&of_column.len()), "{column}: {}", of_column.len());
+        assert!(
+            of_column.windows(2).all(|two| two[0]["rows"].as_u64() >= two[1]["rows"].as_u64()),
+            "the largest first"
+        );
+        for slice in of_column {
+            let value = slice["value"].as_str().map(str::to_owned);
+            let rows: Vec<_> = rows.iter().filter(|row| row.2[at] == value).collect();
+            assert_eq!(slice["rows"], rows.len(), "{slice}");
+            assert_eq!(slice["positives"], rows.iter().filter(|row| row.0 == 1.0).count(), "{slice}");
+            match (auc_by_pairs(&rows), slice["auc"].as_f64()) {
+                (Some(expected), Some(auc)) => assert!((auc - expected).abs() < 1e-9, "{slice}: {expected}"),
+                (expected, auc) => assert_eq!(expected, auc, "{slice}"),
+            }
+            let loss = |row: &&_| -> f64 {
+                let (label, score, _): &(f64, f64, Vec<Option<String>>) = row;
+                -(if *label == 1.0 { *score } else { 1.0 - score }).ln()
+            };
+            let logloss = rows.iter().map(loss).sum::<f64>() / rows.len() as f64;
+            assert!((slice["logloss"].as_f64().unwrap() - logloss).abs() < 1e-5, "{slice}: {logloss}");
+        }
+    }
+    assert!(
+        slices.iter().any(|slice| slice["value"].is_null() && slice["column"] == "I5"),
+        "rows without a value are a slice"
+    );
+}
+
+#[test]
+fn a_training_measures_what_its_job_says_and_refuses_columns_that_are_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, report) = (common::parquet(dir.path(), 0, 2000), dir.path().join("report"));
+    let set = |setting: String| ["--set".to_owned(), setting];
+    let run = |more: &[&str]| {
+        let mut arguments: Vec<String> = vec!["train".into()];
+        for setting in
+            [format!("data.train={}", data.display()), format!("data.eval={}", data.display()), "model.kind=lr".into()]
+        {
+            arguments.extend(set(setting));
+        }
+        arguments.extend(more.iter().map(|word| (*word).to_owned()));
+        common::run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let path = report.to_str().unwrap();
+    let (code, said) = run(&[
+        "--report",
+        path,
+        "--set",
+        "evaluation.group=C14",
+        "--set",
+        "evaluation.slices=['C20']",
+        "--set",
+        "train.batch_rows=256",
+    ]);
+    assert_eq!(code, Some(0), "{said}");
+    let written: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(report.join("report.json")).unwrap()).unwrap();
+    let evaluation = &written["evaluation"]["evaluation"];
+    assert!(evaluation["gauc"]["auc"].as_f64().is_some() && evaluation["slices"][0]["column"] == "C20", "{evaluation}");
+    let (code, said) = run(&["--set", "evaluation.slices=['country']"]);
+    assert!(code == Some(2) && said.contains("country") && said.contains("could not be evaluated"), "{said}");
+    let (code, said) = run(&["--set", "evaluation.slices=['C1', 'C1']"]);
+    assert!(code == Some(2) && said.contains("evaluation.slices has `C1` twice"), "{said}");
+}
+
+#[test]
+fn rows_cannot_be_grouped_by_lists() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("rows.parquet");
+    let lists = ListArray::from_iter_primitive::<Int32Type, _, _>((0..50).map(|i| Some([Some(i)])));
+    let labels: ArrayRef = Arc::new(Int32Array::from_iter_values((0..50).map(|i| i % 2)));
+    let batch = RecordBatch::try_from_iter([("label", labels), ("list", Arc::new(lists))]).unwrap();
+    let mut writer = ArrowWriter::try_new(fs::File::create(&file).unwrap(), batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    let job =
+        common::job(&file, &["model.kind=lr", "columns.slots=['list']", "columns.dense=[]", "evaluation.group=list"]);
+    let said = common::train(job).model.evaluate(file.to_str().unwrap()).unwrap_err().to_string();
+    assert!(said.contains("rows cannot be grouped by column `list`"), "{said}");
+}
