@@ -3,9 +3,12 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, BooleanArray, Float64Array, Int64Array, ListArray, NullArray, StringArray, UInt64Array};
+use arrow::array::{
+    ArrayRef, BooleanArray, Date32Array, Float64Array, Int64Array, ListArray, NullArray, StringArray,
+    TimestampMicrosecondArray, UInt64Array,
+};
 use arrow::buffer::{NullBuffer, OffsetBuffer};
-use arrow::datatypes::{Field, TimestampMicrosecondType};
+use arrow::datatypes::Field;
 
 use super::json_cell::JsonCell;
 use crate::column_type::ColumnType;
@@ -64,12 +67,20 @@ fn scalars(cells: &[&JsonCell<'_>], expected: Option<ColumnType>) -> Result<Arra
                 _ => None,
             })?)
         }
-        kind @ (ColumnType::Integer | ColumnType::Date | ColumnType::Timestamp) => {
-            let wanted = match kind {
-                ColumnType::Date => "an integer: days since 1970",
-                ColumnType::Timestamp => "an integer: microseconds since 1970",
-                _ => "an integer",
-            };
+        ColumnType::Date => {
+            Arc::new(convert::<i32, Date32Array>(cells, "an integer: days since 1970", |cell| match cell {
+                JsonCell::Integer(value) => i32::try_from(*value).ok(),
+                _ => None,
+            })?)
+        }
+        ColumnType::Timestamp => {
+            let wanted = "an integer: microseconds since 1970";
+            Arc::new(convert::<i64, TimestampMicrosecondArray>(cells, wanted, |cell| match cell {
+                JsonCell::Integer(value) => Some(*value),
+                _ => None,
+            })?)
+        }
+        ColumnType::Integer => {
             if cells.iter().any(|cell| matches!(cell, JsonCell::Unsigned(_))) {
                 return Ok(Arc::new(convert::<u64, UInt64Array>(cells, "an integer from 0", |cell| match cell {
                     JsonCell::Unsigned(value) => Some(*value),
@@ -77,14 +88,10 @@ fn scalars(cells: &[&JsonCell<'_>], expected: Option<ColumnType>) -> Result<Arra
                     _ => None,
                 })?));
             }
-            let integers = convert::<i64, Int64Array>(cells, wanted, |cell| match cell {
+            Arc::new(convert::<i64, Int64Array>(cells, "an integer", |cell| match cell {
                 JsonCell::Integer(value) => Some(*value),
                 _ => None,
-            })?;
-            match kind {
-                ColumnType::Timestamp => Arc::new(integers.reinterpret_cast::<TimestampMicrosecondType>()),
-                _ => Arc::new(integers),
-            }
+            })?)
         }
     })
 }

@@ -227,7 +227,7 @@ impl<'de, F: FnMut(usize, JsonCell<'de>) -> bool> Visitor<'de> for RowSeed<'_, F
 #[cfg(test)]
 mod tests {
     use arrow::array::AsArray as _;
-    use arrow::datatypes::{Float64Type, Int64Type};
+    use arrow::datatypes::{Date32Type, Float64Type, Int64Type, TimestampMicrosecondType};
 
     use super::*;
 
@@ -260,6 +260,20 @@ mod tests {
         assert_eq!((tags.value_offsets(), batch["tags"].null_count()), (&[0, 0, 0, 3][..], 1));
         assert_eq!(batch["late"].len(), 3);
         assert!(rows().parse(br#"{"rows": []}"#).unwrap().is_none());
+    }
+
+    #[test]
+    fn dates_and_timestamps_have_the_types_of_the_training() {
+        let columns = toml::from_str("label = \"y\"\ndense = []\nslots = [\"day\", \"time\"]").unwrap();
+        let types = [("day", ColumnType::Date), ("time", ColumnType::Timestamp)];
+        let rows = JsonRows::new(&columns, types.map(|(name, kind)| (name.to_owned(), kind)).into());
+        let batch =
+            rows.parse(br#"{"rows": [{"day": -3, "time": 7000000}, {"day": null, "time": null}]}"#).unwrap().unwrap();
+        assert_eq!(batch["day"].as_primitive::<Date32Type>().iter().collect::<Vec<_>>(), [Some(-3), None]);
+        let time = batch["time"].as_primitive::<TimestampMicrosecondType>();
+        assert_eq!(time.iter().collect::<Vec<_>>(), [Some(7_000_000), None]);
+        let said = rows.parse(br#"{"rows": [{"day": 1.5, "time": 1}]}"#).unwrap_err().to_string();
+        assert!(said.contains("expected an integer: days since 1970"), "{said}");
     }
 
     #[test]
