@@ -202,9 +202,10 @@ mod tests {
         assert!(said(&files, 0, 3).contains("`1.grads` has 2 values, expected 3 for each of 1 keys"));
         let at = dir.path().join(&entry.path);
         let bytes = std::fs::read(&at).unwrap();
-        let (mut renamed, name) = (bytes.clone(), b"4.keys");
+        // With its quotes: there is a batch 14, too.
+        let (mut renamed, name) = (bytes.clone(), b"\"4.keys\"");
         let found = bytes.windows(name.len()).position(|word| word == name).unwrap();
-        renamed[found + 3] = b'a';
+        renamed[found + 4] = b'a';
         std::fs::write(&at, renamed).unwrap();
         let lacking = of_trainer(&folder, &files, 0, 2).map(|kept| kept.len());
         assert!(lacking.unwrap_err().to_string().contains("it lacks the tensor `4.keys`"));
