@@ -21,6 +21,9 @@ pub struct Change {
     pub then: String,
 }
 
+/// The field whose change makes another model.
+const STALENESS: &str = "train.staleness";
+
 /// Less gain than this is not worth a change.
 const WORTH: f64 = 1.1;
 
@@ -125,7 +128,7 @@ fn knob<'a>(limit: &'a Limit, loads: &[Load], cores: usize, job: &Job) -> Option
             let m = (n as f64 * limit.share / others).ceil().min(8.0) as usize;
             let hits = |stage: &str| AT_SHARDS.contains(&stage);
             let effect = Effect { hits: Box::new(hits), part: None, factor: n as f64 / m.max(1) as f64 };
-            (m > n).then(|| ("train.staleness".into(), (m - 1).to_string(), effect))
+            (m > n).then(|| (STALENESS.into(), (m - 1).to_string(), effect))
         }
         (_, "read" | "cut" | "batch" | "ship", None | Some("other")) if job.placement.readers > 0 => {
             let (n, m) = (job.placement.readers, job.placement.readers + 1);
@@ -144,7 +147,7 @@ fn tickets(loads: &[Load], job: &Job) -> (String, String, f64, String) {
     let m = ((n as f64 / share.max(0.1)).ceil() as usize).max(n + 1);
     let gain = (m as f64 / n as f64).min(1.0 / share.max(1e-3));
     let more = StalenessRule { batches: m - 1, ..job.train.staleness };
-    ("train.staleness".into(), more.to_string(), gain, next.to_owned())
+    (STALENESS.into(), more.to_string(), gain, next.to_owned())
 }
 
 fn link(limit: &Limit, loads: &[Load], job: &Job) -> Option<(String, String, f64, String)> {
@@ -163,6 +166,11 @@ fn link(limit: &Limit, loads: &[Load], job: &Job) -> Option<(String, String, f64
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { field, value, gain, then } = self;
-        write!(f, "{field} = {value} would move the limit to {then}, about {gain:.1} times as fast")
+        write!(f, "{field} = {value} would move the limit to {then}, about {gain:.1} times as fast")?;
+        match field.as_str() {
+            // The only advice that changes what is learned.
+            STALENESS => f.write_str("; the model is then another: compare the AUC"),
+            _ => Ok(()),
+        }
     }
 }

@@ -172,6 +172,7 @@ fn stages_that_take_turns_are_limited_by_the_staleness() {
         (Some(("train.staleness", "3")), Certainty::Sure),
         "{analysis}"
     );
+    assert!(analysis.to_string().ends_with("the model is then another: compare the AUC"), "{analysis}");
 }
 
 #[test]
