@@ -131,6 +131,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
         Err(failed) => {
             // The report of an attempt that another follows says nothing about the run.
             if failed.fault.kind != FaultKind::RolledBack {
+                end.dashboard.inspect(|dashboard| dashboard.failed(&failed.report));
                 match logs.is_json() {
                     true => out::tell(json!({ "failed": { "report": failed.report } })),
                     false => out::note(&failed.report),

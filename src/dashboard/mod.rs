@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::Fault;
-use crate::actors::IoRuntime;
+use crate::actors::{IoRuntime, Report};
 use crate::metrics::{OPEN_METRICS, RunMetrics};
 use crate::net::{Health, HttpAnswer, HttpLimits, HttpRequest, HttpServer, Security};
 use crate::out;
@@ -93,6 +93,17 @@ impl Dashboard {
             let contents = running_contents(running, before, history);
             self.show(contents, &RunMetrics::of(running), false);
         }
+    }
+
+    /// Shows that the run has failed, if anybody has seen it before.
+    pub(crate) fn failed(&self, report: &Report) {
+        let view = Arc::clone(&self.shared.views.borrow());
+        let Ok(mut contents) = serde_json::from_slice::<Value>(&view.json) else { return };
+        contents["verdict"] = json!(report.verdict);
+        contents["live"] = json!({ "started": self.started, "over": true });
+        let json = serde_json::to_vec(&contents).unwrap_or_default().into();
+        let metrics = view.metrics.clone();
+        self.shared.views.send_replace(Arc::new(View { json, metrics, made: view.made, is_last: true }));
     }
 
     /// Shows the report of the run, which has ended: what remains is to save and to evaluate.

@@ -165,6 +165,23 @@ fn the_page_of_a_launch_shows_all_its_processes_and_outlives_its_trainer() {
 }
 
 #[test]
+fn a_page_says_why_its_run_failed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, address) = (rows(dir.path()), free_address());
+    // The rows of a later epoch are gone.
+    let mut run = Run::start("train", &rows, address, &["data.read_ahead=64KiB"]);
+    let mut page = Page::open(&run.url(), &dir.path().join("profile"), (1200, 800));
+    page.until("Number(document.body.dataset.drawn) > 1");
+    for file in std::fs::read_dir(&rows).unwrap() {
+        std::fs::write(file.unwrap().path(), "no rows").unwrap();
+    }
+    assert_eq!(run.ended(), Some(2));
+    page.until(&format!("{NOTICE} === 'The run has ended.'"));
+    page.until("document.getElementById('verdict').textContent.startsWith('failed')");
+    page.until("document.getElementById('verdict').textContent.includes('.parquet')");
+}
+
+#[test]
 fn the_page_draws_itself_again_in_the_colours_of_another_theme() {
     let dir = tempfile::tempdir().unwrap();
     let (rows, address) = (rows(dir.path()), free_address());
