@@ -55,6 +55,13 @@ fn a_browser_draws_the_run_and_its_json_has_all_that_the_text_says() {
         assert_eq!(stage["busy"].as_array().unwrap().len(), samples.len());
     }
 
+    let trace: Value = serde_json::from_str(&fs::read_to_string(at("report/trace.json")).unwrap()).unwrap();
+    let events = trace["traceEvents"].as_array().unwrap();
+    let slices = |name: &str| events.iter().filter(|event| event["ph"] == "X" && event["name"] == name).count();
+    let batches = report["stages"][4]["items_in"].as_u64().unwrap();
+    assert_eq!((slices("train"), slices("push")), (batches as usize, batches as usize), "a slice for each batch");
+    assert!(slices("shards") > 0 && events.iter().any(|event| event["ph"] == "f"), "no waits or no arrows");
+
     let page = drawn(&dir.path().join("report/report.html"), &dir.path().join("profile"));
     assert!(page.contains("data-drawn=\"1\""), "it was not drawn: {page}");
     for name in names {

@@ -9,6 +9,7 @@ use crate::batch::Epoch;
 use crate::fault::Fault;
 use crate::report::Report;
 use crate::state::{State, lock};
+use crate::timeline::Track;
 
 /// Controls a run. Cheap to clone. After the end of the run it only reports.
 #[derive(Clone)]
@@ -30,6 +31,17 @@ impl Control {
     /// The meters now, or at the end of the run.
     pub fn snapshot(&self) -> Report {
         self.state.report()
+    }
+
+    /// What each replica of each stage did when, from the source on: the beginning and the newest part, of a few thousand slices.
+    pub fn timeline(&self) -> Vec<Track> {
+        let registry = lock(&self.state.registry);
+        let tracks = registry.stages.iter().rev().flat_map(|entry| {
+            let meters = lock(&entry.meters);
+            let tracks = meters.iter().enumerate().map(|(replica, meter)| meter.recorder().track(&entry.name, replica));
+            tracks.collect::<Vec<_>>()
+        });
+        tracks.collect()
     }
 
     /// Changes the number of replicas of `stage` from its next batch on. A replica that is removed completes its batch

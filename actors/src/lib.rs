@@ -82,7 +82,7 @@
 //! 5. `switch`: drain and kill; the first fault wins. `barrier`: marks between batches.
 //! 6. `topology`, `closures`, `wiring`, `place`: wiring back to front, onto threads. `run`, `control`, `state`: how a
 //!    run starts, is controlled, and ends.
-//! 7. `clock`, `meter`, `ledger`, `plan`, `stage_report`, `machine`, `report`: the counts, and how they are shown.
+//! 7. `clock`, `meter`, `timeline`, `ledger`, `plan`, `stage_report`, `machine`, `report`: the counts, and how they are shown.
 //! 8. `io_runtime`: the threads for network IO. `testsuite` (feature): checks the rules that every stage,
 //!    sink and source follows.
 //!
@@ -133,6 +133,7 @@ mod state;
 mod switch;
 #[cfg(any(test, feature = "testsuite"))]
 pub mod testsuite;
+mod timeline;
 mod topology;
 mod turn;
 mod wiring;
@@ -157,4 +158,5 @@ pub use run::{Outcome, Running};
 pub use service::{Client, PendingReply, Service};
 pub use stage::{Sink, Source, Stage};
 pub use stage_report::{StageReport, WaitKind, WaitReport};
+pub use timeline::{Doing, Slice, Track};
 pub use topology::{DEFAULT_CAPACITY, Flow, Pipeline, Topology};

@@ -8,10 +8,11 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::clock::{Activity, Clock};
 use crate::stage_report::{Reading, WaitKind, WaitReport};
+use crate::timeline::Recorder;
 
 /// The meter of one stage, or of one replica if there are several.
 #[derive(Debug)]
@@ -24,14 +25,15 @@ pub struct StageMeter {
     rows_out: AtomicU64,
     bytes_out: AtomicU64,
     notes: Mutex<Notes>,
+    recorder: Recorder,
 }
 
 #[derive(Debug, Default)]
 struct Notes {
     describe: String,
     waits: BTreeMap<String, WaitReport>,
-    /// The wait under way: its name, its kind, and the time of its activity when it began.
-    current: Option<(String, WaitKind, Duration)>,
+    /// The wait under way: its name, its kind, the time of its activity when it began, and when that was.
+    current: Option<(String, WaitKind, Duration, Instant)>,
 }
 
 impl Default for StageMeter {
@@ -46,6 +48,7 @@ impl Default for StageMeter {
             rows_out: counter(),
             bytes_out: counter(),
             notes: Mutex::default(),
+            recorder: Recorder::default(),
         }
     }
 }
@@ -107,6 +110,11 @@ impl StageMeter {
         }
     }
 
+    /// Records what the replica does when.
+    pub(crate) fn recorder(&self) -> &Recorder {
+        &self.recorder
+    }
+
     pub(crate) fn describe(&self, line: String) {
         self.notes().describe = line;
     }
@@ -136,7 +144,7 @@ impl StageMeter {
         let notes = self.notes();
         let times = self.clock.read();
         let mut waits = notes.waits.clone();
-        if let Some((what, kind, before)) = &notes.current {
+        if let Some((what, kind, before, _)) = &notes.current {
             let wait = waits.entry(what.clone()).or_insert_with(|| WaitReport::of(*kind));
             wait.count += 1;
             wait.total += times.of(kind.activity()).saturating_sub(*before);
@@ -166,7 +174,7 @@ impl<'a> Wait<'a> {
     fn begin(meter: &'a StageMeter, kind: WaitKind, what: &str) -> Self {
         let before = meter.doing();
         let ended = meter.clock.ended(kind.activity());
-        meter.notes().current = Some((what.to_owned(), kind, ended));
+        meter.notes().current = Some((what.to_owned(), kind, ended, Instant::now()));
         meter.enter(kind.activity());
         Self { meter, kind, before }
     }
@@ -177,7 +185,8 @@ impl Drop for Wait<'_> {
         self.meter.enter(self.before);
         let ended = self.meter.clock.ended(self.kind.activity());
         let mut notes = self.meter.notes();
-        let Some((what, kind, began)) = notes.current.take() else { return };
+        let Some((what, kind, began, since)) = notes.current.take() else { return };
+        self.meter.recorder.waited(since, &what);
         let wait = notes.waits.entry(what).or_insert_with(|| WaitReport::of(kind));
         wait.count += 1;
         wait.total += ended.saturating_sub(began);

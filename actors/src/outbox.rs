@@ -5,6 +5,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use crate::batch::{Batch, Epoch};
 use crate::clock::Activity;
@@ -119,17 +120,18 @@ impl<T: Batch> Downstream<T> {
 }
 
 /// Counts time as blocked until it is dropped, so also when the wait is cancelled.
-struct Blocked<'a>(&'a StageMeter);
+struct Blocked<'a>(&'a StageMeter, Instant);
 
 impl<'a> Blocked<'a> {
     fn since_now(meter: &'a StageMeter) -> Self {
         meter.enter(Activity::Blocked);
-        Self(meter)
+        Self(meter, Instant::now())
     }
 }
 
 impl Drop for Blocked<'_> {
     fn drop(&mut self) {
         self.0.enter(Activity::Busy);
+        self.0.recorder().waited(self.1, "room below");
     }
 }

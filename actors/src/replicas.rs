@@ -11,6 +11,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
@@ -245,7 +246,9 @@ pub(crate) async fn replica<S: Stage>(
                 cx.arrives(number);
                 error_context.set(Phase::Batch, Some(batch.lineage()));
                 cx.meter().took(batch.rows(), batch.bytes());
+                let (began, lineage, rows) = (Instant::now(), batch.lineage().clone(), batch.rows());
                 stage.on_batch(batch, &cx, &mut out).await?;
+                cx.meter().recorder().worked(began, &lineage, rows);
             }
             Job::Barrier(_, epoch) => {
                 error_context.set(Phase::Barrier, None);

@@ -3,6 +3,7 @@
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use tokio::sync::mpsc;
 
@@ -38,6 +39,7 @@ pub(crate) async fn source<S: Source>(
     cx.meter().describe(source.describe());
     error_context.set(Phase::Batch, None);
     let mut stopped = pin!(cx.stopped());
+    let mut began = Instant::now();
     loop {
         // `next` is cancel safe: if another branch wins, the next call returns the batch.
         let turn = tokio::select! {
@@ -52,7 +54,10 @@ pub(crate) async fn source<S: Source>(
                 error_context.set(Phase::Batch, Some(batch.lineage()));
                 cx.ledger().read(rows as u64);
                 cx.meter().took(rows, batch.bytes());
+                let lineage = batch.lineage().clone();
                 out.send(batch).await?;
+                cx.meter().recorder().worked(began, &lineage, rows);
+                began = Instant::now();
                 // A source that never waits must not starve the other actors on its arbiter.
                 tokio::task::yield_now().await;
             }
@@ -88,7 +93,9 @@ pub(crate) async fn stage<S: Stage>(
                 arrivals += 1;
                 error_context.set(Phase::Batch, Some(batch.lineage()));
                 cx.meter().took(batch.rows(), batch.bytes());
+                let (began, lineage, rows) = (Instant::now(), batch.lineage().clone(), batch.rows());
                 stage.on_batch(batch, &cx, &mut out).await?;
+                cx.meter().recorder().worked(began, &lineage, rows);
             }
             Item::Barrier(epoch) => {
                 error_context.set(Phase::Barrier, None);
@@ -120,7 +127,9 @@ pub(crate) async fn sink<S: Sink>(
                 let rows = batch.rows();
                 error_context.set(Phase::Batch, Some(batch.lineage()));
                 cx.meter().took(rows, batch.bytes());
+                let (began, lineage) = (Instant::now(), batch.lineage().clone());
                 sink.write(batch, &cx).await?;
+                cx.meter().recorder().worked(began, &lineage, rows);
                 cx.ledger().delivered(rows as u64);
             }
             Item::Barrier(epoch) => {

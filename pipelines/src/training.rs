@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_actors::{Fault, FaultKind, Pipeline, Plan, Report, Results, Running};
+use forebay_actors::{Fault, FaultKind, Pipeline, Plan, Report, Results, Running, Track};
 use serde::Serialize;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -131,6 +131,8 @@ pub struct Trained {
     pub model: Model,
     /// Meters of every stage and link of the run, the ledger, and what limited the run.
     pub report: RunReport,
+    /// What each stage of this process did when.
+    pub timeline: Vec<Track>,
     /// What custom stages left with [`StageCx::leave`](forebay_actors::StageCx::leave), by stage and type.
     pub results: Results,
     /// Rows, steps and epochs trained, and whether the run was drained before its last row.
@@ -238,6 +240,7 @@ impl RunningTraining {
     /// Blocks until the run is over.
     pub fn wait(self) -> Result<Trained, Box<FailedTraining>> {
         let Self { running, resources, checkpointer, cuts, meters } = self;
+        let control = running.control();
         let outcome = running.wait();
         let newest = checkpointer.and_then(Checkpointer::end);
         if let (Some(number), Err(fault)) = (newest, &outcome.result)
@@ -265,6 +268,7 @@ impl RunningTraining {
             Ok((dense, optimizer)) => Ok(Trained {
                 training: training.clone(),
                 report: resources.run_report(outcome.report, others),
+                timeline: control.timeline(),
                 results: outcome.results,
                 progress: resources.progress.snapshot(),
                 staleness_observed: resources.staleness.observed(),

@@ -42,7 +42,7 @@ pub(crate) struct Train {
     /// Override a field of the job, for instance train.batch_rows=4096; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// Write the report to this folder, as report.json and report.html; or to one file, whose name ends with .json.
+    /// Write the report to this folder, as report.json, report.html and trace.json; or to one file, whose name ends with .json.
     #[arg(long, value_name = "PATH")]
     report: Option<PathBuf>,
     /// Show the run while it goes on at this address, for instance 127.0.0.1:9600: a page, and /metrics for Prometheus.
@@ -96,6 +96,13 @@ impl AtEnd<'_> {
             let metrics = RunMetrics::of_ended(of.trained, of.status.as_ref());
             dashboard.ended(of.file(history, evaluated), &metrics, is_last);
         }
+    }
+
+    /// Writes the report, so far without an evaluation.
+    fn write(&self, of: &Summary<'_>, history: Option<&History>) -> Result<(), Fault> {
+        let Trained { report, timeline, .. } = of.trained;
+        self.report.write(&of.file(history, None))?;
+        self.report.write_trace(&report.name, timeline)
     }
 }
 
@@ -154,7 +161,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
             false => out::tell(&trained.report.report),
         }
         end.show(&summary, history.as_ref(), None, true);
-        let written = end.report.write(&summary.file(history.as_ref(), None));
+        let written = end.write(&summary, history.as_ref());
         // The first trainer saves and evaluates, and needs the rows of this process until then.
         session.map_or(Ok(()), ClusterSession::wait_until_over)?;
         return written.map(|()| ended);
@@ -179,7 +186,7 @@ fn finish(summary: &Summary<'_>, history: Option<&History>, stop: &Stop, end: &A
     end.show(summary, history, None, false);
     let saved = save(trained, stop);
     summary.print();
-    let written = end.report.write(&summary.file(history, None));
+    let written = end.write(summary, history);
     let saved = saved?;
     match summary.json {
         true => out::tell(json!({ "saved": saved })),

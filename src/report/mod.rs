@@ -3,12 +3,14 @@
 mod contents;
 mod history;
 mod page;
+mod trace;
 
 use std::fs::{self, OpenOptions};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use crate::Fault;
+use crate::actors::Track;
 use crate::connectors::staged;
 use serde_json::Value;
 
@@ -16,10 +18,12 @@ pub(crate) use contents::{contents, running_contents};
 pub(crate) use history::History;
 pub(crate) use page::live_page;
 
-/// Where the report of a training goes: nowhere, to a file of JSON, or to a folder with `report.json` and `report.html`.
+/// Where the report of a training goes: nowhere, to a file of JSON, or to a folder with `report.json`, `report.html` and
+/// `trace.json`.
 pub(crate) struct ReportFiles {
     json: Option<PathBuf>,
     html: Option<PathBuf>,
+    trace: Option<PathBuf>,
 }
 
 impl ReportFiles {
@@ -29,17 +33,27 @@ impl ReportFiles {
     /// # Errors
     /// One of the files cannot be written.
     pub(crate) fn new(path: Option<PathBuf>) -> Result<Self, Fault> {
-        let Some(path) = path else { return Ok(Self { json: None, html: None }) };
+        let Some(path) = path else { return Ok(Self { json: None, html: None, trace: None }) };
         let is_file =
             !path.is_dir() && (path.exists() || path.extension().is_some_and(|extension| extension == "json"));
         let files = if is_file {
-            Self { json: Some(path), html: None }
+            Self { json: Some(path), html: None, trace: None }
         } else {
             fs::create_dir_all(&path).map_err(|e| cannot_write(&path, e))?;
-            Self { json: Some(path.join("report.json")), html: Some(path.join("report.html")) }
+            let file = |name| Some(path.join(name));
+            Self { json: file("report.json"), html: file("report.html"), trace: file("trace.json") }
         };
-        [&files.json, &files.html].into_iter().flatten().try_for_each(|file| probe(file))?;
+        [&files.json, &files.html, &files.trace].into_iter().flatten().try_for_each(|file| probe(file))?;
         Ok(files)
+    }
+
+    /// Writes what each stage of this process did when.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn write_trace(&self, name: &str, tracks: &[Track]) -> Result<(), Fault> {
+        let Some(file) = &self.trace else { return Ok(()) };
+        fs::write(file, trace::trace(name, tracks).to_string()).map_err(|e| cannot_write(file, e))
     }
 
     /// Writes the report.

@@ -49,8 +49,8 @@ pub(crate) struct Launch {
     /// Override a field of the job; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// The first trainer writes the report of the run to this folder, as report.json and report.html; or to one file, whose
-    /// name ends with .json.
+    /// The first trainer writes the report of the run to this folder, as report.json, report.html and trace.json; or to one
+    /// file, whose name ends with .json.
     #[arg(long, value_name = "PATH")]
     report: Option<PathBuf>,
     /// The first trainer shows the run while it goes on at this address of this machine, for instance 127.0.0.1:9600: a page of
