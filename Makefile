@@ -21,7 +21,7 @@ SETUPS := libtorch tools hadoop spark python slurm manifests hosts chromium prom
 NEED_SETUP := bench_device dashboard flight report_page torch
 CHECKED := it $(sort $(filter-out $(NEED_SETUP),$(basename $(notdir $(wildcard tests/*.rs */tests/*.rs)))))
 
-.PHONY: help demo check test chaos setup $(SETUPS:%=setup-%) hdfs-up hdfs-down lint docs bench clean-demo
+.PHONY: help demo check test chaos soak setup $(SETUPS:%=setup-%) hdfs-up hdfs-down lint docs bench clean-demo
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -40,6 +40,10 @@ test: setup ## every test: both backends, a real HDFS cluster, a real Slurm, sev
 
 chaos: ## kill and stop the processes of 100 runs at random times (ROUNDS_OF_CHAOS=..., SEED=...); every row must be trained on once
 	FOREBAY_CHAOS_ROUNDS=$(or $(ROUNDS_OF_CHAOS),100) FOREBAY_CHAOS_SEED=$(or $(SEED),1) cargo test --workspace --features torch --test chaos -- --nocapture
+
+soak: ## train for an hour (SECONDS=...) with six processes and checkpoints; memory, descriptors and threads must not grow
+	cargo build --release
+	scripts/soak target/release/forebay $(if $(filter undefined environment,$(origin SECONDS)),3600,$(SECONDS))
 
 setup: $(SETUPS:%=setup-%) ## fetch what the tests need beyond cargo: libtorch, cargo-deny, Hadoop, Spark, pyarrow, Slurm, kubectl, Chromium, Prometheus
 

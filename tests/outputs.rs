@@ -223,3 +223,180 @@ fn a_full_disk_is_named_and_the_report_is_not_lost() {
     };
     assert!(text.contains("the disk is full") && text.contains("trained on 2,000 rows"), "{text}");
 }
+
+/// A file system of its own in memory, which can be full.
+struct Disk(PathBuf);
+
+impl Disk {
+    /// `None`: mounting is not allowed here.
+    fn mount(at: PathBuf) -> Option<Self> {
+        fs::create_dir(&at).unwrap();
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=8m", "none"]).arg(&at).output();
+        if mounted.is_ok_and(|output| output.status.success()) {
+            return Some(Self(at));
+        }
+        eprintln!("skipped: this test needs root, and the right to mount");
+        None
+    }
+
+    /// All files below a folder, with their bytes.
+    fn contents(&self, folder: &str) -> Vec<(PathBuf, Vec<u8>)> {
+        let mut files = Vec::new();
+        let mut folders = vec![self.0.join(folder)];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+                match entry.is_dir() {
+                    true => folders.push(entry),
+                    false => files.push((entry.clone(), fs::read(&entry).unwrap())),
+                }
+            }
+        }
+        files.sort();
+        files
+    }
+
+    /// Takes all space but so many bytes.
+    fn fill_but(&self, left: u64) {
+        let filler = self.0.join("filler");
+        let free = rustix::fs::statvfs(&self.0).unwrap();
+        fs::write(filler, vec![7; (free.f_bavail * free.f_frsize).saturating_sub(left) as usize]).unwrap();
+    }
+
+    fn empty(&self) {
+        fs::remove_file(self.0.join("filler")).unwrap();
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        assert!(Command::new("umount").arg(&self.0).status().unwrap().success() || std::thread::panicking());
+    }
+}
+
+/// Whatever is written when the disk becomes full, the old output stays as it was and nothing is left behind.
+#[test]
+fn a_full_disk_leaves_every_old_output_as_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+    let on = |name: &str| disk.0.join(name).display().to_string();
+    let run = |command: &mut Command| common::code_and_output(&command.output().unwrap());
+    let done = |command: &mut Command| {
+        let (code, text) = run(command);
+        assert_eq!(code, Some(0), "{text}");
+    };
+    // Models off the disk, with other weights, so that every output differs from the older one.
+    let model = |seed: u32| {
+        let place = dir.path().join(format!("model-{seed}")).display().to_string();
+        done(&mut train(
+            dir.path(),
+            &[&format!("output.model={place}"), "train.batch_rows=64", &format!("data.epochs={seed}")],
+        ));
+        place
+    };
+    let models = [model(1), model(2), model(3)];
+    let program = |args: &[&str]| {
+        let mut command = common::forebay(args);
+        command.stdin(Stdio::null());
+        command
+    };
+    type Write<'a> = Box<dyn Fn(usize) -> Command + 'a>;
+    let writes: [(&str, Write<'_>); 4] = [
+        (
+            "model",
+            Box::new(|n| {
+                let (place, epochs) = (format!("output.model={}", on("model")), format!("data.epochs={}", n + 1));
+                train(dir.path(), &[&place, "train.batch_rows=64", &epochs])
+            }),
+        ),
+        ("export", Box::new(|n| program(&["export", "--model", &models[n], "--to", &on("export"), "--replace"]))),
+        (
+            "delta",
+            Box::new(|n| {
+                program(&[
+                    "export",
+                    "--model",
+                    &models[n + 1],
+                    "--delta-from",
+                    &models[0],
+                    "--to",
+                    &on("delta"),
+                    "--replace",
+                ])
+            }),
+        ),
+        (
+            "merged",
+            Box::new(|n| {
+                let delta = dir.path().join(format!("delta-{n}")).display().to_string();
+                done(&mut program(&[
+                    "export",
+                    "--model",
+                    &models[n + 1],
+                    "--delta-from",
+                    &models[0],
+                    "--to",
+                    &delta,
+                    "--replace",
+                ]));
+                program(&["export", "--model", &models[0], "--apply", &delta, "--to", &on("merged"), "--replace"])
+            }),
+        ),
+    ];
+    for (name, write) in &writes {
+        done(&mut write(0));
+        let (old, before) = (disk.contents(name), fs::read_dir(&disk.0).unwrap().count());
+        let bytes: usize = old.iter().map(|(_, bytes)| bytes.len()).sum();
+        assert!(bytes > 10_000, "{name}: {bytes} bytes");
+        for left in [0, 4096, bytes as u64 / 2] {
+            disk.fill_but(left);
+            let (code, text) = run(&mut write(1));
+            disk.empty();
+            assert!(code == Some(3) && text.contains("the disk is full"), "{name}, {left} bytes left: {code:?} {text}");
+            assert!(disk.contents(name) == old, "{name}, {left} bytes left: the old one has changed");
+            assert_eq!(fs::read_dir(&disk.0).unwrap().count(), before, "{name}, {left} bytes left: something stays");
+        }
+        done(&mut write(1));
+        assert!(disk.contents(name) != old, "{name} is written when there is space again");
+    }
+}
+
+/// The same for checkpoints: the run goes on, and so does a compaction's folder.
+#[test]
+fn a_full_disk_leaves_checkpoints_as_they_were() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(disk) = Disk::mount(dir.path().join("disk")) else { return };
+    let to = disk.0.join("checkpoints").display().to_string();
+    let settings = [
+        &format!("checkpoint.to={to}"),
+        "checkpoint.every=100ms",
+        "train.batch_rows=8",
+        "train.threads=1",
+        "data.epochs=40",
+    ];
+    let listed = |command: &str| {
+        let (code, text) = common::code_and_output(&common::forebay(&["checkpoint", command, &to]).output().unwrap());
+        assert_eq!(code, Some(0), "{text}");
+        text
+    };
+    let mut first = train(dir.path(), &settings);
+    let (code, text) = common::code_and_output(&first.output().unwrap());
+    assert_eq!(code, Some(0), "{text}");
+    assert!(listed("verify").contains("layers of changes"), "a chain: {text}");
+    let old = disk.contents("checkpoints");
+    for left in [0, 4096, 16384] {
+        disk.fill_but(left);
+        // More epochs, so that it goes on.
+        let mut again = train(dir.path(), &settings);
+        let (code, text) =
+            common::code_and_output(&again.args(["--resume", "--set", "data.epochs=80"]).output().unwrap());
+        assert_eq!(code, Some(0), "{text}");
+        assert!(text.contains("a checkpoint failed, and the run goes on"), "{left} bytes left: {text}");
+        let (code, text) = common::code_and_output(&common::forebay(&["checkpoint", "compact", &to]).output().unwrap());
+        disk.empty();
+        assert!(code == Some(3) && text.contains("the disk is full"), "{left} bytes left: {code:?} {text}");
+        assert!(disk.contents("checkpoints") == old, "{left} bytes left: {text}");
+    }
+    listed("verify");
+    let (code, text) = common::code_and_output(&common::forebay(&["checkpoint", "compact", &to]).output().unwrap());
+    assert_eq!(code, Some(0), "{text}");
+}

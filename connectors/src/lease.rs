@@ -22,8 +22,8 @@ pub struct DataPlan {
     pub rows: u64,
     /// Windows of an epoch.
     pub windows: u64,
-    /// A hash of the files (paths, sizes, parts), the columns, and the options that change the order of the rows. With the same
-    /// fingerprint, windows of the same number hold the same rows.
+    /// A hash of the files (their places within the data set, sizes, parts), the columns, and the options that change the order of
+    /// the rows. With the same fingerprint, windows of the same number hold the same rows.
     pub fingerprint: u64,
 }
 

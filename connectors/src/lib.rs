@@ -31,6 +31,7 @@ mod file;
 mod file_source;
 mod format;
 mod hdfs;
+mod identity;
 mod lease;
 mod names;
 mod options;

@@ -105,8 +105,8 @@ impl TrainingBuilder {
         self
     }
 
-    /// Goes on from the newest checkpoint in `checkpoint.to`, or begins at the start if there is none. Without this call, the
-    /// folder must have no checkpoints. A custom source is read from its start, and its rows that were trained on are skipped.
+    /// Goes on from the newest checkpoint in `checkpoint.to`; if there is none, from the one at `checkpoint.from`, or begins at the
+    /// start. Without this call, the folder must have no checkpoints. A custom source is read from its start, and its rows that were trained on are skipped.
     pub fn resume(mut self, resume: bool) -> Self {
         self.resume = resume;
         self
@@ -125,11 +125,11 @@ impl TrainingBuilder {
         {
             resources.go_on_from(&predecessor)?;
         }
-        if let Some((folder, newest)) = found {
-            let restored = match newest {
-                Some(newest) => {
-                    checkpoint::load_rows(&folder, &newest, &resources.table)?;
-                    checkpoint::load_trainer(&folder, newest, DenseAt::Trainer)?
+        if let Some((folder, found)) = found {
+            let restored = match found {
+                Some(found) => {
+                    checkpoint::load_rows(&found.folder, &found.manifest, &resources.table)?;
+                    checkpoint::load_trainer(&found.folder, found.manifest, DenseAt::Trainer)?
                 }
                 None => resources.at_start(),
             };

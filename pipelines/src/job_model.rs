@@ -52,6 +52,18 @@ impl JobModel {
         job.table.config(self.parts.clone(), job.seed, job.train.batch_rows * job.in_step())
     }
 
+    /// Fails if the model needs more parameters than these of a file `name` are: before memory is taken for it.
+    pub(crate) fn check_parameters(&self, dense: &[NamedTensor], name: &str) -> Result<(), Fault> {
+        let (there, here) = (dense.iter().map(|tensor| tensor.data.len()).sum::<usize>(), self.spec.as_ref());
+        match here.map(ModelSpec::dense_len) {
+            Some(expected) if expected > there => Err(Fault::user(format!(
+                "{name} has {there} dense parameters, and the job of its manifest is of a model with {expected}: {}",
+                self.describe
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// Returns a function that makes a model with these parameters.
     pub(crate) fn with_parameters(
         &self,

@@ -117,7 +117,7 @@ impl Resources {
     pub(crate) fn at_start(&mut self) -> Restored {
         let steps = self.steps_before;
         let position = TrainPosition { steps, steps_before: steps, ..TrainPosition::default() };
-        Restored { position, model: self.restored.take(), kept: Vec::new() }
+        Restored { position, model: self.restored.take(), kept: Vec::new(), from: None }
     }
 
     /// Has the run make checkpoints, and go on from what was restored. With several trainers, the first one makes them. Blocks on
@@ -130,9 +130,14 @@ impl Resources {
         shards: Shards,
         leader: Option<CutLeader>,
     ) -> Result<(), Fault> {
-        let Restored { position, model, kept } = restored;
+        let Restored { position, model, kept, from } = restored;
         if let Some(exact) = &self.exact {
-            exact.restore(kept_gradients::of_trainer(&folder, &kept, exact.rank(), self.table.row_dim())?);
+            exact.restore(kept_gradients::of_trainer(
+                from.as_ref().unwrap_or(&folder),
+                &kept,
+                exact.rank(),
+                self.table.row_dim(),
+            )?);
         }
         self.progress.goes_on_after(position.rows, position.steps);
         self.steps_before = position.steps_before;

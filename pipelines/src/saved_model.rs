@@ -36,10 +36,11 @@ impl Model {
                  the model folder of the run",
             )));
         };
+        let dense = checkpoint::dense_parameters(&checkpoints, &manifest)?;
+        model.check_parameters(&dense, &format!("checkpoint {} of {from}", manifest.number))?;
         let host = Host::start("ps")?;
         let table = start_table(&host, tables.config.clone(), shards)?;
         checkpoint::load_rows(&checkpoints, &manifest, &table)?;
-        let dense = checkpoint::dense_parameters(&checkpoints, &manifest)?;
         let (job, context) = (manifest.job, context.clone());
         Ok(Self { job, dense, optimizer: None, table, training: None, model, host, context })
     }

@@ -215,10 +215,14 @@ impl RunningTraining {
     /// [`FaultKind::Drained`](forebay_actors::FaultKind::Drained). A run without stops its source (in a cluster, the sources of all
     /// readers) and still trains on the rows that were read.
     pub fn drain(&self) {
-        match (&self.checkpointer, &self.resources.session) {
-            (Some(checkpointer), _) => checkpointer.end_run().end_run_with_checkpoint(),
-            (None, Some(session)) => session.drain(),
-            (None, None) => self.running.drain(),
+        if let Some(checkpointer) = &self.checkpointer {
+            checkpointer.end_run().end_run_with_checkpoint();
+        }
+        match &self.resources.session {
+            // The coordinator remembers it, should this process die first.
+            Some(session) => session.drain(),
+            None if self.checkpointer.is_none() => self.running.drain(),
+            None => {}
         }
     }
 

@@ -1,4 +1,4 @@
-//! `forebay checkpoint`: list and verify the checkpoints of a run.
+//! `forebay checkpoint`: list, verify and compact the checkpoints of a run.
 
 use crate::Fault;
 use crate::actors::commas;
@@ -7,16 +7,38 @@ use clap::{Args, Subcommand};
 
 use crate::out;
 
-/// List and verify the checkpoints of a run
+/// List, verify and compact the checkpoints of a run
 #[derive(Subcommand)]
 #[command(after_help = "Examples:
   forebay checkpoint list rows/checkpoints
-  forebay checkpoint verify hdfs://nameservice/checkpoints")]
+  forebay checkpoint verify hdfs://nameservice/checkpoints
+  forebay checkpoint compact rows/checkpoints --keep 1
+  forebay checkpoint compact rows/checkpoints --number 12 --to rows/best")]
 pub(crate) enum Checkpoint {
     /// List the checkpoints in a folder, the oldest first
     List(Place),
     /// Read all files of every checkpoint in a folder, and compare their lengths and checksums
     Verify(Place),
+    /// Make one checkpoint with all rows of the newest one and the layers below it
+    ///
+    /// It gets the next number. Older checkpoints stay, unless --keep says how many. It appears whole or not at all; a run that
+    /// writes into the folder goes on. The keys of the changed rows are in memory meanwhile, about 20 bytes each, and a page of rows.
+    Compact(Compact),
+}
+
+#[derive(Args)]
+pub(crate) struct Compact {
+    /// The folder of the checkpoints (checkpoint.to of the job): a path or a URL.
+    folder: String,
+    /// The number of the checkpoint. Default: the newest that is whole. An older one needs --to.
+    #[arg(long)]
+    number: Option<u64>,
+    /// Write the checkpoint to this folder, under its own number.
+    #[arg(long, value_name = "FOLDER")]
+    to: Option<String>,
+    /// Then remove all checkpoints but the newest so many.
+    #[arg(long, value_name = "N", conflicts_with = "to", value_parser = clap::value_parser!(u16).range(1..))]
+    keep: Option<u16>,
 }
 
 #[derive(Args)]
@@ -27,7 +49,10 @@ pub(crate) struct Place {
 
 impl Checkpoint {
     pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
-        let (Self::List(Place { folder: at }) | Self::Verify(Place { folder: at })) = &self;
+        let at = match &self {
+            Self::Compact(compact) => return compact.run(context),
+            Self::List(Place { folder }) | Self::Verify(Place { folder }) => folder,
+        };
         let folder = CheckpointFolder::open(at, context)?;
         let numbers = folder.numbers()?;
         if numbers.is_empty() {
@@ -36,8 +61,8 @@ impl Checkpoint {
         let mut damaged = None;
         for number in numbers {
             let read = match self {
-                Self::List(_) => folder.manifest(number),
                 Self::Verify(_) => folder.verify(number),
+                _ => folder.manifest(number),
             };
             match read {
                 Ok(manifest) => out::print(describe(&manifest, matches!(self, Self::Verify(_))))?,
@@ -48,6 +73,18 @@ impl Checkpoint {
             }
         }
         damaged.map_or(Ok(()), |fault| Err(Fault::user(format!("a checkpoint in {at} is damaged")).because(fault)))
+    }
+}
+
+impl Compact {
+    fn run(&self, context: &Context) -> Result<(), Fault> {
+        let folder = CheckpointFolder::open(&self.folder, context)?;
+        let to = self.to.as_ref().map(|to| CheckpointFolder::open(to, context)).transpose()?;
+        match folder.compact(self.number, to.as_ref())? {
+            Some(manifest) => out::print(describe(&manifest, false))?,
+            None => out::print(format!("the newest checkpoint in {} has all rows already", self.folder))?,
+        }
+        self.keep.map_or(Ok(()), |keep| folder.prune(usize::from(keep)))
     }
 }
 

@@ -88,6 +88,10 @@ pub(crate) struct RoleCommand {
     /// coordinator decides.
     #[arg(long)]
     resume: bool,
+    /// Go on from a checkpoint of another folder: short for --set checkpoint.from=PLACE, so all processes need it. With --resume,
+    /// only if there is no checkpoint in checkpoint.to yet.
+    #[arg(long, value_name = "FOLDER[#NUMBER]")]
+    resume_from: Option<String>,
     /// The `launch` that started this process: it ends with it.
     #[arg(long, hide = true)]
     parent: Option<u32>,
@@ -96,7 +100,8 @@ pub(crate) struct RoleCommand {
 impl RoleCommand {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         self.parent.map_or(Ok(()), parent::end_with)?;
-        let job = train::load(self.job.as_deref(), &self.settings)?;
+        let settings = train::with_origin(self.settings.clone(), None, self.resume_from.clone());
+        let job = train::load(self.job.as_deref(), &settings)?;
         let process = ClusterProcess::new(self.process_config(&job)?);
         let report = ReportFiles::new(self.report.clone())?;
         let stop = Stop::listen()?;

@@ -35,6 +35,7 @@ use crate::usage::Usage;
   forebay train job.toml
   forebay train job.toml --set train.staleness=2 --set model.kind=lr
   forebay train tomorrow.toml --from model --set output.model=model-2   (goes on from yesterday's model)
+  forebay train job.toml --set checkpoint.to=again --resume-from checkpoints#12   (goes on from an earlier checkpoint)
   forebay train --set data.train=rows/ --set output.model=model     (the default job: Wide & Deep on Criteo columns)")]
 pub(crate) struct Train {
     /// The job file; without it, the default job.
@@ -51,20 +52,25 @@ pub(crate) struct Train {
     /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet.
     #[arg(long)]
     resume: bool,
+    /// Go on from a checkpoint of another folder: short for --set checkpoint.from=PLACE. The run's own checkpoints go to
+    /// checkpoint.to. With --resume, only if there is none yet.
+    #[arg(long, value_name = "FOLDER[#NUMBER]")]
+    resume_from: Option<String>,
     /// Go on from a trained model: short for --set train.from=MODEL. With --resume, only if there is no checkpoint yet.
     #[arg(long, value_name = "MODEL")]
     from: Option<String>,
 }
 
-/// The settings of `--set`, and that of `--from`.
-pub(crate) fn with_from(mut settings: Vec<String>, from: Option<String>) -> Vec<String> {
+/// The settings of `--set`, and those of `--from` and `--resume-from`.
+pub(crate) fn with_origin(mut settings: Vec<String>, from: Option<String>, checkpoint: Option<String>) -> Vec<String> {
     settings.extend(from.map(|model| format!("train.from={model}")));
+    settings.extend(checkpoint.map(|at| format!("checkpoint.from={at}")));
     settings
 }
 
 impl Train {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
-        let job = load(self.job.as_deref(), &with_from(self.settings, self.from))?;
+        let job = load(self.job.as_deref(), &with_origin(self.settings, self.from, self.resume_from))?;
         if !job.placement.is_one_process() {
             return Err(Fault::user(
                 "the job's [placement] names several processes: start them on this machine with `forebay launch`, or each with \

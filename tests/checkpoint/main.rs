@@ -5,8 +5,11 @@
 #[path = "../cluster/bits.rs"]
 #[allow(dead_code, reason = "not all of it is used here")]
 mod bits;
+mod compact;
 mod day_by_day;
 mod jobs;
+mod moved;
 mod refusals;
 mod resume;
+mod resume_from;
 mod version_1;

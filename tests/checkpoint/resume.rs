@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use super::jobs::{Job, ROWS, flip};
 
 /// The model of an undisturbed run without checkpoints.
-fn undisturbed(format: &str, more: &[&str]) -> super::bits::Bits {
+pub(crate) fn undisturbed(format: &str, more: &[&str]) -> super::bits::Bits {
     let job = Job::new(format, &[more, &["checkpoint.rows=1000000000"]].concat());
     let ended = job.run(&[]);
     assert_eq!(ended.code, Some(0), "{}", ended.said);

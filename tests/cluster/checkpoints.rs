@@ -264,3 +264,66 @@ fn two_trainers_that_are_drained_leave_a_checkpoint() {
         assert_eq!((ledger.rows, ledger.rejected), (ROWS * epochs(&settings), 0), "{}", logs[1]);
     }
 }
+
+/// A ps cannot read its part of the checkpoint: all end at once with its fault, not after `placement.timeout_seconds`.
+#[test]
+fn a_checkpoint_that_cannot_be_loaded_ends_all_processes_with_one_fault() {
+    for broken in ["ps 0", "ps 1"] {
+        let (folder, settings) = settings("broken", &PLACEMENT);
+        let mut run = Run::local(&settings);
+        run.start(&NAMES);
+        run.until_said("trainer 0", "INFO checkpoint ");
+        NAMES.iter().for_each(|name| run.kill(name));
+        let manifests =
+            || std::fs::read_dir(folder.path().join("checkpoints")).unwrap().map(|file| file.unwrap().path());
+        let json = |path: &std::path::Path| path.extension().is_some_and(|kind| kind == "json");
+        let words = if broken == "ps 0" {
+            // The coordinator finds no checkpoint that is whole.
+            manifests().filter(|path| json(path)).for_each(|path| std::fs::write(path, "{").unwrap());
+            "no checkpoint in"
+        } else {
+            // A ps finds rows of another table.
+            for path in manifests().filter(|path| json(path)) {
+                let text = std::fs::read_to_string(&path).unwrap();
+                std::fs::write(&path, text.replace("\"dim\": 4", "\"dim\": 3")).unwrap();
+            }
+            "has a table"
+        };
+        let mut run = Run::local(&settings);
+        for name in NAMES {
+            run.resume(name);
+        }
+        let begun = std::time::Instant::now();
+        for name in NAMES {
+            run.end_with(name, 2, words);
+        }
+        assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{:?}", begun.elapsed());
+    }
+}
+
+/// A ps dies while the run drains: the drain is not forgotten, and the run ends as drained when all are back.
+#[test]
+fn a_drain_outlives_a_new_attempt() {
+    let (_folder, settings) = settings("drain", &[&PLACEMENT[..], &["placement.timeout_seconds=60"]].concat());
+    let mut run = Run::local(&settings);
+    run.start(&NAMES);
+    run.until_said("trainer 0", "INFO checkpoint ");
+    // The ps stands still, so that the last checkpoint cannot be made, and the process that was told to end dies.
+    run.hold("ps 1");
+    run.signal("reader 0", rustix::process::Signal::STOP);
+    run.signal("trainer 0", rustix::process::Signal::TERM);
+    run.until_status("the run drains", |status| status.phase == forebay::pipelines::cluster::RunPhase::Draining);
+    run.kill("trainer 0");
+    run.kill("ps 1");
+    run.go_on("reader 0");
+    run.resume("trainer 0@again");
+    run.resume("ps 1@again");
+    for name in ["trainer 0@again", "ps 0", "ps 1@again", "reader 0"] {
+        run.end_with(name, 5, "has all rows that are trained on: --resume goes on");
+    }
+    let mut run = Run::local(&settings);
+    NAMES.iter().for_each(|name| run.resume(name));
+    let logs = run.end_well(&NAMES);
+    assert_eq!(Ledger::of(&logs[2]).rows, ROWS, "{}", logs[2]);
+    assert_eq!(run.model().difference(&one_process(&calm(&settings)).0), None, "{}", logs[2]);
+}

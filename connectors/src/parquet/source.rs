@@ -16,6 +16,7 @@ use super::footer::{self, Footer};
 use super::selection::Origin;
 use super::types;
 use crate::decode_pool::{DecodePool, JobOutput, Stop};
+use crate::identity;
 use crate::input::Input;
 use crate::lease::{Leases, fingerprint, wanted};
 use crate::options::ReadOptions;
@@ -102,9 +103,12 @@ impl ParquetSource {
             let columns =
                 self.schema().map(|schema| schema.fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>());
             write!(text, "parquet {shuffle} {seed} {window_rows} {columns:?}")?;
-            self.footers.iter().try_for_each(|footer| {
+            let paths: Vec<&str> = self.footers.iter().map(|footer| footer.file.path.as_ref()).collect();
+            let files: Vec<(&str, u64)> = paths.into_iter().zip(self.footers.iter().map(|f| f.file.size)).collect();
+            identity::write(text, &files, |file| {
+                let footer = &self.footers[file];
                 let rows: Vec<u64> = (0..footer.selected.ranges.len()).map(|group| footer.rows(group)).collect();
-                write!(text, "\n{} {} {rows:?}", footer.file.path, footer.file.size)
+                format!("{rows:?}")
             })
         })
     }

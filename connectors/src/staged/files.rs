@@ -12,6 +12,7 @@ use futures::StreamExt;
 use object_store::{ObjectStoreExt, PutMode, PutOptions};
 
 use super::error::fault;
+use super::fail_points::{PointedFile, around, pass};
 use super::folder::{OpenFolder, Opened, StoreFolder};
 use super::writer::FileWriter;
 use crate::store_error::store_fault;
@@ -26,8 +27,8 @@ impl OpenFolder {
         let name = self.name(file);
         match &self.0 {
             Opened::Local(path) => {
-                let made = fs::create_dir_all(path).and_then(|()| File::create(path.join(file)));
-                Ok(FileWriter::local(name.clone(), made.map_err(|e| fault(&name, "cannot make", e))?).synced())
+                let made = fs::create_dir_all(path).and_then(|()| PointedFile::create(&path.join(file)));
+                Ok(FileWriter::synced(name.clone(), made.map_err(|e| fault(&name, "cannot make", e))?))
             }
             Opened::Store(folder) => FileWriter::store(name, folder, file, None),
         }
@@ -58,7 +59,7 @@ impl OpenFolder {
     pub fn remove(&self, file: &str) -> Result<(), Fault> {
         let name = self.name(file);
         match &self.0 {
-            Opened::Local(path) => match fs::remove_file(path.join(file)) {
+            Opened::Local(path) => match around(path, "remove", || fs::remove_file(path.join(file))) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => Err(fault(&name, "cannot remove", e)),
                 _ => Ok(()),
             },
@@ -147,11 +148,12 @@ fn put_local(folder: &Path, file: &str, bytes: &[u8]) -> io::Result<bool> {
     let hidden = folder.join(format!(".{file}.partial-{}", std::process::id()));
     let place = folder.join(file);
     let written = (|| {
-        let mut file = File::create(&hidden)?;
+        let mut file = PointedFile::create(&hidden)?;
         file.write_all(bytes)?;
-        file.sync_all()?;
+        file.sync()?;
+        pass(&place, "before rename")?;
         match renameat_with(CWD, &hidden, CWD, &place, RenameFlags::NOREPLACE) {
-            Ok(()) => {}
+            Ok(()) => pass(&place, "after rename")?,
             Err(rustix::io::Errno::EXIST) => return Ok(false),
             // A file system without this flag.
             Err(rustix::io::Errno::INVAL) if !place.exists() => fs::rename(&hidden, &place)?,
@@ -159,16 +161,17 @@ fn put_local(folder: &Path, file: &str, bytes: &[u8]) -> io::Result<bool> {
             Err(e) => return Err(e.into()),
         }
         // The name itself is on the disk when the folder is.
-        File::open(folder)?.sync_all()?;
+        around(folder, "sync of the folder", || File::open(folder)?.sync_all())?;
         Ok(true)
     })();
     if !matches!(written, Ok(true)) {
-        let _ = fs::remove_file(&hidden);
+        let _ = around(&hidden, "remove", || fs::remove_file(&hidden));
     }
     written
 }
 
 fn list_local(folder: &Path) -> io::Result<Vec<(String, u64)>> {
+    pass(folder, "list")?;
     let entries = match fs::read_dir(folder) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,

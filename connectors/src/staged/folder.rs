@@ -200,7 +200,7 @@ impl OpenFolder {
     /// All bytes of a file that holds at most `most`.
     pub fn bytes(&self, file: &str, most: u64) -> Result<Vec<u8>, Fault> {
         let bytes = self.fold(file, Vec::new(), move |all: &mut Vec<u8>, piece| {
-            let room = (most + 1).saturating_sub(all.len() as u64).min(piece.len() as u64);
+            let room = most.saturating_add(1).saturating_sub(all.len() as u64).min(piece.len() as u64);
             all.extend_from_slice(&piece[..room as usize]);
         })?;
         if bytes.len() as u64 > most {

@@ -8,6 +8,8 @@
 //! | S3, memory | uploads that are not complete | all uploads are completed, the one that makes it valid last (see `flat`) |
 
 mod error;
+#[doc(hidden)]
+pub mod fail_points;
 mod files;
 mod flat;
 mod folder;

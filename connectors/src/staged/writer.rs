@@ -15,6 +15,7 @@ use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::error::fault;
+use super::fail_points::PointedFile;
 use super::flat::{PendingUpload, PendingUploads};
 use super::folder::StoreFolder;
 use crate::store_error::store_fault;
@@ -34,22 +35,20 @@ pub struct FileWriter {
 }
 
 enum To {
-    /// And whether the file is to be on the disk at the end.
-    Local(BufWriter<File>, bool),
+    Local(BufWriter<File>),
+    /// Which is to be on the disk at the end.
+    Synced(BufWriter<PointedFile>),
     Store(Upload),
 }
 
 impl FileWriter {
     pub(super) fn local(name: String, file: File) -> Self {
-        Self { name, bytes: 0, to: To::Local(BufWriter::with_capacity(1 << 20, file), false) }
+        Self { name, bytes: 0, to: To::Local(BufWriter::with_capacity(1 << 20, file)) }
     }
 
-    /// Has [`finish`](Self::finish) wait until a local file is on the disk.
-    pub(super) fn synced(mut self) -> Self {
-        if let To::Local(_, sync) = &mut self.to {
-            *sync = true;
-        }
-        self
+    /// A local file. [`finish`](Self::finish) waits until it is on the disk.
+    pub(super) fn synced(name: String, file: PointedFile) -> Self {
+        Self { name, bytes: 0, to: To::Synced(BufWriter::with_capacity(1 << 20, file)) }
     }
 
     /// Uploads a file of `folder`. At the end the upload is completed, or added to `pending` to be completed later.
@@ -78,8 +77,9 @@ impl FileWriter {
     /// Hands over what is buffered and waits until the store has all of it. Returns the bytes written.
     pub fn finish(self) -> Result<u64, Fault> {
         match self.to {
-            To::Local(mut file, sync) => {
-                let synced = file.flush().and_then(|()| if sync { file.get_ref().sync_all() } else { Ok(()) });
+            To::Local(mut file) => file.flush().map_err(|e| fault(&self.name, "cannot write", e))?,
+            To::Synced(mut file) => {
+                let synced = file.flush().and_then(|()| file.get_ref().sync());
                 synced.map_err(|e| fault(&self.name, "cannot write", e))?;
             }
             To::Store(upload) => upload.finish()?,
@@ -91,7 +91,8 @@ impl FileWriter {
 impl Write for FileWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let n = match &mut self.to {
-            To::Local(file, _) => file.write(bytes)?,
+            To::Local(file) => file.write(bytes)?,
+            To::Synced(file) => file.write(bytes)?,
             To::Store(upload) => upload.write(bytes)?,
         };
         self.bytes += n as u64;
@@ -101,7 +102,8 @@ impl Write for FileWriter {
     /// Gives a local file's bytes to the system. A store gets whole parts only, and the rest at the end.
     fn flush(&mut self) -> io::Result<()> {
         match &mut self.to {
-            To::Local(file, _) => file.flush(),
+            To::Local(file) => file.flush(),
+            To::Synced(file) => file.flush(),
             To::Store(_) => Ok(()),
         }
     }

@@ -17,6 +17,7 @@ use super::lines::{Failed, Parsed, SplitParser, TextSplit};
 use super::windows::{SplitToRead, TextWindows};
 use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::file::DataFile;
+use crate::identity;
 use crate::input::Input;
 use crate::lease::{Leases, fingerprint, wanted};
 use crate::options::ReadOptions;
@@ -122,7 +123,8 @@ impl<F: LineFormat> TextSource<F> {
         let ReadOptions { shuffle, seed, window_rows, .. } = self.options;
         fingerprint(|text| {
             write!(text, "{} {shuffle} {seed} {window_rows} {}", self.format.identity(), self.range_bytes)?;
-            self.files.iter().try_for_each(|file| write!(text, "\n{} {}", file.path, file.size))
+            let files: Vec<(&str, u64)> = self.files.iter().map(|file| (file.path.as_ref(), file.size)).collect();
+            identity::write(text, &files, |_| String::new())
         })
     }
 

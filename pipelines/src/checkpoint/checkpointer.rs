@@ -10,17 +10,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_actors::{Control, Fault, FaultKind, commas};
-use forebay_ps::{SnapshotKind, TableConfig};
+use forebay_ps::SnapshotKind;
 use futures::executor::block_on;
 
-use super::cut::{Cut, CutPoint, Kept, Shards};
+use super::cut::{Cut, Kept};
 use super::cut_plan::CutPlan;
-use super::folder::{CheckpointFolder, file_name};
-use super::manifest::{CheckpointManifest, TableLayer, TableLayers};
-use super::{dense_state, kept_gradients, table_rows};
-use crate::cluster::CutLeader;
-use crate::job::{DenseAt, Job, LookupAt, Transfers};
-use crate::model_folder::FileEntry;
+use super::manifest::CheckpointManifest;
+use super::writer::{CheckpointWriter, Checkpoints};
+use crate::job::{DenseAt, LookupAt, Transfers};
 
 /// How often the thread looks whether a checkpoint is due.
 const TICK: Duration = Duration::from_millis(50);
@@ -30,17 +27,6 @@ const LAST_WRITE: Duration = Duration::from_secs(30);
 
 /// How often the last checkpoint of a run is tried if the trainers do not stop in time.
 const LAST_TRIES: usize = 3;
-
-/// What the checkpoints of one run need. [`start`](Self::start) begins to make them.
-pub(crate) struct Checkpoints {
-    pub(crate) folder: CheckpointFolder,
-    pub(crate) job: Job,
-    pub(crate) config: TableConfig,
-    pub(crate) cut_point: Arc<CutPoint>,
-    pub(crate) cuts: Receiver<Result<Cut, Fault>>,
-    /// Set if there are other trainers: then cuts are made through it and not at barriers.
-    pub(crate) leader: Option<CutLeader>,
-}
 
 /// Makes checkpoints of a run until it ends.
 pub(crate) struct Checkpointer {
@@ -73,14 +59,8 @@ impl Checkpoints {
     /// Makes checkpoints of the run that `control` controls.
     pub(crate) fn start(self, control: Control) -> Checkpointer {
         let (shared, (alive, ended)) = (Arc::new(Shared::default()), channel());
-        let worker = Worker {
-            layers: Vec::new(),
-            layers_since_full: 0,
-            failed: None,
-            shared: Arc::clone(&shared),
-            control,
-            checkpoints: self,
-        };
+        let worker =
+            Worker { writer: CheckpointWriter::default(), shared: Arc::clone(&shared), control, checkpoints: self };
         let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(move || worker.run(&ended));
         if let Err(e) = &thread {
             tracing::error!("no checkpoints are made: cannot start a thread: {e}");
@@ -135,11 +115,7 @@ struct Worker {
     checkpoints: Checkpoints,
     control: Control,
     shared: Arc<Shared>,
-    /// The layers of the newest checkpoint, for one of changes.
-    layers: Vec<TableLayer>,
-    layers_since_full: usize,
-    /// The last try that failed before its manifest was written.
-    failed: Option<CutPlan>,
+    writer: CheckpointWriter,
 }
 
 impl Worker {
@@ -185,20 +161,13 @@ impl Worker {
     /// Makes one checkpoint. `None`: the run has ended.
     fn checkpoint(&mut self) -> Result<Option<CheckpointManifest>, Fault> {
         let begun = Instant::now();
-        let options = &self.checkpoints.job.checkpoint;
-        let number = self.checkpoints.folder.next_number(self.checkpoints.cut_point.run())?;
-        let full = self.layers.is_empty() || self.layers_since_full + 1 >= options.full_every;
-        let kind = if full { SnapshotKind::Full } else { SnapshotKind::Changes };
-        let plan = CutPlan { number, attempt: forebay_base::random_seed(), kind };
-        // A ps may have gone on writing after the try had failed.
-        self.discard_failed();
+        let plan = self.writer.plan(&self.checkpoints)?;
         let Some(cut) = self.cut(plan) else { return Ok(None) };
         let (cut, stood) = (cut?, begun.elapsed());
-        let manifest = self.write(cut, full)?;
-        let newest = self.layers.last().into_iter().flat_map(|layer| &layer.files);
-        let (rows, bytes) =
-            newest.fold((0, 0), |(rows, bytes), file| (rows + file.rows.unwrap_or(0), bytes + file.bytes));
-        let what = if full { "table rows" } else { "changed table rows" };
+        let manifest = self.writer.write(&self.checkpoints, cut)?;
+        let (rows, bytes) = self.writer.newest();
+        let what = if plan.kind == SnapshotKind::Full { "table rows" } else { "changed table rows" };
+        let number = plan.number;
         tracing::info!(
             "checkpoint {number} after {} rows: {} {what}, {:.1} MB in {:.1} s, cut in {} ms",
             commas(manifest.rows_trained()),
@@ -226,61 +195,5 @@ impl Worker {
         cut_point.plan(plan);
         block_on(self.control.barrier_at(self.checkpoints.first_stage())).ok()?;
         cuts.recv().ok()
-    }
-
-    /// Removes what the last failed try has written, so that tries that fail do not fill the disk.
-    fn discard_failed(&self) {
-        let Some(plan) = self.failed else { return };
-        if let Err(fault) = self.checkpoints.folder.discard(plan.number, plan.attempt) {
-            tracing::warn!("files of the checkpoint that failed stay until the next one: {fault}");
-        }
-    }
-
-    /// Writes the tables, the dense parameters and the gradients that an exact order keeps. Returns their files.
-    fn write_files(&self, cut: &mut Cut) -> Result<[Vec<FileEntry>; 3], Fault> {
-        let (folder, plan) = (&self.checkpoints.folder.folder, cut.plan);
-        let (files, mut dense) = match self.checkpoints.cut_point.shards() {
-            Shards::Here(table) => (table_rows::write_shards(&mut cut.snapshots, table, folder, plan)?, Vec::new()),
-            Shards::InPs(ps) => block_on(ps.written(plan))?,
-        };
-        if let Some(model) = &cut.model {
-            let name = file_name(plan.number, plan.attempt, "dense.safetensors");
-            dense = vec![dense_state::write(model, folder, &name)?];
-        }
-        let kept = match &cut.kept {
-            Kept::Here(kept) if self.checkpoints.job.train.staleness.exactly => {
-                vec![kept_gradients::write(kept, folder, plan.number, plan.attempt, 0)?]
-            }
-            Kept::Here(_) => Vec::new(),
-            Kept::Written(files) => files.clone(),
-        };
-        Ok([files, dense, kept])
-    }
-
-    fn write(&mut self, mut cut: Cut, full: bool) -> Result<CheckpointManifest, Fault> {
-        self.failed = Some(cut.plan);
-        let written = self.write_files(&mut cut).inspect_err(|_| self.discard_failed())?;
-        // From here on a fault does not say that the manifest is not there.
-        self.failed = None;
-        let Checkpoints { folder, job, config, cut_point, .. } = &self.checkpoints;
-        let (Cut { plan, position, snapshots, .. }, [files, dense, kept]) = (cut, written);
-        let mut layers = if full { Vec::new() } else { self.layers.clone() };
-        layers.push(TableLayer { checkpoint: plan.number, files });
-        let tables = vec![TableLayers { config: config.clone(), layers: layers.clone() }];
-        let manifest = CheckpointManifest::new(plan.number, job.clone(), position, tables, dense);
-        let manifest = CheckpointManifest { kept, ..manifest };
-        folder.publish(&manifest)?;
-        // The next checkpoint of changes has these layers below it whatever becomes of `keep`: a shard that keeps its snapshot gives
-        // only later changes, and one that does not gives these rows again.
-        self.layers = layers;
-        self.layers_since_full = if full { 0 } else { self.layers_since_full + 1 };
-        let kept = match cut_point.shards() {
-            Shards::Here(_) => snapshots.into_iter().try_for_each(|snapshot| block_on(snapshot.keep())),
-            Shards::InPs(ps) => block_on(ps.keep(plan)),
-        };
-        if let Err(fault) = kept {
-            tracing::warn!("the next checkpoint writes rows of checkpoint {} again: {fault}", plan.number);
-        }
-        Ok(manifest)
     }
 }

@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use forebay_actors::Fault;
 use forebay_connectors::staged::{Folder, OpenFolder};
 
-use super::manifest::CheckpointManifest;
+use super::manifest::{CheckpointManifest, TableLayer};
 use crate::context::Context;
 use crate::model_folder::checked;
 
@@ -105,6 +105,13 @@ impl CheckpointFolder {
         ))
     }
 
+    /// Whether all files of these layers are there, with their lengths.
+    pub(crate) fn has_layers(&self, layers: &[TableLayer]) -> Result<bool, Fault> {
+        let files: HashSet<(String, u64)> = self.folder.files()?.into_iter().collect();
+        let mut named = layers.iter().flat_map(|layer| &layer.files);
+        Ok(named.all(|entry| files.contains(&(entry.path.clone(), entry.bytes))))
+    }
+
     /// Makes `manifest` a checkpoint.
     ///
     /// # Errors
@@ -129,7 +136,10 @@ impl CheckpointFolder {
     }
 
     /// Removes all checkpoints but the newest `keep`, and the files that no remaining one names. Files of later numbers stay.
-    pub(crate) fn prune(&self, keep: usize) -> Result<(), Fault> {
+    ///
+    /// # Errors
+    /// The store fails, or a manifest that stays is damaged.
+    pub fn prune(&self, keep: usize) -> Result<(), Fault> {
         let numbers = self.numbers()?;
         let Some(&newest) = numbers.last() else { return Ok(()) };
         let (old, kept) = numbers.split_at(numbers.len().saturating_sub(keep.max(1)));
@@ -170,7 +180,7 @@ fn file_number(name: &str) -> Option<u64> {
 mod tests {
     use std::io::Write as _;
 
-    use super::super::manifest::{TableLayer, TableLayers, TrainPosition};
+    use super::super::manifest::{TableLayers, TrainPosition};
     use super::*;
     use crate::job::Job;
     use crate::model_folder::FileEntry;

@@ -139,7 +139,16 @@ impl CheckpointManifest {
     pub(crate) fn read(folder: &OpenFolder, number: u64) -> Result<Self, Fault> {
         let file = Self::name(number);
         let (text, name) = (folder.bytes(&file, MOST_BYTES)?, folder.name(&file));
-        versioned_json::parse(&text, &name, FORMAT, VERSION)
+        let manifest: Self = versioned_json::parse(&text, &name, FORMAT, VERSION)?;
+        let damaged = |what: String| Fault::user(format!("{name} is damaged: {what}"));
+        if manifest.number != number {
+            return Err(damaged(format!("it is of checkpoint {}", manifest.number)));
+        }
+        if let Some(entry) = manifest.files().find(|entry| !is_file_name(&entry.path)) {
+            return Err(damaged(format!("it names {:?}, expected files of the folder", entry.path)));
+        }
+        manifest.position.batches.check().map_err(damaged)?;
+        Ok(manifest)
     }
 
     /// Fails if a run of `job` would not be the run of this checkpoint.
@@ -147,7 +156,10 @@ impl CheckpointManifest {
     /// # Errors
     /// A user fault that names the fields that differ.
     pub(crate) fn check_job(&self, job: &Job) -> Result<(), Fault> {
-        let mut differences = self.job.differences(job, is_bound);
+        // Where rows are known by their files, it does not matter where these lie: `check_rows` compares them.
+        let moves = self.position.data.is_some();
+        let bound = |name: &str| is_bound(name) && !(moves && name == "data.train");
+        let mut differences = self.job.differences(job, bound);
         let (there, here) = (self.job.in_step(), job.in_step());
         if there != here {
             differences.push(format!("trainers that take each step together are {there} there and {here} here"));
@@ -175,6 +187,11 @@ pub(crate) fn check_rows(before: &DataPlan, now: &DataPlan) -> Result<(), Fault>
         "the rows are not those of the checkpoint: {now:?}, expected {before:?}; go on with the same files, or begin a new run \
          with another checkpoint.to"
     )))
+}
+
+/// Whether a path names a file directly in the folder.
+fn is_file_name(path: &str) -> bool {
+    !path.is_empty() && !path.starts_with('.') && !path.contains(['/', '\\', '\0'])
 }
 
 /// Fields, or sections with a dot at the end, that may differ when a run goes on: where it runs, how fast, and for how long.

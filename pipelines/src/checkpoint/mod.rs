@@ -11,11 +11,13 @@
 //! `shared_cut.rs` are the part of each trainer, `cluster/cuts/` is the rest.
 //!
 //! Read in this order: `trained_batches.rs` (the position), `cut.rs` (what the stages do), `manifest.rs`, `folder.rs` and
-//! `table_rows.rs` (the files), `kept_gradients.rs` (with exact staleness), `checkpointer.rs` (the thread), `restore.rs` and `leases.rs` (going on). `docs/checkpoint.md`
+//! `table_rows.rs` (the files), `kept_gradients.rs` (with exact staleness), `checkpointer.rs` (the thread), `writer.rs`, `restore.rs`,
+//! `named.rs` and `leases.rs` (going on), `compact.rs`. `docs/checkpoint.md`
 //! describes the format.
 
 mod batch_log;
 mod checkpointer;
+mod compact;
 mod cut;
 mod cut_plan;
 mod dense_state;
@@ -24,16 +26,21 @@ pub(crate) mod kept_gradients;
 mod leases;
 mod lookup_gate;
 mod manifest;
+mod named;
 mod restore;
 mod shared_cut;
 mod table_rows;
 mod trained_batches;
+mod writer;
+
+#[cfg(test)]
+mod tests;
 
 /// The parameters of a dense model and the state of its optimizer: see [`DenseModel::state`](forebay_models::DenseModel::state).
 pub(crate) type ModelState = Vec<forebay_models::NamedTensor>;
 
 pub(crate) use batch_log::WindowLog;
-pub(crate) use checkpointer::{Checkpointer, Checkpoints, EndRun};
+pub(crate) use checkpointer::{Checkpointer, EndRun};
 pub(crate) use cut::{CutPoint, Shards};
 pub(crate) use cut_plan::CutPlan;
 pub(crate) use dense_state::{read as read_dense, write as write_dense};
@@ -43,8 +50,10 @@ pub(crate) use kept_gradients::KeptWriter;
 pub(crate) use leases::RemainingWindows;
 pub use manifest::{CheckpointManifest, TableLayer, TableLayers};
 pub(crate) use manifest::{TrainPosition, check_rows};
+pub(crate) use named::OriginCheckpoint;
 pub use restore::check_checkpoints;
-pub(crate) use restore::{Restored, dense_parameters, find, load_rows, load_trainer};
+pub(crate) use restore::{Found, Restored, dense_parameters, find, load_rows, load_trainer};
 pub(crate) use shared_cut::SharedCut;
 pub(crate) use table_rows::write_shards;
 pub(crate) use trained_batches::{BatchOrder, TrainedBatches};
+pub(crate) use writer::Checkpoints;

@@ -6,6 +6,7 @@ use forebay_ps::{TableClient, TableConfig};
 
 use super::folder::CheckpointFolder;
 use super::manifest::{CheckpointManifest, TrainPosition};
+use super::named::{NamedCheckpoint, OriginCheckpoint};
 use super::{ModelState, dense_state, table_rows};
 use crate::context::Context;
 use crate::job::{DenseAt, Job};
@@ -19,60 +20,126 @@ pub(crate) struct Restored {
     pub(crate) model: Option<ModelState>,
     /// The files of the gradients that an exact order keeps.
     pub(crate) kept: Vec<FileEntry>,
+    /// The folder that has them. `None`: there are none.
+    pub(crate) from: Option<CheckpointFolder>,
 }
 
-/// Checks, before any process starts, that a run may begin with the folder of its checkpoints.
+/// Checks, before any process starts, that a run may begin with the folder of its checkpoints, and that there is a checkpoint at
+/// `checkpoint.from`.
 ///
 /// # Errors
-/// A user fault if the folder has checkpoints and `resume` is not set, or `resume` is set and the job has no checkpoints.
+/// A user fault if the folder has checkpoints and `resume` is not set, if `resume` or `checkpoint.from` is set and the job has no
+/// checkpoints, or if the checkpoint at `checkpoint.from` is missing or of another job.
 pub fn check_checkpoints(job: &Job, resume: bool, context: &Context) -> Result<(), Fault> {
-    open(job, resume, context).map(drop)
+    let Some((to, from)) = open(job, resume, context)? else { return Ok(()) };
+    match from {
+        Some(from) if !resume || to.numbers()?.is_empty() => from.manifest()?.check_job(job),
+        _ => Ok(()),
+    }
 }
 
-fn open(job: &Job, resume: bool, context: &Context) -> Result<Option<CheckpointFolder>, Fault> {
-    let Some(to) = &job.checkpoint.to else {
-        return if resume {
-            Err(Fault::user(
-                "--resume goes on from a checkpoint, but the job has none: set checkpoint.to to their folder",
-            ))
-        } else {
-            Ok(None)
+/// The folder of the job's checkpoints, and the checkpoint at `checkpoint.from`.
+fn open(
+    job: &Job,
+    resume: bool,
+    context: &Context,
+) -> Result<Option<(CheckpointFolder, Option<NamedCheckpoint>)>, Fault> {
+    let options = &job.checkpoint;
+    let Some(to) = &options.to else {
+        let flag = match (resume, &options.from) {
+            (true, _) => "--resume goes on from a checkpoint, but the job has none: set checkpoint.to to their folder",
+            (_, Some(_)) => {
+                "a run that goes on from a checkpoint of another folder (checkpoint.from, --resume-from) makes its own: set \
+                 checkpoint.to to their folder"
+            }
+            _ => return Ok(None),
         };
+        return Err(Fault::user(flag));
     };
     let folder = CheckpointFolder::open(to, context)?;
+    let from = options.from.as_ref().map(|from| NamedCheckpoint::open(from, context)).transpose()?;
+    if let Some(from) = &from
+        && from.folder.folder.to_string() == folder.folder.to_string()
+    {
+        return Err(Fault::user(format!(
+            "checkpoint.from and checkpoint.to are both {to}: --resume goes on from the newest checkpoint there; to go on from \
+             another one, name a new folder for the run's own (checkpoint.to), so that those of the earlier run stay"
+        )));
+    }
     match folder.numbers()?.last() {
+        Some(newest) if !resume && from.is_some() => Err(Fault::user(format!(
+            "{to} has checkpoints of an earlier run, the newest is number {newest}: name another folder (checkpoint.to) for the \
+             run that goes on from {}, or add --resume to go on from number {newest} instead",
+            from.map(|from| from.to_string()).unwrap_or_default()
+        ))),
         Some(newest) if !resume => Err(Fault::user(format!(
             "{to} has checkpoints of an earlier run, the newest is number {newest}: add --resume to go on from it, or name \
              another folder (checkpoint.to)"
         ))),
-        _ => Ok(Some(folder)),
+        _ => Ok(Some((folder, from))),
     }
 }
 
-/// The folder of the job's checkpoints, and the checkpoint to go on from. `None`: the job has no checkpoints.
+/// A checkpoint to go on from, and the folder that has it.
+pub(crate) struct Found {
+    pub(crate) folder: CheckpointFolder,
+    pub(crate) manifest: CheckpointManifest,
+    pub(crate) at: OriginCheckpoint,
+}
+
+impl Found {
+    /// The checkpoint that the coordinator has chosen.
+    pub(crate) fn open(job: &Job, at: OriginCheckpoint, context: &Context) -> Result<Self, Fault> {
+        let (to, from) = (&job.checkpoint.to, &job.checkpoint.from);
+        let folder = match (at.elsewhere, to, from) {
+            (true, _, Some(from)) => NamedCheckpoint::open(from, context)?.folder,
+            (false, Some(to), _) => CheckpointFolder::open(to, context)?,
+            _ => return Err(Fault::internal("the run goes on from a checkpoint, and its job names no folder of any")),
+        };
+        let manifest = folder.manifest(at.number)?;
+        Ok(Self { folder, manifest, at }.of_this_run())
+    }
+
+    /// What goes on from the checkpoint of another run is a run of its own: none may write into the other's folder.
+    fn of_this_run(mut self) -> Self {
+        if self.at.elsewhere {
+            self.manifest.position.run = 0;
+        }
+        self
+    }
+}
+
+/// The folder of the job's checkpoints, and the checkpoint to go on from: the newest there, else the one at `checkpoint.from`.
+/// `None`: the job has no checkpoints.
 ///
 /// # Errors
-/// As [`check_checkpoints`]. A user fault if the checkpoints are of another job, or none is whole.
+/// As [`check_checkpoints`]. A user fault if the checkpoint is of another job, or none is whole.
 pub(crate) fn find(
     job: &Job,
     resume: bool,
     context: &Context,
-) -> Result<Option<(CheckpointFolder, Option<CheckpointManifest>)>, Fault> {
-    let Some(folder) = open(job, resume, context)? else { return Ok(None) };
-    if !resume {
-        return Ok(Some((folder, None)));
-    }
-    let to = &folder.folder;
-    let newest = folder.latest()?;
-    match &newest {
-        Some(manifest) => {
-            manifest.check_job(job)?;
-            let rows = commas(manifest.rows_trained());
-            tracing::info!("goes on from checkpoint {} in {to}: {rows} rows are trained on", manifest.number);
+) -> Result<Option<(CheckpointFolder, Option<Found>)>, Fault> {
+    let Some((to, from)) = open(job, resume, context)? else { return Ok(None) };
+    let own = if resume { to.latest()? } else { None };
+    let found = match (own, from) {
+        (Some(manifest), _) => Found { folder: to.clone(), at: OriginCheckpoint::own(manifest.number), manifest },
+        (None, Some(from)) => {
+            let manifest = from.verified()?;
+            let at = OriginCheckpoint { number: manifest.number, elsewhere: true };
+            Found { folder: from.folder, manifest, at }.of_this_run()
         }
-        None => tracing::info!("{to} has no checkpoint yet: the run begins at the start"),
-    }
-    Ok(Some((folder, newest)))
+        (None, None) => {
+            if resume {
+                tracing::info!("{} has no checkpoint yet: the run begins at the start", to.folder);
+            }
+            return Ok(Some((to, None)));
+        }
+    };
+    let Found { folder, manifest, .. } = &found;
+    manifest.check_job(job)?;
+    let rows = commas(manifest.rows_trained());
+    tracing::info!("goes on from checkpoint {} in {}: {rows} rows are trained on", manifest.number, folder.folder);
+    Ok(Some((to, Some(found))))
 }
 
 /// Puts the rows of a checkpoint into the shards of `table` that this process holds.
@@ -108,7 +175,12 @@ pub(crate) fn load_trainer(
     dense: DenseAt,
 ) -> Result<Restored, Fault> {
     if dense == DenseAt::Ps {
-        return Ok(Restored { position: manifest.position, model: None, kept: manifest.kept });
+        return Ok(Restored {
+            position: manifest.position,
+            model: None,
+            kept: manifest.kept,
+            from: Some(folder.clone()),
+        });
     }
     let [entry] = manifest.dense.as_slice() else {
         return Err(Fault::user(format!(
@@ -118,7 +190,7 @@ pub(crate) fn load_trainer(
         )));
     };
     let model = dense_state::read(&folder.folder, entry)?;
-    Ok(Restored { position: manifest.position, model: Some(model), kept: manifest.kept })
+    Ok(Restored { position: manifest.position, model: Some(model), kept: manifest.kept, from: Some(folder.clone()) })
 }
 
 /// The dense parameters of a checkpoint, without the state of their optimizer. `manifest` has one file of them.

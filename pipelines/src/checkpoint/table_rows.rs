@@ -1,45 +1,43 @@
 //! The rows of one shard with their optimizer state as an Arrow IPC stream, written from a snapshot and read into a table. The
 //! columns are `key` (uint64), `weights` and `state` (lists of a fixed size of float32), and in a table with a lifetime `seen`
-//! (uint32) and `score` (float32). The keys without a row of such a table are in a file of their own. Both functions block on the store.
+//! (uint32) and `score` (float32). The keys without a row of such a table are in a file of their own. Everything here blocks on the store.
 
-use std::io::Write;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch, UInt32Array, UInt64Array};
+use arrow::array::{ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch, UInt32Array, UInt64Array};
 use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt32Type, UInt64Type};
-use arrow::error::ArrowError;
-use arrow::ipc::reader::StreamReader;
-use arrow::ipc::writer::StreamWriter;
 use forebay_actors::Fault;
 use forebay_connectors::staged::OpenFolder;
-use forebay_ps::{ExportBlock, Life, ShardSnapshot, TableClient};
+use forebay_ps::{ExportBlock, Life, ShardSnapshot, TableClient, TableConfig};
 use futures::executor::block_on;
 
 use super::cut_plan::CutPlan;
 use super::folder::file_name;
 use super::manifest::TableLayers;
-use crate::model_folder::checked::{CheckedWriter, cannot_write};
+use crate::model_folder::checked::CheckedWriter;
+use crate::model_folder::row_stream::{RowStream, RowStreamWriter};
 use crate::model_folder::{FileEntry, absent_file};
 
 /// Rows of a page.
 const PAGE: usize = 65_536;
 
-/// `row_dim` weights and `state_dim` floats of state per row; without state there is no such column.
-fn schema(table: &TableClient) -> SchemaRef {
-    let (row_dim, state_dim) = (table.row_dim(), table.state_dim());
+/// The columns of a table's rows. `row_dim` weights and `state_dim` floats of state per row; without state there is no such column.
+pub(super) fn schema(config: &TableConfig) -> SchemaRef {
+    let (row_dim, state_dim) = (config.row_dim(), config.state_dim());
     let mut fields = vec![Field::new("key", DataType::UInt64, false), list_field("weights", row_dim)];
     if state_dim > 0 {
         fields.push(list_field("state", state_dim));
     }
-    if has_lives(table) {
+    if has_lives(config) {
         fields.push(Field::new("seen", DataType::UInt32, false));
         fields.push(Field::new("score", DataType::Float32, false));
     }
     Arc::new(Schema::new(fields))
 }
 
-fn has_lives(table: &TableClient) -> bool {
-    !table.config().lifetime.is_unlimited()
+/// Whether rows come and go: then files have lives of rows, and there are files of keys without a row.
+pub(super) fn has_lives(config: &TableConfig) -> bool {
+    !config.lifetime.is_unlimited()
 }
 
 fn list_field(name: &str, floats: usize) -> Field {
@@ -52,6 +50,11 @@ fn list(floats: Vec<f32>, each: usize) -> ArrayRef {
     Arc::new(FixedSizeListArray::new(element, each as i32, Arc::new(Float32Array::from(floats)), None))
 }
 
+/// Begins a new file of rows.
+pub(super) fn begin(folder: &OpenFolder, file: &str, config: &TableConfig) -> Result<RowStreamWriter, Fault> {
+    RowStreamWriter::begin(CheckedWriter::new(folder.create(file)?), file, &schema(config))
+}
+
 /// Writes the rows of `snapshot` to a new file.
 pub(crate) fn write(
     snapshot: &mut ShardSnapshot,
@@ -59,38 +62,31 @@ pub(crate) fn write(
     folder: &OpenFolder,
     file: &str,
 ) -> Result<FileEntry, Fault> {
-    let (row_dim, state_dim) = (table.row_dim(), table.state_dim());
-    let schema = schema(table);
-    let mut checked = CheckedWriter::new(folder.create(file)?);
-    let name = folder.name(file);
-    let failed = |e: ArrowError| match e {
-        ArrowError::IoError(_, e) => cannot_write(&name, e),
-        e => cannot_write(&name, e),
-    };
-    let mut writer = StreamWriter::try_new(&mut checked, &schema).map_err(failed)?;
-    let mut rows = 0;
+    let config = table.config();
+    let (row_dim, state_dim, schema) = (config.row_dim(), config.state_dim(), schema(config));
+    let mut writer = begin(folder, file, config)?;
     loop {
         let ExportBlock { keys, weights, state, lives } = block_on(snapshot.next(PAGE))?;
         if keys.is_empty() {
-            break;
+            return writer.finish();
         }
-        rows += keys.len() as u64;
         let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from(keys)), list(weights, row_dim)];
         if state_dim > 0 {
             columns.push(list(state, state_dim));
         }
-        if has_lives(table) {
+        if has_lives(config) {
             columns.push(Arc::new(UInt32Array::from_iter_values(lives.iter().map(|life| life.seen))));
             columns.push(Arc::new(Float32Array::from_iter_values(lives.iter().map(|life| life.score))));
         }
         let batch = RecordBatch::try_new(Arc::clone(&schema), columns)
             .map_err(|e| Fault::internal("rows of a snapshot do not fit their schema").because(e))?;
-        writer.write(&batch).map_err(failed)?;
+        writer.write(&batch)?;
     }
-    writer.finish().map_err(failed)?;
-    drop(writer);
-    checked.flush().map_err(|e| cannot_write(&name, e))?;
-    checked.finish(file, Some(rows))
+}
+
+/// The rows of a file.
+pub(super) fn stream(folder: &OpenFolder, entry: &FileEntry, config: &TableConfig) -> Result<RowStream, Fault> {
+    Ok(RowStream::begin(folder.reader(&entry.path)?, folder.name(&entry.path), schema(config), entry.rows))
 }
 
 /// Puts the rows of a file into the shards of `table`: all of them, or those that this process holds. The file's checksum has
@@ -99,29 +95,12 @@ pub(crate) fn write(
 /// # Errors
 /// A user fault that names the file if its rows are not those of such a table.
 pub(crate) fn read(folder: &OpenFolder, entry: &FileEntry, table: &TableClient) -> Result<(), Fault> {
-    let (row_dim, state_dim) = (table.row_dim(), table.state_dim());
-    let name = folder.name(&entry.path);
-    let damaged = |e: ArrowError| Fault::user(format!("cannot read {name}")).because(e);
     if entry.absent.is_some() {
-        return absent_file::read(folder.reader(&entry.path)?, &name, entry, table);
+        return absent_file::read(folder.reader(&entry.path)?, folder.name(&entry.path), entry, table);
     }
-    let reader = StreamReader::try_new(folder.reader(&entry.path)?, None).map_err(damaged)?;
-    let expected = schema(table);
-    if reader.schema().fields() != expected.fields() {
-        return Err(Fault::user(format!(
-            "cannot read {name}: its columns are {:?}, expected {:?} for rows of {row_dim} weights and {state_dim} floats of \
-             state",
-            reader.schema().fields(),
-            expected.fields()
-        )));
-    }
-    let mut rows = 0;
-    for batch in reader {
-        let batch = batch.map_err(damaged)?;
-        if batch.columns().iter().any(|column| column.null_count() > 0) {
-            return Err(Fault::user(format!("cannot read {name}: it has missing values, expected none")));
-        }
-        rows += batch.num_rows() as u64;
+    let config = table.config();
+    let mut stream = stream(folder, entry, config)?;
+    while let Some(batch) = stream.next()? {
         let keys = batch.column(0).as_primitive::<UInt64Type>().values();
         let floats = |column: usize| {
             let list = batch.column(column).as_fixed_size_list();
@@ -129,9 +108,9 @@ pub(crate) fn read(folder: &OpenFolder, entry: &FileEntry, table: &TableClient) 
             let all = list.values().as_primitive::<Float32Type>();
             &all.values()[list.value_offset(0) as usize..][..keys.len() * each]
         };
-        let state = if state_dim > 0 { Some(floats(2)) } else { None };
+        let state = if config.state_dim() > 0 { Some(floats(2)) } else { None };
         let mut lives = Vec::new();
-        if has_lives(table) {
+        if has_lives(config) {
             let [.., seen, score] = batch.columns() else { continue };
             let (seen, score) = (seen.as_primitive::<UInt32Type>(), score.as_primitive::<Float32Type>());
             let both = seen.values().iter().zip(score.values());
@@ -139,12 +118,7 @@ pub(crate) fn read(folder: &OpenFolder, entry: &FileEntry, table: &TableClient) 
         }
         block_on(table.import_held(keys, floats(1), state, &lives))?;
     }
-    match entry.rows {
-        Some(expected) if expected != rows => {
-            Err(Fault::user(format!("cannot read {name}: {rows} rows, the manifest expects {expected}")))
-        }
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 /// Writes the snapshots of all shards of this process at the same time: each to a file of its own, and with a lifetime the keys
@@ -162,7 +136,7 @@ pub(crate) fn write_shards(
         };
         let (rows, absent) = (file(""), file("-absent"));
         let mut files = vec![write(snapshot, table, folder, &rows)?];
-        if has_lives(table) {
+        if has_lives(table.config()) {
             let next = || block_on(snapshot.next_absent(absent_file::PAGE));
             files.push(absent_file::write(CheckedWriter::new(folder.create(&absent)?), &absent, next)?);
         }

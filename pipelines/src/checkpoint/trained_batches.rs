@@ -70,6 +70,36 @@ impl TrainedBatches {
         Self { windows, open: BTreeMap::new(), counts }
     }
 
+    /// Checks what was read from a file: ranges ascend, and numbers add up.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let ascend = |ranges: &[Range<u64>]| {
+            ranges.iter().all(|range| range.start < range.end)
+                && ranges.windows(2).all(|pair| pair[0].end < pair[1].start)
+        };
+        let most = u64::MAX / 4;
+        let small = |counts: &RowCounts| counts.trained.max(counts.rejected).max(counts.batches) < most;
+        let mut rows = 0u64;
+        for open in self.open.values() {
+            rows = rows.saturating_add(open.rows).saturating_add(open.end.map_or(0, |end| end.rejected));
+            if !ascend(&open.done) || open.done.last().is_some_and(|last| last.end > u64::from(u32::MAX) + 1) {
+                return Err(format!(
+                    "batches of window {} of epoch {} are no ascending ranges",
+                    open.window, open.epoch
+                ));
+            }
+        }
+        if let Some((epoch, _)) = self.windows.iter().find(|(_, windows)| !ascend(windows)) {
+            return Err(format!("the windows of epoch {epoch} are no ascending ranges"));
+        }
+        if rows >= most || !small(&self.counts) {
+            return Err("it counts more rows than there can be".to_owned());
+        }
+        Ok(())
+    }
+
     /// Adds what `other` has of windows that are not done here. Nothing of these windows may be here yet.
     pub(crate) fn add_open_windows(&mut self, other: &Self) {
         for (&at, open) in &other.open {

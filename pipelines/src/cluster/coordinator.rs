@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use forebay_actors::Fault;
+use forebay_actors::{Domain, Fault};
 use forebay_net::{Caller, Handler};
 use tokio::sync::Notify;
 
@@ -60,14 +60,20 @@ impl Coordinator {
     /// first attempt of this process needs a folder without checkpoints.
     ///
     /// # Errors
-    /// See [`checkpoint::find`].
+    /// See [`checkpoint::find`]. Then the run has failed.
     pub(super) fn find_origin(&self, job: &Job, resume: bool, context: &Context) -> Result<(), Fault> {
         let Some(attempt) = self.state().attempt_without_origin() else { return Ok(()) };
         let resume = resume || self.began.swap(true, Ordering::SeqCst);
-        let newest = checkpoint::find(job, resume, context)?.and_then(|(_, newest)| newest);
-        let origin = newest.map_or_else(Origin::default, |newest| {
-            let TrainPosition { batches, data, .. } = newest.position;
-            Origin { checkpoint: Some(newest.number), batches, data }
+        let found = checkpoint::find(job, resume, context).inspect_err(|fault| {
+            // A store that is away may be back when this process is started again.
+            if fault.domain != Domain::External {
+                self.state().no_origin(fault);
+            }
+        })?;
+        let found = found.and_then(|(_, found)| found);
+        let origin = found.map_or_else(Origin::default, |found| {
+            let TrainPosition { batches, data, .. } = found.manifest.position;
+            Origin { checkpoint: Some(found.at), batches, data }
         });
         self.state().set_origin(attempt, origin);
         Ok(())
@@ -128,6 +134,18 @@ impl Coordinator {
         write(&self.meters.lock().unwrap_or_else(PoisonError::into_inner).record(request, &present)?)
     }
 
+    /// Waits a while until all processes know that the run has failed. Returns at once if it has not.
+    pub(super) async fn until_told(&self) {
+        let begun = Instant::now();
+        loop {
+            let waits = self.state().waits_to_tell();
+            if begun.elapsed() >= waits {
+                return;
+            }
+            tokio::time::sleep(TICK / 2).await;
+        }
+    }
+
     /// Checks for missing and silent members a few times a second, for ever.
     pub(super) async fn tick(self) {
         loop {
@@ -154,6 +172,7 @@ impl Handler for Coordinator {
             action("status", "the status of the run, as JSON, for any caller"),
             action("plan", "a process has started and asks what it goes on from"),
             action("join", "a process is ready to take part"),
+            action("cannot_start", "a process cannot load what it is to go on from"),
             action("heartbeat", "a member is alive"),
             action("meters", "a member sends its meters, and the first trainer gets those of all"),
             action("lease", "a reader asks for windows to read"),
@@ -195,8 +214,13 @@ impl Handler for Coordinator {
                 // A member of an earlier attempt learns from the status that there is another.
                 if state.is_current(&member) {
                     state.heartbeat(member, now)?;
+                    state.tells(member.role, member.rank);
                 }
                 write(&state.status())
+            }
+            "cannot_start" => {
+                state.cannot_start(read(NAME, kind, &body)?);
+                write(&())
             }
             "lease" => write(&state.lease(read(NAME, kind, &body)?, now)?),
             "complete" => write(&state.complete(read(NAME, kind, &body)?, now)?),

@@ -14,9 +14,10 @@ use tokio::task::AbortHandle;
 
 use super::members::Role;
 use super::messages::{
-    FailRequest, Failure, JoinReply, JoinRequest, MemberId, MemberRequest, PlanReply, PlanRequest, RunPhase, RunStatus,
-    job_digest,
+    CannotStartRequest, FailRequest, Failure, JoinReply, JoinRequest, MemberId, MemberRequest, PlanReply, PlanRequest,
+    RunPhase, RunStatus, job_digest,
 };
+use crate::checkpoint::OriginCheckpoint;
 use crate::job::Job;
 
 /// A live coordinator answers a request within this time.
@@ -50,7 +51,7 @@ impl Drop for Inner {
 
 impl Member {
     /// Asks the coordinator what this process goes on from, until it knows. `nonce` is the random number of this start of the
-    /// process. Returns the attempt and the number of the checkpoint.
+    /// process. Returns the attempt and the checkpoint.
     ///
     /// # Errors
     /// The coordinator does not answer within the job's timeout, or refuses: another job, another run, a wrong token.
@@ -60,16 +61,30 @@ impl Member {
         rank: u32,
         nonce: u64,
         job: &Job,
-    ) -> Result<(u64, Option<u64>), Fault> {
+    ) -> Result<(u64, Option<OriginCheckpoint>), Fault> {
         let request = PlanRequest { role, rank, job: job_digest(job), nonce };
         let what = format!("the coordinator at {}", peer.address());
         loop {
             let retry = Retry::within(job.placement.timeout());
             match retry.run(&what, || peer.action("coordinator.plan", &request, DEADLINE)).await? {
                 PlanReply::Plan { attempt, checkpoint } => return Ok((attempt, checkpoint)),
+                PlanReply::Failed(failure) => return Err(failure.fault()),
                 PlanReply::Wait => tokio::time::sleep(PLAN_POLL).await,
             }
         }
+    }
+
+    /// Reports that this process cannot load what the attempt goes on from because of `fault`, if that does not pass: then the run
+    /// fails. Returns the fault to end with.
+    pub(crate) async fn cannot_start(peer: &Peer, role: Role, rank: u32, attempt: u64, fault: Fault) -> Fault {
+        if fault.domain == Domain::External {
+            return fault;
+        }
+        let request = CannotStartRequest { role, rank, attempt, failure: Failure::of(&fault) };
+        if let Err(unheard) = peer.action::<_, ()>("coordinator.cannot_start", &request, DEADLINE).await {
+            tracing::warn!(%unheard, "the coordinator could not be told that this process cannot start");
+        }
+        fault
     }
 
     /// Joins an attempt as `rank` of `role`; other processes reach this one at `address`.
@@ -89,7 +104,11 @@ impl Member {
         let join = JoinRequest { role, rank, address, attempt, job: job_digest(job), nonce };
         let what = format!("the coordinator at {}", peer.address());
         let reply = Retry::within(timeout).run(&what, || peer.action("coordinator.join", &join, DEADLINE)).await?;
-        let JoinReply::Joined(id) = reply else { return Err(Failure::rolled_back().fault()) };
+        let id = match reply {
+            JoinReply::Joined(id) => id,
+            JoinReply::AttemptIsOver => return Err(Failure::rolled_back().fault()),
+            JoinReply::Failed(failure) => return Err(failure.fault()),
+        };
         let first: RunStatus = peer.action("coordinator.heartbeat", &MemberRequest { member: id }, DEADLINE).await?;
         let (sender, status) = watch::channel(first);
         let lease = Duration::from_secs_f64(job.placement.lease_seconds);

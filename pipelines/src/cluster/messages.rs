@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::leases::DoneWindows;
 use super::members::Role;
+use crate::checkpoint::OriginCheckpoint;
 use crate::flow::RowCounts;
 use crate::job::Job;
 
@@ -44,23 +45,27 @@ pub(crate) struct PlanRequest {
 }
 
 /// The reply to `plan`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum PlanReply {
     /// The coordinator looks for the newest checkpoint: ask again.
     Wait,
-    /// Join this attempt with what the checkpoint of this number has. `None`: the run begins at the start.
-    Plan { attempt: u64, checkpoint: Option<u64> },
+    /// Join this attempt with what this checkpoint has. `None`: the run begins at the start.
+    Plan { attempt: u64, checkpoint: Option<OriginCheckpoint> },
+    /// The run has failed: end with this.
+    Failed(Failure),
 }
 
 /// The reply to `join`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum JoinReply {
     /// The process is a member.
     Joined(MemberId),
     /// The attempt is over: ask for a plan again.
     AttemptIsOver,
+    /// The run has failed: end with this.
+    Failed(Failure),
 }
 
 /// `join`: a process is ready to take part.
@@ -77,6 +82,17 @@ pub(crate) struct JoinRequest {
     pub(crate) job: String,
     /// A random number of this start of the process: a request that is sent again is told from another start.
     pub(crate) nonce: u64,
+}
+
+/// `cannot_start`: a process cannot load what the attempt goes on from.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct CannotStartRequest {
+    pub(crate) role: Role,
+    pub(crate) rank: u32,
+    /// The attempt of its plan.
+    pub(crate) attempt: u64,
+    pub(crate) failure: Failure,
 }
 
 /// The body of `heartbeat`, `leave`, `drain` and `over`.

@@ -5,6 +5,7 @@
 //! a [heartbeat](RunState::heartbeat), and fails as that does.
 
 mod attempts;
+mod audience;
 mod cutting;
 mod silence;
 
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 use forebay_actors::{Domain, Fault};
 use forebay_connectors::DataPlan;
 
+use self::audience::Audience;
 use super::absent_readers::AbsentReaders;
 use super::cuts::Cuts;
 use super::leases::{LeaseBook, LeaseReply, windows_per_lease};
@@ -21,7 +23,7 @@ use super::members::{Expected, Members, Role};
 use super::messages::{
     CompletedWindows, FailRequest, Failure, LeaseRequest, MemberId, RunPhase, RunStatus, job_digest,
 };
-use crate::checkpoint::{TrainedBatches, check_rows};
+use crate::checkpoint::{OriginCheckpoint, TrainedBatches, check_rows};
 use crate::job::{DenseAt, Job};
 
 /// Rows of a row group as Forebay and most other writers make them.
@@ -53,8 +55,7 @@ struct Settings {
 /// What an attempt goes on from; the default is the start of the run.
 #[derive(Default)]
 pub(super) struct Origin {
-    /// The number of the checkpoint.
-    pub(super) checkpoint: Option<u64>,
+    pub(super) checkpoint: Option<OriginCheckpoint>,
     /// What is trained on.
     pub(super) batches: TrainedBatches,
     /// What was read.
@@ -81,6 +82,9 @@ pub(super) struct RunState {
     silent: Vec<String>,
     absent_readers: AbsentReaders,
     cuts: Cuts,
+    /// A member has asked for a drain, in this attempt or an earlier one.
+    drain_asked: bool,
+    audience: Audience,
 }
 
 impl RunState {
@@ -119,6 +123,8 @@ impl RunState {
             last_logged: (now, Vec::new()),
             silent: Vec::new(),
             absent_readers: AbsentReaders::default(),
+            drain_asked: false,
+            audience: Audience::new(expected),
         }
     }
 
@@ -288,9 +294,13 @@ impl RunState {
         Ok(())
     }
 
-    /// Readers begin no more windows. When those that they have begun are done, the run is finished.
+    /// Readers begin no more windows. When those that they have begun are done, the run is finished. A run that begins anew before
+    /// that ends at once. The request counts, too, if the member has not joined the newest attempt yet.
     pub(super) fn drain(&mut self, member: MemberId, now: Instant) -> Result<(), Fault> {
-        self.heartbeat(member, now)?;
+        if self.is_current(&member) {
+            self.heartbeat(member, now)?;
+        }
+        self.drain_asked = true;
         if matches!(self.phase, RunPhase::Gathering | RunPhase::Running) {
             self.phase = RunPhase::Draining;
             self.finish_if_done();
@@ -315,12 +325,31 @@ impl RunState {
     fn fail_run(&mut self, failure: Failure) {
         // The first fault wins, and a run that is over stays over.
         if !matches!(self.phase, RunPhase::Failed(_) | RunPhase::Over) {
-            tracing::error!("the run has failed: {}", failure.message);
+            match failure.drained {
+                true => tracing::warn!("{}", failure.message),
+                false => tracing::error!("the run has failed: {}", failure.message),
+            }
             self.phase = RunPhase::Failed(failure);
         }
     }
 
+    /// Ends a run that is to be drained and has read nothing in this attempt: all that is trained on is in the checkpoint that the
+    /// attempt goes on from.
+    fn end_drained(&mut self) {
+        let message = match self.origin.as_ref().and_then(|origin| origin.checkpoint) {
+            Some(OriginCheckpoint { number, .. }) => {
+                format!("stopped; checkpoint {number} has all rows that are trained on: --resume goes on")
+            }
+            None => "stopped before the first checkpoint: the run has trained on no rows".to_owned(),
+        };
+        self.fail_run(Failure { drained: true, ..Failure::new(Domain::External, message) });
+    }
+
     fn finish_if_done(&mut self) {
+        if self.phase == RunPhase::Draining && self.settings.checkpoints && self.leases.is_none() {
+            // No trainer could say what a checkpoint is of.
+            return self.end_drained();
+        }
         let ordered = self.settings.ordered;
         let done = match self.phase {
             RunPhase::Running => self.leases.as_ref().is_some_and(LeaseBook::is_finished),

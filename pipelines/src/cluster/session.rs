@@ -102,6 +102,8 @@ pub struct ClusterSession {
     server: StoppedOnDrop,
     /// Has the coordinator, if it is in this process, look for missing and silent members.
     ticks: Option<AbortOnDropHandle<()>>,
+    /// The coordinator, if it is in this process.
+    coordinator: Option<Coordinator>,
     health: Health,
 }
 
@@ -162,26 +164,37 @@ impl ClusterSession {
         if let Some(address) = &address {
             tracing::info!(%address, "{} listens", identity.role);
         }
+        // Before this process ends, the others hear why.
+        let others_hear = |fault: Fault| {
+            if let Some(coordinator) = &coordinator {
+                io.block_on(coordinator.until_told());
+            }
+            fault
+        };
         if let Some(coordinator) = &coordinator {
             health.waiting("the newest checkpoint");
-            coordinator.find_origin(job, process.resume, context)?;
+            coordinator.find_origin(job, process.resume, context).map_err(others_hear)?;
         }
         let peer = Dialer::new(io, &security, &identity, &limits)?.peer(&at)?;
         health.waiting(format!("the coordinator at {at}"));
         let (role, rank, nonce) = (process.role, process.rank, cluster_process.nonce);
-        let (attempt, checkpoint) = io.block_on(Member::plan(&peer, role, rank, nonce, job))?;
-        if let Some(start) = StartState::find(job, role, checkpoint, context)? {
+        let (attempt, checkpoint) = io.block_on(Member::plan(&peer, role, rank, nonce, job)).map_err(others_hear)?;
+        let loaded = StartState::find(job, role, checkpoint, context).and_then(|start| {
+            let Some(start) = start else { return Ok(()) };
             health.waiting("its part of a checkpoint or model");
-            load(start)?;
-        }
-        let member = io.block_on(Member::join(peer, role, rank, address, attempt, nonce, job))?;
+            load(start)
+        });
+        let cannot_start = |fault| io.block_on(Member::cannot_start(&peer, role, rank, attempt, fault));
+        loaded.map_err(cannot_start).map_err(others_hear)?;
+        let joined = io.block_on(Member::join(peer, role, rank, address, attempt, nonce, job));
+        let member = joined.map_err(others_hear)?;
         (identity.incarnation, identity.attempt) = (member.id().incarnation, attempt);
         if let Some(server) = &server.server {
             server.set_attempt(attempt);
         }
         let dialer = Dialer::new(io, &security, &identity, &limits)?;
         health.ready();
-        Ok(Self { io: io.clone(), member, dialer, server, ticks, health })
+        Ok(Self { io: io.clone(), member, dialer, server, ticks, coordinator, health })
     }
 
     /// Waits until all members have joined, and logs the names of those that have not.
@@ -282,10 +295,14 @@ impl ClusterSession {
     pub fn fail(&self, fault: Fault) -> Fault {
         self.io.block_on(async {
             let reported = tokio::time::timeout(SHUTDOWN_DEADLINE, self.member.fail(fault.clone())).await;
-            reported.unwrap_or_else(|_| {
+            let fault = reported.unwrap_or_else(|_| {
                 tracing::debug!("the coordinator does not answer");
                 fault
-            })
+            });
+            if let Some(coordinator) = &self.coordinator {
+                coordinator.until_told().await;
+            }
+            fault
         })
     }
 
@@ -329,6 +346,9 @@ impl ClusterSession {
             if self.ticks.is_some() {
                 // Every member fetches the last status with its next heartbeat.
                 tokio::time::sleep(FINAL_STATUS_DELAY).await;
+            }
+            if let Some(coordinator) = &self.coordinator {
+                coordinator.until_told().await;
             }
             if let Some(server) = self.server.server.take() {
                 server.stop(SHUTDOWN_DEADLINE).await;

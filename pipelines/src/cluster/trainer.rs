@@ -137,16 +137,16 @@ fn add_checkpoints(
         let (peers, retry) = session.ps_peers(&resources.job, status)?;
         Shards::InPs(PsSnapshots::new(peers, retry))
     };
-    let (folder, restored) = match found {
+    let restored = match found {
         Some((folder, manifest)) => {
             if here {
                 checkpoint::load_rows(&folder, &manifest, &resources.table)?;
             }
-            let restored = checkpoint::load_trainer(&folder, manifest, resources.job.placement.dense())?;
-            (folder, restored)
+            checkpoint::load_trainer(&folder, manifest, resources.job.placement.dense())?
         }
-        None => (CheckpointFolder::open(&to, &resources.context)?, resources.at_start()),
+        None => resources.at_start(),
     };
+    let folder = CheckpointFolder::open(&to, &resources.context)?;
     let several = resources.job.placement.trainers > 1;
     let leader = several.then(|| CutLeader::new(session.member.clone()));
     resources.add_checkpoints(folder, restored, BatchOrder::Any, shards, leader)

@@ -13,6 +13,11 @@ pub struct CheckpointOptions {
     /// processes of the run must reach it. Default: no checkpoints.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub to: Option<String>,
+    /// A checkpoint of another folder that the run goes on from: the folder (its newest checkpoint), `FOLDER#NUMBER`, or the path
+    /// of a manifest; for instance `rows/earlier#12`. The run writes its own to `checkpoint.to`. With `--resume`, only if that has
+    /// none yet. `--resume-from` is short for it. Default: none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
     /// The time between two checkpoints.
     pub every: Interval,
     /// Also write a checkpoint after this many rows, for instance `5_000_000`. Default: only time counts.
@@ -27,7 +32,7 @@ pub struct CheckpointOptions {
 
 impl Default for CheckpointOptions {
     fn default() -> Self {
-        Self { to: None, every: Interval(Duration::from_secs(600)), rows: None, keep: 3, full_every: 8 }
+        Self { to: None, from: None, every: Interval(Duration::from_secs(600)), rows: None, keep: 3, full_every: 8 }
     }
 }
 

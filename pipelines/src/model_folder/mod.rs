@@ -23,6 +23,7 @@ pub(crate) mod checked;
 pub(crate) mod dense_file;
 mod manifest;
 mod predecessor;
+pub(crate) mod row_stream;
 pub(crate) mod table_file;
 
 use forebay_actors::{Fault, Host};
@@ -128,6 +129,7 @@ fn load(from: Folder, shards: usize, context: &Context) -> Result<Model, Fault> 
         checked::verify(&folder, entry)?;
     }
     let dense = dense_file::read(&folder, &manifest.dense)?;
+    model.check_parameters(&dense, &folder.name(&manifest.dense.path))?;
     let optimizer = manifest.optimizer.as_ref().map(|entry| dense_file::read(&folder, entry)).transpose()?;
     let table_entry = manifest.table(&folder)?;
     let host = Host::start("ps")?;

@@ -60,6 +60,10 @@ pub(crate) struct Launch {
     /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet.
     #[arg(long)]
     resume: bool,
+    /// Go on from a checkpoint of another folder: short for --set checkpoint.from=PLACE. The run's own checkpoints go to
+    /// checkpoint.to. With --resume, only if there is none yet.
+    #[arg(long, value_name = "FOLDER[#NUMBER]")]
+    resume_from: Option<String>,
     /// Go on from a trained model: short for --set train.from=MODEL. With --resume, only if there is no checkpoint yet.
     #[arg(long, value_name = "MODEL")]
     from: Option<String>,
@@ -70,7 +74,7 @@ pub(crate) struct Launch {
 
 impl Launch {
     pub(crate) fn run(mut self, logs: &Logs) -> Result<Ended, Fault> {
-        self.settings = train::with_from(self.settings, self.from.take());
+        self.settings = train::with_origin(self.settings, self.from.take(), self.resume_from.take());
         let job = train::load(self.job.as_deref(), &self.settings)?;
         job.check()?;
         // What must fail fails before any process starts.

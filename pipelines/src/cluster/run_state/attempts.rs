@@ -1,11 +1,13 @@
 //! From attempt to attempt: what a process goes on from, joins, and the loss of processes with state.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use forebay_actors::Fault;
+use forebay_actors::{Domain, Fault};
 
 use super::super::members::Role;
-use super::super::messages::{JoinReply, JoinRequest, MemberId, PlanReply, PlanRequest, RunPhase};
+use super::super::messages::{
+    CannotStartRequest, Failure, JoinReply, JoinRequest, MemberId, PlanReply, PlanRequest, RunPhase,
+};
 use super::{Origin, RunState};
 
 impl RunState {
@@ -21,6 +23,10 @@ impl RunState {
         {
             self.begin_attempt(&format!("{role} {rank} was started again, {lost}"), now);
         }
+        if let Some(failure) = self.failure_for(role, rank) {
+            return Ok(PlanReply::Failed(failure));
+        }
+        self.audience.asks(role, rank);
         Ok(match &self.origin {
             Some(origin) => PlanReply::Plan { attempt: self.attempt, checkpoint: origin.checkpoint },
             None => PlanReply::Wait,
@@ -36,6 +42,55 @@ impl RunState {
     pub(in crate::cluster) fn set_origin(&mut self, attempt: u64, origin: Origin) {
         if self.attempt == attempt {
             self.origin = Some(origin);
+            self.end_if_drained();
+        }
+    }
+
+    /// There is nothing that the attempt could go on from.
+    pub(in crate::cluster) fn no_origin(&mut self, fault: &Fault) {
+        self.fail_run(Failure::of(fault));
+    }
+
+    /// A process cannot load what the attempt goes on from.
+    pub(in crate::cluster) fn cannot_start(&mut self, request: CannotStartRequest) {
+        let CannotStartRequest { role, rank, attempt, failure } = request;
+        if attempt == self.attempt {
+            self.fail_run(Failure { message: format!("{role} {rank}: {}", failure.message), ..failure });
+            self.tells(role, rank);
+        }
+    }
+
+    /// A process receives the status of the run, or its failure.
+    pub(in crate::cluster) fn tells(&mut self, role: Role, rank: u32) {
+        if matches!(self.phase, RunPhase::Failed(_)) {
+            self.audience.hears(role, rank);
+        }
+    }
+
+    /// How long after the failure of the run the coordinator waits, for those that do not know of it yet.
+    pub(in crate::cluster) fn waits_to_tell(&self) -> Duration {
+        match &self.phase {
+            // After a fault of a disk or a network, processes are started again, and the coordinator is, too.
+            RunPhase::Failed(failure) if failure.domain != Domain::External || failure.drained => {
+                self.audience.wait(&self.members.present().collect())
+            }
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// What a process hears that comes when the run has failed.
+    fn failure_for(&mut self, role: Role, rank: u32) -> Option<Failure> {
+        self.tells(role, rank);
+        match &self.phase {
+            RunPhase::Failed(failure) => Some(failure.clone()),
+            _ => None,
+        }
+    }
+
+    /// A drain that was asked for in an earlier attempt ends the run when it is known what this attempt goes on from.
+    fn end_if_drained(&mut self) {
+        if self.drain_asked && self.phase == RunPhase::Gathering && self.origin.is_some() {
+            self.end_drained();
         }
     }
 
@@ -54,6 +109,9 @@ impl RunState {
         {
             self.begin_attempt(&format!("{role} {rank} was started again, {lost}"), now);
             return Ok(JoinReply::AttemptIsOver);
+        }
+        if let Some(failure) = self.failure_for(role, rank) {
+            return Ok(JoinReply::Failed(failure));
         }
         let joined = self.members.join(role, rank, address, nonce, now)?;
         let incarnation = joined.incarnation;
@@ -112,6 +170,8 @@ impl RunState {
         self.phase = RunPhase::Gathering;
         self.started = now;
         self.last_logged = (now, Vec::new());
+        self.audience.begin_attempt();
+        self.end_if_drained();
     }
 
     /// Whether a member joined the current attempt.

@@ -1,0 +1,225 @@
+//! Makes one full checkpoint of a checkpoint and the layers below it. Everything here blocks on the store.
+//!
+//! The layers are read from the newest to the oldest, page by page. A key that a newer layer has is passed over in an older one: the
+//! keys of all layers but the oldest, the full one, are in memory, and no rows but a page.
+
+use std::collections::HashSet;
+use std::io::{Read, Write};
+
+use arrow::array::{AsArray, BooleanArray, RecordBatch};
+use arrow::compute::filter_record_batch;
+use arrow::datatypes::UInt64Type;
+use forebay_actors::Fault;
+use forebay_connectors::staged::{OpenFolder, fault};
+use forebay_ps::Absent;
+
+use super::folder::{CheckpointFolder, file_name};
+use super::manifest::{CheckpointManifest, TableLayer, TableLayers};
+use super::table_rows;
+use crate::model_folder::checked::{CheckedWriter, cannot_write};
+use crate::model_folder::row_stream::RowStreamWriter;
+use crate::model_folder::{FileEntry, absent_file};
+
+/// Bytes of a file that are copied at once.
+const PIECE: usize = 1 << 20;
+
+impl CheckpointFolder {
+    /// Makes a checkpoint whose tables have one layer of the newest one that is whole, and gives it the next number, or the one with
+    /// `number`. With `to` it goes to another folder under its own number, with all its files; that folder must not have one of this
+    /// number. Returns the manifest, or `None` if there is nothing to do: it has one layer already.
+    ///
+    /// The checkpoint appears whole, or not at all: what is there stays. A run may write into the folder meanwhile: if it makes a
+    /// checkpoint before this one is whole, this one is given up.
+    ///
+    /// # Errors
+    /// A user fault: there is no such checkpoint, it is damaged, or a run made another meanwhile. `number` is not the newest and `to`
+    /// is `None`: a run would go on from it. An external fault if the store fails.
+    pub fn compact(&self, number: Option<u64>, to: Option<&Self>) -> Result<Option<CheckpointManifest>, Fault> {
+        let old = self.to_compact(number, to)?;
+        if to.is_none() && old.tables.iter().all(|table| table.layers.len() < 2) {
+            return Ok(None);
+        }
+        let into = to.unwrap_or(self);
+        let number = match to {
+            Some(_) => old.number,
+            None => self.numbers()?.last().copied().unwrap_or(old.number) + 1,
+        };
+        let attempt = forebay_base::random_seed();
+        let discard = || {
+            if let Err(e) = into.discard(number, attempt) {
+                tracing::warn!("files of the checkpoint that failed stay until the next one: {e}");
+            }
+        };
+        let manifest = self.write_compact(&old, into, number, attempt, to.is_some()).inspect_err(|_| discard())?;
+        let name = CheckpointManifest::name(number);
+        // A fault here does not say that the manifest is not there, so its files stay.
+        if into.folder.put_new(&name, manifest.to_json()?)? {
+            return Ok(Some(manifest));
+        }
+        discard();
+        Err(Fault::user(format!("{} is there already: a run made it meanwhile; try again", into.folder.name(&name))))
+    }
+
+    fn to_compact(&self, number: Option<u64>, to: Option<&Self>) -> Result<CheckpointManifest, Fault> {
+        let (numbers, at) = (self.numbers()?, &self.folder);
+        let none = || Fault::user(format!("{at} has no checkpoints"));
+        let newest = *numbers.last().ok_or_else(none)?;
+        match number {
+            None => self.latest()?.ok_or_else(none),
+            Some(number) if !numbers.contains(&number) => {
+                let there: Vec<String> = numbers.iter().map(u64::to_string).collect();
+                Err(Fault::user(format!("{at} has no checkpoint {number}, it has: {}", there.join(", "))))
+            }
+            Some(number) if number != newest && to.is_none() => Err(Fault::user(format!(
+                "checkpoint {number} is not the newest in {at}, and a run would go on from what is made of it instead of from \
+                 {newest}: name another folder with --to"
+            ))),
+            Some(number) => self.verify(number),
+        }
+    }
+
+    /// Writes all files but the manifest.
+    fn write_compact(
+        &self,
+        old: &CheckpointManifest,
+        into: &Self,
+        number: u64,
+        attempt: u64,
+        elsewhere: bool,
+    ) -> Result<CheckpointManifest, Fault> {
+        let mut tables = Vec::new();
+        for layers in &old.tables {
+            let files = Merge::new(&self.folder, &into.folder, layers, number, attempt)?.run()?;
+            tables.push(TableLayers { layers: vec![TableLayer { checkpoint: number, files }], ..layers.clone() });
+        }
+        let (mut dense, mut kept) = (old.dense.clone(), old.kept.clone());
+        if elsewhere {
+            for (what, files) in [("dense", &mut dense), ("kept", &mut kept)] {
+                for (part, entry) in files.iter_mut().enumerate() {
+                    let name = file_name(number, attempt, &format!("{what}-{part:04}.safetensors"));
+                    *entry = copy(&self.folder, entry, &into.folder, &name)?;
+                }
+            }
+        }
+        let manifest = CheckpointManifest::new(number, old.job.clone(), old.position.clone(), tables, dense);
+        Ok(CheckpointManifest { kept, ..manifest })
+    }
+}
+
+/// One table.
+struct Merge<'a> {
+    from: &'a OpenFolder,
+    layers: &'a TableLayers,
+    /// Keys that the layers so far have, with or without a row.
+    known: HashSet<u64>,
+    /// As many as the oldest layer has.
+    rows: Vec<RowStreamWriter>,
+    absent: Option<RowStreamWriter>,
+}
+
+impl<'a> Merge<'a> {
+    fn new(
+        from: &'a OpenFolder,
+        into: &OpenFolder,
+        layers: &'a TableLayers,
+        number: u64,
+        attempt: u64,
+    ) -> Result<Self, Fault> {
+        let config = &layers.config;
+        config.check()?;
+        let name = |what: &str, part| file_name(number, attempt, &format!("{}{what}-{part:04}.arrow", config.name));
+        let oldest = layers.layers.first().map_or(1, |layer| layer.files.iter().filter(|file| is_rows(file)).count());
+        let rows = (0..oldest.max(1))
+            .map(|part| table_rows::begin(into, &name("", part), config))
+            .collect::<Result<_, _>>()?;
+        let absent = match table_rows::has_lives(config) {
+            true => {
+                let name = name("-absent", 0);
+                Some(absent_file::begin(CheckedWriter::new(into.create(&name)?), &name)?)
+            }
+            false => None,
+        };
+        Ok(Self { from, layers, known: HashSet::new(), rows, absent })
+    }
+
+    fn run(mut self) -> Result<Vec<FileEntry>, Fault> {
+        let all = &self.layers.layers;
+        for (at, layer) in all.iter().enumerate().rev() {
+            let oldest = at == 0;
+            // In a layer, a key that is in both kinds of files has a row.
+            for (part, file) in layer.files.iter().filter(|file| is_rows(file)).enumerate() {
+                self.rows_of(file, part, oldest)?;
+            }
+            for file in layer.files.iter().filter(|file| !is_rows(file)) {
+                self.absent_of(file, oldest)?;
+            }
+        }
+        let rows = self.rows.into_iter().map(RowStreamWriter::finish);
+        rows.chain(self.absent.map(absent_file::finish)).collect()
+    }
+
+    /// Takes the rows of a file whose keys no newer layer has. `last`: nothing asks for its keys later.
+    fn rows_of(&mut self, file: &FileEntry, part: usize, last: bool) -> Result<(), Fault> {
+        let mut stream = table_rows::stream(self.from, file, &self.layers.config)?;
+        let at = part % self.rows.len();
+        while let Some(batch) = stream.next()? {
+            let keys = batch.column(0).as_primitive::<UInt64Type>().values();
+            let new: BooleanArray = match last {
+                true => keys.iter().map(|key| Some(!self.known.contains(key))).collect(),
+                false => keys.iter().map(|key| Some(self.known.insert(*key))).collect(),
+            };
+            let kept = filtered(&batch, &new)?;
+            if kept.num_rows() > 0 {
+                self.rows[at].write(&kept)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the counts of a file whose keys no newer layer has, and remembers those that were removed. A key may be in a file twice:
+    /// first as removed, later with the count that began anew.
+    fn absent_of(&mut self, file: &FileEntry, last: bool) -> Result<(), Fault> {
+        let (known, writer) = (&mut self.known, &mut self.absent);
+        let mut removed = Vec::new();
+        absent_file::pages(
+            self.from.reader(&file.path)?,
+            self.from.name(&file.path),
+            file,
+            |mut page: Vec<Absent>| {
+                removed.extend(page.iter().filter(|absent| absent.count == 0 && !last).map(|absent| absent.key));
+                let mut new = |key| if last { !known.contains(&key) } else { known.insert(key) };
+                page.retain(|absent| absent.count > 0 && new(absent.key));
+                match writer {
+                    Some(writer) if !page.is_empty() => writer.write(&absent_file::batch(&page)?),
+                    _ => Ok(()),
+                }
+            },
+        )?;
+        known.extend(removed);
+        Ok(())
+    }
+}
+
+fn is_rows(file: &FileEntry) -> bool {
+    file.absent.is_none()
+}
+
+fn filtered(batch: &RecordBatch, kept: &BooleanArray) -> Result<RecordBatch, Fault> {
+    if kept.true_count() == batch.num_rows() {
+        return Ok(batch.clone());
+    }
+    filter_record_batch(batch, kept).map_err(|e| Fault::internal("rows of a layer cannot be selected").because(e))
+}
+
+/// Copies a file to another folder.
+fn copy(from: &OpenFolder, entry: &FileEntry, into: &OpenFolder, name: &str) -> Result<FileEntry, Fault> {
+    let (mut file, mut piece) = (from.reader(&entry.path)?, vec![0; PIECE]);
+    let mut copy = CheckedWriter::new(into.create(name)?);
+    loop {
+        let read = file.read(&mut piece).map_err(|e| fault(from.name(&entry.path), "cannot read", e))?;
+        if read == 0 {
+            return copy.finish(name, None);
+        }
+        copy.write_all(&piece[..read]).map_err(|e| cannot_write(copy.name(), e))?;
+    }
+}

@@ -1,0 +1,122 @@
+//! How a user names one checkpoint: `FOLDER` (its newest), `FOLDER#NUMBER`, or the path of a manifest. And how the coordinator names
+//! the one that a run goes on from.
+
+use std::fmt;
+
+use forebay_actors::Fault;
+use serde::{Deserialize, Serialize};
+
+use super::folder::CheckpointFolder;
+use super::manifest::CheckpointManifest;
+use crate::context::Context;
+
+/// The checkpoint that the attempts of a run go on from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct OriginCheckpoint {
+    pub(crate) number: u64,
+    /// It is in the folder of `checkpoint.from`, not in that of `checkpoint.to`.
+    pub(crate) elsewhere: bool,
+}
+
+impl OriginCheckpoint {
+    /// A checkpoint in `checkpoint.to`.
+    pub(crate) fn own(number: u64) -> Self {
+        Self { number, elsewhere: false }
+    }
+}
+
+/// A checkpoint that a user named, in its folder.
+#[derive(Debug)]
+pub(crate) struct NamedCheckpoint {
+    pub(crate) folder: CheckpointFolder,
+    /// `None`: the newest.
+    number: Option<u64>,
+}
+
+impl fmt::Display for NamedCheckpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.number {
+            Some(number) => write!(f, "checkpoint {number} in {}", self.folder.folder),
+            None => write!(f, "the newest checkpoint in {}", self.folder.folder),
+        }
+    }
+}
+
+impl NamedCheckpoint {
+    /// Opens the folder; nothing is read yet.
+    pub(crate) fn open(text: &str, context: &Context) -> Result<Self, Fault> {
+        let (folder, number) = parse(text);
+        Ok(Self { folder: CheckpointFolder::open(folder, context)?, number })
+    }
+
+    /// Its manifest. The files that it names are not read.
+    ///
+    /// # Errors
+    /// A user fault if there is no such checkpoint; it lists those that are there.
+    pub(crate) fn manifest(&self) -> Result<CheckpointManifest, Fault> {
+        let numbers = self.numbers()?;
+        self.folder.manifest(self.number.or(numbers.last().copied()).unwrap_or_default())
+    }
+
+    /// Its manifest, after all its files have been read: the newest that is whole, or the one of the number that was named.
+    ///
+    /// # Errors
+    /// As [`manifest`](Self::manifest), or a file is damaged.
+    pub(crate) fn verified(&self) -> Result<CheckpointManifest, Fault> {
+        let numbers = self.numbers()?;
+        match self.number {
+            Some(number) => self.folder.verify(number),
+            // There are some, so one is whole, or it fails.
+            None => Ok(self.folder.latest()?.map_or_else(|| self.folder.verify(numbers[0]), Ok)?),
+        }
+    }
+
+    /// The numbers of the checkpoints in the folder; the one that was named is among them.
+    fn numbers(&self) -> Result<Vec<u64>, Fault> {
+        let (numbers, at) = (self.folder.numbers()?, &self.folder.folder);
+        if numbers.is_empty() {
+            return Err(Fault::user(format!("{at} has no checkpoints")));
+        }
+        if let Some(number) = self.number.filter(|number| !numbers.contains(number)) {
+            let there: Vec<String> = numbers.iter().map(u64::to_string).collect();
+            return Err(Fault::user(format!("{at} has no checkpoint {number}, it has: {}", there.join(", "))));
+        }
+        Ok(numbers)
+    }
+}
+
+/// The folder, and the number if one is named.
+fn parse(text: &str) -> (&str, Option<u64>) {
+    if let Some((folder, number)) = text.rsplit_once('#')
+        && let Ok(number) = number.parse()
+    {
+        return (folder, Some(number));
+    }
+    let (folder, file) = text.rsplit_once('/').unwrap_or((".", text));
+    match CheckpointManifest::number_of(file) {
+        Some(number) => (if folder.is_empty() { "/" } else { folder }, Some(number)),
+        None => (text, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_has_three_kinds_of_names() {
+        for (text, folder, number) in [
+            ("rows/checkpoints", "rows/checkpoints", None),
+            ("rows/checkpoints#12", "rows/checkpoints", Some(12)),
+            ("hdfs://ns/c#7", "hdfs://ns/c", Some(7)),
+            ("rows/a#b", "rows/a#b", None),
+            ("rows/checkpoints/checkpoint-000012.json", "rows/checkpoints", Some(12)),
+            ("checkpoint-000012.json", ".", Some(12)),
+            ("/checkpoint-000012.json", "/", Some(12)),
+            ("s3://b/c/checkpoint-1234567.json", "s3://b/c", Some(1_234_567)),
+        ] {
+            assert_eq!(parse(text), (folder, number), "{text}");
+        }
+    }
+}

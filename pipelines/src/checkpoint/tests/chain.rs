@@ -1,0 +1,162 @@
+//! A table that is trained, its checkpoints, and what they must give back.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use forebay_actors::{Fault, Host};
+use forebay_models::NamedTensor;
+use forebay_ps::{
+    Admission, Eviction, Lifetime, Optimizer, PartConfig, SnapshotKind, TableClient, TableConfig, start_table,
+};
+use futures::executor::block_on;
+
+use super::super::cut::{Cut, CutPoint, Kept, Shards};
+use super::super::folder::CheckpointFolder;
+use super::super::load_rows;
+use super::super::manifest::{CheckpointManifest, TrainPosition};
+use super::super::trained_batches::BatchOrder;
+use super::super::writer::{CheckpointWriter, Checkpoints};
+use crate::context::Context;
+use crate::job::Job;
+use crate::model_folder::dense_file;
+
+/// All bits of rows, keys without a row and dense parameters.
+#[derive(Debug, PartialEq)]
+pub(super) struct Contents {
+    rows: BTreeMap<u64, Vec<u32>>,
+    absent: BTreeMap<u64, (u32, u32)>,
+    dense: Vec<u32>,
+}
+
+/// Rows that wait, age and go if `lives`.
+pub(super) fn config(lives: bool) -> TableConfig {
+    let part = |name: &str, dim, optimizer| PartConfig { name: name.into(), dim, optimizer, init: Default::default() };
+    let parts = vec![
+        part("linear", 1, Optimizer::Sgd { lr: 0.1 }),
+        part("embedding", 3, Optimizer::Adagrad { lr: 0.1, initial_accumulator: 0.1, eps: 1e-10 }),
+    ];
+    let eviction = Eviction { unseen_steps: Some(2), ..Eviction::default() };
+    let rules = Lifetime { admission: Some(Admission::Count(2)), eviction: Some(eviction) };
+    let lifetime = if lives { rules } else { Lifetime::default() };
+    TableConfig { name: "t".into(), seed: 3, parts, storage: Default::default(), lifetime }
+}
+
+/// A run that trains and makes checkpoints.
+pub(super) struct Chain {
+    host: Host,
+    table: TableClient,
+    to: Checkpoints,
+    writer: CheckpointWriter,
+    step: u64,
+}
+
+impl Chain {
+    pub(super) fn new(folder: &Path, lives: bool) -> Self {
+        let host = Host::start("test").unwrap();
+        let table = start_table(&host, config(lives), 2).unwrap();
+        let folder = CheckpointFolder::open(folder.to_str().unwrap(), &Context::default()).unwrap();
+        let mut job = Job::default();
+        (job.checkpoint.full_every, job.checkpoint.keep) = (3, 2);
+        let position = TrainPosition { run: 7, ..TrainPosition::default() };
+        let (cut_point, cuts) = CutPoint::new(position, BatchOrder::Data, Shards::Here(table.clone()), 1);
+        let to = Checkpoints { folder, job, config: config(lives), cut_point, cuts, leader: None };
+        Self { host, table, to, writer: CheckpointWriter::default(), step: 0 }
+    }
+
+    /// Trains a step: some keys of every step, some of few.
+    pub(super) fn train(&mut self) {
+        self.step += 1;
+        let step = self.step;
+        let keys: Vec<u64> =
+            (0..40).map(|key| if key < 20 { key * 7919 } else { (key + step / 2 * 15) * 104_729 }).collect();
+        let grads: Vec<f32> =
+            (0..keys.len() * 4).map(|i| ((i as u64 * 13 + step * 5) % 17) as f32 * 0.25 - 2.0).collect();
+        block_on(self.table.pull(&keys, &mut Vec::new())).unwrap();
+        block_on(self.table.push(&keys, &grads, step)).unwrap();
+    }
+
+    fn dense(&self) -> Vec<NamedTensor> {
+        let data = (0..6).map(|i| (self.step * 31 + i) as f32).collect();
+        vec![NamedTensor { name: "w".into(), shape: vec![2, 3], data }]
+    }
+
+    /// Makes a checkpoint, and removes old ones, as the thread of a trainer does.
+    pub(super) fn checkpoint(&mut self) -> Result<CheckpointManifest, Fault> {
+        let plan = self.writer.plan(&self.to)?;
+        let position = TrainPosition { steps: self.step, run: 7, ..TrainPosition::default() };
+        let snapshots = block_on(self.table.begin_snapshot(plan.kind))?;
+        let cut = Cut { plan, position, model: Some(self.dense()), snapshots, kept: Kept::Here(Vec::new()) };
+        let manifest = self.writer.write(&self.to, cut)?;
+        // A failure to remove old ones is logged.
+        let _ = self.to.folder.prune(self.to.job.checkpoint.keep);
+        Ok(manifest)
+    }
+
+    /// What a checkpoint of this moment must hold.
+    pub(super) fn contents(&self) -> Contents {
+        contents(&self.table, &self.dense())
+    }
+
+    pub(super) fn folder(&self) -> &CheckpointFolder {
+        &self.to.folder
+    }
+
+    pub(super) fn end(self) {
+        drop((self.table, self.to));
+        self.host.stop().unwrap();
+    }
+}
+
+fn contents(table: &TableClient, dense: &[NamedTensor]) -> Contents {
+    let mut snapshots = block_on(table.begin_snapshot(SnapshotKind::Full)).unwrap();
+    let mut contents = Contents { rows: BTreeMap::new(), absent: BTreeMap::new(), dense: bits(dense) };
+    for snapshot in &mut snapshots {
+        loop {
+            let block = block_on(snapshot.next(1000)).unwrap();
+            if block.keys.is_empty() {
+                break;
+            }
+            let (row, state) = (table.row_dim(), table.state_dim());
+            for (at, key) in block.keys.iter().enumerate() {
+                let floats = block.weights[at * row..][..row].iter().chain(&block.state[at * state..][..state]);
+                let mut all: Vec<u32> = floats.map(|v| v.to_bits()).collect();
+                all.extend(block.lives.get(at).into_iter().flat_map(|life| [life.seen, life.score.to_bits()]));
+                assert!(contents.rows.insert(*key, all).is_none(), "key {key} came twice");
+            }
+        }
+        while let page @ [_, ..] = block_on(snapshot.next_absent(1000)).unwrap().as_slice() {
+            contents.absent.extend(page.iter().filter(|a| a.count > 0).map(|a| (a.key, (a.count, a.seen))));
+        }
+    }
+    contents
+}
+
+fn bits(dense: &[NamedTensor]) -> Vec<u32> {
+    dense.iter().flat_map(|tensor| &tensor.data).map(|v| v.to_bits()).collect()
+}
+
+/// What a run that goes on from a checkpoint begins with, with another number of shards.
+pub(super) fn load(folder: &CheckpointFolder, manifest: &CheckpointManifest, lives: bool) -> Result<Contents, Fault> {
+    let host = Host::start("test").unwrap();
+    let table = start_table(&host, config(lives), 3).unwrap();
+    let loaded = load_rows(folder, manifest, &table).and_then(|()| {
+        let mut dense = Vec::new();
+        for entry in &manifest.dense {
+            dense.extend(dense_file::read(&folder.folder, entry)?);
+        }
+        Ok(dense)
+    });
+    let contents = loaded.map(|dense| contents(&table, &dense));
+    drop(table);
+    host.stop().unwrap();
+    contents
+}
+
+/// A folder in memory if there is one, since these tests sync thousands of files.
+pub(super) fn fast_folder() -> tempfile::TempDir {
+    let memory = Path::new("/dev/shm");
+    match memory.is_dir() {
+        true => tempfile::tempdir_in(memory).unwrap(),
+        false => tempfile::tempdir().unwrap(),
+    }
+}

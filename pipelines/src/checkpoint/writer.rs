@@ -1,0 +1,126 @@
+//! Writes the checkpoints of one process, one after the other: all rows, or those that changed since the one before. Everything here
+//! blocks on the store.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use forebay_actors::Fault;
+use forebay_ps::{SnapshotKind, TableConfig};
+use futures::executor::block_on;
+
+use super::cut::{Cut, CutPoint, Kept, Shards};
+use super::cut_plan::CutPlan;
+use super::folder::{CheckpointFolder, file_name};
+use super::manifest::{CheckpointManifest, TableLayer, TableLayers};
+use super::{dense_state, kept_gradients, table_rows};
+use crate::cluster::CutLeader;
+use crate::job::Job;
+use crate::model_folder::FileEntry;
+
+/// What the checkpoints of one run need. `start` begins to make them.
+pub(crate) struct Checkpoints {
+    pub(crate) folder: CheckpointFolder,
+    pub(crate) job: Job,
+    pub(crate) config: TableConfig,
+    pub(crate) cut_point: Arc<CutPoint>,
+    pub(crate) cuts: Receiver<Result<Cut, Fault>>,
+    /// Set if there are other trainers: then cuts are made through it and not at barriers.
+    pub(crate) leader: Option<CutLeader>,
+}
+
+/// What a checkpoint depends on that this process wrote before.
+#[derive(Default)]
+pub(super) struct CheckpointWriter {
+    /// The layers of the newest checkpoint, for one of changes.
+    layers: Vec<TableLayer>,
+    layers_since_full: usize,
+    /// The last try that failed before its manifest was written.
+    failed: Option<CutPlan>,
+}
+
+impl CheckpointWriter {
+    /// What the next checkpoint is. Removes what the last failed try has written: a ps may have gone on writing after it had failed.
+    pub(super) fn plan(&mut self, to: &Checkpoints) -> Result<CutPlan, Fault> {
+        let number = to.folder.next_number(to.cut_point.run())?;
+        self.discard_failed(to);
+        // Someone may have removed the files of the layers below, or compacted them.
+        let full = self.layers.is_empty()
+            || self.layers_since_full + 1 >= to.job.checkpoint.full_every
+            || !to.folder.has_layers(&self.layers)?;
+        let kind = if full { SnapshotKind::Full } else { SnapshotKind::Changes };
+        Ok(CutPlan { number, attempt: forebay_base::random_seed(), kind })
+    }
+
+    /// Rows and bytes of the tables that the newest checkpoint wrote.
+    pub(super) fn newest(&self) -> (u64, u64) {
+        let newest = self.layers.last().into_iter().flat_map(|layer| &layer.files);
+        newest.fold((0, 0), |(rows, bytes), file| (rows + file.rows.unwrap_or(0), bytes + file.bytes))
+    }
+
+    /// Removes what the last failed try has written, so that tries that fail do not fill the disk.
+    fn discard_failed(&self, to: &Checkpoints) {
+        let Some(plan) = self.failed else { return };
+        if let Err(fault) = to.folder.discard(plan.number, plan.attempt) {
+            tracing::warn!("files of the checkpoint that failed stay until the next one: {fault}");
+        }
+    }
+
+    /// Writes the tables, the dense parameters and the gradients that an exact order keeps. Returns their files.
+    fn write_files(to: &Checkpoints, cut: &mut Cut) -> Result<[Vec<FileEntry>; 3], Fault> {
+        let (folder, plan) = (&to.folder.folder, cut.plan);
+        let (files, mut dense) = match to.cut_point.shards() {
+            Shards::Here(table) => (table_rows::write_shards(&mut cut.snapshots, table, folder, plan)?, Vec::new()),
+            Shards::InPs(ps) => block_on(ps.written(plan))?,
+        };
+        if let Some(model) = &cut.model {
+            let name = file_name(plan.number, plan.attempt, "dense.safetensors");
+            dense = vec![dense_state::write(model, folder, &name)?];
+        }
+        let kept = match &cut.kept {
+            Kept::Here(kept) if to.job.train.staleness.exactly => {
+                vec![kept_gradients::write(kept, folder, plan.number, plan.attempt, 0)?]
+            }
+            Kept::Here(_) => Vec::new(),
+            Kept::Written(files) => files.clone(),
+        };
+        Ok([files, dense, kept])
+    }
+
+    /// Makes a checkpoint of what was cut.
+    ///
+    /// # Errors
+    /// The store fails, or another run writes here. What was written is removed.
+    pub(super) fn write(&mut self, to: &Checkpoints, mut cut: Cut) -> Result<CheckpointManifest, Fault> {
+        self.failed = Some(cut.plan);
+        let written = Self::write_files(to, &mut cut).inspect_err(|_| self.discard_failed(to))?;
+        let Checkpoints { folder, job, config, cut_point, .. } = to;
+        let (Cut { plan, position, snapshots, .. }, [files, dense, kept]) = (cut, written);
+        let full = plan.kind == SnapshotKind::Full;
+        let mut layers = if full { Vec::new() } else { self.layers.clone() };
+        layers.push(TableLayer { checkpoint: plan.number, files });
+        let tables = vec![TableLayers { config: config.clone(), layers: layers.clone() }];
+        let manifest = CheckpointManifest::new(plan.number, job.clone(), position, tables, dense);
+        let manifest = CheckpointManifest { kept, ..manifest };
+        if !folder.has_layers(&layers)? {
+            self.layers.clear();
+            self.discard_failed(to);
+            let gone = "files of an earlier checkpoint that this one needs are gone: the next one has all rows";
+            return Err(Fault::external(gone));
+        }
+        // From here on a fault does not say that the manifest is not there.
+        self.failed = None;
+        folder.publish(&manifest)?;
+        // The next checkpoint of changes has these layers below it whatever becomes of `keep`: a shard that keeps its snapshot gives
+        // only later changes, and one that does not gives these rows again.
+        self.layers = layers;
+        self.layers_since_full = if full { 0 } else { self.layers_since_full + 1 };
+        let kept = match cut_point.shards() {
+            Shards::Here(_) => snapshots.into_iter().try_for_each(|snapshot| block_on(snapshot.keep())),
+            Shards::InPs(ps) => block_on(ps.keep(plan)),
+        };
+        if let Err(fault) = kept {
+            tracing::warn!("the next checkpoint writes rows of checkpoint {} again: {fault}", plan.number);
+        }
+        Ok(manifest)
+    }
+}

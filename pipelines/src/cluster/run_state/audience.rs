@@ -1,0 +1,78 @@
+//! Who has heard that the run has failed: the coordinator's process waits for the others before it ends.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use super::super::members::{Expected, Role};
+
+/// How long the coordinator waits for processes that it has heard nothing of in this attempt, or for some time.
+const FOR_ANY: Duration = Duration::from_secs(10);
+
+/// How long it waits for processes that load their part of a checkpoint: they hear it when they join.
+const FOR_LOADING: Duration = Duration::from_secs(60);
+
+/// The processes of the run.
+pub(super) struct Audience {
+    expected: BTreeSet<(Role, u32)>,
+    /// They asked what the attempt goes on from.
+    asked: BTreeSet<(Role, u32)>,
+    /// They know that the run has failed.
+    told: BTreeSet<(Role, u32)>,
+}
+
+impl Audience {
+    pub(super) fn new(expected: Expected) -> Self {
+        let ranks = |role, count| (0..count).map(move |rank| (role, rank));
+        let expected = ranks(Role::Ps, expected.ps).chain(ranks(Role::Trainer, expected.trainers)).collect();
+        Self { expected, asked: BTreeSet::new(), told: BTreeSet::new() }
+    }
+
+    pub(super) fn begin_attempt(&mut self) {
+        (self.asked, self.told) = Default::default();
+    }
+
+    pub(super) fn asks(&mut self, role: Role, rank: u32) {
+        self.asked.insert((role, rank));
+    }
+
+    /// A process receives the failure of the run.
+    pub(super) fn hears(&mut self, role: Role, rank: u32) {
+        self.told.insert((role, rank));
+    }
+
+    /// How long to wait for those that do not know of the failure, if these processes have joined.
+    pub(super) fn wait(&self, joined: &BTreeSet<(Role, u32)>) -> Duration {
+        let Self { expected, asked, told } = self;
+        if asked.iter().any(|process| !joined.contains(process) && !told.contains(process)) {
+            return FOR_LOADING;
+        }
+        match expected.union(joined).all(|process| told.contains(process)) {
+            true => Duration::ZERO,
+            false => FOR_ANY,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_coordinator_waits_until_all_have_heard() {
+        let mut audience = Audience::new(Expected { ps: 2, trainers: 1, readers: 1 });
+        let (reader, trainer) = ((Role::Reader, 0), (Role::Trainer, 0));
+        assert_eq!(audience.wait(&BTreeSet::new()), FOR_ANY);
+        for (role, rank) in [(Role::Ps, 0), (Role::Ps, 1), trainer, reader] {
+            audience.asks(role, rank);
+        }
+        for (role, rank) in [(Role::Ps, 0), (Role::Ps, 1), trainer] {
+            assert_eq!(audience.wait(&[reader].into()), FOR_LOADING);
+            audience.hears(role, rank);
+        }
+        assert_eq!(audience.wait(&[reader].into()), FOR_ANY, "the reader has joined and will ask soon");
+        audience.hears(reader.0, reader.1);
+        assert_eq!(audience.wait(&[reader].into()), Duration::ZERO);
+        audience.begin_attempt();
+        assert_eq!(audience.wait(&BTreeSet::new()), FOR_ANY);
+    }
+}

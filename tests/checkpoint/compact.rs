@@ -1,0 +1,92 @@
+//! `forebay checkpoint compact`: one layer of many, with the same bits.
+
+use super::jobs::Job;
+use super::resume::undisturbed;
+
+/// Runs `forebay checkpoint compact` on the job's checkpoints.
+fn compact(job: &Job, more: &[&str]) -> (Option<i32>, String) {
+    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
+    let said = program.args(["checkpoint", "compact"]).arg(job.checkpoints()).args(more).output().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
+    (said.status.code(), text)
+}
+
+fn layers(job: &Job, number: u64) -> usize {
+    let manifest = std::fs::read(job.checkpoints().join(format!("checkpoint-{number:06}.json"))).unwrap();
+    let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+    manifest["tables"][0]["layers"].as_array().unwrap().len()
+}
+
+/// Compacts a chain, removes all else, and goes on.
+fn compact_and_resume(more: &[&str]) {
+    let job = Job::new("parquet", more);
+    job.kill_after(5, &[]);
+    let newest = job.newest();
+    assert!(layers(&job, newest) > 2, "{:?}", job.files());
+    let (code, said) = compact(&job, &["--keep", "1"]);
+    assert!(code == Some(0) && said.contains("; all rows of the table, "), "{code:?} {said}");
+    let manifests = |name: &String| name.ends_with(".json");
+    assert_eq!(
+        job.files().into_iter().filter(manifests).collect::<Vec<_>>(),
+        [format!("checkpoint-{:06}.json", newest + 1)]
+    );
+    assert_eq!(layers(&job, newest + 1), 1);
+    let (code, said) = compact(&job, &[]);
+    assert!(code == Some(0) && said.contains("has all rows already"), "{code:?} {said}");
+    let ended = job.run(&["--resume"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    assert!(ended.said.contains(&format!("goes on from checkpoint {} in", newest + 1)), "{}", ended.said);
+    assert_eq!(job.model().difference(&undisturbed("parquet", more)), None, "{}", ended.said);
+}
+
+#[test]
+fn one_layer_has_the_rows_of_all() {
+    compact_and_resume(&["table.shards=2"]);
+}
+
+/// Keys wait before they get rows, rows are removed, and removed keys come again.
+#[test]
+fn keys_that_wait_and_rows_that_go() {
+    let rules = ["table.admission.count=2", "table.eviction.unseen_rows=20000", "table.eviction.max_rows=65536"];
+    compact_and_resume(&[&rules[..], &["table.shards=3"]].concat());
+}
+
+#[test]
+fn an_older_one_goes_to_another_folder() {
+    let job = Job::new("parquet", &[]);
+    job.kill_after(4, &[]);
+    let older = (job.newest() - 1).to_string();
+    let (code, said) = compact(&job, &["--number", &older]);
+    assert!(code == Some(2) && said.contains("is not the newest in") && said.contains("--to"), "{code:?} {said}");
+    let (code, said) = compact(&job, &["--number", "99"]);
+    assert!(code == Some(2) && said.contains("has no checkpoint 99, it has: "), "{code:?} {said}");
+    let best = job.folder.path().join("best").display().to_string();
+    let before = job.files();
+    let (code, said) = compact(&job, &["--number", &older, "--to", &best]);
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(job.files(), before);
+    let to = format!("checkpoint.to={}", job.folder.path().join("again").display());
+    let ended = job.start_with(&["--resume-from", &best], &[&to]).end();
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    assert!(ended.said.contains(&format!("goes on from checkpoint {older} in {best}")), "{}", ended.said);
+    assert_eq!(job.model().difference(&undisturbed("parquet", &[])), None, "{}", ended.said);
+    let (code, said) = compact(&job, &["--number", &older, "--to", &best]);
+    assert!(code == Some(2) && said.contains("try again"), "{code:?} {said}");
+}
+
+/// The files that the run's next checkpoints would need go: it writes all rows again.
+#[test]
+fn it_may_be_done_while_a_run_goes_on() {
+    let job = Job::new("parquet", &["checkpoint.rows=5000", "data.epochs=8"]);
+    let mut running = job.start(&[]);
+    job.until_checkpoint(3, &mut running);
+    let (code, said) = (0..20).map(|_| compact(&job, &["--keep", "1"])).find(|(code, _)| *code == Some(0)).unwrap();
+    assert_eq!(code, Some(0), "{said}");
+    job.until_checkpoint(job.newest() + 1, &mut running);
+    running.signal(rustix::process::Signal::KILL);
+    running.end();
+    let ended = job.run(&["--resume"]);
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    assert!(!ended.said.contains("is not used"), "{}", ended.said);
+    assert_eq!(job.model().difference(&undisturbed("parquet", &["data.epochs=8"])), None, "{}", ended.said);
+}
