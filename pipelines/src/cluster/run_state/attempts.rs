@@ -163,6 +163,7 @@ impl RunState {
         tracing::warn!("{why}: the run begins anew");
         self.attempt = self.attempt.wrapping_add(1);
         self.origin = (!self.settings.checkpoints).then(Origin::default);
+        self.audience.begin_attempt(self.members.present());
         self.members.begin_attempt();
         self.leases = None;
         self.lease_replies.clear();
@@ -170,7 +171,6 @@ impl RunState {
         self.phase = RunPhase::Gathering;
         self.started = now;
         self.last_logged = (now, Vec::new());
-        self.audience.begin_attempt();
         self.end_if_drained();
     }
 

@@ -27,7 +27,9 @@ impl Audience {
         Self { expected, asked: BTreeSet::new(), told: BTreeSet::new() }
     }
 
-    pub(super) fn begin_attempt(&mut self) {
+    /// Another attempt begins. `present`: those that took part in the last one, and will ask what this one goes on from.
+    pub(super) fn begin_attempt(&mut self, present: impl Iterator<Item = (Role, u32)>) {
+        self.expected.extend(present);
         (self.asked, self.told) = Default::default();
     }
 
@@ -72,7 +74,13 @@ mod tests {
         assert_eq!(audience.wait(&[reader].into()), FOR_ANY, "the reader has joined and will ask soon");
         audience.hears(reader.0, reader.1);
         assert_eq!(audience.wait(&[reader].into()), Duration::ZERO);
-        audience.begin_attempt();
+        audience.begin_attempt([reader].into_iter());
         assert_eq!(audience.wait(&BTreeSet::new()), FOR_ANY);
+        for (role, rank) in [(Role::Ps, 0), (Role::Ps, 1), trainer] {
+            audience.hears(role, rank);
+        }
+        assert_eq!(audience.wait(&BTreeSet::new()), FOR_ANY, "the reader of the last attempt will ask");
+        audience.hears(reader.0, reader.1);
+        assert_eq!(audience.wait(&BTreeSet::new()), Duration::ZERO);
     }
 }
