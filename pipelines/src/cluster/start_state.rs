@@ -17,20 +17,39 @@ pub(crate) enum StartState {
 }
 
 impl StartState {
-    /// Opens the checkpoint, or without one the model at `train.from`, which readers need not reach.
+    /// Opens the checkpoint, or without one the model at `train.from`. Readers load neither: they need not reach the model, and one
+    /// that is started again may find that the run has made newer checkpoints and removed the one that it went on from.
     pub(super) fn find(
         job: &Job,
         role: Role,
         checkpoint: Option<OriginCheckpoint>,
         context: &Context,
     ) -> Result<Option<Self>, Fault> {
+        if role == Role::Reader {
+            return Ok(None);
+        }
         if let Some(at) = checkpoint {
             let Found { folder, manifest, .. } = Found::open(job, at, context)?;
             return Ok(Some(Self::Checkpoint(folder, manifest)));
         }
-        if role == Role::Reader {
-            return Ok(None);
-        }
         Ok(Predecessor::open(job, context)?.map(Self::Model))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_does_not_miss_a_checkpoint_that_is_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let to = format!("checkpoint.to={}", folder.path().join("checkpoints").display());
+        let (job, context) = (Job::from_toml("", &[to]).unwrap(), Context::default());
+        let find = |role| StartState::find(&job, role, Some(OriginCheckpoint::own(5)), &context);
+        assert!(find(Role::Reader).unwrap().is_none());
+        for role in [Role::Ps, Role::Trainer] {
+            let fault = find(role).err().unwrap().to_string();
+            assert!(fault.contains("checkpoint-000005.json"), "{fault}");
+        }
     }
 }
