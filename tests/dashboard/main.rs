@@ -175,7 +175,8 @@ fn a_page_says_why_its_run_failed() {
     for file in std::fs::read_dir(&rows).unwrap() {
         std::fs::write(file.unwrap().path(), "no rows").unwrap();
     }
-    assert_eq!(run.ended(), Some(2));
+    // A file that changes while it is read is a fault of the outside, one that is no Parquet is the user's.
+    assert!(matches!(run.ended(), Some(2 | 3)));
     page.until(&format!("{NOTICE} === 'The run has ended.'"));
     page.until("document.getElementById('verdict').textContent.startsWith('failed')");
     page.until("document.getElementById('verdict').textContent.includes('.parquet')");
