@@ -158,5 +158,5 @@ pub use run::{Outcome, Running};
 pub use service::{Client, PendingReply, Service};
 pub use stage::{Sink, Source, Stage};
 pub use stage_report::{StageReport, WaitKind, WaitReport};
-pub use timeline::{Doing, Slice, Track};
+pub use timeline::{Doing, Track, TrackSlice};
 pub use topology::{DEFAULT_CAPACITY, Flow, Pipeline, Topology};

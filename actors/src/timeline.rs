@@ -17,7 +17,7 @@ const SHORTEST_WAIT: Duration = Duration::from_micros(50);
 
 /// Something that a replica did.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Slice {
+pub struct TrackSlice {
     /// When it began, since 1970.
     pub began: Duration,
     /// How long it took.
@@ -48,7 +48,7 @@ pub struct Track {
     /// The number of the replica, from 0.
     pub replica: usize,
     /// In the order in which they ended.
-    pub slices: Vec<Slice>,
+    pub slices: Vec<TrackSlice>,
     /// Slices between the first and the newest ones that were not kept.
     pub left_out: u64,
 }
@@ -63,8 +63,8 @@ pub(crate) struct Recorder {
 
 #[derive(Debug, Default)]
 struct Kept {
-    first: Vec<Slice>,
-    newest: VecDeque<Slice>,
+    first: Vec<TrackSlice>,
+    newest: VecDeque<TrackSlice>,
     left_out: u64,
 }
 
@@ -92,7 +92,7 @@ impl Recorder {
     fn add(&self, began: Instant, took: Duration, what: Doing) {
         let (instant, unix) = self.anchor;
         let began = unix + began.saturating_duration_since(instant);
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).add(Slice { began, took, what });
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).add(TrackSlice { began, took, what });
     }
 
     /// What was kept.
@@ -104,7 +104,7 @@ impl Recorder {
 }
 
 impl Kept {
-    fn add(&mut self, slice: Slice) {
+    fn add(&mut self, slice: TrackSlice) {
         if self.first.len() < FIRST {
             return self.first.push(slice);
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use crate::actors::{Doing, Lineage, Slice, Track};
+use crate::actors::{Doing, Lineage, Track, TrackSlice};
 
 /// The process of the trace: the format asks for one.
 const PROCESS: u32 = 1;
@@ -17,7 +17,7 @@ pub(crate) fn trace(name: &str, tracks: &[Track]) -> Value {
     let mut events = vec![json!({ "ph": "M", "name": "process_name", "pid": PROCESS, "args": { "name": name } })];
     let begin = tracks.iter().flat_map(|track| &track.slices).map(|slice| slice.began).min().unwrap_or_default();
     // Microseconds since the first slice, so that a double holds them exactly.
-    let at = |slice: &Slice| slice.began.saturating_sub(begin).as_nanos() as f64 / 1e3;
+    let at = |slice: &TrackSlice| slice.began.saturating_sub(begin).as_nanos() as f64 / 1e3;
     let mut journeys: BTreeMap<(u32, u32, u64, u64), Vec<(usize, f64)>> = BTreeMap::new();
     for (number, track) in tracks.iter().enumerate() {
         let Track { stage, replica, left_out, .. } = track;
@@ -71,12 +71,12 @@ mod tests {
 
     #[test]
     fn a_batch_has_a_slice_on_each_track_and_arrows_between_them() {
-        let batch = |seq, began: u64| Slice {
+        let batch = |seq, began: u64| TrackSlice {
             began: Duration::from_millis(1_700_000_000_000 + began),
             took: Duration::from_millis(3),
             what: Doing::Batch { lineage: Lineage { seq, ..Lineage::default() }, rows: 7 },
         };
-        let wait = Slice { what: Doing::Wait("store".into()), took: Duration::from_millis(1), ..batch(0, 1) };
+        let wait = TrackSlice { what: Doing::Wait("store".into()), took: Duration::from_millis(1), ..batch(0, 1) };
         let track = |stage: &str, slices, left_out| Track { stage: stage.into(), replica: 0, slices, left_out };
         let tracks = [
             track("read", vec![batch(0, 0), wait, batch(1, 5)], 0),
