@@ -18,7 +18,8 @@ pub(crate) fn trace(name: &str, tracks: &[Track]) -> Value {
     let begin = tracks.iter().flat_map(|track| &track.slices).map(|slice| slice.began).min().unwrap_or_default();
     // Microseconds since the first slice, so that a double holds them exactly.
     let at = |slice: &TrackSlice| slice.began.saturating_sub(begin).as_nanos() as f64 / 1e3;
-    let mut journeys: BTreeMap<(u32, u32, u64, u64), Vec<(usize, f64)>> = BTreeMap::new();
+    // By epoch, split, row and number of the batch: the tracks that worked on it, and when.
+    let mut journeys = BTreeMap::<_, Vec<(usize, f64)>>::new();
     for (number, track) in tracks.iter().enumerate() {
         let Track { stage, replica, left_out, .. } = track;
         let thread = number + 1;
