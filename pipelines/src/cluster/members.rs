@@ -77,6 +77,9 @@ pub(crate) struct MemberState {
     pub(crate) silence: Duration,
 }
 
+/// In [`RunStatus::missing`](super::RunStatus::missing): the run waits for a reader, whichever.
+pub const ANY_READER: &str = "any reader";
+
 /// The members of one run.
 #[derive(Debug)]
 pub(crate) struct Members {
@@ -222,7 +225,7 @@ impl Members {
             ranks(Role::Ps, self.expected.ps).chain(ranks(Role::Trainer, self.expected.trainers)).collect();
         let reads = |((role, _), member): (&(Role, u32), &Member)| *role == Role::Reader && member.joined;
         if self.expected.readers > 0 && !self.members.iter().any(reads) {
-            missing.push("any reader".into());
+            missing.push(ANY_READER.into());
         }
         missing
     }

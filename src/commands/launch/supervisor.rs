@@ -86,6 +86,7 @@ impl<'a> Supervisor<'a> {
                 self.drain(now);
             }
             self.kill_silent_ones(now);
+            self.start_readers_that_are_missed(now);
             self.end_late_ones(now);
             pause();
         }
@@ -140,6 +141,19 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    /// Starts readers again that had read all their rows: a run that has begun anew waits for one. They may have ended before the
+    /// coordinator knew that parameters were lost.
+    fn start_readers_that_are_missed(&mut self, now: Instant) {
+        if self.phase == Phase::Running && self.watch.lacks_reader() {
+            self.start_finished_readers(now);
+        }
+    }
+
+    fn start_finished_readers(&mut self, now: Instant) {
+        let done = |child: &&mut Child| child.is_reader && child.status().is_some_and(|status| status.success());
+        self.children.iter_mut().filter(done).for_each(|reader| reader.start_at(now));
+    }
+
     fn start_again(&mut self, at: usize, ended: String, status: ExitStatus, now: Instant) {
         let most = self.most_restarts;
         if self.restarts == most {
@@ -155,8 +169,7 @@ impl<'a> Supervisor<'a> {
         let wait = self.children[at].start_again(now).as_secs_f64();
         if self.loses_parameters() {
             // Readers that had read all their rows are needed again.
-            let done = |child: &&mut Child| child.is_reader && child.status().is_some_and(|status| status.success());
-            self.children.iter_mut().filter(done).for_each(|reader| reader.start_at(now));
+            self.start_finished_readers(now);
         }
         tracing::warn!("{ended}: starts it again in {wait} s (restart {} of {most})", self.restarts);
         self.first_restart.get_or_insert(ended);
