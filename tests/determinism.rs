@@ -182,7 +182,7 @@ fn exact_staleness_is_its_definition() {
     let dir = tempfile::tempdir().unwrap();
     let sgd =
         ["model.kind=lr", "table.linear_optimizer={kind=\"sgd\",lr=0.5}", "train.optimizer={kind=\"sgd\",lr=0.1}"];
-    // 36 batches over two epochs, and three, of which none is pushed before the last look-up with k = 5.
+    // 36 batches over two epochs; then a run of three batches, which pushes its first gradient after its last look-up if k = 5.
     for (rows, epochs) in [(6000, "data.epochs=2"), (700, "data.epochs=1")] {
         let data = common::parquet(dir.path(), 0, rows);
         let job = |more: &[&str]| common::job(&data, &[&sgd[..], &[epochs], more].concat());

@@ -90,7 +90,8 @@ pub struct HttpServer {
 
 impl HttpServer {
     /// Listens at `listen` (port 0: any) with HTTP/1.1 and HTTP/2. `GET /healthz` tells `health` to everybody; all other requests
-    /// need the token of `security`, if it has one (as a bearer token, or as the password that a browser asks for), and go to `handler`. What the server refuses by itself, `refusal` words.
+    /// need the token of `security`, if it has one (as a bearer token, or as the password that a browser asks for), and go to
+    /// `handler`. `refusal` makes the answers to requests that the server refuses by itself.
     ///
     /// # Errors
     /// User: other machines could reach `listen` and `security` does not protect it, or the address cannot be listened at.

@@ -1,6 +1,6 @@
 //! `--dashboard`: a server that shows a training while it goes on, as a page, as JSON and as metrics for Prometheus.
 //!
-//! A view of the run is made by the thread that follows it, and only when somebody asks: a run that nobody watches costs nothing.
+//! The thread that follows the run makes a view of it when a request waits for one. A run without requests makes no views.
 
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -47,7 +47,7 @@ pub(crate) struct Dashboard {
 
 struct Shared {
     views: watch::Sender<Arc<View>>,
-    /// Somebody waits for a new view.
+    /// A request waits for a new view.
     asked: AtomicBool,
     /// When a page asked last, and whether it has the last view of the run.
     page: Mutex<Option<(Instant, bool)>>,
@@ -87,7 +87,7 @@ impl Dashboard {
         Ok(Self { shared, _server: server, started })
     }
 
-    /// Shows the run as it is now, if somebody has asked.
+    /// Shows the run as it is now, if a request waits for a new view.
     pub(crate) fn follow(&self, running: &RunningTraining, before: Option<Usage>, history: &History) {
         if self.shared.asked.swap(false, Ordering::SeqCst) {
             let contents = running_contents(running, before, history);
@@ -95,7 +95,7 @@ impl Dashboard {
         }
     }
 
-    /// Shows that the run has failed, if anybody has seen it before.
+    /// Shows that the run has failed, if it was shown before.
     pub(crate) fn failed(&self, report: &Report) {
         let view = Arc::clone(&self.shared.views.borrow());
         let Ok(mut contents) = serde_json::from_slice::<Value>(&view.json) else { return };

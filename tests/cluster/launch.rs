@@ -47,7 +47,7 @@ fn one_command_gives_the_model_of_one_process_and_one_log() {
 
 #[test]
 fn a_cluster_has_one_report_with_the_meters_of_all_processes_and_no_reader_has_a_verdict() {
-    // One reader is enough to begin: rows for so long that the other one reads, too.
+    // The run starts with one reader. Eight epochs take long enough for the other reader to join and read.
     let rows = ["placement.readers=2", "placement.ps=2", "placement.lease_rows=1024", "data.epochs=8"];
     let settings = job(ROWS, &rows);
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -78,7 +78,7 @@ fn free_address() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// Status, headers and body of an answer; `None` if nobody listens.
+/// Status, headers and body of an answer; `None` if no server listens at the address.
 fn get(address: SocketAddr, path: &str) -> Option<(u16, String, String)> {
     send(address, "GET", path)
 }

@@ -20,7 +20,7 @@ pub(crate) struct Restored {
     pub(crate) model: Option<ModelState>,
     /// The files of the gradients that an exact order keeps.
     pub(crate) kept: Vec<FileEntry>,
-    /// The folder that has them. `None`: there are none.
+    /// The folder of these files. `None` if the run keeps no gradients.
     pub(crate) from: Option<CheckpointFolder>,
 }
 

@@ -250,7 +250,7 @@ mod tests {
             }
             book.record(request(Role::Trainer, 0, 6), present).unwrap().more_to_come
         };
-        assert!(to_come(&PLACES, None), "nobody has sent any");
+        assert!(to_come(&PLACES, None), "neither the ps nor the reader has sent its meters");
         assert!(to_come(&PLACES, Some(request(Role::Reader, 1, 2))), "the reader goes on, the ps is missing");
         assert!(to_come(&PLACES, Some(MetersRequest { last: true, ..request(Role::Reader, 1, 3) })));
         assert!(!to_come(&PLACES, Some(request(Role::Ps, 0, 1))), "a ps serves until the end");

@@ -178,8 +178,8 @@ impl RunState {
         self.members.heartbeat(member.role, member.rank, member.incarnation, now)
     }
 
-    /// A reader asks for windows to read. A request that comes again gets the reply that it had: if that was lost on its way, the
-    /// reader does not know of the lease, and nobody would read it.
+    /// A reader asks for windows to read. If the reader repeats a request, because the reply was lost, it gets the same reply again. A
+    /// second lease would leave the windows of the first one unread.
     ///
     /// # Errors
     /// As [`lease_anew`](Self::lease_anew).

@@ -46,8 +46,8 @@ pub struct Evaluation {
 pub struct Gauc {
     /// The column whose values make the groups.
     pub column: String,
-    /// The mean of the AUC of the groups with rows of both classes, weighted by their rows (or the weights of these). `None` if there
-    /// are none.
+    /// The mean of the AUC of the groups with rows of both classes, weighted by their rows (or the weights of these). `None` if no
+    /// group has rows of both classes.
     pub auc: Option<f64>,
     /// All groups.
     pub groups: u64,
