@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::batch::{Batch, Lineage};
 use crate::clock::{Activity, Clock};
 use crate::stage_report::{Reading, WaitKind, WaitReport};
 use crate::timeline::Recorder;
@@ -110,6 +111,13 @@ impl StageMeter {
         }
     }
 
+    /// Counts a batch that the replica takes. Call [`Work::done`] at the end of the work on it.
+    pub(crate) fn takes(&self, batch: &impl Batch) -> Work<'_> {
+        let (lineage, rows) = (batch.lineage().clone(), batch.rows());
+        self.took(rows, batch.bytes());
+        Work { recorder: &self.recorder, began: Instant::now(), lineage, rows }
+    }
+
     /// Records what the replica does when.
     pub(crate) fn recorder(&self) -> &Recorder {
         &self.recorder
@@ -160,6 +168,20 @@ impl StageMeter {
 
     fn notes(&self) -> std::sync::MutexGuard<'_, Notes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The work of a replica on one batch.
+pub(crate) struct Work<'a> {
+    recorder: &'a Recorder,
+    began: Instant,
+    lineage: Lineage,
+    rows: usize,
+}
+
+impl Work<'_> {
+    pub(crate) fn done(self) {
+        self.recorder.worked(self.began, self.lineage, self.rows);
     }
 }
 

@@ -11,7 +11,6 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, watch};
@@ -245,10 +244,9 @@ pub(crate) async fn replica<S: Stage>(
             Job::Batch(_, number, batch) => {
                 cx.arrives(number);
                 error_context.set(Phase::Batch, Some(batch.lineage()));
-                cx.meter().took(batch.rows(), batch.bytes());
-                let (began, lineage, rows) = (Instant::now(), batch.lineage().clone(), batch.rows());
+                let work = cx.meter().takes(&batch);
                 stage.on_batch(batch, &cx, &mut out).await?;
-                cx.meter().recorder().worked(began, &lineage, rows);
+                work.done();
             }
             Job::Barrier(_, epoch) => {
                 error_context.set(Phase::Barrier, None);

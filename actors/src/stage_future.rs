@@ -56,7 +56,7 @@ pub(crate) async fn source<S: Source>(
                 cx.meter().took(rows, batch.bytes());
                 let lineage = batch.lineage().clone();
                 out.send(batch).await?;
-                cx.meter().recorder().worked(began, &lineage, rows);
+                cx.meter().recorder().worked(began, lineage, rows);
                 began = Instant::now();
                 // A source that never waits must not starve the other actors on its arbiter.
                 tokio::task::yield_now().await;
@@ -92,10 +92,9 @@ pub(crate) async fn stage<S: Stage>(
                 cx.arrives(arrivals);
                 arrivals += 1;
                 error_context.set(Phase::Batch, Some(batch.lineage()));
-                cx.meter().took(batch.rows(), batch.bytes());
-                let (began, lineage, rows) = (Instant::now(), batch.lineage().clone(), batch.rows());
+                let work = cx.meter().takes(&batch);
                 stage.on_batch(batch, &cx, &mut out).await?;
-                cx.meter().recorder().worked(began, &lineage, rows);
+                work.done();
             }
             Item::Barrier(epoch) => {
                 error_context.set(Phase::Barrier, None);
@@ -126,10 +125,9 @@ pub(crate) async fn sink<S: Sink>(
             Item::Batch(batch) => {
                 let rows = batch.rows();
                 error_context.set(Phase::Batch, Some(batch.lineage()));
-                cx.meter().took(rows, batch.bytes());
-                let (began, lineage) = (Instant::now(), batch.lineage().clone());
+                let work = cx.meter().takes(&batch);
                 sink.write(batch, &cx).await?;
-                cx.meter().recorder().worked(began, &lineage, rows);
+                work.done();
                 cx.ledger().delivered(rows as u64);
             }
             Item::Barrier(epoch) => {

@@ -3,7 +3,7 @@
 //! A replica keeps its first slices and its newest ones, so the memory is bounded however long the run takes.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::batch::Lineage;
@@ -77,8 +77,8 @@ impl Default for Recorder {
 
 impl Recorder {
     /// Records the work on a batch that began at `began` and ends now.
-    pub(crate) fn worked(&self, began: Instant, lineage: &Lineage, rows: usize) {
-        self.add(began, began.elapsed(), Doing::Batch { lineage: lineage.clone(), rows });
+    pub(crate) fn worked(&self, began: Instant, lineage: Lineage, rows: usize) {
+        self.add(began, began.elapsed(), Doing::Batch { lineage, rows });
     }
 
     /// Records a wait that began at `began` and ends now.
@@ -92,12 +92,16 @@ impl Recorder {
     fn add(&self, began: Instant, took: Duration, what: Doing) {
         let (instant, unix) = self.anchor;
         let began = unix + began.saturating_duration_since(instant);
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).add(TrackSlice { began, took, what });
+        self.kept().add(TrackSlice { began, took, what });
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What was kept.
     pub(crate) fn track(&self, stage: &str, replica: usize) -> Track {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept();
         let slices = kept.first.iter().chain(&kept.newest).cloned().collect();
         Track { stage: stage.to_owned(), replica, slices, left_out: kept.left_out }
     }
@@ -125,7 +129,7 @@ mod tests {
         let recorder = Recorder::default();
         let began = Instant::now();
         for seq in 0..10_000 {
-            recorder.worked(began, &Lineage { seq, ..Lineage::default() }, 5);
+            recorder.worked(began, Lineage { seq, ..Lineage::default() }, 5);
         }
         let track = recorder.track("parse", 2);
         let seqs: Vec<u64> = track

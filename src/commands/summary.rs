@@ -7,7 +7,7 @@ use crate::pipelines::{Evaluation, Trained};
 use serde_json::{Value, json};
 
 use crate::out;
-use crate::report::{History, contents};
+use crate::report::{History, add_fields, contents};
 use crate::usage::Usage;
 
 /// What a training prints at its end.
@@ -60,8 +60,7 @@ impl Summary<'_> {
     fn to_json(&self) -> Value {
         let Trained { report, .. } = self.trained;
         let mut trained = self.counts();
-        let Value::Object(used) = Usage::since(self.before) else { unreachable!("made as an object") };
-        used.into_iter().for_each(|(name, value)| trained[name] = value);
+        add_fields(&mut trained, Usage::since(self.before));
         trained["report"] = json!(report);
         json!({ "trained": trained })
     }

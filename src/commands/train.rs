@@ -100,7 +100,7 @@ impl AtEnd<'_> {
     fn show(&self, of: &Summary<'_>, history: Option<&History>, evaluated: Option<(&str, &Evaluation)>, is_last: bool) {
         if let Some(dashboard) = self.dashboard {
             let metrics = RunMetrics::of_ended(of.trained, of.status.as_ref());
-            dashboard.ended(of.file(history, evaluated), &metrics, is_last);
+            dashboard.show(of.file(history, evaluated), metrics.text(), is_last);
         }
     }
 

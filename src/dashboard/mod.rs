@@ -91,7 +91,7 @@ impl Dashboard {
     pub(crate) fn follow(&self, running: &RunningTraining, before: Option<Usage>, history: &History) {
         if self.shared.asked.swap(false, Ordering::SeqCst) {
             let contents = running_contents(running, before, history);
-            self.show(contents, &RunMetrics::of(running), false);
+            self.show(contents, RunMetrics::of(running).text(), false);
         }
     }
 
@@ -100,21 +100,14 @@ impl Dashboard {
         let view = Arc::clone(&self.shared.views.borrow());
         let Ok(mut contents) = serde_json::from_slice::<Value>(&view.json) else { return };
         contents["verdict"] = json!(report.verdict);
-        contents["live"] = json!({ "started": self.started, "over": true });
-        let json = serde_json::to_vec(&contents).unwrap_or_default().into();
-        let metrics = view.metrics.clone();
-        self.shared.views.send_replace(Arc::new(View { json, metrics, made: view.made, is_last: true }));
+        self.show(contents, view.metrics.clone(), true);
     }
 
-    /// Shows the report of the run, which has ended: what remains is to save and to evaluate.
-    pub(crate) fn ended(&self, contents: Value, metrics: &RunMetrics, is_last: bool) {
-        self.show(contents, metrics, is_last);
-    }
-
-    fn show(&self, mut contents: Value, metrics: &RunMetrics, is_last: bool) {
+    /// Shows the run as `contents` and, for Prometheus, `metrics` say. `is_last`: no other view follows.
+    pub(crate) fn show(&self, mut contents: Value, metrics: impl Into<Bytes>, is_last: bool) {
         contents["live"] = json!({ "started": self.started, "over": is_last });
         let json = serde_json::to_vec(&contents).unwrap_or_default().into();
-        let view = View { json, metrics: metrics.text().into(), made: Some(Instant::now()), is_last };
+        let view = View { json, metrics: metrics.into(), made: Some(Instant::now()), is_last };
         self.shared.views.send_replace(Arc::new(view));
     }
 }

@@ -13,11 +13,14 @@ pub(crate) fn contents<const N: usize>(report: &RunReport, job: &Job, more: [Val
     let (kind, rows) = (job.model.kind, &job.data.train);
     file["job"] = json!(rows.as_ref().map_or_else(|| kind.to_string(), |rows| format!("{kind} on {rows}")));
     file["sentence"] = json!(report.analysis.to_string());
-    for part in more {
-        let Value::Object(part) = part else { unreachable!("made as an object") };
-        part.into_iter().for_each(|(name, value)| file[name] = value);
-    }
+    more.into_iter().for_each(|fields| add_fields(&mut file, fields));
     file
+}
+
+/// Adds the fields of an object to another.
+pub(crate) fn add_fields(to: &mut Value, fields: Value) {
+    let Value::Object(fields) = fields else { unreachable!("made as an object") };
+    fields.into_iter().for_each(|(name, value)| to[name] = value);
 }
 
 /// The JSON of a run that goes on.

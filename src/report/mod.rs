@@ -14,7 +14,7 @@ use crate::actors::Track;
 use crate::connectors::staged;
 use serde_json::Value;
 
-pub(crate) use contents::{contents, running_contents};
+pub(crate) use contents::{add_fields, contents, running_contents};
 pub(crate) use history::History;
 pub(crate) use page::live_page;
 
