@@ -54,10 +54,7 @@ impl Checkpoint {
             Self::List(Place { folder }) | Self::Verify(Place { folder }) => folder,
         };
         let folder = CheckpointFolder::open(at, context)?;
-        let numbers = folder.numbers()?;
-        if numbers.is_empty() {
-            return Err(Fault::user(format!("{at} has no checkpoints")));
-        }
+        let numbers = folder.numbers_with(None)?;
         let mut damaged = None;
         for number in numbers {
             let read = match self {

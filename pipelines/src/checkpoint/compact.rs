@@ -61,18 +61,13 @@ impl CheckpointFolder {
     }
 
     fn to_compact(&self, number: Option<u64>, to: Option<&Self>) -> Result<CheckpointManifest, Fault> {
-        let (numbers, at) = (self.numbers()?, &self.folder);
-        let none = || Fault::user(format!("{at} has no checkpoints"));
-        let newest = *numbers.last().ok_or_else(none)?;
+        let newest = self.numbers_with(number)?.pop().ok_or_else(|| self.has_none())?;
         match number {
-            None => self.latest()?.ok_or_else(none),
-            Some(number) if !numbers.contains(&number) => {
-                let there: Vec<String> = numbers.iter().map(u64::to_string).collect();
-                Err(Fault::user(format!("{at} has no checkpoint {number}, it has: {}", there.join(", "))))
-            }
+            None => self.latest()?.ok_or_else(|| self.has_none()),
             Some(number) if number != newest && to.is_none() => Err(Fault::user(format!(
-                "checkpoint {number} is not the newest in {at}, and a run would go on from what is made of it instead of from \
-                 {newest}: name another folder with --to"
+                "checkpoint {number} is not the newest in {}, and a run would go on from what is made of it instead of from \
+                 {newest}: name another folder with --to",
+                self.folder
             ))),
             Some(number) => self.verify(number),
         }

@@ -43,6 +43,27 @@ impl CheckpointFolder {
         Ok(numbers)
     }
 
+    /// As [`numbers`](Self::numbers), for a folder that must have checkpoints, and `number` among them.
+    ///
+    /// # Errors
+    /// A user fault if it has none, or others; then the fault lists these. An external fault if the store fails.
+    pub fn numbers_with(&self, number: Option<u64>) -> Result<Vec<u64>, Fault> {
+        let numbers = self.numbers()?;
+        if numbers.is_empty() {
+            return Err(self.has_none());
+        }
+        if let Some(number) = number.filter(|number| !numbers.contains(number)) {
+            let there: Vec<String> = numbers.iter().map(u64::to_string).collect();
+            let message = format!("{} has no checkpoint {number}, it has: {}", self.folder, there.join(", "));
+            return Err(Fault::user(message));
+        }
+        Ok(numbers)
+    }
+
+    pub(super) fn has_none(&self) -> Fault {
+        Fault::user(format!("{} has no checkpoints", self.folder))
+    }
+
     /// The manifest of a checkpoint.
     ///
     /// # Errors

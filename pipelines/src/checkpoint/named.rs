@@ -55,7 +55,7 @@ impl NamedCheckpoint {
     /// # Errors
     /// A user fault if there is no such checkpoint; it lists those that are there.
     pub(crate) fn manifest(&self) -> Result<CheckpointManifest, Fault> {
-        let numbers = self.numbers()?;
+        let numbers = self.folder.numbers_with(self.number)?;
         self.folder.manifest(self.number.or(numbers.last().copied()).unwrap_or_default())
     }
 
@@ -64,25 +64,12 @@ impl NamedCheckpoint {
     /// # Errors
     /// As [`manifest`](Self::manifest), or a file is damaged.
     pub(crate) fn verified(&self) -> Result<CheckpointManifest, Fault> {
-        let numbers = self.numbers()?;
+        let numbers = self.folder.numbers_with(self.number)?;
         match self.number {
             Some(number) => self.folder.verify(number),
             // There are some, so one is whole, or it fails.
             None => Ok(self.folder.latest()?.map_or_else(|| self.folder.verify(numbers[0]), Ok)?),
         }
-    }
-
-    /// The numbers of the checkpoints in the folder; the one that was named is among them.
-    fn numbers(&self) -> Result<Vec<u64>, Fault> {
-        let (numbers, at) = (self.folder.numbers()?, &self.folder.folder);
-        if numbers.is_empty() {
-            return Err(Fault::user(format!("{at} has no checkpoints")));
-        }
-        if let Some(number) = self.number.filter(|number| !numbers.contains(number)) {
-            let there: Vec<String> = numbers.iter().map(u64::to_string).collect();
-            return Err(Fault::user(format!("{at} has no checkpoint {number}, it has: {}", there.join(", "))));
-        }
-        Ok(numbers)
     }
 }
 
