@@ -86,7 +86,7 @@ impl<'a> Supervisor<'a> {
                 self.drain(now);
             }
             self.kill_silent_ones(now);
-            self.start_readers_that_are_missed(now);
+            self.start_missing_readers(now);
             self.end_late_ones(now);
             pause();
         }
@@ -107,9 +107,6 @@ impl<'a> Supervisor<'a> {
             if name == "trainer 0" {
                 // The model is saved.
                 self.end_all(now);
-            } else if is_reader && self.loses_parameters() {
-                // It ended with the attempt that is lost.
-                self.children[at].start_at(now);
             }
             return;
         }
@@ -141,17 +138,13 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Starts readers again that had read all their rows: a run that has begun anew waits for one. They may have ended before the
-    /// coordinator knew that parameters were lost.
-    fn start_readers_that_are_missed(&mut self, now: Instant) {
+    /// Starts readers again that had read all their rows, if the coordinator waits for a reader: parameters were lost, and the run
+    /// begins anew.
+    fn start_missing_readers(&mut self, now: Instant) {
         if self.phase == Phase::Running && self.watch.lacks_reader() {
-            self.start_finished_readers(now);
+            let done = |child: &&mut Child| child.is_reader && child.status().is_some_and(|status| status.success());
+            self.children.iter_mut().filter(done).for_each(|reader| reader.start_at(now));
         }
-    }
-
-    fn start_finished_readers(&mut self, now: Instant) {
-        let done = |child: &&mut Child| child.is_reader && child.status().is_some_and(|status| status.success());
-        self.children.iter_mut().filter(done).for_each(|reader| reader.start_at(now));
     }
 
     fn start_again(&mut self, at: usize, ended: String, status: ExitStatus, now: Instant) {
@@ -167,17 +160,8 @@ impl<'a> Supervisor<'a> {
         }
         self.restarts += 1;
         let wait = self.children[at].start_again(now).as_secs_f64();
-        if self.loses_parameters() {
-            // Readers that had read all their rows are needed again.
-            self.start_finished_readers(now);
-        }
         tracing::warn!("{ended}: starts it again in {wait} s (restart {} of {most})", self.restarts);
         self.first_restart.get_or_insert(ended);
-    }
-
-    /// Whether a process that is not a reader is to be started again: the run may begin anew.
-    fn loses_parameters(&self) -> bool {
-        self.children.iter().any(|child| child.is_waiting() && !child.is_reader)
     }
 
     /// Asks all processes to drain.
