@@ -299,6 +299,9 @@ fn a_full_disk_leaves_every_old_output_as_it_was() {
         command.stdin(Stdio::null());
         command
     };
+    let delta = |n: usize, to: &str| {
+        program(&["export", "--model", &models[n + 1], "--delta-from", &models[0], "--to", to, "--replace"])
+    };
     type Write<'a> = Box<dyn Fn(usize) -> Command + 'a>;
     let writes: [(&str, Write<'_>); 4] = [
         (
@@ -309,36 +312,13 @@ fn a_full_disk_leaves_every_old_output_as_it_was() {
             }),
         ),
         ("export", Box::new(|n| program(&["export", "--model", &models[n], "--to", &on("export"), "--replace"]))),
-        (
-            "delta",
-            Box::new(|n| {
-                program(&[
-                    "export",
-                    "--model",
-                    &models[n + 1],
-                    "--delta-from",
-                    &models[0],
-                    "--to",
-                    &on("delta"),
-                    "--replace",
-                ])
-            }),
-        ),
+        ("delta", Box::new(|n| delta(n, &on("delta")))),
         (
             "merged",
             Box::new(|n| {
-                let delta = dir.path().join(format!("delta-{n}")).display().to_string();
-                done(&mut program(&[
-                    "export",
-                    "--model",
-                    &models[n + 1],
-                    "--delta-from",
-                    &models[0],
-                    "--to",
-                    &delta,
-                    "--replace",
-                ]));
-                program(&["export", "--model", &models[0], "--apply", &delta, "--to", &on("merged"), "--replace"])
+                let place = dir.path().join(format!("delta-{n}")).display().to_string();
+                done(&mut delta(n, &place));
+                program(&["export", "--model", &models[0], "--apply", &place, "--to", &on("merged"), "--replace"])
             }),
         ),
     ];

@@ -1,10 +1,12 @@
 //! `forebay data stats`: what the scales of dense features need to know about the training rows.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::json;
+use tempfile::NamedTempFile;
 
 use crate::actors::{Fault, commas};
 use crate::out;
@@ -63,10 +65,16 @@ impl Stats {
                  in one line there: put it in by hand, as `forebay data stats` prints it without --write"
             )));
         }
-        let mut beside = self.job.clone().into_os_string();
-        beside.push(".new");
-        std::fs::write(&beside, new).map_err(|e| cannot("write a new file beside", e))?;
-        std::fs::rename(&beside, &self.job).map_err(|e| cannot("replace", e))
+        // A link stays a link, and the file keeps its mode.
+        let place = self.job.canonicalize().map_err(|e| cannot("find", e))?;
+        let written = || {
+            let mut file = NamedTempFile::new_in(place.parent().unwrap_or(&place))?;
+            file.write_all(new.as_bytes())?;
+            file.as_file().set_permissions(place.metadata()?.permissions())?;
+            Ok(file)
+        };
+        let file = written().map_err(|e| cannot("write a new file beside", e))?;
+        file.persist(&place).map(drop).map_err(|e| cannot("replace", e.error))
     }
 }
 

@@ -6,57 +6,27 @@
 //! - `3.keys`, uint64 `[u]`, and `3.grads`, float32 `[u x row dim]`;
 //! - `3.dense`, float32 `[P]`, or `[0]` of a batch without rows, if the dense parameters are in the ps.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::sync::Arc;
 
 use forebay_actors::{Fault, Lineage};
 use forebay_connectors::staged::OpenFolder;
-use safetensors::tensor::{Dtype, SafeTensors, View};
+use safetensors::tensor::{Dtype, SafeTensors};
 
 use super::folder::{CheckpointFolder, file_name};
 use crate::exact_order::ExactOrder;
 use crate::flow::{BatchId, GradBatch};
 use crate::model_folder::FileEntry;
-use crate::model_folder::checked::{CheckedWriter, cannot_write};
+use crate::model_folder::checked::CheckedWriter;
+use crate::model_folder::dense_file::{self, TensorBytes};
 use crate::staleness::Ticket;
 
-/// The bytes of one tensor.
-struct Bytes {
-    dtype: Dtype,
-    shape: [usize; 1],
-    bytes: Vec<u8>,
+fn of_u64(values: &[u64]) -> TensorBytes {
+    (Dtype::U64, vec![values.len()], values.iter().flat_map(|value| value.to_le_bytes()).collect())
 }
 
-impl Bytes {
-    fn of_u64(values: &[u64]) -> Self {
-        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        Self { dtype: Dtype::U64, shape: [values.len()], bytes }
-    }
-
-    fn of_f32(values: &[f32]) -> Self {
-        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-        Self { dtype: Dtype::F32, shape: [values.len()], bytes }
-    }
-}
-
-impl View for &Bytes {
-    fn dtype(&self) -> Dtype {
-        self.dtype
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn data(&self) -> Cow<'_, [u8]> {
-        Cow::Borrowed(&self.bytes)
-    }
-
-    fn data_len(&self) -> usize {
-        self.bytes.len()
-    }
+fn of_f32(values: &[f32]) -> TensorBytes {
+    (Dtype::F32, vec![values.len()], values.iter().flat_map(|value| value.to_le_bytes()).collect())
 }
 
 /// Writes what the trainer of this `rank` keeps.
@@ -71,19 +41,15 @@ pub(super) fn write(
     for (i, batch) in kept.iter().enumerate() {
         let BatchId { epoch, window, index } = batch.id;
         let numbers = [u64::from(epoch), window, u64::from(index), batch.step, batch.samples as u64];
-        tensors.insert(format!("{i}.batch"), Bytes::of_u64(&numbers));
-        tensors.insert(format!("{i}.keys"), Bytes::of_u64(&batch.unique));
-        tensors.insert(format!("{i}.grads"), Bytes::of_f32(&batch.row_grads));
+        tensors.insert(format!("{i}.batch"), of_u64(&numbers));
+        tensors.insert(format!("{i}.keys"), of_u64(&batch.unique));
+        tensors.insert(format!("{i}.grads"), of_f32(&batch.row_grads));
         if let Some(dense) = &batch.dense_grads {
-            tensors.insert(format!("{i}.dense"), Bytes::of_f32(dense));
+            tensors.insert(format!("{i}.dense"), of_f32(dense));
         }
     }
-    let bytes = safetensors::serialize(&tensors, None)
-        .map_err(|e| Fault::internal("gradients cannot be written as safetensors").because(e))?;
     let name = file_name(number, attempt, &format!("kept-{rank:04}.safetensors"));
-    let mut writer = CheckedWriter::new(folder.create(&name)?);
-    writer.write_all(&bytes).map_err(|e| cannot_write(writer.name(), e))?;
-    writer.finish(&name, None)
+    dense_file::write_tensors("gradients", &tensors, CheckedWriter::new(folder.create(&name)?), &name)
 }
 
 /// What the trainer of this `rank` kept, for rows of `row_dim` weights. Nothing, if there are no files.

@@ -10,16 +10,29 @@ use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::checked::{CheckedWriter, FileEntry, cannot_write};
 
-pub(crate) fn write(tensors: &[NamedTensor], mut writer: CheckedWriter, path: &str) -> Result<FileEntry, Fault> {
-    let bytes: Vec<Vec<u8>> = tensors.iter().map(|t| t.data.iter().flat_map(|v| v.to_le_bytes()).collect()).collect();
+/// The type, the shape and the bytes (little-endian) of a tensor.
+pub(crate) type TensorBytes = (Dtype, Vec<usize>, Vec<u8>);
+
+pub(crate) fn write(tensors: &[NamedTensor], writer: CheckedWriter, path: &str) -> Result<FileEntry, Fault> {
+    let bytes = |t: &NamedTensor| t.data.iter().flat_map(|v| v.to_le_bytes()).collect();
+    let tensors = tensors.iter().map(|t| (t.name.clone(), (Dtype::F32, t.shape.clone(), bytes(t))));
+    write_tensors("dense parameters", &tensors.collect(), writer, path)
+}
+
+/// Writes tensors by their names; faults call them `what`.
+pub(crate) fn write_tensors(
+    what: &str,
+    tensors: &BTreeMap<String, TensorBytes>,
+    mut writer: CheckedWriter,
+    path: &str,
+) -> Result<FileEntry, Fault> {
     let views: Result<BTreeMap<&str, TensorView<'_>>, _> = tensors
         .iter()
-        .zip(&bytes)
-        .map(|(t, b)| Ok((t.name.as_str(), TensorView::new(Dtype::F32, t.shape.clone(), b)?)))
+        .map(|(name, (dtype, shape, bytes))| Ok((name.as_str(), TensorView::new(*dtype, shape.clone(), bytes)?)))
         .collect();
     let file = views
         .and_then(|views| safetensors::serialize(views, None))
-        .map_err(|e| Fault::internal("dense parameters cannot be written as safetensors").because(e))?;
+        .map_err(|e| Fault::internal(format!("{what} cannot be written as safetensors")).because(e))?;
     writer.write_all(&file).map_err(|e| cannot_write(writer.name(), e))?;
     writer.finish(path, None)
 }

@@ -6,6 +6,7 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type, TimeUnit};
 use arrow::error::ArrowError;
+use arrow::util::display::array_value_to_string;
 use forebay_actors::Fault;
 
 use super::column::wrong_type;
@@ -34,11 +35,17 @@ impl CalendarPart {
         }
     }
 
-    /// The part of each value of column `name`; null for a missing value, and for the text of row numbers in `wrong`.
+    /// The part of each value of column `name`; null for a missing value, and for text that is no moment: its row and the text are
+    /// added to `wrong`.
     ///
     /// # Errors
     /// A user fault if the type has no such part.
-    pub(super) fn parse(self, name: &str, array: &ArrayRef, wrong: &mut Vec<usize>) -> Result<Int64Array, Fault> {
+    pub(super) fn parse(
+        self,
+        name: &str,
+        array: &ArrayRef,
+        wrong: &mut Vec<(usize, String)>,
+    ) -> Result<Int64Array, Fault> {
         let cannot = |e: ArrowError| Fault::user(format!("column `{name}` cannot be read as timestamps")).because(e);
         let expected = match self {
             Self::Hour => "timestamps, or text of them, for the hour",
@@ -54,7 +61,8 @@ impl CalendarPart {
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
                 let to = DataType::Timestamp(TimeUnit::Microsecond, None);
                 let times = cast(array, &to).map_err(cannot)?;
-                wrong.extend((0..array.len()).filter(|&row| times.is_null(row) && array.is_valid(row)));
+                let rows = (0..array.len()).filter(|&row| times.is_null(row) && array.is_valid(row));
+                wrong.extend(rows.map(|row| (row, array_value_to_string(array, row).unwrap_or_default())));
                 moments(&times).map_err(cannot)?.as_primitive::<Int64Type>().clone()
             }
             DataType::Dictionary(_, value) => {

@@ -45,14 +45,14 @@ impl DenseParser {
         match array.data_type() {
             // A column that all files lack.
             DataType::Null => out.extend(std::iter::repeat_n(0.0, array.len())),
-            DataType::Int32 => integers(array.as_primitive::<Int32Type>(), i64::from, logs(true), out),
-            DataType::Int64 => integers(array.as_primitive::<Int64Type>(), |v| v, logs(true), out),
-            DataType::UInt64 => unsigned(array.as_primitive::<UInt64Type>(), logs(true), out),
-            kind if kind.is_integer() => {
-                integers(number::<Int64Type>(name, array)?.as_primitive::<Int64Type>(), |v| v, logs(true), out);
+            DataType::Int32 => integers(array.as_primitive::<Int32Type>(), |v| (v as usize, v as f32), logs(true), out),
+            DataType::Int64 => integers(array.as_primitive::<Int64Type>(), |v| (v as usize, v as f32), logs(true), out),
+            DataType::UInt64 => {
+                integers(array.as_primitive::<UInt64Type>(), |v| (v as usize, v as f32), logs(true), out)
             }
-            DataType::Boolean => {
-                integers(number::<Int64Type>(name, array)?.as_primitive::<Int64Type>(), |v| v, logs(false), out);
+            kind if kind.is_integer() || matches!(kind, DataType::Boolean) => {
+                let (numbers, is_count) = (number::<Int64Type>(name, array)?, kind.is_integer());
+                integers(numbers.as_primitive::<Int64Type>(), |v| (v as usize, v as f32), logs(is_count), out);
             }
             DataType::Float32 => floats(name, array.as_primitive::<Float32Type>(), logs(false), out, bad),
             kind if kind.is_floating() => {
@@ -71,19 +71,20 @@ fn log1p(x: f32) -> f32 {
     x.abs().ln_1p().copysign(x)
 }
 
+/// `parts` gives an integer as an index, which is large for a negative one, and as `f32`.
 fn integers<T: ArrowPrimitiveType>(
     array: &PrimitiveArray<T>,
-    wide: impl Fn(T::Native) -> i64,
+    parts: impl Fn(T::Native) -> (usize, f32),
     logs: bool,
     out: &mut Vec<f32>,
 ) {
     let small = SMALL_LOGS.as_slice();
     let value = |v: T::Native| {
-        let v = wide(v);
-        match small.get(v as usize) {
-            _ if !logs => v as f32,
+        let (index, v) = parts(v);
+        match small.get(index) {
+            _ if !logs => v,
             Some(&log) => log,
-            None => log1p(v as f32),
+            None => log1p(v),
         }
     };
     if array.null_count() == 0 {
@@ -91,17 +92,6 @@ fn integers<T: ArrowPrimitiveType>(
     } else {
         out.extend(array.iter().map(|v| v.map_or(0.0, value)));
     }
-}
-
-/// Unsigned integers of 64 bits: a half of them are no signed ones.
-fn unsigned(array: &PrimitiveArray<UInt64Type>, logs: bool, out: &mut Vec<f32>) {
-    let small = SMALL_LOGS.as_slice();
-    let value = |v: u64| match usize::try_from(v).ok().and_then(|v| small.get(v)) {
-        _ if !logs => v as f32,
-        Some(&log) => log,
-        None => log1p(v as f32),
-    };
-    out.extend(array.iter().map(|v| v.map_or(0.0, value)));
 }
 
 fn floats(name: &str, array: &PrimitiveArray<Float32Type>, logs: bool, out: &mut Vec<f32>, bad: &mut BadRows) {

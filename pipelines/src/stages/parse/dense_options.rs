@@ -76,8 +76,7 @@ impl OptionsParser {
         if let Some(part) = part {
             let mut wrong = Vec::new();
             let parts = part.parse(name, array, &mut wrong)?;
-            for row in wrong {
-                let text = arrow::util::display::array_value_to_string(array, row).unwrap_or_default();
+            for (row, text) in wrong {
                 bad.add(row, NOT_A_TIME, || not_a_time(name, &text));
             }
             return Ok((parts.unary(|part| part as f64), false));

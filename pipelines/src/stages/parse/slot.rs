@@ -7,7 +7,6 @@ use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
 use arrow::buffer::OffsetBuffer;
 use arrow::compute::cast;
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Float64Type, Int32Type, Int64Type, UInt32Type, UInt64Type};
-use arrow::util::display::array_value_to_string;
 use forebay_actors::Fault;
 use forebay_base::parse_hex;
 use forebay_ps::SlotHasher;
@@ -167,9 +166,7 @@ impl SlotParser {
         array: &ArrayRef,
         wrong: &mut Vec<(usize, String)>,
     ) -> Result<Vec<u64>, Fault> {
-        let mut rows = Vec::new();
-        let parts = part.parse(name, array, &mut rows)?;
-        wrong.extend(rows.into_iter().map(|row| (row, array_value_to_string(array, row).unwrap_or_default())));
+        let parts = part.parse(name, array, wrong)?;
         Ok(self.numbers(&parts, |v| v))
     }
 
