@@ -47,7 +47,7 @@ fn every_job_file_of_criteo_plans() {
     let dir = tempfile::tempdir().unwrap();
     let rows = common::parquet(dir.path(), 0, 100);
     let jobs = jobs("examples");
-    assert_eq!(jobs.len(), 2);
+    assert_eq!(jobs.len(), 3);
     for job in jobs {
         run("plan", &job, &[format!("data.train={}", rows.display())]);
     }

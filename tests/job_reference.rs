@@ -238,12 +238,14 @@ impl Writer<'_> {
         }
         let inner = inner.expect("a field without a default is an Option");
         let example = match self.types.choice(&name_and_argument(inner).0) {
-            Some(choice) => format!("\"{}\"", snake_case(&choice.variants[0].ident.to_string())),
-            None => {
+            Some(choice) if choice.variants[0].fields.is_empty() => {
+                format!("\"{}\"", snake_case(&choice.variants[0].ident.to_string()))
+            }
+            _ => {
                 let example = doc.split_once("for instance `").and_then(|(_, rest)| rest.split('`').next());
                 let example = example.unwrap_or_else(|| panic!("{key} has no default and no \"for instance `VALUE`\""));
                 match self.types.kind(inner).as_str() {
-                    "integer" | "number" | "table" => example.to_owned(),
+                    "integer" | "number" | "table" | "one of these" => example.to_owned(),
                     _ => format!("{example:?}"),
                 }
             }

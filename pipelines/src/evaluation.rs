@@ -1,13 +1,18 @@
 //! Scoring a trained model.
 
-use forebay_actors::{Fault, Report, Source};
+use std::time::Duration;
+
+use forebay_actors::{Fault, FaultKind, Outcome, Report, Source};
 use forebay_connectors::{Format, Rows};
 
 use crate::job::Paths;
 use crate::model::Model;
+use crate::quality::Evaluation;
 use crate::registry::{Read, read_from};
-use crate::stages::Evaluation;
 use crate::{sources, wiring};
+
+/// How often an evaluation of a run looks whether the run has ended.
+const POLL: Duration = Duration::from_millis(5);
 
 impl Model {
     /// Scores all rows at `paths`, and measures what `job.evaluation` says: one or several files, folders, globs or URLs. The file names give the format. The rows pass the
@@ -44,7 +49,25 @@ impl Model {
     }
 
     fn score(&self, read: Read) -> Result<(Evaluation, Report), Fault> {
-        let outcome = wiring::evaluation(self, read)?.start()?.wait();
+        Self::scored(wiring::evaluation(self, read)?.start()?.wait())
+    }
+
+    /// As [`evaluate`](Self::evaluate), but stops with a fault once `stopped` returns true.
+    #[allow(clippy::disallowed_methods, reason = "the caller's own thread may sleep: no stage runs on it")]
+    pub(crate) fn evaluate_unless(&self, paths: Paths, stopped: impl Fn() -> bool) -> Result<Evaluation, Fault> {
+        let job = self.job.for_evaluation();
+        let read = sources::whole(&job, &self.context, &paths, sources::with_groups(&job))?;
+        let running = wiring::evaluation(self, read)?.start()?;
+        while !running.ended() {
+            if stopped() {
+                running.kill(Fault::external("the run ended before its evaluation").kind(FaultKind::Stopped));
+            }
+            std::thread::sleep(POLL);
+        }
+        Self::scored(running.wait()).map(|(evaluation, _)| evaluation)
+    }
+
+    fn scored(outcome: Outcome) -> Result<(Evaluation, Report), Fault> {
         outcome.result?;
         let evaluation = outcome.results.take("evaluate");
         Ok((evaluation.ok_or_else(|| Fault::internal("the evaluation ended without a result"))?, outcome.report))

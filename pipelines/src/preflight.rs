@@ -1,9 +1,11 @@
 //! Checks before the first row that the model can be saved and the rows of the evaluation can be read: after hours of training
 //! it would be too late.
 
-use forebay_actors::{Domain, Fault};
+use forebay_actors::Fault;
 
 use crate::context::Context;
+use crate::evaluations::best_folders;
+use crate::fault::explained;
 use crate::job::Job;
 use crate::model_folder::{check_place, probe_place};
 use crate::sources;
@@ -20,22 +22,15 @@ pub fn preflight(job: &Job, context: &Context) -> Result<(), Fault> {
         check_place(folder, context)?;
     }
     if let Some(folder) = &job.output.model {
-        probe_place(folder, context).map_err(|fault| before("the model could not be saved at output.model", &fault))?;
+        if job.keeps_best() {
+            best_folders(folder).into_iter().try_for_each(|folder| check_place(folder, context))?;
+        }
+        probe_place(folder, context)
+            .map_err(|fault| explained("the model could not be saved at output.model", &fault))?;
     }
     if let Some(paths) = &job.data.eval {
         sources::check(&job.for_evaluation(), context, paths)
-            .map_err(|fault| before("the model could not be evaluated on data.eval", &fault))?;
+            .map_err(|fault| explained("the model could not be evaluated on data.eval", &fault))?;
     }
     Ok(())
-}
-
-/// `fault`, and what it would have prevented later.
-fn before(what: &str, fault: &Fault) -> Fault {
-    let text = format!("{what}: {fault}");
-    match fault.domain {
-        Domain::User => Fault::user(text),
-        Domain::External => Fault::external(text),
-        Domain::Internal => Fault::internal(text),
-    }
-    .kind(fault.kind)
 }

@@ -14,6 +14,7 @@ use crate::checkpoint::{
 use crate::cluster::{ClusterSession, CutLeader};
 use crate::column_type::feature_types;
 use crate::context::Context;
+use crate::evaluations::Evaluations;
 use crate::exact_order::ExactOrder;
 use crate::job::{DenseAt, Job};
 use crate::job_model::JobModel;
@@ -24,7 +25,7 @@ use crate::progress::Progress;
 use crate::run_report::RunReport;
 use crate::source_progress::SourceProgress;
 use crate::staleness::Staleness;
-use crate::training_summary::TrainingSummary;
+use crate::training_summary::{RunEnd, TrainingSummary};
 
 /// The table, the model and the counters of one training run.
 pub(crate) struct Resources {
@@ -38,6 +39,8 @@ pub(crate) struct Resources {
     /// Set if look-ups and pushes have an exact order.
     pub(crate) exact: Option<Arc<ExactOrder>>,
     pub(crate) participation: Participation,
+    /// Set if the model is evaluated while it is trained.
+    pub(crate) evaluations: Option<Arc<Evaluations>>,
     /// The state that the dense model goes on from.
     pub(crate) restored: Option<ModelState>,
     /// Steps of the model at `train.from`.
@@ -79,6 +82,7 @@ impl Resources {
         Ok(Self {
             staleness: Staleness::new(job.train.staleness.batches),
             exact: ExactOrder::of(&job, 0),
+            evaluations: Evaluations::of(&job, &context),
             job,
             context,
             model,
@@ -131,6 +135,9 @@ impl Resources {
         leader: Option<CutLeader>,
     ) -> Result<(), Fault> {
         let Restored { position, model, kept, from } = restored;
+        if let Some(evaluations) = &self.evaluations {
+            evaluations.restore(position.evaluations.clone(), position.rows)?;
+        }
         if let Some(exact) = &self.exact {
             exact.restore(kept_gradients::of_trainer(
                 from.as_ref().unwrap_or(&folder),
@@ -145,7 +152,8 @@ impl Resources {
         self.restored = model;
         self.participation = std::mem::take(&mut self.participation).with_checkpoints(Arc::clone(&cut_point));
         let (job, config) = (self.job.clone(), self.table.config().clone());
-        self.checkpoints = Some(Checkpoints { folder, job, config, cut_point, cuts, leader });
+        let evaluations = self.evaluations.clone();
+        self.checkpoints = Some(Checkpoints { folder, job, config, cut_point, cuts, leader, evaluations });
         Ok(())
     }
 
@@ -166,7 +174,13 @@ impl Resources {
             None => TrainingSummary::alone(&self.job, &self.progress.snapshot(), &self.source),
         };
         let types = self.source.schema().map(|schema| feature_types(&self.job.columns, &schema)).unwrap_or_default();
-        TrainingSummary { format: self.format, types, ..summary }
+        let mut summary = TrainingSummary { format: self.format, types, ..summary };
+        let history = self.evaluations.as_ref().map(|evaluations| evaluations.history());
+        if let Some(history) = history.filter(|history| history.stopped_early) {
+            summary.ended = RunEnd::StoppedEarly;
+            summary.epochs = history.points.last().map_or(0, |point| u64::from(point.epochs));
+        }
+        summary
     }
 
     /// The dense parameters after the last push, and the state of their optimizer if the model is saved with it: those of the

@@ -10,6 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::checkpoint::{Checkpointer, KeptWriter};
 use crate::cluster::meters::MeterSender;
 use crate::cluster::{ClusterSession, RunStatus};
+use crate::evaluations::{EvaluationHistory, Evaluations, Evaluator};
 use crate::job::Job;
 use crate::model::Model;
 use crate::preflight::preflight;
@@ -80,11 +81,13 @@ impl Training {
             let end_run = checkpointer.as_ref().map(Checkpointer::end_run);
             session.watch_for_checkpoints(cut_point, end_run, running.control());
         }
+        let evaluations = resources.evaluations.as_ref();
+        let evaluator = evaluations.map(|evaluations| Evaluator::start(evaluations, &resources, running.control()));
         let meters = resources.session.as_ref().map(|session| {
             let run = running.control();
             MeterSender::start(&session.member, move || run.snapshot())
         });
-        Ok(RunningTraining { running, resources, checkpointer, cuts, meters })
+        Ok(RunningTraining { running, resources, checkpointer, evaluator, cuts, meters })
     }
 
     /// Starts it and waits.
@@ -108,6 +111,8 @@ pub struct RunningTraining {
     resources: Resources,
     /// Makes the checkpoints of the run.
     checkpointer: Option<Checkpointer>,
+    /// Evaluates the model while it is trained.
+    evaluator: Option<Evaluator>,
     /// With several trainers and checkpoints: stops this one while a checkpoint is cut.
     cuts: Option<AbortOnDropHandle<()>>,
     /// In a cluster, sends the meters of this process and receives those of the others.
@@ -141,6 +146,7 @@ pub struct Trained {
     pub progress: Snapshot,
     /// The largest staleness: how many earlier batches were unapplied at a look-up.
     pub staleness_observed: u64,
+    pub(crate) evaluations: Option<Arc<Evaluations>>,
     /// Set in a cluster; the caller ends it with [`ClusterSession::over`] or [`ClusterSession::leave`].
     pub session: Option<ClusterSession>,
 }
@@ -189,6 +195,11 @@ impl RunningTraining {
     /// The number of the newest checkpoint that this process has made, if there is any.
     pub fn newest_checkpoint(&self) -> Option<u64> {
         self.checkpointer.as_ref().and_then(Checkpointer::newest)
+    }
+
+    /// The evaluations so far; `None` if the job has no `evaluation.every`.
+    pub fn evaluations(&self) -> Option<EvaluationHistory> {
+        self.resources.evaluations.as_ref().map(|evaluations| evaluations.history())
     }
 
     /// How far the run is.
@@ -243,9 +254,12 @@ impl RunningTraining {
 
     /// Blocks until the run is over.
     pub fn wait(self) -> Result<Trained, Box<FailedTraining>> {
-        let Self { running, resources, checkpointer, cuts, meters } = self;
+        let Self { running, resources, checkpointer, evaluator, cuts, meters } = self;
         let control = running.control();
         let outcome = running.wait();
+        if let Some(evaluator) = evaluator {
+            evaluator.end();
+        }
         let newest = checkpointer.and_then(Checkpointer::end);
         if let (Some(number), Err(fault)) = (newest, &outcome.result)
             && fault.kind != FaultKind::Drained
@@ -276,6 +290,7 @@ impl RunningTraining {
                 results: outcome.results,
                 progress: resources.progress.snapshot(),
                 staleness_observed: resources.staleness.observed(),
+                evaluations: resources.evaluations,
                 session: resources.session,
                 model: Model {
                     job: resources.job,

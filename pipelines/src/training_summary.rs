@@ -19,6 +19,8 @@ pub enum RunEnd {
     Complete,
     /// It was drained before.
     Drained,
+    /// It trained on all rows up to an evaluation: there the training stopped early, or the model was the best.
+    StoppedEarly,
 }
 
 /// What a run trained.

@@ -204,7 +204,8 @@ pub(crate) fn learn(flow: Flow<TrainBatch>, resources: &Resources) -> Pipeline {
     let replicas = requests_under_way(&resources.job, &resources.staleness);
     let lookup = Lookup::for_training(&resources.table, &resources.staleness)
         .participation(resources.participation.clone())
-        .in_order(resources.exact.clone());
+        .in_order(resources.exact.clone())
+        .evaluated(resources.evaluations.clone());
     compute(looked_up(flow, lookup, replicas).link(resources.job.pipeline.links.to_train()), resources)
 }
 
@@ -233,7 +234,11 @@ fn compute(flow: Flow<ReadyBatch>, resources: &Resources) -> Pipeline {
         // With the dense parameters in the ps, their optimizer is there, too: the trainer's model has no state of its own.
         state_output: match participation.dense() {
             Some(_) => StateOutput::default(),
-            None => StateOutput { cut_point: participation.cut_point().cloned(), leaves_optimizer: job.output.state },
+            None => StateOutput {
+                cut_point: participation.cut_point().cloned(),
+                evaluations: resources.evaluations.clone(),
+                leaves_optimizer: job.output.state,
+            },
         },
         ..Compute::new(job, &resources.model)
     };

@@ -2,7 +2,7 @@
 
 use crate::actors::commas;
 use crate::pipelines::cluster::RunStatus;
-use crate::pipelines::{Evaluation, Trained};
+use crate::pipelines::{Evaluation, EvaluationHistory, Trained};
 
 use serde_json::{Value, json};
 
@@ -57,6 +57,37 @@ impl Summary<'_> {
 }
 
 impl Summary<'_> {
+    /// Says which evaluation was the best, and why the training stopped, if it was evaluated while it trained.
+    pub(crate) fn print_evaluations(&self) {
+        let trained = self.trained;
+        let Some(history) = trained.evaluations() else { return };
+        if self.json {
+            return out::tell(json!({ "evaluations": history }));
+        }
+        let EvaluationHistory { metric, points, best, stopped_early } = history;
+        let Some(best) = best else { return };
+        let kept = match trained.keeps_best() {
+            true => "; its model was saved",
+            false if best + 1 == points.len() => "",
+            false => "; the last model was saved",
+        };
+        out::tell(format_args!(
+            "the best {metric} of {} evaluations was that of evaluation {}, {}{kept}",
+            points.len(),
+            best + 1,
+            points[best]
+        ));
+        let options = &trained.model.job.evaluation;
+        if let (true, Some(patience)) = (stopped_early, options.patience) {
+            let by = if options.min_delta > 0.0 { format!(" by {}", options.min_delta) } else { String::new() };
+            out::tell(format_args!(
+                "stopped early, after {} rows: the {metric} did not improve{by} in the last evaluations (evaluation.patience = \
+                 {patience})",
+                commas(trained.training.rows)
+            ));
+        }
+    }
+
     fn to_json(&self) -> Value {
         let Trained { report, .. } = self.trained;
         let mut trained = self.counts();
@@ -77,6 +108,7 @@ impl Summary<'_> {
         let more = json!({
             "staleness_observed": staleness_observed,
             "history": history,
+            "evaluations": self.trained.evaluations(),
             "evaluation": evaluated.map(|(path, evaluation)| {
                 json!({ "path": path, "evaluation": evaluation, "text": format!("{path}: {evaluation}") })
             }),

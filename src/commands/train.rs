@@ -154,7 +154,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
         }
     };
     let ended = match trained.training.ended {
-        RunEnd::Complete => Ended::Done,
+        RunEnd::Complete | RunEnd::StoppedEarly => Ended::Done,
         RunEnd::Drained => Ended::Drained,
     };
     let session = trained.session.take();
@@ -190,15 +190,21 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
 fn finish(summary: &Summary<'_>, history: Option<&History>, stop: &Stop, end: &AtEnd<'_>) -> Result<(), Fault> {
     let trained = summary.trained;
     end.show(summary, history, None, false);
+    // The last model may be the best.
+    let last = if trained.keeps_best() { trained.evaluate_last() } else { Ok(None) };
     let saved = save(trained, stop);
     summary.print();
     let written = end.write(summary, history);
-    let saved = saved?;
+    let (saved, evaluation) = saved?;
     match summary.json {
         true => out::tell(json!({ "saved": saved })),
         false => out::tell(saved),
     }
-    let evaluated = evaluate(trained, summary.json)?;
+    last.map_err(|fault| {
+        Fault::external("the last model could not be evaluated, the best one before was saved").because(fault)
+    })?;
+    let evaluated = evaluate(trained, evaluation, summary.json)?;
+    summary.print_evaluations();
     let evaluated = evaluated.as_ref().map(|(path, evaluation)| (path.as_str(), evaluation));
     end.show(summary, history, evaluated, true);
     if evaluated.is_some() {
@@ -207,27 +213,31 @@ fn finish(summary: &Summary<'_>, history: Option<&History>, stop: &Stop, end: &A
     written
 }
 
-/// Saves the model. Returns a line about it.
-fn save(trained: &Trained, stop: &Stop) -> Result<String, Fault> {
+/// Saves the model. Returns a line about it, and its evaluation if that is known.
+fn save(trained: &Trained, stop: &Stop) -> Result<(String, Option<Evaluation>), Fault> {
     let output = &trained.model.job.output;
     let Some(model) = &output.model else {
-        return Ok("the model was not saved: the job has no output.model".into());
+        return Ok(("the model was not saved: the job has no output.model".into(), None));
     };
     let Some(folder) = output.folder(trained.training.ended) else {
-        return Ok(format!("the model was not saved: the run was drained, and {model} stays as it was"));
+        trained.forget_best();
+        return Ok((format!("the model was not saved: the run was drained, and {model} stays as it was"), None));
     };
-    let manifest = stop.while_saving(|| trained.model.save(&folder))?;
+    let (manifest, evaluation) = stop.while_saving(|| trained.save(&folder))?;
     let rows: u64 = manifest.tables.iter().map(|t| t.rows).sum();
     let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
     let line = format!("saved {folder}: {} table rows, {:.1} MB", commas(rows), bytes as f64 / 1e6);
     let beside = folder != *model;
-    Ok(if beside { format!("{line}; the run was drained, and {model} stays as it was") } else { line })
+    let line = if beside { format!("{line}; the run was drained, and {model} stays as it was") } else { line };
+    Ok((line, evaluation))
 }
 
-/// The rows at `data.eval`, if there are any, and the quality on them.
-fn evaluate(trained: &Trained, json: bool) -> Result<Option<(String, Evaluation)>, Fault> {
+/// The rows at `data.eval`, if there are any, and the quality of the model that was saved on them. `known`: its quality, if a best
+/// model was saved that this process has evaluated.
+fn evaluate(trained: &Trained, known: Option<Evaluation>, json: bool) -> Result<Option<(String, Evaluation)>, Fault> {
     let Some(path) = &trained.model.job.data.eval else { return Ok(None) };
-    let (evaluation, _) = trained.model.evaluate(path)?;
+    let evaluation = if trained.keeps_best() { known } else { trained.evaluate_last()? };
+    let Some(evaluation) = evaluation else { return Ok(None) };
     match json {
         true => out::tell(json!({ "evaluated": { "path": path, "evaluation": evaluation } })),
         false => out::tell(format_args!("evaluated on {path}: {evaluation}")),

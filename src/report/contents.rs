@@ -32,6 +32,7 @@ pub(crate) fn running_contents(running: &RunningTraining, before: Option<Usage>,
         "checkpoint": running.newest_checkpoint(),
         "staleness_observed": running.staleness_observed(),
         "history": history,
+        "evaluations": running.evaluations(),
     });
     contents(&running.run_report(), running.job(), [more, Usage::since(before)])
 }

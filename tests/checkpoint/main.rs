@@ -7,6 +7,7 @@
 mod bits;
 mod compact;
 mod day_by_day;
+mod evaluations;
 mod jobs;
 mod moved;
 mod refusals;

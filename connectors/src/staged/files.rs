@@ -15,6 +15,7 @@ use super::error::fault;
 use super::fail_points::{PointedFile, around, pass};
 use super::folder::{OpenFolder, Opened, StoreFolder};
 use super::writer::FileWriter;
+use super::{flat, renamed};
 use crate::store_error::store_fault;
 
 /// Pieces of a file that are fetched ahead of [`Read::read`].
@@ -70,6 +71,26 @@ impl OpenFolder {
                         Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
                         Err(e) => Err(store_fault(&format!("cannot remove `{name}`"), e)),
                     }
+                })
+            }
+        }
+    }
+
+    /// Removes the folder with all that is in it. A folder that is not there is no error.
+    pub fn remove_all(&self) -> Result<(), Fault> {
+        match &self.0 {
+            Opened::Local(path) => match fs::remove_dir_all(path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => Err(fault(self, "cannot remove", e)),
+                _ => Ok(()),
+            },
+            Opened::Store(folder) => {
+                let (folder, name) = (folder.clone(), self.to_string());
+                folder.clone().wait(async move {
+                    let removed = match folder.renames {
+                        true => renamed::remove(&folder.store, &folder.path).await,
+                        false => flat::remove(&folder).await,
+                    };
+                    removed.map_err(|e| store_fault(&format!("cannot remove `{name}`"), e))
                 })
             }
         }
@@ -246,6 +267,9 @@ mod tests {
             .reader("a")
             .and_then(|mut file| file.read_to_end(&mut Vec::new()).map_err(|e| fault("a", "cannot read", e)));
         assert!(read.is_err(), "a missing file is an error, not an empty file");
+        folder.remove_all().unwrap();
+        assert!(!folder.holds_anything().unwrap());
+        folder.remove_all().unwrap();
     }
 
     #[test]

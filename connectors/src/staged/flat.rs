@@ -129,6 +129,12 @@ async fn complete(store: &Arc<dyn ObjectStore>, held: Vec<PendingUpload>) -> obj
     result
 }
 
+/// Deletes all objects of a folder.
+pub(super) async fn remove(folder: &StoreFolder) -> object_store::Result<()> {
+    let all = folder.store.list(Some(&folder.path)).map_ok(|meta| meta.location).try_collect().await?;
+    delete(&folder.store, all).await
+}
+
 async fn delete(store: &Arc<dyn ObjectStore>, paths: Vec<Path>) -> object_store::Result<()> {
     let paths = stream::iter(paths).map(Ok).boxed();
     let gone = |deleted| if matches!(deleted, Err(Error::NotFound { .. })) { Ok(()) } else { deleted.map(drop) };

@@ -101,7 +101,7 @@ impl Drop for Renamed {
 }
 
 /// Deletes a folder with all below it, if it is there.
-async fn remove(store: &dyn ObjectStore, folder: &Path) -> object_store::Result<()> {
+pub(super) async fn remove(store: &dyn ObjectStore, folder: &Path) -> object_store::Result<()> {
     match store.delete(folder).await {
         Err(Error::NotFound { .. }) => Ok(()),
         deleted => deleted,

@@ -19,6 +19,7 @@ use super::manifest::{TrainPosition, check_rows};
 use super::shared_cut::SharedCut;
 use super::trained_batches::{BatchOrder, TrainedBatches};
 use crate::cluster::PsSnapshots;
+use crate::evaluations::EvaluationPoint;
 use crate::flow::{BatchId, GradBatch, TrainBatch};
 use crate::model_folder::FileEntry;
 
@@ -181,6 +182,11 @@ impl CutPoint {
         position.batches.batch_done(id, rows, self.order);
         position.steps = position.steps.max(step);
         position.rows += rows;
+    }
+
+    /// The model was evaluated.
+    pub(crate) fn evaluated(&self, point: EvaluationPoint) {
+        self.state().position.evaluations.push(point);
     }
 
     /// The next barrier makes this cut.

@@ -8,13 +8,14 @@ use forebay_ps::TableConfig;
 use serde::{Deserialize, Serialize};
 
 use super::trained_batches::TrainedBatches;
+use crate::evaluations::EvaluationPoint;
 use crate::job::Job;
 use crate::model_folder::FileEntry;
 use crate::versioned_json;
 
 /// Version of the format. It grows with every change that older programs cannot read. Version 2: tables with a lifetime. Version
-/// 3: exact staleness.
-const VERSION: u32 = 3;
+/// 3: exact staleness. Version 4: evaluations while the model is trained.
+const VERSION: u32 = 4;
 const FORMAT: &str = "forebay checkpoint";
 /// The longest manifest that is read, in bytes.
 const MOST_BYTES: u64 = 256 << 20;
@@ -62,6 +63,9 @@ pub(crate) struct TrainPosition {
     /// What is read, if the source knows it before it reads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) data: Option<DataPlan>,
+    /// The evaluations while it trained.
+    #[serde(with = "crate::evaluations::points", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) evaluations: Vec<EvaluationPoint>,
 }
 
 /// The rows of a table: all rows of one checkpoint, then the rows that changed up to each later one.
@@ -97,7 +101,8 @@ impl CheckpointManifest {
         let (format, forebay) = (FORMAT.into(), env!("CARGO_PKG_VERSION").into());
         // What older programs can read stays as they know it.
         let version = match tables.iter().all(|table| table.config.lifetime.is_unlimited()) {
-            _ if job.train.staleness.exactly => VERSION,
+            _ if !position.evaluations.is_empty() => VERSION,
+            _ if job.train.staleness.exactly => 3,
             false => 2,
             true => 1,
         };

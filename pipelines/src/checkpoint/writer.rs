@@ -14,6 +14,7 @@ use super::folder::{CheckpointFolder, file_name};
 use super::manifest::{CheckpointManifest, TableLayer, TableLayers};
 use super::{dense_state, kept_gradients, table_rows};
 use crate::cluster::CutLeader;
+use crate::evaluations::Evaluations;
 use crate::job::Job;
 use crate::model_folder::FileEntry;
 
@@ -26,6 +27,8 @@ pub(crate) struct Checkpoints {
     pub(crate) cuts: Receiver<Result<Cut, Fault>>,
     /// Set if there are other trainers: then cuts are made through it and not at barriers.
     pub(crate) leader: Option<CutLeader>,
+    /// Set if the model is evaluated while it is trained.
+    pub(crate) evaluations: Option<Arc<Evaluations>>,
 }
 
 /// What a checkpoint depends on that this process wrote before.
@@ -110,6 +113,9 @@ impl CheckpointWriter {
         // From here on a fault does not say that the manifest is not there.
         self.failed = None;
         folder.publish(&manifest)?;
+        if let Some(evaluations) = &to.evaluations {
+            evaluations.checkpointed(&manifest.position.evaluations);
+        }
         // The next checkpoint of changes has these layers below it whatever becomes of `keep`: a shard that keeps its snapshot gives
         // only later changes, and one that does not gives these rows again.
         self.layers = layers;

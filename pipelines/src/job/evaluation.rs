@@ -3,7 +3,10 @@
 use forebay_actors::Fault;
 use serde::{Deserialize, Serialize};
 
-/// What evaluation measures besides the quality over all rows. The columns need not be features.
+use super::Job;
+
+/// What evaluation measures besides the quality over all rows, and what a run does with evaluations while it trains. The columns
+/// need not be features.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct EvaluationOptions {
@@ -14,6 +17,66 @@ pub struct EvaluationOptions {
     /// Columns, such as the country: the quality is also that of the rows of each value, for the 50 values with the most rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<String>,
+    /// Evaluate the model on `data.eval` while it trains: after every so many epochs or rows, at the next end of a batch, and
+    /// after the last row, for instance `{ epochs = 1 }`. Evaluations do not change the training. Default: only after the last
+    /// row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub every: Option<EvaluateEvery>,
+    /// What makes one evaluation better than another.
+    pub metric: EvaluationMetric,
+    /// Stop the training after so many evaluations in a row that did not improve the metric, for instance `3`. Rows that were read
+    /// and not trained on are counted in the report. Default: the training goes on to its last row.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub patience: Option<u32>,
+    /// For `patience`, an evaluation is an improvement if its metric is better by at least this than at the last improvement.
+    pub min_delta: f64,
+    /// The model that goes to `output.model`. The best one so far is kept beside it, as `output.model` with `.best-0` or `.best-1`
+    /// behind it, until the run ends. Default: "best" with `patience`, else "last".
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub keep: Option<KeepModel>,
+}
+
+/// How often a run evaluates its model while it trains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EvaluateEvery {
+    /// After so many epochs.
+    Epochs(u32),
+    /// After so many rows, counted over all epochs.
+    Rows(u64),
+}
+
+/// What makes one evaluation better than another.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EvaluationMetric {
+    /// The AUC: higher is better.
+    #[default]
+    Auc,
+    /// The logloss: lower is better.
+    Logloss,
+    /// The mean AUC within the values of `evaluation.group`: higher is better.
+    Gauc,
+}
+
+/// Which model of a run is saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeepModel {
+    /// The model of the evaluation with the best `metric`; of equal ones, the first.
+    Best,
+    /// The model at the end of the training.
+    Last,
+}
+
+impl std::fmt::Display for EvaluationMetric {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Auc => "AUC",
+            Self::Logloss => "logloss",
+            Self::Gauc => "GAUC",
+        })
+    }
 }
 
 impl EvaluationOptions {
@@ -24,11 +87,124 @@ impl EvaluationOptions {
         columns
     }
 
-    pub(super) fn check(&self) -> Result<(), Fault> {
+    /// Checks values and combinations of values; the fault names the field.
+    pub(super) fn check(&self, job: &Job) -> Result<(), Fault> {
+        let refuse = |what: String| Err(Fault::user(what));
         let twice = |(at, slice): (usize, &String)| self.slices[..at].contains(slice).then(|| slice.clone());
-        match self.slices.iter().enumerate().find_map(twice) {
-            Some(slice) => Err(Fault::user(format!("evaluation.slices has `{slice}` twice"))),
-            None => Ok(()),
+        if let Some(slice) = self.slices.iter().enumerate().find_map(twice) {
+            return refuse(format!("evaluation.slices has `{slice}` twice"));
         }
+        if !(self.min_delta.is_finite() && self.min_delta >= 0.0) {
+            return refuse(format!("evaluation.min_delta is {}, expected a number from 0 on", self.min_delta));
+        }
+        if self.patience == Some(0) {
+            return refuse("evaluation.patience is 0, expected at least 1".into());
+        }
+        if self.metric == EvaluationMetric::Gauc && self.group.is_none() {
+            return refuse(
+                "evaluation.metric is \"gauc\", but evaluation.group is not set: name the column whose values make the groups"
+                    .into(),
+            );
+        }
+        let needs_every = match self {
+            Self { patience: Some(patience), .. } => Some(format!("patience is {patience}")),
+            Self { keep: Some(KeepModel::Best), .. } => Some("keep is \"best\"".into()),
+            _ => None,
+        };
+        let Some(every) = self.every else {
+            return needs_every.map_or(Ok(()), |field| {
+                refuse(format!(
+                    "evaluation.{field}, but evaluation.every is not set: say how often to evaluate, for instance {{ epochs = 1 }}"
+                ))
+            });
+        };
+        if matches!(every, EvaluateEvery::Epochs(0) | EvaluateEvery::Rows(0)) {
+            return refuse("evaluation.every is 0, expected at least 1 epoch or row".into());
+        }
+        if self.min_delta > 0.0 && self.patience.is_none() {
+            return refuse(format!(
+                "evaluation.min_delta is {}, but evaluation.patience is not set, which it is for",
+                self.min_delta
+            ));
+        }
+        if job.data.eval.is_none() {
+            return refuse("evaluation.every is set, but data.eval is not: name the rows to evaluate on".into());
+        }
+        if self.keep == Some(KeepModel::Best) && job.output.model.is_none() {
+            return refuse(
+                "evaluation.keep is \"best\", but output.model is not set: name a folder for the model".into(),
+            );
+        }
+        if !job.placement.is_one_process() {
+            return refuse(
+                "evaluation.every is set, but [placement] names several processes: only a run in one process evaluates while it \
+                 trains; leave it out, and the model is evaluated at the end"
+                    .into(),
+            );
+        }
+        Ok(())
+    }
+}
+
+impl Job {
+    /// Whether the best model of the run is kept, and not the last one.
+    pub(crate) fn keeps_best(&self) -> bool {
+        let EvaluationOptions { every, patience, keep, .. } = &self.evaluation;
+        let best =
+            keep.unwrap_or(if patience.is_some() { KeepModel::Best } else { KeepModel::Last }) == KeepModel::Best;
+        every.is_some() && best && self.output.model.is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(settings: &[&str]) -> Result<(), String> {
+        let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        Job::from_toml("", &settings).and_then(|job| job.check()).map_err(|fault| fault.to_string())
+    }
+
+    const EVERY: [&str; 3] = ["data.eval=rows", "output.model=model", "evaluation.every={ epochs = 1 }"];
+
+    #[test]
+    fn what_does_not_fit_together_is_refused() {
+        for (settings, words) in [
+            (&["evaluation.patience=3"][..], "evaluation.patience is 3, but evaluation.every is not set"),
+            (&["evaluation.keep=best"], "evaluation.keep is \"best\", but evaluation.every is not set"),
+            (&["evaluation.metric=gauc"], "evaluation.metric is \"gauc\", but evaluation.group is not set"),
+            (&["evaluation.metric=aucc"], "did you mean `auc`?"),
+            (&["evaluation.metric=log_loss"], "did you mean `logloss`?"),
+            (&["evaluation.every.epoch=1"], "did you mean `epochs`?"),
+            (&["evaluation.every={ epochs = 1 }"], "data.eval is not"),
+            (&["data.eval=rows", "evaluation.every.rows=0"], "evaluation.every is 0"),
+            (&["evaluation.min_delta=-0.1"], "evaluation.min_delta is -0.1"),
+            (&["evaluation.min_delta=nan"], "evaluation.min_delta is NaN"),
+            (&["evaluation.patience=0"], "evaluation.patience is 0, expected at least 1"),
+            (
+                &["data.eval=rows", "evaluation.every.rows=9", "evaluation.min_delta=0.1"],
+                "evaluation.patience is not set",
+            ),
+            (&["data.eval=rows", "evaluation.every.rows=9", "evaluation.keep=best"], "output.model is not set"),
+        ] {
+            let said = check(settings).expect_err(words);
+            assert!(said.contains(words), "no `{words}` in: {said}");
+        }
+        let said = check(&[&EVERY[..], &["placement.ps=1"]].concat()).unwrap_err();
+        assert!(said.contains("evaluation.every is set, but [placement]"), "{said}");
+        check(&[&EVERY[..], &["evaluation.patience=2", "evaluation.min_delta=0.1", "evaluation.keep=last"]].concat())
+            .unwrap();
+    }
+
+    #[test]
+    fn the_best_model_is_kept_when_the_training_may_stop_early_or_the_job_says_so() {
+        let keeps = |more: &[&str]| {
+            let settings: Vec<String> = EVERY.iter().chain(more).map(|setting| (*setting).to_owned()).collect();
+            let job = Job::from_toml("", &settings).unwrap();
+            assert_eq!(Job::from_toml(&job.to_toml(), &[]).unwrap(), job, "{}", job.to_toml());
+            job.keeps_best()
+        };
+        assert!(!keeps(&[]) && keeps(&["evaluation.patience=1"]) && keeps(&["evaluation.keep=best"]));
+        assert!(!keeps(&["evaluation.patience=1", "evaluation.keep=last"]));
     }
 }

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 pub use checkpoint::{CheckpointOptions, Interval};
 pub use data::{ByteSize, DataOptions};
-pub use evaluation::EvaluationOptions;
+pub use evaluation::{EvaluateEvery, EvaluationMetric, EvaluationOptions, KeepModel};
 pub use forebay_connectors::{CsvOptions, Format};
 pub use forebay_ps::remote::Wire;
 pub use model::{ModelKind, ModelOptions};
@@ -54,7 +54,7 @@ pub struct Job {
     pub table: TableOptions,
     /// How the model is trained.
     pub train: TrainOptions,
-    /// What evaluation measures besides the quality over all rows.
+    /// What evaluation measures besides the quality over all rows, and what a run does with evaluations while it trains.
     pub evaluation: EvaluationOptions,
     /// Replicas of stages and the capacities of links.
     pub pipeline: PipelineOptions,
@@ -113,7 +113,7 @@ impl Job {
         }
         self.table.check()?;
         self.train.check()?;
-        self.evaluation.check()?;
+        self.evaluation.check(self)?;
         self.checkpoint.check()?;
         self.placement.check(self)
     }

@@ -37,7 +37,9 @@ impl OutputOptions {
     pub fn folder(&self, ended: RunEnd) -> Option<String> {
         let model = self.model.as_deref()?;
         match (ended, self.on_drain) {
-            (RunEnd::Complete, _) | (RunEnd::Drained, OnDrain::Replace) => Some(model.to_owned()),
+            (RunEnd::Complete | RunEnd::StoppedEarly, _) | (RunEnd::Drained, OnDrain::Replace) => {
+                Some(model.to_owned())
+            }
             (RunEnd::Drained, OnDrain::Partial) => Some(format!("{}.partial", model.trim_end_matches('/'))),
             (RunEnd::Drained, OnDrain::Discard) => None,
         }
@@ -55,7 +57,9 @@ mod tests {
             OutputOptions { model, on_drain, ..OutputOptions::default() }.folder(ended)
         };
         for on_drain in [OnDrain::Partial, OnDrain::Replace, OnDrain::Discard] {
-            assert_eq!(folder(on_drain, RunEnd::Complete).as_deref(), Some("s3://bucket/ctr/"));
+            for ended in [RunEnd::Complete, RunEnd::StoppedEarly] {
+                assert_eq!(folder(on_drain, ended).as_deref(), Some("s3://bucket/ctr/"));
+            }
         }
         assert_eq!(folder(OnDrain::Partial, RunEnd::Drained).as_deref(), Some("s3://bucket/ctr.partial"));
         assert_eq!(folder(OnDrain::Replace, RunEnd::Drained).as_deref(), Some("s3://bucket/ctr/"));

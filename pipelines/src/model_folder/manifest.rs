@@ -17,7 +17,7 @@ use crate::versioned_json;
 /// Version of the format. It grows with every change that older programs cannot read.
 const VERSION: u32 = 1;
 const FORMAT: &str = "forebay model";
-pub(super) const MANIFEST: &str = "manifest.json";
+pub(crate) const MANIFEST: &str = "manifest.json";
 /// The longest manifest that is read, in bytes.
 const MOST_BYTES: u64 = 64 << 20;
 
@@ -99,7 +99,7 @@ impl Manifest {
         }
     }
 
-    pub(super) fn write(&self, staged: &StagedFolder) -> Result<(), Fault> {
+    pub(crate) fn write(&self, staged: &StagedFolder) -> Result<(), Fault> {
         let text = serde_json::to_string_pretty(self)
             .map_err(|e| Fault::internal("the manifest cannot be written as JSON").because(e))?;
         let mut file = CheckedWriter::create(staged, MANIFEST)?;

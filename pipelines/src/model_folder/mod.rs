@@ -33,7 +33,7 @@ use forebay_ps::start_table;
 use futures::executor::block_on;
 
 pub use self::checked::FileEntry;
-use self::manifest::MANIFEST;
+pub(crate) use self::manifest::MANIFEST;
 pub use self::manifest::{Manifest, TableEntry};
 pub(crate) use self::predecessor::Predecessor;
 pub use self::predecessor::check_predecessor;

@@ -10,6 +10,7 @@ use forebay_actors::{Epoch, Fault, Outbox, Stage, StageCx};
 use forebay_ps::TableClient;
 
 use super::apply::Apply;
+use crate::evaluations::Evaluations;
 use crate::exact_order::ExactOrder;
 use crate::flow::{ReadyBatch, TrainBatch};
 use crate::participation::{Participation, Start};
@@ -18,6 +19,9 @@ use crate::staleness::{Staleness, Ticket};
 /// The reason in the ledger of rows that a resumed run reads again.
 pub(super) const TRAINED_BEFORE: &str = "trained on before the run was resumed";
 
+/// The reason in the ledger of rows that were read and not trained on, because the metric of evaluations did not improve.
+const STOPPED_EARLY: &str = "read after the training had stopped early";
+
 /// The `lookup` stage.
 #[derive(Clone)]
 pub struct Lookup {
@@ -25,6 +29,8 @@ pub struct Lookup {
     /// `None`: the stage only reads, and rows that do not exist read as zeros.
     staleness: Option<Staleness>,
     exact: Option<Arc<ExactOrder>>,
+    /// Set if the model is evaluated while it is trained.
+    evaluations: Option<Arc<Evaluations>>,
 }
 
 impl Lookup {
@@ -44,10 +50,15 @@ impl Lookup {
         Self { exact, ..self }
     }
 
+    /// Has the model evaluated between two batches.
+    pub(crate) fn evaluated(self, evaluations: Option<Arc<Evaluations>>) -> Self {
+        Self { evaluations, ..self }
+    }
+
     /// For evaluation: the stage does not change the table.
     pub fn read_only(table: &TableClient) -> Self {
         let apply = Apply { table: table.clone(), participation: Participation::default() };
-        Self { apply, staleness: None, exact: None }
+        Self { apply, staleness: None, exact: None, evaluations: None }
     }
 
     /// Waits until the batch of this arrival may be looked up, and has its ticket.
@@ -107,6 +118,14 @@ impl Stage for Lookup {
         }
         let mut rows = Vec::with_capacity(train.unique.len() * table.row_dim());
         let ticket = self.ticket(cx).await?;
+        if let Some(evaluations) = &self.evaluations
+            && !cx.meter().blocked_on("evaluation", evaluations.before_look_up(&train)).await?
+        {
+            // Its ticket is dropped, so that later batches do not wait for it.
+            cx.ledger().reject(STOPPED_EARLY, train.labels.len() as u64);
+            participation.leave_gate();
+            return Ok(());
+        }
         let pull = async {
             match &self.staleness {
                 Some(_) => table.pull(&train.unique, &mut rows).await,

@@ -26,7 +26,7 @@ pub(crate) use batch::Assemble;
 pub use batch::{BatchPlan, Batcher};
 pub use download::Download;
 pub use drop_rows::DropRows;
-pub use evaluate::{Evaluate, Evaluation, Gauc, Slice};
+pub use evaluate::Evaluate;
 pub use launch::Launch;
 pub use lookup::Lookup;
 pub use parse::Parse;

@@ -7,6 +7,7 @@ use forebay_actors::{Fault, StageCx};
 use forebay_models::{DenseModel, NamedTensor};
 
 use crate::checkpoint::CutPoint;
+use crate::evaluations::Evaluations;
 use crate::fault::model_fault;
 
 /// What a `train` stage leaves in the run's results beside the parameters: the state of the dense optimizer, as
@@ -18,6 +19,8 @@ pub(crate) struct OptimizerState(pub(crate) Vec<NamedTensor>);
 pub(crate) struct StateOutput {
     /// Takes the state at each barrier.
     pub(crate) cut_point: Option<Arc<CutPoint>>,
+    /// Takes the parameters at the barriers of evaluations.
+    pub(crate) evaluations: Option<Arc<Evaluations>>,
     /// Whether the stage also leaves the [`OptimizerState`].
     pub(crate) leaves_optimizer: bool,
 }
@@ -30,6 +33,9 @@ impl StateOutput {
     pub(super) fn save(&self, model: Option<&dyn DenseModel>) -> Result<(), Fault> {
         if let (Some(model), Some(cut_point)) = (model, &self.cut_point) {
             cut_point.model(model.state().map_err(model_fault)?);
+        }
+        if let (Some(model), Some(evaluations)) = (model, &self.evaluations) {
+            evaluations.at_barrier(model);
         }
         Ok(())
     }

@@ -59,7 +59,7 @@ impl Chain {
         (job.checkpoint.full_every, job.checkpoint.keep) = (3, 2);
         let position = TrainPosition { run: 7, ..TrainPosition::default() };
         let (cut_point, cuts) = CutPoint::new(position, BatchOrder::Data, Shards::Here(table.clone()), 1);
-        let to = Checkpoints { folder, job, config: config(lives), cut_point, cuts, leader: None };
+        let to = Checkpoints { folder, job, config: config(lives), cut_point, cuts, leader: None, evaluations: None };
         Self { host, table, to, writer: CheckpointWriter::default(), step: 0 }
     }
 

@@ -1,0 +1,158 @@
+//! The best model of a run so far: a model folder beside `output.model`, whole or not at all.
+//!
+//! There are two places for it, `.best-0` and `.best-1`. A better model goes to the place that the newest checkpoint does not need: a
+//! run that is killed and goes on from that checkpoint finds the model that was the best then. Everything here blocks on the store.
+
+use std::io;
+
+use forebay_actors::Fault;
+use forebay_connectors::staged::{Folder, OpenFolder, StagedFolder};
+
+use super::points::EvaluationPoint;
+use crate::context::Context;
+use crate::fault::explained;
+use crate::model::Model;
+use crate::model_folder::checked::{self, CheckedWriter, cannot_write};
+use crate::model_folder::{MANIFEST, Manifest, check_place};
+
+/// The places of the best model.
+pub(crate) struct BestModels {
+    places: [Place; 2],
+    context: Context,
+    /// The evaluation whose model the newest checkpoint needs.
+    needed: Option<usize>,
+}
+
+struct Place {
+    folder: String,
+    /// The index of the evaluation whose model is there.
+    holds: Option<usize>,
+}
+
+impl BestModels {
+    /// Beside the model folder at `model`.
+    pub(super) fn beside(model: &str, context: &Context) -> Self {
+        let place = |folder| Place { folder, holds: None };
+        Self { places: folders(model).map(place), context: context.clone(), needed: None }
+    }
+
+    /// Looks for the model of an evaluation that an earlier process made.
+    pub(super) fn find(&mut self, at: usize, point: &EvaluationPoint) -> Result<bool, Fault> {
+        for place in &mut self.places {
+            let folder = open(&place.folder, &self.context)?;
+            if !folder.has(MANIFEST)? {
+                continue;
+            }
+            let training = Manifest::read_in(&folder)?.training;
+            if training.is_some_and(|training| (training.rows, training.steps) == (point.rows, point.steps)) {
+                (place.holds, self.needed) = (Some(at), Some(at));
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The newest checkpoint needs the model of this evaluation, if it is kept.
+    pub(super) fn checkpoint_needs(&mut self, at: usize) {
+        self.needed = self.places.iter().any(|place| place.holds == Some(at)).then_some(at);
+    }
+
+    /// Where the model of evaluation `at` goes, which is the best so far: the place that the newest checkpoint does not need, else
+    /// the one that does not have the best so far.
+    fn next_place(&self) -> usize {
+        let spared = self.needed.or(self.places.iter().filter_map(|place| place.holds).max());
+        usize::from(spared.is_some() && self.places[0].holds == spared)
+    }
+
+    /// Saves the model of evaluation `at`.
+    ///
+    /// # Errors
+    /// The fault of the disk or the store, with the folder. Models that were kept before are still there.
+    pub(super) fn keep(&mut self, at: usize, model: &Model) -> Result<(), Fault> {
+        let next = self.next_place();
+        let place = &mut self.places[next];
+        place.holds = None;
+        let what = format!("the model of evaluation {}, the best so far, cannot be kept at {}", at + 1, place.folder);
+        model.save(place.folder.as_str()).map_err(|fault| explained(&what, &fault))?;
+        place.holds = Some(at);
+        Ok(())
+    }
+
+    /// The folder of the model of evaluation `at`.
+    pub(super) fn folder_of(&self, at: usize) -> Option<&str> {
+        self.places.iter().find(|place| place.holds == Some(at)).map(|place| place.folder.as_str())
+    }
+
+    /// Writes a model that is kept to a model folder, whole or not at all.
+    ///
+    /// # Errors
+    /// A file of it is damaged; a fault of the disk or the store.
+    pub(super) fn copy(&self, from: &str, to: &str) -> Result<Manifest, Fault> {
+        let from = open(from, &self.context)?;
+        let to = Folder::from(to).with_stores(&self.context.stores);
+        check_place(to.clone(), &self.context)?;
+        let (manifest, staged) = (Manifest::read_in(&from)?, StagedFolder::begin(&to, true)?);
+        for entry in manifest.files() {
+            checked::verify(&from, entry)?;
+            let mut file = CheckedWriter::create(&staged, &entry.path)?;
+            let copied = io::copy(&mut from.reader(&entry.path)?, &mut file);
+            copied.map_err(|e| cannot_write(file.name(), e))?;
+            let written = file.finish(&entry.path, entry.rows)?;
+            if (written.bytes, &written.xxh3) != (entry.bytes, &entry.xxh3) {
+                return Err(Fault::external(format!("{} changed while it was read", from.name(&entry.path))));
+            }
+        }
+        manifest.write(&staged)?;
+        staged.publish()?;
+        Ok(manifest)
+    }
+
+    /// Removes what is kept, also by processes that were killed.
+    pub(super) fn remove(&mut self) -> Result<(), Fault> {
+        for place in &mut self.places {
+            place.holds = None;
+            let folder = open(&place.folder, &self.context)?;
+            if folder.has(MANIFEST)? {
+                folder.remove_all()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open(folder: &str, context: &Context) -> Result<OpenFolder, Fault> {
+    Folder::from(folder).with_stores(&context.stores).open()
+}
+
+/// Where the best model of a run with this model folder is kept.
+pub(crate) fn folders(model: &str) -> [String; 2] {
+    let model = model.trim_end_matches('/');
+    [0, 1].map(|number| format!("{model}.best-{number}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_better_model_never_replaces_the_one_that_a_checkpoint_needs() {
+        let mut models = BestModels::beside("s3://bucket/ctr/", &Context::default());
+        assert_eq!(models.places[0].folder, "s3://bucket/ctr.best-0");
+        let keep = |models: &mut BestModels, at| {
+            let place = models.next_place();
+            models.places[place].holds = Some(at);
+            place
+        };
+        assert_eq!(
+            [keep(&mut models, 0), keep(&mut models, 2), keep(&mut models, 3)],
+            [0, 1, 0],
+            "without checkpoints"
+        );
+        models.checkpoint_needs(3);
+        assert_eq!([keep(&mut models, 4), keep(&mut models, 7)], [1, 1]);
+        assert_eq!(models.folder_of(3), Some("s3://bucket/ctr.best-0"));
+        models.checkpoint_needs(7);
+        assert_eq!(keep(&mut models, 8), 0);
+        assert_eq!((models.folder_of(3), models.folder_of(7)), (None, Some("s3://bucket/ctr.best-1")));
+    }
+}

@@ -1,0 +1,146 @@
+//! The thread that evaluates while a model is trained. It sleeps until the look-up asks.
+
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::thread::JoinHandle;
+
+use forebay_actors::{Control, Fault, Host};
+use forebay_ps::TableClient;
+use futures::executor::block_on;
+
+use super::evaluations::{DenseCopy, EvaluationRequest, EvaluationState, Evaluations};
+use super::points::EvaluationPoint;
+use crate::checkpoint::CutPoint;
+use crate::context::Context;
+use crate::job::{Job, Transfers};
+use crate::job_model::JobModel;
+use crate::model::Model;
+use crate::progress::Progress;
+use crate::resources::Resources;
+use crate::training_summary::{RunEnd, TrainingSummary};
+
+/// Evaluates the model of a run until the run ends.
+pub(crate) struct Evaluator {
+    evaluations: Arc<Evaluations>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Worker {
+    shared: Arc<EvaluationState>,
+    control: Control,
+    job: Job,
+    context: Context,
+    model: JobModel,
+    table: TableClient,
+    progress: Progress,
+    cut_point: Option<Arc<CutPoint>>,
+    /// Of a model that is kept; rows, steps and epochs are those of the evaluation.
+    summary: TrainingSummary,
+}
+
+impl Evaluator {
+    /// Evaluates the run that `control` controls.
+    pub(crate) fn start(evaluations: &Arc<Evaluations>, resources: &Resources, control: Control) -> Self {
+        let worker = Worker {
+            shared: Arc::clone(&evaluations.shared),
+            job: resources.job.clone(),
+            context: resources.context.clone(),
+            model: resources.model.clone(),
+            table: resources.table.clone(),
+            progress: resources.progress.clone(),
+            cut_point: resources.participation.cut_point().cloned(),
+            summary: TrainingSummary { ended: RunEnd::StoppedEarly, ..resources.summary() },
+            control,
+        };
+        if evaluations.stopped() {
+            // It goes on from a checkpoint that was made after the training had stopped.
+            worker.control.drain();
+        }
+        let requests = evaluations.take_requests();
+        let run = move || requests.into_iter().for_each(|requests| worker.run(&requests));
+        let thread = std::thread::Builder::new().name("evaluation".into()).spawn(run);
+        if let Err(e) = &thread {
+            tracing::error!("the model cannot be evaluated: cannot start a thread: {e}");
+        }
+        Self { evaluations: Arc::clone(evaluations), thread: thread.ok() }
+    }
+
+    /// Ends the thread, after the pipeline that asks has ended. A model that is being kept is written to its end.
+    pub(crate) fn end(self) {
+        self.evaluations.ask_no_more();
+        if self.thread.is_some_and(|thread| thread.join().is_err()) {
+            tracing::error!("the thread that evaluates panicked");
+        }
+    }
+}
+
+impl Worker {
+    fn run(&self, requests: &Receiver<EvaluationRequest>) {
+        while let Ok(EvaluationRequest { epochs, answer }) = requests.recv() {
+            let evaluated = self.evaluate(epochs);
+            // The look-up is gone if the run was killed.
+            let _ = answer.send(evaluated);
+        }
+    }
+
+    /// Evaluates the model as it is, and keeps it if it is the best so far.
+    fn evaluate(&self, epochs: u32) -> Result<(), Fault> {
+        let model = self.model_now(epochs)?;
+        let Some(paths) = &self.job.data.eval else { return Err(Fault::internal("a job without data.eval evaluates")) };
+        let evaluation = model.evaluate_unless(paths.clone(), || self.control.ended())?;
+        let options = &self.job.evaluation;
+        let (rows, steps) = model.training.as_ref().map_or((0, 0), |training| (training.rows, training.steps));
+        let point = EvaluationPoint::new(rows, steps, epochs, &evaluation);
+        let first = self.shared.lock().points.is_empty();
+        if first && point.value(options.metric).is_none() {
+            return Err(Fault::user(format!(
+                "evaluation.metric is the {}, which has no value on the rows of data.eval: they need both labels, 0 and 1",
+                options.metric
+            )));
+        }
+        let (at, is_best) = self.shared.add(point, evaluation);
+        if let (true, Some(best)) = (is_best, self.shared.best().as_mut()) {
+            best.keep(at, &model)?;
+        }
+        // With the model kept: a checkpoint from now on finds it.
+        if let Some(cut_point) = &self.cut_point {
+            cut_point.evaluated(point);
+        }
+        tracing::info!("evaluation {} {point}{}", at + 1, if is_best { ", the best so far" } else { "" });
+        let mut state = self.shared.lock();
+        if options.stops_after(&state.points) {
+            state.stopped = true;
+            self.control.drain();
+        }
+        Ok(())
+    }
+
+    /// The model after all batches that were looked up.
+    fn model_now(&self, epochs: u32) -> Result<Model, Fault> {
+        self.shared.lock().wants_dense = true;
+        let first = match self.job.train.transfers() {
+            Transfers::Apart => "upload",
+            Transfers::Inline => "train",
+        };
+        block_on(self.control.barrier_at(first))?;
+        let dense = self.shared.lock().dense.take();
+        let Some(DenseCopy { parameters: dense, optimizer }) = dense else {
+            return Err(Fault::internal("a barrier has passed without the dense parameters"));
+        };
+        let trained = self.progress.snapshot();
+        let summary = self.summary.clone();
+        let training =
+            TrainingSummary { rows: trained.rows, steps: trained.steps, epochs: u64::from(epochs), ..summary };
+        Ok(Model {
+            job: self.job.clone(),
+            dense,
+            optimizer,
+            table: self.table.clone(),
+            training: Some(training),
+            model: self.model.clone(),
+            // Its table is served by the host of the run.
+            host: Host::start("evaluation")?,
+            context: self.context.clone(),
+        })
+    }
+}

@@ -1,0 +1,143 @@
+//! The rules of evaluations while a model is trained: when one is due, which is the best, and when the training stops. They depend on
+//! the earlier evaluations alone, so that a run that goes on from a checkpoint decides as if it had not been stopped.
+
+use crate::evaluations::EvaluationPoint;
+use crate::job::{EvaluateEvery, EvaluationMetric, EvaluationOptions};
+
+impl EvaluateEvery {
+    /// Whether an evaluation is due after `rows` rows and `epochs` whole epochs, if the last one was at `last`.
+    pub(super) fn is_due(self, last: Option<&EvaluationPoint>, rows: u64, epochs: u32) -> bool {
+        let (rows_then, epochs_then) = last.map_or((0, 0), |last| (last.rows, last.epochs));
+        rows > rows_then
+            && match self {
+                Self::Epochs(every) => epochs / every > epochs_then / every,
+                Self::Rows(every) => rows / every > rows_then / every,
+            }
+    }
+}
+
+impl EvaluationMetric {
+    /// By how much `value` is better than `than`.
+    fn gain(self, value: f64, than: f64) -> f64 {
+        match self {
+            Self::Auc | Self::Gauc => value - than,
+            Self::Logloss => than - value,
+        }
+    }
+}
+
+impl EvaluationOptions {
+    /// The index of the best of these evaluations; of equal ones, the first. `None`: none has a value of the metric.
+    pub(super) fn best(&self, points: &[EvaluationPoint]) -> Option<usize> {
+        let mut best: Option<(usize, f64)> = None;
+        for (at, point) in points.iter().enumerate() {
+            let Some(value) = point.value(self.metric) else { continue };
+            if best.is_none_or(|(_, than)| self.metric.gain(value, than) > 0.0) {
+                best = Some((at, value));
+            }
+        }
+        best.map(|(at, _)| at)
+    }
+
+    /// Whether the training stops after these evaluations: the last `patience` ones brought no improvement.
+    pub(super) fn stops_after(&self, points: &[EvaluationPoint]) -> bool {
+        let Some(patience) = self.patience else { return false };
+        let (mut improved_to, mut without) = (None, 0);
+        for point in points {
+            let improves = |value: f64| {
+                improved_to.is_none_or(|than| {
+                    let gain = self.metric.gain(value, than);
+                    gain > 0.0 && gain >= self.min_delta
+                })
+            };
+            match point.value(self.metric).filter(|&value| improves(value)) {
+                Some(value) => (improved_to, without) = (Some(value), 0),
+                None => without += 1,
+            }
+        }
+        without >= patience
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn point(rows: u64, epochs: u32, value: f64) -> EvaluationPoint {
+        EvaluationPoint { rows, steps: 0, epochs, auc: Some(value), logloss: value, gauc: None }
+    }
+
+    /// The definition, told as one would to a person: go through the evaluations, and look back from each one.
+    fn slow(values: &[f64], patience: usize, min_delta: f64, lower_is_better: bool) -> Option<usize> {
+        let better = |a: f64, b: f64| if lower_is_better { b - a } else { a - b };
+        let mut improvements = vec![0];
+        for at in 1..values.len() {
+            let gain = better(values[at], values[*improvements.last().unwrap()]);
+            if gain > 0.0 && gain >= min_delta {
+                improvements.push(at);
+            } else if at - improvements.last().unwrap() == patience {
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    proptest! {
+        #[test]
+        fn the_training_stops_where_the_definition_says(
+            values in prop::collection::vec(0u8..12, 1..40), patience in 1usize..5, min_delta in 0u8..3, lower: bool,
+        ) {
+            let metric = if lower { EvaluationMetric::Logloss } else { EvaluationMetric::Auc };
+            let patient = Some(patience as u32);
+            let options =
+                EvaluationOptions { metric, patience: patient, min_delta: f64::from(min_delta), ..Default::default() };
+            let values: Vec<f64> = values.into_iter().map(f64::from).collect();
+            let points: Vec<_> = values.iter().map(|&value| point(0, 0, value)).collect();
+            let stop = (1..=points.len()).find(|&n| options.stops_after(&points[..n])).map(|n| n - 1);
+            prop_assert_eq!(stop, slow(&values, patience, f64::from(min_delta), lower));
+            let ends = values.iter().copied();
+            let most = if lower { ends.fold(f64::MAX, f64::min) } else { ends.fold(f64::MIN, f64::max) };
+            prop_assert_eq!(options.best(&points), values.iter().position(|&value| value == most));
+        }
+
+        /// Batches of any size, and stops between them from which the run goes on.
+        #[test]
+        fn an_evaluation_is_due_once_in_each_step_of_rows(every in 1u64..30, batches in prop::collection::vec(1u64..50, 1..60)) {
+            let (mut rows, mut last, mut points) = (0, None, Vec::new());
+            for batch in batches {
+                // Asked twice, as a run that goes on asks again.
+                let due = EvaluateEvery::Rows(every).is_due(last.as_ref(), rows, 0);
+                if due {
+                    last = Some(point(rows, 0, 0.0));
+                    points.push(rows);
+                }
+                prop_assert!(!EvaluateEvery::Rows(every).is_due(last.as_ref(), rows, 0));
+                rows += batch;
+            }
+            prop_assert!(points.windows(2).all(|pair| pair[0] / every < pair[1] / every));
+        }
+    }
+
+    #[test]
+    fn an_evaluation_is_due_after_whole_epochs() {
+        let due = |every, last: Option<(u64, u32)>, rows, epochs| {
+            let last = last.map(|(rows, epochs)| point(rows, epochs, 0.0));
+            EvaluateEvery::Epochs(every).is_due(last.as_ref(), rows, epochs)
+        };
+        assert!(!due(1, None, 0, 0) && !due(1, None, 50, 0) && due(1, None, 100, 1));
+        assert!(!due(1, Some((100, 1)), 150, 1) && due(1, Some((100, 1)), 200, 2));
+        assert!(!due(2, None, 100, 1) && due(2, None, 200, 2) && due(2, Some((200, 2)), 500, 5));
+    }
+
+    #[test]
+    fn an_evaluation_without_a_value_is_no_improvement() {
+        let options = EvaluationOptions { patience: Some(2), ..Default::default() };
+        let none = EvaluationPoint { auc: None, ..point(0, 0, 0.5) };
+        let nan = point(0, 0, f64::NAN);
+        assert_eq!(options.best(&[none, nan]), None);
+        assert!(options.stops_after(&[none, nan]) && !options.stops_after(&[none, point(0, 0, 0.5), nan]));
+        assert_eq!(options.best(&[none, point(0, 0, 0.5), nan]), Some(1));
+    }
+}

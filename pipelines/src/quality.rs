@@ -1,0 +1,152 @@
+//! The quality of a model's scores on some rows: what an evaluation finds.
+
+use forebay_models::{
+    ReliabilityBin, auc_weighted, clicks_over_predicted, loss_sum, normalized_entropy, reliability, sigmoid,
+};
+use serde::{Deserialize, Serialize};
+
+/// The quality of a model's scores on some rows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Evaluation {
+    /// Rows scored.
+    pub rows: u64,
+    /// Rows with label 1.
+    pub positives: u64,
+    /// Weighted mean of the labels: the share of rows with label 1.
+    pub positive_rate: f64,
+    /// Exact area under the ROC curve of the scores of the weighted rows; ties count half. `None` if all labels are the same.
+    pub auc: Option<f64>,
+    /// Weighted mean of the cross entropy in nats.
+    pub logloss: f64,
+    /// See [`forebay_models::normalized_entropy`].
+    pub normalized_entropy: Option<f64>,
+    /// See [`forebay_models::clicks_over_predicted`].
+    pub copc: Option<f64>,
+    /// At most ten bins of about equally many rows, by ascending score; see [`forebay_models::reliability`].
+    pub reliability: Vec<ReliabilityBin>,
+    /// The AUC within the rows of each value of `evaluation.group`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gauc: Option<Gauc>,
+    /// The quality on the rows of each value of the columns `evaluation.slices`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<Slice>,
+}
+
+/// The AUC within groups of rows; see [`forebay_models::GroupedAuc`]. Rows without a value are left out.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Gauc {
+    /// The column whose values make the groups.
+    pub column: String,
+    /// The mean of the AUC of the groups with rows of both classes, weighted by their rows (or the weights of these). `None` if no
+    /// group has rows of both classes.
+    pub auc: Option<f64>,
+    /// All groups.
+    pub groups: u64,
+    /// Groups with rows of both classes.
+    pub mixed_groups: u64,
+    /// Rows in them.
+    pub mixed_rows: u64,
+}
+
+/// The quality on the rows of one value of a column.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Slice {
+    /// The column.
+    pub column: String,
+    /// The value as text; `None`: the rows without one.
+    pub value: Option<String>,
+    /// As in [`Evaluation`].
+    pub rows: u64,
+    /// As in [`Evaluation`].
+    pub positives: u64,
+    /// As in [`Evaluation`]; `None` if all rows weigh 0.
+    pub positive_rate: Option<f64>,
+    /// As in [`Evaluation`].
+    pub auc: Option<f64>,
+    /// As in [`Evaluation`]; `None` if all rows weigh 0.
+    pub logloss: Option<f64>,
+    /// As in [`Evaluation`].
+    pub normalized_entropy: Option<f64>,
+    /// As in [`Evaluation`].
+    pub copc: Option<f64>,
+}
+
+/// Most bins of the reliability table.
+const BINS: usize = 10;
+
+impl Evaluation {
+    /// Of rows with these logits and labels, `[n]`, and if they have weights, these `[n]`.
+    pub(crate) fn new(logits: &[f32], labels: &[f32], weights: Option<&[f32]>) -> Self {
+        let weight = |row: usize| weights.map_or(1.0, |weights| f64::from(weights[row]));
+        let all: f64 = (0..labels.len()).map(weight).sum();
+        let positive = labels.iter().enumerate().map(|(row, &label)| weight(row) * f64::from(label)).sum::<f64>();
+        let (positive_rate, logloss) = (positive / all, loss_sum(logits, labels, weights) / all);
+        // As a prediction gives them, so that its scores make the same AUC.
+        let scores: Vec<f32> = logits.iter().map(|&logit| sigmoid(logit)).collect();
+        Self {
+            rows: labels.len() as u64,
+            positives: labels.iter().filter(|&&label| label == 1.0).count() as u64,
+            positive_rate,
+            auc: auc_weighted(&scores, labels, weights),
+            logloss,
+            normalized_entropy: normalized_entropy(logloss, positive_rate),
+            copc: clicks_over_predicted(&scores, labels, weights),
+            reliability: reliability(&scores, labels, weights, BINS),
+            gauc: None,
+            slices: Vec::new(),
+        }
+    }
+
+    /// The GAUC as a line, and each slice as one; empty without them.
+    pub fn group_lines(&self) -> Vec<String> {
+        let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.5}"));
+        let gauc = self.gauc.iter().map(|gauc| {
+            format!(
+                "  GAUC {} by {}: {} of {} groups have both classes, with {} rows",
+                shown(gauc.auc),
+                gauc.column,
+                gauc.mixed_groups,
+                gauc.groups,
+                gauc.mixed_rows
+            )
+        });
+        let slices = self.slices.iter().map(|slice| {
+            format!(
+                "  {} = {}: {} rows, {} positive, AUC {}, logloss {}, normalised entropy {}, COPC {}",
+                slice.column,
+                slice.value.as_deref().unwrap_or("(missing)"),
+                slice.rows,
+                slice.positive_rate.map_or_else(|| "-".to_owned(), |rate| format!("{:.2}%", 100.0 * rate)),
+                shown(slice.auc),
+                shown(slice.logloss),
+                shown(slice.normalized_entropy),
+                shown(slice.copc)
+            )
+        });
+        gauc.chain(slices).collect()
+    }
+
+    /// The reliability table as two lines: the mean score of each bin, and the share of rows with label 1.
+    pub fn reliability_lines(&self) -> String {
+        let line = |name: &str, value: fn(&ReliabilityBin) -> f64| {
+            self.reliability.iter().fold(format!("  {name:9}"), |line, bin| line + &format!(" {:.4}", value(bin)))
+        };
+        line("predicted", |bin| bin.predicted) + "\n" + &line("observed", |bin| bin.observed)
+    }
+}
+
+/// One line, without the reliability table.
+impl std::fmt::Display for Evaluation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} rows, {:.2}% positive, ", self.rows, 100.0 * self.positive_rate)?;
+        match self.auc {
+            Some(auc) => write!(f, "AUC {auc:.5}, ")?,
+            None => write!(f, "AUC undefined (one class only), ")?,
+        }
+        write!(f, "logloss {:.5}", self.logloss)?;
+        if let Some(entropy) = self.normalized_entropy {
+            write!(f, ", normalised entropy {entropy:.4}")?;
+        }
+        self.copc.map_or(Ok(()), |copc| write!(f, ", COPC {copc:.4}"))
+    }
+}

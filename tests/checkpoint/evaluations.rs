@@ -1,0 +1,306 @@
+//! Evaluations while a model is trained: they change no bit, the training stops when the metric no longer improves, the best model
+//! is the one that is saved, and a run that was killed goes on with the same history.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use forebay::pipelines::RunEnd;
+use forebay::pipelines::model_folder::Manifest;
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::bits::Bits;
+use super::jobs::{Ended, Job, ROWS, flip};
+
+/// Few rows to train on, which a model learns by heart, and rows that the training does not see.
+fn few_rows() -> (PathBuf, PathBuf) {
+    static MADE: OnceLock<TempDir> = OnceLock::new();
+    let folder = MADE.get_or_init(|| {
+        let folder = TempDir::new().unwrap();
+        for (name, first, rows) in [("train", "0", "6000"), ("test", "6000000", "6000")] {
+            let mut synth = Command::new(env!("CARGO_BIN_EXE_forebay"));
+            synth.args(["data", "synth", "--rows", rows, "--first-row", first, "--group-rows", "1024", "--out"]);
+            assert!(synth.arg(folder.path().join(name)).output().unwrap().status.success());
+        }
+        folder
+    });
+    (folder.path().join("train"), folder.path().join("test"))
+}
+
+fn on_test_rows(more: &[&str]) -> Vec<String> {
+    let test = format!("data.eval={}", few_rows().1.display());
+    more.iter().map(|setting| (*setting).to_owned()).chain([test]).collect()
+}
+
+const LEARNS_FAST: [&str; 2] =
+    ["train.optimizer={ kind = 'adam', lr = 0.002 }", "table.embedding_optimizer={ kind = 'adam', lr = 0.003 }"];
+
+/// It is at its best early, and then becomes worse.
+const TOO_FAST: [&str; 2] =
+    ["train.optimizer={ kind = 'adam', lr = 0.1 }", "table.embedding_optimizer={ kind = 'adam', lr = 0.1 }"];
+
+/// A run over few rows, that learns fast.
+fn few(more: &[&str]) -> Job {
+    let train = format!("data.train={}", few_rows().0.display());
+    let more = on_test_rows(&[&[train.as_str()], &LEARNS_FAST[..], more].concat());
+    Job::without_checkpoints(&more.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// The same rows and checkpoints as in the tests of resuming.
+fn many(more: &[&str]) -> Job {
+    let more = on_test_rows(more);
+    Job::new("parquet", &more.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Runs to the end, and returns what was said and the report.
+fn run(job: &Job, flags: &[&str]) -> (String, Value) {
+    let report = job.folder.path().join("report.json");
+    let ended = job.run(&[&["--report", report.to_str().unwrap()], flags].concat());
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    (ended.said, serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap())
+}
+
+fn metrics(report: &Value, metric: &str) -> Vec<f64> {
+    let points = report["evaluations"]["points"].as_array().unwrap_or_else(|| panic!("{}", report["evaluations"]));
+    points.iter().map(|point| point[metric].as_f64().unwrap()).collect()
+}
+
+/// No best model is left beside the model, but for hidden folders of processes that were killed.
+fn nothing_beside(job: &Job) {
+    let names: Vec<String> = std::fs::read_dir(job.folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("model.best"))
+        .collect();
+    assert_eq!(names, [""; 0]);
+}
+
+#[test]
+fn evaluations_change_no_bit_of_the_model() {
+    for more in [&[][..], &["train.staleness={ exactly = 3 }", "table.shards=3"], &["table.admission.count=2"]] {
+        let more = [&["data.epochs=2"], more].concat();
+        let without = few(&more);
+        run(&without, &[]);
+        for (every, points) in [("{ rows = 1000 }", 12), ("{ rows = 1 }", 48), ("{ epochs = 1 }", 2)] {
+            let job = few(&[&more[..], &[&format!("evaluation.every={every}")]].concat());
+            let (said, report) = run(&job, &[]);
+            assert_eq!(job.model().difference(&without.model()), None, "{every} {more:?}");
+            assert_eq!(metrics(&report, "auc").len(), points, "{every} {more:?} {said}");
+            assert!(said.contains(&format!("of {points} evaluations was that of evaluation")), "{said}");
+            nothing_beside(&job);
+        }
+    }
+}
+
+/// Where a run stops, told as one would to a person.
+fn stops_at(aucs: &[f64], patience: usize) -> Option<usize> {
+    let mut best = 0;
+    for at in 1..aucs.len() {
+        if aucs[at] > aucs[best] {
+            best = at;
+        } else if at - best == patience {
+            return Some(at);
+        }
+    }
+    None
+}
+
+#[test]
+fn the_training_stops_when_the_metric_no_longer_improves_and_the_best_model_is_saved() {
+    let epochs = |n: usize| format!("data.epochs={n}");
+    let every = "evaluation.every={ epochs = 1 }";
+    let all = run(&few(&[&epochs(9), every]), &[]).1;
+    let aucs = metrics(&all, "auc");
+    assert_eq!(all["evaluations"]["stopped_early"], false);
+    for patience in [1, 2] {
+        let stop =
+            stops_at(&aucs, patience).unwrap_or_else(|| panic!("the rows are too many to learn by heart: {aucs:?}"));
+        let best = stop - patience;
+        assert!(stop < 8, "{aucs:?}");
+        let job = few(&[&epochs(9), every, &format!("evaluation.patience={patience}")]);
+        let (said, report) = run(&job, &[]);
+        assert_eq!(metrics(&report, "auc"), aucs[..=stop], "{said}");
+        assert_eq!(report["evaluations"]["best"], best);
+        assert_eq!(report["evaluations"]["stopped_early"], true);
+        assert_eq!(report["evaluation"]["evaluation"]["auc"], aucs[best], "that of the model that was saved");
+        assert!(said.contains("stopped early, after "), "{said}");
+        assert!(said.contains(&format!("was that of evaluation {}, ", best + 1)), "{said}");
+        let (ledger, rows) = (&report["ledger"], 6000 * (stop as u64 + 1));
+        let rejected = ledger["rejected"]["read after the training had stopped early"].as_u64().unwrap();
+        assert_eq!((&ledger["delivered"], ledger["read"].as_u64()), (&rows.into(), Some(rows + rejected)), "{ledger}");
+        nothing_beside(&job);
+
+        let ends_there = |epochs_there: usize| {
+            let job = few(&[&epochs(epochs_there)]);
+            run(&job, &[]);
+            (job.model(), manifest(&job.folder.path().join("model")).training.unwrap())
+        };
+        let (bits, training) = ends_there(best + 1);
+        assert_eq!(job.model().difference(&bits), None, "{said}");
+        let saved = manifest(&job.folder.path().join("model")).training.unwrap();
+        assert_eq!((saved.rows, saved.steps, saved.epochs), (training.rows, training.steps, training.epochs));
+        assert_eq!(saved.ended, RunEnd::StoppedEarly);
+
+        let last = few(&[&epochs(9), every, &format!("evaluation.patience={patience}"), "evaluation.keep=last"]);
+        run(&last, &[]);
+        assert_eq!(last.model().difference(&ends_there(stop + 1).0), None);
+    }
+}
+
+fn manifest(folder: &Path) -> Manifest {
+    Manifest::read(folder).unwrap()
+}
+
+/// The best model is the last one, and with the logloss another one.
+#[test]
+fn the_best_model_may_be_the_last_or_that_of_another_metric() {
+    let best = few(&["data.epochs=1", "evaluation.every={ rows = 2500 }", "evaluation.keep=best"]);
+    let (_, report) = run(&best, &[]);
+    assert_eq!(report["evaluations"]["best"], 2, "{}", report["evaluations"]);
+    let plain = few(&["data.epochs=1"]);
+    run(&plain, &[]);
+    assert_eq!(best.model().difference(&plain.model()), None);
+    nothing_beside(&best);
+
+    let logloss =
+        few(&["data.epochs=6", "evaluation.every.epochs=1", "evaluation.metric=logloss", "evaluation.keep=best"]);
+    let (_, report) = run(&logloss, &[]);
+    let found = metrics(&report, "logloss");
+    let lowest = found.iter().copied().fold(f64::MAX, f64::min);
+    assert_eq!(report["evaluations"]["best"], found.iter().position(|&value| value == lowest).unwrap(), "{found:?}");
+    assert_eq!(report["evaluation"]["evaluation"]["logloss"], lowest);
+}
+
+const EVERY: &str = "evaluation.every={ rows = 40000 }";
+
+/// A run with checkpoints is killed and goes on: the same evaluations, none twice, and the same best model.
+fn kill_and_resume(more: &[&str], kills: u64) {
+    let more = [&[EVERY, "evaluation.keep=best"], more].concat();
+    let undisturbed = many(&[&more[..], &["checkpoint.rows=1000000000"]].concat());
+    let (_, expected) = run(&undisturbed, &[]);
+    let job = many(&more);
+    let mut flags: &[&str] = &[];
+    let mut evaluated = 0;
+    for kill in 0..kills {
+        let mut running = job.start(flags);
+        job.until_checkpoint(job.newest() + 3 + 2 * kill, &mut running);
+        running.signal(Signal::KILL);
+        evaluated += running.end().said.matches("evaluation ").count();
+        flags = &["--resume"];
+    }
+    let (said, report) = run(&job, flags);
+    assert_eq!(report["evaluations"], expected["evaluations"], "{said}");
+    assert!(evaluated > 0, "it was killed before the first evaluation");
+    assert_eq!(job.model().difference(&undisturbed.model()), None, "{said}");
+    nothing_beside(&job);
+}
+
+#[test]
+fn a_run_that_was_killed_goes_on_with_its_history_and_its_best_model() {
+    kill_and_resume(&[], 3);
+    kill_and_resume(&["evaluation.metric=logloss", "table.shards=2", "train.staleness={ exactly = 2 }"], 2);
+    // The best is early, and the processes after the kills have to find it.
+    kill_and_resume(&TOO_FAST, 2);
+}
+
+#[test]
+fn a_run_that_stopped_early_stops_again_when_it_is_resumed() {
+    let small = ["evaluation.patience=1", "evaluation.min_delta=0.5", EVERY, "checkpoint.rows=2000"];
+    let job = many(&small);
+    let (said, report) = run(&job, &[]);
+    assert!(said.contains("did not improve by 0.5 in the last"), "{said}");
+    assert_eq!(metrics(&report, "auc").len(), 2, "{said}");
+    let model = job.model();
+    std::fs::remove_dir_all(job.folder.path().join("model")).unwrap();
+    // The newest checkpoint may be one of before the last evaluation, or of after it.
+    let (said, again) = run(&job, &["--resume"]);
+    assert_eq!(again["evaluations"]["points"], report["evaluations"]["points"], "{said}");
+    if !said.contains("is gone") {
+        assert_eq!(job.model().difference(&model), None, "{said}");
+    }
+    // With more patience it goes on to its last row.
+    let (_, on) = run(&job, &["--resume", "--set", "evaluation.patience=100"]);
+    assert!(metrics(&on, "auc").len() as u64 >= 2 * ROWS / 40_000, "{}", on["evaluations"]);
+}
+
+#[test]
+fn a_kill_leaves_an_older_model_and_a_best_model_that_is_whole() {
+    let job = many(&[EVERY, "evaluation.keep=best"]);
+    let other = few(&["data.epochs=1"]);
+    run(&other, &[]);
+    let model = job.folder.path().join("model");
+    std::fs::rename(other.folder.path().join("model"), &model).unwrap();
+    let older = job.model();
+    let running = job.start(&[]);
+    running.until_said("evaluation 2 after");
+    running.signal(Signal::KILL);
+    running.end();
+    assert_eq!(job.model().difference(&older), None);
+    let best = job.folder.path().join("model.best-0");
+    assert_eq!(manifest(&best).training.unwrap().ended, RunEnd::StoppedEarly);
+    forebay::Model::load(best, 1).unwrap();
+}
+
+fn refused(job: &Job, words: &[&str]) -> Ended {
+    let ended = job.run(&[]);
+    assert_eq!(ended.code, Some(2), "{}", ended.said);
+    for words in words {
+        assert!(ended.said.contains(words), "no `{words}` in: {}", ended.said);
+    }
+    ended
+}
+
+#[test]
+fn what_cannot_be_evaluated_is_found_before_the_first_row() {
+    refused(&few(&["evaluation.patience=2"]), &["evaluation.patience is 2, but evaluation.every is not set"]);
+    refused(&few(&["evaluation.every.epochs=1", "evaluation.metric=gauc"]), &["evaluation.group is not set"]);
+    refused(&few(&["evaluation.metric=logloss2"]), &["did you mean `logloss`?"]);
+    let train = format!("data.train={}", few_rows().0.display());
+    let every = "evaluation.every.rows=1000";
+    let missing = Job::without_checkpoints(&[&train, every, "data.eval=no/such/rows"]);
+    let ended = refused(&missing, &["data.eval", "no/such/rows"]);
+    assert!(!ended.said.contains("trained on"), "{}", ended.said);
+    refused(&Job::without_checkpoints(&[&train, every]), &["evaluation.every is set, but data.eval is not"]);
+    let taken = few(&[every, "evaluation.keep=best"]);
+    std::fs::create_dir(taken.folder.path().join("model.best-1")).unwrap();
+    std::fs::write(taken.folder.path().join("model.best-1/notes"), "mine").unwrap();
+    refused(&taken, &["model.best-1", "something is there that is not a model"]);
+}
+
+#[test]
+fn a_full_disk_says_which_model_could_not_be_kept() {
+    let job = few(&["evaluation.every.rows=2000", "evaluation.keep=best", "model.hidden=[512, 512]"]);
+    let ended = job.start_limited(900).end();
+    assert_ne!(ended.code, Some(0), "{}", ended.said);
+    assert!(ended.said.contains("the model of evaluation 1, the best so far, cannot be kept at "), "{}", ended.said);
+    assert!(ended.said.contains("model.best-0"), "{}", ended.said);
+    nothing_beside(&job);
+}
+
+/// A best model that was damaged beside the output is not saved as if it were whole.
+#[test]
+fn a_damaged_best_model_is_refused() {
+    let job = many(&[&TOO_FAST[..], &[EVERY, "evaluation.keep=best"]].concat());
+    let running = job.start(&[]);
+    running.until_said("evaluation 3 after");
+    let mut running = running;
+    job.until_checkpoint(job.newest() + 1, &mut running);
+    running.signal(Signal::KILL);
+    running.end();
+    for place in ["model.best-0", "model.best-1"] {
+        let dense = job.folder.path().join(place).join("dense.safetensors");
+        if dense.exists() {
+            flip(&dense);
+        }
+    }
+    let ended = job.run(&["--resume"]);
+    let saved_best = ended.said.contains("dense.safetensors is damaged");
+    // If a later evaluation was the best, the damaged one is not needed.
+    assert!(saved_best || ended.code == Some(0), "{}", ended.said);
+    if ended.code == Some(0) {
+        Bits::read(&job.folder.path().join("model"));
+        forebay::Model::load(job.folder.path().join("model"), 1).unwrap();
+    }
+}
