@@ -5,8 +5,10 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::adjustment::Adjustment;
 use crate::batch::Epoch;
 use crate::fault::Fault;
+use crate::plan::Plan;
 use crate::report::Report;
 use crate::state::{State, lock};
 use crate::timeline::Track;
@@ -26,6 +28,11 @@ impl Control {
     /// Stops everything at once. `fault` becomes the root cause, unless there is one already.
     pub fn kill(&self, fault: Fault) {
         self.state.switch.kill(fault);
+    }
+
+    /// The plan that runs.
+    pub fn plan(&self) -> &Plan {
+        &self.state.plan
     }
 
     /// The meters now, or at the end of the run.
@@ -63,6 +70,11 @@ impl Control {
         };
         scale.target.send_replace(replicas);
         Ok(())
+    }
+
+    /// Puts what a tuner changed so far into the run's report, in place of what it put there before.
+    pub fn set_adjustments(&self, adjustments: Vec<Adjustment>) {
+        *lock(&self.state.adjustments) = adjustments;
     }
 
     /// Sends a barrier through the pipeline after the source's current batch. The future resolves with its number when the sink has

@@ -248,6 +248,7 @@ impl HostMeters {
             links: Vec::new(),
             services: services.into_iter().map(|service| service.over(wall)).collect(),
             ledger: LedgerReport::default(),
+            adjustments: Vec::new(),
         }
     }
 }

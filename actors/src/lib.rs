@@ -82,7 +82,7 @@
 //! 5. `switch`: drain and kill; the first fault wins. `barrier`: marks between batches.
 //! 6. `topology`, `closures`, `wiring`, `place`: wiring back to front, onto threads. `run`, `control`, `state`: how a
 //!    run starts, is controlled, and ends.
-//! 7. `clock`, `meter`, `timeline`, `ledger`, `plan`, `stage_report`, `machine`, `report`: the counts, and how they are shown.
+//! 7. `clock`, `meter`, `timeline`, `ledger`, `plan`, `stage_report`, `machine`, `adjustment`, `report`: the counts, and how they are shown.
 //! 8. `io_runtime`: the threads for network IO. `testsuite` (feature): checks the rules that every stage,
 //!    sink and source follows.
 //!
@@ -102,6 +102,7 @@
 
 #![allow(clippy::disallowed_types, reason = "the one crate that may name actix")]
 
+mod adjustment;
 mod barrier;
 pub mod batch;
 mod clock;
@@ -138,6 +139,7 @@ mod topology;
 mod turn;
 mod wiring;
 
+pub use adjustment::{Adjustment, ScaledStage};
 pub use batch::{Batch, Epoch, Lineage};
 pub use context::StageCx;
 pub use control::Control;

@@ -1,8 +1,11 @@
 //! Wiring of a stage or a sink in several replicas behind one link; `replicas.rs` runs them.
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use actix::ArbiterHandle;
 use tokio::sync::watch;
 
 use crate::barrier::Barriers;
@@ -79,10 +82,18 @@ impl<T: Batch> Flow<T> {
             let front_meter = front_cx.meter_arc();
             let arbiter = wiring.arbiter(Place::Shared, &name)?;
             let below = down.clone();
+            // A replica that comes again runs on the thread that it had: however often a stage is scaled, it has at most as
+            // many threads as it ever had replicas at once.
+            let threads = RefCell::new(HashMap::<usize, ArbiterHandle>::new());
             let spawn = Box::new(move |number: usize, front, turn: Option<Turn>| {
                 let (cx, meter) = group.spawn(number);
                 let place = if let Place::Core(core) = place { Place::Core(core + number) } else { place };
-                let arbiter = group.arbiter(place, &format!("{}.{number}", cx.name()))?;
+                let thread = threads.borrow().get(&number).cloned();
+                let arbiter = match thread {
+                    Some(thread) => thread,
+                    None => group.arbiter(place, &format!("{}.{number}", cx.name()))?,
+                };
+                threads.borrow_mut().insert(number, arbiter.clone());
                 let (recipient, mailbox) = mailbox();
                 let out = Outbox::new(below.clone(), meter, turn.as_ref().map(Turn::twin));
                 let make = Arc::clone(&make);

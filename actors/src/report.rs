@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::adjustment::Adjustment;
 use crate::batch::Lineage;
 use crate::fault::{Domain, Fault, Phase};
 use crate::ledger::LedgerReport;
@@ -32,6 +33,9 @@ pub struct Report {
     pub services: Vec<StageReport>,
     /// The row counts.
     pub ledger: LedgerReport,
+    /// The replicas that were added and removed while it ran, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adjustments: Vec<Adjustment>,
 }
 
 /// The state of a run.
@@ -154,7 +158,11 @@ impl fmt::Display for Report {
                 Verdict::Finished | Verdict::Drained => " + what was lost",
             })?;
         }
-        writeln!(f)
+        writeln!(f)?;
+        for adjustment in &self.adjustments {
+            writeln!(f, "{adjustment}")?;
+        }
+        Ok(())
     }
 }
 
@@ -241,6 +249,7 @@ mod tests {
             links: vec![],
             services: vec![stage("table", 1, 999, 0)],
             ledger: LedgerReport { read: 12, delivered: 9, rejected: [("bad label".to_owned(), 2)].into() },
+            adjustments: Vec::new(),
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
+use crate::adjustment::Adjustment;
 use crate::barrier::Barriers;
 use crate::batch::Epoch;
 use crate::clock::Activity;
@@ -52,6 +53,8 @@ pub(crate) struct State {
     pub(crate) started: Instant,
     machine: MachineMeter,
     pub(crate) ended: Mutex<Option<(Verdict, Duration, Machine)>>,
+    /// What a tuner of the run changed.
+    pub(crate) adjustments: Mutex<Vec<Adjustment>>,
 }
 
 /// Stages and links in the order of wiring, from the sink to the source.
@@ -97,6 +100,7 @@ impl State {
             started: Instant::now(),
             machine: MachineMeter::start(),
             ended: Mutex::default(),
+            adjustments: Mutex::default(),
         })
     }
 
@@ -116,7 +120,8 @@ impl State {
         let over = |stages: Vec<StageReport>| stages.into_iter().map(|stage| stage.over(wall)).collect();
         let (stages, services) = (over(stages), over(services));
         let name = self.plan.name.clone();
-        Report { name, verdict, wall, machine, stages, links, services, ledger: self.ledger.snapshot() }
+        let (ledger, adjustments) = (self.ledger.snapshot(), lock(&self.adjustments).clone());
+        Report { name, verdict, wall, machine, stages, links, services, ledger, adjustments }
     }
 
     /// The state of the run now.

@@ -187,6 +187,106 @@ fn scaling_up_and_down_under_load_loses_nothing() {
     }
 }
 
+/// Stands in for a stage that computes for a while, on as many cores as it has replicas.
+struct Sleeper;
+
+impl Stage for Sleeper {
+    type In = Numbers;
+    type Out = Numbers;
+    async fn on_batch(&mut self, batch: Numbers, _cx: &StageCx, out: &mut Outbox<Numbers>) -> Result<(), Fault> {
+        std::thread::sleep(Duration::from_millis(5));
+        out.send(batch).await
+    }
+}
+
+#[test]
+fn a_stage_grows_to_64_replicas_and_back_again_and_again_in_order_on_threads_of_its_own() {
+    let keep = Keep::default();
+    let sink = keep.clone();
+    let running = Topology::new("grow")
+        .source("count", Place::Own, || Count::endless(2))
+        .link(8)
+        .replicated("sleep", Place::Own, Replicas::ordered(1), |_| Sleeper)
+        .link(8)
+        .sink("keep", Place::Own, move || sink)
+        .start()
+        .unwrap();
+    let threads = || {
+        let names = std::fs::read_dir("/proc/self/task").unwrap();
+        let names = names.filter_map(|task| std::fs::read_to_string(task.unwrap().path().join("comm")).ok());
+        names.filter(|name| name.starts_with("sleep.")).count()
+    };
+    for target in [64, 1, 64, 7, 64, 2] {
+        let until = running.snapshot().ledger.delivered + 300;
+        running.scale("sleep", target).unwrap();
+        while running.snapshot().ledger.delivered < until || running.snapshot().stages[1].replicas != target {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(threads() <= 64, "a replica that comes again has the thread that it had, not one more");
+    }
+    running.drain();
+    let outcome = end(running);
+    outcome.result.unwrap();
+    assert_eq!(keep.values(), (0..outcome.report.ledger.read).collect::<Vec<u64>>(), "in order, and none is lost");
+}
+
+#[test]
+fn barriers_and_changes_of_the_replicas_do_not_disturb_each_other() {
+    let keep = Keep::default();
+    let sink = keep.clone();
+    let running = Topology::new("both")
+        .source("count", Place::Own, || Count::endless(3))
+        .link(2)
+        .replicated("cut", Place::Own, Replicas::ordered(2), |_| Cut {
+            delays: vec![0, 200, 50],
+            pieces: vec![1, 2],
+            held: vec![],
+        })
+        .link(2)
+        .sink("keep", Place::Own, move || sink)
+        .start()
+        .unwrap();
+    let mut passed = None;
+    for round in 0..200_usize {
+        running.scale("cut", 1 + (round * 5) % 9).unwrap();
+        let barriers = [running.barrier(), running.barrier()];
+        running.scale("cut", 1 + (round * 7) % 4).unwrap();
+        for barrier in barriers {
+            let epoch = futures::executor::block_on(barrier).unwrap();
+            assert!(passed.is_none_or(|before| before < epoch), "barriers pass in order");
+            passed = Some(epoch);
+        }
+    }
+    running.drain();
+    let outcome = end(running);
+    outcome.result.unwrap();
+    let mut seen = keep.values();
+    seen.sort_unstable();
+    assert_eq!(seen, (0..outcome.report.ledger.read).collect::<Vec<u64>>());
+}
+
+#[test]
+fn a_run_that_is_killed_while_its_stages_grow_ends_with_its_fault() {
+    for round in 0..20 {
+        let running = Topology::new("killed")
+            .source("count", Place::Own, || Count::endless(1))
+            .link(2)
+            .replicated("doze", Place::Own, Replicas::ordered(1), |_| Sleeper)
+            .link(2)
+            .sink("keep", Place::Own, Keep::default)
+            .start()
+            .unwrap();
+        while running.snapshot().ledger.delivered < round % 4 {
+            std::thread::yield_now();
+        }
+        running.scale("doze", 16).unwrap();
+        std::thread::sleep(Duration::from_millis(round));
+        running.scale("doze", 1 + round as usize % 16).unwrap();
+        running.kill(Fault::user("on purpose"));
+        assert!(end(running).result.unwrap_err().to_string().contains("on purpose"));
+    }
+}
+
 #[test]
 fn a_slow_replica_does_not_keep_another_from_being_spawned() {
     let counts: Arc<Vec<AtomicUsize>> = Arc::new((0..2).map(|_| AtomicUsize::new(0)).collect());

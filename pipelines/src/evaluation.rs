@@ -9,6 +9,7 @@ use crate::job::Paths;
 use crate::model::Model;
 use crate::quality::Evaluation;
 use crate::registry::{Read, read_from};
+use crate::tuning::TuningThread;
 use crate::{sources, wiring};
 
 /// How often an evaluation of a run looks whether the run has ended.
@@ -49,7 +50,11 @@ impl Model {
     }
 
     fn score(&self, read: Read) -> Result<(Evaluation, Report), Fault> {
-        Self::scored(wiring::evaluation(self, read)?.start()?.wait())
+        let running = wiring::evaluation(self, read)?.start()?;
+        let tuning = TuningThread::of(&self.job, running.control());
+        let outcome = running.wait();
+        drop(tuning);
+        Self::scored(outcome)
     }
 
     /// As [`evaluate`](Self::evaluate), but stops with a fault once `stopped` returns true.

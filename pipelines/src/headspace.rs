@@ -11,6 +11,7 @@ use crate::context::Context;
 use crate::flow::TrainBatch;
 use crate::job::Job;
 use crate::resources::Resources;
+use crate::tuning::TuningThread;
 use crate::wiring;
 
 /// A speed.
@@ -80,8 +81,10 @@ fn held(job: &Job, context: &Context, rows: u64) -> Result<(Speed, Vec<TrainBatc
     let (start, cpu) = (Instant::now(), cpu_seconds().unwrap_or(f64::NAN));
     let flow = wiring::feed(Topology::new("feed"), job, context)?;
     let running = flow.sink("hold", Place::Own, move || hold).start()?;
+    let tuning = TuningThread::of(job, running.control());
     // An error: the sink has ended.
     let made = is_enough.recv();
+    drop(tuning);
     let (wall, cpu) = (start.elapsed(), cpu_seconds().unwrap_or(f64::NAN) - cpu);
     if made.is_ok() {
         running.control().drain();

@@ -38,10 +38,10 @@ impl JobModel {
         let spec = job.model.spec(job.columns.slot_count(), job.columns.dense_inputs());
         spec.validate().map_err(model_fault)?;
         job.table.check_bytes(&job.table.config(spec.parts(), job.seed, 1))?;
-        let (options, seed, made) = (job.train.clone(), job.seed, spec.clone());
+        let (options, threads, seed, made) = (job.train.clone(), job.dense_threads(), job.seed, spec.clone());
         Ok(Self {
             parts: spec.parts(),
-            factory: Arc::new(move || on_backend(&options, &made, seed)),
+            factory: Arc::new(move || on_backend(&options, &made, seed, threads)),
             describe: format!("{} on {}, {}", job.model.kind, job.train.backend, job.train.device),
             spec: Some(spec),
         })
@@ -81,7 +81,7 @@ impl JobModel {
     /// parameters are the same for both backends.
     pub(crate) fn on_cpu(job: &Job, registry: &Registry) -> Result<Box<dyn DenseModel>, Fault> {
         let mut job = job.clone();
-        (job.train.device, job.train.threads) = ("cpu".into(), 1);
+        (job.train.device, job.train.threads) = ("cpu".into(), 1.into());
         if job.model.kind != ModelKind::Own {
             (job.train.backend, job.train.transfers) = (Backend::Native, None);
         }
@@ -89,7 +89,12 @@ impl JobModel {
     }
 }
 
-fn on_backend(options: &TrainOptions, spec: &ModelSpec, seed: u64) -> Result<Box<dyn DenseModel>, ModelError> {
+fn on_backend(
+    options: &TrainOptions,
+    spec: &ModelSpec,
+    seed: u64,
+    threads: usize,
+) -> Result<Box<dyn DenseModel>, ModelError> {
     let optimizer = options.optimizer;
     match options.backend {
         Backend::Native => {
@@ -99,18 +104,12 @@ fn on_backend(options: &TrainOptions, spec: &ModelSpec, seed: u64) -> Result<Box
                     options.device
                 )));
             }
-            Ok(Box::new(NativeModel::new(spec.clone(), optimizer, seed, options.resolved_threads())?))
+            Ok(Box::new(NativeModel::new(spec.clone(), optimizer, seed, threads)?))
         }
         #[cfg(feature = "torch")]
         Backend::Torch => {
             let device = options.device.parse()?;
-            Ok(Box::new(forebay_models::TorchModel::new(
-                spec.clone(),
-                optimizer,
-                seed,
-                options.resolved_threads(),
-                device,
-            )?))
+            Ok(Box::new(forebay_models::TorchModel::new(spec.clone(), optimizer, seed, threads, device)?))
         }
         #[cfg(not(feature = "torch"))]
         Backend::Torch => Err(ModelError::Setting(

@@ -71,6 +71,7 @@ mod statistics;
 mod string_or_table;
 mod training;
 mod training_summary;
+mod tuning;
 mod versioned_json;
 mod wiring;
 

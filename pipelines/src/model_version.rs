@@ -144,7 +144,7 @@ mod tests {
         };
         let first = version(&|_| {});
         assert_eq!(first.to_string().parse(), Ok(first));
-        assert_eq!(version(&|job| job.train.threads = 77), first);
+        assert_eq!(version(&|job| job.train.threads = 77.into()), first);
         assert_ne!(version(&|job| job.seed += 1), first);
         assert_ne!(version(&|job| job.columns.slots[3].key_space = Some("x".into())), first);
         let cross = crate::SlotCross { columns: vec!["C1".into(), "C2".into()], buckets: None };

@@ -13,6 +13,7 @@ use crate::job::Paths;
 use crate::model::Model;
 use crate::registry::{Read, read_from};
 use crate::stages::{PredictedRows, SCORE};
+use crate::tuning::TuningThread;
 use crate::{sources, wiring};
 
 /// Record batches that wait for the caller.
@@ -49,8 +50,16 @@ impl Model {
     fn start_prediction(&self, read: Read, keep: Vec<String>) -> Result<Predictions<'_>, Fault> {
         let (sender, batches) = mpsc::channel(AHEAD);
         let running = wiring::prediction(self, read, keep, sender)?.start()?;
-        let control = running.control();
-        Ok(Predictions { batches, control, running: Some(running), ending: None, counts: None, _model: PhantomData })
+        let (control, tuning) = (running.control(), TuningThread::of(&self.job, running.control()));
+        Ok(Predictions {
+            batches,
+            control,
+            running: Some(running),
+            ending: None,
+            counts: None,
+            _model: PhantomData,
+            _tuning: tuning,
+        })
     }
 }
 
@@ -86,6 +95,8 @@ pub struct Predictions<'m> {
     counts: Option<PredictedRows>,
     /// Its table answers the look-ups.
     _model: PhantomData<&'m Model>,
+    /// Changes the replicas of stages.
+    _tuning: Option<TuningThread>,
 }
 
 impl Predictions<'_> {

@@ -59,7 +59,7 @@ impl Resources {
     /// For training in one process, with a new table.
     pub(crate) fn alone(job: Job, context: Context) -> Result<Self, Fault> {
         Self::new(job, context, |host, job, config| {
-            start_table(host, config.clone(), job.table.shards)
+            start_table(host, config.clone(), job.shards())
                 .map_err(|e| Fault::user("the table cannot be made").because(e))
         })
     }

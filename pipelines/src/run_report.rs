@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
 
-use forebay_actors::{Capacity, LedgerReport, LinkReport, Machine, Report, StageReport, Verdict};
+use forebay_actors::{Adjustment, Capacity, LedgerReport, LinkReport, Machine, Report, StageReport, Verdict};
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::Analysis;
@@ -96,7 +96,20 @@ fn merged(processes: &[ProcessReport], job: &Job) -> Report {
         links,
         services: processes.iter().flat_map(|process| process.report.services.iter().cloned()).collect(),
         ledger,
+        adjustments: adjustments(processes),
     }
+}
+
+/// What the tuners of all processes did, in the order of time.
+fn adjustments(processes: &[ProcessReport]) -> Vec<Adjustment> {
+    let of = |process: &ProcessReport| {
+        let at = process.process.clone();
+        let all = process.report.adjustments.clone().into_iter();
+        all.map(move |adjustment| Adjustment { process: Some(at.clone()), ..adjustment }).collect::<Vec<_>>()
+    };
+    let mut all: Vec<Adjustment> = processes.iter().flat_map(of).collect();
+    all.sort_by_key(|adjustment| adjustment.at);
+    all
 }
 
 impl Deref for RunReport {

@@ -87,7 +87,7 @@ pub(crate) fn read_options(job: &Job, window_rows: usize) -> ReadOptions {
         window_rows,
         read_ahead_bytes: job.data.read_ahead.0,
         decode_ahead_bytes: job.data.decode_ahead.0,
-        decode_threads: job.data.decode_threads,
+        decode_threads: job.decode_threads(),
     }
 }
 

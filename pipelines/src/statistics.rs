@@ -31,7 +31,7 @@ impl Job {
         let rows = context.registry.after_read_of(rows, &job, true)?;
         let (columns, on_bad_row): (Columns, OnBadRow) = (job.columns.clone(), job.data.on_bad_row.clone());
         let parse = move |_replica| Parse::new(&columns, 0, on_bad_row.clone());
-        let replicas = Replicas::ordered(job.pipeline.parse_replicas);
+        let replicas = Replicas::ordered(job.parse_replicas_alone());
         let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.to_batch());
         let measure = Measure(features.iter().map(|_| Moments::default()).collect());
         let outcome = examples.sink("measure", Place::Own, move || measure).start()?.wait();

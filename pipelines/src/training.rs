@@ -19,6 +19,7 @@ use crate::resources::Resources;
 use crate::run_report::RunReport;
 use crate::stages::OptimizerState;
 use crate::training_summary::TrainingSummary;
+use crate::tuning::TuningThread;
 
 /// How often [`Training::run`] calls the function given to `on_progress`.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);
@@ -87,7 +88,8 @@ impl Training {
             let run = running.control();
             MeterSender::start(&session.member, move || run.snapshot())
         });
-        Ok(RunningTraining { running, resources, checkpointer, evaluator, cuts, meters })
+        let tuning = TuningThread::of(&resources.job, running.control());
+        Ok(RunningTraining { running, resources, checkpointer, evaluator, cuts, meters, tuning })
     }
 
     /// Starts it and waits.
@@ -117,6 +119,8 @@ pub struct RunningTraining {
     cuts: Option<AbortOnDropHandle<()>>,
     /// In a cluster, sends the meters of this process and receives those of the others.
     meters: Option<MeterSender>,
+    /// Changes the replicas of stages.
+    tuning: Option<TuningThread>,
 }
 
 /// How far a run is.
@@ -217,6 +221,15 @@ impl RunningTraining {
         RunPosition { share, epoch: (epoch + 1).min(epochs.max(1)), epochs }
     }
 
+    /// Changes the replicas of `parse` or, if its stage is replicated, of `batch`, from their next batch on. The model does not
+    /// depend on it. A knob that is `"auto"` may change them again.
+    ///
+    /// # Errors
+    /// As [`Control::scale`](forebay_actors::Control::scale).
+    pub fn scale(&self, stage: &str, replicas: usize) -> Result<(), Fault> {
+        self.running.scale(stage, replicas)
+    }
+
     /// Whether the run has ended, so that [`wait`](Self::wait) will not block.
     pub fn ended(&self) -> bool {
         self.running.ended()
@@ -254,9 +267,10 @@ impl RunningTraining {
 
     /// Blocks until the run is over.
     pub fn wait(self) -> Result<Trained, Box<FailedTraining>> {
-        let Self { running, resources, checkpointer, evaluator, cuts, meters } = self;
+        let Self { running, resources, checkpointer, evaluator, cuts, meters, tuning } = self;
         let control = running.control();
         let outcome = running.wait();
+        drop(tuning);
         if let Some(evaluator) = evaluator {
             evaluator.end();
         }

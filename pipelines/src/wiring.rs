@@ -19,7 +19,7 @@ use crate::cluster::lease_client::LeaseClient;
 use crate::cluster::member::Member;
 use crate::context::Context;
 use crate::flow::{GradBatch, ReadyBatch, TrainBatch};
-use crate::job::{Job, LookupAt, Transfers};
+use crate::job::{BatchStage, Job, LookupAt, Transfers};
 use crate::job_model::JobModel;
 use crate::model::Model;
 use crate::own_model::ModelFactory;
@@ -182,12 +182,12 @@ fn batches(
         }
     };
     let rows = registry.after_read_of(read.begin(topology).link(links.to_parse()), job, training)?;
-    let replicas = Replicas::ordered(job.pipeline.parse_replicas);
+    let replicas = Replicas::ordered(job.parse_replicas());
     let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.to_batch());
     let examples = registry.after_parse_of(examples, job, training)?;
-    let batches = match job.pipeline.batch_replicas {
-        0 | 1 => examples.stage("batch", Place::Own, move || batcher),
-        n => {
+    let batches = match job.batch_stage() {
+        BatchStage::Plain => examples.stage("batch", Place::Own, move || batcher),
+        BatchStage::Replicated(n) => {
             let (cut, plan) = batcher.split();
             let parts = examples.stage("cut", Place::Shared, move || cut).link(PARTS_WAITING);
             parts.replicated("batch", Place::Own, Replicas::ordered(n), move |_| Assemble::new(&plan))

@@ -105,7 +105,7 @@ fn run(slow: &str, takes: Takes) -> RunReport {
 
 fn analysed(report: Report) -> RunReport {
     let own = ProcessReport { process: "train".into(), report };
-    RunReport::new(own, Vec::new(), &Job::from_toml("", &[]).unwrap(), None)
+    RunReport::new(own, Vec::new(), &Job::from_toml("", &["pipeline.cores=2".into()]).unwrap(), None)
 }
 
 #[test]

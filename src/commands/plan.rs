@@ -31,13 +31,16 @@ impl Plan {
         if self.job_file {
             return out::print(job.to_commented_toml());
         }
-        let placement = job.placement.clone();
+        let (placement, auto) = (job.placement.clone(), job.auto_values());
         let training = Training::builder(job).context(context).build()?;
         let plan = training.plan();
         if self.json {
             return out::print(serde_json::json!(plan));
         }
         out::print(plan)?;
+        if let Some(auto) = auto {
+            out::print(auto)?;
+        }
         if placement.is_one_process() { Ok(()) } else { out::print(format_args!("placement: {placement}")) }
     }
 }

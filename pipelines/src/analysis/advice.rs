@@ -97,21 +97,23 @@ fn knob<'a>(limit: &'a Limit, loads: &[Load], cores: usize, job: &Job) -> Option
     };
     match (limit.kind, name, limit.waits_for.as_deref()) {
         (LimitKind::Shard, ..) => {
-            let (shards, factor) = (2 * job.table.shards, 0.5);
+            let (shards, factor) = (2 * job.shards(), 0.5);
             let hits = |stage: &str| stage == SHARDS || AT_SHARDS.contains(&stage);
             let effect = Effect { hits: Box::new(hits), part: Some("shards"), factor };
             (shards <= cores).then(|| ("table.shards".into(), shards.to_string(), effect))
         }
+        // The run does so by itself.
+        (_, stage, None | Some("other")) if job.tuned_stages().iter().any(|tuned| tuned == stage) => None,
         (_, "parse", None | Some("other")) => {
-            let n = job.pipeline.parse_replicas.max(1);
+            let n = limit.replicas.max(1);
             more(n).map(|m| ("pipeline.parse_replicas".into(), m.to_string(), itself(n as f64 / m as f64)))
         }
-        (_, "batch", None | Some("other")) if job.pipeline.batch_replicas < cores => {
-            let n = job.pipeline.batch_replicas.max(1);
+        (_, "batch", None | Some("other")) if limit.replicas < cores => {
+            let n = limit.replicas.max(1);
             more(n).map(|m| ("pipeline.batch_replicas".into(), m.to_string(), itself(n as f64 / m as f64)))
         }
         (_, _, Some("decode")) => {
-            let n = job.data.decode_threads.max(1);
+            let n = job.decode_threads();
             more(n).map(|m| ("data.decode_threads".into(), m.to_string(), part("decode", n as f64 / m as f64)))
         }
         (_, _, Some("store")) => {
@@ -119,7 +121,7 @@ fn knob<'a>(limit: &'a Limit, loads: &[Load], cores: usize, job: &Job) -> Option
             Some(("data.read_ahead".into(), format!("\"{twice}\""), part("store", 0.5)))
         }
         (_, COMPUTE, None) if job.train.backend == Backend::Native => {
-            let n = job.train.resolved_threads();
+            let n = job.dense_threads();
             (n < cores).then(|| ("train.threads".into(), cores.to_string(), itself(n as f64 / cores as f64)))
         }
         (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) && !job.train.staleness.exactly => {

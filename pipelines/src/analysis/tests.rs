@@ -47,7 +47,17 @@ fn process(name: &str, stages: Vec<StageReport>, services: Vec<StageReport>) -> 
     let links =
         stages.windows(2).map(|ends| LinkReport::new(&ends[0].name, &ends[1].name, Capacity::items(8))).collect();
     let (verdict, ledger) = (Verdict::Finished, Default::default());
-    let report = Report { name: "t".into(), verdict, wall: WALL, machine, stages, links, services, ledger };
+    let report = Report {
+        name: "t".into(),
+        verdict,
+        wall: WALL,
+        machine,
+        stages,
+        links,
+        services,
+        ledger,
+        adjustments: Vec::new(),
+    };
     ProcessReport { process: name.into(), report }
 }
 
@@ -63,7 +73,9 @@ fn analysis(processes: &[ProcessReport]) -> Analysis {
 }
 
 fn analysis_of(processes: &[ProcessReport], job: &str) -> Analysis {
-    Analysis::new(&processes.iter().collect::<Vec<_>>(), &Job::from_toml(job, &[]).unwrap(), None)
+    // The same advice on every machine that runs this test.
+    let job = Job::from_toml(job, &["pipeline.cores=2".into()]).unwrap();
+    Analysis::new(&processes.iter().collect::<Vec<_>>(), &job, None)
 }
 
 fn change(analysis: &Analysis) -> Option<(&str, &str)> {

@@ -200,13 +200,14 @@ fn is_file_name(path: &str) -> bool {
 }
 
 /// Fields, or sections with a dot at the end, that may differ when a run goes on: where it runs, how fast, and for how long.
-const FREE: [&str; 17] = [
+const FREE: [&str; 18] = [
     "checkpoint.",
     "evaluation.",
     "network.",
     "output.",
     "placement.",
     "pipeline.links.",
+    "pipeline.cores",
     "pipeline.parse_replicas",
     "pipeline.batch_replicas",
     "data.decode_ahead",
@@ -233,7 +234,8 @@ mod tests {
     fn a_run_goes_on_with_its_own_job_on_other_machines() {
         let mut job = Job::default();
         let manifest = CheckpointManifest::new(7, job.clone(), TrainPosition::default(), Vec::new(), Vec::new());
-        (job.placement.ps, job.table.shards, job.train.threads, job.data.epochs) = (4, 3, 7, 9);
+        (job.placement.ps, job.data.epochs) = (4, 9);
+        (job.table.shards, job.train.threads, job.pipeline.cores) = (3.into(), 7.into(), 64.into());
         (job.output.model, job.data.eval) = (Some("elsewhere".into()), Some("others".into()));
         manifest.check_job(&job).unwrap();
         (job.train.batch_rows, job.data.train) = (77, Some("other rows".into()));

@@ -236,6 +236,7 @@ pub(crate) fn job_digest(job: &Job) -> String {
     job.network = Default::default();
     let pipeline = crate::job::PipelineOptions::default();
     (job.pipeline.parse_replicas, job.pipeline.batch_replicas) = (pipeline.parse_replicas, pipeline.batch_replicas);
+    job.pipeline.cores = pipeline.cores;
     job.pipeline.links = pipeline.links;
     let data = crate::job::DataOptions::default();
     (job.data.read_ahead, job.data.decode_ahead, job.data.decode_threads) =
@@ -257,6 +258,7 @@ mod tests {
         let same = digest("pipeline.links.parse=3");
         assert_eq!(digest("pipeline.parse_replicas=2"), same);
         assert_eq!(digest("pipeline.batch_replicas=2"), same);
+        assert_eq!(digest("pipeline.cores=64"), same);
         assert_eq!(digest("data.read_ahead=3"), same);
         for other in ["seed=7", "pipeline.after_read=['downsample']", "train.batch_rows=3"] {
             assert_ne!(digest(other), same, "{other}");

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use forebay_actors::{Fault, IoRuntime, Report, StageReport};
+use forebay_actors::{Adjustment, Fault, IoRuntime, Report, StageReport};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
@@ -120,6 +120,7 @@ fn plausible(report: &Report) -> bool {
             && link.blocked <= MAX_TIME
     };
     report.wall <= MAX_TIME
+        && report.adjustments.len() <= Adjustment::MOST_KEPT
         && report.machine.cpu <= MAX_TIME
         && stages().all(stage)
         && report.links.iter().all(link)

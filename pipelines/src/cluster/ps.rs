@@ -39,7 +39,7 @@ impl Ps {
         context.registry.check(job)?;
         let config = JobModel::of(job, &context.registry)?.table_config(job);
         let host = Host::start("ps")?;
-        let (each, rank) = (job.table.shards, process.config().rank as usize);
+        let (each, rank) = (job.shards(), process.config().rank as usize);
         let table = start_shards(&host, config, job.placement.ps * each, rank * each..(rank + 1) * each)?;
         let mut handlers: Vec<Arc<dyn Handler>> = vec![Arc::new(TableService::new(vec![table.clone()]))];
         let mut block = None;

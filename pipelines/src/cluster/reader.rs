@@ -19,6 +19,7 @@ use crate::context::Context;
 use crate::job::{Job, LookupAt};
 use crate::job_model::JobModel;
 use crate::staleness::Staleness;
+use crate::tuning::TuningThread;
 use crate::{sources, wiring};
 
 /// A reader that has joined.
@@ -28,6 +29,8 @@ pub struct Reader {
     send_queue: Arc<SendQueue>,
     leases: LeaseClient,
     streams: JoinSet<()>,
+    /// Changes the replicas of stages.
+    tuning: Option<TuningThread>,
 }
 
 impl Reader {
@@ -40,7 +43,10 @@ impl Reader {
         context.registry.check(job)?;
         let session = ClusterSession::join(context, process, job, Vec::new(), |_| Ok(()))?;
         match Self::begin(job, context, &session) {
-            Ok((running, send_queue, leases, streams)) => Ok(Self { session, running, send_queue, leases, streams }),
+            Ok((running, send_queue, leases, streams)) => {
+                let tuning = TuningThread::of(job, running.control());
+                Ok(Self { session, running, send_queue, leases, streams, tuning })
+            }
             Err(fault) => Err(session.fail(fault)),
         }
     }
@@ -95,7 +101,7 @@ impl Reader {
     /// Reads until every row is read. Calls `stop` and `show` several times a second; once `stop` returns true, the reader takes
     /// no more leases, finishes those that it has, and leaves. Other readers go on.
     pub fn run(self, stop: impl Fn() -> bool, mut show: impl FnMut(&Report)) -> Result<Report, Fault> {
-        let Self { session, running, send_queue, leases, streams } = self;
+        let Self { session, running, send_queue, leases, streams, tuning } = self;
         let (run, mut status_updates) = (running.control(), session.member.subscribe());
         let mut failure = None;
         let meters = MeterSender::start(&session.member, {
@@ -127,7 +133,7 @@ impl Reader {
                 }
             }
         });
-        drop(streams);
+        drop((streams, tuning));
         meters.finish(report.clone());
         let result = result.and_then(|()| session.io.block_on(leases.wait_until_reported()));
         match (result, failure) {

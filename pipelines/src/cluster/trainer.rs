@@ -69,7 +69,7 @@ fn wire(
     let trainer = Trainer { rank, incarnation: session.member.id().incarnation };
     let mut resources = Resources::new(job, context.clone(), |host, job, config| {
         if job.placement.ps == 0 {
-            let table = start_table(host, config.clone(), job.table.shards)?;
+            let table = start_table(host, config.clone(), job.shards())?;
             if let Some(acknowledger) = Acknowledger::of(job, table.clone(), None) {
                 session.io.spawn(acknowledger.follow(session.member.subscribe()));
             }

@@ -4,6 +4,7 @@ use forebay_actors::Fault;
 use forebay_connectors::{CsvOptions, Format, OnBadRow, Predicate};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use super::Knob;
 use super::paths::Paths;
 
 /// Where the rows are and how they are read.
@@ -50,8 +51,8 @@ pub struct DataOptions {
     pub read_ahead: ByteSize,
     /// Most bytes that are decoded ahead of parsing.
     pub decode_ahead: ByteSize,
-    /// Threads that decode.
-    pub decode_threads: usize,
+    /// Threads that decode. "auto": a quarter of `pipeline.cores`, at least 1 and at most 16.
+    pub decode_threads: Knob,
     /// Share of the negative rows (label 0) that are trained on, anew in each epoch. Predictions are corrected for it, so that they
     /// are as high as with all rows (He et al., ADKDD 2014). 1 keeps all rows.
     pub negatives: f64,
@@ -76,7 +77,7 @@ impl Default for DataOptions {
             read_rows: 8192,
             read_ahead: ByteSize(64 << 20),
             decode_ahead: ByteSize(64 << 20),
-            decode_threads: 1,
+            decode_threads: Knob::AUTO,
             negatives: 1.0,
             on_bad_row: OnBadRow::Fail,
         }

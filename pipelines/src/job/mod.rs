@@ -4,9 +4,11 @@
 //! sentence must stand alone. A field without a default ends its sentence with an example: "for instance `rows/train`".
 
 mod checkpoint;
+mod cores;
 mod data;
 mod differences;
 mod evaluation;
+mod knob;
 mod model;
 mod network;
 mod output;
@@ -22,10 +24,12 @@ use forebay_actors::Fault;
 use serde::{Deserialize, Serialize};
 
 pub use checkpoint::{CheckpointOptions, Interval};
+pub(crate) use cores::BatchStage;
 pub use data::{ByteSize, DataOptions};
 pub use evaluation::{EvaluateEvery, EvaluationMetric, EvaluationOptions, KeepModel};
 pub use forebay_connectors::{CsvOptions, Format};
 pub use forebay_ps::remote::Wire;
+pub use knob::Knob;
 pub use model::{ModelKind, ModelOptions};
 pub use network::NetworkOptions;
 pub use output::{OnDrain, OutputOptions};
@@ -78,11 +82,12 @@ impl Job {
         for (name, value) in [
             ("data.epochs", self.data.epochs),
             ("data.read_rows", self.data.read_rows),
-            ("data.decode_threads", self.data.decode_threads),
+            ("data.decode_threads", self.data.decode_threads.or(1)),
             ("train.batch_rows", self.train.batch_rows),
-            ("table.shards", self.table.shards),
-            ("pipeline.parse_replicas", self.pipeline.parse_replicas),
-            ("pipeline.batch_replicas", self.pipeline.batch_replicas),
+            ("table.shards", self.table.shards.or(1)),
+            ("pipeline.cores", self.pipeline.cores.or(1)),
+            ("pipeline.parse_replicas", self.pipeline.parse_replicas.or(1)),
+            ("pipeline.batch_replicas", self.pipeline.batch_replicas.or(1)),
             ("pipeline.links.parse", parse),
             ("pipeline.links.batch", batch),
             ("pipeline.links.lookup", lookup),

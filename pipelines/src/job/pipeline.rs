@@ -3,18 +3,22 @@
 use forebay_actors::Capacity;
 use serde::{Deserialize, Serialize};
 
-use super::ByteSize;
+use super::{ByteSize, Knob};
 use crate::string_or_table::{Named, list};
 
 /// Custom stages, replicas of stages, and the capacities of links.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PipelineOptions {
-    /// Replicas of the parse stage. The order of rows does not depend on it.
-    pub parse_replicas: usize,
-    /// Replicas of the batch stage. The batches and their order do not depend on it. Each holds the rows that are shuffled
-    /// together (`data.shuffle_rows`) and the batches made of them.
-    pub batch_replicas: usize,
+    /// Cores that the run may use in each process. "auto": those that the affinity and the cgroup of the process allow;
+    /// `forebay launch` gives each process its part. All other fields that say "auto" follow from this number.
+    pub cores: Knob,
+    /// Replicas of the parse stage. "auto": a training begins with one, and changes the number while it goes on. The order of
+    /// rows does not depend on it.
+    pub parse_replicas: Knob,
+    /// Replicas of the batch stage. "auto": as for the parse stage; on one or two cores one. The batches and their order do not
+    /// depend on it. Each holds the rows that are shuffled together (`data.shuffle_rows`) and the batches made of them.
+    pub batch_replicas: Knob,
     /// Capacity of the link in front of each stage.
     pub links: Links,
     /// Custom stages over rows as they are read, in this order. An entry is a name in the program's
@@ -53,8 +57,9 @@ impl Named for OwnStage {
 impl Default for PipelineOptions {
     fn default() -> Self {
         Self {
-            parse_replicas: 1,
-            batch_replicas: 1,
+            cores: Knob::AUTO,
+            parse_replicas: Knob::AUTO,
+            batch_replicas: Knob::AUTO,
             links: Links::default(),
             after_read: Vec::new(),
             after_parse: Vec::new(),

@@ -5,7 +5,7 @@ use forebay_models::RowPart;
 use forebay_ps::{Admission, Eviction, Init, LEAST_CAP, Lifetime, Optimizer, PartConfig, Storage, TableConfig};
 use serde::{Deserialize, Serialize};
 
-use super::ByteSize;
+use super::{ByteSize, Knob};
 
 /// Name of the one table of a job.
 const TABLE: &str = "embedding";
@@ -14,8 +14,9 @@ const TABLE: &str = "embedding";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TableOptions {
-    /// Shards per ps process, each with its own thread. The trained model does not depend on this number.
-    pub shards: usize,
+    /// Shards per ps process, each with its own thread. "auto": 1 with ps processes, which must agree on the number; else a quarter
+    /// of `pipeline.cores`, at least 1 and at most 16. The trained model does not depend on this number.
+    pub shards: Knob,
     /// The number format of the weights in memory.
     pub storage: Storage,
     /// Optimizer of the linear weights. The default `beta` is smaller than the paper's 1: gradients here are of the mean loss
@@ -64,7 +65,7 @@ pub struct EvictionOptions {
 impl Default for TableOptions {
     fn default() -> Self {
         Self {
-            shards: 1,
+            shards: Knob::AUTO,
             storage: Storage::F32,
             linear_optimizer: Optimizer::Ftrl { alpha: 0.1, beta: 1e-3, l1: 0.0, l2: 0.0 },
             embedding_optimizer: Optimizer::Adam { lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8 },

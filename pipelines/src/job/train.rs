@@ -4,7 +4,7 @@ use forebay_actors::Fault;
 use forebay_models::DenseOptimizer;
 use serde::{Deserialize, Serialize};
 
-use super::StalenessRule;
+use super::{Knob, StalenessRule};
 
 /// How the model is trained.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,8 +36,8 @@ pub struct TrainOptions {
     /// and `device` here, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transfers: Option<Transfers>,
-    /// Threads of dense compute. 0 stands for the number of cores.
-    pub threads: usize,
+    /// Threads of dense compute. "auto": `pipeline.cores`; so does 0.
+    pub threads: Knob,
     /// Optimizer of the dense parameters.
     pub optimizer: DenseOptimizer,
 }
@@ -83,7 +83,7 @@ impl Default for TrainOptions {
             backend: Backend::Native,
             device: "cpu".into(),
             transfers: None,
-            threads: 0,
+            threads: Knob::AUTO,
             optimizer: DenseOptimizer::adam(1e-3),
         }
     }
@@ -105,14 +105,6 @@ impl TrainOptions {
             ));
         }
         Ok(())
-    }
-
-    /// Threads of dense compute, with 0 resolved.
-    pub fn resolved_threads(&self) -> usize {
-        match self.threads {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
-            n => n,
-        }
     }
 }
 

@@ -117,11 +117,14 @@ impl Launch {
         let placement = &job.placement;
         let roles = [("ps", placement.ps), ("trainer", placement.trainers), ("reader", placement.readers)];
         let mut children = Vec::new();
+        let cores = job.cores();
         for (role, count) in roles {
+            // After the settings of the user, who may have said how many cores all processes have together.
+            let cores = format!("pipeline.cores={}", job.cores_of_each(role, cores));
             for rank in 0..count {
                 let mut command = Command::new(&program);
                 command.args(logs.arguments()).args(["role", role]).args(&self.job);
-                for setting in &self.settings {
+                for setting in self.settings.iter().chain([&cores]) {
                     command.args(["--set", setting]);
                 }
                 command

@@ -1,0 +1,164 @@
+//! What the knobs of a job that say `"auto"` stand for, by the cores of the run.
+//!
+//! Replicas of `parse` and `batch` begin with one, and [`tuning`](crate::tuning) adds more while the run goes on. The rest cannot
+//! change in a run that goes on, so it follows from the cores alone. What is trained depends on none of these numbers.
+
+use std::thread::available_parallelism;
+
+use super::Job;
+
+/// On so few cores there is nothing to tune: everything has one thread, as the stages already use all cores.
+const FEW_CORES: usize = 2;
+
+/// More decode threads or shards than this bring nothing that was ever measured.
+const MOST_DECODE_THREADS: usize = 16;
+const MOST_SHARDS: usize = 16;
+
+/// How the batch stage is wired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BatchStage {
+    /// One stage.
+    Plain,
+    /// `cut`, then so many replicas.
+    Replicated(usize),
+}
+
+impl Job {
+    /// Cores that the run may use in this process: `pipeline.cores`, or those that the process's affinity and its cgroup allow.
+    pub fn cores(&self) -> usize {
+        self.pipeline.cores.or(available_parallelism().map_or(1, usize::from)).max(1)
+    }
+
+    /// Threads that decode.
+    pub fn decode_threads(&self) -> usize {
+        self.data.decode_threads.or((self.cores() / 4).clamp(1, MOST_DECODE_THREADS))
+    }
+
+    /// Shards of each process that holds some. Processes of a run may stand on different machines, yet must agree on the number:
+    /// with ps processes it does not depend on the cores.
+    pub fn shards(&self) -> usize {
+        let auto = if self.placement.ps == 0 { (self.cores() / 4).clamp(1, MOST_SHARDS) } else { 1 };
+        self.table.shards.or(auto)
+    }
+
+    /// Threads of dense compute.
+    pub fn dense_threads(&self) -> usize {
+        // 0 was the way to say "auto" once.
+        match self.train.threads.or(0) {
+            0 => self.cores(),
+            n => n,
+        }
+    }
+
+    /// Replicas that the parse stage begins with.
+    pub(crate) fn parse_replicas(&self) -> usize {
+        self.pipeline.parse_replicas.or(1)
+    }
+
+    /// Replicas of the parse stage in a pipeline that is not tuned, and has nothing but this stage that computes.
+    pub(crate) fn parse_replicas_alone(&self) -> usize {
+        self.pipeline.parse_replicas.or(self.cores() / 2).max(1)
+    }
+
+    /// How the batch stage is wired.
+    pub(crate) fn batch_stage(&self) -> BatchStage {
+        match self.pipeline.batch_replicas.or(if self.cores() > FEW_CORES { 0 } else { 1 }) {
+            0 => BatchStage::Replicated(1),
+            1 => BatchStage::Plain,
+            n => BatchStage::Replicated(n),
+        }
+    }
+
+    /// What the fields that say "auto" stand for here, in a line; `None` if no field does.
+    pub fn auto_values(&self) -> Option<String> {
+        let knobs = [
+            ("train.threads", self.train.threads, self.dense_threads()),
+            ("table.shards", self.table.shards, self.shards()),
+            ("data.decode_threads", self.data.decode_threads, self.decode_threads()),
+        ];
+        let mut values: Vec<String> = knobs
+            .into_iter()
+            .filter(|(_, knob, _)| knob.is_auto())
+            .map(|(name, _, value)| format!("{name} = {value}"))
+            .collect();
+        let tuned = self.tuned_stages();
+        if !tuned.is_empty() {
+            values.push(format!("replicas of {} follow from the meters of the run", tuned.join(" and ")));
+        }
+        (!values.is_empty()).then(|| format!("auto, with {} cores: {}", self.cores(), values.join(", ")))
+    }
+
+    /// The part of `cores` of one machine that each reader, ps or trainer gets if all processes of the job run there. Readers share
+    /// one half, as the trainers and ps compute meanwhile; trainers and ps share the machine among their kind.
+    pub fn cores_of_each(&self, role: &str, cores: usize) -> usize {
+        let (share, processes) = match role {
+            "reader" => (cores / 2, self.placement.readers),
+            "ps" => (cores, self.placement.ps),
+            _ => (cores, self.placement.trainers),
+        };
+        (share / processes.max(1)).max(1)
+    }
+
+    /// The stages whose replicas are tuned while the run goes on.
+    pub(crate) fn tuned_stages(&self) -> Vec<String> {
+        if self.cores() <= FEW_CORES {
+            return Vec::new();
+        }
+        let knobs = [("parse", self.pipeline.parse_replicas), ("batch", self.pipeline.batch_replicas)];
+        knobs.into_iter().filter(|(_, knob)| knob.is_auto()).map(|(stage, _)| stage.to_owned()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(settings: &[&str]) -> Job {
+        Job::from_toml("", &settings.iter().map(|setting| (*setting).to_owned()).collect::<Vec<_>>()).unwrap()
+    }
+
+    #[test]
+    fn two_cores_have_one_of_everything_and_more_cores_more() {
+        let numbers = |cores: usize| {
+            let job = job(&[&format!("pipeline.cores={cores}")]);
+            (job.decode_threads(), job.shards(), job.dense_threads(), job.tuned_stages().len(), job.batch_stage())
+        };
+        assert_eq!(numbers(1), (1, 1, 1, 0, BatchStage::Plain));
+        assert_eq!(numbers(2), (1, 1, 2, 0, BatchStage::Plain));
+        assert_eq!(numbers(4), (1, 1, 4, 2, BatchStage::Replicated(1)));
+        assert_eq!(numbers(16), (4, 4, 16, 2, BatchStage::Replicated(1)));
+        assert_eq!(numbers(256), (16, 16, 256, 2, BatchStage::Replicated(1)));
+    }
+
+    #[test]
+    fn a_pinned_knob_stays_as_it_is() {
+        let pinned = ["data.decode_threads=3", "table.shards=5", "train.threads=7", "pipeline.batch_replicas=1"];
+        let job = job(&[&pinned[..], &["pipeline.cores=16"]].concat());
+        assert_eq!((job.decode_threads(), job.shards(), job.dense_threads()), (3, 5, 7));
+        assert_eq!((job.batch_stage(), job.tuned_stages()), (BatchStage::Plain, vec!["parse".to_owned()]));
+        assert_eq!(self::job(&["train.threads=0", "pipeline.cores=9"]).dense_threads(), 9);
+    }
+
+    #[test]
+    fn processes_on_one_machine_share_its_cores() {
+        let job = job(&["placement.readers=2", "placement.ps=3"]);
+        let each = |cores| ["reader", "ps", "trainer"].map(|role| job.cores_of_each(role, cores));
+        assert_eq!((each(2), each(16)), ([1, 1, 2], [4, 5, 16]));
+    }
+
+    #[test]
+    fn a_line_says_what_auto_stands_for() {
+        let line = job(&["pipeline.cores=16", "train.threads=3", "pipeline.batch_replicas=2"]).auto_values().unwrap();
+        let expected = "auto, with 16 cores: table.shards = 4, data.decode_threads = 4, replicas of parse follow from the meters of \
+                        the run";
+        assert_eq!(line, expected);
+    }
+
+    #[test]
+    fn ps_processes_agree_on_the_shards_whatever_cores_they_have() {
+        for cores in [1, 16] {
+            let cores = format!("pipeline.cores={cores}");
+            assert_eq!(job(&[&cores, "placement.ps=2", "placement.readers=1"]).shards(), 1);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A number of threads or replicas in a job: `"auto"`, or a number, which pins it.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// A number that the run chooses by the cores that it has, unless the job pins it. What is trained does not depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Knob(Option<usize>);
+
+impl Knob {
+    /// The run chooses.
+    pub const AUTO: Self = Self(None);
+
+    /// The number of the job, or `auto` if the run chooses.
+    pub(crate) fn or(self, auto: usize) -> usize {
+        self.0.unwrap_or(auto)
+    }
+
+    /// Whether the run chooses.
+    pub(crate) fn is_auto(self) -> bool {
+        self == Self::AUTO
+    }
+}
+
+impl From<usize> for Knob {
+    fn from(n: usize) -> Self {
+        Self(Some(n))
+    }
+}
+
+impl fmt::Display for Knob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("auto"),
+            Some(n) => write!(f, "{n}"),
+        }
+    }
+}
+
+impl Serialize for Knob {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self.0 {
+            None => to.serialize_str("auto"),
+            Some(n) => n.serialize(to),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Knob {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct AutoOrNumber;
+        impl de::Visitor<'_> for AutoOrNumber {
+            type Value = Knob;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"auto\" or a number")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Knob, E> {
+                let wrong = || E::invalid_value(de::Unexpected::Str(text), &self);
+                if text == "auto" { Ok(Knob::AUTO) } else { Err(wrong()) }
+            }
+
+            fn visit_u64<E: de::Error>(self, n: u64) -> Result<Knob, E> {
+                usize::try_from(n).map(Knob::from).map_err(|_| E::custom("expected a smaller number"))
+            }
+
+            fn visit_i64<E: de::Error>(self, n: i64) -> Result<Knob, E> {
+                let wrong = || E::invalid_value(de::Unexpected::Signed(n), &self);
+                usize::try_from(n).map(Knob::from).map_err(|_| wrong())
+            }
+        }
+        from.deserialize_any(AutoOrNumber)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::Job;
+
+    fn read(value: &str) -> Result<Knob, String> {
+        let job =
+            Job::from_toml("", &[format!("pipeline.parse_replicas={value}")]).map_err(|fault| fault.to_string())?;
+        Ok(job.pipeline.parse_replicas)
+    }
+
+    #[test]
+    fn auto_and_numbers_are_read_and_written() {
+        assert_eq!((read("auto"), read("\"auto\""), read("3")), (Ok(Knob::AUTO), Ok(Knob::AUTO), Ok(3.into())));
+        for knob in [Knob::AUTO, 0.into(), 7.into()] {
+            let mut job = Job::default();
+            job.pipeline.parse_replicas = knob;
+            assert_eq!(Job::from_toml(&job.to_toml(), &[]).unwrap(), job);
+            assert_eq!(serde_json::from_str::<Job>(&serde_json::to_string(&job).unwrap()).unwrap(), job);
+            assert_eq!(read(&knob.to_string()), Ok(knob));
+        }
+    }
+
+    #[test]
+    fn anything_else_is_refused_with_what_is_expected() {
+        for wrong in ["many", "-1", "1.5", "true", "[1]", "\"3\""] {
+            let said = read(wrong).unwrap_err();
+            assert!(said.contains("\"auto\" or a number"), "{wrong}: {said}");
+        }
+    }
+}

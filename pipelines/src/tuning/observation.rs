@@ -1,0 +1,125 @@
+//! What the meters of a run say about an interval.
+
+use forebay_actors::{Report, StageReport};
+
+/// An interval of a run.
+#[derive(Clone, Debug)]
+pub(super) struct Observation {
+    /// Its length.
+    pub(super) seconds: f64,
+    /// Rows that the last stage took in.
+    pub(super) rows: f64,
+    /// CPU seconds of the process.
+    pub(super) cpu: f64,
+    /// The stages whose replicas may change, in the tuner's order.
+    pub(super) scalable: Vec<StageLoad>,
+    /// How occupied the busiest of all other stages and services was, 0 to 1.
+    pub(super) others_occupied: f64,
+}
+
+/// What a stage did in an interval.
+#[derive(Clone, Debug)]
+pub(super) struct StageLoad {
+    /// Its name.
+    pub(super) name: String,
+    /// Its replicas at the end of the interval.
+    pub(super) replicas: usize,
+    /// Seconds in which its replicas worked or waited for something of their own, summed up.
+    pub(super) useful: f64,
+    /// The part of `useful` in which their code ran.
+    pub(super) busy: f64,
+}
+
+impl Observation {
+    /// Rows per second.
+    pub(super) fn rate(&self) -> f64 {
+        self.rows / self.seconds
+    }
+
+    /// CPU seconds per row of all that is not scaled: decoding, dense compute, shards, network.
+    pub(super) fn other_cpu_per_row(&self) -> f64 {
+        let scaled: f64 = self.scalable.iter().map(|stage| stage.busy).sum();
+        (self.cpu - scaled).max(0.0) / self.rows
+    }
+
+    /// The share of its time that a scalable stage was occupied, 0 to 1.
+    pub(super) fn occupied(&self, at: usize) -> f64 {
+        let stage = &self.scalable[at];
+        (stage.useful / (self.seconds * stage.replicas as f64)).min(1.0)
+    }
+}
+
+/// A shorter interval says too little.
+const SHORTEST: f64 = 0.5;
+
+/// In an interval, each scalable stage must have taken at least this many batches, and each replica of it [`BATCHES_EACH`]: a
+/// batch of the batch stage is a whole window, whose rows go on in one burst.
+const BATCHES: u64 = 8;
+const BATCHES_EACH: u64 = 2;
+
+/// Turns the growing meters of a run into intervals.
+pub(super) struct MeterReader {
+    scalable: Vec<String>,
+    before: Option<Report>,
+}
+
+impl MeterReader {
+    /// For these stages.
+    pub(super) fn new(scalable: Vec<String>) -> Self {
+        Self { scalable, before: None }
+    }
+
+    /// The interval up to this report, and begins the next one. `None`, and the interval goes on, if too little happened in it.
+    pub(super) fn read(&mut self, report: &Report) -> Option<Observation> {
+        let Some(before) = &self.before else {
+            self.before = Some(report.clone());
+            return None;
+        };
+        let seconds = report.wall.saturating_sub(before.wall).as_secs_f64();
+        let last = report.stages.last().and_then(|stage| change(before, stage))?;
+        let mut scalable = Vec::new();
+        for name in &self.scalable {
+            let stage = report.stages.iter().find(|stage| stage.name == *name)?;
+            let change = change(before, stage)?;
+            if change.items < BATCHES.max(BATCHES_EACH * stage.replicas as u64) {
+                return None;
+            }
+            scalable.push(StageLoad {
+                name: name.clone(),
+                replicas: stage.replicas.max(1),
+                useful: change.useful,
+                busy: change.busy,
+            });
+        }
+        if seconds < SHORTEST || last.rows == 0.0 {
+            return None;
+        }
+        let fixed = report.stages.iter().filter(|stage| !self.scalable.contains(&stage.name)).chain(&report.services);
+        let occupied = |stage: &StageReport| {
+            change(before, stage).map_or(0.0, |change| change.useful / (seconds * stage.replicas.max(1) as f64))
+        };
+        let others_occupied = fixed.map(occupied).fold(0.0, f64::max).min(1.0);
+        let cpu = report.machine.cpu.saturating_sub(before.machine.cpu).as_secs_f64();
+        self.before = Some(report.clone());
+        Some(Observation { seconds, rows: last.rows, cpu, scalable, others_occupied })
+    }
+}
+
+struct StageChange {
+    items: u64,
+    rows: f64,
+    useful: f64,
+    busy: f64,
+}
+
+/// What a stage or a service did since the report `before`.
+fn change(before: &Report, stage: &StageReport) -> Option<StageChange> {
+    let was = before.stages.iter().chain(&before.services).find(|was| was.name == stage.name)?;
+    let busy = stage.busy.saturating_sub(was.busy).as_secs_f64();
+    Some(StageChange {
+        items: stage.items_in.saturating_sub(was.items_in),
+        rows: stage.rows_in.saturating_sub(was.rows_in) as f64,
+        useful: busy + stage.waiting.saturating_sub(was.waiting).as_secs_f64(),
+        busy,
+    })
+}

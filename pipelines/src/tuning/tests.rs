@@ -1,0 +1,340 @@
+//! The tuner against simulated runs: stages with known costs, a known number of cores, and every setting tried for comparison.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use forebay_actors::{
+    Batch, Control, Fault, Lineage, Outbox, Place, Replicas, Report, Sink, Source, Stage, StageCx, Topology,
+};
+use proptest::prelude::*;
+
+use super::observation::{Observation, StageLoad};
+use super::tuner::Tuner;
+use super::tuning_thread::TuningThread;
+
+/// A run whose stages overlap perfectly, unless `turns`.
+#[derive(Clone, Debug)]
+struct Simulated {
+    /// Seconds of a replica per row, of the stages that can be scaled.
+    scalable: Vec<f64>,
+    /// Seconds per row of the others, each in one replica.
+    fixed: Vec<f64>,
+    /// The part of the others' time that they use a core.
+    computes: f64,
+    cores: usize,
+    /// A replica more costs every replica this share more time per row: they fight for something.
+    contention: f64,
+    /// With one replica, the last scalable stage and the others take turns.
+    turns: bool,
+    /// Measured rates are off by at most this share.
+    noise: f64,
+}
+
+impl Simulated {
+    fn cost(&self, stage: usize, replicas: &[usize]) -> f64 {
+        self.scalable[stage] * (1.0 + self.contention * (replicas[stage] - 1) as f64)
+    }
+
+    fn rate(&self, replicas: &[usize]) -> f64 {
+        let scalable = (0..replicas.len()).map(|stage| self.cost(stage, replicas) / replicas[stage] as f64);
+        let slowest = scalable.chain(self.fixed.iter().copied()).fold(0.0, f64::max);
+        let last = replicas.len() - 1;
+        let turn = if self.turns && replicas[last] == 1 {
+            self.cost(last, replicas) + self.fixed.iter().copied().fold(0.0, f64::max)
+        } else {
+            0.0
+        };
+        1.0 / slowest.max(turn)
+    }
+
+    /// Cores that this setting uses.
+    fn cores_used(&self, replicas: &[usize]) -> f64 {
+        let others: f64 = self.fixed.iter().sum::<f64>() * self.computes * self.rate(replicas);
+        replicas.iter().sum::<usize>() as f64 + others
+    }
+
+    fn allows(&self, replicas: &[usize]) -> bool {
+        replicas.iter().all(|&n| n == 1) || self.cores_used(replicas) <= self.cores as f64 + 1e-6
+    }
+
+    /// The highest rate of all settings within the cores.
+    fn best(&self) -> f64 {
+        let mut settings: Vec<Vec<usize>> = vec![Vec::new()];
+        for _ in &self.scalable {
+            let longer = |s: Vec<usize>| (1..=self.cores).map(move |n| [&s[..], &[n]].concat());
+            settings = settings.into_iter().flat_map(longer).collect();
+        }
+        settings.iter().filter(|s| self.allows(s)).map(|s| self.rate(s)).fold(0.0, f64::max)
+    }
+
+    fn observe(&self, replicas: &[usize], number: u64) -> Observation {
+        // Between -1 and 1, without a pattern that matters.
+        let off = ((number * 7919) % 201) as f64 / 100.0 - 1.0;
+        let rate = self.rate(replicas) * (1.0 + self.noise * off);
+        let load = |stage: usize| {
+            let useful = rate * self.cost(stage, replicas);
+            StageLoad { name: format!("s{stage}"), replicas: replicas[stage], useful, busy: useful }
+        };
+        let scalable: Vec<StageLoad> = (0..replicas.len()).map(load).collect();
+        let others: f64 = self.fixed.iter().sum::<f64>() * self.computes * rate;
+        let cpu = others + scalable.iter().map(|stage| stage.busy).sum::<f64>();
+        let others_occupied = self.fixed.iter().map(|cost| (cost * rate).min(1.0)).fold(0.0, f64::max);
+        Observation { seconds: 1.0, rows: rate, cpu, scalable, others_occupied }
+    }
+}
+
+/// A tuner with the run that it tunes.
+struct Tuned {
+    tuner: Tuner,
+    replicas: Vec<usize>,
+    intervals: u64,
+}
+
+impl Tuned {
+    fn new(run: &Simulated) -> Self {
+        Self { tuner: Tuner::new(run.cores), replicas: vec![1; run.scalable.len()], intervals: 0 }
+    }
+
+    /// Runs on for so many intervals. Returns in how many of them the replicas changed.
+    fn go_on(&mut self, run: &Simulated, intervals: u64) -> usize {
+        let mut changes = 0;
+        for _ in 0..intervals {
+            self.intervals += 1;
+            let seen = run.observe(&self.replicas, self.intervals);
+            if let Some(replicas) = self.tuner.observe(Duration::from_secs(self.intervals), &seen) {
+                assert!(replicas != self.replicas && replicas.iter().all(|&n| n > 0), "{replicas:?}");
+                self.replicas = replicas;
+                changes += 1;
+            }
+        }
+        changes
+    }
+}
+
+/// Within so many intervals of a second it must be near the best.
+const SOON: u64 = 30;
+
+fn simulated() -> impl Strategy<Value = Simulated> {
+    let cost = || (0..1000_u32).prop_map(|x| 1e-6 * 10_f64.powf(f64::from(x) / 400.0));
+    let (scalable, fixed) = (prop::collection::vec(cost(), 2), prop::collection::vec(cost(), 1..4));
+    (scalable, fixed, 0.0..=1.0, 3..=64_usize).prop_map(|(scalable, fixed, computes, cores)| {
+        // The others are no faster than a core each.
+        let fixed = fixed.into_iter().map(|cost| cost / 4.0).collect();
+        Simulated { scalable, fixed, computes, cores, contention: 0.0, turns: false, noise: 0.01 }
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn from_one_of_everything_it_comes_near_the_best_within_the_cores_and_stays(run in simulated()) {
+        let mut tuned = Tuned::new(&run);
+        for _ in 0..SOON {
+            tuned.go_on(&run, 1);
+            prop_assert!(run.cores_used(&tuned.replicas) <= run.cores as f64 * 1.02 || tuned.replicas == [1, 1]);
+        }
+        let (found, best) = (run.rate(&tuned.replicas), run.best());
+        prop_assert!(found >= 0.95 * best, "{found} with {:?}, best {best}", tuned.replicas);
+        // Later it may only take away what is idle, once.
+        prop_assert!(tuned.go_on(&run, 200) <= 4, "{:?}", tuned.tuner.adjustments());
+        prop_assert!(run.rate(&tuned.replicas) >= 0.95 * best, "{:?}", tuned.replicas);
+        prop_assert_eq!(tuned.go_on(&run, 200), 0);
+    }
+
+    #[test]
+    fn it_follows_a_run_whose_costs_change(run in simulated(), scalable in simulated(), fixed in simulated()) {
+        let mut tuned = Tuned::new(&run);
+        tuned.go_on(&run, SOON);
+        // Stages with other costs, then other stages around them.
+        for run in [Simulated { scalable: scalable.scalable, ..run.clone() }, Simulated { fixed: fixed.fixed, ..run }] {
+            tuned.go_on(&run, 2 * SOON);
+            let (found, best) = (run.rate(&tuned.replicas), run.best());
+            prop_assert!(found >= 0.95 * best || run.cores_used(&tuned.replicas) > 0.9 * run.cores as f64,
+                "{found} with {:?}, best {best}", tuned.replicas);
+            tuned.go_on(&run, 200);
+            prop_assert_eq!(tuned.go_on(&run, 100), 0);
+        }
+    }
+
+    /// Replicas that fight for something.
+    #[test]
+    fn it_goes_back_if_replicas_do_not_help(run in simulated(), contention in 0.7..3.0_f64) {
+        let run = Simulated { contention, noise: 0.0, ..run };
+        let mut tuned = Tuned::new(&run);
+        let alone = run.rate(&[1, 1]);
+        tuned.go_on(&run, 60);
+        prop_assert!(run.rate(&tuned.replicas) >= 0.97 * alone, "{:?}", tuned.tuner.adjustments());
+        prop_assert_eq!(tuned.go_on(&run, 200), 0, "{:?}", tuned.tuner.adjustments());
+    }
+}
+
+#[test]
+fn the_stages_get_their_replicas_in_one_step_and_the_report_says_why() {
+    let run = Simulated {
+        scalable: vec![3e-6, 1e-6],
+        fixed: vec![2.5e-7],
+        computes: 0.0,
+        cores: 64,
+        contention: 0.0,
+        turns: false,
+        noise: 0.0,
+    };
+    let mut tuned = Tuned::new(&run);
+    assert_eq!(tuned.go_on(&run, 2), 1);
+    assert_eq!(tuned.replicas, [14, 5], "a tenth more than four million rows per second");
+    tuned.go_on(&run, 5);
+    assert_eq!(tuned.tuner.adjustments().len(), 1);
+    assert_eq!(
+        tuned.tuner.adjustments()[0].to_string(),
+        "s0 1 → 14, s1 1 → 5 replicas after 2 s: s0 100% busy, s1 33% busy; throughput 333 k → 4.00 M rows/s"
+    );
+}
+
+#[test]
+fn a_stage_that_takes_turns_with_the_next_gets_another_replica() {
+    let run = Simulated {
+        scalable: vec![1e-7, 1e-6],
+        fixed: vec![1e-6],
+        computes: 0.5,
+        cores: 8,
+        contention: 0.0,
+        turns: true,
+        noise: 0.0,
+    };
+    let mut tuned = Tuned::new(&run);
+    tuned.go_on(&run, SOON);
+    assert_eq!(tuned.replicas, [1, 2]);
+    assert_eq!(tuned.go_on(&run, 200), 0);
+    assert_eq!(run.rate(&tuned.replicas), run.best());
+}
+
+#[test]
+fn an_attempt_that_made_it_slower_is_undone_and_a_smaller_one_made() {
+    // Two replicas are the best: four times two would be slower than one.
+    let run = Simulated {
+        scalable: vec![1e-6, 1e-8],
+        fixed: vec![1e-8],
+        computes: 0.0,
+        cores: 32,
+        contention: 0.0,
+        turns: false,
+        noise: 0.0,
+    };
+    let mut tuned = Tuned::new(&run);
+    for _ in 0..60 {
+        let contention = if tuned.replicas[0] > 8 { 2.0 } else { 0.0 };
+        tuned.go_on(&Simulated { contention, ..run.clone() }, 1);
+    }
+    assert!(tuned.tuner.adjustments()[0].rolled_back, "{:?}", tuned.tuner.adjustments());
+    assert!((4..=8).contains(&tuned.replicas[0]), "{:?}", tuned.tuner.adjustments());
+}
+
+#[test]
+fn within_two_cores_nothing_changes() {
+    let run = Simulated {
+        scalable: vec![1e-6, 1e-6],
+        fixed: vec![1e-7],
+        computes: 1.0,
+        cores: 2,
+        contention: 0.0,
+        turns: false,
+        noise: 0.0,
+    };
+    assert_eq!(Tuned::new(&run).go_on(&run, 100), 0);
+}
+
+/// Ten rows with a number.
+struct Numbered(Lineage);
+
+impl Batch for Numbered {
+    fn rows(&self) -> usize {
+        10
+    }
+    fn bytes(&self) -> usize {
+        80
+    }
+    fn lineage(&self) -> &Lineage {
+        &self.0
+    }
+}
+
+struct Numbers(u64);
+
+impl Source for Numbers {
+    type Out = Numbered;
+    async fn next(&mut self) -> Result<Option<Numbered>, Fault> {
+        self.0 += 1;
+        Ok(Some(Numbered(Lineage { seq: self.0, ..Lineage::default() })))
+    }
+}
+
+/// Stands in for a stage that computes: it sleeps on its thread, so that one machine has the stages of 64 cores.
+struct Computes(Duration);
+
+impl Stage for Computes {
+    type In = Numbered;
+    type Out = Numbered;
+    #[allow(clippy::disallowed_methods, reason = "the thread is the core that it stands for")]
+    async fn on_batch(&mut self, batch: Numbered, _cx: &StageCx, out: &mut Outbox<Numbered>) -> Result<(), Fault> {
+        std::thread::sleep(self.0);
+        out.send(batch).await
+    }
+}
+
+struct Ends(Arc<Mutex<Vec<u64>>>);
+
+impl Sink for Ends {
+    type In = Numbered;
+    async fn write(&mut self, batch: Numbered, _cx: &StageCx) -> Result<(), Fault> {
+        self.0.lock().unwrap().push(batch.0.seq);
+        Ok(())
+    }
+}
+
+/// Waits for a report.
+#[allow(clippy::disallowed_methods, reason = "a test blocks its own thread")]
+fn until(run: &Control, holds: impl Fn(&Report) -> bool) -> Report {
+    loop {
+        let report = run.snapshot();
+        if holds(&report) {
+            return report;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_run_with_stages_for_64_cores_grows_from_one_of_everything_in_order_and_loses_no_row() {
+    let seen = Arc::<Mutex<Vec<u64>>>::default();
+    let ends = Arc::clone(&seen);
+    let computes = |millis| move |_replica| Computes(Duration::from_millis(millis));
+    let running = Topology::new("train")
+        .source("read", Place::Own, || Numbers(0))
+        .link(8)
+        .replicated("parse", Place::Own, Replicas::ordered(1), computes(20))
+        .link(8)
+        .replicated("batch", Place::Own, Replicas::ordered(1), computes(10))
+        .link(4)
+        .stage("train", Place::Own, || Computes(Duration::from_millis(1)))
+        .link(2)
+        .sink("push", Place::Shared, move || Ends(ends))
+        .start()
+        .unwrap();
+    let stages = vec!["parse".to_owned(), "batch".to_owned()];
+    let tuning = TuningThread::start(running.control(), stages, 64, Duration::from_millis(200));
+    let report = until(&running, |report| {
+        report.adjustments.iter().any(|made| made.rows_per_second_after.is_some() && !made.rolled_back)
+    });
+    let replicas = |stage: usize| report.stages[stage].replicas;
+    // 20 and 10 would do, if sleeping took no longer than asked for, and train no time of its own.
+    assert!(replicas(1) > 4 && replicas(2) > 1 && replicas(1) + replicas(2) <= 64, "{report}");
+    assert!(report.to_string().contains("parse 1 → "), "{report}");
+    drop(tuning);
+    running.drain();
+    let outcome = running.wait();
+    outcome.result.unwrap();
+    let seen = seen.lock().unwrap();
+    assert_eq!(*seen, (1..=seen.len() as u64).collect::<Vec<_>>());
+    assert_eq!(outcome.report.ledger.read, 10 * seen.len() as u64);
+}

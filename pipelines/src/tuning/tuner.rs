@@ -1,0 +1,281 @@
+//! When to change the replicas of a run, and when to go back. Without a clock and without threads: it is told what the meters say
+//! about one interval after the other, and answers with replicas.
+
+use std::time::Duration;
+
+use forebay_actors::{Adjustment, ScaledStage};
+
+use super::choice::Rates;
+use super::observation::Observation;
+
+/// From this share of its time on, a stage limits the run. It then never loses replicas.
+const SATURATED: f64 = 0.85;
+
+/// A change must promise to be this many times as fast.
+const WORTH: f64 = 1.05;
+
+/// A change that adds replicas is kept if the run is then at least this many times as fast.
+const HELPED: f64 = 1.03;
+
+/// A change that takes replicas away is kept if the run is then at least this many times as fast.
+const HARMLESS: f64 = 0.95;
+
+/// Conditions are those of a failed attempt if rates and costs differ by less than this.
+const ALIKE: f64 = 0.25;
+
+/// Replicas are taken away if for so many intervals the rest would have been occupied by at most [`RELAXED`].
+const IDLE_INTERVALS: u32 = 10;
+const RELAXED: f64 = 0.7;
+
+/// If no stage is the limit, a stage that is occupied for less than this share of its time gets no replica to see if that helps.
+const WORTH_A_PROBE: f64 = 0.2;
+
+/// Failed attempts that are remembered.
+const MOST_REMEMBERED: usize = 64;
+
+/// Intervals that say whether a change helped, unless the first one is clear.
+const VERIFIED_BY: usize = 2;
+
+/// Chooses replicas. One interval after a change says nothing yet; the ones after it say whether the change helped.
+pub(super) struct Tuner {
+    cores: usize,
+    phase: Phase,
+    /// The change that was made, and is to be verified.
+    trial: Option<Trial>,
+    failed: Vec<Failed>,
+    /// For each stage, the least replicas: it needed them again after they had been taken away.
+    floors: Vec<usize>,
+    /// For each stage, whether replicas were taken away once.
+    shrunk: Vec<bool>,
+    idle_intervals: u32,
+    adjustments: Vec<Adjustment>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Phase {
+    /// The next interval is of a run that is just changing.
+    Settles,
+    Runs,
+}
+
+/// A change under trial.
+struct Trial {
+    before: Vec<usize>,
+    after: Vec<usize>,
+    adds: bool,
+    conditions: Conditions,
+    /// Rows per second since.
+    rates: Vec<f64>,
+}
+
+/// An attempt to add replicas that did not help.
+struct Failed {
+    before: Vec<usize>,
+    after: Vec<usize>,
+    conditions: Conditions,
+    /// It made the run slower. A smaller change may still help.
+    slower: bool,
+}
+
+/// The throughput and the cost of a row in each stage.
+#[derive(Clone, Debug)]
+struct Conditions {
+    rate: f64,
+    costs: Vec<f64>,
+}
+
+impl Conditions {
+    fn alike(&self, other: &Self) -> bool {
+        let near = |a: f64, b: f64| (a - b).abs() <= ALIKE * a.max(b);
+        near(self.rate, other.rate) && self.costs.iter().zip(&other.costs).all(|(&a, &b)| near(a, b))
+    }
+}
+
+impl Tuner {
+    /// For a run that has so many cores. The first interval is the start of the run.
+    pub(super) fn new(cores: usize) -> Self {
+        Self {
+            cores,
+            phase: Phase::Settles,
+            trial: None,
+            failed: Vec::new(),
+            floors: Vec::new(),
+            shrunk: Vec::new(),
+            idle_intervals: 0,
+            adjustments: Vec::new(),
+        }
+    }
+
+    /// What was changed so far: the newest [`Adjustment::MOST_KEPT`].
+    pub(super) fn adjustments(&self) -> &[Adjustment] {
+        &self.adjustments
+    }
+
+    /// Takes note of an interval that ended `at` this time of the run. Returns the replicas that the scalable stages shall have
+    /// from now on, if they change.
+    pub(super) fn observe(&mut self, at: Duration, seen: &Observation) -> Option<Vec<usize>> {
+        self.floors.resize(seen.scalable.len(), 1);
+        self.shrunk.resize(seen.scalable.len(), false);
+        if std::mem::replace(&mut self.phase, Phase::Runs) == Phase::Settles {
+            return None;
+        }
+        let change = match self.trial.take() {
+            Some(trial) => self.verify(trial, seen.rate()),
+            None => self.decide(at, seen),
+        };
+        if change.is_some() {
+            (self.phase, self.idle_intervals) = (Phase::Settles, 0);
+        }
+        change
+    }
+
+    /// Whether the change under trial helped. Returns the replicas from before if it did not.
+    fn verify(&mut self, mut trial: Trial, rate: f64) -> Option<Vec<usize>> {
+        trial.rates.push(rate);
+        let before = trial.conditions.rate;
+        let after = trial.rates.iter().sum::<f64>() / trial.rates.len() as f64;
+        let good = if trial.adds { after >= HELPED * before } else { after >= HARMLESS * before };
+        if !good && trial.rates.len() < VERIFIED_BY {
+            self.trial = Some(trial);
+            return None;
+        }
+        if let Some(adjustment) = self.adjustments.last_mut() {
+            (adjustment.rows_per_second_after, adjustment.rolled_back) = (Some(after), !good);
+        }
+        if good {
+            return None;
+        }
+        let Trial { before: replicas, after: tried, adds, conditions, .. } = trial;
+        if adds {
+            let slower = after < HARMLESS * before;
+            let newer = |known: &Failed| known.before == replicas && known.after == tried;
+            self.failed.retain(|known| !newer(known) || !known.conditions.alike(&conditions));
+            if self.failed.len() >= MOST_REMEMBERED {
+                self.failed.remove(0);
+            }
+            self.failed.push(Failed { before: replicas.clone(), after: tried, conditions, slower });
+        } else {
+            self.floors = replicas.clone();
+        }
+        Some(replicas)
+    }
+
+    fn decide(&mut self, at: Duration, seen: &Observation) -> Option<Vec<usize>> {
+        let now: Vec<usize> = seen.scalable.iter().map(|stage| stage.replicas).collect();
+        let costs = seen.scalable.iter().map(|stage| (stage.useful / seen.rows).max(1e-12)).collect();
+        let conditions = Conditions { rate: seen.rate(), costs };
+        let rates = Rates {
+            costs: conditions.costs.clone(),
+            others_limit: seen.rate() / seen.others_occupied.max(1e-3),
+            other_cpu_per_row: seen.other_cpu_per_row(),
+            cores: self.cores,
+        };
+        let saturated: Vec<usize> = (0..now.len()).filter(|&stage| seen.occupied(stage) >= SATURATED).collect();
+        let least: Vec<usize> =
+            now.iter().enumerate().map(|(at, &n)| if saturated.contains(&at) { n } else { 1 }).collect();
+        let crowded = now.iter().sum::<usize>() as f64 + seen.other_cpu_per_row() * seen.rate() > self.cores as f64;
+        if !saturated.is_empty() {
+            self.idle_intervals = 0;
+            let limit = (0..now.len()).max_by(|&a, &b| seen.occupied(a).total_cmp(&seen.occupied(b)))?;
+            let best = self.not_as_failed(limit, &now, rates.best(&least), &conditions)?;
+            let worth = rates.rate(&best) >= WORTH * seen.rate();
+            let adds = best.iter().zip(&now).any(|(best, now)| best > now);
+            return (worth && adds).then(|| self.begin(at, now, best, conditions, seen, ""));
+        }
+        if seen.others_occupied < SATURATED
+            && let Some(probe) = self.probe(&now, &rates, &conditions, seen)
+        {
+            return Some(self.begin(at, now, probe, conditions, seen, ", and no stage is the limit"));
+        }
+        let needed = now.iter().enumerate().map(|(stage, &n)| {
+            let needed = (seen.occupied(stage) * n as f64 / RELAXED).ceil() as usize;
+            needed.max(if crowded { 1 } else { self.floors[stage] }).min(n)
+        });
+        let needed: Vec<usize> = needed.collect();
+        if needed == now {
+            self.idle_intervals = 0;
+            return None;
+        }
+        self.idle_intervals += 1;
+        let why = if crowded { " with all cores in use" } else { "" };
+        (self.idle_intervals >= IDLE_INTERVALS).then(|| self.begin(at, now, needed, conditions, seen, why))
+    }
+
+    /// No stage is the limit, yet the run may wait for one: `batch` makes all batches of a window before it sends the first, and
+    /// so it takes turns with the stages behind it. One more replica of the stage that is most occupied, unless that is known not
+    /// to help.
+    fn probe(&self, now: &[usize], rates: &Rates, conditions: &Conditions, seen: &Observation) -> Option<Vec<usize>> {
+        let mut stages: Vec<usize> = (0..now.len()).filter(|&stage| seen.occupied(stage) >= WORTH_A_PROBE).collect();
+        stages.sort_by(|&a, &b| seen.occupied(b).total_cmp(&seen.occupied(a)));
+        let probes = stages.into_iter().map(|stage| {
+            let mut more = now.to_vec();
+            more[stage] += 1;
+            more
+        });
+        let known = |more: &Vec<usize>| {
+            let same = |failed: &Failed| failed.before == now && failed.after == *more;
+            self.failed.iter().any(|failed| same(failed) && failed.conditions.alike(conditions))
+        };
+        let mut fitting = probes.filter(|more| rates.cores_used(more) <= self.cores as f64);
+        fitting.find(|more| !known(more))
+    }
+
+    /// The choice, made smaller if more replicas of the stage that limits are known to have made the run slower in these
+    /// conditions. `None` if they are known not to help.
+    fn not_as_failed(
+        &self,
+        limit: usize,
+        now: &[usize],
+        mut best: Vec<usize>,
+        conditions: &Conditions,
+    ) -> Option<Vec<usize>> {
+        let grown = |failed: &&Failed| failed.before == now && failed.after[limit] > now[limit];
+        for failed in self.failed.iter().filter(grown).filter(|failed| failed.conditions.alike(conditions)) {
+            if !failed.slower {
+                return None;
+            }
+            for ((best, &now), &tried) in best.iter_mut().zip(now).zip(&failed.after) {
+                *best = (*best).min(now + tried.saturating_sub(now) / 2);
+            }
+        }
+        (best != now).then_some(best)
+    }
+
+    fn begin(
+        &mut self,
+        at: Duration,
+        before: Vec<usize>,
+        after: Vec<usize>,
+        conditions: Conditions,
+        seen: &Observation,
+        why: &str,
+    ) -> Vec<usize> {
+        let adds = after.iter().zip(&before).any(|(after, before)| after > before);
+        let (mut stages, mut reasons) = (Vec::new(), Vec::new());
+        for (stage, load) in seen.scalable.iter().enumerate() {
+            let (from, to) = (before[stage], after[stage]);
+            self.shrunk[stage] |= to < from;
+            if to > from && self.shrunk[stage] {
+                self.floors[stage] = self.floors[stage].max(to);
+            }
+            if from != to {
+                stages.push(ScaledStage { stage: load.name.clone(), from, to });
+            }
+            if from != to || seen.occupied(stage) >= SATURATED {
+                reasons.push(format!("{} {:.0}% busy", load.name, 100.0 * seen.occupied(stage)));
+            }
+        }
+        if self.adjustments.len() >= Adjustment::MOST_KEPT {
+            self.adjustments.remove(0);
+        }
+        self.adjustments.push(Adjustment {
+            at,
+            stages,
+            why: format!("{}{why}", reasons.join(", ")),
+            rows_per_second: conditions.rate,
+            ..Adjustment::default()
+        });
+        self.trial = Some(Trial { before, after: after.clone(), adds, conditions, rates: Vec::new() });
+        after
+    }
+}

@@ -1,0 +1,75 @@
+//! The thread that tunes a run: it reads the meters once a second, and does what the tuner says.
+
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use forebay_actors::Control;
+
+use super::observation::MeterReader;
+use super::tuner::Tuner;
+use crate::job::Job;
+
+/// The time between two looks at the meters.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Tunes a run until the run ends or this is dropped.
+pub(crate) struct TuningThread {
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl TuningThread {
+    /// Tunes a run of `job` within its cores. `None` if no stage of the run has a knob that is `"auto"`.
+    pub(crate) fn of(job: &Job, run: Control) -> Option<Self> {
+        let replicated =
+            |name: &String| run.plan().stages.iter().any(|stage| stage.name == *name && stage.replicas.is_some());
+        let stages: Vec<String> = job.tuned_stages().into_iter().filter(replicated).collect();
+        (!stages.is_empty()).then(|| Self::start(run, stages, job.cores(), EVERY))
+    }
+
+    /// Looks at the meters in this interval.
+    pub(super) fn start(run: Control, stages: Vec<String>, cores: usize, every: Duration) -> Self {
+        let (stop, stopped) = channel::<()>();
+        let tune = move || {
+            let (mut meters, mut tuner) = (MeterReader::new(stages.clone()), Tuner::new(cores));
+            while stopped.recv_timeout(every) == Err(RecvTimeoutError::Timeout) && !run.ended() {
+                let report = run.snapshot();
+                if let Some(seen) = meters.read(&report) {
+                    let change = tuner.observe(report.wall, &seen);
+                    apply(&run, &stages, &tuner, change);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("tuner".into()).spawn(tune);
+        if let Err(e) = &thread {
+            tracing::warn!("cannot start the tuner's thread, so replicas stay as they are: {e}");
+        }
+        Self { stop: Some(stop), thread: thread.ok() }
+    }
+}
+
+/// Scales the stages, and writes what was done into the report and the log.
+fn apply(run: &Control, stages: &[String], tuner: &Tuner, change: Option<Vec<usize>>) {
+    run.set_adjustments(tuner.adjustments().to_vec());
+    let Some(replicas) = change else { return };
+    for (stage, replicas) in stages.iter().zip(replicas) {
+        if let Err(fault) = run.scale(stage, replicas) {
+            tracing::warn!("`{stage}` keeps its replicas: {fault}");
+        }
+    }
+    if let Some(adjustment) = tuner.adjustments().last() {
+        tracing::info!("{}: {adjustment}", run.plan().name);
+    }
+}
+
+impl Drop for TuningThread {
+    fn drop(&mut self) {
+        self.stop.take();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the tuner's thread panicked; the run kept the replicas that it had");
+        }
+    }
+}
