@@ -13,17 +13,15 @@ use bytes::{Bytes, BytesMut};
 use forebay_actors::{Fault, IoRuntime};
 use http::{HeaderValue, Request, Response, StatusCode, header};
 use http_body::Body as _;
-use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tonic::body::Body;
 use tower_service::Service;
 
-use crate::connections::{self, Client};
+use crate::connections::Client;
 use crate::health::Health;
+use crate::listener::Listener;
 use crate::outgoing::SendBody;
 use crate::security::Security;
-use crate::server::bind;
 
 /// A body of up to this many times the limit is read to its end before it is refused.
 const THROWN_AWAY: usize = 4;
@@ -83,9 +81,7 @@ impl Default for HttpLimits {
 /// An HTTP server that runs. Dropping it stops it without a grace.
 pub struct HttpServer {
     io: IoRuntime,
-    address: SocketAddr,
-    stop: watch::Sender<bool>,
-    task: Option<JoinHandle<()>>,
+    listener: Listener,
 }
 
 impl HttpServer {
@@ -104,51 +100,27 @@ impl HttpServer {
         refusal: HttpRefusal,
         handler: HttpHandler,
     ) -> Result<Self, Fault> {
-        security.check_listen(listen)?;
-        let (stop, stopping) = watch::channel(false);
         let entrance = Entrance { security: security.clone(), limits: limits.clone(), health, refusal, handler };
-        let _in_runtime = io.handle().enter();
-        let (listener, address) = bind(listen)?;
-        let incoming = connections::accepted(listener, limits.connections, limits.opening);
-        let mut builder = tonic::transport::Server::builder().accept_http1(true);
-        if let Some(tls) = security.server_tls() {
-            builder = builder.tls_config(tls).map_err(|e| Fault::user("cannot serve TLS").because(e))?;
-        }
-        let task = io.spawn(async move {
-            let mut stopping = stopping;
-            let stopped = async move {
-                let _ = stopping.wait_for(|stop| *stop).await;
-            };
-            if let Err(e) = builder.serve_with_incoming_shutdown(entrance, incoming, stopped).await {
-                tracing::error!("the server at {address} ended: {e}");
-            }
-        });
-        Ok(Self { io: io.clone(), address, stop, task: Some(task) })
+        let builder = tonic::transport::Server::builder();
+        let listener = Listener::start(io, listen, security, (limits.connections, limits.opening), builder, entrance)?;
+        Ok(Self { io: io.clone(), listener })
     }
 
     /// Where it listens, with the port that was found.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.listener.address
     }
 
     /// Takes no more requests, and gives those under way `grace` to end.
     pub async fn stop(mut self, grace: Duration) {
-        self.stop.send_replace(true);
-        let Some(task) = self.task.take() else { return };
+        let Some(mut task) = self.listener.stop() else { return };
         let ended = self.io.spawn(async move {
-            let mut task = task;
             if timeout(grace, &mut task).await.is_err() {
                 tracing::warn!("requests are under way still: they are cut");
                 task.abort();
             }
         });
         let _ = ended.await;
-    }
-}
-
-impl Drop for HttpServer {
-    fn drop(&mut self) {
-        self.stop.send_replace(true);
     }
 }
 

@@ -81,7 +81,7 @@
 //! 2. `rope`, `wire`, `encode`, `decode`: from columns to pieces for the socket, and back. `fuzzing`: the same for
 //!    hostile bytes.
 //! 3. `outgoing`, `frames`, `incoming`: the two halves of a stream, bounded by `limits`.
-//! 4. `connections`, `gate`, `attempt`, `handlers`, `exchange`, `service`, `health`, `server`: a server, from the socket
+//! 4. `listener`, `connections`, `gate`, `attempt`, `handlers`, `exchange`, `service`, `health`, `server`: a server, from the socket
 //!    inwards. `descriptors`: how many sockets a process may have.
 //! 5. `dial`, `peer`, `retry`: its callers. `request_stream`, `answer_in_order`: requests that survive a broken
 //!    connection, from both ends. `status`: faults as gRPC statuses. `security`: tokens and certificates.
@@ -120,6 +120,7 @@ mod http_server;
 mod identity;
 mod incoming;
 mod limits;
+mod listener;
 mod message;
 mod metadata;
 mod outgoing;

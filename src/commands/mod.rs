@@ -10,6 +10,7 @@ mod launch;
 mod plan;
 mod predict;
 mod role;
+mod security_args;
 mod serve;
 mod shell;
 mod stats;

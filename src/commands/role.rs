@@ -6,12 +6,13 @@ use std::path::PathBuf;
 use crate::Fault;
 use crate::actors::commas;
 use crate::dashboard::Dashboard;
-use crate::net::{Security, SecurityFiles};
+use crate::net::Security;
 use crate::pipelines::cluster::{self, ClusterProcess, DEFAULT_PORT, ProcessConfig, Ps, Reader, RunStatus};
 use crate::pipelines::{Context, Job};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use super::security_args::SecurityArgs;
 use super::train::{self, AtEnd};
 use crate::exit::Ended;
 use crate::logs::Logs;
@@ -66,15 +67,8 @@ pub(crate) struct RoleCommand {
     /// The name of the run; processes of other runs are refused. Default: network.run of the job, or "forebay".
     #[arg(long, env = "FOREBAY_RUN", value_name = "NAME")]
     run: Option<String>,
-    /// A file with the token that every process of the run sends.
-    #[arg(long, env = "FOREBAY_TOKEN_FILE", value_name = "FILE")]
-    token_file: Option<PathBuf>,
-    /// Certificate of this process (PEM).
-    #[arg(long, env = "FOREBAY_TLS_CERT", value_name = "FILE")]
-    tls_cert: Option<PathBuf>,
-    /// Private key of the certificate (PEM).
-    #[arg(long, env = "FOREBAY_TLS_KEY", value_name = "FILE")]
-    tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    security: SecurityArgs,
     /// The authority that signed the certificates of the run, PEM.
     #[arg(long, env = "FOREBAY_TLS_CA", value_name = "FILE")]
     tls_ca: Option<PathBuf>,
@@ -145,13 +139,6 @@ impl RoleCommand {
 
     fn process_config(&self, job: &Job) -> Result<ProcessConfig, Fault> {
         let network = &job.network;
-        let of_the_job = network.security_files();
-        let files = SecurityFiles {
-            token_file: self.token_file.clone().or(of_the_job.token_file),
-            tls_cert: self.tls_cert.clone().or(of_the_job.tls_cert),
-            tls_key: self.tls_key.clone().or(of_the_job.tls_key),
-            tls_ca: self.tls_ca.clone().or(of_the_job.tls_ca),
-        };
         let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let mut process = ProcessConfig {
             role: match self.role {
@@ -171,7 +158,7 @@ impl RoleCommand {
                 .or_else(|| network.coordinator.clone())
                 .unwrap_or_else(|| SocketAddr::new(here, DEFAULT_PORT).to_string()),
             run: self.run.clone().or_else(|| network.run.clone()).unwrap_or_else(|| "forebay".into()),
-            security: files,
+            security: self.security.files(self.tls_ca.clone(), network.security_files()),
             resume: self.resume,
         };
         let port = if process.coordinates(job) { DEFAULT_PORT } else { 0 };

@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::Args;
 
 use self::routes::{Routes, refusal};
+use super::security_args::SecurityArgs;
 use crate::actors::{IoRuntime, commas};
 use crate::exit::Ended;
 use crate::metrics::ServeMetrics;
@@ -61,28 +62,18 @@ pub(crate) struct Serve {
     /// Override a field of the model's job; may be repeated.
     #[arg(long = "set", value_name = "KEY=VALUE")]
     settings: Vec<String>,
-    /// A file with the token that every request must send (Authorization: Bearer TOKEN).
-    #[arg(long, env = "FOREBAY_TOKEN_FILE", value_name = "FILE")]
-    token_file: Option<PathBuf>,
-    /// Certificate of this server (PEM).
-    #[arg(long, env = "FOREBAY_TLS_CERT", value_name = "FILE")]
-    tls_cert: Option<PathBuf>,
-    /// Private key of the certificate (PEM).
-    #[arg(long, env = "FOREBAY_TLS_KEY", value_name = "FILE")]
-    tls_key: Option<PathBuf>,
+    #[command(flatten)]
+    security: SecurityArgs,
 }
 
 impl Serve {
     pub(crate) fn run(self, context: &Context) -> Result<Ended, Fault> {
         let watch = self.watch_every()?;
-        let security = Security::load(&SecurityFiles {
-            token_file: self.token_file.clone(),
-            tls_cert: self.tls_cert.clone(),
-            tls_key: self.tls_key.clone(),
-            // A process of a cluster with a certificate must name an authority, because it also connects to others. This server
-            // only accepts connections and never uses it.
-            tls_ca: self.tls_cert.clone(),
-        })?;
+        let mut files = self.security.files(None, SecurityFiles::default());
+        // A process of a cluster with a certificate must name an authority, because it also connects to others. This server
+        // only accepts connections and never uses it.
+        files.tls_ca.clone_from(&files.tls_cert);
+        let security = Security::load(&files)?;
         let stop = Stop::listen_and_say("answers the requests under way")?;
         let (health, metrics, scoring) = (Health::new(), Arc::new(ServeMetrics::new()), Arc::new(OnceLock::new()));
         health.waiting("loading the model");
@@ -100,7 +91,7 @@ impl Serve {
         let started = scoring.set(ScoringThreads::start(model, threads)?);
         debug_assert!(started.is_ok(), "it is set once");
         health.ready();
-        let scheme = if self.tls_cert.is_some() { "https" } else { "http" };
+        let scheme = if files.tls_cert.is_some() { "https" } else { "http" };
         let address = server.address();
         out::tell(format_args!("serving {} at {scheme}://{address}: {rows} rows, version {version}", self.model));
 

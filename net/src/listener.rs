@@ -1,0 +1,92 @@
+//! What every server of a process does alike: it listens, speaks TLS if there is a certificate, and ends when it is told to.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use forebay_actors::{Fault, IoRuntime};
+use http::{Request, Response};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tonic::body::Body;
+use tonic::transport::server::Server as Builder;
+use tower_service::Service;
+
+use crate::connections;
+use crate::security::Security;
+
+/// A socket whose requests are answered until it is told to stop.
+pub(crate) struct Listener {
+    /// Where it listens, with the port that was found.
+    pub(crate) address: SocketAddr,
+    /// True: no new connections or requests.
+    stop: watch::Sender<bool>,
+    /// Ends when the last request has ended.
+    task: Option<JoinHandle<()>>,
+}
+
+impl Listener {
+    /// Answers requests at `listen` (port 0: any) with `service`, on at most `connections` at a time. A client may hold one for
+    /// `opening` without an accepted request.
+    ///
+    /// # Errors
+    /// User: other machines could reach `listen` and `security` does not protect it, or the address cannot be listened at, or
+    /// the certificate does not serve.
+    pub(crate) fn start<S>(
+        io: &IoRuntime,
+        listen: SocketAddr,
+        security: &Security,
+        (connections, opening): (usize, Duration),
+        mut builder: Builder,
+        service: S,
+    ) -> Result<Self, Fault>
+    where
+        S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+    {
+        security.check_listen(listen)?;
+        if let Some(tls) = security.server_tls() {
+            builder = builder.tls_config(tls).map_err(|e| Fault::user("cannot serve TLS").because(e))?;
+        }
+        let _in_runtime = io.handle().enter();
+        let (listener, address) = bind(listen)?;
+        let incoming = connections::accepted(listener, connections, opening);
+        let (stop, mut stopping) = watch::channel(false);
+        let task = io.spawn(async move {
+            let stopped = async move {
+                let _ = stopping.wait_for(|stop| *stop).await;
+            };
+            if let Err(e) = builder.accept_http1(true).serve_with_incoming_shutdown(service, incoming, stopped).await {
+                tracing::error!("the server at {address} ended: {e}");
+            }
+        });
+        Ok(Self { address, stop, task: Some(task) })
+    }
+
+    /// Takes no more requests. Returns what ends with the last one, at the first call.
+    pub(crate) fn stop(&mut self) -> Option<JoinHandle<()>> {
+        self.stop.send_replace(true);
+        self.task.take()
+    }
+}
+
+/// A listener that a runtime polls, and its address with the port that was found. To be called within a runtime.
+fn bind(listen: SocketAddr) -> Result<(TcpListener, SocketAddr), Fault> {
+    let bound = || {
+        let listener = std::net::TcpListener::bind(listen)?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        Ok((TcpListener::from_std(listener)?, address))
+    };
+    let taken = |e: std::io::Error| {
+        Fault::user(format!("cannot listen at {listen}: is another process there already?")).because(e)
+    };
+    bound().map_err(taken)
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}

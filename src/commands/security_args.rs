@@ -1,0 +1,33 @@
+//! The token and the certificate of a command that listens.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::net::SecurityFiles;
+
+/// Needed if other machines can reach the address.
+#[derive(Clone, Args)]
+pub(crate) struct SecurityArgs {
+    /// A file with the token that every request must carry (Authorization: Bearer TOKEN).
+    #[arg(long, env = "FOREBAY_TOKEN_FILE", value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Certificate of this process (PEM).
+    #[arg(long, env = "FOREBAY_TLS_CERT", value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM).
+    #[arg(long, env = "FOREBAY_TLS_KEY", value_name = "FILE")]
+    tls_key: Option<PathBuf>,
+}
+
+impl SecurityArgs {
+    /// The files, with those of `others` where none is given; `ca` signed the certificates of the other processes.
+    pub(crate) fn files(&self, ca: Option<PathBuf>, others: SecurityFiles) -> SecurityFiles {
+        SecurityFiles {
+            token_file: self.token_file.clone().or(others.token_file),
+            tls_cert: self.tls_cert.clone().or(others.tls_cert),
+            tls_key: self.tls_key.clone().or(others.tls_key),
+            tls_ca: ca.or(others.tls_ca),
+        }
+    }
+}
