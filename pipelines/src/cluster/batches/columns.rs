@@ -11,7 +11,9 @@
 //!  row:   list<f32>       [u x row dim], the rows of the keys; null if the trainer looks them up
 //! ```
 //!
-//! Columns from a socket are checked. Encoding copies only narrow places; decoding copies each vector once.
+//! Columns from a socket are checked. Encoding copies only narrow places; decoding copies each vector once, so that
+//! stages own what they may change and a batch does not hold its whole message: that is a quarter of what decoding takes (see
+//! `what_decoding_copies_costs`).
 
 use std::sync::{Arc, LazyLock};
 
@@ -259,5 +261,43 @@ mod tests {
         assert!(refused(&typed).contains("column `key` is UInt64"), "{}", refused(&typed));
         let two = RecordBatch::try_from_iter([("label", Arc::new(Int64Array::from(vec![1, 2])) as ArrayRef)]).unwrap();
         assert!(refused(&two).contains("2 rows of columns"));
+    }
+
+    /// `cargo test -p forebay-pipelines --features torch --lib copies_costs -- --ignored --nocapture`
+    #[test]
+    #[ignore = "a measurement, quoted in docs/cluster-performance.md"]
+    fn what_decoding_copies_costs() {
+        const ROWS: usize = 2048;
+        let unique: Vec<u64> = (0..8 * ROWS as u64).collect();
+        let batch = TrainBatch {
+            lineage: Lineage { epoch: 1, split: 3, row: 4, seq: 0 },
+            window: WindowMark { window: 7, term: 2, closes: false },
+            index: 5,
+            closes: None,
+            labels: vec![1.0; ROWS],
+            weights: Vec::new(),
+            dense: vec![0.5; 13 * ROWS],
+            inverse: (0..26 * ROWS as u32).map(|i| i * 7919 % unique.len() as u32).collect(),
+            unique,
+            offsets: None,
+            kept: Vec::new(),
+        };
+        let columns = write(batch, None).unwrap();
+        let nanoseconds = |mut once: Box<dyn FnMut() -> usize + '_>| {
+            let begun = std::time::Instant::now();
+            let sum: usize = (0..2000).map(|_| once()).sum();
+            assert_ne!(sum, 0);
+            begun.elapsed().as_nanos() as f64 / (2000 * ROWS) as f64
+        };
+        let values = |name: &str| columns.column_by_name(name).unwrap().as_list::<i32>().value(0);
+        for _ in 0..3 {
+            let decode = nanoseconds(Box::new(|| read(&header(5, None), &columns).unwrap().0.inverse.len()));
+            let copies = nanoseconds(Box::new(|| {
+                let floats = |name| values(name).as_primitive::<Float32Type>().values().to_vec();
+                let keys = values("key").as_primitive::<UInt64Type>().values().to_vec();
+                floats("label").len() + floats("dense").len() + keys.len()
+            }));
+            println!("{decode:.1} ns/row to decode a batch, of which copies take {copies:.1}");
+        }
     }
 }
