@@ -55,7 +55,7 @@ pub(crate) trait BatchRecord: Send + Sync {
     /// Called before a batch is looked up.
     fn batch_started(&self, batch: &TrainBatch);
 
-    /// Called when the gradients of a batch are applied. A second call for the same batch has no effect.
+    /// Called when the gradients of a batch are applied or, in an exact order, kept. A second call for the same batch has no effect.
     fn batch_done(&self, id: BatchId);
 }
 

@@ -60,7 +60,7 @@ impl LeaseClient {
 
     /// Waits until a lost reader's lease can be taken. Cancel safe.
     pub(crate) async fn wait_for_lost_lease(&self) {
-        if self.member.subscribe().wait_for(|status| status.lost_leases > 0).await.is_err() {
+        if self.member.subscribe().wait_for(|status| status.returned_leases > 0).await.is_err() {
             // The run is ending.
             std::future::pending::<()>().await;
         }
@@ -150,7 +150,7 @@ impl Leases for LeaseClient {
     async fn next(&self, data: &DataPlan) -> Result<Option<Lease>, Fault> {
         self.member.wait_until_started().await?;
         loop {
-            let lost_only = tokio::select! {
+            let returned_only = tokio::select! {
                 biased;
                 () = self.progress.wait_until_closed() => return Ok(None),
                 () = self.progress.wait_for_room(MAX_UNSENT_LEASES) => false,
@@ -159,10 +159,10 @@ impl Leases for LeaseClient {
             };
             self.check_reported()?;
             let number = self.requests.fetch_add(1, Ordering::Relaxed);
-            let ask = LeaseRequest { member: self.member.id(), data: data.clone(), lost_only, number };
+            let ask = LeaseRequest { member: self.member.id(), data: data.clone(), returned_only, number };
             match self.member.request("lease", &ask).await? {
                 LeaseReply::Lease(lease) => {
-                    tracing::debug!(?lease, lost_only, "leased");
+                    tracing::debug!(?lease, returned_only, "leased");
                     self.progress.add(&lease);
                     return Ok(Some(lease));
                 }

@@ -116,8 +116,8 @@ impl LeaseBook {
         &self.data
     }
 
-    /// Gives `reader` the lowest range that a lost reader held, if there is one.
-    pub(crate) fn lease_lost_range(&mut self, reader: u32) -> LeaseReply {
+    /// Gives `reader` the lowest range that was held before and is free now, if there is one.
+    pub(crate) fn lease_returned_range(&mut self, reader: u32) -> LeaseReply {
         if self.returned.is_empty() { LeaseReply::Wait } else { self.lease_next_range(reader) }
     }
 
@@ -225,8 +225,8 @@ impl LeaseBook {
         }
     }
 
-    /// Leases of lost readers that no reader has taken yet.
-    pub(crate) fn lost_leases(&self) -> u64 {
+    /// Leases that a reader lost or gave back and that no reader has taken since.
+    pub(crate) fn returned_leases(&self) -> u64 {
         self.returned.len() as u64
     }
 

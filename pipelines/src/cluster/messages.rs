@@ -130,8 +130,8 @@ pub struct RunStatus {
     pub windows_total: u64,
     /// Leases given out again, counted each time.
     pub reassigned_leases: u64,
-    /// Leases of lost readers that no other reader has taken yet.
-    pub lost_leases: u64,
+    /// Leases that a reader lost or gave back and that no reader has taken since.
+    pub returned_leases: u64,
 }
 
 /// The phases of a run.
@@ -207,7 +207,7 @@ pub(crate) struct LeaseRequest {
     pub(crate) data: DataPlan,
     /// The reader has enough leases for now: it only takes one that another reader has lost.
     #[serde(default)]
-    pub(crate) lost_only: bool,
+    pub(crate) returned_only: bool,
     /// Grows with each request of the member. A request that is sent again has the number that it had.
     pub(crate) number: u64,
 }

@@ -144,7 +144,7 @@ impl RunState {
             windows_done: leases.map_or(0, LeaseBook::windows_done),
             windows_total: leases.map_or(0, LeaseBook::windows_total),
             reassigned_leases: leases.map_or(0, LeaseBook::reassigned_leases),
-            lost_leases: leases.map_or(0, LeaseBook::lost_leases),
+            returned_leases: leases.map_or(0, LeaseBook::returned_leases),
         }
     }
 
@@ -201,7 +201,7 @@ impl RunState {
     /// # Errors
     /// A user fault if the reader finds other data than the first reader found; the run's failure if it has failed.
     fn lease_anew(&mut self, request: LeaseRequest, now: Instant) -> Result<LeaseReply, Fault> {
-        let LeaseRequest { member, data, lost_only, .. } = request;
+        let LeaseRequest { member, data, returned_only, .. } = request;
         self.heartbeat(member, now)?;
         match &self.phase {
             RunPhase::Running => {}
@@ -209,7 +209,7 @@ impl RunState {
             RunPhase::Failed(failure) => return Err(failure.fault()),
             // The trainer makes a checkpoint and ends the run. Until then, a step of several trainers may need lost rows.
             RunPhase::Draining if self.settings.checkpoints => {
-                let lost = |leases: &mut LeaseBook| leases.lease_lost_range(member.rank);
+                let lost = |leases: &mut LeaseBook| leases.lease_returned_range(member.rank);
                 return Ok(self.leases.as_mut().map_or(LeaseReply::Wait, lost));
             }
             RunPhase::Draining | RunPhase::Finished | RunPhase::Over => return Ok(LeaseReply::Finished),
@@ -240,7 +240,7 @@ impl RunState {
                 leases.data()
             )));
         }
-        Ok(if lost_only { leases.lease_lost_range(member.rank) } else { leases.lease_next_range(member.rank) })
+        Ok(if returned_only { leases.lease_returned_range(member.rank) } else { leases.lease_next_range(member.rank) })
     }
 
     /// Every batch of some windows is done.
@@ -395,7 +395,7 @@ mod tests {
         let (first, second) = (join(Role::Reader, 0), join(Role::Reader, 1));
         let data = DataPlan { epochs: 1, rows: 1 << 22, windows: 64, fingerprint: 1 };
         let mut lease = |member, number| {
-            let request = LeaseRequest { member, data: data.clone(), lost_only: false, number };
+            let request = LeaseRequest { member, data: data.clone(), returned_only: false, number };
             match run.lease(request, now).unwrap() {
                 LeaseReply::Lease(lease) => Some(lease.windows.start),
                 _ => None,

@@ -1,4 +1,4 @@
-//! `ship`: puts batches into this reader's send queue, which keeps them until their gradients are applied. It waits for room
+//! `ship`: puts batches into this reader's send queue, which keeps them until they are done. It waits for room
 //! in the queue, and after the last batch until every batch is done.
 
 use std::sync::Arc;

@@ -224,7 +224,7 @@ impl ReceiveQueue {
         self.arrived.notified().await;
     }
 
-    /// The gradients of a batch are applied, or it had no rows: tells every channel that it was received on.
+    /// The gradients of a batch are applied or, in an exact order, kept; or it had no rows. Tells every channel that it was received on.
     pub(crate) fn batch_done(&self, id: BatchId) {
         let mut state = self.state();
         if (id.epoch, id.window) >= state.open {

@@ -157,7 +157,7 @@ fn the_first_windows_of_a_lease_count_and_the_rest_is_given_out_again() {
     assert!(!book.is_drained(false));
     assert_eq!(book.give_back(0), 1);
     assert!(book.is_drained(false));
-    assert_eq!((book.reassigned_leases(), book.lost_leases()), (0, 1), "it is not lost");
+    assert_eq!((book.reassigned_leases(), book.returned_leases()), (0, 1), "it is not lost");
     let rest = lease(book.lease_next_range(1));
     assert_eq!((rest.windows.clone(), rest.term), (3..4, 1));
     book.complete(&whole(&data, &rest)).unwrap();
@@ -168,14 +168,14 @@ fn the_first_windows_of_a_lease_count_and_the_rest_is_given_out_again() {
 fn a_lost_lease_goes_to_readers_that_have_enough_and_can_end_a_drain() {
     let mut book = LeaseBook::new(data(6, 1), 10, 2);
     let first = lease(book.lease_next_range(0));
-    assert_eq!(book.lease_lost_range(1), LeaseReply::Wait);
+    assert_eq!(book.lease_returned_range(1), LeaseReply::Wait);
     lease(book.lease_next_range(1));
     assert!(!book.is_drained(true) && !book.is_drained(false));
     book.return_leases_of(0);
-    assert_eq!(book.lost_leases(), 1);
+    assert_eq!(book.returned_leases(), 1);
     assert!(book.is_drained(true), "windows 2 and 3 wait for 0 and 1");
     assert!(!book.is_drained(false));
-    assert_eq!(lease(book.lease_lost_range(1)).windows, first.windows);
+    assert_eq!(lease(book.lease_returned_range(1)).windows, first.windows);
     assert!(!book.is_drained(true));
     book.return_leases_of(1);
     assert!(book.is_drained(true) && book.is_drained(false));
