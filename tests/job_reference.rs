@@ -116,6 +116,7 @@ impl Types {
             ("ByteSize", _) => "bytes".into(),
             ("Interval", _) => "time".into(),
             ("StalenessRule", _) => "integer or table".into(),
+            ("LearningRate", _) => "number or table".into(),
             ("Knob", _) => "\"auto\" or integer".into(),
             ("BTreeMap", _) => "table".into(),
             (name, _) if self.choice(name).is_some() => "one of these".into(),

@@ -4,12 +4,14 @@
 //! - [`Backoff`]: waits between retries
 //! - [`nearest`]: the name that was probably meant
 //! - [`cpu_seconds`]: CPU time of this process
+//! - [`LearningRate`]: of the sparse and the dense optimizers
 //! - [`parse_hex`]: hexadecimal numbers in text
 //! - [`panic_message`]: what a panic said
 
 mod backoff;
 mod cpu;
 mod hex;
+mod learning_rate;
 mod names;
 mod panic;
 mod random;
@@ -17,6 +19,7 @@ mod random;
 pub use backoff::Backoff;
 pub use cpu::cpu_seconds;
 pub use hex::parse_hex;
+pub use learning_rate::{Decay, LearningRate};
 pub use names::nearest;
 pub use panic::panic_message;
 pub use random::{GOLDEN_GAMMA, SplitMix64, mix64, random_seed, signed_unit_f32, unit_f64};

@@ -31,6 +31,15 @@ pub trait DenseModel {
         grads: &mut Vec<f32>,
     ) -> Result<(), ModelError>;
 
+    /// From now on scales the gradients of a batch down to the norm `most` if theirs is larger: those of the dense parameters and
+    /// of the unique rows together, multiplied with `min(1, most / (norm + 1e-6))` (Pascanu et al. 2013).
+    ///
+    /// # Errors
+    /// [`ModelError::Setting`] if `most` is not a finite number above 0, or, as by default, the model does not clip.
+    fn set_clip_norm(&mut self, _most: f64) -> Result<(), ModelError> {
+        Err(ModelError::Setting("this model does not clip gradients: leave clip_norm out".into()))
+    }
+
     /// The number of trained values: the lengths of all parameters together. Buffers of a user's module (running means,
     /// for instance) are not counted; they come last in [`DenseModel::parameters`].
     fn flat_len(&self) -> usize;

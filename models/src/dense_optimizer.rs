@@ -7,6 +7,7 @@
 //! To add one: a variant here and its arm in each `match` below, an arm in `torch/dense_optimizer.rs`, an entry in
 //! `optimizers()` of `tests/support/mod.rs`, and a case in `tests/golden/models.py` at the root of the workspace.
 
+use forebay_base::LearningRate;
 use serde::{Deserialize, Serialize};
 
 use crate::ModelError;
@@ -19,13 +20,13 @@ pub enum DenseOptimizer {
     Sgd {
         /// Learning rate.
         #[serde(default = "milli")]
-        lr: f64,
+        lr: LearningRate,
     },
     /// `v = momentum * v + g; p -= lr * v`.
     Momentum {
         /// Learning rate.
         #[serde(default = "milli")]
-        lr: f64,
+        lr: LearningRate,
         /// Share of the velocity that is kept.
         #[serde(default = "nine_tenths")]
         momentum: f64,
@@ -34,7 +35,7 @@ pub enum DenseOptimizer {
     Adagrad {
         /// Learning rate.
         #[serde(default = "centi")]
-        lr: f64,
+        lr: LearningRate,
         /// Where `s` starts.
         #[serde(default)]
         initial_accumulator: f64,
@@ -46,7 +47,7 @@ pub enum DenseOptimizer {
     Adam {
         /// Learning rate.
         #[serde(default = "milli")]
-        lr: f64,
+        lr: LearningRate,
         /// Decay of the first moment.
         #[serde(default = "nine_tenths")]
         beta1: f64,
@@ -59,11 +60,11 @@ pub enum DenseOptimizer {
     },
 }
 
-fn milli() -> f64 {
-    1e-3
+fn milli() -> LearningRate {
+    LearningRate::constant(1e-3)
 }
-fn centi() -> f64 {
-    1e-2
+fn centi() -> LearningRate {
+    LearningRate::constant(1e-2)
 }
 fn nine_tenths() -> f64 {
     0.9
@@ -87,22 +88,26 @@ impl Default for DenseOptimizer {
 
 impl DenseOptimizer {
     /// SGD.
-    pub fn sgd(lr: f64) -> DenseOptimizer {
+    pub fn sgd(lr: impl Into<LearningRate>) -> DenseOptimizer {
+        let lr = lr.into();
         DenseOptimizer::Sgd { lr }
     }
 
     /// SGD with momentum 0.9.
-    pub fn momentum(lr: f64) -> DenseOptimizer {
+    pub fn momentum(lr: impl Into<LearningRate>) -> DenseOptimizer {
+        let lr = lr.into();
         DenseOptimizer::Momentum { lr, momentum: nine_tenths() }
     }
 
     /// Adagrad with PyTorch's defaults.
-    pub fn adagrad(lr: f64) -> DenseOptimizer {
+    pub fn adagrad(lr: impl Into<LearningRate>) -> DenseOptimizer {
+        let lr = lr.into();
         DenseOptimizer::Adagrad { lr, initial_accumulator: 0.0, eps: adagrad_eps() }
     }
 
     /// Adam with PyTorch's defaults.
-    pub fn adam(lr: f64) -> DenseOptimizer {
+    pub fn adam(lr: impl Into<LearningRate>) -> DenseOptimizer {
+        let lr = lr.into();
         DenseOptimizer::Adam { lr, beta1: nine_tenths(), beta2: adam_beta2(), eps: adam_eps() }
     }
 
@@ -115,17 +120,18 @@ impl DenseOptimizer {
             true => Ok(()),
             false => Err(ModelError::Optimizer(format!("{name} is {value}, expected {expected}"))),
         };
+        let rate = |lr: LearningRate| lr.check().map_err(ModelError::Optimizer);
         let at_least_0 =
             |name, value: f64| check(name, value, value >= 0.0 && value.is_finite(), "a finite number from 0");
         let share = |name, value: f64| check(name, value, (0.0..1.0).contains(&value), "from 0 to less than 1");
         match *self {
-            DenseOptimizer::Sgd { lr } => at_least_0("lr", lr),
-            DenseOptimizer::Momentum { lr, momentum } => at_least_0("lr", lr).and(share("momentum", momentum)),
-            DenseOptimizer::Adagrad { lr, initial_accumulator, eps } => at_least_0("lr", lr)
-                .and(at_least_0("initial_accumulator", initial_accumulator))
-                .and(at_least_0("eps", eps)),
+            DenseOptimizer::Sgd { lr } => rate(lr),
+            DenseOptimizer::Momentum { lr, momentum } => rate(lr).and(share("momentum", momentum)),
+            DenseOptimizer::Adagrad { lr, initial_accumulator, eps } => {
+                rate(lr).and(at_least_0("initial_accumulator", initial_accumulator)).and(at_least_0("eps", eps))
+            }
             DenseOptimizer::Adam { lr, beta1, beta2, eps } => {
-                at_least_0("lr", lr).and(share("beta1", beta1)).and(share("beta2", beta2)).and(at_least_0("eps", eps))
+                rate(lr).and(share("beta1", beta1)).and(share("beta2", beta2)).and(at_least_0("eps", eps))
             }
         }
     }
@@ -148,15 +154,15 @@ impl DenseOptimizer {
         }
     }
 
-    /// Adam's step size and second-moment correction at `step` (from 1), in f64 as PyTorch computes them; else `(lr, 1)`.
+    /// Adam's step size and second-moment correction at `step` (from 1), in f64 as PyTorch computes them; else the rate and 1.
     pub(crate) fn step_size(&self, step: u64) -> (f64, f64) {
         match *self {
             DenseOptimizer::Sgd { lr } | DenseOptimizer::Momentum { lr, .. } | DenseOptimizer::Adagrad { lr, .. } => {
-                (lr, 1.0)
+                (lr.at(step), 1.0)
             }
             DenseOptimizer::Adam { lr, beta1, beta2, .. } => {
                 let correction = |beta: f64| 1.0 - beta.powf(step as f64);
-                (lr / correction(beta1), correction(beta2).sqrt())
+                (lr.at(step) / correction(beta1), correction(beta2).sqrt())
             }
         }
     }
@@ -221,7 +227,7 @@ mod tests {
         let message = |optimizer: DenseOptimizer| optimizer.validate().unwrap_err().to_string();
         assert!(message(DenseOptimizer::sgd(-1.0)).contains("lr is -1"));
         assert!(message(DenseOptimizer::adam(f64::NAN)).contains("lr is NaN"));
-        assert!(message(DenseOptimizer::Momentum { lr: 0.1, momentum: 1.0 }).contains("momentum is 1"));
+        assert!(message(DenseOptimizer::Momentum { lr: 0.1.into(), momentum: 1.0 }).contains("momentum is 1"));
         DenseOptimizer::default().validate().unwrap();
     }
 

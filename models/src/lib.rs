@@ -45,6 +45,7 @@
 mod auc;
 mod batch;
 mod calibration;
+mod clip_norm;
 mod dense;
 mod dense_optimizer;
 mod error;
@@ -65,6 +66,7 @@ pub use calibration::{ReliabilityBin, clicks_over_predicted, normalized_entropy,
 pub use dense::DenseModel;
 pub use dense_optimizer::DenseOptimizer;
 pub use error::ModelError;
+pub use forebay_base::{Decay, LearningRate};
 pub use grouped_auc::{GroupedAuc, auc_grouped};
 pub use loss::{bce_with_logits, logloss, loss_sum, sigmoid};
 pub use native::{NativeModel, ParamBlock};

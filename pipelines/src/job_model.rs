@@ -33,6 +33,7 @@ impl JobModel {
         if job.model.kind == ModelKind::Own {
             let name = job.model.name.as_deref().unwrap_or_default();
             let OwnModel { parts, factory } = registry.model(job)?;
+            let factory = clipping(factory, job.train.clip_norm);
             return Ok(Self { parts, factory, spec: None, describe: format!("own model `{name}`") });
         }
         let spec = job.model.spec(job.columns.slot_count(), job.columns.dense_inputs());
@@ -41,7 +42,7 @@ impl JobModel {
         let (options, threads, seed, made) = (job.train.clone(), job.dense_threads(), job.seed, spec.clone());
         Ok(Self {
             parts: spec.parts(),
-            factory: Arc::new(move || on_backend(&options, &made, seed, threads)),
+            factory: clipping(Arc::new(move || on_backend(&options, &made, seed, threads)), job.train.clip_norm),
             describe: format!("{} on {}, {}", job.model.kind, job.train.backend, job.train.device),
             spec: Some(spec),
         })
@@ -87,6 +88,16 @@ impl JobModel {
         }
         (Self::of(&job, registry)?.factory)().map_err(model_fault)
     }
+}
+
+/// Makes models that clip gradients to this norm.
+fn clipping(factory: ModelFactory, norm: Option<f64>) -> ModelFactory {
+    let Some(norm) = norm else { return factory };
+    Arc::new(move || {
+        let mut model = factory()?;
+        model.set_clip_norm(norm)?;
+        Ok(model)
+    })
 }
 
 fn on_backend(

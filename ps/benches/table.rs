@@ -10,6 +10,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::time::{Duration, Instant};
 
 use forebay_actors::Host;
+use forebay_base::LearningRate;
 use forebay_base::{SplitMix64, mix64, unit_f64};
 use forebay_ps::{
     Admission, Eviction, Init, LEAST_CAP, Lifetime, Optimizer, PartConfig, Storage, Table, TableConfig, start_table,
@@ -60,7 +61,8 @@ fn main() {
     }
 }
 
-const ADAGRAD: Optimizer = Optimizer::Adagrad { lr: 0.01, initial_accumulator: 0.1, eps: 1e-10 };
+const ADAGRAD: Optimizer =
+    Optimizer::Adagrad { lr: LearningRate::constant(0.01), initial_accumulator: 0.1, eps: 1e-10 };
 const FTRL: Optimizer = Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 };
 
 fn config(parts: &[(usize, Optimizer)], storage: Storage) -> TableConfig {

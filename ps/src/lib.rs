@@ -40,7 +40,7 @@
 //!
 //! # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 //! # runtime.block_on(async {
-//! let optimizer = Optimizer::Adagrad { lr: 0.05, initial_accumulator: 0.1, eps: 1e-10 };
+//! let optimizer = Optimizer::Adagrad { lr: 0.05.into(), initial_accumulator: 0.1, eps: 1e-10 };
 //! let part = PartConfig { name: "embedding".into(), dim: 8, optimizer, init: Init::Uniform { scale: 0.01 } };
 //! let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32, lifetime: Lifetime::default() };
 //! let host = Host::start("ps")?;
@@ -88,6 +88,7 @@ pub use applied::Applied;
 pub use client::TableClient;
 pub use config::{Init, MAX_ROW_DIM, PartConfig, Storage, TableConfig};
 pub use error::TableError;
+pub use forebay_base::{Decay, LearningRate};
 pub use key::SlotHasher;
 pub use lifetime::{Absent, Admission, Eviction, LEAST_CAP, Life, Lifetime};
 pub use optim::Optimizer;

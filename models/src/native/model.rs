@@ -6,7 +6,7 @@ use super::kernels;
 use super::micro_batch::{MicroBatch, MicroBatchRows};
 use super::network::Network;
 use super::workers::Workers;
-use crate::BatchShape;
+use crate::{BatchShape, clip_norm};
 use crate::{DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, RowPart, StepOutput, params};
 
 /// The least rows of a micro-batch. Each costs one addition of all gradients: for 432,000 gradients as much as 20 rows.
@@ -29,6 +29,7 @@ pub struct NativeModel {
     grads: Vec<f32>,
     dlogits: Vec<f32>,
     dx: Vec<f32>,
+    clip_norm: Option<f64>,
 }
 
 impl NativeModel {
@@ -52,6 +53,7 @@ impl NativeModel {
             grads: Vec::new(),
             dlogits: Vec::new(),
             dx: Vec::new(),
+            clip_norm: None,
         })
     }
 
@@ -177,7 +179,17 @@ impl DenseModel for NativeModel {
         self.run_micro_batches(batch, &mut out.logits, true);
         out.loss = self.micro_batches.iter().map(|micro_batch| micro_batch.loss).sum::<f64>() / batch.rows as f64;
         self.collect(batch, &mut out.row_grads, grads);
-        self.refuse_non_finite(batch, out, grads)
+        self.refuse_non_finite(batch, out, grads)?;
+        if let Some(most) = self.clip_norm {
+            clip_norm::clip(most, [grads, &mut out.row_grads]);
+        }
+        Ok(())
+    }
+
+    fn set_clip_norm(&mut self, most: f64) -> Result<(), ModelError> {
+        clip_norm::check(most)?;
+        self.clip_norm = Some(most);
+        Ok(())
     }
 
     fn flat_len(&self) -> usize {

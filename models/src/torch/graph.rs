@@ -79,7 +79,12 @@ impl Graph {
         wanted.push(inputs.unique_rows());
         let mut grads = Tensor::f_run_backward(&[&loss], &wanted, false, false)?;
         let row_grads = grads.pop().filter(Tensor::defined);
-        Ok((row_grads, self.params.flat_gradient(&grads)?))
+        let mut row_grads = row_grads;
+        let mut grad = self.params.flat_gradient(&grads)?;
+        if let Some(most) = self.clip_norm {
+            tch::no_grad(|| clip(most, row_grads.as_mut(), &mut grad))?;
+        }
+        Ok((row_grads, grad))
     }
 
     /// The error for a symptom: names the first thing that is not finite, beginning with the inputs.
@@ -87,6 +92,20 @@ impl Graph {
         let parameter = self.params.first_non_finite(&self.params.flat).ok().flatten();
         non_finite_error(batch, self.shape, parameter, symptom)
     }
+}
+
+/// [`crate::clip_norm::clip`] on the device, without waiting for it.
+fn clip(most: f64, row_grads: Option<&mut Tensor>, grad: &mut Tensor) -> Result<(), TchError> {
+    let mut squares = grad.f_square()?.f_sum(Kind::Double)?;
+    if let Some(rows) = &row_grads {
+        squares = squares.f_add(&rows.f_square()?.f_sum(Kind::Double)?)?;
+    }
+    let share = squares.f_sqrt()?.f_add_scalar(1e-6)?.f_reciprocal()?.f_mul_scalar(most)?.f_clamp_max(1.0)?;
+    let share = share.f_to_kind(Kind::Float)?;
+    for grads in row_grads.into_iter().chain([grad]) {
+        let _ = grads.f_mul_(&share)?;
+    }
+    Ok(())
 }
 
 /// Copies the numbers of a tensor to the host. Waits for the device.

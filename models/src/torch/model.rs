@@ -117,7 +117,7 @@ impl TorchModel {
         let optimizer = Optimizer::new(optimizer, params.count(), device)?;
         let shape = BatchShape { slots, dense, row_dim };
         let info = Arc::new(ModelInfo { shape, params: params.layout.clone() });
-        Ok(TorchModel { graph: Graph { module, params, shape }, optimizer, parts, device, info, seed })
+        Ok(TorchModel { graph: Graph { module, params, shape, clip_norm: None }, optimizer, parts, device, info, seed })
     }
 
     /// Begins libtorch's random numbers anew, from the seed and the number of steps: what a module draws after a checkpoint
@@ -176,6 +176,12 @@ impl DenseModel for TorchModel {
         grads: &mut Vec<f32>,
     ) -> Result<(), ModelError> {
         self.step(batch, out, |_, grad| copy(&grad, grads))
+    }
+
+    fn set_clip_norm(&mut self, most: f64) -> Result<(), ModelError> {
+        clip_norm::check(most)?;
+        self.graph.clip_norm = Some(most);
+        Ok(())
     }
 
     fn flat_len(&self) -> usize {

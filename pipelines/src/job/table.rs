@@ -68,7 +68,7 @@ impl Default for TableOptions {
             shards: Knob::AUTO,
             storage: Storage::F32,
             linear_optimizer: Optimizer::Ftrl { alpha: 0.1, beta: 1e-3, l1: 0.0, l2: 0.0 },
-            embedding_optimizer: Optimizer::Adam { lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8 },
+            embedding_optimizer: Optimizer::Adam { lr: 1e-3.into(), beta1: 0.9, beta2: 0.999, eps: 1e-8 },
             embedding_init: Init::Uniform { scale: 0.01 },
             admission: AdmissionOptions::default(),
             eviction: EvictionOptions::default(),

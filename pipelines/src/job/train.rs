@@ -38,6 +38,10 @@ pub struct TrainOptions {
     pub transfers: Option<Transfers>,
     /// Threads of dense compute. "auto": `pipeline.cores`; so does 0.
     pub threads: Knob,
+    /// Scales the gradients of a batch down to this norm if theirs is larger, those of the dense parameters and of the table rows
+    /// together, for instance `10.0`. Default: they stay as they are. Not with `sync`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clip_norm: Option<f64>,
     /// Optimizer of the dense parameters.
     pub optimizer: DenseOptimizer,
 }
@@ -84,6 +88,7 @@ impl Default for TrainOptions {
             device: "cpu".into(),
             transfers: None,
             threads: Knob::AUTO,
+            clip_norm: None,
             optimizer: DenseOptimizer::adam(1e-3),
         }
     }
@@ -102,6 +107,12 @@ impl TrainOptions {
             return Err(Fault::user(
                 "train.transfers is \"apart\", but train.backend is \"native\", which copies nothing: leave transfers out, or \
                  set backend to \"torch\"",
+            ));
+        }
+        if self.clip_norm.is_some() && self.sync {
+            return Err(Fault::user(
+                "train.clip_norm is not for train.sync = true: each trainer would scale its own part of the gradients; leave one of \
+                 them out",
             ));
         }
         Ok(())

@@ -30,7 +30,7 @@ pub(super) fn without_state(config: &TableConfig) -> TableConfig {
     // No row comes or goes by itself.
     let mut config = TableConfig { lifetime: Lifetime::default(), ..config.clone() };
     for part in &mut config.parts {
-        part.optimizer = Optimizer::Sgd { lr: 1.0 };
+        part.optimizer = Optimizer::Sgd { lr: 1.0.into() };
     }
     config
 }
@@ -117,7 +117,8 @@ mod tests {
     use super::*;
 
     fn config() -> TableConfig {
-        let part = PartConfig { name: "p".into(), dim: 2, optimizer: Optimizer::Sgd { lr: 1.0 }, init: Init::Zeros };
+        let part =
+            PartConfig { name: "p".into(), dim: 2, optimizer: Optimizer::Sgd { lr: 1.0.into() }, init: Init::Zeros };
         TableConfig {
             name: "t".into(),
             seed: 0,

@@ -2,14 +2,16 @@
 //!
 //! In and out: one part of one row, its state the moments `[m, v]`; nothing blocks.
 
+use forebay_base::LearningRate;
+
 use crate::simd::lanes;
 
 /// `lr sqrt(1 - beta2^t) / (1 - beta1^t)`, worked out in f64 once per push.
-pub(crate) fn rate(lr: f32, beta1: f32, beta2: f32, step: u64) -> f32 {
+pub(crate) fn rate(lr: LearningRate, beta1: f32, beta2: f32, step: u64) -> f32 {
     // Beyond 2^31 steps every power that f32 constants allow is 0 or as good as.
     let t = i32::try_from(step).unwrap_or(i32::MAX);
     let correction = |beta: f32| 1.0 - decimal(beta).powi(t);
-    (decimal(lr) * correction(beta2).sqrt() / correction(beta1)) as f32
+    (decimal(lr.peak as f32) * lr.share(step) * correction(beta2).sqrt() / correction(beta1)) as f32
 }
 
 /// `1 - beta`.
@@ -40,7 +42,7 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_its_twin(row in twins::rows(2), step in 1u64..1000) {
-            let update = Optimizer::Adam { lr: 0.01, beta1: 0.9, beta2: 0.999, eps: 1e-8 }.at_step(step);
+            let update = Optimizer::Adam { lr: 0.01.into(), beta1: 0.9, beta2: 0.999, eps: 1e-8 }.at_step(step);
             let Update::Adam { rate, keep1, keep2, eps } = update else { unreachable!() };
             twins::agree(update, row, |w, s, g| {
                 s[0] += keep1 * (g - s[0]);
@@ -52,8 +54,9 @@ mod tests {
 
     #[test]
     fn the_rate_settles_on_lr() {
-        let near =
-            |step, wanted: f64| assert!((f64::from(super::rate(0.5, 0.9, 0.999, step)) / wanted - 1.0).abs() < 1e-6);
+        let near = |step, wanted: f64| {
+            assert!((f64::from(super::rate(0.5.into(), 0.9, 0.999, step)) / wanted - 1.0).abs() < 1e-6)
+        };
         near(1, 0.5 * 0.001f64.sqrt() / 0.1);
         near(2, 0.5 * (1.0 - 0.999f64.powi(2)).sqrt() / (1.0 - 0.81));
         near(1_000_000, 0.5);

@@ -6,6 +6,7 @@
 //! The loops are compiled for each vector width by [`crate::simd`]; each file holds its kernel and, in its tests, the
 //! scalar twin that must agree with it to the bit. `tests/golden.rs` holds them against PyTorch's numbers.
 
+use forebay_base::LearningRate;
 use serde::{Deserialize, Serialize};
 
 pub(crate) mod adagrad;
@@ -22,13 +23,13 @@ pub enum Optimizer {
     Sgd {
         /// Learning rate, default 0.001.
         #[serde(default = "defaults::small_lr")]
-        lr: f32,
+        lr: LearningRate,
     },
     /// `v = momentum * v + g; w -= lr * v`.
     Momentum {
         /// Learning rate, default 0.001.
         #[serde(default = "defaults::small_lr")]
-        lr: f32,
+        lr: LearningRate,
         /// Share of the velocity that stays, default 0.9 (PyTorch's is 0, which is [`Optimizer::Sgd`]).
         #[serde(default = "defaults::momentum")]
         momentum: f32,
@@ -37,7 +38,7 @@ pub enum Optimizer {
     Adagrad {
         /// Learning rate, default 0.01.
         #[serde(default = "defaults::adagrad_lr")]
-        lr: f32,
+        lr: LearningRate,
         /// `s` of a new row, default 0.
         #[serde(default)]
         initial_accumulator: f32,
@@ -51,7 +52,7 @@ pub enum Optimizer {
     Adam {
         /// Learning rate, default 0.001.
         #[serde(default = "defaults::small_lr")]
-        lr: f32,
+        lr: LearningRate,
         /// Decay of the first moment, default 0.9.
         #[serde(default = "defaults::momentum")]
         beta1: f32,
@@ -84,14 +85,16 @@ pub enum Optimizer {
 }
 
 mod defaults {
-    pub(super) fn small_lr() -> f32 {
-        1e-3
+    use forebay_base::LearningRate;
+
+    pub(super) fn small_lr() -> LearningRate {
+        1e-3.into()
     }
     pub(super) fn momentum() -> f32 {
         0.9
     }
-    pub(super) fn adagrad_lr() -> f32 {
-        1e-2
+    pub(super) fn adagrad_lr() -> LearningRate {
+        1e-2.into()
     }
     pub(super) fn adagrad_eps() -> f32 {
         1e-10
@@ -138,15 +141,14 @@ impl Optimizer {
             false => Err(format!("{name} is {v}; expected at least 0 and less than 1")),
         };
         match *self {
-            Self::Sgd { lr } => not_negative("lr", lr),
-            Self::Momentum { lr, momentum } => not_negative("lr", lr).and(below_one("momentum", momentum)),
-            Self::Adagrad { lr, initial_accumulator, eps } => not_negative("lr", lr)
-                .and(not_negative("initial_accumulator", initial_accumulator))
-                .and(positive("eps", eps)),
-            Self::Adam { lr, beta1, beta2, eps } => not_negative("lr", lr)
-                .and(below_one("beta1", beta1))
-                .and(below_one("beta2", beta2))
-                .and(positive("eps", eps)),
+            Self::Sgd { lr } => lr.check(),
+            Self::Momentum { lr, momentum } => lr.check().and(below_one("momentum", momentum)),
+            Self::Adagrad { lr, initial_accumulator, eps } => {
+                lr.check().and(not_negative("initial_accumulator", initial_accumulator)).and(positive("eps", eps))
+            }
+            Self::Adam { lr, beta1, beta2, eps } => {
+                lr.check().and(below_one("beta1", beta1)).and(below_one("beta2", beta2)).and(positive("eps", eps))
+            }
             Self::Ftrl { alpha, beta, l1, l2 } => positive("alpha", alpha)
                 .and(positive("beta", beta))
                 .and(not_negative("l1", l1))
@@ -157,9 +159,9 @@ impl Optimizer {
     /// The optimizer with all that is constant over one push worked out; `step` counts from 1.
     pub(crate) fn at_step(&self, step: u64) -> Update {
         match *self {
-            Self::Sgd { lr } => Update::Sgd { lr },
-            Self::Momentum { lr, momentum } => Update::Momentum { lr, momentum },
-            Self::Adagrad { lr, eps, .. } => Update::Adagrad { lr, eps },
+            Self::Sgd { lr } => Update::Sgd { lr: lr.at(step) as f32 },
+            Self::Momentum { lr, momentum } => Update::Momentum { lr: lr.at(step) as f32, momentum },
+            Self::Adagrad { lr, eps, .. } => Update::Adagrad { lr: lr.at(step) as f32, eps },
             Self::Adam { lr, beta1, beta2, eps } => {
                 let (keep1, keep2) = (adam::keep(beta1), adam::keep(beta2));
                 Update::Adam { rate: adam::rate(lr, beta1, beta2, step), keep1, keep2, eps }

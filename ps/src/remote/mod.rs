@@ -17,7 +17,7 @@
 //!
 //! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 //! # runtime.block_on(async {
-//! let part = PartConfig { name: "w".into(), dim: 2, optimizer: Optimizer::Sgd { lr: 0.5 }, init: Init::Zeros };
+//! let part = PartConfig { name: "w".into(), dim: 2, optimizer: Optimizer::Sgd { lr: 0.5.into() }, init: Init::Zeros };
 //! let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32, lifetime: Lifetime::default() };
 //! let (io, host) = (IoRuntime::new("net", 1), Host::start("ps")?);
 //! let (security, limits) = (Security::none(), Limits::default());
@@ -152,7 +152,12 @@ mod tests {
 
     #[test]
     fn a_difference_is_named() {
-        let part = |lr| PartConfig { name: "a".into(), dim: 2, optimizer: Optimizer::Sgd { lr }, init: Init::Zeros };
+        let part = |lr| PartConfig {
+            name: "a".into(),
+            dim: 2,
+            optimizer: Optimizer::Sgd { lr: crate::LearningRate::constant(lr) },
+            init: Init::Zeros,
+        };
         let config = TableConfig {
             name: "t".into(),
             seed: 1,
