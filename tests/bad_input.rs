@@ -203,6 +203,13 @@ fn numbers_that_make_no_sense_are_refused_by_name() {
         ("table.shards=0", "shards"),
         ("pipeline.links.parse=0", "links.parse"),
         ("train.optimizer={ kind = \"adam\", lr = -1 }", "lr"),
+        ("train.optimizer={ kind = \"adamw\", weight_decay = -1 }", "weight_decay"),
+        ("train.optimizer={ kind = \"sgd\", lr = \"fast\" }", "a number, or { peak = 0.001"),
+        (
+            "table.embedding_optimizer={ kind = \"sgd\", lr = { peak = 1, decay = { kind = \"linear\", steps = 0 } } }",
+            "lr.decay.steps is 0",
+        ),
+        ("train.clip_norm=0", "clip_norm is 0"),
         ("table.linear_optimizer={ kind = \"adagrad\", lr = -1.0 }", "lr"),
         ("model={ kind = \"custom\", hidden = [] }", "part"),
         ("train={ backend = \"native\", device = \"cuda:0\" }", "torch"),

@@ -2,7 +2,7 @@
 //!
 //! The native model and the dense blocks of the ps processes run [`DenseOptimizer::update`];
 //! `torch/dense_optimizer.rs` has the same formulas over tensors. Formulas and defaults are those of `torch.optim` (SGD,
-//! Adagrad, Adam without weight decay or AMSGrad). The optimizers of the sparse tables are in the ps crate.
+//! Adagrad, Adam without weight decay, AdamW; no AMSGrad). The optimizers of the sparse tables are in the ps crate.
 //!
 //! To add one: a variant here and its arm in each `match` below, an arm in `torch/dense_optimizer.rs`, an entry in
 //! `optimizers()` of `tests/support/mod.rs`, and a case in `tests/golden/models.py` at the root of the workspace.
@@ -58,6 +58,27 @@ pub enum DenseOptimizer {
         #[serde(default = "adam_eps")]
         eps: f64,
     },
+    /// Adam with decoupled weight decay (Loshchilov, Hutter, ICLR 2019): `p *= 1 - lr * weight_decay;
+    /// m += (1 - beta1) * (g - m); v += (1 - beta2) * (g^2 - v);
+    /// p -= lr / (1 - beta1^t) * m / (sqrt(v / (1 - beta2^t)) + eps)`, `t` the step from 1. All dense parameters
+    /// decay, biases too.
+    Adamw {
+        /// Learning rate.
+        #[serde(default = "milli")]
+        lr: LearningRate,
+        /// Decay of the first moment.
+        #[serde(default = "nine_tenths")]
+        beta1: f64,
+        /// Decay of the second moment.
+        #[serde(default = "adam_beta2")]
+        beta2: f64,
+        /// Keeps the division finite.
+        #[serde(default = "adam_eps")]
+        eps: f64,
+        /// Share of a parameter that a step takes away, per unit of `lr`.
+        #[serde(default = "hundredth")]
+        weight_decay: f64,
+    },
 }
 
 fn milli() -> LearningRate {
@@ -65,6 +86,9 @@ fn milli() -> LearningRate {
 }
 fn centi() -> LearningRate {
     LearningRate::constant(1e-2)
+}
+fn hundredth() -> f64 {
+    1e-2
 }
 fn nine_tenths() -> f64 {
     0.9
@@ -111,6 +135,12 @@ impl DenseOptimizer {
         DenseOptimizer::Adam { lr, beta1: nine_tenths(), beta2: adam_beta2(), eps: adam_eps() }
     }
 
+    /// AdamW with PyTorch's defaults.
+    pub fn adamw(lr: impl Into<LearningRate>) -> DenseOptimizer {
+        let (lr, beta1, beta2) = (lr.into(), nine_tenths(), adam_beta2());
+        DenseOptimizer::Adamw { lr, beta1, beta2, eps: adam_eps(), weight_decay: hundredth() }
+    }
+
     /// Refuses settings outside their range.
     ///
     /// # Errors
@@ -133,6 +163,11 @@ impl DenseOptimizer {
             DenseOptimizer::Adam { lr, beta1, beta2, eps } => {
                 rate(lr).and(share("beta1", beta1)).and(share("beta2", beta2)).and(at_least_0("eps", eps))
             }
+            DenseOptimizer::Adamw { lr, beta1, beta2, eps, weight_decay } => rate(lr)
+                .and(share("beta1", beta1))
+                .and(share("beta2", beta2))
+                .and(at_least_0("eps", eps))
+                .and(at_least_0("weight_decay", weight_decay)),
         }
     }
 
@@ -142,7 +177,7 @@ impl DenseOptimizer {
             DenseOptimizer::Sgd { .. } => &[],
             DenseOptimizer::Momentum { .. } => &["velocity"],
             DenseOptimizer::Adagrad { .. } => &["sum"],
-            DenseOptimizer::Adam { .. } => &["moment1", "moment2"],
+            DenseOptimizer::Adam { .. } | DenseOptimizer::Adamw { .. } => &["moment1", "moment2"],
         }
     }
 
@@ -154,16 +189,25 @@ impl DenseOptimizer {
         }
     }
 
-    /// Adam's step size and second-moment correction at `step` (from 1), in f64 as PyTorch computes them; else the rate and 1.
+    /// The step size and second-moment correction of Adam and AdamW at `step` (from 1), in f64 as PyTorch computes them; else the
+    /// rate and 1.
     pub(crate) fn step_size(&self, step: u64) -> (f64, f64) {
         match *self {
             DenseOptimizer::Sgd { lr } | DenseOptimizer::Momentum { lr, .. } | DenseOptimizer::Adagrad { lr, .. } => {
                 (lr.at(step), 1.0)
             }
-            DenseOptimizer::Adam { lr, beta1, beta2, .. } => {
+            DenseOptimizer::Adam { lr, beta1, beta2, .. } | DenseOptimizer::Adamw { lr, beta1, beta2, .. } => {
                 let correction = |beta: f64| 1.0 - beta.powf(step as f64);
                 (lr.at(step) / correction(beta1), correction(beta2).sqrt())
             }
+        }
+    }
+
+    /// What weight decay leaves of a parameter at `step` (from 1), before the update; `None` without weight decay.
+    pub(crate) fn share_left(&self, step: u64) -> Option<f64> {
+        match *self {
+            DenseOptimizer::Adamw { lr, weight_decay, .. } => Some(1.0 - lr.at(step) * weight_decay),
+            _ => None,
         }
     }
 
@@ -175,6 +219,11 @@ impl DenseOptimizer {
     pub(crate) fn update(&self, step: u64, p: &mut [f32], g: &[f32], first: &mut [f32], second: &mut [f32]) {
         let (size, correction) = self.step_size(step);
         let size = size as f32;
+        if let Some(share) = self.share_left(step) {
+            for p in p.iter_mut() {
+                *p *= share as f32;
+            }
+        }
         match *self {
             DenseOptimizer::Sgd { .. } => {
                 for (p, &g) in p.iter_mut().zip(g) {
@@ -195,7 +244,7 @@ impl DenseOptimizer {
                     *p -= size * g / (s.sqrt() + eps);
                 }
             }
-            DenseOptimizer::Adam { beta1, beta2, eps, .. } => {
+            DenseOptimizer::Adam { beta1, beta2, eps, .. } | DenseOptimizer::Adamw { beta1, beta2, eps, .. } => {
                 let (rest1, rest2) = ((1.0 - beta1) as f32, (1.0 - beta2) as f32);
                 let (beta2, eps, scale) = (beta2 as f32, eps as f32, (1.0 / correction) as f32);
                 for (((p, &g), m), v) in p.iter_mut().zip(g).zip(first).zip(second) {
@@ -218,6 +267,11 @@ mod tests {
         assert_eq!(adam, DenseOptimizer::default());
         let adagrad: DenseOptimizer = toml::from_str("kind = \"adagrad\"\nlr = 0.05").unwrap();
         assert_eq!(adagrad, DenseOptimizer::adagrad(0.05));
+        let adamw: DenseOptimizer = toml::from_str("kind = \"adamw\"").unwrap();
+        assert_eq!(adamw, DenseOptimizer::adamw(0.001));
+        let text = "kind = \"adamw\"\nlr = 0.1\nbeta1 = 0.8\nbeta2 = 0.95\neps = 1e-6\nweight_decay = 0.2";
+        let expected = DenseOptimizer::Adamw { lr: 0.1.into(), beta1: 0.8, beta2: 0.95, eps: 1e-6, weight_decay: 0.2 };
+        assert_eq!(toml::from_str::<DenseOptimizer>(text).unwrap(), expected);
         assert!(toml::from_str::<DenseOptimizer>("kind = \"adam\"\nbeta3 = 1").is_err());
         assert!(toml::from_str::<DenseOptimizer>("kind = \"lion\"").is_err());
     }
@@ -228,6 +282,11 @@ mod tests {
         assert!(message(DenseOptimizer::sgd(-1.0)).contains("lr is -1"));
         assert!(message(DenseOptimizer::adam(f64::NAN)).contains("lr is NaN"));
         assert!(message(DenseOptimizer::Momentum { lr: 0.1.into(), momentum: 1.0 }).contains("momentum is 1"));
+        let adamw =
+            |eps, weight_decay| DenseOptimizer::Adamw { lr: 0.1.into(), beta1: 0.9, beta2: 0.999, eps, weight_decay };
+        assert!(message(adamw(-1.0, 0.01)).contains("eps is -1"));
+        assert!(message(adamw(1e-8, -0.5)).contains("weight_decay is -0.5"));
+        adamw(0.0, 0.0).validate().unwrap();
         DenseOptimizer::default().validate().unwrap();
     }
 
@@ -245,5 +304,7 @@ mod tests {
         assert!((step(DenseOptimizer::adagrad(0.1)) - adagrad).abs() < 1e-6);
         // With a constant gradient, Adam's corrected moments are the gradient itself: each step is lr.
         assert!((step(DenseOptimizer::adam(0.1)) - 0.8).abs() < 1e-5);
+        // AdamW takes the same steps, each after a decay by lr * weight_decay = 0.001.
+        assert!((step(DenseOptimizer::adamw(0.1)) - ((0.999 - 0.1) * 0.999 - 0.1)).abs() < 1e-5);
     }
 }

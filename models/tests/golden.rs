@@ -82,7 +82,7 @@ impl Case {
 /// Trains every case on the models of `make`, and compares.
 fn check(make: impl Fn(ModelSpec, DenseOptimizer, u64) -> Result<Box<dyn DenseModel>, ModelError>) {
     let file: File = serde_json::from_str(include_str!("../../tests/golden/models.json")).unwrap();
-    assert_eq!(file.cases.len(), 26);
+    assert_eq!(file.cases.len(), 31);
     for case in &file.cases {
         let name = format!("{} {:?} {} {:?}", case.model, case.optimizer, case.bags, case.pooling);
         let spec = case.spec();

@@ -55,6 +55,36 @@ fn both_backends_give_the_same_loss_logits_and_gradients() {
     }
 }
 
+/// What a step would do without clipping, scaled by hand, is what both backends do with it.
+#[test]
+fn both_backends_clip_all_gradients_of_a_batch_together() {
+    let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]);
+    let batch = batch(&spec, 9, 7, true, 3);
+    let (mut out, mut grads) = (StepOutput::default(), Vec::new());
+    native(&spec, DenseOptimizer::sgd(1.0)).gradients(&batch.view(), &mut out, &mut grads).unwrap();
+    let norm = grads.iter().chain(&out.row_grads).map(|&g| f64::from(g).powi(2)).sum::<f64>().sqrt();
+    for (most, share) in [(norm / 4.0, 0.25), (norm * 1.01, 1.0)] {
+        let scaled = |grads: &[f32]| grads.iter().map(|g| g * share).collect::<Vec<f32>>();
+        let models: [Box<dyn DenseModel>; 2] =
+            [Box::new(native(&spec, DenseOptimizer::sgd(1.0))), Box::new(torch(&spec, DenseOptimizer::sgd(1.0)))];
+        for mut model in models {
+            model.set_clip_norm(most).unwrap();
+            assert!(model.set_clip_norm(0.0).is_err());
+            let (mut clipped, mut dense, mut before, mut after) = Default::default();
+            model.read_flat(&mut before).unwrap();
+            model.gradients(&batch.view(), &mut clipped, &mut dense).unwrap();
+            assert_close("dense gradients", &dense, &scaled(&grads), 1e-6);
+            assert_close("row gradients", &clipped.row_grads, &scaled(&out.row_grads), 1e-6);
+            model.train(&batch.view(), &mut clipped).unwrap();
+            assert_close("row gradients of a step", &clipped.row_grads, &scaled(&out.row_grads), 1e-6);
+            model.read_flat(&mut after).unwrap();
+            let step: Vec<f32> =
+                before.iter().zip(&after).map(|(before, after): (&f32, &f32)| before - after).collect();
+            assert_close("the step", &step, &scaled(&grads), 1e-6);
+        }
+    }
+}
+
 #[test]
 fn a_saved_model_moves_between_the_backends() {
     let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]).with_cross(1);

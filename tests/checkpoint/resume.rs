@@ -34,6 +34,15 @@ fn parquet_with_adam() {
     kill_and_resume("parquet", &[], 3);
 }
 
+/// The rate goes on from the step of the checkpoint.
+#[test]
+fn learning_rates_that_change_and_gradients_that_are_clipped() {
+    let falls = "{peak=0.002,warmup_steps=40,decay={kind=\"cosine\",steps=300,end=0.1}}";
+    let sparse = format!("table.embedding_optimizer={{kind=\"adam\",lr={falls}}}");
+    let dense = format!("train.optimizer={{kind=\"adamw\",lr={falls}}}");
+    kill_and_resume("parquet", &[&sparse, &dense, "train.clip_norm=0.05"], 2);
+}
+
 #[test]
 fn text_and_several_shards() {
     kill_and_resume("criteo", &["table.shards=3"], 2);

@@ -30,6 +30,7 @@ OPTIMIZERS = {
     "adagrad": ({"lr": 0.02, "initial_accumulator": 0.1},
                 lambda params: torch.optim.Adagrad(params, lr=0.02, initial_accumulator_value=0.1)),
     "adam": ({"lr": 0.005}, lambda params: torch.optim.Adam(params, lr=0.005)),
+    "adamw": ({"lr": 0.005, "weight_decay": 0.1}, lambda params: torch.optim.AdamW(params, lr=0.005, weight_decay=0.1)),
 }
 CASES = [(model, optimizer, "single", "sum")
          for model in ["lr", "fm", "wide_deep", "ctr_dnn", "dcn_v2"] for optimizer in OPTIMIZERS]

@@ -265,6 +265,7 @@ mod tests {
             DenseOptimizer::momentum(0.1),
             DenseOptimizer::adagrad(0.1),
             DenseOptimizer::adam(0.1),
+            DenseOptimizer::adamw(0.1),
         ];
         let grads = |step: usize| -> Vec<f32> { (0..50).map(|i| ((i * 7 + step * 13) as f32).sin()).collect() };
         for optimizer in optimizers {

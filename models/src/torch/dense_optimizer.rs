@@ -33,6 +33,9 @@ impl Optimizer {
     pub(super) fn step(&mut self, p: &mut Tensor, mut g: Tensor) -> Result<(), TchError> {
         self.steps += 1;
         let (size, correction) = self.settings.step_size(self.steps);
+        if let Some(share) = self.settings.share_left(self.steps) {
+            let _ = p.f_mul_scalar_(share)?;
+        }
         match (self.settings, self.state.as_mut_slice()) {
             (DenseOptimizer::Sgd { .. }, _) => {
                 let _ = p.f_sub_(&g.f_mul_scalar_(size)?)?;
@@ -46,7 +49,10 @@ impl Optimizer {
                 let root = s.f_sqrt()?.f_add_scalar_(eps)?;
                 let _ = p.f_addcdiv_(&g.f_mul_scalar_(-size)?, &root)?;
             }
-            (DenseOptimizer::Adam { beta1, beta2, eps, .. }, [m, v]) => {
+            (
+                DenseOptimizer::Adam { beta1, beta2, eps, .. } | DenseOptimizer::Adamw { beta1, beta2, eps, .. },
+                [m, v],
+            ) => {
                 let _ = m.f_lerp_(&g, 1.0 - beta1)?;
                 let squares = g.f_square_()?.f_mul_scalar_(1.0 - beta2)?;
                 let _ = v.f_mul_scalar_(beta2)?.f_add_(&squares)?;

@@ -1,6 +1,6 @@
 //! Forward, loss and autograd over a module and its parameters, and the checks of the results.
 
-use tch::{Reduction, Tensor};
+use tch::{Kind, Reduction, TchError, Tensor};
 
 use super::non_finite::{gradient_symptom, loss_symptom, non_finite_error, row_symptom};
 use super::params::{Params, all_finite};
@@ -12,6 +12,7 @@ pub(super) struct Graph {
     pub(super) module: Box<dyn TorchModule>,
     pub(super) params: Params,
     pub(super) shape: BatchShape,
+    pub(super) clip_norm: Option<f64>,
 }
 
 impl Graph {

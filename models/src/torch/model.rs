@@ -14,10 +14,10 @@ use super::non_finite::ModelInfo;
 use super::params::{Params, to_vec};
 use super::transfer::{Uploader, launch};
 use super::{Device, ModuleShape, TorchBatch, TorchModule};
-use crate::BatchShape;
 use crate::params::{check_len, initial, layout, load_optimizer, save_optimizer};
 use crate::state;
 use crate::transfer::{BatchUpload, QueuedStep, UploadedBatch};
+use crate::{BatchShape, clip_norm};
 use crate::{DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, RowPart, StepOutput};
 
 /// A model on libtorch: a spec, or a module of the user's own.

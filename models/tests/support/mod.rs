@@ -76,7 +76,13 @@ pub fn batch(spec: &ModelSpec, rows: usize, unique: usize, bags: bool, seed: u64
 
 /// Every dense optimizer.
 pub fn optimizers(lr: f64) -> Vec<DenseOptimizer> {
-    vec![DenseOptimizer::sgd(lr), DenseOptimizer::momentum(lr), DenseOptimizer::adagrad(lr), DenseOptimizer::adam(lr)]
+    vec![
+        DenseOptimizer::sgd(lr),
+        DenseOptimizer::momentum(lr),
+        DenseOptimizer::adagrad(lr),
+        DenseOptimizer::adam(lr),
+        DenseOptimizer::adamw(lr),
+    ]
 }
 
 /// A spec for each part alone and for combinations, small enough for finite differences.

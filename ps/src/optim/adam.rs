@@ -37,6 +37,7 @@ pub(crate) fn update(w: &mut [f32], s: &mut [f32], g: &[f32], rate: f32, keep1: 
 #[cfg(test)]
 mod tests {
     use crate::optim::{Optimizer, Update, twins};
+    use forebay_base::{Decay, LearningRate};
     use proptest::prelude::*;
 
     proptest! {
@@ -49,6 +50,14 @@ mod tests {
                 s[1] += keep2 * (g * g - s[1]);
                 *w -= rate * s[0] / (s[1].sqrt() + eps);
             })?;
+        }
+    }
+
+    #[test]
+    fn a_rate_that_falls_is_a_share_of_the_constant_one() {
+        let falls = LearningRate { decay: Decay::Steps { every: 10, factor: 0.25 }, ..0.5.into() };
+        for (step, share) in [(9, 1.0), (10, 0.25), (25, 0.0625)] {
+            assert_eq!(super::rate(falls, 0.9, 0.999, step), share * super::rate(0.5.into(), 0.9, 0.999, step));
         }
     }
 

@@ -214,6 +214,28 @@ impl Update {
 }
 
 #[cfg(test)]
+mod tests {
+    use super::{LearningRate, Optimizer, Update};
+
+    #[test]
+    fn a_learning_rate_warms_up_in_every_optimizer_that_has_one() {
+        let lr = LearningRate { warmup_steps: 4, ..0.5.into() };
+        for (step, expected) in [(1, 0.125), (3, 0.375), (4, 0.5), (9, 0.5)] {
+            let adagrad = Optimizer::Adagrad { lr, initial_accumulator: 0.0, eps: 1e-10 };
+            for optimizer in [Optimizer::Sgd { lr }, Optimizer::Momentum { lr, momentum: 0.9 }, adagrad] {
+                let (Update::Sgd { lr } | Update::Momentum { lr, .. } | Update::Adagrad { lr, .. }) =
+                    optimizer.at_step(step)
+                else {
+                    unreachable!()
+                };
+                assert_eq!(lr, expected, "{optimizer:?} at {step}");
+            }
+        }
+        assert!(Optimizer::Sgd { lr: (-1.0).into() }.check().unwrap_err().contains("lr is -1"));
+    }
+}
+
+#[cfg(test)]
 pub(crate) mod twins {
     //! Runs a kernel under every width against its scalar twin.
 
