@@ -22,7 +22,8 @@ pub struct TableOptions {
     /// Optimizer of the linear weights. The default `beta` is smaller than the paper's 1: gradients here are of the mean loss
     /// of a batch, the paper's of one row.
     pub linear_optimizer: Optimizer,
-    /// Optimizer of the embeddings. Adagrad keeps one number of state per weight, Adam two.
+    /// Optimizer of the embeddings. Adagrad keeps one number of state per weight, Adam two. `lr` may change, as in
+    /// `train.optimizer`.
     pub embedding_optimizer: Optimizer,
     /// Initial values of a new embedding. Linear weights start at 0.
     pub embedding_init: Init,

@@ -42,7 +42,8 @@ pub struct TrainOptions {
     /// together, for instance `10.0`. Default: they stay as they are. Not with `sync`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clip_norm: Option<f64>,
-    /// Optimizer of the dense parameters.
+    /// Optimizer of the dense parameters. Every `lr` is a number, or a rate that changes:
+    /// `{ peak = 0.001, warmup_steps = 1000, decay = { kind = "cosine", steps = 50000, end = 0.01 } }`.
     pub optimizer: DenseOptimizer,
 }
 
