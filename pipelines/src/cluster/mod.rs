@@ -21,20 +21,24 @@
 //! 5. `meters.rs`: how the meters of all processes come together.
 //! 6. `reader.rs`, `ps.rs`, `trainer.rs`: the processes.
 //!
-//! # Where do the rows of a lost reader go, and why is none applied twice?
+//! # Where do the rows of a lost reader go, and why is none lost and none applied twice?
 //!
 //! The rows of an epoch are cut into windows, and every batch has an id (epoch, window, index) that only the data determines.
 //!
-//! 1. `members.rs`: a reader without a heartbeat for `placement.lease_seconds` is lost.
+//! 1. `members.rs`: a reader without a heartbeat for `placement.lease_seconds` is lost; at once, if it is started again, leaves, or
+//!    reports a fault of its disk or network.
 //! 2. `leases.rs`: its leases go back into the book (`return_leases_of`) and to the next reader that asks, with a higher term.
 //!    Readers wait for that in `lease_client.rs`.
 //! 3. `connectors/src/window.rs`, `stages/batch/cutter.rs`: the new reader makes the same batches again.
-//!    `batches/send_queue.rs`: every reader keeps a batch until a trainer reports it done, so if a trainer dies, its readers send
-//!    its batches to the next one. `batches/lease_progress.rs`: when all of a window is done, the reader reports its rows.
-//! 4. `batches/receive_queue.rs`: a trainer takes a batch id once. It answers a batch that is done with `Done`, and a batch of an
-//!    older term with `Stale`: then the reader that seemed lost forgets the window.
-//! 5. `ps/src/exactly_once.rs`: a push carries the batch id, and each shard and each dense block applies each id once. So even a batch that two
-//!    trainers computed changes each row once. `acknowledge.rs` lets shards forget the ids of windows that are done.
+//!    `batches/send_queue.rs`: every reader keeps a batch until a trainer reports it done, so if a trainer dies, readers send
+//!    its batches to the others or to the process that takes over its rank. `batches/lease_progress.rs`: when all batches of a
+//!    window are done, the reader reports its rows.
+//! 4. `batches/receive_queue.rs`: batches that came whole before the loss stay. A trainer takes a batch id once: it answers a
+//!    batch that is done with `Done`, and a batch of an older term with `Stale`; then the reader that seemed lost forgets the
+//!    window. But the copy may come to another trainer, one that has credit (with `sync`, `stages/ship.rs` fixes the trainer).
+//! 5. `ps/src/exactly_once.rs`: a push carries the batch id, and each shard and each dense block applies each id once. So even
+//!    a batch that two trainers computed changes each row once. `acknowledge.rs` lets shards forget the ids of windows that are
+//!    done.
 //!
 //! `LeaseBook::complete` then counts each window once, and checks that its rows were trained on or rejected.
 
