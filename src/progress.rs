@@ -45,7 +45,8 @@ impl Progress {
         let left = position.share.and_then(|share| self.left(share));
         match &self.bar {
             Some(bar) => {
-                let line = Line { now, position, left, rate: self.rate, analysis: running.run_report().analysis };
+                let analysis = running.run_report().analysis;
+                let line = Line { now, position, left, rate: self.rate, analysis, evaluated: evaluated(running) };
                 bar.set_message(line.fit(columns().saturating_sub(SPINNER)));
                 bar.tick();
             }
@@ -61,6 +62,7 @@ impl Progress {
                     rows_per_second = self.rate as u64,
                     logloss = now.logloss,
                     auc = now.auc,
+                    evaluated = evaluated(running),
                     "training; {analysis}"
                 );
             }
@@ -101,6 +103,15 @@ struct Line {
     left: Option<Duration>,
     rate: f64,
     analysis: Analysis,
+    /// The newest evaluation while the model trains.
+    evaluated: Option<String>,
+}
+
+/// The metric of the newest evaluation while the model trains, and its value: `AUC 0.7812`.
+fn evaluated(running: &RunningTraining) -> Option<String> {
+    let history = running.evaluations()?;
+    let value = history.points.last()?.value(history.metric)?;
+    Some(format!("{} {value:.4}", history.metric))
 }
 
 impl Line {
@@ -122,6 +133,7 @@ impl Line {
         parts.push(self.analysis.short());
         parts.push(format!("logloss {:.4}", now.logloss));
         parts.push(format!("AUC {}", now.auc.map_or("-".into(), |auc| format!("{auc:.4}"))));
+        parts.extend(self.evaluated.as_ref().map(|evaluated| format!("evaluated: {evaluated}")));
         let stall = self.analysis.stall_share.map(|share| format!("stalls {}%", percent(share)));
         parts.extend(stall);
         if share.is_some() {
@@ -186,6 +198,7 @@ mod tests {
             left: Some(Duration::from_secs(754)),
             rate: 1_234_567.0,
             analysis: Analysis { starting: true, stall_share: Some(0.62), ..Analysis::default() },
+            evaluated: None,
         }
     }
 
@@ -195,6 +208,12 @@ mod tests {
         let wide =
             "42%  epoch 1/3  12:34 left  1.23M/s  starting  logloss 0.4568  AUC 0.7912  stalls 62%  45,840,617 rows";
         assert_eq!(line().fit(200), wide);
+        let evaluated = Line { evaluated: Some("AUC 0.7812".into()), ..line() };
+        assert!(
+            evaluated.fit(200).contains("  AUC 0.7912  evaluated: AUC 0.7812  stalls 62%"),
+            "{}",
+            evaluated.fit(200)
+        );
         for columns in 0..120 {
             assert!(line().fit(columns).chars().count() <= columns);
         }

@@ -34,7 +34,7 @@ fn a_browser_draws_the_run_and_its_json_has_all_that_the_text_says() {
     assert!(synth.status.success(), "{synth:?}");
     let output = common::forebay(&["train", "--report", &at("report"), "--set", "data.shuffle_rows=0"])
         .args(["--set", &format!("data.train=[{rows:?}]"), "--set", &format!("data.eval=[{rows:?}]")])
-        .args(["--set", "train.batch_rows=256"])
+        .args(["--set", "train.batch_rows=256", "--set", "evaluation.every={ rows = 20000 }"])
         .output()
         .unwrap();
     let (code, text) = common::code_and_output(&output);
@@ -45,6 +45,9 @@ fn a_browser_draws_the_run_and_its_json_has_all_that_the_text_says() {
     assert!(report["cpu_seconds"].as_f64().unwrap() > 0.0 && report["peak_bytes"].as_u64().unwrap() > 0);
     let auc = report["evaluation"]["evaluation"]["auc"].as_f64().unwrap();
     assert!(text.contains(&format!("AUC {auc:.5}")), "{auc}: {text}");
+    let points = report["evaluations"]["points"].as_array().unwrap();
+    assert_eq!((points.len(), points[2]["rows"].as_u64()), (3, Some(60000)), "{points:?}");
+    let best = report["evaluations"]["best"].as_u64().unwrap() + 1;
     let history = &report["history"];
     let samples = history["seconds"].as_array().unwrap();
     assert!(samples.len() > 1, "{history}");
@@ -68,6 +71,7 @@ fn a_browser_draws_the_run_and_its_json_has_all_that_the_text_says() {
         assert!(page.contains(&format!("<b>{name}</b>")), "{name} is not in the graph");
     }
     assert!(page.contains("&lt;/script&gt;&lt;b&gt;rows"), "the title lacks the rows");
+    assert!(page.contains(&format!("{best} (best auc)")), "the evaluations are not on the page");
     // Rows and bytes per second, logloss, AUC and calibration, six stages, five links.
     assert_eq!(page.matches("<canvas").count(), 5 + 6 + 5, "{page}");
     assert!(page.contains("60,000") && page.contains(&format!("AUC {auc:.5}")));

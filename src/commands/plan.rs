@@ -31,7 +31,7 @@ impl Plan {
         if self.job_file {
             return out::print(job.to_commented_toml());
         }
-        let (placement, auto) = (job.placement.clone(), job.auto_values());
+        let (placement, auto, evaluation) = (job.placement.clone(), job.auto_values(), job.evaluation_plan());
         let training = Training::builder(job).context(context).build()?;
         let plan = training.plan();
         if self.json {
@@ -40,6 +40,9 @@ impl Plan {
         out::print(plan)?;
         if let Some(auto) = auto {
             out::print(auto)?;
+        }
+        if let Some(evaluation) = evaluation {
+            out::print(evaluation)?;
         }
         if placement.is_one_process() { Ok(()) } else { out::print(format_args!("placement: {placement}")) }
     }

@@ -1,6 +1,6 @@
 //! The `[evaluation]` section of a job.
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, commas};
 use serde::{Deserialize, Serialize};
 
 use super::Job;
@@ -146,7 +146,30 @@ impl EvaluationOptions {
     }
 }
 
+impl std::fmt::Display for EvaluateEvery {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match *self {
+            Self::Epochs(1) => f.write_str("epoch"),
+            Self::Epochs(epochs) => write!(f, "{epochs} epochs"),
+            Self::Rows(rows) => write!(f, "{} rows", commas(rows)),
+        }
+    }
+}
+
 impl Job {
+    /// What the run does with evaluations while it trains, as a sentence; `None` if it evaluates at the end alone.
+    pub fn evaluation_plan(&self) -> Option<String> {
+        let EvaluationOptions { every, metric, patience, .. } = &self.evaluation;
+        let mut plan = format!("evaluates every {} on data.eval", (*every)?);
+        if let Some(patience) = patience {
+            plan += &format!("; stops after {patience} evaluations in a row without a better {metric}");
+        }
+        if self.keeps_best() {
+            plan += &format!("; saves the model with the best {metric}");
+        }
+        Some(plan)
+    }
+
     /// Whether the best model of the run is kept, and not the last one.
     pub(crate) fn keeps_best(&self) -> bool {
         let EvaluationOptions { every, patience, keep, .. } = &self.evaluation;
@@ -194,6 +217,21 @@ mod tests {
         assert!(said.contains("evaluation.every is set, but [placement]"), "{said}");
         check(&[&EVERY[..], &["evaluation.patience=2", "evaluation.min_delta=0.1", "evaluation.keep=last"]].concat())
             .unwrap();
+    }
+
+    #[test]
+    fn the_plan_says_what_happens() {
+        let plan = |more: &[&str]| {
+            let settings: Vec<String> = EVERY.iter().chain(more).map(|setting| (*setting).to_owned()).collect();
+            Job::from_toml("", &settings).unwrap().evaluation_plan().unwrap()
+        };
+        assert_eq!(plan(&[]), "evaluates every epoch on data.eval");
+        assert_eq!(
+            plan(&["evaluation.every={ rows = 5_000_000 }", "evaluation.patience=2", "evaluation.metric=logloss"]),
+            "evaluates every 5,000,000 rows on data.eval; stops after 2 evaluations in a row without a better logloss; saves the \
+             model with the best logloss"
+        );
+        assert_eq!(Job::default().evaluation_plan(), None);
     }
 
     #[test]

@@ -187,7 +187,26 @@ function overTime(run) {
   }
 }
 
+/** The newest evaluations while the model trained. */
+const EVALUATIONS = 50;
+
+function evaluations(run) {
+  const { points = [], best, metric, stopped_early } = run.evaluations ?? {};
+  if (points.length === 0) return;
+  $("evaluation").hidden = false;
+  const digits = (value) => value?.toFixed(5) ?? "undefined";
+  const grouped = points.some((point) => point.gauc !== null);
+  const rows = points.map((point, i) => {
+    const values = [commas(point.rows), point.epochs, digits(point.auc), digits(point.logloss)];
+    return [`${i + 1}${i === best ? ` (best ${metric})` : ""}`, ...values, ...(grouped ? [digits(point.gauc)] : [])];
+  });
+  const head = ["evaluation", "rows", "whole epochs", "AUC", "logloss", ...(grouped ? ["GAUC"] : [])];
+  table("evaluations", head, rows.slice(-EVALUATIONS));
+  $("stopped-early").textContent = stopped_early ? `The training stopped early: the ${metric} did not improve.` : "";
+}
+
 function evaluation(run) {
+  evaluations(run);
   const found = run.evaluation;
   if (!found) return;
   $("evaluation").hidden = false;
