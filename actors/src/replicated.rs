@@ -77,7 +77,8 @@ impl<T: Batch> Flow<T> {
         let upstream: Upstream<S::Out> = Box::new(move |wiring, down: Link<Item<S::Out>>| {
             let (target, targets) = watch::channel(replicas.count);
             let count = Arc::new(AtomicUsize::new(replicas.count));
-            let group = wiring.group(&name, kind, place, Scale { target, count: Arc::clone(&count) });
+            let group =
+                wiring.group(&name, kind, place, Scale { began: replicas.count, target, count: Arc::clone(&count) });
             let front_cx = wiring.unlisted(&name);
             let front_meter = front_cx.meter_arc();
             let arbiter = wiring.arbiter(Place::Shared, &name)?;

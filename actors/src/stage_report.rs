@@ -100,7 +100,8 @@ pub struct StageReport {
     /// Time of the run before the stage began and after it ended.
     #[serde(with = "crate::seconds")]
     pub idle: Duration,
-    /// The run's wall time, times the replicas: busy + starved + blocked + waiting + idle.
+    /// The run's wall time, times the replicas: busy + starved + blocked + waiting + idle. If replicas were added or removed, the
+    /// time of each.
     #[serde(with = "crate::seconds")]
     pub wall: Duration,
     /// What the stage waited for, by the names given to its [`StageMeter`](crate::StageMeter).
@@ -203,6 +204,22 @@ impl StageReport {
         self.wall = lived + self.idle;
         self
     }
+
+    /// As [`over`](Self::over), of a stage whose replicas were added or removed in a run of `wall`: each counts for the time that
+    /// it lived, the `longest` as long as the stage.
+    pub(crate) fn over_lives(mut self, wall: Duration, longest: Duration) -> Self {
+        self.wall = self.busy + self.starved + self.blocked + self.waiting;
+        self.longer_by(wall.saturating_sub(longest))
+    }
+
+    /// The run went on for so long after the stage had ended.
+    #[must_use]
+    pub fn longer_by(mut self, more: Duration) -> Self {
+        let more = more * self.replicas.max(1) as u32;
+        self.idle += more;
+        self.wall += more;
+        self
+    }
 }
 
 #[cfg(test)]
@@ -223,6 +240,23 @@ mod tests {
         let older = StageReport { starved: starved + Duration::from_secs(9), replicas: 1, ..lived.clone() };
         let older = StageReport { wall: lived.wall + Duration::from_secs(9), ..older }.over(Duration::from_secs(1));
         assert_eq!((older.wall, older.busy), (Duration::from_secs(1), busy));
+    }
+
+    #[test]
+    fn a_replica_that_came_late_or_left_early_counts_for_its_own_time() {
+        let second = Duration::from_secs(1);
+        let mut stage = StageReport { replicas: 3, ..StageReport::default() };
+        // One was busy for all of 9 seconds, and two came after 6.
+        for busy in [9 * second, 3 * second, 3 * second] {
+            stage.add(Reading { times: Times { busy, ..Times::default() }, ..Reading::default() });
+        }
+        let grown = stage.clone().over_lives(9 * second, 9 * second);
+        assert_eq!((grown.wall, grown.busy_share()), (15 * second, 1.0));
+        assert!(stage.clone().over(9 * second).busy_share() < 0.6);
+        let shrunk = StageReport { replicas: 1, ..stage }.over_lives(10 * second, 9 * second);
+        assert_eq!((shrunk.wall, shrunk.idle), (16 * second, second));
+        let longer = shrunk.longer_by(4 * second);
+        assert_eq!((longer.wall, longer.idle, longer.busy), (20 * second, 5 * second, 15 * second));
     }
 
     #[test]

@@ -77,8 +77,9 @@ pub(crate) struct Entry {
 /// Returns false if the stage has ended.
 pub(crate) type TakeBarrier = Box<dyn Fn(Epoch) -> bool + Send>;
 
-/// The wanted and the actual number of replicas.
+/// The first, the wanted and the actual number of replicas.
 pub(crate) struct Scale {
+    pub(crate) began: usize,
     pub(crate) target: watch::Sender<usize>,
     pub(crate) count: Arc<AtomicUsize>,
 }
@@ -110,15 +111,19 @@ impl State {
 
     pub(crate) fn report(&self) -> Report {
         let registry = lock(&self.registry);
-        let stages: Vec<StageReport> = registry.stages.iter().rev().map(Entry::lifetimes).collect();
+        let stages: Vec<(StageReport, Option<Duration>)> = registry.stages.iter().rev().map(Entry::lifetimes).collect();
         let links = registry.links.iter().rev().zip(stages.windows(2));
-        let links = links.map(|(room, ends)| room.report(&ends[0].name, &ends[1].name)).collect();
+        let links = links.map(|(room, ends)| room.report(&ends[0].0.name, &ends[1].0.name)).collect();
         let services = self.settings.hosts.iter().filter_map(Weak::upgrade).flat_map(|services| services.report());
         let services: Vec<StageReport> = services.collect();
         // After the meters: no stage has lived longer than the run.
         let (verdict, wall, machine) = lock(&self.ended).clone().unwrap_or_else(|| self.now(Verdict::Running));
-        let over = |stages: Vec<StageReport>| stages.into_iter().map(|stage| stage.over(wall)).collect();
-        let (stages, services) = (over(stages), over(services));
+        let stages = stages.into_iter().map(|(stage, longest)| match longest {
+            Some(longest) => stage.over_lives(wall, longest),
+            None => stage.over(wall),
+        });
+        let stages = stages.collect();
+        let services = services.into_iter().map(|service| service.over(wall)).collect();
         let name = self.plan.name.clone();
         let (ledger, adjustments) = (self.ledger.snapshot(), lock(&self.adjustments).clone());
         Report { name, verdict, wall, machine, stages, links, services, ledger, adjustments }
@@ -144,8 +149,8 @@ impl State {
 }
 
 impl Entry {
-    /// Times of the stage while it lives, and its counts.
-    fn lifetimes(&self) -> StageReport {
+    /// Times of the stage while it lives, and its counts. If its replicas changed, also the longest life of one.
+    fn lifetimes(&self) -> (StageReport, Option<Duration>) {
         let mut report = StageReport {
             name: self.name.clone(),
             kind: self.kind.to_owned(),
@@ -153,9 +158,15 @@ impl Entry {
             replicas: self.scale.as_ref().map_or(1, |scale| scale.count.load(Relaxed)),
             ..StageReport::default()
         };
-        for meter in lock(&self.meters).iter() {
-            report.add(meter.read());
+        let meters = lock(&self.meters);
+        let mut longest = Duration::ZERO;
+        for meter in meters.iter() {
+            let reading = meter.read();
+            longest = longest.max(reading.times.sum());
+            report.add(reading);
         }
-        report
+        let began = self.scale.as_ref().map(|scale| scale.began);
+        let changed = began.is_some_and(|began| (meters.len(), report.replicas) != (began, began));
+        (report, changed.then_some(longest))
     }
 }

@@ -44,8 +44,9 @@ impl RunReport {
 fn over_the_run(mut process: ProcessReport, wall: Duration) -> ProcessReport {
     let report = &mut process.report;
     if report.verdict != Verdict::Running && report.wall < wall {
+        let more = wall - report.wall;
         report.wall = wall;
-        let over = |stage: StageReport| stage.over(wall);
+        let over = |stage: StageReport| stage.longer_by(more);
         report.stages = std::mem::take(&mut report.stages).into_iter().map(over).collect();
     }
     process
