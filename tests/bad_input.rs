@@ -206,7 +206,7 @@ fn numbers_that_make_no_sense_are_refused_by_name() {
         ("train.optimizer={ kind = \"adamw\", weight_decay = -1 }", "weight_decay"),
         ("train.optimizer={ kind = \"sgd\", lr = \"fast\" }", "a number, or { peak = 0.001"),
         (
-            "table.embedding_optimizer={ kind = \"sgd\", lr = { peak = 1, decay = { kind = \"linear\", steps = 0 } } }",
+            "table.linear_optimizer={ kind = \"sgd\", lr = { peak = 1, decay = { kind = \"linear\", steps = 0 } } }",
             "lr.decay.steps is 0",
         ),
         ("train.clip_norm=0", "clip_norm is 0"),
