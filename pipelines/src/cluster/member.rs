@@ -103,13 +103,19 @@ impl Member {
         let timeout = job.placement.timeout();
         let join = JoinRequest { role, rank, address, attempt, job: job_digest(job), nonce };
         let what = format!("the coordinator at {}", peer.address());
-        let reply = Retry::within(timeout).run(&what, || peer.action("coordinator.join", &join, DEADLINE)).await?;
+        let retry = Retry::within(timeout);
+        let reply = retry.run(&what, || peer.action("coordinator.join", &join, DEADLINE)).await?;
         let id = match reply {
             JoinReply::Joined(id) => id,
             JoinReply::AttemptIsOver => return Err(Failure::rolled_back().fault()),
             JoinReply::Failed(failure) => return Err(failure.fault()),
         };
-        let first: RunStatus = peer.action("coordinator.heartbeat", &MemberRequest { member: id }, DEADLINE).await?;
+        // The coordinator may die between the two answers: the one after it refuses the attempt that is over.
+        let heartbeat = MemberRequest { member: id };
+        let first: RunStatus = retry.run(&what, || peer.action("coordinator.heartbeat", &heartbeat, DEADLINE)).await?;
+        if first.attempt != id.attempt {
+            return Err(Failure::rolled_back().fault());
+        }
         let (sender, status) = watch::channel(first);
         let lease = Duration::from_secs_f64(job.placement.lease_seconds);
         let every = (lease / 4).clamp(Duration::from_millis(50), Duration::from_millis(500));
