@@ -205,14 +205,8 @@ impl StageReport {
         self
     }
 
-    /// As [`over`](Self::over), of a stage whose replicas were added or removed in a run of `wall`: each counts for the time that
-    /// it lived, the `longest` as long as the stage.
-    pub(crate) fn over_lives(mut self, wall: Duration, longest: Duration) -> Self {
-        self.wall = self.busy + self.starved + self.blocked + self.waiting;
-        self.longer_by(wall.saturating_sub(longest))
-    }
-
-    /// The run went on for so long after the stage had ended.
+    /// Counts `more` time of the run before the stage began or after it ended: idle time of each replica. What the replicas lived
+    /// stays as it is.
     #[must_use]
     pub fn longer_by(mut self, more: Duration) -> Self {
         let more = more * self.replicas.max(1) as u32;
@@ -250,10 +244,10 @@ mod tests {
         for busy in [9 * second, 3 * second, 3 * second] {
             stage.add(Reading { times: Times { busy, ..Times::default() }, ..Reading::default() });
         }
-        let grown = stage.clone().over_lives(9 * second, 9 * second);
+        let grown = stage.clone().longer_by(Duration::ZERO);
         assert_eq!((grown.wall, grown.busy_share()), (15 * second, 1.0));
         assert!(stage.clone().over(9 * second).busy_share() < 0.6);
-        let shrunk = StageReport { replicas: 1, ..stage }.over_lives(10 * second, 9 * second);
+        let shrunk = StageReport { replicas: 1, ..stage }.longer_by(second);
         assert_eq!((shrunk.wall, shrunk.idle), (16 * second, second));
         let longer = shrunk.longer_by(4 * second);
         assert_eq!((longer.wall, longer.idle, longer.busy), (20 * second, 5 * second, 15 * second));

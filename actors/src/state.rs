@@ -119,7 +119,8 @@ impl State {
         // After the meters: no stage has lived longer than the run.
         let (verdict, wall, machine) = lock(&self.ended).clone().unwrap_or_else(|| self.now(Verdict::Running));
         let stages = stages.into_iter().map(|(stage, longest)| match longest {
-            Some(longest) => stage.over_lives(wall, longest),
+            // Each replica counts for the time that it lived, and the longest life is that of the stage.
+            Some(longest) => stage.longer_by(wall.saturating_sub(longest)),
             None => stage.over(wall),
         });
         let stages = stages.collect();

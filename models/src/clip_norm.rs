@@ -2,16 +2,11 @@
 
 use crate::ModelError;
 
-/// What gradients of this `norm` are multiplied with, so that their norm is at most `most`.
-pub(crate) fn share(norm: f64, most: f64) -> f64 {
-    (most / (norm + 1e-6)).min(1.0)
-}
-
-/// Scales the gradients of all `parts` together. The sum of squares has one order, whatever the number of threads.
+/// Scales the gradients of all `parts` together, so that their norm is at most `most`. The sum of squares has one order, whatever the number of threads.
 pub(crate) fn clip(most: f64, parts: [&mut [f32]; 2]) {
     let squares = |part: &[f32]| part.iter().map(|&g| f64::from(g) * f64::from(g)).sum::<f64>();
     let norm = parts.iter().map(|part| squares(part)).sum::<f64>().sqrt();
-    let share = share(norm, most) as f32;
+    let share = (most / (norm + 1e-6)) as f32;
     if share < 1.0 {
         parts.into_iter().flatten().for_each(|g| *g *= share);
     }
