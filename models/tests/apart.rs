@@ -145,13 +145,12 @@ fn a_refused_batch_changes_nothing() {
 #[cfg(feature = "torch")]
 mod torch {
     use forebay_models::TorchModel;
-    use forebay_models::torch::Device;
 
     use super::support::assert_close;
     use super::*;
 
     fn make(spec: &ModelSpec, optimizer: DenseOptimizer, seed: u64) -> TorchModel {
-        TorchModel::new(spec.clone(), optimizer, seed, 1, Device::Cpu).unwrap()
+        TorchModel::new(spec.clone(), optimizer, seed, 1, support::device()).unwrap()
     }
 
     #[test]

@@ -120,6 +120,6 @@ fn native_trains_as_pytorch_does() {
 #[cfg(feature = "torch")]
 #[test]
 fn torch_trains_as_pytorch_does() {
-    use forebay_models::torch::{Device, TorchModel};
-    check(|spec, optimizer, seed| Ok(Box::new(TorchModel::new(spec, optimizer, seed, 1, Device::Cpu)?)));
+    use forebay_models::torch::TorchModel;
+    check(|spec, optimizer, seed| Ok(Box::new(TorchModel::new(spec, optimizer, seed, 1, support::device())?)));
 }

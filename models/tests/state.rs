@@ -52,7 +52,7 @@ fn a_native_model_goes_on_from_its_state_to_the_bit() {
 #[cfg(feature = "torch")]
 mod torch {
     use forebay_models::torch::tch::{TchError, Tensor, nn};
-    use forebay_models::torch::{Device, ModuleShape, TorchBatch, TorchModel, TorchModule};
+    use forebay_models::torch::{ModuleShape, TorchBatch, TorchModel, TorchModule};
     use forebay_models::{Pooling, RowPart};
 
     use super::*;
@@ -73,7 +73,7 @@ mod torch {
 
     fn dropout(seed: u64) -> Result<TorchModel, ModelError> {
         let shape = ModuleShape { slots: 3, dense: 2, parts: vec![RowPart::new("linear", 1), RowPart::new("e", 4)] };
-        TorchModel::from_module(shape, forebay_models::DenseOptimizer::adam(0.1), seed, 1, Device::Cpu, |root| {
+        TorchModel::from_module(shape, forebay_models::DenseOptimizer::adam(0.1), seed, 1, support::device(), |root| {
             let linear = nn::linear(root / "out", 15, 1, nn::LinearConfig::default());
             Ok(Dropout { linear, seen: root.zeros_no_train("seen", &[1]) })
         })
@@ -82,7 +82,7 @@ mod torch {
     #[test]
     fn a_torch_model_goes_on_from_its_state_to_the_bit() {
         for optimizer in optimizers(0.1) {
-            goes_on(&format!("{optimizer:?}"), |seed| TorchModel::new(spec(), optimizer, seed, 1, Device::Cpu));
+            goes_on(&format!("{optimizer:?}"), |seed| TorchModel::new(spec(), optimizer, seed, 1, support::device()));
         }
         // libtorch has one generator of random numbers for all models, which `state` and `restore` begin anew.
         goes_on("dropout", |_| dropout(7));

@@ -10,10 +10,10 @@ use forebay_models::{
     DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, ParamBlock, Pooling, RowPart,
     StepOutput,
 };
-use support::{Owned, assert_close, batch, optimizers, specs};
+use support::{Owned, assert_close, batch, device, optimizers, specs};
 
 fn torch(spec: &ModelSpec, optimizer: DenseOptimizer) -> TorchModel {
-    TorchModel::new(spec.clone(), optimizer, 3, 1, Device::Cpu).unwrap()
+    TorchModel::new(spec.clone(), optimizer, 3, 1, device()).unwrap()
 }
 
 fn native(spec: &ModelSpec, optimizer: DenseOptimizer) -> NativeModel {
@@ -162,7 +162,7 @@ struct Own {
 impl Own {
     fn make(wrong_shape: bool) -> Result<TorchModel, ModelError> {
         let shape = ModuleShape { slots: 3, dense: 2, parts: vec![RowPart::new("linear", 1)] };
-        TorchModel::from_module(shape, DenseOptimizer::adam(0.1), 1, 1, Device::Cpu, |root| {
+        TorchModel::from_module(shape, DenseOptimizer::adam(0.1), 1, 1, device(), |root| {
             let _unused = root.zeros("unused", &[3]);
             Ok(Own {
                 weight: (root / "linear").zeros("weight", &[1, 2]),

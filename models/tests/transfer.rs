@@ -7,13 +7,13 @@ mod support;
 use std::sync::mpsc::sync_channel;
 
 use forebay_models::torch::tch::{TchError, Tensor};
-use forebay_models::torch::{Device, ModuleShape, TorchBatch, TorchModel, TorchModule};
+use forebay_models::torch::{ModuleShape, TorchBatch, TorchModel, TorchModule};
 use forebay_models::transfer::{BatchUpload, DeviceOutput, QueuedStep, UploadedBatch};
 use forebay_models::{DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, RowPart, StepOutput};
-use support::{Owned, batch, optimizers, specs};
+use support::{Owned, batch, device, optimizers, specs};
 
 fn torch(spec: &ModelSpec, optimizer: DenseOptimizer) -> TorchModel {
-    TorchModel::new(spec.clone(), optimizer, 3, 1, Device::Cpu).unwrap()
+    TorchModel::new(spec.clone(), optimizer, 3, 1, device()).unwrap()
 }
 
 /// A model and its uploader.
@@ -199,7 +199,7 @@ impl TorchModule for Root {
 fn a_gradient_that_is_not_finite_is_named_as_by_train() {
     let make = || {
         let shape = ModuleShape { slots: 3, dense: 2, parts: vec![RowPart::new("embedding", 1)] };
-        TorchModel::from_module(shape, DenseOptimizer::sgd(0.1), 1, 1, Device::Cpu, |root| {
+        TorchModel::from_module(shape, DenseOptimizer::sgd(0.1), 1, 1, device(), |root| {
             Ok(Root(root.zeros("plain", &[2, 1]), root.zeros("rooted", &[1])))
         })
         .unwrap()

@@ -112,3 +112,16 @@ pub fn assert_close(what: &str, a: &[f32], b: &[f32], tolerance: f32) {
         assert!((a - b).abs() <= tolerance * scale, "{what}: number {i} is {a}, expected {b}");
     }
 }
+
+/// The device that the tests of the torch backend compute on: the CPU, or what the environment variable `FOREBAY_TEST_DEVICE`
+/// says, for instance `cuda:0`.
+///
+/// # Panics
+/// If the device is asked for and not there.
+#[cfg(feature = "torch")]
+pub fn device() -> forebay_models::torch::Device {
+    use forebay_models::torch::{Device, init_cuda};
+    let Ok(text) = std::env::var("FOREBAY_TEST_DEVICE") else { return Device::Cpu };
+    assert!(init_cuda(), "{text} needs libtorch_cuda.so of an installed torch on LD_LIBRARY_PATH");
+    text.parse().expect("FOREBAY_TEST_DEVICE")
+}
