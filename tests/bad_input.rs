@@ -212,6 +212,8 @@ fn numbers_that_make_no_sense_are_refused_by_name() {
         ("train.clip_norm=0", "clip_norm is 0"),
         ("table.linear_optimizer={ kind = \"adagrad\", lr = -1.0 }", "lr"),
         ("model={ kind = \"custom\", hidden = [] }", "part"),
+        ("model.activation=rleu", "did you mean `relu`"),
+        ("model.activation=dice", "`prelu`"),
         ("train={ backend = \"native\", device = \"cuda:0\" }", "torch"),
     ] {
         refused(&path, &[setting], &[word]);

@@ -9,7 +9,9 @@
 use std::time::{Duration, Instant};
 
 use forebay_base::{mix64, unit_f64};
-use forebay_models::{DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, StepOutput};
+use forebay_models::{
+    Activation, DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, StepOutput,
+};
 use gemm::Parallelism;
 
 const SLOTS: usize = 26;
@@ -222,6 +224,11 @@ fn main() -> Result<(), ModelError> {
             let mut model = NativeModel::new(tower.clone(), adam, 1, threads)?;
             line(&format!("native ctr-dnn 273-400x3, {threads} threads"), &tower, rows, &mut model, true)?;
         }
+    }
+    for activation in [Activation::Gelu, Activation::Silu, Activation::Prelu] {
+        let spec = tower.clone().with_activation(activation);
+        let mut model = NativeModel::new(spec.clone(), adam, 1, 1)?;
+        line(&format!("native ctr-dnn 273-400x3, {activation:?}"), &spec, 4096, &mut model, false)?;
     }
     let small = [
         ("lr", ModelSpec::lr(SLOTS, DENSE)),

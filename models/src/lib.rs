@@ -13,7 +13,7 @@
 //! gradients.
 //!
 //! Read these files in this order:
-//! 1. `spec.rs`: the description of a model; `batch.rs`: its input and output; `dense.rs`: the trait [`DenseModel`]
+//! 1. `spec.rs` and `tower.rs`: the description of a model; `batch.rs`: its input and output; `dense.rs`: the trait [`DenseModel`]
 //! 2. `params.rs`: names, shapes and first values of the dense parameters; `dense_optimizer.rs`: how they are updated;
 //!    `state.rs`: all of it as one list, for checkpoints
 //! 3. `native/`: the backend in pure Rust; `torch/`: the backend on libtorch
@@ -58,6 +58,7 @@ mod spec;
 mod state;
 #[cfg(feature = "torch")]
 pub mod torch;
+mod tower;
 pub mod transfer;
 
 pub use auc::{RunningAuc, auc_exact, auc_weighted};
@@ -71,7 +72,8 @@ pub use grouped_auc::{GroupedAuc, auc_grouped};
 pub use loss::{bce_with_logits, logloss, loss_sum, sigmoid};
 pub use native::{NativeModel, ParamBlock};
 pub use onnx::to_onnx;
-pub use spec::{Activation, Cross, ModelSpec, Pooling, RowPart, Tower};
+pub use spec::{Cross, ModelSpec, Pooling, RowPart};
 pub use state::has_optimizer;
 #[cfg(feature = "torch")]
 pub use torch::{TorchModel, TorchModule, init_cuda};
+pub use tower::{Activation, Tower};

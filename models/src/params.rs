@@ -6,22 +6,33 @@ use std::ops::Range;
 
 use forebay_base::{SplitMix64, mix64, signed_unit_f32};
 
-use crate::{DenseOptimizer, ModelError, ModelSpec, NamedTensor};
+use crate::{Activation, DenseOptimizer, ModelError, ModelSpec, NamedTensor};
 
 /// Where one parameter lies in the flat buffer.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Param {
     pub(crate) name: String,
     pub(crate) shape: Vec<usize>,
     pub(crate) range: Range<usize>,
-    /// Inputs of its layer, which set the range of its first values; `None` if it starts at zero. See [`initial`].
-    fan_in: Option<usize>,
+    first: First,
 }
+
+/// The first values of a parameter. See [`initial`].
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum First {
+    /// All the same.
+    Constant(f32),
+    /// Uniform in `+-1 / sqrt(inputs)`, for a layer of so many inputs.
+    Uniform { inputs: usize },
+}
+
+/// The slopes of [`Activation::Prelu`] begin with this, as in the paper and in PyTorch.
+const FIRST_SLOPE: f32 = 0.25;
 
 impl Param {
     /// A parameter whose first values are set elsewhere.
     pub(crate) fn at(name: String, shape: Vec<usize>, range: Range<usize>) -> Param {
-        Param { name, shape, range, fan_in: None }
+        Param { name, shape, range, first: First::Constant(0.0) }
     }
 }
 
@@ -31,38 +42,42 @@ impl Param {
 /// |---|---|
 /// | linear | `linear.weight [1, dense]` (if there are dense features), `linear.bias [1]` |
 /// | cross | for each layer `cross.L.weight [w, w]`, `cross.L.bias [w]`; `cross.out.weight [1, w]`, `cross.out.bias [1]` |
-/// | tower | for each layer `tower.L.weight [outputs, inputs]`, `tower.L.bias [outputs]`; the last has one output |
+/// | tower | for each layer `tower.L.weight [outputs, inputs]`, `tower.L.bias [outputs]`; the last has one output. Behind the bias of a hidden layer with `prelu`, `tower.L.slope [outputs]` |
 pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
     let mut params = Vec::new();
     let mut end = 0;
-    let mut push = |name: String, shape: Vec<usize>, fan_in: Option<usize>| {
+    let mut push = |name: String, shape: Vec<usize>, first: First| {
         let len: usize = shape.iter().product();
-        params.push(Param { name, shape, range: end..end + len, fan_in });
+        params.push(Param { name, shape, range: end..end + len, first });
         end += len;
     };
     let width = spec.input_width();
     if spec.linear {
         if spec.dense > 0 {
-            push("linear.weight".into(), vec![1, spec.dense], None);
+            push("linear.weight".into(), vec![1, spec.dense], First::Constant(0.0));
         }
-        push("linear.bias".into(), vec![1], None);
+        push("linear.bias".into(), vec![1], First::Constant(0.0));
     }
-    let mut layer = |name: String, outputs: usize, inputs: usize| {
-        push(format!("{name}.weight"), vec![outputs, inputs], Some(inputs));
-        push(format!("{name}.bias"), vec![outputs], Some(inputs));
+    let mut layer = |name: &str, outputs: usize, inputs: usize, activation: Option<Activation>| {
+        push(format!("{name}.weight"), vec![outputs, inputs], First::Uniform { inputs });
+        push(format!("{name}.bias"), vec![outputs], First::Uniform { inputs });
+        if activation == Some(Activation::Prelu) {
+            push(format!("{name}.slope"), vec![outputs], First::Constant(FIRST_SLOPE));
+        }
     };
     if let Some(cross) = &spec.cross {
         for l in 0..cross.layers {
-            layer(format!("cross.{l}"), width, width);
+            layer(&format!("cross.{l}"), width, width, None);
         }
-        layer("cross.out".into(), 1, width);
+        layer("cross.out", 1, width, None);
     }
     if let Some(tower) = &spec.tower {
         let mut inputs = width;
-        for (l, &outputs) in tower.hidden.iter().chain(&[1]).enumerate() {
-            layer(format!("tower.{l}"), outputs, inputs);
+        for (l, &outputs) in tower.hidden.iter().enumerate() {
+            layer(&format!("tower.{l}"), outputs, inputs, Some(tower.activation));
             inputs = outputs;
         }
+        layer(&format!("tower.{}", tower.hidden.len()), 1, inputs, None);
     }
     params
 }
@@ -92,8 +107,14 @@ impl ModelSpec {
 pub(crate) fn initial(layout: &[Param], seed: u64) -> Vec<f32> {
     let mut values = vec![0.0; total(layout)];
     for param in layout {
-        let Some(fan_in) = param.fan_in else { continue };
-        let bound = 1.0 / (fan_in as f32).sqrt();
+        let inputs = match param.first {
+            First::Constant(value) => {
+                values[param.range.clone()].fill(value);
+                continue;
+            }
+            First::Uniform { inputs } => inputs,
+        };
+        let bound = 1.0 / (inputs as f32).sqrt();
         let start = param.name.bytes().fold(mix64(seed), |state, byte| mix64(state ^ u64::from(byte)));
         let mut stream = SplitMix64::new(start);
         values[param.range.clone()].fill_with(|| signed_unit_f32(stream.next_u64()) * bound);

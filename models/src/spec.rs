@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ModelError;
+use crate::{Activation, ModelError, Tower};
 
 /// A click model over `slots` categorical columns and `dense` numeric ones. The logit is the sum of the parts present.
 ///
@@ -53,26 +53,6 @@ pub enum Pooling {
     Sum,
     /// The sum divided by the number of values.
     Mean,
-}
-
-/// A multi-layer perceptron: `hidden` layers, each followed by the activation, then one linear output.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Tower {
-    /// Widths of the hidden layers, first to last; at least one.
-    pub hidden: Vec<usize>,
-    /// What follows each hidden layer.
-    #[serde(default)]
-    pub activation: Activation,
-}
-
-/// The nonlinearity after a hidden layer.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Activation {
-    /// `max(x, 0)`; its gradient at 0 is 0, as in PyTorch.
-    #[default]
-    Relu,
 }
 
 /// A cross network: `x_{l+1} = x0 * (W_l x_l + b_l) + x_l` (element-wise product), then one linear output.
@@ -152,8 +132,7 @@ impl ModelSpec {
 
     /// CTR-DNN: the tower alone. The reference widths are `[400, 400, 400]`, the heavy ones `[4096, 2048, 1024]`.
     pub fn ctr_dnn(slots: usize, dense: usize, embedding_dim: usize, hidden: &[usize]) -> ModelSpec {
-        let tower = Some(Tower { hidden: hidden.to_vec(), activation: Activation::Relu });
-        ModelSpec { linear: false, embedding_dim, tower, ..ModelSpec::lr(slots, dense) }
+        ModelSpec { linear: false, embedding_dim, tower: Some(Tower::new(hidden)), ..ModelSpec::lr(slots, dense) }
     }
 
     /// A spec without parts. Add parts with the `with_` methods.
@@ -187,7 +166,15 @@ impl ModelSpec {
 
     /// Adds a tower with these hidden widths.
     pub fn with_tower(mut self, hidden: &[usize]) -> ModelSpec {
-        self.tower = Some(Tower { hidden: hidden.to_vec(), activation: Activation::Relu });
+        self.tower = Some(Tower::new(hidden));
+        self
+    }
+
+    /// Sets the activation of the tower, if there is one.
+    pub fn with_activation(mut self, activation: Activation) -> ModelSpec {
+        if let Some(tower) = &mut self.tower {
+            tower.activation = activation;
+        }
         self
     }
 

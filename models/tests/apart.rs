@@ -57,7 +57,7 @@ proptest! {
 
     #[test]
     fn blocks_step_to_the_bits_of_the_whole_model(
-        which in 0usize..13, kind in 0..optimizers(0.05).len(), threads in 1usize..4, steps in 1u64..6, rows in 1usize..700,
+        which in 0..=specs().len(), kind in 0..optimizers(0.05).len(), threads in 1usize..4, steps in 1u64..6, rows in 1usize..700,
         bags: bool, coarse: bool, cuts in prop::collection::vec(0usize..30_000, 0..6),
     ) {
         // The last one has more parameters than a task takes.

@@ -7,7 +7,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use forebay_models::{DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Pooling, StepOutput};
+use forebay_models::{Activation, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Pooling, StepOutput};
 use serde::Deserialize;
 use support::{Owned, assert_close, number, unit};
 
@@ -34,6 +34,8 @@ struct Case {
     optimizer: DenseOptimizer,
     bags: String,
     pooling: Pooling,
+    #[serde(default)]
+    activation: Activation,
     losses: Vec<f32>,
     parameters: BTreeMap<String, Vec<f32>>,
     rows: Vec<f32>,
@@ -50,7 +52,7 @@ impl Case {
             "all" => ModelSpec::wide_deep(SLOTS, DENSE, DIM, &HIDDEN).with_fm().with_cross(2),
             other => panic!("model {other}"),
         };
-        spec.with_pooling(self.pooling)
+        spec.with_pooling(self.pooling).with_activation(self.activation)
     }
 
     /// The batch of a step with its unique rows from `table`, and their keys.
@@ -82,9 +84,10 @@ impl Case {
 /// Trains every case on the models of `make`, and compares.
 fn check(make: impl Fn(ModelSpec, DenseOptimizer, u64) -> Result<Box<dyn DenseModel>, ModelError>) {
     let file: File = serde_json::from_str(include_str!("../../tests/golden/models.json")).unwrap();
-    assert_eq!(file.cases.len(), 31);
+    assert_eq!(file.cases.len(), 34);
     for case in &file.cases {
-        let name = format!("{} {:?} {} {:?}", case.model, case.optimizer, case.bags, case.pooling);
+        let name =
+            format!("{} {:?} {} {:?} {:?}", case.model, case.optimizer, case.bags, case.pooling, case.activation);
         let spec = case.spec();
         let row_dim = spec.row_dim();
         let mut model = make(spec, case.optimizer, SEED).unwrap();

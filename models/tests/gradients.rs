@@ -3,7 +3,9 @@
 
 mod support;
 
-use forebay_models::{DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, StepOutput};
+use forebay_models::{
+    Activation, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, StepOutput,
+};
 use support::{Owned, batch, optimizers, specs};
 
 /// The mean loss in f64 from logits of f32, without a step.
@@ -84,11 +86,14 @@ fn trace(spec: &ModelSpec, threads: usize, rows: usize, bags: bool) -> Vec<u64> 
 
 #[test]
 fn all_runs_and_numbers_of_threads_give_the_same_bits() {
-    let spec = ModelSpec::wide_deep(5, 3, 8, &[64, 40]).with_fm().with_cross(1);
-    for (rows, bags) in [(1, false), (300, false), (700, true), (2500, false)] {
-        let alone = trace(&spec, 1, rows, bags);
+    let plain = ModelSpec::wide_deep(5, 3, 8, &[64, 40]).with_fm().with_cross(1);
+    let learned = ModelSpec::ctr_dnn(5, 3, 8, &[64, 40]).with_activation(Activation::Prelu);
+    for (spec, rows, bags) in
+        [(&plain, 1, false), (&plain, 300, false), (&plain, 700, true), (&plain, 2500, false), (&learned, 700, true)]
+    {
+        let alone = trace(spec, 1, rows, bags);
         for threads in [1, 2, 3, 4, 5, 8, 16] {
-            assert!(trace(&spec, threads, rows, bags) == alone, "{rows} rows on {threads} threads");
+            assert!(trace(spec, threads, rows, bags) == alone, "{rows} rows on {threads} threads");
         }
     }
 }

@@ -5,12 +5,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use forebay_models::NamedTensor;
+use forebay_models::{Activation, NamedTensor, Pooling};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::columns::DenseStatistics;
-use crate::job::Job;
+use crate::job::{Job, ModelKind, ModelOptions};
 
 /// The version of a model, as 32 hexadecimal digits: XXH3, 128 bits. Models of one version give the same scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -52,7 +52,8 @@ impl ModelVersion {
     /// The version of the model of `job` with these dense parameters and rows.
     pub(crate) fn of(job: &Job, dense: &[NamedTensor], rows: RowsHash) -> Self {
         let mut hash = Xxh3::new();
-        let features = (&job.columns.dense, &job.columns.slots, &job.model, job.seed, job.data.negatives);
+        let features =
+            (&job.columns.dense, &job.columns.slots, Structure::of(&job.model), job.seed, job.data.negatives);
         hash.update(&serde_json::to_vec(&features).expect("a part of a job is JSON"));
         if job.columns.statistics.is_some() || !job.columns.crosses.is_empty() {
             let more = (scaled_by(job), &job.columns.crosses);
@@ -68,6 +69,44 @@ impl ModelVersion {
         hash.update(&rows.0.to_le_bytes());
         Self(hash.digest128())
     }
+}
+
+/// The fields of `[model]` that scores depend on, as they were first hashed. A later field stands at the end, and only if it has
+/// another value than by default: so the models of earlier programs keep their versions.
+#[derive(Serialize)]
+struct Structure<'a> {
+    kind: ModelKind,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<&'a str>,
+    embedding_dim: usize,
+    hidden: &'a [usize],
+    pooling: Pooling,
+    linear: bool,
+    fm: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cross_layers: Option<usize>,
+    #[serde(skip_serializing_if = "is_default")]
+    activation: Activation,
+}
+
+impl<'a> Structure<'a> {
+    fn of(model: &'a ModelOptions) -> Self {
+        Self {
+            kind: model.kind,
+            name: model.name.as_deref(),
+            embedding_dim: model.embedding_dim,
+            hidden: &model.hidden,
+            pooling: model.pooling,
+            linear: model.linear,
+            fm: model.fm,
+            cross_layers: model.cross_layers,
+            activation: model.activation,
+        }
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// For each dense feature with a scale, the statistics that it is scaled by.
@@ -134,6 +173,17 @@ mod tests {
     }
 
     #[test]
+    fn the_structure_is_hashed_as_by_earlier_programs() {
+        let text = |model: &ModelOptions| serde_json::to_string(&Structure::of(model)).unwrap();
+        let first = r#"{"kind":"wide_deep","embedding_dim":16,"hidden":[400,400,400],"pooling":"sum","linear":false,"fm":false}"#;
+        assert_eq!(text(&ModelOptions::default()), first);
+        let own =
+            ModelOptions { kind: ModelKind::Own, name: Some("x".into()), cross_layers: Some(2), ..Default::default() };
+        let words = [r#""kind":"own","name":"x","embedding_dim""#, r#""fm":false,"cross_layers":2}"#];
+        assert!(words.iter().all(|words| text(&own).contains(words)), "{}", text(&own));
+    }
+
+    #[test]
     fn the_version_changes_with_all_that_scores_depend_on_and_with_nothing_else() {
         let tensor = |name: &str, value: f32| NamedTensor { name: name.into(), shape: vec![1], data: vec![value] };
         let dense = [tensor("a", 1.0), tensor("b", 2.0)];
@@ -146,6 +196,7 @@ mod tests {
         assert_eq!(first.to_string().parse(), Ok(first));
         assert_eq!(version(&|job| job.train.threads = 77.into()), first);
         assert_ne!(version(&|job| job.seed += 1), first);
+        assert_ne!(version(&|job| job.model.activation = Activation::Gelu), first);
         assert_ne!(version(&|job| job.columns.slots[3].key_space = Some("x".into())), first);
         let cross = crate::SlotCross { columns: vec!["C1".into(), "C2".into()], buckets: None };
         assert_ne!(version(&|job| job.columns.crosses.push(cross.clone())), first);

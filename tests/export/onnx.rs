@@ -56,6 +56,15 @@ fn it_does_so_for_means_left_out_negatives_and_without_or_with_all_options_of_de
 }
 
 #[test]
+fn it_does_so_for_every_setting_of_the_tower() {
+    for setting in ["activation=gelu", "activation=silu", "activation=prelu"] {
+        let dir = tempfile::tempdir().unwrap();
+        let difference = difference(dir.path(), "deep_fm", &[&format!("model.{setting}")]);
+        assert!(difference < 1e-5, "{setting}: {difference}");
+    }
+}
+
+#[test]
 fn the_arrays_and_the_parquet_file_have_the_rows_of_the_model_by_ascending_key() {
     let dir = tempfile::tempdir().unwrap();
     let (model, to) = (model(dir.path(), "wide_deep", &[]), dir.path().join("export"));

@@ -32,9 +32,13 @@ OPTIMIZERS = {
     "adam": ({"lr": 0.005}, lambda params: torch.optim.Adam(params, lr=0.005)),
     "adamw": ({"lr": 0.005, "weight_decay": 0.1}, lambda params: torch.optim.AdamW(params, lr=0.005, weight_decay=0.1)),
 }
-CASES = [(model, optimizer, "single", "sum")
+# Optional settings of the tower.
+TOWERS = [{"activation": activation} for activation in ["gelu", "silu", "prelu"]]
+# Model, optimizer, bags, pooling, settings of the tower.
+CASES = [(model, optimizer, "single", "sum", {})
          for model in ["lr", "fm", "wide_deep", "ctr_dnn", "dcn_v2"] for optimizer in OPTIMIZERS]
-CASES += [(model, "adagrad", "bags", pooling) for model in ["lr", "fm", "all"] for pooling in ["sum", "mean"]]
+CASES += [(model, "adagrad", "bags", pooling, {}) for model in ["lr", "fm", "all"] for pooling in ["sum", "mean"]]
+CASES += [("wide_deep", "adam", "single", "sum", tower) for tower in TOWERS]
 
 
 def mix(z):
@@ -57,6 +61,8 @@ def initial(name, shape):
     """The first values of a parameter, as params.rs has them."""
     if name.startswith("linear."):
         return torch.zeros(shape)
+    if name.endswith(".slope"):
+        return torch.full(shape, 0.25)
     fan_in = INPUTS[name.rsplit(".", 1)[0]]
     bound = np.float32(1.0) / np.sqrt(np.float32(fan_in))
     state = mix(SEED)
@@ -72,7 +78,7 @@ def initial(name, shape):
 INPUTS = {}
 
 
-def shapes(parts):
+def shapes(parts, tower):
     width = SLOTS * DIM + DENSE
     layers = []
     if "cross" in parts:
@@ -86,6 +92,8 @@ def shapes(parts):
     for name, outputs, inputs in layers:
         INPUTS[name] = inputs
         found |= {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+        if name.startswith("tower.") and outputs > 1 and tower.get("activation") == "prelu":
+            found[f"{name}.slope"] = (outputs,)
     return found
 
 
@@ -100,7 +108,14 @@ def batch(step, kind):
     return labels, dense, bags
 
 
-def logits(parts, params, table, dense, bags, pooling):
+def activation(name, y, params, layer):
+    functional = torch.nn.functional
+    if name == "prelu":
+        return functional.prelu(y, params[f"{layer}.slope"])
+    return {"relu": torch.relu, "gelu": functional.gelu, "silu": functional.silu}[name](y)
+
+
+def logits(parts, params, table, dense, bags, pooling, tower):
     def pool(bag):
         if not bag:
             return torch.zeros(table.shape[1])
@@ -130,15 +145,15 @@ def logits(parts, params, table, dense, bags, pooling):
     if "tower" in parts:
         x = x0
         for l in range(len(HIDDEN)):
-            x = torch.relu(layer(f"tower.{l}", x))
+            x = activation(tower.get("activation", "relu"), layer(f"tower.{l}", x), params, f"tower.{l}")
         z = z + layer(f"tower.{len(HIDDEN)}", x).squeeze(1)
     return z
 
 
-def run(model, optimizer, kind, pooling):
+def run(model, optimizer, kind, pooling, tower):
     parts = MODELS[model]
     row_dim = ("linear" in parts) + (DIM if parts - {"linear"} else 0)
-    params = {name: initial(name, shape).requires_grad_() for name, shape in shapes(parts).items()}
+    params = {name: initial(name, shape).requires_grad_() for name, shape in shapes(parts, tower).items()}
     first = [np.float32(0.25) * unit(number(5, 0, i)) for i in range(KEYS * row_dim)]
     table = torch.tensor(np.array(first)).reshape(KEYS, row_dim).requires_grad_()
     settings, make = OPTIMIZERS[optimizer]
@@ -148,7 +163,7 @@ def run(model, optimizer, kind, pooling):
         labels, dense, bags = batch(step, kind)
         dense_optimizer.zero_grad()
         row_optimizer.zero_grad()
-        z = logits(parts, params, table, dense, bags, pooling)
+        z = logits(parts, params, table, dense, bags, pooling, tower)
         loss = torch.nn.functional.binary_cross_entropy_with_logits(z, labels)
         loss.backward()
         dense_optimizer.step()
@@ -156,8 +171,8 @@ def run(model, optimizer, kind, pooling):
         if step in LOSSES_OF:
             losses.append(short(loss))
     final = {name: [short(x) for x in param.flatten()] for name, param in params.items()}
-    return {"model": model, "optimizer": {"kind": optimizer, **settings}, "bags": kind, "pooling": pooling, "losses": losses,
-            "parameters": final, "rows": [short(x) for x in table.flatten()]}
+    return {"model": model, "optimizer": {"kind": optimizer, **settings}, "bags": kind, "pooling": pooling, **tower,
+            "losses": losses, "parameters": final, "rows": [short(x) for x in table.flatten()]}
 
 
 def short(x):

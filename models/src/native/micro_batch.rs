@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 
+use super::activate::{self, Kept};
 use super::gather::{BagView, gather};
 use super::gemm::{MatrixView, matmul};
 use super::kernels;
@@ -27,6 +28,8 @@ pub(super) struct MicroBatch {
     x: Vec<f32>,
     /// Activations of each hidden layer of the tower, `[chunk x outputs]`.
     acts: Vec<Vec<f32>>,
+    /// For each hidden layer that is more than bias and relu: what its way back needs.
+    kept: Vec<Kept>,
     /// Gradients of two neighbouring layers' activations.
     deltas: [Vec<f32>; 2],
     /// For each cross layer: its product plus bias, and its output, `[chunk x width]` each.
@@ -60,7 +63,7 @@ impl MicroBatch {
         for (first, logits) in starts.zip(logits.chunks_mut(CHUNK)) {
             let rows = first..first + logits.len();
             // A training step has the sums that it had before there were requests for single rows.
-            let least = if training { 0 } else { net.least_rows };
+            let least = if training { None } else { Some(net.least_rows) };
             self.forward(net, params, batch, rows.clone(), logits, least);
             if training {
                 let (chunk_dlogits, rest) = std::mem::take(&mut dlogits).split_at_mut(logits.len());
@@ -72,7 +75,8 @@ impl MicroBatch {
         }
     }
 
-    /// The logits of `rows`. Computes at least `least` rows; those that are too many have any numbers.
+    /// The logits of `rows`, for a training step, or, with `least`, to predict: then it computes at least so many rows, and those
+    /// that are too many have any numbers.
     fn forward(
         &mut self,
         net: &Network,
@@ -80,9 +84,9 @@ impl MicroBatch {
         batch: &DenseBatch<'_>,
         rows: Range<usize>,
         logits: &mut [f32],
-        least: usize,
+        least: Option<usize>,
     ) {
-        let (n, width, d) = (rows.len().max(least), net.width(), net.spec.dense);
+        let (n, width, d) = (rows.len().max(least.unwrap_or(0)), net.width(), net.spec.dense);
         let bags = BagView {
             slots: net.spec.slots,
             inverse: batch.inverse,
@@ -127,8 +131,9 @@ impl MicroBatch {
             let last = self.cross.last().map_or(&self.x, |(_, out)| out);
             kernels::head(last, &params[head.weight.clone()], params[head.bias.start], logits);
         }
-        if let Some((head, layers)) = net.tower.split_last() {
+        if let (Some((head, layers)), Some(tower)) = (net.tower.split_last(), &net.spec.tower) {
             self.acts.resize_with(layers.len(), Vec::new);
+            self.kept.resize_with(if net.plain { 0 } else { layers.len() }, Kept::default);
             for (l, layer) in layers.iter().enumerate() {
                 let (before, rest) = self.acts.split_at_mut(l);
                 let x = before.last().unwrap_or(&self.x);
@@ -136,7 +141,12 @@ impl MicroBatch {
                 act.resize(n * layer.outputs, 0.0);
                 let x = MatrixView::new(x, n, layer.inputs, layer.inputs);
                 matmul(act, layer.outputs, x, weight(params, layer).t(), false, self.threads);
-                kernels::bias_relu(act, &params[layer.bias.clone()]);
+                if net.plain {
+                    kernels::bias_relu(act, &params[layer.bias.clone()]);
+                } else {
+                    let kept = least.is_none().then_some(&mut self.kept[l]);
+                    activate::forward(act, tower.activation, &layer.behind(params), kept);
+                }
             }
             let last = self.acts.last().unwrap_or(&self.x);
             kernels::head(last, &params[head.weight.clone()], params[head.bias.start], logits);
@@ -204,7 +214,11 @@ impl MicroBatch {
         kernels::head_input(dlogits, &params[head.weight.clone()], &mut self.deltas[0]);
         for (l, layer) in layers.iter().enumerate().rev() {
             let [delta, below] = &mut self.deltas;
-            kernels::relu_backward(delta, &self.acts[l], &mut self.grads[layer.bias.clone()]);
+            if net.plain {
+                kernels::relu_backward(delta, &self.acts[l], &mut self.grads[layer.bias.clone()]);
+            } else {
+                activate::backward(delta, &self.kept[l], layer.behind_mut(&mut self.grads));
+            }
             let input = if l == 0 { &self.x } else { &self.acts[l - 1] };
             weight_gradient(&mut self.grads, layer, delta, input, n, self.threads);
             let delta = MatrixView::new(delta, n, layer.outputs, layer.outputs);

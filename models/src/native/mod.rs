@@ -10,6 +10,7 @@
 //! on every run and for any number of threads up to four (on one kind of machine: `gemm` picks its kernels by instruction
 //! set). Calls compute on the caller's thread and `threads - 1` more, and block until the step is done.
 
+mod activate;
 mod block;
 mod gather;
 mod gemm;

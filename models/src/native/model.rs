@@ -260,6 +260,7 @@ mod tests {
             ModelSpec::ctr_dnn(slots, dense, 4, &[1, 3]),
             ModelSpec::dcn_v2(slots, 0, 2, 2, &[6]),
             ModelSpec::lr(slots, dense),
+            ModelSpec::ctr_dnn(slots, dense, 4, &[24, 12]).with_activation(crate::Activation::Gelu),
             wide,
         ] {
             let mut model = NativeModel::new(spec.clone(), DenseOptimizer::sgd(0.1), 3, 1).unwrap();

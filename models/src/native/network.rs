@@ -2,16 +2,33 @@
 
 use std::ops::Range;
 
+use crate::native::activate::Behind;
+use crate::native::gather::RowParts;
 use crate::params::{self, Param, name_at};
-use crate::{ModelSpec, native::gather::RowParts};
+use crate::{Activation, ModelSpec};
 
-/// A linear layer: weight `[outputs x inputs]`, bias `[outputs]`.
+/// A linear layer: weight `[outputs x inputs]`, bias `[outputs]`, and behind them what its activation learns.
 #[derive(Debug, Clone)]
 pub(super) struct Layer {
     pub(super) weight: Range<usize>,
     pub(super) bias: Range<usize>,
+    /// `[outputs]`; empty unless its activation learns slopes.
+    pub(super) slope: Range<usize>,
     pub(super) inputs: usize,
     pub(super) outputs: usize,
+}
+
+impl Layer {
+    /// What lies behind the weight.
+    pub(super) fn behind<'a>(&self, params: &'a [f32]) -> Behind<&'a [f32]> {
+        Behind { bias: &params[self.bias.clone()], slope: &params[self.slope.clone()] }
+    }
+
+    /// The same of the gradients.
+    pub(super) fn behind_mut<'a>(&self, grads: &'a mut [f32]) -> Behind<&'a mut [f32]> {
+        let (bias, rest) = grads[self.bias.start..].split_at_mut(self.outputs);
+        Behind { bias, slope: &mut rest[..self.slope.len()] }
+    }
 }
 
 /// A spec and the ranges of its layers.
@@ -28,6 +45,8 @@ pub(super) struct Network {
     pub(super) tower: Vec<Layer>,
     /// With at least so many rows, the logit of a row does not depend on how many others are computed beside it.
     pub(super) least_rows: usize,
+    /// Whether a hidden layer of the tower is bias and relu alone, for which there is a shorter way.
+    pub(super) plain: bool,
 }
 
 /// Products of fewer elements than this are summed in another order by the `gemm` crate...
@@ -61,6 +80,7 @@ impl Network {
                 Layer {
                     weight: param.range.clone(),
                     bias: range(&format!("{stem}.bias")).expect("every layer of these parts has a bias"),
+                    slope: range(&format!("{stem}.slope")).unwrap_or_default(),
                     outputs: param.shape[0],
                     inputs: param.shape[1],
                 }
@@ -75,6 +95,7 @@ impl Network {
                 linear: spec.linear,
                 dim: if spec.uses_embeddings() { spec.embedding_dim } else { 0 },
             },
+            plain: spec.tower.as_ref().is_none_or(|tower| tower.activation == Activation::Relu),
             linear: range("linear.bias").map(|bias| (range("linear.weight"), bias.start)),
             cross,
             tower,

@@ -4,7 +4,7 @@ use super::messages::{
     ATTRIBUTE_INT, AttributeProto, DimensionProto, FLOAT, GraphProto, INT64, NodeProto, TensorProto, TensorShapeProto,
     TensorTypeProto, TypeProto, ValueInfoProto,
 };
-use crate::{Activation, ModelSpec, NamedTensor};
+use crate::{Activation, ModelSpec, NamedTensor, Tower};
 
 /// The graph so far. Every value that a node makes has a name of its own.
 #[derive(Default)]
@@ -32,7 +32,7 @@ impl Graph {
         if spec.cross.is_some() || spec.tower.is_some() {
             let x0 = graph.x0(spec);
             parts.extend(spec.cross.as_ref().map(|cross| graph.cross(cross.layers, &x0)));
-            parts.extend(spec.tower.as_ref().map(|tower| graph.tower(tower.hidden.len(), tower.activation, &x0)));
+            parts.extend(spec.tower.as_ref().map(|tower| graph.tower(tower, &x0)));
         }
         if correction != 0.0 {
             parts.push(graph.floats("correction", &[correction]));
@@ -96,14 +96,37 @@ impl Graph {
         self.layer("cross.out", &x)
     }
 
-    fn tower(&mut self, hidden: usize, activation: Activation, x0: &str) -> String {
-        let Activation::Relu = activation;
+    fn tower(&mut self, tower: &Tower, x0: &str) -> String {
         let mut x = x0.to_owned();
-        for l in 0..hidden {
+        for l in 0..tower.hidden.len() {
             let y = self.layer(&format!("tower.{l}"), &x);
-            x = self.node("Relu", &[&y], &format!("tower.{l}.x"));
+            x = self.activation(tower.activation, &y, &format!("tower.{l}"));
         }
-        self.layer(&format!("tower.{hidden}"), &x)
+        self.layer(&format!("tower.{}", tower.hidden.len()), &x)
+    }
+
+    /// The activation of the layer `name`. Operator set 13 has no Gelu and no Silu, so these are made of others.
+    fn activation(&mut self, activation: Activation, y: &str, name: &str) -> String {
+        let out = format!("{name}.x");
+        match activation {
+            Activation::Relu => self.node("Relu", &[y], &out),
+            Activation::Prelu => self.node("PRelu", &[y, &format!("{name}.slope")], &out),
+            Activation::Silu => {
+                let sigmoid = self.node("Sigmoid", &[y], &format!("{name}.sigmoid"));
+                self.node("Mul", &[y, &sigmoid], &out)
+            }
+            // y / 2 · (1 + erf(y / √2))
+            Activation::Gelu => {
+                let root_half = self.floats(&format!("{name}.root_half"), &[std::f32::consts::FRAC_1_SQRT_2]);
+                let (half, one) =
+                    (self.floats(&format!("{name}.half"), &[0.5]), self.floats(&format!("{name}.one"), &[1.0]));
+                let scaled = self.node("Mul", &[y, &root_half], &format!("{name}.scaled"));
+                let erf = self.node("Erf", &[&scaled], &format!("{name}.erf"));
+                let twice = self.node("Add", &[&erf, &one], &format!("{name}.twice"));
+                let share = self.node("Mul", &[&twice, &half], &format!("{name}.share"));
+                self.node("Mul", &[y, &share], &out)
+            }
+        }
     }
 
     /// Adds up the parts, each `[rows, 1]`, to `logit`, `[rows]`.

@@ -3,7 +3,7 @@
 use tch::{Kind, TchError, Tensor};
 
 use super::TorchBatch;
-use crate::{ModelSpec, RowPart};
+use crate::{Activation, ModelSpec, RowPart};
 
 /// A dense model in tch: the forward pass over parameters in a variable store. Autograd computes the gradients.
 ///
@@ -40,6 +40,8 @@ pub(super) struct SpecModule {
 struct Layer {
     weight: Tensor,
     bias: Tensor,
+    /// Of a hidden layer of the tower whose activation learns slopes.
+    slope: Option<Tensor>,
 }
 
 impl SpecModule {
@@ -49,11 +51,17 @@ impl SpecModule {
         let mut next = || leaves.next().expect("the layout has a leaf for each parameter of the spec");
         let linear_weight = (spec.linear && spec.dense > 0).then(&mut next);
         let linear_bias = spec.linear.then(&mut next);
-        let mut layers =
-            |count: usize| (0..count).map(|_| Layer { weight: next(), bias: next() }).collect::<Vec<Layer>>();
+        let mut layer = |activation: Option<Activation>| Layer {
+            weight: next(),
+            bias: next(),
+            slope: (activation == Some(Activation::Prelu)).then(&mut next),
+        };
         // The last of each is the layer with one output.
-        let cross = layers(spec.cross.as_ref().map_or(0, |cross| cross.layers + 1));
-        let tower = layers(spec.tower.as_ref().map_or(0, |tower| tower.hidden.len() + 1));
+        let cross = (0..spec.cross.as_ref().map_or(0, |cross| cross.layers + 1)).map(|_| layer(None)).collect();
+        let tower = spec.tower.as_ref().map_or_else(Vec::new, |tower| {
+            let hidden = tower.hidden.iter().map(|_| Some(tower.activation));
+            hidden.chain([None]).map(layer).collect()
+        });
         SpecModule { spec, linear_weight, linear_bias, cross, tower }
     }
 }
@@ -61,6 +69,18 @@ impl SpecModule {
 impl Layer {
     fn apply(&self, x: &Tensor) -> Result<Tensor, TchError> {
         x.f_linear(&self.weight, Some(&self.bias))
+    }
+
+    /// A hidden layer of the tower.
+    fn apply_hidden(&self, x: &Tensor, activation: Activation) -> Result<Tensor, TchError> {
+        let y = self.apply(x)?;
+        match (activation, &self.slope) {
+            (Activation::Relu, _) => y.f_relu(),
+            (Activation::Gelu, _) => y.f_gelu("none"),
+            (Activation::Silu, _) => y.f_silu(),
+            (Activation::Prelu, Some(slope)) => y.f_prelu(slope),
+            (Activation::Prelu, None) => unreachable!("the layout has slopes for prelu"),
+        }
     }
 }
 
@@ -100,10 +120,10 @@ impl TorchModule for SpecModule {
             }
             logits = logits.f_add(&out.apply(&x)?)?;
         }
-        if let Some((out, layers)) = self.tower.split_last() {
+        if let (Some((out, layers)), Some(tower)) = (self.tower.split_last(), &self.spec.tower) {
             let mut x = x0;
             for layer in layers {
-                x = layer.apply(&x)?.f_relu()?;
+                x = layer.apply_hidden(&x, tower.activation)?;
             }
             logits = logits.f_add(&out.apply(&x)?)?;
         }

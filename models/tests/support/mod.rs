@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 use forebay_base::{mix64, signed_unit_f32};
-use forebay_models::{DenseBatch, DenseOptimizer, ModelSpec, Pooling};
+use forebay_models::{Activation, DenseBatch, DenseOptimizer, ModelSpec, Pooling};
 
 /// From -1 to 1 in steps that f32 holds exactly. `tests/golden/models.py` has the same.
 pub fn unit(z: u64) -> f32 {
@@ -99,6 +99,9 @@ pub fn specs() -> Vec<(&'static str, ModelSpec)> {
         ("ctr-dnn", ModelSpec::ctr_dnn(3, 2, 4, &[6, 5])),
         ("ctr-dnn without dense", ModelSpec::ctr_dnn(3, 0, 4, &[6])),
         ("cross", ModelSpec::builder(3, 2).with_embedding(4).with_cross(2)),
+        ("gelu", ModelSpec::ctr_dnn(3, 2, 4, &[6, 5]).with_activation(Activation::Gelu)),
+        ("silu", ModelSpec::wide_deep(3, 2, 4, &[6, 5]).with_activation(Activation::Silu)),
+        ("prelu", ModelSpec::dcn_v2(3, 2, 4, 1, &[6, 5]).with_activation(Activation::Prelu)),
         ("all", all.clone()),
         ("all, mean", all.with_pooling(Pooling::Mean)),
     ]

@@ -1,7 +1,7 @@
 //! The `[model]` section of a job: a kind of model and its sizes.
 
 use forebay_actors::Fault;
-use forebay_models::{ModelSpec, Pooling};
+use forebay_models::{Activation, ModelSpec, Pooling};
 use serde::{Deserialize, Serialize};
 
 /// The model: its kind and its sizes.
@@ -18,6 +18,8 @@ pub struct ModelOptions {
     pub embedding_dim: usize,
     /// Widths of the hidden layers. Not used by "lr" and "fm"; "custom" has no tower if the list is empty.
     pub hidden: Vec<usize>,
+    /// The activation of the hidden layers. Not used by models without a tower.
+    pub activation: Activation,
     /// How the embeddings of a bag become one vector.
     pub pooling: Pooling,
     /// Whether a "custom" model has a linear (wide) part.
@@ -75,6 +77,7 @@ impl Default for ModelOptions {
             name: None,
             embedding_dim: 16,
             hidden: vec![400, 400, 400],
+            activation: Activation::default(),
             pooling: Pooling::default(),
             linear: false,
             fm: false,
@@ -142,7 +145,7 @@ impl ModelOptions {
                 if spec.uses_embeddings() { spec.with_embedding(self.embedding_dim) } else { spec }
             }
         };
-        spec.with_pooling(self.pooling)
+        spec.with_pooling(self.pooling).with_activation(self.activation)
     }
 }
 
