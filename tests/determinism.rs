@@ -12,7 +12,7 @@ use common::{Bits, bits};
 use forebay::actors::{Place, Sink, StageCx, Topology};
 use forebay::connectors::criteo::{COLUMNS, column_name};
 use forebay::models::{DenseBatch, StepOutput};
-use forebay::pipelines::flow::TrainBatch;
+use forebay::pipelines::flow::{BatchId, TrainBatch};
 use forebay::pipelines::{Context, JobModel, feed};
 use forebay::{Fault, Job, Training};
 
@@ -93,12 +93,17 @@ fn rows_come_and_go_alike_in_any_number_of_shards() {
 fn every_kind_of_model_gives_the_same_bits_with_more_shards_and_threads() {
     let dir = tempfile::tempdir().unwrap();
     let data = common::parquet(dir.path(), 0, 2000);
+    let train = |settings: &[&str]| bits(&common::train(common::job(&data, settings)));
     for kind in ["lr", "fm", "deep_fm", "dcn_v2", "ctr_dnn"] {
         let kind = format!("model.kind={kind}");
-        let a = bits(&common::train(common::job(&data, &[&kind])));
-        let b = bits(&common::train(common::job(&data, &[&kind, "table.shards=3", "train.threads=2"])));
-        assert!(a == b, "{kind}");
+        assert!(train(&[&kind]) == train(&[&kind, "table.shards=3", "train.threads=2"]), "{kind}");
     }
+    let tower = ["model.dropout=0.3", "model.activation=prelu"];
+    let dropped = train(&tower);
+    for more in [["table.shards=3", "train.threads=2"], ["pipeline.batch_replicas=2", "pipeline.parse_replicas=2"]] {
+        assert!(train(&[tower, more].concat()) == dropped, "{more:?}");
+    }
+    assert!(train(&["model.dropout=0.3001", tower[1]]) != dropped, "the comparison can fail");
 }
 
 #[test]
@@ -186,6 +191,7 @@ fn by_definition(job: &Job, k: usize, lr: f32) -> Bits {
         }
         let rows: Vec<f32> = batch.unique.iter().map(|key| *table.entry(*key).or_insert(0.0)).collect();
         let dense_batch = DenseBatch {
+            id: BatchId::of(batch).number(),
             rows: batch.labels.len(),
             labels: &batch.labels,
             weights: batch.weights(),

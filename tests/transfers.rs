@@ -23,6 +23,7 @@ struct Copies;
 
 /// A batch on the device.
 struct Copy {
+    id: u64,
     rows: usize,
     labels: Vec<f32>,
     weights: Option<Vec<f32>>,
@@ -39,6 +40,7 @@ impl BatchUpload for Copies {
     fn upload(&mut self, batch: &DenseBatch<'_>, params: Option<&[f32]>) -> Result<UploadedBatch, ModelError> {
         assert_eq!(params, None);
         Ok(UploadedBatch::new(Copy {
+            id: batch.id,
             rows: batch.rows,
             labels: batch.labels.to_vec(),
             weights: batch.weights.map(<[f32]>::to_vec),
@@ -96,9 +98,10 @@ impl DenseModel for Software {
         Ok(Some(Box::new(Copies)))
     }
     fn launch(&mut self, batch: UploadedBatch) -> Result<Box<dyn QueuedStep>, ModelError> {
-        let Copy { rows, labels, weights, dense, unique_rows, inverse, offsets } = batch.take()?;
+        let Copy { id, rows, labels, weights, dense, unique_rows, inverse, offsets } = batch.take()?;
         let mut out = StepOutput::default();
         let batch = DenseBatch {
+            id,
             rows,
             labels: &labels,
             weights: weights.as_deref(),

@@ -34,6 +34,12 @@ impl SplitMix64 {
         mix64(self.0)
     }
 
+    /// Word `n`, from 0, of the stream of `seed`, without those before it.
+    #[inline(always)]
+    pub const fn word(seed: u64, n: u64) -> u64 {
+        mix64(seed.wrapping_add(n.wrapping_add(1).wrapping_mul(GOLDEN_GAMMA)))
+    }
+
     /// A number in `0..n`, by multiply-shift instead of a remainder. Its bias is below `n / 2^64`. `n` is above 0.
     #[inline]
     pub const fn below(&mut self, n: u64) -> u64 {
@@ -84,6 +90,7 @@ mod tests {
     fn the_stream_is_that_of_the_reference() {
         let mut stream = SplitMix64::new(1_234_567);
         let words = [(); 5].map(|()| stream.next_u64());
+        assert_eq!(words, [0, 1, 2, 3, 4].map(|n| SplitMix64::word(1_234_567, n)));
         let reference = [
             6_457_827_717_110_365_317,
             3_203_168_211_198_807_973,

@@ -140,6 +140,7 @@ impl Made {
 
     fn view(&self) -> DenseBatch<'_> {
         DenseBatch {
+            id: 0,
             rows: self.rows,
             labels: &self.labels,
             weights: None,
@@ -225,10 +226,15 @@ fn main() -> Result<(), ModelError> {
             line(&format!("native ctr-dnn 273-400x3, {threads} threads"), &tower, rows, &mut model, true)?;
         }
     }
-    for activation in [Activation::Gelu, Activation::Silu, Activation::Prelu] {
-        let spec = tower.clone().with_activation(activation);
+    for (name, spec) in [
+        ("relu", tower.clone()),
+        ("gelu", tower.clone().with_activation(Activation::Gelu)),
+        ("silu", tower.clone().with_activation(Activation::Silu)),
+        ("prelu", tower.clone().with_activation(Activation::Prelu)),
+        ("dropout", tower.clone().with_dropout(0.2)),
+    ] {
         let mut model = NativeModel::new(spec.clone(), adam, 1, 1)?;
-        line(&format!("native ctr-dnn 273-400x3, {activation:?}"), &spec, 4096, &mut model, false)?;
+        line(&format!("native tower 273-400x3, {name}"), &spec, 4096, &mut model, false)?;
     }
     let small = [
         ("lr", ModelSpec::lr(SLOTS, DENSE)),

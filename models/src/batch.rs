@@ -5,6 +5,9 @@ use crate::ModelError;
 /// One batch, borrowed: `n` rows, `s` slots, `d` dense features, `u` unique keys whose rows hold `row_dim` weights.
 #[derive(Debug, Clone, Copy)]
 pub struct DenseBatch<'a> {
+    /// The name of the batch as a number: the same whenever and wherever the batch is trained on. Dropout comes from it and the
+    /// model's seed, so batches of one number lose the same units; nothing else does.
+    pub id: u64,
     /// `n`, the number of rows; at least 1.
     pub rows: usize,
     /// `[n]`, each from 0 to 1.
@@ -150,6 +153,7 @@ mod tests {
 
     fn good() -> DenseBatch<'static> {
         DenseBatch {
+            id: 0,
             rows: 2,
             labels: &[0.0, 1.0],
             weights: None,

@@ -15,7 +15,7 @@
 //! Read these files in this order:
 //! 1. `spec.rs` and `tower.rs`: the description of a model; `batch.rs`: its input and output; `dense.rs`: the trait [`DenseModel`]
 //! 2. `params.rs`: names, shapes and first values of the dense parameters; `dense_optimizer.rs`: how they are updated;
-//!    `state.rs`: all of it as one list, for checkpoints
+//!    `state.rs`: all of it as one list, for checkpoints; `dropout.rs`: which units a step drops
 //! 3. `native/`: the backend in pure Rust; `torch/`: the backend on libtorch
 //! 4. `transfer.rs`: the step in three parts, for a device whose copies overlap with compute
 //! 5. `loss.rs`, `auc.rs` and `calibration.rs`: loss and metrics
@@ -28,6 +28,7 @@
 //! let spec = ModelSpec::ctr_dnn(2, 1, 4, &[8]);
 //! let mut model = NativeModel::new(spec, DenseOptimizer::adam(1e-3), 42, 1)?;
 //! let batch = DenseBatch {
+//!     id: 0,
 //!     rows: 2,
 //!     labels: &[1.0, 0.0],
 //!     weights: None,
@@ -48,6 +49,7 @@ mod calibration;
 mod clip_norm;
 mod dense;
 mod dense_optimizer;
+mod dropout;
 mod error;
 mod grouped_auc;
 mod loss;

@@ -16,7 +16,7 @@ use crate::{Activation, ModelError, Tower};
 /// - `tower`: a multi-layer perceptron with one output.
 ///
 /// `cross` and `tower` read `x0 = [slot 0 embedding | slot 1 embedding | .. | dense]`, of `input_width()` numbers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelSpec {
     /// Categorical columns, at least 1.
@@ -178,6 +178,14 @@ impl ModelSpec {
         self
     }
 
+    /// Sets the dropout of the tower, if there is one.
+    pub fn with_dropout(mut self, rate: f64) -> ModelSpec {
+        if let Some(tower) = &mut self.tower {
+            tower.dropout = rate;
+        }
+        self
+    }
+
     /// Adds a cross network with that many layers.
     pub fn with_cross(mut self, layers: usize) -> ModelSpec {
         self.cross = Some(Cross { layers });
@@ -215,16 +223,7 @@ impl ModelSpec {
             _ => {}
         }
         if let Some(tower) = &self.tower {
-            if tower.hidden.is_empty() {
-                return refuse(
-                    "tower.hidden is empty, at least one hidden layer is needed: [400, 400, 400] for example".into(),
-                );
-            }
-            for (layer, &width) in tower.hidden.iter().enumerate() {
-                if width == 0 || width > WIDEST {
-                    return refuse(format!("tower.hidden[{layer}] is {width}, expected 1 to {WIDEST}"));
-                }
-            }
+            tower.validate(WIDEST)?;
         }
         if let Some(cross) = &self.cross
             && (cross.layers == 0 || cross.layers > 64)
@@ -286,9 +285,10 @@ mod tests {
             ModelSpec::builder(3, 0).with_embedding(4).with_cross(2).with_pooling(Pooling::Mean),
             ModelSpec::deep_fm(26, 13, 10, &[400, 400]),
             ModelSpec::dcn_v2(3, 2, 4, 2, &[6, 5]),
+            ModelSpec::ctr_dnn(3, 2, 4, &[6, 5]).with_activation(Activation::Prelu).with_dropout(0.1),
         ];
         let dims: Vec<usize> = specs.iter().map(ModelSpec::row_dim).collect();
-        assert_eq!(dims, [1, 9, 11, 10, 4, 11, 4]);
+        assert_eq!(dims, [1, 9, 11, 10, 4, 11, 4, 4]);
         for spec in &specs {
             spec.validate().unwrap();
             let text = toml::to_string(spec).unwrap();
@@ -305,6 +305,8 @@ mod tests {
         // Two cross layers and their head; the tower and its head.
         let tower = (14 * 6 + 6) + (6 * 5 + 5) + (5 + 1);
         assert_eq!(specs[6].dense_len(), 2 * (14 * 14 + 14) + (14 + 1) + tower);
+        // A slope for each hidden unit.
+        assert_eq!(specs[7].dense_len(), tower + 6 + 5);
     }
 
     #[test]
@@ -316,6 +318,9 @@ mod tests {
         assert!(message(&ModelSpec { embedding_dim: 3, ..ModelSpec::lr(2, 1) }).contains("no part uses embeddings"));
         assert!(message(&ok.clone().with_tower(&[])).contains("tower.hidden is empty"));
         assert!(message(&ok.clone().with_tower(&[3, 0])).contains("tower.hidden[1] is 0"));
+        for (rate, shown) in [(1.0, "1"), (-0.1, "-0.1"), (f64::NAN, "NaN")] {
+            assert!(message(&ok.clone().with_dropout(rate)).contains(&format!("tower.dropout is {shown}")), "{rate}");
+        }
         assert!(message(&ok.clone().with_cross(0)).contains("cross.layers is 0"));
         assert!(message(&ModelSpec { slots: usize::MAX, ..ok.clone() }).contains("slots is"));
         assert!(message(&ModelSpec { slots: 1 << 19, embedding_dim: 1 << 19, ..ok }).contains("slots * embedding_dim"));

@@ -2,8 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ModelError;
+
 /// A multi-layer perceptron: `hidden` layers, each followed by the activation, then one linear output.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Tower {
     /// Widths of the hidden layers, first to last; at least one.
@@ -11,13 +13,40 @@ pub struct Tower {
     /// What follows each hidden layer.
     #[serde(default)]
     pub activation: Activation,
+    /// The share of the outputs of each hidden layer that a training step sets to 0, from 0 to below 1; the others are multiplied
+    /// with `1 / (1 - dropout)`.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub dropout: f64,
 }
 
 impl Tower {
+    /// Refuses a tower that no backend can run; `widest` is the largest width of a layer.
+    pub(crate) fn validate(&self, widest: usize) -> Result<(), ModelError> {
+        let refuse = |what: String| Err(ModelError::Spec(what));
+        if self.hidden.is_empty() {
+            return refuse(
+                "tower.hidden is empty, at least one hidden layer is needed: [400, 400, 400] for example".into(),
+            );
+        }
+        for (layer, &width) in self.hidden.iter().enumerate() {
+            if width == 0 || width > widest {
+                return refuse(format!("tower.hidden[{layer}] is {width}, expected 1 to {widest}"));
+            }
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return refuse(format!("tower.dropout is {}, expected at least 0 and below 1", self.dropout));
+        }
+        Ok(())
+    }
+
     /// A tower of these widths, the rest as by default.
     pub fn new(hidden: &[usize]) -> Tower {
-        Tower { hidden: hidden.to_vec(), activation: Activation::default() }
+        Tower { hidden: hidden.to_vec(), activation: Activation::default(), dropout: 0.0 }
     }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// The nonlinearity after a hidden layer of the tower.

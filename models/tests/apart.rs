@@ -65,7 +65,7 @@ proptest! {
         let spec = specs().into_iter().map(|(_, spec)| spec).chain([large]).nth(which).unwrap();
         let optimizer = optimizers(0.05)[kind];
         let mut whole = NativeModel::new(spec.clone(), optimizer, 3, threads).unwrap();
-        let mut apart = NativeModel::new(spec.clone(), DenseOptimizer::default(), 99, 1).unwrap();
+        let mut apart = NativeModel::new(spec.clone(), DenseOptimizer::default(), 3, 1).unwrap();
         let len = apart.flat_len();
         // At multiples of 16, as ps processes cut, or anywhere.
         let cuts: Vec<usize> = cuts.iter().map(|cut| if coarse { cut % (len + 1) / 16 * 16 } else { cut % (len + 1) }).collect();
@@ -164,7 +164,7 @@ mod torch {
         for (name, spec) in specs() {
             for optimizer in optimizers(0.02) {
                 let what = format!("{name} {optimizer:?}");
-                let (mut whole, mut apart) = (make(&spec, optimizer, 3), make(&spec, DenseOptimizer::default(), 99));
+                let (mut whole, mut apart) = (make(&spec, optimizer, 3), make(&spec, DenseOptimizer::default(), 3));
                 let mut native = NativeModel::new(spec.clone(), optimizer, 3, 1).unwrap();
                 let mut values = flat(&whole);
                 let mut blocks = Blocks::new(optimizer, &values, &[16, 48]);

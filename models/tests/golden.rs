@@ -36,6 +36,8 @@ struct Case {
     pooling: Pooling,
     #[serde(default)]
     activation: Activation,
+    #[serde(default)]
+    dropout: f64,
     losses: Vec<f32>,
     parameters: BTreeMap<String, Vec<f32>>,
     rows: Vec<f32>,
@@ -52,7 +54,7 @@ impl Case {
             "all" => ModelSpec::wide_deep(SLOTS, DENSE, DIM, &HIDDEN).with_fm().with_cross(2),
             other => panic!("model {other}"),
         };
-        spec.with_pooling(self.pooling).with_activation(self.activation)
+        spec.with_pooling(self.pooling).with_activation(self.activation).with_dropout(self.dropout)
     }
 
     /// The batch of a step with its unique rows from `table`, and their keys.
@@ -69,6 +71,7 @@ impl Case {
         unique.dedup();
         let place = |key: &usize| unique.binary_search(key).expect("each key is among the unique ones") as u32;
         let batch = Owned {
+            id: step,
             rows: ROWS,
             weights: None,
             labels: (0..ROWS).map(|row| if number(1, step, row).is_multiple_of(3) { 1.0 } else { 0.0 }).collect(),
@@ -84,10 +87,12 @@ impl Case {
 /// Trains every case on the models of `make`, and compares.
 fn check(make: impl Fn(ModelSpec, DenseOptimizer, u64) -> Result<Box<dyn DenseModel>, ModelError>) {
     let file: File = serde_json::from_str(include_str!("../../tests/golden/models.json")).unwrap();
-    assert_eq!(file.cases.len(), 34);
+    assert_eq!(file.cases.len(), 36);
     for case in &file.cases {
-        let name =
-            format!("{} {:?} {} {:?} {:?}", case.model, case.optimizer, case.bags, case.pooling, case.activation);
+        let name = format!(
+            "{} {:?} {} {:?} {:?} {}",
+            case.model, case.optimizer, case.bags, case.pooling, case.activation, case.dropout
+        );
         let spec = case.spec();
         let row_dim = spec.row_dim();
         let mut model = make(spec, case.optimizer, SEED).unwrap();

@@ -8,11 +8,11 @@ use forebay_models::{
 };
 use support::{Owned, batch, optimizers, specs};
 
-/// The mean loss in f64 from logits of f32, without a step.
+/// The mean loss in f64 from the logits of a training step, in f32, without the step.
 fn loss(model: &mut NativeModel, batch: &Owned) -> f64 {
-    let mut logits = Vec::new();
-    model.predict(&batch.view(), &mut logits).unwrap();
-    forebay_models::loss_sum(&logits, &batch.labels, batch.weights.as_deref()) / batch.rows as f64
+    let (mut out, mut grads) = (StepOutput::default(), Vec::new());
+    model.gradients(&batch.view(), &mut out, &mut grads).unwrap();
+    forebay_models::loss_sum(&out.logits, &batch.labels, batch.weights.as_deref()) / batch.rows as f64
 }
 
 /// The gradient of every parameter, read off one step of SGD with learning rate 1.
@@ -87,7 +87,7 @@ fn trace(spec: &ModelSpec, threads: usize, rows: usize, bags: bool) -> Vec<u64> 
 #[test]
 fn all_runs_and_numbers_of_threads_give_the_same_bits() {
     let plain = ModelSpec::wide_deep(5, 3, 8, &[64, 40]).with_fm().with_cross(1);
-    let learned = ModelSpec::ctr_dnn(5, 3, 8, &[64, 40]).with_activation(Activation::Prelu);
+    let learned = ModelSpec::ctr_dnn(5, 3, 8, &[64, 40]).with_activation(Activation::Prelu).with_dropout(0.2);
     for (spec, rows, bags) in
         [(&plain, 1, false), (&plain, 300, false), (&plain, 700, true), (&plain, 2500, false), (&learned, 700, true)]
     {
@@ -140,4 +140,29 @@ fn training_continues_from_a_saved_model() {
         assert_eq!(whole.parameters(), second.parameters());
         assert_eq!(whole.optimizer(), second.optimizer());
     }
+}
+
+/// Dropout is a matter of training steps, and of the batch: another id, other units.
+#[test]
+fn dropout_is_not_in_predictions_and_depends_on_the_batch_and_the_seed() {
+    let plain = ModelSpec::ctr_dnn(3, 2, 4, &[40]);
+    let dropping = plain.clone().with_dropout(0.5);
+    let model = |spec: &ModelSpec, seed| NativeModel::new(spec.clone(), DenseOptimizer::sgd(0.0), seed, 1).unwrap();
+    let first = batch(&plain, 30, 7, false, 1);
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    model(&plain, 3).predict(&first.view(), &mut without).unwrap();
+    model(&dropping, 3).predict(&first.view(), &mut with).unwrap();
+    assert_eq!(with, without);
+    let trained = |model: &mut NativeModel, batch: &Owned| {
+        let mut out = StepOutput::default();
+        model.gradients(&batch.view(), &mut out, &mut Vec::new()).unwrap();
+        out.logits
+    };
+    let other = Owned { id: 2, ..first.clone() };
+    let (mut plain, mut dropping) = (model(&plain, 3), model(&dropping, 3));
+    assert_eq!(trained(&mut plain, &first), trained(&mut plain, &other));
+    let logits = trained(&mut dropping, &first);
+    assert_ne!(logits, trained(&mut plain, &first));
+    assert_ne!(logits, trained(&mut dropping, &other));
+    assert_eq!(logits, trained(&mut dropping, &first), "no state is left behind");
 }

@@ -7,8 +7,8 @@ mod support;
 use forebay_models::torch::tch::{TchError, Tensor};
 use forebay_models::torch::{Device, ModuleShape, TorchBatch, TorchModel, TorchModule};
 use forebay_models::{
-    DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, ParamBlock, Pooling, RowPart,
-    StepOutput,
+    Activation, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, ParamBlock, Pooling,
+    RowPart, StepOutput,
 };
 use support::{Owned, assert_close, batch, device, optimizers, specs};
 
@@ -31,7 +31,9 @@ fn assert_same(what: &str, a: &[NamedTensor], b: &[NamedTensor], tolerance: f32)
 #[test]
 fn both_backends_give_the_same_loss_logits_and_gradients() {
     let large = ModelSpec::wide_deep(7, 5, 16, &[48, 32]).with_fm().with_cross(2).with_pooling(Pooling::Mean);
-    let specs = specs().into_iter().map(|(name, spec)| (name, spec, 9, 7)).chain([("large", large, 700, 900)]);
+    let dropping = ModelSpec::ctr_dnn(7, 5, 16, &[47, 32]).with_activation(Activation::Gelu).with_dropout(0.4);
+    let large = [("large", large, 700, 900), ("large, dropout", dropping, 1300, 900)];
+    let specs = specs().into_iter().map(|(name, spec)| (name, spec, 9, 7)).chain(large);
     for (name, spec, rows, unique) in specs {
         for (bags, seed) in [(false, 1), (true, 2), (true, 3)] {
             let what = format!("{name}, bags {bags}, seed {seed}");

@@ -71,7 +71,7 @@ impl ModelVersion {
     }
 }
 
-/// The fields of `[model]` that scores depend on, as they were first hashed. A later field stands at the end, and only if it has
+/// The fields of `[model]` that scores depend on (dropout is a matter of training), as they were first hashed. A later field stands at the end, and only if it has
 /// another value than by default: so the models of earlier programs keep their versions.
 #[derive(Serialize)]
 struct Structure<'a> {
@@ -196,6 +196,7 @@ mod tests {
         assert_eq!(first.to_string().parse(), Ok(first));
         assert_eq!(version(&|job| job.train.threads = 77.into()), first);
         assert_ne!(version(&|job| job.seed += 1), first);
+        assert_eq!(version(&|job| job.model.dropout = 0.5), first);
         assert_ne!(version(&|job| job.model.activation = Activation::Gelu), first);
         assert_ne!(version(&|job| job.columns.slots[3].key_space = Some("x".into())), first);
         let cross = crate::SlotCross { columns: vec!["C1".into(), "C2".into()], buckets: None };

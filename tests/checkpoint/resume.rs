@@ -43,6 +43,12 @@ fn learning_rates_that_change_and_gradients_that_are_clipped() {
     kill_and_resume("parquet", &[&sparse, &dense, "train.clip_norm=0.05"], 2);
 }
 
+/// What is dropped depends on the batch, so it goes on where it was.
+#[test]
+fn dropout_and_slopes_that_are_learnt() {
+    kill_and_resume("parquet", &["model.kind=wide_deep", "model.dropout=0.3", "model.activation=prelu"], 2);
+}
+
 #[test]
 fn text_and_several_shards() {
     kill_and_resume("criteo", &["table.shards=3"], 2);

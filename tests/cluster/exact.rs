@@ -29,6 +29,7 @@ fn the_model_is_the_same_wherever_rows_are_looked_up_and_dense_parameters_are() 
         &["placement.readers=1", "placement.lookup_at=reader", "placement.dense=ps", "placement.streams=2"],
         &["placement.readers=0", "placement.dense=ps"],
         &["placement.readers=2", "table.shards=3", "table.admission.count=2", "table.eviction.unseen_rows=1000"],
+        &["placement.readers=2", "placement.dense=ps", "model.dropout=0.2", "model.activation=prelu"],
     ] {
         let settings = job(ROWS, &[&["placement.ps=2"], placement].concat());
         let readers = placement[0].rsplit('=').next().unwrap().parse::<usize>().unwrap();

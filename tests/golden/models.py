@@ -34,6 +34,7 @@ OPTIMIZERS = {
 }
 # Optional settings of the tower.
 TOWERS = [{"activation": activation} for activation in ["gelu", "silu", "prelu"]]
+TOWERS += [{"dropout": 0.3}, {"activation": "gelu", "dropout": 0.5}]
 # Model, optimizer, bags, pooling, settings of the tower.
 CASES = [(model, optimizer, "single", "sum", {})
          for model in ["lr", "fm", "wide_deep", "ctr_dnn", "dcn_v2"] for optimizer in OPTIMIZERS]
@@ -108,6 +109,20 @@ def batch(step, kind):
     return labels, dense, bags
 
 
+def dropout(rate, x, step, layer):
+    """The units that models/src/dropout.rs drops; the number of the step is the id of the batch."""
+    stream = mix(mix(mix(SEED ^ 0x64726F706F757421) ^ step) ^ layer)
+    units = x.shape[1]
+    half = (units + 1) // 2
+
+    def factor(row, unit):
+        word = mix((stream + (row * half + unit % half + 1) * 0x9E3779B97F4A7C15) & MASK)
+        bits = word & 0xFFFFFFFF if unit < half else word >> 32
+        return 0.0 if bits < int(rate * 2**32) else 1 / (1 - rate)
+
+    return x * torch.tensor([[factor(row, unit) for unit in range(units)] for row in range(ROWS)])
+
+
 def activation(name, y, params, layer):
     functional = torch.nn.functional
     if name == "prelu":
@@ -115,7 +130,7 @@ def activation(name, y, params, layer):
     return {"relu": torch.relu, "gelu": functional.gelu, "silu": functional.silu}[name](y)
 
 
-def logits(parts, params, table, dense, bags, pooling, tower):
+def logits(parts, params, table, dense, bags, pooling, tower, step):
     def pool(bag):
         if not bag:
             return torch.zeros(table.shape[1])
@@ -146,6 +161,8 @@ def logits(parts, params, table, dense, bags, pooling, tower):
         x = x0
         for l in range(len(HIDDEN)):
             x = activation(tower.get("activation", "relu"), layer(f"tower.{l}", x), params, f"tower.{l}")
+            if "dropout" in tower:
+                x = dropout(tower["dropout"], x, step, l)
         z = z + layer(f"tower.{len(HIDDEN)}", x).squeeze(1)
     return z
 
@@ -163,7 +180,7 @@ def run(model, optimizer, kind, pooling, tower):
         labels, dense, bags = batch(step, kind)
         dense_optimizer.zero_grad()
         row_optimizer.zero_grad()
-        z = logits(parts, params, table, dense, bags, pooling, tower)
+        z = logits(parts, params, table, dense, bags, pooling, tower, step)
         loss = torch.nn.functional.binary_cross_entropy_with_logits(z, labels)
         loss.backward()
         dense_optimizer.step()

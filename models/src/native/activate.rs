@@ -1,8 +1,11 @@
 //! What follows the product of a hidden layer, and its way back. A step keeps the derivative of each output, so that the way
 //! back is the same for every activation.
 
+use forebay_base::SplitMix64;
+
 use super::kernels::kernel;
 use crate::Activation;
+use crate::dropout::Dropout;
 
 /// What one hidden layer keeps of a chunk between forward and backward, besides its output.
 #[derive(Default)]
@@ -11,6 +14,18 @@ pub(super) struct Kept {
     slopes: Vec<f32>,
     /// `[chunk x outputs]` if the activation learns slopes: the derivative of each output by its slope.
     by_slope: Vec<f32>,
+    /// `[outputs]` with dropout: what the units of a row are multiplied by.
+    factors: Vec<f32>,
+}
+
+/// What a training step drops in a layer.
+#[derive(Clone, Copy)]
+pub(super) struct Drops {
+    pub(super) dropout: Dropout,
+    /// The seed of the stream of the layer and the batch.
+    pub(super) stream: u64,
+    /// The number of the first row within the batch.
+    pub(super) first: usize,
 }
 
 /// The parameters of a hidden layer behind its weight, or their gradients.
@@ -20,15 +35,23 @@ pub(super) struct Behind<T> {
     pub(super) slope: T,
 }
 
-/// Turns the product `y` of a hidden layer, `[rows x outputs]`, into its output. `kept` gets what `backward` needs; `None` when
-/// only predicting.
-pub(super) fn forward(y: &mut [f32], activation: Activation, behind: &Behind<&[f32]>, kept: Option<&mut Kept>) {
-    let Some(kept) = kept else {
-        return activate(y, activation, behind, &mut [], &mut []);
-    };
+/// Turns the product `y` of a hidden layer, `[rows x outputs]`, into its output, when predicting.
+pub(super) fn predict(y: &mut [f32], activation: Activation, behind: &Behind<&[f32]>) {
+    activate(y, activation, behind, None, &mut [], &mut [], &mut []);
+}
+
+/// The same in a training step: `kept` gets what `backward` needs.
+pub(super) fn forward(
+    y: &mut [f32],
+    activation: Activation,
+    behind: &Behind<&[f32]>,
+    drops: Option<Drops>,
+    kept: &mut Kept,
+) {
     kept.slopes.resize(y.len(), 0.0);
     kept.by_slope.resize(if behind.slope.is_empty() { 0 } else { y.len() }, 0.0);
-    activate(y, activation, behind, &mut kept.slopes, &mut kept.by_slope);
+    kept.factors.resize(if drops.is_some() { behind.bias.len() } else { 0 }, 0.0);
+    activate(y, activation, behind, drops, &mut kept.slopes, &mut kept.by_slope, &mut kept.factors);
 }
 
 /// Turns `delta`, the gradient of a hidden layer's output, into the gradient of its product, and adds to the gradients of the
@@ -41,21 +64,27 @@ pub(super) fn backward(delta: &mut [f32], kept: &Kept, grads: Behind<&mut [f32]>
 }
 
 kernel! {
-    /// Bias and activation, row by row. `slopes` and `by_slope` are as long as `y`, or empty if nobody needs them.
-    fn activate<'a>(y: &'a mut [f32], activation: Activation, behind: &'a Behind<&'a [f32]>, slopes: &'a mut [f32],
-                    by_slope: &'a mut [f32]) {
+    /// Bias, activation and dropout, row by row. `slopes` and `by_slope` are as long as `y`, or empty if nobody needs them.
+    fn activate<'a>(y: &'a mut [f32], activation: Activation, behind: &'a Behind<&'a [f32]>, drops: Option<Drops>,
+                    slopes: &'a mut [f32], by_slope: &'a mut [f32], factors: &'a mut [f32]) {
         let width = behind.bias.len();
         let (mut slopes, mut by_slope) = (slopes.chunks_exact_mut(width), by_slope.chunks_exact_mut(width));
-        for y in y.chunks_exact_mut(width) {
+        for (row, y) in y.chunks_exact_mut(width).enumerate() {
             for (y, &bias) in y.iter_mut().zip(behind.bias) {
                 *y += bias;
             }
-            let slopes = slopes.next().unwrap_or_default();
+            let (slopes, by_slope) = (slopes.next().unwrap_or_default(), by_slope.next().unwrap_or_default());
             match activation {
-                Activation::Relu => map(y, slopes, relu),
-                Activation::Gelu => map(y, slopes, gelu),
-                Activation::Silu => map(y, slopes, silu),
-                Activation::Prelu => prelu(y, behind.slope, slopes, by_slope.next().unwrap_or_default()),
+                Activation::Relu => map(y, &mut *slopes, relu),
+                Activation::Gelu => map(y, &mut *slopes, gelu),
+                Activation::Silu => map(y, &mut *slopes, silu),
+                Activation::Prelu => prelu(y, behind.slope, &mut *slopes, &mut *by_slope),
+            }
+            if let Some(drops) = &drops {
+                factors_of_row(drops, row, &mut *factors);
+                scale(y, factors);
+                scale(slopes, factors);
+                scale(by_slope, factors);
             }
         }
     }
@@ -83,6 +112,32 @@ kernel! {
                 *sum += a * b;
             }
         }
+    }
+}
+
+/// What dropout multiplies the units of a row with: 0 or `1 / (1 - rate)`. See `dropout.rs`.
+#[inline(always)]
+fn factors_of_row(drops: &Drops, row: usize, factors: &mut [f32]) {
+    let Dropout { below, scale, .. } = drops.dropout;
+    let factor = |bits: u32| if bits < below { 0.0 } else { scale };
+    let half = factors.len().div_ceil(2);
+    let first = ((drops.first + row) * half) as u64;
+    let word = |j: usize| SplitMix64::word(drops.stream, first.wrapping_add(j as u64));
+    let (low, high) = factors.split_at_mut(half);
+    for (j, (low, high)) in low.iter_mut().zip(high.iter_mut()).enumerate() {
+        let word = word(j);
+        (*low, *high) = (factor(word as u32), factor((word >> 32) as u32));
+    }
+    if high.len() < half {
+        low[half - 1] = factor(word(half - 1) as u32);
+    }
+}
+
+/// `y *= factors`, where `y` is not empty.
+#[inline(always)]
+fn scale(y: &mut [f32], factors: &[f32]) {
+    for (y, &factor) in y.iter_mut().zip(factors) {
+        *y *= factor;
     }
 }
 
@@ -216,14 +271,36 @@ mod tests {
     }
 
     #[test]
+    fn dropout_is_its_definition() {
+        for (width, rate) in [(1, 0.5), (2, 0.25), (7, 0.9), (40, 0.1), (401, 0.5)] {
+            let dropout = Dropout::new(rate, 3).unwrap();
+            let drops = Drops { dropout, stream: dropout.stream(5, 1), first: 1000 };
+            let (bias, half) = (vec![2.0; width], width.div_ceil(2));
+            let behind = Behind { bias: &bias[..], slope: &[][..] };
+            let (mut y, mut kept) = (vec![0.0; 100 * width], Kept::default());
+            forward(&mut y, Activation::Relu, &behind, Some(drops), &mut kept);
+            for (at, (&y, &slope)) in y.iter().zip(&kept.slopes).enumerate() {
+                let (row, unit) = (1000 + at / width, at % width);
+                let word = SplitMix64::word(drops.stream, (row * half + unit % half) as u64);
+                let bits = if unit < half { word & 0xffff_ffff } else { word >> 32 };
+                let kept = bits >= (rate * 4_294_967_296.0) as u64;
+                let factor = if kept { (1.0 / (1.0 - rate)) as f32 } else { 0.0 };
+                assert_eq!((y, slope), (2.0 * factor, factor), "{width} units, number {at}");
+            }
+            let dropped = y.iter().filter(|&&y| y == 0.0).count() as f64 / y.len() as f64;
+            assert!((dropped - rate).abs() < 3.0 / (y.len() as f64).sqrt(), "{width}: {dropped} of {rate}");
+        }
+    }
+
+    #[test]
     fn rows_go_forward_and_back() {
         let (bias, slope) = ([1.0, -1.0], [0.5, 0.25]);
         let behind = Behind { bias: &bias[..], slope: &slope[..] };
         let (mut y, mut kept) = ([1.0, 0.0, -3.0, 5.0], Kept::default());
-        forward(&mut y, Activation::Prelu, &behind, Some(&mut kept));
+        forward(&mut y, Activation::Prelu, &behind, None, &mut kept);
         assert_eq!(y, [2.0, -0.25, -1.0, 4.0]);
         let (mut predicted, mut delta) = ([1.0, 0.0, -3.0, 5.0], [1.0, 2.0, 3.0, 4.0]);
-        forward(&mut predicted, Activation::Prelu, &behind, None);
+        predict(&mut predicted, Activation::Prelu, &behind);
         assert_eq!(predicted, y);
         let (mut bias_grad, mut slope_grad) = ([0.0; 2], [10.0; 2]);
         backward(&mut delta, &kept, Behind { bias: &mut bias_grad, slope: &mut slope_grad });

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::activate::{self, Kept};
+use super::activate::{self, Drops, Kept};
 use super::gather::{BagView, gather};
 use super::gemm::{MatrixView, matmul};
 use super::kernels;
@@ -144,8 +144,17 @@ impl MicroBatch {
                 if net.plain {
                     kernels::bias_relu(act, &params[layer.bias.clone()]);
                 } else {
-                    let kept = least.is_none().then_some(&mut self.kept[l]);
-                    activate::forward(act, tower.activation, &layer.behind(params), kept);
+                    let behind = layer.behind(params);
+                    if least.is_some() {
+                        activate::predict(act, tower.activation, &behind);
+                    } else {
+                        let drops = net.dropout.map(|dropout| Drops {
+                            dropout,
+                            stream: dropout.stream(batch.id, l),
+                            first: rows.start,
+                        });
+                        activate::forward(act, tower.activation, &behind, drops, &mut self.kept[l]);
+                    }
                 }
             }
             let last = self.acts.last().unwrap_or(&self.x);

@@ -33,7 +33,8 @@ pub struct NativeModel {
 }
 
 impl NativeModel {
-    /// A new model; its first parameters depend on `spec` and `seed` alone (see `params.rs` for the distribution).
+    /// A new model; its first parameters depend on `spec` and `seed` alone (see `params.rs` for the distribution), and so does its
+    /// dropout, with the id of each batch.
     ///
     /// # Errors
     /// A spec that describes no model, optimizer settings out of range, or threads that cannot be started.
@@ -44,7 +45,7 @@ impl NativeModel {
         threads: usize,
     ) -> Result<NativeModel, ModelError> {
         spec.validate()?;
-        let net = Network::new(spec);
+        let net = Network::new(spec, seed);
         Ok(NativeModel {
             block: ParamBlock::new(optimizer, params::initial(&net.layout, seed))?,
             workers: Workers::new(threads)?,
@@ -270,6 +271,7 @@ mod tests {
             let inverse: Vec<u32> = (0..rows * slots).map(|i| (i * 7 % 40) as u32).collect();
             let mut predict = |n: usize| {
                 let batch = DenseBatch {
+                    id: 0,
                     rows: n,
                     labels: &vec![0.0; n],
                     weights: None,

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::dropout::Dropout;
 use crate::native::activate::Behind;
 use crate::native::gather::RowParts;
 use crate::params::{self, Param, name_at};
@@ -47,6 +48,7 @@ pub(super) struct Network {
     pub(super) least_rows: usize,
     /// Whether a hidden layer of the tower is bias and relu alone, for which there is a shorter way.
     pub(super) plain: bool,
+    pub(super) dropout: Option<Dropout>,
 }
 
 /// Products of fewer elements than this are summed in another order by the `gemm` crate...
@@ -69,8 +71,8 @@ fn least_rows(layers: &[Layer]) -> usize {
 }
 
 impl Network {
-    /// `spec` has been validated.
-    pub(super) fn new(spec: ModelSpec) -> Network {
+    /// `spec` has been validated; dropout comes from `seed`.
+    pub(super) fn new(spec: ModelSpec, seed: u64) -> Network {
         let layout = params::layout(&spec);
         let range = |name: &str| layout.iter().find(|param| param.name == name).map(|param| param.range.clone());
         let layers = |part: &str| -> Vec<Layer> {
@@ -87,6 +89,7 @@ impl Network {
             };
             layout.iter().filter(of_part).map(layer).collect()
         };
+        let dropout = spec.tower.as_ref().and_then(|tower| Dropout::new(tower.dropout, seed));
         let (cross, tower) = (layers("cross."), layers("tower."));
         Network {
             least_rows: least_rows(&cross).max(least_rows(&tower)),
@@ -95,7 +98,8 @@ impl Network {
                 linear: spec.linear,
                 dim: if spec.uses_embeddings() { spec.embedding_dim } else { 0 },
             },
-            plain: spec.tower.as_ref().is_none_or(|tower| tower.activation == Activation::Relu),
+            plain: dropout.is_none() && spec.tower.as_ref().is_none_or(|tower| tower.activation == Activation::Relu),
+            dropout,
             linear: range("linear.bias").map(|bias| (range("linear.weight"), bias.start)),
             cross,
             tower,

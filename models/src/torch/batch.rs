@@ -10,6 +10,7 @@ use crate::{DenseBatch, ModelError, Pooling};
 /// All numbers are `f32`, all indices `i32`. A module must not keep the tensors beyond its call: their memory is reused for
 /// other batches.
 pub struct TorchBatch {
+    pub(super) id: u64,
     pub(super) rows: i64,
     pub(super) slots: i64,
     pub(super) dense: Tensor,
@@ -42,6 +43,7 @@ impl TorchBatch {
         let rows = batch.rows as i64;
         let unique_rows = floats(batch.unique_rows, &[unique as i64, shape.row_dim as i64])?;
         Ok(TorchBatch {
+            id: batch.id,
             rows,
             slots: shape.slots as i64,
             dense: floats(batch.dense, &[rows, shape.dense as i64])?,
@@ -52,6 +54,11 @@ impl TorchBatch {
             offsets: batch.offsets.map(indices).transpose()?,
             training,
         })
+    }
+
+    /// The name of the batch as a number, see [`DenseBatch::id`].
+    pub fn id(&self) -> u64 {
+        self.id
     }
 
     /// `n`.

@@ -3,7 +3,8 @@
 //! It computes the same numbers as the native backend, up to rounding: both share names, shapes and first values of the
 //! parameters and the formulas of the optimizers.
 //!
-//! Read in this order: `batch.rs` (the input of a module), `module.rs` (modules: the spec's and the user's), `params.rs` (one
+//! Read in this order: `batch.rs` (the input of a module), `module.rs` (modules: the spec's and the user's), `dropout.rs`,
+//! `params.rs` (one
 //! flat tensor of parameters), `graph.rs` (forward and autograd), `non_finite.rs` (errors), `dense_optimizer.rs`, `model.rs`
 //! (the step in one call), `transfer/` (the step in three parts, for a device).
 //!
@@ -19,6 +20,7 @@
 mod batch;
 mod dense_optimizer;
 mod device;
+mod dropout;
 mod graph;
 mod model;
 mod module;

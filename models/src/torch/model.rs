@@ -52,7 +52,7 @@ impl TorchModel {
         let values = initial(&layout, seed);
         let params = Params::new(layout, &values, device)?;
         let shape = ModuleShape { slots: spec.slots, dense: spec.dense, parts: spec.parts() };
-        let module = Box::new(SpecModule::new(spec, &params.leaves));
+        let module = Box::new(SpecModule::new(spec, seed, &params.leaves));
         TorchModel::assemble(shape, module, params, optimizer, device, None)
     }
 

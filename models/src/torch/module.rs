@@ -3,6 +3,8 @@
 use tch::{Kind, TchError, Tensor};
 
 use super::TorchBatch;
+use super::dropout::factors;
+use crate::dropout::Dropout;
 use crate::{Activation, ModelSpec, RowPart};
 
 /// A dense model in tch: the forward pass over parameters in a variable store. Autograd computes the gradients.
@@ -35,6 +37,7 @@ pub(super) struct SpecModule {
     linear_bias: Option<Tensor>,
     cross: Vec<Layer>,
     tower: Vec<Layer>,
+    dropout: Option<Dropout>,
 }
 
 struct Layer {
@@ -45,8 +48,8 @@ struct Layer {
 }
 
 impl SpecModule {
-    /// `leaves` are those of the layout, in its order.
-    pub(super) fn new(spec: ModelSpec, leaves: &[Tensor]) -> SpecModule {
+    /// `leaves` are those of the layout, in its order; dropout comes from `seed`.
+    pub(super) fn new(spec: ModelSpec, seed: u64, leaves: &[Tensor]) -> SpecModule {
         let mut leaves = leaves.iter().map(Tensor::shallow_clone);
         let mut next = || leaves.next().expect("the layout has a leaf for each parameter of the spec");
         let linear_weight = (spec.linear && spec.dense > 0).then(&mut next);
@@ -62,7 +65,8 @@ impl SpecModule {
             let hidden = tower.hidden.iter().map(|_| Some(tower.activation));
             hidden.chain([None]).map(layer).collect()
         });
-        SpecModule { spec, linear_weight, linear_bias, cross, tower }
+        let dropout = spec.tower.as_ref().and_then(|tower| Dropout::new(tower.dropout, seed));
+        SpecModule { spec, linear_weight, linear_bias, cross, tower, dropout }
     }
 }
 
@@ -122,8 +126,12 @@ impl TorchModule for SpecModule {
         }
         if let (Some((out, layers)), Some(tower)) = (self.tower.split_last(), &self.spec.tower) {
             let mut x = x0;
-            for layer in layers {
+            for (l, layer) in layers.iter().enumerate() {
                 x = layer.apply_hidden(&x, tower.activation)?;
+                if let Some(dropout) = self.dropout.filter(|_| batch.training()) {
+                    let stream = dropout.stream(batch.id(), l);
+                    x = x.f_mul(&factors(&dropout, stream, n, x.size()[1], x.device())?)?;
+                }
             }
             logits = logits.f_add(&out.apply(&x)?)?;
         }

@@ -17,6 +17,7 @@ pub fn number(stream: u64, step: u64, i: usize) -> u64 {
 /// A batch that owns its numbers.
 #[derive(Debug, Clone)]
 pub struct Owned {
+    pub id: u64,
     pub rows: usize,
     pub labels: Vec<f32>,
     pub weights: Option<Vec<f32>>,
@@ -30,6 +31,7 @@ impl Owned {
     /// Two rows of two slots and a dense feature. Every bag is empty.
     pub fn without_values() -> Owned {
         Owned {
+            id: 0,
             rows: 2,
             labels: vec![1.0, 0.0],
             weights: None,
@@ -42,6 +44,7 @@ impl Owned {
 
     pub fn view(&self) -> DenseBatch<'_> {
         DenseBatch {
+            id: self.id,
             rows: self.rows,
             labels: &self.labels,
             weights: self.weights.as_deref(),
@@ -64,6 +67,7 @@ pub fn batch(spec: &ModelSpec, rows: usize, unique: usize, bags: bool, seed: u64
     }
     let values = offsets[count] as usize;
     Owned {
+        id: seed,
         rows,
         labels: (0..rows).map(|row| f32::from(u8::from(number(2, seed, row).is_multiple_of(3)))).collect(),
         weights: bags.then(|| (0..rows).map(|row| (number(6, seed, row) % 5) as f32 * 0.5).collect()),
@@ -102,6 +106,8 @@ pub fn specs() -> Vec<(&'static str, ModelSpec)> {
         ("gelu", ModelSpec::ctr_dnn(3, 2, 4, &[6, 5]).with_activation(Activation::Gelu)),
         ("silu", ModelSpec::wide_deep(3, 2, 4, &[6, 5]).with_activation(Activation::Silu)),
         ("prelu", ModelSpec::dcn_v2(3, 2, 4, 1, &[6, 5]).with_activation(Activation::Prelu)),
+        ("dropout", ModelSpec::wide_deep(3, 2, 4, &[7, 5]).with_dropout(0.3)),
+        ("dropout, prelu", ModelSpec::ctr_dnn(3, 0, 4, &[6, 5]).with_activation(Activation::Prelu).with_dropout(0.5)),
         ("all", all.clone()),
         ("all, mean", all.with_pooling(Pooling::Mean)),
     ]

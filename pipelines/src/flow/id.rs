@@ -1,5 +1,6 @@
 //! The name of a batch. The data alone determines it, so every process gives a batch the same name.
 
+use forebay_base::mix64;
 use forebay_ps::PushId;
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,11 @@ impl BatchId {
     /// The id of `batch`.
     pub fn of(batch: &TrainBatch) -> Self {
         Self { epoch: batch.lineage.epoch, window: batch.window.window, index: batch.index }
+    }
+
+    /// The id as one number, a hash. Dropout comes from it.
+    pub fn number(self) -> u64 {
+        mix64(mix64(mix64(u64::from(self.epoch)) ^ self.window) ^ u64::from(self.index))
     }
 
     /// The id of its push: 24 bits of the epoch, 40 bits of the window, and the index.

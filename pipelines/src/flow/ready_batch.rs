@@ -5,7 +5,7 @@ use std::sync::Arc;
 use forebay_actors::{Batch, Lineage};
 use forebay_models::DenseBatch;
 
-use super::{TrainBatch, heap};
+use super::{BatchId, TrainBatch, heap};
 use crate::staleness::Ticket;
 
 /// A [`TrainBatch`], the table rows of its keys, and its ticket.
@@ -25,6 +25,7 @@ impl ReadyBatch {
     /// The view of this batch that a dense model takes.
     pub fn dense_batch(&self) -> DenseBatch<'_> {
         DenseBatch {
+            id: BatchId::of(&self.train).number(),
             rows: self.train.labels.len(),
             labels: &self.train.labels,
             weights: self.train.weights(),

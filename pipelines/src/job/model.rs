@@ -20,6 +20,9 @@ pub struct ModelOptions {
     pub hidden: Vec<usize>,
     /// The activation of the hidden layers. Not used by models without a tower.
     pub activation: Activation,
+    /// The share of the outputs of each hidden layer that a training step drops, from 0 to below 1. Not used by models without a
+    /// tower.
+    pub dropout: f64,
     /// How the embeddings of a bag become one vector.
     pub pooling: Pooling,
     /// Whether a "custom" model has a linear (wide) part.
@@ -78,6 +81,7 @@ impl Default for ModelOptions {
             embedding_dim: 16,
             hidden: vec![400, 400, 400],
             activation: Activation::default(),
+            dropout: 0.0,
             pooling: Pooling::default(),
             linear: false,
             fm: false,
@@ -96,6 +100,12 @@ impl ModelOptions {
             return Err(Fault::user(
                 "model.kind = \"own\" and model.name need each other: the name is that of a model in the program's registry",
             ));
+        }
+        if !(0.0..1.0).contains(&self.dropout) {
+            return Err(Fault::user(format!(
+                "model.dropout is {}, expected at least 0 and below 1: the share of the outputs that a step drops",
+                self.dropout
+            )));
         }
         if self.kind == ModelKind::DcnV2 && self.cross_layers == Some(0) {
             return Err(Fault::user(
@@ -145,7 +155,7 @@ impl ModelOptions {
                 if spec.uses_embeddings() { spec.with_embedding(self.embedding_dim) } else { spec }
             }
         };
-        spec.with_pooling(self.pooling).with_activation(self.activation)
+        spec.with_pooling(self.pooling).with_activation(self.activation).with_dropout(self.dropout)
     }
 }
 

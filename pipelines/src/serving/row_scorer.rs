@@ -95,6 +95,7 @@ impl RowScorer {
         let batch = self.batcher.whole(examples);
         self.model.rows.read(&batch.unique, &mut self.rows);
         let dense = DenseBatch {
+            id: 0,
             rows,
             labels: &batch.labels,
             weights: None,

@@ -17,7 +17,7 @@ pub(super) struct TorchStep {
 
 impl QueuedStep for TorchStep {
     fn wait(self: Box<Self>, batch: &DenseBatch<'_>, out: &mut StepOutput) -> Result<DeviceOutput, ModelError> {
-        let BatchInFlight { mut buffers, upload, download, return_to } = self.batch;
+        let BatchInFlight { mut buffers, upload, download, return_to, .. } = self.batch;
         if batch.labels.len() != upload.labels.len() || batch.unique_rows.len() != upload.unique_rows.len() {
             return Err(ModelError::Batch("the results are waited for with another batch than was uploaded".into()));
         }

@@ -26,7 +26,7 @@ pub(in crate::torch) fn launch(
     if let Some(at) = &batch.upload.params {
         graph.params.flat.f_copy_(&floats(&words, at)?)?;
     }
-    let inputs = TorchBatch::over(&words, &batch.upload, graph.shape)?;
+    let inputs = TorchBatch::over(&words, &batch, graph.shape)?;
     let logits = graph.forward(&inputs)?;
     let (row_grads, grad) = graph.differentiate(&logits, &inputs)?;
     drop(inputs);
@@ -51,10 +51,12 @@ pub(in crate::torch) fn launch(
 
 impl TorchBatch {
     /// The batch that lies in `words`, over that memory: nothing is copied.
-    fn over(words: &Tensor, upload: &super::UploadLayout, shape: crate::BatchShape) -> Result<TorchBatch, TchError> {
+    fn over(words: &Tensor, batch: &BatchInFlight, shape: crate::BatchShape) -> Result<TorchBatch, TchError> {
+        let upload = &batch.upload;
         let rows = upload.labels.len() as i64;
         let unique_rows = floats(words, &upload.unique_rows)?.f_view([-1, shape.row_dim as i64])?;
         Ok(TorchBatch {
+            id: batch.id,
             rows,
             slots: shape.slots as i64,
             dense: floats(words, &upload.dense)?.f_view([rows, shape.dense as i64])?,

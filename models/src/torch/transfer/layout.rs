@@ -156,6 +156,7 @@ mod tests {
             params in prop::option::of(prop::collection::vec(any::<f32>(), 0..200)),
         ) {
             let batch = DenseBatch {
+                id: 0,
                 rows: labels.len(),
                 labels: &labels,
                 weights: weights.as_deref(),

@@ -33,6 +33,8 @@ use layout::{DownloadLayout, UploadLayout};
 
 /// A batch on the device, or on its way there.
 struct BatchInFlight {
+    /// That of the batch.
+    id: u64,
     buffers: Box<dyn TransferBuffers>,
     upload: UploadLayout,
     download: DownloadLayout,

@@ -49,7 +49,13 @@ impl BatchUpload for Uploader {
         let mut buffers = self.free_buffers.try_recv().or_else(|_| self.allocator.allocate())?;
         upload.pack(batch, params, buffers.reserve(upload.words, download.words)?);
         buffers.start_upload()?;
-        Ok(UploadedBatch::new(BatchInFlight { buffers, upload, download, return_to: self.return_to.clone() }))
+        Ok(UploadedBatch::new(BatchInFlight {
+            id: batch.id,
+            buffers,
+            upload,
+            download,
+            return_to: self.return_to.clone(),
+        }))
     }
 }
 
@@ -81,6 +87,7 @@ mod tests {
         let mut uploader = Uploader::new(tch::Device::Cpu, shape, model.flat_len()).unwrap();
         uploader.allocator = Box::new(CountingAllocator(Arc::clone(&made)));
         let batch = DenseBatch {
+            id: 0,
             rows: 1,
             labels: &[1.0],
             weights: None,
