@@ -212,6 +212,8 @@ fn numbers_that_make_no_sense_are_refused_by_name() {
         ("train.clip_norm=0", "clip_norm is 0"),
         ("table.linear_optimizer={ kind = \"adagrad\", lr = -1.0 }", "lr"),
         ("model={ kind = \"custom\", hidden = [] }", "part"),
+        ("model.norm=batch", "there is no batch normalization"),
+        ("model.norm=lyer", "did you mean `layer`"),
         ("model.dropout=1", "model.dropout is 1"),
         ("model.dropout=-0.1", "model.dropout is -0.1"),
         ("model={ kind = \"lr\", dropout = nan }", "model.dropout is NaN"),

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use forebay_base::{mix64, unit_f64};
 use forebay_models::{
-    Activation, DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, StepOutput,
+    Activation, DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Norm, StepOutput,
 };
 use gemm::Parallelism;
 
@@ -232,6 +232,7 @@ fn main() -> Result<(), ModelError> {
         ("silu", tower.clone().with_activation(Activation::Silu)),
         ("prelu", tower.clone().with_activation(Activation::Prelu)),
         ("dropout", tower.clone().with_dropout(0.2)),
+        ("layer norm", tower.clone().with_norm(Norm::Layer)),
     ] {
         let mut model = NativeModel::new(spec.clone(), adam, 1, 1)?;
         line(&format!("native tower 273-400x3, {name}"), &spec, 4096, &mut model, false)?;

@@ -78,4 +78,4 @@ pub use spec::{Cross, ModelSpec, Pooling, RowPart};
 pub use state::has_optimizer;
 #[cfg(feature = "torch")]
 pub use torch::{TorchModel, TorchModule, init_cuda};
-pub use tower::{Activation, Tower};
+pub use tower::{Activation, Norm, Tower};

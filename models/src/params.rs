@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use forebay_base::{SplitMix64, mix64, signed_unit_f32};
 
-use crate::{Activation, DenseOptimizer, ModelError, ModelSpec, NamedTensor};
+use crate::{Activation, DenseOptimizer, ModelError, ModelSpec, NamedTensor, Norm, Tower};
 
 /// Where one parameter lies in the flat buffer.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,7 +42,7 @@ impl Param {
 /// |---|---|
 /// | linear | `linear.weight [1, dense]` (if there are dense features), `linear.bias [1]` |
 /// | cross | for each layer `cross.L.weight [w, w]`, `cross.L.bias [w]`; `cross.out.weight [1, w]`, `cross.out.bias [1]` |
-/// | tower | for each layer `tower.L.weight [outputs, inputs]`, `tower.L.bias [outputs]`; the last has one output. Behind the bias of a hidden layer with `prelu`, `tower.L.slope [outputs]` |
+/// | tower | for each layer `tower.L.weight [outputs, inputs]`, `tower.L.bias [outputs]`; the last has one output. Behind the bias of a hidden layer: with layer norm `tower.L.gamma`, `tower.L.beta`; with `prelu` `tower.L.slope`; all `[outputs]` |
 pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
     let mut params = Vec::new();
     let mut end = 0;
@@ -58,10 +58,14 @@ pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
         }
         push("linear.bias".into(), vec![1], First::Constant(0.0));
     }
-    let mut layer = |name: &str, outputs: usize, inputs: usize, activation: Option<Activation>| {
+    let mut layer = |name: &str, outputs: usize, inputs: usize, tower: Option<&Tower>| {
         push(format!("{name}.weight"), vec![outputs, inputs], First::Uniform { inputs });
         push(format!("{name}.bias"), vec![outputs], First::Uniform { inputs });
-        if activation == Some(Activation::Prelu) {
+        if tower.is_some_and(|tower| tower.norm == Norm::Layer) {
+            push(format!("{name}.gamma"), vec![outputs], First::Constant(1.0));
+            push(format!("{name}.beta"), vec![outputs], First::Constant(0.0));
+        }
+        if tower.is_some_and(|tower| tower.activation == Activation::Prelu) {
             push(format!("{name}.slope"), vec![outputs], First::Constant(FIRST_SLOPE));
         }
     };
@@ -74,7 +78,7 @@ pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
     if let Some(tower) = &spec.tower {
         let mut inputs = width;
         for (l, &outputs) in tower.hidden.iter().enumerate() {
-            layer(&format!("tower.{l}"), outputs, inputs, Some(tower.activation));
+            layer(&format!("tower.{l}"), outputs, inputs, Some(tower));
             inputs = outputs;
         }
         layer(&format!("tower.{}", tower.hidden.len()), 1, inputs, None);

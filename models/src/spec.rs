@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Activation, ModelError, Tower};
+use crate::{Activation, ModelError, Norm, Tower};
 
 /// A click model over `slots` categorical columns and `dense` numeric ones. The logit is the sum of the parts present.
 ///
@@ -178,6 +178,14 @@ impl ModelSpec {
         self
     }
 
+    /// Sets the normalization of the tower, if there is one.
+    pub fn with_norm(mut self, norm: Norm) -> ModelSpec {
+        if let Some(tower) = &mut self.tower {
+            tower.norm = norm;
+        }
+        self
+    }
+
     /// Sets the dropout of the tower, if there is one.
     pub fn with_dropout(mut self, rate: f64) -> ModelSpec {
         if let Some(tower) = &mut self.tower {
@@ -285,7 +293,10 @@ mod tests {
             ModelSpec::builder(3, 0).with_embedding(4).with_cross(2).with_pooling(Pooling::Mean),
             ModelSpec::deep_fm(26, 13, 10, &[400, 400]),
             ModelSpec::dcn_v2(3, 2, 4, 2, &[6, 5]),
-            ModelSpec::ctr_dnn(3, 2, 4, &[6, 5]).with_activation(Activation::Prelu).with_dropout(0.1),
+            ModelSpec::ctr_dnn(3, 2, 4, &[6, 5])
+                .with_activation(Activation::Prelu)
+                .with_norm(Norm::Layer)
+                .with_dropout(0.1),
         ];
         let dims: Vec<usize> = specs.iter().map(ModelSpec::row_dim).collect();
         assert_eq!(dims, [1, 9, 11, 10, 4, 11, 4, 4]);
@@ -305,8 +316,8 @@ mod tests {
         // Two cross layers and their head; the tower and its head.
         let tower = (14 * 6 + 6) + (6 * 5 + 5) + (5 + 1);
         assert_eq!(specs[6].dense_len(), 2 * (14 * 14 + 14) + (14 + 1) + tower);
-        // A slope for each hidden unit.
-        assert_eq!(specs[7].dense_len(), tower + 6 + 5);
+        // Gamma, beta and a slope for each hidden unit.
+        assert_eq!(specs[7].dense_len(), tower + 3 * (6 + 5));
     }
 
     #[test]
@@ -332,5 +343,11 @@ mod tests {
         assert_eq!(spec, ModelSpec::lr(26, 13));
         assert!(toml::from_str::<ModelSpec>("slots = 26\ntowr = { hidden = [1] }").is_err());
         assert!(toml::from_str::<ModelSpec>("slots = 2\ntower = { hidden = [1], widht = 3 }").is_err());
+        let norm = |name: &str| {
+            toml::from_str::<ModelSpec>(&format!("slots = 2\ntower = {{ hidden = [1], norm = '{name}' }}"))
+        };
+        assert_eq!(norm("layer").unwrap().tower.unwrap().norm, Norm::Layer);
+        assert!(norm("batch").unwrap_err().to_string().contains("there is no batch normalization"));
+        assert!(norm("lyer").unwrap_err().to_string().contains("unknown variant `lyer`, expected `none` or `layer`"));
     }
 }

@@ -1,6 +1,7 @@
 //! The tower of a model, a multi-layer perceptron: its layers, and what follows each of them.
 
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, IntoDeserializer as _};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::ModelError;
 
@@ -13,6 +14,9 @@ pub struct Tower {
     /// What follows each hidden layer.
     #[serde(default)]
     pub activation: Activation,
+    /// What each hidden layer is normalized by, before its activation.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub norm: Norm,
     /// The share of the outputs of each hidden layer that a training step sets to 0, from 0 to below 1; the others are multiplied
     /// with `1 / (1 - dropout)`.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -41,7 +45,7 @@ impl Tower {
 
     /// A tower of these widths, the rest as by default.
     pub fn new(hidden: &[usize]) -> Tower {
-        Tower { hidden: hidden.to_vec(), activation: Activation::default(), dropout: 0.0 }
+        Tower { hidden: hidden.to_vec(), activation: Activation::default(), norm: Norm::default(), dropout: 0.0 }
     }
 }
 
@@ -63,4 +67,42 @@ pub enum Activation {
     Silu,
     /// `x` above 0, else `a · x`. Every unit learns its own `a`, which begins at .25 (He et al. 2015).
     Prelu,
+}
+
+/// The normalization of a hidden layer of the tower, between its product and its activation.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Norm {
+    /// None.
+    #[default]
+    None,
+    /// Layer normalization: the units of a row are brought to mean 0 and variance 1, then scaled and shifted by `gamma` and `beta`,
+    /// which are learnt (Ba et al. 2016).
+    Layer,
+}
+
+/// What is added to a variance before its root is taken, as in PyTorch.
+pub(crate) const NORM_EPSILON: f32 = 1e-5;
+
+impl<'de> Deserialize<'de> for Norm {
+    /// Says why there is no batch normalization.
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Norm, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "snake_case")]
+        enum Name {
+            None,
+            Layer,
+        }
+        let name = String::deserialize(from)?;
+        if name == "batch" {
+            return Err(D::Error::custom(
+                "there is no batch normalization: its statistics would tie together all parts and trainers that compute a step \
+                 (docs/models.md); expected `layer` or `none`",
+            ));
+        }
+        Ok(match Name::deserialize(name.as_str().into_deserializer())? {
+            Name::None => Norm::None,
+            Name::Layer => Norm::Layer,
+        })
+    }
 }

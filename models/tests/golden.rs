@@ -7,7 +7,9 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use forebay_models::{Activation, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Pooling, StepOutput};
+use forebay_models::{
+    Activation, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Norm, Pooling, StepOutput,
+};
 use serde::Deserialize;
 use support::{Owned, assert_close, number, unit};
 
@@ -37,6 +39,8 @@ struct Case {
     #[serde(default)]
     activation: Activation,
     #[serde(default)]
+    norm: Norm,
+    #[serde(default)]
     dropout: f64,
     losses: Vec<f32>,
     parameters: BTreeMap<String, Vec<f32>>,
@@ -54,7 +58,7 @@ impl Case {
             "all" => ModelSpec::wide_deep(SLOTS, DENSE, DIM, &HIDDEN).with_fm().with_cross(2),
             other => panic!("model {other}"),
         };
-        spec.with_pooling(self.pooling).with_activation(self.activation).with_dropout(self.dropout)
+        spec.with_pooling(self.pooling).with_activation(self.activation).with_norm(self.norm).with_dropout(self.dropout)
     }
 
     /// The batch of a step with its unique rows from `table`, and their keys.
@@ -87,11 +91,11 @@ impl Case {
 /// Trains every case on the models of `make`, and compares.
 fn check(make: impl Fn(ModelSpec, DenseOptimizer, u64) -> Result<Box<dyn DenseModel>, ModelError>) {
     let file: File = serde_json::from_str(include_str!("../../tests/golden/models.json")).unwrap();
-    assert_eq!(file.cases.len(), 36);
+    assert_eq!(file.cases.len(), 38);
     for case in &file.cases {
         let name = format!(
-            "{} {:?} {} {:?} {:?} {}",
-            case.model, case.optimizer, case.bags, case.pooling, case.activation, case.dropout
+            "{} {:?} {} {:?} {:?} {:?} {}",
+            case.model, case.optimizer, case.bags, case.pooling, case.activation, case.norm, case.dropout
         );
         let spec = case.spec();
         let row_dim = spec.row_dim();

@@ -7,7 +7,7 @@ mod support;
 use forebay_models::torch::tch::{TchError, Tensor};
 use forebay_models::torch::{Device, ModuleShape, TorchBatch, TorchModel, TorchModule};
 use forebay_models::{
-    Activation, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, ParamBlock, Pooling,
+    Activation, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, Norm, ParamBlock, Pooling,
     RowPart, StepOutput,
 };
 use support::{Owned, assert_close, batch, device, optimizers, specs};
@@ -31,7 +31,10 @@ fn assert_same(what: &str, a: &[NamedTensor], b: &[NamedTensor], tolerance: f32)
 #[test]
 fn both_backends_give_the_same_loss_logits_and_gradients() {
     let large = ModelSpec::wide_deep(7, 5, 16, &[48, 32]).with_fm().with_cross(2).with_pooling(Pooling::Mean);
-    let dropping = ModelSpec::ctr_dnn(7, 5, 16, &[47, 32]).with_activation(Activation::Gelu).with_dropout(0.4);
+    let dropping = ModelSpec::ctr_dnn(7, 5, 16, &[47, 32])
+        .with_activation(Activation::Gelu)
+        .with_norm(Norm::Layer)
+        .with_dropout(0.4);
     let large = [("large", large, 700, 900), ("large, dropout", dropping, 1300, 900)];
     let specs = specs().into_iter().map(|(name, spec)| (name, spec, 9, 7)).chain(large);
     for (name, spec, rows, unique) in specs {

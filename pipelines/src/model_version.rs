@@ -5,7 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use forebay_models::{Activation, NamedTensor, Pooling};
+use forebay_models::{Activation, NamedTensor, Norm, Pooling};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
@@ -87,6 +87,8 @@ struct Structure<'a> {
     cross_layers: Option<usize>,
     #[serde(skip_serializing_if = "is_default")]
     activation: Activation,
+    #[serde(skip_serializing_if = "is_default")]
+    norm: Norm,
 }
 
 impl<'a> Structure<'a> {
@@ -101,6 +103,7 @@ impl<'a> Structure<'a> {
             fm: model.fm,
             cross_layers: model.cross_layers,
             activation: model.activation,
+            norm: model.norm,
         }
     }
 }
@@ -196,6 +199,7 @@ mod tests {
         assert_eq!(first.to_string().parse(), Ok(first));
         assert_eq!(version(&|job| job.train.threads = 77.into()), first);
         assert_ne!(version(&|job| job.seed += 1), first);
+        assert_ne!(version(&|job| job.model.norm = Norm::Layer), first);
         assert_eq!(version(&|job| job.model.dropout = 0.5), first);
         assert_ne!(version(&|job| job.model.activation = Activation::Gelu), first);
         assert_ne!(version(&|job| job.columns.slots[3].key_space = Some("x".into())), first);

@@ -46,7 +46,11 @@ fn learning_rates_that_change_and_gradients_that_are_clipped() {
 /// What is dropped depends on the batch, so it goes on where it was.
 #[test]
 fn dropout_and_slopes_that_are_learnt() {
-    kill_and_resume("parquet", &["model.kind=wide_deep", "model.dropout=0.3", "model.activation=prelu"], 2);
+    kill_and_resume(
+        "parquet",
+        &["model.kind=wide_deep", "model.dropout=0.3", "model.activation=prelu", "model.norm=layer"],
+        2,
+    );
 }
 
 #[test]

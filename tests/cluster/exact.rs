@@ -29,7 +29,13 @@ fn the_model_is_the_same_wherever_rows_are_looked_up_and_dense_parameters_are() 
         &["placement.readers=1", "placement.lookup_at=reader", "placement.dense=ps", "placement.streams=2"],
         &["placement.readers=0", "placement.dense=ps"],
         &["placement.readers=2", "table.shards=3", "table.admission.count=2", "table.eviction.unseen_rows=1000"],
-        &["placement.readers=2", "placement.dense=ps", "model.dropout=0.2", "model.activation=prelu"],
+        &[
+            "placement.readers=2",
+            "placement.dense=ps",
+            "model.dropout=0.2",
+            "model.activation=prelu",
+            "model.norm=layer",
+        ],
     ] {
         let settings = job(ROWS, &[&["placement.ps=2"], placement].concat());
         let readers = placement[0].rsplit('=').next().unwrap().parse::<usize>().unwrap();
@@ -49,6 +55,19 @@ fn the_model_is_the_same_wherever_rows_are_looked_up_and_dense_parameters_are() 
     // The comparison must be able to fail.
     let other = one_process(&job(ROWS, &["seed=10"]));
     assert!(one_process(&job(ROWS, &[])).0.difference(&other.0).unwrap().contains("dense parameters differ"));
+}
+
+#[test]
+fn synchronous_trainers_drop_the_same_units_on_every_run() {
+    let hosts = Arc::new(Hosts::new(&HOSTS));
+    let placement = ["placement.readers=2", "placement.ps=1", "placement.trainers=2", "train.sync=true"];
+    let model = |more: &str| {
+        let processes = ["trainer 0", "trainer 1", "ps 0", "reader 0", "reader 1"];
+        finished(&hosts, &processes, &job(ROWS, &[&placement[..], &["train.batch_rows=128", more]].concat())).0.model()
+    };
+    let dropped = model("model.dropout=0.3");
+    assert_eq!(model("model.dropout=0.3").difference(&dropped), None);
+    assert!(model("model.dropout=0").difference(&dropped).is_some(), "the comparison can fail");
 }
 
 /// The AUC of an evaluation.

@@ -34,7 +34,7 @@ OPTIMIZERS = {
 }
 # Optional settings of the tower.
 TOWERS = [{"activation": activation} for activation in ["gelu", "silu", "prelu"]]
-TOWERS += [{"dropout": 0.3}, {"activation": "gelu", "dropout": 0.5}]
+TOWERS += [{"norm": "layer"}, {"norm": "layer", "activation": "prelu", "dropout": 0.1}, {"dropout": 0.3}, {"activation": "gelu", "dropout": 0.5}]
 # Model, optimizer, bags, pooling, settings of the tower.
 CASES = [(model, optimizer, "single", "sum", {})
          for model in ["lr", "fm", "wide_deep", "ctr_dnn", "dcn_v2"] for optimizer in OPTIMIZERS]
@@ -64,6 +64,8 @@ def initial(name, shape):
         return torch.zeros(shape)
     if name.endswith(".slope"):
         return torch.full(shape, 0.25)
+    if name.endswith(".gamma") or name.endswith(".beta"):
+        return torch.full(shape, float(name.endswith(".gamma")))
     fan_in = INPUTS[name.rsplit(".", 1)[0]]
     bound = np.float32(1.0) / np.sqrt(np.float32(fan_in))
     state = mix(SEED)
@@ -93,6 +95,8 @@ def shapes(parts, tower):
     for name, outputs, inputs in layers:
         INPUTS[name] = inputs
         found |= {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+        if name.startswith("tower.") and outputs > 1 and tower.get("norm") == "layer":
+            found |= {f"{name}.gamma": (outputs,), f"{name}.beta": (outputs,)}
         if name.startswith("tower.") and outputs > 1 and tower.get("activation") == "prelu":
             found[f"{name}.slope"] = (outputs,)
     return found
@@ -160,7 +164,11 @@ def logits(parts, params, table, dense, bags, pooling, tower, step):
     if "tower" in parts:
         x = x0
         for l in range(len(HIDDEN)):
-            x = activation(tower.get("activation", "relu"), layer(f"tower.{l}", x), params, f"tower.{l}")
+            y = layer(f"tower.{l}", x)
+            if tower.get("norm") == "layer":
+                y = torch.nn.functional.layer_norm(
+                    y, y.shape[1:], params[f"tower.{l}.gamma"], params[f"tower.{l}.beta"])
+            x = activation(tower.get("activation", "relu"), y, params, f"tower.{l}")
             if "dropout" in tower:
                 x = dropout(tower["dropout"], x, step, l)
         z = z + layer(f"tower.{len(HIDDEN)}", x).squeeze(1)

@@ -1,11 +1,12 @@
-//! What follows the product of a hidden layer, and its way back. A step keeps the derivative of each output, so that the way
+//! What follows the product of a hidden layer (bias, norm, activation, dropout), and its way back. A step keeps the derivative of each output, so that the way
 //! back is the same for every activation.
 
 use forebay_base::SplitMix64;
 
-use super::kernels::kernel;
+use super::kernels::{dot, kernel, sum};
 use crate::Activation;
 use crate::dropout::Dropout;
+use crate::tower::NORM_EPSILON;
 
 /// What one hidden layer keeps of a chunk between forward and backward, besides its output.
 #[derive(Default)]
@@ -14,6 +15,10 @@ pub(super) struct Kept {
     slopes: Vec<f32>,
     /// `[chunk x outputs]` if the activation learns slopes: the derivative of each output by its slope.
     by_slope: Vec<f32>,
+    /// With layer norm: `[chunk x outputs]`, the normalized numbers before `gamma` and `beta`.
+    normal: Vec<f32>,
+    /// With layer norm: `[chunk]`, what the numbers of a row were multiplied by.
+    rates: Vec<f32>,
     /// `[outputs]` with dropout: what the units of a row are multiplied by.
     factors: Vec<f32>,
 }
@@ -31,13 +36,16 @@ pub(super) struct Drops {
 /// The parameters of a hidden layer behind its weight, or their gradients.
 pub(super) struct Behind<T> {
     pub(super) bias: T,
+    /// Empty without layer norm, and so is `beta`.
+    pub(super) gamma: T,
+    pub(super) beta: T,
     /// Empty unless the activation learns slopes.
     pub(super) slope: T,
 }
 
 /// Turns the product `y` of a hidden layer, `[rows x outputs]`, into its output, when predicting.
 pub(super) fn predict(y: &mut [f32], activation: Activation, behind: &Behind<&[f32]>) {
-    activate(y, activation, behind, None, &mut [], &mut [], &mut []);
+    activate(y, activation, behind, None, &mut Kept::default());
 }
 
 /// The same in a training step: `kept` gets what `backward` needs.
@@ -51,27 +59,44 @@ pub(super) fn forward(
     kept.slopes.resize(y.len(), 0.0);
     kept.by_slope.resize(if behind.slope.is_empty() { 0 } else { y.len() }, 0.0);
     kept.factors.resize(if drops.is_some() { behind.bias.len() } else { 0 }, 0.0);
-    activate(y, activation, behind, drops, &mut kept.slopes, &mut kept.by_slope, &mut kept.factors);
+    let normalized = !behind.gamma.is_empty();
+    kept.normal.resize(if normalized { y.len() } else { 0 }, 0.0);
+    kept.rates.resize(if normalized { y.len() / behind.bias.len() } else { 0 }, 0.0);
+    activate(y, activation, behind, drops, kept);
 }
 
 /// Turns `delta`, the gradient of a hidden layer's output, into the gradient of its product, and adds to the gradients of the
 /// parameters behind it.
-pub(super) fn backward(delta: &mut [f32], kept: &Kept, grads: Behind<&mut [f32]>) {
+pub(super) fn backward(delta: &mut [f32], kept: &Kept, behind: &Behind<&[f32]>, grads: Behind<&mut [f32]>) {
     if !kept.by_slope.is_empty() {
         add_products(delta, &kept.by_slope, grads.slope);
     }
-    through(delta, &kept.slopes, grads.bias);
+    if behind.gamma.is_empty() {
+        through(delta, &kept.slopes, grads.bias);
+        return;
+    }
+    through(delta, &kept.slopes, grads.beta);
+    add_products(delta, &kept.normal, grads.gamma);
+    normalize_backward(delta, behind.gamma, kept, grads.bias);
 }
 
 kernel! {
-    /// Bias, activation and dropout, row by row. `slopes` and `by_slope` are as long as `y`, or empty if nobody needs them.
+    /// Bias, norm, activation and dropout, row by row. What is in `kept` gets its numbers; when predicting, that is nothing.
     fn activate<'a>(y: &'a mut [f32], activation: Activation, behind: &'a Behind<&'a [f32]>, drops: Option<Drops>,
-                    slopes: &'a mut [f32], by_slope: &'a mut [f32], factors: &'a mut [f32]) {
+                    kept: &'a mut Kept) {
         let width = behind.bias.len();
+        let Kept { slopes, by_slope, normal, rates, factors } = kept;
         let (mut slopes, mut by_slope) = (slopes.chunks_exact_mut(width), by_slope.chunks_exact_mut(width));
+        let mut normal = normal.chunks_exact_mut(width);
         for (row, y) in y.chunks_exact_mut(width).enumerate() {
             for (y, &bias) in y.iter_mut().zip(behind.bias) {
                 *y += bias;
+            }
+            if !behind.gamma.is_empty() {
+                let rate = normalize(y, behind.gamma, behind.beta, normal.next().unwrap_or_default());
+                if let Some(kept) = rates.get_mut(row) {
+                    *kept = rate;
+                }
             }
             let (slopes, by_slope) = (slopes.next().unwrap_or_default(), by_slope.next().unwrap_or_default());
             match activation {
@@ -81,10 +106,29 @@ kernel! {
                 Activation::Prelu => prelu(y, behind.slope, &mut *slopes, &mut *by_slope),
             }
             if let Some(drops) = &drops {
-                factors_of_row(drops, row, &mut *factors);
+                factors_of_row(drops, row, factors);
                 scale(y, factors);
                 scale(slopes, factors);
                 scale(by_slope, factors);
+            }
+        }
+    }
+}
+
+kernel! {
+    /// Backward of the norm, rows of as many numbers as `gamma`: `delta` becomes the gradient of what went in, and `bias_grad +=` the
+    /// sum of its rows. With `x` the normalized numbers and `d = delta * gamma`: `rate * (d - mean(d) - x * mean(d * x))`.
+    fn normalize_backward<'a>(delta: &'a mut [f32], gamma: &'a [f32], kept: &'a Kept, bias_grad: &'a mut [f32]) {
+        let width = gamma.len();
+        let rows = delta.chunks_exact_mut(width).zip(kept.normal.chunks_exact(width)).zip(&kept.rates);
+        for ((delta, normal), &rate) in rows {
+            for (delta, &gamma) in delta.iter_mut().zip(gamma) {
+                *delta *= gamma;
+            }
+            let (mean, along) = (sum(delta) / width as f32, dot(delta, normal) / width as f32);
+            for ((delta, &x), sum) in delta.iter_mut().zip(normal).zip(bias_grad.iter_mut()) {
+                *delta = rate * (*delta - mean - x * along);
+                *sum += *delta;
             }
         }
     }
@@ -113,6 +157,24 @@ kernel! {
             }
         }
     }
+}
+
+/// Brings a row to mean 0 and variance 1, and then to `gamma` and `beta`. `normal`, unless empty, gets the numbers between. Returns what
+/// they were multiplied by.
+#[inline(always)]
+fn normalize(y: &mut [f32], gamma: &[f32], beta: &[f32], normal: &mut [f32]) -> f32 {
+    let width = y.len() as f32;
+    let mean = sum(y) / width;
+    y.iter_mut().for_each(|y| *y -= mean);
+    let rate = 1.0 / (dot(y, y) / width + NORM_EPSILON).sqrt();
+    y.iter_mut().for_each(|y| *y *= rate);
+    for (normal, &y) in normal.iter_mut().zip(&*y) {
+        *normal = y;
+    }
+    for ((y, &gamma), &beta) in y.iter_mut().zip(gamma).zip(beta) {
+        *y = *y * gamma + beta;
+    }
+    rate
 }
 
 /// What dropout multiplies the units of a row with: 0 or `1 / (1 - rate)`. See `dropout.rs`.
@@ -276,7 +338,7 @@ mod tests {
             let dropout = Dropout::new(rate, 3).unwrap();
             let drops = Drops { dropout, stream: dropout.stream(5, 1), first: 1000 };
             let (bias, half) = (vec![2.0; width], width.div_ceil(2));
-            let behind = Behind { bias: &bias[..], slope: &[][..] };
+            let behind = Behind { bias: &bias[..], gamma: &[], beta: &[], slope: &[] };
             let (mut y, mut kept) = (vec![0.0; 100 * width], Kept::default());
             forward(&mut y, Activation::Relu, &behind, Some(drops), &mut kept);
             for (at, (&y, &slope)) in y.iter().zip(&kept.slopes).enumerate() {
@@ -293,9 +355,34 @@ mod tests {
     }
 
     #[test]
+    fn a_row_is_normalized_as_by_its_formula_and_predicted_as_in_a_step() {
+        for width in [1, 5, 16, 37, 400] {
+            let numbers = |salt: usize| (0..width).map(move |i| ((i * 37 + salt) % 101) as f32 / 50.0 - 1.0);
+            let [bias, gamma, beta] = [3, 20, 77].map(|salt| numbers(salt).collect::<Vec<f32>>());
+            let behind = Behind { bias: &bias[..], gamma: &gamma, beta: &beta, slope: &[] };
+            let product: Vec<f32> = numbers(50).chain(numbers(9)).collect();
+            let (mut y, mut predicted, mut kept) = (product.clone(), product.clone(), Kept::default());
+            forward(&mut y, Activation::Silu, &behind, None, &mut kept);
+            predict(&mut predicted, Activation::Silu, &behind);
+            assert_eq!(y, predicted);
+            for (row, y) in y.chunks_exact(width).enumerate() {
+                let wide = |i: usize| f64::from(product[row * width + i]) + f64::from(bias[i]);
+                let mean = (0..width).map(wide).sum::<f64>() / width as f64;
+                let variance = (0..width).map(|i| (wide(i) - mean).powi(2)).sum::<f64>() / width as f64;
+                for (i, &y) in y.iter().enumerate() {
+                    let normal = (wide(i) - mean) / (variance + 1e-5).sqrt();
+                    let z = normal * f64::from(gamma[i]) + f64::from(beta[i]);
+                    let expected = z / (1.0 + (-z).exp());
+                    assert!((f64::from(y) - expected).abs() < 1e-5, "{width}, {row}, {i}: {y}, expected {expected}");
+                }
+            }
+        }
+    }
+
+    #[test]
     fn rows_go_forward_and_back() {
         let (bias, slope) = ([1.0, -1.0], [0.5, 0.25]);
-        let behind = Behind { bias: &bias[..], slope: &slope[..] };
+        let behind = Behind { bias: &bias[..], gamma: &[], beta: &[], slope: &slope[..] };
         let (mut y, mut kept) = ([1.0, 0.0, -3.0, 5.0], Kept::default());
         forward(&mut y, Activation::Prelu, &behind, None, &mut kept);
         assert_eq!(y, [2.0, -0.25, -1.0, 4.0]);
@@ -303,7 +390,8 @@ mod tests {
         predict(&mut predicted, Activation::Prelu, &behind);
         assert_eq!(predicted, y);
         let (mut bias_grad, mut slope_grad) = ([0.0; 2], [10.0; 2]);
-        backward(&mut delta, &kept, Behind { bias: &mut bias_grad, slope: &mut slope_grad });
+        let grads = Behind { bias: &mut bias_grad[..], gamma: &mut [], beta: &mut [], slope: &mut slope_grad[..] };
+        backward(&mut delta, &kept, &behind, grads);
         assert_eq!(delta, [1.0, 0.5, 1.5, 4.0]);
         assert_eq!((bias_grad, slope_grad), ([2.5, 4.5], [10.0 - 6.0, 10.0 - 2.0]));
     }

@@ -30,7 +30,7 @@ const LANES: usize = 16;
 
 /// Inner product, summed in `LANES` interleaved partial sums.
 #[inline(always)]
-fn dot(a: &[f32], b: &[f32]) -> f32 {
+pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     let mut sums = [0.0f32; LANES];
     let (a_lanes, a_rest) = a.as_chunks::<LANES>();
     let (b_lanes, b_rest) = b.as_chunks::<LANES>();
@@ -42,6 +42,28 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     for (lane, (a, b)) in a_rest.iter().zip(b_rest).enumerate() {
         sums[lane] += a * b;
     }
+    total(sums)
+}
+
+/// Sum, in `LANES` interleaved partial sums.
+#[inline(always)]
+pub(super) fn sum(a: &[f32]) -> f32 {
+    let mut sums = [0.0f32; LANES];
+    let (lanes, rest) = a.as_chunks::<LANES>();
+    for a in lanes {
+        for lane in 0..LANES {
+            sums[lane] += a[lane];
+        }
+    }
+    for (sum, a) in sums.iter_mut().zip(rest) {
+        *sum += a;
+    }
+    total(sums)
+}
+
+/// The sum of partial sums, pair by pair.
+#[inline(always)]
+fn total(mut sums: [f32; LANES]) -> f32 {
     let mut half = LANES / 2;
     while half > 0 {
         for lane in 0..half {
@@ -252,6 +274,7 @@ mod tests {
             let a: Vec<f32> = (0..length).map(|i| (i % 7) as f32 - 3.0).collect();
             let b: Vec<f32> = (0..length).map(|i| (i % 5) as f32 - 2.0).collect();
             prop_assert_eq!(dot(&a, &b), a.iter().zip(&b).map(|(a, b)| a * b).sum::<f32>());
+            prop_assert_eq!(sum(&a), a.iter().sum::<f32>());
         }
     }
 

@@ -28,7 +28,7 @@ pub(super) struct MicroBatch {
     x: Vec<f32>,
     /// Activations of each hidden layer of the tower, `[chunk x outputs]`.
     acts: Vec<Vec<f32>>,
-    /// For each hidden layer that is more than bias and relu: what its way back needs.
+    /// For each hidden layer, if it is more than bias and relu: what its way back needs.
     kept: Vec<Kept>,
     /// Gradients of two neighbouring layers' activations.
     deltas: [Vec<f32>; 2],
@@ -226,7 +226,8 @@ impl MicroBatch {
             if net.plain {
                 kernels::relu_backward(delta, &self.acts[l], &mut self.grads[layer.bias.clone()]);
             } else {
-                activate::backward(delta, &self.kept[l], layer.behind_mut(&mut self.grads));
+                let behind = layer.behind(params);
+                activate::backward(delta, &self.kept[l], &behind, layer.behind_mut(&mut self.grads));
             }
             let input = if l == 0 { &self.x } else { &self.acts[l - 1] };
             weight_gradient(&mut self.grads, layer, delta, input, n, self.threads);

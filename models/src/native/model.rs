@@ -262,6 +262,7 @@ mod tests {
             ModelSpec::dcn_v2(slots, 0, 2, 2, &[6]),
             ModelSpec::lr(slots, dense),
             ModelSpec::ctr_dnn(slots, dense, 4, &[24, 12]).with_activation(crate::Activation::Gelu),
+            ModelSpec::wide_deep(slots, dense, 4, &[24, 12]).with_norm(crate::Norm::Layer).with_dropout(0.5),
             wide,
         ] {
             let mut model = NativeModel::new(spec.clone(), DenseOptimizer::sgd(0.1), 3, 1).unwrap();

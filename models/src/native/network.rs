@@ -6,13 +6,16 @@ use crate::dropout::Dropout;
 use crate::native::activate::Behind;
 use crate::native::gather::RowParts;
 use crate::params::{self, Param, name_at};
-use crate::{Activation, ModelSpec};
+use crate::{Activation, ModelSpec, Norm, Tower};
 
-/// A linear layer: weight `[outputs x inputs]`, bias `[outputs]`, and behind them what its activation learns.
+/// A linear layer: weight `[outputs x inputs]`, bias `[outputs]`, and behind them what its norm and its activation learn.
 #[derive(Debug, Clone)]
 pub(super) struct Layer {
     pub(super) weight: Range<usize>,
     pub(super) bias: Range<usize>,
+    /// `[outputs]`; empty without layer norm, and so is `beta`.
+    pub(super) gamma: Range<usize>,
+    pub(super) beta: Range<usize>,
     /// `[outputs]`; empty unless its activation learns slopes.
     pub(super) slope: Range<usize>,
     pub(super) inputs: usize,
@@ -22,13 +25,20 @@ pub(super) struct Layer {
 impl Layer {
     /// What lies behind the weight.
     pub(super) fn behind<'a>(&self, params: &'a [f32]) -> Behind<&'a [f32]> {
-        Behind { bias: &params[self.bias.clone()], slope: &params[self.slope.clone()] }
+        Behind {
+            bias: &params[self.bias.clone()],
+            gamma: &params[self.gamma.clone()],
+            beta: &params[self.beta.clone()],
+            slope: &params[self.slope.clone()],
+        }
     }
 
     /// The same of the gradients.
     pub(super) fn behind_mut<'a>(&self, grads: &'a mut [f32]) -> Behind<&'a mut [f32]> {
         let (bias, rest) = grads[self.bias.start..].split_at_mut(self.outputs);
-        Behind { bias, slope: &mut rest[..self.slope.len()] }
+        let (gamma, rest) = rest.split_at_mut(self.gamma.len());
+        let (beta, rest) = rest.split_at_mut(self.beta.len());
+        Behind { bias, gamma, beta, slope: &mut rest[..self.slope.len()] }
     }
 }
 
@@ -58,6 +68,11 @@ const SHORT: usize = 64;
 /// ...over more than so many products.
 const LONG_SUM: usize = 512;
 
+/// Whether a hidden layer without dropout is bias and relu alone.
+fn is_plain(tower: &Tower) -> bool {
+    tower.activation == Activation::Relu && tower.norm == Norm::None
+}
+
 /// The rows from which on the product with each of these layers, heads left out, is summed in one order.
 fn least_rows(layers: &[Layer]) -> usize {
     let hidden = &layers[..layers.len().saturating_sub(1)];
@@ -82,6 +97,8 @@ impl Network {
                 Layer {
                     weight: param.range.clone(),
                     bias: range(&format!("{stem}.bias")).expect("every layer of these parts has a bias"),
+                    gamma: range(&format!("{stem}.gamma")).unwrap_or_default(),
+                    beta: range(&format!("{stem}.beta")).unwrap_or_default(),
                     slope: range(&format!("{stem}.slope")).unwrap_or_default(),
                     outputs: param.shape[0],
                     inputs: param.shape[1],
@@ -98,7 +115,7 @@ impl Network {
                 linear: spec.linear,
                 dim: if spec.uses_embeddings() { spec.embedding_dim } else { 0 },
             },
-            plain: dropout.is_none() && spec.tower.as_ref().is_none_or(|tower| tower.activation == Activation::Relu),
+            plain: dropout.is_none() && spec.tower.as_ref().is_none_or(is_plain),
             dropout,
             linear: range("linear.bias").map(|bias| (range("linear.weight"), bias.start)),
             cross,

@@ -4,7 +4,8 @@ use super::messages::{
     ATTRIBUTE_INT, AttributeProto, DimensionProto, FLOAT, GraphProto, INT64, NodeProto, TensorProto, TensorShapeProto,
     TensorTypeProto, TypeProto, ValueInfoProto,
 };
-use crate::{Activation, ModelSpec, NamedTensor, Tower};
+use crate::tower::NORM_EPSILON;
+use crate::{Activation, ModelSpec, NamedTensor, Norm, Tower};
 
 /// The graph so far. Every value that a node makes has a name of its own.
 #[derive(Default)]
@@ -98,11 +99,32 @@ impl Graph {
 
     fn tower(&mut self, tower: &Tower, x0: &str) -> String {
         let mut x = x0.to_owned();
-        for l in 0..tower.hidden.len() {
+        for (l, &width) in tower.hidden.iter().enumerate() {
             let y = self.layer(&format!("tower.{l}"), &x);
+            let y = match tower.norm {
+                Norm::None => y,
+                Norm::Layer => self.layer_norm(&y, width, &format!("tower.{l}")),
+            };
             x = self.activation(tower.activation, &y, &format!("tower.{l}"));
         }
         self.layer(&format!("tower.{}", tower.hidden.len()), &x)
+    }
+
+    /// The layer norm of the layer `name`, of `width` units, in operators that are older than LayerNormalization.
+    fn layer_norm(&mut self, y: &str, width: usize, name: &str) -> String {
+        let share = self.floats(&format!("{name}.share_of_mean"), &[1.0 / width as f32]);
+        let epsilon = self.floats(&format!("{name}.epsilon"), &[NORM_EPSILON]);
+        let sum = self.sum_over_axis_1(y, &format!("{name}.sum"), true);
+        let mean = self.node("Mul", &[&sum, &share], &format!("{name}.mean"));
+        let centered = self.node("Sub", &[y, &mean], &format!("{name}.centered"));
+        let squares = self.node("Mul", &[&centered, &centered], &format!("{name}.squares"));
+        let sum_of_squares = self.sum_over_axis_1(&squares, &format!("{name}.sum_of_squares"), true);
+        let variance = self.node("Mul", &[&sum_of_squares, &share], &format!("{name}.variance"));
+        let above_0 = self.node("Add", &[&variance, &epsilon], &format!("{name}.above_0"));
+        let deviation = self.node("Sqrt", &[&above_0], &format!("{name}.deviation"));
+        let normal = self.node("Div", &[&centered, &deviation], &format!("{name}.normal"));
+        let scaled = self.node("Mul", &[&normal, &format!("{name}.gamma")], &format!("{name}.normal_scaled"));
+        self.node("Add", &[&scaled, &format!("{name}.beta")], &format!("{name}.normal_shifted"))
     }
 
     /// The activation of the layer `name`. Operator set 13 has no Gelu and no Silu, so these are made of others.

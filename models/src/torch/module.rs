@@ -5,7 +5,8 @@ use tch::{Kind, TchError, Tensor};
 use super::TorchBatch;
 use super::dropout::factors;
 use crate::dropout::Dropout;
-use crate::{Activation, ModelSpec, RowPart};
+use crate::tower::NORM_EPSILON;
+use crate::{Activation, ModelSpec, Norm, RowPart, Tower};
 
 /// A dense model in tch: the forward pass over parameters in a variable store. Autograd computes the gradients.
 ///
@@ -43,6 +44,8 @@ pub(super) struct SpecModule {
 struct Layer {
     weight: Tensor,
     bias: Tensor,
+    /// `gamma` and `beta`, of a hidden layer of the tower with layer norm.
+    norm: Option<(Tensor, Tensor)>,
     /// Of a hidden layer of the tower whose activation learns slopes.
     slope: Option<Tensor>,
 }
@@ -54,15 +57,16 @@ impl SpecModule {
         let mut next = || leaves.next().expect("the layout has a leaf for each parameter of the spec");
         let linear_weight = (spec.linear && spec.dense > 0).then(&mut next);
         let linear_bias = spec.linear.then(&mut next);
-        let mut layer = |activation: Option<Activation>| Layer {
+        let mut layer = |tower: Option<&Tower>| Layer {
             weight: next(),
             bias: next(),
-            slope: (activation == Some(Activation::Prelu)).then(&mut next),
+            norm: tower.filter(|tower| tower.norm == Norm::Layer).map(|_| (next(), next())),
+            slope: tower.filter(|tower| tower.activation == Activation::Prelu).map(|_| next()),
         };
         // The last of each is the layer with one output.
         let cross = (0..spec.cross.as_ref().map_or(0, |cross| cross.layers + 1)).map(|_| layer(None)).collect();
         let tower = spec.tower.as_ref().map_or_else(Vec::new, |tower| {
-            let hidden = tower.hidden.iter().map(|_| Some(tower.activation));
+            let hidden = tower.hidden.iter().map(|_| Some(tower));
             hidden.chain([None]).map(layer).collect()
         });
         let dropout = spec.tower.as_ref().and_then(|tower| Dropout::new(tower.dropout, seed));
@@ -77,7 +81,11 @@ impl Layer {
 
     /// A hidden layer of the tower.
     fn apply_hidden(&self, x: &Tensor, activation: Activation) -> Result<Tensor, TchError> {
-        let y = self.apply(x)?;
+        let mut y = self.apply(x)?;
+        if let Some((gamma, beta)) = &self.norm {
+            let on_cudnn = false;
+            y = y.f_layer_norm(gamma.size(), Some(gamma), Some(beta), f64::from(NORM_EPSILON), on_cudnn)?;
+        }
         match (activation, &self.slope) {
             (Activation::Relu, _) => y.f_relu(),
             (Activation::Gelu, _) => y.f_gelu("none"),

@@ -2,7 +2,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 use forebay_base::{mix64, signed_unit_f32};
-use forebay_models::{Activation, DenseBatch, DenseOptimizer, ModelSpec, Pooling};
+use forebay_models::{Activation, DenseBatch, DenseOptimizer, ModelSpec, Norm, Pooling};
 
 /// From -1 to 1 in steps that f32 holds exactly. `tests/golden/models.py` has the same.
 pub fn unit(z: u64) -> f32 {
@@ -107,6 +107,15 @@ pub fn specs() -> Vec<(&'static str, ModelSpec)> {
         ("silu", ModelSpec::wide_deep(3, 2, 4, &[6, 5]).with_activation(Activation::Silu)),
         ("prelu", ModelSpec::dcn_v2(3, 2, 4, 1, &[6, 5]).with_activation(Activation::Prelu)),
         ("dropout", ModelSpec::wide_deep(3, 2, 4, &[7, 5]).with_dropout(0.3)),
+        // With relu, curved and bent, the loss is no longer between two differences.
+        ("layer norm", ModelSpec::wide_deep(3, 2, 4, &[7, 5]).with_norm(Norm::Layer).with_activation(Activation::Gelu)),
+        (
+            "layer norm, silu, dropout",
+            ModelSpec::ctr_dnn(3, 2, 4, &[6, 5])
+                .with_norm(Norm::Layer)
+                .with_activation(Activation::Silu)
+                .with_dropout(0.2),
+        ),
         ("dropout, prelu", ModelSpec::ctr_dnn(3, 0, 4, &[6, 5]).with_activation(Activation::Prelu).with_dropout(0.5)),
         ("all", all.clone()),
         ("all, mean", all.with_pooling(Pooling::Mean)),

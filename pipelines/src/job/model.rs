@@ -1,7 +1,7 @@
 //! The `[model]` section of a job: a kind of model and its sizes.
 
 use forebay_actors::Fault;
-use forebay_models::{Activation, ModelSpec, Pooling};
+use forebay_models::{Activation, ModelSpec, Norm, Pooling};
 use serde::{Deserialize, Serialize};
 
 /// The model: its kind and its sizes.
@@ -20,6 +20,8 @@ pub struct ModelOptions {
     pub hidden: Vec<usize>,
     /// The activation of the hidden layers. Not used by models without a tower.
     pub activation: Activation,
+    /// The normalization of the hidden layers, before their activation. Not used by models without a tower.
+    pub norm: Norm,
     /// The share of the outputs of each hidden layer that a training step drops, from 0 to below 1. Not used by models without a
     /// tower.
     pub dropout: f64,
@@ -81,6 +83,7 @@ impl Default for ModelOptions {
             embedding_dim: 16,
             hidden: vec![400, 400, 400],
             activation: Activation::default(),
+            norm: Norm::default(),
             dropout: 0.0,
             pooling: Pooling::default(),
             linear: false,
@@ -155,7 +158,7 @@ impl ModelOptions {
                 if spec.uses_embeddings() { spec.with_embedding(self.embedding_dim) } else { spec }
             }
         };
-        spec.with_pooling(self.pooling).with_activation(self.activation).with_dropout(self.dropout)
+        spec.with_pooling(self.pooling).with_activation(self.activation).with_norm(self.norm).with_dropout(self.dropout)
     }
 }
 
