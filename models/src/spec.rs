@@ -53,6 +53,8 @@ pub enum Pooling {
     Sum,
     /// The sum divided by the number of values.
     Mean,
+    /// The largest value of each component. Only the row that it comes from gets a gradient: of several, that of the first value.
+    Max,
 }
 
 /// A cross network: `x_{l+1} = x0 * (W_l x_l + b_l) + x_l` (element-wise product), then one linear output.

@@ -91,7 +91,7 @@ impl Case {
 /// Trains every case on the models of `make`, and compares.
 fn check(make: impl Fn(ModelSpec, DenseOptimizer, u64) -> Result<Box<dyn DenseModel>, ModelError>) {
     let file: File = serde_json::from_str(include_str!("../../tests/golden/models.json")).unwrap();
-    assert_eq!(file.cases.len(), 38);
+    assert_eq!(file.cases.len(), 40);
     for case in &file.cases {
         let name = format!(
             "{} {:?} {} {:?} {:?} {:?} {}",

@@ -4,7 +4,7 @@
 mod support;
 
 use forebay_models::{
-    Activation, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, Norm, StepOutput,
+    Activation, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, Norm, Pooling, StepOutput,
 };
 use support::{Owned, batch, optimizers, specs};
 
@@ -87,13 +87,19 @@ fn trace(spec: &ModelSpec, threads: usize, rows: usize, bags: bool) -> Vec<u64> 
 #[test]
 fn all_runs_and_numbers_of_threads_give_the_same_bits() {
     let plain = ModelSpec::wide_deep(5, 3, 8, &[64, 40]).with_fm().with_cross(1);
+    let largest = plain.clone().with_pooling(Pooling::Max);
     let learned = ModelSpec::ctr_dnn(5, 3, 8, &[64, 40])
         .with_activation(Activation::Prelu)
         .with_norm(Norm::Layer)
         .with_dropout(0.2);
-    for (spec, rows, bags) in
-        [(&plain, 1, false), (&plain, 300, false), (&plain, 700, true), (&plain, 2500, false), (&learned, 700, true)]
-    {
+    for (spec, rows, bags) in [
+        (&plain, 1, false),
+        (&plain, 300, false),
+        (&plain, 700, true),
+        (&plain, 2500, false),
+        (&learned, 700, true),
+        (&largest, 700, true),
+    ] {
         let alone = trace(spec, 1, rows, bags);
         for threads in [1, 2, 3, 4, 5, 8, 16] {
             assert!(trace(spec, threads, rows, bags) == alone, "{rows} rows on {threads} threads");

@@ -57,7 +57,9 @@ fn it_does_so_for_means_left_out_negatives_and_without_or_with_all_options_of_de
 
 #[test]
 fn it_does_so_for_every_setting_of_the_tower() {
-    for setting in ["activation=gelu", "activation=silu", "activation=prelu", "dropout=0.4", "norm=layer"] {
+    for setting in
+        ["activation=gelu", "activation=silu", "activation=prelu", "dropout=0.4", "norm=layer", "pooling=max"]
+    {
         let dir = tempfile::tempdir().unwrap();
         let difference = difference(dir.path(), "deep_fm", &[&format!("model.{setting}")]);
         assert!(difference < 1e-5, "{setting}: {difference}");

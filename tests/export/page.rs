@@ -43,7 +43,9 @@ fn it_reads_every_option_of_dense_features_buckets_and_crosses() {
 
 #[test]
 fn it_reads_every_setting_of_the_tower() {
-    for setting in ["activation=gelu", "activation=silu", "activation=prelu", "dropout=0.4", "norm=layer"] {
+    for setting in
+        ["activation=gelu", "activation=silu", "activation=prelu", "dropout=0.4", "norm=layer", "pooling=max"]
+    {
         let dir = tempfile::tempdir().unwrap();
         let (_, difference) = read_by_the_page(dir.path(), "wide_deep", &[&format!("model.{setting}")]);
         assert!(difference < 1e-6, "{setting}: {difference}");

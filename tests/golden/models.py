@@ -39,6 +39,7 @@ TOWERS += [{"norm": "layer"}, {"norm": "layer", "activation": "prelu", "dropout"
 CASES = [(model, optimizer, "single", "sum", {})
          for model in ["lr", "fm", "wide_deep", "ctr_dnn", "dcn_v2"] for optimizer in OPTIMIZERS]
 CASES += [(model, "adagrad", "bags", pooling, {}) for model in ["lr", "fm", "all"] for pooling in ["sum", "mean"]]
+CASES += [(model, "adagrad", "bags", "max", {}) for model in ["lr", "all"]]
 CASES += [("wide_deep", "adam", "single", "sum", tower) for tower in TOWERS]
 
 
@@ -139,7 +140,7 @@ def logits(parts, params, table, dense, bags, pooling, tower, step):
         if not bag:
             return torch.zeros(table.shape[1])
         rows = table[bag]
-        return rows.sum(0) if pooling == "sum" else rows.mean(0)
+        return {"sum": rows.sum, "mean": rows.mean, "max": rows.amax}[pooling](0)
 
     pooled = torch.stack([pool(bag) for bag in bags]).reshape(ROWS, SLOTS, -1)
     z = torch.zeros(ROWS)

@@ -75,9 +75,7 @@ pub(super) fn backward(delta: &mut [f32], kept: &Kept, behind: &Behind<&[f32]>, 
         through(delta, &kept.slopes, grads.bias);
         return;
     }
-    through(delta, &kept.slopes, grads.beta);
-    add_products(delta, &kept.normal, grads.gamma);
-    normalize_backward(delta, behind.gamma, kept, grads.bias);
+    through_norm(delta, kept, behind.gamma, grads);
 }
 
 kernel! {
@@ -116,19 +114,28 @@ kernel! {
 }
 
 kernel! {
-    /// Backward of the norm, rows of as many numbers as `gamma`: `delta` becomes the gradient of what went in, and `bias_grad +=` the
-    /// sum of its rows. With `x` the normalized numbers and `d = delta * gamma`: `rate * (d - mean(d) - x * mean(d * x))`.
-    fn normalize_backward<'a>(delta: &'a mut [f32], gamma: &'a [f32], kept: &'a Kept, bias_grad: &'a mut [f32]) {
+    /// As `through`, and then through the norm: with `x` the normalized numbers and `d = delta * gamma`, `delta` becomes
+    /// `rate * (d - mean(d) - x * mean(d * x))`. Adds to the gradients of bias, `gamma` and `beta`.
+    fn through_norm<'a>(delta: &'a mut [f32], kept: &'a Kept, gamma: &'a [f32], grads: Behind<&'a mut [f32]>) {
         let width = gamma.len();
-        let rows = delta.chunks_exact_mut(width).zip(kept.normal.chunks_exact(width)).zip(&kept.rates);
-        for ((delta, normal), &rate) in rows {
-            for (delta, &gamma) in delta.iter_mut().zip(gamma) {
-                *delta *= gamma;
+        let (slopes, normal) = (kept.slopes.chunks_exact(width), kept.normal.chunks_exact(width));
+        let rows = delta.chunks_exact_mut(width).zip(slopes).zip(normal).zip(&kept.rates);
+        for (((delta, slopes), normal), &rate) in rows {
+            for (((delta, &slope), &gamma), (&x, (beta_grad, gamma_grad))) in delta
+                .iter_mut()
+                .zip(slopes)
+                .zip(gamma)
+                .zip(normal.iter().zip(grads.beta.iter_mut().zip(grads.gamma.iter_mut())))
+            {
+                let by_output = *delta * slope;
+                *beta_grad += by_output;
+                *gamma_grad += by_output * x;
+                *delta = by_output * gamma;
             }
             let (mean, along) = (sum(delta) / width as f32, dot(delta, normal) / width as f32);
-            for ((delta, &x), sum) in delta.iter_mut().zip(normal).zip(bias_grad.iter_mut()) {
+            for ((delta, &x), bias_grad) in delta.iter_mut().zip(normal).zip(grads.bias.iter_mut()) {
                 *delta = rate * (*delta - mean - x * along);
-                *sum += *delta;
+                *bias_grad += *delta;
             }
         }
     }

@@ -61,6 +61,8 @@ impl<'a> BagView<'a> {
         match self.pooling {
             Pooling::Sum => 1.0,
             Pooling::Mean => 1.0 / count as f32,
+            // One of them counts, with all its weight.
+            Pooling::Max => 1.0,
         }
     }
 }
@@ -132,6 +134,22 @@ fn gather_bags(
             let pooled: &mut [f32] = if dim > 0 { &mut x[r * width + slot * dim..][..dim] } else { &mut [] };
             pooled.fill(0.0);
             let mut sum = 0.0f32;
+            if let (Pooling::Max, Some((&first, others))) = (bags.pooling, values.split_first()) {
+                let row = |value: u32| &unique_rows[value as usize * parts.row_dim..][..parts.row_dim];
+                sum = if parts.linear { row(first)[0] } else { 0.0 };
+                pooled.copy_from_slice(&row(first)[parts.row_dim - dim..]);
+                for &value in others {
+                    let row = row(value);
+                    if parts.linear {
+                        sum = larger(sum, row[0]);
+                    }
+                    for (pooled, &weight) in pooled.iter_mut().zip(&row[parts.row_dim - dim..]) {
+                        *pooled = larger(*pooled, weight);
+                    }
+                }
+                *logit += sum;
+                continue;
+            }
             for &value in values {
                 let row = &unique_rows[value as usize * parts.row_dim..][..parts.row_dim];
                 if parts.linear {
@@ -149,6 +167,43 @@ fn gather_bags(
                 }
             }
             *logit += sum;
+        }
+    }
+}
+
+/// The larger number, `a` if they are equal; NaN if there is one.
+#[inline(always)]
+fn larger(a: f32, b: f32) -> f32 {
+    if b > a || b.is_nan() { b } else { a }
+}
+
+/// As [`scatter`], for bags whose largest values count: each number of a bag's gradient goes to the first of the values that has the
+/// largest weight there.
+pub(super) fn scatter_largest(
+    bags: &BagView<'_>,
+    parts: RowParts,
+    unique_rows: &[f32],
+    (g, dx): (&[f32], &[f32]),
+    first: usize,
+    row_grads: &mut [f32],
+) {
+    let linear = parts.row_dim - parts.dim;
+    for (r, &g) in g.iter().enumerate() {
+        for slot in 0..bags.slots {
+            let values = bags.values(r, slot);
+            for at in 0..parts.row_dim {
+                let weight = |value: u32| unique_rows[value as usize * parts.row_dim + at];
+                let Some(&largest) =
+                    values.iter().reduce(|a, b| if larger(weight(*a), weight(*b)) == weight(*a) { a } else { b })
+                else {
+                    break;
+                };
+                let gradient = if at < linear { g } else { dx[(r * bags.slots + slot) * parts.dim + at - linear] };
+                let place = (largest as usize).wrapping_sub(first).wrapping_mul(parts.row_dim).wrapping_add(at);
+                if let Some(sum) = row_grads.get_mut(place) {
+                    *sum += gradient;
+                }
+            }
         }
     }
 }
@@ -225,17 +280,18 @@ mod tests {
 
     proptest! {
         #[test]
-        fn gather_and_scatter_agree_with_slow_loops((slots, rows, dim, linear, single, bags) in case(), mean: bool,
+        fn gather_and_scatter_agree_with_slow_loops((slots, rows, dim, linear, single, bags) in case(), which in 0usize..3,
                                                     pad in 0usize..3, skip in 0usize..2, cut in 0usize..8) {
             let parts = RowParts { row_dim: dim + usize::from(linear), linear, dim };
-            let unique: Vec<f32> = (0..7 * parts.row_dim).map(|i| (i * 7 % 23) as f32 - 11.0).collect();
+            let unique: Vec<f32> = (0..7 * parts.row_dim).map(|i| (i * 7 % 23 / 2) as f32 - 6.0).collect();
             let inverse: Vec<u32> = bags.concat();
             let mut offsets = vec![0u32];
             for bag in &bags {
                 offsets.push(offsets[offsets.len() - 1] + bag.len() as u32);
             }
             let first = skip.min(rows - 1);
-            let pooling = if mean { Pooling::Mean } else { Pooling::Sum };
+            let pooling = [Pooling::Sum, Pooling::Mean, Pooling::Max][which];
+            let (mean, max) = (which == 1, which == 2);
             let view = BagView { slots, inverse: &inverse, offsets: (!single).then_some(&offsets), first, pooling };
             let width = slots * dim + pad;
             let count = rows - first;
@@ -243,17 +299,28 @@ mod tests {
             gather(&view, parts, &unique, &mut logits, &mut x, width);
 
             let weight = |bag: &[u32]| if mean { 1.0 / bag.len().max(1) as f32 } else { 1.0 };
+            // The place in `unique` of what the largest weight of a bag is, the first if there are several.
+            let largest = |bag: &[u32], at: usize| {
+                let place = |v: u32| v as usize * parts.row_dim + at;
+                bag.iter().map(|&v| place(v)).fold(None, |best: Option<usize>, p| match best {
+                    Some(best) if unique[best] >= unique[p] => Some(best),
+                    _ => Some(p),
+                })
+            };
+            let pooled = |bag: &[u32], at: usize| {
+                if max {
+                    return largest(bag, at).map_or(0.0, |place| unique[place]);
+                }
+                weight(bag) * bag.iter().map(|&v| unique[v as usize * parts.row_dim + at]).sum::<f32>()
+            };
             for r in 0..count {
                 let row = &bags[(first + r) * slots..][..slots];
-                let linear_sum: f32 = if linear {
-                    row.iter().map(|b| weight(b) * b.iter().map(|&v| unique[v as usize * parts.row_dim]).sum::<f32>()).sum()
-                } else { 0.0 };
+                let linear_sum: f32 = if linear { row.iter().map(|b| pooled(b, 0)).sum() } else { 0.0 };
                 prop_assert!((logits[r] - linear_sum).abs() < 1e-4);
                 for (slot, bag) in row.iter().enumerate() {
                     for f in 0..dim {
                         let at = parts.row_dim - dim + f;
-                        let sum: f32 = bag.iter().map(|&v| unique[v as usize * parts.row_dim + at]).sum();
-                        prop_assert!((x[r * width + slot * dim + f] - weight(bag) * sum).abs() < 1e-4);
+                        prop_assert!((x[r * width + slot * dim + f] - pooled(bag, at)).abs() < 1e-4);
                     }
                 }
                 prop_assert!(x[r * width + slots * dim..][..pad].iter().all(|&x| x == 5.0), "padding is left alone");
@@ -263,13 +330,24 @@ mod tests {
             let dx: Vec<f32> = (0..count * slots * dim).map(|i| (i * 5 % 13) as f32 - 6.0).collect();
             let mut grads = vec![0.0f32; unique.len()];
             let cut = cut.min(7) * parts.row_dim;
-            scatter(&view, parts, &g, &dx, 0, &mut grads[..cut]);
-            scatter(&view, parts, &g, &dx, cut / parts.row_dim, &mut grads[cut..]);
+            let (below, above) = grads.split_at_mut(cut);
+            for (from, grads) in [(0, below), (cut / parts.row_dim, above)] {
+                if max {
+                    scatter_largest(&view, parts, &unique, (&g, &dx), from, grads);
+                } else {
+                    scatter(&view, parts, &g, &dx, from, grads);
+                }
+            }
             let mut expected = vec![0.0f32; unique.len()];
             for r in 0..count {
                 for slot in 0..slots {
                     let bag = &bags[(first + r) * slots + slot];
-                    for &v in bag {
+                    for at in (0..parts.row_dim).filter(|_| max) {
+                        let linear = parts.row_dim - dim;
+                        let by = if at < linear { g[r] } else { dx[(r * slots + slot) * dim + at - linear] };
+                        largest(bag, at).into_iter().for_each(|place| expected[place] += by);
+                    }
+                    for &v in bag.iter().filter(|_| !max) {
                         let row = &mut expected[v as usize * parts.row_dim..][..parts.row_dim];
                         if linear {
                             row[0] += weight(bag) * g[r];

@@ -1,13 +1,15 @@
 //! The native model: parameters, the dense optimizer's state, and a step over micro-batches and threads.
 
 use super::block::{ParamBlock, UpdateTask};
-use super::gather::{BagView, scatter};
+use super::gather::{BagView, scatter, scatter_largest};
 use super::kernels;
 use super::micro_batch::{MicroBatch, MicroBatchRows};
 use super::network::Network;
 use super::workers::Workers;
 use crate::{BatchShape, clip_norm};
-use crate::{DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, RowPart, StepOutput, params};
+use crate::{
+    DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, Pooling, RowPart, StepOutput, params,
+};
 
 /// The least rows of a micro-batch. Each costs one addition of all gradients: for 432,000 gradients as much as 20 rows.
 const MICRO_BATCH_ROWS: usize = 256;
@@ -115,8 +117,12 @@ impl NativeModel {
         let own = (batch.unique_rows.len() / row_dim).div_ceil(scatters).max(1);
         let scatters = row_grads.chunks_mut(own * row_dim).enumerate().map(|(i, rows)| Task::Scatter(i * own, rows));
         let tasks = scatters.chain(sums).collect();
+        let largest = bags.pooling == Pooling::Max && bags.offsets.is_some();
         let (micro_batches, parts, dlogits, dx) = (&self.micro_batches, self.net.parts, &self.dlogits, &self.dx);
         self.workers.each(true, tasks, |task| match task {
+            Task::Scatter(first, row_grads) if largest => {
+                scatter_largest(&bags, parts, batch.unique_rows, (dlogits, dx), first, row_grads);
+            }
             Task::Scatter(first, row_grads) => scatter(&bags, parts, dlogits, dx, first, row_grads),
             Task::Sum(from, sum) => {
                 let own = from..from + sum.len();

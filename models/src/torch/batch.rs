@@ -126,6 +126,7 @@ impl TorchBatch {
                 let mode = match pooling {
                     Pooling::Sum => 0,
                     Pooling::Mean => 1,
+                    Pooling::Max => 2,
                 };
                 let no_weights = None::<&Tensor>;
                 let (bags, ..) = Tensor::f_embedding_bag(

@@ -118,7 +118,8 @@ pub fn specs() -> Vec<(&'static str, ModelSpec)> {
         ),
         ("dropout, prelu", ModelSpec::ctr_dnn(3, 0, 4, &[6, 5]).with_activation(Activation::Prelu).with_dropout(0.5)),
         ("all", all.clone()),
-        ("all, mean", all.with_pooling(Pooling::Mean)),
+        ("all, mean", all.clone().with_pooling(Pooling::Mean)),
+        ("all, max", all.with_pooling(Pooling::Max)),
     ]
 }
 
