@@ -7,9 +7,9 @@ mod support;
 use std::sync::mpsc::sync_channel;
 
 use forebay_models::torch::tch::{TchError, Tensor};
-use forebay_models::torch::{ModuleShape, TorchBatch, TorchModel, TorchModule};
+use forebay_models::torch::{Device, ModuleShape, TorchBatch, TorchModel, TorchModule};
 use forebay_models::transfer::{BatchUpload, DeviceOutput, QueuedStep, UploadedBatch};
-use forebay_models::{DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, RowPart, StepOutput};
+use forebay_models::{DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Pooling, RowPart, StepOutput};
 use support::{Owned, batch, device, optimizers, specs};
 
 fn torch(spec: &ModelSpec, optimizer: DenseOptimizer) -> TorchModel {
@@ -60,7 +60,9 @@ fn batches(spec: &ModelSpec) -> Vec<Owned> {
 #[test]
 fn a_step_in_three_parts_gives_the_bits_of_train() {
     for optimizer in optimizers(0.05) {
-        for (name, spec) in specs() {
+        // On CUDA libtorch adds up the gradients of the largest values in no fixed order.
+        let fixed = |spec: &ModelSpec| spec.pooling != Pooling::Max || device() == Device::Cpu;
+        for (name, spec) in specs().into_iter().filter(|(_, spec)| fixed(spec)) {
             let (mut whole, mut apart) = (torch(&spec, optimizer), Apart::new(torch(&spec, optimizer)));
             let (mut left, mut right) = (StepOutput::default(), StepOutput::default());
             for (i, batch) in batches(&spec).iter().enumerate() {

@@ -126,6 +126,7 @@ impl TorchBatch {
                 let mode = match pooling {
                     Pooling::Sum => 0,
                     Pooling::Mean => 1,
+                    // On CUDA its way back adds atomically, and every run gives other last bits.
                     Pooling::Max => 2,
                 };
                 let no_weights = None::<&Tensor>;
