@@ -1,7 +1,7 @@
 //! A push is applied once, however often it is sent, and only from the newest incarnation of its trainer.
 //!
 //! [`ExactlyOnce`] is a state machine without clock or IO. Shards and dense blocks use it for what they are pushed (`P`):
-//! rows of gradients, or the gradients of a dense block.
+//! rows of gradients, or the gradients of a dense block. It is public for simulations of a whole cluster.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use crate::rounds::{Complete, MOST_TRAINERS, Rounds, Share};
 type Outcome = Result<PushOutcome, Fault>;
 
 /// The answer to a push of `P`.
-pub(crate) enum Pushed<P> {
+pub enum Pushed<P> {
     /// Its buffers, and what became of it.
     Done(P, PushOutcome),
     /// It is part of a round, whose outcome this will be.
@@ -24,7 +24,7 @@ pub(crate) enum Pushed<P> {
 
 impl<P: Default> Pushed<P> {
     /// Waits for the end of the round, if it is part of one.
-    pub(crate) async fn outcome(self) -> Result<(P, PushOutcome), Fault> {
+    pub async fn outcome(self) -> Result<(P, PushOutcome), Fault> {
         match self {
             Self::Done(payload, outcome) => Ok((payload, outcome)),
             Self::Waiting(round) => match round.await {
@@ -48,7 +48,7 @@ enum Next<P> {
 }
 
 /// Decides what becomes of pushes. One actor owns it together with the parameters that they change.
-pub(crate) struct ExactlyOnce<P> {
+pub struct ExactlyOnce<P> {
     applied: Applied,
     fences: Fences,
     rounds: Rounds<P, oneshot::Sender<Outcome>>,
@@ -68,7 +68,7 @@ impl<P> ExactlyOnce<P> {
     ///
     /// # Errors
     /// User, with nothing changed: its trainer is fenced, or it fits no round. What `apply` returns.
-    pub(crate) fn push(
+    pub fn push(
         &mut self,
         stamp: Option<Stamp>,
         step: u64,
@@ -114,12 +114,12 @@ impl<P> ExactlyOnce<P> {
     }
 
     /// Push ids held.
-    pub(crate) fn names(&self) -> u64 {
+    pub fn names(&self) -> u64 {
         self.applied.len() as u64
     }
 
     /// From now on all pushes of sources below this one count as applied, and their ids take no memory.
-    pub(crate) fn acknowledge_before(&mut self, source: u64) {
+    pub fn acknowledge_before(&mut self, source: u64) {
         self.applied.acknowledge_before(source);
     }
 }

@@ -52,10 +52,13 @@ pub struct Round {
 
 /// What makes a push apply once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stamp {
-    pub(crate) id: PushId,
-    pub(crate) trainer: Option<Trainer>,
-    pub(crate) round: Option<Round>,
+pub struct Stamp {
+    /// The name of the push.
+    pub id: PushId,
+    /// Who pushes. `None`: a client that is no trainer.
+    pub trainer: Option<Trainer>,
+    /// The round that it is part of.
+    pub round: Option<Round>,
 }
 
 impl Stamp {

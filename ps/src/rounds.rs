@@ -10,10 +10,13 @@ use crate::push::{PushId, Round};
 
 /// One trainer's push; `P` is what is pushed.
 #[derive(Debug)]
-pub(crate) struct Share<P> {
-    pub(crate) id: PushId,
-    pub(crate) rows: u64,
-    pub(crate) payload: P,
+pub struct Share<P> {
+    /// The name of the push.
+    pub id: PushId,
+    /// Rows of its batch.
+    pub rows: u64,
+    /// What is pushed.
+    pub payload: P,
 }
 
 /// A round with the pushes of all trainers.

@@ -43,8 +43,6 @@ struct Member {
     incarnation: u64,
     /// The random number of its start.
     nonce: u64,
-    /// The random numbers of earlier starts with this rank.
-    earlier: Vec<u64>,
     address: Option<String>,
     last_heartbeat: Instant,
     /// It has joined the current attempt.
@@ -85,12 +83,41 @@ pub const ANY_READER: &str = "any reader";
 pub(crate) struct Members {
     expected: Expected,
     members: BTreeMap<(Role, u32), Member>,
+    /// The random numbers of the starts of each rank, in the order in which the processes were first heard of.
+    starts: BTreeMap<(Role, u32), Vec<u64>>,
     incarnations: u64,
 }
 
 impl Members {
     pub(crate) fn new(expected: Expected) -> Self {
-        Self { expected, members: BTreeMap::new(), incarnations: 0 }
+        Self { expected, members: BTreeMap::new(), starts: BTreeMap::new(), incarnations: 0 }
+    }
+
+    fn places(&self, role: Role) -> u32 {
+        match role {
+            Role::Ps => self.expected.ps,
+            Role::Trainer => self.expected.trainers,
+            Role::Reader => u32::MAX,
+        }
+    }
+
+    /// A process has started as `rank` of `role`, and has not joined yet. A process of this rank that was heard of before it cannot
+    /// take its place: a request to join may arrive after its sender has died.
+    pub(crate) fn hears_of(&mut self, role: Role, rank: u32, nonce: u64) {
+        if rank >= self.places(role) {
+            return;
+        }
+        let starts = self.starts.entry((role, rank)).or_default();
+        if !starts.contains(&nonce) {
+            starts.push(nonce);
+        }
+    }
+
+    /// Whether the process of this `nonce` was heard of after `member`.
+    fn is_newer(&self, (role, rank): (Role, u32), nonce: u64, member: &Member) -> bool {
+        let starts = self.starts.get(&(role, rank)).map_or(&[][..], Vec::as_slice);
+        let at = |nonce| starts.iter().position(|start| *start == nonce);
+        at(nonce).is_none_or(|new| at(member.nonce).is_some_and(|old| new > old))
     }
 
     /// A process starts as `rank` of `role`. A request with the same `nonce` comes from the same process, which did not get
@@ -98,7 +125,7 @@ impl Members {
     ///
     /// # Errors
     /// A user fault for a rank that the job does not have (there may be more readers than the job names), and for a request of
-    /// a process that was started again since.
+    /// a process whose rank was started again since.
     pub(crate) fn join(
         &mut self,
         role: Role,
@@ -107,51 +134,39 @@ impl Members {
         nonce: u64,
         now: Instant,
     ) -> Result<Joined, Fault> {
-        let places = match role {
-            Role::Ps => self.expected.ps,
-            Role::Trainer => self.expected.trainers,
-            Role::Reader => u32::MAX,
-        };
+        let places = self.places(role);
         if rank >= places {
             return Err(Fault::user(format!(
                 "{role} {rank} wants to join, but the job has {places} of this role, numbered from 0"
             )));
         }
-        let mut earlier = Vec::new();
-        let before = self.members.get_mut(&(role, rank));
-        if let Some(before) = before {
-            if before.nonce == nonce && before.joined {
-                before.last_heartbeat = now;
-                return Ok(Joined { incarnation: before.incarnation, repeated: true });
-            }
-            if before.earlier.contains(&nonce) {
-                return Err(started_again(role, rank));
-            }
-            earlier = std::mem::take(&mut before.earlier);
-            if before.nonce != nonce {
-                earlier.push(before.nonce);
-            }
+        self.hears_of(role, rank, nonce);
+        if let Some(before) = self.members.get(&(role, rank))
+            && before.nonce != nonce
+            && !self.is_newer((role, rank), nonce, before)
+        {
+            return Err(started_again(role, rank));
+        }
+        if let Some(before) = self.members.get_mut(&(role, rank))
+            && before.nonce == nonce
+            && before.joined
+        {
+            before.last_heartbeat = now;
+            return Ok(Joined { incarnation: before.incarnation, repeated: true });
         }
         self.incarnations += 1;
         let incarnation = self.incarnations;
-        let member = Member {
-            incarnation,
-            nonce,
-            earlier,
-            address,
-            last_heartbeat: now,
-            joined: true,
-            present: true,
-            lost: false,
-        };
+        let member =
+            Member { incarnation, nonce, address, last_heartbeat: now, joined: true, present: true, lost: false };
         self.members.insert((role, rank), member);
         Ok(Joined { incarnation, repeated: false })
     }
 
-    /// Whether a request with this `nonce` comes from another process than the one of this rank that has joined the attempt.
+    /// Whether a request with this `nonce` comes from a newer process than the one of this rank that has joined the attempt.
     pub(crate) fn is_restart(&self, role: Role, rank: u32, nonce: u64) -> bool {
-        let replaced = |member: &Member| member.joined && member.nonce != nonce && !member.earlier.contains(&nonce);
-        self.members.get(&(role, rank)).is_some_and(replaced)
+        let place = (role, rank);
+        let replaces = |member: &Member| member.joined && member.nonce != nonce && self.is_newer(place, nonce, member);
+        self.members.get(&place).is_some_and(replaces)
     }
 
     /// A new attempt begins: all members must join again. A process that was replaced may still not.
@@ -254,80 +269,4 @@ fn started_again(role: Role, rank: u32) -> Fault {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const EXPECTED: Expected = Expected { ps: 2, trainers: 1, readers: 2 };
-
-    #[test]
-    fn missing_members_are_named_and_one_reader_is_enough() {
-        let (mut members, now) = (Members::new(EXPECTED), Instant::now());
-        assert_eq!(members.missing(), ["ps 0", "ps 1", "trainer 0", "any reader"]);
-        members.join(Role::Ps, 1, Some("b:1".into()), 1, now).unwrap();
-        members.join(Role::Reader, 7, None, 2, now).unwrap();
-        assert_eq!(members.missing(), ["ps 0", "trainer 0"]);
-        assert_eq!(members.addresses(Role::Ps), [None, Some((1, "b:1".into()))]);
-        let said = members.join(Role::Trainer, 1, None, 3, now).unwrap_err().to_string();
-        assert!(said.contains("trainer 1 wants to join, but the job has 1"), "{said}");
-    }
-
-    #[test]
-    fn only_the_newest_process_of_a_rank_is_valid() {
-        let (mut members, now) = (Members::new(EXPECTED), Instant::now());
-        assert!(!members.is_restart(Role::Reader, 0, 1));
-        let Joined { incarnation: old, .. } = members.join(Role::Reader, 0, None, 1, now).unwrap();
-        assert!(!members.is_restart(Role::Reader, 0, 1) && members.is_restart(Role::Reader, 0, 2));
-        let Joined { incarnation: new, .. } = members.join(Role::Reader, 0, None, 2, now).unwrap();
-        assert!(new > old);
-        members.heartbeat(Role::Reader, 0, new, now).unwrap();
-        let said = members.heartbeat(Role::Reader, 0, old, now).unwrap_err().to_string();
-        assert!(said.contains("started again elsewhere"), "{said}");
-        assert!(members.heartbeat(Role::Reader, 5, 1, now).unwrap_err().to_string().contains("which was restarted"));
-    }
-
-    #[test]
-    fn a_join_that_is_sent_again_is_the_same_process() {
-        let (mut members, now) = (Members::new(EXPECTED), Instant::now());
-        let mut join = |nonce| members.join(Role::Trainer, 0, Some("b:1".into()), nonce, now);
-        let first = join(7).unwrap();
-        let again = join(7).unwrap();
-        assert_eq!((again.incarnation, again.repeated), (first.incarnation, true));
-        let next = join(8).unwrap();
-        assert!(next.incarnation > first.incarnation && !next.repeated);
-        let said = join(7).unwrap_err().to_string();
-        assert!(said.contains("started again elsewhere"), "a late request of the first process: {said}");
-        assert_eq!(join(8).unwrap().incarnation, next.incarnation);
-    }
-
-    #[test]
-    fn in_a_new_attempt_all_join_again_but_not_those_that_were_replaced() {
-        let (mut members, now) = (Members::new(EXPECTED), Instant::now());
-        let join = |members: &mut Members, rank, nonce| members.join(Role::Ps, rank, Some("b:1".into()), nonce, now);
-        join(&mut members, 0, 1).unwrap();
-        join(&mut members, 1, 2).unwrap();
-        let Joined { incarnation, .. } = join(&mut members, 1, 3).unwrap();
-        members.begin_attempt();
-        assert_eq!(members.missing(), ["ps 0", "ps 1", "trainer 0", "any reader"]);
-        assert_eq!(members.addresses(Role::Ps), [None, None]);
-        assert_eq!(members.list(now).count(), 0);
-        assert!(join(&mut members, 1, 2).unwrap_err().to_string().contains("started again elsewhere"));
-        let again = join(&mut members, 1, 3).unwrap();
-        assert!(!again.repeated && again.incarnation > incarnation);
-        assert!(!members.is_restart(Role::Ps, 0, 4), "its predecessor took no part in this attempt");
-    }
-
-    #[test]
-    fn silent_readers_are_lost_once_and_come_back() {
-        let (mut members, start) = (Members::new(EXPECTED), Instant::now());
-        let Joined { incarnation, .. } = members.join(Role::Reader, 3, None, 1, start).unwrap();
-        members.join(Role::Trainer, 0, None, 2, start).unwrap();
-        let silence = Duration::from_secs(5);
-        assert!(members.lost_readers(Role::Reader, silence, start + silence).is_empty());
-        let late = start + silence + Duration::from_secs(1);
-        assert_eq!(members.lost_readers(Role::Reader, silence, late), [3]);
-        assert!(members.lost_readers(Role::Reader, silence, late).is_empty());
-        members.heartbeat(Role::Reader, 3, incarnation, late).unwrap();
-        assert!(members.lost_readers(Role::Reader, silence, late + silence).is_empty());
-        assert_eq!(members.lost_readers(Role::Reader, silence, late + silence * 2), [3]);
-    }
-}
+mod tests;

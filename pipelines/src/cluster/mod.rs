@@ -61,6 +61,7 @@ mod reader;
 mod run_state;
 mod session;
 mod snapshot_handler;
+mod snapshot_turns;
 mod start_state;
 mod status_client;
 mod trainer;

@@ -13,6 +13,7 @@ use forebay_ps::{ShardSnapshot, TableClient};
 use super::dense::tensors;
 use super::json;
 use super::ps_snapshots::{NAME, SnapshotRequest, WrittenReply};
+use super::snapshot_turns::SnapshotTurns;
 use crate::checkpoint::{CheckpointFolder, CutPlan, file_name, write_dense, write_shards};
 use crate::model_folder::FileEntry;
 
@@ -22,20 +23,10 @@ pub(super) struct SnapshotHandler {
     rank: u32,
     table: TableClient,
     dense: Option<DenseBlock>,
-    state: Arc<Mutex<State>>,
+    turns: Arc<Mutex<Turns>>,
 }
 
-/// The snapshot of this process. There is one at a time.
-#[derive(Default)]
-enum State {
-    #[default]
-    None,
-    /// The shards begin.
-    Beginning(SnapshotRequest),
-    Writing(SnapshotRequest),
-    Written(SnapshotRequest, Result<Files, Fault>),
-    Kept(SnapshotRequest),
-}
+type Turns = SnapshotTurns<Files>;
 
 /// What one snapshot wrote. Dropped before the snapshots are kept, the next snapshot of changes has these rows again.
 struct Files {
@@ -46,30 +37,17 @@ struct Files {
 
 impl SnapshotHandler {
     pub(super) fn new(folder: CheckpointFolder, rank: u32, table: TableClient, dense: Option<DenseBlock>) -> Self {
-        Self { folder, rank, table, dense, state: Arc::default() }
+        Self { folder, rank, table, dense, turns: Arc::default() }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        lock(&self.state)
+    fn turns(&self) -> MutexGuard<'_, Turns> {
+        lock(&self.turns)
     }
 
     /// A request that comes twice has begun already.
     async fn begin(&self, request: SnapshotRequest) -> Result<(), Fault> {
-        {
-            let mut state = self.state();
-            match &*state {
-                State::Writing(known) | State::Written(known, _) | State::Kept(known) if *known == request => {
-                    return Ok(());
-                }
-                // The trainer goes on after the answer, so a request that was sent again is answered when all shards have begun.
-                State::Beginning(known) if *known == request => {
-                    return Err(Fault::external("the snapshot is about to begin").retryable());
-                }
-                State::Beginning(_) | State::Writing(_) => {
-                    return Err(Fault::external("an earlier snapshot is still written").retryable());
-                }
-                _ => *state = State::Beginning(request),
-            }
+        if !self.turns().begin(request)? {
+            return Ok(());
         }
         let begun = async {
             let dense = match &self.dense {
@@ -81,13 +59,13 @@ impl SnapshotHandler {
         let (mut snapshots, dense) = match begun.await {
             Ok(begun) => begun,
             Err(fault) => {
-                *self.state() = State::None;
+                self.turns().cannot_begin();
                 return Err(fault);
             }
         };
-        *self.state() = State::Writing(request);
-        let (folder, table, rank, state) =
-            (self.folder.clone(), self.table.clone(), self.rank, Arc::clone(&self.state));
+        self.turns().begun(request);
+        let (folder, table, rank, turns) =
+            (self.folder.clone(), self.table.clone(), self.rank, Arc::clone(&self.turns));
         let write = move || {
             let plan: CutPlan = request.plan();
             let written = write_shards(&mut snapshots, &table, &folder.folder, plan).and_then(|files| {
@@ -95,7 +73,7 @@ impl SnapshotHandler {
                 let dense = dense.map(|dense| write_dense(&dense, &folder.folder, &name)).transpose()?;
                 Ok(Files { files, dense, snapshots })
             });
-            *lock(&state) = State::Written(request, written);
+            lock(&turns).wrote(request, written);
         };
         std::thread::Builder::new()
             .name("snapshot".into())
@@ -105,28 +83,15 @@ impl SnapshotHandler {
     }
 
     fn written(&self, request: SnapshotRequest) -> Result<WrittenReply, Fault> {
-        match &*self.state() {
-            State::Beginning(known) | State::Writing(known) if *known == request => Ok(WrittenReply::Writing),
-            State::Written(known, Ok(Files { files, dense, .. })) if *known == request => {
-                Ok(WrittenReply::Written { files: files.clone(), dense: dense.clone() })
-            }
-            State::Written(known, Err(fault)) if *known == request => Err(fault.clone()),
-            _ => Err(not_begun(request)),
-        }
+        Ok(match self.turns().written(request)? {
+            Some(Files { files, dense, .. }) => WrittenReply::Written { files: files.clone(), dense: dense.clone() },
+            None => WrittenReply::Writing,
+        })
     }
 
     async fn keep(&self, request: SnapshotRequest) -> Result<(), Fault> {
-        let files = {
-            let mut state = self.state();
-            match std::mem::replace(&mut *state, State::Kept(request)) {
-                State::Written(known, Ok(files)) if known == request => files,
-                State::Kept(known) if known == request => return Ok(()),
-                other => {
-                    *state = other;
-                    return Err(not_begun(request));
-                }
-            }
-        };
+        let files = self.turns().keep(request)?;
+        let Some(files) = files else { return Ok(()) };
         for snapshot in files.snapshots {
             snapshot.keep().await?;
         }
@@ -134,12 +99,8 @@ impl SnapshotHandler {
     }
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn not_begun(request: SnapshotRequest) -> Fault {
-    Fault::external(format!("no snapshot for checkpoint {} is under way here", request.number))
+fn lock(turns: &Mutex<Turns>) -> MutexGuard<'_, Turns> {
+    turns.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[async_trait]

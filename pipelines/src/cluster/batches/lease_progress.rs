@@ -241,9 +241,12 @@ impl LeaseProgress {
         self.changed.notify_waiters();
     }
 
-    /// The number of batches at the start of the window of `id` that are done.
+    /// The number of batches at the start of the window of `id` that are done, without `id` and later ones: a batch of a lease that
+    /// came back may be done by its earlier term before it is sent.
     pub(crate) fn done_before(&self, id: BatchId) -> u32 {
-        let done = |window: &Window| window.batches.iter().take_while(|batch| **batch == BatchState::Done).count();
+        let done = |window: &Window| {
+            window.batches.iter().take(id.index as usize).take_while(|batch| **batch == BatchState::Done).count()
+        };
         self.state().window(id.epoch, id.window).map_or(0, |(_, window)| done(window) as u32)
     }
 

@@ -1,7 +1,7 @@
 //! The receive queue of a trainer: batches of all readers, each taken once, in the order of the data or as they arrive. A state
 //! machine over received batches, done batches and the run status, without a clock and without IO.
 //!
-//! It holds no more than the credits that it granted. Only [`ReceiveQueue::wait_for_arrival`] waits.
+//! It holds no more than the credits that it granted, and as many urgent batches as it granted credits for. Only [`ReceiveQueue::wait_for_arrival`] waits.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -98,8 +98,10 @@ struct Channel {
     /// Credit that is granted and not used.
     batches: u32,
     bytes: u64,
-    /// Batches received and not taken.
+    /// Batches received with credit and not taken.
     held: u32,
+    /// Batches received without credit and not taken.
+    urgent: u32,
 }
 
 impl ReceiveQueue {
@@ -132,7 +134,9 @@ impl ReceiveQueue {
         state.opened += 1;
         let number = state.opened;
         let _ = replies.send(Reply::Grant { batches, bytes });
-        state.channels.insert(number, Channel { reader: reader.to_owned(), replies, batches, bytes, held: 0 });
+        state
+            .channels
+            .insert(number, Channel { reader: reader.to_owned(), replies, batches, bytes, held: 0, urgent: 0 });
         number
     }
 
@@ -149,7 +153,8 @@ impl ReceiveQueue {
     /// Adds a received batch, or answers at once that it is done or stale.
     ///
     /// # Errors
-    /// A user fault, which ends the channel: the batch exceeds its credits, or its header contradicts itself.
+    /// A user fault, which ends the channel: the batch exceeds its credits, or its header contradicts itself. A retryable fault, after
+    /// which the reader opens the channel again and sends all in order: too many urgent batches wait.
     pub(crate) fn put(&self, channel: u64, header: Header, columns: RecordBatch, bytes: u64) -> Result<(), Fault> {
         let mut state = self.state();
         let state = &mut *state;
@@ -160,9 +165,13 @@ impl ReceiveQueue {
             return refused(", which cannot be");
         }
         if header.urgent {
-            if state.waiting.range(..id).any(|(_, queued)| queued.channel == channel) {
-                return refused(" as urgent, though an earlier one waits");
+            // Whether an earlier one waits says nothing: the reader may have given it up, because its lease was lost.
+            if from.urgent >= self.credits.batches.max(1) {
+                let message =
+                    format!("{} sent {id} without credit, and {} such batches wait", from.reader, from.urgent);
+                return Err(Fault::external(message).retryable());
             }
+            from.urgent += 1;
         } else {
             if from.batches == 0 || (bytes > from.bytes && from.held > 0) {
                 let Channel { batches, bytes: left, .. } = from;
@@ -311,10 +320,11 @@ impl State {
 
     /// Gives the credit of one batch back to its channel, if the channel is open and the batch took credit.
     fn grant(&mut self, channel: u64, header: &Header, bytes: u64, most: Credits) {
+        let Some(channel) = self.channels.get_mut(&channel) else { return };
         if header.urgent {
+            channel.urgent = channel.urgent.saturating_sub(1);
             return;
         }
-        let Some(channel) = self.channels.get_mut(&channel) else { return };
         channel.held = channel.held.saturating_sub(1);
         channel.batches += 1;
         let bytes = bytes.min(most.bytes - channel.bytes);

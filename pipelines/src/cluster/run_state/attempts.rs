@@ -18,6 +18,7 @@ impl RunState {
     pub(in crate::cluster) fn plan(&mut self, request: &PlanRequest, now: Instant) -> Result<PlanReply, Fault> {
         let &PlanRequest { role, rank, nonce, .. } = request;
         self.check_job(role, rank, &request.job)?;
+        self.members.hears_of(role, rank, nonce);
         if self.members.is_restart(role, rank, nonce)
             && let Some(lost) = self.lost_with(role)
         {

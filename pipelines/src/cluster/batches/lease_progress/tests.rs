@@ -173,3 +173,17 @@ fn a_drain_finishes_the_windows_that_are_begun_and_gives_the_others_back() {
     assert_eq!(urgent(&progress), Some(Report { done: Vec::new(), gives_back: true }));
     assert_eq!(urgent(&progress), None);
 }
+
+/// Found by the simulation: the batch waited for room when its earlier term was answered, and was sent as one that comes after
+/// itself. The trainer refused it, which ended the run.
+#[test]
+fn a_batch_that_is_done_before_it_is_sent_does_not_count_as_before_itself() {
+    let progress = LeaseProgress::default();
+    progress.add(&lease(6..8, 0));
+    assert!(progress.batch_sent(id(6, 0), 0, 10, None));
+    // The reader loses the lease and gets it back.
+    progress.add(&lease(6..8, 1));
+    assert!(progress.batch_sent(id(6, 0), 1, 10, None));
+    progress.batch_done(id(6, 0));
+    assert_eq!((progress.done_before(id(6, 0)), progress.done_before(id(6, 1))), (0, 1));
+}

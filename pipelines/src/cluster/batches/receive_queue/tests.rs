@@ -151,9 +151,25 @@ fn an_urgent_batch_needs_no_credit() {
     a.put(&receive_queue, urgent(last(id(0, 1)))).unwrap();
     assert_eq!(taken(&receive_queue).len(), 5);
     assert_eq!(a.heard(), [ONE_CREDIT; 4]);
-    a.put(&receive_queue, header(id(1, 5))).unwrap();
-    let said = a.put(&receive_queue, urgent(header(id(1, 6)))).unwrap_err().to_string();
-    assert!(said.contains("as urgent, though an earlier one waits"), "{said}");
+    for index in (2..6).rev() {
+        a.put(&receive_queue, urgent(header(id(2, index)))).unwrap();
+    }
+    let fault = a.put(&receive_queue, urgent(header(id(2, 1)))).unwrap_err();
+    assert!(fault.retryable && fault.to_string().contains("without credit, and 4 such batches wait"), "{fault}");
+}
+
+/// Found by the simulation: the reader heard from another trainer that it had lost the lease of window 3, and forgot the batch of
+/// it that waits here. This ended the run.
+#[test]
+fn an_urgent_batch_may_come_after_one_that_waits_and_that_the_reader_has_given_up() {
+    let receive_queue = ReceiveQueue::new(Order::Data { rank: 0, of: 1 }, CREDITS);
+    let a = Reader::new(&receive_queue, "reader 0");
+    for window in [3, 9] {
+        a.put(&receive_queue, header(id(window, 1))).unwrap();
+    }
+    a.put(&receive_queue, Header { urgent: true, ..header(id(7, 0)) }).unwrap();
+    receive_queue.update_status(Some(10), (0, 7));
+    assert_eq!(taken(&receive_queue), [id(7, 0)]);
 }
 
 #[test]

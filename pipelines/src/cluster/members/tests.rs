@@ -1,0 +1,99 @@
+//! Joins, restarts, attempts and silence, without a network.
+
+use super::*;
+
+const EXPECTED: Expected = Expected { ps: 2, trainers: 1, readers: 2 };
+
+#[test]
+fn missing_members_are_named_and_one_reader_is_enough() {
+    let (mut members, now) = (Members::new(EXPECTED), Instant::now());
+    assert_eq!(members.missing(), ["ps 0", "ps 1", "trainer 0", "any reader"]);
+    members.join(Role::Ps, 1, Some("b:1".into()), 1, now).unwrap();
+    members.join(Role::Reader, 7, None, 2, now).unwrap();
+    assert_eq!(members.missing(), ["ps 0", "trainer 0"]);
+    assert_eq!(members.addresses(Role::Ps), [None, Some((1, "b:1".into()))]);
+    let said = members.join(Role::Trainer, 1, None, 3, now).unwrap_err().to_string();
+    assert!(said.contains("trainer 1 wants to join, but the job has 1"), "{said}");
+}
+
+#[test]
+fn only_the_newest_process_of_a_rank_is_valid() {
+    let (mut members, now) = (Members::new(EXPECTED), Instant::now());
+    assert!(!members.is_restart(Role::Reader, 0, 1));
+    let Joined { incarnation: old, .. } = members.join(Role::Reader, 0, None, 1, now).unwrap();
+    assert!(!members.is_restart(Role::Reader, 0, 1) && members.is_restart(Role::Reader, 0, 2));
+    let Joined { incarnation: new, .. } = members.join(Role::Reader, 0, None, 2, now).unwrap();
+    assert!(new > old);
+    members.heartbeat(Role::Reader, 0, new, now).unwrap();
+    let said = members.heartbeat(Role::Reader, 0, old, now).unwrap_err().to_string();
+    assert!(said.contains("started again elsewhere"), "{said}");
+    assert!(members.heartbeat(Role::Reader, 5, 1, now).unwrap_err().to_string().contains("which was restarted"));
+}
+
+#[test]
+fn a_join_that_is_sent_again_is_the_same_process() {
+    let (mut members, now) = (Members::new(EXPECTED), Instant::now());
+    let mut join = |nonce| members.join(Role::Trainer, 0, Some("b:1".into()), nonce, now);
+    let first = join(7).unwrap();
+    let again = join(7).unwrap();
+    assert_eq!((again.incarnation, again.repeated), (first.incarnation, true));
+    let next = join(8).unwrap();
+    assert!(next.incarnation > first.incarnation && !next.repeated);
+    let said = join(7).unwrap_err().to_string();
+    assert!(said.contains("started again elsewhere"), "a late request of the first process: {said}");
+    assert_eq!(join(8).unwrap().incarnation, next.incarnation);
+}
+
+/// The request to join of a process that died on its way comes after its successor has joined. The successor was told that it
+/// was started again elsewhere, and nobody was left.
+#[test]
+fn a_late_request_of_a_dead_process_does_not_take_the_place_of_its_successor() {
+    let (mut members, now) = (Members::new(EXPECTED), Instant::now());
+    for (role, rank) in [(Role::Trainer, 0), (Role::Reader, 3)] {
+        members.hears_of(role, rank, 7);
+        members.hears_of(role, rank, 8);
+        members.hears_of(role, rank, 7);
+        let Joined { incarnation, .. } = members.join(role, rank, None, 8, now).unwrap();
+        assert!(!members.is_restart(role, rank, 7) && members.is_restart(role, rank, 9));
+        let said = members.join(role, rank, None, 7, now).unwrap_err().to_string();
+        assert!(said.contains("started again elsewhere"), "{said}");
+        members.heartbeat(role, rank, incarnation, now).unwrap();
+        // A request that was overtaken by that of a successor says no more than the others.
+        members.hears_of(role, rank, 6);
+        assert!(members.join(role, rank, None, 8, now).unwrap().repeated);
+    }
+    members.hears_of(Role::Trainer, 1, 5);
+    assert_eq!(members.starts.len(), 2, "the job has no trainer 1");
+}
+
+#[test]
+fn in_a_new_attempt_all_join_again_but_not_those_that_were_replaced() {
+    let (mut members, now) = (Members::new(EXPECTED), Instant::now());
+    let join = |members: &mut Members, rank, nonce| members.join(Role::Ps, rank, Some("b:1".into()), nonce, now);
+    join(&mut members, 0, 1).unwrap();
+    join(&mut members, 1, 2).unwrap();
+    let Joined { incarnation, .. } = join(&mut members, 1, 3).unwrap();
+    members.begin_attempt();
+    assert_eq!(members.missing(), ["ps 0", "ps 1", "trainer 0", "any reader"]);
+    assert_eq!(members.addresses(Role::Ps), [None, None]);
+    assert_eq!(members.list(now).count(), 0);
+    assert!(join(&mut members, 1, 2).unwrap_err().to_string().contains("started again elsewhere"));
+    let again = join(&mut members, 1, 3).unwrap();
+    assert!(!again.repeated && again.incarnation > incarnation);
+    assert!(!members.is_restart(Role::Ps, 0, 4), "its predecessor took no part in this attempt");
+}
+
+#[test]
+fn silent_readers_are_lost_once_and_come_back() {
+    let (mut members, start) = (Members::new(EXPECTED), Instant::now());
+    let Joined { incarnation, .. } = members.join(Role::Reader, 3, None, 1, start).unwrap();
+    members.join(Role::Trainer, 0, None, 2, start).unwrap();
+    let silence = Duration::from_secs(5);
+    assert!(members.lost_readers(Role::Reader, silence, start + silence).is_empty());
+    let late = start + silence + Duration::from_secs(1);
+    assert_eq!(members.lost_readers(Role::Reader, silence, late), [3]);
+    assert!(members.lost_readers(Role::Reader, silence, late).is_empty());
+    members.heartbeat(Role::Reader, 3, incarnation, late).unwrap();
+    assert!(members.lost_readers(Role::Reader, silence, late + silence).is_empty());
+    assert_eq!(members.lost_readers(Role::Reader, silence, late + silence * 2), [3]);
+}
