@@ -298,3 +298,6 @@ async fn send_heartbeats(
         return;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! A process joins while the process of the coordinator dies: real coordinators behind real servers.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use forebay_net::{Caller, Dialer, Handler, Health, Identity, Limits, Security, Server};
+use tokio::sync::Notify;
+
+use super::super::coordinator::Coordinator;
+use super::*;
+
+/// A coordinator whose process dies before it answers a heartbeat.
+struct DiesAfterJoin {
+    coordinator: Coordinator,
+    heartbeat: Arc<Notify>,
+}
+
+#[async_trait]
+impl Handler for DiesAfterJoin {
+    fn name(&self) -> &'static str {
+        self.coordinator.name()
+    }
+
+    fn takes_any_attempt(&self) -> bool {
+        true
+    }
+
+    fn actions(&self) -> Vec<(String, String)> {
+        self.coordinator.actions()
+    }
+
+    async fn action(&self, caller: &Caller, kind: &str, body: Bytes) -> Result<Bytes, Fault> {
+        if kind == "heartbeat" {
+            self.heartbeat.notify_one();
+            std::future::pending::<()>().await;
+        }
+        self.coordinator.action(caller, kind, body).await
+    }
+}
+
+async fn serve(io: &IoRuntime, at: SocketAddr, handler: Arc<dyn Handler>) -> Server {
+    let identity = Identity { run: "run".into(), role: "ps 0".into(), incarnation: 0, attempt: 0 };
+    let (none, limits) = (Security::default(), Limits::default());
+    Server::start(io, at, &none, identity, &limits, vec![handler], Health::new()).await.unwrap()
+}
+
+/// A reader joins attempt 7. Between the two answers the coordinator's process ends, and another begins at its address with what
+/// `successor` makes of the coordinator.
+fn join_while_the_coordinator_dies(
+    successor: impl FnOnce(&Job, Coordinator) -> Coordinator,
+) -> Result<MemberId, Fault> {
+    let (io, mut job) = (IoRuntime::new("test", 2), Job::default());
+    (job.placement.readers, job.placement.ps) = (1, 1);
+    let coordinator = Coordinator::new(&job, 7);
+    io.block_on(async {
+        let heartbeat = Arc::new(Notify::new());
+        let dies = DiesAfterJoin { coordinator: coordinator.clone(), heartbeat: Arc::clone(&heartbeat) };
+        let first = serve(&io, "127.0.0.1:0".parse().unwrap(), Arc::new(dies)).await;
+        let at = first.address();
+        let identity = Identity { run: "run".into(), role: "reader 0".into(), incarnation: 0, attempt: 0 };
+        let dialer = Dialer::new(&io, &Security::default(), &identity, &Limits::default()).unwrap();
+        let peer = dialer.peer(&at.to_string()).unwrap();
+        let joining = async { Member::join(peer, Role::Reader, 0, None, 7, 99, &job).await.map(|member| member.id()) };
+        let dying = async {
+            heartbeat.notified().await;
+            first.stop(Duration::ZERO).await;
+            serve(&io, at, Arc::new(successor(&job, coordinator))).await
+        };
+        let (joined, _server) = tokio::join!(joining, dying);
+        joined
+    })
+}
+
+#[test]
+fn a_process_that_joins_asks_for_the_status_again_if_the_coordinator_was_away() {
+    let member = join_while_the_coordinator_dies(|_, coordinator| coordinator).unwrap();
+    assert_eq!((member.role, member.rank, member.attempt), (Role::Reader, 0, 7));
+}
+
+#[test]
+fn a_process_that_joins_begins_anew_if_the_coordinator_was_started_again() {
+    let fault = join_while_the_coordinator_dies(|job, _| Coordinator::new(job, 8)).unwrap_err();
+    assert_eq!(fault.kind, FaultKind::RolledBack, "{fault}");
+}
