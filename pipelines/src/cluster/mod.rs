@@ -60,6 +60,8 @@ mod ps_snapshots;
 mod reader;
 mod run_state;
 mod session;
+#[cfg(test)]
+mod simulation;
 mod snapshot_handler;
 mod snapshot_turns;
 mod start_state;

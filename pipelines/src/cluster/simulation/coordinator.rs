@@ -1,0 +1,92 @@
+//! The coordinator's share of a ps: the real state machine, its clock, and its requests.
+
+use forebay_actors::Fault;
+
+use super::super::messages::RunPhase;
+use super::super::run_state::Origin;
+use super::network::{Answer, Pid, Request};
+use super::world::World;
+use crate::checkpoint::OriginCheckpoint;
+
+/// The time between two looks at the time.
+const TICK: u64 = 100;
+
+impl World {
+    /// The coordinator's share of a step.
+    pub(super) fn coordinate(&mut self, pid: Pid) -> Result<(), String> {
+        let (now, instant) = (self.now, self.instant());
+        let late = now + self.random.below(200);
+        let process = &mut self.processes[pid];
+        let Some(state) = &mut process.coordinator else { return Ok(()) };
+        if now >= process.ticked + TICK {
+            process.ticked = now;
+            state.tick(instant);
+        }
+        if let RunPhase::Failed(failure) = state.status().phase {
+            return Err(format!("the run has failed: {}", failure.message));
+        }
+        let Some(attempt) = state.attempt_without_origin() else {
+            process.finds_origin = None;
+            return Ok(());
+        };
+        if *process.finds_origin.get_or_insert(late) > now {
+            return Ok(());
+        }
+        let newest = self.store.last_key_value().map(|(number, stored)| (*number, stored.batches.clone()));
+        let data = self.data();
+        let origin = match newest {
+            Some((number, batches)) => {
+                self.counted.resumes += 1;
+                Origin { checkpoint: Some(OriginCheckpoint::own(number)), batches, data: Some(data) }
+            }
+            None => Origin::default(),
+        };
+        if let Some(state) = &mut self.processes[pid].coordinator {
+            state.set_origin(attempt, origin);
+        }
+        Ok(())
+    }
+
+    /// A request comes.
+    pub(super) fn request(&mut self, pid: Pid, from: (Pid, u64), body: Request) -> Result<(), String> {
+        let instant = self.instant();
+        let of_ps = matches!(body, Request::Push(..) | Request::Snapshot(..) | Request::Contents(_));
+        if of_ps {
+            return self.asks_ps(pid, from, body);
+        }
+        let Some(state) = &mut self.processes[pid].coordinator else {
+            self.answer(pid, from, Answer::Later);
+            return Ok(());
+        };
+        let refused = |fault: Fault| Answer::Refused(fault.to_string());
+        let done = |result: Result<(), Fault>| result.map_or_else(refused, |()| Answer::Done);
+        let answer = match body {
+            Request::Plan(plan) => state.plan(&plan, instant).map_or_else(refused, Answer::Plan),
+            Request::Join(join) => state.join(join, instant).map_or_else(refused, Answer::Join),
+            Request::Heartbeat(member) => {
+                let alive = if state.is_current(&member) { state.heartbeat(member, instant) } else { Ok(()) };
+                alive.map_or_else(refused, |()| Answer::Status(Box::new(state.status())))
+            }
+            Request::Lease(lease) => state.lease(lease, instant).map_or_else(refused, Answer::Lease),
+            Request::Complete(completed) => done(state.complete(completed, instant)),
+            Request::Leave(member) => done(state.leave(member, instant)),
+            Request::Over(member) => {
+                let over = state.over(member, instant);
+                self.over |= matches!(state.status().phase, RunPhase::Over);
+                done(over)
+            }
+            Request::Cut(cut) => state.cut(cut.member, cut.report, instant).map_or_else(refused, Answer::Cut),
+            Request::LeadCut(lead) => state.lead_cut(lead, instant).map_or_else(refused, Answer::Lead),
+            _ => Answer::Later,
+        };
+        if let Answer::Refused(why) = &answer
+            && (why.contains("does not add up")
+                || why.contains("which no reader was given")
+                || why.contains("ahead of it"))
+        {
+            return Err(why.clone());
+        }
+        self.answer(pid, from, answer);
+        Ok(())
+    }
+}

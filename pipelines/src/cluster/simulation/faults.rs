@@ -1,0 +1,86 @@
+//! What befalls processes: they are killed, stand still, are cut off, and are started again.
+
+use super::super::members::{ANY_READER, Role};
+use super::super::messages::RunPhase;
+use super::super::run_state::RunState;
+use super::network::{Pid, Place};
+use super::process::Process;
+use super::world::{Event, World};
+
+/// Faults happen in this time, in milliseconds.
+pub(super) const FAULTS_UNTIL: u64 = 25_000;
+
+/// The time between two looks at the processes.
+const SUPERVISE: u64 = 500;
+
+impl World {
+    pub(super) fn start(&mut self, place: Place) {
+        let pid = self.processes.len();
+        let nonce = self.random.next_u64();
+        let pace = 4 + self.random.below(20);
+        self.processes.push(Process::new(place, nonce, pace));
+        self.note(&format!("start {}", self.name(pid)));
+        if place == (Role::Ps, 0) {
+            let attempt = self.random.next_u64() >> 8;
+            self.processes[pid].coordinator = Some(Box::new(RunState::new(&self.job, attempt, self.instant())));
+        }
+        self.at(self.now, Event::Step(pid));
+    }
+
+    fn kill(&mut self, pid: Pid) {
+        self.note(&format!("kill {}", self.name(pid)));
+        self.processes[pid].alive = false;
+        self.end_connections(pid);
+    }
+
+    pub(super) fn fault(&mut self) {
+        let places = self.places();
+        let place = places[self.random.below(places.len() as u64) as usize];
+        let restart = self.now + 100 + self.random.below(2500);
+        let newest = self.newest(place);
+        match (self.random.below(4), newest) {
+            (0 | 1, Some(pid)) => {
+                self.counted.kills += 1;
+                self.kill(pid);
+                self.at(restart, Event::Start(place));
+            }
+            (2, Some(pid)) => {
+                self.counted.pauses += 1;
+                let until = self.now + self.random.below(5000);
+                self.note(&format!("stop {} until {until}", self.name(pid)));
+                self.processes[pid].paused_until = until;
+                // Another process takes its place, and it comes back.
+                if place != (Role::Ps, 0) && self.random.below(2) == 0 {
+                    self.at(restart, Event::Start(place));
+                }
+            }
+            _ => {
+                self.counted.cuts_off += 1;
+                let until = self.now + self.random.below(4000);
+                self.note(&format!("cut off {} {} until {until}", place.0, place.1));
+                self.transport.cut_off(place, until);
+            }
+        }
+        let next = self.now + 200 + self.random.below(5000);
+        if next < FAULTS_UNTIL {
+            self.at(next, Event::Fault);
+        }
+    }
+
+    /// As `launch` does: readers that had read all are started again when the run begins anew and waits for a reader.
+    pub(super) fn supervise(&mut self) {
+        self.at(self.now + SUPERVISE, Event::Supervise);
+        let coordinator = self.newest((Role::Ps, 0)).and_then(|pid| self.processes[pid].coordinator.as_ref());
+        let Some(status) = coordinator.map(|state| state.status()) else { return };
+        if status.phase != RunPhase::Gathering || !status.missing.iter().any(|name| name == ANY_READER) {
+            return;
+        }
+        for rank in 0..self.job.placement.readers as u32 {
+            let place = (Role::Reader, rank);
+            let last = self.processes.iter().rfind(|process| process.place == place);
+            if last.is_some_and(|last| last.has_left) {
+                self.start(place);
+            }
+        }
+    }
+}

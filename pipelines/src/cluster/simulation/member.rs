@@ -1,0 +1,131 @@
+//! What a process does with the answers that it gets, and with what comes on its streams.
+
+use super::super::members::Role;
+use super::super::messages::{JoinReply, JoinRequest, MemberId, PlanReply, job_digest};
+use super::network::{Answer, OnStream, Pid, Request};
+use super::process::{Part, Process};
+use super::ps::SimPs;
+use super::reader::SimReader;
+use super::trainer::SimTrainer;
+use super::world::World;
+use crate::checkpoint::OriginCheckpoint;
+
+impl World {
+    /// The answer to a call.
+    pub(super) fn answered(&mut self, pid: Pid, call: u64, body: Answer) -> Result<(), String> {
+        let process = &mut self.processes[pid];
+        let (role, rank) = process.place;
+        match body {
+            Answer::Plan(PlanReply::Wait) => process.asked = false,
+            Answer::Plan(PlanReply::Plan { attempt, checkpoint }) => {
+                let join = JoinRequest {
+                    role,
+                    rank,
+                    address: (role != Role::Reader).then(|| pid.to_string()),
+                    attempt,
+                    job: job_digest(&self.job),
+                    nonce: process.nonce,
+                };
+                self.load(pid, attempt, checkpoint)?;
+                self.call(pid, (Role::Ps, 0), Request::Join(join));
+            }
+            Answer::Join(JoinReply::AttemptIsOver) => self.begins_anew(pid),
+            Answer::Join(JoinReply::Joined(member)) => {
+                self.check_no_twin(pid, member)?;
+                self.processes[pid].member = Some(member);
+                self.joined(pid, member);
+            }
+            Answer::Status(status) => {
+                process.heartbeat.1 = None;
+                let Some(member) = process.member else { return Ok(()) };
+                if status.attempt != member.attempt {
+                    self.begins_anew(pid);
+                } else {
+                    process.status = Some(*status);
+                }
+            }
+            Answer::Refused(why) if why.contains("started again elsewhere") => self.ends(pid, false),
+            // The run has begun a new attempt: the next heartbeat says so. Or the coordinator was started again.
+            Answer::Refused(_) if process.member.is_none() => self.begins_anew(pid),
+            Answer::Refused(why) if why.contains("new attempt") || why.contains("unknown to the coordinator") => {
+                self.begins_anew(pid);
+            }
+            Answer::Done if matches!(process.part, Part::Reader(ref reader) if reader.leaves()) => self.ends(pid, true),
+            body => match std::mem::replace(&mut process.part, Part::None) {
+                Part::Trainer(mut trainer) => {
+                    trainer.answered(self, pid, call, body)?;
+                    self.processes[pid].part = Part::Trainer(trainer);
+                }
+                Part::Reader(mut reader) => {
+                    reader.answered(self, call, body);
+                    self.processes[pid].part = Part::Reader(reader);
+                }
+                part => process.part = part,
+            },
+        }
+        Ok(())
+    }
+
+    /// No two processes of a place are the same member.
+    fn check_no_twin(&self, pid: Pid, member: MemberId) -> Result<(), String> {
+        let twin = |(at, other): (Pid, &Process)| at != pid && other.member == Some(member);
+        if self.processes.iter().enumerate().any(twin) {
+            return Err(format!("two processes are {member} of incarnation {}", member.incarnation));
+        }
+        Ok(())
+    }
+
+    /// Loads what an attempt begins with.
+    fn load(&mut self, pid: Pid, attempt: u64, checkpoint: Option<OriginCheckpoint>) -> Result<(), String> {
+        let stored = match checkpoint {
+            None => None,
+            Some(OriginCheckpoint { number, .. }) => {
+                Some(self.store.get(&number).ok_or(format!("checkpoint {number} is not there"))?.clone())
+            }
+        };
+        let (role, rank) = self.processes[pid].place;
+        self.processes[pid].part = match role {
+            Role::Ps => {
+                let contents = stored.map(|stored| stored.contents[rank as usize].clone());
+                Part::Ps(Box::new(SimPs::new(attempt, contents.unwrap_or_default())))
+            }
+            Role::Trainer => Part::Trainer(Box::new(SimTrainer::new(&self.job, rank, stored.as_ref()))),
+            Role::Reader => Part::Reader(Box::new(SimReader::new(&self.job))),
+        };
+        Ok(())
+    }
+
+    fn joined(&mut self, pid: Pid, member: MemberId) {
+        self.counted.attempts += u64::from(member.role == Role::Trainer && member.rank == 0);
+        if let Part::Trainer(trainer) = &mut self.processes[pid].part {
+            trainer.member = Some(member);
+        }
+    }
+
+    pub(super) fn comes_by_stream(&mut self, pid: Pid, stream: u64, body: OnStream) -> Result<(), String> {
+        let member = self.processes[pid].member;
+        match std::mem::replace(&mut self.processes[pid].part, Part::None) {
+            Part::Trainer(mut trainer) => {
+                trainer.comes_by_stream(self, stream, member, body)?;
+                self.processes[pid].part = Part::Trainer(trainer);
+            }
+            Part::Reader(mut reader) => {
+                reader.comes_by_stream(stream, body);
+                self.processes[pid].part = Part::Reader(reader);
+            }
+            part => {
+                self.processes[pid].part = part;
+                self.break_stream(stream);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn stream_broke(&mut self, pid: Pid, stream: u64) {
+        match &mut self.processes[pid].part {
+            Part::Trainer(trainer) => trainer.stream_broke(stream),
+            Part::Reader(reader) => reader.stream_broke(stream),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What travels between processes, and when it arrives.
+
+use std::collections::BTreeMap;
+
+use forebay_ps::Stamp;
+
+use super::super::batches::metadata::{Header, Reply};
+use super::super::cuts::{CutOrder, CutRequest, LeadCutRequest, LeadReply};
+use super::super::leases::LeaseReply;
+use super::super::members::Role;
+use super::super::messages::{
+    CompletedWindows, JoinReply, JoinRequest, LeaseRequest, MemberId, PlanReply, PlanRequest, RunStatus,
+};
+use super::super::ps_snapshots::SnapshotRequest;
+use crate::flow::BatchId;
+
+/// A role and a rank.
+pub(super) type Place = (Role, u32);
+
+/// The number of a start of a process. Addresses are these numbers.
+pub(super) type Pid = usize;
+
+/// How often the pushes of each batch were applied.
+pub(super) type Contents = BTreeMap<BatchId, u32>;
+
+/// The push of one trainer.
+#[derive(Clone, Debug)]
+pub(super) struct SimPush {
+    pub(super) stamp: Stamp,
+    pub(super) step: u64,
+    pub(super) batch: BatchId,
+    /// Pushes of lower sources are applied.
+    pub(super) acknowledge: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Request {
+    Plan(PlanRequest),
+    Join(JoinRequest),
+    Heartbeat(MemberId),
+    Lease(LeaseRequest),
+    Complete(CompletedWindows),
+    Leave(MemberId),
+    Over(MemberId),
+    Cut(CutRequest),
+    LeadCut(LeadCutRequest),
+    /// To a ps, from a member of this attempt.
+    Push(u64, SimPush),
+    Snapshot(u64, SnapshotStep, SnapshotRequest),
+    Contents(u64),
+}
+
+/// What a trainer asks of the snapshots of a ps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SnapshotStep {
+    Begin,
+    Written,
+    Keep,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Answer {
+    Plan(PlanReply),
+    Join(JoinReply),
+    Status(Box<RunStatus>),
+    Lease(LeaseReply),
+    Cut(CutOrder),
+    Lead(LeadReply),
+    Contents(Contents),
+    Done,
+    /// The request is of another attempt, or its receiver is not ready: the sender tries again.
+    Later,
+    Refused(String),
+}
+
+/// What goes over a stream from a reader to a trainer, and back.
+#[derive(Clone, Debug)]
+pub(super) enum OnStream {
+    Open { attempt: u64, reader: String },
+    Batch(Header),
+    Reply(Reply),
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Message {
+    Request { call: u64, body: Request },
+    Answer { call: u64, body: Answer },
+    Stream { stream: u64, body: OnStream },
+    Broke { stream: u64 },
+}
+
+/// The position of a run in the store, with what each ps holds and what the trainers keep.
+#[derive(Clone, Debug)]
+pub(super) struct StoredCheckpoint {
+    pub(super) batches: crate::checkpoint::TrainedBatches,
+    pub(super) contents: Vec<Contents>,
+    pub(super) kept: Vec<Vec<(BatchId, u64)>>,
+}

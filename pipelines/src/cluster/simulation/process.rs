@@ -1,0 +1,139 @@
+//! A process of the run, and what it does when it is its turn: it plans, joins, sends heartbeats, and works as a member. It begins
+//! anew when the run does.
+
+use super::super::members::Role;
+use super::super::messages::{MemberId, PlanRequest, RunPhase, RunStatus, job_digest};
+use super::super::run_state::RunState;
+use super::network::{Pid, Place, Request};
+use super::ps::SimPs;
+use super::reader::SimReader;
+use super::trainer::SimTrainer;
+use super::world::World;
+
+/// How often a member sends a heartbeat.
+const HEARTBEAT: u64 = 300;
+
+/// One start of a process.
+pub(super) struct Process {
+    pub(super) place: Place,
+    pub(super) nonce: u64,
+    /// Milliseconds between two steps.
+    pub(super) pace: u64,
+    pub(super) alive: bool,
+    /// It has read all and left.
+    pub(super) has_left: bool,
+    pub(super) paused_until: u64,
+    pub(super) coordinator: Option<Box<RunState>>,
+    /// When the coordinator finds what an attempt goes on from.
+    pub(super) finds_origin: Option<u64>,
+    pub(super) member: Option<MemberId>,
+    /// It has asked for a plan.
+    pub(super) asked: bool,
+    /// When the next heartbeat is due, and the last one if it is not answered.
+    pub(super) heartbeat: (u64, Option<u64>),
+    /// When the coordinator looked at the time.
+    pub(super) ticked: u64,
+    pub(super) status: Option<RunStatus>,
+    pub(super) part: Part,
+}
+
+/// What a process does as a member.
+pub(super) enum Part {
+    None,
+    Ps(Box<SimPs>),
+    Trainer(Box<SimTrainer>),
+    Reader(Box<SimReader>),
+}
+
+impl Process {
+    pub(super) fn new(place: Place, nonce: u64, pace: u64) -> Self {
+        Self {
+            place,
+            nonce,
+            pace,
+            alive: true,
+            has_left: false,
+            paused_until: 0,
+            coordinator: None,
+            finds_origin: None,
+            member: None,
+            asked: false,
+            heartbeat: (0, None),
+            ticked: 0,
+            status: None,
+            part: Part::None,
+        }
+    }
+
+    pub(super) fn phase(&self) -> RunPhase {
+        self.status.as_ref().map_or(RunPhase::Gathering, |status| status.phase.clone())
+    }
+
+    pub(super) fn describe(&self) -> String {
+        let (role, rank) = self.place;
+        let part = match &self.part {
+            Part::None => "not joined".into(),
+            Part::Ps(ps) => ps.describe(),
+            Part::Trainer(trainer) => trainer.describe(),
+            Part::Reader(reader) => reader.describe(),
+        };
+        let coordinator = self.coordinator.as_ref().map(|state| state.status());
+        format!("{role} {rank}: {:?}, {:?}, {part} {coordinator:?}", self.member, self.phase())
+    }
+}
+
+impl World {
+    /// Begins anew with a plan.
+    pub(super) fn begins_anew(&mut self, pid: Pid) {
+        self.end_connections(pid);
+        let process = &mut self.processes[pid];
+        (process.member, process.asked, process.status, process.part) = (None, false, None, Part::None);
+        process.heartbeat = (0, None);
+    }
+
+    /// Ends by itself. `has_left`: as it should.
+    pub(super) fn ends(&mut self, pid: Pid, has_left: bool) {
+        self.note(&format!("{} ends", self.name(pid)));
+        self.end_connections(pid);
+        let process = &mut self.processes[pid];
+        (process.has_left, process.alive) = (has_left, false);
+    }
+
+    pub(super) fn step(&mut self, pid: Pid) -> Result<(), String> {
+        self.coordinate(pid)?;
+        let now = self.now;
+        let process = &mut self.processes[pid];
+        let Some(member) = process.member else {
+            if !process.asked {
+                process.asked = true;
+                let (role, rank) = process.place;
+                let plan = PlanRequest { role, rank, job: job_digest(&self.job), nonce: process.nonce };
+                self.call(pid, (Role::Ps, 0), Request::Plan(plan));
+            }
+            return Ok(());
+        };
+        if process.heartbeat.0 <= now && process.heartbeat.1.is_none() {
+            let call = self.call(pid, (Role::Ps, 0), Request::Heartbeat(member));
+            self.processes[pid].heartbeat = (now + HEARTBEAT, Some(call));
+        }
+        if matches!(self.processes[pid].phase(), RunPhase::Gathering) {
+            return Ok(());
+        }
+        // The part is taken out while it works on the world.
+        match std::mem::replace(&mut self.processes[pid].part, Part::None) {
+            Part::Trainer(mut trainer) => {
+                trainer.step(self, pid)?;
+                self.processes[pid].part = Part::Trainer(trainer);
+            }
+            Part::Reader(mut reader) => {
+                let ends = reader.step(self, pid);
+                self.processes[pid].part = Part::Reader(reader);
+                if ends {
+                    self.call(pid, (Role::Ps, 0), Request::Leave(member));
+                }
+            }
+            part => self.processes[pid].part = part,
+        }
+        Ok(())
+    }
+}

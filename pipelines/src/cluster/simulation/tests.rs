@@ -1,0 +1,76 @@
+//! A thousand runs, each by its seed.
+
+use super::world::{Counted, World};
+
+/// Runs, unless FOREBAY_SIMULATION_RUNS says another number.
+const RUNS: u64 = 1000;
+
+/// Seeds that find a fault, if it is planted again, and that fault. All but 4455 were mended in the product; there the model took a
+/// channel that is opened again for the end of the run.
+const ONCE_WRONG: [(u64, &str); 5] = [
+    (119, "a batch that was done before it was sent counted as one before itself"),
+    (140, "a batch without credit was refused because of one that its reader had given up"),
+    (879, "a late request for a snapshot took the place of a later one"),
+    (4455, "more batches without credit came than the credits allow"),
+    (37, "a process that was heard of first took the rank from a newer one"),
+];
+
+fn number(variable: &str) -> Option<u64> {
+    std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}")))
+}
+
+/// Runs a seed. Returns what it had, or why it was wrong.
+fn run(seed: u64, trace: bool) -> Result<Counted, String> {
+    let mut world = World::new(seed);
+    world.trace = trace;
+    world.run().map_err(|why| format!("seed {seed} after {} ms: {why}", world.now))
+}
+
+#[test]
+#[allow(clippy::print_stdout, reason = "figures of the test")]
+fn whatever_happens_every_row_counts_once_every_cut_is_whole_and_no_run_hangs() {
+    if let Some(seed) = number("FOREBAY_SIMULATION_SEED") {
+        println!("{:?}", run(seed, true).unwrap_or_else(|why| panic!("{why}")));
+        return;
+    }
+    let runs = number("FOREBAY_SIMULATION_RUNS").unwrap_or(RUNS);
+    let (mut all, mut wrong) = (Counted::default(), Vec::new());
+    for seed in 1..=runs {
+        match run(seed, false) {
+            Ok(counted) => all.add(counted),
+            Err(why) => wrong.push(why),
+        }
+    }
+    println!("{runs} runs: {all:?}");
+    assert!(wrong.is_empty(), "{} of {runs} runs are wrong:\n{}", wrong.len(), wrong.join("\n"));
+    let enough = all.kills > runs && all.checkpoints > runs && all.resumes > runs / 2;
+    assert!(runs < 100 || enough, "it tests less than it should: {all:?}");
+}
+
+#[test]
+fn a_seed_that_was_wrong_once_stays_right() {
+    for (seed, was) in ONCE_WRONG {
+        run(seed, false).unwrap_or_else(|why| panic!("{was}, again: {why}"));
+    }
+}
+
+/// The same seed is the same run, to the last event: otherwise a fault could not be repeated.
+#[test]
+fn a_seed_determines_the_run() {
+    for seed in [3, 4, 5] {
+        let both = [run(seed, false), run(seed, false)].map(|run| format!("{run:?}"));
+        assert_eq!(both[0], both[1]);
+    }
+}
+
+impl Counted {
+    fn add(&mut self, other: Self) {
+        self.kills += other.kills;
+        self.pauses += other.pauses;
+        self.cuts_off += other.cuts_off;
+        self.attempts += other.attempts;
+        self.checkpoints += other.checkpoints;
+        self.resumes += other.resumes;
+        self.events += other.events;
+    }
+}

@@ -1,0 +1,299 @@
+//! A trainer: it takes batches from its queue, looks them up, computes, pushes to every ps, and says that they are done. The queue,
+//! the tickets, the gate, the exact order and the position are the real ones.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use forebay_actors::Lineage;
+use forebay_ps::{PushId, Round, Stamp, Trainer};
+use futures::FutureExt;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::super::batches::metadata::{Header, Reply};
+use super::super::batches::receive_queue::{Credits, Order, ReceiveQueue};
+use super::super::messages::{MemberId, RunPhase, RunStatus};
+use super::super::ordered;
+use super::cuts::SimCuts;
+use super::network::{Contents, OnStream, Pid, Request, SimPush, StoredCheckpoint};
+use super::world::World;
+use crate::checkpoint::{BatchOrder, SharedCut, TrainedBatches};
+use crate::exact_order::{Due, ExactOrder};
+use crate::flow::{BatchId, GradBatch};
+use crate::job::Job;
+use crate::staleness::{Staleness, Ticket};
+
+pub(super) struct SimTrainer {
+    pub(super) member: Option<MemberId>,
+    pub(super) rank: u32,
+    /// The ps by rank: those of the first status of a run that has started.
+    pub(super) ps: Vec<Pid>,
+    round: Option<u32>,
+    steps_by: u64,
+    pub(super) receive_queue: ReceiveQueue,
+    /// By number: the channel, and the replies that wait to be sent.
+    pub(super) streams: BTreeMap<u64, (u64, UnboundedReceiver<Reply>)>,
+    /// What was trained on before this attempt, and what is now if there is one trainer.
+    pub(super) before: TrainedBatches,
+    pub(super) position: TrainedBatches,
+    /// Set if there are several trainers and checkpoints.
+    pub(super) shared: Option<SharedCut>,
+    staleness: Staleness,
+    pub(super) exact: Option<Arc<ExactOrder>>,
+    arrivals: u64,
+    pub(super) at_look_up: Option<AtLookUp>,
+    computing: VecDeque<Looked>,
+    compute_at: u64,
+    step: u64,
+    pub(super) pushes: Vec<UnderWay>,
+    /// A barrier is on its way: there are no look-ups.
+    pub(super) barrier: bool,
+    pub(super) source_ended: bool,
+    pub(super) cuts: SimCuts,
+    pub(super) ending: Ending,
+}
+
+/// What the trainer does when all is trained on.
+pub(super) enum Ending {
+    No,
+    /// Reads what the ps hold.
+    Reads(Vec<u64>, Vec<Contents>),
+    Over,
+}
+
+pub(super) struct AtLookUp {
+    looked: Looked,
+    arrival: u64,
+    entered: bool,
+}
+
+pub(super) struct Looked {
+    pub(super) header: Header,
+    ticket: Option<Ticket>,
+}
+
+/// A push to every ps. `looked`: the batch is done with it.
+pub(super) struct UnderWay {
+    pub(super) calls: Vec<u64>,
+    pub(super) looked: Option<Looked>,
+}
+
+impl SimTrainer {
+    pub(super) fn new(job: &Job, rank: u32, stored: Option<&StoredCheckpoint>) -> Self {
+        let in_step = job.in_step() as u32;
+        let order = match in_step {
+            1 if ordered(job) => Order::Data { rank: 0, of: 1 },
+            1 => Order::Any,
+            of => Order::Data { rank, of },
+        };
+        let credits = Credits { batches: job.placement.in_flight as u32, bytes: 1 << 30 };
+        let before = stored.map(|stored| stored.batches.clone()).unwrap_or_default();
+        let exact = ExactOrder::of(job, rank);
+        if let (Some(exact), Some(stored)) = (&exact, stored) {
+            let kept = stored.kept.get(rank as usize).cloned().unwrap_or_default();
+            exact.restore(kept.into_iter().map(|(id, step)| gradients(id, step)).collect());
+        }
+        let several = job.placement.trainers > 1 && job.checkpoint.to.is_some();
+        let steps_by = if in_step > 1 { 1 } else { job.placement.trainers as u64 };
+        Self {
+            member: None,
+            rank,
+            ps: Vec::new(),
+            round: job.round(),
+            steps_by,
+            receive_queue: ReceiveQueue::new(order, credits),
+            streams: BTreeMap::new(),
+            position: before.clone(),
+            step: before.totals().batches / u64::from(in_step),
+            before,
+            shared: several.then(SharedCut::default),
+            staleness: Staleness::new(job.train.staleness.batches),
+            exact,
+            arrivals: 0,
+            at_look_up: None,
+            computing: VecDeque::new(),
+            compute_at: 0,
+            pushes: Vec::new(),
+            barrier: false,
+            source_ended: false,
+            cuts: SimCuts::default(),
+            ending: Ending::No,
+        }
+    }
+
+    pub(super) fn describe(&self) -> String {
+        format!(
+            "at look-up {:?}, computing {}, pushes {}, kept {:?}, barrier {}, source ended {}, {}",
+            self.at_look_up.as_ref().map(|at| (at.looked.header.id, at.entered)),
+            self.computing.len(),
+            self.pushes.len(),
+            self.exact.as_ref().map(|exact| exact.kept().len()),
+            self.barrier,
+            self.source_ended,
+            self.cuts.describe()
+        )
+    }
+
+    /// Whether all that was looked up is applied or kept.
+    pub(super) fn is_quiet(&self) -> bool {
+        let entered = self.at_look_up.as_ref().is_some_and(|at| at.entered);
+        self.computing.is_empty() && self.pushes.is_empty() && !entered
+    }
+
+    pub(super) fn step(&mut self, world: &mut World, pid: Pid) -> Result<(), String> {
+        let (Some(member), Some(status)) = (self.member, world.processes[pid].status.clone()) else { return Ok(()) };
+        if self.ps.is_empty() {
+            let addresses =
+                status.ps.iter().flatten().map(|(_, address)| address.parse().map_err(|e| format!("{address}: {e}")));
+            self.ps = addresses.collect::<Result<_, _>>()?;
+        }
+        self.receive_queue.update_status(status.data.as_ref().map(|data| data.windows), status.first_open);
+        if let Some(shared) = &self.shared {
+            shared.log().forget_before(status.first_open);
+        }
+        self.receives(&status);
+        self.looks_up(world, pid, member);
+        self.computes(world, pid, member);
+        let streams = &mut self.streams;
+        for (stream, (_, replies)) in streams.iter_mut() {
+            while let Ok(reply) = replies.try_recv() {
+                world.on_stream(pid, *stream, OnStream::Reply(reply));
+            }
+        }
+        self.follow_cuts(world, pid, member)?;
+        self.lead_cuts(world, pid, member, &status)?;
+        self.end(world, pid, member, &status)
+    }
+
+    /// As the stage `receive`.
+    fn receives(&mut self, status: &RunStatus) {
+        while self.at_look_up.is_none() && !self.source_ended {
+            let Some(taken) = self.receive_queue.take() else {
+                self.source_ended = matches!(status.phase, RunPhase::Finished | RunPhase::Over);
+                return;
+            };
+            let Header { id, row: rows, closes, .. } = taken.header;
+            if let Some(end) = closes {
+                match &self.shared {
+                    Some(shared) => shared.log().window_ends(id, end),
+                    None => self.position.window_ends(id, end),
+                }
+            }
+            if self.before.contains(id) {
+                self.receive_queue.batch_done(id);
+                continue;
+            }
+            if rows == 0 && self.round.is_none() {
+                self.done(id, 0);
+                continue;
+            }
+            let looked = Looked { header: taken.header, ticket: None };
+            self.at_look_up = Some(AtLookUp { looked, arrival: self.arrivals, entered: false });
+            self.arrivals += 1;
+        }
+    }
+
+    /// As the stage `lookup`.
+    fn looks_up(&mut self, world: &mut World, pid: Pid, member: MemberId) {
+        let Some(at) = &mut self.at_look_up else { return };
+        let gate = self.shared.as_ref().map(|shared| &shared.gate);
+        let enter = |arrival| gate.is_none_or(|gate| gate.enter(arrival).now_or_never().is_some());
+        let Some(exact) = &self.exact else {
+            if at.looked.ticket.is_none() {
+                at.looked.ticket = self.staleness.ticket(at.arrival).now_or_never();
+            }
+            if !self.barrier && at.looked.ticket.is_some() && enter(at.arrival) {
+                self.computing.extend(self.at_look_up.take().map(|at| at.looked));
+            }
+            return;
+        };
+        if !at.entered {
+            at.entered = !self.barrier && enter(at.arrival);
+        }
+        // One push at a time.
+        if !at.entered || !self.pushes.is_empty() {
+            return;
+        }
+        match exact.next_due().now_or_never() {
+            Some(None) => {
+                exact.looks_up();
+                self.computing.extend(self.at_look_up.take().map(|at| at.looked));
+            }
+            Some(Some(due)) => self.push_due(world, pid, member, due),
+            None => {}
+        }
+    }
+
+    /// As the stages `train` and `push`.
+    fn computes(&mut self, world: &mut World, pid: Pid, member: MemberId) {
+        if self.compute_at > world.now {
+            return;
+        }
+        let Some(looked) = self.computing.pop_front() else { return };
+        self.compute_at = world.now + world.random.below(80);
+        self.step += self.steps_by;
+        let id = looked.header.id;
+        match &self.exact {
+            Some(exact) => {
+                exact.computed(gradients(id, self.step));
+                self.done(id, looked.header.row);
+                self.leave();
+            }
+            None => self.push(world, pid, member, id.push_id(), (id, self.step), None, Some(looked)),
+        }
+    }
+
+    pub(super) fn push_due(&mut self, world: &mut World, pid: Pid, member: MemberId, due: Due) {
+        let batch = (due.batch.id, due.batch.step);
+        self.push(world, pid, member, due.id, batch, due.acknowledge, None);
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of one push")]
+    fn push(
+        &mut self,
+        world: &mut World,
+        pid: Pid,
+        member: MemberId,
+        id: PushId,
+        (batch, step): (BatchId, u64),
+        acknowledge: Option<u64>,
+        looked: Option<Looked>,
+    ) {
+        let trainer = Some(Trainer { rank: self.rank, incarnation: member.incarnation });
+        let stamp = Stamp { id, trainer, round: self.round.map(|trainers| Round { trainers, rows: 1 }) };
+        let push = SimPush { stamp, step, batch, acknowledge };
+        let calls = self.ask_all_ps(world, pid, &Request::Push(member.attempt, push));
+        self.pushes.push(UnderWay { calls, looked });
+    }
+
+    /// Asks every ps. Returns the calls, by rank of the ps.
+    pub(super) fn ask_all_ps(&self, world: &mut World, pid: Pid, body: &Request) -> Vec<u64> {
+        self.ps.iter().map(|ps| world.call_process(pid, *ps, body.clone())).collect()
+    }
+
+    pub(super) fn done(&mut self, id: BatchId, rows: u64) {
+        match &self.shared {
+            Some(shared) => shared.log().batch_done(id, rows),
+            None => self.position.batch_done(id, rows, BatchOrder::Any),
+        }
+        self.receive_queue.batch_done(id);
+    }
+
+    pub(super) fn leave(&self) {
+        if let Some(shared) = &self.shared {
+            shared.gate.leave();
+        }
+    }
+}
+
+fn gradients(id: BatchId, step: u64) -> GradBatch {
+    GradBatch {
+        lineage: Lineage::default(),
+        id,
+        step,
+        samples: 1,
+        unique: Vec::new(),
+        row_grads: Vec::new(),
+        dense_grads: None,
+        ticket: Ticket::free(),
+    }
+}

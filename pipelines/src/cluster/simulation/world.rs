@@ -1,0 +1,190 @@
+//! Virtual time, and the events of a run.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::{Duration, Instant};
+
+use forebay_base::{SplitMix64, mix64};
+
+use super::faults::FAULTS_UNTIL;
+use super::job::random_job;
+use super::network::{Answer, Message, Pid, Place, StoredCheckpoint};
+use super::process::Process;
+use super::transport::Transport;
+use crate::flow::BatchId;
+use crate::job::Job;
+
+/// A run that is not over so long after the last fault hangs.
+const PATIENCE: u64 = 120_000;
+
+/// Something that happens.
+pub(super) enum Event {
+    Deliver {
+        to: Pid,
+        from: Pid,
+        message: Message,
+    },
+    Retry {
+        from: Pid,
+        call: u64,
+    },
+    Step(Pid),
+    Start(Place),
+    Fault,
+    /// Whoever starts processes looks after them.
+    Supervise,
+}
+
+/// A run and its processes.
+pub(super) struct World {
+    pub(super) job: Job,
+    pub(super) now: u64,
+    base: Instant,
+    pub(super) random: SplitMix64,
+    queue: BinaryHeap<Reverse<(u64, u64)>>,
+    events: BTreeMap<u64, Event>,
+    sequence: u64,
+    pub(super) processes: Vec<Process>,
+    pub(super) transport: Transport,
+    /// The checkpoints by number.
+    pub(super) store: BTreeMap<u64, StoredCheckpoint>,
+    /// Files of gradients that several trainers keep.
+    pub(super) kept_files: BTreeMap<String, Vec<(BatchId, u64)>>,
+    /// The model is saved.
+    pub(super) over: bool,
+    /// Prints what happens.
+    pub(super) trace: bool,
+    pub(super) counted: Counted,
+}
+
+/// What a run had.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counted {
+    pub(super) kills: u64,
+    pub(super) pauses: u64,
+    pub(super) cuts_off: u64,
+    pub(super) attempts: u64,
+    pub(super) checkpoints: u64,
+    pub(super) resumes: u64,
+    pub(super) events: u64,
+}
+
+impl World {
+    pub(super) fn new(seed: u64) -> Self {
+        let mut random = SplitMix64::new(mix64(seed));
+        let job = random_job(&mut random);
+        let mut world = Self {
+            job,
+            now: 0,
+            base: Instant::now(),
+            random,
+            queue: BinaryHeap::new(),
+            events: BTreeMap::new(),
+            sequence: 0,
+            processes: Vec::new(),
+            transport: Transport::default(),
+            store: BTreeMap::new(),
+            kept_files: BTreeMap::new(),
+            over: false,
+            trace: false,
+            counted: Counted::default(),
+        };
+        for place in world.places() {
+            let at = world.random.below(500);
+            world.at(at, Event::Start(place));
+        }
+        let first = world.random.below(4000);
+        world.at(first, Event::Fault);
+        world.at(0, Event::Supervise);
+        world
+    }
+
+    pub(super) fn instant(&self) -> Instant {
+        self.base + Duration::from_millis(self.now)
+    }
+
+    /// Something will happen at this time.
+    pub(super) fn at(&mut self, time: u64, event: Event) {
+        self.sequence += 1;
+        self.queue.push(Reverse((time.max(self.now), self.sequence)));
+        self.events.insert(self.sequence, event);
+    }
+
+    /// Runs to the end. Returns what was there, or why the run was wrong.
+    pub(super) fn run(&mut self) -> Result<Counted, String> {
+        while let Some(Reverse((time, sequence))) = self.queue.pop() {
+            let Some(event) = self.events.remove(&sequence) else { continue };
+            self.now = time;
+            self.counted.events += 1;
+            if self.trace
+                && let Event::Deliver { to, from, message } = &event
+            {
+                self.note(&format!("{} -> {}: {message:?}", self.name(*from), self.name(*to)));
+            }
+            if time > FAULTS_UNTIL + PATIENCE {
+                return Err(format!("it hangs:\n{}", self.describe()));
+            }
+            match event {
+                Event::Fault => self.fault(),
+                Event::Supervise => self.supervise(),
+                Event::Start(place) => self.start(place),
+                Event::Retry { from, call } if self.processes[from].alive => self.try_call(from, call),
+                Event::Step(pid) | Event::Deliver { to: pid, .. } if self.processes[pid].paused_until > time => {
+                    let until = self.processes[pid].paused_until;
+                    self.at(until, event);
+                }
+                Event::Step(pid) if self.processes[pid].alive => {
+                    self.step(pid)?;
+                    let next = time + self.processes[pid].pace;
+                    self.at(next, Event::Step(pid));
+                }
+                // Its sender may be dead.
+                Event::Deliver { to, from, message } if self.processes[to].alive => self.deliver(to, from, message)?,
+                _ => {}
+            }
+            if self.over {
+                return Ok(self.counted);
+            }
+        }
+        Err("nothing happens any more".into())
+    }
+
+    /// A line of the trace.
+    #[allow(clippy::print_stdout, reason = "the trace of one seed")]
+    pub(super) fn note(&self, what: &str) {
+        if self.trace {
+            println!("{:>6} {what}", self.now);
+        }
+    }
+
+    pub(super) fn name(&self, pid: Pid) -> String {
+        let process = &self.processes[pid];
+        let (role, rank) = process.place;
+        format!("{role} {rank} #{pid}{}", if process.alive { "" } else { " (dead)" })
+    }
+
+    fn deliver(&mut self, to: Pid, from: Pid, message: Message) -> Result<(), String> {
+        match message {
+            Message::Request { call, body } => self.request(to, (from, call), body),
+            Message::Answer { call, body } => {
+                // The answer to a call that was answered, or is of no interest any more.
+                if matches!(body, Answer::Later) || !self.transport.ends_call(to, call) {
+                    return Ok(());
+                }
+                self.answered(to, call, body)
+            }
+            Message::Stream { stream, body } => self.comes_by_stream(to, stream, body),
+            Message::Broke { stream } => {
+                self.stream_broke(to, stream);
+                Ok(())
+            }
+        }
+    }
+
+    fn describe(&self) -> String {
+        let mut lines =
+            vec![format!("{:?} {:?}", self.job.placement, self.job.train.staleness), format!("{:?}", self.counted)];
+        lines.extend(self.processes.iter().filter(|process| process.alive).map(Process::describe));
+        lines.join("\n")
+    }
+}
