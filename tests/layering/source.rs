@@ -29,10 +29,10 @@ pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The files of a crate by module path: `[]` is the root, `["job", "parse"]` is `job/parse.rs`. The text is code alone.
-/// The root of the program, `main.rs`, is left out where there is a `lib.rs`.
+/// The root of the program, `main.rs`, is left out where there is a `lib.rs`, and so are modules that stand under `#[cfg(test)]`.
 pub(crate) fn modules(name: &str) -> BTreeMap<Vec<String>, (String, String)> {
     let src = root().join(name).join("src");
-    let mut modules = BTreeMap::new();
+    let (mut modules, mut of_tests) = (BTreeMap::new(), Vec::new());
     for path in rust_files(&src) {
         let relative = path.strip_prefix(&src).expect("it lies in src").with_extension("");
         let mut module: Vec<String> = relative.iter().map(|part| part.to_str().expect("UTF-8").to_owned()).collect();
@@ -44,9 +44,18 @@ pub(crate) fn modules(name: &str) -> BTreeMap<Vec<String>, (String, String)> {
         }
         let file = path.strip_prefix(root()).expect("it lies in the project").display().to_string();
         let text = fs::read_to_string(&path).expect("source is text");
-        modules.insert(module, (file, without_tests(&code(&text))));
+        let code = code(&text);
+        of_tests.extend(test_modules(&code).map(|name| [&module[..], &[name.to_owned()]].concat()));
+        modules.insert(module, (file, without_tests(&code)));
     }
+    modules.retain(|module, _| !of_tests.iter().any(|of_test: &Vec<String>| module.starts_with(of_test)));
     modules
+}
+
+/// Names of the files' modules that stand under `#[cfg(test)]`.
+fn test_modules(code: &str) -> impl Iterator<Item = &str> {
+    let items = code.split("#[cfg(test)]").skip(1);
+    items.filter_map(|item| item.trim_start().strip_prefix("mod ")?.split_once([';', '{'])).map(|(name, _)| name.trim())
 }
 
 /// The text with comments gone and texts emptied.
