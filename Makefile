@@ -18,7 +18,7 @@ export PATH := $(CURDIR)/.tools/bin:$(PATH)
 SETUPS := libtorch tools hadoop spark python slurm manifests hosts chromium prometheus
 
 # Tests that need more than cargo: what `make setup` fetches, root, or a GPU.
-NEED_SETUP := bench_device dashboard flight report_page torch
+NEED_SETUP := bench_device dashboard flight report_page tensorboard torch
 CHECKED := it $(sort $(filter-out $(NEED_SETUP),$(basename $(notdir $(wildcard tests/*.rs */tests/*.rs)))))
 
 .PHONY: help demo check test chaos soak setup $(SETUPS:%=setup-%) hdfs-up hdfs-down lint docs bench clean-demo

@@ -55,6 +55,7 @@ mod parent;
 mod progress;
 mod report;
 mod stop;
+mod tensorboard;
 mod usage;
 
 pub use forebay_actors as actors;

@@ -92,6 +92,9 @@ fn all_runs_and_numbers_of_threads_give_the_same_bits() {
         .with_activation(Activation::Prelu)
         .with_norm(Norm::Layer)
         .with_dropout(0.2);
+    // Enough work for many threads: shared products, several scatters, more micro-batches.
+    let (large, many) = (ModelSpec::ctr_dnn(5, 3, 8, &[400, 300]), ModelSpec::fm(20, 3, 8));
+    let many_largest = many.clone().with_pooling(Pooling::Max);
     for (spec, rows, bags) in [
         (&plain, 1, false),
         (&plain, 300, false),
@@ -99,6 +102,9 @@ fn all_runs_and_numbers_of_threads_give_the_same_bits() {
         (&plain, 2500, false),
         (&learned, 700, true),
         (&largest, 700, true),
+        (&large, 2500, false),
+        (&many, 10_000, false),
+        (&many_largest, 10_000, true),
     ] {
         let alone = trace(spec, 1, rows, bags);
         for threads in [1, 2, 3, 4, 5, 8, 16] {

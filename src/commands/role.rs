@@ -18,6 +18,7 @@ use crate::exit::Ended;
 use crate::logs::Logs;
 use crate::report::ReportFiles;
 use crate::stop::Stop;
+use crate::tensorboard::TensorBoard;
 use crate::{out, parent};
 
 /// The role of the process.
@@ -78,6 +79,9 @@ pub(crate) struct RoleCommand {
     /// The first trainer shows the run while it goes on at this address: a page, and /metrics for Prometheus.
     #[arg(long, value_name = "ADDRESS:PORT")]
     dashboard: Option<SocketAddr>,
+    /// The first trainer writes event files for TensorBoard to this folder while the run goes on.
+    #[arg(long, value_name = "FOLDER")]
+    tensorboard: Option<PathBuf>,
     /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet. The process that runs the
     /// coordinator decides.
     #[arg(long)]
@@ -104,6 +108,8 @@ impl RoleCommand {
         let security = || Security::load(&process.config().security);
         let dashboard =
             self.dashboard.filter(|_| shows).map(|listen| Dashboard::start(listen, &security()?)).transpose()?;
+        let tensorboard = self.tensorboard.as_ref().filter(|_| shows);
+        let tensorboard = tensorboard.map(|folder| TensorBoard::start(folder)).transpose()?;
         process.take_part(|process| match self.role {
             Role::Reader => {
                 let report = Reader::start(&job, process, context)?.run(|| stop.asked(), |_| {})?;
@@ -131,7 +137,9 @@ impl RoleCommand {
                 Ok(Ended::Done)
             }
             Role::Trainer => {
-                let end = AtEnd { report: &report, dashboard: dashboard.as_ref(), saves: process.config().rank == 0 };
+                let saves = process.config().rank == 0;
+                let (dashboard, tensorboard) = (dashboard.as_ref(), tensorboard.as_ref());
+                let end = AtEnd { report: &report, dashboard, tensorboard, saves };
                 train::run(cluster::trainer(job.clone(), process, context)?, &stop, end, logs)
             }
         })

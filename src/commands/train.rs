@@ -21,6 +21,7 @@ use crate::out;
 use crate::progress::Progress;
 use crate::report::{History, ReportFiles};
 use crate::stop::Stop;
+use crate::tensorboard::TensorBoard;
 use crate::usage::Usage;
 
 /// Train a model: forebay train JOB.toml [--set key=value ...]
@@ -49,6 +50,9 @@ pub(crate) struct Train {
     /// Show the run while it goes on at this address, for instance 127.0.0.1:9600: a page, and /metrics for Prometheus.
     #[arg(long, value_name = "ADDRESS:PORT")]
     dashboard: Option<SocketAddr>,
+    /// Write event files for TensorBoard to this folder while the run goes on.
+    #[arg(long, value_name = "FOLDER")]
+    tensorboard: Option<PathBuf>,
     /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet.
     #[arg(long)]
     resume: bool,
@@ -80,7 +84,9 @@ impl Train {
         let report = ReportFiles::new(self.report)?;
         let security = || Security::load(&job.network.security_files());
         let dashboard = self.dashboard.map(|listen| Dashboard::start(listen, &security()?)).transpose()?;
-        let end = AtEnd { report: &report, dashboard: dashboard.as_ref(), saves: true };
+        let tensorboard = self.tensorboard.map(|folder| TensorBoard::start(&folder)).transpose()?;
+        let (dashboard, tensorboard) = (dashboard.as_ref(), tensorboard.as_ref());
+        let end = AtEnd { report: &report, dashboard, tensorboard, saves: true };
         run(Training::builder(job).context(context).resume(self.resume).build()?, &Stop::listen()?, end, logs)
     }
 }
@@ -91,6 +97,8 @@ pub(crate) struct AtEnd<'a> {
     pub(crate) report: &'a ReportFiles,
     /// What shows the run while it goes on.
     pub(crate) dashboard: Option<&'a Dashboard>,
+    /// What writes its event files.
+    pub(crate) tensorboard: Option<&'a TensorBoard>,
     /// Whether this process saves and evaluates.
     pub(crate) saves: bool,
 }
@@ -101,6 +109,9 @@ impl AtEnd<'_> {
         if let Some(dashboard) = self.dashboard {
             let metrics = RunMetrics::of_ended(of.trained, of.status.as_ref());
             dashboard.show(of.file(history, evaluated), metrics.text(), is_last);
+        }
+        if let Some(tensorboard) = self.tensorboard.filter(|_| is_last) {
+            tensorboard.end(of.trained, evaluated.map(|(_, evaluation)| evaluation));
         }
     }
 
@@ -131,6 +142,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
             drained = true;
         }
         progress.show(running);
+        end.tensorboard.inspect(|tensorboard| tensorboard.follow(running));
         if let Some(history) = &mut history {
             history.follow(running);
             if let Some(dashboard) = end.dashboard {

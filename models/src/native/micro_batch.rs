@@ -22,6 +22,8 @@ pub(super) struct MicroBatch {
     pub(super) threads: usize,
     /// Gradients of all parameters from these rows.
     pub(super) grads: Vec<f32>,
+    /// Whether the gradients of hidden layers' weights hold those of an earlier chunk.
+    adds: bool,
     /// Sum of the losses of these rows.
     pub(super) loss: f64,
     /// `[chunk x width]`: pooled embeddings, then dense features.
@@ -57,7 +59,13 @@ impl MicroBatch {
         self.loss = 0.0;
         if training {
             self.grads.resize(net.len(), 0.0);
-            self.grads.fill(0.0);
+            let mut end = 0;
+            for layer in net.hidden() {
+                self.grads[end..layer.weight.start].fill(0.0);
+                end = layer.weight.end;
+            }
+            self.grads[end..].fill(0.0);
+            self.adds = false;
         }
         let starts = rows.clone().step_by(CHUNK);
         for (first, logits) in starts.zip(logits.chunks_mut(CHUNK)) {
@@ -71,6 +79,7 @@ impl MicroBatch {
                 (dlogits, dx) = (rest, rest_dx);
                 self.add_loss(batch, rows.clone(), logits, chunk_dlogits);
                 self.backward(net, params, batch, rows, chunk_dlogits, chunk_dx);
+                self.adds = true;
             }
         }
     }
@@ -230,7 +239,7 @@ impl MicroBatch {
                 activate::backward(delta, &self.kept[l], &behind, layer.behind_mut(&mut self.grads));
             }
             let input = if l == 0 { &self.x } else { &self.acts[l - 1] };
-            weight_gradient(&mut self.grads, layer, delta, input, n, self.threads);
+            weight_gradient(&mut self.grads, layer, delta, input, n, self.adds, self.threads);
             let delta = MatrixView::new(delta, n, layer.outputs, layer.outputs);
             if l == 0 {
                 let embedded = net.embedded();
@@ -262,7 +271,7 @@ impl MicroBatch {
             let input = before.last().map_or(&self.x, |(_, out)| out);
             let u = &mut rest[0].0;
             kernels::cross_backward(g, u, &self.x, dx0, &mut self.grads[layer.bias.clone()]);
-            weight_gradient(&mut self.grads, layer, u, input, n, self.threads);
+            weight_gradient(&mut self.grads, layer, u, input, n, self.adds, self.threads);
             matmul(g, width, MatrixView::new(u, n, width, width), weight(params, layer), true, self.threads);
         }
         let embedded = net.embedded();
@@ -274,9 +283,17 @@ fn weight<'a>(params: &'a [f32], layer: &Layer) -> MatrixView<'a> {
     MatrixView::new(&params[layer.weight.clone()], layer.outputs, layer.inputs, layer.inputs)
 }
 
-/// `grads[weight] += deltaᵀ · input` over `n` rows.
-fn weight_gradient(grads: &mut [f32], layer: &Layer, delta: &[f32], input: &[f32], n: usize, threads: usize) {
+/// `grads[weight] = deltaᵀ · input` over `n` rows, or `+=` if `add`.
+fn weight_gradient(
+    grads: &mut [f32],
+    layer: &Layer,
+    delta: &[f32],
+    input: &[f32],
+    n: usize,
+    add: bool,
+    threads: usize,
+) {
     let delta = MatrixView::new(delta, n, layer.outputs, layer.outputs).t();
     let input = MatrixView::new(input, n, layer.inputs, layer.inputs);
-    matmul(&mut grads[layer.weight.clone()], layer.inputs, delta, input, true, threads);
+    matmul(&mut grads[layer.weight.clone()], layer.inputs, delta, input, add, threads);
 }

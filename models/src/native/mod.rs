@@ -7,7 +7,7 @@
 //! 3. If every number is finite, the dense optimizer updates ranges of the parameters (`block.rs`).
 //!
 //! The spec and the batch fix the micro-batches, the chunks and the order of every sum. So the numbers are the same to the bit
-//! on every run and for any number of threads up to four (on one kind of machine: `gemm` picks its kernels by instruction
+//! on every run and for any number of threads (on one kind of machine: `gemm` picks its kernels by instruction
 //! set). Calls compute on the caller's thread and `threads - 1` more, and block until the step is done.
 
 mod activate;

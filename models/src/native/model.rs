@@ -4,7 +4,7 @@ use super::block::{ParamBlock, UpdateTask};
 use super::gather::{BagView, scatter, scatter_largest};
 use super::kernels;
 use super::micro_batch::{MicroBatch, MicroBatchRows};
-use super::network::Network;
+use super::network::{Network, nanoseconds_per_value};
 use super::workers::Workers;
 use crate::{BatchShape, clip_norm};
 use crate::{
@@ -14,7 +14,11 @@ use crate::{
 /// The least rows of a micro-batch. Each costs one addition of all gradients: for 432,000 gradients as much as 20 rows.
 const MICRO_BATCH_ROWS: usize = 256;
 /// Micro-batches of a large batch, for any number of threads: their number decides the order of sums.
-const MICRO_BATCHES: usize = 4;
+const MICRO_BATCHES: usize = 8;
+/// With at most so many parameters, adding up their gradients costs nothing beside a micro-batch...
+const FEW_PARAMETERS: usize = 16_384;
+/// ...and a large batch has so many.
+const MOST_OF_FEW_PARAMETERS: usize = 16;
 /// The most tasks that scatter the gradients of unique rows. Each reads the places of all values, a tenth of the work.
 const MOST_SCATTERS: usize = 8;
 /// Gradients that one task adds up: 64 KiB of each micro-batch.
@@ -67,8 +71,10 @@ impl NativeModel {
     /// Runs every micro-batch over its rows. `dlogits` and `dx` are empty when only predicting.
     fn run_micro_batches(&mut self, batch: &DenseBatch<'_>, logits: &mut [f32], training: bool) {
         let n = batch.rows;
-        let count = (n / MICRO_BATCH_ROWS).clamp(1, MICRO_BATCHES);
-        let sharing = threads_per_product(self.workers.threads(), count);
+        let most = if self.net.len() <= FEW_PARAMETERS { MOST_OF_FEW_PARAMETERS } else { MICRO_BATCHES };
+        let count = (n / MICRO_BATCH_ROWS).clamp(1, most);
+        let threads = self.workers.worth(n * self.net.nanoseconds_per_row());
+        let sharing = threads_per_product(threads, count);
         let rows = n.div_ceil(count).max(1);
         let embedded = if training { self.net.embedded() } else { 0 };
         self.dlogits.resize(if training { n } else { 0 }, 0.0);
@@ -90,7 +96,7 @@ impl NativeModel {
         let (net, params) = (&self.net, self.block.values());
         let run =
             |(micro_batch, rows): (&mut MicroBatch, MicroBatchRows<'_>)| micro_batch.run(net, params, batch, rows);
-        if sharing > 1 { self.workers.each_within(tasks, run) } else { self.workers.each(true, tasks, run) }
+        if sharing > 1 { self.workers.each_within(tasks, run) } else { self.workers.each(threads, tasks, run) }
     }
 
     /// Adds up the micro-batches' gradients, and scatters the gradients of the unique rows beside that.
@@ -113,13 +119,16 @@ impl NativeModel {
         let sums = grads.chunks_mut(SUM_LEN).enumerate().map(|(i, sum)| Task::Sum(i * SUM_LEN, sum));
         // Each scatter reads the places of all values, and adds up those of its own unique rows.
         let row_dim = self.net.parts.row_dim.max(1);
-        let scatters = self.workers.threads().div_ceil(2).min(MOST_SCATTERS);
+        let threads = self.workers.worth(batch.inverse.len() * nanoseconds_per_value(row_dim));
+        let scatters = threads.min(self.workers.threads().div_ceil(2)).min(MOST_SCATTERS);
         let own = (batch.unique_rows.len() / row_dim).div_ceil(scatters).max(1);
         let scatters = row_grads.chunks_mut(own * row_dim).enumerate().map(|(i, rows)| Task::Scatter(i * own, rows));
         let tasks = scatters.chain(sums).collect();
         let largest = bags.pooling == Pooling::Max && bags.offsets.is_some();
+        let count = self.micro_batches.len();
         let (micro_batches, parts, dlogits, dx) = (&self.micro_batches, self.net.parts, &self.dlogits, &self.dx);
-        self.workers.each(true, tasks, |task| match task {
+        let threads = threads.max(self.workers.worth(self.net.len() * count));
+        self.workers.each(threads, tasks, |task| match task {
             Task::Scatter(first, row_grads) if largest => {
                 scatter_largest(&bags, parts, batch.unique_rows, (dlogits, dx), first, row_grads);
             }
@@ -155,7 +164,7 @@ impl NativeModel {
 /// How many threads share each matrix product of `count` micro-batches that run side by side. Without sharing, each micro-batch
 /// keeps one thread busy; that is cheaper if the micro-batches fill all threads.
 fn threads_per_product(threads: usize, count: usize) -> usize {
-    if count.is_multiple_of(threads) {
+    if count.is_multiple_of(threads) || count >= 2 * threads {
         1
     } else if threads.is_multiple_of(count) {
         threads / count
@@ -169,7 +178,9 @@ impl DenseModel for NativeModel {
         let mut grads = std::mem::take(&mut self.grads);
         let done = self.gradients(batch, out, &mut grads);
         if done.is_ok() {
-            self.workers.each(true, self.block.step(&grads), UpdateTask::run);
+            // A parameter takes one or two nanoseconds.
+            let threads = self.workers.worth(2 * grads.len());
+            self.workers.each(threads, self.block.step(&grads), UpdateTask::run);
         }
         self.grads = grads;
         done

@@ -85,6 +85,11 @@ fn least_rows(layers: &[Layer]) -> usize {
     rows.max().unwrap_or(1)
 }
 
+/// About how long it takes to gather a value's row of so many numbers, or to scatter its gradient.
+pub(super) fn nanoseconds_per_value(row_dim: usize) -> usize {
+    1 + row_dim / 4
+}
+
 impl Network {
     /// `spec` has been validated; dropout comes from `seed`.
     pub(super) fn new(spec: ModelSpec, seed: u64) -> Network {
@@ -128,6 +133,19 @@ impl Network {
     /// The number of parameters.
     pub(super) fn len(&self) -> usize {
         params::total(&self.layout)
+    }
+
+    /// The square cross layers and the hidden layers, in the order of their parameters.
+    pub(super) fn hidden(&self) -> impl Iterator<Item = &Layer> {
+        let hidden = |layers: &'_ [Layer]| layers.len().saturating_sub(1);
+        self.cross[..hidden(&self.cross)].iter().chain(&self.tower[..hidden(&self.tower)])
+    }
+
+    /// About how long a row takes one thread, forward and backward.
+    pub(super) fn nanoseconds_per_row(&self) -> usize {
+        /// Six flops a weight, at 100 GFLOP/s.
+        const WEIGHTS_PER_NANOSECOND: usize = 16;
+        2 * self.spec.slots * nanoseconds_per_value(self.parts.row_dim) + self.len() / WEIGHTS_PER_NANOSECOND
     }
 
     /// Width of the embeddings of a row, all slots together: what row gradients are scattered from.

@@ -4,6 +4,10 @@ use std::sync::Mutex;
 
 use crate::ModelError;
 
+/// Nanoseconds of work that another thread is worth waking for. With a fifth of it, waking and waiting take longer than what a
+/// thread saves (measured on 16 cores).
+const WORTH_A_THREAD: usize = 200_000;
+
 /// The threads of one model.
 pub(super) struct Workers {
     threads: usize,
@@ -44,14 +48,19 @@ impl Workers {
         }
     }
 
-    /// Runs `work` once for each task. Idle threads take tasks in order. With `spread = false` only the caller's thread works,
-    /// for tasks so short that waking another thread costs more.
-    pub(super) fn each<T: Send>(&self, spread: bool, tasks: Vec<T>, work: impl Fn(T) + Sync) {
-        let Some(pool) = self.pool.as_ref().filter(|_| spread && tasks.len() > 1) else {
+    /// How many threads are worth waking for work that takes one thread so many nanoseconds.
+    pub(super) fn worth(&self, nanoseconds: usize) -> usize {
+        (nanoseconds / WORTH_A_THREAD).clamp(1, self.threads)
+    }
+
+    /// Runs `work` once for each task, on at most `threads` threads: the caller's, and others of the pool. Idle threads take
+    /// tasks in order.
+    pub(super) fn each<T: Send>(&self, threads: usize, tasks: Vec<T>, work: impl Fn(T) + Sync) {
+        let helpers = threads.min(self.threads).min(tasks.len()).saturating_sub(1);
+        let Some(pool) = self.pool.as_ref().filter(|_| helpers > 0) else {
             tasks.into_iter().for_each(work);
             return;
         };
-        let helpers = (self.threads - 1).min(tasks.len() - 1);
         let queue = Mutex::new(tasks.into_iter());
         let drain = || {
             while let Some(task) = take(&queue) {
@@ -83,7 +92,7 @@ mod tests {
             for count in [0, 1, 2, 37] {
                 let mut done = vec![0u32; count];
                 let tasks: Vec<&mut u32> = done.iter_mut().collect();
-                workers.each(true, tasks, |slot| *slot += 1);
+                workers.each(threads, tasks, |slot| *slot += 1);
                 let tasks: Vec<&mut u32> = done.iter_mut().collect();
                 workers.each_within(tasks, |slot| *slot += 1);
                 assert!(done.iter().all(|&times| times == 2), "{threads} {count}");

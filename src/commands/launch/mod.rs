@@ -31,6 +31,7 @@ use crate::pipelines::model_folder::check_predecessor;
 use crate::pipelines::{Context, check_checkpoints};
 use crate::report::ReportFiles;
 use crate::stop::Stop;
+use crate::tensorboard::TensorBoard;
 
 /// The name of the run, which only its processes know the token of.
 const RUN: &str = "launch";
@@ -57,6 +58,9 @@ pub(crate) struct Launch {
     /// all processes, and /metrics for Prometheus.
     #[arg(long, value_name = "ADDRESS:PORT")]
     dashboard: Option<SocketAddr>,
+    /// The first trainer writes event files for TensorBoard to this folder while the run goes on.
+    #[arg(long, value_name = "FOLDER")]
+    tensorboard: Option<PathBuf>,
     /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet.
     #[arg(long)]
     resume: bool,
@@ -82,6 +86,7 @@ impl Launch {
         check_predecessor(&job, &Context::default())?;
         ReportFiles::new(self.report.clone())?;
         self.check_dashboard()?;
+        self.tensorboard.as_deref().map_or(Ok(()), TensorBoard::probe)?;
         let stop = Stop::listen_and_tell()?;
         let token = Token::new()?;
         let output = Output::start(logs.is_json())?;
@@ -141,6 +146,9 @@ impl Launch {
                 }
                 if let (Some(dashboard), "trainer", 0) = (&self.dashboard, role, rank) {
                     command.args(["--dashboard", &dashboard.to_string()]);
+                }
+                if let (Some(tensorboard), "trainer", 0) = (&self.tensorboard, role, rank) {
+                    command.arg("--tensorboard").arg(tensorboard);
                 }
                 if self.resume {
                     command.arg("--resume");

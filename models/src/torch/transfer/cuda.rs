@@ -15,7 +15,8 @@
 //! they allocate it the upload stream waits for the compute stream. And no memory may be freed during a copy: buffers that
 //! are dropped in between (the run failed) wait for their events first.
 //!
-//! Not yet run on a device: docs/performance.md, "On a GPU", says how to.
+//! CI has no device: run the tests of this crate with `FOREBAY_TEST_DEVICE=cuda:0` after changes here. docs/performance.md, "On a
+//! GPU", has figures.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,0 +1,86 @@
+//! An event file of TensorBoard: records of TensorFlow's TFRecord format, each an [`Event`].
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crc::{CRC_32_ISCSI, Crc, Table};
+use prost::Message;
+
+use super::messages::{Event, START, SessionLog, Summary, Value, What};
+
+/// CRC-32C, by a table of 1 KiB: a few hundred bytes a second are summed.
+const CRC: Crc<u32, Table<1>> = Crc::<u32, Table<1>>::new(&CRC_32_ISCSI);
+
+/// An event file that grows.
+pub(super) struct EventFile(File);
+
+impl EventFile {
+    /// A new file in a folder. Several in one folder are one run: TensorBoard reads them in the order of their names.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn new(folder: &Path) -> io::Result<EventFile> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // Two files of one second: the process numbers differ, or the nanoseconds do.
+        let name = format!("events.out.tfevents.{:010}.{}.{}", now.as_secs(), std::process::id(), now.subsec_nanos());
+        let file = File::options().append(true).create_new(true).open(folder.join(name))?;
+        let mut file = EventFile(file);
+        // From version 2 on, TensorBoard looks for `SessionLog` events.
+        file.write(0, What::FileVersion("brain.Event:2".into()))?;
+        Ok(file)
+    }
+
+    /// Over a file that is there, to show what happens when it fails.
+    #[cfg(test)]
+    pub(super) fn over(file: &Path) -> io::Result<EventFile> {
+        File::options().append(true).open(file).map(EventFile)
+    }
+
+    /// Says that training goes on from this step.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn start(&mut self, step: u64) -> io::Result<()> {
+        self.write(step, What::SessionLog(SessionLog { status: START }))
+    }
+
+    /// Adds numbers of a step, by name.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(super) fn scalars(&mut self, step: u64, scalars: Vec<(String, f64)>) -> io::Result<()> {
+        let value = scalars.into_iter().map(|(tag, number)| Value { tag, simple_value: Some(number as f32) });
+        self.write(step, What::Summary(Summary { value: value.collect() }))
+    }
+
+    /// Writes a record in one call, so that a reader sees all of it or the beginning of it, which it skips until the rest comes.
+    fn write(&mut self, step: u64, what: What) -> io::Result<()> {
+        let wall_time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+        self.0.write_all(&record(&Event { wall_time, step: step as i64, what: Some(what) }.encode_to_vec()))
+    }
+}
+
+/// A TFRecord: the length, its checksum, the data, its checksum.
+fn record(data: &[u8]) -> Vec<u8> {
+    let length = (data.len() as u64).to_le_bytes();
+    [&length[..], &masked_crc(&length), data, &masked_crc(data)].concat()
+}
+
+/// The checksum of TFRecord files: CRC-32C, rotated and moved, because the CRC of data that holds its own CRC is of no use.
+fn masked_crc(data: &[u8]) -> [u8; 4] {
+    CRC.checksum(data).rotate_right(15).wrapping_add(0xa282_ead8).to_le_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_has_the_bytes_that_tensorflow_writes() {
+        // By TensorBoard's own `masked_crc32c`.
+        let expected = *b"\x07\0\0\0\0\0\0\0\xbb\xd7\x9f\x11forebay\x70\x28\xb7\x84";
+        assert_eq!(record(b"forebay"), expected);
+    }
+}
