@@ -1,9 +1,7 @@
 """Processes that outlive the script: each in its own session, identified by its id and start time."""
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -91,24 +89,6 @@ def stop(pid_files, grace_s):
     for process in pid_files:
         process.path.unlink(missing_ok=True)
     return len(running)
-
-
-def free_ports(count):
-    """Free ports below the kernel's range for outgoing connections, so that they stay free."""
-    lowest_outgoing = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    top = lowest_outgoing if lowest_outgoing > 12_000 else 32_768
-    candidates = random.sample(range(10_000, top), min(2_000, top - 10_000))
-    found = []
-    for port in candidates:
-        with socket.socket() as probe:
-            try:
-                probe.bind(("0.0.0.0", port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    fail(f"found only {len(found)} free ports between 10000 and {top}, need {count}")
 
 
 def tool(name):

@@ -10,7 +10,8 @@ import kerberos
 import network
 import settings
 from folder import Folder
-from processes import fail, free_ports, stop, tail, tool
+from ports import free_ports
+from processes import fail, stop, tail, tool
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 JARS = ROOT / ".hadoop"
@@ -84,7 +85,7 @@ class Cluster(Folder):
         wanted = [(n, p) for n in self.namenodes for p in ("rpc", "http")]
         wanted += [(n, p) for n in self.datanode_names for p in ("data", "ipc", "http")]
         wanted += [("kdc", "kdc"), ("watch", "none")]
-        for (node, port), number in zip(wanted, free_ports(len(wanted))):
+        for (node, port), number in zip(wanted, free_ports(len(wanted), self.dir)):
             self.ports.setdefault(node, {})[port] = number
         self.subnet = network.free_subnet() if self.netns else None
         self.dir.mkdir(parents=True, exist_ok=True)

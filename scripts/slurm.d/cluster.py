@@ -8,7 +8,8 @@ from pathlib import Path
 
 import settings
 from folder import Folder
-from processes import fail, free_ports, stop, tail, tool
+from ports import free_ports
+from processes import fail, stop, tail, tool
 
 
 class Cluster(Folder):
@@ -26,7 +27,7 @@ class Cluster(Folder):
         """Chooses ports, and writes the configuration of a new cluster."""
         self.count = nodes
         names = ["slurmctld", *self.nodes]
-        self.ports = dict(zip(names, free_ports(len(names))))
+        self.ports = dict(zip(names, free_ports(len(names), self.dir)))
         for folder in ("run", "logs", "state", *(f"{kind}/{node}" for kind in ("spool", "tmp") for node in self.nodes)):
             (self.dir / folder).mkdir(parents=True, exist_ok=True)
         key = self.dir / "munge.key"
