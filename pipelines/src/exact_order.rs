@@ -158,25 +158,14 @@ impl ExactOrder {
 
 #[cfg(test)]
 mod tests {
-    use forebay_actors::Lineage;
     use futures::FutureExt;
     use proptest::prelude::*;
 
     use super::*;
     use crate::flow::BatchId;
-    use crate::staleness::Ticket;
 
     fn batch(step: u64) -> GradBatch {
-        GradBatch {
-            lineage: Lineage::default(),
-            id: BatchId { epoch: 0, window: 0, index: step as u32 },
-            step,
-            samples: 1,
-            unique: Vec::new(),
-            row_grads: Vec::new(),
-            dense_grads: None,
-            ticket: Ticket::free(),
-        }
+        GradBatch::without_rows(BatchId { epoch: 0, window: 0, index: step as u32 }, step)
     }
 
     proptest! {

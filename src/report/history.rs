@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::actors::Report;
 use crate::pipelines::RunningTraining;
 use serde::{Serialize, Serializer};
 use serde_json::json;
+
+use super::sample::{Sample, StageTimes};
 
 /// The most samples. At one more, every second one is left out, and the time between two is doubled.
 const MOST: usize = 512;
@@ -20,30 +21,6 @@ pub(crate) struct History {
     next: Instant,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-struct Sample {
-    seconds: f64,
-    rows: u64,
-    /// Bytes that the source passed on.
-    bytes: u64,
-    logloss: f64,
-    auc: Option<f64>,
-    stages: Vec<StageTimes>,
-    /// Where a link leads to, and the batches in it.
-    links: Vec<(String, u64)>,
-}
-
-/// Seconds since the run began, summed over the replicas.
-#[derive(Clone, Debug, PartialEq)]
-struct StageTimes {
-    name: String,
-    replicas: usize,
-    busy: f64,
-    waiting: f64,
-    starved: f64,
-    blocked: f64,
-}
-
 impl History {
     pub(crate) fn new() -> Self {
         Self { samples: Vec::new(), every: EVERY, next: Instant::now() }
@@ -56,14 +33,7 @@ impl History {
             return;
         }
         self.next = now + self.every;
-        let progress = running.progress();
-        let sample = Sample {
-            rows: progress.rows,
-            logloss: progress.logloss,
-            auc: progress.auc,
-            ..Sample::of(&running.run_report())
-        };
-        self.add(sample);
+        self.add(Sample::of(&running.progress(), &running.run_report()));
     }
 
     fn add(&mut self, sample: Sample) {
@@ -81,28 +51,6 @@ impl History {
     /// A value of each sample.
     fn each<T>(&self, value: impl Fn(&Sample) -> T) -> Vec<T> {
         self.samples.iter().map(value).collect()
-    }
-}
-
-impl Sample {
-    fn of(report: &Report) -> Self {
-        let stages = report.stages.iter().map(|stage| StageTimes {
-            name: stage.name.clone(),
-            replicas: stage.replicas,
-            busy: stage.busy.as_secs_f64(),
-            waiting: stage.waiting.as_secs_f64(),
-            starved: stage.starved.as_secs_f64(),
-            blocked: stage.blocked.as_secs_f64(),
-        });
-        Self {
-            seconds: report.wall.as_secs_f64(),
-            rows: 0,
-            bytes: report.stages.first().map_or(0, |source| source.bytes_out),
-            logloss: 0.0,
-            auc: None,
-            stages: stages.collect(),
-            links: report.links.iter().map(|link| (link.to.clone(), link.depth)).collect(),
-        }
     }
 }
 
@@ -155,6 +103,7 @@ mod tests {
             waiting: 0.0,
             starved: 0.0,
             blocked: 0.0,
+            wall: number as f64,
         };
         // The reader is known from the third sample on.
         let names = if number < 2 { &["train"][..] } else { &["read", "train"] };

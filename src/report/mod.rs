@@ -3,6 +3,7 @@
 mod contents;
 mod history;
 mod page;
+mod sample;
 mod trace;
 
 use std::fs::{self, OpenOptions};
@@ -17,6 +18,9 @@ use serde_json::Value;
 pub(crate) use contents::{add_fields, contents, running_contents};
 pub(crate) use history::History;
 pub(crate) use page::live_page;
+pub(crate) use sample::Sample;
+#[cfg(test)]
+pub(crate) use sample::StageTimes;
 
 /// Where the report of a training goes: nowhere, to a file of JSON, or to a folder with `report.json`, `report.html` and
 /// `trace.json`.

@@ -5,7 +5,6 @@ mod event_file;
 mod messages;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use crate::Fault;
 use crate::actors::Report;
 use crate::connectors::staged;
 use crate::pipelines::{Evaluation, EvaluationPoint, RunningTraining, Snapshot, Trained};
+use crate::report::Sample;
 
 use event_file::EventFile;
 
@@ -32,32 +32,14 @@ pub(crate) struct TensorBoard {
 struct State {
     /// `None` after it could not be written: the run goes on without.
     file: Option<EventFile>,
-    /// The step of the newest event since training began or went on; none before the first.
-    step: Option<u64>,
-    /// The step of the newest sample.
-    sampled: Option<u64>,
+    /// Whether the file says from which step training begins or goes on.
+    started: bool,
     began: Instant,
     next: Instant,
-    /// At the newest sample: when, rows, bytes of the source, and the times of each stage.
-    before: Option<Sample>,
+    /// The newest sample and its step.
+    before: Option<(u64, Sample)>,
     /// Evaluations that are written.
     evaluations: usize,
-}
-
-/// Meters that only grow.
-struct Sample {
-    at: Instant,
-    rows: u64,
-    bytes: u64,
-    stages: BTreeMap<String, StageSeconds>,
-}
-
-/// Seconds of a stage since the run began, over all replicas.
-struct StageSeconds {
-    occupied: f64,
-    starved: f64,
-    blocked: f64,
-    wall: f64,
 }
 
 impl TensorBoard {
@@ -66,11 +48,10 @@ impl TensorBoard {
     /// # Errors
     /// The folder or the file cannot be written.
     pub(crate) fn start(folder: &Path) -> Result<TensorBoard, Fault> {
-        let file = fs::create_dir_all(folder)
-            .and_then(|()| EventFile::new(folder))
-            .map_err(|e| staged::fault(folder.display(), "cannot write event files to", e))?;
+        let file =
+            fs::create_dir_all(folder).and_then(|()| EventFile::new(folder)).map_err(|e| cannot_write(folder, e))?;
         let (began, next) = (Instant::now(), Instant::now());
-        let state = State { file: Some(file), step: None, sampled: None, began, next, before: None, evaluations: 0 };
+        let state = State { file: Some(file), started: false, began, next, before: None, evaluations: 0 };
         Ok(TensorBoard { folder: folder.into(), state: RefCell::new(state) })
     }
 
@@ -81,15 +62,14 @@ impl TensorBoard {
     pub(crate) fn probe(folder: &Path) -> Result<(), Fault> {
         fs::create_dir_all(folder)
             .and_then(|()| tempfile::tempfile_in(folder).map(drop))
-            .map_err(|e| staged::fault(folder.display(), "cannot write event files to", e))
+            .map_err(|e| cannot_write(folder, e))
     }
 
     /// Writes a sample if it is time for one, and evaluations that are new.
     pub(crate) fn follow(&self, running: &RunningTraining) {
         let now = Instant::now();
         let points = running.evaluations().map(|history| history.points).unwrap_or_default();
-        let is_first = self.state.borrow().step.is_none();
-        if is_first {
+        if !self.state.borrow().started {
             // Those before the run was resumed are in the files of the earlier session.
             let steps = running.progress().steps;
             self.state.borrow_mut().evaluations = points.iter().filter(|point| point.steps < steps).count();
@@ -97,7 +77,7 @@ impl TensorBoard {
         self.evaluated(points);
         let is_due = now >= self.state.borrow().next;
         if is_due {
-            self.sample(now, running.progress(), &running.run_report());
+            self.sample(now, &running.progress(), &running.run_report());
         }
     }
 
@@ -112,28 +92,25 @@ impl TensorBoard {
             }
             (None, None) => {}
         }
-        self.sample(Instant::now(), trained.progress.clone(), &trained.report.report);
+        self.sample(Instant::now(), &trained.progress, &trained.report.report);
     }
 
-    fn sample(&self, now: Instant, progress: Snapshot, report: &Report) {
+    fn sample(&self, now: Instant, progress: &Snapshot, report: &Report) {
+        let sample = Sample::of(progress, report);
         let mut state = self.state.borrow_mut();
         // A run that rolled back goes on from an earlier step.
-        if state.sampled.is_some_and(|step| progress.steps < step) {
-            (state.step, state.before) = (None, None);
+        if state.before.as_ref().is_some_and(|(step, _)| progress.steps < *step) {
+            (state.started, state.before) = (false, None);
         }
-        state.sampled = Some(progress.steps);
         state.next = now + LEAST_INTERVAL.max(state.began.elapsed() / PART_OF_RUN);
-        let sample = Sample::of(now, progress.rows, report);
-        let before = state.before.replace(sample);
-        let mut scalars = vec![("train/rows".into(), progress.rows as f64)];
-        if progress.rows > 0 {
-            scalars.push(("train/logloss".into(), progress.logloss));
+        let mut scalars = vec![("train/rows".into(), sample.rows as f64)];
+        if sample.rows > 0 {
+            scalars.push(("train/logloss".into(), sample.logloss));
         }
-        scalars.extend(progress.auc.map(|auc| ("train/auc".into(), auc)));
-        if let (Some(before), Some(after)) = (&before, &state.before) {
-            scalars.extend(after.since(before));
-        }
-        scalars.extend(report.links.iter().map(|link| (format!("waiting batches/{}", link.to), link.depth as f64)));
+        scalars.extend(sample.auc.map(|auc| ("train/auc".into(), auc)));
+        scalars.extend(state.before.iter().flat_map(|(_, before)| since(before, &sample)));
+        scalars.extend(sample.links.iter().map(|(to, depth)| (format!("waiting batches/{to}"), *depth as f64)));
+        state.before = Some((progress.steps, sample));
         drop(state);
         self.write(progress.steps, scalars);
     }
@@ -149,12 +126,12 @@ impl TensorBoard {
     fn write(&self, step: u64, scalars: Vec<(String, f64)>) {
         let state = &mut *self.state.borrow_mut();
         let Some(file) = &mut state.file else { return };
-        let started = if state.step.is_none() { file.start(step) } else { Ok(()) };
+        let started = if state.started { Ok(()) } else { file.start(step) };
         if let Err(e) = started.and_then(|()| file.scalars(step, scalars)) {
             tracing::warn!("no more event files for TensorBoard: cannot write to {}: {e}", self.folder.display());
             state.file = None;
         }
-        state.step = Some(step);
+        state.started = true;
     }
 }
 
@@ -164,49 +141,39 @@ fn quality_scalars(auc: Option<f64>, logloss: f64, gauc: Option<f64>) -> Vec<(St
     named.into_iter().filter_map(|(name, value)| Some((format!("evaluation/{name}"), value?))).collect()
 }
 
-impl Sample {
-    fn of(at: Instant, rows: u64, report: &Report) -> Sample {
-        let stages = report.stages.iter().map(|stage| {
-            let seconds = StageSeconds {
-                occupied: (stage.busy + stage.waiting).as_secs_f64(),
-                starved: stage.starved.as_secs_f64(),
-                blocked: stage.blocked.as_secs_f64(),
-                wall: stage.wall.as_secs_f64(),
-            };
-            (stage.name.clone(), seconds)
-        });
-        let bytes = report.stages.first().map_or(0, |source| source.bytes_out);
-        Sample { at, rows, bytes, stages: stages.collect() }
+/// Rates and shares of the time between two samples.
+fn since(before: &Sample, now: &Sample) -> Vec<(String, f64)> {
+    let seconds = now.seconds - before.seconds;
+    if seconds <= 0.0 {
+        return Vec::new();
     }
+    let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+    let mut scalars = vec![
+        ("speed/rows per second".into(), rate(now.rows, before.rows)),
+        ("speed/bytes read per second".into(), rate(now.bytes, before.bytes)),
+    ];
+    for now in &now.stages {
+        let Some(before) = before.stages.iter().find(|stage| stage.name == now.name) else { continue };
+        let wall = now.wall - before.wall;
+        if wall > 0.0 {
+            let share = |now: f64, before: f64| ((now - before) / wall).clamp(0.0, 1.0);
+            let occupied = share(now.busy + now.waiting, before.busy + before.waiting);
+            scalars.push((format!("occupied/{}", now.name), occupied));
+            scalars.push((format!("starved/{}", now.name), share(now.starved, before.starved)));
+            scalars.push((format!("blocked/{}", now.name), share(now.blocked, before.blocked)));
+        }
+    }
+    scalars
+}
 
-    /// Rates and shares of the time between two samples.
-    fn since(&self, before: &Sample) -> Vec<(String, f64)> {
-        let seconds = (self.at - before.at).as_secs_f64();
-        if seconds <= 0.0 {
-            return Vec::new();
-        }
-        let rate = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
-        let mut scalars = vec![
-            ("speed/rows per second".into(), rate(self.rows, before.rows)),
-            ("speed/bytes read per second".into(), rate(self.bytes, before.bytes)),
-        ];
-        for (name, now) in &self.stages {
-            let Some(before) = before.stages.get(name) else { continue };
-            let wall = now.wall - before.wall;
-            if wall > 0.0 {
-                let share = |now: f64, before: f64| ((now - before) / wall).clamp(0.0, 1.0);
-                scalars.push((format!("occupied/{name}"), share(now.occupied, before.occupied)));
-                scalars.push((format!("starved/{name}"), share(now.starved, before.starved)));
-                scalars.push((format!("blocked/{name}"), share(now.blocked, before.blocked)));
-            }
-        }
-        scalars
-    }
+fn cannot_write(folder: &Path, e: std::io::Error) -> Fault {
+    staged::fault(folder.display(), "cannot write event files to", e)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::StageTimes;
 
     #[test]
     fn a_full_disk_ends_the_event_files_and_not_the_run() {
@@ -222,14 +189,14 @@ mod tests {
 
     #[test]
     fn rates_and_shares_are_those_since_the_sample_before() {
-        let at = Instant::now();
-        let sample = |seconds: u64, rows, bytes, times: [f64; 4]| {
-            let [occupied, starved, blocked, wall] = times;
-            let stages = BTreeMap::from([("parse".to_owned(), StageSeconds { occupied, starved, blocked, wall })]);
-            Sample { at: at + Duration::from_secs(seconds), rows, bytes, stages }
+        let sample = |seconds, rows, bytes, times: [f64; 4]| {
+            let [busy, starved, blocked, wall] = times;
+            let name = "parse".to_owned();
+            let stages = vec![StageTimes { name, replicas: 1, busy, waiting: 0.0, starved, blocked, wall }];
+            Sample { seconds, rows, bytes, logloss: 0.0, auc: None, stages, links: Vec::new() }
         };
-        let before = sample(0, 100, 0, [1.0, 0.0, 0.0, 1.0]);
-        let scalars = sample(2, 400, 50, [2.0, 3.0, 0.0, 5.0]).since(&before);
+        let before = sample(0.0, 100, 0, [1.0, 0.0, 0.0, 1.0]);
+        let scalars = since(&before, &sample(2.0, 400, 50, [2.0, 3.0, 0.0, 5.0]));
         let expected = [
             ("speed/rows per second", 150.0),
             ("speed/bytes read per second", 25.0),
@@ -238,6 +205,6 @@ mod tests {
             ("blocked/parse", 0.0),
         ];
         assert_eq!(scalars, expected.map(|(name, value)| (name.to_owned(), value)));
-        assert_eq!(sample(0, 400, 50, [2.0, 3.0, 0.0, 5.0]).since(&before), [], "no time has passed");
+        assert_eq!(since(&before, &sample(0.0, 400, 50, [2.0, 3.0, 0.0, 5.0])), [], "no time has passed");
     }
 }

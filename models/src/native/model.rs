@@ -74,7 +74,8 @@ impl NativeModel {
         let most = if self.net.len() <= FEW_PARAMETERS { MOST_OF_FEW_PARAMETERS } else { MICRO_BATCHES };
         let count = (n / MICRO_BATCH_ROWS).clamp(1, most);
         let threads = self.workers.worth(n * self.net.nanoseconds_per_row());
-        let sharing = threads_per_product(threads, count);
+        let has_products = self.net.hidden().next().is_some();
+        let sharing = if has_products { threads_per_product(threads, count) } else { 1 };
         let rows = n.div_ceil(count).max(1);
         let embedded = if training { self.net.embedded() } else { 0 };
         self.dlogits.resize(if training { n } else { 0 }, 0.0);
@@ -125,9 +126,8 @@ impl NativeModel {
         let scatters = row_grads.chunks_mut(own * row_dim).enumerate().map(|(i, rows)| Task::Scatter(i * own, rows));
         let tasks = scatters.chain(sums).collect();
         let largest = bags.pooling == Pooling::Max && bags.offsets.is_some();
-        let count = self.micro_batches.len();
         let (micro_batches, parts, dlogits, dx) = (&self.micro_batches, self.net.parts, &self.dlogits, &self.dx);
-        let threads = threads.max(self.workers.worth(self.net.len() * count));
+        let threads = threads.max(self.workers.worth(self.net.len() * micro_batches.len()));
         self.workers.each(threads, tasks, |task| match task {
             Task::Scatter(first, row_grads) if largest => {
                 scatter_largest(&bags, parts, batch.unique_rows, (dlogits, dx), first, row_grads);

@@ -137,8 +137,7 @@ impl Network {
 
     /// The square cross layers and the hidden layers, in the order of their parameters.
     pub(super) fn hidden(&self) -> impl Iterator<Item = &Layer> {
-        let hidden = |layers: &'_ [Layer]| layers.len().saturating_sub(1);
-        self.cross[..hidden(&self.cross)].iter().chain(&self.tower[..hidden(&self.tower)])
+        [&self.cross, &self.tower].into_iter().filter_map(|layers| layers.split_last()).flat_map(|(_, hidden)| hidden)
     }
 
     /// About how long a row takes one thread, forward and backward.

@@ -44,8 +44,8 @@ fn a_join_that_is_sent_again_is_the_same_process() {
     assert_eq!(join(8).unwrap().incarnation, next.incarnation);
 }
 
-/// The request to join of a process that died on its way comes after its successor has joined. The successor was told that it
-/// was started again elsewhere, and nobody was left.
+/// A process sends its request to join and dies. The request arrives after the successor of the process has joined. The coordinator
+/// once took it for a newer process of this rank and refused the successor, so the rank had no process any more.
 #[test]
 fn a_late_request_of_a_dead_process_does_not_take_the_place_of_its_successor() {
     let (mut members, now) = (Members::new(EXPECTED), Instant::now());

@@ -144,25 +144,15 @@ impl SimTrainer {
             Lead::Barrier(plan) if self.is_quiet() => {
                 let kept = self.exact.iter().map(|exact| exact.kept());
                 let kept = kept.map(|kept| kept.iter().map(|batch| (batch.id, batch.step)).collect()).collect();
-                self.cuts.lead = self.begin(world, pid, member, *plan, self.position.clone(), kept);
+                let plan = *plan;
+                let calls = self.ask_snapshots(world, pid, member, plan, SnapshotStep::Begin);
+                self.cuts.lead = Lead::Beginning(plan, calls, self.position.clone(), kept);
             }
             // The run ends: the cut is dropped.
             Lead::Stopping(..) | Lead::GoesOn(..) if !runs => self.cuts.lead = Lead::WaitsUntil(u64::MAX),
             _ => {}
         }
         Ok(())
-    }
-
-    fn begin(
-        &self,
-        world: &mut World,
-        pid: Pid,
-        member: MemberId,
-        plan: Plan,
-        batches: TrainedBatches,
-        kept: Kept,
-    ) -> Lead {
-        Lead::Beginning(plan, self.ask_snapshots(world, pid, member, plan, SnapshotStep::Begin), batches, kept)
     }
 
     fn write(
@@ -204,7 +194,8 @@ impl SimTrainer {
             (Lead::Stopping(plan, asked), Answer::Lead(reply)) if asked == call => match reply {
                 LeadReply::Stopped { batches, kept } => {
                     let files = kept.iter().map(|file| world.kept_files[&file.path].clone()).collect();
-                    self.begin(world, pid, member, plan, *batches, files)
+                    let calls = self.ask_snapshots(world, pid, member, plan, SnapshotStep::Begin);
+                    Lead::Beginning(plan, calls, *batches, files)
                 }
                 _ => Lead::Stopping(plan, self.lead(world, pid, member, plan, LeadStep::Stop)),
             },

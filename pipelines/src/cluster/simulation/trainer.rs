@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use forebay_actors::Lineage;
 use forebay_ps::{PushId, Round, Stamp, Trainer};
 use futures::FutureExt;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -90,7 +89,7 @@ impl SimTrainer {
         let exact = ExactOrder::of(job, rank);
         if let (Some(exact), Some(stored)) = (&exact, stored) {
             let kept = stored.kept.get(rank as usize).cloned().unwrap_or_default();
-            exact.restore(kept.into_iter().map(|(id, step)| gradients(id, step)).collect());
+            exact.restore(kept.into_iter().map(|(id, step)| GradBatch::without_rows(id, step)).collect());
         }
         let several = job.placement.trainers > 1 && job.checkpoint.to.is_some();
         let steps_by = if in_step > 1 { 1 } else { job.placement.trainers as u64 };
@@ -234,7 +233,7 @@ impl SimTrainer {
         let id = looked.header.id;
         match &self.exact {
             Some(exact) => {
-                exact.computed(gradients(id, self.step));
+                exact.computed(GradBatch::without_rows(id, self.step));
                 self.done(id, looked.header.row);
                 self.leave();
             }
@@ -282,18 +281,5 @@ impl SimTrainer {
         if let Some(shared) = &self.shared {
             shared.gate.leave();
         }
-    }
-}
-
-fn gradients(id: BatchId, step: u64) -> GradBatch {
-    GradBatch {
-        lineage: Lineage::default(),
-        id,
-        step,
-        samples: 1,
-        unique: Vec::new(),
-        row_grads: Vec::new(),
-        dense_grads: None,
-        ticket: Ticket::free(),
     }
 }

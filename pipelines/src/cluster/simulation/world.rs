@@ -31,7 +31,7 @@ pub(super) enum Event {
     Step(Pid),
     Start(Place),
     Fault,
-    /// Whoever starts processes looks after them.
+    /// The supervisor checks which processes it must start.
     Supervise,
 }
 

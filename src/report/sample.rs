@@ -1,0 +1,55 @@
+//! A sample of a run: how far it is, and meters that only grow.
+
+use crate::actors::Report;
+use crate::pipelines::Snapshot;
+
+/// What a run has done at one moment.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Sample {
+    /// Seconds since the run began.
+    pub(crate) seconds: f64,
+    pub(crate) rows: u64,
+    /// Bytes that the source passed on.
+    pub(crate) bytes: u64,
+    pub(crate) logloss: f64,
+    pub(crate) auc: Option<f64>,
+    pub(crate) stages: Vec<StageTimes>,
+    /// Where a link leads to, and the batches in it.
+    pub(crate) links: Vec<(String, u64)>,
+}
+
+/// Seconds since the run began, summed over the replicas.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct StageTimes {
+    pub(crate) name: String,
+    pub(crate) replicas: usize,
+    pub(crate) busy: f64,
+    pub(crate) waiting: f64,
+    pub(crate) starved: f64,
+    pub(crate) blocked: f64,
+    /// The sum of these and of idle time.
+    pub(crate) wall: f64,
+}
+
+impl Sample {
+    pub(crate) fn of(progress: &Snapshot, report: &Report) -> Self {
+        let stages = report.stages.iter().map(|stage| StageTimes {
+            name: stage.name.clone(),
+            replicas: stage.replicas,
+            busy: stage.busy.as_secs_f64(),
+            waiting: stage.waiting.as_secs_f64(),
+            starved: stage.starved.as_secs_f64(),
+            blocked: stage.blocked.as_secs_f64(),
+            wall: stage.wall.as_secs_f64(),
+        });
+        Self {
+            seconds: report.wall.as_secs_f64(),
+            rows: progress.rows,
+            bytes: report.stages.first().map_or(0, |source| source.bytes_out),
+            logloss: progress.logloss,
+            auc: progress.auc,
+            stages: stages.collect(),
+            links: report.links.iter().map(|link| (link.to.clone(), link.depth)).collect(),
+        }
+    }
+}
