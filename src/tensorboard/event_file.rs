@@ -1,6 +1,6 @@
 //! An event file of TensorBoard: records of TensorFlow's TFRecord format, each an [`Event`].
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -20,16 +20,19 @@ impl EventFile {
     /// A new file in a folder. Several in one folder are one run: TensorBoard reads them in the order of their names.
     ///
     /// # Errors
-    /// The file cannot be written.
+    /// The file cannot be written. None is left then.
     pub(super) fn new(folder: &Path) -> io::Result<EventFile> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         // Two files of one second: the process numbers differ, or the nanoseconds do.
         let name = format!("events.out.tfevents.{:010}.{}.{}", now.as_secs(), std::process::id(), now.subsec_nanos());
-        let file = File::options().append(true).create_new(true).open(folder.join(name))?;
-        let mut file = EventFile(file);
+        let path = folder.join(name);
+        let mut file = EventFile(File::options().append(true).create_new(true).open(&path)?);
         // From version 2 on, TensorBoard looks for `SessionLog` events.
-        file.write(0, What::FileVersion("brain.Event:2".into()))?;
-        Ok(file)
+        let written = file.write(0, What::FileVersion("brain.Event:2".into()));
+        if written.is_err() {
+            let _ = fs::remove_file(&path);
+        }
+        written.map(|()| file)
     }
 
     /// Over a file that is there, to show what happens when it fails.
