@@ -2,7 +2,7 @@
 
 use crate::ModelError;
 
-/// One batch, borrowed: `n` rows, `s` slots, `d` dense features, `u` unique keys whose rows hold `row_dim` weights.
+/// One batch, borrowed: `n` rows, `t` labels (mostly 1), `s` slots, `d` dense features, `u` unique keys whose rows hold `row_dim` weights.
 #[derive(Debug, Clone, Copy)]
 pub struct DenseBatch<'a> {
     /// The name of the batch as a number: the same whenever and wherever the batch is trained on. Dropout comes from it and the
@@ -10,7 +10,7 @@ pub struct DenseBatch<'a> {
     pub id: u64,
     /// `n`, the number of rows; at least 1.
     pub rows: usize,
-    /// `[n]`, each from 0 to 1.
+    /// `[n x t]`, row-major, each from 0 to 1: `t` labels of each row.
     pub labels: &'a [f32],
     /// `[n]`, each finite and at least 0: what the loss of each row is multiplied by. `None`: 1 for every row.
     pub weights: Option<&'a [f32]>,
@@ -28,9 +28,9 @@ pub struct DenseBatch<'a> {
 /// The results of a training step. Pass the same value to each step: its buffers are reused.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StepOutput {
-    /// Mean over the rows of weight times binary cross-entropy, before the update.
+    /// Mean over the rows of weight times binary cross-entropy, before the update; of several labels the weighted sum.
     pub loss: f64,
-    /// `[n]`, before the update.
+    /// `[n x t]`, before the update.
     pub logits: Vec<f32>,
     /// `[u x row_dim]`: gradient of the mean loss, summed per unique key.
     pub row_grads: Vec<f32>,
@@ -56,6 +56,8 @@ pub struct BatchShape {
     pub dense: usize,
     /// Weights per key.
     pub row_dim: usize,
+    /// Labels of a row.
+    pub labels: usize,
 }
 
 impl DenseBatch<'_> {
@@ -71,7 +73,7 @@ impl DenseBatch<'_> {
     /// [`ModelError::Batch`] with what was found and what was expected.
     pub fn check(&self, shape: BatchShape) -> Result<(), ModelError> {
         let refuse = |what: String| Err(ModelError::Batch(what));
-        let BatchShape { slots, dense, row_dim } = shape;
+        let BatchShape { slots, dense, row_dim, labels } = shape;
         let n = self.rows;
         if n == 0 {
             return refuse("no rows, at least one is needed".into());
@@ -81,8 +83,9 @@ impl DenseBatch<'_> {
                 "{n} rows of {slots} slots are more bags than 32 bits can number: use smaller batches"
             ));
         };
-        if self.labels.len() != n {
-            return refuse(format!("{} labels for {n} rows", self.labels.len()));
+        if Some(self.labels.len()) != n.checked_mul(labels) {
+            let of = if labels == 1 { String::new() } else { format!(" of {labels} labels") };
+            return refuse(format!("{} labels for {n} rows{of}", self.labels.len()));
         }
         if let Some(weights) = self.weights {
             if weights.len() != n {
@@ -111,8 +114,9 @@ impl DenseBatch<'_> {
             let at = self.inverse.iter().position(|&row| row as usize >= unique).unwrap_or_default();
             return refuse(format!("value {at} names unique row {}, but there are {unique}", self.inverse[at]));
         }
-        if let Some(row) = self.labels.iter().position(|label| !(0.0..=1.0).contains(label)) {
-            return refuse(format!("the label of row {row} is {}, expected 0 to 1", self.labels[row]));
+        if let Some(at) = self.labels.iter().position(|label| !(0.0..=1.0).contains(label)) {
+            let which = if labels == 1 { String::new() } else { format!(" {}", at % labels) };
+            return refuse(format!("the label{which} of row {} is {}, expected 0 to 1", at / labels, self.labels[at]));
         }
         Ok(())
     }
@@ -149,7 +153,7 @@ fn check_offsets(offsets: &[u32], bags: usize, values: usize) -> Result<(), Mode
 mod tests {
     use super::*;
 
-    const SHAPE: BatchShape = BatchShape { slots: 2, dense: 1, row_dim: 3 };
+    const SHAPE: BatchShape = BatchShape { slots: 2, dense: 1, row_dim: 3, labels: 1 };
 
     fn good() -> DenseBatch<'static> {
         DenseBatch {
@@ -183,6 +187,13 @@ mod tests {
         assert!(message(DenseBatch { labels: &[0.0, 2.0], ..good() }).contains("label of row 1 is 2"));
         assert!(message(DenseBatch { labels: &[f32::NAN, 1.0], ..good() }).contains("label of row 0 is NaN"));
         assert!(message(DenseBatch { weights: Some(&[1.0]), ..good() }).contains("1 weights for 2 rows"));
+        let two = |labels: &[f32]| {
+            let shape = BatchShape { labels: 2, ..SHAPE };
+            DenseBatch { labels, ..good() }.check(shape).map_err(|error| error.to_string())
+        };
+        assert_eq!(two(&[0.0, 1.0, 1.0, 0.5]), Ok(()));
+        assert!(two(&[0.0, 1.0]).unwrap_err().contains("2 labels for 2 rows of 2 labels"));
+        assert!(two(&[0.0, 1.0, 1.0, 1.5]).unwrap_err().contains("label 1 of row 1 is 1.5"));
         for (weight, shown) in [(-1.0, "-1"), (f32::NAN, "NaN"), (f32::INFINITY, "inf")] {
             let said = message(DenseBatch { weights: Some(&[0.0, weight]), ..good() });
             assert!(said.contains(&format!("weight of row 1 is {shown}")), "{said}");

@@ -13,7 +13,7 @@
 //! gradients.
 //!
 //! Read these files in this order:
-//! 1. `spec.rs` and `tower.rs`: the description of a model; `batch.rs`: its input and output; `dense.rs`: the trait [`DenseModel`]
+//! 1. `spec.rs`, `tower.rs` and `tasks.rs`: the description of a model; `batch.rs`: its input and output; `dense.rs`: the trait [`DenseModel`]
 //! 2. `params.rs`: names, shapes and first values of the dense parameters; `dense_optimizer.rs`: how they are updated;
 //!    `state.rs`: all of it as one list, for checkpoints; `dropout.rs`: which units a step drops
 //! 3. `native/`: the backend in pure Rust; `torch/`: the backend on libtorch
@@ -58,6 +58,7 @@ mod onnx;
 mod params;
 mod spec;
 mod state;
+mod tasks;
 #[cfg(feature = "torch")]
 pub mod torch;
 mod tower;
@@ -71,11 +72,12 @@ pub use dense_optimizer::DenseOptimizer;
 pub use error::ModelError;
 pub use forebay_base::{Decay, LearningRate};
 pub use grouped_auc::{GroupedAuc, auc_grouped};
-pub use loss::{bce_with_logits, logloss, loss_sum, sigmoid};
+pub use loss::{bce_with_logits, label_loss, logloss, loss_sum, losses_sum, product_logit, sigmoid, sigmoid_ratio};
 pub use native::{NativeModel, ParamBlock};
 pub use onnx::to_onnx;
 pub use spec::{Cross, ModelSpec, Pooling, RowPart};
 pub use state::has_optimizer;
+pub use tasks::{Sharing, Tasks};
 #[cfg(feature = "torch")]
 pub use torch::{TorchModel, TorchModule, init_cuda};
 pub use tower::{Activation, Norm, Tower};

@@ -45,6 +45,47 @@ pub fn loss_sum(logits: &[f32], labels: &[f32], weights: Option<&[f32]>) -> f64 
     }
 }
 
+/// The sum over labels of weight times [`loss_sum`]: `logits` and `labels` are `[n x t]`, row-major, `label_weights` `[t]`, `weights`
+/// `[n]`.
+///
+/// # Panics
+/// If the lengths do not go together.
+pub fn losses_sum(logits: &[f32], labels: &[f32], label_weights: &[f32], weights: Option<&[f32]>) -> f64 {
+    if label_weights.len() == 1 {
+        return loss_sum(logits, labels, weights);
+    }
+    let of_label =
+        |(k, &weight): (usize, &f32)| f64::from(weight) * label_loss(logits, labels, (k, label_weights.len()), weights);
+    label_weights.iter().enumerate().map(of_label).sum()
+}
+
+/// [`loss_sum`] of label `k` of `t`, whose `logits` and `labels` are every `t`-th from the `k`-th on.
+///
+/// # Panics
+/// If the lengths do not go together.
+pub fn label_loss(logits: &[f32], labels: &[f32], (k, t): (usize, usize), weights: Option<&[f32]>) -> f64 {
+    let column = |of: &[f32]| of.iter().skip(k).step_by(t).copied().collect::<Vec<f32>>();
+    loss_sum(&column(logits), &column(labels), weights)
+}
+
+/// The logit of the product of two probabilities that are given as logits, and its derivatives by them.
+///
+/// With `p = sigmoid(a) sigmoid(b)`, `1 / p - 1 = e^-a + e^-b + e^-(a+b)`: the logit is `-ln` of that sum, which is computed without
+/// overflow and without cancellation.
+pub fn product_logit(a: f32, b: f32) -> (f32, [f32; 2]) {
+    let terms = [-a, -b, -a - b];
+    let largest = terms[0].max(terms[1]).max(terms[2]);
+    let [by_a, by_b, by_both] = terms.map(|term| (term - largest).exp());
+    let sum = by_a + by_b + by_both;
+    (-largest - sum.ln(), [(by_a + by_both) / sum, (by_b + by_both) / sum])
+}
+
+/// The quotient of two probabilities that are given as logits, at most 1: of a [product](product_logit) and one of its factors.
+pub fn sigmoid_ratio(product: f32, factor: f32) -> f32 {
+    let logarithm = |z: f32| f64::from(z).min(0.0) - (-f64::from(z).abs()).exp().ln_1p();
+    (logarithm(product) - logarithm(factor)).min(0.0).exp() as f32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -67,6 +108,33 @@ mod tests {
         assert!((logloss(&logits, &labels) - rows / 3.0).abs() < 1e-7);
         let twice = loss_sum(&[2.0, 2.0, -1.0], &[1.0, 1.0, 0.0], None);
         assert!((loss_sum(&logits, &labels, Some(&[2.0, 1.0, 0.0])) - twice).abs() < 1e-12);
+    }
+
+    #[test]
+    fn the_logit_of_a_product_is_that_of_f64_wherever_f64_has_it() {
+        for a in [-30.0f32, -9.0, -2.0, -0.5, 0.0, 0.25, 3.0, 8.0, 25.0] {
+            for b in [-30.0f32, -9.0, -2.0, -0.5, 0.0, 0.25, 3.0, 8.0, 25.0] {
+                let [x, y] = [a, b].map(|z| (-f64::from(z)).exp());
+                let rest = x + y + x * y;
+                let (logit, [by_a, by_b]) = product_logit(a, b);
+                assert!((f64::from(logit) + rest.ln()).abs() < 4e-6, "{a} {b}: {logit} {}", -rest.ln());
+                assert!((f64::from(by_a) - x * (1.0 + y) / rest).abs() < 1e-6, "{a} {b}: {by_a}");
+                assert!((f64::from(by_b) - y * (1.0 + x) / rest).abs() < 1e-6, "{a} {b}: {by_b}");
+            }
+        }
+        for (a, b) in [(1e4, 1e4), (-1e4, -1e4), (1e4, -1e4), (3e38, 3e38)] {
+            let (logit, slopes) = product_logit(a, b);
+            assert!(logit.is_finite() && slopes.iter().all(|slope| slope.is_finite()), "{a} {b}: {logit} {slopes:?}");
+        }
+        assert!(product_logit(f32::NAN, 0.0).0.is_nan());
+    }
+
+    #[test]
+    fn the_loss_of_several_labels_is_the_weighted_sum_of_each() {
+        let (logits, labels) = ([2.0f32, -1.0, 0.5, 0.25], [1.0f32, 0.0, 0.0, 1.0]);
+        let (first, second) = (loss_sum(&[2.0, 0.5], &[1.0, 0.0], None), loss_sum(&[-1.0, 0.25], &[0.0, 1.0], None));
+        assert_eq!(losses_sum(&logits, &labels, &[1.0, 0.5], None), first + 0.5 * second);
+        assert_eq!(losses_sum(&logits, &labels, &[1.0], None), loss_sum(&logits, &labels, None));
     }
 
     #[test]

@@ -43,6 +43,7 @@ impl Param {
 /// | linear | `linear.weight [1, dense]` (if there are dense features), `linear.bias [1]` |
 /// | cross | for each layer `cross.L.weight [w, w]`, `cross.L.bias [w]`; `cross.out.weight [1, w]`, `cross.out.bias [1]` |
 /// | tower | for each layer `tower.L.weight [outputs, inputs]`, `tower.L.bias [outputs]`; the last has one output. Behind the bias of a hidden layer: with layer norm `tower.L.gamma`, `tower.L.beta`; with `prelu` `tower.L.slope`; all `[outputs]` |
+/// | tasks | hidden layers as those of the tower: `bottom.L`, or `expert.E.L` and then a gate for each label K, `gate.K.weight [experts, w]`, `gate.K.bias`; then for each label `task.K.L`, the last with one output |
 pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
     let mut params = Vec::new();
     let mut end = 0;
@@ -76,14 +77,39 @@ pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
         layer("cross.out", 1, width, None);
     }
     if let Some(tower) = &spec.tower {
-        let mut inputs = width;
-        for (l, &outputs) in tower.hidden.iter().enumerate() {
-            layer(&format!("tower.{l}"), outputs, inputs, Some(tower));
-            inputs = outputs;
+        let last = hidden_layers(&mut layer, "tower", width, &tower.hidden, tower);
+        layer(&format!("tower.{}", tower.hidden.len()), 1, last, None);
+    }
+    if let Some(tasks) = &spec.tasks {
+        for name in tasks.shared() {
+            hidden_layers(&mut layer, &name, width, tasks.shared_hidden(), &tasks.tower);
         }
-        layer(&format!("tower.{}", tower.hidden.len()), 1, inputs, None);
+        if tasks.gate_outputs() > 0 {
+            for label in 0..tasks.labels() {
+                layer(&format!("gate.{label}"), tasks.gate_outputs(), width, None);
+            }
+        }
+        for label in 0..tasks.labels() {
+            let (name, tower) = (format!("task.{label}"), &tasks.tower);
+            let last = hidden_layers(&mut layer, &name, tasks.tower_inputs(width), &tower.hidden, tower);
+            layer(&format!("{name}.{}", tower.hidden.len()), 1, last, None);
+        }
     }
     params
+}
+
+/// Calls `layer` with the name, outputs and inputs of each hidden layer of a stack. Returns the outputs of the last.
+fn hidden_layers(
+    layer: &mut impl FnMut(&str, usize, usize, Option<&Tower>),
+    name: &str,
+    inputs: usize,
+    hidden: &[usize],
+    tower: &Tower,
+) -> usize {
+    hidden.iter().enumerate().fold(inputs, |inputs, (l, &outputs)| {
+        layer(&format!("{name}.{l}"), outputs, inputs, Some(tower));
+        outputs
+    })
 }
 
 /// Name of the parameter that position `at` of the flat values belongs to.

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Activation, ModelError, Norm, Tower};
+use crate::{Activation, ModelError, Norm, Sharing, Tasks, Tower};
 
 /// A click model over `slots` categorical columns and `dense` numeric ones. The logit is the sum of the parts present.
 ///
@@ -15,7 +15,9 @@ use crate::{Activation, ModelError, Norm, Tower};
 /// - `cross`: the cross network of DCN V2 (Wang et al., WWW 2021) with a linear head of its own.
 /// - `tower`: a multi-layer perceptron with one output.
 ///
-/// `cross` and `tower` read `x0 = [slot 0 embedding | slot 1 embedding | .. | dense]`, of `input_width()` numbers.
+/// With `tasks` there are several labels, each with a logit of its own, and none of these parts.
+///
+/// `cross`, `tower` and `tasks` read `x0 = [slot 0 embedding | slot 1 embedding | .. | dense]`, of `input_width()` numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelSpec {
@@ -42,6 +44,9 @@ pub struct ModelSpec {
     /// The cross network, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cross: Option<Cross>,
+    /// What a model with several labels is made of; it has no other part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<Tasks>,
 }
 
 /// How the values of one slot of one row are combined; applies to every part of the row, the linear weight included.
@@ -96,6 +101,7 @@ impl ModelSpec {
             fm: false,
             tower: None,
             cross: None,
+            tasks: None,
         }
     }
 
@@ -137,6 +143,39 @@ impl ModelSpec {
         ModelSpec { linear: false, embedding_dim, tower: Some(Tower::new(hidden)), ..ModelSpec::lr(slots, dense) }
     }
 
+    /// Several labels over a shared stack of `hidden` layers, with a tower of `task_hidden` layers for each. `weights` are those of
+    /// the labels' losses. See [`Sharing::SharedBottom`].
+    pub fn shared_bottom(
+        slots: usize,
+        dense: usize,
+        embedding_dim: usize,
+        hidden: &[usize],
+        task_hidden: &[usize],
+        weights: &[f32],
+    ) -> ModelSpec {
+        let sharing = Sharing::SharedBottom { hidden: hidden.to_vec() };
+        ModelSpec::builder(slots, dense).with_embedding(embedding_dim).with_tasks(sharing, task_hidden, weights)
+    }
+
+    /// Several labels over experts of `hidden` layers. See [`Sharing::Mmoe`].
+    pub fn mmoe(
+        slots: usize,
+        dense: usize,
+        embedding_dim: usize,
+        experts: usize,
+        hidden: &[usize],
+        task_hidden: &[usize],
+        weights: &[f32],
+    ) -> ModelSpec {
+        let sharing = Sharing::Mmoe { experts, hidden: hidden.to_vec() };
+        ModelSpec::builder(slots, dense).with_embedding(embedding_dim).with_tasks(sharing, task_hidden, weights)
+    }
+
+    /// A click and a conversion after it, with a tower of `hidden` layers for each. See [`Sharing::Esmm`].
+    pub fn esmm(slots: usize, dense: usize, embedding_dim: usize, hidden: &[usize], weights: &[f32]) -> ModelSpec {
+        ModelSpec::builder(slots, dense).with_embedding(embedding_dim).with_tasks(Sharing::Esmm {}, hidden, weights)
+    }
+
     /// A spec without parts. Add parts with the `with_` methods.
     pub fn builder(slots: usize, dense: usize) -> ModelSpec {
         ModelSpec { linear: false, ..ModelSpec::lr(slots, dense) }
@@ -172,25 +211,25 @@ impl ModelSpec {
         self
     }
 
-    /// Sets the activation of the tower, if there is one.
+    /// Sets the activation of the tower, or of those of several labels, if there are any.
     pub fn with_activation(mut self, activation: Activation) -> ModelSpec {
-        if let Some(tower) = &mut self.tower {
+        if let Some(tower) = self.tower_mut() {
             tower.activation = activation;
         }
         self
     }
 
-    /// Sets the normalization of the tower, if there is one.
+    /// Sets the normalization of the tower, or of those of several labels, if there are any.
     pub fn with_norm(mut self, norm: Norm) -> ModelSpec {
-        if let Some(tower) = &mut self.tower {
+        if let Some(tower) = self.tower_mut() {
             tower.norm = norm;
         }
         self
     }
 
-    /// Sets the dropout of the tower, if there is one.
+    /// Sets the dropout of the tower, or of those of several labels, if there are any.
     pub fn with_dropout(mut self, rate: f64) -> ModelSpec {
-        if let Some(tower) = &mut self.tower {
+        if let Some(tower) = self.tower_mut() {
             tower.dropout = rate;
         }
         self
@@ -202,6 +241,26 @@ impl ModelSpec {
         self
     }
 
+    /// Makes it a model of several labels.
+    pub fn with_tasks(mut self, sharing: Sharing, task_hidden: &[usize], weights: &[f32]) -> ModelSpec {
+        self.tasks = Some(Tasks { sharing, weights: weights.to_vec(), tower: Tower::new(task_hidden) });
+        self
+    }
+
+    fn tower_mut(&mut self) -> Option<&mut Tower> {
+        self.tower.as_mut().or(self.tasks.as_mut().map(|tasks| &mut tasks.tower))
+    }
+
+    /// The tower whose activation, norm and dropout hold in all hidden layers: its own, or that of each label.
+    pub(crate) fn any_tower(&self) -> Option<&Tower> {
+        self.tower.as_ref().or(self.tasks.as_ref().map(|tasks| &tasks.tower))
+    }
+
+    /// Number of labels, and of logits of a row.
+    pub fn labels(&self) -> usize {
+        self.tasks.as_ref().map_or(1, Tasks::labels)
+    }
+
     /// Refuses a spec that no backend can run.
     ///
     /// # Errors
@@ -211,8 +270,13 @@ impl ModelSpec {
         if self.slots == 0 {
             return refuse("slots is 0, at least one categorical column is needed".into());
         }
-        if !self.linear && !self.fm && self.tower.is_none() && self.cross.is_none() {
-            return refuse("no part at all: set at least one of linear, fm, tower, cross".into());
+        let has_parts = self.linear || self.fm || self.tower.is_some() || self.cross.is_some();
+        match (has_parts, &self.tasks) {
+            (false, None) => return refuse("no part at all: set at least one of linear, fm, tower, cross".into()),
+            (true, Some(_)) => {
+                return refuse("a model of several labels (tasks) has no linear, fm, tower or cross part".into());
+            }
+            _ => {}
         }
         for (name, width) in [("slots", self.slots), ("dense", self.dense), ("embedding_dim", self.embedding_dim)] {
             if width > WIDEST {
@@ -222,7 +286,7 @@ impl ModelSpec {
         match (self.uses_embeddings(), self.embedding_dim) {
             (true, 0) => {
                 return refuse(
-                    "embedding_dim is 0, but fm, tower and cross need embeddings: set it, 10 for example".into(),
+                    "embedding_dim is 0, but fm, tower, cross and tasks need embeddings: set it, 10 for example".into(),
                 );
             }
             (false, dim) if dim > 0 => {
@@ -233,7 +297,10 @@ impl ModelSpec {
             _ => {}
         }
         if let Some(tower) = &self.tower {
-            tower.validate(WIDEST)?;
+            tower.validate("tower", WIDEST)?;
+        }
+        if let Some(tasks) = &self.tasks {
+            tasks.validate(WIDEST)?;
         }
         if let Some(cross) = &self.cross
             && (cross.layers == 0 || cross.layers > 64)
@@ -251,7 +318,7 @@ impl ModelSpec {
 
     /// Whether any part reads embeddings.
     pub fn uses_embeddings(&self) -> bool {
-        self.fm || self.tower.is_some() || self.cross.is_some()
+        self.fm || self.tower.is_some() || self.cross.is_some() || self.tasks.is_some()
     }
 
     /// The parts of a key's row, in the order in which they lie there.
@@ -299,9 +366,12 @@ mod tests {
                 .with_activation(Activation::Prelu)
                 .with_norm(Norm::Layer)
                 .with_dropout(0.1),
+            ModelSpec::shared_bottom(3, 2, 4, &[6, 5], &[], &[1.0, 0.5, 2.0]),
+            ModelSpec::mmoe(3, 2, 4, 2, &[6, 5], &[3], &[1.0, 0.5]),
+            ModelSpec::esmm(3, 2, 4, &[6, 5], &[1.0, 1.0]),
         ];
         let dims: Vec<usize> = specs.iter().map(ModelSpec::row_dim).collect();
-        assert_eq!(dims, [1, 9, 11, 10, 4, 11, 4, 4]);
+        assert_eq!(dims, [1, 9, 11, 10, 4, 11, 4, 4, 4, 4, 4]);
         for spec in &specs {
             spec.validate().unwrap();
             let text = toml::to_string(spec).unwrap();
@@ -320,6 +390,12 @@ mod tests {
         assert_eq!(specs[6].dense_len(), 2 * (14 * 14 + 14) + (14 + 1) + tower);
         // Gamma, beta and a slope for each hidden unit.
         assert_eq!(specs[7].dense_len(), tower + 3 * (6 + 5));
+        // The tower without its head, and a head for each label.
+        assert_eq!(specs[8].dense_len(), tower + 2 * (5 + 1));
+        // Experts, gates, a hidden layer and a head for each label.
+        assert_eq!(specs[9].dense_len(), 2 * (tower - (5 + 1)) + 2 * (14 * 2 + 2) + 2 * (5 * 3 + 3 + 3 + 1));
+        assert_eq!(specs[10].dense_len(), 2 * tower);
+        assert_eq!([0, 8, 9, 10].map(|at: usize| specs[at].labels()), [1, 3, 2, 2]);
     }
 
     #[test]
@@ -335,6 +411,8 @@ mod tests {
             assert!(message(&ok.clone().with_dropout(rate)).contains(&format!("tower.dropout is {shown}")), "{rate}");
         }
         assert!(message(&ok.clone().with_cross(0)).contains("cross.layers is 0"));
+        let both = ok.clone().with_tasks(Sharing::Esmm {}, &[3], &[1.0, 1.0]);
+        assert!(message(&both).contains("has no linear, fm, tower or cross part"));
         assert!(message(&ModelSpec { slots: usize::MAX, ..ok.clone() }).contains("slots is"));
         assert!(message(&ModelSpec { slots: 1 << 19, embedding_dim: 1 << 19, ..ok }).contains("slots * embedding_dim"));
     }

@@ -24,21 +24,21 @@ pub struct Tower {
 }
 
 impl Tower {
-    /// Refuses a tower that no backend can run; `widest` is the largest width of a layer.
-    pub(crate) fn validate(&self, widest: usize) -> Result<(), ModelError> {
+    /// Refuses a tower that no backend can run, called `name`; `widest` is the largest width of a layer.
+    pub(crate) fn validate(&self, name: &str, widest: usize) -> Result<(), ModelError> {
         let refuse = |what: String| Err(ModelError::Spec(what));
         if self.hidden.is_empty() {
-            return refuse(
-                "tower.hidden is empty, at least one hidden layer is needed: [400, 400, 400] for example".into(),
-            );
+            return refuse(format!(
+                "{name}.hidden is empty, at least one hidden layer is needed: [400, 400, 400] for example"
+            ));
         }
         for (layer, &width) in self.hidden.iter().enumerate() {
             if width == 0 || width > widest {
-                return refuse(format!("tower.hidden[{layer}] is {width}, expected 1 to {widest}"));
+                return refuse(format!("{name}.hidden[{layer}] is {width}, expected 1 to {widest}"));
             }
         }
         if !(0.0..1.0).contains(&self.dropout) {
-            return refuse(format!("tower.dropout is {}, expected at least 0 and below 1", self.dropout));
+            return refuse(format!("{name}.dropout is {}, expected at least 0 and below 1", self.dropout));
         }
         Ok(())
     }

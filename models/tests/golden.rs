@@ -56,13 +56,16 @@ impl Case {
             "ctr_dnn" => ModelSpec::ctr_dnn(SLOTS, DENSE, DIM, &HIDDEN),
             "dcn_v2" => ModelSpec::dcn_v2(SLOTS, DENSE, DIM, 2, &HIDDEN),
             "all" => ModelSpec::wide_deep(SLOTS, DENSE, DIM, &HIDDEN).with_fm().with_cross(2),
+            "shared_bottom" => ModelSpec::shared_bottom(SLOTS, DENSE, DIM, &HIDDEN, &[3], &[1.0, 0.5, 2.0]),
+            "mmoe" => ModelSpec::mmoe(SLOTS, DENSE, DIM, 3, &HIDDEN, &[3], &[1.0, 0.5]),
+            "esmm" => ModelSpec::esmm(SLOTS, DENSE, DIM, &HIDDEN, &[1.0, 0.5]),
             other => panic!("model {other}"),
         };
         spec.with_pooling(self.pooling).with_activation(self.activation).with_norm(self.norm).with_dropout(self.dropout)
     }
 
     /// The batch of a step with its unique rows from `table`, and their keys.
-    fn batch(&self, step: u64, table: &[f32], row_dim: usize) -> (Owned, Vec<usize>) {
+    fn batch(&self, step: u64, table: &[f32], (row_dim, labels): (usize, usize)) -> (Owned, Vec<usize>) {
         let mut keys = Vec::new();
         let mut offsets = vec![0u32];
         for bag in 0..ROWS * SLOTS {
@@ -78,7 +81,7 @@ impl Case {
             id: step,
             rows: ROWS,
             weights: None,
-            labels: (0..ROWS).map(|row| if number(1, step, row).is_multiple_of(3) { 1.0 } else { 0.0 }).collect(),
+            labels: (0..ROWS * labels).map(|i| if number(1, step, i).is_multiple_of(3) { 1.0 } else { 0.0 }).collect(),
             dense: (0..ROWS * DENSE).map(|i| unit(number(2, step, i))).collect(),
             unique_rows: unique.iter().flat_map(|key| table[key * row_dim..][..row_dim].to_vec()).collect(),
             inverse: keys.iter().map(place).collect(),
@@ -91,19 +94,19 @@ impl Case {
 /// Trains every case on the models of `make`, and compares.
 fn check(make: impl Fn(ModelSpec, DenseOptimizer, u64) -> Result<Box<dyn DenseModel>, ModelError>) {
     let file: File = serde_json::from_str(include_str!("../../tests/golden/models.json")).unwrap();
-    assert_eq!(file.cases.len(), 40);
+    assert_eq!(file.cases.len(), 49);
     for case in &file.cases {
         let name = format!(
             "{} {:?} {} {:?} {:?} {:?} {}",
             case.model, case.optimizer, case.bags, case.pooling, case.activation, case.norm, case.dropout
         );
         let spec = case.spec();
-        let row_dim = spec.row_dim();
+        let (row_dim, labels) = (spec.row_dim(), spec.labels());
         let mut model = make(spec, case.optimizer, SEED).unwrap();
         let mut table: Vec<f32> = (0..KEYS * row_dim).map(|i| 0.25 * unit(number(5, 0, i))).collect();
         let (mut out, mut losses) = (StepOutput::default(), Vec::new());
         for step in 1..=STEPS {
-            let (batch, keys) = case.batch(step, &table, row_dim);
+            let (batch, keys) = case.batch(step, &table, (row_dim, labels));
             model.train(&batch.view(), &mut out).unwrap();
             for (key, grads) in keys.iter().zip(out.row_grads.chunks_exact(row_dim)) {
                 for (weight, grad) in table[key * row_dim..].iter_mut().zip(grads) {

@@ -9,10 +9,11 @@ use forebay_models::{
 use support::{Owned, batch, optimizers, specs};
 
 /// The mean loss in f64 from the logits of a training step, in f32, without the step.
-fn loss(model: &mut NativeModel, batch: &Owned) -> f64 {
+fn loss(model: &mut NativeModel, spec: &ModelSpec, batch: &Owned) -> f64 {
     let (mut out, mut grads) = (StepOutput::default(), Vec::new());
     model.gradients(&batch.view(), &mut out, &mut grads).unwrap();
-    forebay_models::loss_sum(&out.logits, &batch.labels, batch.weights.as_deref()) / batch.rows as f64
+    let of_labels = spec.tasks.as_ref().map_or(&[1.0][..], |tasks| &tasks.weights);
+    forebay_models::losses_sum(&out.logits, &batch.labels, of_labels, batch.weights.as_deref()) / batch.rows as f64
 }
 
 /// The gradient of every parameter, read off one step of SGD with learning rate 1.
@@ -50,20 +51,20 @@ fn native_gradients_agree_with_finite_differences() {
             let (grads, out) = gradients(&spec, &batch);
             let mut model = NativeModel::new(spec.clone(), DenseOptimizer::sgd(1.0), 3, 1).unwrap();
             let first = model.parameters();
-            assert!((out.loss - loss(&mut model, &batch)).abs() < 1e-6, "{name} {bags}");
+            assert!((out.loss - loss(&mut model, &spec, &batch)).abs() < 1e-6, "{name} {bags}");
             for (t, grad) in grads.iter().enumerate() {
                 assert_between(&format!("{name} {bags} {}", grad.name), &grad.data, |i, h| {
                     let mut moved = first.clone();
                     moved[t].data[i] += h;
                     model.load(&moved).unwrap();
-                    loss(&mut model, &batch)
+                    loss(&mut model, &spec, &batch)
                 });
             }
             model.load(&first).unwrap();
             assert_between(&format!("{name} {bags} rows"), &out.row_grads, |i, h| {
                 let mut moved = batch.clone();
                 moved.unique_rows[i] += h;
-                loss(&mut model, &moved)
+                loss(&mut model, &spec, &moved)
             });
             assert!(out.row_grads.iter().any(|&x| x != 0.0), "{name} {bags}");
         }
@@ -94,6 +95,8 @@ fn all_runs_and_numbers_of_threads_give_the_same_bits() {
         .with_dropout(0.2);
     // Enough work for many threads: shared products, several scatters, more micro-batches.
     let (large, many) = (ModelSpec::ctr_dnn(5, 3, 8, &[400, 300]), ModelSpec::fm(20, 3, 8));
+    let mmoe = ModelSpec::mmoe(5, 3, 8, 3, &[300, 200], &[40], &[1.0, 0.5]);
+    let esmm = ModelSpec::esmm(5, 3, 8, &[64, 40], &[1.0, 0.5]).with_dropout(0.2);
     let many_largest = many.clone().with_pooling(Pooling::Max);
     for (spec, rows, bags) in [
         (&plain, 1, false),
@@ -103,6 +106,9 @@ fn all_runs_and_numbers_of_threads_give_the_same_bits() {
         (&learned, 700, true),
         (&largest, 700, true),
         (&large, 2500, false),
+        (&mmoe, 2500, false),
+        (&mmoe, 300, true),
+        (&esmm, 700, true),
         (&many, 10_000, false),
         (&many_largest, 10_000, true),
     ] {

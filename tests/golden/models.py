@@ -22,6 +22,15 @@ MODELS = {
     "ctr_dnn": {"tower"},
     "dcn_v2": {"cross", "tower"},
     "all": {"linear", "fm", "cross", "tower"},
+    "shared_bottom": {"tasks"},
+    "mmoe": {"tasks"},
+    "esmm": {"tasks"},
+}
+# Of several labels: the stacks that they share, the hidden layers of each label's tower, the weights of their losses.
+TASKS = {
+    "shared_bottom": (["bottom"], [3], [1.0, 0.5, 2.0]),
+    "mmoe": (["expert.0", "expert.1", "expert.2"], [3], [1.0, 0.5]),
+    "esmm": ([], HIDDEN, [1.0, 0.5]),
 }
 # For each kind: the settings as a job has them, and the same in PyTorch.
 OPTIMIZERS = {
@@ -41,6 +50,9 @@ CASES = [(model, optimizer, "single", "sum", {})
 CASES += [(model, "adagrad", "bags", pooling, {}) for model in ["lr", "fm", "all"] for pooling in ["sum", "mean"]]
 CASES += [(model, "adagrad", "bags", "max", {}) for model in ["lr", "all"]]
 CASES += [("wide_deep", "adam", "single", "sum", tower) for tower in TOWERS]
+CASES += [(model, optimizer, bags, "sum", {}) for model in TASKS for optimizer, bags in [("adam", "single"), ("adagrad", "bags")]]
+CASES += [("shared_bottom", "adam", "single", "sum", TOWERS[5]), ("mmoe", "adam", "single", "sum", TOWERS[4]),
+          ("esmm", "adam", "single", "sum", TOWERS[6])]
 
 
 def mix(z):
@@ -82,7 +94,7 @@ def initial(name, shape):
 INPUTS = {}
 
 
-def shapes(parts, tower):
+def shapes(model, parts, tower):
     width = SLOTS * DIM + DENSE
     layers = []
     if "cross" in parts:
@@ -90,22 +102,33 @@ def shapes(parts, tower):
     if "tower" in parts:
         widths = [width, *HIDDEN, 1]
         layers += [(f"tower.{l}", widths[l + 1], widths[l]) for l in range(len(HIDDEN) + 1)]
+    if "tasks" in parts:
+        shared, task_hidden, weights = TASKS[model]
+        for stack in shared:
+            widths = [width, *HIDDEN]
+            layers += [(f"{stack}.{l}", widths[l + 1], widths[l]) for l in range(len(HIDDEN))]
+        if len(shared) > 1:
+            layers += [(f"gate.{k}", len(shared), width) for k in range(len(weights))]
+        for k in range(len(weights)):
+            widths = [HIDDEN[-1] if shared else width, *task_hidden, 1]
+            layers += [(f"task.{k}.{l}", widths[l + 1], widths[l]) for l in range(len(task_hidden) + 1)]
     found = {}
     if "linear" in parts:
         found |= {"linear.weight": (1, DENSE), "linear.bias": (1,)}
     for name, outputs, inputs in layers:
         INPUTS[name] = inputs
         found |= {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
-        if name.startswith("tower.") and outputs > 1 and tower.get("norm") == "layer":
+        is_hidden = outputs > 1 and name.split(".")[0] in ("tower", "bottom", "expert", "task")
+        if is_hidden and tower.get("norm") == "layer":
             found |= {f"{name}.gamma": (outputs,), f"{name}.beta": (outputs,)}
-        if name.startswith("tower.") and outputs > 1 and tower.get("activation") == "prelu":
+        if is_hidden and tower.get("activation") == "prelu":
             found[f"{name}.slope"] = (outputs,)
     return found
 
 
-def batch(step, kind):
-    """Labels, dense features, and the keys of each bag, row-major."""
-    labels = torch.tensor([float(number(1, step, r) % 3 == 0) for r in range(ROWS)])
+def batch(step, kind, per_row):
+    """Labels (`per_row` of them for each row), dense features, and the keys of each bag, row-major."""
+    labels = torch.tensor([float(number(1, step, i) % 3 == 0) for i in range(ROWS * per_row)])
     dense = torch.tensor(np.array([unit(number(2, step, i)) for i in range(ROWS * DENSE)])).reshape(ROWS, DENSE)
     bags = []
     for b in range(ROWS * SLOTS):
@@ -135,7 +158,7 @@ def activation(name, y, params, layer):
     return {"relu": torch.relu, "gelu": functional.gelu, "silu": functional.silu}[name](y)
 
 
-def logits(parts, params, table, dense, bags, pooling, tower, step):
+def logits(model, parts, params, table, dense, bags, pooling, tower, step):
     def pool(bag):
         if not bag:
             return torch.zeros(table.shape[1])
@@ -162,35 +185,62 @@ def logits(parts, params, table, dense, bags, pooling, tower, step):
         for l in range(CROSS_LAYERS):
             x = x0 * layer(f"cross.{l}", x) + x
         z = z + layer("cross.out", x).squeeze(1)
-    if "tower" in parts:
-        x = x0
-        for l in range(len(HIDDEN)):
-            y = layer(f"tower.{l}", x)
+    def hidden(name, layers, first, x):
+        """`layers` hidden layers; `first` is the number of the first of them among all of the model."""
+        for l in range(layers):
+            stem = f"{name}.{l}"
+            y = layer(stem, x)
             if tower.get("norm") == "layer":
-                y = torch.nn.functional.layer_norm(
-                    y, y.shape[1:], params[f"tower.{l}.gamma"], params[f"tower.{l}.beta"])
-            x = activation(tower.get("activation", "relu"), y, params, f"tower.{l}")
+                y = torch.nn.functional.layer_norm(y, y.shape[1:], params[f"{stem}.gamma"], params[f"{stem}.beta"])
+            x = activation(tower.get("activation", "relu"), y, params, stem)
             if "dropout" in tower:
-                x = dropout(tower["dropout"], x, step, l)
-        z = z + layer(f"tower.{len(HIDDEN)}", x).squeeze(1)
+                x = dropout(tower["dropout"], x, step, first + l)
+        return x
+
+    if "tower" in parts:
+        z = z + layer(f"tower.{len(HIDDEN)}", hidden("tower", len(HIDDEN), 0, x0)).squeeze(1)
+    if "tasks" in parts:
+        shared, task_hidden, weights = TASKS[model]
+        stacks = [hidden(stack, len(HIDDEN), e * len(HIDDEN), x0) for e, stack in enumerate(shared)]
+        z = []
+        for k in range(len(weights)):
+            x = stacks[0] if stacks else x0
+            if len(stacks) > 1:
+                shares = torch.softmax(layer(f"gate.{k}", x0), 1)
+                x = sum(shares[:, e:e + 1] * stack for e, stack in enumerate(stacks))
+            first = len(stacks) * len(HIDDEN) + k * len(task_hidden)
+            z.append(layer(f"task.{k}.{len(task_hidden)}", hidden(f"task.{k}", len(task_hidden), first, x)).squeeze(1))
     return z
+
+
+def loss_of(model, z, labels):
+    if model not in TASKS:
+        return torch.nn.functional.binary_cross_entropy_with_logits(z, labels)
+    weights, labels = TASKS[model][2], labels.reshape(ROWS, -1)
+    losses = [torch.nn.functional.binary_cross_entropy_with_logits(z[k], labels[:, k]) for k in range(len(weights))]
+    if model == "esmm":
+        # As in the paper: the second probability is a product.
+        p = torch.sigmoid(z[0].double()) * torch.sigmoid(z[1].double())
+        y = labels[:, 1].double()
+        losses[1] = -(y * torch.log(p) + (1 - y) * torch.log1p(-p)).mean().float()
+    return sum(weight * loss for weight, loss in zip(weights, losses))
 
 
 def run(model, optimizer, kind, pooling, tower):
     parts = MODELS[model]
     row_dim = ("linear" in parts) + (DIM if parts - {"linear"} else 0)
-    params = {name: initial(name, shape).requires_grad_() for name, shape in shapes(parts, tower).items()}
+    params = {name: initial(name, shape).requires_grad_() for name, shape in shapes(model, parts, tower).items()}
     first = [np.float32(0.25) * unit(number(5, 0, i)) for i in range(KEYS * row_dim)]
     table = torch.tensor(np.array(first)).reshape(KEYS, row_dim).requires_grad_()
     settings, make = OPTIMIZERS[optimizer]
     dense_optimizer, row_optimizer = make(params.values()), torch.optim.SGD([table], lr=ROW_LR)
     losses = []
     for step in range(1, STEPS + 1):
-        labels, dense, bags = batch(step, kind)
+        labels, dense, bags = batch(step, kind, len(TASKS[model][2]) if model in TASKS else 1)
         dense_optimizer.zero_grad()
         row_optimizer.zero_grad()
-        z = logits(parts, params, table, dense, bags, pooling, tower, step)
-        loss = torch.nn.functional.binary_cross_entropy_with_logits(z, labels)
+        z = logits(model, parts, params, table, dense, bags, pooling, tower, step)
+        loss = loss_of(model, z, labels)
         loss.backward()
         dense_optimizer.step()
         row_optimizer.step()

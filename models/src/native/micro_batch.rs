@@ -4,11 +4,12 @@
 
 use std::ops::Range;
 
-use super::activate::{self, Drops, Kept};
 use super::gather::{BagView, gather};
 use super::gemm::{MatrixView, matmul};
+use super::hidden_layers::{Gradients, HiddenLayers, Pass, ToInput, weight, weight_gradient};
 use super::kernels;
-use super::network::{Layer, Network};
+use super::network::Network;
+use super::tasks::TaskBuffers;
 use crate::DenseBatch;
 use crate::loss::bce_with_logits;
 
@@ -28,10 +29,12 @@ pub(super) struct MicroBatch {
     pub(super) loss: f64,
     /// `[chunk x width]`: pooled embeddings, then dense features.
     x: Vec<f32>,
-    /// Activations of each hidden layer of the tower, `[chunk x outputs]`.
-    acts: Vec<Vec<f32>>,
-    /// For each hidden layer, if it is more than bias and relu: what its way back needs.
-    kept: Vec<Kept>,
+    /// The hidden layers of the tower.
+    tower: HiddenLayers,
+    /// Of a model with several labels.
+    tasks: TaskBuffers,
+    /// `[chunk]`: the pooled linear weights of a model with several labels, which has none.
+    no_linear: Vec<f32>,
     /// Gradients of two neighbouring layers' activations.
     deltas: [Vec<f32>; 2],
     /// For each cross layer: its product plus bias, and its output, `[chunk x width]` each.
@@ -43,9 +46,9 @@ pub(super) struct MicroBatch {
 /// The rows of a micro-batch, and views of what it writes for them.
 pub(super) struct MicroBatchRows<'a> {
     pub(super) rows: Range<usize>,
-    /// `[rows]`.
+    /// `[rows x labels]`.
     pub(super) logits: &'a mut [f32],
-    /// `[rows]`, the loss's gradient by each logit; empty when only predicting.
+    /// `[rows x labels]`, the loss's gradient by each logit; empty when only predicting.
     pub(super) dlogits: &'a mut [f32],
     /// `[rows x slots * dim]`, the loss's gradient by the pooled embeddings; empty when only predicting.
     pub(super) dx: &'a mut [f32],
@@ -67,17 +70,18 @@ impl MicroBatch {
             self.grads[end..].fill(0.0);
             self.adds = false;
         }
-        let starts = rows.clone().step_by(CHUNK);
-        for (first, logits) in starts.zip(logits.chunks_mut(CHUNK)) {
-            let rows = first..first + logits.len();
+        let (starts, labels) = (rows.clone().step_by(CHUNK), net.labels());
+        for (first, logits) in starts.zip(logits.chunks_mut(CHUNK * labels)) {
+            let n = logits.len() / labels;
+            let rows = first..first + n;
             // A training step has the sums that it had before there were requests for single rows.
             let least = if training { None } else { Some(net.least_rows) };
             self.forward(net, params, batch, rows.clone(), logits, least);
             if training {
                 let (chunk_dlogits, rest) = std::mem::take(&mut dlogits).split_at_mut(logits.len());
-                let (chunk_dx, rest_dx) = std::mem::take(&mut dx).split_at_mut(logits.len() * net.embedded());
+                let (chunk_dx, rest_dx) = std::mem::take(&mut dx).split_at_mut(n * net.embedded());
                 (dlogits, dx) = (rest, rest_dx);
-                self.add_loss(batch, rows.clone(), logits, chunk_dlogits);
+                self.add_loss(net, batch, rows.clone(), logits, chunk_dlogits);
                 self.backward(net, params, batch, rows, chunk_dlogits, chunk_dx);
                 self.adds = true;
             }
@@ -105,7 +109,12 @@ impl MicroBatch {
         };
         let dense = &batch.dense[rows.start * d..rows.end * d];
         self.x.resize(n * width, 0.0);
-        gather(&bags, net.parts, batch.unique_rows, logits, &mut self.x, width);
+        if net.tasks.is_some() {
+            self.no_linear.resize(rows.len(), 0.0);
+            gather(&bags, net.parts, batch.unique_rows, &mut self.no_linear, &mut self.x, width);
+        } else {
+            gather(&bags, net.parts, batch.unique_rows, logits, &mut self.x, width);
+        }
         if let Some((weight, bias)) = &net.linear {
             match weight {
                 Some(weight) => kernels::head(dense, &params[weight.clone()], params[*bias], logits),
@@ -140,41 +149,41 @@ impl MicroBatch {
             let last = self.cross.last().map_or(&self.x, |(_, out)| out);
             kernels::head(last, &params[head.weight.clone()], params[head.bias.start], logits);
         }
-        if let (Some((head, layers)), Some(tower)) = (net.tower.split_last(), &net.spec.tower) {
-            self.acts.resize_with(layers.len(), Vec::new);
-            self.kept.resize_with(if net.plain { 0 } else { layers.len() }, Kept::default);
-            for (l, layer) in layers.iter().enumerate() {
-                let (before, rest) = self.acts.split_at_mut(l);
-                let x = before.last().unwrap_or(&self.x);
-                let act = &mut rest[0];
-                act.resize(n * layer.outputs, 0.0);
-                let x = MatrixView::new(x, n, layer.inputs, layer.inputs);
-                matmul(act, layer.outputs, x, weight(params, layer).t(), false, self.threads);
-                if net.plain {
-                    kernels::bias_relu(act, &params[layer.bias.clone()]);
-                } else {
-                    let behind = layer.behind(params);
-                    if least.is_some() {
-                        activate::predict(act, tower.activation, &behind);
-                    } else {
-                        let drops = net.dropout.map(|dropout| Drops {
-                            dropout,
-                            stream: dropout.stream(batch.id, l),
-                            first: rows.start,
-                        });
-                        activate::forward(act, tower.activation, &behind, drops, &mut self.kept[l]);
-                    }
-                }
-            }
-            let last = self.acts.last().unwrap_or(&self.x);
+        let training = least.is_none().then_some((batch.id, rows.start));
+        let pass = Pass { net, params, rows: n, threads: self.threads, training };
+        if let Some((head, layers)) = net.tower.split_last() {
+            self.tower.forward(&pass, layers, 0, &self.x);
+            let last = self.tower.output(&self.x);
             kernels::head(last, &params[head.weight.clone()], params[head.bias.start], logits);
+        }
+        if let Some(tasks) = &net.tasks {
+            self.tasks.forward(&pass, tasks, &self.x, logits);
         }
     }
 
     /// Losses of `rows`, and their dlogits by the logits, of the mean over all rows of the batch.
-    fn add_loss(&mut self, batch: &DenseBatch<'_>, rows: Range<usize>, logits: &[f32], dlogits: &mut [f32]) {
-        let (labels, weights) = (&batch.labels[rows.clone()], batch.weights.map(|weights| &weights[rows]));
+    fn add_loss(
+        &mut self,
+        net: &Network,
+        batch: &DenseBatch<'_>,
+        rows: Range<usize>,
+        logits: &[f32],
+        dlogits: &mut [f32],
+    ) {
+        let count = net.labels();
+        let labels = &batch.labels[rows.start * count..rows.end * count];
+        let weights = batch.weights.map(|weights| &weights[rows]);
         let share = 1.0 / batch.rows as f32;
+        if let Some(tasks) = &net.tasks {
+            let of_labels = tasks.spec.weights.iter().cycle().zip(labels).zip(logits.iter().zip(dlogits)).enumerate();
+            for (at, ((&of_label, &label), (&logit, dlogit))) in of_labels {
+                let weight = of_label * weights.map_or(1.0, |weights| weights[at / count]);
+                let (loss, by_logit) = bce_with_logits(logit, label);
+                self.loss += f64::from(loss) * f64::from(weight);
+                *dlogit = by_logit * share * weight;
+            }
+            return;
+        }
         for (row, ((&label, &logit), dlogit)) in labels.iter().zip(logits).zip(dlogits).enumerate() {
             let weight = weights.map_or(1.0, |weights| weights[row]);
             let (loss, by_logit) = bce_with_logits(logit, label);
@@ -206,10 +215,23 @@ impl MicroBatch {
         if net.width() == 0 {
             return;
         }
-        if net.tower.is_empty() {
-            dx.fill(0.0);
+        let mut grads = Gradients { params: &mut self.grads, adds: self.adds, deltas: &mut self.deltas };
+        let training = Some((batch.id, rows.start));
+        let pass = Pass { net, params, rows: n, threads: self.threads, training };
+        if let Some(tasks) = &net.tasks {
+            return self.tasks.backward(&pass, tasks, &self.x, dlogits, &mut grads, dx);
+        }
+        if let Some((head, layers)) = net.tower.split_last() {
+            let last = self.tower.output(&self.x);
+            kernels::head_weight(dlogits, last, &mut grads.params[head.weight.clone()]);
+            grads.params[head.bias.start] += dlogits.iter().sum::<f32>();
+            grads.deltas[0].resize(n * head.inputs, 0.0);
+            kernels::head_input(dlogits, &params[head.weight.clone()], &mut grads.deltas[0]);
+            // The gradient by the dense features is not computed.
+            let embeddings = ToInput { to: dx, columns: net.embedded(), adds: false };
+            self.tower.backward(&pass, layers, &self.x, &mut grads, embeddings);
         } else {
-            self.tower_backward(net, params, dlogits, dx);
+            dx.fill(0.0);
         }
         if net.spec.fm {
             let by_embedding = &mut self.fm.1[..n * net.embedded()];
@@ -218,39 +240,6 @@ impl MicroBatch {
         }
         if !net.cross.is_empty() {
             self.cross_backward(net, params, dlogits, dx);
-        }
-    }
-
-    /// Sets `dx` to the tower's gradient by the embeddings. The gradient by the dense features is not computed.
-    fn tower_backward(&mut self, net: &Network, params: &[f32], dlogits: &[f32], dx: &mut [f32]) {
-        let n = dlogits.len();
-        let (head, layers) = net.tower.split_last().expect("only called with a tower");
-        let last = self.acts.last().unwrap_or(&self.x);
-        kernels::head_weight(dlogits, last, &mut self.grads[head.weight.clone()]);
-        self.grads[head.bias.start] += dlogits.iter().sum::<f32>();
-        self.deltas[0].resize(n * head.inputs, 0.0);
-        kernels::head_input(dlogits, &params[head.weight.clone()], &mut self.deltas[0]);
-        for (l, layer) in layers.iter().enumerate().rev() {
-            let [delta, below] = &mut self.deltas;
-            if net.plain {
-                kernels::relu_backward(delta, &self.acts[l], &mut self.grads[layer.bias.clone()]);
-            } else {
-                let behind = layer.behind(params);
-                activate::backward(delta, &self.kept[l], &behind, layer.behind_mut(&mut self.grads));
-            }
-            let input = if l == 0 { &self.x } else { &self.acts[l - 1] };
-            weight_gradient(&mut self.grads, layer, delta, input, n, self.adds, self.threads);
-            let delta = MatrixView::new(delta, n, layer.outputs, layer.outputs);
-            if l == 0 {
-                let embedded = net.embedded();
-                let to_embeddings =
-                    MatrixView::new(&params[layer.weight.clone()], layer.outputs, embedded, layer.inputs);
-                matmul(dx, embedded, delta, to_embeddings, false, self.threads);
-            } else {
-                below.resize(n * layer.inputs, 0.0);
-                matmul(below, layer.inputs, delta, weight(params, layer), false, self.threads);
-                self.deltas.swap(0, 1);
-            }
         }
     }
 
@@ -277,23 +266,4 @@ impl MicroBatch {
         let embedded = net.embedded();
         kernels::add_columns(dx, embedded, g, dx0, width, true);
     }
-}
-
-fn weight<'a>(params: &'a [f32], layer: &Layer) -> MatrixView<'a> {
-    MatrixView::new(&params[layer.weight.clone()], layer.outputs, layer.inputs, layer.inputs)
-}
-
-/// `grads[weight] = deltaᵀ · input` over `n` rows, or `+=` if `add`.
-fn weight_gradient(
-    grads: &mut [f32],
-    layer: &Layer,
-    delta: &[f32],
-    input: &[f32],
-    n: usize,
-    add: bool,
-    threads: usize,
-) {
-    let delta = MatrixView::new(delta, n, layer.outputs, layer.outputs).t();
-    let input = MatrixView::new(input, n, layer.inputs, layer.inputs);
-    matmul(&mut grads[layer.weight.clone()], layer.inputs, delta, input, add, threads);
 }

@@ -14,10 +14,13 @@ mod activate;
 mod block;
 mod gather;
 mod gemm;
+mod hidden_layers;
 mod kernels;
 mod micro_batch;
 mod model;
 mod network;
+mod task_kernels;
+mod tasks;
 mod workers;
 
 pub use block::ParamBlock;

@@ -65,12 +65,17 @@ impl NativeModel {
     }
 
     fn shape(&self) -> BatchShape {
-        BatchShape { slots: self.net.spec.slots, dense: self.net.spec.dense, row_dim: self.net.parts.row_dim }
+        BatchShape {
+            slots: self.net.spec.slots,
+            dense: self.net.spec.dense,
+            row_dim: self.net.parts.row_dim,
+            labels: self.net.labels(),
+        }
     }
 
     /// Runs every micro-batch over its rows. `dlogits` and `dx` are empty when only predicting.
     fn run_micro_batches(&mut self, batch: &DenseBatch<'_>, logits: &mut [f32], training: bool) {
-        let n = batch.rows;
+        let (n, labels) = (batch.rows, self.net.labels());
         let most = if self.net.len() <= FEW_PARAMETERS { MOST_OF_FEW_PARAMETERS } else { MICRO_BATCHES };
         let count = (n / MICRO_BATCH_ROWS).clamp(1, most);
         let threads = self.workers.worth(n * self.net.nanoseconds_per_row());
@@ -78,7 +83,7 @@ impl NativeModel {
         let sharing = if has_products { threads_per_product(threads, count) } else { 1 };
         let rows = n.div_ceil(count).max(1);
         let embedded = if training { self.net.embedded() } else { 0 };
-        self.dlogits.resize(if training { n } else { 0 }, 0.0);
+        self.dlogits.resize(if training { n * labels } else { 0 }, 0.0);
         self.dx.resize(n * embedded, 0.0);
         self.micro_batches.truncate(count);
         self.micro_batches.resize_with(count, MicroBatch::default);
@@ -88,8 +93,9 @@ impl NativeModel {
             micro_batch.threads = sharing;
             let (start, end) = ((i * rows).min(n), ((i + 1) * rows).min(n));
             let own = end - start;
-            let (logits, tail) = std::mem::take(&mut rest).split_at_mut(own);
-            let (own_dlogits, dlogits_tail) = std::mem::take(&mut dlogits).split_at_mut(if training { own } else { 0 });
+            let (logits, tail) = std::mem::take(&mut rest).split_at_mut(own * labels);
+            let own_dlogits = if training { own * labels } else { 0 };
+            let (own_dlogits, dlogits_tail) = std::mem::take(&mut dlogits).split_at_mut(own_dlogits);
             let (own_dx, dx_tail) = std::mem::take(&mut dx).split_at_mut(own * embedded);
             (rest, dlogits, dx) = (tail, dlogits_tail, dx_tail);
             tasks.push((micro_batch, MicroBatchRows { rows: start..end, logits, dlogits: own_dlogits, dx: own_dx }));
@@ -126,7 +132,9 @@ impl NativeModel {
         let scatters = row_grads.chunks_mut(own * row_dim).enumerate().map(|(i, rows)| Task::Scatter(i * own, rows));
         let tasks = scatters.chain(sums).collect();
         let largest = bags.pooling == Pooling::Max && bags.offsets.is_some();
-        let (micro_batches, parts, dlogits, dx) = (&self.micro_batches, self.net.parts, &self.dlogits, &self.dx);
+        // A number for each row: the gradients by the linear weights, which a model with several labels does not have.
+        let (micro_batches, parts, dlogits, dx) =
+            (&self.micro_batches, self.net.parts, &self.dlogits[..batch.rows], &self.dx);
         let threads = threads.max(self.workers.worth(self.net.len() * micro_batches.len()));
         self.workers.each(threads, tasks, |task| match task {
             Task::Scatter(first, row_grads) if largest => {
@@ -193,7 +201,7 @@ impl DenseModel for NativeModel {
         grads: &mut Vec<f32>,
     ) -> Result<(), ModelError> {
         batch.check(self.shape())?;
-        out.logits.resize(batch.rows, 0.0);
+        out.logits.resize(batch.labels.len(), 0.0);
         self.run_micro_batches(batch, &mut out.logits, true);
         out.loss = self.micro_batches.iter().map(|micro_batch| micro_batch.loss).sum::<f64>() / batch.rows as f64;
         self.collect(batch, &mut out.row_grads, grads);
@@ -226,7 +234,7 @@ impl DenseModel for NativeModel {
 
     fn predict(&mut self, batch: &DenseBatch<'_>, logits: &mut Vec<f32>) -> Result<(), ModelError> {
         batch.check(self.shape())?;
-        logits.resize(batch.rows, 0.0);
+        logits.resize(batch.labels.len(), 0.0);
         self.run_micro_batches(batch, logits, false);
         if kernels::all_finite(logits) {
             return Ok(());
@@ -281,7 +289,12 @@ mod tests {
             ModelSpec::ctr_dnn(slots, dense, 4, &[24, 12]).with_activation(crate::Activation::Gelu),
             ModelSpec::wide_deep(slots, dense, 4, &[24, 12]).with_norm(crate::Norm::Layer).with_dropout(0.5),
             wide,
+            ModelSpec::shared_bottom(slots, dense, 4, &[24, 12], &[7], &[1.0, 0.5]),
+            ModelSpec::mmoe(slots, dense, 8, 3, &[24, 400], &[], &[1.0, 0.5]),
+            ModelSpec::mmoe(slots, dense, 120, 2, &[32], &[24, 2], &[1.0, 0.5, 2.0]),
+            ModelSpec::esmm(slots, dense, 4, &[24, 12], &[1.0, 0.5]).with_norm(crate::Norm::Layer),
         ] {
+            let labels = spec.labels();
             let mut model = NativeModel::new(spec.clone(), DenseOptimizer::sgd(0.1), 3, 1).unwrap();
             let mut random = SplitMix64::new(1);
             let mut numbers = |n: usize| (0..n).map(|_| signed_unit_f32(random.next_u64())).collect::<Vec<f32>>();
@@ -291,7 +304,7 @@ mod tests {
                 let batch = DenseBatch {
                     id: 0,
                     rows: n,
-                    labels: &vec![0.0; n],
+                    labels: &vec![0.0; n * labels],
                     weights: None,
                     dense: &features[..n * spec.dense],
                     unique_rows: &unique_rows,
@@ -304,7 +317,7 @@ mod tests {
             };
             let all = predict(rows);
             for n in [1, 2, 3, 7, 8, 9, 10, 16, 33, 64, 65, 100, 129, 255, 256, 257, 299] {
-                assert_eq!(predict(n), all[..n], "{n} rows, {spec:?}");
+                assert_eq!(predict(n), all[..n * labels], "{n} rows, {spec:?}");
             }
         }
     }

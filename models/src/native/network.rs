@@ -6,7 +6,7 @@ use crate::dropout::Dropout;
 use crate::native::activate::Behind;
 use crate::native::gather::RowParts;
 use crate::params::{self, Param, name_at};
-use crate::{Activation, ModelSpec, Norm, Tower};
+use crate::{Activation, ModelSpec, Norm, Tasks, Tower};
 
 /// A linear layer: weight `[outputs x inputs]`, bias `[outputs]`, and behind them what its norm and its activation learn.
 #[derive(Debug, Clone)]
@@ -42,6 +42,20 @@ impl Layer {
     }
 }
 
+/// The layers of a model with several labels.
+#[derive(Debug, Clone)]
+pub(super) struct TaskLayers {
+    pub(super) spec: Tasks,
+    /// The hidden layers of the bottom, or of each expert.
+    pub(super) shared: Vec<Vec<Layer>>,
+    /// One for each label, if there are experts.
+    pub(super) gates: Vec<Layer>,
+    /// For each label its hidden layers, then the head.
+    pub(super) towers: Vec<Vec<Layer>>,
+    /// Outputs of a shared stack.
+    pub(super) width: usize,
+}
+
 /// A spec and the ranges of its layers.
 #[derive(Debug, Clone)]
 pub(super) struct Network {
@@ -54,10 +68,14 @@ pub(super) struct Network {
     pub(super) cross: Vec<Layer>,
     /// The hidden layers, then the head.
     pub(super) tower: Vec<Layer>,
+    /// Of a model with several labels.
+    pub(super) tasks: Option<TaskLayers>,
     /// With at least so many rows, the logit of a row does not depend on how many others are computed beside it.
     pub(super) least_rows: usize,
-    /// Whether a hidden layer of the tower is bias and relu alone, for which there is a shorter way.
+    /// Whether a hidden layer is bias and relu alone, for which there is a shorter way. (Cross layers are none.)
     pub(super) plain: bool,
+    /// Of the hidden layers.
+    pub(super) activation: Activation,
     pub(super) dropout: Option<Dropout>,
 }
 
@@ -73,10 +91,9 @@ fn is_plain(tower: &Tower) -> bool {
     tower.activation == Activation::Relu && tower.norm == Norm::None
 }
 
-/// The rows from which on the product with each of these layers, heads left out, is summed in one order.
-fn least_rows(layers: &[Layer]) -> usize {
-    let hidden = &layers[..layers.len().saturating_sub(1)];
-    let rows = hidden.iter().map(|layer| match layer.outputs {
+/// The rows from which on the product with each of these layers is summed in one order.
+fn least_rows<'a>(hidden: impl Iterator<Item = &'a Layer>) -> usize {
+    let rows = hidden.map(|layer| match layer.outputs {
         // Always a product of a matrix and a vector.
         0 | 1 => 1,
         outputs if outputs <= SHORT && layer.inputs > LONG_SUM => (FEW_ELEMENTS / outputs + 1).max(SHORT + 1),
@@ -111,23 +128,41 @@ impl Network {
             };
             layout.iter().filter(of_part).map(layer).collect()
         };
-        let dropout = spec.tower.as_ref().and_then(|tower| Dropout::new(tower.dropout, seed));
-        let (cross, tower) = (layers("cross."), layers("tower."));
-        Network {
-            least_rows: least_rows(&cross).max(least_rows(&tower)),
+        let tower = spec.any_tower();
+        let dropout = tower.and_then(|tower| Dropout::new(tower.dropout, seed));
+        let (plain, activation) =
+            (dropout.is_none() && tower.is_none_or(is_plain), tower.map(|tower| tower.activation).unwrap_or_default());
+        let tasks = spec.tasks.as_ref().map(|tasks| TaskLayers {
+            shared: tasks.shared().iter().map(|name| layers(&format!("{name}."))).collect(),
+            gates: layers("gate."),
+            towers: (0..tasks.labels()).map(|label| layers(&format!("task.{label}."))).collect(),
+            width: tasks.tower_inputs(spec.input_width()),
+            spec: tasks.clone(),
+        });
+        let mut net = Network {
+            least_rows: 1,
             parts: RowParts {
                 row_dim: spec.row_dim(),
                 linear: spec.linear,
                 dim: if spec.uses_embeddings() { spec.embedding_dim } else { 0 },
             },
-            plain: dropout.is_none() && spec.tower.as_ref().is_none_or(is_plain),
+            plain,
+            activation,
             dropout,
             linear: range("linear.bias").map(|bias| (range("linear.weight"), bias.start)),
-            cross,
-            tower,
+            cross: layers("cross."),
+            tower: layers("tower."),
+            tasks,
             layout,
             spec,
-        }
+        };
+        net.least_rows = least_rows(net.hidden());
+        net
+    }
+
+    /// Labels, and logits, of a row.
+    pub(super) fn labels(&self) -> usize {
+        self.tasks.as_ref().map_or(1, |tasks| tasks.towers.len())
     }
 
     /// The number of parameters.
@@ -136,8 +171,13 @@ impl Network {
     }
 
     /// The square cross layers and the hidden layers, in the order of their parameters.
-    pub(super) fn hidden(&self) -> impl Iterator<Item = &Layer> {
-        [&self.cross, &self.tower].into_iter().filter_map(|layers| layers.split_last()).flat_map(|(_, hidden)| hidden)
+    pub(super) fn hidden<'a>(&'a self) -> impl Iterator<Item = &'a Layer> {
+        let without_head = |layers: &'a Vec<Layer>| layers.split_last().map_or(&[][..], |(_, hidden)| hidden);
+        let of_tasks = self
+            .tasks
+            .iter()
+            .flat_map(move |tasks| tasks.shared.iter().map(Vec::as_slice).chain(tasks.towers.iter().map(without_head)));
+        [&self.cross, &self.tower].into_iter().map(without_head).chain(of_tasks).flatten()
     }
 
     /// About how long a row takes one thread, forward and backward.

@@ -5,7 +5,7 @@ use super::messages::{
     TensorTypeProto, TypeProto, ValueInfoProto,
 };
 use crate::tower::NORM_EPSILON;
-use crate::{Activation, ModelSpec, NamedTensor, Norm, Tower};
+use crate::{Activation, ModelSpec, NamedTensor, Norm, Tasks, Tower};
 
 /// The graph so far. Every value that a node makes has a name of its own.
 #[derive(Default)]
@@ -38,16 +38,26 @@ impl Graph {
         if correction != 0.0 {
             parts.push(graph.floats("correction", &[correction]));
         }
-        graph.logit(parts);
+        match &spec.tasks {
+            None => graph.logit(parts),
+            Some(tasks) => {
+                let x0 = graph.x0(spec);
+                graph.labels(tasks, &x0);
+            }
+        }
         graph.node("Sigmoid", &["logit"], "probability");
+        if !graph.nodes.iter().any(|node| node.input.iter().any(|input| input == AXIS_1)) {
+            graph.initializers.retain(|initializer| initializer.name != AXIS_1);
+        }
+        let labels: Vec<usize> = spec.tasks.iter().map(Tasks::labels).collect();
         GraphProto {
             node: graph.nodes,
             name: "forebay".into(),
             initializer: graph.initializers,
             input: inputs(spec),
             output: vec![
-                value("logit", &[], "the logit, corrected for down-sampled negatives"),
-                value("probability", &[], "the probability of label 1: the score of `forebay predict`"),
+                value("logit", &labels, "the logit, corrected for down-sampled negatives"),
+                value("probability", &labels, "the probability of label 1: the score of `forebay predict`"),
             ],
         }
     }
@@ -98,16 +108,74 @@ impl Graph {
     }
 
     fn tower(&mut self, tower: &Tower, x0: &str) -> String {
+        let x = self.hidden("tower", &tower.hidden, tower, x0);
+        self.layer(&format!("tower.{}", tower.hidden.len()), &x)
+    }
+
+    /// The hidden layers `name.0`, `name.1`.. of these widths.
+    fn hidden(&mut self, name: &str, widths: &[usize], tower: &Tower, x0: &str) -> String {
         let mut x = x0.to_owned();
-        for (l, &width) in tower.hidden.iter().enumerate() {
-            let y = self.layer(&format!("tower.{l}"), &x);
+        for (l, &width) in widths.iter().enumerate() {
+            let name = format!("{name}.{l}");
+            let y = self.layer(&name, &x);
             let y = match tower.norm {
                 Norm::None => y,
-                Norm::Layer => self.layer_norm(&y, width, &format!("tower.{l}")),
+                Norm::Layer => self.layer_norm(&y, width, &name),
             };
-            x = self.activation(tower.activation, &y, &format!("tower.{l}"));
+            x = self.activation(tower.activation, &y, &name);
         }
-        self.layer(&format!("tower.{}", tower.hidden.len()), &x)
+        x
+    }
+
+    /// The `logit` of several labels, `[rows, labels]`.
+    fn labels(&mut self, tasks: &Tasks, x0: &str) {
+        let tower = &tasks.tower;
+        let shared: Vec<String> =
+            tasks.shared().iter().map(|name| self.hidden(name, tasks.shared_hidden(), tower, x0)).collect();
+        let mut outputs = Vec::new();
+        for k in 0..tasks.labels() {
+            let input = match shared.first() {
+                _ if tasks.gate_outputs() > 0 => self.mixture(k, &shared, x0),
+                Some(bottom) => bottom.clone(),
+                None => x0.to_owned(),
+            };
+            let x = self.hidden(&format!("task.{k}"), &tower.hidden, tower, &input);
+            outputs.push(self.layer(&format!("task.{k}.{}", tower.hidden.len()), &x));
+        }
+        if tasks.is_esmm() {
+            // See `loss::product_logit`.
+            let [a, b] = [0, 1].map(|k| self.node("Neg", &[&outputs[k]], &format!("task.{k}.not")));
+            let both = self.node("Add", &[&a, &b], "product.not");
+            let terms = self.node("Concat", &[&a, &b, &both], "product.terms");
+            self.attribute("axis", 1);
+            // Not ReduceLogSumExp, which some runtimes compute without care for large numbers.
+            let largest = self.node("Max", &[&a, &b, &both], "product.largest");
+            let below = self.node("Sub", &[&terms, &largest], "product.below");
+            let powers = self.node("Exp", &[&below], "product.powers");
+            let sum = self.sum_over_axis_1(&powers, "product.sum", true);
+            let logarithm = self.node("Log", &[&sum], "product.logarithm");
+            let not = self.node("Add", &[&logarithm, &largest], "product.not_logit");
+            outputs[1] = self.node("Neg", &[&not], "product.logit");
+        }
+        let outputs: Vec<&str> = outputs.iter().map(String::as_str).collect();
+        self.node("Concat", &outputs, "logit");
+        self.attribute("axis", 1);
+    }
+
+    /// The outputs of the experts, each times its share in the gate of label `k`, added up.
+    fn mixture(&mut self, k: usize, experts: &[String], x0: &str) -> String {
+        let gate = self.layer(&format!("gate.{k}"), x0);
+        let shares = self.node("Softmax", &[&gate], &format!("gate.{k}.shares"));
+        self.attribute("axis", 1);
+        let mut sum = String::new();
+        for (e, expert) in experts.iter().enumerate() {
+            let at = self.integers(&format!("gate.{k}.at.{e}"), &[e as i64]);
+            let share = self.node("Gather", &[&shares, &at], &format!("gate.{k}.share.{e}"));
+            self.attribute("axis", 1);
+            let part = self.node("Mul", &[&share, expert], &format!("gate.{k}.part.{e}"));
+            sum = if e == 0 { part } else { self.node("Add", &[&sum, &part], &format!("gate.{k}.sum.{e}")) };
+        }
+        sum
     }
 
     /// The layer norm of the layer `name`, of `width` units, in operators that are older than LayerNormalization.

@@ -22,7 +22,7 @@ const MOST_BYTES: usize = i32::MAX as usize;
 ///
 /// Inputs, each float32 and there only if the model has the part: `linear` `[rows, slots]`, the pooled linear weights;
 /// `embedding` `[rows, slots, embedding_dim]`, the pooled embeddings; `dense` `[rows, dense]`, the transformed dense features.
-/// Outputs: `logit` and `probability`, `[rows]`.
+/// Outputs: `logit` and `probability`, `[rows]`, or `[rows, labels]` of several labels.
 ///
 /// # Errors
 /// [`ModelError::Spec`] and [`ModelError::Load`] if spec and tensors are no model; [`ModelError::Setting`] if they are larger than

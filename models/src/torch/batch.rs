@@ -47,7 +47,7 @@ impl TorchBatch {
             rows,
             slots: shape.slots as i64,
             dense: floats(batch.dense, &[rows, shape.dense as i64])?,
-            labels: floats(batch.labels, &[rows])?,
+            labels: labels_view(Tensor::f_from_slice(batch.labels)?, rows, shape)?.f_to_device(device)?,
             weights: batch.weights.map(|weights| floats(weights, &[rows])).transpose()?,
             unique_rows: unique_rows.f_set_requires_grad(training)?,
             values: indices(batch.inverse)?,
@@ -81,7 +81,7 @@ impl TorchBatch {
         &self.dense
     }
 
-    /// `[n]`, each from 0 to 1; without meaning unless training.
+    /// `[n]`, or `[n, t]` of several labels, each from 0 to 1; without meaning unless training.
     pub fn labels(&self) -> &Tensor {
         &self.labels
     }
@@ -143,6 +143,14 @@ impl TorchBatch {
                 bags.f_view(shape)
             }
         }
+    }
+}
+
+/// Labels, as they lie, as `[n]`, or `[n, t]` of several labels.
+pub(super) fn labels_view(labels: Tensor, rows: i64, shape: BatchShape) -> Result<Tensor, TchError> {
+    match shape.labels as i64 {
+        1 => labels.f_view([rows]),
+        labels_of_row => labels.f_view([rows, labels_of_row]),
     }
 }
 

@@ -5,7 +5,7 @@ use tch::{Kind, Reduction, TchError, Tensor};
 use super::non_finite::{gradient_symptom, loss_symptom, non_finite_error, row_symptom};
 use super::params::{Params, all_finite};
 use super::{TorchBatch, TorchModule};
-use crate::{BatchShape, DenseBatch, ModelError, StepOutput, loss_sum};
+use crate::{BatchShape, DenseBatch, ModelError, StepOutput, losses_sum};
 
 /// What a step computes with.
 pub(super) struct Graph {
@@ -13,13 +13,42 @@ pub(super) struct Graph {
     pub(super) params: Params,
     pub(super) shape: BatchShape,
     pub(super) clip_norm: Option<f64>,
+    pub(super) losses: LabelLosses,
+}
+
+/// What the loss of each label is multiplied by.
+pub(super) struct LabelLosses {
+    weights: Vec<f32>,
+    /// The same on the device, `[1, t]`; `None` for one label, whose weight is 1.
+    on_device: Option<Tensor>,
+}
+
+impl LabelLosses {
+    pub(super) fn new(weights: Vec<f32>, device: tch::Device) -> Result<LabelLosses, TchError> {
+        let place = || Tensor::f_from_slice(&weights)?.f_view([1, -1])?.f_to_device(device);
+        let on_device = (weights.len() > 1).then(place).transpose()?;
+        Ok(LabelLosses { weights, on_device })
+    }
+
+    pub(super) fn weights(&self) -> &[f32] {
+        &self.weights
+    }
 }
 
 impl Graph {
-    /// The module's logits, `[n]`. Their shape is checked.
+    /// The module's logits, `[n]`, or `[n, t]` of several labels. Their shape is checked.
     pub(super) fn forward(&self, batch: &TorchBatch) -> Result<Tensor, ModelError> {
         let logits = self.module.forward(batch)?;
         let (found, n) = (logits.size(), batch.rows());
+        if self.shape.labels > 1 {
+            let expected = [n, self.shape.labels as i64];
+            return match found == expected {
+                true => Ok(logits),
+                false => {
+                    Err(ModelError::Module(format!("the module gave logits of shape {found:?}, expected {expected:?}")))
+                }
+            };
+        }
         if found != [n] && found != [n, 1] {
             return Err(ModelError::Module(format!(
                 "the module gave logits of shape {found:?}, expected [{n}] or [{n}, 1]"
@@ -39,7 +68,7 @@ impl Graph {
         let logits = self.forward(&inputs)?;
         copy(&logits, &mut out.logits)?;
         // In f64 and on the host, where the logits are needed anyway: the number that the native backend gives.
-        out.loss = loss_sum(&out.logits, batch.labels, batch.weights) / batch.rows as f64;
+        out.loss = losses_sum(&out.logits, batch.labels, &self.losses.weights, batch.weights) / batch.rows as f64;
         if let Some(symptom) = loss_symptom(out) {
             return Err(self.non_finite(batch, &symptom));
         }
@@ -70,12 +99,23 @@ impl Graph {
         inputs: &TorchBatch,
     ) -> Result<(Option<Tensor>, Tensor), ModelError> {
         let class_weights = None::<&Tensor>;
-        let loss = logits.f_binary_cross_entropy_with_logits(
-            inputs.labels(),
-            inputs.weights(),
-            class_weights,
-            Reduction::Mean,
-        )?;
+        let loss = match &self.losses.on_device {
+            None => logits.f_binary_cross_entropy_with_logits(
+                inputs.labels(),
+                inputs.weights(),
+                class_weights,
+                Reduction::Mean,
+            )?,
+            Some(of_labels) => {
+                let weights = match inputs.weights() {
+                    Some(of_rows) => of_rows.f_view([-1, 1])?.f_mul(of_labels)?,
+                    None => of_labels.shallow_clone(),
+                };
+                let (labels, sum) = (inputs.labels(), Reduction::Sum);
+                let loss = logits.f_binary_cross_entropy_with_logits(labels, Some(&weights), class_weights, sum)?;
+                loss.f_div_scalar(inputs.rows())?
+            }
+        };
         let mut wanted: Vec<&Tensor> = self.params.leaves.iter().collect();
         wanted.push(inputs.unique_rows());
         let mut grads = Tensor::f_run_backward(&[&loss], &wanted, false, false)?;

@@ -8,7 +8,7 @@ use tch::Tensor;
 use tch::nn::{Path, VarStore};
 
 use super::dense_optimizer::Optimizer;
-use super::graph::{Graph, copy};
+use super::graph::{Graph, LabelLosses, copy};
 use super::module::SpecModule;
 use super::non_finite::ModelInfo;
 use super::params::{Params, to_vec};
@@ -52,8 +52,10 @@ impl TorchModel {
         let values = initial(&layout, seed);
         let params = Params::new(layout, &values, device)?;
         let shape = ModuleShape { slots: spec.slots, dense: spec.dense, parts: spec.parts() };
+        let label_weights = spec.tasks.as_ref().map_or_else(|| vec![1.0], |tasks| tasks.weights.clone());
         let module = Box::new(SpecModule::new(spec, seed, &params.leaves));
-        TorchModel::assemble(shape, module, params, optimizer, device, None)
+        let losses = LabelLosses::new(label_weights, device)?;
+        TorchModel::assemble(shape, module, params, optimizer, losses, device, None)
     }
 
     /// A module of the user's own: `make` creates it over the root of a new variable store, after libtorch's random
@@ -102,7 +104,8 @@ impl TorchModel {
         let store = VarStore::new(device);
         let module = Box::new(make(&store.root())?);
         let params = Params::from_store(&store)?;
-        TorchModel::assemble(shape, module, params, optimizer, device, Some(seed))
+        let losses = LabelLosses::new(vec![1.0], device)?;
+        TorchModel::assemble(shape, module, params, optimizer, losses, device, Some(seed))
     }
 
     fn assemble(
@@ -110,14 +113,23 @@ impl TorchModel {
         module: Box<dyn TorchModule>,
         params: Params,
         optimizer: DenseOptimizer,
+        losses: LabelLosses,
         device: tch::Device,
         seed: Option<u64>,
     ) -> Result<TorchModel, ModelError> {
         let row_dim = parts.iter().map(|part| part.dim).sum();
         let optimizer = Optimizer::new(optimizer, params.count(), device)?;
-        let shape = BatchShape { slots, dense, row_dim };
-        let info = Arc::new(ModelInfo { shape, params: params.layout.clone() });
-        Ok(TorchModel { graph: Graph { module, params, shape, clip_norm: None }, optimizer, parts, device, info, seed })
+        let shape = BatchShape { slots, dense, row_dim, labels: losses.weights().len() };
+        let label_weights = losses.weights().to_vec();
+        let info = Arc::new(ModelInfo { shape, params: params.layout.clone(), label_weights });
+        Ok(TorchModel {
+            graph: Graph { module, params, shape, clip_norm: None, losses },
+            optimizer,
+            parts,
+            device,
+            info,
+            seed,
+        })
     }
 
     /// Begins libtorch's random numbers anew, from the seed and the number of steps: what a module draws after a checkpoint
@@ -204,7 +216,10 @@ impl DenseModel for TorchModel {
             copy(&self.graph.forward(&inputs)?, logits)
         })?;
         match logits.iter().position(|logit| !logit.is_finite()) {
-            Some(row) => Err(self.graph.non_finite(batch, &format!("the logit of row {row} is {}", logits[row]))),
+            Some(at) => {
+                let row = at / self.graph.shape.labels;
+                Err(self.graph.non_finite(batch, &format!("the logit of row {row} is {}", logits[at])))
+            }
             None => Ok(()),
         }
     }

@@ -6,7 +6,7 @@ use super::TorchBatch;
 use super::dropout::factors;
 use crate::dropout::Dropout;
 use crate::tower::NORM_EPSILON;
-use crate::{Activation, ModelSpec, Norm, RowPart, Tower};
+use crate::{Activation, ModelSpec, Norm, RowPart, Tasks, Tower};
 
 /// A dense model in tch: the forward pass over parameters in a variable store. Autograd computes the gradients.
 ///
@@ -38,7 +38,18 @@ pub(super) struct SpecModule {
     linear_bias: Option<Tensor>,
     cross: Vec<Layer>,
     tower: Vec<Layer>,
+    tasks: Option<TaskModule>,
     dropout: Option<Dropout>,
+}
+
+/// The layers of a model with several labels.
+struct TaskModule {
+    /// The hidden layers of the bottom, or of each expert.
+    shared: Vec<Vec<Layer>>,
+    /// One for each label, if there are experts.
+    gates: Vec<Layer>,
+    /// For each label its hidden layers, and the layer with one output.
+    towers: Vec<Vec<Layer>>,
 }
 
 struct Layer {
@@ -67,10 +78,68 @@ impl SpecModule {
         let cross = (0..spec.cross.as_ref().map_or(0, |cross| cross.layers + 1)).map(|_| layer(None)).collect();
         let tower = spec.tower.as_ref().map_or_else(Vec::new, |tower| {
             let hidden = tower.hidden.iter().map(|_| Some(tower));
-            hidden.chain([None]).map(layer).collect()
+            hidden.chain([None]).map(&mut layer).collect()
         });
-        let dropout = spec.tower.as_ref().and_then(|tower| Dropout::new(tower.dropout, seed));
-        SpecModule { spec, linear_weight, linear_bias, cross, tower, dropout }
+        let tasks = spec.tasks.as_ref().map(|tasks| TaskModule::new(tasks, &mut layer));
+        let dropout = spec.any_tower().and_then(|tower| Dropout::new(tower.dropout, seed));
+        SpecModule { spec, linear_weight, linear_bias, cross, tower, tasks, dropout }
+    }
+}
+
+impl TaskModule {
+    fn new<'a>(tasks: &'a Tasks, layer: &mut impl FnMut(Option<&'a Tower>) -> Layer) -> TaskModule {
+        let tower = Some(&tasks.tower);
+        let shared = |_| tasks.shared_hidden().iter().map(|_| layer(tower)).collect();
+        let shared = tasks.shared().into_iter().map(shared).collect();
+        let gates = if tasks.gate_outputs() > 0 { tasks.labels() } else { 0 };
+        let gates = (0..gates).map(|_| layer(None)).collect();
+        let towers = (0..tasks.labels())
+            .map(|_| tasks.tower.hidden.iter().map(|_| tower).chain([None]).map(&mut *layer).collect())
+            .collect();
+        TaskModule { shared, gates, towers }
+    }
+}
+
+impl SpecModule {
+    /// The hidden layers of a stack over `x`; `first` is the number of the first among all hidden layers of the model.
+    fn hidden(&self, batch: &TorchBatch, layers: &[Layer], first: usize, x: &Tensor) -> Result<Tensor, TchError> {
+        let activation = self.spec.any_tower().map(|tower| tower.activation).unwrap_or_default();
+        let mut x = x.shallow_clone();
+        for (l, layer) in layers.iter().enumerate() {
+            x = layer.apply_hidden(&x, activation)?;
+            if let Some(dropout) = self.dropout.filter(|_| batch.training()) {
+                let stream = dropout.stream(batch.id(), first + l);
+                x = x.f_mul(&factors(&dropout, stream, batch.rows(), x.size()[1], x.device())?)?;
+            }
+        }
+        Ok(x)
+    }
+
+    /// The logits of several labels, `[n, t]`.
+    fn labels(&self, batch: &TorchBatch, tasks: &Tasks, module: &TaskModule, x0: &Tensor) -> Result<Tensor, TchError> {
+        let shared = module.shared.iter().enumerate();
+        let shared = shared.map(|(e, layers)| self.hidden(batch, layers, tasks.first_of_shared(e), x0));
+        let shared: Vec<Tensor> = shared.collect::<Result<_, _>>()?;
+        let mut outputs = Vec::with_capacity(module.towers.len());
+        for (k, (out, layers)) in module.towers.iter().filter_map(|tower| tower.split_last()).enumerate() {
+            let input = match (module.gates.get(k), shared.first()) {
+                (Some(gate), _) => {
+                    // [n, 1, experts] times [n, experts, width].
+                    let shares = gate.apply(x0)?.f_softmax(1, Kind::Float)?.f_unsqueeze(1)?;
+                    shares.f_bmm(&Tensor::f_stack(&shared, 1)?)?.f_squeeze_dim(1)?
+                }
+                (None, Some(bottom)) => bottom.shallow_clone(),
+                (None, None) => x0.shallow_clone(),
+            };
+            outputs.push(out.apply(&self.hidden(batch, layers, tasks.first_of_tower(k), &input)?)?);
+        }
+        if let ([click, conversion], true) = (&mut outputs[..], tasks.is_esmm()) {
+            // See `loss::product_logit`.
+            let (not_click, not_conversion) = (click.f_neg()?, conversion.f_neg()?);
+            let terms = [&not_click, &not_conversion, &not_click.f_add(&not_conversion)?];
+            *conversion = Tensor::f_cat(&terms, 1)?.f_logsumexp([1i64].as_slice(), true)?.f_neg()?;
+        }
+        Tensor::f_cat(&outputs, 1)
     }
 }
 
@@ -120,7 +189,7 @@ impl TorchModule for SpecModule {
             let pairs = all.f_sub(&own)?.f_sum_dim_intlist([1i64].as_slice(), true, Kind::Float)?.f_mul_scalar(0.5)?;
             logits = logits.f_add(&pairs)?;
         }
-        if self.cross.is_empty() && self.tower.is_empty() {
+        if self.cross.is_empty() && self.tower.is_empty() && self.tasks.is_none() {
             return Ok(logits);
         }
         let flat = embedding.f_reshape([n, batch.slots() * dim])?;
@@ -132,16 +201,11 @@ impl TorchModule for SpecModule {
             }
             logits = logits.f_add(&out.apply(&x)?)?;
         }
-        if let (Some((out, layers)), Some(tower)) = (self.tower.split_last(), &self.spec.tower) {
-            let mut x = x0;
-            for (l, layer) in layers.iter().enumerate() {
-                x = layer.apply_hidden(&x, tower.activation)?;
-                if let Some(dropout) = self.dropout.filter(|_| batch.training()) {
-                    let stream = dropout.stream(batch.id(), l);
-                    x = x.f_mul(&factors(&dropout, stream, n, x.size()[1], x.device())?)?;
-                }
-            }
-            logits = logits.f_add(&out.apply(&x)?)?;
+        if let (Some(tasks), Some(module)) = (&self.spec.tasks, &self.tasks) {
+            return self.labels(batch, tasks, module, &x0);
+        }
+        if let Some((out, layers)) = self.tower.split_last() {
+            logits = logits.f_add(&out.apply(&self.hidden(batch, layers, 0, &x0)?)?)?;
         }
         Ok(logits)
     }

@@ -7,6 +7,8 @@ use crate::{BatchShape, DenseBatch, ModelError, StepOutput};
 pub(super) struct ModelInfo {
     pub(super) shape: BatchShape,
     pub(super) params: Vec<Param>,
+    /// What the loss of each label is multiplied by.
+    pub(super) label_weights: Vec<f32>,
 }
 
 /// What to say of a loss that is not finite.

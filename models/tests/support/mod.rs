@@ -69,7 +69,9 @@ pub fn batch(spec: &ModelSpec, rows: usize, unique: usize, bags: bool, seed: u64
     Owned {
         id: seed,
         rows,
-        labels: (0..rows).map(|row| f32::from(u8::from(number(2, seed, row).is_multiple_of(3)))).collect(),
+        labels: (0..rows * spec.labels())
+            .map(|row| f32::from(u8::from(number(2, seed, row).is_multiple_of(3))))
+            .collect(),
         weights: bags.then(|| (0..rows).map(|row| (number(6, seed, row) % 5) as f32 * 0.5).collect()),
         dense: (0..rows * spec.dense).map(|i| unit(number(3, seed, i))).collect(),
         unique_rows: (0..unique * spec.row_dim()).map(|i| 0.5 * unit(number(4, seed, i))).collect(),
@@ -117,6 +119,18 @@ pub fn specs() -> Vec<(&'static str, ModelSpec)> {
                 .with_dropout(0.2),
         ),
         ("dropout, prelu", ModelSpec::ctr_dnn(3, 0, 4, &[6, 5]).with_activation(Activation::Prelu).with_dropout(0.5)),
+        ("shared bottom", ModelSpec::shared_bottom(3, 2, 4, &[6, 5], &[3], &[1.0, 0.5, 2.0])),
+        ("shared bottom, linear heads", ModelSpec::shared_bottom(3, 0, 4, &[6], &[], &[1.0, 0.25])),
+        ("mmoe", ModelSpec::mmoe(3, 2, 4, 3, &[6, 5], &[3], &[1.0, 0.5])),
+        ("mmoe, linear heads", ModelSpec::mmoe(3, 2, 4, 2, &[5], &[], &[0.5, 1.0]).with_pooling(Pooling::Max)),
+        ("mmoe, all settings", {
+            let mmoe = ModelSpec::mmoe(3, 2, 4, 2, &[6, 5], &[4], &[1.0, 1.0, 0.5]).with_norm(Norm::Layer);
+            mmoe.with_activation(Activation::Silu).with_dropout(0.2)
+        }),
+        ("esmm", ModelSpec::esmm(3, 2, 4, &[6, 5], &[1.0, 0.5])),
+        ("esmm, prelu, dropout", {
+            ModelSpec::esmm(3, 0, 4, &[6], &[1.0, 2.0]).with_activation(Activation::Prelu).with_dropout(0.3)
+        }),
         ("all", all.clone()),
         ("all, mean", all.clone().with_pooling(Pooling::Mean)),
         ("all, max", all.with_pooling(Pooling::Max)),

@@ -7,7 +7,7 @@ use super::layout::{FINDING, found, take};
 use crate::params::name_at;
 use crate::torch::non_finite::{ModelInfo, gradient_symptom, loss_symptom, non_finite_error, row_symptom};
 use crate::transfer::{DeviceOutput, QueuedStep};
-use crate::{DenseBatch, ModelError, StepOutput, loss_sum};
+use crate::{DenseBatch, ModelError, StepOutput, losses_sum};
 
 /// A step in the device's queue.
 pub(super) struct TorchStep {
@@ -32,7 +32,7 @@ impl QueuedStep for TorchStep {
         let (parameter, gradient) = (name(0), name(FINDING));
         // If the uploader was dropped, the buffers are dropped, too.
         let _ = return_to.send(buffers);
-        out.loss = loss_sum(&out.logits, batch.labels, batch.weights) / batch.rows as f64;
+        out.loss = losses_sum(&out.logits, batch.labels, &self.info.label_weights, batch.weights) / batch.rows as f64;
         match symptom(out, self.info.shape.row_dim, gradient) {
             Some(symptom) => Err(non_finite_error(batch, self.info.shape, parameter, &symptom)),
             None => Ok(output),

@@ -9,6 +9,7 @@ use super::download::TorchStep;
 use super::layout::{FINDING, find_non_finite, floats, indices};
 use crate::ModelError;
 use crate::torch::TorchBatch;
+use crate::torch::batch::labels_view;
 use crate::torch::dense_optimizer::Optimizer;
 use crate::torch::graph::Graph;
 use crate::torch::non_finite::ModelInfo;
@@ -32,7 +33,7 @@ pub(in crate::torch) fn launch(
     drop(inputs);
     let download = &batch.download;
     tch::no_grad(|| -> Result<(), TchError> {
-        floats(&results, &download.logits)?.f_copy_(&logits)?;
+        floats(&results, &download.logits)?.f_copy_(&logits.f_reshape([-1])?)?;
         let mut place = floats(&results, &download.row_grads)?;
         match row_grads {
             Some(grads) => place.f_copy_(&grads.f_reshape([-1])?)?,
@@ -53,14 +54,14 @@ impl TorchBatch {
     /// The batch that lies in `words`, over that memory: nothing is copied.
     fn over(words: &Tensor, batch: &BatchInFlight, shape: crate::BatchShape) -> Result<TorchBatch, TchError> {
         let upload = &batch.upload;
-        let rows = upload.labels.len() as i64;
+        let rows = (upload.labels.len() / shape.labels) as i64;
         let unique_rows = floats(words, &upload.unique_rows)?.f_view([-1, shape.row_dim as i64])?;
         Ok(TorchBatch {
             id: batch.id,
             rows,
             slots: shape.slots as i64,
             dense: floats(words, &upload.dense)?.f_view([rows, shape.dense as i64])?,
-            labels: floats(words, &upload.labels)?,
+            labels: labels_view(floats(words, &upload.labels)?, rows, shape)?,
             weights: upload.weights.as_ref().map(|at| floats(words, at)).transpose()?,
             // A leaf of its own over the same memory: autograd sums its gradient per key.
             unique_rows: unique_rows.f_detach()?.f_set_requires_grad(true)?,

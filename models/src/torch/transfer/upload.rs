@@ -83,7 +83,7 @@ mod tests {
         let spec = ModelSpec::lr(2, 1);
         let mut model = TorchModel::new(spec, DenseOptimizer::sgd(0.1), 1, 1, Device::Cpu).unwrap();
         let made = Arc::new(AtomicUsize::new(0));
-        let shape = BatchShape { slots: 2, dense: 1, row_dim: 1 };
+        let shape = BatchShape { slots: 2, dense: 1, row_dim: 1, labels: 1 };
         let mut uploader = Uploader::new(tch::Device::Cpu, shape, model.flat_len()).unwrap();
         uploader.allocator = Box::new(CountingAllocator(Arc::clone(&made)));
         let batch = DenseBatch {

@@ -1,0 +1,143 @@
+//! A stack of hidden layers over a chunk of rows, forward and backward, with the buffers that it keeps between the two.
+
+use super::activate::{self, Drops, Kept};
+use super::gemm::{MatrixView, matmul};
+use super::kernels;
+use super::network::{Layer, Network};
+
+/// What a pass over a chunk needs besides its input.
+#[derive(Clone, Copy)]
+pub(super) struct Pass<'a> {
+    pub(super) net: &'a Network,
+    pub(super) params: &'a [f32],
+    /// Rows to compute.
+    pub(super) rows: usize,
+    /// Threads that share each matrix product.
+    pub(super) threads: usize,
+    /// The id of the batch and the number of the chunk's first row in it; `None` when predicting.
+    pub(super) training: Option<(u64, usize)>,
+}
+
+/// The gradients that a way back adds to.
+pub(super) struct Gradients<'a> {
+    /// Of all parameters.
+    pub(super) params: &'a mut [f32],
+    /// Whether those of hidden layers' weights hold those of an earlier chunk.
+    pub(super) adds: bool,
+    /// Gradients of two neighbouring layers' activations. The first is that of the output when a way back begins.
+    pub(super) deltas: &'a mut [Vec<f32>; 2],
+}
+
+/// Where the gradient by the input of a stack goes: its first `columns` numbers of each row, `columns` apart.
+pub(super) struct ToInput<'a> {
+    pub(super) to: &'a mut [f32],
+    pub(super) columns: usize,
+    /// Whether it is added to what is there.
+    pub(super) adds: bool,
+}
+
+/// The buffers of one stack.
+#[derive(Default)]
+pub(super) struct HiddenLayers {
+    /// Activations of each layer, `[chunk x outputs]`.
+    acts: Vec<Vec<f32>>,
+    /// For each layer, if it is more than bias and relu: what its way back needs.
+    kept: Vec<Kept>,
+}
+
+impl HiddenLayers {
+    /// Computes all layers from the input `x`. `first` is the number of the first layer among all hidden layers of the model.
+    pub(super) fn forward(&mut self, pass: &Pass<'_>, layers: &[Layer], first: usize, x: &[f32]) {
+        let Pass { net, params, rows: n, threads, training } = *pass;
+        self.acts.resize_with(layers.len(), Vec::new);
+        self.kept.resize_with(if net.plain { 0 } else { layers.len() }, Kept::default);
+        for (l, layer) in layers.iter().enumerate() {
+            let (before, rest) = self.acts.split_at_mut(l);
+            let x = before.last().map_or(x, Vec::as_slice);
+            let act = &mut rest[0];
+            act.resize(n * layer.outputs, 0.0);
+            let x = MatrixView::new(x, n, layer.inputs, layer.inputs);
+            matmul(act, layer.outputs, x, weight(params, layer).t(), false, threads);
+            if net.plain {
+                kernels::bias_relu(act, &params[layer.bias.clone()]);
+                continue;
+            }
+            let behind = layer.behind(params);
+            match training {
+                None => activate::predict(act, net.activation, &behind),
+                Some((batch, row)) => {
+                    let drops = |dropout: crate::dropout::Dropout| Drops {
+                        dropout,
+                        stream: dropout.stream(batch, first + l),
+                        first: row,
+                    };
+                    activate::forward(act, net.activation, &behind, net.dropout.map(drops), &mut self.kept[l]);
+                }
+            }
+        }
+    }
+
+    /// The output of the last layer; without layers the input `x`.
+    pub(super) fn output<'a>(&'a self, x: &'a [f32]) -> &'a [f32] {
+        self.acts.last().map_or(x, Vec::as_slice)
+    }
+
+    /// The way back from the gradient of the output, in `grads.deltas[0]`, to the parameters and to the input `x`.
+    pub(super) fn backward(
+        &self,
+        pass: &Pass<'_>,
+        layers: &[Layer],
+        x: &[f32],
+        grads: &mut Gradients<'_>,
+        input: ToInput<'_>,
+    ) {
+        let Pass { net, params, rows: n, threads, .. } = *pass;
+        let ToInput { to, columns, adds } = input;
+        if layers.is_empty() {
+            if !adds {
+                to.fill(0.0);
+            }
+            return kernels::add(to, &grads.deltas[0]);
+        }
+        for (l, layer) in layers.iter().enumerate().rev() {
+            let [delta, below] = &mut *grads.deltas;
+            if net.plain {
+                kernels::relu_backward(delta, &self.acts[l], &mut grads.params[layer.bias.clone()]);
+            } else {
+                let behind = layer.behind(params);
+                activate::backward(delta, &self.kept[l], &behind, layer.behind_mut(grads.params));
+            }
+            let input = if l == 0 { x } else { &self.acts[l - 1] };
+            weight_gradient(grads.params, layer, delta, input, n, grads.adds, threads);
+            let delta = MatrixView::new(delta, n, layer.outputs, layer.outputs);
+            if l == 0 {
+                let to_columns = MatrixView::new(&params[layer.weight.clone()], layer.outputs, columns, layer.inputs);
+                matmul(to, columns, delta, to_columns, adds, threads);
+            } else {
+                below.resize(n * layer.inputs, 0.0);
+                matmul(below, layer.inputs, delta, weight(params, layer), false, threads);
+                grads.deltas.swap(0, 1);
+            }
+        }
+    }
+}
+
+/// The weight of a layer, `[outputs x inputs]`.
+pub(super) fn weight<'a>(params: &'a [f32], layer: &Layer) -> MatrixView<'a> {
+    MatrixView::new(&params[layer.weight.clone()], layer.outputs, layer.inputs, layer.inputs)
+}
+
+/// `grads[weight] = deltaᵀ · input` over `n` rows, or `+=` if `add`.
+pub(super) fn weight_gradient(
+    grads: &mut [f32],
+    layer: &Layer,
+    delta: &[f32],
+    input: &[f32],
+    n: usize,
+    add: bool,
+    threads: usize,
+) {
+    let delta = MatrixView::new(delta, n, layer.outputs, layer.outputs).t();
+    let input = MatrixView::new(input, n, layer.inputs, layer.inputs);
+    matmul(&mut grads[layer.weight.clone()], layer.inputs, delta, input, add, threads);
+}
