@@ -133,6 +133,9 @@ pub(crate) struct Synth {
     /// Number of the first row, to make more rows of the same seed, for instance to evaluate on.
     #[arg(long, value_name = "N", default_value_t = 0)]
     first_row: u64,
+    /// 2: also a column `buy` behind the label, a second label that is 1 for some of the clicks. Parquet alone.
+    #[arg(long, value_name = "1|2", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
+    labels: u8,
     /// Format of the files.
     #[arg(long, value_enum, default_value_t = Format::Parquet)]
     format: Format,
@@ -195,7 +198,16 @@ impl Data {
 
 impl Synth {
     fn run(self, logs: &Logs) -> Result<(), Fault> {
-        let what = Synthetic { rows: self.rows, first: self.first_row, seed: self.seed, ..Synthetic::default() };
+        if self.labels == 2 && matches!(self.format, Format::Criteo) {
+            return Err(Fault::user("Criteo text has one label: --labels 2 needs --format parquet"));
+        }
+        let what = Synthetic {
+            rows: self.rows,
+            first: self.first_row,
+            seed: self.seed,
+            labels: usize::from(self.labels),
+            ..Synthetic::default()
+        };
         let source = SyntheticSource::new(what, ReadOptions { decode_threads: 2, ..ReadOptions::default() });
         match self.format {
             Format::Parquet => write_parquet(source, &self.out, &self.parquet.options(), Some(self.rows), logs),

@@ -5,4 +5,4 @@ mod planted_model;
 mod source;
 
 pub use planted_model::CARDINALITIES;
-pub use source::{Synthetic, SyntheticSource};
+pub use source::{BUY, Synthetic, SyntheticSource};

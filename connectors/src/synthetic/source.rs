@@ -4,7 +4,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::datatypes::SchemaRef;
+use arrow::array::Int32Array;
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, Lineage, Source, StageCx};
 use futures::{TryStreamExt, stream};
@@ -34,11 +35,16 @@ pub struct Synthetic {
     pub cap: u32,
     /// Categories as numbers (default) or as hex strings.
     pub categories: Categories,
+    /// 1 (default): the label is a click. 2: behind it comes a column [`BUY`], 1 for some of the clicks.
+    pub labels: usize,
 }
+
+/// The name of the second label.
+pub const BUY: &str = "buy";
 
 impl Default for Synthetic {
     fn default() -> Self {
-        Self { rows: 1_000_000, first: 0, seed: 0, cap: 86_140, categories: Categories::Int }
+        Self { rows: 1_000_000, first: 0, seed: 0, cap: 86_140, categories: Categories::Int, labels: 1 }
     }
 }
 
@@ -93,6 +99,9 @@ impl Source for SyntheticSource {
         }
         self.seq = 0;
         let leases = self.leases.as_ref();
+        if !(1..=2).contains(&self.what.labels) {
+            return Err(Fault::user(format!("synthetic rows of {} labels: expected 1 or 2", self.what.labels)));
+        }
         let fingerprint = fingerprint(|text| write!(text, "{:?} {}", self.what, self.options.window_rows));
         let step = self.options.batch_rows as u64;
         let parts = Numbered::new(vec![self.what.rows], &self.options).parts(leases, fingerprint)?;
@@ -109,12 +118,12 @@ impl Source for SyntheticSource {
         let (pool, queue) = DecodePool::start(cx, self.options.decode_threads, self.options.decode_ahead_bytes)?;
         let planted = Arc::new(PlantedModel::new(self.what.seed, self.what.cap));
         let schema = criteo_schema(Categories::Int);
-        let (base, categories) = (self.what.first, self.what.categories);
+        let (base, categories, has_buy) = (self.what.first, self.what.categories, self.what.labels == 2);
         let make = move |(lineage, window, n): (Lineage, WindowMark, usize), permit: BudgetPermit| {
             let (planted, schema) = (Arc::clone(&planted), Arc::clone(&schema));
             async move {
                 Ok(move |output: &JobOutput<Rows>| {
-                    let batch = make(&planted, &schema, base + lineage.row, n);
+                    let batch = make(&planted, &schema, base + lineage.row, n, has_buy)?;
                     let batch = match categories {
                         Categories::Int => batch,
                         Categories::Hex => with_hex_categories(&batch)?,
@@ -147,10 +156,50 @@ impl Source for SyntheticSource {
     }
 }
 
-fn make(planted: &PlantedModel, schema: &SchemaRef, first: u64, n: usize) -> RecordBatch {
+fn make(planted: &PlantedModel, schema: &SchemaRef, first: u64, n: usize, has_buy: bool) -> Result<RecordBatch, Fault> {
     let mut columns = Columns::default();
     planted.rows(first, n, &mut columns);
+    let buys = has_buy.then(|| planted.buys(first, &columns));
     let Columns { labels, integers, categories, present, .. } = columns;
     let values = std::iter::once(labels).chain(integers).chain(categories).collect();
-    to_batch(schema, values, &present)
+    let batch = to_batch(schema, values, &present);
+    match buys {
+        None => Ok(batch),
+        Some(buys) => with_buys(&batch, buys),
+    }
+}
+
+/// The same rows with the second label behind the first.
+fn with_buys(batch: &RecordBatch, buys: Vec<i32>) -> Result<RecordBatch, Fault> {
+    let (mut fields, mut columns) = (batch.schema().fields().to_vec(), batch.columns().to_vec());
+    fields.insert(1, Arc::new(Field::new(BUY, DataType::Int32, false)));
+    columns.insert(1, Arc::new(Int32Array::from(buys)));
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
+        .map_err(|e| Fault::internal("the second label does not fit its rows").because(e))
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::AsArray;
+    use arrow::datatypes::Int32Type;
+
+    use super::*;
+
+    #[test]
+    fn a_second_label_changes_no_other_column_and_is_1_for_some_of_the_clicks() {
+        const ROWS: usize = 40_000;
+        let (planted, schema) = (PlantedModel::new(3, 1000), criteo_schema(Categories::Int));
+        let one = make(&planted, &schema, 100, ROWS, false).unwrap();
+        let two = make(&planted, &schema, 100, ROWS, true).unwrap();
+        let column = |name: &str| two[name].as_primitive::<Int32Type>().values().to_vec();
+        let (clicks, buys) = (column("label"), column(BUY));
+        let mut without = two.clone();
+        without.remove_column(1);
+        assert_eq!(without, one);
+        assert!(clicks.iter().zip(&buys).all(|(click, buy)| buy <= click), "no buy without a click");
+        let rate = buys.iter().sum::<i32>() as f64 / clicks.iter().sum::<i32>() as f64;
+        assert!((0.12..0.25).contains(&rate), "{rate}");
+        let part = make(&planted, &schema, 150, 10, true).unwrap();
+        assert_eq!(part[BUY].as_primitive::<Int32Type>().values(), &buys[50..60]);
+    }
 }
