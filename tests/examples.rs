@@ -47,10 +47,34 @@ fn every_job_file_of_criteo_plans() {
     let dir = tempfile::tempdir().unwrap();
     let rows = common::parquet(dir.path(), 0, 100);
     let jobs = jobs("examples");
-    assert_eq!(jobs.len(), 3);
-    for job in jobs {
+    assert_eq!(jobs.len(), 4);
+    for job in jobs.into_iter().filter(|job| !job.ends_with("two_labels.toml")) {
         run("plan", &job, &[format!("data.train={}", rows.display())]);
     }
+}
+
+#[test]
+fn the_job_of_two_labels_trains_on_rows_of_data_synth() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (rows, model) = (path("rows"), path("model"));
+    let synth = ["data", "synth", "--rows", "3000", "--labels", "2", "--out", &rows];
+    let (code, said) = common::run(&synth);
+    assert_eq!(code, Some(0), "{said}");
+    let job = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/two_labels.toml");
+    for kind in ["mmoe", "shared_bottom", "esmm"] {
+        let settings = [
+            format!("data.train={rows}"),
+            format!("data.eval={rows}"),
+            format!("output.model={model}-{kind}"),
+            format!("model.kind={kind}"),
+            "model.hidden=[16]".to_owned(),
+        ];
+        let said = run("train", &job, &settings);
+        assert!(said.contains("click: 3000 rows") && said.contains("buy: 3000 rows"), "{said}");
+    }
+    let (code, said) = common::run(&[&synth[..], &["--format", "criteo", "--replace"]].concat());
+    assert!(code == Some(2) && said.contains("--labels 2 needs --format parquet"), "{said}");
 }
 
 #[test]

@@ -113,6 +113,7 @@ impl Types {
             ("PathBuf", _) => "path".into(),
             ("Paths", _) => "path or list".into(),
             ("Positive", _) => "text or list".into(),
+            ("Labels", _) => "text, table or list".into(),
             ("ByteSize", _) => "bytes".into(),
             ("Interval", _) => "time".into(),
             ("StalenessRule", _) => "integer or table".into(),
@@ -186,6 +187,8 @@ impl Writer<'_> {
         while let Some(ty) = inner {
             (name, inner) = name_and_argument(ty);
         }
+        // Its entries are tables.
+        let name = if name == "Labels" { "LabelColumn".to_owned() } else { name };
         self.values(depth + 1, path, &name);
     }
 
@@ -248,6 +251,7 @@ impl Writer<'_> {
                 let example = example.unwrap_or_else(|| panic!("{key} has no default and no \"for instance `VALUE`\""));
                 match self.types.kind(inner).as_str() {
                     "integer" | "number" | "table" | "one of these" => example.to_owned(),
+                    kind if kind.starts_with("list") => example.to_owned(),
                     _ => format!("{example:?}"),
                 }
             }

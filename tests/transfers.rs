@@ -116,7 +116,7 @@ impl DenseModel for Software {
 }
 
 fn native(job: &Job) -> NativeModel {
-    let spec = job.model.spec(job.columns.slots.len(), job.columns.dense.len());
+    let spec = job.model.spec(job.columns.slots.len(), job.columns.dense.len(), &[1.0]);
     NativeModel::new(spec, job.train.optimizer, job.seed, 1).unwrap()
 }
 

@@ -1,13 +1,14 @@
-//! The label of a job: its column, and which of its values are positive.
+//! The labels of a job: their columns, which of the values are positive, and what their losses weigh.
 
 use std::fmt;
+use std::ops::Deref;
 
 use forebay_actors::Fault;
 use forebay_connectors::ValueKind;
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::string_or_table::Named;
+use crate::string_or_table::{Named, one_or_list};
 
 /// The column of the label, and how its values become labels. By default each value is the label: 0, 1 or a boolean.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -22,6 +23,92 @@ pub struct LabelColumn {
     /// Whether the values are soft labels: probabilities from 0 to 1. A soft label y counts as y positive and 1 - y negative rows.
     #[serde(default)]
     pub soft: bool,
+    /// The name of the label in outputs, for instance of its score. Default: that of its column.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// What the loss of the label is multiplied by, beside those of other labels: a number above 0.
+    #[serde(default = "weight_1")]
+    pub weight: f64,
+}
+
+fn weight_1() -> f64 {
+    1.0
+}
+
+/// The labels of a job, in their order: one, or several for the kinds of model that take several. It is never empty.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Labels(Vec<LabelColumn>);
+
+impl Labels {
+    /// The first label.
+    pub fn main(&self) -> &LabelColumn {
+        &self.0[0]
+    }
+
+    /// What the loss of each is multiplied by.
+    pub(crate) fn weights(&self) -> Vec<f32> {
+        self.0.iter().map(|label| label.weight as f32).collect()
+    }
+
+    /// The names of several labels; empty for one, which needs no name.
+    pub(crate) fn names(&self) -> Vec<String> {
+        if self.0.len() == 1 { Vec::new() } else { self.0.iter().map(|label| label.name().to_owned()).collect() }
+    }
+
+    /// Checks each, and names against each other; the fault names the field.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        self.0.iter().try_for_each(LabelColumn::check)?;
+        if let [one] = &self.0[..]
+            && one.weight != 1.0
+        {
+            return Err(Fault::user(format!(
+                "columns.label has the weight {}, but it is the only label, and a weight says what several labels count beside each \
+                 other: leave it out",
+                one.weight
+            )));
+        }
+        for (at, label) in self.0.iter().enumerate() {
+            if self.0[..at].iter().any(|before| before.name() == label.name()) {
+                return Err(Fault::user(format!(
+                    "columns.label has two labels called `{0}`: give one a name of its own, for instance {{ column = \"{1}\", name = \
+                     \"{0}_2\" }}",
+                    label.name(),
+                    label.column
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Deref for Labels {
+    type Target = [LabelColumn];
+
+    fn deref(&self) -> &[LabelColumn] {
+        &self.0
+    }
+}
+
+impl<T: Into<LabelColumn>> From<T> for Labels {
+    fn from(label: T) -> Self {
+        Self(vec![label.into()])
+    }
+}
+
+/// One label is written as itself, several as a list.
+impl Serialize for Labels {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match &self.0[..] {
+            [one] => one.serialize(serializer),
+            several => several.serialize(serializer),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Labels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        one_or_list(deserializer).map(Self)
+    }
 }
 
 /// Which values of a label column are positive.
@@ -67,6 +154,11 @@ impl Comparison {
 }
 
 impl LabelColumn {
+    /// Its name in outputs.
+    pub fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.column)
+    }
+
     /// What the values are in text.
     pub(crate) fn in_text(&self) -> ValueKind {
         match &self.positive {
@@ -84,13 +176,25 @@ impl LabelColumn {
                 "columns.label has both `positive`, which makes labels of 0 and 1, and `soft`, for labels between them: leave one out",
             ));
         }
-        Ok(())
+        if !(self.weight > 0.0 && (self.weight as f32).is_finite() && self.weight as f32 > 0.0) {
+            return Err(Fault::user(format!(
+                "columns.label gives `{}` the weight {}, expected a finite number above 0",
+                self.name(),
+                self.weight
+            )));
+        }
+        match self.name.as_deref() {
+            Some("") => {
+                Err(Fault::user("columns.label has a name without a letter: leave `name` out for that of the column"))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
 impl<T: Into<String>> From<T> for LabelColumn {
     fn from(column: T) -> Self {
-        Self { column: column.into(), positive: None, soft: false }
+        Self { column: column.into(), positive: None, soft: false, name: None, weight: 1.0 }
     }
 }
 
@@ -101,15 +205,21 @@ impl Named for LabelColumn {
 /// A label without options is written as the name of its column.
 impl Serialize for LabelColumn {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        if self.positive.is_none() && !self.soft {
+        if *self == Self::from(self.column.as_str()) {
             return serializer.serialize_str(&self.column);
         }
-        let mut table = serializer.serialize_struct("LabelColumn", 3)?;
+        let mut table = serializer.serialize_struct("LabelColumn", 5)?;
         table.serialize_field("column", &self.column)?;
         if let Some(positive) = &self.positive {
             table.serialize_field("positive", positive)?;
         }
         table.serialize_field("soft", &self.soft)?;
+        if let Some(name) = &self.name {
+            table.serialize_field("name", name)?;
+        }
+        if self.weight != 1.0 {
+            table.serialize_field("weight", &self.weight)?;
+        }
         table.end()
     }
 }
@@ -175,7 +285,7 @@ mod tests {
     use crate::columns::Columns;
 
     fn read(text: &str) -> Result<LabelColumn, toml::de::Error> {
-        toml::from_str::<Columns>(&format!("label = {text}")).map(|columns| columns.label)
+        toml::from_str::<Columns>(&format!("label = {text}")).map(|columns| columns.label.main().clone())
     }
 
     #[test]
@@ -209,10 +319,10 @@ mod tests {
             ),
         ] {
             let label = read(text).unwrap();
-            assert_eq!(label, LabelColumn { column: "y".into(), positive: positive.map(Positive), soft });
+            assert_eq!(label, LabelColumn { positive: positive.map(Positive), soft, ..LabelColumn::from("y") });
             assert_eq!(label.in_text(), kind);
-            let columns = Columns { label: label.clone(), ..Columns::default() };
-            assert_eq!(toml::from_str::<Columns>(&toml::to_string(&columns).unwrap()).unwrap().label, label);
+            let columns = Columns { label: label.clone().into(), ..Columns::default() };
+            assert_eq!(toml::from_str::<Columns>(&toml::to_string(&columns).unwrap()).unwrap().label.main(), &label);
         }
         assert!(toml::to_string(&Columns::default()).unwrap().contains("label = \"label\""));
     }

@@ -89,6 +89,10 @@ struct Structure<'a> {
     activation: Activation,
     #[serde(skip_serializing_if = "is_default")]
     norm: Norm,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    experts: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task_hidden: Option<&'a [usize]>,
 }
 
 impl<'a> Structure<'a> {
@@ -104,6 +108,8 @@ impl<'a> Structure<'a> {
             cross_layers: model.cross_layers,
             activation: model.activation,
             norm: model.norm,
+            experts: model.experts,
+            task_hidden: model.task_hidden.as_deref(),
         }
     }
 }

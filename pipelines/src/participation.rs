@@ -101,7 +101,7 @@ impl Participation {
             return Start::TrainedBefore;
         }
         let waited_for = self.membership.as_ref().is_none_or(|membership| membership.round.is_some());
-        if !batch.labels.is_empty() || waited_for {
+        if batch.rows > 0 || waited_for {
             return Start::Train;
         }
         self.batch_done(id, 0, 0);

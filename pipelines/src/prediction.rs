@@ -12,7 +12,8 @@ use tokio::sync::mpsc;
 use crate::job::Paths;
 use crate::model::Model;
 use crate::registry::{Read, read_from};
-use crate::stages::{PredictedRows, SCORE};
+use crate::score_columns::ScoreColumns;
+use crate::stages::PredictedRows;
 use crate::tuning::TuningThread;
 use crate::{sources, wiring};
 
@@ -27,7 +28,7 @@ impl Model {
     /// # Errors
     /// A user fault if `keep` names a column twice or one called `score`, or nothing is at `path`.
     pub fn predict(&self, paths: impl Into<Paths>, keep: &[&str]) -> Result<Predictions<'_>, Fault> {
-        let keep = checked(keep)?;
+        let keep = self.checked(keep)?;
         let mut job = self.job.for_evaluation();
         job.data.filter = None;
         let read = sources::whole(&job, &self.context, &paths.into(), job.columns.names_with(&keep))?;
@@ -44,7 +45,7 @@ impl Model {
         make: impl FnOnce() -> S + Send + 'static,
         keep: &[&str],
     ) -> Result<Predictions<'_>, Fault> {
-        self.start_prediction(read_from(make), checked(keep)?)
+        self.start_prediction(read_from(make), self.checked(keep)?)
     }
 
     fn start_prediction(&self, read: Read, keep: Vec<String>) -> Result<Predictions<'_>, Fault> {
@@ -63,22 +64,25 @@ impl Model {
     }
 }
 
-fn checked(keep: &[&str]) -> Result<Vec<String>, Fault> {
-    for (at, name) in keep.iter().enumerate() {
-        if *name == SCORE {
-            return Err(Fault::user(format!(
-                "`{SCORE}` is the name of the result: a column of this name cannot be kept"
-            )));
+impl Model {
+    fn checked(&self, keep: &[&str]) -> Result<Vec<String>, Fault> {
+        let scores = ScoreColumns::of(&self.job);
+        for (at, name) in keep.iter().enumerate() {
+            if scores.names().iter().any(|score| score == name) {
+                return Err(Fault::user(format!(
+                    "`{name}` is the name of the result: a column of this name cannot be kept"
+                )));
+            }
+            if keep[..at].contains(name) {
+                return Err(Fault::user(format!("column `{name}` is to be kept twice, name it once")));
+            }
         }
-        if keep[..at].contains(name) {
-            return Err(Fault::user(format!("column `{name}` is to be kept twice, name it once")));
-        }
+        Ok(keep.iter().map(|&name| name.to_owned()).collect())
     }
-    Ok(keep.iter().map(|&name| name.to_owned()).collect())
 }
 
 /// The scores of rows, in the order of the rows: record batches of at most a few thousand rows, with the kept columns and, last,
-/// `score`, a 32-bit float: the probability of label 1. The rows are read, looked up and computed meanwhile, at most a few
+/// `score`, a 32-bit float: the probability of label 1. (Of several labels there is a column for each: [`ScoreColumns`].) The rows are read, looked up and computed meanwhile, at most a few
 /// batches ahead.
 ///
 /// If the job's `data.on_bad_row` is not `fail`, a row that cannot be parsed keeps its place, and its score is null. A line of

@@ -1,10 +1,12 @@
-//! The progress of a run: rows, steps, recent logloss and AUC.
+//! The progress of a run: rows, steps, recent logloss and AUC; of several labels those of the first.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use forebay_models::RunningAuc;
+use forebay_models::{RunningAuc, StepOutput, label_loss};
 use serde::Serialize;
+
+use crate::flow::TrainBatch;
 
 /// Rows over which the running logloss decays.
 const WINDOW_ROWS: f64 = 100_000.0;
@@ -68,8 +70,20 @@ impl Progress {
         (state.rows, state.steps) = (rows, steps);
     }
 
-    /// Records a step: its mean loss, its logits `[n]`, its labels `[n]`, and if the rows have weights, these `[n]`.
-    pub fn step(&self, loss: f64, logits: &[f32], labels: &[f32], weights: Option<&[f32]>) {
+    /// Records a step over a batch. Of several labels it counts the first.
+    pub(crate) fn step(&self, output: &StepOutput, batch: &TrainBatch) {
+        let (weights, count) = (batch.weights(), batch.labels.len().checked_div(batch.rows).unwrap_or(1));
+        if count == 1 {
+            return self.first_label(output.loss, &output.logits, &batch.labels, weights);
+        }
+        let first = |of: &[f32]| of.iter().step_by(count).copied().collect::<Vec<f32>>();
+        let loss = label_loss(&output.logits, &batch.labels, (0, count), weights) / batch.rows as f64;
+        self.first_label(loss, &first(&output.logits), &first(&batch.labels), weights);
+    }
+
+    /// Records a step: the mean loss of the first label, its logits `[n]`, its values `[n]`, and if the rows have weights, these
+    /// `[n]`.
+    fn first_label(&self, loss: f64, logits: &[f32], labels: &[f32], weights: Option<&[f32]>) {
         let mut state = self.0.lock().expect("no holder of this lock panics");
         let rows = labels.len() as f64;
         let keep = (-rows / WINDOW_ROWS).exp();

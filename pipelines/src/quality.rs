@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// The quality of a model's scores on some rows.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evaluation {
+    /// The name of the label that this is the quality of; `None` if there is one label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
     /// Rows scored.
     pub rows: u64,
     /// Rows with label 1.
@@ -30,6 +33,9 @@ pub struct Evaluation {
     /// The quality on the rows of each value of the columns `evaluation.slices`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<Slice>,
+    /// Of several labels: the quality of each, in their order, that of this one included.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<Evaluation>,
 }
 
 /// The AUC within groups of rows; see [`forebay_models::GroupedAuc`]. Rows without a value are left out.
@@ -84,6 +90,7 @@ impl Evaluation {
         // As a prediction gives them, so that its scores make the same AUC.
         let scores: Vec<f32> = logits.iter().map(|&logit| sigmoid(logit)).collect();
         Self {
+            label: None,
             rows: labels.len() as u64,
             positives: labels.iter().filter(|&&label| label == 1.0).count() as u64,
             positive_rate,
@@ -94,7 +101,13 @@ impl Evaluation {
             reliability: reliability(&scores, labels, weights, BINS),
             gauc: None,
             slices: Vec::new(),
+            labels: Vec::new(),
         }
+    }
+
+    /// Itself, or of several labels that of each: what to show one after the other.
+    pub fn of_labels(&self) -> &[Evaluation] {
+        if self.labels.is_empty() { std::slice::from_ref(self) } else { &self.labels }
     }
 
     /// The GAUC as a line, and each slice as one; empty without them.
@@ -135,9 +148,12 @@ impl Evaluation {
     }
 }
 
-/// One line, without the reliability table.
+/// One line, without the reliability table; of several labels of the one that it names.
 impl std::fmt::Display for Evaluation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(label) = &self.label {
+            write!(f, "{label}: ")?;
+        }
         write!(f, "{} rows, {:.2}% positive, ", self.rows, 100.0 * self.positive_rate)?;
         match self.auc {
             Some(auc) => write!(f, "AUC {auc:.5}, ")?,

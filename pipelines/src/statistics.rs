@@ -162,7 +162,7 @@ impl Sink for Measure {
     }
 
     async fn write(&mut self, batch: ExampleBatch, _cx: &StageCx) -> Result<(), Fault> {
-        if batch.labels.is_empty() {
+        if batch.rows == 0 {
             return Ok(());
         }
         for (feature, moments) in self.0.iter_mut().enumerate() {

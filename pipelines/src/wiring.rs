@@ -19,13 +19,14 @@ use crate::cluster::lease_client::LeaseClient;
 use crate::cluster::member::Member;
 use crate::context::Context;
 use crate::flow::{GradBatch, ReadyBatch, TrainBatch};
-use crate::job::{BatchStage, Job, LookupAt, Transfers};
+use crate::job::{BatchStage, Job, LookupAt, ModelKind, Transfers};
 use crate::job_model::JobModel;
 use crate::model::Model;
 use crate::own_model::ModelFactory;
 use crate::progress::Progress;
 use crate::registry::{Read, Registry, read_from};
 use crate::resources::Resources;
+use crate::score_columns::ScoreColumns;
 use crate::sources::{self, window_rows};
 use crate::stages::{
     Assemble, BatchPlan, Batcher, Download, Evaluate, Launch, Lookup, ModelMaker, Parse, Predict, Push, Receive,
@@ -96,8 +97,11 @@ pub(crate) fn receiving(resources: &Resources, receive_queue: Arc<ReceiveQueue>,
 /// `source -8→ parse -8→ batch -4→ lookup -2→ evaluate`.
 pub(crate) fn evaluation(model: &Model, read: Read) -> Result<Pipeline, Fault> {
     let ((maker, correction), options) = (scoring(model), model.job.evaluation.clone());
+    let labels = model.job.columns.label.names();
     let flow = forward(model, Topology::new("evaluate"), Purpose::Evaluation(options.columns()), read)?;
-    Ok(flow.sink("evaluate", Place::Own, move || Evaluate::new(maker, correction).with_options(options)))
+    Ok(flow.sink("evaluate", Place::Own, move || {
+        Evaluate::new(maker, correction).with_labels(labels).with_options(options)
+    }))
 }
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ predict`. The scores of each batch go to `scores`, with the columns `keep`.
@@ -107,9 +111,9 @@ pub(crate) fn prediction(
     keep: Vec<String>,
     scores: mpsc::Sender<RecordBatch>,
 ) -> Result<Pipeline, Fault> {
-    let (maker, correction) = scoring(model);
+    let ((maker, correction), columns) = (scoring(model), ScoreColumns::of(&model.job));
     let flow = forward(model, Topology::new("predict"), Purpose::Prediction(keep), read)?;
-    Ok(flow.sink("predict", Place::Own, move || Predict::new(maker, correction, scores)))
+    Ok(flow.sink("predict", Place::Own, move || Predict::new(maker, correction, scores).with_columns(columns)))
 }
 
 /// What scores rows with a trained model: its dense model, and what is added to each logit.
@@ -173,8 +177,10 @@ fn batches(
     let links = &job.pipeline.links;
     let (columns, seed, on_bad_row) = (job.columns.clone(), job.seed, job.data.on_bad_row.clone());
     let negatives = if training { job.data.negatives } else { 1.0 };
+    let after_click = job.model.kind == ModelKind::Esmm;
     let parse = move |_replica| {
         let parse = Parse::new(&columns, seed, on_bad_row.clone()).keep_negatives(negatives, seed);
+        let parse = parse.conversions_after_clicks(after_click);
         match &purpose {
             Purpose::Training => parse.checking_key_spaces(),
             Purpose::Evaluation(columns) => parse.for_evaluation(columns.clone()),

@@ -10,7 +10,7 @@ use forebay_actors::{Fault, Lineage, Outbox, Stage, StageCx};
 use forebay_connectors::{OnBadRow, Rows, WindowMark};
 use forebay_pipelines::flow::{ExampleBatch, SlotKeys};
 use forebay_pipelines::stages::Parse;
-use forebay_pipelines::{Columns, DenseColumn, LabelColumn, Slot, SlotKind, Transform};
+use forebay_pipelines::{Columns, DenseColumn, Slot, SlotKind, Transform};
 use futures::executor::block_on;
 
 fn columns(dense: &[&str], slots: &[(&str, SlotKind)]) -> Columns {
@@ -328,11 +328,33 @@ type Labelled = (Vec<f32>, Vec<(String, u64)>);
 
 /// Parses labels by the `label` of a job.
 fn labelled(label: &str, array: ArrayRef) -> Result<Labelled, Fault> {
-    let label: LabelColumn = toml::from_str::<Columns>(&format!("label = {label}")).unwrap().label;
+    let label = toml::from_str::<Columns>(&format!("label = {label}")).unwrap().label;
     let columns = Columns { label, ..columns(&[], &[]) };
     let (batches, cx) = parse_with(columns, OnBadRow::Skip, vec![batch(vec![("label", array)])])?;
     let rejected = cx.ledger().snapshot().rejected;
     Ok((batches[0].labels.clone(), rejected.into_iter().map(|(reason, rows)| (reason.to_string(), rows)).collect()))
+}
+
+#[test]
+fn several_labels_are_columns_and_a_row_without_one_of_them_is_bad() {
+    let label =
+        toml::from_str::<Columns>("label = ['label', { column = 'stars', positive = '>= 4' }, 'buy']").unwrap().label;
+    let columns = Columns { label, ..columns(&[], &[]) };
+    let ints = |values: Vec<Option<i32>>| Arc::new(Int32Array::from(values)) as ArrayRef;
+    let rows = batch(vec![
+        ("label", ints(vec![Some(1), Some(0), Some(1), Some(1)])),
+        ("stars", ints(vec![Some(5), Some(4), None, Some(4)])),
+        ("buy", ints(vec![Some(0), Some(1), Some(2), Some(1)])),
+    ]);
+    let (batches, cx) = parse_with(columns.clone(), OnBadRow::Skip, vec![rows.clone()]).unwrap();
+    assert_eq!((batches[0].rows, &batches[0].labels[..]), (3, &[1.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 1.0, 1.0][..]));
+    assert_eq!(cx.ledger().snapshot().rejected.values().sum::<u64>(), 1, "a row is rejected once");
+    // A conversion without a click is none.
+    let mut stage = Parse::new(&columns, 0, OnBadRow::Skip).conversions_after_clicks(true);
+    let (cx, (mut out, collected)) = (StageCx::detached("parse"), Outbox::collecting());
+    let batch = Rows { batch: rows, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0 };
+    block_on(stage.on_batch(batch, &cx, &mut out)).unwrap();
+    assert_eq!(collected.take()[0].label_column(1), [1.0, 0.0, 1.0]);
 }
 
 #[test]

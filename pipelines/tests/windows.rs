@@ -177,6 +177,7 @@ fn examples(rows: usize, window: u64, closes: bool) -> ExampleBatch {
         lineage: Lineage::default(),
         window: WindowMark { window, closes, ..WindowMark::default() },
         rejected: 1,
+        rows,
         labels: vec![0.0; rows],
         weights: Vec::new(),
         dense: vec![],

@@ -66,8 +66,10 @@ impl Eval {
                 out::print(serde_json::json!(Evaluated { path, evaluation: &evaluation }))?;
             } else {
                 let set = if self.data.len() > 1 { format!("{path}: ") } else { String::new() };
-                out::print(format_args!("{set}{evaluation}\n{}", evaluation.reliability_lines()))?;
-                evaluation.group_lines().iter().try_for_each(out::print)?;
+                for evaluation in evaluation.of_labels() {
+                    out::print(format_args!("{set}{evaluation}\n{}", evaluation.reliability_lines()))?;
+                    evaluation.group_lines().iter().try_for_each(out::print)?;
+                }
             }
         }
         Ok(())

@@ -252,7 +252,10 @@ fn evaluate(trained: &Trained, known: Option<Evaluation>, json: bool) -> Result<
     let Some(evaluation) = evaluation else { return Ok(None) };
     match json {
         true => out::tell(json!({ "evaluated": { "path": path, "evaluation": evaluation } })),
-        false => out::tell(format_args!("evaluated on {path}: {evaluation}")),
+        false => evaluation
+            .of_labels()
+            .iter()
+            .for_each(|evaluation| out::tell(format_args!("evaluated on {path}: {evaluation}"))),
     }
     Ok(Some((path.to_string(), evaluation)))
 }

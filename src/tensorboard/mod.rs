@@ -92,6 +92,11 @@ impl TensorBoard {
             }
             (None, None) => {}
         }
+        let of_labels = evaluation.map_or(&[][..], |evaluation| &evaluation.labels);
+        let scalars: Vec<(String, f64)> = of_labels.iter().flat_map(label_scalars).collect();
+        if !scalars.is_empty() {
+            self.write(trained.progress.steps, scalars);
+        }
         self.sample(Instant::now(), &trained.progress, &trained.report.report);
     }
 
@@ -139,6 +144,14 @@ impl TensorBoard {
 fn quality_scalars(auc: Option<f64>, logloss: f64, gauc: Option<f64>) -> Vec<(String, f64)> {
     let named = [("auc", auc), ("logloss", Some(logloss)), ("gauc", gauc)];
     named.into_iter().filter_map(|(name, value)| Some((format!("evaluation/{name}"), value?))).collect()
+}
+
+/// The same of one of several labels.
+fn label_scalars(evaluation: &Evaluation) -> Vec<(String, f64)> {
+    let gauc = evaluation.gauc.as_ref().and_then(|gauc| gauc.auc);
+    let label = evaluation.label.as_deref().unwrap_or_default();
+    let named = quality_scalars(evaluation.auc, evaluation.logloss, gauc);
+    named.into_iter().map(|(name, value)| (format!("{name}/{label}"), value)).collect()
 }
 
 /// Rates and shares of the time between two samples.

@@ -54,6 +54,12 @@ fn dropout_and_slopes_that_are_learnt() {
 }
 
 #[test]
+fn several_labels() {
+    let label = "columns.label=['label', { column = 'I2', positive = '>= 3', name = 'many' }]";
+    kill_and_resume("parquet", &["model.kind=mmoe", "model.dropout=0.1", "model.task_hidden=[8]", label], 2);
+}
+
+#[test]
 fn text_and_several_shards() {
     kill_and_resume("criteo", &["table.shards=3"], 2);
 }

@@ -36,6 +36,12 @@ fn the_model_is_the_same_wherever_rows_are_looked_up_and_dense_parameters_are() 
             "model.activation=prelu",
             "model.norm=layer",
         ],
+        &[
+            "placement.readers=2",
+            "placement.dense=ps",
+            "model.kind=mmoe",
+            "columns.label=['label', { column = 'I2', positive = '>= 3', name = 'many' }]",
+        ],
     ] {
         let settings = job(ROWS, &[&["placement.ps=2"], placement].concat());
         let readers = placement[0].rsplit('=').next().unwrap().parse::<usize>().unwrap();

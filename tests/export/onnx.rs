@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::common;
-use crate::rows::{KINDS, OPTIONS, block, model, predict, python, python_says, rows};
+use crate::rows::{KINDS, KINDS_OF_LABELS, OPTIONS, block, model, predict, python, python_says, rows};
 
 fn export(model: &Path, to: &Path, more: &[&str]) -> (Option<i32>, String) {
     let arguments = ["export", "--model", model.to_str().unwrap(), "--to", to.to_str().unwrap()];
@@ -49,6 +49,15 @@ fn it_does_so_for_means_left_out_negatives_and_without_or_with_all_options_of_de
         &OPTIONS,
     ];
     for (kind, settings) in ["wide_deep", "lr", "custom", "deep_fm"].into_iter().zip(cases) {
+        let dir = tempfile::tempdir().unwrap();
+        let difference = difference(dir.path(), kind, settings);
+        assert!(difference < 1e-5, "{kind} {settings:?}: {difference}");
+    }
+}
+
+#[test]
+fn it_does_so_for_several_labels() {
+    for (kind, settings) in KINDS_OF_LABELS {
         let dir = tempfile::tempdir().unwrap();
         let difference = difference(dir.path(), kind, settings);
         assert!(difference < 1e-5, "{kind} {settings:?}: {difference}");

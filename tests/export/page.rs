@@ -1,6 +1,6 @@
 //! docs/model-folder.md: its Python reader gets the scores of `forebay predict`.
 
-use crate::rows::{KINDS, OPTIONS, block, model, predict, python_says, rows};
+use crate::rows::{KINDS, KINDS_OF_LABELS, OPTIONS, block, model, predict, python_says, rows};
 
 /// Writes the reader to a file; returns the numbers that it printed: rows, and the largest difference.
 fn read_by_the_page(dir: &std::path::Path, kind: &str, settings: &[&str]) -> (usize, f64) {
@@ -21,6 +21,15 @@ fn the_reader_of_the_page_gets_the_scores_of_predict() {
         let (rows, difference) = read_by_the_page(dir.path(), kind, &[]);
         assert_eq!(rows, 1500);
         assert!(difference < 1e-6, "{kind}: {difference}");
+    }
+}
+
+#[test]
+fn it_reads_models_of_several_labels() {
+    for (kind, settings) in KINDS_OF_LABELS {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, difference) = read_by_the_page(dir.path(), kind, settings);
+        assert!(difference < 1e-6, "{kind} {settings:?}: {difference}");
     }
 }
 

@@ -21,6 +21,17 @@ use crate::common;
 /// Every kind of model that has a name.
 pub(crate) const KINDS: [&str; 6] = ["lr", "fm", "wide_deep", "ctr_dnn", "deep_fm", "dcn_v2"];
 
+/// Every kind of model that takes several labels, with settings.
+pub(crate) const KINDS_OF_LABELS: [(&str, &[&str]); 4] = [
+    ("shared_bottom", &[LABELS, "model.task_hidden=[]", "model.activation=silu"]),
+    ("mmoe", &[LABELS, "model.experts=3", "model.task_hidden=[8]", "model.norm=layer"]),
+    ("esmm", &[LABELS, "model.activation=prelu", "model.dropout=0.2"]),
+    ("mmoe", &[LABELS, "model.pooling=max"]),
+];
+
+/// Two labels of [`rows`].
+const LABELS: &str = "columns.label=['label', { column = 'rank', positive = '>= 1', name = 'top', weight = 0.5 }]";
+
 /// The columns of [`rows`].
 const COLUMNS: &str = r#"
 [columns]
@@ -143,7 +154,7 @@ pub(crate) fn model(dir: &Path, kind: &str, settings: &[&str]) -> PathBuf {
     folder
 }
 
-/// The scores that `forebay predict` gives to the rows of a file, written to the folder `out`.
+/// The scores that `forebay predict` gives to the rows of a file, written to the folder `out`; of several labels row by row.
 pub(crate) fn predict(model: &Path, data: &Path, out: &Path) -> Vec<f32> {
     let path = |path: &Path| path.to_str().unwrap().to_owned();
     let (code, said) =
@@ -153,7 +164,9 @@ pub(crate) fn predict(model: &Path, data: &Path, out: &Path) -> Vec<f32> {
     let mut scores = Vec::new();
     for file in files.filter(|path| path.extension().is_some_and(|e| e == "parquet")) {
         for batch in ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap().build().unwrap() {
-            scores.extend_from_slice(batch.unwrap()["score"].as_primitive::<Float32Type>().values());
+            let batch = batch.unwrap();
+            let columns: Vec<_> = batch.columns().iter().map(|c| c.as_primitive::<Float32Type>().values()).collect();
+            scores.extend((0..batch.num_rows()).flat_map(|row| columns.iter().map(move |column| column[row])));
         }
     }
     scores

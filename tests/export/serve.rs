@@ -8,7 +8,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::common;
-use crate::rows::{KINDS, OPTIONS, block, job, model, predict, python_says, rows};
+use crate::rows::{KINDS, KINDS_OF_LABELS, OPTIONS, block, job, model, predict, python_says, rows};
 use crate::server::{Server, json_rows};
 
 fn bits(scores: &[Option<f32>]) -> Vec<u32> {
@@ -40,6 +40,31 @@ fn scores_are_those_of_predict_bit_for_bit_however_many_rows_a_request_has() {
             server.process.wait()
         };
         assert_eq!(code, Some(0), "{said}");
+    }
+}
+
+#[test]
+fn several_labels_have_the_scores_of_predict_under_their_names() {
+    for (kind, settings) in KINDS_OF_LABELS {
+        let dir = tempfile::tempdir().unwrap();
+        let (model, data) = (model(dir.path(), kind, settings), rows(dir.path(), 4000, 300));
+        let names = ["score_label", "score_top", "score_top_given_label"];
+        let names = if kind == "esmm" { &names[..] } else { &names[..2] };
+        let expected = predict(&model, &data, &dir.path().join("scores"));
+        let (server, rows) = (Server::start(&model, &["--threads", "2"]), json_rows(&data));
+        for (from, to) in [(0, 300), (0, 1), (3, 5), (10, 130)] {
+            let body = json!({ "rows": rows[from..to] }).to_string();
+            let (status, answer) = server.send("POST", "/v1/score", body.as_bytes());
+            assert_eq!(status, 200, "{answer}");
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            assert!(answer.get("scores").is_none(), "{answer}");
+            for (column, name) in names.iter().enumerate() {
+                let scores: Vec<Option<f32>> = serde_json::from_value(answer[name].clone()).unwrap();
+                let of_column = expected.iter().skip(column).step_by(names.len()).skip(from).take(to - from);
+                let of_column: Vec<u32> = of_column.map(|score| score.to_bits()).collect();
+                assert_eq!(bits(&scores), of_column, "{kind} {name}: rows {from} to {to}");
+            }
+        }
     }
 }
 

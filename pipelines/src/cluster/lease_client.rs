@@ -127,7 +127,7 @@ impl BatchRecord for LeaseClient {
     }
 
     fn batch_started(&self, batch: &TrainBatch) {
-        let (id, rows) = (BatchId::of(batch), batch.labels.len() as u64);
+        let (id, rows) = (BatchId::of(batch), batch.rows as u64);
         // A batch of an earlier term is trained on, too: shards apply each batch once.
         self.progress.batch_sent(id, batch.window.term, rows, batch.closes);
         if rows == 0 {

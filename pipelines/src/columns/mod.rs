@@ -13,8 +13,8 @@ use forebay_base::nearest;
 use forebay_connectors::{FileColumn, ValueKind};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::label_column::LabelColumn;
-use crate::string_or_table::{Named, list, one};
+use crate::label_column::Labels;
+use crate::string_or_table::{Named, list};
 
 pub use cross::SlotCross;
 pub use dense_column::{Clip, DenseColumn, DenseStatistics, Scale, Transform};
@@ -26,9 +26,9 @@ pub use slot::{Slot, SlotKind};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Columns {
-    /// The label: a column of 0 and 1 or booleans, or a table that says which values are positive.
-    #[serde(deserialize_with = "one")]
-    pub label: LabelColumn,
+    /// The label: a column of 0 and 1 or booleans, or a table that says which values are positive. For the models of several labels
+    /// (`model.kind`) a list of these.
+    pub label: Labels,
     /// A column with the weight of each row: a number of at least 0. The loss is the mean over the rows of a batch of weight times
     /// loss, metrics count a row as often as its weight says, for instance `weight`. Default: every row weighs 1.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -76,7 +76,7 @@ impl Default for Columns {
 impl Columns {
     /// Every column that is read, without repetition.
     pub fn names(&self) -> Vec<String> {
-        let mut first = vec![self.label.column.clone()];
+        let mut first: Vec<String> = self.label.iter().map(|label| label.column.clone()).collect();
         first.extend(self.weight.clone());
         self.names_with(&first)
     }
@@ -99,11 +99,12 @@ impl Columns {
     /// # Errors
     /// A user fault if a column is read as two kinds of values.
     pub(crate) fn in_files(&self) -> Result<Vec<FileColumn>, Fault> {
-        let mut columns = vec![FileColumn::new(&self.label.column, self.label.in_text())];
+        let mut columns: Vec<FileColumn> = Vec::new();
+        let labels = self.label.iter().map(|label| (&label.column, label.in_text()));
         let weight = self.weight.iter().map(|weight| (weight, ValueKind::Number));
         let dense = self.dense.iter().map(|dense| (&dense.column, dense.transform.in_text()));
         let slots = self.slots.iter().map(|slot| (&slot.column, slot.kind.in_text()));
-        for (name, kind) in weight.chain(dense).chain(slots) {
+        for (name, kind) in labels.chain(weight).chain(dense).chain(slots) {
             let Some(there) = columns.iter_mut().find(|column| column.name == *name) else {
                 columns.push(FileColumn::new(name, kind));
                 continue;

@@ -16,6 +16,7 @@ use crate::job::{Job, Transfers};
 use crate::job_model::JobModel;
 use crate::model::Model;
 use crate::progress::Progress;
+use crate::quality::Evaluation;
 use crate::resources::Resources;
 use crate::training_summary::{RunEnd, TrainingSummary};
 
@@ -91,6 +92,7 @@ impl Worker {
         let options = &self.job.evaluation;
         let (rows, steps) = model.training.as_ref().map_or((0, 0), |training| (training.rows, training.steps));
         let point = EvaluationPoint::new(rows, steps, epochs, &evaluation);
+        let others = others(&evaluation);
         let first = self.shared.lock().points.is_empty();
         if first && point.value(options.metric).is_none() {
             return Err(Fault::user(format!(
@@ -106,7 +108,7 @@ impl Worker {
         if let Some(cut_point) = &self.cut_point {
             cut_point.evaluated(point);
         }
-        tracing::info!("evaluation {} {point}{}", at + 1, if is_best { ", the best so far" } else { "" });
+        tracing::info!("evaluation {} {point}{others}{}", at + 1, if is_best { ", the best so far" } else { "" });
         let mut state = self.shared.lock();
         if options.stops_after(&state.points) {
             state.stopped = true;
@@ -143,4 +145,13 @@ impl Worker {
             context: self.context.clone(),
         })
     }
+}
+
+/// The AUC and the logloss of the labels beside the one that an evaluation goes by.
+fn others(evaluation: &Evaluation) -> String {
+    let others = evaluation.labels.iter().filter(|other| other.label != evaluation.label);
+    others.fold(String::new(), |line, other| {
+        let auc = other.auc.map_or_else(|| "undefined".to_owned(), |auc| format!("{auc:.5}"));
+        line + &format!("; {}: AUC {auc}, logloss {:.5}", other.label.as_deref().unwrap_or_default(), other.logloss)
+    })
 }

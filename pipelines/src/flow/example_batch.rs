@@ -57,7 +57,7 @@ impl SlotKeys {
     }
 }
 
-/// `n` parsed rows of `d` dense features and some slots.
+/// `n` parsed rows of `t` labels (mostly 1), `d` dense features and some slots.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExampleBatch {
     /// Where it came from.
@@ -66,7 +66,9 @@ pub struct ExampleBatch {
     pub window: WindowMark,
     /// Rows of the window that were rejected in or just before this batch. The batch may have no other rows.
     pub rejected: u32,
-    /// `[n]`, each from 0 to 1.
+    /// `n`.
+    pub rows: usize,
+    /// `[t × n]`, label by label, each from 0 to 1.
     pub labels: Vec<f32>,
     /// `[n]`, each at least 0; empty if every row weighs 1.
     pub weights: Vec<f32>,
@@ -82,13 +84,22 @@ pub struct ExampleBatch {
 impl ExampleBatch {
     /// Number of dense features, `d`.
     pub fn dense_columns(&self) -> usize {
-        self.dense.len().checked_div(self.labels.len()).unwrap_or(0)
+        self.dense.len().checked_div(self.rows).unwrap_or(0)
     }
 
     /// The values of dense feature `column`, `[n]`.
     pub fn dense_column(&self, column: usize) -> &[f32] {
-        let n = self.labels.len();
-        &self.dense[column * n..(column + 1) * n]
+        &self.dense[column * self.rows..(column + 1) * self.rows]
+    }
+
+    /// Number of labels, `t`.
+    pub fn label_columns(&self) -> usize {
+        self.labels.len().checked_div(self.rows).unwrap_or(0)
+    }
+
+    /// Label `k` of each row, `[n]`.
+    pub fn label_column(&self, k: usize) -> &[f32] {
+        &self.labels[k * self.rows..(k + 1) * self.rows]
     }
 
     /// Keeps the rows for which `keep` is true, in their order. Counts the others under `reason` in the run's ledger and among
@@ -96,7 +107,7 @@ impl ExampleBatch {
     /// its window.
     #[must_use]
     pub fn retain_rows(self, cx: &StageCx, reason: &str, mut keep: impl FnMut(ExampleRow<'_>) -> bool) -> Self {
-        let rows = self.rows() as u32;
+        let rows = self.rows as u32;
         let kept: Vec<u32> = (0..rows).filter(|&row| keep(ExampleRow { batch: &self, row: row as usize })).collect();
         let rejected = rows - kept.len() as u32;
         if rejected == 0 {
@@ -110,24 +121,22 @@ impl ExampleBatch {
 
     /// Sets the dense features of some rows to 0.
     pub(crate) fn clear_dense(&mut self, rows: impl Iterator<Item = usize>) {
-        let n = self.labels.len();
         for row in rows {
-            self.dense.iter_mut().skip(row).step_by(n).for_each(|value| *value = 0.0);
+            self.dense.iter_mut().skip(row).step_by(self.rows).for_each(|value| *value = 0.0);
         }
     }
 
     /// The rows with these numbers.
     fn select(&self, rows: &[u32]) -> Self {
         let take = |column: &[f32]| -> Vec<f32> { rows.iter().map(|&row| column[row as usize]).collect() };
-        let mut dense = Vec::with_capacity(rows.len() * self.dense_columns());
-        for column in 0..self.dense_columns() {
-            dense.extend(rows.iter().map(|&row| self.dense_column(column)[row as usize]));
-        }
+        let labels = (0..self.label_columns()).flat_map(|label| take(self.label_column(label))).collect();
+        let dense = (0..self.dense_columns()).flat_map(|column| take(self.dense_column(column))).collect();
         Self {
             lineage: self.lineage.clone(),
             window: self.window,
             rejected: self.rejected,
-            labels: take(&self.labels),
+            rows: rows.len(),
+            labels,
             weights: if self.weights.is_empty() { Vec::new() } else { take(&self.weights) },
             dense,
             slots: self.slots.iter().map(|slot| slot.select(rows)).collect(),
@@ -144,7 +153,7 @@ pub struct ExampleRow<'a> {
 }
 
 impl<'a> ExampleRow<'a> {
-    /// The label, from 0 to 1.
+    /// The label, from 0 to 1; of several the first.
     pub fn label(&self) -> f32 {
         self.batch.labels[self.row]
     }
@@ -162,7 +171,7 @@ impl<'a> ExampleRow<'a> {
 
 impl Batch for ExampleBatch {
     fn rows(&self) -> usize {
-        self.labels.len()
+        self.rows
     }
 
     fn bytes(&self) -> usize {
@@ -196,7 +205,8 @@ mod tests {
             lineage: Lineage { row: rows.start, ..Lineage::default() },
             window: WindowMark::default(),
             rejected: 0,
-            labels: vec![1.0; n],
+            rows: n,
+            labels: (0..2 * n).map(|i| (i / n) as f32).collect(),
             weights: rows.clone().map(|r| r as f32 + 0.5).collect(),
             dense,
             slots: vec![SlotKeys::One(rows.map(|r| r * 10).collect()), SlotKeys::Many { offsets, keys }],
@@ -211,6 +221,7 @@ mod tests {
         assert_eq!(some.slots[1], SlotKeys::Many { offsets: vec![0, 0, 0, 2, 4], keys: vec![5, 5, 2, 2] });
         assert_eq!(some.dense_column(0), [6.0, 0.0, 5.0, 2.0]);
         assert_eq!(some.dense_column(1), [-6.0, -0.0, -5.0, -2.0]);
+        assert_eq!(some.labels, [0.0, 0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0]);
         assert_eq!(some.weights, [6.5, 0.5, 5.5, 2.5]);
         assert_eq!((some.rows(), some.lineage.row), (4, 0));
     }

@@ -26,7 +26,7 @@ impl ReadyBatch {
     pub fn dense_batch(&self) -> DenseBatch<'_> {
         DenseBatch {
             id: BatchId::of(&self.train).number(),
-            rows: self.train.labels.len(),
+            rows: self.train.rows,
             labels: &self.train.labels,
             weights: self.train.weights(),
             dense: &self.train.dense,

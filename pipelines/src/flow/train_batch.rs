@@ -17,7 +17,7 @@ pub struct WindowEnd {
     pub rejected: u64,
 }
 
-/// `n` rows, `d` dense features, `u` unique keys.
+/// `n` rows, `t` labels (mostly 1), `d` dense features, `u` unique keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TrainBatch {
     /// The split and row of its first row; `seq` counts the batches of the run.
@@ -29,7 +29,9 @@ pub struct TrainBatch {
     /// `Some` on the last batch of a window that the source closed. Such a batch may be empty: see
     /// [`BatchPlan::mark_window_ends`](crate::stages::BatchPlan::mark_window_ends).
     pub closes: Option<WindowEnd>,
-    /// `[n]`, each from 0 to 1.
+    /// `n`.
+    pub rows: usize,
+    /// `[n × t]`, row by row, each from 0 to 1.
     pub labels: Vec<f32>,
     /// `[n]`, each at least 0; empty if every row weighs 1.
     pub weights: Vec<f32>,
@@ -55,7 +57,7 @@ impl TrainBatch {
 
 impl Batch for TrainBatch {
     fn rows(&self) -> usize {
-        self.labels.len()
+        self.rows
     }
 
     fn bytes(&self) -> usize {

@@ -14,6 +14,10 @@ pub struct EvaluationOptions {
     /// Default: no GAUC.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
+    /// Of several labels the name of the one whose quality `metric` means, for instance `buy`: the best model, `patience` and the
+    /// reports go by it. Default: the first label.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
     /// Columns, such as the country: the quality is also that of the rows of each value, for the 50 values with the most rows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slices: Vec<String>,
@@ -90,6 +94,13 @@ impl EvaluationOptions {
     /// Checks values and combinations of values; the fault names the field.
     pub(super) fn check(&self, job: &Job) -> Result<(), Fault> {
         let refuse = |what: String| Err(Fault::user(what));
+        if let Some(label) = &self.label
+            && !job.columns.label.iter().any(|of_job| of_job.name() == label)
+        {
+            let near = forebay_base::nearest(label, job.columns.label.iter().map(|label| label.name()));
+            let near = near.map_or_else(String::new, |name| format!(", did you mean `{name}`?"));
+            return refuse(format!("evaluation.label is `{label}`, which columns.label does not have{near}"));
+        }
         let twice = |(at, slice): (usize, &String)| self.slices[..at].contains(slice).then(|| slice.clone());
         if let Some(slice) = self.slices.iter().enumerate().find_map(twice) {
             return refuse(format!("evaluation.slices has `{slice}` twice"));

@@ -111,7 +111,13 @@ impl Job {
         self.model.check()?;
         self.data.check()?;
         self.columns.check()?;
-        if self.data.negatives < 1.0 && self.columns.label.soft {
+        self.model.check_labels(self.columns.label.len())?;
+        if self.data.negatives < 1.0 && self.columns.label.len() > 1 {
+            return Err(Fault::user(
+                "data.negatives leaves rows of label 0 out, but columns.label has several labels: set it to 1",
+            ));
+        }
+        if self.data.negatives < 1.0 && self.columns.label.main().soft {
             return Err(Fault::user(
                 "data.negatives leaves rows of label 0 out, but columns.label has soft labels: set it to 1",
             ));

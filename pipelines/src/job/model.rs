@@ -16,7 +16,8 @@ pub struct ModelOptions {
     pub name: Option<String>,
     /// Width of the embeddings. Not used by "lr".
     pub embedding_dim: usize,
-    /// Widths of the hidden layers. Not used by "lr" and "fm"; "custom" has no tower if the list is empty.
+    /// Widths of the hidden layers: those that labels share of "shared_bottom", those of each expert of "mmoe", those of each label's
+    /// tower of "esmm". Not used by "lr" and "fm"; "custom" has no tower if the list is empty.
     pub hidden: Vec<usize>,
     /// The activation of the hidden layers. Not used by models without a tower.
     pub activation: Activation,
@@ -35,6 +36,13 @@ pub struct ModelOptions {
     /// other kinds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cross_layers: Option<usize>,
+    /// Experts of "mmoe", for instance `8`. Default: 4. Not used by the other kinds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub experts: Option<usize>,
+    /// Widths of the hidden layers of each label's tower, over the layers that labels share, for instance `[64]`; `[]` is one linear
+    /// output. Default: `[128, 64]`. Used by "shared_bottom" and "mmoe" alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_hidden: Option<Vec<usize>>,
 }
 
 /// A kind of model.
@@ -54,6 +62,12 @@ pub enum ModelKind {
     DcnV2,
     /// A tower alone.
     CtrDnn,
+    /// Several labels over shared hidden layers, with a tower for each (Caruana, 1997).
+    SharedBottom,
+    /// Several labels over experts that a gate of each label mixes, with a tower for each (MMoE: Ma et al., KDD 2018).
+    Mmoe,
+    /// A click and a conversion after it, two labels, with a tower for each over the same embeddings (ESMM: Ma et al., SIGIR 2018).
+    Esmm,
     /// The parts that `linear`, `fm`, `cross_layers` and `hidden` select.
     Custom,
     /// The model `name` of the program.
@@ -69,6 +83,9 @@ impl std::fmt::Display for ModelKind {
             Self::DeepFm => "deep_fm",
             Self::DcnV2 => "dcn_v2",
             Self::CtrDnn => "ctr_dnn",
+            Self::SharedBottom => "shared_bottom",
+            Self::Mmoe => "mmoe",
+            Self::Esmm => "esmm",
             Self::Custom => "custom",
             Self::Own => "own",
         })
@@ -89,12 +106,18 @@ impl Default for ModelOptions {
             linear: false,
             fm: false,
             cross_layers: None,
+            experts: None,
+            task_hidden: None,
         }
     }
 }
 
 /// Cross layers of "dcn_v2" by default: FuxiCTR's default, and what BARS publishes for Criteo_x4.
 const DCN_V2_CROSS_LAYERS: usize = 3;
+
+/// Experts of "mmoe" and widths of the labels' towers by default: FuxiCTR's defaults.
+const EXPERTS: usize = 4;
+const TASK_HIDDEN: [usize; 2] = [128, 64];
 
 impl ModelOptions {
     /// Checks combinations of values; the fault names the field.
@@ -119,6 +142,28 @@ impl ModelOptions {
         Ok(())
     }
 
+    /// Checks that the kind of model takes so many labels.
+    pub(super) fn check_labels(&self, labels: usize) -> Result<(), Fault> {
+        let takes_several = matches!(self.kind, ModelKind::SharedBottom | ModelKind::Mmoe | ModelKind::Esmm);
+        match (takes_several, labels) {
+            (false, 1) => Ok(()),
+            (false, _) => Err(Fault::user(format!(
+                "columns.label has {labels} labels, but model.kind is \"{}\", which takes one: set model.kind to \"shared_bottom\", \
+                 \"mmoe\" or \"esmm\", or name one label",
+                self.kind
+            ))),
+            (true, 1) => Err(Fault::user(format!(
+                "columns.label has one label, but model.kind is \"{}\", which takes several: list them, for instance \
+                 [\"click\", \"buy\"], or set model.kind to \"ctr_dnn\" for one",
+                self.kind
+            ))),
+            (true, labels) if self.kind == ModelKind::Esmm && labels != 2 => Err(Fault::user(format!(
+                "columns.label has {labels} labels, but model.kind is \"esmm\", which takes two: a click, and a conversion after it"
+            ))),
+            (true, _) => Ok(()),
+        }
+    }
+
     /// Cross layers that the model has, by its kind and its `cross_layers`.
     pub(super) fn cross_layer_count(&self) -> usize {
         match self.kind {
@@ -128,9 +173,11 @@ impl ModelOptions {
         }
     }
 
-    /// The spec for rows with this number of slots and dense features. The backend validates it. For an "own" model it has no
-    /// parts.
-    pub fn spec(&self, slots: usize, dense: usize) -> ModelSpec {
+    /// The spec for rows with this number of slots and dense features, and labels whose losses have these weights. The backend
+    /// validates it. For an "own" model it has no parts.
+    pub fn spec(&self, slots: usize, dense: usize, labels: &[f32]) -> ModelSpec {
+        let (dim, hidden) = (self.embedding_dim, &self.hidden[..]);
+        let task_hidden = self.task_hidden.as_deref().unwrap_or(&TASK_HIDDEN);
         let spec = match self.kind {
             ModelKind::Lr => ModelSpec::lr(slots, dense),
             ModelKind::Fm => ModelSpec::fm(slots, dense, self.embedding_dim),
@@ -140,6 +187,12 @@ impl ModelOptions {
                 ModelSpec::dcn_v2(slots, dense, self.embedding_dim, self.cross_layer_count(), &self.hidden)
             }
             ModelKind::CtrDnn => ModelSpec::ctr_dnn(slots, dense, self.embedding_dim, &self.hidden),
+            ModelKind::SharedBottom => ModelSpec::shared_bottom(slots, dense, dim, hidden, task_hidden, labels),
+            ModelKind::Mmoe => {
+                let experts = self.experts.unwrap_or(EXPERTS);
+                ModelSpec::mmoe(slots, dense, dim, experts, hidden, task_hidden, labels)
+            }
+            ModelKind::Esmm => ModelSpec::esmm(slots, dense, dim, hidden, labels),
             ModelKind::Own => ModelSpec::builder(slots, dense),
             ModelKind::Custom => {
                 let mut spec = ModelSpec::builder(slots, dense);
@@ -173,7 +226,7 @@ mod tests {
         job.check().unwrap();
         assert_eq!(job.model.kind.to_string(), kind);
         assert_eq!(Job::from_toml(&job.to_toml(), &[]).unwrap(), job);
-        job.model.spec(3, 2)
+        job.model.spec(3, 2, &job.columns.label.weights())
     }
 
     #[test]
@@ -192,6 +245,50 @@ mod tests {
         assert_eq!(spec("deep_fm", "cross_layers = 2\nlinear = false\nfm = false"), spec("deep_fm", ""));
         assert_eq!(spec("dcn_v2", "linear = true\nfm = true"), spec("dcn_v2", ""));
         assert_eq!(spec("ctr_dnn", "cross_layers = 2"), spec("ctr_dnn", ""));
+    }
+
+    #[test]
+    fn models_of_several_labels_have_their_weights_and_their_sizes() {
+        let of = |kind: &str, more: &str| {
+            spec(kind, &format!("{more}\n[columns]\nlabel = ['click', {{ column = 'buy', weight = 0.5 }}]"))
+        };
+        let weights = [1.0, 0.5];
+        assert_eq!(of("shared_bottom", ""), ModelSpec::shared_bottom(3, 2, 4, &[6, 5], &[128, 64], &weights));
+        assert_eq!(of("mmoe", ""), ModelSpec::mmoe(3, 2, 4, 4, &[6, 5], &[128, 64], &weights));
+        assert_eq!(of("mmoe", "experts = 2\ntask_hidden = []"), ModelSpec::mmoe(3, 2, 4, 2, &[6, 5], &[], &weights));
+        assert_eq!(of("esmm", "task_hidden = [7]"), ModelSpec::esmm(3, 2, 4, &[6, 5], &weights));
+    }
+
+    #[test]
+    fn labels_that_do_not_fit_the_model_are_refused() {
+        let refused = |settings: &[&str]| {
+            let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+            Job::from_toml("", &settings).and_then(|job| job.check()).expect_err("refused").to_string()
+        };
+        let two = "columns.label=['click', 'buy']";
+        for (settings, words) in [
+            (
+                &[two][..],
+                "columns.label has 2 labels, but model.kind is \"wide_deep\", which takes one: set model.kind to",
+            ),
+            (&["model.kind=mmoe"], "columns.label has one label, but model.kind is \"mmoe\""),
+            (
+                &["model.kind=esmm", "columns.label=['a', 'b', 'c']"],
+                "columns.label has 3 labels, but model.kind is \"esmm\"",
+            ),
+            (&["model.kind=mmoe", two, "data.negatives=0.5"], "data.negatives"),
+            (
+                &["model.kind=mmoe", two, "evaluation.label=buyy"],
+                "which columns.label does not have, did you mean `buy`?",
+            ),
+            (&["model.kind=mmoe", "columns.label=['click', 'click']"], "two labels called `click`"),
+            (&["model.kind=mmoe", "columns.label=['click', { column = 'b', weight = 0 }]"], "gives `b` the weight 0"),
+            (&["columns.label={ column = 'click', weight = 2 }"], "has the weight 2, but it is the only label"),
+            (&["columns.label=[]"], "a list of these"),
+        ] {
+            let said = refused(settings);
+            assert!(said.contains(words), "{said}");
+        }
     }
 
     #[test]

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use forebay_actors::Fault;
 use forebay_connectors::OnBadRow;
-use forebay_models::{DenseBatch, DenseModel, sigmoid};
-use serde::Serialize;
+use forebay_models::{DenseBatch, DenseModel};
+use serde::{Serialize, Serializer};
 
 use super::serving_model::ServingModel;
 use crate::fault::model_fault;
 use crate::model_version::ModelVersion;
+use crate::score_columns::{SCORE, ScoreColumns};
 use crate::stages::{BatchPlan, Batcher, Parse};
 
 /// The scores of a request.
@@ -17,11 +18,25 @@ use crate::stages::{BatchPlan, Batcher, Parse};
 pub struct Scores {
     /// The version of the model that scored all of its rows.
     pub version: ModelVersion,
-    /// One for each row, in their order: the probability of label 1; `None` for a bad row.
-    pub scores: Vec<Option<f32>>,
+    /// By the name of the column that `predict` writes, one for each row, in their order: the probability of label 1; `None` for a bad
+    /// row. (In the answer, `score` of one label is called `scores`.)
+    #[serde(flatten, serialize_with = "in_answer")]
+    pub scores: Vec<(String, Vec<Option<f32>>)>,
     /// Why rows have no score.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub bad_rows: Vec<BadScore>,
+}
+
+impl Scores {
+    /// Rows of the request.
+    pub fn rows(&self) -> usize {
+        self.scores.first().map_or(0, |(_, scores)| scores.len())
+    }
+}
+
+/// `score` as `scores`, and other columns under their names.
+fn in_answer<S: Serializer>(scores: &[(String, Vec<Option<f32>>)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(scores.iter().map(|(name, scores)| (if name == SCORE { "scores" } else { name }, scores)))
 }
 
 /// Why a row has no score.
@@ -40,6 +55,7 @@ pub(super) struct RowScorer {
     batcher: Batcher,
     dense: Box<dyn DenseModel>,
     correction: f32,
+    columns: ScoreColumns,
     rows: Vec<f32>,
     logits: Vec<f32>,
 }
@@ -60,6 +76,7 @@ impl RowScorer {
             batcher: Batcher::new(plan),
             dense: model.dense_model()?,
             correction: job.data.logit_correction(),
+            columns: ScoreColumns::of(job),
             rows: Vec::new(),
             logits: Vec::new(),
             model,
@@ -88,7 +105,8 @@ impl RowScorer {
     pub(super) fn score(&mut self, body: &[u8]) -> Result<Scores, Fault> {
         let version = self.model.version();
         let Some(batch) = self.model.json.parse(body)? else {
-            return Ok(Scores { version, scores: Vec::new(), bad_rows: Vec::new() });
+            let scores = self.columns.names().iter().map(|name| (name.clone(), Vec::new())).collect();
+            return Ok(Scores { version, scores, bad_rows: Vec::new() });
         };
         let rows = batch.num_rows();
         let (examples, bad) = self.parse.examples_of(batch)?;
@@ -105,8 +123,14 @@ impl RowScorer {
             offsets: batch.offsets.as_deref(),
         };
         self.dense.predict(&dense, &mut self.logits).map_err(model_fault)?;
-        let mut scores: Vec<_> = self.logits.iter().map(|logit| Some(sigmoid(logit + self.correction))).collect();
-        bad.iter().for_each(|(row, _)| scores[*row] = None);
+        self.logits.iter_mut().for_each(|logit| *logit += self.correction);
+        let column = |(column, name): (usize, &String)| {
+            let logits = self.logits.chunks_exact(self.columns.labels());
+            let mut scores: Vec<_> = logits.map(|logits| Some(self.columns.score(column, logits))).collect();
+            bad.iter().for_each(|(row, _)| scores[*row] = None);
+            (name.clone(), scores)
+        };
+        let scores = self.columns.names().iter().enumerate().map(column).collect();
         let bad_rows = bad.into_iter().map(|(row, error)| BadScore { row, error }).collect();
         Ok(Scores { version, scores, bad_rows })
     }

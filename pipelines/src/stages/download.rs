@@ -53,8 +53,7 @@ impl Stage for Download {
             }
         };
         self.progress.device(results.device_time);
-        let (labels, weights) = (&batch.train.labels, batch.train.weights());
-        self.progress.step(self.output.loss, &self.output.logits, labels, weights);
+        self.progress.step(&self.output, &batch.train);
         out.send(self.steps.grads(batch, &mut self.output, results.dense_grads)).await
     }
 }

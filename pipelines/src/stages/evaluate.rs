@@ -1,4 +1,4 @@
-//! `evaluate`: predicts every row, and computes exact AUC, logloss and calibration over all rows. It keeps 8 bytes per row, 12 if
+//! `evaluate`: predicts every row, and computes exact AUC, logloss and calibration over all rows. It keeps 8 bytes per row and label, 4 more if
 //! rows have weights, 4 more for each column of `[evaluation]`, and blocks its thread during a forward pass.
 
 use forebay_actors::{Fault, Sink, StageCx};
@@ -17,10 +17,13 @@ const SLICES: usize = 50;
 /// The `evaluate` sink.
 pub struct Evaluate {
     scorer: Scorer,
+    /// `[n x t]`.
     logits: Vec<f32>,
     labels: Vec<f32>,
     /// `[n]`, or empty.
     weights: Vec<f32>,
+    /// The names of several labels; empty for one.
+    names: Vec<String>,
     options: EvaluationOptions,
     /// The columns of the options, as they travel with the rows.
     groups: Vec<RowGroups>,
@@ -31,8 +34,13 @@ impl Evaluate {
     /// [`DataOptions::logit_correction`](crate::job::DataOptions::logit_correction). Leaves the [`Evaluation`] in the run's results.
     pub fn new(maker: ModelMaker, correction: f32) -> Self {
         let scorer = Scorer::new(maker, correction);
-        let (options, groups) = (EvaluationOptions::default(), Vec::new());
-        Self { scorer, logits: Vec::new(), labels: Vec::new(), weights: Vec::new(), options, groups }
+        let (options, groups, names) = (EvaluationOptions::default(), Vec::new(), Vec::new());
+        Self { scorer, logits: Vec::new(), labels: Vec::new(), weights: Vec::new(), names, options, groups }
+    }
+
+    /// Measures each of several labels, which have these names. None: there is one.
+    pub(crate) fn with_labels(self, names: Vec<String>) -> Self {
+        Self { names, ..self }
     }
 
     /// Also measures what the options say. Their columns travel with the rows.
@@ -60,38 +68,65 @@ impl Evaluate {
         self.groups.iter().find(|groups| groups.column == column).expect("made for every column of the options")
     }
 
-    fn gauc(&self, weights: Option<&[f32]>) -> Option<Gauc> {
+    /// The quality of one label.
+    fn quality(&self, of: &OfLabel<'_>) -> Evaluation {
+        let all = Evaluation::new(of.logits, of.labels, of.weights);
+        Evaluation { gauc: self.gauc(of), slices: self.slices(of), ..all }
+    }
+
+    /// The quality of each of several labels, and of the one that the options name on top.
+    fn of_labels(&self, weights: Option<&[f32]>) -> Evaluation {
+        let count = self.names.len();
+        let column = |of: &[f32], k: usize| of.iter().skip(k).step_by(count).copied().collect::<Vec<f32>>();
+        let of_label = |(k, name): (usize, &String)| {
+            let (logits, labels) = (column(&self.logits, k), column(&self.labels, k));
+            let quality = self.quality(&OfLabel { logits: &logits, labels: &labels, weights });
+            Evaluation { label: Some(name.clone()), ..quality }
+        };
+        let labels: Vec<Evaluation> = self.names.iter().enumerate().map(of_label).collect();
+        let main = self.options.label.as_ref().and_then(|label| self.names.iter().position(|name| name == label));
+        Evaluation { labels: labels.clone(), ..labels[main.unwrap_or(0)].clone() }
+    }
+
+    fn gauc(&self, of: &OfLabel<'_>) -> Option<Gauc> {
         let column = self.options.group.as_ref()?;
-        let scores: Vec<f32> = self.logits.iter().map(|&logit| sigmoid(logit)).collect();
-        let found = auc_grouped(&scores, &self.labels, weights, &self.groups_of(column).rows);
+        let scores: Vec<f32> = of.logits.iter().map(|&logit| sigmoid(logit)).collect();
+        let found = auc_grouped(&scores, of.labels, of.weights, &self.groups_of(column).rows);
         let GroupedAuc { auc, groups, mixed_groups, mixed_rows } = found;
         Some(Gauc { column: column.clone(), auc, groups, mixed_groups, mixed_rows })
     }
 
-    fn slices(&self, weights: Option<&[f32]>) -> Vec<Slice> {
+    fn slices(&self, of: &OfLabel<'_>) -> Vec<Slice> {
         let of_column = |column: &String| {
             let groups = self.groups_of(column).largest(SLICES);
-            groups.into_iter().map(|(value, rows)| self.slice(column, value, &rows, weights)).collect::<Vec<_>>()
+            groups.into_iter().map(|(value, rows)| slice(column, value, &rows, of)).collect::<Vec<_>>()
         };
         self.options.slices.iter().flat_map(of_column).collect()
     }
+}
 
-    fn slice(&self, column: &str, value: Option<&str>, rows: &[u32], weights: Option<&[f32]>) -> Slice {
-        let gather = |from: &[f32]| -> Vec<f32> { rows.iter().map(|&row| from[row as usize]).collect() };
-        let weights = weights.map(gather);
-        let of_rows = Evaluation::new(&gather(&self.logits), &gather(&self.labels), weights.as_deref());
-        let defined = |value: f64| value.is_finite().then_some(value);
-        Slice {
-            column: column.to_owned(),
-            value: value.map(str::to_owned),
-            rows: of_rows.rows,
-            positives: of_rows.positives,
-            positive_rate: defined(of_rows.positive_rate),
-            auc: of_rows.auc,
-            logloss: defined(of_rows.logloss),
-            normalized_entropy: of_rows.normalized_entropy,
-            copc: of_rows.copc,
-        }
+/// The rows of one label, `[n]` each.
+struct OfLabel<'a> {
+    logits: &'a [f32],
+    labels: &'a [f32],
+    weights: Option<&'a [f32]>,
+}
+
+fn slice(column: &str, value: Option<&str>, rows: &[u32], of: &OfLabel<'_>) -> Slice {
+    let gather = |from: &[f32]| -> Vec<f32> { rows.iter().map(|&row| from[row as usize]).collect() };
+    let weights = of.weights.map(gather);
+    let of_rows = Evaluation::new(&gather(of.logits), &gather(of.labels), weights.as_deref());
+    let defined = |value: f64| value.is_finite().then_some(value);
+    Slice {
+        column: column.to_owned(),
+        value: value.map(str::to_owned),
+        rows: of_rows.rows,
+        positives: of_rows.positives,
+        positive_rate: defined(of_rows.positive_rate),
+        auc: of_rows.auc,
+        logloss: defined(of_rows.logloss),
+        normalized_entropy: of_rows.normalized_entropy,
+        copc: of_rows.copc,
     }
 }
 
@@ -110,7 +145,7 @@ impl Sink for Evaluate {
         self.logits.extend_from_slice(self.scorer.logits(&batch)?);
         self.labels.extend_from_slice(&batch.train.labels);
         self.weights.extend_from_slice(&batch.train.weights);
-        if self.groups.is_empty() { Ok(()) } else { self.add_groups(&batch.train.kept, batch.train.labels.len()) }
+        if self.groups.is_empty() { Ok(()) } else { self.add_groups(&batch.train.kept, batch.train.rows) }
     }
 
     async fn finish(&mut self, cx: &StageCx) -> Result<(), Fault> {
@@ -121,8 +156,10 @@ impl Sink for Evaluate {
         if weights.is_some_and(|weights| weights.iter().all(|&weight| weight == 0.0)) {
             return Err(Fault::user("no rows to evaluate: all of them weigh 0"));
         }
-        let all = Evaluation::new(&self.logits, &self.labels, weights);
-        cx.leave(Evaluation { gauc: self.gauc(weights), slices: self.slices(weights), ..all });
+        cx.leave(match self.names.is_empty() {
+            true => self.quality(&OfLabel { logits: &self.logits, labels: &self.labels, weights }),
+            false => self.of_labels(weights),
+        });
         Ok(())
     }
 }

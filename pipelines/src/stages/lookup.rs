@@ -108,7 +108,7 @@ impl Stage for Lookup {
         let start = participation.start(&train);
         if start != Start::Train {
             if start == Start::TrainedBefore {
-                cx.ledger().reject(TRAINED_BEFORE, train.labels.len() as u64);
+                cx.ledger().reject(TRAINED_BEFORE, train.rows as u64);
             }
             if let Some(staleness) = &self.staleness {
                 staleness.skip(cx.arrival());
@@ -122,7 +122,7 @@ impl Stage for Lookup {
             && !cx.meter().blocked_on("evaluation", evaluations.before_look_up(&train)).await?
         {
             // Its ticket is dropped, so that later batches do not wait for it.
-            cx.ledger().reject(STOPPED_EARLY, train.labels.len() as u64);
+            cx.ledger().reject(STOPPED_EARLY, train.rows as u64);
             participation.leave_gate();
             return Ok(());
         }

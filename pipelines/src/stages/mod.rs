@@ -31,7 +31,6 @@ pub use launch::Launch;
 pub use lookup::Lookup;
 pub use parse::Parse;
 pub(crate) use parse::check_columns;
-pub(crate) use predict::SCORE;
 pub use predict::{Predict, PredictedRows};
 pub use push::Push;
 pub(crate) use receive::Receive;

@@ -7,16 +7,13 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Float32Array, RecordBatch};
 use arrow::datatypes::{DataType, Field, Schema};
 use forebay_actors::{Fault, FaultKind, Sink, StageCx};
-use forebay_models::sigmoid;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
 use super::scorer::Scorer;
 use super::train::ModelMaker;
 use crate::flow::{KeptRows, ReadyBatch};
-
-/// The name of the column with the scores.
-pub(crate) const SCORE: &str = "score";
+use crate::score_columns::ScoreColumns;
 
 /// How many rows a prediction wrote.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +27,7 @@ pub struct PredictedRows {
 /// The `predict` sink.
 pub struct Predict {
     scorer: Scorer,
+    columns: ScoreColumns,
     scores: mpsc::Sender<RecordBatch>,
     counts: PredictedRows,
 }
@@ -39,7 +37,14 @@ impl Predict {
     /// [`DataOptions::logit_correction`](crate::job::DataOptions::logit_correction). Each batch that it sends has the kept columns
     /// and, last, `score`: the probability of label 1, or null for a bad row. Leaves [`PredictedRows`] in the run's results.
     pub fn new(maker: ModelMaker, correction: f32, scores: mpsc::Sender<RecordBatch>) -> Self {
-        Self { scorer: Scorer::new(maker, correction), scores, counts: PredictedRows::default() }
+        let (scorer, columns) = (Scorer::new(maker, correction), ScoreColumns::default());
+        Self { scorer, columns, scores, counts: PredictedRows::default() }
+    }
+
+    /// Sends these columns of scores instead of `score`.
+    #[must_use]
+    pub fn with_columns(self, columns: ScoreColumns) -> Self {
+        Self { columns, ..self }
     }
 }
 
@@ -52,15 +57,18 @@ impl PredictedRows {
     }
 }
 
-/// The kept columns and the scores of these logits, `[n]`.
-fn scored(rows: &KeptRows, logits: &[f32]) -> Result<RecordBatch, Fault> {
-    let (mut fields, mut columns): (Vec<Field>, Vec<ArrayRef>) =
+/// The kept columns and the scores of these logits, `[n x labels]`.
+fn scored(rows: &KeptRows, of: &ScoreColumns, logits: &[f32]) -> Result<RecordBatch, Fault> {
+    let (mut fields, mut values): (Vec<Field>, Vec<ArrayRef>) =
         rows.columns().map(|(field, column)| (field.clone(), Arc::clone(column))).unzip();
-    let score = |(reason, &logit): (Option<&str>, &f32)| reason.is_none().then(|| sigmoid(logit));
-    let scores: Float32Array = rows.reasons().iter().zip(logits).map(score).collect();
-    fields.push(Field::new(SCORE, DataType::Float32, true));
-    columns.push(Arc::new(scores));
-    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
+    for (column, name) in of.names().iter().enumerate() {
+        let of_rows = rows.reasons().iter().zip(logits.chunks_exact(of.labels()));
+        let scores: Float32Array =
+            of_rows.map(|(reason, logits)| reason.is_none().then(|| of.score(column, logits))).collect();
+        fields.push(Field::new(name, DataType::Float32, true));
+        values.push(Arc::new(scores));
+    }
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), values)
         .map_err(|e| Fault::internal("the scores do not fit the kept columns").because(e))
 }
 
@@ -76,8 +84,8 @@ impl Sink for Predict {
     }
 
     async fn write(&mut self, batch: ReadyBatch, _cx: &StageCx) -> Result<(), Fault> {
-        let logits = self.scorer.logits(&batch)?;
-        if batch.train.kept.iter().map(KeptRows::rows).sum::<usize>() != logits.len() {
+        let (logits, labels) = (self.scorer.logits(&batch)?, self.columns.labels());
+        if batch.train.kept.iter().map(KeptRows::rows).sum::<usize>() * labels != logits.len() {
             return Err(Fault::user(
                 "a stage of the program changed the rows, and did not pass on their `kept` columns",
             ));
@@ -85,7 +93,7 @@ impl Sink for Predict {
         let mut from = 0;
         for rows in &batch.train.kept {
             let to = from + rows.rows();
-            let scored = scored(rows, &logits[from..to])?;
+            let scored = scored(rows, &self.columns, &logits[from * labels..to * labels])?;
             self.counts.count(rows);
             from = to;
             if self.scores.send(scored).await.is_err() {

@@ -63,8 +63,16 @@ impl<T: Sendable> Ship<T> {
             return Ok(());
         }
         let Lineage { split, row, .. } = batch.lineage;
-        let header =
-            Header { id, term: batch.window.term, split, row, closes: batch.closes, done_before: 0, urgent: false };
+        let header = Header {
+            id,
+            term: batch.window.term,
+            split,
+            row,
+            closes: batch.closes,
+            done_before: 0,
+            urgent: false,
+            labels: batch.labels.len().checked_div(batch.rows).unwrap_or(1) as u32,
+        };
         let (rows, ticket) = more.map_or((None, None), |(rows, ticket)| (Some(rows), Some(ticket)));
         let columns = columns::write(batch, rows)?;
         // All trainers may wait for an earlier batch of a lost lease, which this reader will read after this batch. A blocked

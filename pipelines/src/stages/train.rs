@@ -42,7 +42,7 @@ impl Steps {
             id: BatchId::of(&batch.train),
             lineage: batch.train.lineage,
             step: self.taken,
-            samples: batch.train.labels.len(),
+            samples: batch.train.rows,
             unique: batch.train.unique,
             row_grads: std::mem::replace(&mut output.row_grads, batch.rows),
             dense_grads,
@@ -97,7 +97,7 @@ impl Train {
             return Ok(None);
         };
         let mut grads = Vec::new();
-        if batch.train.labels.is_empty() {
+        if batch.train.rows == 0 {
             // An empty batch of a round: only other trainers have rows.
             self.output = StepOutput::default();
         } else {
@@ -125,8 +125,7 @@ impl Stage for Train {
 
     async fn on_batch(&mut self, batch: ReadyBatch, _cx: &StageCx, out: &mut Outbox<GradBatch>) -> Result<(), Fault> {
         let dense_grads = self.compute(&batch).map_err(model_fault)?;
-        let (labels, weights) = (&batch.train.labels, batch.train.weights());
-        self.progress.step(self.output.loss, &self.output.logits, labels, weights);
+        self.progress.step(&self.output, &batch.train);
         out.send(self.steps.grads(batch, &mut self.output, dense_grads)).await
     }
 

@@ -38,7 +38,7 @@ impl Stage for Upload {
             }
         }
         let upload = self.upload.as_mut().expect("taken before the first batch");
-        let device = if batch.train.labels.is_empty() {
+        let device = if batch.train.rows == 0 {
             None
         } else {
             let params = batch.dense.as_deref().map(Vec::as_slice);

@@ -22,7 +22,10 @@ impl Ready {
         let unique = ((rows as f64 * unique_per_row) as usize).max(1);
         let make = |seed: u64| Ready {
             train: TrainBatch {
-                labels: (0..rows as u64).map(|i| f32::from(mix64(seed ^ i).is_multiple_of(4))).collect(),
+                rows,
+                labels: (0..(rows * spec.labels()) as u64)
+                    .map(|i| f32::from(mix64(seed ^ i).is_multiple_of(4)))
+                    .collect(),
                 dense: unit(seed ^ 1 << 40, rows * spec.dense, 1.0),
                 unique: (0..unique as u64).collect(),
                 inverse: places(seed ^ 2 << 40, rows * spec.slots, unique),

@@ -60,7 +60,7 @@ impl Routes {
     async fn score(&self, scoring: &ScoringThreads, request: HttpRequest) -> HttpAnswer {
         let start = Instant::now();
         let scored = scoring.score(request.body).await;
-        let (rows, bad) = scored.as_ref().map_or((0, 0), |scores| (scores.scores.len(), scores.bad_rows.len()));
+        let (rows, bad) = scored.as_ref().map_or((0, 0), |scores| (scores.rows(), scores.bad_rows.len()));
         let answer = match &scored {
             Ok(scores) => answer(200, scores),
             Err(fault) => refused(fault),

@@ -211,6 +211,7 @@ function evaluation(run) {
   if (!found) return;
   $("evaluation").hidden = false;
   $("evaluated").textContent = found.text;
+  labels(found.evaluation.labels ?? []);
   const bins = found.evaluation.reliability ?? [];
   if (bins.length > 1) {
     const predicted = bins.map((bin) => bin.predicted);
@@ -218,6 +219,14 @@ function evaluation(run) {
     const observed = { label: "observed", stroke: color("busy"), width: 1.5, points: { show: true } };
     chart($("calibration"), "calibration", "share of rows with label 1, by predicted score", data, [observed, line("as predicted", "quiet")]);
   }
+}
+
+/** The quality of each of several labels. */
+function labels(of) {
+  if (of.length === 0) return;
+  const digits = (value, n) => value?.toFixed(n) ?? "undefined";
+  const row = (each) => [each.label, digits(100 * each.positive_rate, 2) + "%", digits(each.auc, 5), digits(each.logloss, 5), digits(each.normalized_entropy, 4), digits(each.copc, 4)];
+  table("labels", ["label", "positive", "AUC", "logloss", "normalised entropy", "COPC"], of.map(row));
 }
 
 function table(id, head, rows) {

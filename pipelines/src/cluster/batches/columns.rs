@@ -1,7 +1,7 @@
 //! A batch as Arrow columns: one row, a list in each column, so that vectors of different length travel as they lie.
 //!
 //! ```text
-//!  label: list<f32>       [n]
+//!  label: list<f32>       [n x t], row after row
 //!  weight: list<f32>      [n]; null if every row weighs 1
 //!  dense: list<f32>       [n x d], row after row
 //!  key:   list<u64>       [u], every key once
@@ -127,12 +127,17 @@ pub(crate) fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch
     if inverse.iter().fold(0, |most, &place| most.max(place)) as usize >= unique.len() && !inverse.is_empty() {
         return Err(wrong(format!("a place beyond its {} keys", unique.len())));
     }
+    let labels = floats("label")?.ok_or_else(|| some("label"))?;
+    if header.labels == 0 || !labels.len().is_multiple_of(header.labels as usize) {
+        return Err(wrong(format!("{} labels, and {} of them a row", labels.len(), header.labels)));
+    }
     let batch = TrainBatch {
         lineage: Lineage { epoch: header.id.epoch, split: header.split, row: header.row, seq: 0 },
         window: WindowMark { window: header.id.window, term: header.term, closes: header.closes.is_some() },
         index: header.id.index,
         closes: header.closes,
-        labels: floats("label")?.ok_or_else(|| some("label"))?,
+        rows: labels.len() / header.labels as usize,
+        labels,
         weights: floats("weight")?.unwrap_or_default(),
         dense: floats("dense")?.ok_or_else(|| some("dense"))?,
         unique,
@@ -140,8 +145,8 @@ pub(crate) fn read(header: &Header, columns: &RecordBatch) -> Result<(TrainBatch
         offsets: ints("bag")?,
         kept: Vec::new(),
     };
-    if !batch.weights.is_empty() && batch.weights.len() != batch.labels.len() {
-        return Err(wrong(format!("{} weights for {} labels", batch.weights.len(), batch.labels.len())));
+    if !batch.weights.is_empty() && batch.weights.len() != batch.rows {
+        return Err(wrong(format!("{} weights for {} rows", batch.weights.len(), batch.rows)));
     }
     let rows = floats("row")?;
     if let Some(rows) = &rows
@@ -178,29 +183,33 @@ mod tests {
             closes,
             done_before: 0,
             urgent: false,
+            labels: 1,
         }
     }
 
     proptest! {
         #[test]
         fn a_batch_is_the_same_after_encoding_and_decoding(
-            labels in prop::collection::vec(0f32..1.0, 0..9), unique in prop::collection::vec(any::<u64>(), 1..9),
+            labels in prop::collection::vec(0f32..1.0, 0..9), per_row in 1u32..4, unique in prop::collection::vec(any::<u64>(), 1..9),
             places in prop::collection::vec(any::<u32>(), 0..20), bags: bool, rows: bool, closes: bool, weighted: bool,
         ) {
             let end = closes.then_some(WindowEnd { batches: 6, rows: 9, rejected: 1 });
-            let header = header(5, end);
+            let header = Header { labels: per_row, ..header(5, end) };
+            let rows_of_batch = labels.len();
+            let all_labels: Vec<f32> = labels.iter().flat_map(|&label| vec![label; per_row as usize]).collect();
             let inverse: Vec<u32> = places.iter().map(|p| p % unique.len() as u32).collect();
             let lineage = Lineage { epoch: 1, split: 3, row: 4, seq: 0 };
             let window = WindowMark { window: 7, term: 2, closes };
             let batch = TrainBatch {
                 lineage, window, index: 5, closes: end, dense: labels.iter().map(|l| -l).collect(),
-                weights: if weighted { labels.iter().map(|l| l + 0.5).collect() } else { Vec::new() }, labels,
+                weights: if weighted { labels.iter().map(|l| l + 0.5).collect() } else { Vec::new() },
+                rows: rows_of_batch, labels: all_labels,
                 offsets: bags.then(|| vec![0, inverse.len() as u32]), unique, inverse,
                 kept: Vec::new(),
             };
             let rows = rows.then(|| vec![0.5; batch.unique.len() * 3]);
             let columns = write(batch.clone(), rows.clone()).unwrap();
-            let values = batch.labels.len() * 2 + batch.weights.len() + batch.unique.len() * 2
+            let values = batch.labels.len() + batch.rows + batch.weights.len() + batch.unique.len() * 2
                 + batch.offsets.as_ref().map_or(0, Vec::len) + rows.as_ref().map_or(0, Vec::len);
             prop_assert_eq!(bytes(&columns), (values * 4 + batch.inverse.len() * 2) as u64);
             prop_assert_eq!(read(&header, &columns).unwrap(), (batch, rows));
@@ -226,13 +235,21 @@ mod tests {
 
     #[test]
     fn columns_that_are_no_batch_are_refused_with_the_column_named() {
-        let good = || TrainBatch { labels: vec![1.0], unique: vec![9], inverse: vec![0], ..TrainBatch::default() };
+        let good =
+            || TrainBatch { rows: 1, labels: vec![1.0], unique: vec![9], inverse: vec![0], ..TrainBatch::default() };
         let refused = |columns: &RecordBatch| read(&header(0, None), columns).unwrap_err().to_string();
         let beyond = write(TrainBatch { inverse: vec![1], ..good() }, None).unwrap();
         assert!(
             refused(&beyond).contains("batch 0 of window 7 of epoch 1")
                 && refused(&beyond).contains("beyond its 1 keys")
         );
+        for labels in [0, 2] {
+            let header = Header { labels, ..header(0, None) };
+            let said = read(&header, &write(good(), None).unwrap()).unwrap_err().to_string();
+            assert!(said.contains(&format!("1 labels, and {labels} of them a row")), "{said}");
+        }
+        let weighted = write(TrainBatch { weights: vec![1.0; 2], ..good() }, None).unwrap();
+        assert!(refused(&weighted).contains("2 weights for 1 rows"), "{}", refused(&weighted));
         let rows = write(TrainBatch { unique: vec![1, 2], ..good() }, Some(vec![0.0; 3])).unwrap();
         assert!(refused(&rows).contains("3 weights for 2 keys"), "{}", refused(&rows));
         let keys: Vec<u64> = (0..=NARROW as u64).collect();
@@ -274,6 +291,7 @@ mod tests {
             window: WindowMark { window: 7, term: 2, closes: false },
             index: 5,
             closes: None,
+            rows: ROWS,
             labels: vec![1.0; ROWS],
             weights: Vec::new(),
             dense: vec![0.5; 13 * ROWS],

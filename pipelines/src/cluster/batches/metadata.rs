@@ -22,7 +22,7 @@ const STALE: u8 = 4;
 ///
 /// ```text
 ///   flags | epoch u32 | window u64 | index u32 | term u32 | split u32 | row u64 | done_before u32
-///         | batches u32 | rows u64 | rejected u64
+///         | batches u32 | rows u64 | rejected u64 | labels u32
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Header {
@@ -39,6 +39,8 @@ pub(crate) struct Header {
     /// It takes no credit, because it precedes every batch that its reader has sent on the channel, and these may wait for it.
     /// So batches of a lost lease are not blocked by later ones.
     pub(crate) urgent: bool,
+    /// Labels of a row.
+    pub(crate) labels: u32,
 }
 
 impl Header {
@@ -53,13 +55,14 @@ impl Header {
             .u32(end.batches)
             .u64(end.rows)
             .u64(end.rejected)
+            .u32(self.labels)
             .finish([])
     }
 
     /// # Errors
     /// User: the bytes are no header.
     pub(crate) fn read(metadata: &[u8]) -> Result<Self, Fault> {
-        let mut fields = MetadataReader::new(metadata, "header of a batch", 56)?;
+        let mut fields = MetadataReader::new(metadata, "header of a batch", 60)?;
         let flags = fields.tag();
         if flags & !(CLOSES | URGENT) != 0 {
             return Err(Fault::user(format!("the header of a batch has the flags {flags:#x}; no reader sends them")));
@@ -67,9 +70,10 @@ impl Header {
         let (id, term, split, row) = (read_id(&mut fields), fields.u32(), fields.u32(), fields.u64());
         let done_before = fields.u32();
         let end = WindowEnd { batches: fields.u32(), rows: fields.u64(), rejected: fields.u64() };
+        let labels = fields.u32();
         expect_end(fields)?;
         let closes = (flags & CLOSES != 0).then_some(end);
-        Ok(Self { id, term, split, row, closes, done_before, urgent: flags & URGENT != 0 })
+        Ok(Self { id, term, split, row, closes, done_before, urgent: flags & URGENT != 0, labels })
     }
 }
 
@@ -159,7 +163,7 @@ mod tests {
             let [term, split, done_before] = numbers;
             let id = BatchId { epoch, window, index };
             let closes = closes.then_some(WindowEnd { batches: index, rows: row, rejected: window });
-            let header = Header { id, term, split, row, closes, done_before, urgent };
+            let header = Header { id, term, split, row, closes, done_before, urgent, labels: term ^ split };
             prop_assert_eq!(Header::read(&header.write()).unwrap(), header);
             let grant = Reply::Grant { batches: index, bytes: row };
             for reply in [Reply::Channel(window), grant, Reply::Done(id), Reply::Stale(id, term)] {

@@ -170,7 +170,8 @@ impl SimReader {
         let closes = (index + self.queues as u32 >= end.batches).then_some(end);
         let rows = batches[index as usize];
         if self.progress.batch_sent(id, lease.term, rows, closes) {
-            let header = Header { id, term: lease.term, split: 0, row: rows, closes, done_before: 0, urgent: false };
+            let header =
+                Header { id, term: lease.term, split: 0, row: rows, closes, done_before: 0, urgent: false, labels: 1 };
             let columns = RecordBatch::new_empty(Arc::new(Schema::empty()));
             self.blocked =
                 Some((index as usize % self.queues, QueuedBatch { header, columns, bytes: 1, _ticket: None }));

@@ -35,7 +35,7 @@ pub(super) struct Assembler {
 
 #[derive(Default)]
 struct Shuffled {
-    /// `[n]`.
+    /// `[t × n]`.
     labels: Vec<f32>,
     /// `[n]` or empty.
     weights: Vec<f32>,
@@ -92,7 +92,9 @@ impl Assembler {
         order.truncate(part.kept);
         let (staged, Shuffled { labels, weights, dense, kept }) = (&mut self.staged.1, &mut self.shuffled);
         [&mut *labels, &mut *weights, &mut *dense].into_iter().for_each(Vec::clear);
-        gather(pieces, &order, |batch| &batch.labels, staged, labels);
+        for label in 0..pieces[0].batch.label_columns() {
+            gather(pieces, &order, |batch| batch.label_column(label), staged, labels);
+        }
         if pieces.iter().all(|piece| !piece.batch.weights.is_empty()) {
             gather(pieces, &order, |batch| &batch.weights, staged, weights);
         }
@@ -159,13 +161,18 @@ impl Batches<'_> {
         let pieces = take_rows(&mut self.part.pieces, rows);
         let first = &pieces[0];
         let lineage = Lineage { row: first.batch.lineage.row + first.from as u64, ..first.batch.lineage.clone() };
-        let mut batch = TrainBatch { lineage, ..TrainBatch::default() };
-        let columns = pieces[0].batch.dense_columns();
-        batch.labels.reserve(rows);
+        let mut batch = TrainBatch { lineage, rows, ..TrainBatch::default() };
+        let (labels, columns) = (pieces[0].batch.label_columns(), pieces[0].batch.dense_columns());
+        batch.labels.reserve(rows * labels);
         batch.dense.reserve(rows * columns);
         for Piece { batch: examples, from, to } in &pieces {
             let range = *from..*to;
-            batch.labels.extend_from_slice(&examples.labels[range.clone()]);
+            if labels == 1 {
+                batch.labels.extend_from_slice(&examples.labels[range.clone()]);
+            } else {
+                let labels: Vec<_> = (0..labels).map(|k| &examples.label_column(k)[range.clone()]).collect();
+                transpose.append(&labels, &mut batch.labels);
+            }
             if !examples.weights.is_empty() {
                 batch.weights.extend_from_slice(&examples.weights[range.clone()]);
             }
@@ -186,9 +193,19 @@ impl Batches<'_> {
         let columns: Vec<_> = shuffled.dense.chunks_exact(kept).map(|column| &column[range.clone()]).collect();
         let mut dense = Vec::with_capacity(rows * columns.len());
         transpose.append(&columns, &mut dense);
+        let labels: Vec<_> = shuffled.labels.chunks_exact(kept).map(|label| &label[range.clone()]).collect();
+        let labels = match labels[..] {
+            [one] => one.to_vec(),
+            _ => {
+                let mut rows_of_labels = Vec::with_capacity(rows * labels.len());
+                transpose.append(&labels, &mut rows_of_labels);
+                rows_of_labels
+            }
+        };
         let (inverse, offsets) = places.rows(self.made, rows);
         TrainBatch {
-            labels: shuffled.labels[range.clone()].to_vec(),
+            rows,
+            labels,
             weights: shuffled.weights.get(range.clone()).unwrap_or_default().to_vec(),
             dense,
             unique,

@@ -166,6 +166,7 @@ mod tests {
         let (cx, (mut out, made)) = (StageCx::detached("batch"), Outbox::collecting());
         for (window, term, closes) in [(0, 0, true), (1, 3, false), (1, 4, false), (1, 4, true), (2, 0, false)] {
             let batch = ExampleBatch {
+                rows: 3,
                 labels: vec![0.0; 3],
                 weights: Vec::new(),
                 window: WindowMark { window, term, closes },
@@ -192,6 +193,7 @@ mod tests {
         offsets.push(numbers.clone().map(|number| (number % 3) as u32).sum());
         let keys = numbers.clone().flat_map(|number| (0..number % 3).map(move |i| (number + i) % 5)).collect();
         ExampleBatch {
+            rows: rows as usize,
             labels: numbers.clone().map(|number| (number % 2) as f32).collect(),
             weights: numbers.clone().map(|number| number as f32).collect(),
             window: WindowMark { window, term: 0, closes },

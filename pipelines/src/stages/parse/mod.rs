@@ -41,6 +41,8 @@ pub struct Parse {
     /// Columns that travel with the good rows of an evaluation.
     group_by: Vec<String>,
     negatives: Option<NegativeSample>,
+    /// Whether the second label only counts where the first is.
+    after_click: bool,
 }
 
 impl Parse {
@@ -56,6 +58,7 @@ impl Parse {
             keep: None,
             group_by: Vec::new(),
             negatives: None,
+            after_click: false,
         }
     }
 
@@ -79,6 +82,12 @@ impl Parse {
         self
     }
 
+    /// For two labels, a click and a conversion after it: the second becomes the product of both, a click with a conversion.
+    #[must_use]
+    pub fn conversions_after_clicks(self, after_click: bool) -> Self {
+        Self { after_click, ..self }
+    }
+
     /// For a training: refuses slots without a kind that share a key space with slots of another kind, once the types of the
     /// rows say so. (A model that was trained on such slots can still be used.)
     #[must_use]
@@ -92,15 +101,13 @@ impl Parse {
             check_types(&self.columns, &rows.batch)?;
         }
         let Columns { label, weight, .. } = &self.columns;
-        let labels = match &self.keep {
-            None => label::parse(label, column(&rows.batch, &label.column)?, bad)?,
-            Some(_) => vec![0.0; rows.batch.num_rows()],
-        };
+        let n = rows.batch.num_rows();
+        let labels = if self.keep.is_none() { self.labels(&rows.batch, bad)? } else { vec![0.0; n * label.len()] };
         let weights = match weight {
             Some(weight) if self.keep.is_none() => label::weights(weight, column(&rows.batch, weight)?, bad)?,
             _ => Vec::new(),
         };
-        let mut dense = Vec::with_capacity(labels.len() * self.columns.dense_inputs());
+        let mut dense = Vec::with_capacity(n * self.columns.dense_inputs());
         for (spec, parser) in self.columns.dense.iter().zip(&self.dense) {
             parser.parse(&spec.column, column(&rows.batch, &spec.column)?, &mut dense, bad)?;
         }
@@ -116,12 +123,27 @@ impl Parse {
             lineage: rows.lineage.clone(),
             window: rows.window,
             rejected: rows.rejected,
+            rows: n,
             labels,
             weights,
             dense,
             slots,
             kept: None,
         })
+    }
+
+    /// The labels, `[t × n]`.
+    fn labels(&self, batch: &RecordBatch, bad: &mut BadRows) -> Result<Vec<f32>, Fault> {
+        let mut labels = Vec::new();
+        for label in self.columns.label.iter() {
+            let of_label = label::parse(label, column(batch, &label.column)?, bad)?;
+            if labels.is_empty() { labels = of_label } else { labels.extend_from_slice(&of_label) }
+        }
+        if self.after_click {
+            let (clicks, conversions) = labels.split_at_mut(batch.num_rows());
+            conversions.iter_mut().zip(clicks).for_each(|(conversion, click)| *conversion *= *click);
+        }
+        Ok(labels)
     }
 
     /// The examples of rows that no pipeline reads, and what is wrong with the bad ones, whose features are meaningless.
@@ -206,7 +228,7 @@ impl Stage for Parse {
             examples = negatives.sample(examples, &good, cx);
         }
         // An empty batch still carries the count of rejected rows and the end of its window.
-        let tells = !examples.labels.is_empty() || examples.rejected > 0 || examples.window.closes;
+        let tells = examples.rows > 0 || examples.rejected > 0 || examples.window.closes;
         if tells { out.send(examples).await } else { Ok(()) }
     }
 

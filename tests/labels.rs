@@ -1,0 +1,157 @@
+//! Several labels from the job to the scores: evaluation and prediction of each, the same bits however a run is cut up, and what does
+//! not fit is refused.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::compute::concat_batches;
+use arrow::datatypes::{Float32Type, Int32Type};
+use forebay::Model;
+use forebay_models::auc_exact;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use serde_json::Value;
+
+/// Two labels of the synthetic rows; the second is 1 for about half of them.
+const LABELS: &str = "columns.label=['label', { column = 'I2', positive = '>= 3', name = 'many', weight = 0.5 }]";
+
+const KINDS: [&str; 3] = ["shared_bottom", "mmoe", "esmm"];
+
+fn settings<'a>(kind: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    [&[kind, LABELS, "model.experts=3", "model.task_hidden=[8]"], more].concat()
+}
+
+/// The rows of a file, or of all Parquet files of a folder.
+fn read(path: &Path) -> RecordBatch {
+    let mut files: Vec<PathBuf> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|ending| ending == "parquet"));
+    files.sort();
+    let batches = files
+        .iter()
+        .flat_map(|file| ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap().build().unwrap());
+    let batches: Vec<RecordBatch> = batches.map(Result::unwrap).collect();
+    concat_batches(&batches[0].schema(), &batches).unwrap()
+}
+
+#[test]
+fn each_label_has_its_scores_and_its_quality() {
+    for kind in KINDS {
+        let dir = tempfile::tempdir().unwrap();
+        let (data, test) = (common::parquet(dir.path(), 0, 6000), common::parquet(dir.path(), 6000, 5000));
+        let kind_setting = format!("model.kind={kind}");
+        let trained = common::train(common::job(&data, &settings(&kind_setting, &["data.epochs=2"])));
+        let (folder, out) = (dir.path().join("model"), dir.path().join("scores"));
+        trained.model.save(&folder).unwrap();
+        let (evaluation, _) = trained.model.evaluate(test.to_str().unwrap()).unwrap();
+        let [model, rows, to] = [&folder, &test, &out].map(|path| path.to_str().unwrap());
+
+        let keep = "label,I2";
+        let (code, said) = common::run(&["predict", "--model", model, "--data", rows, "--out", to, "--keep", keep]);
+        assert_eq!(code, Some(0), "{said}");
+        let scored = read(&out);
+        let column = |name: &str| scored[name].as_primitive::<Float32Type>().values().to_vec();
+        let ints = |name: &str| scored[name].as_primitive::<Int32Type>().values().to_vec();
+        let clicks: Vec<f32> = ints("label").into_iter().map(|label| label as f32).collect();
+        let mut many: Vec<f32> = ints("I2").into_iter().map(|value| f32::from(u8::from(value >= 3))).collect();
+        if kind == "esmm" {
+            // The second label counts where the first does, and its score is at most that of the first.
+            many.iter_mut().zip(&clicks).for_each(|(many, click)| *many *= click);
+            let given = column("score_many_given_label");
+            for ((click, both), given) in column("score_label").iter().zip(column("score_many")).zip(given) {
+                assert!((click * given - both).abs() < 1e-6 && both <= *click, "{click} {both} {given}");
+            }
+        }
+        assert_eq!(scored.num_columns(), if kind == "esmm" { 5 } else { 4 });
+        let names: Vec<_> = evaluation.labels.iter().map(|label| label.label.clone().unwrap()).collect();
+        assert_eq!(names, ["label", "many"]);
+        for (quality, labels) in evaluation.labels.iter().zip([&clicks, &many]) {
+            let scores = column(&format!("score_{}", quality.label.as_ref().unwrap()));
+            assert_eq!(quality.auc, auc_exact(&scores, labels), "{kind}");
+            assert_eq!(quality.positives, labels.iter().sum::<f32>() as u64);
+            assert!(quality.auc.is_some(), "{kind}: {quality}");
+        }
+        assert_eq!((evaluation.label.as_deref(), evaluation.auc), (Some("label"), evaluation.labels[0].auc));
+
+        let set = ["--set", "evaluation.label=many"];
+        let (code, said) =
+            common::run(&[&["eval", "--model", model, "--data", rows, "--json", "--slice", "C20"], &set[..]].concat());
+        assert_eq!(code, Some(0), "{said}");
+        let json: Value = serde_json::from_str(said.trim()).unwrap();
+        assert_eq!((&json["label"], &json["auc"]), (&"many".into(), &json["labels"][1]["auc"]));
+        assert_eq!(json["labels"][0]["auc"].as_f64(), evaluation.auc);
+        assert!(json["labels"][1]["slices"].as_array().is_some_and(|slices| slices.len() > 1), "{said}");
+        let (_, said) = common::run(&["eval", "--model", model, "--data", rows]);
+        assert!(said.contains("label: 5,000 rows") || said.contains("label: 5000 rows"), "{said}");
+        assert!(said.contains("many: 5000 rows"), "{said}");
+
+        let (code, said) =
+            common::run(&["predict", "--model", model, "--data", rows, "--out", "-", "--keep", "score_many"]);
+        assert!(code == Some(2) && said.contains("`score_many` is the name of the result"), "{said}");
+        let again = Model::load(&folder, 2).unwrap();
+        assert_eq!(again.evaluate(rows).unwrap().0, evaluation);
+        assert_eq!(again.version().unwrap(), trained.model.version().unwrap());
+    }
+}
+
+#[test]
+fn the_model_does_not_depend_on_threads_replicas_or_the_size_of_reads() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 5000);
+    for kind in ["model.kind=mmoe", "model.kind=esmm"] {
+        let model = |more: &[&str]| {
+            common::bits(&common::train(common::job(&data, &settings(kind, &[&["model.dropout=0.2"], more].concat()))))
+        };
+        let whole = model(&[]);
+        for more in [
+            &["train.threads=3", "table.shards=3"][..],
+            &["pipeline.parse_replicas=3", "pipeline.batch_replicas=2", "data.read_rows=300"],
+        ] {
+            assert!(model(more) == whole, "{kind} {more:?}");
+        }
+        assert!(model(&["data.shuffle_rows=0"]) != whole, "the comparison can fail");
+    }
+}
+
+#[test]
+fn a_weight_of_a_label_and_its_order_matter() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 2000);
+    let model = |label: &str| {
+        let label = format!("columns.label={label}");
+        common::bits(&common::train(common::job(&data, &["model.kind=shared_bottom", &label])))
+    };
+    let second = "column = 'I2', positive = '>= 3'";
+    let whole = model(&format!("['label', {{ {second} }}]"));
+    assert!(model(&format!("['label', {{ {second}, name = 'x' }}]")) == whole, "a name is for outputs");
+    assert!(model(&format!("['label', {{ {second}, weight = 0.5 }}]")) != whole);
+    assert!(model(&format!("[{{ {second} }}, 'label']")) != whole);
+}
+
+#[test]
+fn the_best_model_and_the_report_go_by_the_label_of_the_job() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, test) = (common::parquet(dir.path(), 0, 3000), common::parquet(dir.path(), 3000, 2000));
+    let (folder, report) = (dir.path().join("model"), dir.path().join("report"));
+    let paths = [&data, &test, &folder].map(|path| path.display().to_string());
+    let job = dir.path().join("job.toml");
+    let text = format!(
+        "[data]\ntrain = {:?}\neval = {:?}\nepochs = 2\n[columns]\nlabel = ['label', {{ column = 'I2', positive = '>= 3', name = \
+         'many' }}]\n[model]\nkind = 'mmoe'\nhidden = [16]\nembedding_dim = 4\n[evaluation]\nlabel = 'many'\nevery = {{ epochs = 1 \
+         }}\n[output]\nmodel = {:?}\n",
+        paths[0], paths[1], paths[2]
+    );
+    fs::write(&job, text).unwrap();
+    let (code, said) = common::run(&["train", job.to_str().unwrap(), "--report", report.to_str().unwrap()]);
+    assert_eq!(code, Some(0), "{said}");
+    let json: Value = serde_json::from_str(&fs::read_to_string(report.join("report.json")).unwrap()).unwrap();
+    let found = &json["evaluation"]["evaluation"];
+    assert_eq!((&found["label"], &found["labels"][0]["label"]), (&"many".into(), &"label".into()), "{found}");
+    assert_eq!(json["evaluations"]["points"][1]["auc"], found["auc"]);
+    for label in ["label: 2000 rows", "many: 2000 rows"] {
+        assert!(said.contains(&format!("{label}, ")), "{said}");
+    }
+    assert!(said.contains("; label: AUC 0."), "each evaluation says the AUC of the other label: {said}");
+}
