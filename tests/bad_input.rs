@@ -58,6 +58,21 @@ fn missing_data_is_refused() {
 }
 
 #[test]
+fn slots_with_options_that_mean_nothing_are_refused() {
+    let nowhere = Path::new("nowhere.parquet");
+    for (options, words) in [
+        ("first = 0", ["`C1`", "first is 0"]),
+        ("last = 0", ["`C1`", "last is 0"]),
+        ("first = 3, last = 3", ["`C1`", "exclude each other"]),
+        ("pooling = 'average'", ["unknown variant `average`", "`mean`"]),
+    ] {
+        refused(nowhere, &[&format!("columns.slots=[{{ column = 'C1', {options} }}]")], &words);
+    }
+    let own = ["model.kind=own", "model.name=x", "columns.slots=[{ column = 'C1', pooling = 'max' }]"];
+    refused(nowhere, &own, &["`C1` has a pooling", "own"]);
+}
+
+#[test]
 fn a_truncated_or_corrupt_parquet_file_is_named() {
     let dir = tempfile::tempdir().unwrap();
     let folder = common::parquet(dir.path(), 0, 3000);

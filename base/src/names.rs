@@ -1,17 +1,17 @@
 //! The name that was probably meant, for error messages.
 
 /// The name that is nearest to `wrong` (Damerau and Levenshtein's distance): it may differ in case, and in at most a third of
-/// its letters, or `wrong` is one of its words: `dcn` for `dcn_v2`. `None` if no name is that near.
+/// its letters, or `wrong` is one of its words, which is nearer: `dcn` for `dcn_v2`, not `din`. `None` if no name is that near.
 pub fn nearest<'a>(wrong: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let lower = wrong.to_lowercase();
     let most = |name: &str| name.chars().count().min(lower.chars().count()) / 3;
     let is_word_of = |name: &str| !lower.is_empty() && name.to_lowercase().split('_').any(|word| word == lower);
     names
         .into_iter()
-        .map(|name| (strsim::damerau_levenshtein(&lower, &name.to_lowercase()), name))
-        .filter(|(distance, name)| *distance <= most(name) || is_word_of(name))
+        .map(|name| (!is_word_of(name), strsim::damerau_levenshtein(&lower, &name.to_lowercase()), name))
+        .filter(|(other, distance, name)| *distance <= most(name) || !other)
         .min()
-        .map(|(_, name)| name)
+        .map(|(_, _, name)| name)
 }
 
 #[cfg(test)]
@@ -29,7 +29,7 @@ mod tests {
 
     #[test]
     fn one_word_of_a_name_is_enough() {
-        let kinds = ["lr", "fm", "wide_deep", "deep_fm", "dcn_v2", "ctr_dnn"];
+        let kinds = ["lr", "fm", "wide_deep", "deep_fm", "dcn_v2", "ctr_dnn", "din"];
         for (wrong, right) in [
             ("dcn", "dcn_v2"),
             ("DNN", "ctr_dnn"),

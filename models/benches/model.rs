@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 
 use forebay_base::{mix64, unit_f64};
 use forebay_models::{
-    Activation, DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Norm, StepOutput,
+    Activation, AttentionPair, DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Norm,
+    Pooling, StepOutput,
 };
 use gemm::Parallelism;
 
@@ -127,6 +128,7 @@ struct Made {
     dense: Vec<f32>,
     unique_rows: Vec<f32>,
     inverse: Vec<u32>,
+    offsets: Option<Vec<u32>>,
     unique: usize,
 }
 
@@ -135,7 +137,24 @@ impl Made {
         let (inverse, unique) = inverse(rows);
         let labels = (0..rows as u64).map(|row| f32::from(mix64(row).is_multiple_of(4))).collect();
         let (dense, unique_rows) = (numbers(rows * DENSE, 5), numbers(unique * spec.row_dim(), 6));
-        Made { rows, labels, dense, unique_rows, inverse, unique }
+        Made { rows, labels, dense, unique_rows, inverse, offsets: None, unique }
+    }
+
+    /// The same with this number of values in the last slot: a history, of keys of the slot before it.
+    fn with_history(self, values: usize) -> Made {
+        let (mut inverse, mut offsets) = (Vec::new(), vec![0]);
+        for (r, row) in self.inverse.chunks_exact(SLOTS).enumerate() {
+            for (slot, &value) in row.iter().enumerate() {
+                let others = (1..=values).map(|i| self.inverse[(r + i * 37) % self.rows * SLOTS + SLOTS - 2]);
+                if slot + 1 < SLOTS {
+                    inverse.push(value)
+                } else {
+                    inverse.extend(others)
+                }
+                offsets.push(inverse.len() as u32);
+            }
+        }
+        Made { inverse, offsets: Some(offsets), ..self }
     }
 
     fn view(&self) -> DenseBatch<'_> {
@@ -147,7 +166,7 @@ impl Made {
             dense: &self.dense,
             unique_rows: &self.unique_rows,
             inverse: &self.inverse,
-            offsets: None,
+            offsets: self.offsets.as_deref(),
         }
     }
 }
@@ -196,8 +215,18 @@ fn line(
     if std::env::var("FOREBAY_BENCH_ONLY").is_ok_and(|only| !name.contains(&only)) {
         return Ok(());
     }
-    let made = Made::new(spec, rows);
-    let (batch, unique) = (made.view(), made.unique);
+    step(name, spec, &Made::new(spec, rows), model, products)
+}
+
+/// The same over a batch that is there.
+fn step(
+    name: &str,
+    spec: &ModelSpec,
+    made: &Made,
+    model: &mut dyn DenseModel,
+    products: bool,
+) -> Result<(), ModelError> {
+    let (batch, unique, rows) = (made.view(), made.unique, made.rows);
     let mut out = StepOutput::default();
     model.train(&batch, &mut out)?;
     let (cpu, wall) = per_call(|| model.train(&batch, &mut out).expect("the first step went well"));
@@ -245,7 +274,34 @@ fn main() -> Result<(), ModelError> {
     for (name, spec) in &small {
         line(&format!("native {name}, 1 thread"), spec, 4096, &mut NativeModel::new(spec.clone(), adam, 1, 1)?, false)?;
     }
+    histories(adam)?;
     torch(&tower, &small, adam)
+}
+
+/// A slot with 50 values in each row: pooled, and with attention to the slot before it.
+fn histories(adam: DenseOptimizer) -> Result<(), ModelError> {
+    let (pair, hidden) = (AttentionPair { history: SLOTS - 1, target: SLOTS - 2 }, &HIDDEN);
+    let plain = ModelSpec::ctr_dnn(SLOTS, DENSE, 16, hidden);
+    let din = |unit: &[usize]| ModelSpec::din(SLOTS, DENSE, 16, &[pair], unit, hidden);
+    let mut sigmoid = din(&[80, 40]);
+    sigmoid.attention.iter_mut().for_each(|attention| attention.unit.activation = Activation::Sigmoid);
+    for (name, spec) in [
+        ("lr", ModelSpec::lr(SLOTS, DENSE)),
+        ("ctr_dnn, sum", plain.clone()),
+        ("ctr_dnn, mean", plain.clone().with_pooling(Pooling::Mean)),
+        ("ctr_dnn, max", plain.with_pooling(Pooling::Max)),
+        ("din 64", din(&[64])),
+        ("din 80-40, sigmoid", sigmoid),
+    ] {
+        let name = format!("native history of 50, {name}");
+        if std::env::var("FOREBAY_BENCH_ONLY").is_ok_and(|only| !name.contains(&only)) {
+            continue;
+        }
+        let made = Made::new(&spec, 4096).with_history(50);
+        let mut model = NativeModel::new(spec.clone(), adam, 1, 1)?;
+        step(&name, &spec, &made, &mut model, false)?;
+    }
+    Ok(())
 }
 
 #[cfg(not(feature = "torch"))]

@@ -43,6 +43,7 @@
 //! # Ok::<(), forebay_models::ModelError>(())
 //! ```
 
+mod attention;
 mod auc;
 mod batch;
 mod calibration;
@@ -64,6 +65,7 @@ pub mod torch;
 mod tower;
 pub mod transfer;
 
+pub use attention::{Attention, AttentionPair};
 pub use auc::{RunningAuc, auc_exact, auc_weighted};
 pub use batch::{BatchShape, DenseBatch, NamedTensor, StepOutput};
 pub use calibration::{ReliabilityBin, clicks_over_predicted, normalized_entropy, reliability};

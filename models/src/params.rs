@@ -41,6 +41,7 @@ impl Param {
 /// | part | names and shapes |
 /// |---|---|
 /// | linear | `linear.weight [1, dense]` (if there are dense features), `linear.bias [1]` |
+/// | attention | for each pair P the layers `attention.P.L` of its unit, as those of the tower; the first reads four embeddings |
 /// | cross | for each layer `cross.L.weight [w, w]`, `cross.L.bias [w]`; `cross.out.weight [1, w]`, `cross.out.bias [1]` |
 /// | tower | for each layer `tower.L.weight [outputs, inputs]`, `tower.L.bias [outputs]`; the last has one output. Behind the bias of a hidden layer: with layer norm `tower.L.gamma`, `tower.L.beta`; with `prelu` `tower.L.slope`; all `[outputs]` |
 /// | tasks | hidden layers as those of the tower: `bottom.L`, or `expert.E.L` and then a gate for each label K, `gate.K.weight [experts, w]`, `gate.K.bias`; then for each label `task.K.L`, the last with one output |
@@ -70,6 +71,17 @@ pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
             push(format!("{name}.slope"), vec![outputs], First::Constant(FIRST_SLOPE));
         }
     };
+    if let Some(attention) = &spec.attention {
+        let unit = &attention.unit;
+        for pair in 0..attention.pairs.len() {
+            let mut inputs = 4 * spec.embedding_dim;
+            for (l, &outputs) in unit.hidden.iter().enumerate() {
+                layer(&format!("attention.{pair}.{l}"), outputs, inputs, Some(unit));
+                inputs = outputs;
+            }
+            layer(&format!("attention.{pair}.{}", unit.hidden.len()), 1, inputs, None);
+        }
+    }
     if let Some(cross) = &spec.cross {
         for l in 0..cross.layers {
             layer(&format!("cross.{l}"), width, width, None);

@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Activation, ModelError, Norm, Sharing, Tasks, Tower};
+use crate::{Activation, Attention, AttentionPair, ModelError, Norm, Sharing, Tasks, Tower};
 
 /// A click model over `slots` categorical columns and `dense` numeric ones. The logit is the sum of the parts present.
 ///
@@ -32,6 +32,9 @@ pub struct ModelSpec {
     /// How several values in one slot become one vector.
     #[serde(default)]
     pub pooling: Pooling,
+    /// The same for each slot, if not all slots have `pooling`: empty, or one for each slot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slot_pooling: Vec<Pooling>,
     /// Whether the model has the linear (wide) part.
     #[serde(default)]
     pub linear: bool,
@@ -47,6 +50,9 @@ pub struct ModelSpec {
     /// What a model with several labels is made of; it has no other part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Tasks>,
+    /// What takes the place of the pooled embeddings of histories, if anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attention: Option<Attention>,
 }
 
 /// How the values of one slot of one row are combined; applies to every part of the row, the linear weight included.
@@ -97,11 +103,13 @@ impl ModelSpec {
             dense,
             embedding_dim: 0,
             pooling: Pooling::Sum,
+            slot_pooling: Vec::new(),
             linear: true,
             fm: false,
             tower: None,
             cross: None,
             tasks: None,
+            attention: None,
         }
     }
 
@@ -176,6 +184,21 @@ impl ModelSpec {
         ModelSpec::builder(slots, dense).with_embedding(embedding_dim).with_tasks(Sharing::Esmm {}, hidden, weights)
     }
 
+    /// DIN (Zhou et al., "Deep Interest Network for Click-Through Rate Prediction", KDD 2018): attention over histories, with an
+    /// activation unit of the widths `unit`, and the tower.
+    pub fn din(
+        slots: usize,
+        dense: usize,
+        embedding_dim: usize,
+        pairs: &[AttentionPair],
+        unit: &[usize],
+        hidden: &[usize],
+    ) -> ModelSpec {
+        let unit = Tower { activation: Activation::Prelu, ..Tower::new(unit) };
+        ModelSpec::ctr_dnn(slots, dense, embedding_dim, hidden)
+            .with_attention(Attention { pairs: pairs.to_vec(), unit })
+    }
+
     /// A spec without parts. Add parts with the `with_` methods.
     pub fn builder(slots: usize, dense: usize) -> ModelSpec {
         ModelSpec { linear: false, ..ModelSpec::lr(slots, dense) }
@@ -190,6 +213,12 @@ impl ModelSpec {
     /// Sets how multi-valued slots are pooled.
     pub fn with_pooling(mut self, pooling: Pooling) -> ModelSpec {
         self.pooling = pooling;
+        self
+    }
+
+    /// Sets how each slot is pooled.
+    pub fn with_slot_pooling(mut self, pooling: Vec<Pooling>) -> ModelSpec {
+        self.slot_pooling = pooling;
         self
     }
 
@@ -261,6 +290,12 @@ impl ModelSpec {
         self.tasks.as_ref().map_or(1, Tasks::labels)
     }
 
+    /// Adds attention over histories.
+    pub fn with_attention(mut self, attention: Attention) -> ModelSpec {
+        self.attention = Some(attention);
+        self
+    }
+
     /// Refuses a spec that no backend can run.
     ///
     /// # Errors
@@ -283,6 +318,12 @@ impl ModelSpec {
                 return refuse(format!("{name} is {width}, at most {WIDEST} is possible"));
             }
         }
+        if !self.slot_pooling.is_empty() && self.slot_pooling.len() != self.slots {
+            let (found, slots) = (self.slot_pooling.len(), self.slots);
+            return refuse(format!(
+                "slot_pooling has {found} entries for {slots} slots, expected one for each, or none"
+            ));
+        }
         match (self.uses_embeddings(), self.embedding_dim) {
             (true, 0) => {
                 return refuse(
@@ -302,6 +343,12 @@ impl ModelSpec {
         if let Some(tasks) = &self.tasks {
             tasks.validate(WIDEST)?;
         }
+        if let Some(attention) = &self.attention {
+            attention.validate(self.slots, WIDEST)?;
+            if self.linear {
+                return refuse("attention beside a linear part: attention gives no linear weight of a history".into());
+            }
+        }
         if let Some(cross) = &self.cross
             && (cross.layers == 0 || cross.layers > 64)
         {
@@ -314,6 +361,11 @@ impl ModelSpec {
             ));
         }
         Ok(())
+    }
+
+    /// How a slot is pooled.
+    pub fn pooling_of(&self, slot: usize) -> Pooling {
+        self.slot_pooling.get(slot).copied().unwrap_or(self.pooling)
     }
 
     /// Whether any part reads embeddings.
@@ -369,9 +421,10 @@ mod tests {
             ModelSpec::shared_bottom(3, 2, 4, &[6, 5], &[], &[1.0, 0.5, 2.0]),
             ModelSpec::mmoe(3, 2, 4, 2, &[6, 5], &[3], &[1.0, 0.5]),
             ModelSpec::esmm(3, 2, 4, &[6, 5], &[1.0, 1.0]),
+            ModelSpec::din(3, 2, 4, &[AttentionPair { history: 2, target: 0 }], &[7], &[6, 5]),
         ];
         let dims: Vec<usize> = specs.iter().map(ModelSpec::row_dim).collect();
-        assert_eq!(dims, [1, 9, 11, 10, 4, 11, 4, 4, 4, 4, 4]);
+        assert_eq!(dims, [1, 9, 11, 10, 4, 11, 4, 4, 4, 4, 4, 4]);
         for spec in &specs {
             spec.validate().unwrap();
             let text = toml::to_string(spec).unwrap();
@@ -396,6 +449,8 @@ mod tests {
         assert_eq!(specs[9].dense_len(), 2 * (tower - (5 + 1)) + 2 * (14 * 2 + 2) + 2 * (5 * 3 + 3 + 3 + 1));
         assert_eq!(specs[10].dense_len(), 2 * tower);
         assert_eq!([0, 8, 9, 10].map(|at: usize| specs[at].labels()), [1, 3, 2, 2]);
+        // A layer over four vectors with slopes, and its head.
+        assert_eq!(specs[11].dense_len(), tower + (16 * 7 + 7 + 7) + (7 + 1));
     }
 
     #[test]
@@ -410,9 +465,26 @@ mod tests {
         for (rate, shown) in [(1.0, "1"), (-0.1, "-0.1"), (f64::NAN, "NaN")] {
             assert!(message(&ok.clone().with_dropout(rate)).contains(&format!("tower.dropout is {shown}")), "{rate}");
         }
+        let din = |pairs: &[(usize, usize)], unit: &[usize]| {
+            let pairs: Vec<AttentionPair> =
+                pairs.iter().map(|&(history, target)| AttentionPair { history, target }).collect();
+            ModelSpec::din(4, 1, 4, &pairs, unit, &[8])
+        };
+        din(&[(0, 1), (2, 1)], &[3]).validate().unwrap();
+        assert!(message(&din(&[], &[3])).contains("attention.pairs is empty"));
+        assert!(message(&din(&[(4, 0)], &[3])).contains("slots 4 and 0, but there are 4"));
+        assert!(message(&din(&[(1, 1)], &[3])).contains("slot 1 is a history and a target"));
+        assert!(message(&din(&[(0, 1), (2, 0)], &[3])).contains("slot 0 is a history and a target"));
+        assert!(message(&din(&[(0, 1), (0, 2)], &[3])).contains("slot 0 is the history of two pairs"));
+        assert!(message(&din(&[(0, 1)], &[])).contains("attention.unit.hidden is empty"));
+        assert!(message(&din(&[(0, 1)], &[3, 0])).contains("attention.unit.hidden has 0"));
+        assert!(message(&din(&[(0, 1)], &[3]).with_linear()).contains("beside a linear part"));
         assert!(message(&ok.clone().with_cross(0)).contains("cross.layers is 0"));
         let both = ok.clone().with_tasks(Sharing::Esmm {}, &[3], &[1.0, 1.0]);
         assert!(message(&both).contains("has no linear, fm, tower or cross part"));
+        assert!(
+            message(&ok.clone().with_slot_pooling(vec![Pooling::Max])).contains("slot_pooling has 1 entries for 2")
+        );
         assert!(message(&ModelSpec { slots: usize::MAX, ..ok.clone() }).contains("slots is"));
         assert!(message(&ModelSpec { slots: 1 << 19, embedding_dim: 1 << 19, ..ok }).contains("slots * embedding_dim"));
     }

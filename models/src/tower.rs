@@ -65,6 +65,8 @@ pub enum Activation {
     Gelu,
     /// `x · sigmoid(x)`, also named swish (Elfwing et al. 2018; Ramachandran et al. 2017).
     Silu,
+    /// `1 / (1 + e^-x)`.
+    Sigmoid,
     /// `x` above 0, else `a · x`. Every unit learns its own `a`, which begins at .25 (He et al. 2015).
     Prelu,
 }

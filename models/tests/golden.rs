@@ -8,7 +8,8 @@ mod support;
 use std::collections::BTreeMap;
 
 use forebay_models::{
-    Activation, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Norm, Pooling, StepOutput,
+    Activation, Attention, AttentionPair, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Norm,
+    Pooling, StepOutput, Tower,
 };
 use serde::Deserialize;
 use support::{Owned, assert_close, number, unit};
@@ -20,6 +21,7 @@ const DENSE: usize = 2;
 const DIM: usize = 4;
 const KEYS: usize = 20;
 const HIDDEN: [usize; 2] = [6, 5];
+const UNIT: [usize; 2] = [5, 3];
 const SEED: u64 = 7;
 const ROW_LR: f32 = 0.5;
 const TOLERANCE: f32 = 1e-5;
@@ -42,6 +44,8 @@ struct Case {
     norm: Norm,
     #[serde(default)]
     dropout: f64,
+    /// The activation of attention.
+    unit: Option<Activation>,
     losses: Vec<f32>,
     parameters: BTreeMap<String, Vec<f32>>,
     rows: Vec<f32>,
@@ -59,7 +63,16 @@ impl Case {
             "shared_bottom" => ModelSpec::shared_bottom(SLOTS, DENSE, DIM, &HIDDEN, &[3], &[1.0, 0.5, 2.0]),
             "mmoe" => ModelSpec::mmoe(SLOTS, DENSE, DIM, 3, &HIDDEN, &[3], &[1.0, 0.5]),
             "esmm" => ModelSpec::esmm(SLOTS, DENSE, DIM, &HIDDEN, &[1.0, 0.5]),
+            "din" => ModelSpec::ctr_dnn(SLOTS, DENSE, DIM, &HIDDEN),
+            "fm over din" => ModelSpec::builder(SLOTS, DENSE).with_embedding(DIM).with_fm().with_cross(2),
             other => panic!("model {other}"),
+        };
+        let spec = match self.unit {
+            None => spec,
+            Some(activation) => {
+                let pairs = [2, 1].map(|history| AttentionPair { history, target: 0 }).to_vec();
+                spec.with_attention(Attention { pairs, unit: Tower { activation, ..Tower::new(&UNIT) } })
+            }
         };
         spec.with_pooling(self.pooling).with_activation(self.activation).with_norm(self.norm).with_dropout(self.dropout)
     }
@@ -94,11 +107,11 @@ impl Case {
 /// Trains every case on the models of `make`, and compares.
 fn check(make: impl Fn(ModelSpec, DenseOptimizer, u64) -> Result<Box<dyn DenseModel>, ModelError>) {
     let file: File = serde_json::from_str(include_str!("../../tests/golden/models.json")).unwrap();
-    assert_eq!(file.cases.len(), 49);
+    assert_eq!(file.cases.len(), 58);
     for case in &file.cases {
         let name = format!(
-            "{} {:?} {} {:?} {:?} {:?} {}",
-            case.model, case.optimizer, case.bags, case.pooling, case.activation, case.norm, case.dropout
+            "{} {:?} {} {:?} {:?} {:?} {} {:?}",
+            case.model, case.optimizer, case.bags, case.pooling, case.activation, case.norm, case.dropout, case.unit
         );
         let spec = case.spec();
         let (row_dim, labels) = (spec.row_dim(), spec.labels());

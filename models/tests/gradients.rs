@@ -6,7 +6,7 @@ mod support;
 use forebay_models::{
     Activation, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, Norm, Pooling, StepOutput,
 };
-use support::{Owned, batch, optimizers, specs};
+use support::{Owned, assert_close, batch, optimizers, specs, with_unit};
 
 /// The mean loss in f64 from the logits of a training step, in f32, without the step.
 fn loss(model: &mut NativeModel, spec: &ModelSpec, batch: &Owned) -> f64 {
@@ -93,6 +93,10 @@ fn all_runs_and_numbers_of_threads_give_the_same_bits() {
         .with_activation(Activation::Prelu)
         .with_norm(Norm::Layer)
         .with_dropout(0.2);
+    let mixed = plain
+        .clone()
+        .with_slot_pooling([Pooling::Max, Pooling::Mean, Pooling::Sum, Pooling::Max, Pooling::Mean].to_vec());
+    let din = with_unit(ModelSpec::ctr_dnn(5, 3, 8, &[64, 40]), &[(1, 0), (4, 3)], Activation::Prelu);
     // Enough work for many threads: shared products, several scatters, more micro-batches.
     let (large, many) = (ModelSpec::ctr_dnn(5, 3, 8, &[400, 300]), ModelSpec::fm(20, 3, 8));
     let mmoe = ModelSpec::mmoe(5, 3, 8, 3, &[300, 200], &[40], &[1.0, 0.5]);
@@ -105,6 +109,10 @@ fn all_runs_and_numbers_of_threads_give_the_same_bits() {
         (&plain, 2500, false),
         (&learned, 700, true),
         (&largest, 700, true),
+        (&mixed, 700, true),
+        (&din, 700, true),
+        (&din, 2500, true),
+        (&din, 2500, false),
         (&large, 2500, false),
         (&mmoe, 2500, false),
         (&mmoe, 300, true),
@@ -116,6 +124,51 @@ fn all_runs_and_numbers_of_threads_give_the_same_bits() {
         for threads in [1, 2, 3, 4, 5, 8, 16] {
             assert!(trace(spec, threads, rows, bags) == alone, "{rows} rows on {threads} threads");
         }
+    }
+}
+
+/// Long histories are computed in several blocks, those of single rows are not.
+#[test]
+fn the_gradients_of_long_histories_are_the_mean_of_those_of_the_rows() {
+    let spec = with_unit(ModelSpec::ctr_dnn(3, 2, 4, &[6, 5]), &[(2, 0)], Activation::Prelu);
+    let rows = 50;
+    let mut whole = batch(&spec, rows, 30, true, 4);
+    let counts = (0..rows * 3).map(|bag| if bag % 3 == 2 { (bag * 13 % 101) as u32 } else { 1 });
+    let mut offsets = vec![0];
+    counts.for_each(|count| offsets.push(offsets[offsets.len() - 1] + count));
+    whole.inverse = (0..offsets[rows * 3]).map(|value| value * value % 97 % 30).collect();
+    assert!(whole.inverse.len() > 2 * 1024 && whole.weights.is_some());
+    whole.offsets = Some(offsets.clone());
+    let mut model = NativeModel::new(spec.clone(), DenseOptimizer::sgd(1.0), 3, 1).unwrap();
+    let mut of = |batch: &Owned| {
+        let (mut out, mut grads) = (StepOutput::default(), Vec::new());
+        model.gradients(&batch.view(), &mut out, &mut grads).unwrap();
+        [grads, out.row_grads, out.logits]
+    };
+    let [grads, row_grads, logits] = of(&whole);
+    let (mut mean_grads, mut mean_row_grads) = (vec![0.0; grads.len()], vec![0.0; row_grads.len()]);
+    for row in 0..rows {
+        let (first, end) = (offsets[row * 3], offsets[row * 3 + 3]);
+        let one = Owned {
+            rows: 1,
+            labels: vec![whole.labels[row]],
+            weights: whole.weights.as_ref().map(|weights| vec![weights[row]]),
+            dense: whole.dense[row * 2..][..2].to_vec(),
+            inverse: whole.inverse[first as usize..end as usize].to_vec(),
+            offsets: Some(offsets[row * 3..=row * 3 + 3].iter().map(|offset| offset - first).collect()),
+            ..whole.clone()
+        };
+        let [grads, row_grads, logit] = of(&one);
+        assert_close("logit", &logit, &logits[row..=row], 1e-5);
+        for (mean, one) in [(&mut mean_grads, grads), (&mut mean_row_grads, row_grads)] {
+            mean.iter_mut().zip(one).for_each(|(mean, one)| *mean += one / rows as f32);
+        }
+    }
+    let scale = |numbers: &[f32]| 1.0 / numbers.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    for (what, found, expected) in [("parameters", grads, mean_grads), ("rows", row_grads, mean_row_grads)] {
+        let scale = scale(&expected);
+        let scaled = |numbers: Vec<f32>| numbers.iter().map(|x| x * scale).collect::<Vec<f32>>();
+        assert_close(what, &scaled(found), &scaled(expected), 1e-5);
     }
 }
 

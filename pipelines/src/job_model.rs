@@ -36,7 +36,7 @@ impl JobModel {
             let factory = clipping(factory, job.train.clip_norm);
             return Ok(Self { parts, factory, spec: None, describe: format!("own model `{name}`") });
         }
-        let spec = job.model.spec(job.columns.slot_count(), job.columns.dense_inputs(), &job.columns.label.weights());
+        let spec = job.model_spec()?;
         spec.validate().map_err(model_fault)?;
         job.table.check_bytes(&job.table.config(spec.parts(), job.seed, 1))?;
         let (options, threads, seed, made) = (job.train.clone(), job.dense_threads(), job.seed, spec.clone());

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::columns::DenseStatistics;
-use crate::job::{Job, ModelKind, ModelOptions};
+use crate::job::{HistoryAttention, Job, ModelKind, ModelOptions};
 
 /// The version of a model, as 32 hexadecimal digits: XXH3, 128 bits. Models of one version give the same scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -93,6 +93,8 @@ struct Structure<'a> {
     experts: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     task_hidden: Option<&'a [usize]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attention: Option<(&'a [HistoryAttention], &'a [usize], Activation)>,
 }
 
 impl<'a> Structure<'a> {
@@ -110,6 +112,11 @@ impl<'a> Structure<'a> {
             norm: model.norm,
             experts: model.experts,
             task_hidden: model.task_hidden.as_deref(),
+            attention: (!model.attention.is_empty()).then_some((
+                &model.attention,
+                &model.attention_hidden,
+                model.attention_activation,
+            )),
         }
     }
 }
@@ -208,6 +215,16 @@ mod tests {
         assert_ne!(version(&|job| job.model.norm = Norm::Layer), first);
         assert_eq!(version(&|job| job.model.dropout = 0.5), first);
         assert_ne!(version(&|job| job.model.activation = Activation::Gelu), first);
+        assert_ne!(version(&|job| job.columns.slots[3].pooling = Some(Pooling::Max)), first);
+        assert_ne!(version(&|job| job.columns.slots[3].last = Some(5)), first);
+        let attention = |hidden: usize| {
+            version(&|job| {
+                job.model.attention = vec![HistoryAttention { history: "C1".into(), target: "C2".into() }];
+                job.model.attention_hidden = vec![hidden];
+            })
+        };
+        assert_ne!(attention(1), first);
+        assert_ne!(attention(1), attention(2));
         assert_ne!(version(&|job| job.columns.slots[3].key_space = Some("x".into())), first);
         let cross = crate::SlotCross { columns: vec!["C1".into(), "C2".into()], buckets: None };
         assert_ne!(version(&|job| job.columns.crosses.push(cross.clone())), first);

@@ -178,9 +178,10 @@ fn batches(
     let (columns, seed, on_bad_row) = (job.columns.clone(), job.seed, job.data.on_bad_row.clone());
     let negatives = if training { job.data.negatives } else { 1.0 };
     let after_click = job.model.kind == ModelKind::Esmm;
+    let targets = job.attention_targets();
     let parse = move |_replica| {
         let parse = Parse::new(&columns, seed, on_bad_row.clone()).keep_negatives(negatives, seed);
-        let parse = parse.conversions_after_clicks(after_click);
+        let parse = parse.conversions_after_clicks(after_click).one_value_in(targets.clone());
         match &purpose {
             Purpose::Training => parse.checking_key_spaces(),
             Purpose::Evaluation(columns) => parse.for_evaluation(columns.clone()),

@@ -227,3 +227,54 @@ fn unsigned_integers_beyond_those_with_a_sign_are_dense_values_and_no_missing_on
     assert_eq!(batch.dense_column(1), [7.0, 0.0, large[0], large[1]]);
     assert_eq!(batch.dense_column(0), [7_f64.ln_1p() as f32, 0.0, large[0].ln_1p(), large[1].ln_1p()]);
 }
+
+#[test]
+fn a_list_that_is_cut_keeps_its_first_or_last_values_and_what_is_cut_off_is_not_looked_at() {
+    let words = [Some(vec!["a", "b", "no hex"]), None, Some(vec![]), Some(vec!["no hex", "c", "d"]), Some(vec!["e"])];
+    let list = || {
+        let mut list = ListBuilder::new(StringBuilder::new());
+        for words in words.clone() {
+            list.append_option(words.map(|words| words.into_iter().map(Some).collect::<Vec<_>>()));
+        }
+        let list: ArrayRef = Arc::new(list.finish());
+        vec![("x", list.slice(1, 4))]
+    };
+    let cut = |how: &str| {
+        let (mut batch, bad) = parse(&format!("slots = [{{ column = 'x', kind = 'hex'{how} }}]"), list()).unwrap();
+        let SlotKeys::Many { offsets, keys } = batch.slots.pop().unwrap() else { panic!() };
+        (offsets, keys, bad)
+    };
+    let bad = vec![("category is not hexadecimal".into(), 1)];
+    let (_, single, _) = cut(", last = 1");
+    let (offsets, keys, none) = cut(", last = 2");
+    assert_eq!((offsets, keys.len(), none), (vec![0, 0, 0, 2, 3], 3, vec![]));
+    assert_eq!(single, keys[1..], "the last one is the last of the last two");
+    let (offsets, rest, said) = cut(", last = 3");
+    assert_eq!((offsets, &rest[..], said), (vec![0, 0, 0, 1], &keys[2..], bad.clone()));
+    assert_eq!(cut(""), cut(", first = 3"), "a list that is no longer than the number is whole");
+    let (offsets, first, said) = cut(", first = 1");
+    assert_eq!((offsets, &first[..], said), (vec![0, 0, 0, 1], &keys[2..], bad));
+}
+
+#[test]
+fn a_row_with_several_values_where_one_is_expected_is_a_bad_row() {
+    let list: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>([
+        Some(vec![Some(1)]),
+        Some(vec![Some(1), Some(2)]),
+        Some(vec![]),
+        None,
+    ]));
+    let labels: ArrayRef = Arc::new(Int32Array::from(vec![1; 4]));
+    let batch = RecordBatch::try_from_iter_with_nullable([("label", labels, true), ("x", list, true)]).unwrap();
+    let columns: Columns = toml::from_str("label = 'label'\ndense = []\nslots = ['x']").unwrap();
+    let cx = StageCx::detached("parse");
+    let (mut out, collected) = Outbox::collecting();
+    let mut stage = Parse::new(&columns, 7, OnBadRow::Skip).one_value_in(vec![0]);
+    let rows = Rows { batch: batch.clone(), lineage: Lineage::default(), window: WindowMark::default(), rejected: 0 };
+    block_on(stage.on_batch(rows.clone(), &cx, &mut out)).unwrap();
+    assert_eq!(collected.take().pop().unwrap().labels.len(), 3);
+    assert_eq!(cx.ledger().snapshot().rejected.into_values().collect::<Vec<_>>(), [1]);
+    let mut strict = Parse::new(&columns, 7, OnBadRow::Fail).one_value_in(vec![0]);
+    let said = block_on(strict.on_batch(rows, &cx, &mut out)).unwrap_err().to_string();
+    assert!(said.contains("`x` has 2 values, expected one in a target of model.attention"), "{said}");
+}

@@ -136,6 +136,9 @@ pub(crate) struct Synth {
     /// 2: also a column `buy` behind the label, a second label that is 1 for some of the clicks. Parquet alone.
     #[arg(long, value_name = "1|2", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=2))]
     labels: u8,
+    /// Give each row an `item`, and a list `history` of up to so many items, on which the label depends too.
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    history: u32,
     /// Format of the files.
     #[arg(long, value_enum, default_value_t = Format::Parquet)]
     format: Format,
@@ -196,16 +199,23 @@ impl Data {
     }
 }
 
+/// A batch of rows with histories of this length fits into 32-bit offsets.
+const MOST_HISTORY: u32 = 10_000;
+
 impl Synth {
     fn run(self, logs: &Logs) -> Result<(), Fault> {
         if self.labels == 2 && matches!(self.format, Format::Criteo) {
             return Err(Fault::user("Criteo text has one label: --labels 2 needs --format parquet"));
+        }
+        if self.history > MOST_HISTORY {
+            return Err(Fault::user(format!("--history is {}, expected at most {MOST_HISTORY}", self.history)));
         }
         let what = Synthetic {
             rows: self.rows,
             first: self.first_row,
             seed: self.seed,
             labels: usize::from(self.labels),
+            history: self.history,
             ..Synthetic::default()
         };
         let source = SyntheticSource::new(what, ReadOptions { decode_threads: 2, ..ReadOptions::default() });

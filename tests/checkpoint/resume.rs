@@ -60,6 +60,12 @@ fn several_labels() {
 }
 
 #[test]
+fn attention() {
+    let attention = "model.attention=[{history=\"C2\",target=\"C1\"},{history=\"C3\",target=\"C1\"}]";
+    kill_and_resume("parquet", &["model.kind=din", attention], 2);
+}
+
+#[test]
 fn text_and_several_shards() {
     kill_and_resume("criteo", &["table.shards=3"], 2);
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::common;
-use crate::rows::{KINDS, KINDS_OF_LABELS, OPTIONS, block, model, predict, python, python_says, rows};
+use crate::rows::{KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, block, model, predict, python, python_says, rows};
 
 fn export(model: &Path, to: &Path, more: &[&str]) -> (Option<i32>, String) {
     let arguments = ["export", "--model", model.to_str().unwrap(), "--to", to.to_str().unwrap()];
@@ -42,13 +42,14 @@ fn onnxruntime_gets_the_scores_of_predict_for_every_kind() {
 
 #[test]
 fn it_does_so_for_means_left_out_negatives_and_without_or_with_all_options_of_dense_features() {
-    let cases: [&[&str]; 4] = [
+    let cases: [&[&str]; 5] = [
         &["model.pooling=mean", "table.storage=f16"],
         &["columns.dense=[]"],
         &["data.negatives=0.5", "model.linear=true", "model.fm=true", "model.cross_layers=2"],
         &OPTIONS,
+        &[LISTS],
     ];
-    for (kind, settings) in ["wide_deep", "lr", "custom", "deep_fm"].into_iter().zip(cases) {
+    for (kind, settings) in ["wide_deep", "lr", "custom", "deep_fm", "fm"].into_iter().zip(cases) {
         let dir = tempfile::tempdir().unwrap();
         let difference = difference(dir.path(), kind, settings);
         assert!(difference < 1e-5, "{kind} {settings:?}: {difference}");
@@ -66,11 +67,28 @@ fn it_does_so_for_several_labels() {
 
 #[test]
 fn it_does_so_for_every_setting_of_the_tower() {
-    for setting in
-        ["activation=gelu", "activation=silu", "activation=prelu", "dropout=0.4", "norm=layer", "pooling=max"]
-    {
+    for setting in [
+        "activation=gelu",
+        "activation=silu",
+        "activation=prelu",
+        "activation=sigmoid",
+        "dropout=0.4",
+        "norm=layer",
+        "pooling=max",
+    ] {
         let dir = tempfile::tempdir().unwrap();
         let difference = difference(dir.path(), "deep_fm", &[&format!("model.{setting}")]);
+        assert!(difference < 1e-5, "{setting}: {difference}");
+    }
+}
+
+#[test]
+fn it_does_so_for_attention_of_every_activation() {
+    for setting in ["attention_activation=sigmoid", "attention_hidden=[7, 5]", "cross_layers=2", "activation=gelu"] {
+        let dir = tempfile::tempdir().unwrap();
+        let settings = [format!("model.{setting}"), "model.fm=true".to_owned()];
+        let kind = if setting == "cross_layers=2" { "model.kind=custom" } else { "model.kind=din" };
+        let difference = difference(dir.path(), "din", &[kind, &settings[0], &settings[1]]);
         assert!(difference < 1e-5, "{setting}: {difference}");
     }
 }

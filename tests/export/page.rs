@@ -1,6 +1,6 @@
 //! docs/model-folder.md: its Python reader gets the scores of `forebay predict`.
 
-use crate::rows::{KINDS, KINDS_OF_LABELS, OPTIONS, block, model, predict, python_says, rows};
+use crate::rows::{KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, block, model, predict, python_says, rows};
 
 /// Writes the reader to a file; returns the numbers that it printed: rows, and the largest difference.
 fn read_by_the_page(dir: &std::path::Path, kind: &str, settings: &[&str]) -> (usize, f64) {
@@ -51,10 +51,33 @@ fn it_reads_every_option_of_dense_features_buckets_and_crosses() {
 }
 
 #[test]
+fn it_reads_attention_of_every_activation() {
+    for setting in ["attention_activation=sigmoid", "attention_hidden=[7, 5]", "kind=custom", "activation=prelu"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, difference) = read_by_the_page(dir.path(), "din", &[&format!("model.{setting}")]);
+        assert!(difference < 1e-6, "{setting}: {difference}");
+    }
+}
+
+#[test]
+fn it_reads_lists_that_are_cut_and_poolings_of_slots() {
+    let dir = tempfile::tempdir().unwrap();
+    let (rows, difference) = read_by_the_page(dir.path(), "deep_fm", &[LISTS]);
+    assert_eq!(rows, 1500);
+    assert!(difference < 1e-6, "{difference}");
+}
+
+#[test]
 fn it_reads_every_setting_of_the_tower() {
-    for setting in
-        ["activation=gelu", "activation=silu", "activation=prelu", "dropout=0.4", "norm=layer", "pooling=max"]
-    {
+    for setting in [
+        "activation=gelu",
+        "activation=silu",
+        "activation=prelu",
+        "activation=sigmoid",
+        "dropout=0.4",
+        "norm=layer",
+        "pooling=max",
+    ] {
         let dir = tempfile::tempdir().unwrap();
         let (_, difference) = read_by_the_page(dir.path(), "wide_deep", &[&format!("model.{setting}")]);
         assert!(difference < 1e-6, "{setting}: {difference}");

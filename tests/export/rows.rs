@@ -19,7 +19,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use crate::common;
 
 /// Every kind of model that has a name.
-pub(crate) const KINDS: [&str; 6] = ["lr", "fm", "wide_deep", "ctr_dnn", "deep_fm", "dcn_v2"];
+pub(crate) const KINDS: [&str; 7] = ["lr", "fm", "wide_deep", "ctr_dnn", "deep_fm", "dcn_v2", "din"];
 
 /// Every kind of model that takes several labels, with settings.
 pub(crate) const KINDS_OF_LABELS: [(&str, &[&str]); 4] = [
@@ -54,6 +54,11 @@ pub(crate) const OPTIONS: [&str; 4] = [
      { column = 'price', kind = 'log_bucket' }]",
     "columns.crosses=[{ columns = ['user', 'city'] }, { columns = ['city', 'history', 'site'], buckets = 50 }]",
 ];
+
+/// Slots of which one has a pooling of its own and the two last values of its lists, and another the first value.
+pub(crate) const LISTS: &str = "columns.slots=['user', 'city', { column = 'item', key_space = 'items', pooling = 'max' }, \
+     { column = 'history', key_space = 'items', last = 2, pooling = 'mean' }, \
+     { column = 'history', key_space = 'firsts', first = 1 }]";
 
 /// A number from 0 to `below`, pseudo-random by row and column.
 fn number(row: u64, column: u64, below: u64) -> u64 {
@@ -148,7 +153,9 @@ pub(crate) fn job(data: &Path, settings: &[&str]) -> Job {
 /// Trains a model of `kind` on 4,000 rows and saves it; returns its folder.
 pub(crate) fn model(dir: &Path, kind: &str, settings: &[&str]) -> PathBuf {
     let kind_setting = format!("model.kind={kind}");
-    let settings = [&[kind_setting.as_str()], settings].concat();
+    let attention = "model.attention=[{ history = 'history', target = 'item' }]";
+    let own: &[&str] = if kind == "din" { &[&kind_setting, attention] } else { &[&kind_setting] };
+    let settings = [own, settings].concat();
     let folder = dir.join(format!("model-{kind}"));
     common::train(job(&rows(dir, 0, 4000), &settings)).model.save(&folder).unwrap();
     folder

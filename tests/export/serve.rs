@@ -25,6 +25,7 @@ fn scores_are_those_of_predict_bit_for_bit_however_many_rows_a_request_has() {
         &["data.negatives=0.5"],
         &["table.storage=f16"],
         &[],
+        &[],
     ]) {
         let dir = tempfile::tempdir().unwrap();
         let (model, data) = (model(dir.path(), kind, settings), rows(dir.path(), 4000, 700));

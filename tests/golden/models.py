@@ -12,6 +12,8 @@ import torch
 
 STEPS, ROWS, SLOTS, DENSE, DIM, KEYS = 100, 16, 3, 2, 4, 20
 HIDDEN, CROSS_LAYERS, SEED, ROW_LR = [6, 5], 2, 7, 0.5
+# Attention: the slots of each pair, the history first, and the hidden layers of its activation unit.
+PAIRS, UNIT = [(2, 0), (1, 0)], [5, 3]
 LOSSES_OF = [1, 2, 5, 10, 20, 50, 100]
 MASK = (1 << 64) - 1
 
@@ -22,6 +24,8 @@ MODELS = {
     "ctr_dnn": {"tower"},
     "dcn_v2": {"cross", "tower"},
     "all": {"linear", "fm", "cross", "tower"},
+    "din": {"attention", "tower"},
+    "fm over din": {"attention", "fm", "cross"},
     "shared_bottom": {"tasks"},
     "mmoe": {"tasks"},
     "esmm": {"tasks"},
@@ -43,7 +47,7 @@ OPTIMIZERS = {
 }
 # Optional settings of the tower.
 TOWERS = [{"activation": activation} for activation in ["gelu", "silu", "prelu"]]
-TOWERS += [{"norm": "layer"}, {"norm": "layer", "activation": "prelu", "dropout": 0.1}, {"dropout": 0.3}, {"activation": "gelu", "dropout": 0.5}]
+TOWERS += [{"norm": "layer"}, {"norm": "layer", "activation": "prelu", "dropout": 0.1}, {"dropout": 0.3}, {"activation": "gelu", "dropout": 0.5}, {"activation": "sigmoid"}]
 # Model, optimizer, bags, pooling, settings of the tower.
 CASES = [(model, optimizer, "single", "sum", {})
          for model in ["lr", "fm", "wide_deep", "ctr_dnn", "dcn_v2"] for optimizer in OPTIMIZERS]
@@ -53,6 +57,10 @@ CASES += [("wide_deep", "adam", "single", "sum", tower) for tower in TOWERS]
 CASES += [(model, optimizer, bags, "sum", {}) for model in TASKS for optimizer, bags in [("adam", "single"), ("adagrad", "bags")]]
 CASES += [("shared_bottom", "adam", "single", "sum", TOWERS[5]), ("mmoe", "adam", "single", "sum", TOWERS[4]),
           ("esmm", "adam", "single", "sum", TOWERS[6])]
+CASES += [("din", optimizer, "bags", "mean", {"unit": unit})
+          for optimizer in ["adam", "adagrad"] for unit in ["prelu", "sigmoid", "relu"]]
+CASES += [("din", "adam", "single", "sum", {"unit": "prelu", "activation": "sigmoid"}),
+          ("fm over din", "adam", "bags", "max", {"unit": "silu"})]
 
 
 def mix(z):
@@ -112,6 +120,10 @@ def shapes(model, parts, tower):
         for k in range(len(weights)):
             widths = [HIDDEN[-1] if shared else width, *task_hidden, 1]
             layers += [(f"task.{k}.{l}", widths[l + 1], widths[l]) for l in range(len(task_hidden) + 1)]
+    if "attention" in parts:
+        widths = [4 * DIM, *UNIT, 1]
+        layers = [(f"attention.{p}.{l}", widths[l + 1], widths[l])
+                  for p in range(len(PAIRS)) for l in range(len(UNIT) + 1)] + layers
     found = {}
     if "linear" in parts:
         found |= {"linear.weight": (1, DENSE), "linear.bias": (1,)}
@@ -122,6 +134,8 @@ def shapes(model, parts, tower):
         if is_hidden and tower.get("norm") == "layer":
             found |= {f"{name}.gamma": (outputs,), f"{name}.beta": (outputs,)}
         if is_hidden and tower.get("activation") == "prelu":
+            found[f"{name}.slope"] = (outputs,)
+        if name.startswith("attention.") and outputs > 1 and tower["unit"] == "prelu":
             found[f"{name}.slope"] = (outputs,)
     return found
 
@@ -155,7 +169,27 @@ def activation(name, y, params, layer):
     functional = torch.nn.functional
     if name == "prelu":
         return functional.prelu(y, params[f"{layer}.slope"])
-    return {"relu": torch.relu, "gelu": functional.gelu, "silu": functional.silu}[name](y)
+    return {"relu": torch.relu, "gelu": functional.gelu, "silu": functional.silu,
+            "sigmoid": torch.sigmoid}[name](y)
+
+
+def attend(params, table, bags, pooled, unit):
+    """The vectors of all slots, those of histories replaced."""
+    slots = list(pooled.unbind(1))
+    for p, (history, target) in enumerate(PAIRS):
+        rows = []
+        for row in range(ROWS):
+            h = table[bags[row * SLOTS + history]]
+            t = slots[target][row].expand_as(h)
+            x = torch.cat([t, h, t - h, t * h], 1)
+            for l in range(len(UNIT) + 1):
+                layer = f"attention.{p}.{l}"
+                x = torch.nn.functional.linear(x, params[f"{layer}.weight"], params[f"{layer}.bias"])
+                if l < len(UNIT):
+                    x = activation(unit, x, params, layer)
+            rows.append((x * h).sum(0))
+        slots[history] = torch.stack(rows)
+    return torch.stack(slots, 1)
 
 
 def logits(model, parts, params, table, dense, bags, pooling, tower, step):
@@ -171,6 +205,8 @@ def logits(model, parts, params, table, dense, bags, pooling, tower, step):
         z = z + pooled[:, :, 0].sum(1) + torch.nn.functional.linear(
             dense, params["linear.weight"], params["linear.bias"]).squeeze(1)
         pooled = pooled[:, :, 1:]
+    if "attention" in parts:
+        pooled = attend(params, table, bags, pooled, tower["unit"])
     if "fm" in parts:
         for i in range(SLOTS):
             for j in range(i):

@@ -1,5 +1,6 @@
 //! Seeded rows of Criteo's shape, so that everything runs and can be measured without any download.
 
+mod histories;
 mod numbers;
 mod planted_model;
 mod source;

@@ -7,6 +7,7 @@
 
 use forebay_base::mix64;
 
+use super::histories::{Histories, Items};
 use super::numbers::{Factors, exp, exp2, ln, log2, normal, normal_of, random, unit};
 use crate::criteo::{CATEGORIES, INTEGERS};
 
@@ -43,6 +44,7 @@ pub(crate) struct PlantedModel {
     label: u64,
     scale: f64,
     bias: f64,
+    histories: Option<Histories>,
 }
 
 #[derive(Clone, Debug)]
@@ -88,6 +90,8 @@ pub(crate) struct Columns {
     pub(crate) present: Vec<u64>,
     /// Probability of a click under the planted model.
     pub(crate) probabilities: Vec<f64>,
+    /// Nothing if the rows have no histories.
+    pub(crate) items: Items,
 }
 
 impl PlantedModel {
@@ -96,6 +100,12 @@ impl PlantedModel {
         let mut planted = Self::unfitted(seed, cap);
         planted.fit();
         planted
+    }
+
+    /// Every row also has a target and a history of up to so many items.
+    pub(crate) fn with_histories(mut self, most: u32) -> Self {
+        self.histories = (most > 0).then(|| Histories::new(self.label, most));
+        self
     }
 
     fn unfitted(seed: u64, cap: u32) -> Self {
@@ -136,7 +146,14 @@ impl PlantedModel {
                 mean: 0.0,
             }
         });
-        Self { fields: fields.collect(), integers: integers.collect(), label: random(seed, 200), scale: 1.0, bias: 0.0 }
+        Self {
+            fields: fields.collect(),
+            integers: integers.collect(),
+            label: random(seed, 200),
+            scale: 1.0,
+            bias: 0.0,
+            histories: None,
+        }
     }
 
     /// Sets means, deviations, scale and bias so that logits have the deviation and clicks the share that is wanted.
@@ -165,7 +182,16 @@ impl PlantedModel {
         let mut logits = vec![0.0; rows];
         self.logits(first, rows, out, &mut logits);
         out.probabilities.clear();
-        out.probabilities.extend(logits.iter().map(|z| sigmoid(z * self.scale + self.bias)));
+        out.items = Items::default();
+        match &self.histories {
+            None => out.probabilities.extend(logits.iter().map(|z| sigmoid(z * self.scale + self.bias))),
+            Some(histories) => out.probabilities.extend(
+                logits
+                    .iter()
+                    .zip(first..)
+                    .map(|(z, row)| sigmoid(z * self.scale + self.bias + histories.add_row(row, &mut out.items))),
+            ),
+        }
         out.labels.clear();
         let draw = |(r, p): (usize, &f64)| u32::from(unit(random(self.label, first + r as u64)) < *p);
         out.labels.extend(out.probabilities.iter().enumerate().map(draw));

@@ -4,13 +4,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow::array::Int32Array;
+use arrow::array::{ArrayRef, Int32Array, ListArray};
+use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, Lineage, Source, StageCx};
 use futures::{TryStreamExt, stream};
 use serde::{Deserialize, Serialize};
 
+use super::histories::Items;
 use super::planted_model::{Columns, PlantedModel};
 use crate::criteo::batch_builder::to_batch;
 use crate::criteo::{COLUMNS, Categories, criteo_schema, with_hex_categories};
@@ -37,6 +39,8 @@ pub struct Synthetic {
     pub categories: Categories,
     /// 1 (default): the label is a click. 2: behind it comes a column [`BUY`], 1 for some of the clicks.
     pub labels: usize,
+    /// The most items of a row's history, which are in a column `history`, beside one in a column `item`. Default 0: no such columns.
+    pub history: u32,
 }
 
 /// The name of the second label.
@@ -44,7 +48,7 @@ pub const BUY: &str = "buy";
 
 impl Default for Synthetic {
     fn default() -> Self {
-        Self { rows: 1_000_000, first: 0, seed: 0, cap: 86_140, categories: Categories::Int, labels: 1 }
+        Self { rows: 1_000_000, first: 0, seed: 0, cap: 86_140, categories: Categories::Int, labels: 1, history: 0 }
     }
 }
 
@@ -54,8 +58,23 @@ impl Synthetic {
     pub fn probabilities(&self, rows: Range<u64>) -> Vec<f64> {
         let mut columns = Columns::default();
         let n = rows.end.saturating_sub(rows.start) as usize;
-        PlantedModel::new(self.seed, self.cap).rows(self.first + rows.start, n, &mut columns);
+        self.planted().rows(self.first + rows.start, n, &mut columns);
         columns.probabilities
+    }
+
+    fn planted(&self) -> PlantedModel {
+        PlantedModel::new(self.seed, self.cap).with_histories(self.history)
+    }
+
+    fn schema(&self) -> SchemaRef {
+        let criteo = criteo_schema(Categories::Int);
+        if self.history == 0 {
+            return criteo;
+        }
+        let item = Field::new("item", DataType::Int32, false);
+        let history = Field::new_list("history", Field::new_list_field(DataType::Int32, false), false);
+        let fields = criteo.fields().iter().cloned().chain([Arc::new(item), Arc::new(history)]);
+        Arc::new(Schema::new(fields.collect::<Vec<_>>()))
     }
 }
 
@@ -104,6 +123,7 @@ impl Source for SyntheticSource {
         }
         let fingerprint = fingerprint(|text| write!(text, "{:?} {}", self.what, self.options.window_rows));
         let step = self.options.batch_rows as u64;
+        let bytes_of_row = COLUMNS as u64 * 4 + 100 + u64::from(self.what.history) * 4;
         let parts = Numbered::new(vec![self.what.rows], &self.options).parts(leases, fingerprint)?;
         let splits_to_read = parts.map_ok(move |part| {
             let mut row = part.rows.start;
@@ -111,13 +131,13 @@ impl Source for SyntheticSource {
                 let (n, lineage, window) = part.cut(row, step.min(part.rows.end - row));
                 row += n;
                 // The batch, and what it is made of.
-                (n > 0).then_some(Ok((n * (COLUMNS as u64 * 4 + 100), (lineage, window, n as usize))))
+                (n > 0).then_some(Ok((n * bytes_of_row, (lineage, window, n as usize))))
             });
             stream::iter(cuts)
         });
         let (pool, queue) = DecodePool::start(cx, self.options.decode_threads, self.options.decode_ahead_bytes)?;
-        let planted = Arc::new(PlantedModel::new(self.what.seed, self.what.cap));
-        let schema = criteo_schema(Categories::Int);
+        let planted = Arc::new(self.what.planted());
+        let schema = self.what.schema();
         let (base, categories, has_buy) = (self.what.first, self.what.categories, self.what.labels == 2);
         let make = move |(lineage, window, n): (Lineage, WindowMark, usize), permit: BudgetPermit| {
             let (planted, schema) = (Arc::clone(&planted), Arc::clone(&schema));
@@ -160,13 +180,24 @@ fn make(planted: &PlantedModel, schema: &SchemaRef, first: u64, n: usize, has_bu
     let mut columns = Columns::default();
     planted.rows(first, n, &mut columns);
     let buys = has_buy.then(|| planted.buys(first, &columns));
-    let Columns { labels, integers, categories, present, .. } = columns;
+    let Columns { labels, integers, categories, present, items, .. } = columns;
     let values = std::iter::once(labels).chain(integers).chain(categories).collect();
-    let batch = to_batch(schema, values, &present);
+    let batch = to_batch(&criteo_schema(Categories::Int), values, &present);
+    let batch = if schema.fields().len() == COLUMNS { batch } else { with_items(&batch, schema, items) };
     match buys {
         None => Ok(batch),
         Some(buys) => with_buys(&batch, buys),
     }
+}
+
+/// The same rows with a target and a history behind them.
+fn with_items(batch: &RecordBatch, schema: &SchemaRef, items: Items) -> RecordBatch {
+    let field = Arc::new(Field::new_list_field(DataType::Int32, false));
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(items.offsets));
+    let history = ListArray::new(field, offsets, Arc::new(Int32Array::from(items.histories)), None);
+    let more: [ArrayRef; 2] = [Arc::new(Int32Array::from(items.targets)), Arc::new(history)];
+    let columns = batch.columns().iter().cloned().chain(more).collect();
+    RecordBatch::try_new(Arc::clone(schema), columns).expect("the columns are made to the schema")
 }
 
 /// The same rows with the second label behind the first.

@@ -101,6 +101,7 @@ kernel! {
                 Activation::Relu => map(y, &mut *slopes, relu),
                 Activation::Gelu => map(y, &mut *slopes, gelu),
                 Activation::Silu => map(y, &mut *slopes, silu),
+                Activation::Sigmoid => map(y, &mut *slopes, sigmoid),
                 Activation::Prelu => prelu(y, behind.slope, &mut *slopes, &mut *by_slope),
             }
             if let Some(drops) = &drops {
@@ -246,11 +247,22 @@ fn gelu(z: f32) -> (f32, f32) {
 /// `z sigmoid(z)`.
 #[inline(always)]
 fn silu(z: f32) -> (f32, f32) {
+    let (sigmoid, other) = sigmoids(z);
+    (z * sigmoid, sigmoid * (1.0 + z * other))
+}
+
+#[inline(always)]
+fn sigmoid(z: f32) -> (f32, f32) {
+    let (sigmoid, other) = sigmoids(z);
+    (sigmoid, sigmoid * other)
+}
+
+/// `sigmoid(z)` and `sigmoid(-z)`.
+#[inline(always)]
+fn sigmoids(z: f32) -> (f32, f32) {
     let e = exp_below_0(-z.abs());
     let small = e / (1.0 + e);
-    let sigmoid = if z < 0.0 { small } else { 1.0 - small };
-    let other = if z < 0.0 { 1.0 - small } else { small };
-    (z * sigmoid, sigmoid * (1.0 + z * other))
+    if z < 0.0 { (small, 1.0 - small) } else { (1.0 - small, small) }
 }
 
 /// A row: `y` above 0, else `y` times the unit's slope.
@@ -332,6 +344,7 @@ mod tests {
             near(gelu(z), wide * below, below + wide * density, "gelu");
             let sigmoid = 1.0 / (1.0 + (-wide).exp());
             near(silu(z), wide * sigmoid, sigmoid * (1.0 + wide * (1.0 - sigmoid)), "silu");
+            near(super::sigmoid(z), sigmoid, sigmoid * (1.0 - sigmoid), "sigmoid");
             near(relu(z), wide.max(0.0), if z > 0.0 { 1.0 } else { 0.0 }, "relu");
         }
         assert_eq!((gelu(1e30), silu(1e30)), ((1e30, 1.0), (1e30, 1.0)));

@@ -3,7 +3,26 @@
 //! Input: a batch that passed [`DenseBatch::check`](crate::DenseBatch::check); so every index here is within bounds.
 
 use super::kernels::kernel;
-use crate::Pooling;
+use crate::{ModelSpec, Pooling};
+
+/// How the embeddings of a slot become one vector.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    Pooled(Pooling),
+    /// Attention makes it, and gives the gradients of the values.
+    Attention,
+}
+
+impl Way {
+    /// That of each slot.
+    pub(super) fn of_slots(spec: &ModelSpec) -> Vec<Way> {
+        let histories = || spec.attention.iter().flat_map(|attention| &attention.pairs).map(|pair| pair.history);
+        let way = |slot| {
+            if histories().any(|history| history == slot) { Way::Attention } else { Way::Pooled(spec.pooling_of(slot)) }
+        };
+        (0..spec.slots).map(way).collect()
+    }
+}
 
 /// The bags of a range of rows.
 #[derive(Debug, Clone, Copy)]
@@ -15,7 +34,8 @@ pub(super) struct BagView<'a> {
     pub(super) offsets: Option<&'a [u32]>,
     /// First row of the range.
     pub(super) first: usize,
-    pub(super) pooling: Pooling,
+    /// How each slot becomes a vector.
+    pub(super) ways: &'a [Way],
 }
 
 /// Where the parts lie in a unique row.
@@ -43,11 +63,12 @@ macro_rules! by_width {
         }
     };
 }
+pub(super) use by_width;
 
 impl<'a> BagView<'a> {
     /// Values of the bag `slot` of the range's row `row`.
     #[inline(always)]
-    fn values(&self, row: usize, slot: usize) -> &'a [u32] {
+    pub(super) fn values(&self, row: usize, slot: usize) -> &'a [u32] {
         let bag = (self.first + row) * self.slots + slot;
         match self.offsets {
             None => &self.inverse[bag..=bag],
@@ -55,21 +76,32 @@ impl<'a> BagView<'a> {
         }
     }
 
+    /// The number of values of a slot in the first so many rows of the range.
+    pub(super) fn count(&self, slot: usize, rows: usize) -> usize {
+        (0..rows).map(|row| self.values(row, slot).len()).sum()
+    }
+
+    /// Whether the largest values of a slot count, and which they are depends on the values.
+    #[inline(always)]
+    pub(super) fn takes_largest(&self, slot: usize) -> bool {
+        self.ways[slot] == Way::Pooled(Pooling::Max) && self.offsets.is_some()
+    }
+
     /// The weight of each of the `count` values of a bag.
     #[inline(always)]
-    fn weight(&self, count: usize) -> f32 {
-        match self.pooling {
-            Pooling::Sum => 1.0,
-            Pooling::Mean => 1.0 / count as f32,
-            // One of them counts, with all its weight.
-            Pooling::Max => 1.0,
+    fn weight(&self, slot: usize, count: usize) -> f32 {
+        match self.ways[slot] {
+            Way::Pooled(Pooling::Mean) => 1.0 / count as f32,
+            // Of the largest, one counts, with all its weight.
+            Way::Pooled(Pooling::Sum | Pooling::Max) | Way::Attention => 1.0,
         }
     }
 }
 
 kernel! {
     /// Sets `logits` to the pooled linear weights summed over slots (zero without a linear part), and the first
-    /// `slots * dim` numbers of each row of `x` (rows `width` apart) to the pooled embeddings; an empty bag gives zeros.
+    /// `slots * dim` numbers of each row of `x` (rows `width` apart) to the pooled embeddings; an empty bag gives zeros. What it writes
+    /// for a slot of attention is to be replaced.
     fn gather<'a>(bags: &'a BagView<'a>, parts: RowParts, unique_rows: &'a [f32], logits: &'a mut [f32], x: &'a mut [f32],
                   width: usize) {
         macro_rules! run {
@@ -133,8 +165,11 @@ fn gather_bags(
             let values = bags.values(r, slot);
             let pooled: &mut [f32] = if dim > 0 { &mut x[r * width + slot * dim..][..dim] } else { &mut [] };
             pooled.fill(0.0);
+            if bags.ways[slot] == Way::Attention {
+                continue;
+            }
             let mut sum = 0.0f32;
-            if let (Pooling::Max, Some((&first, others))) = (bags.pooling, values.split_first()) {
+            if let (Way::Pooled(Pooling::Max), Some((&first, others))) = (bags.ways[slot], values.split_first()) {
                 let row = |value: u32| &unique_rows[value as usize * parts.row_dim..][..parts.row_dim];
                 sum = if parts.linear { row(first)[0] } else { 0.0 };
                 pooled.copy_from_slice(&row(first)[parts.row_dim - dim..]);
@@ -160,7 +195,7 @@ fn gather_bags(
                 }
             }
             if values.len() > 1 {
-                let weight = bags.weight(values.len());
+                let weight = bags.weight(slot, values.len());
                 sum *= weight;
                 for pooled in pooled {
                     *pooled *= weight;
@@ -177,7 +212,7 @@ fn larger(a: f32, b: f32) -> f32 {
     if b > a || b.is_nan() { b } else { a }
 }
 
-/// As [`scatter`], for bags whose largest values count: each number of a bag's gradient goes to the first of the values that has the
+/// As [`scatter`], for the slots whose largest values count: each number of a bag's gradient goes to the first of the values that has the
 /// largest weight there.
 pub(super) fn scatter_largest(
     bags: &BagView<'_>,
@@ -189,7 +224,7 @@ pub(super) fn scatter_largest(
 ) {
     let linear = parts.row_dim - parts.dim;
     for (r, &g) in g.iter().enumerate() {
-        for slot in 0..bags.slots {
+        for slot in (0..bags.slots).filter(|&slot| bags.takes_largest(slot)) {
             let values = bags.values(r, slot);
             for at in 0..parts.row_dim {
                 let weight = |value: u32| unique_rows[value as usize * parts.row_dim + at];
@@ -211,7 +246,7 @@ pub(super) fn scatter_largest(
 kernel! {
     /// Adds to each unique row's gradient the gradients of its values: `g[r]` for the linear weight, `dx` (`[rows x slots * dim]`,
     /// `rows = g.len()`) for the embedding. Rows are added in batch order. `row_grads` has the unique rows from `first` on;
-    /// values of other rows are left out.
+    /// values of other rows are left out, and so are slots whose largest values count and those of attention.
     fn scatter<'a>(bags: &'a BagView<'a>, parts: RowParts, g: &'a [f32], dx: &'a [f32], first: usize,
                    row_grads: &'a mut [f32]) {
         macro_rules! run {
@@ -220,6 +255,25 @@ kernel! {
             };
         }
         by_width!(parts.dim, run);
+    }
+}
+
+kernel! {
+    /// As [`scatter`], for the embeddings of a slot whose values have a gradient each: `by_value`, row after row.
+    fn scatter_values<'a>(bags: &'a BagView<'a>, parts: RowParts, slot: usize, rows: usize, by_value: &'a [f32], first: usize,
+                          row_grads: &'a mut [f32]) {
+        let mut by_value = by_value.chunks_exact(parts.dim);
+        for row in 0..rows {
+            for (&value, from) in bags.values(row, slot).iter().zip(by_value.by_ref()) {
+                let at = (value as usize).wrapping_sub(first).wrapping_mul(parts.row_dim);
+                let Some(row) = row_grads.get_mut(at..).and_then(|rows| rows.get_mut(..parts.row_dim)) else {
+                    continue;
+                };
+                for (sum, &from) in row[parts.row_dim - parts.dim..].iter_mut().zip(from) {
+                    *sum += from;
+                }
+            }
+        }
     }
 }
 
@@ -235,8 +289,11 @@ fn scatter_rows<const D: usize>(
     let dim = if D > 0 { D } else { parts.dim };
     for (r, &g) in g.iter().enumerate() {
         for slot in 0..bags.slots {
+            if bags.takes_largest(slot) || bags.ways[slot] == Way::Attention {
+                continue;
+            }
             let values = bags.values(r, slot);
-            let weight = bags.weight(values.len());
+            let weight = bags.weight(slot, values.len());
             for &value in values {
                 let at = (value as usize).wrapping_sub(first).wrapping_mul(parts.row_dim);
                 let Some(row) = row_grads.get_mut(at..).and_then(|rows| rows.get_mut(..parts.row_dim)) else {
@@ -280,7 +337,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn gather_and_scatter_agree_with_slow_loops((slots, rows, dim, linear, single, bags) in case(), which in 0usize..3,
+        fn gather_and_scatter_agree_with_slow_loops((slots, rows, dim, linear, single, bags) in case(), which in prop::array::uniform4(0usize..3),
                                                     pad in 0usize..3, skip in 0usize..2, cut in 0usize..8) {
             let parts = RowParts { row_dim: dim + usize::from(linear), linear, dim };
             let unique: Vec<f32> = (0..7 * parts.row_dim).map(|i| (i * 7 % 23 / 2) as f32 - 6.0).collect();
@@ -290,15 +347,14 @@ mod tests {
                 offsets.push(offsets[offsets.len() - 1] + bag.len() as u32);
             }
             let first = skip.min(rows - 1);
-            let pooling = [Pooling::Sum, Pooling::Mean, Pooling::Max][which];
-            let (mean, max) = (which == 1, which == 2);
-            let view = BagView { slots, inverse: &inverse, offsets: (!single).then_some(&offsets), first, pooling };
+            let pooling = which.map(|which| [Pooling::Sum, Pooling::Mean, Pooling::Max][which]);
+            let view = BagView { slots, inverse: &inverse, offsets: (!single).then_some(&offsets), first, ways: &pooling.map(Way::Pooled) };
             let width = slots * dim + pad;
             let count = rows - first;
             let (mut logits, mut x) = (vec![9.0; count], vec![5.0; count * width]);
             gather(&view, parts, &unique, &mut logits, &mut x, width);
 
-            let weight = |bag: &[u32]| if mean { 1.0 / bag.len().max(1) as f32 } else { 1.0 };
+            let weight = |slot: usize, bag: &[u32]| if pooling[slot] == Pooling::Mean { 1.0 / bag.len().max(1) as f32 } else { 1.0 };
             // The place in `unique` of what the largest weight of a bag is, the first if there are several.
             let largest = |bag: &[u32], at: usize| {
                 let place = |v: u32| v as usize * parts.row_dim + at;
@@ -307,20 +363,20 @@ mod tests {
                     _ => Some(p),
                 })
             };
-            let pooled = |bag: &[u32], at: usize| {
-                if max {
+            let pooled = |slot: usize, bag: &[u32], at: usize| {
+                if pooling[slot] == Pooling::Max {
                     return largest(bag, at).map_or(0.0, |place| unique[place]);
                 }
-                weight(bag) * bag.iter().map(|&v| unique[v as usize * parts.row_dim + at]).sum::<f32>()
+                weight(slot, bag) * bag.iter().map(|&v| unique[v as usize * parts.row_dim + at]).sum::<f32>()
             };
             for r in 0..count {
                 let row = &bags[(first + r) * slots..][..slots];
-                let linear_sum: f32 = if linear { row.iter().map(|b| pooled(b, 0)).sum() } else { 0.0 };
+                let linear_sum: f32 = if linear { row.iter().enumerate().map(|(slot, b)| pooled(slot, b, 0)).sum() } else { 0.0 };
                 prop_assert!((logits[r] - linear_sum).abs() < 1e-4);
                 for (slot, bag) in row.iter().enumerate() {
                     for f in 0..dim {
                         let at = parts.row_dim - dim + f;
-                        prop_assert!((x[r * width + slot * dim + f] - pooled(bag, at)).abs() < 1e-4);
+                        prop_assert!((x[r * width + slot * dim + f] - pooled(slot, bag, at)).abs() < 1e-4);
                     }
                 }
                 prop_assert!(x[r * width + slots * dim..][..pad].iter().all(|&x| x == 5.0), "padding is left alone");
@@ -332,16 +388,13 @@ mod tests {
             let cut = cut.min(7) * parts.row_dim;
             let (below, above) = grads.split_at_mut(cut);
             for (from, grads) in [(0, below), (cut / parts.row_dim, above)] {
-                if max {
-                    scatter_largest(&view, parts, &unique, (&g, &dx), from, grads);
-                } else {
-                    scatter(&view, parts, &g, &dx, from, grads);
-                }
+                scatter(&view, parts, &g, &dx, from, grads);
+                scatter_largest(&view, parts, &unique, (&g, &dx), from, grads);
             }
             let mut expected = vec![0.0f32; unique.len()];
             for r in 0..count {
                 for slot in 0..slots {
-                    let bag = &bags[(first + r) * slots + slot];
+                    let (bag, max) = (&bags[(first + r) * slots + slot], pooling[slot] == Pooling::Max);
                     for at in (0..parts.row_dim).filter(|_| max) {
                         let linear = parts.row_dim - dim;
                         let by = if at < linear { g[r] } else { dx[(r * slots + slot) * dim + at - linear] };
@@ -350,10 +403,10 @@ mod tests {
                     for &v in bag.iter().filter(|_| !max) {
                         let row = &mut expected[v as usize * parts.row_dim..][..parts.row_dim];
                         if linear {
-                            row[0] += weight(bag) * g[r];
+                            row[0] += weight(slot, bag) * g[r];
                         }
                         for f in 0..dim {
-                            row[parts.row_dim - dim + f] += weight(bag) * dx[(r * slots + slot) * dim + f];
+                            row[parts.row_dim - dim + f] += weight(slot, bag) * dx[(r * slots + slot) * dim + f];
                         }
                     }
                 }

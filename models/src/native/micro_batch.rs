@@ -4,7 +4,8 @@
 
 use std::ops::Range;
 
-use super::gather::{BagView, gather};
+use super::attention::{self, Buffers, Chunk};
+use super::gather::gather;
 use super::gemm::{MatrixView, matmul};
 use super::hidden_layers::{Gradients, HiddenLayers, Pass, ToInput, weight, weight_gradient};
 use super::kernels;
@@ -39,6 +40,8 @@ pub(super) struct MicroBatch {
     deltas: [Vec<f32>; 2],
     /// For each cross layer: its product plus bias, and its output, `[chunk x width]` each.
     cross: Vec<(Vec<f32>, Vec<f32>)>,
+    /// For each pair of attention.
+    attention: Vec<Buffers>,
     /// FM: scratch `[dim]` and dlogits `[chunk x slots * dim]`.
     fm: (Vec<f32>, Vec<f32>),
 }
@@ -52,12 +55,14 @@ pub(super) struct MicroBatchRows<'a> {
     pub(super) dlogits: &'a mut [f32],
     /// `[rows x slots * dim]`, the loss's gradient by the pooled embeddings; empty when only predicting.
     pub(super) dx: &'a mut [f32],
+    /// For each pair of attention `[values x dim]`, the loss's gradient by each value of the history; empty when only predicting.
+    pub(super) by_value: Vec<&'a mut [f32]>,
 }
 
 impl MicroBatch {
     /// Forward, and if `dlogits` is not empty also loss and backward: gradients of the mean (weighted) loss over `batch.rows` rows.
     pub(super) fn run(&mut self, net: &Network, params: &[f32], batch: &DenseBatch<'_>, views: MicroBatchRows<'_>) {
-        let MicroBatchRows { rows, logits, mut dlogits, mut dx } = views;
+        let MicroBatchRows { rows, logits, mut dlogits, mut dx, mut by_value } = views;
         let training = !dlogits.is_empty();
         self.loss = 0.0;
         if training {
@@ -82,7 +87,8 @@ impl MicroBatch {
                 let (chunk_dx, rest_dx) = std::mem::take(&mut dx).split_at_mut(n * net.embedded());
                 (dlogits, dx) = (rest, rest_dx);
                 self.add_loss(net, batch, rows.clone(), logits, chunk_dlogits);
-                self.backward(net, params, batch, rows, chunk_dlogits, chunk_dx);
+                self.backward(net, params, batch, rows.clone(), chunk_dlogits, chunk_dx);
+                self.attention_backward(net, params, batch, rows, chunk_dx, &mut by_value);
                 self.adds = true;
             }
         }
@@ -100,13 +106,7 @@ impl MicroBatch {
         least: Option<usize>,
     ) {
         let (n, width, d) = (rows.len().max(least.unwrap_or(0)), net.width(), net.spec.dense);
-        let bags = BagView {
-            slots: net.spec.slots,
-            inverse: batch.inverse,
-            offsets: batch.offsets,
-            first: rows.start,
-            pooling: net.spec.pooling,
-        };
+        let bags = net.bags(batch, rows.start);
         let dense = &batch.dense[rows.start * d..rows.end * d];
         self.x.resize(n * width, 0.0);
         if net.tasks.is_some() {
@@ -129,6 +129,21 @@ impl MicroBatch {
             for (x, dense) in self.x.chunks_exact_mut(width).zip(dense.chunks_exact(d)) {
                 x[embedded..].copy_from_slice(dense);
             }
+        }
+        self.attention.resize_with(net.attention.len(), Buffers::default);
+        for (unit, buffers) in net.attention.iter().zip(&mut self.attention) {
+            let chunk = Chunk {
+                unit,
+                params,
+                bags: &bags,
+                parts: net.parts,
+                unique_rows: batch.unique_rows,
+                rows: rows.len(),
+                least,
+                width,
+                threads: self.threads,
+            };
+            buffers.forward(&chunk, &mut self.x);
         }
         if net.spec.fm {
             self.fm.0.resize(net.parts.dim, 0.0);
@@ -240,6 +255,43 @@ impl MicroBatch {
         }
         if !net.cross.is_empty() {
             self.cross_backward(net, params, dlogits, dx);
+        }
+    }
+
+    /// From the gradient by the vectors that attention made, in `dx`, to those of its parameters, targets and values. Takes what it
+    /// writes from the beginning of `by_value`.
+    fn attention_backward(
+        &mut self,
+        net: &Network,
+        params: &[f32],
+        batch: &DenseBatch<'_>,
+        rows: Range<usize>,
+        dx: &mut [f32],
+        by_value: &mut [&mut [f32]],
+    ) {
+        let bags = net.bags(batch, rows.start);
+        for ((unit, buffers), by_value) in net.attention.iter().zip(&mut self.attention).zip(by_value) {
+            let values = bags.count(unit.pair.history, rows.len());
+            let (own, rest) = std::mem::take(by_value).split_at_mut(values * net.parts.dim);
+            *by_value = rest;
+            let chunk = Chunk {
+                unit,
+                params,
+                bags: &bags,
+                parts: net.parts,
+                unique_rows: batch.unique_rows,
+                rows: rows.len(),
+                least: None,
+                width: net.width(),
+                threads: self.threads,
+            };
+            let grads = attention::Gradients {
+                params: &mut self.grads,
+                dx: &mut *dx,
+                embedded: net.embedded(),
+                by_element: own,
+            };
+            buffers.backward(&chunk, &self.x, grads);
         }
     }
 

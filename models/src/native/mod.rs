@@ -11,6 +11,7 @@
 //! set). Calls compute on the caller's thread and `threads - 1` more, and block until the step is done.
 
 mod activate;
+mod attention;
 mod block;
 mod gather;
 mod gemm;

@@ -1,15 +1,15 @@
 //! The native model: parameters, the dense optimizer's state, and a step over micro-batches and threads.
 
+use std::ops::Range;
+
 use super::block::{ParamBlock, UpdateTask};
-use super::gather::{BagView, scatter, scatter_largest};
+use super::gather::{scatter, scatter_largest, scatter_values};
 use super::kernels;
 use super::micro_batch::{MicroBatch, MicroBatchRows};
 use super::network::{Network, nanoseconds_per_value};
 use super::workers::Workers;
 use crate::{BatchShape, clip_norm};
-use crate::{
-    DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, Pooling, RowPart, StepOutput, params,
-};
+use crate::{DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, RowPart, StepOutput, params};
 
 /// The least rows of a micro-batch. Each costs one addition of all gradients: for 432,000 gradients as much as 20 rows.
 const MICRO_BATCH_ROWS: usize = 256;
@@ -35,6 +35,8 @@ pub struct NativeModel {
     grads: Vec<f32>,
     dlogits: Vec<f32>,
     dx: Vec<f32>,
+    /// For each pair of attention, the gradients of the values of the history.
+    by_value: Vec<Vec<f32>>,
     clip_norm: Option<f64>,
 }
 
@@ -60,6 +62,7 @@ impl NativeModel {
             grads: Vec::new(),
             dlogits: Vec::new(),
             dx: Vec::new(),
+            by_value: Vec::new(),
             clip_norm: None,
         })
     }
@@ -78,13 +81,26 @@ impl NativeModel {
         let (n, labels) = (batch.rows, self.net.labels());
         let most = if self.net.len() <= FEW_PARAMETERS { MOST_OF_FEW_PARAMETERS } else { MICRO_BATCHES };
         let count = (n / MICRO_BATCH_ROWS).clamp(1, most);
-        let threads = self.workers.worth(n * self.net.nanoseconds_per_row());
+        let histories: Vec<usize> = self.net.attention.iter().map(|unit| unit.pair.history).collect();
+        let values = |rows: Range<usize>| -> Vec<usize> {
+            let bags = self.net.bags(batch, rows.start);
+            histories.iter().map(|&history| bags.count(history, rows.len())).collect()
+        };
+        let all_values = values(0..n);
+        let attention = self.net.nanoseconds_of_attention(all_values.iter().copied().max().unwrap_or(0));
+        let threads = self.workers.worth(n * self.net.nanoseconds_per_row() + attention);
         let has_products = self.net.hidden().next().is_some();
         let sharing = if has_products { threads_per_product(threads, count) } else { 1 };
         let rows = n.div_ceil(count).max(1);
         let embedded = if training { self.net.embedded() } else { 0 };
         self.dlogits.resize(if training { n * labels } else { 0 }, 0.0);
         self.dx.resize(n * embedded, 0.0);
+        self.by_value.resize_with(histories.len(), Vec::new);
+        let dim = if training { self.net.parts.dim } else { 0 };
+        for (by_value, values) in self.by_value.iter_mut().zip(all_values) {
+            by_value.resize(values * dim, 0.0);
+        }
+        let mut by_value: Vec<&mut [f32]> = self.by_value.iter_mut().map(Vec::as_mut_slice).collect();
         self.micro_batches.truncate(count);
         self.micro_batches.resize_with(count, MicroBatch::default);
         let (mut dlogits, mut dx, mut rest) = (self.dlogits.as_mut_slice(), self.dx.as_mut_slice(), logits);
@@ -98,7 +114,15 @@ impl NativeModel {
             let (own_dlogits, dlogits_tail) = std::mem::take(&mut dlogits).split_at_mut(own_dlogits);
             let (own_dx, dx_tail) = std::mem::take(&mut dx).split_at_mut(own * embedded);
             (rest, dlogits, dx) = (tail, dlogits_tail, dx_tail);
-            tasks.push((micro_batch, MicroBatchRows { rows: start..end, logits, dlogits: own_dlogits, dx: own_dx }));
+            let mut own_values = Vec::with_capacity(by_value.len());
+            for (by_value, values) in by_value.iter_mut().zip(values(start..end)) {
+                let (own, tail) = std::mem::take(by_value).split_at_mut(values * dim);
+                own_values.push(own);
+                *by_value = tail;
+            }
+            let rows =
+                MicroBatchRows { rows: start..end, logits, dlogits: own_dlogits, dx: own_dx, by_value: own_values };
+            tasks.push((micro_batch, rows));
         }
         let (net, params) = (&self.net, self.block.values());
         let run =
@@ -116,13 +140,7 @@ impl NativeModel {
         row_grads.clear();
         row_grads.resize(batch.unique_rows.len(), 0.0);
         grads.resize(self.net.len(), 0.0);
-        let bags = BagView {
-            slots: self.net.spec.slots,
-            inverse: batch.inverse,
-            offsets: batch.offsets,
-            first: 0,
-            pooling: self.net.spec.pooling,
-        };
+        let bags = self.net.bags(batch, 0);
         let sums = grads.chunks_mut(SUM_LEN).enumerate().map(|(i, sum)| Task::Sum(i * SUM_LEN, sum));
         // Each scatter reads the places of all values, and adds up those of its own unique rows.
         let row_dim = self.net.parts.row_dim.max(1);
@@ -131,16 +149,21 @@ impl NativeModel {
         let own = (batch.unique_rows.len() / row_dim).div_ceil(scatters).max(1);
         let scatters = row_grads.chunks_mut(own * row_dim).enumerate().map(|(i, rows)| Task::Scatter(i * own, rows));
         let tasks = scatters.chain(sums).collect();
-        let largest = bags.pooling == Pooling::Max && bags.offsets.is_some();
+        let largest = (0..bags.slots).any(|slot| bags.takes_largest(slot));
         // A number for each row: the gradients by the linear weights, which a model with several labels does not have.
         let (micro_batches, parts, dlogits, dx) =
             (&self.micro_batches, self.net.parts, &self.dlogits[..batch.rows], &self.dx);
         let threads = threads.max(self.workers.worth(self.net.len() * micro_batches.len()));
         self.workers.each(threads, tasks, |task| match task {
-            Task::Scatter(first, row_grads) if largest => {
-                scatter_largest(&bags, parts, batch.unique_rows, (dlogits, dx), first, row_grads);
+            Task::Scatter(first, row_grads) => {
+                scatter(&bags, parts, dlogits, dx, first, row_grads);
+                if largest {
+                    scatter_largest(&bags, parts, batch.unique_rows, (dlogits, dx), first, row_grads);
+                }
+                for (unit, by_value) in self.net.attention.iter().zip(&self.by_value) {
+                    scatter_values(&bags, parts, unit.pair.history, dlogits.len(), by_value, first, row_grads);
+                }
             }
-            Task::Scatter(first, row_grads) => scatter(&bags, parts, dlogits, dx, first, row_grads),
             Task::Sum(from, sum) => {
                 let own = from..from + sum.len();
                 sum.copy_from_slice(&micro_batches[0].grads[own.clone()]);
@@ -288,6 +311,7 @@ mod tests {
             ModelSpec::lr(slots, dense),
             ModelSpec::ctr_dnn(slots, dense, 4, &[24, 12]).with_activation(crate::Activation::Gelu),
             ModelSpec::wide_deep(slots, dense, 4, &[24, 12]).with_norm(crate::Norm::Layer).with_dropout(0.5),
+            ModelSpec::din(slots, dense, 4, &[crate::AttentionPair { history: 1, target: 0 }], &[24], &[24, 12]),
             wide,
             ModelSpec::shared_bottom(slots, dense, 4, &[24, 12], &[7], &[1.0, 0.5]),
             ModelSpec::mmoe(slots, dense, 8, 3, &[24, 400], &[], &[1.0, 0.5]),

@@ -4,9 +4,9 @@ use std::ops::Range;
 
 use crate::dropout::Dropout;
 use crate::native::activate::Behind;
-use crate::native::gather::RowParts;
+use crate::native::gather::{BagView, RowParts, Way};
 use crate::params::{self, Param, name_at};
-use crate::{Activation, ModelSpec, Norm, Tasks, Tower};
+use crate::{Activation, AttentionPair, DenseBatch, ModelSpec, Norm, Tasks, Tower};
 
 /// A linear layer: weight `[outputs x inputs]`, bias `[outputs]`, and behind them what its norm and its activation learn.
 #[derive(Debug, Clone)]
@@ -56,12 +56,23 @@ pub(super) struct TaskLayers {
     pub(super) width: usize,
 }
 
+/// A pair of attention and its activation unit: hidden layers, then the head.
+#[derive(Debug, Clone)]
+pub(super) struct Unit {
+    pub(super) pair: AttentionPair,
+    pub(super) layers: Vec<Layer>,
+    pub(super) activation: Activation,
+}
+
 /// A spec and the ranges of its layers.
 #[derive(Debug, Clone)]
 pub(super) struct Network {
     pub(super) spec: ModelSpec,
     pub(super) layout: Vec<Param>,
     pub(super) parts: RowParts,
+    /// How each slot becomes a vector.
+    pub(super) ways: Vec<Way>,
+    pub(super) attention: Vec<Unit>,
     /// Weight of the dense features (none if there are none) and bias.
     pub(super) linear: Option<(Option<Range<usize>>, usize)>,
     /// The square layers, then the head.
@@ -139,8 +150,19 @@ impl Network {
             width: tasks.tower_inputs(spec.input_width()),
             spec: tasks.clone(),
         });
+        let units =
+            spec.attention.iter().flat_map(|attention| attention.pairs.iter().map(|pair| (pair, &attention.unit)));
+        let attention: Vec<Unit> = units
+            .enumerate()
+            .map(|(at, (pair, unit))| Unit {
+                pair: *pair,
+                layers: layers(&format!("attention.{at}.")),
+                activation: unit.activation,
+            })
+            .collect();
         let mut net = Network {
             least_rows: 1,
+            attention,
             parts: RowParts {
                 row_dim: spec.row_dim(),
                 linear: spec.linear,
@@ -149,6 +171,7 @@ impl Network {
             plain,
             activation,
             dropout,
+            ways: Way::of_slots(&spec),
             linear: range("linear.bias").map(|bias| (range("linear.weight"), bias.start)),
             cross: layers("cross."),
             tower: layers("tower."),
@@ -156,7 +179,7 @@ impl Network {
             layout,
             spec,
         };
-        net.least_rows = least_rows(net.hidden());
+        net.least_rows = least_rows(net.hidden().chain(net.attention.iter().flat_map(|unit| &unit.layers)));
         net
     }
 
@@ -185,6 +208,19 @@ impl Network {
         /// Six flops a weight, at 100 GFLOP/s.
         const WEIGHTS_PER_NANOSECOND: usize = 16;
         2 * self.spec.slots * nanoseconds_per_value(self.parts.row_dim) + self.len() / WEIGHTS_PER_NANOSECOND
+    }
+
+    /// About how long attention takes one thread over so many values of each history, forward and backward.
+    pub(super) fn nanoseconds_of_attention(&self, values: usize) -> usize {
+        /// Eight flops a weight, as the way back begins with the way forward, at 50 GFLOP/s.
+        const WEIGHTS_PER_NANOSECOND: usize = 6;
+        let weights = |unit: &Unit| unit.layers.iter().map(|layer| layer.weight.len()).sum::<usize>();
+        values * self.attention.iter().map(weights).sum::<usize>() / WEIGHTS_PER_NANOSECOND
+    }
+
+    /// The bags of a batch, from a row on.
+    pub(super) fn bags<'a>(&'a self, batch: &DenseBatch<'a>, first: usize) -> BagView<'a> {
+        BagView { slots: self.spec.slots, inverse: batch.inverse, offsets: batch.offsets, first, ways: &self.ways }
     }
 
     /// Width of the embeddings of a row, all slots together: what row gradients are scattered from.

@@ -5,7 +5,7 @@ use super::messages::{
     TensorTypeProto, TypeProto, ValueInfoProto,
 };
 use crate::tower::NORM_EPSILON;
-use crate::{Activation, ModelSpec, NamedTensor, Norm, Tasks, Tower};
+use crate::{Activation, Attention, ModelSpec, NamedTensor, Norm, Tasks, Tower};
 
 /// The graph so far. Every value that a node makes has a name of its own.
 #[derive(Default)]
@@ -16,6 +16,8 @@ pub(super) struct Graph {
 
 /// The axis of slots in `linear` and `embedding`, and of values in a matrix.
 const AXIS_1: &str = "axis_1";
+/// The vectors of all slots behind attention, `[rows, slots, embedding_dim]`.
+const ATTENDED: &str = "attended";
 
 impl Graph {
     /// The graph of a valid spec with its parameters.
@@ -24,16 +26,19 @@ impl Graph {
         graph.initializers.extend(tensors.iter().map(parameter));
         graph.integers(AXIS_1, &[1]);
         let mut parts = Vec::new();
+        if let Some(attention) = &spec.attention {
+            graph.attention(spec, attention);
+        }
         if spec.linear {
             parts.push(graph.linear(spec));
         }
         if spec.fm {
-            parts.push(graph.fm());
+            parts.push(graph.fm(vectors(spec)));
         }
         if spec.cross.is_some() || spec.tower.is_some() {
             let x0 = graph.x0(spec);
             parts.extend(spec.cross.as_ref().map(|cross| graph.cross(cross.layers, &x0)));
-            parts.extend(spec.tower.as_ref().map(|tower| graph.tower(tower, &x0)));
+            parts.extend(spec.tower.as_ref().map(|tower| graph.mlp(tower, "tower", &x0)));
         }
         if correction != 0.0 {
             parts.push(graph.floats("correction", &[correction]));
@@ -73,10 +78,10 @@ impl Graph {
     }
 
     /// Half of the square of the sum less the sum of the squares, over the slots, `[rows, 1]`.
-    fn fm(&mut self) -> String {
-        let sum = self.sum_over_axis_1("embedding", "fm.sum", false);
+    fn fm(&mut self, embedding: &str) -> String {
+        let sum = self.sum_over_axis_1(embedding, "fm.sum", false);
         let square_of_sum = self.node("Mul", &[&sum, &sum], "fm.square_of_sum");
-        let squares = self.node("Mul", &["embedding", "embedding"], "fm.squares");
+        let squares = self.node("Mul", &[embedding, embedding], "fm.squares");
         let sum_of_squares = self.sum_over_axis_1(&squares, "fm.sum_of_squares", false);
         let difference = self.node("Sub", &[&square_of_sum, &sum_of_squares], "fm.difference");
         let twice = self.sum_over_axis_1(&difference, "fm.twice", true);
@@ -87,13 +92,43 @@ impl Graph {
     /// All pooled embeddings of a row, then its dense features, `[rows, input_width]`.
     fn x0(&mut self, spec: &ModelSpec) -> String {
         let shape = self.integers("x0.shape", &[-1, (spec.slots * spec.embedding_dim) as i64]);
-        let flat = self.node("Reshape", &["embedding", &shape], "x0.embedding");
+        let flat = self.node("Reshape", &[vectors(spec), &shape], "x0.embedding");
         if spec.dense == 0 {
             return flat;
         }
         let joined = self.node("Concat", &[&flat, "dense"], "x0");
         self.attribute("axis", 1);
         joined
+    }
+
+    /// `embedding` with the vectors that attention makes in place of those of the histories, as the value [`ATTENDED`].
+    fn attention(&mut self, spec: &ModelSpec, attention: &Attention) {
+        let dim = spec.embedding_dim as i64;
+        let element = self.integers("element", &[-1, dim]);
+        let mut slots = Vec::new();
+        for slot in 0..spec.slots {
+            let number = self.integers(&format!("slot.{slot}"), &[slot as i64]);
+            slots.push(self.node("Gather", &["embedding", &number], &format!("slot.{slot}.vector")));
+            self.attribute("axis", 1);
+        }
+        for (at, pair) in attention.pairs.iter().enumerate() {
+            let (name, history) = (format!("attention.{at}"), format!("history_{at}"));
+            let shape = self.node("Shape", &[&history], &format!("{name}.shape"));
+            let target = self.node("Expand", &[&slots[pair.target], &shape], &format!("{name}.targets"));
+            let target = self.node("Reshape", &[&target, &element], &format!("{name}.target"));
+            let values = self.node("Reshape", &[&history, &element], &format!("{name}.values"));
+            let difference = self.node("Sub", &[&target, &values], &format!("{name}.difference"));
+            let product = self.node("Mul", &[&target, &values], &format!("{name}.product"));
+            let x = self.node("Concat", &[&target, &values, &difference, &product], &format!("{name}.x"));
+            self.attribute("axis", 1);
+            let score = self.mlp(&attention.unit, &name, &x);
+            let weighted = self.node("Mul", &[&score, &values], &format!("{name}.weighted"));
+            let weighted = self.node("Reshape", &[&weighted, &shape], &format!("{name}.weighted_rows"));
+            slots[pair.history] = self.sum_over_axis_1(&weighted, &format!("{name}.sum"), true);
+        }
+        let slots: Vec<&str> = slots.iter().map(String::as_str).collect();
+        self.node("Concat", &slots, ATTENDED);
+        self.attribute("axis", 1);
     }
 
     /// `x_{l+1} = x0 * (W_l x_l + b_l) + x_l`, then one linear output, `[rows, 1]`.
@@ -107,9 +142,10 @@ impl Graph {
         self.layer("cross.out", &x)
     }
 
-    fn tower(&mut self, tower: &Tower, x0: &str) -> String {
-        let x = self.hidden("tower", &tower.hidden, tower, x0);
-        self.layer(&format!("tower.{}", tower.hidden.len()), &x)
+    /// The layers `name.L`, the last with one output.
+    fn mlp(&mut self, tower: &Tower, name: &str, x0: &str) -> String {
+        let x = self.hidden(name, &tower.hidden, tower, x0);
+        self.layer(&format!("{name}.{}", tower.hidden.len()), &x)
     }
 
     /// The hidden layers `name.0`, `name.1`.. of these widths.
@@ -200,6 +236,7 @@ impl Graph {
         let out = format!("{name}.x");
         match activation {
             Activation::Relu => self.node("Relu", &[y], &out),
+            Activation::Sigmoid => self.node("Sigmoid", &[y], &out),
             Activation::Prelu => self.node("PRelu", &[y, &format!("{name}.slope")], &out),
             Activation::Silu => {
                 let sigmoid = self.node("Sigmoid", &[y], &format!("{name}.sigmoid"));
@@ -291,16 +328,34 @@ fn inputs(spec: &ModelSpec) -> Vec<ValueInfoProto> {
     if spec.uses_embeddings() {
         inputs.push(value("embedding", &[spec.slots, spec.embedding_dim], "the pooled embeddings of each slot"));
     }
+    for at in 0..spec.attention.as_ref().map_or(0, |attention| attention.pairs.len()) {
+        let doc = "the embeddings of the values of a history, then zeros: as many for each row, at least one";
+        inputs.push(sized(&format!("history_{at}"), &[None, Some(spec.embedding_dim)], doc));
+    }
     if spec.dense > 0 {
         inputs.push(value("dense", &[spec.dense], "dense features after their transforms"));
     }
     inputs
 }
 
+/// The vectors of all slots.
+fn vectors(spec: &ModelSpec) -> &'static str {
+    if spec.attention.is_some() { ATTENDED } else { "embedding" }
+}
+
 /// A value of `rows` times `sizes` floats.
 fn value(name: &str, sizes: &[usize], doc: &str) -> ValueInfoProto {
+    let sizes: Vec<Option<usize>> = sizes.iter().copied().map(Some).collect();
+    sized(name, &sizes, doc)
+}
+
+/// A value of `rows` times `sizes` floats; a size that is not given may be any number.
+fn sized(name: &str, sizes: &[Option<usize>], doc: &str) -> ValueInfoProto {
     let rows = DimensionProto { dim_value: None, dim_param: Some("rows".into()) };
-    let sizes = sizes.iter().map(|&size| DimensionProto { dim_value: Some(size as i64), dim_param: None });
+    let sizes = sizes.iter().map(|size| match size {
+        Some(size) => DimensionProto { dim_value: Some(*size as i64), dim_param: None },
+        None => DimensionProto { dim_value: None, dim_param: Some(format!("values_of_{name}")) },
+    });
     let shape = TensorShapeProto { dim: std::iter::once(rows).chain(sizes).collect() };
     let tensor_type = Some(TensorTypeProto { elem_type: FLOAT, shape: Some(shape) });
     ValueInfoProto { name: name.into(), r#type: Some(TypeProto { tensor_type }), doc_string: doc.into() }

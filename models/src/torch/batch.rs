@@ -121,28 +121,30 @@ impl TorchBatch {
                 Tensor::f_embedding(&self.unique_rows, &self.values, -1, false, false)?.f_view(shape)
             }
             None => self.unique_rows.f_index(&[Some(&self.values)])?.f_view(shape),
-            Some(_) if self.values.numel() == 0 => Tensor::f_zeros(shape, (Kind::Float, self.values.device())),
-            Some(offsets) => {
-                let mode = match pooling {
-                    Pooling::Sum => 0,
-                    Pooling::Mean => 1,
-                    // On CUDA its way back adds atomically, and every run gives other last bits.
-                    Pooling::Max => 2,
-                };
-                let no_weights = None::<&Tensor>;
-                let (bags, ..) = Tensor::f_embedding_bag(
-                    &self.unique_rows,
-                    &self.values,
-                    offsets,
-                    false,
-                    mode,
-                    false,
-                    no_weights,
-                    true,
-                )?;
-                bags.f_view(shape)
-            }
+            Some(offsets) => Self::bag_of(&self.unique_rows, &self.values, offsets, pooling, &shape),
         }
+    }
+
+    /// The bags of these rows that `values` names, in this shape.
+    pub(super) fn bag_of(
+        rows: &Tensor,
+        values: &Tensor,
+        offsets: &Tensor,
+        pooling: Pooling,
+        shape: &[i64],
+    ) -> Result<Tensor, TchError> {
+        if values.numel() == 0 {
+            return Tensor::f_zeros(shape, (Kind::Float, values.device()));
+        }
+        let mode = match pooling {
+            Pooling::Sum => 0,
+            Pooling::Mean => 1,
+            // On CUDA its way back adds atomically, and every run gives other last bits.
+            Pooling::Max => 2,
+        };
+        let no_weights = None::<&Tensor>;
+        let (bags, ..) = Tensor::f_embedding_bag(rows, values, offsets, false, mode, false, no_weights, true)?;
+        bags.f_view(shape)
     }
 }
 

@@ -17,6 +17,8 @@
 //! A program built against the CPU libraries runs on CUDA where torch of the same version ([`LIBTORCH`]) is installed: call
 //! [`init_cuda`] first thing in `main`, and start it with `LD_LIBRARY_PATH=<site-packages>/torch/lib`.
 
+mod attention;
+mod bags;
 mod batch;
 mod dense_optimizer;
 mod device;

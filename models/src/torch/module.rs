@@ -6,7 +6,7 @@ use super::TorchBatch;
 use super::dropout::factors;
 use crate::dropout::Dropout;
 use crate::tower::NORM_EPSILON;
-use crate::{Activation, ModelSpec, Norm, RowPart, Tasks, Tower};
+use crate::{Activation, ModelSpec, Norm, Pooling, RowPart, Tasks, Tower};
 
 /// A dense model in tch: the forward pass over parameters in a variable store. Autograd computes the gradients.
 ///
@@ -34,8 +34,12 @@ pub struct ModuleShape {
 /// The spec's module, over leaves in the order of the native backend's layout.
 pub(super) struct SpecModule {
     spec: ModelSpec,
+    /// How each slot is pooled.
+    pooling: Vec<Pooling>,
     linear_weight: Option<Tensor>,
     linear_bias: Option<Tensor>,
+    /// For each pair its unit, the last layer being the one with one output.
+    pub(super) units: Vec<Vec<Layer>>,
     cross: Vec<Layer>,
     tower: Vec<Layer>,
     tasks: Option<TaskModule>,
@@ -52,7 +56,7 @@ struct TaskModule {
     towers: Vec<Vec<Layer>>,
 }
 
-struct Layer {
+pub(super) struct Layer {
     weight: Tensor,
     bias: Tensor,
     /// `gamma` and `beta`, of a hidden layer of the tower with layer norm.
@@ -75,6 +79,9 @@ impl SpecModule {
             slope: tower.filter(|tower| tower.activation == Activation::Prelu).map(|_| next()),
         };
         // The last of each is the layer with one output.
+        let units = spec.attention.iter().flat_map(|attention| attention.pairs.iter().map(|_| &attention.unit));
+        let units =
+            units.map(|unit| unit.hidden.iter().map(|_| Some(unit)).chain([None]).map(&mut layer).collect()).collect();
         let cross = (0..spec.cross.as_ref().map_or(0, |cross| cross.layers + 1)).map(|_| layer(None)).collect();
         let tower = spec.tower.as_ref().map_or_else(Vec::new, |tower| {
             let hidden = tower.hidden.iter().map(|_| Some(tower));
@@ -82,7 +89,8 @@ impl SpecModule {
         });
         let tasks = spec.tasks.as_ref().map(|tasks| TaskModule::new(tasks, &mut layer));
         let dropout = spec.any_tower().and_then(|tower| Dropout::new(tower.dropout, seed));
-        SpecModule { spec, linear_weight, linear_bias, cross, tower, tasks, dropout }
+        let pooling = (0..spec.slots).map(|slot| spec.pooling_of(slot)).collect();
+        SpecModule { spec, pooling, linear_weight, linear_bias, units, cross, tower, tasks, dropout }
     }
 }
 
@@ -144,12 +152,12 @@ impl SpecModule {
 }
 
 impl Layer {
-    fn apply(&self, x: &Tensor) -> Result<Tensor, TchError> {
+    pub(super) fn apply(&self, x: &Tensor) -> Result<Tensor, TchError> {
         x.f_linear(&self.weight, Some(&self.bias))
     }
 
     /// A hidden layer of the tower.
-    fn apply_hidden(&self, x: &Tensor, activation: Activation) -> Result<Tensor, TchError> {
+    pub(super) fn apply_hidden(&self, x: &Tensor, activation: Activation) -> Result<Tensor, TchError> {
         let mut y = self.apply(x)?;
         if let Some((gamma, beta)) = &self.norm {
             let on_cudnn = false;
@@ -159,6 +167,7 @@ impl Layer {
             (Activation::Relu, _) => y.f_relu(),
             (Activation::Gelu, _) => y.f_gelu("none"),
             (Activation::Silu, _) => y.f_silu(),
+            (Activation::Sigmoid, _) => y.f_sigmoid(),
             (Activation::Prelu, Some(slope)) => y.f_prelu(slope),
             (Activation::Prelu, None) => unreachable!("the layout has slopes for prelu"),
         }
@@ -168,7 +177,7 @@ impl Layer {
 impl TorchModule for SpecModule {
     fn forward(&self, batch: &TorchBatch) -> Result<Tensor, TchError> {
         let n = batch.rows();
-        let pooled = batch.pooled(self.spec.pooling)?;
+        let pooled = batch.pooled_by(&self.pooling)?;
         let mut logits = Tensor::f_zeros([n, 1], (Kind::Float, pooled.device()))?;
         if let Some(bias) = &self.linear_bias {
             let wide = pooled.f_narrow(2, 0, 1)?.f_sum_dim_intlist([1i64].as_slice(), false, Kind::Float)?;
@@ -181,7 +190,10 @@ impl TorchModule for SpecModule {
         if dim == 0 {
             return Ok(logits);
         }
-        let embedding = pooled.f_narrow(2, i64::from(self.spec.linear), dim)?;
+        let mut embedding = pooled.f_narrow(2, i64::from(self.spec.linear), dim)?;
+        if let Some(attention) = &self.spec.attention {
+            embedding = self.attend(batch, attention, &embedding)?;
+        }
         if self.spec.fm {
             // sum_{i<j} v_i . v_j = (|sum v_i|^2 - sum |v_i|^2) / 2
             let all = embedding.f_sum_dim_intlist([1i64].as_slice(), false, Kind::Float)?.f_square()?;

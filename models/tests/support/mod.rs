@@ -2,7 +2,9 @@
 #![allow(dead_code, unreachable_pub)]
 
 use forebay_base::{mix64, signed_unit_f32};
-use forebay_models::{Activation, DenseBatch, DenseOptimizer, ModelSpec, Norm, Pooling};
+use forebay_models::{
+    Activation, Attention, AttentionPair, DenseBatch, DenseOptimizer, ModelSpec, Norm, Pooling, Tower,
+};
 
 /// From -1 to 1 in steps that f32 holds exactly. `tests/golden/models.py` has the same.
 pub fn unit(z: u64) -> f32 {
@@ -133,8 +135,26 @@ pub fn specs() -> Vec<(&'static str, ModelSpec)> {
         }),
         ("all", all.clone()),
         ("all, mean", all.clone().with_pooling(Pooling::Mean)),
-        ("all, max", all.with_pooling(Pooling::Max)),
+        ("all, max", all.clone().with_pooling(Pooling::Max)),
+        ("din", din(4, 4).with_activation(Activation::Gelu)),
+        ("din, sigmoid, two pairs", with_unit(din(5, 3), &[(1, 0), (2, 0)], Activation::Sigmoid)),
+        (
+            "fm and cross over attention",
+            with_unit(ModelSpec::builder(3, 2).with_embedding(4).with_fm().with_cross(1), &[(0, 2)], Activation::Silu),
+        ),
+        ("all, each in its way", all.with_slot_pooling(vec![Pooling::Max, Pooling::Sum, Pooling::Mean])),
     ]
+}
+
+/// A model with attention over slot 2, with the target slot 0, and a hidden layer of so many units in its unit.
+pub fn din(units: usize, dim: usize) -> ModelSpec {
+    ModelSpec::din(3, 2, dim, &[AttentionPair { history: 2, target: 0 }], &[units], &[6, 5])
+}
+
+/// The model with attention over pairs of a history and a target, and two hidden layers in each unit.
+pub fn with_unit(spec: ModelSpec, pairs: &[(usize, usize)], activation: Activation) -> ModelSpec {
+    let pairs = pairs.iter().map(|&(history, target)| AttentionPair { history, target }).collect();
+    spec.with_attention(Attention { pairs, unit: Tower { activation, ..Tower::new(&[5, 3]) } })
 }
 
 /// Fails, and names the first difference, unless each `a` is within `tolerance` of `b`, relative to the largest `b` (or 1).

@@ -1,7 +1,10 @@
 //! A slot: a categorical column, and how its values become keys.
 
+use std::ops::Range;
+
 use forebay_actors::Fault;
 use forebay_connectors::ValueKind;
+use forebay_models::Pooling;
 use serde::{Deserialize, Serialize};
 
 /// One slot.
@@ -21,6 +24,15 @@ pub struct Slot {
     /// `100_000`. Default: each value has its own key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<u64>,
+    /// How many values of a list count: the first ones, for instance `50`. Default: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first: Option<usize>,
+    /// The same with the last ones, for lists whose newest value stands last, for instance `50`. Default: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<usize>,
+    /// How the embeddings of a bag become one vector, for instance `mean`. Default: `model.pooling`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pooling: Option<Pooling>,
 }
 
 /// How categorical values become numbers. Every kind takes lists of its type as well (multi-valued slots).
@@ -80,7 +92,22 @@ impl Slot {
     }
 
     pub(super) fn check(&self) -> Result<(), Fault> {
-        check_buckets(self.buckets, || format!("columns.slots: `{}`", self.column))
+        let of = || format!("columns.slots: `{}`", self.column);
+        for (name, count) in [("first", self.first), ("last", self.last)] {
+            if count == Some(0) {
+                return Err(Fault::user(format!("{}: {name} is 0, expected at least 1", of())));
+            }
+        }
+        if self.first.is_some() && self.last.is_some() {
+            return Err(Fault::user(format!("{}: first and last exclude each other, expected one of them", of())));
+        }
+        check_buckets(self.buckets, of)
+    }
+
+    /// The range of the values that count, of a list with so many.
+    pub(crate) fn kept_of(&self, count: usize) -> Range<usize> {
+        let from = self.last.map_or(0, |last| count.saturating_sub(last));
+        from..self.first.map_or(count, |first| count.min(first))
     }
 }
 
@@ -94,6 +121,14 @@ pub(super) fn check_buckets(buckets: Option<u64>, of: impl Fn() -> String) -> Re
 
 impl From<String> for Slot {
     fn from(column: String) -> Self {
-        Self { column, kind: SlotKind::default(), key_space: None, buckets: None }
+        Self {
+            column,
+            kind: SlotKind::default(),
+            key_space: None,
+            buckets: None,
+            first: None,
+            last: None,
+            pooling: None,
+        }
     }
 }

@@ -10,6 +10,7 @@ mod differences;
 mod evaluation;
 mod knob;
 mod model;
+mod model_spec;
 mod network;
 mod output;
 mod parse;
@@ -30,7 +31,7 @@ pub use evaluation::{EvaluateEvery, EvaluationMetric, EvaluationOptions, KeepMod
 pub use forebay_connectors::{CsvOptions, Format};
 pub use forebay_ps::remote::Wire;
 pub use knob::Knob;
-pub use model::{ModelKind, ModelOptions};
+pub use model::{HistoryAttention, ModelKind, ModelOptions};
 pub use network::NetworkOptions;
 pub use output::{OnDrain, OutputOptions};
 pub use paths::Paths;
@@ -111,6 +112,7 @@ impl Job {
         self.model.check()?;
         self.data.check()?;
         self.columns.check()?;
+        self.model_spec()?;
         self.model.check_labels(self.columns.label.len())?;
         if self.data.negatives < 1.0 && self.columns.label.len() > 1 {
             return Err(Fault::user(

@@ -43,6 +43,24 @@ pub struct ModelOptions {
     /// output. Default: `[128, 64]`. Used by "shared_bottom" and "mmoe" alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task_hidden: Option<Vec<usize>>,
+    /// Histories that attention weighs by their likeness to a target, in "din" and "custom", for instance
+    /// `[{ history = "history", target = "item" }]`. What it makes takes the place of the history's pooled embedding.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub attention: Vec<HistoryAttention>,
+    /// Widths of the hidden layers of attention: those of FuxiCTR's DIN. Not used without `attention`.
+    pub attention_hidden: Vec<usize>,
+    /// The activation of these layers. Not used without `attention`.
+    pub attention_activation: Activation,
+}
+
+/// A history, and what attention compares it with. Both are columns of `columns.slots`, and normally share a `key_space`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HistoryAttention {
+    /// The slot with the history: a column of lists.
+    pub history: String,
+    /// The slot of the target, with one value in each row.
+    pub target: String,
 }
 
 /// A kind of model.
@@ -68,7 +86,9 @@ pub enum ModelKind {
     Mmoe,
     /// A click and a conversion after it, two labels, with a tower for each over the same embeddings (ESMM: Ma et al., SIGIR 2018).
     Esmm,
-    /// The parts that `linear`, `fm`, `cross_layers` and `hidden` select.
+    /// DIN (Zhou et al., KDD 2018): a tower over embeddings, with attention over histories.
+    Din,
+    /// The parts that `linear`, `fm`, `cross_layers`, `attention` and `hidden` select.
     Custom,
     /// The model `name` of the program.
     Own,
@@ -86,6 +106,7 @@ impl std::fmt::Display for ModelKind {
             Self::SharedBottom => "shared_bottom",
             Self::Mmoe => "mmoe",
             Self::Esmm => "esmm",
+            Self::Din => "din",
             Self::Custom => "custom",
             Self::Own => "own",
         })
@@ -108,6 +129,9 @@ impl Default for ModelOptions {
             cross_layers: None,
             experts: None,
             task_hidden: None,
+            attention: Vec::new(),
+            attention_hidden: vec![64],
+            attention_activation: Activation::Prelu,
         }
     }
 }
@@ -132,6 +156,20 @@ impl ModelOptions {
                 "model.dropout is {}, expected at least 0 and below 1: the share of the outputs that a step drops",
                 self.dropout
             )));
+        }
+        let names_columns = matches!(self.kind, ModelKind::Din | ModelKind::Custom);
+        if !self.attention.is_empty() && !names_columns {
+            return Err(Fault::user(format!(
+                "model.attention is for the kinds \"din\" and \"custom\", but model.kind is \"{}\": leave it out, or set kind to \
+                 \"din\"",
+                self.kind
+            )));
+        }
+        if self.attention.is_empty() && self.kind == ModelKind::Din {
+            return Err(Fault::user(
+                "model.kind is \"din\", but model.attention is empty, expected at least one history and its target: \
+                 [{ history = \"history\", target = \"item\" }]; without histories, set kind to \"ctr_dnn\"",
+            ));
         }
         if self.kind == ModelKind::DcnV2 && self.cross_layers == Some(0) {
             return Err(Fault::user(
@@ -173,8 +211,8 @@ impl ModelOptions {
         }
     }
 
-    /// The spec for rows with this number of slots and dense features, and labels whose losses have these weights. The backend
-    /// validates it. For an "own" model it has no parts.
+    /// The spec for rows with this number of slots and dense features, and labels whose losses have these weights, without what
+    /// depends on the names of columns: [`Job::model_spec`](crate::Job::model_spec) is the whole. For an "own" model it has no parts.
     pub fn spec(&self, slots: usize, dense: usize, labels: &[f32]) -> ModelSpec {
         let (dim, hidden) = (self.embedding_dim, &self.hidden[..]);
         let task_hidden = self.task_hidden.as_deref().unwrap_or(&TASK_HIDDEN);
@@ -186,7 +224,7 @@ impl ModelOptions {
             ModelKind::DcnV2 => {
                 ModelSpec::dcn_v2(slots, dense, self.embedding_dim, self.cross_layer_count(), &self.hidden)
             }
-            ModelKind::CtrDnn => ModelSpec::ctr_dnn(slots, dense, self.embedding_dim, &self.hidden),
+            ModelKind::CtrDnn | ModelKind::Din => ModelSpec::ctr_dnn(slots, dense, self.embedding_dim, &self.hidden),
             ModelKind::SharedBottom => ModelSpec::shared_bottom(slots, dense, dim, hidden, task_hidden, labels),
             ModelKind::Mmoe => {
                 let experts = self.experts.unwrap_or(EXPERTS);

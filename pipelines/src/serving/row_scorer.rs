@@ -72,7 +72,9 @@ impl RowScorer {
             key_spaces: job.columns.key_spaces(),
         };
         Ok(Self {
-            parse: Parse::new(&job.columns, job.seed, OnBadRow::Skip).for_prediction(Vec::new()),
+            parse: Parse::new(&job.columns, job.seed, OnBadRow::Skip)
+                .one_value_in(job.attention_targets())
+                .for_prediction(Vec::new()),
             batcher: Batcher::new(plan),
             dense: model.dense_model()?,
             correction: job.data.logit_correction(),

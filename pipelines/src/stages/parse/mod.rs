@@ -19,13 +19,15 @@ use forebay_connectors::{OnBadRow, Rows, WindowMark};
 
 use crate::column_type::{ColumnType, feature_types};
 use crate::columns::{Columns, SlotKind, check_key_spaces};
-use crate::flow::{ExampleBatch, KeptRows};
+use crate::flow::{ExampleBatch, KeptRows, SlotKeys};
 use bad_rows::{BadRows, Reject};
 use column::column;
 use cross::CrossParser;
 use dense::DenseParser;
 use negatives::NegativeSample;
 use slot::SlotParser;
+
+const SEVERAL_TARGETS: &str = "several values in a target of attention";
 
 /// The `parse` stage.
 pub struct Parse {
@@ -43,6 +45,8 @@ pub struct Parse {
     negatives: Option<NegativeSample>,
     /// Whether the second label only counts where the first is.
     after_click: bool,
+    /// Slots of which a row may have one value.
+    single: Vec<usize>,
 }
 
 impl Parse {
@@ -59,6 +63,7 @@ impl Parse {
             group_by: Vec::new(),
             negatives: None,
             after_click: false,
+            single: Vec::new(),
         }
     }
 
@@ -88,6 +93,12 @@ impl Parse {
         Self { after_click, ..self }
     }
 
+    /// Rows with a list of several values in one of these slots are bad rows.
+    #[must_use]
+    pub fn one_value_in(self, single: Vec<usize>) -> Self {
+        Self { single, ..self }
+    }
+
     /// For a training: refuses slots without a kind that share a key space with slots of another kind, once the types of the
     /// rows say so. (A model that was trained on such slots can still be used.)
     #[must_use]
@@ -114,6 +125,15 @@ impl Parse {
         let mut slots = Vec::with_capacity(self.columns.slot_count());
         for (spec, parser) in self.columns.slots.iter().zip(&mut self.slots) {
             slots.push(parser.parse(&spec.column, column(&rows.batch, &spec.column)?, bad)?);
+        }
+        for &slot in &self.single {
+            let SlotKeys::Many { offsets, .. } = &slots[slot] else { continue };
+            for (row, pair) in offsets.windows(2).enumerate().filter(|(_, pair)| pair[1] - pair[0] > 1) {
+                bad.add(row, SEVERAL_TARGETS, || {
+                    let (name, count) = (&self.columns.slots[slot].column, pair[1] - pair[0]);
+                    format!("column `{name}` has {count} values, expected one in a target of model.attention")
+                });
+            }
         }
         for cross in &self.crosses {
             let keys = cross.parse(&slots, bad);

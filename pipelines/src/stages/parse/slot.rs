@@ -20,9 +20,8 @@ use crate::flow::SlotKeys;
 const NOT_HEX: &str = "category is not hexadecimal";
 
 pub(super) struct SlotParser {
-    kind: SlotKind,
+    slot: Slot,
     hasher: SlotHasher,
-    buckets: Option<u64>,
     /// The last dictionary and the keys of its values; a bad value has `None`.
     dictionary: Option<(ArrayRef, Vec<Option<u64>>)>,
 }
@@ -30,12 +29,12 @@ pub(super) struct SlotParser {
 impl SlotParser {
     pub(super) fn new(slot: &Slot, seed: u64) -> Self {
         let hasher = SlotHasher::new(slot.key_space(), seed);
-        Self { kind: slot.kind, hasher, buckets: slot.buckets, dictionary: None }
+        Self { slot: slot.clone(), hasher, dictionary: None }
     }
 
     pub(super) fn parse(&mut self, name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<SlotKeys, Fault> {
         let mut keys = self.all(name, array, bad)?;
-        if let Some(buckets) = self.buckets {
+        if let Some(buckets) = self.slot.buckets {
             let (SlotKeys::One(keys) | SlotKeys::Many { keys, .. }) = &mut keys;
             into_buckets(keys, &self.hasher, buckets);
         }
@@ -76,17 +75,24 @@ impl SlotParser {
         let (from, to) = (ends[0] as usize, ends[ends.len() - 1] as usize);
         let mut wrong = Vec::new();
         let all = self.keys(name, &values.slice(from, to - from), &mut wrong)?;
+        let kept = |row: usize| {
+            let (first, end) = (ends[row] as usize, ends[row + 1] as usize);
+            let kept = self.slot.kept_of(end - first);
+            first + kept.start - from..first + kept.end - from
+        };
         for (at, value) in wrong {
             let row = ends.partition_point(|&end| end as usize <= at + from) - 1;
-            bad.add(row, self.reason(), || self.detail(name, &value));
+            if kept(row).contains(&at) {
+                bad.add(row, self.reason(), || self.detail(name, &value));
+            }
         }
         let mut offsets = Vec::with_capacity(ends.len());
         let mut keys = Vec::with_capacity(all.len());
         offsets.push(0);
-        for (row, pair) in ends.windows(2).enumerate() {
+        for row in 0..ends.len() - 1 {
             // Arrow allows a null list to have values; they are skipped.
             if !list.is_null(row) {
-                keys.extend_from_slice(&all[pair[0] as usize - from..pair[1] as usize - from]);
+                keys.extend_from_slice(&all[kept(row)]);
             }
             offsets.push(keys.len() as u32);
         }
@@ -95,16 +101,16 @@ impl SlotParser {
 
     /// Why a row with a value that does not fit the kind is a bad row.
     fn reason(&self) -> &'static str {
-        if self.kind == SlotKind::Hex { NOT_HEX } else { NOT_A_TIME }
+        if self.slot.kind == SlotKind::Hex { NOT_HEX } else { NOT_A_TIME }
     }
 
     fn detail(&self, name: &str, value: &str) -> String {
-        if self.kind == SlotKind::Hex { not_hex(name, value) } else { not_a_time(name, value) }
+        if self.slot.kind == SlotKind::Hex { not_hex(name, value) } else { not_a_time(name, value) }
     }
 
     /// The key of each value. Values that do not fit the slot's kind are added to `wrong`, with their index.
     fn keys(&mut self, name: &str, array: &ArrayRef, wrong: &mut Vec<(usize, String)>) -> Result<Vec<u64>, Fault> {
-        let expected = match self.kind {
+        let expected = match self.slot.kind {
             SlotKind::Auto => "integers, strings, booleans, dates or timestamps",
             SlotKind::Int => "integers, booleans, dates or timestamps",
             SlotKind::Hex => "hexadecimal strings or integers",
@@ -113,12 +119,12 @@ impl SlotParser {
             SlotKind::Hour => return self.calendar(CalendarPart::Hour, name, array, wrong),
             SlotKind::Weekday => return self.calendar(CalendarPart::Weekday, name, array, wrong),
         };
-        let strings_fit = matches!(self.kind, SlotKind::Auto | SlotKind::Hex | SlotKind::String);
-        let integers_fit = matches!(self.kind, SlotKind::Auto | SlotKind::Int | SlotKind::Hex);
+        let strings_fit = matches!(self.slot.kind, SlotKind::Auto | SlotKind::Hex | SlotKind::String);
+        let integers_fit = matches!(self.slot.kind, SlotKind::Auto | SlotKind::Int | SlotKind::Hex);
         let cannot = |e| Fault::user(format!("column `{name}` cannot be read")).because(e);
         let recast = |to: &DataType| cast(array, to).map_err(cannot);
         match array.data_type() {
-            kind if self.kind == SlotKind::LogBucket && (kind.is_integer() || kind.is_floating()) => {
+            kind if self.slot.kind == SlotKind::LogBucket && (kind.is_integer() || kind.is_floating()) => {
                 Ok(self.log_buckets(recast(&DataType::Float64)?.as_primitive::<Float64Type>()))
             }
             // A column that all files lack.
@@ -128,11 +134,11 @@ impl SlotParser {
             DataType::UInt32 if integers_fit => Ok(self.numbers(array.as_primitive::<UInt32Type>(), i64::from)),
             DataType::UInt64 if integers_fit => Ok(self.numbers(array.as_primitive::<UInt64Type>(), |v| v as i64)),
             kind if kind.is_integer() && integers_fit => self.keys(name, &recast(&DataType::Int64)?, wrong),
-            DataType::Boolean if self.kind != SlotKind::Hex && integers_fit => {
+            DataType::Boolean if self.slot.kind != SlotKind::Hex && integers_fit => {
                 self.keys(name, &recast(&DataType::Int64)?, wrong)
             }
             DataType::Date32 | DataType::Date64 | DataType::Timestamp(..)
-                if self.kind != SlotKind::Hex && integers_fit =>
+                if self.slot.kind != SlotKind::Hex && integers_fit =>
             {
                 self.keys(name, &moments(array).map_err(cannot)?, wrong)
             }
@@ -199,7 +205,7 @@ impl SlotParser {
         for (row, value) in values.enumerate() {
             keys.push(match value {
                 None => self.hasher.missing(),
-                Some(text) if self.kind != SlotKind::Hex => self.hasher.bytes(text),
+                Some(text) if self.slot.kind != SlotKind::Hex => self.hasher.bytes(text),
                 Some([]) => self.hasher.missing(),
                 Some(text) => match parse_hex(text) {
                     Some(value) => self.hasher.int(value as i64),

@@ -1,0 +1,144 @@
+//! From the options of a model and the columns of the rows to the structure of the model.
+
+use forebay_actors::Fault;
+use forebay_base::nearest;
+use forebay_models::{Attention, AttentionPair, ModelSpec, Pooling, Tower};
+
+use super::{Job, ModelKind};
+use crate::columns::Columns;
+
+impl Job {
+    /// The structure of the job's model. The backend validates it. For an "own" model it has no parts.
+    ///
+    /// # Errors
+    /// User: `[model]` and `[columns]` do not fit; the fault names the field.
+    pub fn model_spec(&self) -> Result<ModelSpec, Fault> {
+        let (model, columns) = (&self.model, &self.columns);
+        let spec = model.spec(columns.slot_count(), columns.dense_inputs(), &columns.label.weights());
+        if let Some(slot) = columns.slots.iter().find(|slot| slot.pooling.is_some() && model.kind == ModelKind::Own) {
+            return Err(Fault::user(format!(
+                "columns.slots: `{}` has a pooling, but model.kind is \"own\": such a model pools in its own way; leave it out",
+                slot.column
+            )));
+        }
+        let slots = columns.slots.iter().map(|slot| slot.pooling.unwrap_or(model.pooling));
+        let pooling: Vec<Pooling> = slots.chain(columns.crosses.iter().map(|_| model.pooling)).collect();
+        let alike = pooling.iter().all(|own| *own == model.pooling);
+        let spec = if alike { spec } else { spec.with_slot_pooling(pooling) };
+        if model.attention.is_empty() {
+            return Ok(spec);
+        }
+        let unit = Tower { activation: model.attention_activation, ..Tower::new(&model.attention_hidden) };
+        Ok(spec.with_attention(Attention { pairs: self.attention_pairs()?, unit }))
+    }
+
+    /// The slots that are targets of attention, of which a row may have one value.
+    pub(crate) fn attention_targets(&self) -> Vec<usize> {
+        self.attention_pairs().unwrap_or_default().iter().map(|pair| pair.target).collect()
+    }
+
+    /// The slots of `model.attention`.
+    fn attention_pairs(&self) -> Result<Vec<AttentionPair>, Fault> {
+        let mut pairs: Vec<AttentionPair> = Vec::new();
+        for entry in &self.model.attention {
+            let history = slot_of(&self.columns, "history", &entry.history)?;
+            let target = slot_of(&self.columns, "target", &entry.target)?;
+            let refuse = |what: &str| Err(Fault::user(format!("model.attention: `{}` is {what}", entry.history)));
+            if history == target {
+                return refuse("both history and target, expected two slots");
+            }
+            if pairs.iter().any(|pair| pair.history == history) {
+                return refuse("the history of two entries, expected one");
+            }
+            if self.columns.slots[history].pooling.is_some() {
+                return refuse(
+                    "a history, whose values attention makes one vector of, but its slot has a pooling: leave it out",
+                );
+            }
+            pairs.push(AttentionPair { history, target });
+        }
+        match pairs.iter().find(|pair| pairs.iter().any(|other| other.target == pair.history)) {
+            None => Ok(pairs),
+            Some(pair) => Err(Fault::user(format!(
+                "model.attention: `{}` is the history of one entry and the target of another, expected one of both",
+                self.columns.slots[pair.history].column
+            ))),
+        }
+    }
+}
+
+/// The number of the slot of this column.
+fn slot_of(columns: &Columns, field: &str, name: &str) -> Result<usize, Fault> {
+    let named: Vec<usize> = (0..columns.slots.len()).filter(|&at| columns.slots[at].column == name).collect();
+    match named[..] {
+        [slot] => Ok(slot),
+        [] => {
+            let near = nearest(name, columns.slots.iter().map(|slot| slot.column.as_str()));
+            let near = near.map_or_else(String::new, |name| format!(", did you mean `{name}`?"));
+            Err(Fault::user(format!("model.attention: {field} is `{name}`, which is no column of columns.slots{near}")))
+        }
+        _ => Err(Fault::user(format!(
+            "model.attention: {field} is `{name}`, a column that has {} slots, expected one",
+            named.len()
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLOTS: &str = "[columns]\nslots = ['item', 'city', 'city', { column = 'items', key_space = 'item' }, \
+                         { column = 'seen', pooling = 'mean' }]\n[model]\n";
+
+    fn job(model: &str) -> Job {
+        Job::from_toml(&format!("{SLOTS}{model}"), &[]).unwrap()
+    }
+
+    #[test]
+    fn names_of_columns_become_slots() {
+        let spec = job("kind = 'din'\nattention = [{ history = 'items', target = 'item' }]").model_spec().unwrap();
+        let attention = spec.attention.as_ref().unwrap();
+        assert_eq!(attention.pairs, [AttentionPair { history: 3, target: 0 }]);
+        assert_eq!((&attention.unit.hidden[..], spec.linear), (&[64][..], false));
+        assert_eq!(spec.slot_pooling, [Pooling::Sum, Pooling::Sum, Pooling::Sum, Pooling::Sum, Pooling::Mean]);
+        spec.validate().unwrap();
+        let custom = "kind = 'custom'\nattention = [{ history = 'items', target = 'item' }]";
+        assert_eq!(job(custom).model_spec().unwrap(), spec);
+        let plain = Job::from_toml("[columns]\nslots = [{ column = 'a', pooling = 'sum' }, 'b']", &[]).unwrap();
+        assert!(plain.model_spec().unwrap().slot_pooling.is_empty(), "all slots have that of the model");
+    }
+
+    #[test]
+    fn attention_that_means_nothing_is_refused_by_name() {
+        for (model, words) in [
+            ("kind = 'din'", "model.attention is empty"),
+            ("kind = 'fm'\nattention = [{ history = 'items', target = 'item' }]", "model.kind is \"fm\""),
+            (
+                "kind = 'din'\nattention = [{ history = 'itms', target = 'item' }]",
+                "history is `itms`, which is no column of",
+            ),
+            ("kind = 'din'\nattention = [{ history = 'itms', target = 'item' }]", "did you mean `items`?"),
+            (
+                "kind = 'din'\nattention = [{ history = 'items', target = 'city' }]",
+                "target is `city`, a column that has 2 slots",
+            ),
+            (
+                "kind = 'din'\nattention = [{ history = 'items', target = 'items' }]",
+                "`items` is both history and target",
+            ),
+            (
+                "kind = 'din'\nattention = [{ history = 'items', target = 'item' }, { history = 'items', target = 'seen' }]",
+                "`items` is the history of two entries",
+            ),
+            (
+                "kind = 'din'\nattention = [{ history = 'items', target = 'item' }, { history = 'item', target = 'seen' }]",
+                "`item` is the history of one entry and the target of another",
+            ),
+            ("kind = 'din'\nattention = [{ history = 'seen', target = 'item' }]", "its slot has a pooling"),
+        ] {
+            let said = job(model).check().unwrap_err().to_string();
+            assert!(said.contains(words), "no {words:?} in: {said}");
+        }
+    }
+}
