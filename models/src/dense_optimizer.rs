@@ -140,6 +140,12 @@ impl DenseOptimizer {
         DenseOptimizer::Adamw { lr, beta1, beta2, eps: adam_eps(), weight_decay: hundredth() }
     }
 
+    /// One of each kind with that learning rate, and its defaults otherwise: what tests of all of them go through.
+    pub fn every(lr: f64) -> Vec<DenseOptimizer> {
+        let kinds: [fn(f64) -> DenseOptimizer; 5] = [Self::sgd, Self::momentum, Self::adagrad, Self::adam, Self::adamw];
+        kinds.map(|kind| kind(lr)).to_vec()
+    }
+
     /// Refuses settings outside their range.
     ///
     /// # Errors

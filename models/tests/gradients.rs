@@ -6,7 +6,7 @@ mod support;
 use forebay_models::{
     Activation, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, Norm, Pooling, StepOutput,
 };
-use support::{Owned, assert_close, batch, optimizers, specs, with_unit};
+use support::{Owned, assert_close, batch, specs, with_unit};
 
 /// The mean loss in f64 from the logits of a training step, in f32, without the step.
 fn loss(model: &mut NativeModel, spec: &ModelSpec, batch: &Owned) -> f64 {
@@ -198,7 +198,7 @@ fn a_failed_step_changes_nothing() {
 #[test]
 fn training_continues_from_a_saved_model() {
     let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]);
-    for optimizer in optimizers(0.1) {
+    for optimizer in DenseOptimizer::every(0.1) {
         let mut out = StepOutput::default();
         let mut whole = NativeModel::new(spec.clone(), optimizer, 3, 1).unwrap();
         for step in 0..3 {

@@ -3,8 +3,8 @@
 
 mod support;
 
-use forebay_models::{DenseModel, ModelError, ModelSpec, NamedTensor, NativeModel, StepOutput};
-use support::{batch, optimizers};
+use forebay_models::{DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, StepOutput};
+use support::batch;
 
 /// Losses, gradients of rows and the whole state after some more steps, as bits.
 fn go_on(model: &mut dyn DenseModel, spec: &ModelSpec, steps: std::ops::Range<u64>) -> Vec<Vec<u32>> {
@@ -44,7 +44,7 @@ fn goes_on<M: DenseModel>(name: &str, make: impl Fn(u64) -> Result<M, ModelError
 
 #[test]
 fn a_native_model_goes_on_from_its_state_to_the_bit() {
-    for optimizer in optimizers(0.1) {
+    for optimizer in DenseOptimizer::every(0.1) {
         goes_on(&format!("{optimizer:?}"), |seed| NativeModel::new(spec(), optimizer, seed, 2));
     }
 }
@@ -81,7 +81,7 @@ mod torch {
 
     #[test]
     fn a_torch_model_goes_on_from_its_state_to_the_bit() {
-        for optimizer in optimizers(0.1) {
+        for optimizer in DenseOptimizer::every(0.1) {
             goes_on(&format!("{optimizer:?}"), |seed| TorchModel::new(spec(), optimizer, seed, 1, support::device()));
         }
         // libtorch has one generator of random numbers for all models, which `state` and `restore` begin anew.

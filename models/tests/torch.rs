@@ -10,7 +10,7 @@ use forebay_models::{
     Activation, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, Norm, ParamBlock, Pooling,
     RowPart, StepOutput,
 };
-use support::{Owned, assert_close, batch, device, optimizers, specs};
+use support::{Owned, assert_close, batch, device, specs};
 
 fn torch(spec: &ModelSpec, optimizer: DenseOptimizer) -> TorchModel {
     TorchModel::new(spec.clone(), optimizer, 3, 1, device()).unwrap()
@@ -93,7 +93,7 @@ fn both_backends_clip_all_gradients_of_a_batch_together() {
 #[test]
 fn a_saved_model_moves_between_the_backends() {
     let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]).with_cross(1);
-    for optimizer in optimizers(0.02) {
+    for optimizer in DenseOptimizer::every(0.02) {
         let (mut a, mut b) = (torch(&spec, optimizer), native(&spec, optimizer));
         let mut out = StepOutput::default();
         for step in 0..4 {

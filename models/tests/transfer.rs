@@ -10,7 +10,7 @@ use forebay_models::torch::tch::{TchError, Tensor};
 use forebay_models::torch::{Device, ModuleShape, TorchBatch, TorchModel, TorchModule};
 use forebay_models::transfer::{BatchUpload, DeviceOutput, QueuedStep, UploadedBatch};
 use forebay_models::{DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Pooling, RowPart, StepOutput};
-use support::{Owned, batch, device, optimizers, specs};
+use support::{Owned, batch, device, specs};
 
 fn torch(spec: &ModelSpec, optimizer: DenseOptimizer) -> TorchModel {
     TorchModel::new(spec.clone(), optimizer, 3, 1, device()).unwrap()
@@ -59,7 +59,7 @@ fn batches(spec: &ModelSpec) -> Vec<Owned> {
 
 #[test]
 fn a_step_in_three_parts_gives_the_bits_of_train() {
-    for optimizer in optimizers(0.05) {
+    for optimizer in DenseOptimizer::every(0.05) {
         // On CUDA libtorch adds up the gradients of the largest values in no fixed order.
         let fixed = |spec: &ModelSpec| spec.pooling != Pooling::Max || device() == Device::Cpu;
         for (name, spec) in specs().into_iter().filter(|(_, spec)| fixed(spec)) {

@@ -181,7 +181,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
         end.show(&summary, history.as_ref(), None, true);
         let written = end.write(&summary, history.as_ref());
         // The first trainer saves and evaluates, and needs the rows of this process until then.
-        session.map_or(Ok(()), ClusterSession::wait_until_over)?;
+        session.map_or(Ok(()), |session| session.stay_until_over(|| false))?;
         return written.map(|()| ended);
     }
     match finish(&summary, history.as_ref(), stop, &end) {

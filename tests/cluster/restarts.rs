@@ -54,6 +54,24 @@ fn the_coordinator_that_is_started_again_begins_the_run_anew() {
     same_model(&TWO, "ps 0", &["placement.readers=1", "placement.ps=2"]);
 }
 
+/// Schedulers start no process again that ended well: the reader, which has read all, must still be there.
+#[test]
+fn the_coordinator_may_be_started_again_after_the_last_row() {
+    let eval = format!("data.eval={}", rows(2 * ROWS).display());
+    // The evaluation of a wide model lasts.
+    let settings = settings(&["placement.readers=1", "placement.ps=1", "model.hidden=[1024, 1024]", &eval]);
+    let settings: Vec<_> = settings.into_iter().filter(|setting| setting != "model.hidden=[16]").collect();
+    let mut run = Run::local(&settings);
+    run.start(&["ps 0", "trainer 0", "reader 0"]);
+    run.until_said("trainer 0", "saved ");
+    run.kill("ps 0");
+    run.start(&["ps 0@again"]);
+    let logs = run.end_well(&["ps 0@again", "trainer 0", "reader 0"]);
+    assert!(logs[1].contains("begun a new attempt"), "{}", logs[1]);
+    assert_eq!(logs[1].matches("saved ").count(), 2, "{}", logs[1]);
+    assert_eq!(run.model().difference(&one_process(&settings).0), None, "{}", logs[1]);
+}
+
 #[test]
 fn a_trainer_with_the_dense_parameters_that_is_started_again_begins_the_run_anew() {
     same_model(&TWO, "trainer 0", &["placement.readers=1", "placement.ps=2"]);

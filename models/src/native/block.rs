@@ -260,15 +260,8 @@ mod tests {
 
     #[test]
     fn a_saved_block_goes_on_to_the_same_bits_also_in_other_cuts() {
-        let optimizers = [
-            DenseOptimizer::sgd(0.1),
-            DenseOptimizer::momentum(0.1),
-            DenseOptimizer::adagrad(0.1),
-            DenseOptimizer::adam(0.1),
-            DenseOptimizer::adamw(0.1),
-        ];
         let grads = |step: usize| -> Vec<f32> { (0..50).map(|i| ((i * 7 + step * 13) as f32).sin()).collect() };
-        for optimizer in optimizers {
+        for optimizer in DenseOptimizer::every(0.1) {
             let mut whole = ParamBlock::new(optimizer, grads(99)).unwrap();
             (0..3).for_each(|step| whole.apply(&grads(step)).unwrap());
             let saved = whole.save();

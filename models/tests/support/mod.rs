@@ -1,10 +1,8 @@
-//! What the tests of this crate share: generated numbers and batches, specs, optimizers.
+//! What the tests of this crate share: generated numbers and batches, specs.
 #![allow(dead_code, unreachable_pub)]
 
 use forebay_base::{mix64, signed_unit_f32};
-use forebay_models::{
-    Activation, Attention, AttentionPair, DenseBatch, DenseOptimizer, ModelSpec, Norm, Pooling, Tower,
-};
+use forebay_models::{Activation, Attention, AttentionPair, DenseBatch, ModelSpec, Norm, Pooling, Tower};
 
 /// From -1 to 1 in steps that f32 holds exactly. `tests/golden/models.py` has the same.
 pub fn unit(z: u64) -> f32 {
@@ -80,17 +78,6 @@ pub fn batch(spec: &ModelSpec, rows: usize, unique: usize, bags: bool, seed: u64
         inverse: (0..values).map(|i| (number(5, seed, i) % unique as u64) as u32).collect(),
         offsets: bags.then_some(offsets),
     }
-}
-
-/// Every dense optimizer.
-pub fn optimizers(lr: f64) -> Vec<DenseOptimizer> {
-    vec![
-        DenseOptimizer::sgd(lr),
-        DenseOptimizer::momentum(lr),
-        DenseOptimizer::adagrad(lr),
-        DenseOptimizer::adam(lr),
-        DenseOptimizer::adamw(lr),
-    ]
 }
 
 /// A spec for each part alone and for combinations, small enough for finite differences.

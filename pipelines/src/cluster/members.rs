@@ -76,7 +76,7 @@ pub(crate) struct MemberState {
 }
 
 /// In [`RunStatus::missing`](super::RunStatus::missing): the run waits for a reader, whichever.
-pub const ANY_READER: &str = "any reader";
+const ANY_READER: &str = "any reader";
 
 /// The members of one run.
 #[derive(Debug)]

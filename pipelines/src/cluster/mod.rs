@@ -70,7 +70,7 @@ mod trainer;
 
 pub use crate::flow::RowCounts;
 pub(crate) use cuts::CutLeader;
-pub use members::{ANY_READER, Role};
+pub use members::Role;
 pub use messages::{Failure, MemberId, RunPhase, RunStatus};
 pub use ps::Ps;
 pub(crate) use ps_snapshots::PsSnapshots;

@@ -98,8 +98,12 @@ impl Reader {
         Ok(Some((session.table(job, &status, &config)?, Staleness::new(tickets - 1))))
     }
 
-    /// Reads until every row is read. Calls `stop` and `show` several times a second; once `stop` returns true, the reader takes
-    /// no more leases, finishes those that it has, and leaves. Other readers go on.
+    /// Reads until every row is read, and stays until the model is saved: if a process dies before that, rows are read once more.
+    /// Calls `stop` and `show` several times a second; once `stop` returns true, the reader takes no more leases, finishes those that
+    /// it has, and leaves. Other readers go on.
+    ///
+    /// # Errors
+    /// Why the run has failed; a fault of the kind `RolledBack` if it has begun a new attempt.
     pub fn run(self, stop: impl Fn() -> bool, mut show: impl FnMut(&Report)) -> Result<Report, Fault> {
         let Self { session, running, send_queue, leases, streams, tuning } = self;
         let (run, mut status_updates) = (running.control(), session.member.subscribe());
@@ -137,10 +141,7 @@ impl Reader {
         meters.finish(report.clone());
         let result = result.and_then(|()| session.io.block_on(leases.wait_until_reported()));
         match (result, failure) {
-            (Ok(()), None) => {
-                session.leave();
-                Ok(report)
-            }
+            (Ok(()), None) => session.stay_until_over(stop).map(|()| report),
             (_, Some(failed)) => Err(failed.fault()),
             (Err(fault), None) => Err(session.fail(fault)),
         }

@@ -314,6 +314,7 @@ impl RunState {
         if self.phase == RunPhase::Finished {
             self.phase = RunPhase::Over;
         }
+        self.tells(member.role, member.rank);
         Ok(())
     }
 

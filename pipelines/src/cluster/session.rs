@@ -2,6 +2,7 @@
 //! ([`ClusterSession`]).
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use forebay_net::{
 use forebay_ps::{TableClient, TableConfig, remote};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::TICK;
 use super::coordinator::Coordinator;
 use super::cuts;
 use super::member::Member;
@@ -101,7 +103,7 @@ pub struct ClusterSession {
     pub(crate) dialer: Dialer,
     server: StoppedOnDrop,
     /// Has the coordinator, if it is in this process, look for missing and silent members.
-    ticks: Option<AbortOnDropHandle<()>>,
+    _ticks: Option<AbortOnDropHandle<()>>,
     /// The coordinator, if it is in this process.
     coordinator: Option<Coordinator>,
     health: Health,
@@ -194,7 +196,7 @@ impl ClusterSession {
         }
         let dialer = Dialer::new(io, &security, &identity, &limits)?;
         health.ready();
-        Ok(Self { io: io.clone(), member, dialer, server, ticks, coordinator, health })
+        Ok(Self { io: io.clone(), member, dialer, server, _ticks: ticks, coordinator, health })
     }
 
     /// Waits until all members have joined, and logs the names of those that have not.
@@ -330,23 +332,30 @@ impl ClusterSession {
         self.end();
     }
 
-    /// Waits until the run is over, then ends this process.
+    /// Waits until the run is over or `stop`, which it calls several times a second, returns true; then ends this process. If what was
+    /// trained on is lost before the model is saved, this process is needed once more.
     ///
     /// # Errors
-    /// Why the run has failed.
-    pub fn wait_until_over(self) -> Result<(), Fault> {
-        self.io.block_on(self.member.wait_until(|status| status.phase == RunPhase::Over))?;
-        self.end();
+    /// Why the run has failed; a fault of the kind [`FaultKind::RolledBack`] if the run has begun a new attempt.
+    pub fn stay_until_over(self, stop: impl Fn() -> bool) -> Result<(), Fault> {
+        self.health.waiting("waits until the model is saved");
+        self.io.block_on(async {
+            let mut over = pin!(self.member.wait_until(|status| status.phase == RunPhase::Over));
+            while !stop() {
+                tokio::select! {
+                    ended = &mut over => return ended.map(drop),
+                    () = tokio::time::sleep(TICK) => {}
+                }
+            }
+            Ok(())
+        })?;
+        self.leave();
         Ok(())
     }
 
     fn end(mut self) {
         self.health.waiting("ending");
         self.io.block_on(async {
-            if self.ticks.is_some() {
-                // Every member fetches the last status with its next heartbeat.
-                tokio::time::sleep(FINAL_STATUS_DELAY).await;
-            }
             if let Some(coordinator) = &self.coordinator {
                 coordinator.until_told().await;
             }
@@ -370,9 +379,6 @@ impl Drop for StoppedOnDrop {
         }
     }
 }
-
-/// Longer than two heartbeat intervals of any member.
-const FINAL_STATUS_DELAY: Duration = Duration::from_millis(1200);
 
 fn advertised(process: &ProcessConfig, bound: SocketAddr) -> String {
     match &process.advertise {

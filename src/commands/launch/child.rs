@@ -88,11 +88,6 @@ impl Child {
         wait
     }
 
-    /// Has it started at this time.
-    pub(super) fn start_at(&mut self, time: Instant) {
-        self.state = State::Waits(time);
-    }
-
     /// Does not start it any more.
     pub(super) fn give_up(&mut self) {
         if let State::Waits(_) = self.state {

@@ -86,7 +86,6 @@ impl<'a> Supervisor<'a> {
                 self.drain(now);
             }
             self.kill_silent_ones(now);
-            self.start_missing_readers(now);
             self.end_late_ones(now);
             pause();
         }
@@ -135,15 +134,6 @@ impl<'a> Supervisor<'a> {
                 self.most_silence
             );
             child.kill(now);
-        }
-    }
-
-    /// Starts readers again that had read all their rows, if the coordinator waits for a reader: parameters were lost, and the run
-    /// begins anew.
-    fn start_missing_readers(&mut self, now: Instant) {
-        if self.phase == Phase::Running && self.watch.lacks_reader() {
-            let done = |child: &&mut Child| child.is_reader && child.status().is_some_and(|status| status.success());
-            self.children.iter_mut().filter(done).for_each(|reader| reader.start_at(now));
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::Fault;
-use crate::pipelines::cluster::{ANY_READER, StatusClient};
+use crate::pipelines::cluster::StatusClient;
 
 /// The time between two questions.
 const EVERY: Duration = Duration::from_secs(1);
@@ -16,64 +16,49 @@ const DEADLINE: Duration = Duration::from_secs(5);
 
 /// The thread that asks. Dropping it ends the thread after its question.
 pub(super) struct Watch {
-    found: Arc<Mutex<Found>>,
-    _alive: Sender<()>,
-}
-
-/// What the coordinator says.
-#[derive(Clone, Default)]
-struct Found {
     /// The names of the processes that are silent.
-    silent: Vec<String>,
-    /// The run waits for a reader.
-    lacks_reader: bool,
+    silent: Arc<Mutex<Vec<String>>>,
+    _alive: Sender<()>,
 }
 
 impl Watch {
     /// Asks from now on. A `coordinator` is silent when it gives no answer for `most_silence`.
     pub(super) fn start(client: StatusClient, coordinator: String, most_silence: Duration) -> Result<Self, Fault> {
-        let (found, (alive, ended)) = (Arc::new(Mutex::new(Found::default())), channel());
-        let shared = Arc::clone(&found);
+        let (silent, (alive, ended)) = (Arc::default(), channel());
+        let shared = Arc::clone(&silent);
         let ask = move || watch(&client, &coordinator, most_silence, &shared, &ended);
         std::thread::Builder::new()
             .name("watch".into())
             .spawn(ask)
             .map_err(|e| Fault::external("cannot start a thread").because(e))?;
-        Ok(Self { found, _alive: alive })
+        Ok(Self { silent, _alive: alive })
     }
 
     /// The names of the processes that are silent.
     pub(super) fn silent(&self) -> Vec<String> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner).silent.clone()
-    }
-
-    /// Whether the run waits for a reader, as of the last answer of the coordinator.
-    pub(super) fn lacks_reader(&self) -> bool {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner).lacks_reader
+        self.silent.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-fn watch(client: &StatusClient, coordinator: &str, most_silence: Duration, found: &Mutex<Found>, ended: &Receiver<()>) {
+fn watch(client: &StatusClient, coordinator: &str, most_silence: Duration, silent: &Mutex<Vec<String>>, ended: &Receiver<()>) {
     let mut unanswered: Option<Instant> = None;
     while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
         let asked = Instant::now();
         let now = match client.status(DEADLINE) {
             Ok(Some(status)) => {
                 unanswered = None;
-                let lacks_reader = status.missing.iter().any(|missing| missing == ANY_READER);
-                Found { silent: status.silent, lacks_reader }
+                status.silent
             }
             // It is starting, or ending: `launch` sees that by itself.
             Err(_) => {
                 unanswered = None;
-                Found::default()
+                Vec::new()
             }
             Ok(None) => {
                 let silence = unanswered.get_or_insert(asked).elapsed();
-                let silent = if silence > most_silence { vec![coordinator.to_owned()] } else { Vec::new() };
-                Found { silent, lacks_reader: false }
+                if silence > most_silence { vec![coordinator.to_owned()] } else { Vec::new() }
             }
         };
-        *found.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        *silent.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 }

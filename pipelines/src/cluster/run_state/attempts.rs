@@ -63,18 +63,19 @@ impl RunState {
 
     /// A process receives the status of the run, or its failure.
     pub(in crate::cluster) fn tells(&mut self, role: Role, rank: u32) {
-        if matches!(self.phase, RunPhase::Failed(_)) {
+        if matches!(self.phase, RunPhase::Failed(_) | RunPhase::Over) {
             self.audience.hears(role, rank);
         }
     }
 
-    /// How long after the failure of the run the coordinator waits, for those that do not know of it yet.
+    /// How long after the end of the run the coordinator waits, for those that do not know of it yet.
     pub(in crate::cluster) fn waits_to_tell(&self) -> Duration {
         match &self.phase {
             // After a fault of a disk or a network, processes are started again, and the coordinator is, too.
             RunPhase::Failed(failure) if failure.domain != Domain::External || failure.drained => {
                 self.audience.wait(&self.members.present().collect())
             }
+            RunPhase::Over => self.audience.wait_for(self.members.present()),
             _ => Duration::ZERO,
         }
     }

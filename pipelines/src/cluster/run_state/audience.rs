@@ -1,4 +1,4 @@
-//! Who has heard that the run has failed: the coordinator's process waits for the others before it ends.
+//! Which processes have heard how the run ended: the coordinator's process waits for the others before it ends.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(super) struct Audience {
     expected: BTreeSet<(Role, u32)>,
     /// They asked what the attempt goes on from.
     asked: BTreeSet<(Role, u32)>,
-    /// They know that the run has failed.
+    /// They know that the run has failed, or is over.
     told: BTreeSet<(Role, u32)>,
 }
 
@@ -37,7 +37,7 @@ impl Audience {
         self.asked.insert((role, rank));
     }
 
-    /// A process receives the failure of the run.
+    /// A process receives the end of the run.
     pub(super) fn hears(&mut self, role: Role, rank: u32) {
         self.told.insert((role, rank));
     }
@@ -48,10 +48,12 @@ impl Audience {
         if asked.iter().any(|process| !joined.contains(process) && !told.contains(process)) {
             return FOR_LOADING;
         }
-        match expected.union(joined).all(|process| told.contains(process)) {
-            true => Duration::ZERO,
-            false => FOR_ANY,
-        }
+        self.wait_for(expected.union(joined).copied())
+    }
+
+    /// How long to wait for those of `processes` that do not know how the run ended.
+    pub(super) fn wait_for(&self, mut processes: impl Iterator<Item = (Role, u32)>) -> Duration {
+        if processes.all(|process| self.told.contains(&process)) { Duration::ZERO } else { FOR_ANY }
     }
 }
 

@@ -69,7 +69,6 @@ impl World {
             }
             Request::Lease(lease) => state.lease(lease, instant).map_or_else(refused, Answer::Lease),
             Request::Complete(completed) => done(state.complete(completed, instant)),
-            Request::Leave(member) => done(state.leave(member, instant)),
             Request::Over(member) => {
                 let over = state.over(member, instant);
                 self.over |= matches!(state.status().phase, RunPhase::Over);

@@ -1,7 +1,6 @@
 //! What befalls processes: they are killed, stand still, are cut off, and are started again.
 
-use super::super::members::{ANY_READER, Role};
-use super::super::messages::RunPhase;
+use super::super::members::Role;
 use super::super::run_state::RunState;
 use super::network::{Pid, Place};
 use super::process::Process;
@@ -9,9 +8,6 @@ use super::world::{Event, World};
 
 /// Faults happen in this time, in milliseconds.
 pub(super) const FAULTS_UNTIL: u64 = 25_000;
-
-/// The time between two looks at the processes.
-const SUPERVISE: u64 = 500;
 
 impl World {
     pub(super) fn start(&mut self, place: Place) {
@@ -64,23 +60,6 @@ impl World {
         let next = self.now + 200 + self.random.below(5000);
         if next < FAULTS_UNTIL {
             self.at(next, Event::Fault);
-        }
-    }
-
-    /// As `launch` does: readers that had read all are started again when the run begins anew and waits for a reader.
-    pub(super) fn supervise(&mut self) {
-        self.at(self.now + SUPERVISE, Event::Supervise);
-        let coordinator = self.newest((Role::Ps, 0)).and_then(|pid| self.processes[pid].coordinator.as_ref());
-        let Some(status) = coordinator.map(|state| state.status()) else { return };
-        if status.phase != RunPhase::Gathering || !status.missing.iter().any(|name| name == ANY_READER) {
-            return;
-        }
-        for rank in 0..self.job.placement.readers as u32 {
-            let place = (Role::Reader, rank);
-            let last = self.processes.iter().rfind(|process| process.place == place);
-            if last.is_some_and(|last| last.has_left) {
-                self.start(place);
-            }
         }
     }
 }

@@ -44,13 +44,12 @@ impl World {
                     process.status = Some(*status);
                 }
             }
-            Answer::Refused(why) if why.contains("started again elsewhere") => self.ends(pid, false),
+            Answer::Refused(why) if why.contains("started again elsewhere") => self.ends(pid),
             // The run has begun a new attempt: the next heartbeat says so. Or the coordinator was started again.
             Answer::Refused(_) if process.member.is_none() => self.begins_anew(pid),
             Answer::Refused(why) if why.contains("new attempt") || why.contains("unknown to the coordinator") => {
                 self.begins_anew(pid);
             }
-            Answer::Done if matches!(process.part, Part::Reader(ref reader) if reader.leaves()) => self.ends(pid, true),
             body => match std::mem::replace(&mut process.part, Part::None) {
                 Part::Trainer(mut trainer) => {
                     trainer.answered(self, pid, call, body)?;

@@ -40,7 +40,6 @@ pub(super) enum Request {
     Heartbeat(MemberId),
     Lease(LeaseRequest),
     Complete(CompletedWindows),
-    Leave(MemberId),
     Over(MemberId),
     Cut(CutRequest),
     LeadCut(LeadCutRequest),

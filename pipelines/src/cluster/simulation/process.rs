@@ -20,8 +20,6 @@ pub(super) struct Process {
     /// Milliseconds between two steps.
     pub(super) pace: u64,
     pub(super) alive: bool,
-    /// It has read all and left.
-    pub(super) has_left: bool,
     pub(super) paused_until: u64,
     pub(super) coordinator: Option<Box<RunState>>,
     /// When the coordinator finds what an attempt goes on from.
@@ -52,7 +50,6 @@ impl Process {
             nonce,
             pace,
             alive: true,
-            has_left: false,
             paused_until: 0,
             coordinator: None,
             finds_origin: None,
@@ -91,12 +88,11 @@ impl World {
         process.heartbeat = (0, None);
     }
 
-    /// Ends by itself. `has_left`: as it should.
-    pub(super) fn ends(&mut self, pid: Pid, has_left: bool) {
+    /// Ends by itself.
+    pub(super) fn ends(&mut self, pid: Pid) {
         self.note(&format!("{} ends", self.name(pid)));
         self.end_connections(pid);
-        let process = &mut self.processes[pid];
-        (process.has_left, process.alive) = (has_left, false);
+        self.processes[pid].alive = false;
     }
 
     pub(super) fn step(&mut self, pid: Pid) -> Result<(), String> {
@@ -126,11 +122,8 @@ impl World {
                 self.processes[pid].part = Part::Trainer(trainer);
             }
             Part::Reader(mut reader) => {
-                let ends = reader.step(self, pid);
+                reader.step(self, pid);
                 self.processes[pid].part = Part::Reader(reader);
-                if ends {
-                    self.call(pid, (Role::Ps, 0), Request::Leave(member));
-                }
             }
             part => self.processes[pid].part = part,
         }

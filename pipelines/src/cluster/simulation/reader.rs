@@ -39,7 +39,8 @@ pub(super) struct SimReader {
     source_ended: bool,
     reporting: Option<u64>,
     channels: Vec<SimChannel>,
-    leaving: bool,
+    /// It has read all, and stays until the run is over.
+    done: bool,
 }
 
 /// The channel to one trainer.
@@ -67,34 +68,29 @@ impl SimReader {
             source_ended: false,
             reporting: None,
             channels: (0..job.placement.trainers).map(|_| SimChannel::default()).collect(),
-            leaving: false,
+            done: false,
         }
-    }
-
-    pub(super) fn leaves(&self) -> bool {
-        self.leaving
     }
 
     pub(super) fn describe(&self) -> String {
         format!(
-            "reading {:?}, {} leases ahead, blocked {:?}, asking {:?}, ended {}, channels {:?}, leaving {}",
+            "reading {:?}, {} leases ahead, blocked {:?}, asking {:?}, ended {}, channels {:?}, done {}",
             self.reading,
             self.leases.len(),
             self.blocked.as_ref().map(|(_, queued)| queued.header.id),
             self.asking,
             self.source_ended,
             self.channels.iter().map(|channel| (channel.stream, channel.credits)).collect::<Vec<_>>(),
-            self.leaving
+            self.done
         )
     }
 
-    /// Returns whether the reader has ended its work just now.
-    pub(super) fn step(&mut self, world: &mut World, pid: Pid) -> bool {
-        if self.leaving {
-            return false;
+    pub(super) fn step(&mut self, world: &mut World, pid: Pid) {
+        if self.done {
+            return;
         }
         let process = &world.processes[pid];
-        let (Some(member), Some(status)) = (process.member, process.status.clone()) else { return false };
+        let (Some(member), Some(status)) = (process.member, process.status.clone()) else { return };
         let over = matches!(status.phase, RunPhase::Finished | RunPhase::Over);
         if over {
             self.send_queue.clear();
@@ -121,8 +117,7 @@ impl SimReader {
         }
         let idle = self.source_ended && self.reading.is_none() && self.blocked.is_none() && self.leases.is_empty();
         let empty = self.send_queue.wait_until_empty().now_or_never().is_some();
-        self.leaving = idle && empty && self.progress.wait_until_reported().now_or_never().is_some();
-        self.leaving
+        self.done = idle && empty && self.progress.wait_until_reported().now_or_never().is_some();
     }
 
     fn ask(&mut self, world: &mut World, pid: Pid, lost: bool) {

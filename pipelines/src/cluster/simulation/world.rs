@@ -31,8 +31,6 @@ pub(super) enum Event {
     Step(Pid),
     Start(Place),
     Fault,
-    /// The supervisor checks which processes it must start.
-    Supervise,
 }
 
 /// A run and its processes.
@@ -95,7 +93,6 @@ impl World {
         }
         let first = world.random.below(4000);
         world.at(first, Event::Fault);
-        world.at(0, Event::Supervise);
         world
     }
 
@@ -126,7 +123,6 @@ impl World {
             }
             match event {
                 Event::Fault => self.fault(),
-                Event::Supervise => self.supervise(),
                 Event::Start(place) => self.start(place),
                 Event::Retry { from, call } if self.processes[from].alive => self.try_call(from, call),
                 Event::Step(pid) | Event::Deliver { to: pid, .. } if self.processes[pid].paused_until > time => {
