@@ -57,10 +57,11 @@ fn the_coordinator_that_is_started_again_begins_the_run_anew() {
 /// Schedulers start no process again that ended well: the reader, which has read all, must still be there.
 #[test]
 fn the_coordinator_may_be_started_again_after_the_last_row() {
-    let eval = format!("data.eval={}", rows(2 * ROWS).display());
+    let (train, eval) =
+        (format!("data.train={}", rows(12_000).display()), format!("data.eval={}", rows(48_000).display()));
     // The evaluation of a wide model lasts.
-    let settings = settings(&["placement.readers=1", "placement.ps=1", "model.hidden=[1024, 1024]", &eval]);
-    let settings: Vec<_> = settings.into_iter().filter(|setting| setting != "model.hidden=[16]").collect();
+    let wide = ["model.hidden=[1024, 1024]", "train.batch_rows=512", "placement.readers=1", "placement.ps=1"];
+    let settings: Vec<String> = [&*train, &*eval].iter().chain(&wide).map(|setting| (*setting).to_owned()).collect();
     let mut run = Run::local(&settings);
     run.start(&["ps 0", "trainer 0", "reader 0"]);
     run.until_said("trainer 0", "saved ");

@@ -40,7 +40,13 @@ impl Watch {
     }
 }
 
-fn watch(client: &StatusClient, coordinator: &str, most_silence: Duration, silent: &Mutex<Vec<String>>, ended: &Receiver<()>) {
+fn watch(
+    client: &StatusClient,
+    coordinator: &str,
+    most_silence: Duration,
+    silent: &Mutex<Vec<String>>,
+    ended: &Receiver<()>,
+) {
     let mut unanswered: Option<Instant> = None;
     while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
         let asked = Instant::now();

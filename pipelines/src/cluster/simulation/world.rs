@@ -19,15 +19,8 @@ const PATIENCE: u64 = 120_000;
 
 /// Something that happens.
 pub(super) enum Event {
-    Deliver {
-        to: Pid,
-        from: Pid,
-        message: Message,
-    },
-    Retry {
-        from: Pid,
-        call: u64,
-    },
+    Deliver { to: Pid, from: Pid, message: Message },
+    Retry { from: Pid, call: u64 },
     Step(Pid),
     Start(Place),
     Fault,
