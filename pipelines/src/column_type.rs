@@ -1,6 +1,6 @@
 //! What the values of a feature column were in training. A manifest has it, so that rows without types (JSON) are read alike.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use arrow::datatypes::{DataType, Schema};
@@ -58,12 +58,18 @@ impl ColumnType {
 
 /// The types of the feature columns in rows of this schema. A column of another type has none.
 pub(crate) fn feature_types(columns: &Columns, schema: &Schema) -> BTreeMap<String, ColumnType> {
+    features(columns, schema).filter_map(|(name, kind)| Some((name.clone(), ColumnType::of(kind)?))).collect()
+}
+
+/// The feature columns of lists in rows of this schema.
+pub(crate) fn list_columns(columns: &Columns, schema: &Schema) -> BTreeSet<String> {
+    let is_list = |kind: &DataType| matches!(kind, DataType::List(_) | DataType::LargeList(_));
+    features(columns, schema).filter(|(_, kind)| is_list(kind)).map(|(name, _)| name.clone()).collect()
+}
+
+/// The name and the type of each feature column that the schema has.
+fn features<'c>(columns: &'c Columns, schema: &'c Schema) -> impl Iterator<Item = (&'c String, &'c DataType)> {
     let dense = columns.dense.iter().map(|dense| &dense.column);
     let names = dense.chain(columns.slots.iter().map(|slot| &slot.column));
-    names
-        .filter_map(|name| {
-            let field = schema.field_with_name(name).ok()?;
-            Some((name.clone(), ColumnType::of(field.data_type())?))
-        })
-        .collect()
+    names.filter_map(|name| Some((name, schema.field_with_name(name).ok()?.data_type())))
 }

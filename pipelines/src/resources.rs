@@ -12,7 +12,7 @@ use crate::checkpoint::{
     BatchOrder, CheckpointFolder, Checkpoints, CutPoint, ModelState, Restored, Shards, TrainPosition, kept_gradients,
 };
 use crate::cluster::{ClusterSession, CutLeader};
-use crate::column_type::feature_types;
+use crate::column_type::{feature_types, list_columns};
 use crate::context::Context;
 use crate::evaluations::Evaluations;
 use crate::exact_order::ExactOrder;
@@ -173,8 +173,11 @@ impl Resources {
             Some(session) => TrainingSummary::of_run(&self.job, &session.status(), self.steps_before),
             None => TrainingSummary::alone(&self.job, &self.progress.snapshot(), &self.source),
         };
-        let types = self.source.schema().map(|schema| feature_types(&self.job.columns, &schema)).unwrap_or_default();
-        let mut summary = TrainingSummary { format: self.format, types, ..summary };
+        let mut summary = TrainingSummary { format: self.format, ..summary };
+        if let Some(schema) = self.source.schema() {
+            summary.types = feature_types(&self.job.columns, &schema);
+            summary.lists = list_columns(&self.job.columns, &schema);
+        }
         let history = self.evaluations.as_ref().map(|evaluations| evaluations.history());
         if let Some(history) = history.filter(|history| history.stopped_early) {
             summary.ended = RunEnd::StoppedEarly;

@@ -1,6 +1,6 @@
 //! What a run trained, and how it ended: the manifest of a model has it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_connectors::Format;
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,9 @@ pub struct TrainingSummary {
     /// The types of the feature columns in its rows, by name; empty if it read none, or readers of their own did.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub types: BTreeMap<String, ColumnType>,
+    /// Those of them whose values were lists.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub lists: BTreeSet<String>,
 }
 
 impl TrainingSummary {
@@ -51,7 +54,7 @@ impl TrainingSummary {
             true => (job.data.epochs as u64, RunEnd::Complete),
             false => (u64::from(source.epoch()), RunEnd::Drained),
         };
-        Self { rows: progress.rows, steps: progress.steps, epochs, ended, format: None, types: BTreeMap::new() }
+        Self::new(progress.rows, progress.steps, epochs, ended)
     }
 
     /// Of a run of several processes that is finished.
@@ -62,6 +65,11 @@ impl TrainingSummary {
             false => (u64::from(status.first_open.0), RunEnd::Drained),
         };
         let steps = steps_before + status.counts.batches / job.in_step().max(1) as u64;
-        Self { rows: status.counts.trained, steps, epochs, ended, format: None, types: BTreeMap::new() }
+        Self::new(status.counts.trained, steps, epochs, ended)
+    }
+
+    /// Without what the source says.
+    fn new(rows: u64, steps: u64, epochs: u64, ended: RunEnd) -> Self {
+        Self { rows, steps, epochs, ended, format: None, types: BTreeMap::new(), lists: BTreeSet::new() }
     }
 }

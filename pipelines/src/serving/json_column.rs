@@ -13,13 +13,17 @@ use arrow::datatypes::Field;
 use super::json_cell::JsonCell;
 use crate::column_type::ColumnType;
 
-/// The array of a column's values: `cells` are those of the rows. `expected` is the type in training, if it is known.
+/// The array of a column's values: `cells` are those of the rows. `expected` is the type in training, if it is known. `lists`: it
+/// had lists there, so that a single value is a list of one, and null is no list.
 ///
 /// # Errors
 /// What is wrong, and in which row.
-pub(super) fn array(cells: &[&JsonCell<'_>], expected: Option<ColumnType>) -> Result<ArrayRef, (usize, String)> {
-    let lists = cells.iter().any(|cell| matches!(cell, JsonCell::List(_)));
-    if !lists {
+pub(super) fn array(
+    cells: &[&JsonCell<'_>],
+    expected: Option<ColumnType>,
+    lists: bool,
+) -> Result<ArrayRef, (usize, String)> {
+    if !lists && !cells.iter().any(|cell| matches!(cell, JsonCell::List(_))) {
         return scalars(cells, expected);
     }
     let (mut values, mut row_of, mut ends) = (Vec::new(), Vec::new(), vec![0]);
@@ -30,6 +34,10 @@ pub(super) fn array(cells: &[&JsonCell<'_>], expected: Option<ColumnType>) -> Re
                 row_of.extend(std::iter::repeat_n(row, list.len()));
             }
             cell if is_null(cell) => {}
+            cell if lists => {
+                values.push(*cell);
+                row_of.push(row);
+            }
             cell => return Err((row, format!("{} among lists", cell.kind()))),
         }
         ends.push(i32::try_from(values.len()).map_err(|_| (row, "too many values in its lists".to_owned()))?);

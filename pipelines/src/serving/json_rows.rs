@@ -2,7 +2,7 @@
 //! columns of the model.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
 use arrow::array::RecordBatch;
@@ -31,19 +31,24 @@ struct JsonColumn {
     optional: bool,
     /// The type in training, or that of the slot's kind; `None`: that of the values.
     kind: Option<ColumnType>,
+    /// Its values were lists in training, or are cut as lists.
+    lists: bool,
 }
 
 impl JsonRows {
-    pub(super) fn new(columns: &Columns, types: BTreeMap<String, ColumnType>) -> Self {
+    /// `types` and `lists` as in [`TrainingSummary`](crate::TrainingSummary).
+    pub(super) fn new(columns: &Columns, types: &BTreeMap<String, ColumnType>, lists: &BTreeSet<String>) -> Self {
         let mut found: Vec<JsonColumn> = Vec::new();
         for name in columns.names_with(&[]) {
             if columns.extra.contains(&name) {
                 continue;
             }
-            let is_hex = columns.slots.iter().any(|slot| slot.column == name && slot.kind == SlotKind::Hex);
+            let mut slots = columns.slots.iter().filter(|slot| slot.column == name);
+            let is_hex = slots.clone().any(|slot| slot.kind == SlotKind::Hex);
+            let lists = lists.contains(&name) || slots.any(|slot| slot.first.or(slot.last).is_some());
             // Hexadecimal strings and the integers that they stand for have the same keys.
             let kind = types.get(&name).copied().filter(|_| !is_hex);
-            found.push(JsonColumn { optional: columns.optional.contains(&name), kind, name });
+            found.push(JsonColumn { optional: columns.optional.contains(&name), kind, lists, name });
         }
         Self {
             by_name: found.iter().enumerate().map(|(at, column)| (column.name.clone(), at)).collect(),
@@ -82,7 +87,7 @@ impl JsonRows {
                     column.name
                 )));
             }
-            let array = json_column::array(&all, column.kind)
+            let array = json_column::array(&all, column.kind, column.lists)
                 .map_err(|(row, what)| Fault::user(format!("row {row}: column `{}` is {what}", column.name)))?;
             batch.push((column.name.as_str(), array, true));
         }
@@ -226,7 +231,7 @@ impl<'de, F: FnMut(usize, JsonCell<'de>) -> bool> Visitor<'de> for RowSeed<'_, F
 
 #[cfg(test)]
 mod tests {
-    use arrow::array::AsArray as _;
+    use arrow::array::{Array as _, AsArray as _};
     use arrow::datatypes::{Date32Type, Float64Type, Int64Type, TimestampMicrosecondType};
 
     use super::*;
@@ -242,7 +247,7 @@ mod tests {
         )
         .unwrap();
         let types = [("price", ColumnType::Number), ("count", ColumnType::Integer), ("site", ColumnType::Text)];
-        JsonRows::new(&columns, types.map(|(name, kind)| (name.to_owned(), kind)).into())
+        JsonRows::new(&columns, &types.map(|(name, kind)| (name.to_owned(), kind)).into(), &BTreeSet::new())
     }
 
     #[test]
@@ -262,11 +267,32 @@ mod tests {
         assert!(rows().parse(br#"{"rows": []}"#).unwrap().is_none());
     }
 
+    /// What a row gets must not depend on the other rows of its request.
+    #[test]
+    fn a_column_of_lists_in_training_has_lists_in_every_request() {
+        let columns =
+            toml::from_str("label = 'y'\ndense = []\nslots = ['tags', { column = 'seen', last = 2 }]").unwrap();
+        let rows = JsonRows::new(&columns, &BTreeMap::new(), &["tags".to_owned()].into());
+        for (body, offsets, nulls) in [
+            (r#"{"rows": [{"tags": null, "seen": null}, {"tags": null, "seen": null}]}"#, &[0, 0, 0], 2),
+            (r#"{"rows": [{"tags": 7, "seen": "x"}, {"tags": null, "seen": null}]}"#, &[0, 1, 1], 1),
+            (r#"{"rows": [{"tags": 7, "seen": []}, {"tags": [8, 9], "seen": ["x", null]}]}"#, &[0, 1, 3], 0),
+        ] {
+            let batch = rows.parse(body.as_bytes()).unwrap().unwrap();
+            let (tags, seen) = (batch["tags"].as_list::<i32>(), batch["seen"].as_list::<i32>());
+            assert_eq!(
+                (tags.value_offsets(), tags.null_count(), seen.null_count()),
+                (&offsets[..], nulls, nulls),
+                "{body}"
+            );
+        }
+    }
+
     #[test]
     fn dates_and_timestamps_have_the_types_of_the_training() {
         let columns = toml::from_str("label = \"y\"\ndense = []\nslots = [\"day\", \"time\"]").unwrap();
         let types = [("day", ColumnType::Date), ("time", ColumnType::Timestamp)];
-        let rows = JsonRows::new(&columns, types.map(|(name, kind)| (name.to_owned(), kind)).into());
+        let rows = JsonRows::new(&columns, &types.map(|(name, kind)| (name.to_owned(), kind)).into(), &BTreeSet::new());
         let batch =
             rows.parse(br#"{"rows": [{"day": -3, "time": 7000000}, {"day": null, "time": null}]}"#).unwrap().unwrap();
         assert_eq!(batch["day"].as_primitive::<Date32Type>().iter().collect::<Vec<_>>(), [Some(-3), None]);

@@ -75,10 +75,11 @@ impl ServingModel {
                 Ok(())
             })?;
         }
-        let types = manifest.training.as_ref().map(|training| training.types.clone()).unwrap_or_default();
+        let trained = manifest.training.as_ref();
+        let (types, lists) = trained.map(|trained| (trained.types.clone(), trained.lists.clone())).unwrap_or_default();
         let this = Self {
             version: ModelVersion::of(&job, &dense, hash),
-            json: Arc::new(JsonRows::new(&job.columns, types)),
+            json: Arc::new(JsonRows::new(&job.columns, &types, &lists)),
             dense: Arc::new(dense),
             count: table.rows() as u64,
             rows: ServingRows::new(config, table)?,
