@@ -10,6 +10,9 @@ use super::super::messages::{
 };
 use super::{Origin, RunState};
 
+/// Longer than two heartbeat intervals of any member.
+const TWO_HEARTBEATS: Duration = Duration::from_millis(1200);
+
 impl RunState {
     /// A process has started. If the run cannot go on without what its predecessor held, the run begins anew.
     ///
@@ -71,10 +74,11 @@ impl RunState {
     /// How long after the end of the run the coordinator waits, for those that do not know of it yet.
     pub(in crate::cluster) fn waits_to_tell(&self) -> Duration {
         match &self.phase {
-            // After a fault of a disk or a network, processes are started again, and the coordinator is, too.
             RunPhase::Failed(failure) if failure.domain != Domain::External || failure.drained => {
                 self.audience.wait(&self.members.present().collect())
             }
+            // After a fault of a disk or a network, processes are started again, and the coordinator is, too.
+            RunPhase::Failed(_) => self.audience.wait_for(self.members.present()).min(TWO_HEARTBEATS),
             RunPhase::Over => self.audience.wait_for(self.members.present()),
             _ => Duration::ZERO,
         }
