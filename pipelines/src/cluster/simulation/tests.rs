@@ -5,7 +5,7 @@ use super::world::{Counted, World};
 /// Runs, unless FOREBAY_SIMULATION_RUNS says another number.
 const RUNS: u64 = 1000;
 
-/// Seeds that find a fault, if it is planted again, and that fault. All but 4455 were mended in the product; there the model took a
+/// Seeds that found a fault when they were added, and that fault. All but 4455 were mended in the product; there the model took a
 /// channel that is opened again for the end of the run.
 const ONCE_WRONG: [(u64, &str); 5] = [
     (119, "a batch that was done before it was sent counted as one before itself"),
