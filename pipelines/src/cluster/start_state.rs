@@ -11,9 +11,9 @@ use crate::model_folder::Predecessor;
 /// What a process loads before it joins.
 pub(crate) enum StartState {
     /// The checkpoint that the run goes on from.
-    Checkpoint(CheckpointFolder, CheckpointManifest),
+    Checkpoint(CheckpointFolder, Box<CheckpointManifest>),
     /// The model at `train.from`.
-    Model(Predecessor),
+    Model(Box<Predecessor>),
 }
 
 impl StartState {
@@ -30,9 +30,9 @@ impl StartState {
         }
         if let Some(at) = checkpoint {
             let Found { folder, manifest, .. } = Found::open(job, at, context)?;
-            return Ok(Some(Self::Checkpoint(folder, manifest)));
+            return Ok(Some(Self::Checkpoint(folder, Box::new(manifest))));
         }
-        Ok(Predecessor::open(job, context)?.map(Self::Model))
+        Ok(Predecessor::open(job, context)?.map(|model| Self::Model(Box::new(model))))
     }
 }
 

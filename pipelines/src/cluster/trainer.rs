@@ -100,7 +100,7 @@ fn wire(
     let checkpoint = match found {
         Some(StartState::Checkpoint(folder, manifest)) => {
             membership.steps.0 = manifest.position.steps;
-            Some((folder, manifest))
+            Some((folder, *manifest))
         }
         Some(StartState::Model(predecessor)) => {
             resources.go_on_from(&predecessor)?;
