@@ -35,9 +35,9 @@ pub enum Sharing {
         /// Widths of the layers of each; at least one.
         hidden: Vec<usize>,
     },
-    /// Nothing but the rows of the table: the towers read `x0`. The first label is a click, the second a conversion, of which there
-    /// are none without a click: the second logit is that of the product of both probabilities (Ma et al., "Entire Space
-    /// Multi-Task Model", SIGIR 2018).
+    /// The labels share the rows of the table and no layer: each tower reads `x0`. The first label is a click, the second a click with
+    /// a conversion. The second logit is the logit of the product of two probabilities: that of a click, and that of a conversion after
+    /// a click (Ma et al., "Entire Space Multi-Task Model", SIGIR 2018).
     Esmm {},
 }
 

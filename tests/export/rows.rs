@@ -55,7 +55,7 @@ pub(crate) const OPTIONS: [&str; 4] = [
     "columns.crosses=[{ columns = ['user', 'city'] }, { columns = ['city', 'history', 'site'], buckets = 50 }]",
 ];
 
-/// Slots of which one has a pooling of its own and the two last values of its lists, and another the first value.
+/// Slots with a pooling of their own, and lists that are cut: one slot keeps the last two values, another the first value.
 pub(crate) const LISTS: &str = "columns.slots=['user', 'city', { column = 'item', key_space = 'items', pooling = 'max' }, \
      { column = 'history', key_space = 'items', last = 2, pooling = 'mean' }, \
      { column = 'history', key_space = 'firsts', first = 1 }]";

@@ -83,7 +83,8 @@ pub(super) struct Network {
     pub(super) tasks: Option<TaskLayers>,
     /// With at least so many rows, the logit of a row does not depend on how many others are computed beside it.
     pub(super) least_rows: usize,
-    /// Whether a hidden layer is bias and relu alone, for which there is a shorter way. (Cross layers are none.)
+    /// Whether the hidden layers have relu as activation, and neither norm nor dropout: then `kernels::bias_relu` computes bias and
+    /// activation together. Cross layers do not count as hidden layers here.
     pub(super) plain: bool,
     /// Of the hidden layers.
     pub(super) activation: Activation,

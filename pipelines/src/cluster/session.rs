@@ -338,7 +338,7 @@ impl ClusterSession {
     /// # Errors
     /// Why the run has failed; a fault of the kind [`FaultKind::RolledBack`] if the run has begun a new attempt.
     pub fn stay_until_over(self, stop: impl Fn() -> bool) -> Result<(), Fault> {
-        self.health.waiting("waits until the model is saved");
+        self.health.waiting("the end of the run");
         self.io.block_on(async {
             let mut over = pin!(self.member.wait_until(|status| status.phase == RunPhase::Over));
             while !stop() {

@@ -32,7 +32,7 @@ impl Job {
         Ok(spec.with_attention(Attention { pairs: self.attention_pairs()?, unit }))
     }
 
-    /// The slots that are targets of attention, of which a row may have one value.
+    /// The slots that are targets of attention. A row may have at most one value in such a slot.
     pub(crate) fn attention_targets(&self) -> Vec<usize> {
         self.attention_pairs().unwrap_or_default().iter().map(|pair| pair.target).collect()
     }

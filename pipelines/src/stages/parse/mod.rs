@@ -45,7 +45,7 @@ pub struct Parse {
     negatives: Option<NegativeSample>,
     /// Whether the second label only counts where the first is.
     after_click: bool,
-    /// Slots of which a row may have one value.
+    /// In each of these slots a row may have at most one value.
     single: Vec<usize>,
 }
 
