@@ -74,7 +74,7 @@ pub use dense_optimizer::DenseOptimizer;
 pub use error::ModelError;
 pub use forebay_base::{Decay, LearningRate};
 pub use grouped_auc::{GroupedAuc, auc_grouped};
-pub use loss::{bce_with_logits, label_loss, logloss, loss_sum, losses_sum, product_logit, sigmoid, sigmoid_ratio};
+pub use loss::{bce_with_logits, label_column, logloss, loss_sum, losses_sum, product_logit, sigmoid, sigmoid_ratio};
 pub use native::{NativeModel, ParamBlock};
 pub use onnx::to_onnx;
 pub use spec::{Cross, ModelSpec, Pooling, RowPart};

@@ -54,18 +54,15 @@ pub fn losses_sum(logits: &[f32], labels: &[f32], label_weights: &[f32], weights
     if label_weights.len() == 1 {
         return loss_sum(logits, labels, weights);
     }
+    let column = |of: &[f32], k: usize| label_column(of, k, label_weights.len());
     let of_label =
-        |(k, &weight): (usize, &f32)| f64::from(weight) * label_loss(logits, labels, (k, label_weights.len()), weights);
+        |(k, &weight): (usize, &f32)| f64::from(weight) * loss_sum(&column(logits, k), &column(labels, k), weights);
     label_weights.iter().enumerate().map(of_label).sum()
 }
 
-/// [`loss_sum`] of label `k` of `t`, whose `logits` and `labels` are every `t`-th from the `k`-th on.
-///
-/// # Panics
-/// If the lengths do not go together.
-pub fn label_loss(logits: &[f32], labels: &[f32], (k, t): (usize, usize), weights: Option<&[f32]>) -> f64 {
-    let column = |of: &[f32]| of.iter().skip(k).step_by(t).copied().collect::<Vec<f32>>();
-    loss_sum(&column(logits), &column(labels), weights)
+/// Number `k` of each row, `[n]`, of the logits or labels of rows with `t` labels, `[n x t]`.
+pub fn label_column(values: &[f32], k: usize, t: usize) -> Vec<f32> {
+    values.iter().skip(k).step_by(t).copied().collect()
 }
 
 /// The logit of the product of two probabilities that are given as logits, and its derivatives by them.

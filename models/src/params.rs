@@ -72,14 +72,8 @@ pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
         }
     };
     if let Some(attention) = &spec.attention {
-        let unit = &attention.unit;
         for pair in 0..attention.pairs.len() {
-            let mut inputs = 4 * spec.embedding_dim;
-            for (l, &outputs) in unit.hidden.iter().enumerate() {
-                layer(&format!("attention.{pair}.{l}"), outputs, inputs, Some(unit));
-                inputs = outputs;
-            }
-            layer(&format!("attention.{pair}.{}", unit.hidden.len()), 1, inputs, None);
+            perceptron(&mut layer, &format!("attention.{pair}"), 4 * spec.embedding_dim, &attention.unit);
         }
     }
     if let Some(cross) = &spec.cross {
@@ -89,8 +83,7 @@ pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
         layer("cross.out", 1, width, None);
     }
     if let Some(tower) = &spec.tower {
-        let last = hidden_layers(&mut layer, "tower", width, &tower.hidden, tower);
-        layer(&format!("tower.{}", tower.hidden.len()), 1, last, None);
+        perceptron(&mut layer, "tower", width, tower);
     }
     if let Some(tasks) = &spec.tasks {
         for name in tasks.shared() {
@@ -102,12 +95,16 @@ pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
             }
         }
         for label in 0..tasks.labels() {
-            let (name, tower) = (format!("task.{label}"), &tasks.tower);
-            let last = hidden_layers(&mut layer, &name, tasks.tower_inputs(width), &tower.hidden, tower);
-            layer(&format!("{name}.{}", tower.hidden.len()), 1, last, None);
+            perceptron(&mut layer, &format!("task.{label}"), tasks.tower_inputs(width), &tasks.tower);
         }
     }
     params
+}
+
+/// Calls `layer` for the hidden layers of a tower, and for its head with one output.
+fn perceptron(layer: &mut impl FnMut(&str, usize, usize, Option<&Tower>), name: &str, inputs: usize, tower: &Tower) {
+    let last = hidden_layers(layer, name, inputs, &tower.hidden, tower);
+    layer(&format!("{name}.{}", tower.hidden.len()), 1, last, None);
 }
 
 /// Calls `layer` with the name, outputs and inputs of each hidden layer of a stack. Returns the outputs of the last.

@@ -176,7 +176,9 @@ impl LabelColumn {
                 "columns.label has both `positive`, which makes labels of 0 and 1, and `soft`, for labels between them: leave one out",
             ));
         }
-        if !(self.weight > 0.0 && (self.weight as f32).is_finite() && self.weight as f32 > 0.0) {
+        // The loss is in f32, where small numbers are 0 and large ones infinite.
+        let weight = self.weight as f32;
+        if !(weight > 0.0 && weight.is_finite()) {
             return Err(Fault::user(format!(
                 "columns.label gives `{}` the weight {}, expected a finite number above 0",
                 self.name(),

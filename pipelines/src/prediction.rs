@@ -82,8 +82,8 @@ impl Model {
 }
 
 /// The scores of rows, in the order of the rows: record batches of at most a few thousand rows, with the kept columns and, last,
-/// `score`, a 32-bit float: the probability of label 1. (Of several labels there is a column for each: [`ScoreColumns`].) The rows are read, looked up and computed meanwhile, at most a few
-/// batches ahead.
+/// `score`, a 32-bit float: the probability of label 1. A model of several labels gives a column for each ([`ScoreColumns`]). The rows
+/// are read, looked up and computed meanwhile, at most a few batches ahead.
 ///
 /// If the job's `data.on_bad_row` is not `fail`, a row that cannot be parsed keeps its place, and its score is null. A line of
 /// text that is no row at all, and a row that a stage of the program drops, are missing in the result;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use forebay_models::{RunningAuc, StepOutput, label_loss};
+use forebay_models::{RunningAuc, StepOutput, label_column, loss_sum};
 use serde::Serialize;
 
 use crate::flow::TrainBatch;
@@ -76,9 +76,8 @@ impl Progress {
         if count == 1 {
             return self.first_label(output.loss, &output.logits, &batch.labels, weights);
         }
-        let first = |of: &[f32]| of.iter().step_by(count).copied().collect::<Vec<f32>>();
-        let loss = label_loss(&output.logits, &batch.labels, (0, count), weights) / batch.rows as f64;
-        self.first_label(loss, &first(&output.logits), &first(&batch.labels), weights);
+        let [logits, labels] = [&output.logits, &batch.labels].map(|of| label_column(of, 0, count));
+        self.first_label(loss_sum(&logits, &labels, weights) / batch.rows as f64, &logits, &labels, weights);
     }
 
     /// Records a step: the mean loss of the first label, its logits `[n]`, its values `[n]`, and if the rows have weights, these

@@ -4,7 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::common;
-use crate::rows::{KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, block, model, predict, python, python_says, rows};
+use crate::rows::{
+    KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TOWER_SETTINGS, block, model, predict, python, python_says, rows,
+};
 
 fn export(model: &Path, to: &Path, more: &[&str]) -> (Option<i32>, String) {
     let arguments = ["export", "--model", model.to_str().unwrap(), "--to", to.to_str().unwrap()];
@@ -67,15 +69,7 @@ fn it_does_so_for_several_labels() {
 
 #[test]
 fn it_does_so_for_every_setting_of_the_tower() {
-    for setting in [
-        "activation=gelu",
-        "activation=silu",
-        "activation=prelu",
-        "activation=sigmoid",
-        "dropout=0.4",
-        "norm=layer",
-        "pooling=max",
-    ] {
+    for setting in TOWER_SETTINGS {
         let dir = tempfile::tempdir().unwrap();
         let difference = difference(dir.path(), "deep_fm", &[&format!("model.{setting}")]);
         assert!(difference < 1e-5, "{setting}: {difference}");

@@ -1,6 +1,6 @@
 //! docs/model-folder.md: its Python reader gets the scores of `forebay predict`.
 
-use crate::rows::{KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, block, model, predict, python_says, rows};
+use crate::rows::{KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TOWER_SETTINGS, block, model, predict, python_says, rows};
 
 /// Writes the reader to a file; returns the numbers that it printed: rows, and the largest difference.
 fn read_by_the_page(dir: &std::path::Path, kind: &str, settings: &[&str]) -> (usize, f64) {
@@ -69,15 +69,7 @@ fn it_reads_lists_that_are_cut_and_poolings_of_slots() {
 
 #[test]
 fn it_reads_every_setting_of_the_tower() {
-    for setting in [
-        "activation=gelu",
-        "activation=silu",
-        "activation=prelu",
-        "activation=sigmoid",
-        "dropout=0.4",
-        "norm=layer",
-        "pooling=max",
-    ] {
+    for setting in TOWER_SETTINGS {
         let dir = tempfile::tempdir().unwrap();
         let (_, difference) = read_by_the_page(dir.path(), "wide_deep", &[&format!("model.{setting}")]);
         assert!(difference < 1e-6, "{setting}: {difference}");

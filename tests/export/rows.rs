@@ -55,6 +55,17 @@ pub(crate) const OPTIONS: [&str; 4] = [
     "columns.crosses=[{ columns = ['user', 'city'] }, { columns = ['city', 'history', 'site'], buckets = 50 }]",
 ];
 
+/// A setting of `[model]` that differs from the default, for each that a tower has, and for pooling.
+pub(crate) const TOWER_SETTINGS: [&str; 7] = [
+    "activation=gelu",
+    "activation=silu",
+    "activation=prelu",
+    "activation=sigmoid",
+    "dropout=0.4",
+    "norm=layer",
+    "pooling=max",
+];
+
 /// Slots with a pooling of their own, and lists that are cut: one slot keeps the last two values, another the first value.
 pub(crate) const LISTS: &str = "columns.slots=['user', 'city', { column = 'item', key_space = 'items', pooling = 'max' }, \
      { column = 'history', key_space = 'items', last = 2, pooling = 'mean' }, \

@@ -7,20 +7,24 @@ use crate::{ModelSpec, Pooling};
 
 /// How the embeddings of a slot become one vector.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum SlotVector {
     Pooled(Pooling),
     /// Attention makes it, and gives the gradients of the values.
     Attention,
 }
 
-impl Way {
+impl SlotVector {
     /// That of each slot.
-    pub(super) fn of_slots(spec: &ModelSpec) -> Vec<Way> {
+    pub(super) fn of_slots(spec: &ModelSpec) -> Vec<SlotVector> {
         let histories = || spec.attention.iter().flat_map(|attention| &attention.pairs).map(|pair| pair.history);
-        let way = |slot| {
-            if histories().any(|history| history == slot) { Way::Attention } else { Way::Pooled(spec.pooling_of(slot)) }
+        let of_slot = |slot| {
+            if histories().any(|history| history == slot) {
+                SlotVector::Attention
+            } else {
+                SlotVector::Pooled(spec.pooling_of(slot))
+            }
         };
-        (0..spec.slots).map(way).collect()
+        (0..spec.slots).map(of_slot).collect()
     }
 }
 
@@ -35,7 +39,7 @@ pub(super) struct BagView<'a> {
     /// First row of the range.
     pub(super) first: usize,
     /// How each slot becomes a vector.
-    pub(super) ways: &'a [Way],
+    pub(super) slot_vectors: &'a [SlotVector],
 }
 
 /// Where the parts lie in a unique row.
@@ -84,16 +88,16 @@ impl<'a> BagView<'a> {
     /// Whether the largest values of a slot count, and which they are depends on the values.
     #[inline(always)]
     pub(super) fn takes_largest(&self, slot: usize) -> bool {
-        self.ways[slot] == Way::Pooled(Pooling::Max) && self.offsets.is_some()
+        self.slot_vectors[slot] == SlotVector::Pooled(Pooling::Max) && self.offsets.is_some()
     }
 
     /// The weight of each of the `count` values of a bag.
     #[inline(always)]
     fn weight(&self, slot: usize, count: usize) -> f32 {
-        match self.ways[slot] {
-            Way::Pooled(Pooling::Mean) => 1.0 / count as f32,
+        match self.slot_vectors[slot] {
+            SlotVector::Pooled(Pooling::Mean) => 1.0 / count as f32,
             // Of the largest, one counts, with all its weight.
-            Way::Pooled(Pooling::Sum | Pooling::Max) | Way::Attention => 1.0,
+            SlotVector::Pooled(Pooling::Sum | Pooling::Max) | SlotVector::Attention => 1.0,
         }
     }
 }
@@ -165,11 +169,13 @@ fn gather_bags(
             let values = bags.values(r, slot);
             let pooled: &mut [f32] = if dim > 0 { &mut x[r * width + slot * dim..][..dim] } else { &mut [] };
             pooled.fill(0.0);
-            if bags.ways[slot] == Way::Attention {
+            if bags.slot_vectors[slot] == SlotVector::Attention {
                 continue;
             }
             let mut sum = 0.0f32;
-            if let (Way::Pooled(Pooling::Max), Some((&first, others))) = (bags.ways[slot], values.split_first()) {
+            if let (SlotVector::Pooled(Pooling::Max), Some((&first, others))) =
+                (bags.slot_vectors[slot], values.split_first())
+            {
                 let row = |value: u32| &unique_rows[value as usize * parts.row_dim..][..parts.row_dim];
                 sum = if parts.linear { row(first)[0] } else { 0.0 };
                 pooled.copy_from_slice(&row(first)[parts.row_dim - dim..]);
@@ -289,7 +295,7 @@ fn scatter_rows<const D: usize>(
     let dim = if D > 0 { D } else { parts.dim };
     for (r, &g) in g.iter().enumerate() {
         for slot in 0..bags.slots {
-            if bags.takes_largest(slot) || bags.ways[slot] == Way::Attention {
+            if bags.takes_largest(slot) || bags.slot_vectors[slot] == SlotVector::Attention {
                 continue;
             }
             let values = bags.values(r, slot);
@@ -348,7 +354,7 @@ mod tests {
             }
             let first = skip.min(rows - 1);
             let pooling = which.map(|which| [Pooling::Sum, Pooling::Mean, Pooling::Max][which]);
-            let view = BagView { slots, inverse: &inverse, offsets: (!single).then_some(&offsets), first, ways: &pooling.map(Way::Pooled) };
+            let view = BagView { slots, inverse: &inverse, offsets: (!single).then_some(&offsets), first, slot_vectors: &pooling.map(SlotVector::Pooled) };
             let width = slots * dim + pad;
             let count = rows - first;
             let (mut logits, mut x) = (vec![9.0; count], vec![5.0; count * width]);

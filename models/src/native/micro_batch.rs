@@ -131,19 +131,9 @@ impl MicroBatch {
             }
         }
         self.attention.resize_with(net.attention.len(), Buffers::default);
+        let chunk = Chunk::new(net, params, batch, &bags, rows.len(), self.threads);
         for (unit, buffers) in net.attention.iter().zip(&mut self.attention) {
-            let chunk = Chunk {
-                unit,
-                params,
-                bags: &bags,
-                parts: net.parts,
-                unique_rows: batch.unique_rows,
-                rows: rows.len(),
-                least,
-                width,
-                threads: self.threads,
-            };
-            buffers.forward(&chunk, &mut self.x);
+            buffers.forward(&Chunk { least, ..chunk }, unit, &mut self.x);
         }
         if net.spec.fm {
             self.fm.0.resize(net.parts.dim, 0.0);
@@ -189,21 +179,17 @@ impl MicroBatch {
         let labels = &batch.labels[rows.start * count..rows.end * count];
         let weights = batch.weights.map(|weights| &weights[rows]);
         let share = 1.0 / batch.rows as f32;
-        if let Some(tasks) = &net.tasks {
-            let of_labels = tasks.spec.weights.iter().cycle().zip(labels).zip(logits.iter().zip(dlogits)).enumerate();
-            for (at, ((&of_label, &label), (&logit, dlogit))) in of_labels {
-                let weight = of_label * weights.map_or(1.0, |weights| weights[at / count]);
+        let of_labels = net.tasks.as_ref().map_or(&[1.0][..], |tasks| &tasks.spec.weights);
+        let labels = labels.chunks_exact(count);
+        let rows = labels.zip(logits.chunks_exact(count)).zip(dlogits.chunks_exact_mut(count));
+        for (row, ((labels, logits), dlogits)) in rows.enumerate() {
+            let of_row = weights.map_or(1.0, |weights| weights[row]);
+            for (((&of_label, &label), &logit), dlogit) in of_labels.iter().zip(labels).zip(logits).zip(dlogits) {
+                let weight = of_label * of_row;
                 let (loss, by_logit) = bce_with_logits(logit, label);
                 self.loss += f64::from(loss) * f64::from(weight);
                 *dlogit = by_logit * share * weight;
             }
-            return;
-        }
-        for (row, ((&label, &logit), dlogit)) in labels.iter().zip(logits).zip(dlogits).enumerate() {
-            let weight = weights.map_or(1.0, |weights| weights[row]);
-            let (loss, by_logit) = bce_with_logits(logit, label);
-            self.loss += f64::from(loss) * f64::from(weight);
-            *dlogit = by_logit * share * weight;
         }
     }
 
@@ -270,28 +256,18 @@ impl MicroBatch {
         by_value: &mut [&mut [f32]],
     ) {
         let bags = net.bags(batch, rows.start);
+        let chunk = Chunk::new(net, params, batch, &bags, rows.len(), self.threads);
         for ((unit, buffers), by_value) in net.attention.iter().zip(&mut self.attention).zip(by_value) {
             let values = bags.count(unit.pair.history, rows.len());
             let (own, rest) = std::mem::take(by_value).split_at_mut(values * net.parts.dim);
             *by_value = rest;
-            let chunk = Chunk {
-                unit,
-                params,
-                bags: &bags,
-                parts: net.parts,
-                unique_rows: batch.unique_rows,
-                rows: rows.len(),
-                least: None,
-                width: net.width(),
-                threads: self.threads,
-            };
             let grads = attention::Gradients {
                 params: &mut self.grads,
                 dx: &mut *dx,
                 embedded: net.embedded(),
                 by_element: own,
             };
-            buffers.backward(&chunk, &self.x, grads);
+            buffers.backward(&chunk, unit, &self.x, grads);
         }
     }
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::dropout::Dropout;
 use crate::native::activate::Behind;
-use crate::native::gather::{BagView, RowParts, Way};
+use crate::native::gather::{BagView, RowParts, SlotVector};
 use crate::params::{self, Param, name_at};
 use crate::{Activation, AttentionPair, DenseBatch, ModelSpec, Norm, Tasks, Tower};
 
@@ -71,7 +71,7 @@ pub(super) struct Network {
     pub(super) layout: Vec<Param>,
     pub(super) parts: RowParts,
     /// How each slot becomes a vector.
-    pub(super) ways: Vec<Way>,
+    pub(super) slot_vectors: Vec<SlotVector>,
     pub(super) attention: Vec<Unit>,
     /// Weight of the dense features (none if there are none) and bias.
     pub(super) linear: Option<(Option<Range<usize>>, usize)>,
@@ -172,7 +172,7 @@ impl Network {
             plain,
             activation,
             dropout,
-            ways: Way::of_slots(&spec),
+            slot_vectors: SlotVector::of_slots(&spec),
             linear: range("linear.bias").map(|bias| (range("linear.weight"), bias.start)),
             cross: layers("cross."),
             tower: layers("tower."),
@@ -221,7 +221,13 @@ impl Network {
 
     /// The bags of a batch, from a row on.
     pub(super) fn bags<'a>(&'a self, batch: &DenseBatch<'a>, first: usize) -> BagView<'a> {
-        BagView { slots: self.spec.slots, inverse: batch.inverse, offsets: batch.offsets, first, ways: &self.ways }
+        BagView {
+            slots: self.spec.slots,
+            inverse: batch.inverse,
+            offsets: batch.offsets,
+            first,
+            slot_vectors: &self.slot_vectors,
+        }
     }
 
     /// Width of the embeddings of a row, all slots together: what row gradients are scattered from.

@@ -2,7 +2,7 @@
 //! rows have weights, 4 more for each column of `[evaluation]`, and blocks its thread during a forward pass.
 
 use forebay_actors::{Fault, Sink, StageCx};
-use forebay_models::{GroupedAuc, auc_grouped, sigmoid};
+use forebay_models::{GroupedAuc, auc_grouped, label_column, sigmoid};
 
 use super::row_groups::RowGroups;
 use super::scorer::Scorer;
@@ -77,9 +77,8 @@ impl Evaluate {
     /// The quality of each of several labels, and of the one that the options name on top.
     fn of_labels(&self, weights: Option<&[f32]>) -> Evaluation {
         let count = self.names.len();
-        let column = |of: &[f32], k: usize| of.iter().skip(k).step_by(count).copied().collect::<Vec<f32>>();
         let of_label = |(k, name): (usize, &String)| {
-            let (logits, labels) = (column(&self.logits, k), column(&self.labels, k));
+            let [logits, labels] = [&self.logits, &self.labels].map(|of| label_column(of, k, count));
             let quality = self.quality(&OfLabel { logits: &logits, labels: &labels, weights });
             Evaluation { label: Some(name.clone()), ..quality }
         };

@@ -16,16 +16,15 @@ use super::activate::{self, Kept};
 use super::gather::{BagView, RowParts};
 use super::gemm::{MatrixView, matmul};
 use super::kernels::{head, head_input, head_weight};
-use super::network::Unit;
-use crate::AttentionPair;
+use super::network::{Network, Unit};
+use crate::{AttentionPair, DenseBatch};
 
 /// Elements of a block: with 64 units their activations and derivatives take 1 MB, which a core's second cache holds.
 const BLOCK: usize = 1024;
 
-/// What a pass over a chunk reads.
+/// What a pass over a chunk reads, whichever unit computes it.
 #[derive(Clone, Copy)]
 pub(super) struct Chunk<'a> {
-    pub(super) unit: &'a Unit,
     pub(super) params: &'a [f32],
     pub(super) bags: &'a BagView<'a>,
     pub(super) parts: RowParts,
@@ -37,6 +36,21 @@ pub(super) struct Chunk<'a> {
     pub(super) width: usize,
     /// Threads that share each matrix product.
     pub(super) threads: usize,
+}
+
+impl<'a> Chunk<'a> {
+    /// The chunk of a training step: the first so many `rows` of `bags`.
+    pub(super) fn new(
+        net: &Network,
+        params: &'a [f32],
+        batch: &DenseBatch<'a>,
+        bags: &'a BagView<'a>,
+        rows: usize,
+        threads: usize,
+    ) -> Chunk<'a> {
+        let (parts, unique_rows, width) = (net.parts, batch.unique_rows, net.width());
+        Chunk { params, bags, parts, unique_rows, rows, least: None, width, threads }
+    }
 }
 
 /// The gradients that the way back adds to.
@@ -78,8 +92,8 @@ pub(super) struct Buffers {
 
 impl Buffers {
     /// Writes the weighted sum of each history to its place in `x`, whose other vectors are there.
-    pub(super) fn forward(&mut self, chunk: &Chunk<'_>, x: &mut [f32]) {
-        let Chunk { unit, params, bags, parts, rows, width, .. } = *chunk;
+    pub(super) fn forward(&mut self, chunk: &Chunk<'_>, unit: &Unit, x: &mut [f32]) {
+        let Chunk { params, bags, parts, rows, width, .. } = *chunk;
         let (dim, AttentionPair { history, target }) = (parts.dim, unit.pair);
         self.elements.clear();
         for row in 0..rows {
@@ -97,15 +111,15 @@ impl Buffers {
         let elements = std::mem::take(&mut self.elements);
         let keeps = chunk.least.is_none() && elements.len() <= BLOCK;
         for block in elements.chunks(BLOCK) {
-            self.block(chunk, block, x, keeps);
+            self.block(chunk, unit, block, x, keeps);
             weighted_sums(block, &self.scores, &self.input, dim, &mut x[history * dim..], width);
         }
         self.elements = elements;
     }
 
     /// The input, activations and scores of a block. `keeps` what the way back needs.
-    fn block(&mut self, chunk: &Chunk<'_>, elements: &[Element], x: &[f32], keeps: bool) {
-        let Chunk { unit, params, parts, threads, .. } = *chunk;
+    fn block(&mut self, chunk: &Chunk<'_>, unit: &Unit, elements: &[Element], x: &[f32], keeps: bool) {
+        let Chunk { params, parts, threads, .. } = *chunk;
         let (n, dim) = (elements.len().max(chunk.least.unwrap_or(0)), parts.dim);
         let (last, layers) = unit.layers.split_last().expect("a unit has a head");
         self.input.resize(n * 2 * dim, 0.0);
@@ -140,8 +154,8 @@ impl Buffers {
     }
 
     /// The way back of [`Buffers::forward`] over the same chunk, in a training step.
-    pub(super) fn backward(&mut self, chunk: &Chunk<'_>, x: &[f32], grads: Gradients<'_>) {
-        let Chunk { unit, parts, rows, width, threads, .. } = *chunk;
+    pub(super) fn backward(&mut self, chunk: &Chunk<'_>, unit: &Unit, x: &[f32], grads: Gradients<'_>) {
+        let Chunk { parts, rows, width, threads, .. } = *chunk;
         let Gradients { params: grads, dx, embedded, by_element } = grads;
         let (dim, AttentionPair { history, target }) = (parts.dim, unit.pair);
         let first = &unit.layers[0];
@@ -155,9 +169,9 @@ impl Buffers {
         let elements = std::mem::take(&mut self.elements);
         for (block, by_element) in elements.chunks(BLOCK).zip(by_element.chunks_mut(BLOCK * dim)) {
             if elements.len() > BLOCK {
-                self.block(chunk, block, x, true);
+                self.block(chunk, unit, block, x, true);
             }
-            self.block_backward(chunk, block, grads, by_element);
+            self.block_backward(chunk, unit, block, grads, by_element);
             let targets = SlotVectors { from: &x[target * dim..], width };
             let by_target = &mut dx[target * dim..];
             fill_input_backward(block, &self.by_input, &self.input, targets, dim, by_element, by_target, embedded);
@@ -173,8 +187,15 @@ impl Buffers {
 
     /// From the gradient by the weighted sums to those by the parameters, by the shared term and by the input, and to the part of
     /// `by_element` that does not come through the scores.
-    fn block_backward(&mut self, chunk: &Chunk<'_>, elements: &[Element], grads: &mut [f32], by_element: &mut [f32]) {
-        let Chunk { unit, params, parts, threads, .. } = *chunk;
+    fn block_backward(
+        &mut self,
+        chunk: &Chunk<'_>,
+        unit: &Unit,
+        elements: &[Element],
+        grads: &mut [f32],
+        by_element: &mut [f32],
+    ) {
+        let Chunk { params, parts, threads, .. } = *chunk;
         let (n, dim) = (elements.len(), parts.dim);
         let (last, layers) = unit.layers.split_last().expect("a unit has a head");
         self.by_scores.resize(n, 0.0);
