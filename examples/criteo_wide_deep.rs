@@ -52,7 +52,8 @@ fn main() -> anyhow::Result<()> {
     let dense = outcome.results.take("train").expect("the train stage leaves the dense parameters");
     let model = Model::from_parts(job, host, table, dense)?;
     println!("rows that were not trained on: {}", model.evaluate_source(move || source(rows, 20_000))?.0);
-    let folder = tempfile::tempdir()?.path().join("model");
-    println!("{} files saved", model.save(folder.display().to_string())?.files().count());
+    let folder = tempfile::tempdir()?;
+    let saved = model.save(folder.path().join("model").display().to_string())?;
+    println!("{} files saved", saved.files().count());
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A program of your own: `forebay` with a filter, a source and a model that job files can name.
 //!
-//! `cargo run --release --example own_program -- train --set data.source=clicks --set 'pipeline.after_read=["drop_large_i3"]'
+//! On the default job, without a job file: `cargo run --release --example own_program -- train --set data.source=clicks --set 'pipeline.after_read=["drop_large_i3"]'
 //! --set model.kind=own --set model.name=tiny`; so do `launch`, `role` and `eval`.
 
 use std::process::ExitCode;
@@ -9,7 +9,8 @@ use arrow::array::Int32Array;
 use arrow::compute::kernels::cmp::gt;
 use forebay::connectors::{Synthetic, SyntheticSource};
 use forebay::models::{ModelSpec, NativeModel};
-use forebay::pipelines::{OwnModel, Registry};
+use forebay::Registry;
+use forebay::pipelines::OwnModel;
 
 fn main() -> ExitCode {
     let registry = Registry::default()

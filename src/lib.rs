@@ -4,7 +4,7 @@
 //! This crate re-exports the others and holds the program. The arrows of use go down only:
 //!
 //! ```text
-//!               forebay (facade, program)   examples   tests   benches
+//!               forebay (facade, program)   examples   tests
 //!                           └──────────────────┼──────────┘
 //!                                     [`pipelines`]
 //!                       ┌──────────────────────┼──────────────────┐
@@ -12,6 +12,7 @@
 //!                       └──────────┬───────────┘            (no actors)
 //!                               [`net`]
 //!                              [`actors`]
+//!                                base   (used by all)
 //! ```
 //!
 //! - [`actors`]: the runtime. Stages, links with credits, replicas, faults, ledger, meters, report.
@@ -21,7 +22,7 @@
 //! - [`models`]: dense compute. Specs, the native and the torch backend, losses, AUC.
 //! - [`pipelines`]: stages, wiring, job file, model folder.
 //!
-//! One batch's journey, and the file to read for each step:
+//! One batch's journey (`docs/architecture.md` names the file of each step):
 //!
 //! ```text
 //!  read ─8→ parse ─8→ batch ─4→ lookup ─2→ train ─2→ push

@@ -151,12 +151,14 @@ impl fmt::Display for Report {
         for (reason, rows) in &self.ledger.rejected {
             write!(f, " + {} rejected ({reason})", commas(*rows))?;
         }
-        if self.ledger.read != self.ledger.delivered + self.ledger.rejected_total() {
-            f.write_str(match self.verdict {
-                Verdict::Running => " + what is under way",
-                Verdict::Failed { .. } => " + what was under way when it stopped, or lost",
-                Verdict::Finished | Verdict::Drained => " + what was lost",
-            })?;
+        let rest = self.ledger.read.abs_diff(self.ledger.delivered + self.ledger.rejected_total());
+        if rest > 0 {
+            let what = match self.verdict {
+                Verdict::Running => "under way",
+                Verdict::Failed { .. } => "not delivered when it stopped",
+                Verdict::Finished | Verdict::Drained => "lost",
+            };
+            write!(f, " + {} {what}", commas(rest))?;
         }
         writeln!(f)?;
         for adjustment in &self.adjustments {
@@ -278,7 +280,7 @@ mod tests {
             "   └─ parse × 2 [13 dense, 26 slots]: 1,250,000 rows/s, busy 90%, waiting 0%, starved 5%, blocked 5%; \
              blocked 1.5 s for tickets (1,000 × 1.50 ms)",
             "⇄ table",
-            "ledger: 12 rows read = 9 delivered + 2 rejected (bad label) + what is under way",
+            "ledger: 12 rows read = 9 delivered + 2 rejected (bad label) + 1 under way",
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }

@@ -20,7 +20,7 @@ pub(crate) struct Numbered {
     epochs: u32,
     total: u64,
     /// Rows of a window, at least one; the last of an epoch may be smaller.
-    window: u64,
+    window_rows: u64,
 }
 
 /// Rows of one split that are read at once.
@@ -36,7 +36,7 @@ pub(crate) struct Part {
     term: u32,
     /// Number within the epoch of the split's first row.
     first: u64,
-    window: u64,
+    window_rows: u64,
     total: u64,
 }
 
@@ -44,8 +44,8 @@ impl Part {
     /// How many of the `n` rows from row `row` of the split on, at least one, lie in one window, and where they come from.
     pub(crate) fn cut(&self, row: u64, n: u64) -> (u64, Lineage, WindowMark) {
         let number = self.first + row;
-        let window = number / self.window;
-        let end = (window + 1).saturating_mul(self.window).min(self.total);
+        let window = number / self.window_rows;
+        let end = (window + 1).saturating_mul(self.window_rows).min(self.total);
         let n = n.min(end.saturating_sub(number));
         let closes = number + n == end;
         let lineage = Lineage { epoch: self.epoch, split: self.place, seq: 0, row };
@@ -59,8 +59,8 @@ impl Numbered {
         let total = rows.iter().sum();
         let epochs = options.epochs as u32;
         let order = SplitOrder::new(rows.len() as u32, epochs, options.shuffle.then_some(options.seed));
-        let window = if options.window_rows == 0 { total } else { options.window_rows as u64 };
-        Self { order, rows: rows.into(), epochs, total, window: window.max(1) }
+        let window_rows = if options.window_rows == 0 { total } else { options.window_rows as u64 };
+        Self { order, rows: rows.into(), epochs, total, window_rows: window_rows.max(1) }
     }
 
     /// What a source reads, in order: all, or what it is leased, with a lease asked for only when all
@@ -73,7 +73,7 @@ impl Numbered {
         let Some(leases) = leases else {
             return Ok(stream::iter(self.all().map(Ok)).boxed());
         };
-        let windows = self.total.div_ceil(self.window);
+        let windows = self.total.div_ceil(self.window_rows);
         let plan = DataPlan { epochs: self.epochs, rows: self.total, windows, fingerprint };
         let parts = granted(Arc::clone(leases), plan).map_ok(move |lease| stream::iter(self.leased(&lease).map(Ok)));
         Ok(parts.try_flatten().boxed())
@@ -87,20 +87,20 @@ impl Numbered {
 
     fn leased(&self, lease: &Lease) -> impl Iterator<Item = Part> + Send + use<> {
         let Range { start, end } = lease.windows;
-        let numbers = start.saturating_mul(self.window)..end.saturating_mul(self.window).min(self.total);
+        let numbers = start.saturating_mul(self.window_rows)..end.saturating_mul(self.window_rows).min(self.total);
         self.numbers(lease.epoch, numbers, lease.term).filter(|part| !part.rows.is_empty())
     }
 
     /// Every split of the epoch, with those of its rows whose numbers lie in `numbers`.
     fn numbers(&self, epoch: u32, numbers: Range<u64>, term: u32) -> impl Iterator<Item = Part> + Send + use<> {
-        let (rows, window, total) = (Arc::clone(&self.rows), self.window, self.total);
+        let (rows, window_rows, total) = (Arc::clone(&self.rows), self.window_rows, self.total);
         let mut next = 0;
         self.order.epoch(epoch).into_iter().zip(0..).map(move |(split, place)| {
             let (first, n) = (next, rows[split as usize]);
             next += n;
             let within = |number: u64| number.saturating_sub(first).min(n);
             let rows = within(numbers.start)..within(numbers.end);
-            Part { split, rows, epoch, place, term, first, window, total }
+            Part { split, rows, epoch, place, term, first, window_rows, total }
         })
     }
 }

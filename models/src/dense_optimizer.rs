@@ -18,13 +18,13 @@ pub enum DenseOptimizer {
     /// `p -= lr * g`.
     Sgd {
         /// Learning rate.
-        #[serde(default = "milli")]
+        #[serde(default = "lr_1e_3")]
         lr: LearningRate,
     },
     /// `v = momentum * v + g; p -= lr * v`.
     Momentum {
         /// Learning rate.
-        #[serde(default = "milli")]
+        #[serde(default = "lr_1e_3")]
         lr: LearningRate,
         /// Share of the velocity that is kept.
         #[serde(default = "nine_tenths")]
@@ -33,7 +33,7 @@ pub enum DenseOptimizer {
     /// `s += g^2; p -= lr * g / (sqrt(s) + eps)` (Duchi, Hazan, Singer, JMLR 2011).
     Adagrad {
         /// Learning rate.
-        #[serde(default = "centi")]
+        #[serde(default = "lr_1e_2")]
         lr: LearningRate,
         /// Where `s` starts.
         #[serde(default)]
@@ -45,7 +45,7 @@ pub enum DenseOptimizer {
     /// Adam with bias correction (Kingma, Ba, ICLR 2015).
     Adam {
         /// Learning rate.
-        #[serde(default = "milli")]
+        #[serde(default = "lr_1e_3")]
         lr: LearningRate,
         /// Decay of the first moment.
         #[serde(default = "nine_tenths")]
@@ -63,7 +63,7 @@ pub enum DenseOptimizer {
     /// decay, biases too.
     Adamw {
         /// Learning rate.
-        #[serde(default = "milli")]
+        #[serde(default = "lr_1e_3")]
         lr: LearningRate,
         /// Decay of the first moment.
         #[serde(default = "nine_tenths")]
@@ -75,18 +75,18 @@ pub enum DenseOptimizer {
         #[serde(default = "adam_eps")]
         eps: f64,
         /// Share of a parameter that a step takes away, per unit of `lr`.
-        #[serde(default = "hundredth")]
+        #[serde(default = "weight_decay_1e_2")]
         weight_decay: f64,
     },
 }
 
-fn milli() -> LearningRate {
+fn lr_1e_3() -> LearningRate {
     LearningRate::constant(1e-3)
 }
-fn centi() -> LearningRate {
+fn lr_1e_2() -> LearningRate {
     LearningRate::constant(1e-2)
 }
-fn hundredth() -> f64 {
+fn weight_decay_1e_2() -> f64 {
     1e-2
 }
 fn nine_tenths() -> f64 {
@@ -105,7 +105,7 @@ fn adagrad_eps() -> f64 {
 impl Default for DenseOptimizer {
     /// Adam as PyTorch has it.
     fn default() -> DenseOptimizer {
-        DenseOptimizer::adam(milli())
+        DenseOptimizer::adam(lr_1e_3())
     }
 }
 
@@ -137,11 +137,11 @@ impl DenseOptimizer {
     /// AdamW with PyTorch's defaults.
     pub fn adamw(lr: impl Into<LearningRate>) -> DenseOptimizer {
         let (lr, beta1, beta2) = (lr.into(), nine_tenths(), adam_beta2());
-        DenseOptimizer::Adamw { lr, beta1, beta2, eps: adam_eps(), weight_decay: hundredth() }
+        DenseOptimizer::Adamw { lr, beta1, beta2, eps: adam_eps(), weight_decay: weight_decay_1e_2() }
     }
 
     /// One of each kind with that learning rate, and its defaults otherwise: what tests of all of them go through.
-    pub fn every(lr: f64) -> Vec<DenseOptimizer> {
+    pub fn one_of_each(lr: f64) -> Vec<DenseOptimizer> {
         let kinds: [fn(f64) -> DenseOptimizer; 5] = [Self::sgd, Self::momentum, Self::adagrad, Self::adam, Self::adamw];
         kinds.map(|kind| kind(lr)).to_vec()
     }
@@ -177,7 +177,7 @@ impl DenseOptimizer {
     }
 
     /// Names of the state buffers, at most two. Each is as long as the parameters.
-    pub(crate) fn state(&self) -> &'static [&'static str] {
+    pub(crate) fn state_names(&self) -> &'static [&'static str] {
         match self {
             DenseOptimizer::Sgd { .. } => &[],
             DenseOptimizer::Momentum { .. } => &["velocity"],
@@ -224,7 +224,7 @@ impl DenseOptimizer {
 
     /// Updates a range of parameters and their state in place with the gradient of step `step` (from 1).
     ///
-    /// `first` and `second` are the state buffers in the order of [`DenseOptimizer::state`]; a missing one is empty. Plain
+    /// `first` and `second` are the state buffers in the order of [`DenseOptimizer::state_names`]; a missing one is empty. Plain
     /// loops over slices of one length: inlined into `arch.dispatch`, they become AVX-512 or AVX2 code.
     #[inline(always)]
     pub(crate) fn update(&self, step: u64, p: &mut [f32], g: &[f32], first: &mut [f32], second: &mut [f32]) {

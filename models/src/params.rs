@@ -219,7 +219,7 @@ pub(crate) fn save_optimizer(
 ) -> Vec<NamedTensor> {
     let halves = vec![(step & 0xff_ffff) as f32, (step >> 24) as f32];
     let mut tensors = vec![NamedTensor { name: STEP.into(), shape: vec![2], data: halves }];
-    for (name, values) in optimizer.state().iter().zip(state) {
+    for (name, values) in optimizer.state_names().iter().zip(state) {
         tensors.extend(to_tensors(layout, &format!("optimizer.{name}."), values));
     }
     tensors
@@ -232,7 +232,7 @@ pub(crate) fn load_optimizer(
     tensors: &[NamedTensor],
 ) -> Result<(u64, Vec<Vec<f32>>), ModelError> {
     let mut known = vec![STEP.to_string()];
-    for name in optimizer.state() {
+    for name in optimizer.state_names() {
         known.extend(layout.iter().map(|param| format!("optimizer.{name}.{}", param.name)));
     }
     refuse_unknown(&known, tensors)?;
@@ -242,7 +242,7 @@ pub(crate) fn load_optimizer(
         found => return Err(ModelError::Load(format!("{STEP} is {found:?}, expected two whole numbers below 2^24"))),
     };
     let buffer = |name: &&str| from_tensors(layout, &format!("optimizer.{name}."), tensors);
-    Ok((step, optimizer.state().iter().map(buffer).collect::<Result<_, _>>()?))
+    Ok((step, optimizer.state_names().iter().map(buffer).collect::<Result<_, _>>()?))
 }
 
 const STEP: &str = "optimizer.step";

@@ -57,13 +57,13 @@ proptest! {
 
     #[test]
     fn blocks_step_to_the_bits_of_the_whole_model(
-        which in 0..=specs().len(), kind in 0..DenseOptimizer::every(0.05).len(), threads in 1usize..4, steps in 1u64..6, rows in 1usize..700,
+        which in 0..=specs().len(), kind in 0..DenseOptimizer::one_of_each(0.05).len(), threads in 1usize..4, steps in 1u64..6, rows in 1usize..700,
         bags: bool, coarse: bool, cuts in prop::collection::vec(0usize..30_000, 0..6),
     ) {
         // The last one has more parameters than a task takes.
         let large = ModelSpec::wide_deep(5, 3, 8, &[150, 80]).with_fm();
         let spec = specs().into_iter().map(|(_, spec)| spec).chain([large]).nth(which).unwrap();
-        let optimizer = DenseOptimizer::every(0.05)[kind];
+        let optimizer = DenseOptimizer::one_of_each(0.05)[kind];
         let mut whole = NativeModel::new(spec.clone(), optimizer, 3, threads).unwrap();
         let mut apart = NativeModel::new(spec.clone(), DenseOptimizer::default(), 3, 1).unwrap();
         let len = apart.flat_len();
@@ -106,7 +106,7 @@ fn flat_parameters_are_the_named_parameters_in_order() {
 
 #[test]
 fn a_block_with_the_saved_state_continues_to_the_same_bits() {
-    for optimizer in DenseOptimizer::every(0.05) {
+    for optimizer in DenseOptimizer::one_of_each(0.05) {
         let values: Vec<f32> = (0..100).map(|i| i as f32 / 10.0).collect();
         let grads = |step| (0..100).map(|i| number(1, step, i) as f32 / u64::MAX as f32 - 0.5).collect::<Vec<f32>>();
         let mut whole = ParamBlock::new(optimizer, values.clone()).unwrap();
@@ -162,7 +162,7 @@ mod torch {
     #[test]
     fn blocks_step_as_libtorch_does() {
         for (name, spec) in specs() {
-            for optimizer in DenseOptimizer::every(0.02) {
+            for optimizer in DenseOptimizer::one_of_each(0.02) {
                 let what = format!("{name} {optimizer:?}");
                 let (mut whole, mut apart) = (make(&spec, optimizer, 3), make(&spec, DenseOptimizer::default(), 3));
                 let mut native = NativeModel::new(spec.clone(), optimizer, 3, 1).unwrap();

@@ -108,7 +108,7 @@ impl Case {
 /// Trains every case on the models of `make`, and compares.
 fn check(make: impl Fn(ModelSpec, DenseOptimizer, u64) -> Result<Box<dyn DenseModel>, ModelError>) {
     let file: File = serde_json::from_str(include_str!("../../tests/golden/models.json")).unwrap();
-    for kind in DenseOptimizer::every(0.1) {
+    for kind in DenseOptimizer::one_of_each(0.1) {
         let cases = file.cases.iter().filter(|case| discriminant(&case.optimizer) == discriminant(&kind));
         assert!(cases.count() >= 5, "a case for each of the five models: {kind:?}");
     }

@@ -198,7 +198,7 @@ fn a_failed_step_changes_nothing() {
 #[test]
 fn training_continues_from_a_saved_model() {
     let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]);
-    for optimizer in DenseOptimizer::every(0.1) {
+    for optimizer in DenseOptimizer::one_of_each(0.1) {
         let mut out = StepOutput::default();
         let mut whole = NativeModel::new(spec.clone(), optimizer, 3, 1).unwrap();
         for step in 0..3 {

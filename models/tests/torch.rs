@@ -93,7 +93,7 @@ fn both_backends_clip_all_gradients_of_a_batch_together() {
 #[test]
 fn a_saved_model_moves_between_the_backends() {
     let spec = ModelSpec::wide_deep(3, 2, 4, &[6, 5]).with_cross(1);
-    for optimizer in DenseOptimizer::every(0.02) {
+    for optimizer in DenseOptimizer::one_of_each(0.02) {
         let (mut a, mut b) = (torch(&spec, optimizer), native(&spec, optimizer));
         let mut out = StepOutput::default();
         for step in 0..4 {

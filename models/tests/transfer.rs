@@ -59,7 +59,7 @@ fn batches(spec: &ModelSpec) -> Vec<Owned> {
 
 #[test]
 fn a_step_in_three_parts_gives_the_bits_of_train() {
-    for optimizer in DenseOptimizer::every(0.05) {
+    for optimizer in DenseOptimizer::one_of_each(0.05) {
         // On CUDA libtorch adds up the gradients of the largest values in no fixed order.
         let fixed = |spec: &ModelSpec| spec.pooling != Pooling::Max || device() == Device::Cpu;
         for (name, spec) in specs().into_iter().filter(|(_, spec)| fixed(spec)) {

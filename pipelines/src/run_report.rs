@@ -38,6 +38,11 @@ impl RunReport {
         }
         Self { report: merged(&processes, job), analysis, processes }
     }
+
+    /// Rows that this process trained on. After `--resume` without those of the earlier process.
+    pub fn own_rows(&self) -> u64 {
+        self.processes.first().map_or(&self.report, |own| &own.report).ledger.delivered
+    }
 }
 
 /// The shares of a process that has ended are over the run's wall time.

@@ -90,6 +90,10 @@ pub(crate) struct RoleCommand {
     /// only if there is no checkpoint in checkpoint.to yet.
     #[arg(long, value_name = "FOLDER[#NUMBER]")]
     resume_from: Option<String>,
+    /// Go on from a trained model: short for --set train.from=MODEL, so all processes need it. With --resume, only if there is no
+    /// checkpoint yet.
+    #[arg(long, value_name = "MODEL")]
+    from: Option<String>,
     /// The `launch` that started this process: it ends with it.
     #[arg(long, hide = true)]
     parent: Option<u32>,
@@ -98,7 +102,7 @@ pub(crate) struct RoleCommand {
 impl RoleCommand {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         self.parent.map_or(Ok(()), parent::end_with)?;
-        let settings = train::with_origin(self.settings.clone(), None, self.resume_from.clone());
+        let settings = train::with_origin(self.settings.clone(), self.from.clone(), self.resume_from.clone());
         let job = train::load(self.job.as_deref(), &settings)?;
         let process = ClusterProcess::new(self.process_config(&job)?);
         let report = ReportFiles::new(self.report.clone())?;

@@ -40,7 +40,7 @@ impl Summary<'_> {
             let cpu = after.cpu_seconds - before.cpu_seconds;
             out::tell(format_args!(
                 "used {cpu:.1} CPU seconds ({:.1} per million rows), at most {} MiB of memory",
-                cpu / last.rows.max(1) as f64 * 1e6,
+                cpu / self.trained.report.own_rows().max(1) as f64 * 1e6,
                 after.peak_bytes >> 20
             ));
         }

@@ -29,8 +29,8 @@ use crate::usage::Usage;
 /// Trains the model that a job describes, writes output.model, and evaluates it on data.eval.
 ///
 /// The first Ctrl-C (or SIGTERM) drains: trains on all rows that were read, then saves and evaluates the model. It is saved
-/// beside output.model, as output.model.partial, unless output.on_drain says otherwise; the exit code is 5. The second Ctrl-C
-/// stops at once.
+/// beside output.model, as output.model.partial, unless output.on_drain says otherwise; the exit code is 5. With checkpoint.to
+/// the run leaves a checkpoint instead, for --resume. The second Ctrl-C stops at once.
 #[derive(Args)]
 #[command(after_help = "Examples:
   forebay train job.toml

@@ -62,7 +62,7 @@ impl ParamBlock {
     /// [`ModelError::Optimizer`] if a setting is out of range.
     pub fn new(optimizer: DenseOptimizer, values: Vec<f32>) -> Result<ParamBlock, ModelError> {
         optimizer.validate()?;
-        let state = optimizer.state().iter().map(|_| vec![optimizer.first_state(); values.len()]).collect();
+        let state = optimizer.state_names().iter().map(|_| vec![optimizer.first_state(); values.len()]).collect();
         Ok(ParamBlock { optimizer, values, state, steps: 0 })
     }
 
@@ -118,7 +118,7 @@ impl ParamBlock {
     /// # Errors
     /// [`ModelError::Load`] for another number of vectors or another length; nothing is changed then.
     pub fn set_state(&mut self, steps: u64, state: Vec<Vec<f32>>) -> Result<(), ModelError> {
-        let names = self.optimizer.state();
+        let names = self.optimizer.state_names();
         if state.len() != names.len() {
             return Err(ModelError::Load(format!("{} vectors of optimizer state, expected {names:?}", state.len())));
         }
@@ -261,7 +261,7 @@ mod tests {
     #[test]
     fn a_saved_block_goes_on_to_the_same_bits_also_in_other_cuts() {
         let grads = |step: usize| -> Vec<f32> { (0..50).map(|i| ((i * 7 + step * 13) as f32).sin()).collect() };
-        for optimizer in DenseOptimizer::every(0.1) {
+        for optimizer in DenseOptimizer::one_of_each(0.1) {
             let mut whole = ParamBlock::new(optimizer, grads(99)).unwrap();
             (0..3).for_each(|step| whole.apply(&grads(step)).unwrap());
             let saved = whole.save();

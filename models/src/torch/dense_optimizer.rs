@@ -9,7 +9,7 @@ pub(super) struct Optimizer {
     settings: DenseOptimizer,
     /// Steps taken.
     pub(super) steps: u64,
-    /// In the order of `DenseOptimizer::state`, each as long as the parameters.
+    /// In the order of `DenseOptimizer::state_names`, each as long as the parameters.
     pub(super) state: Vec<Tensor>,
 }
 
@@ -18,7 +18,7 @@ impl Optimizer {
     pub(super) fn new(settings: DenseOptimizer, count: i64, device: tch::Device) -> Result<Optimizer, TchError> {
         let first = f64::from(settings.first_state());
         let state = settings
-            .state()
+            .state_names()
             .iter()
             .map(|_| Tensor::f_full([count], first, (Kind::Float, device)))
             .collect::<Result<_, _>>()?;
@@ -36,30 +36,29 @@ impl Optimizer {
         if let Some(share) = self.settings.share_left(self.steps) {
             let _ = p.f_mul_scalar_(share)?;
         }
-        match (self.settings, self.state.as_mut_slice()) {
-            (DenseOptimizer::Sgd { .. }, _) => {
+        let state = &mut self.state;
+        match self.settings {
+            DenseOptimizer::Sgd { .. } => {
                 let _ = p.f_sub_(&g.f_mul_scalar_(size)?)?;
             }
-            (DenseOptimizer::Momentum { momentum, .. }, [v]) => {
+            DenseOptimizer::Momentum { momentum, .. } => {
+                let v = &mut state[0];
                 let _ = v.f_mul_scalar_(momentum)?.f_add_(&g)?;
                 let _ = p.f_sub_(&v.f_mul_scalar(size)?)?;
             }
-            (DenseOptimizer::Adagrad { eps, .. }, [s]) => {
+            DenseOptimizer::Adagrad { eps, .. } => {
+                let s = &mut state[0];
                 let _ = s.f_addcmul_(&g, &g)?;
                 let root = s.f_sqrt()?.f_add_scalar_(eps)?;
                 let _ = p.f_addcdiv_(&g.f_mul_scalar_(-size)?, &root)?;
             }
-            (
-                DenseOptimizer::Adam { beta1, beta2, eps, .. } | DenseOptimizer::Adamw { beta1, beta2, eps, .. },
-                [m, v],
-            ) => {
-                let _ = m.f_lerp_(&g, 1.0 - beta1)?;
+            DenseOptimizer::Adam { beta1, beta2, eps, .. } | DenseOptimizer::Adamw { beta1, beta2, eps, .. } => {
+                let _ = state[0].f_lerp_(&g, 1.0 - beta1)?;
                 let squares = g.f_square_()?.f_mul_scalar_(1.0 - beta2)?;
-                let _ = v.f_mul_scalar_(beta2)?.f_add_(&squares)?;
-                let root = v.f_sqrt()?.f_mul_scalar_(1.0 / correction)?.f_add_scalar_(eps)?;
-                let _ = p.f_addcdiv_(&m.f_mul_scalar(-size)?, &root)?;
+                let _ = state[1].f_mul_scalar_(beta2)?.f_add_(&squares)?;
+                let root = state[1].f_sqrt()?.f_mul_scalar_(1.0 / correction)?.f_add_scalar_(eps)?;
+                let _ = p.f_addcdiv_(&state[0].f_mul_scalar(-size)?, &root)?;
             }
-            _ => unreachable!("`new` made one tensor for each name of `DenseOptimizer::state`"),
         }
         Ok(())
     }

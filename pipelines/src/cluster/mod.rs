@@ -40,7 +40,8 @@
 //!    a batch that two trainers computed changes each row once. `acknowledge.rs` lets shards forget the ids of windows that are
 //!    done.
 //!
-//! `LeaseBook::complete` then counts each window once, and checks that its rows were trained on or rejected.
+//! `LeaseBook::complete` then counts each window once, the windows of a lease in their order, and checks that its rows were trained on or
+//! rejected (not of text, whose rows are unknown until they are read).
 
 mod absent_readers;
 mod acknowledge;

@@ -40,7 +40,8 @@ const RUN: &str = "launch";
 ///
 /// Starts the readers, ps and trainers that the job's [placement] names, with one merged log. They listen on loopback only,
 /// with a token of this run. A process that is killed, panics, or loses a disk or a network is started again; so is one that
-/// hangs for placement.lease_seconds, which is killed first. Ctrl-C drains: the run trains on the rows that it has read, then evaluates and saves. A second Ctrl-C stops at once.
+/// hangs for placement.lease_seconds, which is killed first. Ctrl-C drains: the run trains on the rows that it has read, then
+/// evaluates and saves; with checkpoint.to it leaves a checkpoint instead. A second Ctrl-C stops at once.
 #[derive(Args)]
 #[command(after_help = "Example:
   forebay launch examples/criteo.toml --set placement.readers=2 --set placement.ps=2")]

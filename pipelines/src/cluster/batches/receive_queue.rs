@@ -61,10 +61,10 @@ struct State {
     arrivals: VecDeque<BatchId>,
     /// For each batch that is not done: the channels that it was received on.
     received: HashMap<BatchId, Vec<u64>>,
-    /// Of windows from `open` on.
+    /// Of windows from `first_open` on.
     window_states: HashMap<(u32, u64), WindowState>,
     /// (epoch, window): all windows before it are done.
-    open: (u32, u64),
+    first_open: (u32, u64),
     channels: HashMap<u64, Channel>,
     opened: u64,
 }
@@ -116,7 +116,7 @@ impl ReceiveQueue {
             arrivals: VecDeque::new(),
             received: HashMap::new(),
             window_states: HashMap::new(),
-            open: (0, 0),
+            first_open: (0, 0),
             channels: HashMap::new(),
             opened: 0,
         };
@@ -184,7 +184,7 @@ impl ReceiveQueue {
         // A batch before the next one in order that this trainer did not receive was trained on by its predecessor.
         let passed = matches!(state.order, Order::Data { .. }) && id < state.next && !state.received.contains_key(&id);
         let known = state.window_states.get(&(id.epoch, id.window));
-        let is_done = (id.epoch, id.window) < state.open || known.is_some_and(|window| window.is_done(id.index));
+        let is_done = (id.epoch, id.window) < state.first_open || known.is_some_and(|window| window.is_done(id.index));
         let reply = if passed || is_done {
             Some(Reply::Done(id))
         } else if known.is_some_and(|window| header.term < window.term) {
@@ -236,23 +236,18 @@ impl ReceiveQueue {
     /// The gradients of a batch are applied or, in an exact order, kept; or it had no rows. Tells every channel that it was received on.
     pub(crate) fn batch_done(&self, id: BatchId) {
         let mut state = self.state();
-        if (id.epoch, id.window) >= state.open {
+        if (id.epoch, id.window) >= state.first_open {
             state.window_states.entry((id.epoch, id.window)).or_default().set_done(id.index);
         }
-        for channel in state.received.remove(&id).unwrap_or_default() {
-            // If the channel closes before the reply arrives, the reader sends the batch again and gets the reply then.
-            if let Some(channel) = state.channels.get(&channel) {
-                let _ = channel.replies.send(Reply::Done(id));
-            }
-        }
+        state.reply_done(id);
     }
 
     /// The coordinator's status: windows per epoch, and that all windows before `first_open` are done.
     pub(crate) fn update_status(&self, windows: Option<u64>, first_open: (u32, u64)) {
         let mut state = self.state();
         state.windows = windows.or(state.windows);
-        if first_open > state.open {
-            state.open = first_open;
+        if first_open > state.first_open {
+            state.first_open = first_open;
             state.window_states.retain(|window, _| *window >= first_open);
             // Another trainer has done them.
             state.drop_before(BatchId { epoch: first_open.0, window: first_open.1, index: 0 }, self.credits);
@@ -276,6 +271,16 @@ impl BatchRecord for ReceiveQueue {
 }
 
 impl State {
+    /// Tells every channel that received this batch that it is done.
+    fn reply_done(&mut self, id: BatchId) {
+        for channel in self.received.remove(&id).unwrap_or_default() {
+            // If the channel closes before the reply arrives, the reader sends the batch again and gets the reply then.
+            if let Some(channel) = self.channels.get(&channel) {
+                let _ = channel.replies.send(Reply::Done(id));
+            }
+        }
+    }
+
     fn wrap_epoch(&mut self, rank: u32) {
         if self.windows.is_some_and(|windows| windows > 0 && self.next.window >= windows) {
             self.next = BatchId { epoch: self.next.epoch + 1, window: 0, index: rank };
@@ -310,10 +315,7 @@ impl State {
     fn drop_before(&mut self, first: BatchId, most: Credits) {
         let rest = self.waiting.split_off(&first);
         for (id, queued) in std::mem::replace(&mut self.waiting, rest) {
-            self.received.remove(&id);
-            if let Some(channel) = self.channels.get(&queued.channel) {
-                let _ = channel.replies.send(Reply::Done(id));
-            }
+            self.reply_done(id);
             self.grant(queued.channel, &queued.header, queued.bytes, most);
         }
     }

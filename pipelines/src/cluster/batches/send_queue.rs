@@ -74,7 +74,7 @@ impl SendQueue {
 
     /// Waits until every batch is done.
     pub(crate) async fn wait_until_empty(&self) -> Result<(), Fault> {
-        self.wait_until(|state| state.queues.iter().all(|b| b.waiting.is_empty() && b.sent.is_empty())).await
+        self.wait_until(|state| state.queues.iter().all(|queue| queue.waiting.is_empty() && queue.sent.is_empty())).await
     }
 
     async fn wait_until(&self, holds: impl Fn(&State) -> bool) -> Result<(), Fault> {
@@ -157,7 +157,7 @@ impl SendQueue {
         let known = state
             .queues
             .iter_mut()
-            .fold(false, |known, b| b.sent.remove(&id).is_some() | b.waiting.remove(&id).is_some() | known);
+            .fold(false, |known, queue| queue.sent.remove(&id).is_some() | queue.waiting.remove(&id).is_some() | known);
         drop(state);
         self.notify_all();
         known
@@ -169,9 +169,9 @@ impl SendQueue {
             let Header { id: other, term: newer, .. } = queued.header;
             (other.epoch, other.window) != (id.epoch, id.window) || newer > term
         };
-        for b in &mut self.state().queues {
-            b.waiting.retain(|_, queued| stays(queued));
-            b.sent.retain(|_, (queued, _)| stays(queued));
+        for queue in &mut self.state().queues {
+            queue.waiting.retain(|_, queued| stays(queued));
+            queue.sent.retain(|_, (queued, _)| stays(queued));
         }
         self.notify_all();
     }
@@ -184,9 +184,9 @@ impl SendQueue {
 
     /// Drops all batches: they were trained on from another reader.
     pub(crate) fn clear(&self) {
-        for b in &mut self.state().queues {
-            b.waiting.clear();
-            b.sent.clear();
+        for queue in &mut self.state().queues {
+            queue.waiting.clear();
+            queue.sent.clear();
         }
         self.progress.notify_waiters();
     }

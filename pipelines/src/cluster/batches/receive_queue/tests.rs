@@ -189,6 +189,18 @@ fn a_restarted_trainer_continues_where_the_old_one_ended() {
 }
 
 #[test]
+fn both_readers_of_a_waiting_batch_are_told_that_another_trainer_has_done_it() {
+    let receive_queue = ReceiveQueue::new(Order::Any, CREDITS);
+    let (mut a, mut b) = (Reader::new(&receive_queue, "reader 0"), Reader::new(&receive_queue, "reader 1"));
+    a.put(&receive_queue, header(id(1, 0))).unwrap();
+    b.put(&receive_queue, Header { term: 1, ..header(id(1, 0)) }).unwrap();
+    receive_queue.update_status(Some(10), (0, 2));
+    assert_eq!(a.heard()[1..], [Reply::Done(id(1, 0)), ONE_CREDIT]);
+    assert_eq!(b.heard()[1..], [ONE_CREDIT, Reply::Done(id(1, 0))]);
+    assert_eq!(taken(&receive_queue), []);
+}
+
+#[test]
 fn windows_that_are_done_take_no_memory_and_their_batches_are_answered_at_once() {
     for order in [Order::Any, Order::Data { rank: 0, of: 1 }] {
         let receive_queue = ReceiveQueue::new(order, CREDITS);
