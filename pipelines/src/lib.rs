@@ -59,6 +59,7 @@ mod progress;
 mod quality;
 mod registry;
 mod resources;
+mod rounds_end;
 mod run_report;
 mod saved_model;
 mod score_columns;

@@ -8,6 +8,7 @@ use forebay_connectors::WindowMark;
 use crate::checkpoint::{CutPoint, SharedCut};
 use crate::dense::DenseStore;
 use crate::flow::{BatchId, TrainBatch};
+use crate::rounds_end::RoundsEnd;
 
 /// How the stages of one process take part in training.
 #[derive(Clone, Default)]
@@ -40,6 +41,8 @@ pub(crate) struct Membership {
     pub(crate) dense: Option<Arc<dyn DenseStore>>,
     /// The number of trainers that take each step together. `None`: each trainer takes its steps by itself.
     pub(crate) round: Option<u32>,
+    /// Says when the rest of a round may never come. `None`: there are no rounds.
+    pub(crate) rounds_end: Option<RoundsEnd>,
     /// Steps taken before this trainer started, and the trainers whose steps count as much as its own.
     pub(crate) steps: (u64, u64),
 }
@@ -158,6 +161,11 @@ impl Participation {
 
     pub(crate) fn round(&self) -> Option<u32> {
         self.membership.as_ref()?.round
+    }
+
+    /// Set if the process takes part in rounds.
+    pub(crate) fn rounds_end(&self) -> Option<&RoundsEnd> {
+        self.membership.as_ref()?.rounds_end.as_ref()
     }
 
     /// Steps taken before this trainer started, and by how much each of its own steps raises that number.

@@ -134,6 +134,13 @@ pub struct RunStatus {
     pub returned_leases: u64,
 }
 
+impl RunStatus {
+    /// Whether the run has drained without the rows that a lost reader held.
+    pub(crate) fn lacks_rows_in_the_end(&self) -> bool {
+        self.phase == RunPhase::Finished && self.returned_leases > 0 && self.windows_done < self.windows_total
+    }
+}
+
 /// The phases of a run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -77,6 +77,8 @@ pub use ps::Ps;
 pub(crate) use ps_snapshots::PsSnapshots;
 pub use reader::Reader;
 pub use session::{ClusterProcess, ClusterSession, DEFAULT_PORT, ProcessConfig};
+#[cfg(test)]
+pub(crate) use snapshot_handler::SnapshotHandler;
 pub use status_client::StatusClient;
 pub use trainer::trainer;
 

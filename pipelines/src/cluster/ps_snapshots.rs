@@ -58,7 +58,7 @@ pub(crate) struct PsSnapshots {
 }
 
 impl PsSnapshots {
-    pub(super) fn new(peers: Vec<Peer>, retry: Retry) -> Self {
+    pub(crate) fn new(peers: Vec<Peer>, retry: Retry) -> Self {
         Self { peers, retry }
     }
 

@@ -37,6 +37,9 @@ struct Settings {
     /// The role of these processes.
     reader_role: Role,
     trainer_keeps_dense: bool,
+    /// The only trainer reads by itself. No other process could take its leases, and if it took them again it would train on their
+    /// batches again.
+    reads_alone: bool,
     lease_rows: u64,
     window_rows: u64,
     /// Trainers take batches in the order of the data.
@@ -101,6 +104,7 @@ impl RunState {
             readers: (placement.readers.max(placement.trainers)) as u32,
             reader_role: if placement.readers > 0 { Role::Reader } else { Role::Trainer },
             trainer_keeps_dense: placement.dense() == DenseAt::Trainer,
+            reads_alone: placement.readers == 0 && placement.trainers == 1,
             lease_rows: placement.lease_rows as u64,
             window_rows: crate::sources::window_rows(job, job.in_step()) as u64,
             ordered: super::ordered(job),
@@ -156,6 +160,9 @@ impl RunState {
             self.members.list(now).filter(|member| (member.present || member.lost) && member.silence > silence);
         self.silent = silent.map(|member| format!("{} {}", member.role, member.rank)).collect();
         for reader in self.members.lost_readers(role, silence, now) {
+            if self.settings.reads_alone {
+                continue;
+            }
             let leases = self.return_leases_of(reader);
             tracing::warn!(leases, "{role} {reader} sent no heartbeat for {silence:?}: its rows go to others");
         }
@@ -375,37 +382,4 @@ impl Settings {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::messages::{JoinReply, JoinRequest, PlanRequest};
-    use super::*;
-
-    /// The reply to a request for a lease is lost, the request is sent again, and comes once more later.
-    #[test]
-    fn a_request_for_a_lease_that_comes_again_gets_the_same_lease() {
-        let (mut job, now) = (Job::default(), Instant::now());
-        (job.placement.readers, job.placement.lease_rows) = (2, 1);
-        let mut run = RunState::new(&job, 7, now);
-        let mut join = |role, rank: u32| {
-            let (address, nonce, digest) = (Some("a:1".into()), u64::from(rank) + 1, job_digest(&job));
-            run.plan(&PlanRequest { role, rank, job: digest.clone(), nonce }, now).unwrap();
-            let join = JoinRequest { role, rank, address, attempt: 7, job: digest, nonce };
-            let JoinReply::Joined(member) = run.join(join, now).unwrap() else { panic!("it did not join") };
-            member
-        };
-        join(Role::Trainer, 0);
-        let (first, second) = (join(Role::Reader, 0), join(Role::Reader, 1));
-        let data = DataPlan { epochs: 1, rows: 1 << 22, windows: 64, fingerprint: 1 };
-        let mut lease = |member, number| {
-            let request = LeaseRequest { member, data: data.clone(), returned_only: false, number };
-            match run.lease(request, now).unwrap() {
-                LeaseReply::Lease(lease) => Some(lease.windows.start),
-                _ => None,
-            }
-        };
-        let windows = lease(first, 0);
-        assert!(windows == Some(0) && lease(first, 0) == windows, "sent again");
-        let next = lease(first, 1);
-        assert!(next > windows && lease(first, 0).is_none(), "late: the reader has its reply");
-        assert!(lease(first, 1) == next && lease(second, 0) > next, "each reader has its own numbers");
-    }
-}
+mod tests;

@@ -18,7 +18,7 @@ use crate::checkpoint::{CheckpointFolder, CutPlan, file_name, write_dense, write
 use crate::model_folder::FileEntry;
 
 /// Begins snapshots of the shards and of the dense block of this process, and writes them.
-pub(super) struct SnapshotHandler {
+pub(crate) struct SnapshotHandler {
     folder: CheckpointFolder,
     rank: u32,
     table: TableClient,
@@ -36,7 +36,7 @@ struct Files {
 }
 
 impl SnapshotHandler {
-    pub(super) fn new(folder: CheckpointFolder, rank: u32, table: TableClient, dense: Option<DenseBlock>) -> Self {
+    pub(crate) fn new(folder: CheckpointFolder, rank: u32, table: TableClient, dense: Option<DenseBlock>) -> Self {
         Self { folder, rank, table, dense, turns: Arc::default() }
     }
 

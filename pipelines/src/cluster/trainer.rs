@@ -26,6 +26,7 @@ use crate::flow::RowCounts;
 use crate::job::{DenseAt, Job};
 use crate::participation::{BatchRecord, Membership, Participation};
 use crate::resources::Resources;
+use crate::rounds_end::RoundsEnd;
 use crate::training::Training;
 use crate::{sources, wiring};
 
@@ -96,7 +97,8 @@ fn wire(
             Some(Arc::new(session.io.block_on(store)?))
         }
     };
-    let mut membership = membership(&resources.job, &status.counts, batches, dense);
+    let rounds_end = resources.job.round().map(|_| RoundsEnd::new(session.member.subscribe()));
+    let mut membership = membership(&resources.job, &status.counts, batches, dense, rounds_end);
     let checkpoint = match found {
         Some(StartState::Checkpoint(folder, manifest)) => {
             membership.steps.0 = manifest.position.steps;
@@ -157,11 +159,12 @@ fn membership(
     counts: &RowCounts,
     batches: Arc<dyn BatchRecord>,
     dense: Option<Arc<dyn DenseStore>>,
+    rounds_end: Option<RoundsEnd>,
 ) -> Membership {
     let (round, trainers) = (job.round(), job.placement.trainers as u64);
     // A synchronous step is one batch of each trainer. Otherwise each trainer counts its own steps for all trainers.
     let steps = if round.is_some() { (counts.batches / trainers, 1) } else { (counts.batches, trainers) };
-    Membership { batches, dense, round, steps }
+    Membership { batches, dense, round, rounds_end, steps }
 }
 
 fn order(job: &Job, rank: u32) -> Order {

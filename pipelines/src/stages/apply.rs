@@ -17,7 +17,7 @@ pub(super) struct Apply {
 
 impl Apply {
     /// Applies the gradients of `batch`, and `dense` if the dense parameters are in the ps. A member's push is applied once for
-    /// each `id`.
+    /// each `id`. The push of a round that can never be complete is given up: none of its batches counts.
     pub(super) async fn push(&self, batch: &GradBatch, id: PushId, dense: Option<Vec<f32>>) -> Result<(), Fault> {
         let GradBatch { step, unique, row_grads, .. } = batch;
         if self.participation.is_alone() {
@@ -40,7 +40,17 @@ impl Apply {
                 _ => Ok(()),
             }
         };
-        futures::future::try_join(sparse, dense).await.map(drop)
+        let Some(rounds) = self.participation.rounds_end() else {
+            return futures::future::try_join(sparse, dense).await.map(drop);
+        };
+        if rounds.is_over() {
+            return Ok(());
+        }
+        tokio::select! {
+            biased;
+            pushed = futures::future::try_join(sparse, dense) => pushed.map(drop),
+            () = rounds.give_up() => Ok(()),
+        }
     }
 
     /// Applies what is due in an exact order.

@@ -60,6 +60,8 @@ impl CutLeader {
             loop {
                 match request_until_failed(&member, "lead_cut", &request).await {
                     Ok(LeadReply::Wait) => {}
+                    // The status that says so is on its way, and ends this.
+                    Ok(LeadReply::RunEnds) => std::future::pending().await,
                     reply => return reply,
                 }
             }

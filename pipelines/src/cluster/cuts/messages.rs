@@ -84,4 +84,6 @@ pub(crate) enum LeadReply {
     Whole,
     /// The cut is given up, and trainers may have gone on.
     GivenUp(String),
+    /// There are no more cuts: the run has ended, or ends as its status will say.
+    RunEnds,
 }

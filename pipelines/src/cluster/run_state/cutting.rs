@@ -67,7 +67,7 @@ impl RunState {
         }
         let given_up = |why: &str| Ok(LeadReply::GivenUp(why.to_owned()));
         if !self.may_cut() {
-            return given_up("the run ends");
+            return Ok(LeadReply::RunEnds);
         }
         match step {
             LeadStep::GoOn if self.cuts.go_on(cut) => Ok(LeadReply::Whole),

@@ -23,6 +23,9 @@ impl World {
             state.tick(instant);
         }
         if let RunPhase::Failed(failure) = state.status().phase {
+            if failure.drained {
+                return self.is_drained(pid);
+            }
             return Err(format!("the run has failed: {}", failure.message));
         }
         let Some(attempt) = state.attempt_without_origin() else {
@@ -50,7 +53,7 @@ impl World {
     /// A request comes.
     pub(super) fn request(&mut self, pid: Pid, from: (Pid, u64), body: Request) -> Result<(), String> {
         let instant = self.instant();
-        let of_ps = matches!(body, Request::Push(..) | Request::Snapshot(..) | Request::Contents(_));
+        let of_ps = matches!(body, Request::Push(..) | Request::Snapshot(..) | Request::Contents(_) | Request::Pull(_));
         if of_ps {
             return self.asks_ps(pid, from, body);
         }
@@ -64,7 +67,11 @@ impl World {
             Request::Plan(plan) => state.plan(&plan, instant).map_or_else(refused, Answer::Plan),
             Request::Join(join) => state.join(join, instant).map_or_else(refused, Answer::Join),
             Request::Heartbeat(member) => {
-                let alive = if state.is_current(&member) { state.heartbeat(member, instant) } else { Ok(()) };
+                let mut alive = Ok(());
+                if state.is_current(&member) {
+                    alive = state.heartbeat(member, instant);
+                    state.tells(member.role, member.rank);
+                }
                 alive.map_or_else(refused, |()| Answer::Status(Box::new(state.status())))
             }
             Request::Lease(lease) => state.lease(lease, instant).map_or_else(refused, Answer::Lease),
@@ -74,6 +81,9 @@ impl World {
                 self.over |= matches!(state.status().phase, RunPhase::Over);
                 done(over)
             }
+            Request::Drain(member) => done(state.drain(member, instant)),
+            Request::Leave(member) => done(state.leave(member, instant)),
+            Request::Fail(fail) => done(state.fail(fail, instant)),
             Request::Cut(cut) => state.cut(cut.member, cut.report, instant).map_or_else(refused, Answer::Cut),
             Request::LeadCut(lead) => state.lead_cut(lead, instant).map_or_else(refused, Answer::Lead),
             _ => Answer::Later,

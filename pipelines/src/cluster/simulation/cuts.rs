@@ -16,6 +16,9 @@ use crate::checkpoint::TrainedBatches;
 use crate::flow::BatchId;
 use crate::model_folder::FileEntry;
 
+/// As in `checkpointer.rs`.
+const LAST_TRIES: usize = 3;
+
 type Kept = Vec<Vec<(BatchId, u64)>>;
 
 #[derive(Default)]
@@ -26,6 +29,8 @@ pub(super) struct SimCuts {
     asking: Option<u64>,
     ask_at: u64,
     lead: Lead,
+    /// How often the last checkpoint was given up.
+    last_tries: usize,
 }
 
 /// What the trainer that makes checkpoints does.
@@ -43,13 +48,15 @@ enum Lead {
     /// By rank of the ps: the call, and what was written.
     Writing(Plan, Vec<(u64, Option<Contents>)>, TrainedBatches, Kept),
     /// The manifest is written.
-    Keeping(Vec<u64>),
+    Keeping(Plan, Vec<u64>),
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     number: u64,
     attempt: u64,
+    /// The run ends with it.
+    last: bool,
 }
 
 impl SimCuts {
@@ -127,12 +134,15 @@ impl SimTrainer {
         if self.rank != 0 || world.job.checkpoint.to.is_none() {
             return Ok(());
         }
-        let runs = status.phase == RunPhase::Running && status.data.is_some() && !self.source_ended;
+        let last = status.phase == RunPhase::Draining || world.processes[pid].told;
+        let runs = matches!(status.phase, RunPhase::Running | RunPhase::Draining)
+            && status.data.is_some()
+            && !self.source_ended;
         match &self.cuts.lead {
             Lead::Idle => self.cuts.lead = Lead::WaitsUntil(world.now + 100 + world.random.below(1500)),
-            Lead::WaitsUntil(time) if *time <= world.now && runs => {
+            Lead::WaitsUntil(time) if (*time <= world.now || last) && runs => {
                 let number = world.store.last_key_value().map_or(1, |(number, _)| number + 1);
-                let plan = Plan { number, attempt: world.random.next_u64() };
+                let plan = Plan { number, attempt: world.random.next_u64(), last };
                 if self.shared.is_some() {
                     let call = self.lead(world, pid, member, plan, LeadStep::Stop);
                     self.cuts.lead = Lead::Stopping(plan, call);
@@ -183,8 +193,18 @@ impl SimTrainer {
                 }
                 return Ok(());
             }
+            // As the client, which waits for the status that says so.
+            Answer::Lead(LeadReply::RunEnds) => return Ok(()),
             Answer::Lead(LeadReply::GivenUp(_)) => {
-                self.cuts.lead = Lead::Idle;
+                if let Lead::Stopping(plan, asked) | Lead::GoesOn(plan, asked, ..) = &self.cuts.lead
+                    && *asked == call
+                {
+                    self.cuts.last_tries += usize::from(plan.last);
+                    self.cuts.lead = Lead::Idle;
+                }
+                if self.cuts.last_tries == LAST_TRIES {
+                    return Err("the last checkpoint was given up too often".into());
+                }
                 return Ok(());
             }
             _ => {}
@@ -222,12 +242,15 @@ impl SimTrainer {
                 } else {
                     let contents = calls.into_iter().filter_map(|(_, contents)| contents).collect();
                     world.publish(plan.number, StoredCheckpoint { batches, contents, kept })?;
-                    Lead::Keeping(self.ask_snapshots(world, pid, member, plan, SnapshotStep::Keep))
+                    Lead::Keeping(plan, self.ask_snapshots(world, pid, member, plan, SnapshotStep::Keep))
                 }
             }
-            (Lead::Keeping(mut calls), Answer::Done) => {
+            (Lead::Keeping(plan, mut calls), Answer::Done) => {
                 calls.retain(|open| *open != call);
-                if calls.is_empty() { Lead::Idle } else { Lead::Keeping(calls) }
+                if calls.is_empty() && plan.last {
+                    self.has_drained(world, pid, member)?;
+                }
+                if calls.is_empty() { Lead::Idle } else { Lead::Keeping(plan, calls) }
             }
             (lead, _) => lead,
         };
@@ -253,6 +276,7 @@ impl World {
         // Another process may have written this number: it is the older cut of an attempt that is over, or of a newer one.
         if let Entry::Vacant(new) = self.store.entry(number) {
             new.insert(stored);
+            self.published_at = self.now;
             self.counted.checkpoints += 1;
         }
         Ok(())

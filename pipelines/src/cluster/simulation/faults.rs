@@ -34,13 +34,15 @@ impl World {
         let place = places[self.random.below(places.len() as u64) as usize];
         let restart = self.now + 100 + self.random.below(2500);
         let newest = self.newest(place);
-        match (self.random.below(4), newest) {
-            (0 | 1, Some(pid)) => {
+        // A supervisor that has seen a process end as drained starts none again.
+        let ends = newest.is_some_and(|pid| self.processes[pid].has_drained());
+        match (self.random.below(20), newest.filter(|_| !ends)) {
+            (0..9, Some(pid)) => {
                 self.counted.kills += 1;
                 self.kill(pid);
                 self.at(restart, Event::Start(place));
             }
-            (2, Some(pid)) => {
+            (9..13, Some(pid)) => {
                 self.counted.pauses += 1;
                 let until = self.now + self.random.below(5000);
                 self.note(&format!("stop {} until {until}", self.name(pid)));
@@ -50,6 +52,8 @@ impl World {
                     self.at(restart, Event::Start(place));
                 }
             }
+            (18, Some(_)) => self.tell_some(place),
+            (19, Some(_)) => self.tell_all(),
             _ => {
                 self.counted.cuts_off += 1;
                 let until = self.now + self.random.below(4000);

@@ -9,7 +9,7 @@ use super::super::members::Role;
 use super::network::Place;
 use super::world::World;
 use crate::flow::{BatchId, WindowEnd};
-use crate::job::{DenseAt, Job, StalenessRule};
+use crate::job::{DenseAt, Job, LookupAt, StalenessRule};
 
 const WINDOW_ROWS: u64 = 40;
 const BATCH_ROWS: u64 = 10;
@@ -17,14 +17,18 @@ const BATCH_ROWS: u64 = 10;
 pub(super) fn random_job(random: &mut SplitMix64) -> Job {
     let mut job = Job::default();
     let placement = &mut job.placement;
-    placement.readers = 1 + random.below(3) as usize;
+    // 0: the trainers read by themselves.
+    placement.readers = random.below(4) as usize;
     placement.ps = 1 + random.below(2) as usize;
     placement.trainers = [1, 1, 2, 3][random.below(4) as usize];
     placement.dense = Some(DenseAt::Ps);
     placement.lease_seconds = 2.0;
     placement.lease_rows = (WINDOW_ROWS * (1 + random.below(3))) as usize;
     placement.in_flight = 2 + random.below(6) as usize;
-    job.train.sync = placement.trainers > 1 && random.below(2) == 0;
+    if placement.trainers == 1 && random.below(2) == 0 {
+        placement.dense = Some(DenseAt::Trainer);
+    }
+    job.train.sync = placement.trainers > 1 && placement.readers > 0 && random.below(2) == 0;
     let k = random.below(4) as usize;
     let in_order = job.train.sync || job.placement.trainers == 1;
     job.train.staleness = match (in_order && random.below(2) == 0, job.train.sync) {
@@ -32,6 +36,11 @@ pub(super) fn random_job(random: &mut SplitMix64) -> Job {
         (false, true) => StalenessRule::at_most(0),
         (false, false) => StalenessRule::at_most(k),
     };
+    let (readers, staleness) = (job.placement.readers, job.train.staleness);
+    if readers > 0 && !job.train.sync && !staleness.exactly && staleness.batches + 1 >= readers && random.below(2) == 0
+    {
+        job.placement.lookup_at = LookupAt::Reader;
+    }
     (job.train.batch_rows, job.data.shuffle_rows) = (BATCH_ROWS as usize, WINDOW_ROWS as usize);
     job.data.epochs = 1 + random.below(2) as usize;
     if random.below(4) > 0 {

@@ -1,7 +1,7 @@
 //! What a process does with the answers that it gets, and with what comes on its streams.
 
 use super::super::members::Role;
-use super::super::messages::{JoinReply, JoinRequest, MemberId, PlanReply, job_digest};
+use super::super::messages::{JoinReply, JoinRequest, MemberId, PlanReply, RunPhase, job_digest};
 use super::network::{Answer, OnStream, Pid, Request};
 use super::process::{Part, Process};
 use super::ps::SimPs;
@@ -16,6 +16,8 @@ impl World {
         let process = &mut self.processes[pid];
         let (role, rank) = process.place;
         match body {
+            _ if process.leaves.is_some_and(|(asked, _)| asked == call) => self.ends(pid),
+            Answer::Plan(PlanReply::Failed(_)) | Answer::Join(JoinReply::Failed(_)) => self.hears_the_end(pid),
             Answer::Plan(PlanReply::Wait) => process.asked = false,
             Answer::Plan(PlanReply::Plan { attempt, checkpoint }) => {
                 let join = JoinRequest {
@@ -40,11 +42,20 @@ impl World {
                 let Some(member) = process.member else { return Ok(()) };
                 if status.attempt != member.attempt {
                     self.begins_anew(pid);
+                } else if matches!(status.phase, RunPhase::Failed(_)) {
+                    self.hears_the_end(pid);
                 } else {
                     process.status = Some(*status);
                 }
             }
             Answer::Refused(why) if why.contains("started again elsewhere") => self.ends(pid),
+            Answer::Refused(why)
+                if why.contains(": stopped")
+                    || why.contains("stopped before")
+                    || why.contains("stopped; checkpoint") =>
+            {
+                self.hears_the_end(pid);
+            }
             // The run has begun a new attempt: the next heartbeat says so. Or the coordinator was started again.
             Answer::Refused(_) if process.member.is_none() => self.begins_anew(pid),
             Answer::Refused(why) if why.contains("new attempt") || why.contains("unknown to the coordinator") => {
@@ -56,7 +67,7 @@ impl World {
                     self.processes[pid].part = Part::Trainer(trainer);
                 }
                 Part::Reader(mut reader) => {
-                    reader.answered(self, call, body);
+                    reader.answered(self, call, &body);
                     self.processes[pid].part = Part::Reader(reader);
                 }
                 part => process.part = part,
@@ -89,7 +100,7 @@ impl World {
                 Part::Ps(Box::new(SimPs::new(attempt, contents.unwrap_or_default())))
             }
             Role::Trainer => Part::Trainer(Box::new(SimTrainer::new(&self.job, rank, stored.as_ref()))),
-            Role::Reader => Part::Reader(Box::new(SimReader::new(&self.job))),
+            Role::Reader => Part::Reader(Box::new(SimReader::new(&self.job, rank))),
         };
         Ok(())
     }

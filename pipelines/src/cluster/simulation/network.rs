@@ -9,7 +9,7 @@ use super::super::cuts::{CutOrder, CutRequest, LeadCutRequest, LeadReply};
 use super::super::leases::LeaseReply;
 use super::super::members::Role;
 use super::super::messages::{
-    CompletedWindows, JoinReply, JoinRequest, LeaseRequest, MemberId, PlanReply, PlanRequest, RunStatus,
+    CompletedWindows, FailRequest, JoinReply, JoinRequest, LeaseRequest, MemberId, PlanReply, PlanRequest, RunStatus,
 };
 use super::super::ps_snapshots::SnapshotRequest;
 use crate::flow::BatchId;
@@ -41,12 +41,16 @@ pub(super) enum Request {
     Lease(LeaseRequest),
     Complete(CompletedWindows),
     Over(MemberId),
+    Drain(MemberId),
+    Leave(MemberId),
+    Fail(FailRequest),
     Cut(CutRequest),
     LeadCut(LeadCutRequest),
     /// To a ps, from a member of this attempt.
     Push(u64, SimPush),
     Snapshot(u64, SnapshotStep, SnapshotRequest),
     Contents(u64),
+    Pull(u64),
 }
 
 /// What a trainer asks of the snapshots of a ps.

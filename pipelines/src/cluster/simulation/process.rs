@@ -32,6 +32,14 @@ pub(super) struct Process {
     /// When the coordinator looked at the time.
     pub(super) ticked: u64,
     pub(super) status: Option<RunStatus>,
+    /// It is told to end.
+    pub(super) told: bool,
+    /// It has asked the run to drain, in this attempt.
+    pub(super) drains: bool,
+    /// A reader that was told to end leaves at this call, or ends at this time.
+    pub(super) leaves: Option<(u64, u64)>,
+    /// When the coordinator's run has ended as drained.
+    pub(super) drained_at: Option<u64>,
     pub(super) part: Part,
 }
 
@@ -58,12 +66,22 @@ impl Process {
             heartbeat: (0, None),
             ticked: 0,
             status: None,
+            told: false,
+            drains: false,
+            leaves: None,
+            drained_at: None,
             part: Part::None,
         }
     }
 
     pub(super) fn phase(&self) -> RunPhase {
         self.status.as_ref().map_or(RunPhase::Gathering, |status| status.phase.clone())
+    }
+
+    /// The coordinator's run has ended as drained.
+    pub(super) fn has_drained(&self) -> bool {
+        let phase = self.coordinator.as_ref().map(|state| state.status().phase);
+        matches!(phase, Some(RunPhase::Failed(failure)) if failure.drained)
     }
 
     pub(super) fn describe(&self) -> String {
@@ -85,7 +103,7 @@ impl World {
         self.end_connections(pid);
         let process = &mut self.processes[pid];
         (process.member, process.asked, process.status, process.part) = (None, false, None, Part::None);
-        process.heartbeat = (0, None);
+        (process.heartbeat, process.drains) = ((0, None), false);
     }
 
     /// Ends by itself.
@@ -112,7 +130,7 @@ impl World {
             let call = self.call(pid, (Role::Ps, 0), Request::Heartbeat(member));
             self.processes[pid].heartbeat = (now + HEARTBEAT, Some(call));
         }
-        if matches!(self.processes[pid].phase(), RunPhase::Gathering) {
+        if self.follows_told(pid, member) || matches!(self.processes[pid].phase(), RunPhase::Gathering) {
             return Ok(());
         }
         // The part is taken out while it works on the world.

@@ -1,19 +1,25 @@
 //! A ps: it applies each push once, and gives snapshots. `ExactlyOnce` with its fences and rounds and `SnapshotTurns` are the real
 //! ones. In the place of rows it has how often the pushes of each batch were applied.
 
+use std::collections::BTreeMap;
+
 use forebay_actors::Fault;
-use forebay_ps::{ExactlyOnce, PushOutcome, Pushed, Share};
+use forebay_ps::{ExactlyOnce, PushOutcome, Pushed, Share, Stamp, Trainer};
 use tokio::sync::oneshot::Receiver;
 
 use super::super::ps_snapshots::SnapshotRequest;
 use super::super::snapshot_turns::SnapshotTurns;
-use super::network::{Answer, Contents, Pid, Request, SimPush, SnapshotStep};
+use super::faults::FAULTS_UNTIL;
+use super::network::{Answer, Contents, Message, Pid, Request, SimPush, SnapshotStep};
 use super::process::Part;
-use super::world::World;
+use super::world::{Event, World};
 use crate::flow::BatchId;
 
 /// The most time that a snapshot takes to be written.
 const WRITING: u64 = 900;
+
+/// The most time that a ps takes to begin a snapshot when it is late: longer than trainers stand still for one.
+const LATE: u64 = 20_000;
 
 /// A process, and the number of its call.
 type Caller = (Pid, u64);
@@ -26,6 +32,10 @@ pub(super) struct SimPs {
     once: ExactlyOnce<Vec<BatchId>>,
     /// Those that wait for the end of a round.
     waiting: Vec<(Caller, Receiver<Outcome>)>,
+    /// By rank of the trainer: the newest incarnation that has pushed.
+    newest: BTreeMap<u32, u64>,
+    /// Snapshots begin then.
+    begins_at: u64,
     snapshots: SnapshotTurns<Contents>,
     /// A snapshot that is written until then.
     writing: Option<(u64, SnapshotRequest, Contents)>,
@@ -38,6 +48,8 @@ impl SimPs {
             contents,
             once: ExactlyOnce::default(),
             waiting: Vec::new(),
+            newest: BTreeMap::new(),
+            begins_at: 0,
             snapshots: SnapshotTurns::default(),
             writing: None,
         }
@@ -52,8 +64,8 @@ impl SimPs {
         self.once.acknowledge_before(BatchId { epoch, window, index: 0 }.push_id().source);
     }
 
-    /// Returns who gets an answer now, and which.
-    fn push(&mut self, from: Caller, push: SimPush) -> Vec<(Caller, Answer)> {
+    /// Returns who gets an answer now, and which; or why that is wrong.
+    fn push(&mut self, from: Caller, push: SimPush) -> Result<Vec<(Caller, Answer)>, String> {
         let SimPush { stamp, step, batch, acknowledge } = push;
         if let Some(before) = acknowledge {
             self.once.acknowledge_before(before);
@@ -65,7 +77,12 @@ impl SimPs {
         };
         let merge = |shares: Vec<Share<Vec<BatchId>>>| shares.into_iter().flat_map(|share| share.payload).collect();
         let mut answers = match self.once.push(Some(stamp), step, vec![batch], merge, apply) {
-            Ok(Pushed::Done(..)) => vec![(from, Answer::Done)],
+            Ok(Pushed::Done(_, outcome)) => {
+                if outcome == PushOutcome::Applied {
+                    self.check_not_replaced(stamp)?;
+                }
+                vec![(from, Answer::Done)]
+            }
             Ok(Pushed::Waiting(outcome)) => {
                 self.waiting.push((from, outcome));
                 Vec::new()
@@ -80,7 +97,18 @@ impl SimPs {
             }
             Err(_) => true,
         });
-        answers
+        Ok(answers)
+    }
+
+    /// From the first push of a trainer on, processes that it has replaced change nothing.
+    fn check_not_replaced(&mut self, stamp: Stamp) -> Result<(), String> {
+        let Some(Trainer { rank, incarnation }) = stamp.trainer else { return Ok(()) };
+        let newest = self.newest.entry(rank).or_default();
+        *newest = incarnation.max(*newest);
+        if incarnation == *newest {
+            return Ok(());
+        }
+        Err(format!("incarnation {incarnation} of trainer {rank} changes rows after incarnation {newest} has"))
     }
 
     /// As `SnapshotHandler`. `until`: a snapshot that begins is written then.
@@ -113,10 +141,16 @@ impl World {
     pub(super) fn asks_ps(&mut self, pid: Pid, from: Caller, body: Request) -> Result<(), String> {
         let exactly = self.job.train.staleness.exactly;
         let (now, until) = (self.now, self.now + self.random.below(WRITING));
+        let late = now < FAULTS_UNTIL && self.random.below(60) == 0;
+        let begins = self.random.below(LATE);
         let process = &mut self.processes[pid];
         let status = process.status.as_ref().map(|status| status.first_open);
         let joined = process.member.map(|member| member.attempt);
-        let (Request::Push(attempt, _) | Request::Snapshot(attempt, ..) | Request::Contents(attempt)) = body else {
+        let (Request::Push(attempt, _)
+        | Request::Snapshot(attempt, ..)
+        | Request::Contents(attempt)
+        | Request::Pull(attempt)) = body
+        else {
             return Ok(());
         };
         let serves = |ps: &&mut Box<SimPs>| joined == Some(attempt) && ps.attempt == attempt;
@@ -128,14 +162,25 @@ impl World {
         if let (Some(first_open), false) = (status, exactly) {
             ps.acknowledge(first_open);
         }
+        if let Request::Snapshot(_, SnapshotStep::Begin, _) = &body {
+            if late && ps.begins_at <= now {
+                ps.begins_at = now + begins;
+            }
+            if ps.begins_at > now {
+                let (time, (sender, call)) = (ps.begins_at, from);
+                self.at(time, Event::Deliver { to: pid, from: sender, message: Message::Request { call, body } });
+                return Ok(());
+            }
+        }
         ps.write(now);
         let answers = match body {
-            Request::Push(_, push) => ps.push(from, push),
+            Request::Push(_, push) => ps.push(from, push)?,
             Request::Snapshot(_, step, request) => {
                 let answer = ps.snapshot(step, request, until);
                 vec![(from, answer.unwrap_or_else(|fault| refused(&fault)))]
             }
-            _ => vec![(from, Answer::Contents(ps.contents.clone()))],
+            Request::Contents(_) => vec![(from, Answer::Contents(ps.contents.clone()))],
+            _ => vec![(from, Answer::Done)],
         };
         if let Some((batch, times)) = ps.contents.iter().find(|(_, times)| **times != 1) {
             return Err(format!("{batch} was applied {times} times"));

@@ -1,46 +1,33 @@
-//! A reader: it takes leases, makes batches of their windows, and sends them. The queue and the progress are the real ones.
+//! A reader: it makes batches of the windows of its leases, looks up their rows if readers do, and sends them. The queue, the tickets
+//! and the progress are the real ones.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
-use forebay_connectors::Lease;
 use futures::FutureExt;
 
-use super::super::batches::lease_progress::{LeaseProgress, Report};
 use super::super::batches::metadata::{Header, Reply};
 use super::super::batches::send_queue::{QueuedBatch, SendQueue};
-use super::super::leases::LeaseReply;
-use super::super::members::Role;
-use super::super::messages::{CompletedWindows, LeaseRequest, RunPhase};
-use super::network::{Answer, OnStream, Pid, Request};
+use super::super::messages::RunPhase;
+use super::lookups::SimLookups;
+use super::network::{Answer, OnStream, Pid};
+use super::source::{MadeBatch, SimSource};
 use super::world::World;
-use crate::flow::BatchId;
 use crate::job::Job;
-
-/// As in `lease_client.rs`.
-const MAX_UNSENT_LEASES: usize = 2;
+use crate::staleness::Ticket;
 
 pub(super) struct SimReader {
-    progress: LeaseProgress,
+    source: SimSource,
+    /// Set if readers look up rows.
+    lookups: Option<SimLookups>,
     send_queue: SendQueue,
     queues: usize,
-    /// The source reads ahead.
-    leases: VecDeque<Lease>,
-    /// The window that is cut into batches, and the next of them.
-    reading: Option<(Lease, u64, u32)>,
     /// A batch that waits for room.
     blocked: Option<(usize, QueuedBatch)>,
-    /// Leases are asked for at this call; `source_ended`: there are no more.
-    asking: Option<u64>,
-    requests: u64,
-    ask_at: u64,
-    source_ended: bool,
-    reporting: Option<u64>,
     channels: Vec<SimChannel>,
     /// It has read all, and stays until the run is over.
-    done: bool,
+    pub(super) done: bool,
 }
 
 /// The channel to one trainer.
@@ -53,20 +40,14 @@ struct SimChannel {
 }
 
 impl SimReader {
-    pub(super) fn new(job: &Job) -> Self {
+    pub(super) fn new(job: &Job, rank: u32) -> Self {
         let queues = job.in_step();
         Self {
-            progress: LeaseProgress::default(),
+            source: SimSource::new(job),
+            lookups: SimLookups::of(job, rank),
             send_queue: SendQueue::new(queues, 4),
             queues,
-            leases: VecDeque::new(),
-            reading: None,
             blocked: None,
-            asking: None,
-            requests: 0,
-            ask_at: 0,
-            source_ended: false,
-            reporting: None,
             channels: (0..job.placement.trainers).map(|_| SimChannel::default()).collect(),
             done: false,
         }
@@ -74,12 +55,10 @@ impl SimReader {
 
     pub(super) fn describe(&self) -> String {
         format!(
-            "reading {:?}, {} leases ahead, blocked {:?}, asking {:?}, ended {}, channels {:?}, done {}",
-            self.reading,
-            self.leases.len(),
+            "{}, look-ups {:?}, blocked {:?}, channels {:?}, done {}",
+            self.source.describe(),
+            self.lookups.as_ref().map(SimLookups::describe),
             self.blocked.as_ref().map(|(_, queued)| queued.header.id),
-            self.asking,
-            self.source_ended,
             self.channels.iter().map(|channel| (channel.stream, channel.credits)).collect::<Vec<_>>(),
             self.done
         )
@@ -95,7 +74,11 @@ impl SimReader {
         if over {
             self.send_queue.clear();
         }
-        self.ask(world, pid, status.returned_leases > 0);
+        let full = self.lookups.as_ref().is_some_and(SimLookups::is_full);
+        self.source.step(world, pid, member, &status, self.blocked.is_some() || full);
+        if let Some(lookups) = &mut self.lookups {
+            lookups.step(world, pid, member, &status);
+        }
         for _ in 0..2 {
             self.produce(world, status.returned_leases > 0);
         }
@@ -110,68 +93,48 @@ impl SimReader {
                 _ => {}
             }
         }
-        if self.reporting.is_none() && self.progress.wait_for_report().now_or_never().is_some() {
-            let Report { done: windows, gives_back } = self.progress.take_report();
-            let completed = CompletedWindows { member, windows, gives_back };
-            self.reporting = Some(world.call(pid, (Role::Ps, 0), Request::Complete(completed)));
-        }
-        let idle = self.source_ended && self.reading.is_none() && self.blocked.is_none() && self.leases.is_empty();
+        let looking_up = self.lookups.as_ref().is_some_and(|lookups| !lookups.is_empty());
+        let idle = self.source.is_at_end() && !looking_up && self.blocked.is_none();
         let empty = self.send_queue.wait_until_empty().now_or_never().is_some();
-        self.done = idle && empty && self.progress.wait_until_reported().now_or_never().is_some();
+        self.done = idle && empty && self.source.progress.wait_until_reported().now_or_never().is_some();
     }
 
-    fn ask(&mut self, world: &mut World, pid: Pid, lost: bool) {
-        let Some(member) = world.processes[pid].member else { return };
-        // A source that cannot pass on its batches asks for nothing.
-        if self.asking.is_some() || self.source_ended || self.blocked.is_some() || self.ask_at > world.now {
-            return;
-        }
-        let room = self.progress.wait_for_room(MAX_UNSENT_LEASES).now_or_never().is_some();
-        if room || lost {
-            self.requests += 1;
-            let lease = LeaseRequest { member, data: world.data(), returned_only: !room, number: self.requests };
-            self.asking = Some(world.call(pid, (Role::Ps, 0), Request::Lease(lease)));
-        }
-    }
-
-    /// Makes a batch, as the source, the stage `batch` and the stage `ship` do.
+    /// Makes a batch, as the source, the stages `batch` and `lookup` and the stage `ship` do.
     fn produce(&mut self, world: &World, lost: bool) {
         if let Some((queue, queued)) = self.blocked.take() {
             let id = queued.header.id;
             let room = self.send_queue.wait_for_room(queue, id).now_or_never().is_some();
-            let earlier = self.progress.wait_for_earlier_lease(id).now_or_never().is_some();
+            let earlier = self.source.progress.wait_for_earlier_lease(id).now_or_never().is_some();
             if !(room || earlier || lost) {
                 self.blocked = Some((queue, queued));
                 return;
             }
             self.send_queue.put(queue, queued);
         }
-        if self.reading.is_none() {
-            let Some(lease) = self.leases.pop_front() else { return };
-            self.reading = Some((lease.clone(), lease.windows.start, 0));
-        }
-        let Some((lease, window, index)) = self.reading.take() else { return };
-        if window >= lease.windows.end {
+        let Some(lookups) = &mut self.lookups else {
+            if let Some(made) = self.source.next(world) {
+                self.ship(made, None);
+            }
             return;
+        };
+        if !lookups.is_full()
+            && let Some(made) = self.source.next(world)
+        {
+            lookups.add(made);
         }
-        let (batches, end) = world.window(lease.epoch, window);
-        let next = if index + 1 < end.batches { (window, index + 1) } else { (window + 1, 0) };
-        if index == 0 && !self.progress.begin(lease.epoch, window, lease.term) {
-            self.reading = Some((lease, window + 1, 0));
-            return;
+        if let Some((made, ticket)) = lookups.next() {
+            self.ship(made, Some(ticket));
         }
-        let id = BatchId { epoch: lease.epoch, window, index };
-        // In rounds all batches of the last round carry the end.
-        let closes = (index + self.queues as u32 >= end.batches).then_some(end);
-        let rows = batches[index as usize];
-        if self.progress.batch_sent(id, lease.term, rows, closes) {
-            let header =
-                Header { id, term: lease.term, split: 0, row: rows, closes, done_before: 0, urgent: false, labels: 1 };
+    }
+
+    fn ship(&mut self, made: MadeBatch, ticket: Option<Ticket>) {
+        let MadeBatch { id, term, rows, closes } = made;
+        if self.source.progress.batch_sent(id, term, rows, closes) {
+            let header = Header { id, term, split: 0, row: rows, closes, done_before: 0, urgent: false, labels: 1 };
             let columns = RecordBatch::new_empty(Arc::new(Schema::empty()));
-            self.blocked =
-                Some((index as usize % self.queues, QueuedBatch { header, columns, bytes: 1, _ticket: None }));
+            let queued = QueuedBatch { header, columns, bytes: 1, _ticket: ticket };
+            self.blocked = Some((id.index as usize % self.queues, queued));
         }
-        self.reading = Some((lease, next.0, next.1));
     }
 
     fn send(&mut self, world: &mut World, pid: Pid, at: usize, stream: u64) {
@@ -182,7 +145,7 @@ impl SimReader {
             if !header.urgent {
                 self.channels[at].credits -= 1;
             }
-            let header = Header { done_before: self.progress.done_before(header.id), ..header };
+            let header = Header { done_before: self.source.progress.done_before(header.id), ..header };
             world.on_stream(pid, stream, OnStream::Batch(header));
         }
     }
@@ -192,12 +155,12 @@ impl SimReader {
         match body {
             OnStream::Reply(Reply::Grant { batches, .. }) => channel.credits += batches,
             OnStream::Reply(Reply::Done(id)) => {
-                self.progress.batch_done(id);
+                self.source.progress.batch_done(id);
                 self.send_queue.batch_done(id);
             }
             OnStream::Reply(Reply::Stale(id, term)) => {
                 self.send_queue.remove_window_of(id, term);
-                self.progress.remove_lease_of(id, term);
+                self.source.progress.remove_lease_of(id, term);
             }
             _ => {}
         }
@@ -210,24 +173,11 @@ impl SimReader {
         }
     }
 
-    pub(super) fn answered(&mut self, world: &World, call: u64, body: Answer) {
-        match body {
-            Answer::Lease(reply) if self.asking == Some(call) => {
-                self.asking = None;
-                match reply {
-                    LeaseReply::Lease(lease) => {
-                        self.progress.add(&lease);
-                        self.leases.push_back(lease);
-                    }
-                    LeaseReply::Wait => self.ask_at = world.now + 200,
-                    LeaseReply::Finished => self.source_ended = true,
-                }
-            }
-            Answer::Done if self.reporting == Some(call) => {
-                self.reporting = None;
-                self.progress.reported();
-            }
-            _ => {}
+    pub(super) fn answered(&mut self, world: &World, call: u64, body: &Answer) {
+        if !self.source.answered(world.now, call, body)
+            && let Some(lookups) = &mut self.lookups
+        {
+            lookups.answered(call);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! A trainer: it takes batches from its queue, looks them up, computes, pushes to every ps, and says that they are done. The queue,
 //! the tickets, the gate, the exact order and the position are the real ones.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use forebay_ps::{PushId, Round, Stamp, Trainer};
@@ -10,15 +10,16 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::super::batches::metadata::{Header, Reply};
 use super::super::batches::receive_queue::{Credits, Order, ReceiveQueue};
-use super::super::messages::{MemberId, RunPhase, RunStatus};
+use super::super::messages::MemberId;
 use super::super::ordered;
 use super::cuts::SimCuts;
 use super::network::{Contents, OnStream, Pid, Request, SimPush, StoredCheckpoint};
+use super::source::SimSource;
 use super::world::World;
-use crate::checkpoint::{BatchOrder, SharedCut, TrainedBatches};
+use crate::checkpoint::{SharedCut, TrainedBatches};
 use crate::exact_order::{Due, ExactOrder};
 use crate::flow::{BatchId, GradBatch};
-use crate::job::Job;
+use crate::job::{Job, LookupAt};
 use crate::staleness::{Staleness, Ticket};
 
 pub(super) struct SimTrainer {
@@ -26,9 +27,11 @@ pub(super) struct SimTrainer {
     pub(super) rank: u32,
     /// The ps by rank: those of the first status of a run that has started.
     pub(super) ps: Vec<Pid>,
-    round: Option<u32>,
+    pub(super) round: Option<u32>,
     steps_by: u64,
     pub(super) receive_queue: ReceiveQueue,
+    /// Set if the trainers read by themselves.
+    pub(super) source: Option<SimSource>,
     /// By number: the channel, and the replies that wait to be sent.
     pub(super) streams: BTreeMap<u64, (u64, UnboundedReceiver<Reply>)>,
     /// What was trained on before this attempt, and what is now if there is one trainer.
@@ -38,9 +41,13 @@ pub(super) struct SimTrainer {
     pub(super) shared: Option<SharedCut>,
     staleness: Staleness,
     pub(super) exact: Option<Arc<ExactOrder>>,
-    arrivals: u64,
+    /// Readers look up the rows: the gate is at the stage `refresh`.
+    looked_up: bool,
+    pub(super) arrivals: u64,
     pub(super) at_look_up: Option<AtLookUp>,
     computing: VecDeque<Looked>,
+    /// Batches whose gradients it has computed in this attempt.
+    computed: BTreeSet<BatchId>,
     compute_at: u64,
     step: u64,
     pub(super) pushes: Vec<UnderWay>,
@@ -49,6 +56,9 @@ pub(super) struct SimTrainer {
     pub(super) source_ended: bool,
     pub(super) cuts: SimCuts,
     pub(super) ending: Ending,
+    /// As in `rounds_end.rs`: when a push that waits is given up, and whether one was.
+    pub(super) gives_up_at: Option<u64>,
+    pub(super) rounds_are_over: bool,
 }
 
 /// What the trainer does when all is trained on.
@@ -57,17 +67,19 @@ pub(super) enum Ending {
     /// Reads what the ps hold.
     Reads(Vec<u64>, Vec<Contents>),
     Over,
+    /// It has made the last checkpoint of a run that drains, and says so until this time, at this call.
+    Drained(u64, u64),
 }
 
 pub(super) struct AtLookUp {
-    looked: Looked,
-    arrival: u64,
-    entered: bool,
+    pub(super) looked: Looked,
+    pub(super) arrival: u64,
+    pub(super) entered: bool,
 }
 
 pub(super) struct Looked {
     pub(super) header: Header,
-    ticket: Option<Ticket>,
+    pub(super) ticket: Option<Ticket>,
 }
 
 /// A push to every ps. `looked`: the batch is done with it.
@@ -100,6 +112,7 @@ impl SimTrainer {
             round: job.round(),
             steps_by,
             receive_queue: ReceiveQueue::new(order, credits),
+            source: (job.placement.readers == 0).then(|| SimSource::new(job)),
             streams: BTreeMap::new(),
             position: before.clone(),
             step: before.totals().batches / u64::from(in_step),
@@ -107,21 +120,26 @@ impl SimTrainer {
             shared: several.then(SharedCut::default),
             staleness: Staleness::new(job.train.staleness.batches),
             exact,
+            looked_up: job.placement.lookup_at == LookupAt::Reader,
             arrivals: 0,
             at_look_up: None,
             computing: VecDeque::new(),
+            computed: BTreeSet::new(),
             compute_at: 0,
             pushes: Vec::new(),
             barrier: false,
             source_ended: false,
             cuts: SimCuts::default(),
             ending: Ending::No,
+            gives_up_at: None,
+            rounds_are_over: false,
         }
     }
 
     pub(super) fn describe(&self) -> String {
         format!(
-            "at look-up {:?}, computing {}, pushes {}, kept {:?}, barrier {}, source ended {}, {}",
+            "{:?}, at look-up {:?}, computing {}, pushes {}, kept {:?}, barrier {}, source ended {}, {}",
+            self.source.as_ref().map(SimSource::describe),
             self.at_look_up.as_ref().map(|at| (at.looked.header.id, at.entered)),
             self.computing.len(),
             self.pushes.len(),
@@ -140,6 +158,10 @@ impl SimTrainer {
 
     pub(super) fn step(&mut self, world: &mut World, pid: Pid) -> Result<(), String> {
         let (Some(member), Some(status)) = (self.member, world.processes[pid].status.clone()) else { return Ok(()) };
+        if let Ending::Drained(..) = self.ending {
+            self.say_drained(world, pid);
+            return Ok(());
+        }
         if self.ps.is_empty() {
             let addresses =
                 status.ps.iter().flatten().map(|(_, address)| address.parse().map_err(|e| format!("{address}: {e}")));
@@ -149,9 +171,9 @@ impl SimTrainer {
         if let Some(shared) = &self.shared {
             shared.log().forget_before(status.first_open);
         }
-        self.receives(&status);
+        self.receives(world, pid, member, &status);
         self.looks_up(world, pid, member);
-        self.computes(world, pid, member);
+        self.computes(world, pid, member)?;
         let streams = &mut self.streams;
         for (stream, (_, replies)) in streams.iter_mut() {
             while let Ok(reply) = replies.try_recv() {
@@ -163,34 +185,6 @@ impl SimTrainer {
         self.end(world, pid, member, &status)
     }
 
-    /// As the stage `receive`.
-    fn receives(&mut self, status: &RunStatus) {
-        while self.at_look_up.is_none() && !self.source_ended {
-            let Some(taken) = self.receive_queue.take() else {
-                self.source_ended = matches!(status.phase, RunPhase::Finished | RunPhase::Over);
-                return;
-            };
-            let Header { id, row: rows, closes, .. } = taken.header;
-            if let Some(end) = closes {
-                match &self.shared {
-                    Some(shared) => shared.log().window_ends(id, end),
-                    None => self.position.window_ends(id, end),
-                }
-            }
-            if self.before.contains(id) {
-                self.receive_queue.batch_done(id);
-                continue;
-            }
-            if rows == 0 && self.round.is_none() {
-                self.done(id, 0);
-                continue;
-            }
-            let looked = Looked { header: taken.header, ticket: None };
-            self.at_look_up = Some(AtLookUp { looked, arrival: self.arrivals, entered: false });
-            self.arrivals += 1;
-        }
-    }
-
     /// As the stage `lookup`.
     fn looks_up(&mut self, world: &mut World, pid: Pid, member: MemberId) {
         let Some(at) = &mut self.at_look_up else { return };
@@ -198,7 +192,8 @@ impl SimTrainer {
         let enter = |arrival| gate.is_none_or(|gate| gate.enter(arrival).now_or_never().is_some());
         let Some(exact) = &self.exact else {
             if at.looked.ticket.is_none() {
-                at.looked.ticket = self.staleness.ticket(at.arrival).now_or_never();
+                let free = self.looked_up.then(Ticket::free);
+                at.looked.ticket = free.or_else(|| self.staleness.ticket(at.arrival).now_or_never());
             }
             if !self.barrier && at.looked.ticket.is_some() && enter(at.arrival) {
                 self.computing.extend(self.at_look_up.take().map(|at| at.looked));
@@ -223,14 +218,17 @@ impl SimTrainer {
     }
 
     /// As the stages `train` and `push`.
-    fn computes(&mut self, world: &mut World, pid: Pid, member: MemberId) {
+    fn computes(&mut self, world: &mut World, pid: Pid, member: MemberId) -> Result<(), String> {
         if self.compute_at > world.now {
-            return;
+            return Ok(());
         }
-        let Some(looked) = self.computing.pop_front() else { return };
+        let Some(looked) = self.computing.pop_front() else { return Ok(()) };
         self.compute_at = world.now + world.random.below(80);
         self.step += self.steps_by;
         let id = looked.header.id;
+        if !self.computed.insert(id) && world.job.placement.trainers == 1 {
+            return Err(format!("{id} is computed twice: dense parameters in the trainer get its gradients twice"));
+        }
         match &self.exact {
             Some(exact) => {
                 exact.computed(GradBatch::without_rows(id, self.step));
@@ -239,6 +237,7 @@ impl SimTrainer {
             }
             None => self.push(world, pid, member, id.push_id(), (id, self.step), None, Some(looked)),
         }
+        Ok(())
     }
 
     pub(super) fn push_due(&mut self, world: &mut World, pid: Pid, member: MemberId, due: Due) {
@@ -260,6 +259,10 @@ impl SimTrainer {
         let trainer = Some(Trainer { rank: self.rank, incarnation: member.incarnation });
         let stamp = Stamp { id, trainer, round: self.round.map(|trainers| Round { trainers, rows: 1 }) };
         let push = SimPush { stamp, step, batch, acknowledge };
+        if self.rounds_are_over {
+            self.applied(looked);
+            return;
+        }
         let calls = self.ask_all_ps(world, pid, &Request::Push(member.attempt, push));
         self.pushes.push(UnderWay { calls, looked });
     }
@@ -267,14 +270,6 @@ impl SimTrainer {
     /// Asks every ps. Returns the calls, by rank of the ps.
     pub(super) fn ask_all_ps(&self, world: &mut World, pid: Pid, body: &Request) -> Vec<u64> {
         self.ps.iter().map(|ps| world.call_process(pid, *ps, body.clone())).collect()
-    }
-
-    pub(super) fn done(&mut self, id: BatchId, rows: u64) {
-        match &self.shared {
-            Some(shared) => shared.log().batch_done(id, rows),
-            None => self.position.batch_done(id, rows, BatchOrder::Any),
-        }
-        self.receive_queue.batch_done(id);
     }
 
     pub(super) fn leave(&self) {

@@ -1,18 +1,29 @@
-//! The end of a trainer's work, the answers to its requests, and what readers send it.
-
-use std::sync::Arc;
-
-use arrow::array::RecordBatch;
-use arrow::datatypes::Schema;
-use tokio::sync::mpsc::unbounded_channel;
+//! The end of a trainer's work, and the answers to its requests.
 
 use super::super::members::Role;
 use super::super::messages::{MemberId, RunPhase, RunStatus};
-use super::network::{Answer, OnStream, Pid, Request};
-use super::trainer::{Ending, SimTrainer};
+use super::network::{Answer, Contents, Pid, Request};
+use super::trainer::{Ending, Looked, SimTrainer};
 use super::world::World;
+use crate::flow::BatchId;
+
+/// As in `rounds_end.rs`.
+const LAST_SHARES: u64 = 5000;
 
 impl SimTrainer {
+    /// As the stage `push` when the rest of a round cannot come any more.
+    fn give_up_round(&mut self) {
+        std::mem::take(&mut self.pushes).into_iter().for_each(|push| self.applied(push.looked));
+    }
+
+    /// A push has ended: with it a batch is done, unless an exact order has kept it.
+    pub(super) fn applied(&mut self, looked: Option<Looked>) {
+        if let Some(looked) = looked {
+            self.done(looked.header.id, looked.header.row);
+            self.leave();
+        }
+    }
+
     /// The end of the pipeline and of the run. A barrier passes all stages before the end does.
     pub(super) fn end(
         &mut self,
@@ -21,6 +32,12 @@ impl SimTrainer {
         member: MemberId,
         status: &RunStatus,
     ) -> Result<(), String> {
+        if self.pushes.is_empty() || self.round.is_none() || !status.lacks_rows_in_the_end() {
+            self.gives_up_at = None;
+        } else if *self.gives_up_at.get_or_insert(world.now + LAST_SHARES) <= world.now {
+            self.rounds_are_over = true;
+            self.give_up_round();
+        }
         let idle = self.source_ended && !self.barrier && self.at_look_up.is_none() && self.is_quiet();
         if !idle {
             return Ok(());
@@ -36,21 +53,7 @@ impl SimTrainer {
         if let Ending::Reads(calls, contents) = &self.ending
             && calls.is_empty()
         {
-            let data = world.data();
-            let rows = data.rows * u64::from(data.epochs);
-            let counts = status.counts;
-            if counts.trained + counts.rejected != rows {
-                return Err(format!("the books have {counts:?} of {rows} rows"));
-            }
-            let all = world.all_pushed();
-            for contents in contents {
-                if let Some(missing) = all.iter().find(|id| contents.get(id) != Some(&1)) {
-                    return Err(format!("{missing} was applied {:?} times in the end", contents.get(missing)));
-                }
-                if contents.len() != all.len() {
-                    return Err(format!("{} batches were applied, expected {}", contents.len(), all.len()));
-                }
-            }
+            check_model(world, status, contents)?;
             self.ending = Ending::Over;
             world.call(pid, (Role::Ps, 0), Request::Over(member));
         }
@@ -63,13 +66,14 @@ impl SimTrainer {
         {
             return Err(format!("trainer {} was refused: {why}", self.rank));
         }
+        if self.source.as_mut().is_some_and(|source| source.answered(world.now, call, &body)) {
+            return Ok(());
+        }
         if let Some(at) = self.pushes.iter().position(|push| push.calls.contains(&call)) {
             self.pushes[at].calls.retain(|open| *open != call);
-            if self.pushes[at].calls.is_empty()
-                && let Some(looked) = self.pushes.remove(at).looked
-            {
-                self.done(looked.header.id, looked.header.row);
-                self.leave();
+            if self.pushes[at].calls.is_empty() {
+                let looked = self.pushes.remove(at).looked;
+                self.applied(looked);
             }
             return Ok(());
         }
@@ -82,39 +86,34 @@ impl SimTrainer {
             }
             return Ok(());
         }
+        if self.drained_is_heard(world, pid, call, &body) {
+            return Ok(());
+        }
         self.cut_answered(world, pid, call, body)
     }
+}
 
-    pub(super) fn comes_by_stream(
-        &mut self,
-        world: &mut World,
-        stream: u64,
-        member: Option<MemberId>,
-        body: OnStream,
-    ) -> Result<(), String> {
-        match body {
-            OnStream::Open { attempt, reader } if member.is_some_and(|member| member.attempt == attempt) => {
-                let (replies, received) = unbounded_channel();
-                let channel = self.receive_queue.open(&reader, replies);
-                self.streams.insert(stream, (channel, received));
-            }
-            OnStream::Batch(header) => {
-                let Some((channel, _)) = self.streams.get(&stream) else { return Ok(()) };
-                let columns = RecordBatch::new_empty(Arc::new(Schema::empty()));
-                match self.receive_queue.put(*channel, header, columns, 1) {
-                    // The reader opens the channel again.
-                    Err(fault) if fault.retryable => world.break_stream(stream),
-                    received => received.map_err(|fault| fault.to_string())?,
-                }
-            }
-            _ => world.break_stream(stream),
-        }
-        Ok(())
+/// The model that is saved: the gradients of each batch are in it once. One of a run that was drained has those of the windows that are
+/// done.
+fn check_model(world: &World, status: &RunStatus, contents: &[Contents]) -> Result<(), String> {
+    let whole = status.windows_total > 0 && status.windows_done == status.windows_total;
+    if !whole && world.told_at.is_none() {
+        return Err(format!("it ends after {} of {} windows", status.windows_done, status.windows_total));
     }
-
-    pub(super) fn stream_broke(&mut self, stream: u64) {
-        if let Some((channel, _)) = self.streams.remove(&stream) {
-            self.receive_queue.close(channel);
+    let data = world.data();
+    let (rows, counts) = (data.rows * u64::from(data.epochs), status.counts);
+    if whole && counts.trained + counts.rejected != rows {
+        return Err(format!("the books have {counts:?} of {rows} rows"));
+    }
+    let (all, open) = (world.all_pushed(), status.first_open);
+    for contents in contents {
+        let done = |id: &&BatchId| whole || (id.epoch, id.window) < open;
+        if let Some(missing) = all.iter().filter(done).find(|id| contents.get(id) != Some(&1)) {
+            return Err(format!("{missing} was applied {:?} times in the end", contents.get(missing)));
+        }
+        if let Some((more, times)) = contents.iter().find(|(id, times)| **times != 1 || !all.contains(id)) {
+            return Err(format!("{more} was applied {times} times"));
         }
     }
+    Ok(())
 }

@@ -14,15 +14,24 @@ use super::transport::Transport;
 use crate::flow::BatchId;
 use crate::job::Job;
 
-/// A run that is not over so long after the last fault hangs.
+/// A run that is not over so long after the last fault, or after it was resumed, hangs.
 const PATIENCE: u64 = 120_000;
 
 /// Something that happens.
 pub(super) enum Event {
-    Deliver { to: Pid, from: Pid, message: Message },
-    Retry { from: Pid, call: u64 },
+    Deliver {
+        to: Pid,
+        from: Pid,
+        message: Message,
+    },
+    Retry {
+        from: Pid,
+        call: u64,
+    },
     Step(Pid),
     Start(Place),
+    /// A process is told to end.
+    Tell(Pid),
     Fault,
 }
 
@@ -41,6 +50,12 @@ pub(super) struct World {
     pub(super) store: BTreeMap<u64, StoredCheckpoint>,
     /// Files of gradients that several trainers keep.
     pub(super) kept_files: BTreeMap<String, Vec<(BatchId, u64)>>,
+    /// When processes were told to end, in this run.
+    pub(super) told_at: Option<u64>,
+    /// When the run was last started again after a drain.
+    pub(super) resumed_at: u64,
+    /// When the last checkpoint was published.
+    pub(super) published_at: u64,
     /// The model is saved.
     pub(super) over: bool,
     /// Prints what happens.
@@ -57,6 +72,9 @@ pub(super) struct Counted {
     pub(super) attempts: u64,
     pub(super) checkpoints: u64,
     pub(super) resumes: u64,
+    /// Processes that were told to end, and runs that ended as drained and were resumed.
+    pub(super) told: u64,
+    pub(super) drains: u64,
     pub(super) events: u64,
 }
 
@@ -76,6 +94,9 @@ impl World {
             transport: Transport::default(),
             store: BTreeMap::new(),
             kept_files: BTreeMap::new(),
+            told_at: None,
+            resumed_at: 0,
+            published_at: 0,
             over: false,
             trace: false,
             counted: Counted::default(),
@@ -111,12 +132,13 @@ impl World {
             {
                 self.note(&format!("{} -> {}: {message:?}", self.name(*from), self.name(*to)));
             }
-            if time > FAULTS_UNTIL + PATIENCE {
+            if time > self.resumed_at.max(FAULTS_UNTIL) + PATIENCE {
                 return Err(format!("it hangs:\n{}", self.describe()));
             }
             match event {
                 Event::Fault => self.fault(),
                 Event::Start(place) => self.start(place),
+                Event::Tell(pid) => self.tell(pid),
                 Event::Retry { from, call } if self.processes[from].alive => self.try_call(from, call),
                 Event::Step(pid) | Event::Deliver { to: pid, .. } if self.processes[pid].paused_until > time => {
                     let until = self.processes[pid].paused_until;
@@ -136,6 +158,11 @@ impl World {
             }
         }
         Err("nothing happens any more".into())
+    }
+
+    /// Nothing that was about to start does.
+    pub(super) fn forget_starts(&mut self) {
+        self.events.retain(|_, event| !matches!(event, Event::Start(_) | Event::Tell(_)));
     }
 
     /// A line of the trace.

@@ -1,0 +1,89 @@
+//! Leases and cuts at the edges of a run.
+
+use super::super::cuts::{LeadCutRequest, LeadReply, LeadStep};
+use super::super::messages::{JoinReply, JoinRequest, PlanRequest};
+use super::*;
+
+/// The reply to a request for a lease is lost, the request is sent again, and comes once more later.
+#[test]
+fn a_request_for_a_lease_that_comes_again_gets_the_same_lease() {
+    let (mut job, now) = (Job::default(), Instant::now());
+    (job.placement.readers, job.placement.lease_rows) = (2, 1);
+    let mut run = RunState::new(&job, 7, now);
+    let mut join = |role, rank: u32| {
+        let (address, nonce, digest) = (Some("a:1".into()), u64::from(rank) + 1, job_digest(&job));
+        run.plan(&PlanRequest { role, rank, job: digest.clone(), nonce }, now).unwrap();
+        let join = JoinRequest { role, rank, address, attempt: 7, job: digest, nonce };
+        let JoinReply::Joined(member) = run.join(join, now).unwrap() else { panic!("it did not join") };
+        member
+    };
+    join(Role::Trainer, 0);
+    let (first, second) = (join(Role::Reader, 0), join(Role::Reader, 1));
+    let data = DataPlan { epochs: 1, rows: 1 << 22, windows: 64, fingerprint: 1 };
+    let mut lease = |member, number| {
+        let request = LeaseRequest { member, data: data.clone(), returned_only: false, number };
+        match run.lease(request, now).unwrap() {
+            LeaseReply::Lease(lease) => Some(lease.windows.start),
+            _ => None,
+        }
+    };
+    let windows = lease(first, 0);
+    assert!(windows == Some(0) && lease(first, 0) == windows, "sent again");
+    let next = lease(first, 1);
+    assert!(next > windows && lease(first, 0).is_none(), "late: the reader has its reply");
+    assert!(lease(first, 1) == next && lease(second, 0) > next, "each reader has its own numbers");
+}
+
+/// Joins all processes of a run of a trainer that reads by itself, beside a ps. Returns the trainer.
+fn trainer_that_reads(run: &mut RunState, job: &Job, now: Instant) -> MemberId {
+    let mut trainer = None;
+    for role in [Role::Ps, Role::Trainer] {
+        let (job, nonce) = (job_digest(job), role as u64);
+        let join = JoinRequest { role, rank: 0, address: Some("a:1".into()), attempt: 7, job, nonce };
+        let JoinReply::Joined(member) = run.join(join, now).unwrap() else { panic!("it did not join") };
+        trainer = Some(member);
+    }
+    trainer.unwrap()
+}
+
+/// It would train on the batches of its lease a second time: its dense parameters, and with exact staleness the ps, apply them again.
+#[test]
+fn the_only_trainer_that_reads_keeps_its_leases_however_long_it_is_silent() {
+    let (mut job, begun) = (Job::default(), Instant::now());
+    job.placement.ps = 1;
+    for trainers in [1, 2] {
+        job.placement.trainers = trainers;
+        let mut run = RunState::new(&job, 7, begun);
+        let trainer = trainer_that_reads(&mut run, &job, begun);
+        if trainers == 2 {
+            let other = JoinRequest {
+                role: Role::Trainer,
+                rank: 1,
+                address: Some("a:1".into()),
+                attempt: 7,
+                job: job_digest(&job),
+                nonce: 9,
+            };
+            run.join(other, begun).unwrap();
+        }
+        let data = DataPlan { epochs: 1, rows: 1 << 22, windows: 64, fingerprint: 1 };
+        let lease = LeaseRequest { member: trainer, data, returned_only: false, number: 0 };
+        assert!(matches!(run.lease(lease, begun).unwrap(), LeaseReply::Lease(_)));
+        run.tick(begun + Duration::from_secs_f64(job.placement.lease_seconds * 2.0));
+        assert_eq!(run.status().returned_leases, trainers as u64 - 1);
+        assert!(!run.status().silent.is_empty(), "it is named all the same");
+    }
+}
+
+/// A trainer that is told to end makes its last checkpoint when the run has just finished: that is no cut that was given up.
+#[test]
+fn a_cut_of_a_run_that_has_finished_is_not_given_up() {
+    let (mut job, now) = (Job::default(), Instant::now());
+    (job.placement.ps, job.checkpoint.to) = (1, None);
+    let mut run = RunState::new(&job, 7, now);
+    let member = trainer_that_reads(&mut run, &job, now);
+    run.drain(member, now).unwrap();
+    assert_eq!(run.status().phase, RunPhase::Finished);
+    let lead = LeadCutRequest { member, cut: 5, checkpoint: 1, step: LeadStep::Stop };
+    assert_eq!(run.lead_cut(lead, now).unwrap(), LeadReply::RunEnds);
+}

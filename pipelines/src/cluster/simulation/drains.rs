@@ -1,0 +1,150 @@
+//! Processes that are told to end (SIGTERM): one of them while the run goes on, or all. A reader leaves; a trainer or a ps has the run
+//! drain. A run that has ended as drained is started again with `--resume`, as a user does.
+
+use super::super::members::Role;
+use super::super::messages::{FailRequest, Failure, MemberId, RunPhase};
+use super::network::{Answer, Pid, Place, Request};
+use super::process::Part;
+use super::trainer::{Ending, SimTrainer};
+use super::world::{Event, World};
+
+/// As in `session.rs`.
+const SHUTDOWN_DEADLINE: u64 = 5000;
+
+impl World {
+    /// One process is told to end.
+    pub(super) fn tell_some(&mut self, place: Place) {
+        if let Some(pid) = self.newest(place) {
+            self.tell(pid);
+        }
+    }
+
+    /// All processes are told to end, as by Ctrl-C of `launch`.
+    pub(super) fn tell_all(&mut self) {
+        for place in self.places() {
+            if let Some(pid) = self.newest(place) {
+                let at = self.now + self.random.below(50);
+                self.at(at, Event::Tell(pid));
+            }
+        }
+    }
+
+    pub(super) fn tell(&mut self, pid: Pid) {
+        if !self.processes[pid].alive {
+            return;
+        }
+        self.note(&format!("{} is told to end", self.name(pid)));
+        self.counted.told += 1;
+        self.processes[pid].told = true;
+        if self.processes[pid].place.0 != Role::Reader {
+            self.told_at.get_or_insert(self.now);
+        }
+    }
+
+    /// What a process does that was told to end. Returns whether it does nothing else.
+    pub(super) fn follows_told(&mut self, pid: Pid, member: MemberId) -> bool {
+        let (now, phase) = (self.now, self.processes[pid].phase());
+        let process = &mut self.processes[pid];
+        if let Some((_, until)) = process.leaves {
+            if until <= now {
+                self.ends(pid);
+            }
+            return true;
+        }
+        if !process.told {
+            return false;
+        }
+        match member.role {
+            Role::Reader => {
+                let done = matches!(&process.part, Part::Reader(reader) if reader.done);
+                if done {
+                    let call = self.call(pid, (Role::Ps, 0), Request::Leave(member));
+                    self.processes[pid].leaves = Some((call, now + SHUTDOWN_DEADLINE));
+                    self.has_left(pid);
+                }
+                done
+            }
+            // A trainer asks once its pipeline runs.
+            Role::Ps | Role::Trainer => {
+                if !process.drains && (member.role == Role::Ps || phase != RunPhase::Gathering) {
+                    process.drains = true;
+                    self.call(pid, (Role::Ps, 0), Request::Drain(member));
+                }
+                false
+            }
+        }
+    }
+
+    /// A reader has left. Another may be started in its place, and must be if it was the last.
+    fn has_left(&mut self, pid: Pid) {
+        let stays = |other: &super::process::Process| other.alive && other.place.0 == Role::Reader && !other.told;
+        if !self.processes.iter().any(stays) || self.random.below(2) == 0 {
+            let at = self.now + 500 + self.random.below(5000);
+            self.at(at, Event::Start(self.processes[pid].place));
+        }
+    }
+
+    /// A process hears that the run has ended. That of the coordinator stays until the others have heard it, too.
+    pub(super) fn hears_the_end(&mut self, pid: Pid) {
+        if self.processes[pid].coordinator.is_none() {
+            self.ends(pid);
+        }
+    }
+
+    /// The coordinator's run has ended as drained: when the others have heard it, its process ends, too, and the run is resumed.
+    pub(super) fn is_drained(&mut self, pid: Pid) -> Result<(), String> {
+        let now = self.now;
+        let process = &mut self.processes[pid];
+        let since = *process.drained_at.get_or_insert(now);
+        let Some(state) = &process.coordinator else { return Ok(()) };
+        if u128::from(now - since) < state.waits_to_tell().as_millis() {
+            return Ok(());
+        }
+        if self.told_at.is_none() {
+            return Err("the run has ended as drained, and no process was told to end".into());
+        }
+        self.note("the run has ended as drained, and is resumed");
+        self.counted.drains += 1;
+        (self.told_at, self.resumed_at) = (None, now);
+        for pid in 0..self.processes.len() {
+            self.processes[pid].alive = false;
+            self.end_connections(pid);
+        }
+        self.forget_starts();
+        for place in self.places() {
+            let at = now + self.random.below(500);
+            self.at(at, Event::Start(place));
+        }
+        Ok(())
+    }
+}
+
+impl SimTrainer {
+    /// The last checkpoint is made: the pipeline is killed, and the trainer reports why.
+    pub(super) fn has_drained(&mut self, world: &mut World, pid: Pid, member: MemberId) -> Result<(), String> {
+        if world.told_at.is_none_or(|told| world.published_at < told) {
+            return Err("a run ends as drained without a checkpoint since it was told to".into());
+        }
+        let failure = Failure { drained: true, ..Failure::new(forebay_actors::Domain::External, "stopped") };
+        let call = world.call(pid, (Role::Ps, 0), Request::Fail(FailRequest { member, failure }));
+        self.ending = Ending::Drained(call, world.now + SHUTDOWN_DEADLINE);
+        Ok(())
+    }
+
+    /// Ends after a while, heard or not.
+    pub(super) fn say_drained(&self, world: &mut World, pid: Pid) {
+        if let Ending::Drained(_, until) = self.ending
+            && until <= world.now
+        {
+            world.ends(pid);
+        }
+    }
+
+    pub(super) fn drained_is_heard(&self, world: &mut World, pid: Pid, call: u64, body: &Answer) -> bool {
+        let heard = matches!((&self.ending, body), (Ending::Drained(asked, _), Answer::Done) if *asked == call);
+        if heard {
+            world.ends(pid);
+        }
+        heard
+    }
+}

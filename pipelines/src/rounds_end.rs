@@ -1,0 +1,98 @@
+//! The end of a synchronous training that drains while a reader is lost: some trainers have a batch of the last round, and the batch of
+//! another was in the reader that is gone. No other reader reads it any more, so the push of that round would wait for ever.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use crate::cluster::RunStatus;
+
+/// How long a push waits for the others of its round when they may never come. Trainers that have their batches push at once.
+const LAST_SHARES: Duration = Duration::from_secs(5);
+
+/// When the rounds of one trainer are over although it has batches left. Clones share it.
+#[derive(Clone)]
+pub(crate) struct RoundsEnd {
+    status: watch::Receiver<RunStatus>,
+    over: Arc<AtomicBool>,
+    patience: Duration,
+}
+
+impl RoundsEnd {
+    /// For a trainer that receives these statuses.
+    pub(crate) fn new(status: watch::Receiver<RunStatus>) -> Self {
+        Self { status, over: Arc::default(), patience: LAST_SHARES }
+    }
+
+    /// Whether a push was given up: the later ones have no round, either.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// Waits until a push that waits from now on is to be given up. Cancel safe: the time begins anew.
+    pub(crate) async fn give_up(&self) {
+        let mut status = self.status.clone();
+        if status.wait_for(RunStatus::lacks_rows_in_the_end).await.is_err() {
+            // The run ends otherwise.
+            std::future::pending::<()>().await;
+        }
+        tokio::time::sleep(self.patience).await;
+        if !self.over.swap(true, Ordering::SeqCst) {
+            tracing::warn!(
+                "the last step is left out: a reader was lost while the run drained, and a trainer lacks its batch"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::cluster::{RowCounts, RunPhase};
+
+    fn status() -> RunStatus {
+        RunStatus {
+            attempt: 1,
+            phase: RunPhase::Gathering,
+            missing: Vec::new(),
+            silent: Vec::new(),
+            ps: Vec::new(),
+            trainers: Vec::new(),
+            data: None,
+            first_open: (0, 0),
+            counts: RowCounts::default(),
+            windows_done: 0,
+            windows_total: 0,
+            reassigned_leases: 0,
+            returned_leases: 0,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_push_is_given_up_only_after_a_drain_that_lacks_rows_and_never_at_once() {
+        let (sender, status) = watch::channel(status());
+        let rounds = RoundsEnd { patience: Duration::from_millis(50), ..RoundsEnd::new(status) };
+        let lacks = |phase: RunPhase, done, returned_leases| {
+            sender.send_modify(|status| {
+                (status.phase, status.windows_done, status.windows_total) = (phase, done, 9);
+                status.returned_leases = returned_leases;
+            });
+        };
+        let in_time = || tokio::time::timeout(Duration::from_millis(150), rounds.give_up());
+        // While the run goes on, when it has drained with all rows that it has begun, and when it has all rows.
+        for (phase, done, returned) in
+            [(RunPhase::Running, 4, 1), (RunPhase::Finished, 4, 0), (RunPhase::Finished, 9, 1)]
+        {
+            lacks(phase, done, returned);
+            assert!(in_time().await.is_err() && !rounds.is_over());
+        }
+        lacks(RunPhase::Finished, 4, 1);
+        let begun = Instant::now();
+        in_time().await.unwrap();
+        assert!(rounds.is_over() && begun.elapsed() >= rounds.patience);
+    }
+}
