@@ -52,9 +52,12 @@ pub(super) struct Chain {
 
 impl Chain {
     pub(super) fn new(folder: &Path, lives: bool) -> Self {
+        Self::within(CheckpointFolder::open(folder.to_str().unwrap(), &Context::default()).unwrap(), lives)
+    }
+
+    pub(super) fn within(folder: CheckpointFolder, lives: bool) -> Self {
         let host = Host::start("test").unwrap();
         let table = start_table(&host, config(lives), 2).unwrap();
-        let folder = CheckpointFolder::open(folder.to_str().unwrap(), &Context::default()).unwrap();
         let mut job = Job::default();
         (job.checkpoint.full_every, job.checkpoint.keep) = (3, 2);
         let position = TrainPosition { run: 7, ..TrainPosition::default() };
@@ -67,10 +70,7 @@ impl Chain {
     pub(super) fn train(&mut self) {
         self.step += 1;
         let step = self.step;
-        let keys: Vec<u64> =
-            (0..40).map(|key| if key < 20 { key * 7919 } else { (key + step / 2 * 15) * 104_729 }).collect();
-        let grads: Vec<f32> =
-            (0..keys.len() * 4).map(|i| ((i as u64 * 13 + step * 5) % 17) as f32 * 0.25 - 2.0).collect();
+        let (keys, grads) = batch(step);
         block_on(self.table.pull(&keys, &mut Vec::new())).unwrap();
         block_on(self.table.push(&keys, &grads, step)).unwrap();
     }
@@ -94,7 +94,7 @@ impl Chain {
 
     /// What a checkpoint of this moment must hold.
     pub(super) fn contents(&self) -> Contents {
-        contents(&self.table, &self.dense())
+        contents(std::slice::from_ref(&self.table), &self.dense())
     }
 
     pub(super) fn folder(&self) -> &CheckpointFolder {
@@ -107,8 +107,11 @@ impl Chain {
     }
 }
 
-fn contents(table: &TableClient, dense: &[NamedTensor]) -> Contents {
-    let mut snapshots = block_on(table.begin_snapshot(SnapshotKind::Full)).unwrap();
+/// What these tables hold, each a share of the shards.
+pub(super) fn contents(tables: &[TableClient], dense: &[NamedTensor]) -> Contents {
+    let begin = |table: &TableClient| block_on(table.begin_snapshot(SnapshotKind::Full)).unwrap();
+    let mut snapshots: Vec<_> = tables.iter().flat_map(begin).collect();
+    let table = &tables[0];
     let mut contents = Contents { rows: BTreeMap::new(), absent: BTreeMap::new(), dense: bits(dense) };
     for snapshot in &mut snapshots {
         loop {
@@ -131,6 +134,14 @@ fn contents(table: &TableClient, dense: &[NamedTensor]) -> Contents {
     contents
 }
 
+/// The keys and the gradients of a step.
+pub(super) fn batch(step: u64) -> (Vec<u64>, Vec<f32>) {
+    let keys: Vec<u64> =
+        (0..40).map(|key| if key < 20 { key * 7919 } else { (key + step / 2 * 15) * 104_729 }).collect();
+    let grads = (0..keys.len() * 4).map(|i| ((i as u64 * 13 + step * 5) % 17) as f32 * 0.25 - 2.0).collect();
+    (keys, grads)
+}
+
 fn bits(dense: &[NamedTensor]) -> Vec<u32> {
     dense.iter().flat_map(|tensor| &tensor.data).map(|v| v.to_bits()).collect()
 }
@@ -146,7 +157,7 @@ pub(super) fn load(folder: &CheckpointFolder, manifest: &CheckpointManifest, liv
         }
         Ok(dense)
     });
-    let contents = loaded.map(|dense| contents(&table, &dense));
+    let contents = loaded.map(|dense| contents(std::slice::from_ref(&table), &dense));
     drop(table);
     host.stop().unwrap();
     contents

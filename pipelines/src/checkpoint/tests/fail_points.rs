@@ -14,13 +14,13 @@ const FAILURES: [PointFailure; 4] =
     [PointFailure::Error, PointFailure::Short, PointFailure::Death, PointFailure::DeathInWrite];
 
 /// Checkpoints of a run. Full ones are the first and the fourth, and two stay.
-const CHECKPOINTS: u64 = 5;
+pub(super) const CHECKPOINTS: u64 = 5;
 
 /// A number of a point that no run reaches.
 const NONE: usize = usize::MAX;
 
 /// Trains and makes checkpoints. Returns the steps of those that were acknowledged.
-fn run(chain: &mut Chain, expected: &mut BTreeMap<u64, Contents>) -> Vec<u64> {
+pub(super) fn run(chain: &mut Chain, expected: &mut BTreeMap<u64, Contents>) -> Vec<u64> {
     let mut acknowledged = Vec::new();
     for step in 1..=CHECKPOINTS {
         chain.train();
@@ -37,7 +37,7 @@ fn open(folder: &Path) -> CheckpointFolder {
 }
 
 /// All checkpoints in the folder are whole; the newest gives the bits of its step. Returns that.
-fn check(folder: &CheckpointFolder, expected: &BTreeMap<u64, Contents>, lives: bool, what: &str) -> u64 {
+pub(super) fn check(folder: &CheckpointFolder, expected: &BTreeMap<u64, Contents>, lives: bool, what: &str) -> u64 {
     for number in folder.numbers().unwrap() {
         folder.verify(number).unwrap_or_else(|e| panic!("{what}: {e}"));
     }
@@ -49,7 +49,7 @@ fn check(folder: &CheckpointFolder, expected: &BTreeMap<u64, Contents>, lives: b
 }
 
 /// Files in the folder that no manifest names.
-fn unnamed(folder: &CheckpointFolder) -> Vec<String> {
+pub(super) fn unnamed(folder: &CheckpointFolder) -> Vec<String> {
     let manifests: Vec<CheckpointManifest> =
         folder.numbers().unwrap().into_iter().map(|number| folder.manifest(number).unwrap()).collect();
     let named = |name: &String| manifests.iter().flat_map(CheckpointManifest::files).any(|entry| entry.path == *name);

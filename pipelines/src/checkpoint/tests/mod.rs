@@ -2,4 +2,7 @@
 
 mod chain;
 mod fail_points;
+mod faulty_store;
 mod mutations;
+mod ps_answers;
+mod store_faults;

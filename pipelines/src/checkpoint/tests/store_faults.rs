@@ -1,0 +1,103 @@
+//! At every call to an object store while checkpoints are made, and at a compaction, the call fails, its answer is lost, its effect comes
+//! late, or the process dies: the promises are those of `fail_points.rs`.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use forebay_connectors::staged::Folder;
+
+use super::chain::Chain;
+use super::fail_points::{CHECKPOINTS, check, run, unnamed};
+use super::faulty_store::{FaultyStore, StoreFailure};
+use crate::checkpoint::CheckpointFolder;
+use crate::context::Context;
+
+fn failures(at: usize) -> [StoreFailure; 5] {
+    let late = StoreFailure::Late(1 + at * 7 % 40);
+    [StoreFailure::Error, StoreFailure::Unheard, late, StoreFailure::Death, StoreFailure::DeathAfter]
+}
+
+fn open(store: &FaultyStore, context: &Context) -> CheckpointFolder {
+    let folder = Folder::in_store(Arc::new(store.clone()), "run/checkpoints".into());
+    CheckpointFolder { folder: folder.with_stores(&context.stores).open().unwrap() }
+}
+
+/// Only calls with an effect differ in more than whether they fail.
+fn has_effect(call: &str) -> bool {
+    !call.starts_with("get") && !call.starts_with("list")
+}
+
+#[test]
+fn at_every_call_of_a_checkpoint_to_a_store() {
+    let context = Context::default();
+    for lives in [false, true] {
+        let mut expected = BTreeMap::new();
+        let counted = {
+            let store = FaultyStore::new(usize::MAX, StoreFailure::Error);
+            let mut chain = Chain::within(open(&store, &context), lives);
+            assert_eq!(run(&mut chain, &mut expected), (1..=CHECKPOINTS).collect::<Vec<_>>());
+            chain.end();
+            store.passed()
+        };
+        assert!(counted.len() > 80, "{counted:#?}");
+        for (at, call) in counted.iter().enumerate() {
+            for failure in failures(at) {
+                if !has_effect(call) && !matches!(failure, StoreFailure::Error | StoreFailure::Death) {
+                    continue;
+                }
+                let what = format!("{failure:?} at call {at}, {call}");
+                let store = FaultyStore::new(at, failure);
+                let folder = open(&store, &context);
+                let mut chain = Chain::within(folder.clone(), lives);
+                let acknowledged = run(&mut chain, &mut expected).pop().unwrap_or(0);
+                store.heals();
+                let newest = check(&folder, &expected, lives, &what);
+                assert!(newest >= acknowledged, "{what}: {acknowledged} was acknowledged, {newest} is the newest");
+                if !matches!(failure, StoreFailure::Death | StoreFailure::DeathAfter) {
+                    assert!(acknowledged + 1 >= CHECKPOINTS, "{what}: later checkpoints fail, too");
+                    chain.checkpoint().unwrap_or_else(|e| panic!("{what}: {e}"));
+                    assert_eq!(check(&folder, &expected, lives, &what), CHECKPOINTS);
+                    assert_eq!(unnamed(&folder), [""; 0], "{what}");
+                }
+                chain.end();
+            }
+        }
+    }
+}
+
+#[test]
+fn at_every_call_of_a_compaction_to_a_store() {
+    let (context, lives) = (Context::default(), true);
+    let mut expected = BTreeMap::new();
+    let mut compact = |at, failure| {
+        let store = FaultyStore::new(usize::MAX, failure);
+        let folder = open(&store, &context);
+        let mut chain = Chain::within(folder.clone(), lives);
+        for step in 1..=3 {
+            chain.train();
+            expected.entry(step).or_insert_with(|| chain.contents());
+            chain.checkpoint().unwrap();
+        }
+        chain.end();
+        let made = store.passed().len();
+        store.fails_at(made + at);
+        let done = folder.compact(None, None).and_then(|made| folder.prune(1).map(|()| made));
+        let calls = store.passed().split_off(made);
+        store.heals();
+        let what = format!("{failure:?} at call {at}: {done:?}");
+        assert_eq!(check(&folder, &expected, lives, &what), 3, "{what}");
+        // A second time, with what the first has left.
+        folder.compact(None, None).unwrap_or_else(|e| panic!("{what}: {e}"));
+        folder.prune(1).unwrap_or_else(|e| panic!("{what}: {e}"));
+        assert_eq!(check(&folder, &expected, lives, &what), 3, "{what}");
+        assert_eq!((folder.numbers().unwrap().len(), unnamed(&folder)), (1, Vec::new()), "{what}");
+        calls
+    };
+    let counted = compact(1 << 20, StoreFailure::Error);
+    assert!(counted.len() > 20, "{counted:#?}");
+    for at in 0..counted.len() {
+        for failure in failures(at) {
+            compact(at, failure);
+        }
+    }
+}
