@@ -7,9 +7,9 @@ use std::process::ExitCode;
 
 use arrow::array::Int32Array;
 use arrow::compute::kernels::cmp::gt;
+use forebay::Registry;
 use forebay::connectors::{Synthetic, SyntheticSource};
 use forebay::models::{ModelSpec, NativeModel};
-use forebay::Registry;
 use forebay::pipelines::OwnModel;
 
 fn main() -> ExitCode {

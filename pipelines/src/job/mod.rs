@@ -8,6 +8,7 @@ mod cores;
 mod data;
 mod differences;
 mod evaluation;
+mod formats;
 mod knob;
 mod model;
 mod model_spec;
@@ -45,7 +46,8 @@ use crate::columns::Columns;
 
 /// A job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+// `formats.rs` calls what this derives.
+#[serde(remote = "Self", deny_unknown_fields, default)]
 pub struct Job {
     /// Seed of every random choice: initial weights, shuffling, synthetic rows.
     pub seed: u64,

@@ -6,6 +6,7 @@ use forebay_actors::Fault;
 use toml::{Table, Value};
 
 use super::Job;
+use super::formats::{ReadJob, WrittenJob};
 
 impl Job {
     /// Reads a job file, then applies `key=value` settings (`train.staleness=2`) in order. Blocks on reading the file.
@@ -17,11 +18,11 @@ impl Job {
 
     /// Parses TOML text, then applies settings. An empty text is the default job.
     pub fn from_toml(text: &str, settings: &[String]) -> Result<Self, Fault> {
+        // Also with settings the text is parsed without them first, so that an error in the file names its line.
+        let ReadJob(job) = toml::from_str(text).map_err(|e| explain(&e))?;
         if settings.is_empty() {
-            return toml::from_str(text).map_err(|e| explain(&e));
+            return Ok(job);
         }
-        // The text is parsed without the settings first, so that an error in the file names its line.
-        toml::from_str::<Self>(text).map_err(|e| explain(&e))?;
         let mut table: Table = toml::from_str(text).map_err(|e| explain(&e))?;
         for setting in settings {
             set(&mut table, setting)?;
@@ -30,7 +31,7 @@ impl Job {
     }
 
     fn deserialize_table(table: Table) -> Result<Self, Fault> {
-        table.try_into().map_err(|e: toml::de::Error| {
+        table.try_into().map(|ReadJob(job)| job).map_err(|e: toml::de::Error| {
             let fault = explain(&e);
             Fault::user(format!("in a setting: {}", fault.message()))
         })
@@ -38,7 +39,7 @@ impl Job {
 
     /// The job as TOML, with every field that has a value. This text is in the manifest of a model folder.
     pub fn to_toml(&self) -> String {
-        toml::to_string_pretty(self).expect("every job can be written as TOML")
+        toml::to_string_pretty(&WrittenJob(self)).expect("every job can be written as TOML")
     }
 
     /// The job as TOML with every field and a sentence about each. A field without a value is a comment.

@@ -74,7 +74,8 @@ impl SendQueue {
 
     /// Waits until every batch is done.
     pub(crate) async fn wait_until_empty(&self) -> Result<(), Fault> {
-        self.wait_until(|state| state.queues.iter().all(|queue| queue.waiting.is_empty() && queue.sent.is_empty())).await
+        self.wait_until(|state| state.queues.iter().all(|queue| queue.waiting.is_empty() && queue.sent.is_empty()))
+            .await
     }
 
     async fn wait_until(&self, holds: impl Fn(&State) -> bool) -> Result<(), Fault> {
