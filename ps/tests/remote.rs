@@ -154,6 +154,37 @@ fn connections_that_break_lose_nothing_and_apply_nothing_twice() {
     });
 }
 
+/// The thread that saves a model, while a ps is away: it waited with a timer that it did not have, and panicked.
+#[test]
+fn a_caller_without_a_runtime_waits_for_a_connection_that_broke() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let (cluster, table, cut) = runtime.block_on(async {
+        let cluster = Cluster::start(1, 2).await;
+        let direct = cluster.client(Wire::F32).await;
+        train(&direct).await;
+        // Two pages or so of 100 rows.
+        let (address, cut) = cutting_proxy(cluster.servers[0].address(), vec![Cut::Bytes(30_000)]).await;
+        let table = connect(&[peer(address)], &config(), Wire::F32, retry()).await.unwrap();
+        (cluster, table, cut)
+    });
+    let mut rows = 0;
+    for shard in 0..2 {
+        let mut from = 0;
+        loop {
+            let page = futures::executor::block_on(table.export(shard, from, 100)).unwrap();
+            if page.keys.is_empty() {
+                break;
+            }
+            from += page.keys.len();
+        }
+        rows += from as u64;
+    }
+    assert_eq!(futures::executor::block_on(table.stats()).unwrap().rows(), rows);
+    assert!(cut.load(Ordering::Relaxed) >= 3, "{cut:?} of {rows} rows");
+    drop(table);
+    runtime.block_on(cluster.stop());
+}
+
 /// Takes a push and leaves without an answer, so many times; before it is applied, or after.
 struct Rude {
     table: TableService,

@@ -216,7 +216,7 @@ impl Endpoint {
             let ps = ps.clone();
             move || saved(ps.clone(), ticket.clone())
         };
-        ps.retry.run(&ps.describe("state"), ask).await
+        ps.retried("state", ask).await
     }
 
     async fn acknowledge_before(&self, source: u64) -> Result<(), Fault> {

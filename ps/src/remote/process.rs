@@ -117,13 +117,13 @@ impl Process {
         let ticket = self.ticket(shard, from, at_most, false)?;
         let (peer, layout) = (self.ps.peer.clone(), self.layout.clone());
         let ask = move || exported(peer.clone(), layout.clone(), ticket.clone());
-        Ok(Reply::Export(self.ps.retry.run(&self.ps.describe("export"), ask).await?))
+        Ok(Reply::Export(self.ps.retried("export", ask).await?))
     }
 
     async fn export_absent(&self, shard: usize, from: usize, at_most: usize) -> Result<Reply, Fault> {
         let (peer, ticket) = (self.ps.peer.clone(), self.ticket(shard, from, at_most, true)?);
         let ask = move || exported_absent(peer.clone(), ticket.clone());
-        Ok(Reply::Absent(self.ps.retry.run(&self.ps.describe("export"), ask).await?))
+        Ok(Reply::Absent(self.ps.retried("export", ask).await?))
     }
 
     fn ticket(&self, shard: usize, from: usize, at_most: usize, absent: bool) -> Result<Vec<u8>, Fault> {

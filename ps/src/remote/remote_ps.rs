@@ -19,7 +19,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 #[derive(Clone)]
 pub(crate) struct RemotePs {
     pub(crate) peer: Peer,
-    pub(crate) retry: Retry,
+    retry: Retry,
     /// What is asked for there: "table `ads`".
     what: String,
     /// The process: "ps 0 at HOST:PORT".
@@ -37,6 +37,25 @@ impl RemotePs {
         RequestStream::new(self.peer.clone(), &self.name, &path.concat(), self.retry.clone())
     }
 
+    /// Asks until there is an answer or the retry's time is up. `kind` is for the log.
+    ///
+    /// It waits on the runtime of the connection: a caller may have none, such as the thread that saves a model.
+    ///
+    /// # Cancel safety
+    /// As safe as `ask`: dropping the future drops the one of `ask`.
+    pub(crate) async fn retried<T: Send + 'static, F>(
+        &self,
+        kind: &str,
+        ask: impl FnMut() -> F + Send + 'static,
+    ) -> Result<T, Fault>
+    where
+        F: Future<Output = Result<T, Fault>> + Send + 'static,
+    {
+        let (retry, what) = (self.retry.clone(), self.describe(kind));
+        let asked = self.peer.io().run(async move { retry.run(&what, ask).await }).await;
+        asked.map_err(|e| Fault::internal("a request to a ps panicked").because(e))?
+    }
+
     /// Calls an action that has the same effect if it is called twice, until it is answered or the retry's time is up.
     ///
     /// The future is boxed and owns its data: one that retries a closure with borrows cannot be sent to another thread.
@@ -48,14 +67,14 @@ impl RemotePs {
         let body = serde_json::to_vec(body).map_err(|e| Fault::internal("a body is no JSON").because(e));
         let (this, kind) = (self.clone(), kind.to_owned());
         Box::pin(async move {
-            let (body, what) = (body?, this.describe(&kind));
-            let peer = this.peer;
+            let (body, peer, asked) = (body?, this.peer.clone(), kind.clone());
             let ask = move || {
-                let (peer, kind, body) = (peer.clone(), kind.clone(), body.clone());
+                let (peer, kind, body) = (peer.clone(), asked.clone(), body.clone());
                 async move { peer.raw_action(&kind, body, DEADLINE).await }
             };
-            let answer = this.retry.run(&what, ask).await?;
-            serde_json::from_slice(&answer).map_err(|e| Fault::external(format!("{what}: a wrong answer")).because(e))
+            let answer = this.retried(&kind, ask).await?;
+            serde_json::from_slice(&answer)
+                .map_err(|e| Fault::external(format!("{}: a wrong answer", this.describe(&kind))).because(e))
         })
     }
 
