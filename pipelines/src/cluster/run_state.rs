@@ -278,6 +278,8 @@ impl RunState {
         let failure = Failure { message: format!("{role} {rank}: {}", failure.message), ..failure };
         if role != Role::Reader || failure.domain != Domain::External {
             self.fail_run(failure);
+            // It ends with this fault and asks no more.
+            self.tells(role, rank);
             return Ok(());
         }
         self.members.leave(role, rank, request.member.incarnation);

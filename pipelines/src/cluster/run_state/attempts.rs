@@ -190,3 +190,27 @@ impl RunState {
         self.members.present().collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::messages::{FailRequest, job_digest};
+    use super::*;
+    use crate::job::Job;
+
+    /// Every run that was drained to a checkpoint ended ten seconds late.
+    #[test]
+    fn the_coordinator_does_not_wait_for_the_process_that_reported_the_fault() {
+        let (job, now) = (Job::default(), Instant::now());
+        for (domain, drained) in [(Domain::User, false), (Domain::External, true), (Domain::External, false)] {
+            let mut run = RunState::new(&job, 7, now);
+            let digest = job_digest(&job);
+            run.plan(&PlanRequest { role: Role::Trainer, rank: 0, job: digest.clone(), nonce: 1 }, now).unwrap();
+            let address = Some("a:1".into());
+            let join = JoinRequest { role: Role::Trainer, rank: 0, address, attempt: 7, job: digest, nonce: 1 };
+            let JoinReply::Joined(member) = run.join(join, now).unwrap() else { panic!("it did not join") };
+            let failure = Failure { domain, drained, message: "stopped".into(), rolled_back: false };
+            run.fail(FailRequest { member, failure }, now).unwrap();
+            assert_eq!(run.waits_to_tell(), Duration::ZERO, "{domain:?}, drained: {drained}");
+        }
+    }
+}
