@@ -3,6 +3,7 @@
 //! A checkpoint that fails is logged, and the run goes on: the last one stays. The next try comes at the time of the next
 //! checkpoint, with all changes since the last one that succeeded.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -61,10 +62,11 @@ impl Checkpoints {
         let (shared, (alive, ended)) = (Arc::new(Shared::default()), channel());
         let worker =
             Worker { writer: CheckpointWriter::default(), shared: Arc::clone(&shared), control, checkpoints: self };
+        let run = worker.control.clone();
         let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(move || worker.run(&ended));
-        if let Err(e) = &thread {
-            tracing::error!("no checkpoints are made: cannot start a thread: {e}");
-        }
+        // Without it there would be no checkpoint, and no end of a run that is drained.
+        let thread =
+            thread.map_err(|e| run.kill(Fault::external("cannot start the thread that makes checkpoints").because(e)));
         Checkpointer { shared, alive, thread: thread.ok() }
     }
 }
@@ -158,8 +160,13 @@ impl Worker {
         }
     }
 
-    /// Makes one checkpoint. `None`: the run has ended.
+    /// Makes one checkpoint. `None`: the run has ended. A panic is a fault: the thread is needed to end a run that is drained.
     fn checkpoint(&mut self) -> Result<Option<CheckpointManifest>, Fault> {
+        catch_unwind(AssertUnwindSafe(|| self.try_checkpoint()))
+            .unwrap_or_else(|_| Err(Fault::internal("the thread that makes checkpoints panicked")))
+    }
+
+    fn try_checkpoint(&mut self) -> Result<Option<CheckpointManifest>, Fault> {
         let begun = Instant::now();
         let plan = self.writer.plan(&self.checkpoints)?;
         let Some(cut) = self.cut(plan) else { return Ok(None) };

@@ -3,6 +3,7 @@
 //! (uint32) and `score` (float32). The keys without a row of such a table are in a file of their own. Everything here blocks on the store.
 
 use std::sync::Arc;
+use std::thread::{Builder, ScopedJoinHandle};
 
 use arrow::array::{ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch, UInt32Array, UInt64Array};
 use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt32Type, UInt64Type};
@@ -143,7 +144,8 @@ pub(crate) fn write_shards(
         Ok(files)
     };
     let written: Result<Vec<_>, Fault> = std::thread::scope(|scope| {
-        let writing: Vec<_> = snapshots.iter_mut().map(|snapshot| scope.spawn(|| write_all(snapshot))).collect();
+        let start = |snapshot| started(Builder::new().spawn_scoped(scope, || write_all(snapshot)));
+        let writing: Vec<_> = snapshots.iter_mut().map(start).collect::<Result<_, _>>()?;
         writing.into_iter().map(joined).collect()
     });
     Ok(written?.concat())
@@ -156,8 +158,8 @@ pub(crate) fn load(folder: &OpenFolder, layers: &TableLayers, table: &TableClien
         let (absent, rows): (Vec<_>, Vec<_>) = layer.files.iter().partition(|file| file.absent.is_some());
         for files in [absent, rows] {
             std::thread::scope(|scope| {
-                let reading: Vec<_> =
-                    files.into_iter().map(|entry| scope.spawn(move || read(folder, entry, table))).collect();
+                let start = |entry| started(Builder::new().spawn_scoped(scope, move || read(folder, entry, table)));
+                let reading: Vec<_> = files.into_iter().map(start).collect::<Result<_, _>>()?;
                 reading.into_iter().try_for_each(joined)
             })?;
         }
@@ -165,6 +167,10 @@ pub(crate) fn load(folder: &OpenFolder, layers: &TableLayers, table: &TableClien
     Ok(())
 }
 
-fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T, Fault>>) -> Result<T, Fault> {
+fn started<T>(thread: std::io::Result<ScopedJoinHandle<'_, T>>) -> Result<ScopedJoinHandle<'_, T>, Fault> {
+    thread.map_err(|e| Fault::external("cannot start a thread that reads or writes table rows").because(e))
+}
+
+fn joined<T>(thread: ScopedJoinHandle<'_, Result<T, Fault>>) -> Result<T, Fault> {
     thread.join().map_err(|_| Fault::internal("a thread that reads or writes table rows panicked"))?
 }

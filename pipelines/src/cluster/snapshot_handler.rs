@@ -35,6 +35,29 @@ struct Files {
     snapshots: Vec<ShardSnapshot>,
 }
 
+/// The end of the writing of a snapshot. Dropped before there is any, because its thread cannot start or panics, it is a fault: the
+/// trainer waits for it.
+struct Writing {
+    turns: Arc<Mutex<Turns>>,
+    request: SnapshotRequest,
+    written: Option<Result<Files, Fault>>,
+}
+
+impl Writing {
+    fn end(mut self, written: Result<Files, Fault>) {
+        self.written = Some(written);
+    }
+}
+
+impl Drop for Writing {
+    fn drop(&mut self) {
+        let written = self.written.take();
+        let written =
+            written.unwrap_or_else(|| Err(Fault::external("the thread that writes a snapshot has not done so")));
+        lock(&self.turns).wrote(self.request, written);
+    }
+}
+
 impl SnapshotHandler {
     pub(crate) fn new(folder: CheckpointFolder, rank: u32, table: TableClient, dense: Option<DenseBlock>) -> Self {
         Self { folder, rank, table, dense, turns: Arc::default() }
@@ -64,8 +87,8 @@ impl SnapshotHandler {
             }
         };
         self.turns().begun(request);
-        let (folder, table, rank, turns) =
-            (self.folder.clone(), self.table.clone(), self.rank, Arc::clone(&self.turns));
+        let (folder, table, rank) = (self.folder.clone(), self.table.clone(), self.rank);
+        let writing = Writing { turns: Arc::clone(&self.turns), request, written: None };
         let write = move || {
             let plan: CutPlan = request.plan();
             let written = write_shards(&mut snapshots, &table, &folder.folder, plan).and_then(|files| {
@@ -73,7 +96,7 @@ impl SnapshotHandler {
                 let dense = dense.map(|dense| write_dense(&dense, &folder.folder, &name)).transpose()?;
                 Ok(Files { files, dense, snapshots })
             });
-            lock(&turns).wrote(request, written);
+            writing.end(written);
         };
         std::thread::Builder::new()
             .name("snapshot".into())
@@ -129,5 +152,29 @@ impl Handler for SnapshotHandler {
             "keep" => json::write(&self.keep(request).await?),
             _ => Err(Fault::user(format!("there is no action {NAME}.{kind}"))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was "still written" for ever, and the trainer asked again and again.
+    #[test]
+    fn a_snapshot_whose_thread_ends_before_it_is_written_is_a_fault_and_the_next_one_may_begin() {
+        let turns = Arc::<Mutex<Turns>>::default();
+        let request = |number| SnapshotRequest { number, attempt: 70 + number, full: true };
+        assert!(lock(&turns).begin(request(1)).unwrap());
+        lock(&turns).begun(request(1));
+        let writing = Writing { turns: Arc::clone(&turns), request: request(1), written: None };
+        assert!(lock(&turns).written(request(1)).unwrap().is_none());
+        let panics = std::thread::spawn(move || {
+            let _writing = writing;
+            panic!("planted");
+        });
+        assert!(panics.join().is_err());
+        let fault = lock(&turns).written(request(1)).err().unwrap();
+        assert!(fault.to_string().contains("the thread that writes a snapshot"), "{fault}");
+        assert!(lock(&turns).begin(request(2)).unwrap());
     }
 }
