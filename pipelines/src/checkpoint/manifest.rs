@@ -6,6 +6,7 @@ use forebay_connectors::DataPlan;
 use forebay_connectors::staged::OpenFolder;
 use forebay_ps::TableConfig;
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_128;
 
 use super::trained_batches::TrainedBatches;
 use crate::evaluations::EvaluationPoint;
@@ -17,6 +18,8 @@ use crate::versioned_json;
 /// 3: exact staleness. Version 4: evaluations while the model is trained.
 const VERSION: u32 = 4;
 const FORMAT: &str = "forebay checkpoint";
+/// How the last field begins.
+const CHECKSUM: &str = ",\n  \"checksum\": \"";
 /// The longest manifest that is read, in bytes.
 const MOST_BYTES: u64 = 256 << 20;
 
@@ -135,8 +138,14 @@ impl CheckpointManifest {
         self.position.rows
     }
 
+    /// JSON whose last field is the checksum of all bytes before it.
     pub(crate) fn to_json(&self) -> Result<Vec<u8>, Fault> {
-        serde_json::to_vec_pretty(self).map_err(|e| Fault::internal("a manifest cannot be written as JSON").because(e))
+        let mut text = serde_json::to_vec_pretty(self)
+            .map_err(|e| Fault::internal("a manifest cannot be written as JSON").because(e))?;
+        text.truncate(text.len() - "\n}".len());
+        let checksum = xxh3_128(&text);
+        text.extend(format!("{CHECKSUM}{checksum:032x}\"\n}}").bytes());
+        Ok(text)
     }
 
     /// # Errors
@@ -152,6 +161,7 @@ impl CheckpointManifest {
         if let Some(entry) = manifest.files().find(|entry| !is_file_name(&entry.path)) {
             return Err(damaged(format!("it names {:?}, expected files of the folder", entry.path)));
         }
+        check_checksum(&text).map_err(damaged)?;
         manifest.position.batches.check().map_err(damaged)?;
         Ok(manifest)
     }
@@ -192,6 +202,16 @@ pub(crate) fn check_rows(before: &DataPlan, now: &DataPlan) -> Result<(), Fault>
         "the rows are not those of the checkpoint: {now:?}, expected {before:?}; go on with the same files, or begin a new run \
          with another checkpoint.to"
     )))
+}
+
+/// Fails if the text ends with a checksum that is not that of the bytes before it. Earlier programs wrote none.
+fn check_checksum(text: &[u8]) -> Result<(), String> {
+    let Some(at) = text.windows(CHECKSUM.len()).rposition(|part| part == CHECKSUM.as_bytes()) else { return Ok(()) };
+    let (found, expected) = (format!("{:032x}", xxh3_128(&text[..at])), &text[at + CHECKSUM.len()..]);
+    if expected.starts_with(found.as_bytes()) {
+        return Ok(());
+    }
+    Err(format!("its checksum is {found}, expected {}", String::from_utf8_lossy(&expected[..expected.len().min(32)])))
 }
 
 /// Whether a path names a file directly in the folder.
