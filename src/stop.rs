@@ -3,7 +3,9 @@
 //! `timeout` and some schedulers send a signal to a process and to its process group, so it comes twice: signals that come
 //! within [`ONE_SIGNAL`] of the first are the first.
 
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,6 +15,12 @@ use crate::{exit, out};
 
 /// Signals that come within this time after the first are no second signal.
 const ONE_SIGNAL: Duration = Duration::from_millis(500);
+
+/// How long a line for people may take.
+const SAYING: Duration = Duration::from_millis(200);
+
+/// A program that ends by itself after the second signal is ended after this time: it may wait for an output that is not read.
+const BY_ITSELF: Duration = Duration::from_secs(3);
 
 const TRAINING_STOPS: &str = "trains on what was read, then saves the model or a checkpoint";
 
@@ -55,21 +63,26 @@ impl Stop {
                 Saving::Begun => "while the model was saved: it is there whole, or not at all",
                 Saving::Done => "the model is saved",
             };
-            out::note(format_args!("\nstopped at once, {model}"));
+            say(format_args!("\nstopped at once, {model}"));
             std::process::exit(i32::from(exit::INTERRUPTED));
         })
     }
 
-    /// Installs a signal handler for a program that looks at [`at_once`](Self::at_once) and then ends by itself.
+    /// Installs a signal handler for a program that looks at [`at_once`](Self::at_once) and then ends by itself, or is ended if it
+    /// does not.
     pub(crate) fn listen_and_tell() -> Result<Self, Fault> {
-        Self::listen_with(TRAINING_STOPS, |_| {})
+        #[allow(clippy::disallowed_methods, reason = "the thread of the signal handler may sleep")]
+        Self::listen_with(TRAINING_STOPS, |_| {
+            std::thread::sleep(BY_ITSELF);
+            std::process::exit(i32::from(exit::INTERRUPTED));
+        })
     }
 
     /// Installs a signal handler for a program that saves no model. It says `first` at the first signal, and ends the program at
     /// the second.
     pub(crate) fn listen_and_say(first: &'static str) -> Result<Self, Fault> {
         Self::listen_with(first, |_| {
-            out::note("\nstopped at once");
+            say("\nstopped at once");
             std::process::exit(i32::from(exit::INTERRUPTED));
         })
     }
@@ -80,7 +93,7 @@ impl Stop {
         let ignores_hangup = ignores_hangup();
         ctrlc::set_handler(move || match signals.ask(Instant::now()) {
             Asks::ToDrain => {
-                out::note(format_args!("\nstopping: {first} (once more to stop at once)"));
+                say(format_args!("\nstopping: {first} (once more to stop at once)"));
             }
             Asks::Nothing => {}
             Asks::ToStop => second(&signals),
@@ -122,6 +135,18 @@ impl Signals {
                 Asks::ToStop
             }
         }
+    }
+}
+
+/// Prints a line for people. If standard error is not read, it does not wait for it: the next signal must find its handler.
+fn say(line: impl Display) {
+    let (line, (said, until_said)) = (line.to_string(), channel());
+    let print = move || {
+        out::note(line);
+        let _ = said.send(());
+    };
+    if std::thread::Builder::new().name("say".into()).spawn(print).is_ok() {
+        let _ = until_said.recv_timeout(SAYING);
     }
 }
 

@@ -88,6 +88,12 @@ impl Child {
         wait
     }
 
+    /// Has it started again at this time, though it has ended as it should.
+    pub(super) fn start_late(&mut self, at: Instant) {
+        self.command.args(self.added.take());
+        self.state = State::Waits(at);
+    }
+
     /// Does not start it any more.
     pub(super) fn give_up(&mut self) {
         if let State::Waits(_) = self.state {

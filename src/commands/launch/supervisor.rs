@@ -33,6 +33,8 @@ pub(super) struct Supervisor<'a> {
     restarts: u32,
     /// The first process that was started again, and why.
     first_restart: Option<String>,
+    /// Whether all processes were asked to drain.
+    drained: bool,
     /// Why the run cannot go on.
     cause: Option<Fault>,
 }
@@ -64,6 +66,7 @@ impl<'a> Supervisor<'a> {
             most_restarts,
             restarts: 0,
             first_restart: None,
+            drained: false,
             cause: None,
         }
     }
@@ -89,10 +92,13 @@ impl<'a> Supervisor<'a> {
             self.end_late_ones(now);
             pause();
         }
-        // The first trainer ends well only if the model is saved, whichever readers were lost.
+        // The first trainer ends well only if the model is saved, whichever readers were lost; the coordinator, if the run is over. A
+        // trainer that is lost between both is not needed any more.
+        let is_over = self.cause.is_none() && self.children.first().and_then(Child::status).is_some_and(ended_well);
         match self.children.iter().find(|child| child.name == "trainer 0").and_then(Child::status) {
             Some(status) if status.success() => Ok(Ended::Done),
             Some(status) if is_drained(status) => Ok(Ended::Drained),
+            _ if is_over => Ok(if self.drained { Ended::Drained } else { Ended::Done }),
             _ => {
                 Err(self.cause.unwrap_or_else(|| Fault::internal("the run ended without a model and without a cause")))
             }
@@ -102,10 +108,12 @@ impl<'a> Supervisor<'a> {
     fn on_end(&mut self, at: usize, status: ExitStatus, now: Instant) {
         let child = &self.children[at];
         let (name, is_reader) = (child.name.clone(), child.is_reader);
-        if status.success() || is_drained(status) {
-            if name == "trainer 0" {
-                // The model is saved.
+        if ended_well(status) {
+            // The first process is the coordinator.
+            if name == "trainer 0" || at == 0 {
                 self.end_all(now);
+            } else if is_reader && status.success() && self.phase == Phase::Running {
+                self.keep_a_reader(at, now);
             }
             return;
         }
@@ -154,9 +162,17 @@ impl<'a> Supervisor<'a> {
         self.first_restart.get_or_insert(ended);
     }
 
+    /// A reader has ended: because the run is over, as the others will in a moment, or because it was told to, or before the coordinator
+    /// died and began anew. Starts it again if no other reader is left.
+    fn keep_a_reader(&mut self, at: usize, now: Instant) {
+        if self.children.iter().all(|child| !child.is_reader || child.is_over()) {
+            self.children[at].start_late(now + BY_THEMSELVES);
+        }
+    }
+
     /// Asks all processes to drain.
     fn drain(&mut self, now: Instant) {
-        self.phase = Phase::Draining;
+        (self.phase, self.drained) = (Phase::Draining, true);
         self.children.iter().for_each(|child| child.signal(Signal::TERM));
         let lost = self.children.iter().find(|child| child.is_waiting() && !child.is_reader);
         let lost = lost.map(|child| format!("{} was to be started again when the run was asked to drain", child.name));
@@ -192,6 +208,10 @@ impl<'a> Supervisor<'a> {
     }
 }
 
+fn ended_well(status: ExitStatus) -> bool {
+    status.success() || is_drained(status)
+}
+
 fn is_drained(status: ExitStatus) -> bool {
     status.code() == Some(i32::from(exit::DRAINED))
 }
@@ -202,5 +222,52 @@ fn fault(status: ExitStatus, ended: String) -> Fault {
         Some(exit::USER) => Fault::user(what),
         Some(exit::EXTERNAL | exit::INTERRUPTED) | None => Fault::external(what),
         Some(_) => Fault::internal(what),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::SecurityFiles;
+    use crate::pipelines::cluster::StatusClient;
+    use std::process::Command;
+
+    /// Runs these shell scripts as the processes of a run.
+    fn supervised(scripts: &[(&str, &str)]) -> Result<Ended, Fault> {
+        let children = scripts.iter().map(|(role, script)| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            Child::new(role, 0, command)
+        });
+        let long = Duration::from_secs(60);
+        let nothing = StatusClient::new("launch", "127.0.0.1:1", &SecurityFiles::default()).unwrap();
+        let watch = Watch::start(nothing, "ps 0".into(), long).unwrap();
+        let output = Output::start(false).unwrap();
+        Supervisor::new(children.collect(), 10, &output, watch, long).run(&Stop::default())
+    }
+
+    /// It was started again, and waited ten minutes for a coordinator that had ended.
+    #[test]
+    fn a_trainer_that_is_lost_when_the_run_is_over_is_not_needed() {
+        let begun = Instant::now();
+        let ended = supervised(&[("ps", "sleep .2"), ("trainer", "kill -9 $$")]);
+        assert_eq!(ended.unwrap(), Ended::Done);
+        let again = "if [ -e $0.trainer ]; then exec sleep 60; fi; touch $0.trainer; kill -9 $$";
+        let dir = tempfile::tempdir().unwrap();
+        let again = again.replace("$0", &dir.path().join("mark").display().to_string());
+        assert_eq!(supervised(&[("ps", "sleep 1"), ("trainer", &again)]).unwrap(), Ended::Done);
+        assert!(begun.elapsed() < Duration::from_secs(30));
+        let failed = supervised(&[("ps", "exit 2"), ("trainer", "kill -9 $$")]).unwrap_err();
+        assert!(failed.to_string().contains("ps 0 ended with exit code 2"), "{failed}");
+    }
+
+    #[test]
+    fn the_last_reader_is_started_again_while_the_run_goes_on() {
+        let dir = tempfile::tempdir().unwrap();
+        let mark = dir.path().join("mark");
+        let reader = format!("echo x >>{}", mark.display());
+        let ended = supervised(&[("ps", "sleep 5.5"), ("trainer", "sleep 5"), ("reader", &reader)]);
+        assert_eq!(ended.unwrap(), Ended::Done);
+        assert_eq!(std::fs::read_to_string(&mark).unwrap(), "x\nx\n");
     }
 }
