@@ -1,5 +1,8 @@
 //! A staged folder on the local file system: a hidden folder beside its place. Its files are on the disk before the folder
 //! gets its name in one step.
+//!
+//! A process that is killed leaves its staged folder, which the next one of this machine removes. It tells them from those of
+//! processes that are alive by their locks, which end with a process; so folders of other machines stay.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,6 +21,8 @@ pub(super) struct Local {
     staged: PathBuf,
     replace: bool,
     published: bool,
+    /// The folder, locked while this process writes it. `None`: the file system has no locks.
+    _lock: Option<File>,
     pub(super) create: Create,
 }
 
@@ -28,11 +33,10 @@ impl Local {
             return Err(Fault::user(format!("`{}` is not a folder that can be made", place.display())));
         };
         // A leading dot: readers pass it over should the process be killed.
-        let staged = place.with_file_name(format!(".{}.partial-{}", name.to_string_lossy(), std::process::id()));
-        let made =
-            fs::remove_dir_all(&staged).or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) });
-        made.and_then(|()| fs::create_dir_all(&staged)).map_err(|e| fault(staged.display(), "cannot make", e))?;
-        Ok(Self { place, staged, replace, published: false, create: |path| File::create_new(path) })
+        let prefix = format!(".{}.partial-{}-", name.to_string_lossy(), host());
+        remove_abandoned(&place, &prefix);
+        let (staged, lock) = make_locked(&place, &prefix)?;
+        Ok(Self { place, staged, replace, published: false, _lock: lock, create: |path| File::create_new(path) })
     }
 
     /// Makes a file, the folders in its name included.
@@ -56,7 +60,9 @@ impl Local {
                     use rustix::fs::{CWD, RenameFlags, renameat_with};
                     renameat_with(CWD, &self.staged, CWD, &self.place, RenameFlags::EXCHANGE)?;
                     self.published = true;
-                    fs::remove_dir_all(&self.staged)?;
+                    // Another process may remove it first.
+                    fs::remove_dir_all(&self.staged)
+                        .or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })?;
                 }
                 renamed => {
                     renamed?;
@@ -67,6 +73,55 @@ impl Local {
             self.place.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
         };
         all().map_err(|e| fault(self.place.display(), "cannot finish", e))
+    }
+}
+
+/// The name of this machine, as it fits into the name of a file.
+fn host() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '-')).take(32).collect()
+}
+
+/// Makes a folder beside `place`, and locks it.
+fn make_locked(place: &Path, prefix: &str) -> Result<(PathBuf, Option<File>), Fault> {
+    loop {
+        let staged = place.with_file_name(format!("{prefix}{:016x}", forebay_base::random_seed()));
+        let made = fs::create_dir_all(&staged).map_err(|e| fault(staged.display(), "cannot make", e));
+        let lock = made.map(|()| File::open(&staged).and_then(|folder| Ok(try_lock(&folder)?.then_some(folder))))?;
+        match lock {
+            // Before it was locked, another process may have taken it for one that was left behind.
+            Ok(Some(lock)) if staged.is_dir() => return Ok((staged, Some(lock))),
+            Ok(_) => {}
+            Err(e) => {
+                tracing::debug!(path = %staged.display(), error = %e, "the folder cannot be locked");
+                return Ok((staged, None));
+            }
+        }
+    }
+}
+
+/// Whether it was locked; false if another process has locked it.
+fn try_lock(folder: &File) -> io::Result<bool> {
+    use rustix::fs::{FlockOperation, flock};
+    match flock(folder, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::WOULDBLOCK) => Ok(false),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Removes staged folders of processes of this machine that have ended. One that cannot be removed stays.
+fn remove_abandoned(place: &Path, prefix: &str) {
+    let entries = place.parent().and_then(|parent| fs::read_dir(parent).ok());
+    for entry in entries.into_iter().flatten().flatten() {
+        let (name, path) = (entry.file_name(), entry.path());
+        let random = name.to_str().and_then(|name| name.strip_prefix(prefix)).unwrap_or_default();
+        let is_staged = random.len() == 16 && random.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let Some(folder) = is_staged.then(|| File::open(&path).ok()).flatten() else { continue };
+        if matches!(try_lock(&folder), Ok(true)) {
+            let removed = fs::remove_dir_all(&path);
+            tracing::debug!(path = %path.display(), ?removed, "a folder that a killed process has left");
+        }
     }
 }
 
@@ -86,5 +141,40 @@ impl Drop for Local {
         {
             tracing::warn!(path = %self.staged.display(), error = %e, "cannot remove a folder that was not finished");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each kill while a model was saved left a copy of the model.
+    #[test]
+    fn folders_that_killed_processes_have_left_are_removed_and_those_of_others_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = dir.path().join("model");
+        let names = || {
+            let mut names: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        let prefix = format!(".model.partial-{}-", host());
+        let left = dir.path().join(format!("{prefix}{:016x}", 7));
+        let stay =
+            [".model.partial-elsewhere-0000000000000007".into(), format!("{prefix}notes"), ".model.partial-77".into()];
+        stay.iter().for_each(|name| fs::create_dir(dir.path().join(name)).unwrap());
+        fs::create_dir(&left).unwrap();
+        fs::write(left.join("dense"), "half").unwrap();
+        let live = Local::begin(place.clone(), true).unwrap();
+        assert!(!left.exists());
+        live.create("dense").unwrap();
+        let other = Local::begin(place.clone(), true).unwrap();
+        assert!(live.staged.join("dense").exists() && live.staged != other.staged, "it is locked");
+        live.publish().unwrap();
+        other.create("other").unwrap();
+        other.publish().unwrap();
+        assert!(place.join("other").exists());
+        drop(Local::begin(place, true).unwrap());
+        assert_eq!(names().len(), stay.len() + 1, "{:?}", names());
     }
 }
