@@ -29,9 +29,17 @@ pub(crate) struct TensorBoard {
     state: RefCell<State>,
 }
 
+/// The event file of a run.
+enum Events {
+    /// It is made with the first sample: a job that is refused leaves none.
+    NotBegun,
+    File(EventFile),
+    /// It could not be written: the run goes on without.
+    Failed,
+}
+
 struct State {
-    /// `None` after it could not be written: the run goes on without.
-    file: Option<EventFile>,
+    file: Events,
     /// Whether the file says from which step training begins or goes on.
     started: bool,
     began: Instant,
@@ -43,15 +51,14 @@ struct State {
 }
 
 impl TensorBoard {
-    /// Makes the folder, and an event file in it: what cannot be written is found before the training.
+    /// Makes the folder, and a file in it that it removes: what cannot be written is found before the training.
     ///
     /// # Errors
-    /// The folder or the file cannot be written.
+    /// The folder or a file in it cannot be written.
     pub(crate) fn start(folder: &Path) -> Result<TensorBoard, Fault> {
-        let file =
-            fs::create_dir_all(folder).and_then(|()| EventFile::new(folder)).map_err(|e| cannot_write(folder, e))?;
+        Self::probe(folder)?;
         let (began, next) = (Instant::now(), Instant::now());
-        let state = State { file: Some(file), started: false, began, next, before: None, evaluations: 0 };
+        let state = State { file: Events::NotBegun, started: false, began, next, before: None, evaluations: 0 };
         Ok(TensorBoard { folder: folder.into(), state: RefCell::new(state) })
     }
 
@@ -130,11 +137,20 @@ impl TensorBoard {
     /// A failure is a warning, once: it must not harm the run.
     fn write(&self, step: u64, scalars: Vec<(String, f64)>) {
         let state = &mut *self.state.borrow_mut();
-        let Some(file) = &mut state.file else { return };
-        let started = if state.started { Ok(()) } else { file.start(step) };
-        if let Err(e) = started.and_then(|()| file.scalars(step, scalars)) {
+        let try_write = || {
+            if let Events::NotBegun = state.file {
+                state.file = Events::File(EventFile::new(&self.folder)?);
+            }
+            let Events::File(file) = &mut state.file else { return Ok(()) };
+            if !state.started {
+                file.start(step)?;
+            }
+            file.scalars(step, scalars)
+        };
+        let written: std::io::Result<()> = try_write();
+        if let Err(e) = written {
             tracing::warn!("no more event files for TensorBoard: cannot write to {}: {e}", self.folder.display());
-            state.file = None;
+            state.file = Events::Failed;
         }
         state.started = true;
     }
@@ -192,11 +208,12 @@ mod tests {
     fn a_full_disk_ends_the_event_files_and_not_the_run() {
         let dir = tempfile::tempdir().unwrap();
         let board = TensorBoard::start(dir.path()).unwrap();
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0, "it begins with the first sample");
         board.write(1, vec![("train/rows".into(), 500.0)]);
-        assert!(board.state.borrow().file.is_some());
-        board.state.borrow_mut().file = EventFile::over(std::path::Path::new("/dev/full")).ok();
+        assert!(matches!(board.state.borrow().file, Events::File(_)));
+        board.state.borrow_mut().file = Events::File(EventFile::over(std::path::Path::new("/dev/full")).unwrap());
         board.write(2, vec![("train/rows".into(), 1000.0)]);
-        assert!(board.state.borrow().file.is_none());
+        assert!(matches!(board.state.borrow().file, Events::Failed));
         board.write(3, Vec::new());
     }
 
