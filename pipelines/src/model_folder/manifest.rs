@@ -9,6 +9,7 @@ use forebay_ps::TableConfig;
 use serde::{Deserialize, Serialize};
 
 use super::checked::{CheckedWriter, FileEntry, cannot_write};
+use crate::checkpoint::CheckpointManifest;
 use crate::job::Job;
 use crate::model::Model;
 use crate::training_summary::TrainingSummary;
@@ -59,6 +60,18 @@ pub struct TableEntry {
     /// The keys that wait for their admission, with the state of optimizers alone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub absent: Vec<FileEntry>,
+}
+
+/// A folder without a manifest.
+fn not_a_model(folder: &OpenFolder) -> Fault {
+    let files = folder.files().unwrap_or_default();
+    let has_checkpoints = files.iter().any(|(name, _)| CheckpointManifest::number_of(name).is_some());
+    let instead = if has_checkpoints {
+        "it has checkpoints, from which `forebay train` goes on to a model with --resume"
+    } else {
+        "such a folder has manifest.json, dense.safetensors and tables/, and `forebay train` writes it to output.model"
+    };
+    Fault::user(format!("{folder} is not a model folder: {instead}"))
 }
 
 impl TableEntry {
@@ -113,13 +126,17 @@ impl Manifest {
     }
 
     pub(crate) fn read_in(folder: &OpenFolder) -> Result<Self, Fault> {
-        let name = folder.name(MANIFEST);
-        let text = folder.bytes(MANIFEST, MOST_BYTES).map_err(|fault| match fault.domain {
-            Domain::User => {
-                Fault::user(format!("{folder} is not a model folder: cannot read {MANIFEST}")).because(fault)
-            }
+        versioned_json::parse(&Self::bytes(folder)?, &folder.name(MANIFEST), FORMAT, VERSION)
+    }
+
+    /// The manifest as it lies in the folder.
+    ///
+    /// # Errors
+    /// A user fault that says what a model folder has, if there is no manifest.
+    pub(crate) fn bytes(folder: &OpenFolder) -> Result<Vec<u8>, Fault> {
+        folder.bytes(MANIFEST, MOST_BYTES).map_err(|fault| match fault.domain {
+            Domain::User => not_a_model(folder).because(fault),
             _ => fault,
-        })?;
-        versioned_json::parse(&text, &name, FORMAT, VERSION)
+        })
     }
 }

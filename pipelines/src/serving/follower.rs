@@ -10,10 +10,8 @@ use xxhash_rust::xxh3::xxh3_128;
 use super::serving_model::ServingModel;
 use crate::context::Context;
 use crate::delta::{Delta, DeltaManifest};
+use crate::model_folder::Manifest;
 use crate::model_version::ModelVersion;
-
-/// The longest manifest that is read, in bytes.
-const MOST_BYTES: u64 = 64 << 20;
 
 /// Follows a model folder and a folder of deltas.
 pub struct Follower {
@@ -113,7 +111,7 @@ impl Follower {
 
     fn manifest(&self) -> Result<u128, Fault> {
         let folder = Folder::from(self.model.as_str()).with_stores(&self.context.stores).open()?;
-        Ok(xxh3_128(&folder.bytes("manifest.json", MOST_BYTES)?))
+        Ok(xxh3_128(&Manifest::bytes(&folder)?))
     }
 
     /// A delta from this version.
