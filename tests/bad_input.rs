@@ -184,6 +184,21 @@ fn files_without_rows_are_refused() {
 }
 
 #[test]
+fn a_run_that_leaves_out_all_rows_saves_no_model_over_an_older_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (good, bad) = (dir.path().join("good.parquet"), dir.path().join("bad.parquet"));
+    three_columns(&good, vec![0.5; 10]);
+    three_columns(&bad, vec![f32::NAN; 10]);
+    let place = dir.path().join("model");
+    let model = format!("output.model={}", place.display());
+    let settings = [&THREE_COLUMNS[..], &[&model, "data.on_bad_row=skip"]].concat();
+    trained(&good, &settings);
+    let manifest = fs::read(place.join("manifest.json")).unwrap();
+    refused(&bad, &settings, &["no row was trained on", "10 rejected"]);
+    assert_eq!(fs::read(place.join("manifest.json")).unwrap(), manifest);
+}
+
+#[test]
 fn a_job_of_one_row_trains() {
     let dir = tempfile::tempdir().unwrap();
     // One row, one key set, and a batch larger than the data.

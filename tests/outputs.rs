@@ -113,6 +113,54 @@ fn a_report_that_cannot_be_written_is_refused_before_the_training() {
 }
 
 #[test]
+fn places_in_the_way_of_the_model_and_places_without_room_for_checkpoints_are_refused_before_the_training() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, setting) = output(dir.path());
+    let checkpoints = format!("checkpoint.to={}", model.join("checkpoints").display());
+    let text = refused(&mut train(dir.path(), &[&setting, &checkpoints]), 2);
+    assert!(text.contains("checkpoint.to is") && text.contains("in the folder of the model"), "{text}");
+    let text = refused(&mut train(dir.path(), &["checkpoint.to=/proc/nowhere/checkpoints"]), 2);
+    assert!(text.contains("checkpoints could not be written to checkpoint.to"), "{text}");
+    let there = dir.path().join("there");
+    assert!(train(dir.path(), &[&format!("checkpoint.to={}", there.display())]).output().unwrap().status.success());
+    assert_eq!(fs::read_dir(there).unwrap().count(), 0, "what was written to try is gone");
+}
+
+#[test]
+fn a_job_that_is_refused_leaves_no_event_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let board = dir.path().join("board");
+    for wrong in ["data.eval=/nowhere", "train.batch_rows=0"] {
+        refused(train(dir.path(), &[wrong]).arg("--tensorboard").arg(&board), 2);
+        assert_eq!(fs::read_dir(&board).unwrap().count(), 0, "{wrong}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_not_a_model_is_called_so_by_every_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = common::parquet(dir.path(), 0, 100).display().to_string();
+    let checkpoints = dir.path().join("checkpoints").display().to_string();
+    let settings = [&format!("checkpoint.to={checkpoints}"), "checkpoint.rows=100", "data.epochs=400"];
+    assert!(train(dir.path(), &settings).output().unwrap().status.success());
+    let nowhere = dir.path().join("nowhere").display().to_string();
+    for (folder, words) in [
+        (&rows, "such a folder has manifest.json, dense.safetensors and tables/"),
+        (&nowhere, "such a folder has manifest.json"),
+        (&checkpoints, "it has checkpoints"),
+    ] {
+        for command in [
+            &["serve", "--listen", "127.0.0.1:0", "--model"][..],
+            &["eval", "--data", &rows, "--model"],
+            &["predict", "--out", "-", "--data", &rows, "--model"],
+        ] {
+            let text = refused(common::forebay(command).arg(folder), 2);
+            assert!(text.contains("is not a model folder") && text.contains(words), "{command:?}: {text}");
+        }
+    }
+}
+
+#[test]
 fn a_place_that_cannot_hold_a_model_is_refused_before_the_training() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("file"), "dear").unwrap();
@@ -168,6 +216,23 @@ fn rows_that_cannot_be_evaluated_are_refused_before_the_training() {
     let eval = format!("data.eval={}", path("train.parquet").display());
     let (code, text) = common::code_and_output(&command.arg(eval).output().unwrap());
     assert!(code == Some(0) && text.contains("evaluated on"), "{text}");
+}
+
+#[test]
+fn a_model_whose_place_is_taken_during_the_training_is_saved_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, setting) = output(dir.path());
+    let mut run = common::Background::start(&mut train(dir.path(), &[&setting, "data.epochs=1000"]));
+    run.wait_for("push", 1);
+    fs::create_dir(&model).unwrap();
+    fs::write(model.join("letters"), "dear").unwrap();
+    let (code, text) = run.wait();
+    assert_eq!(code, Some(2), "{text}");
+    let beside = dir.path().join("model.rescued");
+    assert!(text.contains("something is there that is not a model"), "{text}");
+    assert!(text.contains(&format!("the model was saved at {} instead", beside.display())), "{text}");
+    assert_eq!(Model::load(beside, 1).unwrap().training.unwrap().ended, RunEnd::Complete);
+    assert_eq!(fs::read_to_string(model.join("letters")).unwrap(), "dear");
 }
 
 #[test]
@@ -349,6 +414,8 @@ fn a_full_disk_leaves_checkpoints_as_they_were() {
     let settings = [
         &format!("checkpoint.to={to}"),
         "checkpoint.every=100ms",
+        // However many there are, the newest is one of changes.
+        "checkpoint.full_every=1000",
         "train.batch_rows=8",
         "train.threads=1",
         "data.epochs=40",

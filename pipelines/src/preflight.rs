@@ -1,8 +1,9 @@
 //! Checks before the first row that the model can be saved and the rows of the evaluation can be read: after hours of training
 //! it would be too late.
 
-use forebay_actors::Fault;
+use forebay_actors::{Domain, Fault};
 
+use crate::checkpoint::CheckpointFolder;
 use crate::context::Context;
 use crate::evaluations::best_folders;
 use crate::fault::explained;
@@ -11,11 +12,11 @@ use crate::model_folder::{check_place, probe_place};
 use crate::sources;
 use crate::training_summary::RunEnd;
 
-/// Writes and removes a small file where the model will be saved, and opens the rows of `data.eval`, whose columns must be those
-/// of the job. Blocks on the stores.
+/// Writes and removes a small file where the model and the checkpoints will be, and opens the rows of `data.eval`, whose columns must
+/// be those of the job. Blocks on the stores.
 ///
 /// # Errors
-/// A user fault if the place of the model cannot be written or holds something else, or if the rows are not there, lack a column
+/// A user fault if the place of the model or that of the checkpoints cannot be written, or that of the model holds something else, or if the rows are not there, lack a column
 /// or have one of another type; an external fault of a disk or a store.
 pub fn preflight(job: &Job, context: &Context) -> Result<(), Fault> {
     for folder in [RunEnd::Complete, RunEnd::Drained].into_iter().filter_map(|ended| job.output.folder(ended)) {
@@ -27,6 +28,16 @@ pub fn preflight(job: &Job, context: &Context) -> Result<(), Fault> {
         }
         probe_place(folder, context)
             .map_err(|fault| explained("the model could not be saved at output.model", &fault))?;
+    }
+    if let Some(to) = &job.checkpoint.to {
+        match CheckpointFolder::open(to, context)?.probe() {
+            Err(fault) if fault.domain == Domain::User => {
+                return Err(explained("checkpoints could not be written to checkpoint.to", &fault));
+            }
+            // A disk that is full, or a store that is away: by the first checkpoint it may be otherwise.
+            Err(fault) => tracing::warn!("a checkpoint could not be written to checkpoint.to now: {fault}"),
+            Ok(()) => {}
+        }
     }
     if let Some(paths) = &job.data.eval {
         sources::check(&job.for_evaluation(), context, paths)

@@ -18,7 +18,7 @@ use crate::progress::Snapshot;
 use crate::resources::Resources;
 use crate::run_report::RunReport;
 use crate::stages::OptimizerState;
-use crate::training_summary::TrainingSummary;
+use crate::training_summary::{RunEnd, TrainingSummary};
 use crate::tuning::TuningThread;
 
 /// How often [`Training::run`] calls the function given to `on_progress`.
@@ -296,6 +296,13 @@ impl RunningTraining {
             _ => Vec::new(),
         };
         let training = resources.summary();
+        let result = match result {
+            Ok(_) if training.rows == 0 && training.ended == RunEnd::Complete => Err(Fault::user(
+                "no row was trained on: all that were read were left out, the ledger says why; no model is saved, and one that is \
+                 there stays",
+            )),
+            result => result,
+        };
         match result {
             Ok((dense, optimizer)) => Ok(Trained {
                 training: training.clone(),

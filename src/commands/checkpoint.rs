@@ -77,11 +77,12 @@ impl Compact {
     fn run(&self, context: &Context) -> Result<(), Fault> {
         let folder = CheckpointFolder::open(&self.folder, context)?;
         let to = self.to.as_ref().map(|to| CheckpointFolder::open(to, context)).transpose()?;
-        match folder.compact(self.number, to.as_ref())? {
-            Some(manifest) => out::print(describe(&manifest, false))?,
-            None => out::print(format!("the newest checkpoint in {} has all rows already", self.folder))?,
+        let compacted = folder.compact(self.number, to.as_ref())?;
+        self.keep.map_or(Ok(()), |keep| folder.prune(usize::from(keep)))?;
+        match compacted {
+            Some(manifest) => out::print(describe(&manifest, false)),
+            None => out::print(format!("the newest checkpoint in {} has all rows already", self.folder)),
         }
-        self.keep.map_or(Ok(()), |keep| folder.prune(usize::from(keep)))
     }
 }
 

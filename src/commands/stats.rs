@@ -9,6 +9,7 @@ use serde_json::json;
 use tempfile::NamedTempFile;
 
 use crate::actors::{Fault, commas};
+use crate::connectors::staged;
 use crate::out;
 use crate::pipelines::{Context, DenseStatistics, Job};
 
@@ -55,7 +56,7 @@ impl Stats {
     /// Replaces the section in the file. The file appears whole: it is written under another name first.
     fn put_into_file(&self, section: &str, statistics: &BTreeMap<String, DenseStatistics>) -> Result<(), Fault> {
         let path = self.job.display().to_string();
-        let cannot = |what: &str, e: std::io::Error| Fault::user(format!("cannot {what} {path}")).because(e);
+        let cannot = |what: &str, e: std::io::Error| staged::fault(&path, &format!("cannot {what}"), e);
         let old = std::fs::read_to_string(&self.job).map_err(|e| cannot("read", e))?;
         let new = with_section(&old, section);
         let is_right = Job::from_toml(&new, &[]).is_ok_and(|job| job.columns.statistics.as_ref() == Some(statistics));

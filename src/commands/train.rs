@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::actors::{FaultKind, commas};
+use crate::actors::{Domain, FaultKind, commas};
 use crate::pipelines::cluster::ClusterSession;
 use crate::pipelines::{Context, Evaluation, RunEnd, Trained};
 use crate::{Fault, Job, Training};
@@ -235,13 +235,24 @@ fn save(trained: &Trained, stop: &Stop) -> Result<(String, Option<Evaluation>), 
         trained.forget_best();
         return Ok((format!("the model was not saved: the run was drained, and {model} stays as it was"), None));
     };
-    let (manifest, evaluation) = stop.while_saving(|| trained.save(&folder))?;
+    let saved = stop.while_saving(|| trained.save(&folder).map_err(|fault| save_beside(trained, &folder, fault)));
+    let (manifest, evaluation) = saved?;
     let rows: u64 = manifest.tables.iter().map(|t| t.rows).sum();
     let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
     let line = format!("saved {folder}: {} table rows, {:.1} MB", commas(rows), bytes as f64 / 1e6);
     let beside = folder != *model;
     let line = if beside { format!("{line}; the run was drained, and {model} stays as it was") } else { line };
     Ok((line, evaluation))
+}
+
+/// Saves a model that cannot be saved at `folder` beside it: what is in the way came after the training had begun. Returns the fault,
+/// which says where the model is.
+fn save_beside(trained: &Trained, folder: &str, fault: Fault) -> Fault {
+    let beside = format!("{}.rescued", folder.trim_end_matches('/'));
+    if fault.domain != Domain::User || trained.save(&beside).is_err() {
+        return fault;
+    }
+    Fault::user(format!("{fault}; the model was saved at {beside} instead"))
 }
 
 /// The rows at `data.eval`, if there are any, and the quality of the model that was saved on them. `known`: its quality, if a best

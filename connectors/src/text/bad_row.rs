@@ -9,6 +9,8 @@ use bytes::Bytes;
 use forebay_actors::Fault;
 use serde::{Deserialize, Serialize};
 
+use crate::staged;
+
 /// Longest line that is taken for one, in bytes, its end excluded.
 pub const MAX_LINE: usize = 1 << 20;
 
@@ -109,7 +111,7 @@ impl RejectFile {
     /// Creates the folder and opens the file in it, to append.
     pub(crate) fn open(folder: &std::path::Path) -> Result<Self, Fault> {
         let path = folder.join("rejected.tsv");
-        let fault = |e| Fault::user(format!("cannot write rejected rows to `{}`", path.display())).because(e);
+        let fault = |e| staged::fault(path.display(), "cannot write rejected rows to", e);
         if folder.to_string_lossy().contains("://") {
             return Err(Fault::user(format!(
                 "rejected rows are appended to a local folder, not to `{}`: name one as write_to",
@@ -131,8 +133,7 @@ impl RejectFile {
             }
             self.file.flush()
         };
-        all()
-            .map_err(|e| Fault::external(format!("cannot write rejected rows to `{}`", self.path.display())).because(e))
+        all().map_err(|e| staged::fault(self.path.display(), "cannot write rejected rows to", e))
     }
 }
 

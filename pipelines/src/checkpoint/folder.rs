@@ -35,6 +35,13 @@ impl CheckpointFolder {
         Ok(Self { folder })
     }
 
+    /// Writes and removes a small file, as checkpoints will be written.
+    pub(crate) fn probe(&self) -> Result<(), Fault> {
+        let name = file_name(0, forebay_base::random_seed(), "probe");
+        self.folder.create(&name)?.finish()?;
+        self.folder.remove(&name)
+    }
+
     /// The numbers of the checkpoints, lowest first.
     pub fn numbers(&self) -> Result<Vec<u64>, Fault> {
         let mut numbers: Vec<u64> =
@@ -256,6 +263,17 @@ mod tests {
         assert_eq!(folder.latest().unwrap().unwrap().number, 2);
         let said = folder.verify(3).unwrap_err().to_string();
         assert!(said.contains(third.as_str()) && said.contains("is damaged"), "{said}");
+        // A flipped digit in the newest manifest, which is JSON all the same; one of an earlier program has no checksum.
+        let manifest = dir.path().join("c").join(CheckpointManifest::name(3));
+        let text = std::fs::read_to_string(&manifest).unwrap();
+        let flipped = text.replacen("\"steps\": 0", "\"steps\": 1", 1);
+        assert_ne!(text, flipped);
+        std::fs::write(&manifest, &flipped).unwrap();
+        let said = folder.manifest(3).unwrap_err().to_string();
+        assert!(said.contains("is damaged: its checksum is"), "{said}");
+        let (unsigned, _) = flipped.split_once(",\n  \"checksum\"").unwrap();
+        std::fs::write(&manifest, format!("{unsigned}\n}}")).unwrap();
+        assert_eq!(folder.manifest(3).unwrap().position.steps, 1);
         // A torn manifest.
         std::fs::write(dir.path().join("c/checkpoint-000009.json"), "{\"format\": \"forebay ch").unwrap();
         assert_eq!(folder.latest().unwrap().unwrap().number, 2);

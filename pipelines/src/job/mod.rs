@@ -130,6 +130,7 @@ impl Job {
         self.train.check()?;
         self.evaluation.check(self)?;
         self.checkpoint.check()?;
+        self.output.check(self)?;
         self.placement.check(self)
     }
 

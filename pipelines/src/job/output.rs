@@ -1,7 +1,12 @@
 //! The `[output]` section of a job.
 
+use std::path::{Path, PathBuf};
+
+use forebay_actors::Fault;
+use forebay_connectors::OnBadRow;
 use serde::{Deserialize, Serialize};
 
+use super::Job;
 use crate::training_summary::RunEnd;
 
 /// What a run writes.
@@ -44,11 +49,69 @@ impl OutputOptions {
             (RunEnd::Drained, OnDrain::Discard) => None,
         }
     }
+
+    /// The folder of a model is replaced as a whole, and only if it holds a model: nothing else of the run may be in it.
+    pub(super) fn check(&self, job: &Job) -> Result<(), Fault> {
+        let bad_rows = match &job.data.on_bad_row {
+            OnBadRow::WriteTo(folder) => Some(folder.to_string_lossy().into_owned()),
+            _ => None,
+        };
+        let others = [("checkpoint.to", &job.checkpoint.to), ("data.on_bad_row.write_to", &bad_rows)];
+        for model in [RunEnd::Complete, RunEnd::Drained].into_iter().filter_map(|ended| self.folder(ended)) {
+            for (field, place) in others {
+                if let Some(place) = place.as_ref().filter(|place| is_in(place, &model)) {
+                    return Err(Fault::user(format!(
+                        "{field} is {place}, in the folder of the model (output.model), which is written as a whole at the end: name a \
+                         folder outside of {model}"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a path or URL is that of the folder, or of something in it.
+fn is_in(place: &str, folder: &str) -> bool {
+    let path = |place: &str| match place.strip_prefix("file://").unwrap_or(place) {
+        url if url.contains("://") => PathBuf::from(url),
+        local => std::path::absolute(local).unwrap_or_else(|_| Path::new(local).to_owned()),
+    };
+    path(place).starts_with(path(folder))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_folder_that_a_run_fills_in_the_folder_of_its_model_is_refused() {
+        let checked = |settings: &[&str]| {
+            let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+            Job::from_toml("", &settings).unwrap().check()
+        };
+        for (model, other) in [
+            ("rows/model", "rows/model"),
+            ("rows/model/", "./rows/model/checkpoints"),
+            ("file:///a/model", "/a/model/checkpoints"),
+            ("/a/model", "/a/model.partial"),
+            ("hdfs://ns/model", "hdfs://ns/model/checkpoints"),
+        ] {
+            let (model, to) = (format!("output.model={model}"), format!("checkpoint.to={other}"));
+            let fault = checked(&[&model, &to]).unwrap_err().to_string();
+            assert!(fault.contains("checkpoint.to") && fault.contains("output.model"), "{fault}");
+            if !other.contains("://") {
+                let bad = format!("data.on_bad_row={{write_to=\"{other}\"}}");
+                assert!(checked(&[&model, &bad]).unwrap_err().to_string().contains("data.on_bad_row"));
+            }
+            assert!(checked(&[&to]).is_ok());
+        }
+        for (model, to) in
+            [("rows/model", "rows/model-checkpoints"), ("rows/model", "rows"), ("s3://a/m", "hdfs://a/m")]
+        {
+            checked(&[&format!("output.model={model}"), &format!("checkpoint.to={to}")]).unwrap();
+        }
+    }
 
     #[test]
     fn a_drained_run_replaces_a_model_only_if_the_job_says_so() {

@@ -3,14 +3,15 @@
 //! The file has one JSON object per row: the reason, the place of the row, and its values as they were read. Writing blocks.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use arrow::array::{RecordBatch, StringArray};
 use arrow::util::display::{ArrayFormatter, FormatOptions};
 use forebay_actors::{Fault, FaultKind, StageCx};
-use forebay_connectors::{OnBadRow, Rows};
+use forebay_connectors::{OnBadRow, Rows, staged};
 
 /// The bad rows of one batch, each with the first reason that was found.
 #[derive(Default)]
@@ -84,9 +85,8 @@ impl Reject {
     pub(super) fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
         if let OnBadRow::WriteTo(dir) = &self.policy {
             let path = dir.join(format!("{}-{}.jsonl", cx.name(), cx.replica()));
-            let fault = |e| Fault::external(format!("cannot write bad rows to {}", path.display())).because(e);
-            std::fs::create_dir_all(dir).map_err(fault)?;
-            let file = OpenOptions::new().create(true).append(true).open(&path).map_err(fault)?;
+            std::fs::create_dir_all(dir).map_err(|e| cannot_write(&path, e))?;
+            let file = OpenOptions::new().create(true).append(true).open(&path).map_err(|e| cannot_write(&path, e))?;
             self.file = Some((path, BufWriter::new(file)));
         }
         Ok(())
@@ -106,8 +106,7 @@ impl Reject {
         if let OnBadRow::WriteTo(_) = &self.policy {
             let (path, file) = self.file.as_mut().expect("opened before the first batch");
             for (&row, finding) in &bad.0 {
-                write_row(file, rows, row, finding)
-                    .map_err(|e| Fault::external(format!("cannot write bad rows to {}", path.display())).because(e))?;
+                write_row(file, rows, row, finding).map_err(|e| cannot_write(path, e))?;
             }
         }
         Ok(())
@@ -115,12 +114,14 @@ impl Reject {
 
     pub(super) fn finish(&mut self) -> Result<(), Fault> {
         match &mut self.file {
-            Some((path, file)) => file
-                .flush()
-                .map_err(|e| Fault::external(format!("cannot write bad rows to {}", path.display())).because(e)),
+            Some((path, file)) => file.flush().map_err(|e| cannot_write(path, e)),
             None => Ok(()),
         }
     }
+}
+
+fn cannot_write(path: &Path, e: impl Into<Box<dyn Error + Send + Sync>>) -> Fault {
+    staged::fault(path.display(), "cannot write bad rows to", e)
 }
 
 fn write_row(
@@ -128,7 +129,7 @@ fn write_row(
     rows: &Rows,
     row: usize,
     finding: &BadRow,
-) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+) -> Result<(), Box<dyn Error + Send + Sync>> {
     let line = serde_json::json!({
         "reason": finding.reason,
         "detail": finding.detail,
