@@ -231,6 +231,11 @@ impl Members {
         (0..places).map(|rank| member(rank).and_then(|m| Some((m.incarnation, m.address.clone()?)))).collect()
     }
 
+    /// Whether every ps and trainer has joined.
+    pub(crate) fn has_ps_and_trainers(&self) -> bool {
+        self.missing().iter().all(|name| name == ANY_READER)
+    }
+
     /// Names of members that must join before the first row is read: every ps and trainer, and one reader if the job has any.
     pub(crate) fn missing(&self) -> Vec<String> {
         let there = |role, rank| self.members.get(&(role, rank)).is_some_and(|member| member.joined);

@@ -310,6 +310,10 @@ impl RunState {
             self.heartbeat(member, now)?;
         }
         self.drain_asked = true;
+        if self.phase == RunPhase::Gathering && !self.members.has_ps_and_trainers() {
+            // No trainer could end the run.
+            self.end_drained();
+        }
         if matches!(self.phase, RunPhase::Gathering | RunPhase::Running) {
             self.phase = RunPhase::Draining;
             self.finish_if_done();

@@ -87,3 +87,23 @@ fn a_cut_of_a_run_that_has_finished_is_not_given_up() {
     let lead = LeadCutRequest { member, cut: 5, checkpoint: 1, step: LeadStep::Stop };
     assert_eq!(run.lead_cut(lead, now).unwrap(), LeadReply::RunEnds);
 }
+
+/// Without a trainer the run cannot end in any other way.
+#[test]
+fn a_run_that_is_drained_before_its_trainer_joins_ends_at_once() {
+    let (mut job, now) = (Job::default(), Instant::now());
+    (job.placement.ps, job.placement.readers) = (1, 1);
+    let mut run = RunState::new(&job, 7, now);
+    let join = JoinRequest {
+        role: Role::Ps,
+        rank: 0,
+        address: Some("a:1".into()),
+        attempt: 7,
+        job: job_digest(&job),
+        nonce: 1,
+    };
+    let JoinReply::Joined(ps) = run.join(join, now).unwrap() else { panic!("it did not join") };
+    run.drain(ps, now).unwrap();
+    let RunPhase::Failed(failure) = run.status().phase else { panic!("it waits for the trainer") };
+    assert!(failure.drained && failure.message.contains("no rows"), "{}", failure.message);
+}
