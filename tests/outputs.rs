@@ -219,6 +219,19 @@ fn rows_that_cannot_be_evaluated_are_refused_before_the_training() {
 }
 
 #[test]
+fn a_model_does_not_replace_a_folder_with_the_manifest_of_something_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let (model, setting) = output(dir.path());
+    fs::create_dir(&model).unwrap();
+    for manifest in [r#"{ "format": "forebay export", "version": 1 }"#, r#"{ "name": "a web page" }"#] {
+        fs::write(model.join("manifest.json"), manifest).unwrap();
+        let (code, text) = common::code_and_output(&train(dir.path(), &[&setting]).output().unwrap());
+        assert!(code == Some(2) && text.contains("something is there that is not a model"), "{text}");
+        assert_eq!(fs::read_to_string(model.join("manifest.json")).unwrap(), manifest);
+    }
+}
+
+#[test]
 fn a_model_whose_place_is_taken_during_the_training_is_saved_beside_it() {
     let dir = tempfile::tempdir().unwrap();
     let (model, setting) = output(dir.path());
