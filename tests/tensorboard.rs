@@ -82,7 +82,8 @@ fn tensorboard_reads_the_evaluations_and_the_end_of_a_run() {
 fn a_run_that_is_resumed_goes_on_in_the_same_folder() {
     let dir = tempfile::tempdir().unwrap();
     let (board, first, second) = (dir.path().join("board"), dir.path().join("first"), dir.path().join("second"));
-    let sets = settings(dir.path());
+    // Long enough for a first checkpoint on any machine.
+    let sets = [settings(dir.path()), vec!["--set".into(), "data.epochs=10".into()]].concat();
     let to = |folder: &Path| format!("checkpoint.to={}", folder.display());
     let flags = ["--tensorboard", board.to_str().unwrap(), "--set", "checkpoint.rows=5000", "--set"];
     train("train", dir.path(), &sets, &[&flags[..], &[&to(&first)]].concat());
@@ -91,7 +92,7 @@ fn a_run_that_is_resumed_goes_on_in_the_same_folder() {
     train("train", dir.path(), &sets, &[&flags[..], &[&to(&second), "--resume-from", &from]].concat());
     let events = read(&board);
     let steps: Vec<i64> = points(&events, "train/rows").iter().map(|point| point[0].as_i64().unwrap()).collect();
-    assert!(steps.is_sorted() && steps.last() == Some(&80), "{steps:?}");
+    assert!(steps.is_sorted() && steps.last() == Some(&400), "{steps:?}");
     assert_eq!(points(&events, "evaluation/auc").len(), 1, "that of the first session is void: {events}");
 }
 
