@@ -85,7 +85,8 @@ fn a_run_that_is_resumed_goes_on_in_the_same_folder() {
     // Long enough for a first checkpoint on any machine.
     let sets = [settings(dir.path()), vec!["--set".into(), "data.epochs=10".into()]].concat();
     let to = |folder: &Path| format!("checkpoint.to={}", folder.display());
-    let flags = ["--tensorboard", board.to_str().unwrap(), "--set", "checkpoint.rows=5000", "--set"];
+    let often = ["--set", "checkpoint.rows=5000", "--set", "checkpoint.keep=1000", "--set"];
+    let flags = [&["--tensorboard", board.to_str().unwrap()], &often[..]].concat();
     train("train", dir.path(), &sets, &[&flags[..], &[&to(&first)]].concat());
     // From its first checkpoint again: what was written for later steps is void.
     let from = format!("{}#1", first.display());
