@@ -16,8 +16,8 @@ use crate::training_summary::RunEnd;
 /// be those of the job. Blocks on the stores.
 ///
 /// # Errors
-/// A user fault if the place of the model or that of the checkpoints cannot be written, or that of the model holds something else, or if the rows are not there, lack a column
-/// or have one of another type; an external fault of a disk or a store.
+/// A user fault if the place of the model or that of the checkpoints cannot be written, or that of the model holds something else, or
+/// if the rows are not there, lack a column or have one of another type; an external fault of a disk or a store.
 pub fn preflight(job: &Job, context: &Context) -> Result<(), Fault> {
     for folder in [RunEnd::Complete, RunEnd::Drained].into_iter().filter_map(|ended| job.output.folder(ended)) {
         check_place(folder, context)?;

@@ -233,21 +233,25 @@ impl Members {
 
     /// Whether every ps and trainer has joined.
     pub(crate) fn has_ps_and_trainers(&self) -> bool {
-        self.missing().iter().all(|name| name == ANY_READER)
+        self.missing_ps_and_trainers().next().is_none()
     }
 
     /// Names of members that must join before the first row is read: every ps and trainer, and one reader if the job has any.
     pub(crate) fn missing(&self) -> Vec<String> {
-        let there = |role, rank| self.members.get(&(role, rank)).is_some_and(|member| member.joined);
-        let ranks =
-            |role, places: u32| (0..places).filter(move |&rank| !there(role, rank)).map(move |r| format!("{role} {r}"));
-        let mut missing: Vec<String> =
-            ranks(Role::Ps, self.expected.ps).chain(ranks(Role::Trainer, self.expected.trainers)).collect();
+        let mut missing: Vec<String> = self.missing_ps_and_trainers().collect();
         let reads = |((role, _), member): (&(Role, u32), &Member)| *role == Role::Reader && member.joined;
         if self.expected.readers > 0 && !self.members.iter().any(reads) {
             missing.push(ANY_READER.into());
         }
         missing
+    }
+
+    fn missing_ps_and_trainers(&self) -> impl Iterator<Item = String> + '_ {
+        let there = |role, rank| self.members.get(&(role, rank)).is_some_and(|member| member.joined);
+        let ranks = move |role, places: u32| {
+            (0..places).filter(move |&rank| !there(role, rank)).map(move |rank| format!("{role} {rank}"))
+        };
+        ranks(Role::Ps, self.expected.ps).chain(ranks(Role::Trainer, self.expected.trainers))
     }
 
     /// The members that joined this attempt and have not left.

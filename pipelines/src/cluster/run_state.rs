@@ -310,10 +310,6 @@ impl RunState {
             self.heartbeat(member, now)?;
         }
         self.drain_asked = true;
-        if self.phase == RunPhase::Gathering && !self.members.has_ps_and_trainers() {
-            // No trainer could end the run.
-            self.end_drained();
-        }
         if matches!(self.phase, RunPhase::Gathering | RunPhase::Running) {
             self.phase = RunPhase::Draining;
             self.finish_if_done();
@@ -360,8 +356,9 @@ impl RunState {
     }
 
     fn finish_if_done(&mut self) {
-        if self.phase == RunPhase::Draining && self.settings.checkpoints && self.leases.is_none() {
-            // No trainer could say what a checkpoint is of.
+        let nothing_read = self.phase == RunPhase::Draining && self.leases.is_none();
+        // No trainer could say what a checkpoint is of, or there is none that could end the run.
+        if nothing_read && (self.settings.checkpoints || !self.members.has_ps_and_trainers()) {
             return self.end_drained();
         }
         let ordered = self.settings.ordered;

@@ -34,16 +34,18 @@ fn a_request_for_a_lease_that_comes_again_gets_the_same_lease() {
     assert!(lease(first, 1) == next && lease(second, 0) > next, "each reader has its own numbers");
 }
 
+/// Joins a process, whose number is another for each role and rank.
+fn join(run: &mut RunState, job: &Job, role: Role, rank: u32, now: Instant) -> MemberId {
+    let (job, nonce) = (job_digest(job), 1 + 10 * role as u64 + u64::from(rank));
+    let request = JoinRequest { role, rank, address: Some("a:1".into()), attempt: 7, job, nonce };
+    let JoinReply::Joined(member) = run.join(request, now).unwrap() else { panic!("it did not join") };
+    member
+}
+
 /// Joins all processes of a run of a trainer that reads by itself, beside a ps. Returns the trainer.
 fn trainer_that_reads(run: &mut RunState, job: &Job, now: Instant) -> MemberId {
-    let mut trainer = None;
-    for role in [Role::Ps, Role::Trainer] {
-        let (job, nonce) = (job_digest(job), role as u64);
-        let join = JoinRequest { role, rank: 0, address: Some("a:1".into()), attempt: 7, job, nonce };
-        let JoinReply::Joined(member) = run.join(join, now).unwrap() else { panic!("it did not join") };
-        trainer = Some(member);
-    }
-    trainer.unwrap()
+    join(run, job, Role::Ps, 0, now);
+    join(run, job, Role::Trainer, 0, now)
 }
 
 /// It would train on the batches of its lease a second time: its dense parameters, and with exact staleness the ps, apply them again.
@@ -56,15 +58,7 @@ fn the_only_trainer_that_reads_keeps_its_leases_however_long_it_is_silent() {
         let mut run = RunState::new(&job, 7, begun);
         let trainer = trainer_that_reads(&mut run, &job, begun);
         if trainers == 2 {
-            let other = JoinRequest {
-                role: Role::Trainer,
-                rank: 1,
-                address: Some("a:1".into()),
-                attempt: 7,
-                job: job_digest(&job),
-                nonce: 9,
-            };
-            run.join(other, begun).unwrap();
+            join(&mut run, &job, Role::Trainer, 1, begun);
         }
         let data = DataPlan { epochs: 1, rows: 1 << 22, windows: 64, fingerprint: 1 };
         let lease = LeaseRequest { member: trainer, data, returned_only: false, number: 0 };
@@ -94,15 +88,7 @@ fn a_run_that_is_drained_before_its_trainer_joins_ends_at_once() {
     let (mut job, now) = (Job::default(), Instant::now());
     (job.placement.ps, job.placement.readers) = (1, 1);
     let mut run = RunState::new(&job, 7, now);
-    let join = JoinRequest {
-        role: Role::Ps,
-        rank: 0,
-        address: Some("a:1".into()),
-        attempt: 7,
-        job: job_digest(&job),
-        nonce: 1,
-    };
-    let JoinReply::Joined(ps) = run.join(join, now).unwrap() else { panic!("it did not join") };
+    let ps = join(&mut run, &job, Role::Ps, 0, now);
     run.drain(ps, now).unwrap();
     let RunPhase::Failed(failure) = run.status().phase else { panic!("it waits for the trainer") };
     assert!(failure.drained && failure.message.contains("no rows"), "{}", failure.message);
