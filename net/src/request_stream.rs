@@ -61,10 +61,29 @@ impl RequestStream {
     /// # Cancel safety
     /// If this is dropped, the request may have been sent, and may still be.
     pub async fn ask(&self, message: Message, resend: Resend) -> Result<(Message, Message), Fault> {
+        self.begin(message, resend).await?.await
+    }
+
+    /// The first half of [`ask`](Self::ask): waits for room, and puts the request behind all those that were begun before it. The
+    /// other process begins requests in this order, also after the stream broke. The future that it returns waits for the answer.
+    ///
+    /// # Errors
+    /// Internal: the stream has ended. The future returns those of `ask`.
+    ///
+    /// # Cancel safety
+    /// As `ask`; a request that was begun is sent also if its future is dropped.
+    pub async fn begin(
+        &self,
+        message: Message,
+        resend: Resend,
+    ) -> Result<impl Future<Output = Result<(Message, Message), Fault>> + Send + 'static + use<>, Fault> {
         let (answer, answered) = oneshot::channel();
-        let gone = || Fault::internal(format!("the request stream to {} has ended", self.name));
-        self.requests.send(Request { message, resend, answer }).await.map_err(|_| gone())?;
-        answered.await.unwrap_or_else(|_| Err(gone()))
+        let name = self.name.clone();
+        let gone = move || Fault::internal(format!("the request stream to {name} has ended"));
+        if self.requests.send(Request { message, resend, answer }).await.is_err() {
+            return Err(gone());
+        }
+        Ok(async move { answered.await.unwrap_or_else(|_| Err(gone())) })
     }
 }
 

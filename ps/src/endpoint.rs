@@ -1,10 +1,11 @@
 //! Where a client sends the calls for some of its keys: a shard in this process, or all the shards of another one.
 
 use forebay_actors::{Client, Fault, PendingReply};
+use futures::future::BoxFuture;
 
 use crate::merge::Rows;
 use crate::push::PushOutcome;
-use crate::remote::Process;
+use crate::remote::{Process, Wire};
 use crate::shard::{Call, Reply};
 
 /// Takes calls for some of the shards of a table.
@@ -20,11 +21,19 @@ impl Endpoint {
         self.ask(call).await?.reply().await
     }
 
+    /// How values travel there. `None`: they stay in this process.
+    pub(crate) fn wire(&self) -> Option<Wire> {
+        match self {
+            Self::Shard(_) => None,
+            Self::Process(process) => Some(process.wire()),
+        }
+    }
+
     /// Hands a call over, after all that were handed over before it.
     pub(crate) async fn ask(&self, call: Call) -> Result<PendingCall, Fault> {
         Ok(match self {
             Self::Shard(shard) => PendingCall::Shard(shard.ask(call).await?),
-            Self::Process(process) => PendingCall::Answered(process.call(call).await?),
+            Self::Process(process) => PendingCall::Process(process.ask(call).await?),
         })
     }
 }
@@ -32,14 +41,14 @@ impl Endpoint {
 /// A call that was handed over.
 pub(crate) enum PendingCall {
     Shard(PendingReply<Reply>),
-    Answered(Reply),
+    Process(BoxFuture<'static, Result<Reply, Fault>>),
 }
 
 impl PendingCall {
     pub(crate) async fn reply(self) -> Result<Reply, Fault> {
         match self {
             Self::Shard(asked) => asked.reply().await,
-            Self::Answered(reply) => Ok(reply),
+            Self::Process(asked) => asked.await,
         }
     }
 

@@ -29,6 +29,7 @@
 //!    `memory.rs` hold the unsafe code. `snapshot.rs` and `table/snapshot.rs` read the rows of one moment while training
 //!    goes on.
 //! 3. Pushes that are applied once, and in rounds: `push.rs`, `applied.rs`, `rounds.rs`, `merge.rs`, `exactly_once.rs`.
+//!    `row_cache.rs`: the rows that pushes under way change, for a trainer that looks up ahead.
 //! 4. Several processes: `remote/wire.rs` (values and pushes as messages), `remote/metadata.rs`, `half_block.rs` (f16),
 //!    `remote/remote_ps.rs` and `remote/process.rs` (the client), `remote/service.rs` and `remote/request_handler.rs` (the
 //!    server).
@@ -77,6 +78,7 @@ mod push;
 pub mod remote;
 mod rounds;
 mod route;
+mod row_cache;
 mod shard;
 mod simd;
 mod snapshot;
@@ -96,6 +98,7 @@ pub use optim::Optimizer;
 pub use push::{PushId, PushOutcome, Round, Stamp, Trainer};
 pub use rounds::Share;
 pub use route::Route;
+pub use row_cache::{CachedBatch, PendingBatch, PendingPush, RowCache, RowCacheStats};
 pub use snapshot::ShardSnapshot;
 pub use start::{MAX_SHARDS, start_shards, start_table};
 pub use stats::{ShardStats, TableStats};

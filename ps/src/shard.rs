@@ -19,6 +19,8 @@ use crate::table::{ExportBlock, SnapshotKind, Table};
 pub(crate) enum Call {
     /// Fill `rows` with the weights of `keys`; `insert` makes rows that are missing, otherwise they read as zeros.
     Pull { keys: Vec<u64>, rows: Vec<f32>, insert: bool },
+    /// As a pull that inserts, of whole rows: weights and state.
+    PullWhole { keys: Vec<u64>, rows: Vec<f32> },
     /// Apply gradients; with a stamp at most once.
     Push { keys: Vec<u64>, grads: Vec<f32>, step: u64, stamp: Option<Stamp> },
     /// Give rows of the shard of this number, from this row number on.
@@ -152,6 +154,10 @@ impl Service for Shard {
                 } else {
                     table.peek(&keys, &mut values);
                 }
+                Reply::Rows((keys, values))
+            }
+            Call::PullWhole { keys, rows: mut values } => {
+                self.table()?.pull_whole(&keys, &mut values)?;
                 Reply::Rows((keys, values))
             }
             Call::Push { keys, grads, step, stamp } => self.push((keys, grads), step, stamp)?,

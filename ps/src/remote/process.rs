@@ -8,6 +8,7 @@ use arrow::buffer::Buffer;
 use arrow::datatypes::{DataType, Float32Type, UInt32Type};
 use forebay_actors::Fault;
 use forebay_net::{Message, Peer, RequestStream, Resend};
+use futures::future::{BoxFuture, ready};
 
 use super::metadata::{Answer, Header, Tail};
 use super::remote_ps::{DEADLINE, RemotePs};
@@ -28,6 +29,7 @@ pub(crate) struct Process {
     layout: Arc<Layout>,
     wire: Wire,
     pull: RequestStream,
+    pull_whole: RequestStream,
     peek: RequestStream,
     push: RequestStream,
     import: RequestStream,
@@ -39,15 +41,35 @@ impl Process {
         let stream = |kind: &str, how: &[&str]| ps.stream(&[&["table", &layout.table, kind], how]);
         let (pull, peek, push) =
             (stream("pull", wire.path()), stream("peek", wire.path()), stream("push", wire.path()));
+        let pull_whole = stream("pull", &["whole"]);
         let (import, import_weights) = (stream("import", &[]), stream("import", &["weights"]));
-        Self { pull, peek, push, import, import_weights, ps, layout, wire }
+        Self { pull, pull_whole, peek, push, import, import_weights, ps, layout, wire }
     }
 
-    pub(crate) async fn call(&self, call: Call) -> Result<Reply, Fault> {
+    /// How rows and gradients travel.
+    pub(crate) fn wire(&self) -> Wire {
+        self.wire
+    }
+
+    /// Sends a call. Those of one kind are carried out in the order of these calls, also after a lost connection. The future that it
+    /// returns waits for the answer.
+    pub(crate) async fn ask(&self, call: Call) -> Result<BoxFuture<'static, Result<Reply, Fault>>, Fault> {
+        let dim = self.layout.row_dim;
+        Ok(match call {
+            Call::Pull { keys, rows, insert: true } => self.read(&self.pull, self.wire, keys, rows, dim).await?,
+            Call::Pull { keys, rows, insert: false } => self.read(&self.peek, self.wire, keys, rows, dim).await?,
+            Call::PullWhole { keys, rows } => {
+                self.read(&self.pull_whole, Wire::F32, keys, rows, self.layout.whole_dim()).await?
+            }
+            Call::Push { keys, grads, step, stamp } => self.push(keys, grads, step, stamp).await?,
+            other => Box::pin(ready(self.answered(other).await)),
+        })
+    }
+
+    /// Carries out a call that needs no order among others.
+    async fn answered(&self, call: Call) -> Result<Reply, Fault> {
         let table = || self.layout.table.clone();
         match call {
-            Call::Pull { keys, rows, insert } => self.pull(keys, rows, insert).await,
-            Call::Push { keys, grads, step, stamp } => self.push(keys, grads, step, stamp).await,
             Call::Export { shard, from, at_most } => self.export(shard, from, at_most).await,
             Call::Import { keys, weights, state, lives } if lives.is_empty() => self.import(keys, weights, state).await,
             Call::Import { .. } | Call::ImportAbsent { .. } => {
@@ -66,36 +88,57 @@ impl Process {
             | Call::SnapshotPage { .. }
             | Call::SnapshotAbsent { .. }
             | Call::KeepSnapshot => Err(Fault::internal("a snapshot was asked of another process")),
+            Call::Pull { .. } | Call::PullWhole { .. } | Call::Push { .. } => {
+                Err(Fault::internal("a call of a request stream was to be made without one"))
+            }
         }
     }
 
-    async fn pull(&self, keys: Vec<u64>, mut values: Vec<f32>, insert: bool) -> Result<Reply, Fault> {
-        let stream = if insert { &self.pull } else { &self.peek };
-        let (count, dim) = (keys.len(), self.layout.row_dim);
+    /// Asks for rows of `dim` values each.
+    async fn read(
+        &self,
+        stream: &RequestStream,
+        wire: Wire,
+        keys: Vec<u64>,
+        mut values: Vec<f32>,
+        dim: usize,
+    ) -> Result<BoxFuture<'static, Result<Reply, Fault>>, Fault> {
+        let count = keys.len();
         let request = Message::columns(batch(vec![key_field()], vec![keys_column(keys)])?);
-        let (request, answer) = stream.ask(request, Resend::Yes).await?;
-        let (_, tail) = Answer::read(&answer.metadata).map_err(|fault| self.ps.wrong_answer(fault))?;
-        match (answer.batch, tail) {
-            (Some(columns), Tail::Exponents(exponents)) => self
-                .wire
-                .decode_into(&columns, "row", Shape::Rows(dim), &exponents, &mut values)
-                .map_err(|fault| self.ps.wrong_answer(fault))?,
-            (_, Tail::Floats(floats)) => values = floats,
-            (None, Tail::Exponents(_)) => values.clear(),
-        }
-        if values.len() != count * dim {
-            let found = values.len();
-            let fault = Fault::external(format!("{found} weights came for {count} keys of {dim} each"));
-            return Err(self.ps.wrong_answer(fault));
-        }
-        Ok(Reply::Rows((reclaim(request).0, values)))
+        let (answered, ps) = (stream.begin(request, Resend::Yes).await?, self.ps.clone());
+        Ok(Box::pin(async move {
+            let (request, answer) = answered.await?;
+            let (_, tail) = Answer::read(&answer.metadata).map_err(|fault| ps.wrong_answer(fault))?;
+            match (answer.batch, tail) {
+                (Some(columns), Tail::Exponents(exponents)) => wire
+                    .decode_into(&columns, "row", Shape::Rows(dim), &exponents, &mut values)
+                    .map_err(|fault| ps.wrong_answer(fault))?,
+                (_, Tail::Floats(floats)) => values = floats,
+                (None, Tail::Exponents(_)) => values.clear(),
+            }
+            if values.len() != count * dim {
+                let found = values.len();
+                let fault = Fault::external(format!("{found} weights came for {count} keys of {dim} each"));
+                return Err(ps.wrong_answer(fault));
+            }
+            Ok(Reply::Rows((reclaim(request).0, values)))
+        }))
     }
 
-    async fn push(&self, keys: Vec<u64>, mut grads: Vec<f32>, step: u64, stamp: Option<Stamp>) -> Result<Reply, Fault> {
-        let (header, shape) = (Header { step, stamp }, Shape::Rows(self.layout.row_dim));
-        let (request, outcome) = self.ps.push(&self.push, self.wire, header, Some(keys), &mut grads, shape).await?;
-        let (keys, moved) = reclaim(request);
-        Ok(Reply::Pushed(Pushed::Done((keys, if self.wire == Wire::F32 { moved } else { grads }), outcome)))
+    async fn push(
+        &self,
+        keys: Vec<u64>,
+        mut grads: Vec<f32>,
+        step: u64,
+        stamp: Option<Stamp>,
+    ) -> Result<BoxFuture<'static, Result<Reply, Fault>>, Fault> {
+        let (header, shape, wire) = (Header { step, stamp }, Shape::Rows(self.layout.row_dim), self.wire);
+        let pushed = self.ps.begin_push(&self.push, wire, header, Some(keys), &mut grads, shape).await?;
+        Ok(Box::pin(async move {
+            let (request, outcome) = pushed.await?;
+            let (keys, moved) = reclaim(request);
+            Ok(Reply::Pushed(Pushed::Done((keys, if wire == Wire::F32 { moved } else { grads }), outcome)))
+        }))
     }
 
     async fn import(&self, keys: Vec<u64>, weights: Vec<f32>, state: Option<Vec<f32>>) -> Result<Reply, Fault> {

@@ -78,7 +78,28 @@ impl RemotePs {
         })
     }
 
-    /// Pushes gradients: of rows with `keys`, of a dense block without. Returns the request, for its buffers.
+    /// Pushes gradients: of rows with `keys`, of a dense block without. Waits until the request is in its place among those of the
+    /// stream; the future that it returns has the request, for its buffers, and what became of the push.
+    pub(crate) async fn begin_push(
+        &self,
+        stream: &RequestStream,
+        wire: Wire,
+        header: Header,
+        keys: Option<Vec<u64>>,
+        grads: &mut Vec<f32>,
+        shape: Shape,
+    ) -> Result<impl Future<Output = Result<(Message, PushOutcome), Fault>> + Send + 'static + use<>, Fault> {
+        let resend = if header.stamp.is_some() { Resend::Yes } else { Resend::No };
+        let answered = stream.begin(push_request(wire, header, keys, grads, shape)?, resend).await?;
+        let this = self.clone();
+        Ok(async move {
+            let (request, answer) = answered.await?;
+            let (answer, _) = Answer::read(&answer.metadata).map_err(|fault| this.wrong_answer(fault))?;
+            Ok((request, answer.pushed))
+        })
+    }
+
+    /// As [`begin_push`](Self::begin_push), and waits for the answer.
     pub(crate) async fn push(
         &self,
         stream: &RequestStream,
@@ -88,10 +109,7 @@ impl RemotePs {
         grads: &mut Vec<f32>,
         shape: Shape,
     ) -> Result<(Message, PushOutcome), Fault> {
-        let resend = if header.stamp.is_some() { Resend::Yes } else { Resend::No };
-        let (request, answer) = stream.ask(push_request(wire, header, keys, grads, shape)?, resend).await?;
-        let (answer, _) = Answer::read(&answer.metadata).map_err(|fault| self.wrong_answer(fault))?;
-        Ok((request, answer.pushed))
+        self.begin_push(stream, wire, header, keys, grads, shape).await?.await
     }
 
     /// What the log says is waited for.

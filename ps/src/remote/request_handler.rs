@@ -17,6 +17,7 @@ use crate::push::PushOutcome;
 #[derive(Clone, Copy)]
 pub(super) enum Kind {
     Read { insert: bool, wire: Wire },
+    ReadWhole,
     Push { wire: Wire },
     Import { state: bool },
 }
@@ -34,14 +35,16 @@ impl<'a> RequestHandler<'a> {
     }
 
     /// Floats that a request asks for, or brings.
-    pub(super) fn size(&self, message: &Message) -> usize {
-        message.batch.as_ref().map_or(0, |batch| batch.num_rows().saturating_mul(self.table.row_dim()))
+    pub(super) fn size(&self, message: &Message, kind: Kind) -> usize {
+        let dim = if matches!(kind, Kind::ReadWhole) { self.table.whole_dim() } else { self.table.row_dim() };
+        message.batch.as_ref().map_or(0, |batch| batch.num_rows().saturating_mul(dim))
     }
 
     /// Sends a request to the shards and returns its pending answer. Waits for room in their mailboxes.
     pub(super) async fn ask(&'a self, message: Message, kind: Kind) -> Result<PendingAnswer<'a>, Fault> {
         match kind {
             Kind::Read { insert, wire } => self.read(message, insert, wire).await,
+            Kind::ReadWhole => self.read_whole(message).await,
             Kind::Push { wire } => self.push(message, wire).await,
             Kind::Import { state } => self.import(message, state).await,
         }
@@ -50,18 +53,32 @@ impl<'a> RequestHandler<'a> {
     async fn read(&'a self, message: Message, insert: bool, wire: Wire) -> Result<PendingAnswer<'a>, Fault> {
         let columns = columns(message)?;
         let keys = keys(&columns)?;
-        self.check_size(keys.len())?;
+        let dim = self.table.row_dim();
+        self.check_size(keys.len(), dim)?;
         let asked = self.table.ask_rows(keys, insert).await?;
         Ok(Box::pin(async move {
             let mut rows = self.take();
             self.table.take_rows(asked, &mut rows).await?;
-            self.rows(rows, wire)
+            self.rows(rows, wire, dim)
         }))
     }
 
-    fn rows(&self, mut rows: Vec<f32>, wire: Wire) -> Result<Message, Fault> {
+    /// Whole rows are exact: f32, whatever the wire of the others is.
+    async fn read_whole(&'a self, message: Message) -> Result<PendingAnswer<'a>, Fault> {
+        let columns = columns(message)?;
+        let (keys, dim) = (keys(&columns)?, self.table.whole_dim());
+        self.check_size(keys.len(), dim)?;
+        let asked = self.table.ask_whole(keys).await?;
+        Ok(Box::pin(async move {
+            let mut rows = self.take();
+            self.table.take_whole(asked, &mut rows).await?;
+            self.rows(rows, Wire::F32, dim)
+        }))
+    }
+
+    fn rows(&self, mut rows: Vec<f32>, wire: Wire, dim: usize) -> Result<Message, Fault> {
         let rows_answer = Answer { pushed: PushOutcome::Already, number: 0 };
-        let Some(encoded) = wire.encode("row", &mut rows, Shape::Rows(self.table.row_dim()))? else {
+        let Some(encoded) = wire.encode("row", &mut rows, Shape::Rows(dim))? else {
             // The trainer must see weights that are not finite, instead of a fault of the wire.
             return Ok(Message::metadata(rows_answer.write(&Tail::Floats(rows))));
         };
@@ -101,8 +118,7 @@ impl<'a> RequestHandler<'a> {
     }
 
     /// A small request must not ask for an answer without bound.
-    fn check_size(&self, keys: usize) -> Result<(), Fault> {
-        let dim = self.table.row_dim();
+    fn check_size(&self, keys: usize, dim: usize) -> Result<(), Fault> {
         if keys.saturating_mul(dim) <= MOST_VALUES as usize {
             return Ok(());
         }

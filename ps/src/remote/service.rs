@@ -119,6 +119,7 @@ impl Handler for TableService {
         let (name, kind) = match path[..] {
             ["table", name, "pull"] => (name, Kind::Read { insert: member, wire: Wire::F32 }),
             ["table", name, "pull", "f16"] => (name, Kind::Read { insert: member, wire: Wire::F16 }),
+            ["table", name, "pull", "whole"] => (name, Kind::ReadWhole),
             ["table", name, "peek"] => (name, Kind::Read { insert: false, wire: Wire::F32 }),
             ["table", name, "peek", "f16"] => (name, Kind::Read { insert: false, wire: Wire::F16 }),
             ["table", name, "push"] => (name, Kind::Push { wire: Wire::F32 }),
@@ -129,7 +130,7 @@ impl Handler for TableService {
                 let path = path.join("/");
                 return Err(Fault::user(format!(
                     "a table has no exchange `{}`: it has table/NAME/KIND, of the kinds pull, peek and push, each also with \
-                     /f16, and import, also with /weights",
+                     /f16, pull/whole, and import, also with /weights",
                     path.escape_debug()
                 )));
             }
@@ -138,7 +139,7 @@ impl Handler for TableService {
             check_member(&caller)?;
         }
         let requests = RequestHandler::new(self.table(name)?);
-        let size = |message: &Message| requests.size(message);
+        let size = |message: &Message| requests.size(message, kind);
         answer_in_order(incoming, outgoing, MOST_VALUES, size, |message| requests.ask(message, kind)).await
     }
 

@@ -75,6 +75,11 @@ impl Layout {
         }
     }
 
+    /// Floats of a whole row: its weights as f32, then its state.
+    pub(crate) fn whole_dim(&self) -> usize {
+        self.row_dim + self.state_dim
+    }
+
     /// Writes a new row: `row` is of `stride` floats, `scratch` of `row_dim`. Returns how many weights f16 cut short.
     pub(crate) fn init_row(&self, key: u64, row: &mut [f32], scratch: &mut [f32]) -> u64 {
         for part in &self.parts {

@@ -4,6 +4,8 @@
 //! [`CHUNK`]: while one chunk is worked on, the slots of the next are on their way, and all rows of a chunk are asked for
 //! before the first is used.
 
+mod whole;
+
 use super::Table;
 use super::layout::Layout;
 use crate::error::TableError;
