@@ -18,6 +18,7 @@ use crate::evaluations::Evaluations;
 use crate::exact_order::ExactOrder;
 use crate::job::{DenseAt, Job};
 use crate::job_model::JobModel;
+use crate::look_ahead::LookAhead;
 use crate::model_folder::{Predecessor, check_place};
 use crate::participation::Participation;
 use crate::process_report::ProcessReport;
@@ -38,6 +39,8 @@ pub(crate) struct Resources {
     pub(crate) staleness: Staleness,
     /// Set if look-ups and pushes have an exact order.
     pub(crate) exact: Option<Arc<ExactOrder>>,
+    /// Set if rows are asked for ahead of the gradients of earlier batches.
+    pub(crate) look_ahead: Option<Arc<LookAhead>>,
     pub(crate) participation: Participation,
     /// Set if the model is evaluated while it is trained.
     pub(crate) evaluations: Option<Arc<Evaluations>>,
@@ -56,6 +59,11 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
+    /// What gives out the tickets of the look-ups.
+    pub(crate) fn tickets(&self) -> &Staleness {
+        self.look_ahead.as_ref().map_or(&self.staleness, |look_ahead| look_ahead.tickets())
+    }
+
     /// For training in one process, with a new table.
     pub(crate) fn alone(job: Job, context: Context) -> Result<Self, Fault> {
         Self::new(job, context, |host, job, config| {
@@ -82,6 +90,7 @@ impl Resources {
         Ok(Self {
             staleness: Staleness::new(job.train.staleness.batches),
             exact: ExactOrder::of(&job, 0),
+            look_ahead: None,
             evaluations: Evaluations::of(&job, &context),
             job,
             context,

@@ -14,29 +14,34 @@ use tokio::sync::watch;
 #[derive(Clone, Debug)]
 pub struct Staleness {
     bound: usize,
-    applied: Arc<watch::Sender<Applied>>,
+    applied: Arc<watch::Sender<InOrder>>,
     observed: Arc<AtomicU64>,
 }
 
-/// Which batches are applied.
+/// Numbers that come in any order, and how far they are complete: which batches are applied, for instance.
 #[derive(Debug, Default)]
-struct Applied {
-    /// All batches below this number are applied.
+pub(crate) struct InOrder {
+    /// All numbers below this one have come.
     before: u64,
-    /// Applied batches above `before`.
+    /// Those above `before` that have come.
     early: BTreeSet<u64>,
 }
 
 /// The permission to look up one batch. Dropping it marks the batch as applied.
 #[derive(Debug)]
 pub struct Ticket {
-    batch: Option<(u64, Arc<watch::Sender<Applied>>)>,
+    batch: Option<(u64, Arc<watch::Sender<InOrder>>)>,
 }
 
 impl Ticket {
     /// A ticket without a bound, for tests and evaluation.
     pub fn free() -> Self {
         Self { batch: None }
+    }
+
+    /// The number of its batch, unless it is free.
+    pub(crate) fn number(&self) -> Option<u64> {
+        self.batch.as_ref().map(|(number, _)| *number)
     }
 }
 
@@ -48,8 +53,13 @@ impl Drop for Ticket {
     }
 }
 
-impl Applied {
-    fn add(&mut self, number: u64) {
+impl InOrder {
+    /// All numbers below this one have come.
+    pub(crate) fn before(&self) -> u64 {
+        self.before
+    }
+
+    pub(crate) fn add(&mut self, number: u64) {
         self.early.insert(number);
         while self.early.remove(&self.before) {
             self.before += 1;
@@ -60,7 +70,7 @@ impl Applied {
 impl Staleness {
     /// When a batch is looked up, at most `k` earlier batches may be unapplied.
     pub fn new(k: usize) -> Self {
-        Self { bound: k, applied: Arc::new(watch::Sender::new(Applied::default())), observed: Arc::default() }
+        Self { bound: k, applied: Arc::new(watch::Sender::new(InOrder::default())), observed: Arc::default() }
     }
 
     /// Waits until batch `number`, counted from 0, may be looked up. Each number takes one ticket, in any order. Cancel safe.

@@ -12,6 +12,7 @@ use crate::cluster::meters::MeterSender;
 use crate::cluster::{ClusterSession, RunStatus};
 use crate::evaluations::{EvaluationHistory, Evaluations, Evaluator};
 use crate::job::Job;
+use crate::look_ahead::LookAheadReport;
 use crate::model::Model;
 use crate::preflight::preflight;
 use crate::progress::Snapshot;
@@ -150,6 +151,8 @@ pub struct Trained {
     pub progress: Snapshot,
     /// The largest staleness: how many earlier batches were unapplied at a look-up.
     pub staleness_observed: u64,
+    /// What look-ahead has done; `None` in a job without.
+    pub look_ahead: Option<LookAheadReport>,
     pub(crate) evaluations: Option<Arc<Evaluations>>,
     /// Set in a cluster; the caller ends it with [`ClusterSession::over`] or [`ClusterSession::leave`].
     pub session: Option<ClusterSession>,
@@ -194,6 +197,11 @@ impl RunningTraining {
     /// The largest staleness so far: how many earlier batches were unapplied at a look-up.
     pub fn staleness_observed(&self) -> u64 {
         self.resources.staleness.observed()
+    }
+
+    /// What look-ahead has done so far; `None` in a job without.
+    pub fn look_ahead(&self) -> Option<LookAheadReport> {
+        self.resources.look_ahead.as_ref().map(|look_ahead| look_ahead.report())
     }
 
     /// The number of the newest checkpoint that this process has made, if there is any.
@@ -311,6 +319,7 @@ impl RunningTraining {
                 results: outcome.results,
                 progress: resources.progress.snapshot(),
                 staleness_observed: resources.staleness.observed(),
+                look_ahead: resources.look_ahead.as_ref().map(|look_ahead| look_ahead.report()),
                 evaluations: resources.evaluations,
                 session: resources.session,
                 model: Model {

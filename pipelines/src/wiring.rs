@@ -208,10 +208,11 @@ const PARTS_WAITING: usize = 1;
 
 /// Looks up, trains on and pushes the batches of `flow`.
 pub(crate) fn learn(flow: Flow<TrainBatch>, resources: &Resources) -> Pipeline {
-    let replicas = requests_under_way(&resources.job, &resources.staleness);
+    let replicas = requests_under_way(&resources.job, resources.tickets());
     let lookup = Lookup::for_training(&resources.table, &resources.staleness)
         .participation(resources.participation.clone())
         .in_order(resources.exact.clone())
+        .ahead(resources.look_ahead.clone())
         .evaluated(resources.evaluations.clone());
     compute(looked_up(flow, lookup, replicas).link(resources.job.pipeline.links.to_train()), resources)
 }
@@ -249,9 +250,12 @@ fn compute(flow: Flow<ReadyBatch>, resources: &Resources) -> Pipeline {
         },
         ..Compute::new(job, &resources.model)
     };
-    let push = Push::new(&resources.table).participation(participation).in_order(resources.exact.clone());
+    let push = Push::new(&resources.table)
+        .participation(participation)
+        .in_order(resources.exact.clone())
+        .ahead(resources.look_ahead.clone());
     let flow = compute.wire(flow).link(job.pipeline.links.to_push());
-    match requests_under_way(job, &resources.staleness) {
+    match requests_under_way(job, resources.tickets()) {
         1 => flow.sink("push", Place::Shared, move || push),
         n => flow.replicated_sink("push", Place::Shared, n, move |_| push.clone()),
     }

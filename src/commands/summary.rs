@@ -104,9 +104,10 @@ impl Summary<'_> {
 
     /// The report as it is written to a file: the report of the run, and all that the text says.
     pub(crate) fn file(&self, history: Option<&History>, evaluated: Option<(&str, &Evaluation)>) -> Value {
-        let Trained { report, model, staleness_observed, .. } = self.trained;
+        let Trained { report, model, staleness_observed, look_ahead, .. } = self.trained;
         let more = json!({
             "staleness_observed": staleness_observed,
+            "look_ahead": look_ahead,
             "history": history,
             "evaluations": self.trained.evaluations(),
             "evaluation": evaluated.map(|(path, evaluation)| {

@@ -31,6 +31,7 @@ pub(crate) fn running_contents(running: &RunningTraining, before: Option<Usage>,
         "run": running.status(),
         "checkpoint": running.newest_checkpoint(),
         "staleness_observed": running.staleness_observed(),
+        "look_ahead": running.look_ahead(),
         "history": history,
         "evaluations": running.evaluations(),
     });

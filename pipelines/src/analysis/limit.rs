@@ -177,7 +177,7 @@ fn between_stages(processes: &[&ProcessReport], occupied: f64, job: &Job) -> Opt
     let ticket = mean("lookup", &|stage| stage.wait_share("ticket"));
     if ticket >= 0.2 {
         let in_turn = ticket + mean("lookup", &StageReport::occupied_share);
-        return limit(LimitKind::Staleness, "staleness".into(), in_turn, job.train.staleness.batches);
+        return limit(LimitKind::Staleness, "staleness".into(), in_turn, job.tickets() - 1);
     }
     let line =
         mean("ship", &|stage| stage.wait_share("trainer")).min(mean("receive", &|stage| stage.wait_share("readers")));

@@ -24,6 +24,7 @@ use crate::exact_order::ExactOrder;
 use crate::fault::model_fault;
 use crate::flow::RowCounts;
 use crate::job::{DenseAt, Job};
+use crate::look_ahead::LookAhead;
 use crate::participation::{BatchRecord, Membership, Participation};
 use crate::resources::Resources;
 use crate::rounds_end::RoundsEnd;
@@ -80,6 +81,7 @@ fn wire(
     })?;
     resources.table = resources.table.of_trainer(trainer);
     resources.exact = ExactOrder::of(&resources.job, rank);
+    resources.look_ahead = LookAhead::of(&resources.job, &resources.table)?;
     let leases = LeaseClient::new(session.member.clone(), &resources.job);
     let batches: Arc<dyn BatchRecord> = match &receive_queue {
         Some(receive_queue) => Arc::clone(receive_queue) as _,

@@ -10,6 +10,7 @@ mod differences;
 mod evaluation;
 mod formats;
 mod knob;
+mod look_ahead;
 mod model;
 mod model_spec;
 mod network;
@@ -131,7 +132,8 @@ impl Job {
         self.evaluation.check(self)?;
         self.checkpoint.check()?;
         self.output.check(self)?;
-        self.placement.check(self)
+        self.placement.check(self)?;
+        self.check_look_ahead()
     }
 
     /// `data.train`, or a user fault if it is not set.

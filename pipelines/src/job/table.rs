@@ -107,6 +107,15 @@ impl TableOptions {
         config
     }
 
+    /// The section whose rules decide which keys have a row, if there is one.
+    pub(super) fn rules(&self) -> Option<&'static str> {
+        match (self.admission == AdmissionOptions::default(), self.eviction == EvictionOptions::default()) {
+            (false, _) => Some("admission"),
+            (_, false) => Some("eviction"),
+            (true, true) => None,
+        }
+    }
+
     fn eviction(&self, config: &TableConfig, rows_per_step: usize) -> Option<Eviction> {
         let EvictionOptions { unseen_rows, max_rows, max_bytes, half_life_rows, min_score } = self.eviction;
         let steps = |rows: Option<u64>| rows.map(|rows| rows.div_ceil(rows_per_step.max(1) as u64));

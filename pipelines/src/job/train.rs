@@ -24,6 +24,11 @@ pub struct TrainOptions {
     /// in every look-up: the look-up of batch n sees the pushes of all batches before n - 4 and of no other, so every run gives
     /// the same model to the bit; look-ups and pushes of other batches run beside dense compute, but not beside each other.
     pub staleness: StalenessRule,
+    /// With staleness 0 and tables in other processes, how many batches ahead their rows are asked for. The trainer keeps the rows
+    /// that batches under way change and applies their gradients to them, so the model is the same to the bit, whatever this is, and no
+    /// batch waits for a round trip. "auto": 8, with one trainer that looks up by itself and holds the dense parameters, and a table
+    /// without admission or eviction; else 0. 0 switches it off.
+    pub look_ahead: Knob,
     /// Whether several trainers take each step together (synchronous SGD). The result is that of one trainer with batches of
     /// `placement.trainers` times `batch_rows` rows.
     pub sync: bool,
@@ -84,6 +89,7 @@ impl Default for TrainOptions {
             batch_rows: 2048,
             drop_last: false,
             staleness: StalenessRule::default(),
+            look_ahead: Knob::AUTO,
             sync: false,
             backend: Backend::Native,
             device: "cpu".into(),

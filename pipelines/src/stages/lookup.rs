@@ -13,6 +13,7 @@ use super::apply::Apply;
 use crate::evaluations::Evaluations;
 use crate::exact_order::ExactOrder;
 use crate::flow::{ReadyBatch, TrainBatch};
+use crate::look_ahead::LookAhead;
 use crate::participation::{Participation, Start};
 use crate::staleness::{Staleness, Ticket};
 
@@ -29,6 +30,8 @@ pub struct Lookup {
     /// `None`: the stage only reads, and rows that do not exist read as zeros.
     staleness: Option<Staleness>,
     exact: Option<Arc<ExactOrder>>,
+    /// Set if rows are asked for ahead: then `staleness` is that of its tickets.
+    look_ahead: Option<Arc<LookAhead>>,
     /// Set if the model is evaluated while it is trained.
     evaluations: Option<Arc<Evaluations>>,
 }
@@ -50,6 +53,12 @@ impl Lookup {
         Self { exact, ..self }
     }
 
+    /// Has rows asked for ahead of the gradients of earlier batches.
+    pub(crate) fn ahead(self, look_ahead: Option<Arc<LookAhead>>) -> Self {
+        let staleness = look_ahead.as_ref().map(|ahead| ahead.tickets().clone()).or(self.staleness);
+        Self { look_ahead, staleness, ..self }
+    }
+
     /// Has the model evaluated between two batches.
     pub(crate) fn evaluated(self, evaluations: Option<Arc<Evaluations>>) -> Self {
         Self { evaluations, ..self }
@@ -58,7 +67,7 @@ impl Lookup {
     /// For evaluation: the stage does not change the table.
     pub fn read_only(table: &TableClient) -> Self {
         let apply = Apply { table: table.clone(), participation: Participation::default() };
-        Self { apply, staleness: None, exact: None, evaluations: None }
+        Self { apply, staleness: None, exact: None, look_ahead: None, evaluations: None }
     }
 
     /// Waits until the batch of this arrival may be looked up, and has its ticket.
@@ -95,6 +104,9 @@ impl Stage for Lookup {
     fn describe(&self) -> String {
         let shards = self.apply.table.shards();
         match &self.staleness {
+            Some(tickets) if self.look_ahead.is_some() => {
+                format!("{shards} shards, staleness 0, look-ahead {}", tickets.bound())
+            }
             Some(staleness) => {
                 let exactly = if self.exact.is_some() { "exactly " } else { "" };
                 format!("{shards} shards, staleness {exactly}{}", staleness.bound())
@@ -113,6 +125,9 @@ impl Stage for Lookup {
             if let Some(staleness) = &self.staleness {
                 staleness.skip(cx.arrival());
             }
+            if let Some(look_ahead) = &self.look_ahead {
+                look_ahead.skip(cx.arrival());
+            }
             participation.skip_gate(cx.arrival());
             return Ok(());
         }
@@ -123,8 +138,15 @@ impl Stage for Lookup {
         {
             // Its ticket is dropped, so that later batches do not wait for it.
             cx.ledger().reject(STOPPED_EARLY, train.rows as u64);
+            if let Some(look_ahead) = &self.look_ahead {
+                look_ahead.skip(cx.arrival());
+            }
             participation.leave_gate();
             return Ok(());
+        }
+        if let Some(look_ahead) = &self.look_ahead {
+            look_ahead.look_up(&ticket, &train.unique, &mut rows, cx).await?;
+            return out.send(ReadyBatch { train, rows, dense: None, ticket }).await;
         }
         let pull = async {
             match &self.staleness {

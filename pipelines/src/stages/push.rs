@@ -14,6 +14,7 @@ use forebay_ps::TableClient;
 use super::apply::Apply;
 use crate::exact_order::ExactOrder;
 use crate::flow::GradBatch;
+use crate::look_ahead::LookAhead;
 use crate::participation::Participation;
 
 /// The `push` sink.
@@ -21,12 +22,14 @@ use crate::participation::Participation;
 pub struct Push {
     apply: Apply,
     exact: Option<Arc<ExactOrder>>,
+    look_ahead: Option<Arc<LookAhead>>,
 }
 
 impl Push {
     /// Pushes to `table`.
     pub fn new(table: &TableClient) -> Self {
-        Self { apply: Apply { table: table.clone(), participation: Participation::default() }, exact: None }
+        let apply = Apply { table: table.clone(), participation: Participation::default() };
+        Self { apply, exact: None, look_ahead: None }
     }
 
     /// Sets whether this process trains alone or as a member of a run.
@@ -38,6 +41,11 @@ impl Push {
     /// Sets the order of look-ups and pushes.
     pub(crate) fn in_order(self, exact: Option<Arc<ExactOrder>>) -> Self {
         Self { exact, ..self }
+    }
+
+    /// Has rows asked for ahead of these gradients.
+    pub(crate) fn ahead(self, look_ahead: Option<Arc<LookAhead>>) -> Self {
+        Self { look_ahead, ..self }
     }
 }
 
@@ -53,6 +61,12 @@ impl Sink for Push {
         let participation = &self.apply.participation;
         if let Some(exact) = &self.exact {
             exact.computed(batch);
+            participation.batch_done(id, rows, step);
+            participation.leave_gate();
+            return Ok(());
+        }
+        if let Some(look_ahead) = &self.look_ahead {
+            cx.meter().waiting_on("shards", look_ahead.push(&batch)).await?;
             participation.batch_done(id, rows, step);
             participation.leave_gate();
             return Ok(());

@@ -1,0 +1,116 @@
+//! `train.look_ahead`: how many batches ahead rows are asked for, and which jobs can have it.
+
+use forebay_actors::Fault;
+
+use super::{DenseAt, Job, LookupAt};
+
+/// Batches ahead if the job does not say. A batch takes two round trips, so nine under way hide 50 ms behind 11 ms of work each.
+const AUTO: usize = 8;
+
+/// More is taken for a typing error.
+const MOST: usize = 64;
+
+impl Job {
+    /// How many batches ahead rows are asked for; 0 in jobs without look-ahead.
+    pub fn look_ahead(&self) -> usize {
+        if self.placement.ps == 0 || self.against_look_ahead().is_some() {
+            return 0;
+        }
+        self.train.look_ahead.or(AUTO)
+    }
+
+    /// Batches that may be under way at once: tickets.
+    pub(crate) fn tickets(&self) -> usize {
+        self.look_ahead().max(self.train.staleness.batches) + 1
+    }
+
+    /// What in the job rules look-ahead out, and what to do about it.
+    fn against_look_ahead(&self) -> Option<String> {
+        let (placement, staleness) = (&self.placement, self.train.staleness);
+        if staleness.exactly || staleness.batches > 0 {
+            return Some(format!("train.staleness is {staleness}, and look-ahead is for 0: leave one of them out"));
+        }
+        if placement.trainers > 1 {
+            let trainers = placement.trainers;
+            return Some(format!("placement.trainers is {trainers}, and look-ahead is for 1: leave it out"));
+        }
+        if placement.lookup_at == LookupAt::Reader {
+            return Some("placement.lookup_at is \"reader\": look up at the trainer".into());
+        }
+        if placement.dense() == DenseAt::Ps {
+            return Some("placement.dense is \"ps\", so every batch waits for them: set it to \"trainer\"".into());
+        }
+        self.table.rules().map(|rules| {
+            format!("table.{rules} lets the shards decide which keys have a row: leave {rules} or look_ahead out")
+        })
+    }
+
+    /// Checks a look-ahead that the job pins.
+    pub(super) fn check_look_ahead(&self) -> Result<(), Fault> {
+        let k = self.train.look_ahead.or(0);
+        if k > MOST {
+            return Err(Fault::user(format!("train.look_ahead is {k}, expected at most {MOST}")));
+        }
+        match self.against_look_ahead() {
+            Some(why) if k > 0 => Err(Fault::user(format!("train.look_ahead is {k}, but {why}"))),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(settings: &[&str]) -> Job {
+        let settings: Vec<String> = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        Job::from_toml("", &settings).unwrap()
+    }
+
+    #[test]
+    fn one_trainer_with_its_tables_elsewhere_looks_ahead_unless_it_must_not() {
+        let apart = ["placement.ps=2", "placement.readers=1"];
+        for (more, k) in [
+            (&[][..], AUTO),
+            (&["train.look_ahead=3"], 3),
+            (&["train.look_ahead=0"], 0),
+            (&["train.look_ahead=auto"], AUTO),
+            (&["train.staleness=2"], 0),
+            (&["train.staleness={ exactly = 0 }"], 0),
+            (&["placement.trainers=2"], 0),
+            (&["placement.trainers=2", "train.sync=true"], 0),
+            (&["placement.lookup_at=reader"], 0),
+            (&["placement.dense=ps"], 0),
+            (&["table.admission.count=2"], 0),
+            (&["table.eviction.unseen_rows=5"], 0),
+            // Nothing to hide: the tables are here.
+            (&["placement.ps=0"], 0),
+            (&["placement.ps=0", "train.look_ahead=3"], 0),
+        ] {
+            let job = job(&[&apart[..], more].concat());
+            job.check().unwrap();
+            assert_eq!(job.look_ahead(), k, "{more:?}");
+            assert_eq!(job.tickets(), k.max(job.train.staleness.batches) + 1, "{more:?}");
+        }
+    }
+
+    #[test]
+    fn a_look_ahead_that_a_job_cannot_have_is_refused_with_the_reason() {
+        for (settings, words) in [
+            (&["train.look_ahead=65"][..], "train.look_ahead is 65, expected at most 64"),
+            (&["train.look_ahead=8", "train.staleness=2"], "but train.staleness is 2, and look-ahead is for 0"),
+            (&["train.look_ahead=8", "train.staleness={ exactly = 0 }"], "train.staleness is { exactly = 0 }"),
+            (&["train.look_ahead=8", "placement.trainers=2", "placement.ps=1"], "placement.trainers is 2"),
+            (&["train.look_ahead=8", "placement.dense=ps", "placement.ps=1"], "placement.dense is \"ps\""),
+            (
+                &["train.look_ahead=8", "placement.lookup_at=reader", "placement.ps=1", "placement.readers=1"],
+                "placement.lookup_at is \"reader\"",
+            ),
+            (&["train.look_ahead=8", "table.admission.probability=0.5"], "table.admission lets the shards decide"),
+            (&["train.look_ahead=8", "table.eviction.max_rows=100000"], "leave eviction or look_ahead out"),
+        ] {
+            let said = job(settings).check().unwrap_err().to_string();
+            assert!(said.contains(words), "no `{words}` in: {said}");
+        }
+    }
+}

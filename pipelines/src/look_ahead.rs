@@ -1,0 +1,162 @@
+//! Look-ahead, `train.look_ahead = k`: rows are asked for up to `k` batches ahead, and every batch still sees the gradients of all
+//! batches before it. For one trainer with `train.staleness = 0` whose tables are in other processes.
+//!
+//! ```text
+//!  lookup  ask 0   ask 1   ask 2 ...           │ the rows that no batch under way has
+//!          rows 0 ─→ train ─→ push: step here ─┴─→ rows 1 ─→ train ─→ ...
+//!                                   └─ the gradients travel to the shards; applied: ticket 0 is free
+//! ```
+//! The rows that batches under way change are in a [`RowCache`]: rows of batch `n` are complete when the gradients of batch `n - 1`
+//! have been stepped there, without a round trip. This file keeps the order of the batches: rows are asked for, stepped and pushed
+//! in the order in which batches arrive at `lookup`, whichever replica has them. A batch's ticket has its number there.
+//!
+//! At a barrier no batch is under way, so a checkpoint has nothing of this.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use forebay_actors::{Fault, StageCx};
+use forebay_ps::{CachedBatch, RowCache, RowCacheStats, TableClient};
+use serde::Serialize;
+use tokio::sync::Notify;
+
+use crate::flow::GradBatch;
+use crate::job::Job;
+use crate::staleness::{InOrder, Staleness, Ticket};
+
+/// The batches under way of one trainer.
+pub(crate) struct LookAhead {
+    tickets: Staleness,
+    cache: RowCache,
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    asked: InOrder,
+    stepped: InOrder,
+    pushed: InOrder,
+    /// Batches between `lookup` and `push`.
+    cached: HashMap<u64, CachedBatch>,
+}
+
+/// What look-ahead has done and what it costs.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LookAheadReport {
+    /// Batches that may be asked for ahead.
+    pub batches: usize,
+    /// Keys of all batches.
+    pub keys: u64,
+    /// Rows that were pulled with the state of their optimizers; the others were at the trainer.
+    pub rows_pulled: u64,
+    /// The most rows that were at the trainer at once.
+    pub most_rows: u64,
+    /// Bytes of memory that they take.
+    pub bytes: u64,
+}
+
+impl LookAhead {
+    /// The look-ahead that a job asks for, over its table.
+    ///
+    /// # Errors
+    /// Internal: the job was not checked.
+    pub(crate) fn of(job: &Job, table: &TableClient) -> Result<Option<Arc<Self>>, Fault> {
+        let k = job.look_ahead();
+        if k == 0 {
+            return Ok(None);
+        }
+        let cache = RowCache::new(table)?;
+        Ok(Some(Arc::new(Self { tickets: Staleness::new(k), cache, state: Mutex::default(), changed: Notify::new() })))
+    }
+
+    /// Gives out the tickets.
+    pub(crate) fn tickets(&self) -> &Staleness {
+        &self.tickets
+    }
+
+    /// Pulls what is missing for the batch of this ticket, then waits for the gradients of the batch before it, and puts the rows of
+    /// `keys` into `rows`.
+    ///
+    /// # Errors
+    /// As [`TableClient::pull`].
+    pub(crate) async fn look_up(
+        &self,
+        ticket: &Ticket,
+        keys: &[u64],
+        rows: &mut Vec<f32>,
+        cx: &StageCx,
+    ) -> Result<(), Fault> {
+        let number = number(ticket)?;
+        let pull = async {
+            self.when(|state| state.asked.before() == number).await;
+            let pending = self.cache.ask(keys).await?;
+            self.change(|state| state.asked.add(number));
+            self.cache.fill(pending).await
+        };
+        let batch = cx.meter().waiting_on("shards", pull).await?;
+        // Gradients come from downstream, so waiting for them counts as blocked.
+        cx.meter().blocked_on("gradients", self.when(|state| state.stepped.before() == number)).await;
+        self.cache.read(keys, &batch, rows)?;
+        self.change(|state| drop(state.cached.insert(number, batch)));
+        Ok(())
+    }
+
+    /// A batch with this number is not looked up.
+    pub(crate) fn skip(&self, number: u64) {
+        self.change(|state| {
+            let State { asked, stepped, pushed, .. } = state;
+            [asked, stepped, pushed].into_iter().for_each(|order| order.add(number));
+        });
+    }
+
+    /// Steps the gradients of a batch here, which lets the next one be read, pushes them, and waits until they are applied.
+    ///
+    /// # Errors
+    /// As [`TableClient::push_once`].
+    pub(crate) async fn push(&self, batch: &GradBatch) -> Result<(), Fault> {
+        let GradBatch { step, unique, row_grads, .. } = batch;
+        let number = number(&batch.ticket)?;
+        self.when(|state| state.stepped.before() == number).await;
+        let cached = self.state().cached.remove(&number);
+        let cached = cached.ok_or_else(|| Fault::internal("gradients came of a batch that was not looked up"))?;
+        self.cache.step(unique, &cached, row_grads, *step)?;
+        self.change(|state| state.stepped.add(number));
+        self.when(|state| state.pushed.before() == number).await;
+        let pending = self.cache.push(batch.id.push_id(), unique, row_grads, *step).await?;
+        self.change(|state| state.pushed.add(number));
+        self.cache.applied(pending).await?;
+        self.cache.release(cached);
+        Ok(())
+    }
+
+    pub(crate) fn report(&self) -> LookAheadReport {
+        let RowCacheStats { keys, pulled, most_rows, bytes, .. } = self.cache.stats();
+        LookAheadReport { batches: self.tickets.bound(), keys, rows_pulled: pulled, most_rows, bytes }
+    }
+
+    fn change(&self, what: impl FnOnce(&mut State)) {
+        what(&mut self.state());
+        self.changed.notify_waiters();
+    }
+
+    async fn when(&self, what: impl Fn(&State) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            if what(&self.state()) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn number(ticket: &Ticket) -> Result<u64, Fault> {
+    ticket.number().ok_or_else(|| Fault::internal("a batch that was looked up ahead has no ticket"))
+}
