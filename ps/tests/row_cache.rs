@@ -123,7 +123,7 @@ fn trainer() -> Trainer {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig::with_cases(80))]
 
     /// Pulls and pushes of up to nine batches in any order that the batches allow.
     #[test]

@@ -44,6 +44,16 @@ impl Summary<'_> {
                 after.peak_bytes >> 20
             ));
         }
+        if let Some(ahead) = self.trained.look_ahead {
+            out::tell(format_args!(
+                "looked up to {} batches ahead: pulled {} of {} rows, and held at most {} of them, {} MiB",
+                ahead.batches,
+                commas(ahead.rows_pulled),
+                commas(ahead.keys),
+                commas(ahead.most_rows),
+                ahead.bytes >> 20
+            ));
+        }
         if let Some(RunStatus { counts, windows_done: done, windows_total: of, reassigned_leases, .. }) = &self.status {
             out::tell(format_args!(
                 "all processes: {} rows trained on, {} rejected, {} batches, {done} of {of} windows, {reassigned_leases} \

@@ -50,8 +50,9 @@ pub(crate) async fn dump(table: &TableClient) -> Vec<(u64, Vec<u32>)> {
                 break;
             }
             from += block.keys.len();
-            let rows = block.weights.chunks(DIM).zip(block.state.chunks(table.state_dim()));
-            all.extend(block.keys.iter().zip(rows).map(|(k, (w, s))| (*k, [bits(w), bits(s)].concat())));
+            let state = |row: usize| &block.state[row * table.state_dim()..][..table.state_dim()];
+            let rows = block.keys.iter().zip(block.weights.chunks(DIM)).enumerate();
+            all.extend(rows.map(|(row, (k, w))| (*k, [bits(w), bits(state(row))].concat())));
         }
     }
     all.sort_unstable();
