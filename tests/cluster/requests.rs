@@ -1,4 +1,4 @@
-//! Look-ups and pushes over a long line: as many in flight as the bound on staleness allows.
+//! Look-ups and pushes over a long line: as many in flight as the bound on staleness, or the look-ahead, allows.
 
 use serde_json::Value;
 
@@ -8,10 +8,13 @@ use super::processes::{Ledger, Run};
 
 const ROWS: u64 = 8192;
 
+/// A look-up waits for the push before it.
+const IN_TURN: [&str; 2] = ["train.staleness=0", "train.look_ahead=0"];
+
 /// The trainer's report of a run with one ps, 25 ms away.
-fn report(staleness: u32, epochs: u64) -> Value {
-    let (bound, epochs) = (format!("train.staleness={staleness}"), format!("data.epochs={epochs}"));
-    let settings = job(ROWS, &["model.kind=lr", "placement.ps=1", &bound, &epochs]);
+fn report(order: &[&str], epochs: u64) -> Value {
+    let epochs = format!("data.epochs={epochs}");
+    let settings = job(ROWS, &[&["model.kind=lr", "placement.ps=1", &epochs], order].concat());
     let mut run = Run::on_hosts(&hosts(), &["ps0", "trainer0"], "ps0", &settings);
     let file = run.folder().join("report.json");
     run.start(&["ps 0"]);
@@ -32,7 +35,7 @@ fn under_way(report: &Value, name: &str) -> (u64, f64) {
 
 #[test]
 fn the_round_trip_to_a_ps_is_hidden_as_far_as_staleness_allows() {
-    let (one, several) = (report(0, 1), report(5, 1));
+    let (one, several) = (report(&IN_TURN, 1), report(&["train.staleness=5"], 1));
     let ((replicas, look_ups), (_, pushes)) = (under_way(&one, "lookup"), under_way(&one, "push"));
     assert!(replicas == 1 && look_ups + pushes <= 1.0, "one after the other: {look_ups} and {pushes} at once");
     let ((replicas, look_ups), (_, pushes)) = (under_way(&several, "lookup"), under_way(&several, "push"));
@@ -40,17 +43,33 @@ fn the_round_trip_to_a_ps_is_hidden_as_far_as_staleness_allows() {
     assert!(replicas == 6 && look_ups + pushes > 1.5, "at once {look_ups} and {pushes}");
 }
 
+#[test]
+fn the_round_trip_to_a_ps_is_hidden_by_look_ahead() {
+    let ahead = report(&["train.look_ahead=5"], 1);
+    let ((replicas, look_ups), (_, pushes)) = (under_way(&ahead, "lookup"), under_way(&ahead, "push"));
+    println!("with look-ahead 5, {look_ups:.2} look-ups and {pushes:.2} pushes were under way at once");
+    assert!(replicas == 6 && look_ups + pushes > 1.5, "at once {look_ups} and {pushes}");
+    assert_eq!(ahead["staleness_observed"], 0);
+    let cost = |name: &str| ahead["look_ahead"][name].as_u64().unwrap();
+    assert_eq!(cost("batches"), 5);
+    assert!(cost("rows_pulled") < cost("keys") && cost("most_rows") > 0, "{}", ahead["look_ahead"]);
+}
+
 /// Measures. Asserts nothing.
 #[test]
 #[ignore = "a measurement: run it alone, on a quiet machine, with --nocapture"]
 fn how_many_batches_go_over_a_long_line() {
-    for (staleness, epochs) in [(0, 2), (1, 4), (3, 8), (7, 16)] {
-        let report = report(staleness, epochs);
+    let most =
+        ["train.staleness=1", "train.staleness=3", "train.staleness=7", "train.look_ahead=7", "train.look_ahead=8"];
+    let most = most.into_iter().zip([4, 8, 16, 16, 16]).map(|(setting, epochs)| (vec![setting], epochs));
+    for (order, epochs) in std::iter::once((IN_TURN.to_vec(), 2)).chain(most) {
+        let report = report(&order, epochs);
         let (wall, rows) = (report["wall"].as_f64().unwrap(), report["ledger"]["delivered"].as_f64().unwrap());
         let ((_, look_ups), (_, pushes)) = (under_way(&report, "lookup"), under_way(&report, "push"));
         println!(
-            "staleness {staleness}: {:.1} batches/s, {look_ups:.2} and {pushes:.2} under way",
-            rows / 256.0 / wall
+            "{order:?}: {:.1} batches/s, {look_ups:.2} and {pushes:.2} under way, {}",
+            rows / 256.0 / wall,
+            report["look_ahead"]
         );
     }
 }
