@@ -98,6 +98,12 @@ fn all_die_one_after_the_other() {
 }
 
 #[test]
+fn a_ps_or_trainer_dies_whatever_the_look_ahead_is() {
+    killed(&NAMES, &["trainer 0", "ps 1"], &[&PLACEMENT[..], &["train.look_ahead=0"]].concat());
+    killed(&NAMES, &["ps 1", "trainer 0", "ps 0"], &[&PLACEMENT[..], &["train.look_ahead=32"]].concat());
+}
+
+#[test]
 fn a_trainer_that_holds_everything_dies() {
     killed(&["trainer 0", "reader 0"], &["trainer 0"], &["placement.readers=1"]);
 }

@@ -11,6 +11,7 @@ mod hosts;
 mod jobs;
 mod launch;
 mod line;
+mod look_ahead;
 mod processes;
 mod refusals;
 mod relay;

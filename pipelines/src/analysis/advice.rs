@@ -24,6 +24,9 @@ pub struct Change {
 /// The field whose change makes another model.
 const STALENESS: &str = "train.staleness";
 
+/// The field that lets as many batches be under way and leaves the model as it is, in jobs that may have it.
+const LOOK_AHEAD: &str = "train.look_ahead";
+
 /// Less gain than this is not worth a change.
 const WORTH: f64 = 1.1;
 
@@ -126,11 +129,14 @@ fn knob<'a>(limit: &'a Limit, loads: &[Load], cores: usize, job: &Job) -> Option
         }
         (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) && !job.train.staleness.exactly => {
             // The stage has a replica for each ticket.
-            let n = job.train.staleness.batches + 1;
+            let n = job.tickets();
             let m = (n as f64 * limit.share / others).ceil().min(8.0) as usize;
             let hits = |stage: &str| AT_SHARDS.contains(&stage);
             let effect = Effect { hits: Box::new(hits), part: None, factor: n as f64 / m.max(1) as f64 };
-            (m > n).then(|| (STALENESS.into(), (m - 1).to_string(), effect))
+            (m > n).then(|| {
+                let (field, value) = under_way(job, m);
+                (field, value, effect)
+            })
         }
         (_, "read" | "cut" | "batch" | "ship", None | Some("other")) if job.placement.readers > 0 => {
             let (n, m) = (job.placement.readers, job.placement.readers + 1);
@@ -144,12 +150,21 @@ fn knob<'a>(limit: &'a Limit, loads: &[Load], cores: usize, job: &Job) -> Option
 
 /// More batches under way at once.
 fn tickets(loads: &[Load], job: &Job) -> (String, String, f64, String) {
-    let n = job.train.staleness.batches + 1;
+    let n = job.tickets();
     let (next, share) = loads.first().map_or(("", 1.0), |load| (load.stage.as_str(), load.share));
     let m = ((n as f64 / share.max(0.1)).ceil() as usize).max(n + 1);
     let gain = (m as f64 / n as f64).min(1.0 / share.max(1e-3));
-    let more = StalenessRule { batches: m - 1, ..job.train.staleness };
-    (STALENESS.into(), more.to_string(), gain, next.to_owned())
+    let (field, value) = under_way(job, m);
+    (field, value, gain, next.to_owned())
+}
+
+/// The field that lets `tickets` batches be under way, and its value.
+fn under_way(job: &Job, tickets: usize) -> (String, String) {
+    if job.may_look_ahead() {
+        return (LOOK_AHEAD.into(), (tickets - 1).min(Job::MOST_LOOK_AHEAD).to_string());
+    }
+    let more = StalenessRule { batches: tickets - 1, ..job.train.staleness };
+    (STALENESS.into(), more.to_string())
 }
 
 fn link(limit: &Limit, loads: &[Load], job: &Job) -> Option<(String, String, f64, String)> {

@@ -188,6 +188,21 @@ fn stages_that_take_turns_are_limited_by_the_staleness() {
 }
 
 #[test]
+fn where_rows_can_be_asked_for_ahead_the_advice_leaves_the_model_as_it_is() {
+    let run = [with(stage("lookup", 2, &[("shards", WaitKind::Waiting, 23), ("ticket", WaitKind::Blocked, 74)]))];
+    for (job, advice) in [
+        ("placement.ps = 1\ntrain.look_ahead = 0", ("train.look_ahead", "3")),
+        ("placement.ps = 1", ("train.look_ahead", "35")),
+        ("placement.ps = 1\ntrain.staleness = 1", ("train.staleness", "7")),
+    ] {
+        let analysis = analysis_of(&run, job);
+        assert_eq!(change(&analysis), Some(advice), "{analysis}");
+        let another = analysis.to_string().ends_with("the model is then another: compare the AUC");
+        assert_eq!(another, advice.0 == "train.staleness", "{analysis}");
+    }
+}
+
+#[test]
 fn a_link_that_holds_both_ends_up_is_the_limit() {
     let mut run = with(stage("parse", 30, &[("", WaitKind::Blocked, 65)]));
     run.report.stages[2] = stage("batch", 30, &[("", WaitKind::Starved, 65)]);

@@ -7,16 +7,18 @@ use super::{DenseAt, Job, LookupAt};
 /// Batches ahead if the job does not say. A batch takes two round trips, so nine under way hide 50 ms behind 11 ms of work each.
 const AUTO: usize = 8;
 
-/// More is taken for a typing error.
-const MOST: usize = 64;
-
 impl Job {
+    /// The largest `train.look_ahead`: more is taken for a typing error.
+    pub(crate) const MOST_LOOK_AHEAD: usize = 64;
+
+    /// Whether rows can be asked for ahead: the tables are in other processes, and nothing rules it out.
+    pub(crate) fn may_look_ahead(&self) -> bool {
+        self.placement.ps > 0 && self.against_look_ahead().is_none()
+    }
+
     /// How many batches ahead rows are asked for; 0 in jobs without look-ahead.
     pub fn look_ahead(&self) -> usize {
-        if self.placement.ps == 0 || self.against_look_ahead().is_some() {
-            return 0;
-        }
-        self.train.look_ahead.or(AUTO)
+        if self.may_look_ahead() { self.train.look_ahead.or(AUTO) } else { 0 }
     }
 
     /// Batches that may be under way at once: tickets.
@@ -47,9 +49,9 @@ impl Job {
 
     /// Checks a look-ahead that the job pins.
     pub(super) fn check_look_ahead(&self) -> Result<(), Fault> {
-        let k = self.train.look_ahead.or(0);
-        if k > MOST {
-            return Err(Fault::user(format!("train.look_ahead is {k}, expected at most {MOST}")));
+        let (k, most) = (self.train.look_ahead.or(0), Self::MOST_LOOK_AHEAD);
+        if k > most {
+            return Err(Fault::user(format!("train.look_ahead is {k}, expected at most {most}")));
         }
         match self.against_look_ahead() {
             Some(why) if k > 0 => Err(Fault::user(format!("train.look_ahead is {k}, but {why}"))),
