@@ -7,7 +7,7 @@ use forebay_actors::Fault;
 use http::{HeaderMap, HeaderValue};
 
 /// The version of the messages between Forebay's processes. Processes of different versions refuse each other.
-pub const PROTOCOL: u32 = 7;
+pub const PROTOCOL: u32 = 8;
 
 const HEADER_PROTOCOL: &str = "forebay-protocol";
 const HEADER_RUN: &str = "forebay-run";
@@ -115,8 +115,11 @@ mod tests {
         let message = |headers: &HeaderMap| Identity::of_caller(headers, "tuesday").unwrap_err().to_string();
         let said = message(&identity().headers(PROTOCOL).unwrap());
         assert!(said.contains("`tuesday`") && said.contains("`monday`"), "{said}");
-        let said = message(&identity().headers(8).unwrap());
-        assert!(said.contains(&format!("protocol {PROTOCOL}")) && said.contains("speaks 8"), "{said}");
+        let said = message(&identity().headers(PROTOCOL + 1).unwrap());
+        assert!(
+            said.contains(&format!("protocol {PROTOCOL}")) && said.contains(&format!("speaks {}", PROTOCOL + 1)),
+            "{said}"
+        );
     }
 
     #[test]

@@ -14,6 +14,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use forebay_actors::{Fault, StageCx};
 use forebay_ps::{CachedBatch, RowCache, RowCacheStats, TableClient};
@@ -57,12 +58,18 @@ pub struct LookAheadReport {
 }
 
 impl LookAhead {
-    /// The look-ahead that a job asks for, over its table.
+    /// The look-ahead that a job asks for, over its table. Measures the round trip if the job leaves the choice to the run.
     ///
     /// # Errors
-    /// Internal: the job was not checked.
-    pub(crate) fn of(job: &Job, table: &TableClient) -> Result<Option<Arc<Self>>, Fault> {
-        let k = job.look_ahead();
+    /// External: a ps does not answer.
+    pub(crate) async fn of(job: &Job, table: &TableClient) -> Result<Option<Arc<Self>>, Fault> {
+        let measures = job.may_look_ahead() && job.train.look_ahead.is_auto();
+        let round_trip = if measures { table.round_trip().await? } else { Duration::ZERO };
+        let k = job.look_ahead(round_trip);
+        if measures {
+            let so = if k > 0 { format!("asked for {k} batches ahead") } else { "not asked for ahead".to_owned() };
+            tracing::info!("the ps are {round_trip:.1?} away: rows are {so}");
+        }
         if k == 0 {
             return Ok(None);
         }

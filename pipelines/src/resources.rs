@@ -59,11 +59,6 @@ pub(crate) struct Resources {
 }
 
 impl Resources {
-    /// What gives out the tickets of the look-ups.
-    pub(crate) fn tickets(&self) -> &Staleness {
-        self.look_ahead.as_ref().map_or(&self.staleness, |look_ahead| look_ahead.tickets())
-    }
-
     /// For training in one process, with a new table.
     pub(crate) fn alone(job: Job, context: Context) -> Result<Self, Fault> {
         Self::new(job, context, |host, job, config| {

@@ -208,7 +208,7 @@ const PARTS_WAITING: usize = 1;
 
 /// Looks up, trains on and pushes the batches of `flow`.
 pub(crate) fn learn(flow: Flow<TrainBatch>, resources: &Resources) -> Pipeline {
-    let replicas = requests_under_way(&resources.job, resources.tickets());
+    let replicas = replicas_for_requests(resources);
     let lookup = Lookup::for_training(&resources.table, &resources.staleness)
         .participation(resources.participation.clone())
         .in_order(resources.exact.clone())
@@ -221,6 +221,14 @@ pub(crate) fn learn(flow: Flow<TrainBatch>, resources: &Resources) -> Pipeline {
 /// round trip, so one replica is enough and has the caches to itself. In an exact order there is one request at a time.
 fn requests_under_way(job: &Job, staleness: &Staleness) -> usize {
     if job.placement.ps == 0 || job.train.staleness.exactly { 1 } else { (staleness.bound() + 1).min(MOST_UNDER_WAY) }
+}
+
+/// Replicas of `lookup` and of `push` in a trainer. With look-ahead one for each ticket: they also wait for gradients.
+fn replicas_for_requests(resources: &Resources) -> usize {
+    match &resources.look_ahead {
+        Some(look_ahead) => look_ahead.tickets().bound() + 1,
+        None => requests_under_way(&resources.job, &resources.staleness),
+    }
 }
 
 /// The most replicas. More do not hide more latency, and each holds the rows of a batch.
@@ -255,7 +263,7 @@ fn compute(flow: Flow<ReadyBatch>, resources: &Resources) -> Pipeline {
         .in_order(resources.exact.clone())
         .ahead(resources.look_ahead.clone());
     let flow = compute.wire(flow).link(job.pipeline.links.to_push());
-    match requests_under_way(job, resources.tickets()) {
+    match replicas_for_requests(resources) {
         1 => flow.sink("push", Place::Shared, move || push),
         n => flow.replicated_sink("push", Place::Shared, n, move |_| push.clone()),
     }

@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use forebay_actors::Fault;
 use futures::future::try_join_all;
@@ -181,6 +182,15 @@ impl TableClient {
     async fn send(&self, keys: &[u64], grads: &[f32], step: u64, stamp: Option<Stamp>) -> Result<PushOutcome, Fault> {
         let asked = self.ask_push(keys, grads, step, stamp).await?;
         self.pushed(asked).await
+    }
+
+    /// The round trip of a small request to the farthest process that holds shards.
+    ///
+    /// # Errors
+    /// External: a process does not answer.
+    pub async fn round_trip(&self) -> Result<Duration, Fault> {
+        let all = try_join_all(self.endpoints.iter().map(Endpoint::round_trip)).await?;
+        Ok(all.into_iter().max().unwrap_or_default())
     }
 
     /// What each shard holds and has done.

@@ -1,5 +1,7 @@
 //! Where a client sends the calls for some of its keys: a shard in this process, or all the shards of another one.
 
+use std::time::Duration;
+
 use forebay_actors::{Client, Fault, PendingReply};
 use futures::future::BoxFuture;
 
@@ -26,6 +28,14 @@ impl Endpoint {
         match self {
             Self::Shard(_) => None,
             Self::Process(process) => Some(process.wire()),
+        }
+    }
+
+    /// The round trip of a small request; none to a shard in this process.
+    pub(crate) async fn round_trip(&self) -> Result<Duration, Fault> {
+        match self {
+            Self::Shard(_) => Ok(Duration::ZERO),
+            Self::Process(process) => process.round_trip().await,
         }
     }
 

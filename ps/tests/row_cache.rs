@@ -238,3 +238,53 @@ fn tables_whose_shards_admit_and_remove_keys_are_refused() {
         host.stop().unwrap();
     });
 }
+
+/// Measures. Asserts nothing.
+#[test]
+#[ignore = "a measurement: run it alone, on a quiet machine, with --nocapture"]
+fn what_a_row_costs() {
+    const KEYS: u64 = 14_000;
+    for k in [0, 8] {
+        block_on(async {
+            let (host, client) = local(config());
+            let client = client.of_trainer(trainer());
+            let cache = RowCache::new(&client).unwrap();
+            let (mut under_way, mut rows, mut spent) = (VecDeque::new(), Vec::new(), [0.0; 7]);
+            let grads = vec![0.001; KEYS as usize * DIM];
+            const BATCHES: u64 = 300;
+            for n in 0..BATCHES {
+                // A third are new.
+                let keys: Vec<u64> = (0..KEYS).map(|i| if i % 3 == 0 { n * KEYS + i } else { i }).collect();
+                let keys: Vec<u64> = keys.iter().map(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect();
+                let mut at = std::time::Instant::now();
+                let mut took = |phase: usize| {
+                    spent[phase] += at.elapsed().as_nanos() as f64;
+                    at = std::time::Instant::now();
+                };
+                let pending = cache.ask(&keys).await.unwrap();
+                took(0);
+                let batch = cache.fill(pending).await.unwrap();
+                took(1);
+                cache.read(&keys, &batch, &mut rows).unwrap();
+                took(2);
+                cache.step(&keys, &batch, &grads, n + 1).unwrap();
+                took(3);
+                let pushed = cache.push(id(n as usize), &keys, &grads, n + 1).await.unwrap();
+                took(4);
+                cache.applied(pushed).await.unwrap();
+                took(5);
+                under_way.push_back(batch);
+                if under_way.len() > k {
+                    cache.release(under_way.pop_front().unwrap());
+                }
+                took(6);
+            }
+            let of_key = spent.map(|nanoseconds| nanoseconds / (BATCHES * KEYS) as f64);
+            let names = ["ask", "fill", "read", "step", "push", "applied", "release"];
+            let all: Vec<String> = names.iter().zip(of_key).map(|(name, ns)| format!("{name} {ns:.1}")).collect();
+            println!("k = {k}, ns per key: {}; {:?}", all.join(", "), cache.stats());
+            drop((cache, client));
+            host.stop().unwrap();
+        });
+    }
+}

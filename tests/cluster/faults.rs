@@ -59,12 +59,13 @@ fn the_rows_of_a_killed_reader_go_to_another() {
 const CLUSTER: [&str; 5] = ["ps 0", "ps 1", "trainer 0", "reader 0", "reader 1"];
 const HOSTS: [&str; 6] = ["ps0", "ps1", "trainer0", "reader0", "reader1", "spare"];
 
-/// Starts the whole cluster, with a delay at the trainer: a step takes two round trips, so the run lasts longer than any cut
-/// here, however fast the machine is.
+/// Starts the whole cluster, with a delay at the trainer: without look-ahead a step takes two round trips, so the run lasts longer than
+/// any cut here, however fast the machine is.
 fn cluster(settings: &[String]) -> Run {
     let hosts = Arc::new(Hosts::new(&HOSTS));
     hosts.line("trainer0", Line { delay_ms: Some(4), ..Line::default() });
-    let mut run = Run::on_hosts(&hosts, &HOSTS, "ps0", settings);
+    let settings = [&["train.look_ahead=0".to_owned()][..], settings].concat();
+    let mut run = Run::on_hosts(&hosts, &HOSTS, "ps0", &settings);
     run.start(&CLUSTER);
     run
 }
@@ -118,7 +119,9 @@ fn a_ps_that_is_cut_off_is_waited_for() {
 
 #[test]
 fn a_ps_that_is_cut_off_with_several_requests_in_flight_is_waited_for() {
-    partition("ps1", &["placement.lease_seconds=60", "train.staleness=4"], |again| again == 0);
+    for order in ["train.staleness=4", "train.look_ahead=8"] {
+        partition("ps1", &["placement.lease_seconds=60", order], |again| again == 0);
+    }
 }
 
 #[test]

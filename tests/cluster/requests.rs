@@ -2,8 +2,9 @@
 
 use serde_json::Value;
 
+use super::hosts::Line;
 use super::jobs::job;
-use super::line::hosts;
+use super::line::{LONG_LINE, hosts};
 use super::processes::{Ledger, Run};
 
 const ROWS: u64 = 8192;
@@ -13,9 +14,16 @@ const IN_TURN: [&str; 2] = ["train.staleness=0", "train.look_ahead=0"];
 
 /// The trainer's report of a run with one ps, 25 ms away.
 fn report(order: &[&str], epochs: u64) -> Value {
+    report_at(LONG_LINE, order, epochs)
+}
+
+/// The same with another line.
+fn report_at(line: Line, order: &[&str], epochs: u64) -> Value {
     let epochs = format!("data.epochs={epochs}");
     let settings = job(ROWS, &[&["model.kind=lr", "placement.ps=1", &epochs], order].concat());
-    let mut run = Run::on_hosts(&hosts(), &["ps0", "trainer0"], "ps0", &settings);
+    let hosts = hosts();
+    ["ps0", "trainer0"].iter().for_each(|name| hosts.line(name, line));
+    let mut run = Run::on_hosts(&hosts, &["ps0", "trainer0"], "ps0", &settings);
     let file = run.folder().join("report.json");
     run.start(&["ps 0"]);
     run.start_with("trainer 0", &["--report", file.to_str().unwrap()]);
@@ -71,5 +79,22 @@ fn how_many_batches_go_over_a_long_line() {
             rows / 256.0 / wall,
             report["look_ahead"]
         );
+    }
+}
+
+/// Measures. Asserts nothing.
+#[test]
+#[ignore = "a measurement: run it alone, on a quiet machine, with --nocapture"]
+fn from_which_round_trip_on_look_ahead_is_faster() {
+    for delay in [0, 1, 2, 5] {
+        let line = Line { delay_ms: (delay > 0).then_some(delay), ..Line::default() };
+        for rows in [256_u32, 2048] {
+            for order in [IN_TURN[1], "train.look_ahead=8"] {
+                let batch = format!("train.batch_rows={rows}");
+                let report = report_at(line, &[order, &batch, "data.shuffle_rows=4096"], 30);
+                let (wall, all) = (report["wall"].as_f64().unwrap(), report["ledger"]["delivered"].as_f64().unwrap());
+                println!("{delay} ms, {order}, {rows} rows: {:.1} batches/s", all / f64::from(rows) / wall);
+            }
+        }
     }
 }

@@ -67,7 +67,7 @@ pub(super) fn advise(
     let cores = cores_of(limit, machines);
     let (field, value, gain, then) = match limit.kind {
         LimitKind::Cores => return None,
-        LimitKind::Staleness => tickets(loads, job),
+        LimitKind::Staleness => tickets(limit, loads, job),
         LimitKind::Link => link(limit, loads, job)?,
         LimitKind::Stage | LimitKind::Wait | LimitKind::Shard => {
             let (field, value, effect) = knob(limit, loads, cores, job)?;
@@ -129,7 +129,7 @@ fn knob<'a>(limit: &'a Limit, loads: &[Load], cores: usize, job: &Job) -> Option
         }
         (_, stage, Some("shards")) if AT_SHARDS.contains(&stage) && !job.train.staleness.exactly => {
             // The stage has a replica for each ticket.
-            let n = job.tickets();
+            let n = if job.may_look_ahead() { limit.replicas.max(1) } else { job.train.staleness.batches + 1 };
             let m = (n as f64 * limit.share / others).ceil().min(8.0) as usize;
             let hits = |stage: &str| AT_SHARDS.contains(&stage);
             let effect = Effect { hits: Box::new(hits), part: None, factor: n as f64 / m.max(1) as f64 };
@@ -149,8 +149,8 @@ fn knob<'a>(limit: &'a Limit, loads: &[Load], cores: usize, job: &Job) -> Option
 }
 
 /// More batches under way at once.
-fn tickets(loads: &[Load], job: &Job) -> (String, String, f64, String) {
-    let n = job.tickets();
+fn tickets(limit: &Limit, loads: &[Load], job: &Job) -> (String, String, f64, String) {
+    let n = limit.replicas + 1;
     let (next, share) = loads.first().map_or(("", 1.0), |load| (load.stage.as_str(), load.share));
     let m = ((n as f64 / share.max(0.1)).ceil() as usize).max(n + 1);
     let gain = (m as f64 / n as f64).min(1.0 / share.max(1e-3));

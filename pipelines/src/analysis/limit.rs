@@ -177,7 +177,10 @@ fn between_stages(processes: &[&ProcessReport], occupied: f64, job: &Job) -> Opt
     let ticket = mean("lookup", &|stage| stage.wait_share("ticket"));
     if ticket >= 0.2 {
         let in_turn = ticket + mean("lookup", &StageReport::occupied_share);
-        return limit(LimitKind::Staleness, "staleness".into(), in_turn, job.tickets() - 1);
+        let replicas = stages().find(|stage| stage.name == "lookup").map_or(1, |stage| stage.replicas);
+        // Look-ahead has a replica for each ticket.
+        let bound = if job.may_look_ahead() { replicas.max(1) - 1 } else { job.train.staleness.batches };
+        return limit(LimitKind::Staleness, "staleness".into(), in_turn, bound);
     }
     let line =
         mean("ship", &|stage| stage.wait_share("trainer")).min(mean("receive", &|stage| stage.wait_share("readers")));

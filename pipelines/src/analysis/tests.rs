@@ -190,11 +190,13 @@ fn stages_that_take_turns_are_limited_by_the_staleness() {
 #[test]
 fn where_rows_can_be_asked_for_ahead_the_advice_leaves_the_model_as_it_is() {
     let run = [with(stage("lookup", 2, &[("shards", WaitKind::Waiting, 23), ("ticket", WaitKind::Blocked, 74)]))];
-    for (job, advice) in [
-        ("placement.ps = 1\ntrain.look_ahead = 0", ("train.look_ahead", "3")),
-        ("placement.ps = 1", ("train.look_ahead", "35")),
-        ("placement.ps = 1\ntrain.staleness = 1", ("train.staleness", "7")),
+    for (tickets, job, advice) in [
+        (1, "placement.ps = 1", ("train.look_ahead", "3")),
+        (9, "placement.ps = 1", ("train.look_ahead", "35")),
+        (2, "placement.ps = 1\ntrain.staleness = 1", ("train.staleness", "7")),
     ] {
+        let mut run = run.clone();
+        run[0].report.stages[3].replicas = tickets;
         let analysis = analysis_of(&run, job);
         assert_eq!(change(&analysis), Some(advice), "{analysis}");
         let another = analysis.to_string().ends_with("the model is then another: compare the AUC");

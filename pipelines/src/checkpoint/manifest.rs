@@ -220,7 +220,7 @@ fn is_file_name(path: &str) -> bool {
 }
 
 /// Fields, or sections with a dot at the end, that may differ when a run goes on: where it runs, how fast, and for how long.
-const FREE: [&str; 18] = [
+const FREE: [&str; 19] = [
     "checkpoint.",
     "evaluation.",
     "network.",
@@ -238,6 +238,7 @@ const FREE: [&str; 18] = [
     "data.eval_where",
     "data.read_ahead",
     "table.shards",
+    "train.look_ahead",
     "train.threads",
 ];
 

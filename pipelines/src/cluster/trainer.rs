@@ -81,7 +81,7 @@ fn wire(
     })?;
     resources.table = resources.table.of_trainer(trainer);
     resources.exact = ExactOrder::of(&resources.job, rank);
-    resources.look_ahead = LookAhead::of(&resources.job, &resources.table)?;
+    resources.look_ahead = session.io.block_on(LookAhead::of(&resources.job, &resources.table))?;
     let leases = LeaseClient::new(session.member.clone(), &resources.job);
     let batches: Arc<dyn BatchRecord> = match &receive_queue {
         Some(receive_queue) => Arc::clone(receive_queue) as _,

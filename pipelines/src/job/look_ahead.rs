@@ -1,11 +1,17 @@
 //! `train.look_ahead`: how many batches ahead rows are asked for, and which jobs can have it.
 
+use std::time::Duration;
+
 use forebay_actors::Fault;
 
 use super::{DenseAt, Job, LookupAt};
 
-/// Batches ahead if the job does not say. A batch takes two round trips, so nine under way hide 50 ms behind 11 ms of work each.
+/// Batches ahead if the job does not say and the round trip is [`WORTH`] it. A batch takes two round trips, so nine under way hide
+/// 50 ms behind 11 ms of work each.
 const AUTO: usize = 8;
+
+/// With a shorter round trip to the ps, stepping rows twice costs more than waiting.
+const WORTH: Duration = Duration::from_millis(2);
 
 impl Job {
     /// The largest `train.look_ahead`: more is taken for a typing error.
@@ -16,14 +22,12 @@ impl Job {
         self.placement.ps > 0 && self.against_look_ahead().is_none()
     }
 
-    /// How many batches ahead rows are asked for; 0 in jobs without look-ahead.
-    pub fn look_ahead(&self) -> usize {
-        if self.may_look_ahead() { self.train.look_ahead.or(AUTO) } else { 0 }
-    }
-
-    /// Batches that may be under way at once: tickets.
-    pub(crate) fn tickets(&self) -> usize {
-        self.look_ahead().max(self.train.staleness.batches) + 1
+    /// How many batches ahead rows are asked for if the farthest ps has this round trip; 0 in jobs without look-ahead.
+    pub(crate) fn look_ahead(&self, round_trip: Duration) -> usize {
+        match self.may_look_ahead() {
+            true => self.train.look_ahead.or(if round_trip >= WORTH { AUTO } else { 0 }),
+            false => 0,
+        }
     }
 
     /// What in the job rules look-ahead out, and what to do about it.
@@ -70,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn one_trainer_with_its_tables_elsewhere_looks_ahead_unless_it_must_not() {
+    fn one_trainer_with_its_tables_far_away_looks_ahead_unless_it_must_not() {
         let apart = ["placement.ps=2", "placement.readers=1"];
         for (more, k) in [
             (&[][..], AUTO),
@@ -91,8 +95,9 @@ mod tests {
         ] {
             let job = job(&[&apart[..], more].concat());
             job.check().unwrap();
-            assert_eq!(job.look_ahead(), k, "{more:?}");
-            assert_eq!(job.tickets(), k.max(job.train.staleness.batches) + 1, "{more:?}");
+            assert_eq!(job.look_ahead(Duration::from_millis(50)), k, "{more:?}");
+            let pinned = more.contains(&"train.look_ahead=3");
+            assert_eq!(job.look_ahead(Duration::from_micros(300)), if pinned { k } else { 0 }, "{more:?}");
         }
     }
 

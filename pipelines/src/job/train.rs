@@ -26,8 +26,8 @@ pub struct TrainOptions {
     pub staleness: StalenessRule,
     /// With staleness 0 and tables in other processes, how many batches ahead their rows are asked for. The trainer keeps the rows
     /// that batches under way change and applies their gradients to them, so the model is the same to the bit, whatever this is, and no
-    /// batch waits for a round trip. "auto": 8, with one trainer that looks up by itself and holds the dense parameters, and a table
-    /// without admission or eviction; else 0. 0 switches it off.
+    /// batch waits for a round trip. "auto": 8 if the round trip to a ps takes 2 ms or more; else 0, which switches it off. It is for one
+    /// trainer that looks up by itself and holds the dense parameters, and a table without admission and eviction.
     pub look_ahead: Knob,
     /// Whether several trainers take each step together (synchronous SGD). The result is that of one trainer with batches of
     /// `placement.trainers` times `batch_rows` rows.
