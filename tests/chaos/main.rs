@@ -31,8 +31,8 @@ pub(crate) const ROWS: u64 = 400_000;
 const ROUNDS: usize = PLACEMENTS.len();
 
 /// Placements, and what must be the same whatever happens.
-const PLACEMENTS: [Placement; 14] = [
-    Placement { promises: Promise::Bits, settings: &["placement.readers=2", "placement.ps=2"] },
+const PLACEMENTS: [Placement; 12] = [
+    Placement { promises: Promise::Bits, settings: &["placement.readers=2", "placement.ps=2", "train.look_ahead=8"] },
     Placement { promises: Promise::Bits, settings: &["placement.readers=2", "placement.ps=2", "placement.dense=ps"] },
     Placement { promises: Promise::Bits, settings: &["placement.ps=2"] },
     Placement { promises: Promise::Bits, settings: &["placement.readers=2"] },
@@ -54,8 +54,6 @@ const PLACEMENTS: [Placement; 14] = [
         promises: Promise::Bits,
         settings: &["placement.readers=1", "placement.ps=2", "placement.trainers=3", "train.sync=true"],
     },
-    Placement { promises: Promise::Bits, settings: &["placement.readers=2", "placement.ps=2", "train.look_ahead=8"] },
-    Placement { promises: Promise::Bits, settings: &["placement.ps=2", "train.look_ahead=3"] },
     Placement {
         promises: Promise::Bits,
         settings: &["placement.readers=2", "placement.ps=2", "train.staleness.exactly=2"],
