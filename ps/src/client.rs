@@ -4,9 +4,10 @@
 //! Keys and gradients are copied once on their way (12 to 80 bytes per key at the speed of memory, against two cache
 //! misses per key in the shard). Buffers travel to the shard and come back, so a steady state allocates nothing of size.
 
+mod ahead;
+
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
 
 use forebay_actors::Fault;
 use futures::future::try_join_all;
@@ -14,10 +15,8 @@ use futures::future::try_join_all;
 use crate::buffers::{Asked, Buffers, SpareBuffers, deal};
 use crate::config::TableConfig;
 use crate::endpoint::{Endpoint, confused};
-use crate::half_block;
 use crate::lifetime::{Absent, Life};
 use crate::push::{PushId, PushOutcome, Round, Stamp, Trainer};
-use crate::remote::Wire;
 use crate::route::{Route, gather};
 use crate::shard::{Call, Reply};
 use crate::stats::TableStats;
@@ -182,15 +181,6 @@ impl TableClient {
     async fn send(&self, keys: &[u64], grads: &[f32], step: u64, stamp: Option<Stamp>) -> Result<PushOutcome, Fault> {
         let asked = self.ask_push(keys, grads, step, stamp).await?;
         self.pushed(asked).await
-    }
-
-    /// The round trip of a small request to the farthest process that holds shards.
-    ///
-    /// # Errors
-    /// External: a process does not answer.
-    pub async fn round_trip(&self) -> Result<Duration, Fault> {
-        let all = try_join_all(self.endpoints.iter().map(Endpoint::round_trip)).await?;
-        Ok(all.into_iter().max().unwrap_or_default())
     }
 
     /// What each shard holds and has done.
@@ -364,69 +354,6 @@ impl TableClient {
         }
         self.spare.keep(buffers);
         Ok(())
-    }
-
-    /// Floats of a whole row: its weights, then its state.
-    pub(crate) fn whole_dim(&self) -> usize {
-        self.layout.whole_dim()
-    }
-
-    /// The first half of a pull of whole rows, `[keys x whole_dim]`. With f16 on the wire they are exact all the same.
-    ///
-    /// # Errors
-    /// As [`pull`](Self::pull). A user fault: the table has rules of admission or eviction, so a key may have no row.
-    pub(crate) async fn ask_whole(&self, keys: &[u64]) -> Result<Asked, Fault> {
-        if !self.config.lifetime.is_unlimited() {
-            let table = &self.layout.table;
-            return Err(Fault::user(format!(
-                "whole rows of table `{table}` were asked for, but its keys are admitted or its rows removed by rules: a key may \
-                 have no row; pull the weights instead"
-            )));
-        }
-        self.split(keys)?.hand_over(&self.endpoints, false, |keys, rows| Call::PullWhole { keys, rows }).await
-    }
-
-    /// The second half: waits for the rows.
-    pub(crate) async fn take_whole(&self, asked: Asked, rows: &mut Vec<f32>) -> Result<(), Fault> {
-        self.take(asked, self.layout.whole_dim(), rows).await
-    }
-
-    /// Whether values arrive otherwise than they were sent.
-    pub(crate) fn rounds_values(&self) -> bool {
-        self.endpoints.iter().any(|endpoint| endpoint.wire() == Some(Wire::F16))
-    }
-
-    /// Checks what [`push`](Self::push) checks before it asks a shard.
-    pub(crate) fn check_push(&self, keys: &[u64], grads: &[f32], step: u64) -> Result<(), Fault> {
-        Ok(self.layout.check_push(keys, grads, step)?)
-    }
-
-    /// What arrives if `values`, `[keys x row_dim]`, are sent: values that are pulled, or gradients that are pushed. With f16 on the
-    /// wire that depends on which values are sent to a process together.
-    pub(crate) fn as_sent(&self, keys: &[u64], values: &mut Vec<f32>) -> Result<(), Fault> {
-        if !self.rounds_values() {
-            return Ok(());
-        }
-        let (mut buffers, dim) = (self.split(keys)?, self.layout.row_dim);
-        buffers.deal(values, dim);
-        let (mut halves, mut exponents) = (Vec::new(), Vec::new());
-        for part in &mut buffers.values {
-            // Others than finite values travel as they are.
-            if half_block::encode(part, &mut halves, &mut exponents) {
-                half_block::decode(&halves, &exponents, part).map_err(Fault::internal)?;
-            }
-        }
-        match &mut buffers.values[..] {
-            [only] => std::mem::swap(only, values),
-            parts => gather(&buffers.endpoint_of, parts, dim, values),
-        }
-        self.spare.keep(buffers);
-        Ok(())
-    }
-
-    /// The name of a push of this client.
-    pub(crate) fn stamp(&self, id: PushId) -> Stamp {
-        Stamp { id, trainer: self.trainer, round: None }
     }
 
     /// The first half of a push: sends it to the shards, if there is anything to push.

@@ -78,6 +78,15 @@ struct Rows {
     stats: RowCacheStats,
 }
 
+/// A batch that has begun.
+struct Begun {
+    /// The numbers of its rows.
+    rows: Vec<u32>,
+    /// The keys that had no row here, and the numbers of their rows.
+    missing: Vec<u64>,
+    coming: Vec<u32>,
+}
+
 impl RowCache {
     /// A cache of the rows of `client`'s table.
     ///
@@ -104,7 +113,7 @@ impl RowCache {
     /// # Errors
     /// As [`TableClient::pull`].
     pub async fn ask(&self, keys: &[u64]) -> Result<PendingBatch, Fault> {
-        let (rows, missing, coming) = self.lock().begin(keys)?;
+        let Begun { rows, missing, coming } = self.lock().begin(keys)?;
         Ok(PendingBatch { rows, coming, asked: self.client.ask_whole(&missing).await? })
     }
 
@@ -196,8 +205,8 @@ impl RowCache {
 }
 
 impl Rows {
-    /// Returns the rows of `keys`, the keys that have none yet, and their rows.
-    fn begin(&mut self, keys: &[u64]) -> Result<(Vec<u32>, Vec<u64>, Vec<u32>), TableError> {
+    /// Counts a batch of `keys` as under way.
+    fn begin(&mut self, keys: &[u64]) -> Result<Begun, TableError> {
         let (mut rows, mut missing, mut coming) = (Vec::with_capacity(keys.len()), Vec::new(), Vec::new());
         for key in keys {
             let row = match self.numbers.entry(*key) {
@@ -222,7 +231,7 @@ impl Rows {
         self.stats.keys += keys.len() as u64;
         self.stats.pulled += missing.len() as u64;
         self.stats.most_rows = self.stats.most_rows.max(self.numbers.len() as u64);
-        Ok((rows, missing, coming))
+        Ok(Begun { rows, missing, coming })
     }
 
     fn release(&mut self, rows: &[u32]) {
