@@ -6,7 +6,10 @@
 //! back. On a device, [`transfer`](crate::transfer) does both in three parts.
 
 use crate::transfer::{BatchUpload, QueuedStep, UploadedBatch};
-use crate::{DenseBatch, ModelError, NamedTensor, RowPart, StepOutput, state};
+use crate::{DenseBatch, ModelError, NamedTensor, RowPart, StepOutput, TowerSide, state};
+
+/// Why a model has no vectors.
+pub(crate) const NO_VECTORS: &str = "only two towers make vectors of users and items: this model has none";
 
 /// A model over dense features and looked-up rows, with its dense parameters and their optimizer inside.
 ///
@@ -62,6 +65,15 @@ pub trait DenseModel {
     /// # Errors
     /// As [`DenseModel::train`].
     fn predict(&mut self, batch: &DenseBatch<'_>, logits: &mut Vec<f32>) -> Result<(), ModelError>;
+
+    /// The vectors of one of two towers: `vectors` becomes `[n x vector_dim]`. What the other tower reads does not matter. With the cosine
+    /// as similarity they have length 1, so that the inner product with a vector of the other tower is the similarity.
+    ///
+    /// # Errors
+    /// As [`DenseModel::predict`]; [`ModelError::Setting`], as by default, if the model has no two towers.
+    fn embed(&mut self, _batch: &DenseBatch<'_>, _side: TowerSide, _vectors: &mut Vec<f32>) -> Result<(), ModelError> {
+        Err(ModelError::Setting(NO_VECTORS.into()))
+    }
 
     /// The dense parameters, in a fixed order.
     fn parameters(&self) -> Vec<NamedTensor>;

@@ -13,7 +13,7 @@
 //! gradients.
 //!
 //! Read these files in this order:
-//! 1. `spec.rs`, `tower.rs` and `tasks.rs`: the description of a model; `batch.rs`: its input and output; `dense.rs`: the trait [`DenseModel`]
+//! 1. `spec.rs`, `tower.rs`, `tasks.rs` and `two_towers.rs`: the description of a model; `batch.rs`: its input and output; `dense.rs`: the trait [`DenseModel`]
 //! 2. `params.rs`: names, shapes and first values of the dense parameters; `dense_optimizer.rs`: how they are updated;
 //!    `state.rs`: all of it as one list, for checkpoints; `dropout.rs`: which units a step drops
 //! 3. `native/`: the backend in pure Rust; `torch/`: the backend on libtorch
@@ -64,6 +64,7 @@ mod tasks;
 pub mod torch;
 mod tower;
 pub mod transfer;
+mod two_towers;
 
 pub use attention::{Attention, AttentionPair};
 pub use auc::{RunningAuc, auc_exact, auc_weighted};
@@ -76,10 +77,11 @@ pub use forebay_base::{Decay, LearningRate};
 pub use grouped_auc::{GroupedAuc, auc_grouped};
 pub use loss::{bce_with_logits, label_column, logloss, loss_sum, losses_sum, product_logit, sigmoid, sigmoid_ratio};
 pub use native::{NativeModel, ParamBlock};
-pub use onnx::to_onnx;
+pub use onnx::{to_onnx, tower_to_onnx};
 pub use spec::{Cross, ModelSpec, Pooling, RowPart};
 pub use state::has_optimizer;
 pub use tasks::{Sharing, Tasks};
 #[cfg(feature = "torch")]
 pub use torch::{TorchModel, TorchModule, init_cuda};
 pub use tower::{Activation, Norm, Tower};
+pub use two_towers::{Similarity, TowerInputs, TowerSide, TwoTowers, TwoTowersLoss};

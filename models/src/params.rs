@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use forebay_base::{SplitMix64, mix64, signed_unit_f32};
 
-use crate::{Activation, DenseOptimizer, ModelError, ModelSpec, NamedTensor, Norm, Tower};
+use crate::{Activation, DenseOptimizer, ModelError, ModelSpec, NamedTensor, Norm, Tower, TowerSide};
 
 /// Where one parameter lies in the flat buffer.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,6 +45,7 @@ impl Param {
 /// | cross | for each layer `cross.L.weight [w, w]`, `cross.L.bias [w]`; `cross.out.weight [1, w]`, `cross.out.bias [1]` |
 /// | tower | for each layer `tower.L.weight [outputs, inputs]`, `tower.L.bias [outputs]`; the last has one output. Behind the bias of a hidden layer: with layer norm `tower.L.gamma`, `tower.L.beta`; with `prelu` `tower.L.slope`; all `[outputs]` |
 /// | tasks | hidden layers as those of the tower: `bottom.L`, or `expert.E.L` and then a gate for each label K, `gate.K.weight [experts, w]`, `gate.K.bias`; then for each label `task.K.L`, the last with one output |
+/// | two towers | `similarity.bias [1]`, without in-batch softmax; then hidden layers as those of the tower: `user.L`, and behind them a linear layer with the vector as output; the same as `item.L` |
 pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
     let mut params = Vec::new();
     let mut end = 0;
@@ -59,6 +60,9 @@ pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
             push("linear.weight".into(), vec![1, spec.dense], First::Constant(0.0));
         }
         push("linear.bias".into(), vec![1], First::Constant(0.0));
+    }
+    if spec.two_towers.as_ref().is_some_and(|two| !two.is_in_batch()) {
+        push("similarity.bias".into(), vec![1], First::Constant(0.0));
     }
     let mut layer = |name: &str, outputs: usize, inputs: usize, tower: Option<&Tower>| {
         push(format!("{name}.weight"), vec![outputs, inputs], First::Uniform { inputs });
@@ -96,6 +100,14 @@ pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
         }
         for label in 0..tasks.labels() {
             perceptron(&mut layer, &format!("task.{label}"), tasks.tower_inputs(width), &tasks.tower);
+        }
+    }
+    if let Some(two) = &spec.two_towers {
+        for side in TowerSide::BOTH {
+            let (inputs, hidden) = (two.inputs(side), two.hidden(side));
+            let width = inputs.slots.len() * spec.embedding_dim + inputs.dense.len();
+            let last = hidden_layers(&mut layer, side.name(), width, hidden, &two.tower);
+            layer(&format!("{}.{}", side.name(), hidden.len()), two.vector_dim, last, None);
         }
     }
     params

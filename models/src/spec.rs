@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::two_towers::{Similarity, TowerInputs, TwoTowers, TwoTowersLoss};
 use crate::{Activation, Attention, AttentionPair, ModelError, Norm, Sharing, Tasks, Tower};
 
 /// A click model over `slots` categorical columns and `dense` numeric ones. The logit is the sum of the parts present.
@@ -15,7 +16,8 @@ use crate::{Activation, Attention, AttentionPair, ModelError, Norm, Sharing, Tas
 /// - `cross`: the cross network of DCN V2 (Wang et al., WWW 2021) with a linear head of its own.
 /// - `tower`: a multi-layer perceptron with one output.
 ///
-/// With `tasks` there are several labels, each with a logit of its own, and none of these parts.
+/// With `tasks` there are several labels, each with a logit of its own, and none of these parts; with `two_towers` the logit is the
+/// similarity of two vectors.
 ///
 /// `cross`, `tower` and `tasks` read `x0 = [slot 0 embedding | slot 1 embedding | .. | dense]`, of `input_width()` numbers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -50,6 +52,9 @@ pub struct ModelSpec {
     /// What a model with several labels is made of; it has no other part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<Tasks>,
+    /// The two towers whose vectors are compared, if any; such a model has no other part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub two_towers: Option<TwoTowers>,
     /// What takes the place of the pooled embeddings of histories, if anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<Attention>,
@@ -79,7 +84,7 @@ pub struct Cross {
 /// One part of a key's row in the sparse table: a name for the job file and a width.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowPart {
-    /// `linear` or `embedding` for the models of this crate.
+    /// `linear`, `embedding` or `count` for the models of this crate.
     pub name: String,
     /// Weights per key.
     pub dim: usize,
@@ -109,6 +114,7 @@ impl ModelSpec {
             tower: None,
             cross: None,
             tasks: None,
+            two_towers: None,
             attention: None,
         }
     }
@@ -199,6 +205,22 @@ impl ModelSpec {
             .with_attention(Attention { pairs: pairs.to_vec(), unit })
     }
 
+    /// Two towers with these inputs, hidden layers of these widths and vectors of this length, compared by the cosine over a temperature
+    /// of .1, with the loss of single rows.
+    pub fn two_towers(
+        slots: usize,
+        dense: usize,
+        embedding_dim: usize,
+        user: TowerInputs,
+        item: TowerInputs,
+        hidden: &[usize],
+        vector_dim: usize,
+    ) -> ModelSpec {
+        let (similarity, loss, tower) = (Similarity::Cosine, TwoTowersLoss::Logloss, Tower::new(hidden));
+        let two_towers = TwoTowers { user, item, vector_dim, similarity, temperature: 0.1, loss, tower };
+        ModelSpec { two_towers: Some(two_towers), ..ModelSpec::builder(slots, dense).with_embedding(embedding_dim) }
+    }
+
     /// A spec without parts. Add parts with the `with_` methods.
     pub fn builder(slots: usize, dense: usize) -> ModelSpec {
         ModelSpec { linear: false, ..ModelSpec::lr(slots, dense) }
@@ -276,13 +298,31 @@ impl ModelSpec {
         self
     }
 
+    /// Sets the similarity and the temperature of two towers, if there are any.
+    pub fn with_similarity(mut self, similarity: Similarity, temperature: f32) -> ModelSpec {
+        if let Some(two) = &mut self.two_towers {
+            (two.similarity, two.temperature) = (similarity, temperature);
+        }
+        self
+    }
+
+    /// Makes the loss of two towers, if there are any, a softmax over the items of the batch, which this slot names.
+    pub fn with_in_batch_softmax(mut self, item: usize, log_q: bool) -> ModelSpec {
+        if let Some(two) = &mut self.two_towers {
+            two.loss = TwoTowersLoss::InBatchSoftmax { item, log_q };
+        }
+        self
+    }
+
     fn tower_mut(&mut self) -> Option<&mut Tower> {
-        self.tower.as_mut().or(self.tasks.as_mut().map(|tasks| &mut tasks.tower))
+        let of_two = self.two_towers.as_mut().map(|two| &mut two.tower);
+        self.tower.as_mut().or(self.tasks.as_mut().map(|tasks| &mut tasks.tower)).or(of_two)
     }
 
     /// The tower whose activation, norm and dropout hold in all hidden layers: its own, or that of each label.
     pub(crate) fn any_tower(&self) -> Option<&Tower> {
-        self.tower.as_ref().or(self.tasks.as_ref().map(|tasks| &tasks.tower))
+        let of_two = self.two_towers.as_ref().map(|two| &two.tower);
+        self.tower.as_ref().or(self.tasks.as_ref().map(|tasks| &tasks.tower)).or(of_two)
     }
 
     /// Number of labels, and of logits of a row.
@@ -306,7 +346,10 @@ impl ModelSpec {
             return refuse("slots is 0, at least one categorical column is needed".into());
         }
         let has_parts = self.linear || self.fm || self.tower.is_some() || self.cross.is_some();
-        match (has_parts, &self.tasks) {
+        if self.two_towers.is_some() && (has_parts || self.tasks.is_some() || self.attention.is_some()) {
+            return refuse("a model with two_towers has no other part".into());
+        }
+        match (has_parts || self.two_towers.is_some(), &self.tasks) {
             (false, None) => return refuse("no part at all: set at least one of linear, fm, tower, cross".into()),
             (true, Some(_)) => {
                 return refuse("a model of several labels (tasks) has no linear, fm, tower or cross part".into());
@@ -343,6 +386,9 @@ impl ModelSpec {
         if let Some(tasks) = &self.tasks {
             tasks.validate(WIDEST)?;
         }
+        if let Some(two_towers) = &self.two_towers {
+            two_towers.validate(self.slots, self.dense, WIDEST)?;
+        }
         if let Some(attention) = &self.attention {
             attention.validate(self.slots, WIDEST)?;
             if self.linear {
@@ -370,7 +416,7 @@ impl ModelSpec {
 
     /// Whether any part reads embeddings.
     pub fn uses_embeddings(&self) -> bool {
-        self.fm || self.tower.is_some() || self.cross.is_some() || self.tasks.is_some()
+        self.fm || self.tower.is_some() || self.cross.is_some() || self.tasks.is_some() || self.two_towers.is_some()
     }
 
     /// The parts of a key's row, in the order in which they lie there.
@@ -378,6 +424,9 @@ impl ModelSpec {
         let mut parts = Vec::new();
         if self.linear {
             parts.push(RowPart::new("linear", 1));
+        }
+        if self.two_towers.as_ref().is_some_and(TwoTowers::counts_items) {
+            parts.push(RowPart::new("count", 1));
         }
         if self.uses_embeddings() {
             parts.push(RowPart::new("embedding", self.embedding_dim));

@@ -10,10 +10,10 @@ use std::mem::discriminant;
 
 use forebay_models::{
     Activation, Attention, AttentionPair, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Norm,
-    Pooling, StepOutput, Tower,
+    Pooling, Similarity, StepOutput, Tower,
 };
 use serde::Deserialize;
-use support::{Owned, assert_close, number, unit};
+use support::{Owned, assert_close, number, towers, unit};
 
 const STEPS: u64 = 100;
 const ROWS: usize = 16;
@@ -65,6 +65,10 @@ impl Case {
             "mmoe" => ModelSpec::mmoe(SLOTS, DENSE, DIM, 3, &HIDDEN, &[3], &[1.0, 0.5]),
             "esmm" => ModelSpec::esmm(SLOTS, DENSE, DIM, &HIDDEN, &[1.0, 0.5]),
             "din" => ModelSpec::ctr_dnn(SLOTS, DENSE, DIM, &HIDDEN),
+            "two_towers" => towers(),
+            "two_towers, dot" => towers().with_similarity(Similarity::Dot, 0.5),
+            "in_batch_softmax" => towers().with_in_batch_softmax(1, false),
+            "in_batch_softmax, log_q" => towers().with_in_batch_softmax(1, true),
             "fm over din" => ModelSpec::builder(SLOTS, DENSE).with_embedding(DIM).with_fm().with_cross(2),
             other => panic!("model {other}"),
         };

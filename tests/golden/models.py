@@ -29,7 +29,13 @@ MODELS = {
     "shared_bottom": {"tasks"},
     "mmoe": {"tasks"},
     "esmm": {"tasks"},
+    "two_towers": {"towers"},
+    "two_towers, dot": {"towers"},
+    "in_batch_softmax": {"towers"},
+    "in_batch_softmax, log_q": {"towers", "count"},
 }
+# Two towers: slots and dense features of each, length of the vectors, temperature, the slot of the item.
+SIDES, VECTOR_DIM, TEMPERATURE, ITEM = {"user": ([0, 2], [1]), "item": ([1], [0])}, 3, 0.5, 1
 # Of several labels: the stacks that they share, the hidden layers of each label's tower, the weights of their losses.
 TASKS = {
     "shared_bottom": (["bottom"], [3], [1.0, 0.5, 2.0]),
@@ -61,6 +67,12 @@ CASES += [("din", optimizer, "bags", "mean", {"unit": unit})
           for optimizer in ["adam", "adagrad"] for unit in ["prelu", "sigmoid", "relu"]]
 CASES += [("din", "adam", "single", "sum", {"unit": "prelu", "activation": "sigmoid"}),
           ("fm over din", "adam", "bags", "max", {"unit": "silu"})]
+CASES += [(model, optimizer, bags, "sum", {"activation": "gelu"}) for model in MODELS if "towers" in MODELS[model]
+          for optimizer, bags in [("adam", "single"), ("adagrad", "bags")]]
+# Smooth: with a bend at 0, the last bits of a float decide on which side of it a unit is.
+NORMED = {"norm": "layer", "activation": "gelu", "dropout": 0.1}
+CASES += [("two_towers", "adam", "single", "sum", NORMED), ("in_batch_softmax, log_q", "adam", "single", "sum", TOWERS[6]),
+          ("in_batch_softmax, log_q", "adam", "bags", "mean", NORMED)]
 
 
 def mix(z):
@@ -81,7 +93,7 @@ def number(stream, step, i):
 
 def initial(name, shape):
     """The first values of a parameter, as params.rs has them."""
-    if name.startswith("linear."):
+    if name.startswith("linear.") or name == "similarity.bias":
         return torch.zeros(shape)
     if name.endswith(".slope"):
         return torch.full(shape, 0.25)
@@ -120,6 +132,10 @@ def shapes(model, parts, tower):
         for k in range(len(weights)):
             widths = [HIDDEN[-1] if shared else width, *task_hidden, 1]
             layers += [(f"task.{k}.{l}", widths[l + 1], widths[l]) for l in range(len(task_hidden) + 1)]
+    if "towers" in parts:
+        for side, (slots, dense) in SIDES.items():
+            widths = [len(slots) * DIM + len(dense), *HIDDEN, VECTOR_DIM]
+            layers += [(f"{side}.{l}", widths[l + 1], widths[l]) for l in range(len(HIDDEN) + 1)]
     if "attention" in parts:
         widths = [4 * DIM, *UNIT, 1]
         layers = [(f"attention.{p}.{l}", widths[l + 1], widths[l])
@@ -127,10 +143,14 @@ def shapes(model, parts, tower):
     found = {}
     if "linear" in parts:
         found |= {"linear.weight": (1, DENSE), "linear.bias": (1,)}
+    if "towers" in parts and "in_batch" not in model:
+        found["similarity.bias"] = (1,)
     for name, outputs, inputs in layers:
         INPUTS[name] = inputs
         found |= {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
-        is_hidden = outputs > 1 and name.split(".")[0] in ("tower", "bottom", "expert", "task")
+        is_hidden = outputs > 1 and (
+            name.split(".")[0] in ("tower", "bottom", "expert", "task")
+            or name.split(".")[0] in SIDES and not name.endswith(f".{len(HIDDEN)}"))
         if is_hidden and tower.get("norm") == "layer":
             found |= {f"{name}.gamma": (outputs,), f"{name}.beta": (outputs,)}
         if is_hidden and tower.get("activation") == "prelu":
@@ -205,6 +225,8 @@ def logits(model, parts, params, table, dense, bags, pooling, tower, step):
         z = z + pooled[:, :, 0].sum(1) + torch.nn.functional.linear(
             dense, params["linear.weight"], params["linear.bias"]).squeeze(1)
         pooled = pooled[:, :, 1:]
+    if "count" in parts:
+        pooled = pooled[:, :, 1:]
     if "attention" in parts:
         pooled = attend(params, table, bags, pooled, tower["unit"])
     if "fm" in parts:
@@ -233,6 +255,15 @@ def logits(model, parts, params, table, dense, bags, pooling, tower, step):
                 x = dropout(tower["dropout"], x, step, first + l)
         return x
 
+    if "towers" in parts:
+        vectors = []
+        for s, (side, (slots, columns)) in enumerate(SIDES.items()):
+            x = torch.cat([pooled[:, slots].reshape(ROWS, -1), dense[:, columns]], 1)
+            y = layer(f"{side}.{len(HIDDEN)}", hidden(side, len(HIDDEN), s * len(HIDDEN), x))
+            vectors.append(y if "dot" in model else y / (y.square().sum(1, keepdim=True) + 1e-8).sqrt())
+        if "in_batch" in model:
+            return vectors
+        z = z + (vectors[0] * vectors[1]).sum(1) / TEMPERATURE + params["similarity.bias"]
     if "tower" in parts:
         z = z + layer(f"tower.{len(HIDDEN)}", hidden("tower", len(HIDDEN), 0, x0)).squeeze(1)
     if "tasks" in parts:
@@ -247,6 +278,25 @@ def logits(model, parts, params, table, dense, bags, pooling, tower, step):
             first = len(stacks) * len(HIDDEN) + k * len(task_hidden)
             z.append(layer(f"task.{k}.{len(task_hidden)}", hidden(f"task.{k}", len(task_hidden), first, x)).squeeze(1))
     return z
+
+
+def in_batch_loss(model, vectors, labels, table, bags):
+    """Softmax over the items of the batch, in plain loops; and how often each key is an item."""
+    users, items = vectors
+    keys = [bags[row * SLOTS + ITEM][0] if bags[row * SLOTS + ITEM] else None for row in range(ROWS)]
+    occurrences = [keys.count(key) for key in range(KEYS)]
+    loss = torch.zeros(())
+    for i in range(ROWS):
+        if keys[i] is None:
+            continue
+        z = {}
+        for j in range(ROWS):
+            if keys[j] is not None and (j == i or keys[j] != keys[i]):
+                z[j] = (users[i] * items[j]).sum() / TEMPERATURE
+                if "log_q" in model:
+                    z[j] = z[j] - torch.log(table[keys[j], 0].detach().clamp(min=0) + occurrences[keys[j]])
+        loss = loss + labels[i] * (torch.logsumexp(torch.stack(list(z.values())), 0) - z[i])
+    return loss / ROWS, occurrences
 
 
 def loss_of(model, z, labels):
@@ -264,7 +314,7 @@ def loss_of(model, z, labels):
 
 def run(model, optimizer, kind, pooling, tower):
     parts = MODELS[model]
-    row_dim = ("linear" in parts) + (DIM if parts - {"linear"} else 0)
+    row_dim = ("linear" in parts or "count" in parts) + (DIM if parts - {"linear"} else 0)
     params = {name: initial(name, shape).requires_grad_() for name, shape in shapes(model, parts, tower).items()}
     first = [np.float32(0.25) * unit(number(5, 0, i)) for i in range(KEYS * row_dim)]
     table = torch.tensor(np.array(first)).reshape(KEYS, row_dim).requires_grad_()
@@ -276,8 +326,14 @@ def run(model, optimizer, kind, pooling, tower):
         dense_optimizer.zero_grad()
         row_optimizer.zero_grad()
         z = logits(model, parts, params, table, dense, bags, pooling, tower, step)
-        loss = loss_of(model, z, labels)
+        occurrences = None
+        if "in_batch" in model:
+            loss, occurrences = in_batch_loss(model, z, labels, table, bags)
+        else:
+            loss = loss_of(model, z, labels)
         loss.backward()
+        if "count" in parts:
+            table.grad[:, 0] = -torch.tensor(occurrences, dtype=torch.float32)
         dense_optimizer.step()
         row_optimizer.step()
         if step in LOSSES_OF:

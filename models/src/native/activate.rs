@@ -283,7 +283,7 @@ fn prelu(y: &mut [f32], slope: &[f32], slopes: &mut [f32], by_slope: &mut [f32])
 /// `e^x` for `x <= 0`, to about one unit in the last place, in operations that vectors have: `e^x = 2^n e^r` with a polynomial for
 /// `e^r` (Cephes, `expf`). 0 where the result would be below 1e-37; NaN stays NaN.
 #[inline(always)]
-fn exp_below_0(x: f32) -> f32 {
+pub(super) fn exp_below_0(x: f32) -> f32 {
     /// Adding it rounds to an integer, which then stands in the low bits.
     const ROUND: f32 = 12_582_912.0;
     const LN_2_HIGH: f32 = 0.693_359_4;

@@ -46,7 +46,7 @@ pub(super) struct BagView<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RowParts {
     pub(super) row_dim: usize,
-    /// Whether number 0 is the linear weight.
+    /// Whether number 0 is the linear weight; without, what lies before the embedding is neither read nor given a gradient here.
     pub(super) linear: bool,
     /// Width of the embedding, 0 for none; it is the last part.
     pub(super) dim: usize,
@@ -232,7 +232,7 @@ pub(super) fn scatter_largest(
     for (r, &g) in g.iter().enumerate() {
         for slot in (0..bags.slots).filter(|&slot| bags.takes_largest(slot)) {
             let values = bags.values(r, slot);
-            for at in 0..parts.row_dim {
+            for at in if parts.linear { 0 } else { linear }..parts.row_dim {
                 let weight = |value: u32| unique_rows[value as usize * parts.row_dim + at];
                 let Some(&largest) =
                     values.iter().reduce(|a, b| if larger(weight(*a), weight(*b)) == weight(*a) { a } else { b })

@@ -11,6 +11,7 @@ use super::hidden_layers::{Gradients, HiddenLayers, Pass, ToInput, weight, weigh
 use super::kernels;
 use super::network::Network;
 use super::tasks::TaskBuffers;
+use super::two_towers::TwoTowerBuffers;
 use crate::DenseBatch;
 use crate::loss::bce_with_logits;
 
@@ -34,6 +35,7 @@ pub(super) struct MicroBatch {
     tower: HiddenLayers,
     /// Of a model with several labels.
     tasks: TaskBuffers,
+    two_towers: TwoTowerBuffers,
     /// `[chunk]`: the pooled linear weights of a model with several labels, which has none.
     no_linear: Vec<f32>,
     /// Gradients of two neighbouring layers' activations.
@@ -44,6 +46,18 @@ pub(super) struct MicroBatch {
     attention: Vec<Buffers>,
     /// FM: scratch `[dim]` and dlogits `[chunk x slots * dim]`.
     fm: (Vec<f32>, Vec<f32>),
+}
+
+/// What a micro-batch computes of its rows.
+pub(super) enum Pace<'a> {
+    /// The logits.
+    Predict,
+    /// The logits of a training step, loss and gradients.
+    Train,
+    /// The logits, and the vectors of both towers, `[rows x vector_dim]` each; as in a training step if `training`.
+    Vectors { of: [&'a mut [f32]; 2], training: bool },
+    /// The logits of a training step, and the gradients that follow from those by the vectors of both towers.
+    Back([&'a [f32]; 2]),
 }
 
 /// The rows of a micro-batch, and views of what it writes for them.
@@ -57,13 +71,14 @@ pub(super) struct MicroBatchRows<'a> {
     pub(super) dx: &'a mut [f32],
     /// For each pair of attention `[values x dim]`, the loss's gradient by each value of the history; empty when only predicting.
     pub(super) by_value: Vec<&'a mut [f32]>,
+    pub(super) pace: Pace<'a>,
 }
 
 impl MicroBatch {
-    /// Forward, and if `dlogits` is not empty also loss and backward: gradients of the mean (weighted) loss over `batch.rows` rows.
+    /// Forward, and what else `pace` says; gradients are those of the mean (weighted) loss over `batch.rows` rows.
     pub(super) fn run(&mut self, net: &Network, params: &[f32], batch: &DenseBatch<'_>, views: MicroBatchRows<'_>) {
-        let MicroBatchRows { rows, logits, mut dlogits, mut dx, mut by_value } = views;
-        let training = !dlogits.is_empty();
+        let MicroBatchRows { rows, logits, mut dlogits, mut dx, mut by_value, mut pace } = views;
+        let training = matches!(pace, Pace::Train | Pace::Back(_));
         self.loss = 0.0;
         if training {
             self.grads.resize(net.len(), 0.0);
@@ -80,14 +95,33 @@ impl MicroBatch {
             let n = logits.len() / labels;
             let rows = first..first + n;
             // A training step has the sums that it had before there were requests for single rows.
-            let least = if training { None } else { Some(net.least_rows) };
+            let forward_of_step = training || matches!(pace, Pace::Vectors { training: true, .. });
+            let least = if forward_of_step { None } else { Some(net.least_rows) };
             self.forward(net, params, batch, rows.clone(), logits, least);
+            let dim = net.vector_dim();
+            if let Pace::Vectors { of, .. } = &mut pace {
+                for (to, from) in of.iter_mut().zip(self.two_towers.vectors(n * dim)) {
+                    let (own, rest) = std::mem::take(to).split_at_mut(n * dim);
+                    own.copy_from_slice(from);
+                    *to = rest;
+                }
+            }
             if training {
                 let (chunk_dlogits, rest) = std::mem::take(&mut dlogits).split_at_mut(logits.len());
                 let (chunk_dx, rest_dx) = std::mem::take(&mut dx).split_at_mut(n * net.embedded());
                 (dlogits, dx) = (rest, rest_dx);
-                self.add_loss(net, batch, rows.clone(), logits, chunk_dlogits);
-                self.backward(net, params, batch, rows.clone(), chunk_dlogits, chunk_dx);
+                let by_vectors = match &mut pace {
+                    Pace::Back(by_vectors) => Some(by_vectors.each_mut().map(|by_vector| {
+                        let (own, rest) = by_vector.split_at(n * dim);
+                        *by_vector = rest;
+                        own
+                    })),
+                    _ => None,
+                };
+                if by_vectors.is_none() {
+                    self.add_loss(net, batch, rows.clone(), logits, chunk_dlogits);
+                }
+                self.backward(net, params, batch, rows.clone(), (chunk_dlogits, by_vectors), chunk_dx);
                 self.attention_backward(net, params, batch, rows, chunk_dx, &mut by_value);
                 self.adds = true;
             }
@@ -164,6 +198,9 @@ impl MicroBatch {
         if let Some(tasks) = &net.tasks {
             self.tasks.forward(&pass, tasks, &self.x, logits);
         }
+        if let Some(two) = &net.two_towers {
+            self.two_towers.forward(&pass, two, (&self.x, width), logits);
+        }
     }
 
     /// Losses of `rows`, and their dlogits by the logits, of the mean over all rows of the batch.
@@ -193,13 +230,14 @@ impl MicroBatch {
         }
     }
 
+    /// From `dlogits`, or of two towers from the gradients by their vectors if these are given.
     fn backward(
         &mut self,
         net: &Network,
         params: &[f32],
         batch: &DenseBatch<'_>,
         rows: Range<usize>,
-        dlogits: &[f32],
+        (dlogits, by_vectors): (&[f32], Option<[&[f32]; 2]>),
         dx: &mut [f32],
     ) {
         let (n, d) = (rows.len(), net.spec.dense);
@@ -221,6 +259,11 @@ impl MicroBatch {
         let pass = Pass { net, params, rows: n, threads: self.threads, training };
         if let Some(tasks) = &net.tasks {
             return self.tasks.backward(&pass, tasks, &self.x, dlogits, &mut grads, dx);
+        }
+        match (&net.two_towers, by_vectors) {
+            (Some(two), None) => return self.two_towers.backward(&pass, two, dlogits, &mut grads, dx),
+            (Some(two), Some(by)) => return self.two_towers.backward_from(&pass, two, by, &mut grads, dx),
+            (None, _) => {}
         }
         if let Some((head, layers)) = net.tower.split_last() {
             let last = self.tower.output(&self.x);

@@ -6,6 +6,9 @@
 //! 2. The gradients of the micro-batches are added up, and the row gradients are scattered to the unique rows (`model.rs`).
 //! 3. If every number is finite, the dense optimizer updates ranges of the parameters (`block.rs`).
 //!
+//! With in-batch softmax the vectors of all rows come first (`two_towers.rs`), then the loss and its gradients by them
+//! (`in_batch_softmax.rs`), and phase 1 computes the activations again on its way back.
+//!
 //! The spec and the batch fix the micro-batches, the chunks and the order of every sum. So the numbers are the same to the bit
 //! on every run and for any number of threads (on one kind of machine: `gemm` picks its kernels by instruction
 //! set). Calls compute on the caller's thread and `threads - 1` more, and block until the step is done.
@@ -16,12 +19,16 @@ mod block;
 mod gather;
 mod gemm;
 mod hidden_layers;
+mod in_batch_softmax;
 mod kernels;
+mod layer;
 mod micro_batch;
 mod model;
 mod network;
 mod task_kernels;
 mod tasks;
+mod two_tower_layers;
+mod two_towers;
 mod workers;
 
 pub use block::ParamBlock;

@@ -4,12 +4,17 @@ use std::ops::Range;
 
 use super::block::{ParamBlock, UpdateTask};
 use super::gather::{scatter, scatter_largest, scatter_values};
+use super::in_batch_softmax::InBatchSoftmax;
 use super::kernels;
-use super::micro_batch::{MicroBatch, MicroBatchRows};
+use super::micro_batch::{MicroBatch, MicroBatchRows, Pace};
 use super::network::{Network, nanoseconds_per_value};
 use super::workers::Workers;
+use crate::dense::NO_VECTORS;
 use crate::{BatchShape, clip_norm};
-use crate::{DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, RowPart, StepOutput, params};
+use crate::{
+    DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, RowPart, StepOutput, TowerSide,
+    TwoTowersLoss, params,
+};
 
 /// The least rows of a micro-batch. Each costs one addition of all gradients: for 432,000 gradients as much as 20 rows.
 const MICRO_BATCH_ROWS: usize = 256;
@@ -38,6 +43,19 @@ pub struct NativeModel {
     /// For each pair of attention, the gradients of the values of the history.
     by_value: Vec<Vec<f32>>,
     clip_norm: Option<f64>,
+    /// Of two towers `[n x vector_dim]` each: the vectors of users and items, and the loss's gradients by them.
+    vectors: [Vec<f32>; 2],
+    by_vectors: [Vec<f32>; 2],
+    softmax: InBatchSoftmax,
+}
+
+/// What is computed of all rows of a batch; see [`Pace`].
+#[derive(Clone, Copy, PartialEq)]
+enum Run {
+    Predict,
+    Train,
+    Vectors { training: bool },
+    Back,
 }
 
 impl NativeModel {
@@ -64,6 +82,9 @@ impl NativeModel {
             dx: Vec::new(),
             by_value: Vec::new(),
             clip_norm: None,
+            vectors: Default::default(),
+            by_vectors: Default::default(),
+            softmax: InBatchSoftmax::default(),
         })
     }
 
@@ -76,9 +97,14 @@ impl NativeModel {
         }
     }
 
-    /// Runs every micro-batch over its rows. `dlogits` and `dx` are empty when only predicting.
-    fn run_micro_batches(&mut self, batch: &DenseBatch<'_>, logits: &mut [f32], training: bool) {
+    /// Runs every micro-batch over its rows. `dlogits` and `dx` are empty without a way back.
+    fn run_micro_batches(&mut self, batch: &DenseBatch<'_>, logits: &mut [f32], run: Run) {
+        let training = matches!(run, Run::Train | Run::Back);
         let (n, labels) = (batch.rows, self.net.labels());
+        let vector_dim = self.net.vector_dim();
+        if let Run::Vectors { .. } = run {
+            self.vectors.iter_mut().for_each(|vectors| vectors.resize(n * vector_dim, 0.0));
+        }
         let most = if self.net.len() <= FEW_PARAMETERS { MOST_OF_FEW_PARAMETERS } else { MICRO_BATCHES };
         let count = (n / MICRO_BATCH_ROWS).clamp(1, most);
         let histories: Vec<usize> = self.net.attention.iter().map(|unit| unit.pair.history).collect();
@@ -104,6 +130,7 @@ impl NativeModel {
         self.micro_batches.truncate(count);
         self.micro_batches.resize_with(count, MicroBatch::default);
         let (mut dlogits, mut dx, mut rest) = (self.dlogits.as_mut_slice(), self.dx.as_mut_slice(), logits);
+        let mut vectors = self.vectors.each_mut().map(Vec::as_mut_slice);
         let mut tasks = Vec::with_capacity(count);
         for (i, micro_batch) in self.micro_batches.iter_mut().enumerate() {
             micro_batch.threads = sharing;
@@ -120,14 +147,47 @@ impl NativeModel {
                 own_values.push(own);
                 *by_value = tail;
             }
-            let rows =
-                MicroBatchRows { rows: start..end, logits, dlogits: own_dlogits, dx: own_dx, by_value: own_values };
+            let pace = match run {
+                Run::Predict => Pace::Predict,
+                Run::Train => Pace::Train,
+                Run::Vectors { training } => {
+                    let of = vectors.each_mut().map(|vectors| {
+                        let (own, tail) = std::mem::take(vectors).split_at_mut(own * vector_dim);
+                        *vectors = tail;
+                        own
+                    });
+                    Pace::Vectors { of, training }
+                }
+                Run::Back => Pace::Back(self.by_vectors.each_ref().map(|by| &by[start * vector_dim..end * vector_dim])),
+            };
+            let rows = MicroBatchRows {
+                rows: start..end,
+                logits,
+                dlogits: own_dlogits,
+                dx: own_dx,
+                by_value: own_values,
+                pace,
+            };
             tasks.push((micro_batch, rows));
         }
         let (net, params) = (&self.net, self.block.values());
-        let run =
+        let work =
             |(micro_batch, rows): (&mut MicroBatch, MicroBatchRows<'_>)| micro_batch.run(net, params, batch, rows);
-        if sharing > 1 { self.workers.each_within(tasks, run) } else { self.workers.each(threads, tasks, run) }
+        if sharing > 1 { self.workers.each_within(tasks, work) } else { self.workers.each(threads, tasks, work) }
+    }
+
+    /// Forward and backward of the whole batch with in-batch softmax, whose candidates slot `item` names. Returns the mean loss.
+    fn in_batch(&mut self, batch: &DenseBatch<'_>, logits: &mut [f32], item: usize, log_q: bool) -> f64 {
+        self.run_micro_batches(batch, logits, Run::Vectors { training: true });
+        let two = self.net.two_towers.as_ref().expect("this loss is of two towers");
+        let sizes = (two.vector_dim(), 1.0 / two.spec.temperature);
+        self.softmax.items.read(batch, (self.net.spec.slots, item), self.net.parts.row_dim, log_q);
+        self.by_vectors.iter_mut().for_each(|by| by.resize(batch.rows * sizes.0, 0.0));
+        let vectors = self.vectors.each_ref().map(Vec::as_slice);
+        let by_vectors = self.by_vectors.each_mut().map(Vec::as_mut_slice);
+        let loss = self.softmax.run(&self.workers, batch, vectors, sizes, by_vectors);
+        self.run_micro_batches(batch, logits, Run::Back);
+        loss
     }
 
     /// Adds up the micro-batches' gradients, and scatters the gradients of the unique rows beside that.
@@ -225,12 +285,20 @@ impl DenseModel for NativeModel {
     ) -> Result<(), ModelError> {
         batch.check(self.shape())?;
         out.logits.resize(batch.labels.len(), 0.0);
-        self.run_micro_batches(batch, &mut out.logits, true);
-        out.loss = self.micro_batches.iter().map(|micro_batch| micro_batch.loss).sum::<f64>() / batch.rows as f64;
+        let loss = self.net.two_towers.as_ref().map(|two| two.spec.loss);
+        if let Some(TwoTowersLoss::InBatchSoftmax { item, log_q }) = loss {
+            out.loss = self.in_batch(batch, &mut out.logits, item, log_q);
+        } else {
+            self.run_micro_batches(batch, &mut out.logits, Run::Train);
+            out.loss = self.micro_batches.iter().map(|micro_batch| micro_batch.loss).sum::<f64>() / batch.rows as f64;
+        }
         self.collect(batch, &mut out.row_grads, grads);
         self.refuse_non_finite(batch, out, grads)?;
         if let Some(most) = self.clip_norm {
             clip_norm::clip(most, [grads, &mut out.row_grads]);
+        }
+        if let Some(TwoTowersLoss::InBatchSoftmax { log_q: true, .. }) = loss {
+            self.softmax.items.count(&mut out.row_grads, self.net.parts.row_dim);
         }
         Ok(())
     }
@@ -258,12 +326,28 @@ impl DenseModel for NativeModel {
     fn predict(&mut self, batch: &DenseBatch<'_>, logits: &mut Vec<f32>) -> Result<(), ModelError> {
         batch.check(self.shape())?;
         logits.resize(batch.labels.len(), 0.0);
-        self.run_micro_batches(batch, logits, false);
+        self.run_micro_batches(batch, logits, Run::Predict);
         if kernels::all_finite(logits) {
             return Ok(());
         }
         let what = batch.first_non_finite(self.shape());
         Err(ModelError::NonFinite(what.unwrap_or_else(|| "a logit, though every input is finite".to_owned())))
+    }
+
+    fn embed(&mut self, batch: &DenseBatch<'_>, side: TowerSide, vectors: &mut Vec<f32>) -> Result<(), ModelError> {
+        if self.net.two_towers.is_none() {
+            return Err(ModelError::Setting(NO_VECTORS.into()));
+        }
+        batch.check(self.shape())?;
+        let mut logits = vec![0.0; batch.rows];
+        self.run_micro_batches(batch, &mut logits, Run::Vectors { training: false });
+        vectors.clear();
+        vectors.extend_from_slice(&self.vectors[side as usize]);
+        if kernels::all_finite(vectors) {
+            return Ok(());
+        }
+        let what = batch.first_non_finite(self.shape());
+        Err(ModelError::NonFinite(what.unwrap_or_else(|| "a vector, though every input is finite".to_owned())))
     }
 
     fn parameters(&self) -> Vec<NamedTensor> {

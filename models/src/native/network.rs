@@ -2,45 +2,13 @@
 
 use std::ops::Range;
 
+pub(super) use super::layer::Layer;
+
 use crate::dropout::Dropout;
-use crate::native::activate::Behind;
 use crate::native::gather::{BagView, RowParts, SlotVector};
+use crate::native::two_tower_layers::TwoTowerLayers;
 use crate::params::{self, Param, name_at};
 use crate::{Activation, AttentionPair, DenseBatch, ModelSpec, Norm, Tasks, Tower};
-
-/// A linear layer: weight `[outputs x inputs]`, bias `[outputs]`, and behind them what its norm and its activation learn.
-#[derive(Debug, Clone)]
-pub(super) struct Layer {
-    pub(super) weight: Range<usize>,
-    pub(super) bias: Range<usize>,
-    /// `[outputs]`; empty without layer norm, and so is `beta`.
-    pub(super) gamma: Range<usize>,
-    pub(super) beta: Range<usize>,
-    /// `[outputs]`; empty unless its activation learns slopes.
-    pub(super) slope: Range<usize>,
-    pub(super) inputs: usize,
-    pub(super) outputs: usize,
-}
-
-impl Layer {
-    /// What lies behind the weight.
-    pub(super) fn behind<'a>(&self, params: &'a [f32]) -> Behind<&'a [f32]> {
-        Behind {
-            bias: &params[self.bias.clone()],
-            gamma: &params[self.gamma.clone()],
-            beta: &params[self.beta.clone()],
-            slope: &params[self.slope.clone()],
-        }
-    }
-
-    /// The same of the gradients.
-    pub(super) fn behind_mut<'a>(&self, grads: &'a mut [f32]) -> Behind<&'a mut [f32]> {
-        let (bias, rest) = grads[self.bias.start..].split_at_mut(self.outputs);
-        let (gamma, rest) = rest.split_at_mut(self.gamma.len());
-        let (beta, rest) = rest.split_at_mut(self.beta.len());
-        Behind { bias, gamma, beta, slope: &mut rest[..self.slope.len()] }
-    }
-}
 
 /// The layers of a model with several labels.
 #[derive(Debug, Clone)]
@@ -81,6 +49,7 @@ pub(super) struct Network {
     pub(super) tower: Vec<Layer>,
     /// Of a model with several labels.
     pub(super) tasks: Option<TaskLayers>,
+    pub(super) two_towers: Option<TwoTowerLayers>,
     /// With at least so many rows, the logit of a row does not depend on how many others are computed beside it.
     pub(super) least_rows: usize,
     /// Whether the hidden layers have relu as activation, and neither norm nor dropout: then `kernels::bias_relu` computes bias and
@@ -161,6 +130,8 @@ impl Network {
                 activation: unit.activation,
             })
             .collect();
+        let bias = range("similarity.bias").map(|bias| bias.start);
+        let two_towers = TwoTowerLayers::new(&spec, bias, ["user.", "item."].map(layers));
         let mut net = Network {
             least_rows: 1,
             attention,
@@ -177,6 +148,7 @@ impl Network {
             cross: layers("cross."),
             tower: layers("tower."),
             tasks,
+            two_towers,
             layout,
             spec,
         };
@@ -189,19 +161,25 @@ impl Network {
         self.tasks.as_ref().map_or(1, |tasks| tasks.towers.len())
     }
 
+    /// Length of the vectors of two towers, 0 without.
+    pub(super) fn vector_dim(&self) -> usize {
+        self.two_towers.as_ref().map_or(0, TwoTowerLayers::vector_dim)
+    }
+
     /// The number of parameters.
     pub(super) fn len(&self) -> usize {
         params::total(&self.layout)
     }
 
-    /// The square cross layers and the hidden layers, in the order of their parameters.
+    /// The square cross layers, the hidden layers and the layers of vectors, in the order of their parameters.
     pub(super) fn hidden<'a>(&'a self) -> impl Iterator<Item = &'a Layer> {
         let without_head = |layers: &'a Vec<Layer>| layers.split_last().map_or(&[][..], |(_, hidden)| hidden);
         let of_tasks = self
             .tasks
             .iter()
             .flat_map(move |tasks| tasks.shared.iter().map(Vec::as_slice).chain(tasks.towers.iter().map(without_head)));
-        [&self.cross, &self.tower].into_iter().map(without_head).chain(of_tasks).flatten()
+        let of_two = self.two_towers.iter().flat_map(|two| two.layers());
+        [&self.cross, &self.tower].into_iter().map(without_head).chain(of_tasks).chain(of_two).flatten()
     }
 
     /// About how long a row takes one thread, forward and backward.

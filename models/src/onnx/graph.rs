@@ -5,7 +5,8 @@ use super::messages::{
     TensorTypeProto, TypeProto, ValueInfoProto,
 };
 use crate::tower::NORM_EPSILON;
-use crate::{Activation, Attention, ModelSpec, NamedTensor, Norm, Tasks, Tower};
+use crate::two_towers::LENGTH_EPSILON;
+use crate::{Activation, Attention, ModelSpec, NamedTensor, Norm, Similarity, Tasks, Tower, TowerSide, TwoTowers};
 
 /// The graph so far. Every value that a node makes has a name of its own.
 #[derive(Default)]
@@ -40,6 +41,9 @@ impl Graph {
             parts.extend(spec.cross.as_ref().map(|cross| graph.cross(cross.layers, &x0)));
             parts.extend(spec.tower.as_ref().map(|tower| graph.mlp(tower, "tower", &x0)));
         }
+        if let Some(two) = &spec.two_towers {
+            parts.push(graph.two_towers(spec, two));
+        }
         if correction != 0.0 {
             parts.push(graph.floats("correction", &[correction]));
         }
@@ -51,20 +55,106 @@ impl Graph {
             }
         }
         graph.node("Sigmoid", &["logit"], "probability");
-        if !graph.nodes.iter().any(|node| node.input.iter().any(|input| input == AXIS_1)) {
-            graph.initializers.retain(|initializer| initializer.name != AXIS_1);
-        }
+        graph.leave_out_unused_axis();
         let labels: Vec<usize> = spec.tasks.iter().map(Tasks::labels).collect();
         GraphProto {
             node: graph.nodes,
             name: "forebay".into(),
             initializer: graph.initializers,
             input: inputs(spec),
-            output: vec![
+            output: [
                 value("logit", &labels, "the logit, corrected for down-sampled negatives"),
                 value("probability", &labels, "the probability of label 1: the score of `forebay predict`"),
-            ],
+            ]
+            .into_iter()
+            .chain(spec.two_towers.iter().flat_map(|two| {
+                TowerSide::BOTH
+                    .map(|side| value(&vector(side), &[two.vector_dim], "what `forebay embed` writes for this tower"))
+            }))
+            .collect(),
         }
+    }
+
+    /// The graph of one tower of a valid spec, with the parameters of both.
+    pub(super) fn of_tower(spec: &ModelSpec, two: &TwoTowers, side: TowerSide, tensors: &[NamedTensor]) -> GraphProto {
+        let mut graph = Self::default();
+        let own = format!("{}.", side.name());
+        graph.initializers.extend(tensors.iter().filter(|tensor| tensor.name.starts_with(&own)).map(parameter));
+        graph.integers(AXIS_1, &[1]);
+        let inputs = two.inputs(side);
+        let shape = graph.integers("x.shape", &[-1, (inputs.slots.len() * spec.embedding_dim) as i64]);
+        let flat = graph.node("Reshape", &["embedding", &shape], "x.embedding");
+        let x = if inputs.dense.is_empty() {
+            flat
+        } else {
+            let joined = graph.node("Concat", &[&flat, "dense"], "x");
+            graph.attribute("axis", 1);
+            joined
+        };
+        graph.vector(two, side, &x);
+        graph.leave_out_unused_axis();
+        let (slots, dense) = (inputs.slots.len(), inputs.dense.len());
+        let mut input = vec![value(
+            "embedding",
+            &[slots, spec.embedding_dim],
+            "the pooled embeddings of the slots of this tower, in the order of the model",
+        )];
+        if dense > 0 {
+            input.push(value("dense", &[dense], "the dense features of this tower, after their transforms"));
+        }
+        GraphProto {
+            node: graph.nodes,
+            name: "forebay".into(),
+            initializer: graph.initializers,
+            input,
+            output: vec![value(&vector(side), &[two.vector_dim], "what `forebay embed` writes for this tower")],
+        }
+    }
+
+    /// Runtimes warn of initializers that no node reads.
+    fn leave_out_unused_axis(&mut self) {
+        if !self.nodes.iter().any(|node| node.input.iter().any(|input| input == AXIS_1)) {
+            self.initializers.retain(|initializer| initializer.name != AXIS_1);
+        }
+    }
+
+    /// The similarity of the vectors of both towers, and its bias, `[rows, 1]`.
+    fn two_towers(&mut self, spec: &ModelSpec, two: &TwoTowers) -> String {
+        let all = self.x0(spec);
+        for side in TowerSide::BOTH {
+            let (name, inputs) = (side.name(), two.inputs(side));
+            let first_dense = spec.slots * spec.embedding_dim;
+            let of_slot = |&slot: &usize| slot * spec.embedding_dim..(slot + 1) * spec.embedding_dim;
+            let columns = inputs.slots.iter().flat_map(of_slot).chain(inputs.dense.iter().map(|at| first_dense + at));
+            let columns: Vec<i64> = columns.map(|column| column as i64).collect();
+            let columns = self.integers(&format!("{name}.columns"), &columns);
+            let x = self.node("Gather", &[&all, &columns], &format!("{name}.x"));
+            self.attribute("axis", 1);
+            self.vector(two, side, &x);
+        }
+        let [user, item] = TowerSide::BOTH.map(vector);
+        let product = self.node("Mul", &[&user, &item], "similarity.product");
+        let sum = self.sum_over_axis_1(&product, "similarity.sum", true);
+        let scale = self.floats("similarity.scale", &[1.0 / two.temperature]);
+        let scaled = self.node("Mul", &[&sum, &scale], "similarity.scaled");
+        if two.is_in_batch() { scaled } else { self.node("Add", &[&scaled, "similarity.bias"], "similarity.logit") }
+    }
+
+    /// The vector of a tower over its input `x`, `[rows, vector_dim]`, as the value that [`vector`] names.
+    fn vector(&mut self, two: &TwoTowers, side: TowerSide, x: &str) {
+        let (name, hidden) = (side.name(), two.hidden(side));
+        let x = self.hidden(name, hidden, &two.tower, x);
+        let y = self.layer(&format!("{name}.{}", hidden.len()), &x);
+        if two.similarity == Similarity::Dot {
+            self.node("Identity", &[&y], &vector(side));
+            return;
+        }
+        let squares = self.node("Mul", &[&y, &y], &format!("{name}.squares"));
+        let sum = self.sum_over_axis_1(&squares, &format!("{name}.sum_of_squares"), true);
+        let epsilon = self.floats(&format!("{name}.epsilon"), &[LENGTH_EPSILON]);
+        let above_0 = self.node("Add", &[&sum, &epsilon], &format!("{name}.above_0"));
+        let length = self.node("Sqrt", &[&above_0], &format!("{name}.length"));
+        self.node("Div", &[&y, &length], &vector(side));
     }
 
     /// The sum over the slots of the pooled weights, and the dense features, `[rows, 1]`.
@@ -336,6 +426,11 @@ fn inputs(spec: &ModelSpec) -> Vec<ValueInfoProto> {
         inputs.push(value("dense", &[spec.dense], "dense features after their transforms"));
     }
     inputs
+}
+
+/// The name of a tower's vector.
+fn vector(side: TowerSide) -> String {
+    format!("{}_vector", side.name())
 }
 
 /// The vectors of all slots.

@@ -7,8 +7,9 @@ mod messages;
 use prost::Message as _;
 
 use self::graph::Graph;
-use self::messages::{ModelProto, OperatorSetIdProto};
-use crate::{ModelError, ModelSpec, NamedTensor, params};
+use self::messages::{GraphProto, ModelProto, OperatorSetIdProto};
+use crate::dense::NO_VECTORS;
+use crate::{ModelError, ModelSpec, NamedTensor, TowerSide, params};
 
 /// The version of the format's messages.
 const IR_VERSION: i64 = 8;
@@ -22,12 +23,32 @@ const MOST_BYTES: usize = i32::MAX as usize;
 ///
 /// Inputs, each float32 and there only if the model has the part: `linear` `[rows, slots]`, the pooled linear weights;
 /// `embedding` `[rows, slots, embedding_dim]`, the pooled embeddings; `dense` `[rows, dense]`, the transformed dense features.
-/// Outputs: `logit` and `probability`, `[rows]`, or `[rows, labels]` of several labels.
+/// Outputs: `logit` and `probability`, `[rows]`, or `[rows, labels]` of several labels; of two towers also `user_vector` and
+/// `item_vector`, `[rows, vector_dim]`.
 ///
 /// # Errors
 /// [`ModelError::Spec`] and [`ModelError::Load`] if spec and tensors are no model; [`ModelError::Setting`] if they are larger than
 /// an ONNX file may be, 2 GiB.
 pub fn to_onnx(spec: &ModelSpec, tensors: &[NamedTensor], correction: f32) -> Result<Vec<u8>, ModelError> {
+    let tensors = checked(spec, tensors)?;
+    Ok(encoded(Graph::of(spec, &tensors, correction)))
+}
+
+/// One of two towers as the bytes of an ONNX file, for a program that has users alone, or items. `tensors` are all parameters of `spec`.
+///
+/// Inputs, each float32: `embedding` `[rows, slots of the tower, embedding_dim]` and, if the tower has any, `dense` `[rows, dense features of
+/// the tower]`. Output: `user_vector` or `item_vector`, `[rows, vector_dim]`.
+///
+/// # Errors
+/// As [`to_onnx`]; [`ModelError::Setting`] if the model has no two towers.
+pub fn tower_to_onnx(spec: &ModelSpec, tensors: &[NamedTensor], side: TowerSide) -> Result<Vec<u8>, ModelError> {
+    let tensors = checked(spec, tensors)?;
+    let two = spec.two_towers.as_ref().ok_or_else(|| ModelError::Setting(NO_VECTORS.into()))?;
+    Ok(encoded(Graph::of_tower(spec, two, side, &tensors)))
+}
+
+/// The parameters in the order of the layout, so that the same model gives the same bytes.
+fn checked(spec: &ModelSpec, tensors: &[NamedTensor]) -> Result<Vec<NamedTensor>, ModelError> {
     spec.validate()?;
     let layout = params::layout(spec);
     let values = params::from_tensors(&layout, "", tensors)?;
@@ -38,15 +59,18 @@ pub fn to_onnx(spec: &ModelSpec, tensors: &[NamedTensor], correction: f32) -> Re
             MOST_BYTES
         )));
     }
+    Ok(params::to_tensors(&layout, "", &values))
+}
+
+fn encoded(graph: GraphProto) -> Vec<u8> {
     let model = ModelProto {
         ir_version: IR_VERSION,
         producer_name: "forebay".into(),
         producer_version: env!("CARGO_PKG_VERSION").into(),
-        // In the order of the layout: the same model gives the same bytes.
-        graph: Some(Graph::of(spec, &params::to_tensors(&layout, "", &values), correction)),
+        graph: Some(graph),
         opset_import: vec![OperatorSetIdProto { domain: String::new(), version: OPERATORS }],
     };
-    Ok(model.encode_to_vec())
+    model.encode_to_vec()
 }
 
 #[cfg(test)]

@@ -2,14 +2,15 @@
 
 use tch::{Kind, Reduction, TchError, Tensor};
 
+use super::TorchBatch;
+use super::module::Module;
 use super::non_finite::{gradient_symptom, loss_symptom, non_finite_error, row_symptom};
 use super::params::{Params, all_finite};
-use super::{TorchBatch, TorchModule};
 use crate::{BatchShape, DenseBatch, ModelError, StepOutput, losses_sum};
 
 /// What a step computes with.
 pub(super) struct Graph {
-    pub(super) module: Box<dyn TorchModule>,
+    pub(super) module: Module,
     pub(super) params: Params,
     pub(super) shape: BatchShape,
     pub(super) clip_norm: Option<f64>,
@@ -65,14 +66,27 @@ impl Graph {
         device: tch::Device,
     ) -> Result<Tensor, ModelError> {
         let inputs = TorchBatch::new(batch, self.shape, device, true)?;
-        let logits = self.forward(&inputs)?;
+        let in_batch = match self.module.two_towers() {
+            Some((spec, two)) => two.in_batch(spec, &inputs)?,
+            None => None,
+        };
+        let logits = match &in_batch {
+            Some(step) => step.logits.f_view([inputs.rows()])?,
+            None => self.forward(&inputs)?,
+        };
         copy(&logits, &mut out.logits)?;
         // In f64 and on the host, where the logits are needed anyway: the number that the native backend gives.
-        out.loss = losses_sum(&out.logits, batch.labels, &self.losses.weights, batch.weights) / batch.rows as f64;
+        out.loss = match &in_batch {
+            Some(step) => step.loss.f_double_value(&[])?,
+            None => losses_sum(&out.logits, batch.labels, &self.losses.weights, batch.weights) / batch.rows as f64,
+        };
         if let Some(symptom) = loss_symptom(out) {
             return Err(self.non_finite(batch, &symptom));
         }
-        let (row_grads, grad) = self.differentiate(&logits, &inputs)?;
+        let (row_grads, grad) = match &in_batch {
+            Some(step) => self.differentiate(&step.loss, step.occurrences.as_ref(), &inputs)?,
+            None => self.differentiate(&self.loss(&logits, &inputs)?, None, &inputs)?,
+        };
         match row_grads {
             Some(grads) => copy(&grads, &mut out.row_grads)?,
             // No value in any bag, or a module that does not look at them.
@@ -91,21 +105,16 @@ impl Graph {
         Ok(grad)
     }
 
-    /// Autograd: the gradients of the mean loss by the unique rows (`None` if it does not depend on them) and by the
-    /// parameters, flat; both on the device. Does not wait for it.
-    pub(super) fn differentiate(
-        &self,
-        logits: &Tensor,
-        inputs: &TorchBatch,
-    ) -> Result<(Option<Tensor>, Tensor), ModelError> {
+    /// The mean loss of these logits, on the device.
+    pub(super) fn loss(&self, logits: &Tensor, inputs: &TorchBatch) -> Result<Tensor, TchError> {
         let class_weights = None::<&Tensor>;
-        let loss = match &self.losses.on_device {
+        match &self.losses.on_device {
             None => logits.f_binary_cross_entropy_with_logits(
                 inputs.labels(),
                 inputs.weights(),
                 class_weights,
                 Reduction::Mean,
-            )?,
+            ),
             Some(of_labels) => {
                 let weights = match inputs.weights() {
                     Some(of_rows) => of_rows.f_view([-1, 1])?.f_mul(of_labels)?,
@@ -113,17 +122,31 @@ impl Graph {
                 };
                 let (labels, sum) = (inputs.labels(), Reduction::Sum);
                 let loss = logits.f_binary_cross_entropy_with_logits(labels, Some(&weights), class_weights, sum)?;
-                loss.f_div_scalar(inputs.rows())?
+                loss.f_div_scalar(inputs.rows())
             }
-        };
+        }
+    }
+
+    /// Autograd: the gradients of the mean loss by the unique rows (`None` if it does not depend on them) and by the
+    /// parameters, flat; both on the device. Does not wait for it. With `occurrences`, `[u]`, the first number of each unique row is a
+    /// count, and its gradient is such that a step of size 1 adds them.
+    pub(super) fn differentiate(
+        &self,
+        loss: &Tensor,
+        occurrences: Option<&Tensor>,
+        inputs: &TorchBatch,
+    ) -> Result<(Option<Tensor>, Tensor), ModelError> {
         let mut wanted: Vec<&Tensor> = self.params.leaves.iter().collect();
         wanted.push(inputs.unique_rows());
-        let mut grads = Tensor::f_run_backward(&[&loss], &wanted, false, false)?;
+        let mut grads = Tensor::f_run_backward(&[loss], &wanted, false, false)?;
         let row_grads = grads.pop().filter(Tensor::defined);
         let mut row_grads = row_grads;
         let mut grad = self.params.flat_gradient(&grads)?;
         if let Some(most) = self.clip_norm {
             tch::no_grad(|| clip(most, row_grads.as_mut(), &mut grad))?;
+        }
+        if let (Some(row_grads), Some(occurrences)) = (&row_grads, occurrences) {
+            tch::no_grad(|| row_grads.f_select(1, 0)?.f_copy_(&occurrences.f_neg()?))?;
         }
         Ok((row_grads, grad))
     }

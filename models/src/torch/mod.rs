@@ -29,6 +29,7 @@ mod module;
 mod non_finite;
 mod params;
 mod transfer;
+mod two_towers;
 
 pub use batch::TorchBatch;
 pub use device::Device;

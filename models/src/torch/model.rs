@@ -9,16 +9,19 @@ use tch::nn::{Path, VarStore};
 
 use super::dense_optimizer::Optimizer;
 use super::graph::{Graph, LabelLosses, copy};
-use super::module::SpecModule;
+use super::module::{Module, SpecModule};
 use super::non_finite::ModelInfo;
 use super::params::{Params, to_vec};
 use super::transfer::{Uploader, launch};
 use super::{Device, ModuleShape, TorchBatch, TorchModule};
+use crate::dense::NO_VECTORS;
 use crate::params::{check_len, initial, layout, load_optimizer, save_optimizer};
 use crate::state;
 use crate::transfer::{BatchUpload, QueuedStep, UploadedBatch};
 use crate::{BatchShape, clip_norm};
-use crate::{DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, RowPart, StepOutput};
+use crate::{
+    DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, RowPart, StepOutput, TowerSide,
+};
 
 /// A model on libtorch: a spec, or a module of the user's own.
 pub struct TorchModel {
@@ -30,6 +33,8 @@ pub struct TorchModel {
     info: Arc<ModelInfo>,
     /// The seed of libtorch's random numbers, for a module of the user's own.
     seed: Option<u64>,
+    /// Whether the loss is of the batch as a whole. The three parts of a step know only losses that follow from logits.
+    in_batch: bool,
 }
 
 impl TorchModel {
@@ -53,9 +58,11 @@ impl TorchModel {
         let params = Params::new(layout, &values, device)?;
         let shape = ModuleShape { slots: spec.slots, dense: spec.dense, parts: spec.parts() };
         let label_weights = spec.tasks.as_ref().map_or_else(|| vec![1.0], |tasks| tasks.weights.clone());
-        let module = Box::new(SpecModule::new(spec, seed, &params.leaves));
+        let in_batch = spec.two_towers.as_ref().is_some_and(|two| two.is_in_batch());
+        let module = Module::Spec(Box::new(SpecModule::new(spec, seed, &params.leaves)));
         let losses = LabelLosses::new(label_weights, device)?;
-        TorchModel::assemble(shape, module, params, optimizer, losses, device, None)
+        let model = TorchModel::assemble(shape, module, params, optimizer, losses, device, None)?;
+        Ok(TorchModel { in_batch, ..model })
     }
 
     /// A module of the user's own: `make` creates it over the root of a new variable store, after libtorch's random
@@ -102,7 +109,7 @@ impl TorchModel {
         let device = start(&optimizer, threads, device)?;
         tch::manual_seed(seed as i64);
         let store = VarStore::new(device);
-        let module = Box::new(make(&store.root())?);
+        let module = Module::Own(Box::new(make(&store.root())?));
         let params = Params::from_store(&store)?;
         let losses = LabelLosses::new(vec![1.0], device)?;
         TorchModel::assemble(shape, module, params, optimizer, losses, device, Some(seed))
@@ -110,7 +117,7 @@ impl TorchModel {
 
     fn assemble(
         ModuleShape { slots, dense, parts }: ModuleShape,
-        module: Box<dyn TorchModule>,
+        module: Module,
         params: Params,
         optimizer: DenseOptimizer,
         losses: LabelLosses,
@@ -129,6 +136,7 @@ impl TorchModel {
             device,
             info,
             seed,
+            in_batch: false,
         })
     }
 
@@ -224,6 +232,21 @@ impl DenseModel for TorchModel {
         }
     }
 
+    fn embed(&mut self, batch: &DenseBatch<'_>, side: TowerSide, vectors: &mut Vec<f32>) -> Result<(), ModelError> {
+        batch.check(self.graph.shape)?;
+        let Some((spec, two_towers)) = self.graph.module.two_towers() else {
+            return Err(ModelError::Setting(NO_VECTORS.into()));
+        };
+        tch::no_grad(|| {
+            let inputs = TorchBatch::new(batch, self.graph.shape, self.device, false)?;
+            copy(&spec.vectors(&inputs, two_towers)?[side as usize], vectors)
+        })?;
+        match vectors.iter().any(|x| !x.is_finite()) {
+            true => Err(self.graph.non_finite(batch, "a vector is not finite")),
+            false => Ok(()),
+        }
+    }
+
     /// # Panics
     /// If the device was lost.
     fn parameters(&self) -> Vec<NamedTensor> {
@@ -269,6 +292,9 @@ impl DenseModel for TorchModel {
     }
 
     fn uploader(&mut self) -> Result<Option<Box<dyn BatchUpload>>, ModelError> {
+        if self.in_batch {
+            return Ok(None);
+        }
         Ok(Some(Box::new(Uploader::new(self.device, self.graph.shape, self.flat_len())?)))
     }
 

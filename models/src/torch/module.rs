@@ -6,7 +6,7 @@ use super::TorchBatch;
 use super::dropout::factors;
 use crate::dropout::Dropout;
 use crate::tower::NORM_EPSILON;
-use crate::{Activation, ModelSpec, Norm, Pooling, RowPart, Tasks, Tower};
+use crate::{Activation, ModelSpec, Norm, Pooling, RowPart, Tasks, Tower, TowerSide, TwoTowers};
 
 /// A dense model in tch: the forward pass over parameters in a variable store. Autograd computes the gradients.
 ///
@@ -31,6 +31,30 @@ pub struct ModuleShape {
     pub parts: Vec<RowPart>,
 }
 
+/// The module of a model.
+pub(super) enum Module {
+    Spec(Box<SpecModule>),
+    Own(Box<dyn TorchModule>),
+}
+
+impl Module {
+    /// See [`TorchModule::forward`].
+    pub(super) fn forward(&self, batch: &TorchBatch) -> Result<Tensor, TchError> {
+        match self {
+            Module::Spec(module) => module.forward(batch),
+            Module::Own(module) => module.forward(batch),
+        }
+    }
+
+    /// The two towers, if the model has them.
+    pub(super) fn two_towers(&self) -> Option<(&SpecModule, &TwoTowersModule)> {
+        match self {
+            Module::Spec(module) => Some((module, module.two_towers.as_ref()?)),
+            Module::Own(_) => None,
+        }
+    }
+}
+
 /// The spec's module, over leaves in the order of the native backend's layout.
 pub(super) struct SpecModule {
     spec: ModelSpec,
@@ -43,6 +67,7 @@ pub(super) struct SpecModule {
     cross: Vec<Layer>,
     tower: Vec<Layer>,
     tasks: Option<TaskModule>,
+    two_towers: Option<TwoTowersModule>,
     dropout: Option<Dropout>,
 }
 
@@ -54,6 +79,13 @@ struct TaskModule {
     gates: Vec<Layer>,
     /// For each label its hidden layers, and the layer with one output.
     towers: Vec<Vec<Layer>>,
+}
+
+/// The layers of both towers: the hidden ones, then the one of the vector.
+pub(super) struct TwoTowersModule {
+    pub(super) spec: TwoTowers,
+    pub(super) bias: Option<Tensor>,
+    pub(super) sides: [Vec<Layer>; 2],
 }
 
 pub(super) struct Layer {
@@ -72,6 +104,8 @@ impl SpecModule {
         let mut next = || leaves.next().expect("the layout has a leaf for each parameter of the spec");
         let linear_weight = (spec.linear && spec.dense > 0).then(&mut next);
         let linear_bias = spec.linear.then(&mut next);
+        let of_single_rows = spec.two_towers.as_ref().is_some_and(|two| !two.is_in_batch());
+        let similarity_bias = of_single_rows.then(&mut next);
         let mut layer = |tower: Option<&Tower>| Layer {
             weight: next(),
             bias: next(),
@@ -88,9 +122,10 @@ impl SpecModule {
             hidden.chain([None]).map(&mut layer).collect()
         });
         let tasks = spec.tasks.as_ref().map(|tasks| TaskModule::new(tasks, &mut layer));
+        let two_towers = spec.two_towers.as_ref().map(|two| TwoTowersModule::new(two, similarity_bias, &mut layer));
         let dropout = spec.any_tower().and_then(|tower| Dropout::new(tower.dropout, seed));
         let pooling = (0..spec.slots).map(|slot| spec.pooling_of(slot)).collect();
-        SpecModule { spec, pooling, linear_weight, linear_bias, units, cross, tower, tasks, dropout }
+        SpecModule { spec, pooling, linear_weight, linear_bias, units, cross, tower, tasks, two_towers, dropout }
     }
 }
 
@@ -108,9 +143,29 @@ impl TaskModule {
     }
 }
 
+impl TwoTowersModule {
+    fn new<'a>(
+        two: &'a TwoTowers,
+        bias: Option<Tensor>,
+        layer: &mut impl FnMut(Option<&'a Tower>) -> Layer,
+    ) -> TwoTowersModule {
+        let sides = TowerSide::BOTH.map(|side| {
+            let hidden = two.hidden(side).iter().map(|_| Some(&two.tower));
+            hidden.chain([None]).map(&mut *layer).collect()
+        });
+        TwoTowersModule { spec: two.clone(), bias, sides }
+    }
+}
+
 impl SpecModule {
     /// The hidden layers of a stack over `x`; `first` is the number of the first among all hidden layers of the model.
-    fn hidden(&self, batch: &TorchBatch, layers: &[Layer], first: usize, x: &Tensor) -> Result<Tensor, TchError> {
+    pub(super) fn hidden(
+        &self,
+        batch: &TorchBatch,
+        layers: &[Layer],
+        first: usize,
+        x: &Tensor,
+    ) -> Result<Tensor, TchError> {
         let activation = self.spec.any_tower().map(|tower| tower.activation).unwrap_or_default();
         let mut x = x.shallow_clone();
         for (l, layer) in layers.iter().enumerate() {
@@ -121,6 +176,17 @@ impl SpecModule {
             }
         }
         Ok(x)
+    }
+
+    /// The embeddings, `[n, s, dim]`, of pooled rows: the last part of a row.
+    pub(super) fn embedding_of(&self, pooled: &Tensor) -> Result<Tensor, TchError> {
+        let dim = self.spec.embedding_dim as i64;
+        pooled.f_narrow(2, pooled.size()[2] - dim, dim)
+    }
+
+    /// The pooled rows, `[n, s, row_dim]`.
+    pub(super) fn pooled(&self, batch: &TorchBatch) -> Result<Tensor, TchError> {
+        batch.pooled_by(&self.pooling)
     }
 
     /// The logits of several labels, `[n, t]`.
@@ -190,7 +256,10 @@ impl TorchModule for SpecModule {
         if dim == 0 {
             return Ok(logits);
         }
-        let mut embedding = pooled.f_narrow(2, i64::from(self.spec.linear), dim)?;
+        let mut embedding = self.embedding_of(&pooled)?;
+        if let Some(two_towers) = &self.two_towers {
+            return two_towers.logits(&self.vectors(batch, two_towers)?);
+        }
         if let Some(attention) = &self.spec.attention {
             embedding = self.attend(batch, attention, &embedding)?;
         }

@@ -2,7 +2,10 @@
 #![allow(dead_code, unreachable_pub)]
 
 use forebay_base::{mix64, signed_unit_f32};
-use forebay_models::{Activation, Attention, AttentionPair, DenseBatch, ModelSpec, Norm, Pooling, Tower};
+use forebay_models::{
+    Activation, Attention, AttentionPair, DenseBatch, DenseModel, ModelSpec, Norm, Pooling, Similarity, Tower,
+    TowerInputs, TowerSide, TwoTowersLoss,
+};
 
 /// From -1 to 1 in steps that f32 holds exactly. `tests/golden/models.py` has the same.
 pub fn unit(z: u64) -> f32 {
@@ -74,7 +77,17 @@ pub fn batch(spec: &ModelSpec, rows: usize, unique: usize, bags: bool, seed: u64
             .collect(),
         weights: bags.then(|| (0..rows).map(|row| (number(6, seed, row) % 5) as f32 * 0.5).collect()),
         dense: (0..rows * spec.dense).map(|i| unit(number(3, seed, i))).collect(),
-        unique_rows: (0..unique * spec.row_dim()).map(|i| 0.5 * unit(number(4, seed, i))).collect(),
+        unique_rows: (0..unique * spec.row_dim())
+            .map(
+                |i| {
+                    if counts(spec) && i % spec.row_dim() == 0 {
+                        (i % 11) as f32
+                    } else {
+                        0.5 * unit(number(4, seed, i))
+                    }
+                },
+            )
+            .collect(),
         inverse: (0..values).map(|i| (number(5, seed, i) % unique as u64) as u32).collect(),
         offsets: bags.then_some(offsets),
     }
@@ -129,8 +142,87 @@ pub fn specs() -> Vec<(&'static str, ModelSpec)> {
             "fm and cross over attention",
             with_unit(ModelSpec::builder(3, 2).with_embedding(4).with_fm().with_cross(1), &[(0, 2)], Activation::Silu),
         ),
+        ("two towers", towers()),
+        ("two towers, dot, no hidden layer of items", {
+            let mut dot = towers().with_similarity(Similarity::Dot, 0.5).with_activation(Activation::Prelu);
+            dot.two_towers.as_mut().expect("two towers").item.hidden = Some(Vec::new());
+            dot
+        }),
+        (
+            "two towers, all settings",
+            towers()
+                .with_norm(Norm::Layer)
+                .with_activation(Activation::Silu)
+                .with_dropout(0.2)
+                .with_pooling(Pooling::Mean),
+        ),
+        ("in-batch softmax", towers().with_in_batch_softmax(1, false)),
+        ("in-batch softmax, log-Q", towers().with_in_batch_softmax(1, true)),
+        (
+            "in-batch softmax, log-Q, dot, dropout",
+            towers().with_in_batch_softmax(1, true).with_similarity(Similarity::Dot, 1.0).with_dropout(0.2),
+        ),
+        ("in-batch softmax, log-Q, max", towers().with_in_batch_softmax(1, true).with_pooling(Pooling::Max)),
         ("all, each in its way", all.with_slot_pooling(vec![Pooling::Max, Pooling::Sum, Pooling::Mean])),
     ]
+}
+
+/// Two towers over three slots and two dense features, with the slot 1 in the item tower.
+pub fn towers() -> ModelSpec {
+    let side =
+        |slots: &[usize], dense: &[usize]| TowerInputs { slots: slots.into(), dense: dense.into(), hidden: None };
+    ModelSpec::two_towers(3, 2, 4, side(&[0, 2], &[1]), side(&[1], &[0]), &[6, 5], 3)
+        .with_activation(Activation::Gelu)
+        .with_similarity(Similarity::Cosine, 0.5)
+}
+
+/// Whether the first number of each unique row is a count.
+pub fn counts(spec: &ModelSpec) -> bool {
+    spec.two_towers.as_ref().is_some_and(|two| two.counts_items())
+}
+
+/// The unique row of each row's item, with in-batch softmax.
+pub fn items(spec: &ModelSpec, batch: &Owned) -> Vec<Option<u32>> {
+    let Some(TwoTowersLoss::InBatchSoftmax { item, .. }) = spec.two_towers.as_ref().map(|two| two.loss) else {
+        panic!("no in-batch softmax");
+    };
+    let values = |bag: usize| match &batch.offsets {
+        None => &batch.inverse[bag..=bag],
+        Some(offsets) => &batch.inverse[offsets[bag] as usize..offsets[bag + 1] as usize],
+    };
+    (0..batch.rows).map(|row| values(row * spec.slots + item).first().copied()).collect()
+}
+
+/// The loss of in-batch softmax, without dropout: in f64 and in plain loops over the vectors. The slow twin of both backends.
+pub fn in_batch_loss(model: &mut dyn DenseModel, spec: &ModelSpec, batch: &Owned) -> f64 {
+    let two = spec.two_towers.as_ref().expect("two towers");
+    let items = items(spec, batch);
+    let mut vectors = [Vec::new(), Vec::new()];
+    for (vectors, side) in vectors.iter_mut().zip(TowerSide::BOTH) {
+        model.embed(&batch.view(), side, vectors).expect("a batch that fits");
+    }
+    let dim = two.vector_dim;
+    let dot = |i: usize, j: usize| -> f64 {
+        let (user, item) = (&vectors[0][i * dim..][..dim], &vectors[1][j * dim..][..dim]);
+        user.iter().zip(item).map(|(&a, &b)| f64::from(a) * f64::from(b)).sum::<f64>() / f64::from(two.temperature)
+    };
+    let log_q = |item: u32| -> f64 {
+        let occurrences = items.iter().filter(|other| **other == Some(item)).count() as f64;
+        let before = f64::from(batch.unique_rows[item as usize * spec.row_dim()]);
+        if counts(spec) { (before + occurrences).ln() } else { 0.0 }
+    };
+    let mut sum = 0.0;
+    for (row, item) in items.iter().enumerate() {
+        let weight = batch.labels[row] * batch.weights.as_ref().map_or(1.0, |weights| weights[row]);
+        let Some(item) = *item else { continue };
+        let logit = |(j, other): (usize, &Option<u32>)| match *other {
+            Some(other) if other != item || j == row => Some(dot(row, j) - log_q(other)),
+            _ => None,
+        };
+        let total: f64 = items.iter().enumerate().filter_map(logit).map(f64::exp).sum();
+        sum += f64::from(weight) * (total.ln() - (dot(row, row) - log_q(item)));
+    }
+    sum / batch.rows as f64
 }
 
 /// A model with attention over slot 2, with the target slot 0, and a hidden layer of so many units in its unit.

@@ -29,7 +29,7 @@ pub(in crate::torch) fn launch(
     }
     let inputs = TorchBatch::over(&words, &batch, graph.shape)?;
     let logits = graph.forward(&inputs)?;
-    let (row_grads, grad) = graph.differentiate(&logits, &inputs)?;
+    let (row_grads, grad) = graph.differentiate(&graph.loss(&logits, &inputs)?, None, &inputs)?;
     drop(inputs);
     let download = &batch.download;
     tch::no_grad(|| -> Result<(), TchError> {
