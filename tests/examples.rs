@@ -47,8 +47,9 @@ fn every_job_file_of_criteo_plans() {
     let dir = tempfile::tempdir().unwrap();
     let rows = common::parquet(dir.path(), 0, 100);
     let jobs = jobs("examples");
-    assert_eq!(jobs.len(), 4);
-    for job in jobs.into_iter().filter(|job| !job.ends_with("two_labels.toml")) {
+    assert_eq!(jobs.len(), 5);
+    let others = ["two_labels.toml", "two_towers.toml"];
+    for job in jobs.into_iter().filter(|job| !others.iter().any(|other| job.ends_with(other))) {
         run("plan", &job, &[format!("data.train={}", rows.display())]);
     }
 }
@@ -75,6 +76,23 @@ fn the_job_of_two_labels_trains_on_rows_of_data_synth() {
     }
     let (code, said) = common::run(&[&synth[..], &["--format", "criteo", "--replace"]].concat());
     assert!(code == Some(2) && said.contains("--labels 2 needs --format parquet"), "{said}");
+}
+
+#[test]
+fn the_job_of_two_towers_trains_on_rows_of_data_synth() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (rows, model, vectors) = (path("rows"), path("model"), path("vectors"));
+    let (code, said) = common::run(&["data", "synth", "--rows", "3000", "--history", "20", "--out", &rows]);
+    assert_eq!(code, Some(0), "{said}");
+    let job = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/two_towers.toml");
+    let settings = [format!("data.train={rows}"), format!("data.eval={rows}"), format!("output.model={model}")];
+    run("plan", &job, &settings);
+    let said = run("train", &job, &settings);
+    assert!(said.contains("trained on 3,000 rows") || said.contains("trained on 3000 rows"), "{said}");
+    let (code, said) =
+        common::run(&["embed", "--model", &model, "--data", &rows, "--tower", "user", "--out", &vectors]);
+    assert!(code == Some(0) && said.contains("3,000 rows"), "{said}");
 }
 
 #[test]

@@ -37,6 +37,7 @@ mod context;
 mod dedup;
 mod delta;
 mod dense;
+mod embedding;
 mod evaluation;
 mod evaluations;
 mod exact_order;
@@ -86,7 +87,7 @@ pub use columns::{Clip, Columns, DenseColumn, DenseStatistics, Scale, Slot, Slot
 pub use context::Context;
 pub use delta::{Delta, DeltaManifest};
 pub use evaluations::{EvaluationHistory, EvaluationPoint};
-pub use export::{ExportManifest, ExportParts, ExportedPart};
+pub use export::{ExportManifest, ExportParts, ExportedPart, npy_header};
 pub use headspace::{Headspace, Speed, headspace};
 pub use job::Job;
 pub use job_model::JobModel;

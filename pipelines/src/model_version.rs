@@ -5,12 +5,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use forebay_models::{Activation, NamedTensor, Norm, Pooling};
+use forebay_models::{Activation, NamedTensor, Norm, Pooling, Similarity};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
 use crate::columns::DenseStatistics;
-use crate::job::{HistoryAttention, Job, ModelKind, ModelOptions};
+use crate::job::{HistoryAttention, Job, ModelKind, ModelOptions, TowerColumns};
 
 /// The version of a model, as 32 hexadecimal digits: XXH3, 128 bits. Models of one version give the same scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -95,6 +95,18 @@ struct Structure<'a> {
     task_hidden: Option<&'a [usize]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     attention: Option<(&'a [HistoryAttention], &'a [usize], Activation)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    two_towers: Option<TwoTowersStructure<'a>>,
+}
+
+/// The same of two towers.
+#[derive(Serialize)]
+struct TwoTowersStructure<'a> {
+    user: &'a TowerColumns,
+    item: &'a TowerColumns,
+    vector_dim: Option<usize>,
+    similarity: Similarity,
+    temperature: Option<f32>,
 }
 
 impl<'a> Structure<'a> {
@@ -117,6 +129,13 @@ impl<'a> Structure<'a> {
                 &model.attention_hidden,
                 model.attention_activation,
             )),
+            two_towers: model.user.as_ref().zip(model.item.as_ref()).map(|(user, item)| TwoTowersStructure {
+                user,
+                item,
+                vector_dim: model.vector_dim,
+                similarity: model.similarity,
+                temperature: model.temperature,
+            }),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::pin::Pin;
 
 use arrow::array::RecordBatch;
-use forebay_actors::{Control, Fault, FaultKind, Outcome, Report, Running, Source};
+use forebay_actors::{Control, Fault, FaultKind, Outcome, Pipeline, Report, Running, Source};
 use forebay_connectors::Rows;
 use tokio::sync::mpsc;
 
@@ -49,26 +49,40 @@ impl Model {
     }
 
     fn start_prediction(&self, read: Read, keep: Vec<String>) -> Result<Predictions<'_>, Fault> {
+        Predictions::start(self, "predict", |batches| wiring::prediction(self, read, keep, batches))
+    }
+
+    fn checked(&self, keep: &[&str]) -> Result<Vec<String>, Fault> {
+        Predictions::checked(keep, ScoreColumns::of(&self.job).names())
+    }
+}
+
+impl<'m> Predictions<'m> {
+    /// Starts the pipeline that `wire` makes around its sink `sink`, which sends on the batches of the result.
+    pub(crate) fn start(
+        model: &'m Model,
+        sink: &'static str,
+        wire: impl FnOnce(mpsc::Sender<RecordBatch>) -> Result<Pipeline, Fault>,
+    ) -> Result<Self, Fault> {
         let (sender, batches) = mpsc::channel(AHEAD);
-        let running = wiring::prediction(self, read, keep, sender)?.start()?;
-        let (control, tuning) = (running.control(), TuningThread::of(&self.job, running.control()));
-        Ok(Predictions {
+        let running = wire(sender)?.start()?;
+        let (control, tuning) = (running.control(), TuningThread::of(&model.job, running.control()));
+        Ok(Self {
             batches,
             control,
             running: Some(running),
             ending: None,
             counts: None,
+            sink,
             _model: PhantomData,
             _tuning: tuning,
         })
     }
-}
 
-impl Model {
-    fn checked(&self, keep: &[&str]) -> Result<Vec<String>, Fault> {
-        let scores = ScoreColumns::of(&self.job);
+    /// The names of the columns to keep, beside those of the result.
+    pub(crate) fn checked(keep: &[&str], results: &[String]) -> Result<Vec<String>, Fault> {
         for (at, name) in keep.iter().enumerate() {
-            if scores.names().iter().any(|score| score == name) {
+            if results.iter().any(|result| result == name) {
                 return Err(Fault::user(format!(
                     "`{name}` is the name of the result: a column of this name cannot be kept"
                 )));
@@ -97,6 +111,8 @@ pub struct Predictions<'m> {
     running: Option<Running>,
     ending: Option<Pin<Box<dyn Future<Output = Outcome> + Send>>>,
     counts: Option<PredictedRows>,
+    /// The sink that leaves them.
+    sink: &'static str,
     /// Its table answers the look-ups.
     _model: PhantomData<&'m Model>,
     /// Changes the replicas of stages.
@@ -119,7 +135,7 @@ impl Predictions<'_> {
             let outcome = ending.await;
             self.ending = None;
             outcome.result?;
-            self.counts = outcome.results.take("predict");
+            self.counts = outcome.results.take(self.sink);
         }
         Ok(None)
     }
@@ -138,7 +154,7 @@ impl Predictions<'_> {
 impl Drop for Predictions<'_> {
     fn drop(&mut self) {
         if !self.control.ended() {
-            self.control.kill(Fault::user("the rest of the scores is not wanted").kind(FaultKind::Drained));
+            self.control.kill(Fault::user("the rest of the result is not wanted").kind(FaultKind::Drained));
         }
     }
 }

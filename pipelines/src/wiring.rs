@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow::array::RecordBatch;
 use forebay_actors::{Fault, Flow, Pipeline, Place, Replicas, Source, Topology};
 use forebay_connectors::Rows;
-use forebay_models::has_optimizer;
+use forebay_models::{ModelSpec, TowerSide, has_optimizer};
 use forebay_ps::TableClient;
 use tokio::sync::{mpsc, oneshot};
 
@@ -19,7 +19,7 @@ use crate::cluster::lease_client::LeaseClient;
 use crate::cluster::member::Member;
 use crate::context::Context;
 use crate::flow::{GradBatch, ReadyBatch, TrainBatch};
-use crate::job::{BatchStage, Job, LookupAt, ModelKind, Transfers};
+use crate::job::{BatchStage, Job, LookupAt, ModelKind, TowerLoss, Transfers};
 use crate::job_model::JobModel;
 use crate::model::Model;
 use crate::own_model::ModelFactory;
@@ -29,7 +29,7 @@ use crate::resources::Resources;
 use crate::score_columns::ScoreColumns;
 use crate::sources::{self, window_rows};
 use crate::stages::{
-    Assemble, BatchPlan, Batcher, Download, Evaluate, Launch, Lookup, ModelMaker, Parse, Predict, Push, Receive,
+    Assemble, BatchPlan, Batcher, Download, Embed, Evaluate, Launch, Lookup, ModelMaker, Parse, Predict, Push, Receive,
     Refresh, Ship, StateOutput, Train, Upload,
 };
 use crate::staleness::Staleness;
@@ -98,7 +98,8 @@ pub(crate) fn receiving(resources: &Resources, receive_queue: Arc<ReceiveQueue>,
 pub(crate) fn evaluation(model: &Model, read: Read) -> Result<Pipeline, Fault> {
     let ((maker, correction), options) = (scoring(model), model.job.evaluation.clone());
     let labels = model.job.columns.label.names();
-    let flow = forward(model, Topology::new("evaluate"), Purpose::Evaluation(options.columns()), read)?;
+    let topology = Topology::new("evaluate");
+    let flow = forward(model, &model.job, topology, Purpose::Evaluation(options.columns()), read)?;
     Ok(flow.sink("evaluate", Place::Own, move || {
         Evaluate::new(maker, correction).with_labels(labels).with_options(options)
     }))
@@ -112,8 +113,23 @@ pub(crate) fn prediction(
     scores: mpsc::Sender<RecordBatch>,
 ) -> Result<Pipeline, Fault> {
     let ((maker, correction), columns) = (scoring(model), ScoreColumns::of(&model.job));
-    let flow = forward(model, Topology::new("predict"), Purpose::Prediction(keep), read)?;
+    let flow = forward(model, &model.job, Topology::new("predict"), Purpose::Prediction(keep), read)?;
     Ok(flow.sink("predict", Place::Own, move || Predict::new(maker, correction, scores).with_columns(columns)))
+}
+
+/// `source -8→ parse -8→ batch -4→ lookup -2→ embed`, of the columns of `job`, those of one tower. The vectors of each batch go to `vectors`,
+/// with the columns `keep`.
+pub(crate) fn embedding(
+    model: &Model,
+    job: &Job,
+    (spec, side): (&ModelSpec, TowerSide),
+    read: Read,
+    keep: Vec<String>,
+    vectors: mpsc::Sender<RecordBatch>,
+) -> Result<Pipeline, Fault> {
+    let ((maker, _), spec) = (scoring(model), spec.clone());
+    let flow = forward(model, job, Topology::new("embed"), Purpose::Prediction(keep), read)?;
+    Ok(flow.sink("embed", Place::Own, move || Embed::new(maker, &spec, side, vectors)))
 }
 
 /// What scores rows with a trained model: its dense model, and what is added to each logit.
@@ -122,8 +138,14 @@ fn scoring(model: &Model) -> (ModelMaker, f32) {
 }
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→`, in the order of the rows, on the table as it is.
-fn forward(model: &Model, topology: Topology, purpose: Purpose, read: Read) -> Result<Flow<ReadyBatch>, Fault> {
-    let (job, lookup) = (&model.job, Lookup::read_only(&model.table));
+fn forward(
+    model: &Model,
+    job: &Job,
+    topology: Topology,
+    purpose: Purpose,
+    read: Read,
+) -> Result<Flow<ReadyBatch>, Fault> {
+    let lookup = Lookup::read_only(&model.table);
     let plan =
         BatchPlan { rows: FORWARD_ROWS, window: 0, drop_last: false, mark_window_ends: false, ..training_plan(job) };
     let batches =
@@ -178,10 +200,10 @@ fn batches(
     let (columns, seed, on_bad_row) = (job.columns.clone(), job.seed, job.data.on_bad_row.clone());
     let negatives = if training { job.data.negatives } else { 1.0 };
     let after_click = job.model.kind == ModelKind::Esmm;
-    let targets = job.attention_targets();
+    let single = job.single_slots();
     let parse = move |_replica| {
         let parse = Parse::new(&columns, seed, on_bad_row.clone()).keep_negatives(negatives, seed);
-        let parse = parse.conversions_after_clicks(after_click).one_value_in(targets.clone());
+        let parse = parse.conversions_after_clicks(after_click).one_value_in(single.clone());
         match &purpose {
             Purpose::Training => parse.checking_key_spaces(),
             Purpose::Evaluation(columns) => parse.for_evaluation(columns.clone()),
@@ -289,7 +311,11 @@ impl Compute {
         Self {
             describe: model.describe.clone(),
             factory: Arc::clone(&model.factory),
-            transfers: job.train.transfers(),
+            // A loss of the whole batch is computed in one piece.
+            transfers: match job.model.loss {
+                TowerLoss::Logloss => job.train.transfers(),
+                TowerLoss::InBatchSoftmax => Transfers::Inline,
+            },
             progress: Progress::default(),
             steps: (0, 1),
             restored: None,

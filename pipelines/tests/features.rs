@@ -276,5 +276,8 @@ fn a_row_with_several_values_where_one_is_expected_is_a_bad_row() {
     assert_eq!(cx.ledger().snapshot().rejected.into_values().collect::<Vec<_>>(), [1]);
     let mut strict = Parse::new(&columns, 7, OnBadRow::Fail).one_value_in(vec![0]);
     let said = block_on(strict.on_batch(rows, &cx, &mut out)).unwrap_err().to_string();
-    assert!(said.contains("`x` has 2 values, expected one in a target of model.attention"), "{said}");
+    assert!(
+        said.contains("`x` has 2 values, expected one in a target of model.attention and in model.item_id"),
+        "{said}"
+    );
 }

@@ -4,6 +4,7 @@ mod bar;
 mod bench;
 mod checkpoint;
 mod data;
+mod embed;
 mod eval;
 mod export;
 mod launch;
@@ -32,6 +33,7 @@ pub(crate) enum Command {
     Role(role::RoleCommand),
     Eval(eval::Eval),
     Predict(predict::Predict),
+    Embed(embed::Embed),
     Export(export::Export),
     Serve(serve::Serve),
     Plan(plan::Plan),
@@ -56,6 +58,7 @@ pub(crate) fn run(
         Command::Launch(launch) => return launch.run(logs),
         Command::Role(role) => return role.run(logs, context),
         Command::Predict(predict) => return predict.run(logs, context),
+        Command::Embed(embed) => return embed.run(logs, context),
         Command::Serve(serve) => return serve.run(context),
         Command::Eval(eval) => eval.run(context),
         Command::Export(export) => export.run(context),

@@ -142,7 +142,7 @@ impl Predict {
 }
 
 /// The next batch; `None` after the last one, or when the user asked to stop.
-async fn next(predictions: &mut Predictions<'_>, stop: &Stop) -> Result<Option<RecordBatch>, Fault> {
+pub(super) async fn next(predictions: &mut Predictions<'_>, stop: &Stop) -> Result<Option<RecordBatch>, Fault> {
     loop {
         if stop.asked() {
             return Ok(None);

@@ -53,6 +53,20 @@ fn dropout_and_slopes_that_are_learnt() {
     );
 }
 
+/// The counts of items are in the rows of the table, and go on where they were.
+#[test]
+fn two_towers_with_the_items_of_the_batch() {
+    let towers = [
+        "model.kind=two_towers",
+        "model.user={slots=['C1..C20'],dense=['I1..I13']}",
+        "model.item={slots=['C21..C26'],hidden=[8]}",
+        "model.loss=in_batch_softmax",
+        "model.item_id=C21",
+        "model.dropout=0.1",
+    ];
+    kill_and_resume("parquet", &towers, 2);
+}
+
 #[test]
 fn several_labels() {
     let label = "columns.label=['label', { column = 'I2', positive = '>= 3', name = 'many' }]";

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use forebay::Model;
 
 use crate::common;
-use crate::rows::{job, model, predict, rows};
+use crate::rows::{TWO_TOWERS, job, model, predict, rows};
 use crate::server::{Server, json_rows};
 
 fn export(model: &Path, more: &[&str], to: &Path) -> (Option<i32>, String) {
@@ -43,10 +43,20 @@ fn table(model: &Model) -> BTreeMap<u64, Vec<u32>> {
 
 #[test]
 fn the_old_model_and_the_delta_make_the_new_one() {
+    old_and_delta_make_new(&[]);
+}
+
+/// The counts of items are parts of rows.
+#[test]
+fn the_old_towers_and_the_delta_make_the_new_ones() {
+    old_and_delta_make_new(&[&["model.kind=two_towers"], TWO_TOWERS[2]].concat());
+}
+
+fn old_and_delta_make_new(settings: &[&str]) {
     let dir = tempfile::tempdir().unwrap();
     // The second has keys that the first has not, and the other way round.
-    let old = trained(dir.path(), "old", 0, 250, &[]);
-    let new = trained(dir.path(), "new", 2000, 250, &["table.shards=3"]);
+    let old = trained(dir.path(), "old", 0, 250, settings);
+    let new = trained(dir.path(), "new", 2000, 250, &[settings, &["table.shards=3"]].concat());
     let (to, merged) = (dir.path().join("delta"), dir.path().join("merged"));
     let said = delta(&old, &new, &to);
     let (before, after) = (Model::load(&old, 1).unwrap(), Model::load(&new, 1).unwrap());

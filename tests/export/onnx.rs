@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::common;
 use crate::rows::{
-    KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TOWER_SETTINGS, block, model, predict, python, python_says, rows,
+    KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TOWER_SETTINGS, TWO_TOWERS, block, model, predict, python, python_says,
+    rows,
 };
 
 fn export(model: &Path, to: &Path, more: &[&str]) -> (Option<i32>, String) {
@@ -66,6 +67,41 @@ fn it_does_so_for_several_labels() {
         assert!(difference < 1e-5, "{kind} {settings:?}: {difference}");
     }
 }
+
+/// Also what `forebay embed` writes, by the graph of a tower alone.
+#[test]
+fn it_does_so_for_two_towers_and_the_vectors_of_each() {
+    for settings in TWO_TOWERS {
+        let dir = tempfile::tempdir().unwrap();
+        let difference = difference(dir.path(), "two_towers", settings);
+        assert!(difference < 1e-5, "{settings:?}: {difference}");
+        for tower in ["user", "item"] {
+            let path = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+            let (model, rows, out) = (path("model-two_towers"), path("rows-4000.parquet"), path(tower));
+            let (code, said) =
+                common::run(&["embed", "--model", &model, "--data", &rows, "--tower", tower, "--out", &out]);
+            assert_eq!(code, Some(0), "{said}");
+            let script = dir.path().join("tower.py");
+            fs::write(&script, COMPARE_TOWER).unwrap();
+            let said = python_says(
+                &script,
+                &[&dir.path().join("export"), Path::new(&rows), Path::new(&out), Path::new(tower)],
+            );
+            let difference: f64 = said.trim().parse().unwrap();
+            assert!(difference < 1e-5, "{tower} {settings:?}: {difference}");
+        }
+    }
+}
+
+const COMPARE_TOWER: &str = r#"
+import sys, numpy as np, pyarrow.parquet as pq
+from exported import Exported
+export, rows, vectors, tower = sys.argv[1:]
+expected = np.array(pq.read_table(vectors)["vector"].to_pylist(), np.float32)
+found = Exported(export).vectors(pq.read_table(rows), tower)
+assert found.shape == expected.shape and np.abs(expected).max() > 0.1
+print(np.abs(found - expected).max())
+"#;
 
 #[test]
 fn it_does_so_for_every_setting_of_the_tower() {

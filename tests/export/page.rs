@@ -1,6 +1,8 @@
 //! docs/model-folder.md: its Python reader gets the scores of `forebay predict`.
 
-use crate::rows::{KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TOWER_SETTINGS, block, model, predict, python_says, rows};
+use crate::rows::{
+    KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TOWER_SETTINGS, TWO_TOWERS, block, model, predict, python_says, rows,
+};
 
 /// Writes the reader to a file; returns the numbers that it printed: rows, and the largest difference.
 fn read_by_the_page(dir: &std::path::Path, kind: &str, settings: &[&str]) -> (usize, f64) {
@@ -30,6 +32,15 @@ fn it_reads_models_of_several_labels() {
         let dir = tempfile::tempdir().unwrap();
         let (_, difference) = read_by_the_page(dir.path(), kind, settings);
         assert!(difference < 1e-6, "{kind} {settings:?}: {difference}");
+    }
+}
+
+#[test]
+fn it_reads_two_towers() {
+    for settings in TWO_TOWERS {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, difference) = read_by_the_page(dir.path(), "two_towers", settings);
+        assert!(difference < 1e-6, "{settings:?}: {difference}");
     }
 }
 

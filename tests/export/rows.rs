@@ -29,6 +29,16 @@ pub(crate) const KINDS_OF_LABELS: [(&str, &[&str]); 4] = [
     ("mmoe", &[LABELS, "model.pooling=max"]),
 ];
 
+/// Settings of two towers over [`rows`].
+pub(crate) const TWO_TOWERS: [&[&str]; 3] = [
+    &[USER, ITEM],
+    &[USER, ITEM, "model.similarity=dot", "model.activation=prelu", "model.norm=layer", "data.negatives=0.5"],
+    &[USER, ITEM, "model.loss=in_batch_softmax", "model.item_id=item", "model.pooling=mean"],
+];
+const USER: &str = "model.user={ slots = ['user', 'history', 'city', 'day', 'moment'], dense = ['count', 'flag'] }";
+const ITEM: &str =
+    "model.item={ slots = ['item', 'site', 'count', 'flag'], dense = ['price', 'price2', 'rank'], hidden = [7] }";
+
 /// Two labels of [`rows`].
 const LABELS: &str = "columns.label=['label', { column = 'rank', positive = '>= 1', name = 'top', weight = 0.5 }]";
 

@@ -8,7 +8,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::common;
-use crate::rows::{KINDS, KINDS_OF_LABELS, OPTIONS, block, job, model, predict, python_says, rows};
+use crate::rows::{KINDS, KINDS_OF_LABELS, OPTIONS, TWO_TOWERS, block, job, model, predict, python_says, rows};
 use crate::server::{Server, json_rows};
 
 fn bits(scores: &[Option<f32>]) -> Vec<u32> {
@@ -17,7 +17,7 @@ fn bits(scores: &[Option<f32>]) -> Vec<u32> {
 
 #[test]
 fn scores_are_those_of_predict_bit_for_bit_however_many_rows_a_request_has() {
-    for (kind, settings) in std::iter::once("wide_deep").chain(KINDS).zip([
+    let kinds = std::iter::once("wide_deep").chain(KINDS).zip([
         &OPTIONS[..],
         &[],
         &["model.pooling=mean"],
@@ -26,7 +26,8 @@ fn scores_are_those_of_predict_bit_for_bit_however_many_rows_a_request_has() {
         &["table.storage=f16"],
         &[],
         &[],
-    ]) {
+    ]);
+    for (kind, settings) in kinds.chain(TWO_TOWERS.map(|settings| ("two_towers", settings))) {
         let dir = tempfile::tempdir().unwrap();
         let (model, data) = (model(dir.path(), kind, settings), rows(dir.path(), 4000, 700));
         let expected: Vec<u32> =

@@ -101,9 +101,18 @@ impl ParquetWriter {
     }
 
     /// Writes the rest, and gives the folder its name. Not cancel safe.
-    pub async fn finish(mut self) -> Result<Written, Fault> {
+    pub async fn finish(self) -> Result<Written, Fault> {
+        self.finish_beside(|_| Ok(())).await
+    }
+
+    /// As [`finish`](Self::finish); `others` writes other files into the folder before it has its name.
+    pub async fn finish_beside(
+        mut self,
+        others: impl FnOnce(&StagedFolder) -> Result<(), Fault>,
+    ) -> Result<Written, Fault> {
         self.send().await?;
         let (staged, written) = self.encoder.finish()?;
+        others(&staged)?;
         staged.mark()?;
         staged.publish()?;
         Ok(written)

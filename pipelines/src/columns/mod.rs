@@ -222,7 +222,8 @@ fn dense_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<DenseCol
     Ok(entries.flat_map(columns).collect())
 }
 
-fn name_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+/// A list of names, each of which may be a range.
+pub(crate) fn name_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     Ok(Vec::<String>::deserialize(deserializer)?.iter().flat_map(|name| expand(name)).collect())
 }
 

@@ -4,6 +4,7 @@
 //! export/
 //!   manifest.json                  what the files are: the model's version, columns, seed, inputs; checksums of all below
 //!   dense.onnx                     pooled rows and dense features in, logit and probability out
+//!   user.onnx, item.onnx           of two towers: pooled rows and dense features of one of them in, its vector out
 //!   tables/embedding/keys.npy      uint64 [rows], ascending
 //!   tables/embedding/linear.npy    float32 [rows, width of the part], one file a part
 //!   tables/embedding/rows.parquet  the same rows, with the columns of a model folder
@@ -17,7 +18,7 @@ use std::io::Write as _;
 
 use forebay_actors::Fault;
 use forebay_connectors::staged::{Folder, StagedFolder};
-use forebay_models::{ModelSpec, to_onnx};
+use forebay_models::{ModelSpec, TowerSide, to_onnx, tower_to_onnx};
 use serde::{Deserialize, Serialize};
 
 use crate::columns::{DenseColumn, DenseStatistics, Slot, SlotCross};
@@ -76,6 +77,9 @@ pub struct ExportManifest {
     /// The dense part, if it was exported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub onnx: Option<FileEntry>,
+    /// Of two towers: the user tower and the item tower, if the dense part was exported.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub towers: Vec<FileEntry>,
     /// The keys as a numpy array.
     pub keys: FileEntry,
     /// The parts of the rows as numpy arrays, in the order of a row.
@@ -105,6 +109,13 @@ impl Model {
         let onnx = match parts {
             ExportParts::All => Some(self.to_onnx()?),
             ExportParts::Tables => None,
+        };
+        let towers = match &self.model.spec {
+            Some(spec) if spec.two_towers.is_some() && parts == ExportParts::All => {
+                let tower = |side| Ok((side, tower_to_onnx(spec, &self.dense, side).map_err(model_fault)?));
+                TowerSide::BOTH.into_iter().map(tower).collect::<Result<Vec<_>, Fault>>()?
+            }
+            _ => Vec::new(),
         };
         let staged = StagedFolder::begin(&to.into().with_stores(&self.context.stores), replace)?;
         let rows = SortedRows::of(&self.table)?;
@@ -138,6 +149,10 @@ impl Model {
             parts: exported,
             parquet: table_file::write_sorted(&rows, config, &staged, &format!("{folder}/rows.parquet"))?,
             onnx: onnx.map(|onnx| file(&staged, ONNX, &onnx)).transpose()?,
+            towers: towers
+                .into_iter()
+                .map(|(side, onnx)| file(&staged, &format!("{}.onnx", side.name()), &onnx))
+                .collect::<Result<_, _>>()?,
         };
         let text = serde_json::to_vec_pretty(&manifest)
             .map_err(|e| Fault::internal("the manifest cannot be written as JSON").because(e))?;
@@ -195,6 +210,16 @@ fn array<const N: usize>(
     });
     written.map_err(|e| cannot_write(file.name(), e))?;
     file.finish(path, Some(shape[0] as u64))
+}
+
+/// The header of a numpy array of type `kind` (`<f4`, for instance) and this shape, in C order; the values follow it.
+///
+/// # Errors
+/// None: memory is written to.
+pub fn npy_header(kind: &str, shape: &[usize]) -> std::io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    npy::write_header(&mut bytes, kind, shape)?;
+    Ok(bytes)
 }
 
 /// Bytes that are written at a time.

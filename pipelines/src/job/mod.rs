@@ -21,7 +21,9 @@ mod pipeline;
 mod placement;
 mod staleness_rule;
 mod table;
+mod towers;
 mod train;
+mod two_towers;
 
 use forebay_actors::Fault;
 use serde::{Deserialize, Serialize};
@@ -41,6 +43,7 @@ pub use pipeline::{Links, OwnStage, PipelineOptions};
 pub use placement::{DenseAt, LookupAt, Placement};
 pub use staleness_rule::StalenessRule;
 pub use table::{AdmissionOptions, EvictionOptions, TableOptions};
+pub use towers::{TowerColumns, TowerLoss};
 pub use train::{Backend, TrainOptions, Transfers};
 
 use crate::columns::Columns;
@@ -115,6 +118,7 @@ impl Job {
         self.model.check()?;
         self.data.check()?;
         self.columns.check()?;
+        self.check_two_towers()?;
         self.model_spec()?;
         self.model.check_labels(self.columns.label.len())?;
         if self.data.negatives < 1.0 && self.columns.label.len() > 1 {

@@ -1,8 +1,10 @@
 //! The `[model]` section of a job: a kind of model and its sizes.
 
 use forebay_actors::Fault;
-use forebay_models::{Activation, ModelSpec, Norm, Pooling};
+use forebay_models::{Activation, ModelSpec, Norm, Pooling, Similarity};
 use serde::{Deserialize, Serialize};
+
+use super::towers::{TowerColumns, TowerLoss};
 
 /// The model: its kind and its sizes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -10,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub struct ModelOptions {
     /// The kind of model.
     pub kind: ModelKind,
-    /// Name of an "own" model in the program's [`Registry`](crate::Registry), for instance `two_towers`. An "own" model uses no
+    /// Name of an "own" model in the program's [`Registry`](crate::Registry), for instance `my_model`. An "own" model uses no
     /// other field of `[model]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -51,6 +53,29 @@ pub struct ModelOptions {
     pub attention_hidden: Vec<usize>,
     /// The activation of these layers. Not used without `attention`.
     pub attention_activation: Activation,
+    /// What the user tower of "two_towers" reads, for instance `{ slots = ["user_id", "history"], dense = ["age"] }`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<TowerColumns>,
+    /// What the item tower of "two_towers" reads, for instance `{ slots = ["item_id", "brand"], hidden = [128] }`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub item: Option<TowerColumns>,
+    /// Length of the vectors of "two_towers", for instance `32`. Default: 64.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vector_dim: Option<usize>,
+    /// How "two_towers" compare the vector of a user with that of an item.
+    pub similarity: Similarity,
+    /// What the similarity of "two_towers" is divided by, for instance `0.1`. Default: for the cosine 0.05 with
+    /// in-batch softmax and 0.2 without, for the inner product 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f32>,
+    /// What "two_towers" are trained on.
+    pub loss: TowerLoss,
+    /// The slot of the item tower whose value says which item a row has, with one value in each row, for instance `item_id`. Used by
+    /// `loss = "in_batch_softmax"` alone. Default: the only slot of the item tower.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub item_id: Option<String>,
+    /// Whether "in_batch_softmax" corrects for the frequency of items in the batches: frequent items are negatives more often.
+    pub log_q: bool,
 }
 
 /// A history, and what attention compares it with. Both are columns of `columns.slots`, and normally share a `key_space`.
@@ -88,6 +113,8 @@ pub enum ModelKind {
     Esmm,
     /// DIN (Zhou et al., KDD 2018): a tower over embeddings, with attention over histories.
     Din,
+    /// A tower for users and one for items, whose vectors are compared (DSSM: Huang et al., CIKM 2013).
+    TwoTowers,
     /// The parts that `linear`, `fm`, `cross_layers`, `attention` and `hidden` select.
     Custom,
     /// The model `name` of the program.
@@ -107,6 +134,7 @@ impl std::fmt::Display for ModelKind {
             Self::Mmoe => "mmoe",
             Self::Esmm => "esmm",
             Self::Din => "din",
+            Self::TwoTowers => "two_towers",
             Self::Custom => "custom",
             Self::Own => "own",
         })
@@ -132,6 +160,14 @@ impl Default for ModelOptions {
             attention: Vec::new(),
             attention_hidden: vec![64],
             attention_activation: Activation::Prelu,
+            user: None,
+            item: None,
+            vector_dim: None,
+            similarity: Similarity::default(),
+            temperature: None,
+            loss: TowerLoss::default(),
+            item_id: None,
+            log_q: true,
         }
     }
 }
@@ -212,7 +248,8 @@ impl ModelOptions {
     }
 
     /// The spec for rows with this number of slots and dense features, and labels whose losses have these weights, without what
-    /// depends on the names of columns: [`Job::model_spec`](crate::Job::model_spec) is the whole. For an "own" model it has no parts.
+    /// depends on the names of columns: [`Job::model_spec`](crate::Job::model_spec) is the whole. For an "own" model and for two towers it has no
+    /// parts.
     pub fn spec(&self, slots: usize, dense: usize, labels: &[f32]) -> ModelSpec {
         let (dim, hidden) = (self.embedding_dim, &self.hidden[..]);
         let task_hidden = self.task_hidden.as_deref().unwrap_or(&TASK_HIDDEN);
@@ -231,7 +268,7 @@ impl ModelOptions {
                 ModelSpec::mmoe(slots, dense, dim, experts, hidden, task_hidden, labels)
             }
             ModelKind::Esmm => ModelSpec::esmm(slots, dense, dim, hidden, labels),
-            ModelKind::Own => ModelSpec::builder(slots, dense),
+            ModelKind::Own | ModelKind::TwoTowers => ModelSpec::builder(slots, dense),
             ModelKind::Custom => {
                 let mut spec = ModelSpec::builder(slots, dense);
                 if self.linear {

@@ -14,7 +14,10 @@ impl Job {
     /// User: `[model]` and `[columns]` do not fit; the fault names the field.
     pub fn model_spec(&self) -> Result<ModelSpec, Fault> {
         let (model, columns) = (&self.model, &self.columns);
-        let spec = model.spec(columns.slot_count(), columns.dense_inputs(), &columns.label.weights());
+        let spec = match model.kind {
+            ModelKind::TwoTowers => self.two_towers()?,
+            _ => model.spec(columns.slot_count(), columns.dense_inputs(), &columns.label.weights()),
+        };
         if let Some(slot) = columns.slots.iter().find(|slot| slot.pooling.is_some() && model.kind == ModelKind::Own) {
             return Err(Fault::user(format!(
                 "columns.slots: `{}` has a pooling, but model.kind is \"own\": such a model pools in its own way; leave it out",
@@ -32,9 +35,10 @@ impl Job {
         Ok(spec.with_attention(Attention { pairs: self.attention_pairs()?, unit }))
     }
 
-    /// The slots that are targets of attention. A row may have at most one value in such a slot.
-    pub(crate) fn attention_targets(&self) -> Vec<usize> {
-        self.attention_pairs().unwrap_or_default().iter().map(|pair| pair.target).collect()
+    /// The slots in which a row may have at most one value: targets of attention, and the item of in-batch softmax.
+    pub(crate) fn single_slots(&self) -> Vec<usize> {
+        let targets = self.attention_pairs().unwrap_or_default().into_iter().map(|pair| pair.target);
+        targets.chain(self.item_id_slot()).collect()
     }
 
     /// The slots of `model.attention`.

@@ -78,21 +78,21 @@ impl Default for TableOptions {
 }
 
 impl TableOptions {
-    /// The configuration of a table with these row parts. The part "linear" has the linear optimizer, every other part that of
-    /// the embeddings.
+    /// The configuration of a table with these row parts. The part "linear" has the linear optimizer, "count" adds up
+    /// what is pushed, every other part has the optimizer of the embeddings.
     ///
     /// `rows_per_step`: rows of data of a step, in which ages are counted.
     pub fn config(&self, parts: Vec<RowPart>, seed: u64, rows_per_step: usize) -> TableConfig {
         let parts = parts
             .into_iter()
             .map(|part| {
-                let linear = part.name == "linear";
-                PartConfig {
-                    optimizer: if linear { self.linear_optimizer } else { self.embedding_optimizer },
-                    init: if linear { Init::Zeros } else { self.embedding_init },
-                    name: part.name,
-                    dim: part.dim,
-                }
+                let (optimizer, init) = match part.name.as_str() {
+                    "linear" => (self.linear_optimizer, Init::Zeros),
+                    // Of two towers: its gradients are numbers of rows, with a minus.
+                    "count" => (Optimizer::Sgd { lr: 1.0.into() }, Init::Zeros),
+                    _ => (self.embedding_optimizer, self.embedding_init),
+                };
+                PartConfig { optimizer, init, name: part.name, dim: part.dim }
             })
             .collect();
         let (name, storage) = (TABLE.into(), self.storage);

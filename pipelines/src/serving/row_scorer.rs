@@ -73,7 +73,7 @@ impl RowScorer {
         };
         Ok(Self {
             parse: Parse::new(&job.columns, job.seed, OnBadRow::Skip)
-                .one_value_in(job.attention_targets())
+                .one_value_in(job.single_slots())
                 .for_prediction(Vec::new()),
             batcher: Batcher::new(plan),
             dense: model.dense_model()?,

@@ -1,12 +1,13 @@
 //! The stages, one per file, named by a verb.
 //!
-//! Training is [`Parse`] → [`Batcher`] → [`Lookup`] → [`Train`] → [`Push`]. [`Evaluate`] or [`Predict`] replaces the last two when a model is used.
+//! Training is [`Parse`] → [`Batcher`] → [`Lookup`] → [`Train`] → [`Push`]. [`Evaluate`], [`Predict`] or `Embed` replaces the last two when a model is used.
 //! With `train.transfers = "apart"`, [`Upload`] → [`Launch`] → [`Download`] replace [`Train`].
 
 mod apply;
 mod batch;
 mod download;
 mod drop_rows;
+mod embed;
 mod evaluate;
 mod launch;
 mod lookup;
@@ -26,6 +27,7 @@ pub(crate) use batch::Assemble;
 pub use batch::{BatchPlan, Batcher};
 pub use download::Download;
 pub use drop_rows::DropRows;
+pub(crate) use embed::{Embed, VECTOR};
 pub use evaluate::Evaluate;
 pub use launch::Launch;
 pub use lookup::Lookup;

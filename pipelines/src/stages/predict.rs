@@ -49,7 +49,7 @@ impl Predict {
 }
 
 impl PredictedRows {
-    fn count(&mut self, rows: &KeptRows) {
+    pub(super) fn count(&mut self, rows: &KeptRows) {
         self.rows += rows.rows() as u64;
         for reason in rows.reasons().iter().flatten() {
             *self.without_score.entry(reason.to_owned()).or_default() += 1;

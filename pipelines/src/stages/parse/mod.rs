@@ -27,7 +27,7 @@ use dense::DenseParser;
 use negatives::NegativeSample;
 use slot::SlotParser;
 
-const SEVERAL_TARGETS: &str = "several values in a target of attention";
+const SEVERAL_VALUES: &str = "several values in a slot that has one";
 
 /// The `parse` stage.
 pub struct Parse {
@@ -129,9 +129,9 @@ impl Parse {
         for &slot in &self.single {
             let SlotKeys::Many { offsets, .. } = &slots[slot] else { continue };
             for (row, pair) in offsets.windows(2).enumerate().filter(|(_, pair)| pair[1] - pair[0] > 1) {
-                bad.add(row, SEVERAL_TARGETS, || {
+                bad.add(row, SEVERAL_VALUES, || {
                     let (name, count) = (&self.columns.slots[slot].column, pair[1] - pair[0]);
-                    format!("column `{name}` has {count} values, expected one in a target of model.attention")
+                    format!("column `{name}` has {count} values, expected one in a target of model.attention and in model.item_id")
                 });
             }
         }

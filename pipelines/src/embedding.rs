@@ -1,0 +1,60 @@
+//! The vectors of users or of items by a trained model of two towers: rows go in, record batches with their vectors come out.
+
+use forebay_actors::Fault;
+use forebay_models::{ModelSpec, TowerSide};
+
+use crate::job::{Job, Paths};
+use crate::model::Model;
+use crate::prediction::Predictions;
+use crate::stages::VECTOR;
+use crate::{sources, wiring};
+
+impl Model {
+    /// Computes the vectors of all rows at `paths` by one of the model's two towers, for an index of nearest neighbours, or to search one.
+    /// The rows need the columns of this tower alone. The result is as that of [`predict`](Self::predict), with `vector`, a list of
+    /// `model.vector_dim` floats, in the place of the score. With the cosine as similarity a vector has length 1, so that the inner product of
+    /// a user's and an item's is their similarity: the order of items by it is that of their scores.
+    ///
+    /// # Errors
+    /// A user fault if the model has no two towers, `keep` names a column twice or one called `vector`, or nothing is at `paths`.
+    pub fn embed(&self, paths: impl Into<Paths>, side: TowerSide, keep: &[&str]) -> Result<Predictions<'_>, Fault> {
+        let spec = self.two_towers()?;
+        let keep = Predictions::checked(keep, &[VECTOR.to_owned()])?;
+        let mut job = self.job.for_tower(spec, side).for_evaluation();
+        job.data.filter = None;
+        let read = sources::whole(&job, &self.context, &paths.into(), job.columns.names_with(&keep))?;
+        Predictions::start(self, "embed", |batches| wiring::embedding(self, &job, (spec, side), read, keep, batches))
+    }
+
+    fn two_towers(&self) -> Result<&ModelSpec, Fault> {
+        self.model.spec.as_ref().filter(|spec| spec.two_towers.is_some()).ok_or_else(|| {
+            Fault::user(format!(
+                "the model is of the kind \"{}\", which makes no vectors of users and items, expected \"two_towers\"",
+                self.job.model.kind
+            ))
+        })
+    }
+}
+
+impl Job {
+    /// The job with the columns of one of the towers of `spec` alone.
+    pub(crate) fn for_tower(&self, spec: &ModelSpec, side: TowerSide) -> Self {
+        let mut job = self.clone();
+        let Some(two) = &spec.two_towers else { return job };
+        let inputs = two.inputs(side);
+        let (columns, slots) = (&self.columns, self.columns.slots.len());
+        let own = |first: usize, at: usize| inputs.slots.contains(&(first + at));
+        let (mut input, mut dense) = (0, Vec::new());
+        for column in &columns.dense {
+            if inputs.dense.contains(&input) {
+                dense.push(column.clone());
+            }
+            input += 1 + usize::from(column.indicator);
+        }
+        job.columns.dense = dense;
+        job.columns.slots = (0..slots).filter(|&at| own(0, at)).map(|at| columns.slots[at].clone()).collect();
+        let crosses = columns.crosses.iter().enumerate().filter(|(at, _)| own(slots, *at));
+        job.columns.crosses = crosses.map(|(_, cross)| cross.clone()).collect();
+        job
+    }
+}

@@ -1,0 +1,148 @@
+//! `forebay embed`: the vectors of users or items by a model of two towers, as Parquet files and as a numpy array.
+
+use std::io::Write as _;
+
+use crate::actors::{StageCx, commas};
+use crate::connectors::convert::{ParquetOptions, ParquetWriter, block_on};
+use crate::connectors::staged::{Folder, StagedFolder};
+use crate::models::TowerSide;
+use crate::pipelines::{Context, Predictions, npy_header};
+use crate::{Fault, Model};
+use arrow::array::{Array, AsArray, RecordBatch};
+use arrow::datatypes::Float32Type;
+use clap::Args;
+
+use super::bar::Bar;
+use super::predict::next;
+use crate::exit::Ended;
+use crate::logs::Logs;
+use crate::out;
+use crate::stop::Stop;
+
+/// The name of the array. Readers of Parquet folders leave out files whose names begin so.
+const ARRAY: &str = "_vectors.npy";
+
+/// Write the vectors of items or users: forebay embed --model FOLDER --data PATH --tower item --out FOLDER
+///
+/// For models of the kind "two_towers". Writes a row for each row of the input, in the order of the input: the kept columns, and
+/// `vector`, a list of floats of fixed length, for an index of nearest neighbours, or to search one. The rows need the columns of this
+/// tower alone, and no label.
+///
+/// By default a row that cannot be parsed ends the run, and nothing is written. With --set data.on_bad_row=skip it keeps its
+/// place, and its vector is null; lines of text that are no rows at all are left out. Both are counted at the end.
+///
+/// Ctrl-C or SIGTERM stops without writing the folder; the exit code is 5.
+#[derive(Args)]
+#[command(after_help = "Examples:
+  forebay embed --model rows/model --data rows/items.parquet --tower item --keep item_id --out rows/item-vectors
+  forebay embed --model rows/model --data rows/users.parquet --tower user --keep user_id --npy --out rows/user-vectors")]
+pub(crate) struct Embed {
+    /// The model folder: a path or a URL (hdfs://, s3://, file://).
+    #[arg(long, value_name = "FOLDER")]
+    model: String,
+    /// A file, a folder or a glob of rows (a path or a URL), with the columns of the tower.
+    #[arg(long, value_name = "PATH")]
+    data: String,
+    /// The tower: user or item.
+    #[arg(long, value_name = "TOWER", value_parser = tower)]
+    tower: TowerSide,
+    /// The folder to write as Parquet, a path or a URL; it appears when it is complete.
+    #[arg(long, value_name = "FOLDER")]
+    out: String,
+    /// Columns of the input to write beside the vector, for instance item_id.
+    #[arg(long, value_name = "COLUMNS", value_delimiter = ',')]
+    keep: Vec<String>,
+    /// Also write _vectors.npy, a numpy array of 32-bit floats, [rows, length of a vector]; a row without a vector is NaN. The
+    /// vectors are held in memory until the end.
+    #[arg(long)]
+    npy: bool,
+    /// Override a field of the model's job, for instance data.on_bad_row=skip; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+    /// Replace the folder if it holds files.
+    #[arg(long)]
+    replace: bool,
+}
+
+fn tower(text: &str) -> Result<TowerSide, String> {
+    let side = TowerSide::BOTH.into_iter().find(|side| side.name() == text);
+    side.ok_or_else(|| "expected user or item".to_owned())
+}
+
+impl Embed {
+    pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
+        let folder = Folder::from(&self.out).with_stores(&context.stores);
+        StagedFolder::probe(&folder, self.replace)?;
+        let stop = Stop::listen_and_say("no vectors are written")?;
+        let mut model = Model::load_with(&self.model, 1, context)?;
+        model.job = crate::Job::from_toml(&model.job.to_toml(), &self.settings)?;
+        let keep: Vec<&str> = self.keep.iter().map(String::as_str).collect();
+        let mut vectors = model.embed(&self.data, self.tower, &keep)?;
+        block_on(self.write(&mut vectors, folder, &stop, logs))
+    }
+
+    async fn write(
+        &self,
+        vectors: &mut Predictions<'_>,
+        folder: Folder,
+        stop: &Stop,
+        logs: &Logs,
+    ) -> Result<Ended, Fault> {
+        let options = ParquetOptions { replace: self.replace, ..ParquetOptions::default() };
+        let mut writer = ParquetWriter::begin(&StageCx::detached("vectors"), folder, &options)?;
+        let (mut bar, mut array) = (Bar::new(None, logs), NumpyArray::default());
+        while let Some(batch) = next(vectors, stop).await? {
+            writer.write(&batch).await?;
+            if self.npy {
+                array.add(&batch);
+            }
+            bar.show(writer.progress());
+        }
+        let Some(counts) = vectors.counts() else { return Ok(Ended::Drained) };
+        if counts.rows == 0 {
+            return Err(Fault::user(format!("`{}` has no rows to embed", self.data)));
+        }
+        let written = writer.finish_beside(|staged| if self.npy { array.write(staged) } else { Ok(()) }).await?;
+        out::print(bar.done(&self.out, &written))?;
+        for (why, &rows) in &counts.without_score {
+            out::print(format_args!("{} rows have no vector: {why}", commas(rows)))?;
+        }
+        for (why, &rows) in &vectors.report().ledger.rejected {
+            out::print(format_args!("left out {} rows: {why}", commas(rows)))?;
+        }
+        Ok(Ended::Done)
+    }
+}
+
+/// All vectors, row after row.
+#[derive(Default)]
+struct NumpyArray {
+    values: Vec<f32>,
+    rows: usize,
+    dim: usize,
+}
+
+impl NumpyArray {
+    fn add(&mut self, batch: &RecordBatch) {
+        let vectors = batch.columns().last().expect("the vectors are the last column").as_fixed_size_list();
+        self.dim = vectors.value_length() as usize;
+        self.rows += vectors.len();
+        for row in 0..vectors.len() {
+            match vectors.is_null(row) {
+                true => self.values.extend(std::iter::repeat_n(f32::NAN, self.dim)),
+                false => self.values.extend_from_slice(vectors.value(row).as_primitive::<Float32Type>().values()),
+            }
+        }
+    }
+
+    fn write(&self, staged: &StagedFolder) -> Result<(), Fault> {
+        let mut file = staged.create(ARRAY)?;
+        let bytes: Vec<u8> = self.values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let written = npy_header("<f4", &[self.rows, self.dim]).and_then(|header| {
+            file.write_all(&header)?;
+            file.write_all(&bytes)
+        });
+        written.map_err(|e| Fault::external(format!("cannot write {ARRAY}")).because(e))?;
+        file.finish().map(drop)
+    }
+}

@@ -1,0 +1,262 @@
+//! Two towers from the job to the vectors: nearest neighbours are the ranking by score, items are counted, and the model has the same bits
+//! however a run is cut up.
+#![allow(clippy::unwrap_used, reason = "a test")]
+#![allow(clippy::disallowed_methods, reason = "tests block their own threads")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int32Array, ListArray, RecordBatch};
+use arrow::compute::concat_batches;
+use arrow::datatypes::{Float32Type, Int32Type};
+use common::{bits, run};
+use forebay::{Job, Model};
+use parquet::arrow::ArrowWriter;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+
+const SOFTMAX: [&str; 1] = ["model.loss=in_batch_softmax"];
+
+/// Makes rows with an item and a history of up to 8 items.
+fn rows(dir: &Path, first: u64, rows: u64) -> PathBuf {
+    let folder = dir.join(format!("rows-{first}"));
+    let (first, rows) = (first.to_string(), rows.to_string());
+    let out = folder.to_str().unwrap();
+    let (code, said) = run(&["data", "synth", "--rows", &rows, "--first-row", &first, "--history", "8", "--out", out]);
+    assert_eq!(code, Some(0), "{said}");
+    folder
+}
+
+/// A job with the history in the user tower.
+fn text(data: &Path, model: &Path) -> String {
+    format!(
+        "seed = 9\n[data]\ntrain = {data:?}\nshuffle_rows = 3000\n[columns]\ndense = [\"I1..I3\"]\n\
+         slots = [{{ column = \"C1..C2\", kind = \"hex\" }}, \"item\", {{ column = \"history\", key_space = \"item\", pooling = \"mean\" }}]\n\
+         [model]\nkind = \"two_towers\"\nembedding_dim = 8\nhidden = [24, 12]\nvector_dim = 6\n\
+         user = {{ slots = [\"history\", \"C1..C2\"], dense = [\"I1..I3\"] }}\nitem = {{ slots = [\"item\"], hidden = [16] }}\n\
+         [train]\nbatch_rows = 256\nthreads = 1\n[output]\nmodel = {model:?}\n"
+    )
+}
+
+fn job(text: &str, settings: &[&str]) -> Job {
+    let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
+    Job::from_toml(text, &settings).unwrap()
+}
+
+/// The rows of all Parquet files of a folder.
+fn read(path: &Path) -> RecordBatch {
+    let mut files: Vec<PathBuf> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|ending| ending == "parquet"));
+    files.sort();
+    let batches = files
+        .iter()
+        .flat_map(|file| ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap().build().unwrap());
+    let batches: Vec<RecordBatch> = batches.map(Result::unwrap).collect();
+    concat_batches(&batches[0].schema(), &batches).unwrap()
+}
+
+fn write(path: &Path, columns: Vec<(&str, ArrayRef)>) {
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+}
+
+/// The vectors that the program writes for a file, and those of the array beside them.
+fn embed(model: &Path, data: &Path, tower: &str, keep: &str, out: &Path) -> Vec<Vec<f32>> {
+    let [model, data, to] = [model, data, out].map(|path| path.to_str().unwrap());
+    let (code, said) =
+        run(&["embed", "--model", model, "--data", data, "--tower", tower, "--keep", keep, "--npy", "--out", to]);
+    assert_eq!(code, Some(0), "{said}");
+    let written = read(out);
+    assert_eq!(written.schema().field(0).name(), keep);
+    let lists = written["vector"].as_fixed_size_list();
+    let vectors: Vec<Vec<f32>> =
+        (0..lists.len()).map(|row| lists.value(row).as_primitive::<Float32Type>().values().to_vec()).collect();
+    let array = fs::read(out.join("_vectors.npy")).unwrap();
+    let header = 10 + usize::from(u16::from_le_bytes([array[8], array[9]]));
+    let numbers: Vec<f32> =
+        array[header..].chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    assert_eq!(numbers, vectors.concat(), "the array has the same numbers");
+    vectors
+}
+
+#[test]
+fn nearest_neighbours_of_the_exported_vectors_are_the_ranking_by_score() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = rows(dir.path(), 0, 3000);
+    let all = read(&data);
+    let items: Vec<i32> = all["item"].as_primitive::<Int32Type>().values().iter().copied().take(40).collect();
+    let users = all.slice(0, 5);
+    // Items without the columns of users, and users without an item; both without a label.
+    write(&dir.path().join("items.parquet"), vec![("item", Arc::new(Int32Array::from(items.clone())))]);
+    let of_users = ["C1", "C2", "I1", "I2", "I3", "history"].map(|name| (name, Arc::clone(&users[name])));
+    write(&dir.path().join("users.parquet"), of_users.into());
+    // Each user with each item.
+    let pick: Int32Array = (0..200).map(|row| row / 40).collect();
+    let mut pairs: Vec<(&str, ArrayRef)> = ["C1", "C2", "I1", "I2", "I3", "history"]
+        .map(|name| (name, arrow::compute::take(&users[name], &pick, None).unwrap()))
+        .into();
+    let item: Int32Array = (0..200).map(|row| Some(items[row % 40])).collect();
+    pairs.push(("item", Arc::new(item)));
+    write(&dir.path().join("pairs.parquet"), pairs);
+    for (at, settings) in [
+        &[][..],
+        &["model.similarity=dot"],
+        &SOFTMAX,
+        &["model.loss=in_batch_softmax", "model.similarity=dot", "model.norm=layer", "model.activation=prelu"],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let path = |name: &str| dir.path().join(format!("{name}-{at}"));
+        let model = path("model");
+        common::train(job(&text(&data, &model), settings)).model.save(&model).unwrap();
+        let items = embed(&model, &dir.path().join("items.parquet"), "item", "item", &path("items"));
+        let users = embed(&model, &dir.path().join("users.parquet"), "user", "C1", &path("users"));
+        if !settings.contains(&"model.similarity=dot") {
+            for vector in items.iter().chain(&users) {
+                assert!((vector.iter().map(|x| x * x).sum::<f32>() - 1.0).abs() < 1e-5);
+            }
+        }
+        let out = path("scores");
+        let pairs = dir.path().join("pairs.parquet");
+        let [model, data, to] = [&model, &pairs, &out].map(|path| path.to_str().unwrap());
+        let (code, said) = run(&["predict", "--model", model, "--data", data, "--out", to]);
+        assert_eq!(code, Some(0), "{said}");
+        let scored = read(&out);
+        let scores = scored["score"].as_primitive::<Float32Type>().values();
+        assert_eq!(scores.len(), 200);
+        for (user, scores) in users.iter().zip(scores.chunks_exact(40)) {
+            let products: Vec<f32> =
+                items.iter().map(|item| user.iter().zip(item).map(|(a, b)| a * b).sum::<f32>()).collect();
+            let mut order: Vec<usize> = (0..40).collect();
+            order.sort_by(|&a, &b| products[b].total_cmp(&products[a]));
+            assert!(products[order[0]] - products[order[39]] > 1e-3, "the items differ: {products:?}");
+            // In the order of the products the scores do not rise, but for the last bits.
+            for pair in order.windows(2) {
+                let (before, after) = (scores[pair[0]], scores[pair[1]]);
+                assert!(after <= before * (1.0 + 3e-6), "{settings:?}: {before} before {after}");
+            }
+        }
+    }
+}
+
+/// The part `count` of every row, by key.
+fn counts(bits: &common::Bits) -> BTreeMap<u64, f32> {
+    bits.1.iter().map(|(key, row)| (*key, f32::from_bits(row[0]))).filter(|(_, count)| *count != 0.0).collect()
+}
+
+#[test]
+fn the_table_counts_how_often_each_item_was_in_a_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = rows(dir.path(), 0, 4000);
+    let mut of_items: BTreeMap<i32, u32> = BTreeMap::new();
+    for item in read(&data)["item"].as_primitive::<Int32Type>().values() {
+        *of_items.entry(*item).or_default() += 1;
+    }
+    let mut expected: Vec<f32> = of_items.into_values().map(|count| 2.0 * count as f32).collect();
+    let text = text(&data, &dir.path().join("model"));
+    // Neither a change of the learning rates nor clipping changes what is counted.
+    let settings = [
+        "model.loss=in_batch_softmax",
+        "data.epochs=2",
+        "train.clip_norm=0.001",
+        "table.embedding_optimizer={kind=\"sgd\",lr={peak=0.1,warmup_steps=9}}",
+    ];
+    let found = counts(&bits(&common::train(job(&text, &settings))));
+    let mut found: Vec<f32> = found.into_values().collect();
+    found.sort_by(f32::total_cmp);
+    expected.sort_by(f32::total_cmp);
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn towers_have_the_same_bits_in_one_process_and_in_several() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, model) = (rows(dir.path(), 0, 4000), dir.path().join("model"));
+    let text = text(&data, &model);
+    let trained = |settings: &[&str]| bits(&common::train(job(&text, &[&SOFTMAX, settings].concat())));
+    let reference = trained(&[]);
+    assert!(reference.0.iter().any(|(name, _)| name == "item.1.weight"));
+    let replicas = ["pipeline.parse_replicas=3", "pipeline.batch_replicas=2", "data.read_rows=700", "table.shards=3"];
+    for settings in [&replicas[..], &["train.threads=2"]] {
+        assert!(trained(settings) == reference, "{settings:?}");
+    }
+    assert!(trained(&["model.log_q=false"]).0 != reference.0, "the comparison can fail");
+
+    let file = dir.path().join("job.toml");
+    fs::write(&file, &text).unwrap();
+    let version = |command: &str, settings: &[&str]| {
+        let settings = [&SOFTMAX, settings].concat();
+        let settings = settings.iter().flat_map(|setting| ["--set", setting]).collect::<Vec<_>>();
+        let (code, said) = run(&[&[command, file.to_str().unwrap()][..], &settings].concat());
+        assert_eq!(code, Some(0), "{said}");
+        Model::load(&model, 1).unwrap().version().unwrap()
+    };
+    let alone = version("train", &[]);
+    assert_eq!(version("launch", &["placement.readers=1", "placement.ps=2"]), alone);
+    version("launch", &["placement.readers=1", "placement.ps=1", "placement.trainers=2"]);
+}
+
+#[cfg(feature = "torch")]
+#[test]
+fn the_backends_train_alike() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, model, test) = (rows(dir.path(), 0, 2000), dir.path().join("model"), rows(dir.path(), 2000, 1000));
+    let text = text(&data, &model);
+    for loss in [&[][..], &SOFTMAX] {
+        let auc = |settings: &[&str]| {
+            let trained = common::train(job(&text, &[loss, settings].concat()));
+            trained.model.evaluate(test.to_str().unwrap()).unwrap().0.auc.unwrap()
+        };
+        let (native, torch) = (auc(&[]), auc(&["train.backend=torch"]));
+        assert!((native - torch).abs() < 0.002, "{native} {torch}");
+        let other = auc(&["model.temperature=0.5"]);
+        assert!((native - other).abs() > 1e-6, "{native} {other}");
+    }
+}
+
+#[test]
+fn what_has_no_vectors_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = rows(dir.path(), 0, 600);
+    let (towers, other) = (dir.path().join("towers"), dir.path().join("other"));
+    common::train(job(&text(&data, &towers), &[])).model.save(&towers).unwrap();
+    let plain = ["model.kind=ctr_dnn", "columns.slots=['C1']", "columns.dense=[]"];
+    common::train(common::job(&data, &plain)).model.save(&other).unwrap();
+    let refused = |model: &Path, more: &[&str]| {
+        let out = dir.path().join("out");
+        let [model, data, out] = [model, data.as_path(), out.as_path()].map(|path| path.to_str().unwrap());
+        let (code, said) = run(&[&["embed", "--model", model, "--data", data, "--out", out][..], more].concat());
+        assert_eq!(code, Some(2), "{said}");
+        assert!(!Path::new(out).exists());
+        said
+    };
+    let said = refused(&other, &["--tower", "item"]);
+    assert!(said.contains("the model is of the kind \"ctr_dnn\", which makes no vectors"), "{said}");
+    let said = refused(&towers, &["--tower", "items"]);
+    assert!(said.contains("expected user or item"), "{said}");
+    let said = refused(&towers, &["--tower", "item", "--keep", "item,item"]);
+    assert!(said.contains("`item` is to be kept twice"), "{said}");
+    write(&dir.path().join("users.parquet"), vec![("vector", Arc::new(Int32Array::from(vec![1])))]);
+    let said = refused(&towers, &["--tower", "item", "--keep", "vector"]);
+    assert!(said.contains("`vector` is the name of the result"), "{said}");
+    // A row with two items is a bad row: its vector is null, and that of the array is no number.
+    let lists = ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1)]), Some(vec![Some(1), Some(2)])]);
+    let (two, out) = (dir.path().join("two.parquet"), dir.path().join("vectors"));
+    write(&two, vec![("item", Arc::new(lists))]);
+    let softmax = dir.path().join("softmax");
+    common::train(job(&text(&data, &softmax), &SOFTMAX)).model.save(&softmax).unwrap();
+    let [model, data, to] = [&softmax, &two, &out].map(|path| path.to_str().unwrap());
+    let embed = ["embed", "--model", model, "--data", data, "--tower", "item", "--out", to];
+    let (code, said) = run(&embed);
+    assert!(code == Some(2) && said.contains("`item` has 2 values, expected one"), "{said}");
+    let (code, said) = run(&[&embed[..], &["--npy", "--set", "data.on_bad_row=skip"]].concat());
+    assert!(code == Some(0) && said.contains("1 rows have no vector"), "{said}");
+    let written = read(&out);
+    assert_eq!((written["vector"].is_null(0), written["vector"].is_null(1)), (false, true));
+}
