@@ -5,6 +5,7 @@
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
+use std::sync::{PoisonError, RwLock};
 
 use crate::Fault;
 
@@ -38,12 +39,40 @@ pub(crate) fn note(line: impl Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// The writer of the logs: standard error, or nowhere if it cannot be written.
+/// Takes a line of the log, without its end.
+type LogLine = Box<dyn Fn(&str) + Send + Sync>;
+
+/// Takes the log in place of standard error.
+static LOG: RwLock<Option<LogLine>> = RwLock::new(None);
+
+/// The log goes elsewhere until this is dropped.
+pub(crate) struct LogElsewhere;
+
+impl LogElsewhere {
+    /// `to` must not wait: a log that is not read may not hold up what writes it.
+    pub(crate) fn send(to: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        *LOG.write().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(to));
+        Self
+    }
+}
+
+impl Drop for LogElsewhere {
+    fn drop(&mut self) {
+        *LOG.write().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// The writer of the logs, a whole line with each call: standard error, or nowhere if it cannot be written.
 pub(crate) struct Logs;
 
 impl Write for Logs {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let _ = io::stderr().lock().write_all(bytes);
+        match &*LOG.read().unwrap_or_else(PoisonError::into_inner) {
+            Some(take) => take(String::from_utf8_lossy(bytes).trim_end_matches('\n')),
+            None => {
+                let _ = io::stderr().lock().write_all(bytes);
+            }
+        }
         Ok(bytes.len())
     }
 

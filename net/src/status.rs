@@ -1,6 +1,6 @@
 //! Faults on their way through gRPC, and what a broken connection means.
 //!
-//! Domain and `retryable` travel in the header `forebay-fault`; without it they follow from the gRPC code.
+//! Domain, `retryable` and some kinds travel in the header `forebay-fault`; without it they follow from the gRPC code.
 
 use std::error::Error;
 
@@ -10,6 +10,12 @@ use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 
 const HEADER_FAULT: &str = "forebay-fault";
+
+const RETRYABLE: &str = "retryable";
+
+/// The kinds that travel: they say what became of the run, wherever it was noticed.
+const KINDS: [(FaultKind, &str); 2] = [(FaultKind::Drained, "drained"), (FaultKind::RolledBack, "rolled-back")];
+
 /// Longer ones would not fit the headers that HTTP/2 peers accept.
 const MOST_MESSAGE: usize = 2 << 10;
 
@@ -79,15 +85,17 @@ pub(crate) fn with_code(code: Code, fault: &Fault) -> Status {
     let mut message = fault.to_string();
     message.truncate(message.floor_char_boundary(MOST_MESSAGE));
     let mut status = Status::new(code, message);
-    let words = match (fault.domain, fault.retryable) {
-        (Domain::User, false) => "user",
-        (Domain::User, true) => "user retryable",
-        (Domain::External, false) => "external",
-        (Domain::External, true) => "external retryable",
-        (Domain::Internal, false) => "internal",
-        (Domain::Internal, true) => "internal retryable",
+    let domain = match fault.domain {
+        Domain::User => "user",
+        Domain::External => "external",
+        Domain::Internal => "internal",
     };
-    status.metadata_mut().insert(HEADER_FAULT, MetadataValue::from_static(words));
+    let kind = KINDS.iter().find(|(kind, _)| *kind == fault.kind).map(|(_, word)| *word);
+    let words = [Some(domain), fault.retryable.then_some(RETRYABLE), kind];
+    let words = words.into_iter().flatten().collect::<Vec<_>>().join(" ");
+    if let Ok(words) = MetadataValue::try_from(words) {
+        status.metadata_mut().insert(HEADER_FAULT, words);
+    }
     status
 }
 
@@ -96,13 +104,17 @@ pub(crate) fn from_status(status: &Status) -> Fault {
     let message = if status.message().is_empty() { status.code().description() } else { status.message() };
     let words = status.metadata().get(HEADER_FAULT).and_then(|value| value.to_str().ok());
     if let Some(words) = words {
-        let (domain, retryable) = words.split_once(' ').map_or((words, false), |(domain, _)| (domain, true));
-        let fault = match domain {
-            "user" => Fault::user(message),
-            "internal" => Fault::internal(message),
+        let mut words = words.split(' ');
+        let fault = match words.next() {
+            Some("user") => Fault::user(message),
+            Some("internal") => Fault::internal(message),
             _ => Fault::external(message),
         };
-        return if retryable { fault.retryable() } else { fault };
+        return words.fold(fault, |fault, word| match KINDS.iter().find(|(_, known)| *known == word) {
+            Some((kind, _)) => fault.kind(*kind),
+            None if word == RETRYABLE => fault.retryable(),
+            None => fault,
+        });
     }
     match status.code() {
         Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Aborted | Code::ResourceExhausted => {
@@ -161,4 +173,26 @@ pub(crate) fn broken(origin: &Origin, error: &(dyn Error + 'static)) -> Fault {
         }
     }
     origin.fault(&said).kind(FaultKind::Unreachable).retryable()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A trainer that asked for rows of a run that had been drained ended with the exit code of a lost network.
+    #[test]
+    fn a_fault_arrives_as_it_was_sent() {
+        let faults = [
+            Fault::user("a"),
+            Fault::internal("b").retryable(),
+            Fault::external("c").kind(FaultKind::Drained),
+            Fault::external("d").kind(FaultKind::RolledBack).retryable(),
+        ];
+        for sent in faults {
+            let came = from_status(&to_status(&sent));
+            assert_eq!((came.domain, came.retryable, came.kind), (sent.domain, sent.retryable, sent.kind), "{came}");
+        }
+        let unreachable = Fault::external("of another process").kind(FaultKind::Unreachable);
+        assert_eq!(from_status(&to_status(&unreachable)).kind, FaultKind::Other);
+    }
 }

@@ -7,6 +7,7 @@ mod data;
 mod embed;
 mod eval;
 mod export;
+mod job_args;
 mod launch;
 mod plan;
 mod predict;

@@ -1,22 +1,17 @@
 //! `forebay plan`: the graph of a job.
 
-use std::path::PathBuf;
-
 use crate::pipelines::Context;
 use crate::{Fault, Training};
 use clap::Args;
 
-use super::train::load;
+use super::job_args::JobArgs;
 use crate::out;
 
 /// Print the graph of a job, with the capacity of every link, replicas and places; reads no rows
 #[derive(Args)]
 pub(crate) struct Plan {
-    /// The job file; without it, the default job.
-    job: Option<PathBuf>,
-    /// Override a field of the job; may be repeated.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    settings: Vec<String>,
+    #[command(flatten)]
+    job: JobArgs,
     /// Print the job as TOML, with every field, its value and a sentence about it.
     #[arg(long)]
     job_file: bool,
@@ -27,7 +22,7 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
-        let job = load(self.job.as_deref(), &self.settings)?;
+        let job = self.job.load()?;
         if self.job_file {
             return out::print(job.to_commented_toml());
         }

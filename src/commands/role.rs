@@ -12,6 +12,7 @@ use crate::pipelines::{Context, Job};
 use clap::{Args, ValueEnum};
 use serde_json::json;
 
+use super::job_args::RunArgs;
 use super::security_args::SecurityArgs;
 use super::train::{self, AtEnd};
 use crate::exit::Ended;
@@ -47,11 +48,8 @@ pub(crate) struct RoleCommand {
     /// The role of this process.
     #[arg(value_enum)]
     role: Role,
-    /// The job file. Default: the default job.
-    job: Option<PathBuf>,
-    /// Override a field of the job; may be repeated. Must be the same for all processes of a run.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    settings: Vec<String>,
+    #[command(flatten)]
+    run_args: RunArgs,
     /// Rank among the processes of this role, from 0. Without it: SLURM_ARRAY_TASK_ID, SLURM_PROCID, JOB_COMPLETION_INDEX, or
     /// the number at the end of POD_NAME; else 0.
     #[arg(long, env = "FOREBAY_RANK", value_name = "RANK")]
@@ -73,27 +71,6 @@ pub(crate) struct RoleCommand {
     /// The authority that signed the certificates of the run, PEM.
     #[arg(long, env = "FOREBAY_TLS_CA", value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// A trainer writes its report to this folder, or to one file, whose name ends with .json.
-    #[arg(long, value_name = "PATH")]
-    report: Option<PathBuf>,
-    /// The first trainer shows the run while it goes on at this address: a page, and /metrics for Prometheus.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    dashboard: Option<SocketAddr>,
-    /// The first trainer writes event files for TensorBoard to this folder while the run goes on.
-    #[arg(long, value_name = "FOLDER")]
-    tensorboard: Option<PathBuf>,
-    /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet. The process that runs the
-    /// coordinator decides.
-    #[arg(long)]
-    resume: bool,
-    /// Go on from a checkpoint of another folder: short for --set checkpoint.from=PLACE, so all processes need it. With --resume,
-    /// only if there is no checkpoint in checkpoint.to yet.
-    #[arg(long, value_name = "FOLDER[#NUMBER]")]
-    resume_from: Option<String>,
-    /// Go on from a trained model: short for --set train.from=MODEL, so all processes need it. With --resume, only if there is no
-    /// checkpoint yet.
-    #[arg(long, value_name = "MODEL")]
-    from: Option<String>,
     /// The `launch` that started this process: it ends with it.
     #[arg(long, hide = true)]
     parent: Option<u32>,
@@ -102,17 +79,17 @@ pub(crate) struct RoleCommand {
 impl RoleCommand {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         self.parent.map_or(Ok(()), parent::end_with)?;
-        let settings = train::with_origin(self.settings.clone(), self.from.clone(), self.resume_from.clone());
-        let job = train::load(self.job.as_deref(), &settings)?;
+        let args = &self.run_args;
+        let job = args.load()?;
         let process = ClusterProcess::new(self.process_config(&job)?);
-        let report = ReportFiles::new(self.report.clone())?;
+        let report = ReportFiles::new(args.report.clone())?;
         let stop = Stop::listen()?;
         // Each attempt of the run is shown at the same address.
         let shows = matches!(self.role, Role::Trainer) && process.config().rank == 0;
         let security = || Security::load(&process.config().security);
         let dashboard =
-            self.dashboard.filter(|_| shows).map(|listen| Dashboard::start(listen, &security()?)).transpose()?;
-        let tensorboard = self.tensorboard.as_ref().filter(|_| shows);
+            args.dashboard.filter(|_| shows).map(|listen| Dashboard::start(listen, &security()?)).transpose()?;
+        let tensorboard = args.tensorboard.as_ref().filter(|_| shows);
         let tensorboard = tensorboard.map(|folder| TensorBoard::start(folder)).transpose()?;
         process.take_part(|process| match self.role {
             Role::Reader => {
@@ -171,7 +148,7 @@ impl RoleCommand {
                 .unwrap_or_else(|| SocketAddr::new(here, DEFAULT_PORT).to_string()),
             run: self.run.clone().or_else(|| network.run.clone()).unwrap_or_else(|| "forebay".into()),
             security: self.security.files(self.tls_ca.clone(), network.security_files()),
-            resume: self.resume,
+            resume: self.run_args.resume,
         };
         let port = if process.coordinates(job) { DEFAULT_PORT } else { 0 };
         process.listen = self.listen.unwrap_or(SocketAddr::new(here, port));

@@ -1,16 +1,15 @@
 //! `forebay train`: the whole pipeline, a progress line, evaluation, a model folder.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::actors::{Domain, FaultKind, commas};
 use crate::pipelines::cluster::ClusterSession;
 use crate::pipelines::{Context, Evaluation, RunEnd, Trained};
-use crate::{Fault, Job, Training};
+use crate::{Fault, Training};
 use clap::Args;
 use serde_json::json;
 
+use super::job_args::RunArgs;
 use super::summary::Summary;
 use crate::dashboard::Dashboard;
 use crate::exit::Ended;
@@ -39,55 +38,27 @@ use crate::usage::Usage;
   forebay train job.toml --set checkpoint.to=again --resume-from checkpoints#12   (goes on from an earlier checkpoint)
   forebay train --set data.train=rows/ --set output.model=model     (the default job: Wide & Deep on Criteo columns)")]
 pub(crate) struct Train {
-    /// The job file; without it, the default job.
-    job: Option<PathBuf>,
-    /// Override a field of the job, for instance train.batch_rows=4096; may be repeated.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    settings: Vec<String>,
-    /// Write the report to this folder, as report.json, report.html and trace.json; or to one file, whose name ends with .json.
-    #[arg(long, value_name = "PATH")]
-    report: Option<PathBuf>,
-    /// Show the run while it goes on at this address, for instance 127.0.0.1:9600: a page, and /metrics for Prometheus.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    dashboard: Option<SocketAddr>,
-    /// Write event files for TensorBoard to this folder while the run goes on.
-    #[arg(long, value_name = "FOLDER")]
-    tensorboard: Option<PathBuf>,
-    /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet.
-    #[arg(long)]
-    resume: bool,
-    /// Go on from a checkpoint of another folder: short for --set checkpoint.from=PLACE. The run's own checkpoints go to
-    /// checkpoint.to. With --resume, only if there is none yet.
-    #[arg(long, value_name = "FOLDER[#NUMBER]")]
-    resume_from: Option<String>,
-    /// Go on from a trained model: short for --set train.from=MODEL. With --resume, only if there is no checkpoint yet.
-    #[arg(long, value_name = "MODEL")]
-    from: Option<String>,
-}
-
-/// The settings of `--set`, and those of `--from` and `--resume-from`.
-pub(crate) fn with_origin(mut settings: Vec<String>, from: Option<String>, checkpoint: Option<String>) -> Vec<String> {
-    settings.extend(from.map(|model| format!("train.from={model}")));
-    settings.extend(checkpoint.map(|at| format!("checkpoint.from={at}")));
-    settings
+    #[command(flatten)]
+    run: RunArgs,
 }
 
 impl Train {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
-        let job = load(self.job.as_deref(), &with_origin(self.settings, self.from, self.resume_from))?;
+        let Self { run: args } = self;
+        let job = args.load()?;
         if !job.placement.is_one_process() {
             return Err(Fault::user(
                 "the job's [placement] names several processes: start them on this machine with `forebay launch`, or each with \
                  `forebay role`",
             ));
         }
-        let report = ReportFiles::new(self.report)?;
+        let report = ReportFiles::new(args.report)?;
         let security = || Security::load(&job.network.security_files());
-        let dashboard = self.dashboard.map(|listen| Dashboard::start(listen, &security()?)).transpose()?;
-        let tensorboard = self.tensorboard.map(|folder| TensorBoard::start(&folder)).transpose()?;
+        let dashboard = args.dashboard.map(|listen| Dashboard::start(listen, &security()?)).transpose()?;
+        let tensorboard = args.tensorboard.map(|folder| TensorBoard::start(&folder)).transpose()?;
         let (dashboard, tensorboard) = (dashboard.as_ref(), tensorboard.as_ref());
         let end = AtEnd { report: &report, dashboard, tensorboard, saves: true };
-        run(Training::builder(job).context(context).resume(self.resume).build()?, &Stop::listen()?, end, logs)
+        run(Training::builder(job).context(context).resume(args.resume).build()?, &Stop::listen()?, end, logs)
     }
 }
 
@@ -269,12 +240,4 @@ fn evaluate(trained: &Trained, known: Option<Evaluation>, json: bool) -> Result<
             .for_each(|evaluation| out::tell(format_args!("evaluated on {path}: {evaluation}"))),
     }
     Ok(Some((path.to_string(), evaluation)))
-}
-
-/// The job of a file, or the default job, with settings applied.
-pub(crate) fn load(file: Option<&std::path::Path>, settings: &[String]) -> Result<Job, Fault> {
-    match file {
-        Some(file) => Job::load(file, settings),
-        None => Job::from_toml("", settings),
-    }
 }

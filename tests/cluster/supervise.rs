@@ -39,7 +39,10 @@ impl Child {
 
 /// The children of `launch` that run now.
 fn children(run: &mut Run) -> Vec<Child> {
-    let launch = run.id("launch");
+    children_of(run.id("launch"))
+}
+
+fn children_of(launch: u32) -> Vec<Child> {
     let all = std::fs::read_to_string(format!("/proc/{launch}/task/{launch}/children")).unwrap_or_default();
     let child = |id: &str| {
         let command = std::fs::read(format!("/proc/{id}/cmdline")).ok()?;
@@ -209,6 +212,60 @@ fn a_launch_whose_output_is_not_read_saves_the_model() {
     assert!(reader.join().unwrap() > 64 << 10, "the logs must not fit into a pipe");
     assert_eq!(launch.wait().unwrap().code(), Some(0));
     Manifest::read(model).unwrap();
+}
+
+/// It could not say that the reader was killed, and so did not start it again.
+#[test]
+fn a_launch_whose_output_is_full_and_not_read_starts_processes_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    let (unread, full) = std::io::pipe().unwrap();
+    fill(&full);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.arg("launch").env("TMPDIR", folder.path()).env_remove("FOREBAY_LOG").stdin(Stdio::null());
+    for setting in job(ROWS, &["placement.readers=1", "placement.ps=1", "data.epochs=20"]) {
+        command.args(["--set", &setting]);
+    }
+    command.args(["--set", &format!("output.model={}", model.display())]);
+    let mut launch = command.stdout(full.try_clone().unwrap()).stderr(full).spawn().unwrap();
+    drop(command);
+    let ps = |launch: u32| children_of(launch).into_iter().find(|child| child.name == "ps 0");
+    let begun = Instant::now();
+    let mut killed = false;
+    while !model.exists() {
+        assert!(begun.elapsed() < LONG, "no model while the output is full; killed: {killed}");
+        if let Some(ps) = ps(launch.id()).filter(|_| !killed && begun.elapsed().as_secs() >= 1) {
+            ps.kill();
+            killed = true;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    assert!(killed, "the run was over too soon");
+    let log = std::io::read_to_string(unread).unwrap();
+    assert!(log.contains("ps 0 was killed by signal 9 (SIGKILL): starts it again"), "{log}");
+    assert_eq!(launch.wait().unwrap().code(), Some(0));
+}
+
+/// Writes until the pipe takes no more.
+fn fill(pipe: &std::io::PipeWriter) {
+    use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+    let flags = fcntl_getfl(pipe).unwrap();
+    fcntl_setfl(pipe, flags | OFlags::NONBLOCK).unwrap();
+    while rustix::io::write(pipe, &[b'\n'; 4096]).is_ok() {}
+    fcntl_setfl(pipe, flags).unwrap();
+}
+
+#[test]
+fn a_launch_that_is_told_to_end_before_its_run_begins_has_the_exit_code_of_a_drain() {
+    for wait in [0, 30, 60, 100, 150, 250, 400, 700] {
+        let mut run = start(&job(ROWS, &ENDLESS), &[]);
+        let begun = Instant::now();
+        run.until("its processes run", |run| Some(children(run)).filter(|children| !children.is_empty()));
+        run.until("a while has passed", |_| (begun.elapsed().as_millis() >= wait).then_some(()));
+        run.signal("launch", Signal::TERM);
+        let Ended { code, log } = run.ended("launch");
+        assert_eq!(code, Some(5), "after {wait} ms: {log}");
+    }
 }
 
 #[test]

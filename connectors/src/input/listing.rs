@@ -2,7 +2,8 @@
 //! file are not entered.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path as LocalPath;
+use std::io::ErrorKind;
+use std::path::{Path as LocalPath, PathBuf};
 use std::sync::Arc;
 
 use forebay_actors::Fault;
@@ -12,6 +13,7 @@ use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
 
 use super::glob;
 use crate::file::DataFile;
+use crate::format::Format;
 use crate::names::{did_you_mean, listed};
 use crate::partition::{Partitions, Predicate};
 use crate::store_error::store_fault;
@@ -58,20 +60,28 @@ pub(super) async fn list(
         Path::parse(fixed).map_err(|e| Fault::user(format!("`{text}` is not a path that can be read")).because(e))?;
     let below = fixed.as_ref().len();
     let pattern = (fixed != *path).then_some(whole);
-    let mut search = Search { store, below, pattern, filter, seen: BTreeMap::new() };
-    let found = match search.run(fixed).await {
+    let mut search = Search { store, root: fixed, below, pattern, filter, seen: BTreeMap::new() };
+    let found = match search.run().await {
         Ok(found) => found,
         Err(object_store::Error::NotFound { .. }) => Vec::new(),
         Err(e) => return Err(store_fault(&format!("cannot list `{text}`"), e)),
     };
+    if root == "/"
+        && let Some(link) = search.dangling_link()
+    {
+        return Err(Fault::user(format!(
+            "`{}` is a link to a file or folder that is not there: mend or remove it",
+            link.display()
+        )));
+    }
     let mut folder = (String::new(), Partitions::default());
     let mut files = Vec::new();
     for meta in found {
         let whole = meta.location.as_ref();
-        let wanted = meta.size > 0
-            && pattern.is_none_or(|pattern| glob::matches(pattern, whole))
-            && !whole[below..].split('/').any(left_out);
-        if wanted {
+        let named =
+            pattern.is_none_or(|pattern| glob::matches(pattern, whole)) && !whole[below..].split('/').any(left_out);
+        let empty = meta.size == 0;
+        if named && (!empty || Format::told_by(whole) == Some(Format::Parquet)) {
             // Files of one folder mostly come together and share what it says.
             let within = whole[below..].rsplit_once('/').map_or("", |(within, _)| within);
             if folder.0 != within {
@@ -79,6 +89,13 @@ pub(super) async fn list(
             }
             let file = file(meta, folder.1.clone());
             if selected(filter, &file, text)? {
+                if empty {
+                    return Err(Fault::user(format!(
+                        "`{}` is empty, which no whole Parquet file is: it was cut off or is still being written; write it \
+                         anew or remove it",
+                        file.name
+                    )));
+                }
                 files.push(file);
             }
         }
@@ -131,6 +148,8 @@ fn selected(filter: Option<&Predicate>, file: &DataFile, text: &str) -> Result<b
 /// A search through folders, level by level.
 struct Search<'a> {
     store: &'a Arc<dyn ObjectStore>,
+    /// The folder above all that may be wanted.
+    root: Path,
     /// Bytes of the path that was named: folders count below it.
     below: usize,
     pattern: Option<&'a str>,
@@ -140,13 +159,13 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Everything below `folder` that may be wanted.
-    async fn run(&mut self, folder: Path) -> object_store::Result<Vec<ObjectMeta>> {
+    /// Everything that may be wanted.
+    async fn run(&mut self) -> object_store::Result<Vec<ObjectMeta>> {
         if self.pattern.is_none() && self.filter.is_none() {
-            return self.store.list(Some(&folder)).try_collect().await;
+            return self.store.list(Some(&self.root)).try_collect().await;
         }
         let mut found = Vec::new();
-        let mut level = vec![folder];
+        let mut level = vec![self.root.clone()];
         while !level.is_empty() {
             let store = self.store;
             let lists = futures::stream::iter(level)
@@ -176,6 +195,35 @@ impl Search<'_> {
             self.seen.entry(column.to_owned()).or_default().insert(value);
         }
         filter.may_select(&partitions)
+    }
+
+    /// A link below the local folder that was searched, as a file that may be wanted or the folder of one, that leads nowhere. Listings of
+    /// a local disk leave it out.
+    fn dangling_link(&mut self) -> Option<PathBuf> {
+        let mut folders = vec![self.root.clone()];
+        while let Some(folder) = folders.pop() {
+            let entries = std::fs::read_dir(LocalPath::new("/").join(folder.as_ref())).ok()?;
+            for entry in entries.flatten() {
+                let kind = entry.file_type().ok()?;
+                let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
+                if kind.is_file() || left_out(&name) {
+                    continue;
+                }
+                let path = folder.clone().join(name);
+                match std::fs::metadata(entry.path()) {
+                    Ok(metadata) if metadata.is_dir() && self.enters(path.as_ref()) => folders.push(path),
+                    Err(e) if e.kind() == ErrorKind::NotFound => {
+                        let wanted =
+                            |pattern| glob::matches(pattern, path.as_ref()) || glob::reaches(pattern, path.as_ref());
+                        if self.pattern.is_none_or(wanted) {
+                            return Some(entry.path());
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        None
     }
 
     /// `` `day` has "2026-11-18", "2026-11-19" ``, with a few values of each column.

@@ -20,7 +20,8 @@ use crate::stores::Stores;
 ///
 /// A path is a file, a folder (with all below it) or a glob: `*` and `?` stay within a name, `**` spans folders. Below a
 /// folder, what Spark does not read is left out: names that begin with `.`, names that begin with `_` and hold no `=`,
-/// copies under way (`._COPYING_`), and empty files.
+/// copies under way (`._COPYING_`), and empty files of text. An empty Parquet file and, on a local disk, a link to nothing
+/// are faults: their rows are lost.
 #[derive(Clone, Debug)]
 pub struct Input(Vec<Part>);
 
@@ -137,8 +138,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_folder_is_listed_with_all_below_it_in_a_fixed_order() {
-        let left_out =
-            ["_SUCCESS", ".hidden", ".x=1/a.parquet", "_tmp/d.parquet", "e.parquet._COPYING_", "!zero.parquet"];
+        let left_out = ["_SUCCESS", ".hidden", ".x=1/a.parquet", "_tmp/d.parquet", "e.parquet._COPYING_", "!zero.csv"];
         let (_dir, root) =
             folder(&[&["b.parquet", "a.parquet", "sub/c.parquet", "_d=1/d.parquet"], &left_out[..]].concat());
         let all = ["_d=1/d.parquet", "a.parquet", "b.parquet", "sub/c.parquet"];
@@ -160,6 +160,30 @@ mod tests {
         assert!(said(format!("{root}/nope/*.x")).await.contains("no file matches"));
         assert!(said("s3://b/k".into()).await.contains("s3://"));
         assert!(said(format!("{root}/zero")).await.contains("empty file"));
+    }
+
+    #[tokio::test]
+    async fn an_empty_parquet_file_and_a_link_to_nothing_are_faults_unless_left_out() {
+        use std::os::unix::fs::symlink;
+        let (_dir, root) = folder(&["a/b.parquet", "a/_tmp/x.parquet", "e/day=1/x.parquet"]);
+        std::fs::write(format!("{root}/e/day=1/zero.parquet"), "").unwrap();
+        let said = async |text: &str| Input::from(format!("{root}/{text}")).list().await.unwrap_err().to_string();
+        let empty = said("e").await;
+        assert!(empty.contains("e/day=1/zero.parquet` is empty"), "{empty}");
+        assert!(said("e/*/z*").await.contains("is empty"));
+        assert_eq!(Input::from(format!("{root}/e/*/x*")).list().await.unwrap().len(), 1);
+        symlink("/nowhere/at/all", format!("{root}/a/gone.parquet")).unwrap();
+        symlink("/nowhere/at/all", format!("{root}/a/_tmp/gone")).unwrap();
+        let link = said("a").await;
+        assert!(link.contains("a/gone.parquet` is a link to a file or folder that is not there"), "{link}");
+        assert!(said("a/*.parquet").await.contains("is a link to"));
+        assert_eq!(Input::from(format!("{root}/a/b*.parquet")).list().await.unwrap().len(), 1);
+        std::fs::rename(format!("{root}/a/gone.parquet"), format!("{root}/e/day=1/gone")).unwrap();
+        std::fs::remove_file(format!("{root}/e/day=1/zero.parquet")).unwrap();
+        assert!(filtered(format!("{root}/e"), "day = 1").await.unwrap_err().to_string().contains("is a link to"));
+        std::fs::create_dir(format!("{root}/e/day=2")).unwrap();
+        std::fs::write(format!("{root}/e/day=2/x.parquet"), "x").unwrap();
+        assert_eq!(filtered(format!("{root}/e"), "day = 2").await.unwrap().len(), 1);
     }
 
     const LOGS: [&str; 6] = [

@@ -265,7 +265,7 @@ impl Decode {
     }
 
     fn fault(&self, row: u64, why: String) -> Fault {
-        let mut fault = Fault::external(format!(
+        let mut fault = Fault::user(format!(
             "`{}`, row group {}, at or after row {row} of it: {why}: the file is damaged, write or copy it anew",
             self.footer.file.name, self.group
         ));

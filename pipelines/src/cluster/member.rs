@@ -292,7 +292,7 @@ async fn send_heartbeats(
                     };
                     Failure::new(Domain::External, message)
                 }
-                Err(fault) => Failure::new(fault.domain, fault.to_string()),
+                Err(fault) => Failure::of(&fault),
             };
         status.send_modify(|known| known.phase = RunPhase::Failed(failure));
         return;

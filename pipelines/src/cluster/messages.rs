@@ -179,9 +179,13 @@ impl Failure {
         Self { domain, message: message.into(), rolled_back: false, drained: false }
     }
 
-    /// What a member reports.
+    /// What a member reports, or hears.
     pub(crate) fn of(fault: &Fault) -> Self {
-        Self { drained: fault.kind == FaultKind::Drained, ..Self::new(fault.domain, fault.to_string()) }
+        Self {
+            drained: fault.kind == FaultKind::Drained,
+            rolled_back: fault.kind == FaultKind::RolledBack,
+            ..Self::new(fault.domain, fault.to_string())
+        }
     }
 
     /// The attempt of a member is over.

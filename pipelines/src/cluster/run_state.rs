@@ -73,7 +73,9 @@ pub(super) struct RunState {
     /// What the attempt goes on from. `None`: not known yet.
     origin: Option<Origin>,
     members: Members,
-    /// `None` until the first reader says what there is to read.
+    /// What the first reader of the first attempt found. Later attempts read the same.
+    data: Option<DataPlan>,
+    /// `None` until the first reader of the attempt says what there is to read.
     leases: Option<LeaseBook>,
     /// By rank of the reader: its incarnation, the number of its last request for a lease, and the reply.
     lease_replies: BTreeMap<u32, (u64, u64, LeaseReply)>,
@@ -120,6 +122,7 @@ impl RunState {
             attempt,
             origin: job.checkpoint.to.is_none().then(Origin::default),
             members: Members::new(expected),
+            data: None,
             leases: None,
             lease_replies: BTreeMap::new(),
             phase: RunPhase::Gathering,
@@ -231,6 +234,14 @@ impl RunState {
         if let Some(before) = origin.as_ref().and_then(|origin| origin.data.as_ref()) {
             check_rows(before, &data)?;
         }
+        let expected = self.data.get_or_insert_with(|| data.clone());
+        if *expected != data {
+            return Err(Fault::user(format!(
+                "{} {} finds other data than the first reader: {data:?}, expected {expected:?}. All readers must find the \
+                 same files, unchanged during the run",
+                member.role, member.rank,
+            )));
+        }
         let leases = self.leases.get_or_insert_with(|| {
             let mut book = LeaseBook::new(data.clone(), settings.window_rows, settings.lease_windows(&data));
             if let Some(origin) = origin {
@@ -238,15 +249,6 @@ impl RunState {
             }
             book
         });
-        if *leases.data() != data {
-            return Err(Fault::user(format!(
-                "{} {} finds other data than the first reader: {data:?}, expected {:?}. All readers must find the same \
-                 files, unchanged during the run",
-                member.role,
-                member.rank,
-                leases.data()
-            )));
-        }
         Ok(if returned_only { leases.lease_returned_range(member.rank) } else { leases.lease_next_range(member.rank) })
     }
 
@@ -296,6 +298,7 @@ impl RunState {
     pub(super) fn leave(&mut self, member: MemberId, now: Instant) -> Result<(), Fault> {
         self.heartbeat(member, now)?;
         self.members.leave(member.role, member.rank, member.incarnation);
+        self.audience.hears(member.role, member.rank);
         if member.role == self.settings.reader_role {
             self.return_leases_of(member.rank);
         }

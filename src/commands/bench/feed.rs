@@ -56,7 +56,7 @@ impl Sink for Count {
 
 impl Feed {
     pub(crate) fn run(self) -> Result<(), Fault> {
-        let mut job = crate::commands::train::load(self.job.as_deref(), &self.settings)?;
+        let mut job = crate::commands::job_args::load(self.job.as_deref(), &self.settings)?;
         job.data.train = Some(self.data.into());
         job.check()?;
         for pass in 0..=self.passes {

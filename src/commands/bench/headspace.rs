@@ -1,11 +1,9 @@
 //! `forebay bench headspace`: how fast a job would train if its feed cost nothing.
 
-use std::path::PathBuf;
-
 use clap::Args;
 
 use crate::actors::{Fault, commas};
-use crate::commands::train::load;
+use crate::commands::job_args::JobArgs;
 use crate::out;
 use crate::pipelines::{Context, Speed, headspace};
 
@@ -15,11 +13,8 @@ use crate::pipelines::{Context, Speed, headspace};
 /// what a perfect feed would give. Writes no model.
 #[derive(Args)]
 pub(crate) struct Headspace {
-    /// The job file; without it, the default job.
-    job: Option<PathBuf>,
-    /// Override a field of the job, for instance data.train=rows; may be repeated.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    settings: Vec<String>,
+    #[command(flatten)]
+    job: JobArgs,
     /// Rows to hold in memory, rounded up to whole batches: about 250 bytes each with Criteo's columns.
     #[arg(long, default_value_t = 500_000, value_parser = clap::value_parser!(u64).range(1..))]
     rows: u64,
@@ -33,7 +28,7 @@ pub(crate) struct Headspace {
 
 impl Headspace {
     pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
-        let job = load(self.job.as_deref(), &self.settings)?;
+        let job = self.job.load()?;
         let found = headspace(job, context, self.rows, usize::from(self.passes))?;
         if self.json {
             return out::print(serde_json::json!({ "feed": fields(found.feed), "training": fields(found.training) }));

@@ -106,6 +106,10 @@ impl Child {
         matches!(self.state, State::Runs(_)) && now.duration_since(self.started) >= time
     }
 
+    pub(super) fn was_started_again(&self) -> bool {
+        self.restarts > 0
+    }
+
     pub(super) fn is_waiting(&self) -> bool {
         matches!(self.state, State::Waits(_))
     }

@@ -9,8 +9,7 @@ mod supervisor;
 mod token;
 mod watch;
 
-use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::net::TcpListener;
 use std::process::Command;
 use std::time::Duration;
 
@@ -22,7 +21,7 @@ use self::output::Output;
 use self::supervisor::Supervisor;
 use self::token::Token;
 use self::watch::Watch;
-use super::train;
+use super::job_args::RunArgs;
 use crate::exit::Ended;
 use crate::logs::Logs;
 use crate::net::SecurityFiles;
@@ -46,51 +45,26 @@ const RUN: &str = "launch";
 #[command(after_help = "Example:
   forebay launch examples/criteo.toml --set placement.readers=2 --set placement.ps=2")]
 pub(crate) struct Launch {
-    /// The job file. Default: the default job.
-    job: Option<PathBuf>,
-    /// Override a field of the job; may be repeated.
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    settings: Vec<String>,
-    /// The first trainer writes the report of the run to this folder, as report.json, report.html and trace.json; or to one
-    /// file, whose name ends with .json.
-    #[arg(long, value_name = "PATH")]
-    report: Option<PathBuf>,
-    /// The first trainer shows the run while it goes on at this address of this machine, for instance 127.0.0.1:9600: a page of
-    /// all processes, and /metrics for Prometheus.
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    dashboard: Option<SocketAddr>,
-    /// The first trainer writes event files for TensorBoard to this folder while the run goes on.
-    #[arg(long, value_name = "FOLDER")]
-    tensorboard: Option<PathBuf>,
-    /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet.
-    #[arg(long)]
-    resume: bool,
-    /// Go on from a checkpoint of another folder: short for --set checkpoint.from=PLACE. The run's own checkpoints go to
-    /// checkpoint.to. With --resume, only if there is none yet.
-    #[arg(long, value_name = "FOLDER[#NUMBER]")]
-    resume_from: Option<String>,
-    /// Go on from a trained model: short for --set train.from=MODEL. With --resume, only if there is no checkpoint yet.
-    #[arg(long, value_name = "MODEL")]
-    from: Option<String>,
+    #[command(flatten)]
+    run: RunArgs,
     /// Start processes again that were killed, panicked or ended with exit code 3, at most this many times in the whole run.
     #[arg(long, value_name = "N", default_value_t = 10)]
     restarts: u32,
 }
 
 impl Launch {
-    pub(crate) fn run(mut self, logs: &Logs) -> Result<Ended, Fault> {
-        self.settings = train::with_origin(self.settings, self.from.take(), self.resume_from.take());
-        let job = train::load(self.job.as_deref(), &self.settings)?;
+    pub(crate) fn run(self, logs: &Logs) -> Result<Ended, Fault> {
+        let job = self.run.load()?;
         job.check()?;
         // What must fail fails before any process starts.
-        check_checkpoints(&job, self.resume, &Context::default())?;
+        check_checkpoints(&job, self.run.resume, &Context::default())?;
         check_predecessor(&job, &Context::default())?;
-        ReportFiles::new(self.report.clone())?;
+        ReportFiles::new(self.run.report.clone())?;
         self.check_dashboard()?;
-        self.tensorboard.as_deref().map_or(Ok(()), TensorBoard::probe)?;
+        self.run.tensorboard.as_deref().map_or(Ok(()), TensorBoard::probe)?;
         let stop = Stop::listen_and_tell()?;
         let token = Token::new()?;
-        let output = Output::start(logs.is_json())?;
+        let output = Output::start(logs.is_json())?.with_own_log();
         let coordinator = free_address()?;
         let children = self.children(&job, logs, &token, &coordinator)?;
         let security = SecurityFiles { token_file: Some(token.file().to_owned()), ..job.network.security_files() };
@@ -104,7 +78,7 @@ impl Launch {
 
     /// The token of a launch is known to its processes only, so its page is for this machine.
     fn check_dashboard(&self) -> Result<(), Fault> {
-        let Some(listen) = self.dashboard else { return Ok(()) };
+        let Some(listen) = self.run.dashboard else { return Ok(()) };
         if !listen.ip().is_loopback() {
             return Err(Fault::user(format!(
                 "--dashboard is {listen}, which can be reached from other machines: give 127.0.0.1:{port} and reach it through \
@@ -122,15 +96,15 @@ impl Launch {
         let program = std::env::current_exe().map_err(|e| cannot("find this program").because(e))?;
         let placement = &job.placement;
         let roles = [("ps", placement.ps), ("trainer", placement.trainers), ("reader", placement.readers)];
-        let mut children = Vec::new();
+        let (mut children, settings) = (Vec::new(), self.run.settings());
         let cores = job.cores();
         for (role, count) in roles {
             // After the settings of the user, who may have said how many cores all processes have together.
             let cores = format!("pipeline.cores={}", job.cores_of_each(role, cores));
             for rank in 0..count {
                 let mut command = Command::new(&program);
-                command.args(logs.arguments()).args(["role", role]).args(&self.job);
-                for setting in self.settings.iter().chain([&cores]) {
+                command.args(logs.arguments()).args(["role", role]).args(self.run.file());
+                for setting in settings.iter().chain([&cores]) {
                     command.args(["--set", setting]);
                 }
                 command
@@ -142,20 +116,20 @@ impl Launch {
                 command.arg("--token-file").arg(token.file());
                 let coordinates = rank == 0 && role == if placement.ps > 0 { "ps" } else { "trainer" };
                 command.args(["--listen", if coordinates { coordinator } else { "127.0.0.1:0" }]);
-                if let (Some(report), "trainer", 0) = (&self.report, role, rank) {
+                if let (Some(report), "trainer", 0) = (&self.run.report, role, rank) {
                     command.arg("--report").arg(report);
                 }
-                if let (Some(dashboard), "trainer", 0) = (&self.dashboard, role, rank) {
+                if let (Some(dashboard), "trainer", 0) = (&self.run.dashboard, role, rank) {
                     command.args(["--dashboard", &dashboard.to_string()]);
                 }
-                if let (Some(tensorboard), "trainer", 0) = (&self.tensorboard, role, rank) {
+                if let (Some(tensorboard), "trainer", 0) = (&self.run.tensorboard, role, rank) {
                     command.arg("--tensorboard").arg(tensorboard);
                 }
-                if self.resume {
+                if self.run.resume {
                     command.arg("--resume");
                 }
                 let mut child = Child::new(role, rank, command);
-                if job.checkpoint.to.is_some() && !self.resume {
+                if job.checkpoint.to.is_some() && !self.run.resume {
                     child.when_started_again("--resume");
                 }
                 children.push(child);

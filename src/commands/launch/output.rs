@@ -1,7 +1,7 @@
 //! One log of what all processes of a run print, each line with the name of its process.
 //!
 //! A thread per pipe reads lines into one queue, and one thread writes them. If standard output is not read, the queue fills
-//! and further lines are dropped and counted: the processes never wait for it.
+//! and further lines are dropped and counted: neither the processes nor `launch`, whose own log takes the same way, wait for it.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
+use crate::out::LogElsewhere;
 use crate::stop::Stop;
 use crate::{Fault, out};
 
@@ -37,6 +38,7 @@ pub(super) struct Output {
     readers: Mutex<Vec<JoinHandle<()>>>,
     writer: JoinHandle<()>,
     json: bool,
+    own_log: Option<LogElsewhere>,
 }
 
 impl Output {
@@ -46,7 +48,18 @@ impl Output {
         let dropped = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&dropped);
         let writer = start("write", move || write(&queue, &counted, json, |(stream, line)| print(stream, &line)))?;
-        Ok(Self { lines, dropped, readers: Mutex::default(), writer, json })
+        Ok(Self { lines, dropped, readers: Mutex::default(), writer, json, own_log: None })
+    }
+
+    /// Merges the log of this process, too.
+    #[must_use]
+    pub(super) fn with_own_log(mut self) -> Self {
+        let (lines, dropped) = (self.lines.clone(), Arc::clone(&self.dropped));
+        self.own_log = Some(LogElsewhere::send(move |line| {
+            // No writer is left to a queue that has ended.
+            let _ = queue((Stream::Err, line.to_owned()), &lines, &dropped);
+        }));
+        self
     }
 
     /// Merges the lines that a process called `name` writes into a pipe.
@@ -64,7 +77,7 @@ impl Output {
         while !readers.iter().all(JoinHandle::is_finished) && Instant::now() < deadline {
             pause();
         }
-        drop(self.lines);
+        drop((self.lines, self.own_log));
         // A reader that is left behind keeps the queue open.
         let open = readers.iter().any(|reader| !reader.is_finished());
         while !open && !self.writer.is_finished() && !stop.at_once() {
@@ -98,13 +111,21 @@ fn read(name: &str, json: bool, stream: Stream, from: impl Read, lines: &SyncSen
     let (mut from, mut line) = (BufReader::new(from), Vec::new());
     while matches!(from.read_until(b'\n', &mut line), Ok(1..)) {
         let text = String::from_utf8_lossy(line.strip_suffix(b"\n").unwrap_or(&line));
-        match lines.try_send((stream, named(name, json, &text))) {
-            Ok(()) => {}
-            Err(TrySendError::Full(_)) => drop(dropped.fetch_add(1, Ordering::Relaxed)),
-            Err(TrySendError::Disconnected(_)) => return,
+        if queue((stream, named(name, json, &text)), lines, dropped).is_none() {
+            return;
         }
         line.clear();
     }
+}
+
+/// Queues a line, or drops and counts it. `None`: the queue has ended.
+fn queue(line: Line, lines: &SyncSender<Line>, dropped: &AtomicU64) -> Option<()> {
+    match lines.try_send(line) {
+        Ok(()) => {}
+        Err(TrySendError::Full(_)) => drop(dropped.fetch_add(1, Ordering::Relaxed)),
+        Err(TrySendError::Disconnected(_)) => return None,
+    }
+    Some(())
 }
 
 /// A line with the name of its process: `reader 0   | text`, or in JSON a first field `process`. A line that is no object, such

@@ -1,6 +1,7 @@
 //! Supervises the processes of a run: starts those again that may go on, kills those that hang, drains all at a signal, and ends
 //! all when the run cannot go on. The first cause wins.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,9 @@ const BY_THEMSELVES: Duration = Duration::from_secs(4);
 
 /// Those that have not ended this long after SIGTERM get SIGKILL.
 const GRACE: Duration = Duration::from_secs(10);
+
+/// The same for processes of a run that had not begun: they have nothing to save.
+const UNUSED: Duration = Duration::from_secs(2);
 
 /// The processes of a run.
 pub(super) struct Supervisor<'a> {
@@ -98,7 +102,8 @@ impl<'a> Supervisor<'a> {
         match self.children.iter().find(|child| child.name == "trainer 0").and_then(Child::status) {
             Some(status) if status.success() => Ok(Ended::Done),
             Some(status) if is_drained(status) => Ok(Ended::Drained),
-            _ if is_over => Ok(if self.drained { Ended::Drained } else { Ended::Done }),
+            _ if self.drained && self.cause.is_none() => Ok(Ended::Drained),
+            _ if is_over => Ok(Ended::Done),
             _ => {
                 Err(self.cause.unwrap_or_else(|| Fault::internal("the run ended without a model and without a cause")))
             }
@@ -122,6 +127,12 @@ impl<'a> Supervisor<'a> {
             Phase::Running if may_start_again(status) => self.start_again(at, ended, status, now),
             // While the run drains, the coordinator gives up the rows of a reader that is lost.
             Phase::Draining if is_reader && may_start_again(status) => tracing::warn!("{ended}"),
+            // SIGTERM came before the process could listen to it, so the run had not begun.
+            Phase::Draining if status.signal() == Some(libc::SIGTERM) && !self.children[at].was_started_again() => {
+                tracing::warn!("stopped before the run began: it has trained on no rows");
+                self.end_all(now);
+                self.phase = Phase::Ending(None, now + UNUSED);
+            }
             Phase::Running | Phase::Draining => self.end_run(fault(status, ended), now),
             // It has lost the others, or was asked to end.
             Phase::Ending(..) => tracing::debug!("{ended}"),

@@ -16,7 +16,7 @@ pub(super) struct Audience {
     expected: BTreeSet<(Role, u32)>,
     /// They asked what the attempt goes on from.
     asked: BTreeSet<(Role, u32)>,
-    /// They know that the run has failed, or is over.
+    /// They know that the run has failed, or is over; or they have ended.
     told: BTreeSet<(Role, u32)>,
 }
 
@@ -35,9 +35,10 @@ impl Audience {
 
     pub(super) fn asks(&mut self, role: Role, rank: u32) {
         self.asked.insert((role, rank));
+        self.told.remove(&(role, rank));
     }
 
-    /// A process receives the end of the run.
+    /// A process receives the end of the run, or ends before it.
     pub(super) fn hears(&mut self, role: Role, rank: u32) {
         self.told.insert((role, rank));
     }

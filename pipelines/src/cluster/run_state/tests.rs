@@ -93,3 +93,63 @@ fn a_run_that_is_drained_before_its_trainer_joins_ends_at_once() {
     let RunPhase::Failed(failure) = run.status().phase else { panic!("it waits for the trainer") };
     assert!(failure.drained && failure.message.contains("no rows"), "{}", failure.message);
 }
+
+/// The data changed between two attempts: without checkpoints, the second one would have read what is left, and ended well.
+#[test]
+fn an_attempt_that_begins_anew_reads_the_same_data() {
+    let (mut job, now) = (Job::default(), Instant::now());
+    job.placement.ps = 1;
+    let mut run = RunState::new(&job, 7, now);
+    let trainer = trainer_that_reads(&mut run, &job, now);
+    let data = DataPlan { epochs: 1, rows: 1 << 22, windows: 64, fingerprint: 1 };
+    let lease = |run: &mut RunState, member, fingerprint| {
+        let data = DataPlan { fingerprint, ..data.clone() };
+        run.lease(LeaseRequest { member, data, returned_only: false, number: 0 }, now)
+    };
+    assert!(matches!(lease(&mut run, trainer, 1), Ok(LeaseReply::Lease(_))));
+    let plan = PlanRequest { role: Role::Ps, rank: 0, job: job_digest(&job), nonce: 99 };
+    run.plan(&plan, now).unwrap();
+    assert_eq!(run.status().attempt, 8, "the ps was started again");
+    let again = |role, nonce| JoinRequest {
+        role,
+        rank: 0,
+        address: Some("a:1".into()),
+        attempt: 8,
+        job: job_digest(&job),
+        nonce,
+    };
+    run.join(again(Role::Ps, 99), now).unwrap();
+    let JoinReply::Joined(trainer) = run.join(again(Role::Trainer, 98), now).unwrap() else { panic!() };
+    let refused = lease(&mut run, trainer, 2).unwrap_err();
+    assert!(refused.domain == Domain::User && refused.to_string().contains("other data"), "{refused}");
+    assert!(matches!(lease(&mut run, trainer, 1), Ok(LeaseReply::Lease(_))));
+}
+
+/// The coordinator waited a minute for a reader that had been told to end, and had ended.
+#[test]
+fn the_coordinator_does_not_wait_for_a_process_that_has_left() {
+    let (mut job, now) = (Job::default(), Instant::now());
+    (job.placement.readers, job.checkpoint.to) = (1, None);
+    let mut run = RunState::new(&job, 7, now);
+    let asks = |run: &mut RunState, role, nonce| {
+        run.plan(&PlanRequest { role, rank: 0, job: job_digest(&job), nonce }, now).unwrap();
+    };
+    asks(&mut run, Role::Trainer, 1 + 10 * Role::Trainer as u64);
+    asks(&mut run, Role::Reader, 1 + 10 * Role::Reader as u64);
+    let trainer = join(&mut run, &job, Role::Trainer, 0, now);
+    let reader = join(&mut run, &job, Role::Reader, 0, now);
+    run.leave(reader, now).unwrap();
+    let failure = Failure { drained: true, ..Failure::new(Domain::External, "stopped") };
+    run.fail(FailRequest { member: trainer, failure }, now).unwrap();
+    assert_eq!(run.waits_to_tell(), Duration::ZERO);
+    // A reader that is started in its place must be told.
+    let mut run = RunState::new(&job, 7, now);
+    asks(&mut run, Role::Reader, 1);
+    let trainer = join(&mut run, &job, Role::Trainer, 0, now);
+    let reader = join(&mut run, &job, Role::Reader, 0, now);
+    run.leave(reader, now).unwrap();
+    asks(&mut run, Role::Reader, 2);
+    let failure = Failure { drained: true, ..Failure::new(Domain::External, "stopped") };
+    run.fail(FailRequest { member: trainer, failure }, now).unwrap();
+    assert!(run.waits_to_tell() > Duration::ZERO);
+}

@@ -1,0 +1,80 @@
+//! The arguments that name a job, and those of a run of it.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::{Fault, Job};
+
+/// A job.
+#[derive(Clone, Args)]
+pub(crate) struct JobArgs {
+    /// The job file; without it, the default job.
+    job: Option<PathBuf>,
+    /// Override a field of the job, for instance train.batch_rows=4096; may be repeated.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    settings: Vec<String>,
+}
+
+impl JobArgs {
+    /// The job of the file, or the default job, with the settings applied.
+    pub(crate) fn load(&self) -> Result<Job, Fault> {
+        load(self.job.as_deref(), &self.settings)
+    }
+}
+
+/// A run of a job. All processes of a run need the same job, and the same of what changes the job.
+#[derive(Clone, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    job: JobArgs,
+    /// Write the report to this folder, as report.json, report.html and trace.json; or to one file, whose name ends with .json.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) report: Option<PathBuf>,
+    /// Show the run while it goes on at this address, for instance 127.0.0.1:9600: a page of all its processes, and /metrics for
+    /// Prometheus. The first trainer shows it.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    pub(crate) dashboard: Option<SocketAddr>,
+    /// Write event files for TensorBoard to this folder while the run goes on. The first trainer writes them.
+    #[arg(long, value_name = "FOLDER")]
+    pub(crate) tensorboard: Option<PathBuf>,
+    /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet. In a run of several processes, the
+    /// one that runs the coordinator decides.
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Go on from a checkpoint of another folder: short for --set checkpoint.from=PLACE. The run's own checkpoints go to
+    /// checkpoint.to. With --resume, only if there is none yet.
+    #[arg(long, value_name = "FOLDER[#NUMBER]")]
+    resume_from: Option<String>,
+    /// Go on from a trained model: short for --set train.from=MODEL. With --resume, only if there is no checkpoint yet.
+    #[arg(long, value_name = "MODEL")]
+    from: Option<String>,
+}
+
+impl RunArgs {
+    /// The job, with the settings applied.
+    pub(crate) fn load(&self) -> Result<Job, Fault> {
+        load(self.file(), &self.settings())
+    }
+
+    /// The job file.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.job.job.as_deref()
+    }
+
+    /// The settings of the job, those that other arguments are short for included.
+    pub(crate) fn settings(&self) -> Vec<String> {
+        let from = self.from.iter().map(|model| format!("train.from={model}"));
+        let checkpoint = self.resume_from.iter().map(|at| format!("checkpoint.from={at}"));
+        self.job.settings.iter().cloned().chain(from).chain(checkpoint).collect()
+    }
+}
+
+/// The job of a file, or the default job, with settings applied.
+pub(crate) fn load(file: Option<&Path>, settings: &[String]) -> Result<Job, Fault> {
+    match file {
+        Some(file) => Job::load(file, settings),
+        None => Job::from_toml("", settings),
+    }
+}
