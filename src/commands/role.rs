@@ -79,11 +79,11 @@ pub(crate) struct RoleCommand {
 impl RoleCommand {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         self.parent.map_or(Ok(()), parent::end_with)?;
+        let stop = Stop::listen()?;
         let args = &self.run_args;
         let job = args.load()?;
         let process = ClusterProcess::new(self.process_config(&job)?);
         let report = ReportFiles::new(args.report.clone())?;
-        let stop = Stop::listen()?;
         // Each attempt of the run is shown at the same address.
         let shows = matches!(self.role, Role::Trainer) && process.config().rank == 0;
         let security = || Security::load(&process.config().security);

@@ -45,6 +45,7 @@ pub(crate) struct Train {
 impl Train {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         let Self { run: args } = self;
+        let stop = Stop::listen()?;
         let job = args.load()?;
         if !job.placement.is_one_process() {
             return Err(Fault::user(
@@ -58,7 +59,7 @@ impl Train {
         let tensorboard = args.tensorboard.map(|folder| TensorBoard::start(&folder)).transpose()?;
         let (dashboard, tensorboard) = (dashboard.as_ref(), tensorboard.as_ref());
         let end = AtEnd { report: &report, dashboard, tensorboard, saves: true };
-        run(Training::builder(job).context(context).resume(args.resume).build()?, &Stop::listen()?, end, logs)
+        run(Training::builder(job).context(context).resume(args.resume).build()?, &stop, end, logs)
     }
 }
 

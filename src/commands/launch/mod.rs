@@ -54,6 +54,7 @@ pub(crate) struct Launch {
 
 impl Launch {
     pub(crate) fn run(self, logs: &Logs) -> Result<Ended, Fault> {
+        let stop = Stop::listen_and_tell()?;
         let job = self.run.load()?;
         job.check()?;
         // What must fail fails before any process starts.
@@ -62,7 +63,6 @@ impl Launch {
         ReportFiles::new(self.run.report.clone())?;
         self.check_dashboard()?;
         self.run.tensorboard.as_deref().map_or(Ok(()), TensorBoard::probe)?;
-        let stop = Stop::listen_and_tell()?;
         let token = Token::new()?;
         let output = Output::start(logs.is_json())?.with_own_log();
         let coordinator = free_address()?;
