@@ -237,7 +237,7 @@ async fn a_corrupt_page_is_a_fault_with_file_and_row_group() {
     std::fs::write(&path, &bytes).unwrap();
     let said = refused(ParquetSource::new(&path, options())).await;
     assert!(said.to_string().contains("bad.parquet`, row group 0"), "{said}");
-    assert_eq!(said.domain, Domain::External);
+    assert_eq!(said.domain, Domain::User);
 }
 
 #[test]
