@@ -46,11 +46,15 @@ impl ColumnType {
             kind if kind.is_integer() => Self::Integer,
             kind if kind.is_floating() => Self::Number,
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Self::Text,
-            DataType::Binary | DataType::LargeBinary | DataType::BinaryView => Self::Text,
+            DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+                Self::Text
+            }
             DataType::Date32 | DataType::Date64 => Self::Date,
             DataType::Timestamp(..) => Self::Timestamp,
             DataType::Dictionary(_, value) => return Self::of(value),
-            DataType::List(element) | DataType::LargeList(element) => return Self::of(element.data_type()),
+            DataType::List(element) | DataType::LargeList(element) | DataType::FixedSizeList(element, _) => {
+                return Self::of(element.data_type());
+            }
             _ => return None,
         })
     }
@@ -63,7 +67,8 @@ pub(crate) fn feature_types(columns: &Columns, schema: &Schema) -> BTreeMap<Stri
 
 /// The feature columns of lists in rows of this schema.
 pub(crate) fn list_columns(columns: &Columns, schema: &Schema) -> BTreeSet<String> {
-    let is_list = |kind: &DataType| matches!(kind, DataType::List(_) | DataType::LargeList(_));
+    let is_list =
+        |kind: &DataType| matches!(kind, DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..));
     features(columns, schema).filter(|(_, kind)| is_list(kind)).map(|(name, _)| name.clone()).collect()
 }
 

@@ -49,7 +49,7 @@ impl Job {
 /// The dense features, one for each column: that with a scale if there are several.
 fn features(columns: &Columns) -> Result<Vec<&DenseColumn>, Fault> {
     let mut features: Vec<&DenseColumn> = Vec::new();
-    for feature in &columns.dense {
+    for feature in columns.dense.iter().filter(|feature| feature.length.is_none()) {
         match features.iter_mut().find(|other| other.column == feature.column) {
             None => features.push(feature),
             Some(other) if other.scale.is_none() => *other = feature,

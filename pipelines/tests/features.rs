@@ -281,3 +281,76 @@ fn a_row_with_several_values_where_one_is_expected_is_a_bad_row() {
         "{said}"
     );
 }
+
+/// Rows of lists of numbers; `None` is a missing list.
+fn vectors(rows: Vec<Option<Vec<Option<f32>>>>) -> ListArray {
+    ListArray::from_iter_primitive::<Float32Type, _, _>(rows)
+}
+
+#[test]
+fn a_list_of_numbers_is_as_many_inputs() {
+    let rows =
+        || vec![Some(vec![Some(1.0), Some(2.0)]), None, Some(vec![None, Some(9.0)]), Some(vec![Some(3.0), Some(4.0)])];
+    let list: ArrayRef = Arc::new(vectors(rows()));
+    let large =
+        arrow::compute::cast(&list, &DataType::LargeList(Arc::new(Field::new_list_field(DataType::Float64, true))));
+    let fixed = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(rows(), 2);
+    for lists in [list.clone(), large.unwrap(), Arc::new(fixed)] {
+        let (batch, bad) = parse("dense = [{ column = 'v', length = 2 }]", vec![("v", lists.clone())]).unwrap();
+        assert!(bad.is_empty(), "{bad:?}");
+        assert_eq!(
+            (batch.dense_column(0), batch.dense_column(1)),
+            (&[1.0, 0.0, 0.0, 3.0][..], &[2.0, 0.0, 9.0, 4.0][..])
+        );
+        let options = "dense = [{ column = 'v', length = 2, indicator = true, fill = -1, clip = { max = 3 } }, 'x']";
+        let (batch, _) = parse(options, vec![("v", lists), ("x", floats(vec![Some(0.5); 4]))]).unwrap();
+        assert_eq!(
+            (batch.dense_column(0), batch.dense_column(1)),
+            (&[1.0, -1.0, -1.0, 3.0][..], &[2.0, -1.0, 3.0, 3.0][..])
+        );
+        assert_eq!((batch.dense_column(2), batch.dense_column(3)), (&[0.0, 1.0, 1.0, 0.0][..], &[0.5; 4][..]));
+    }
+    // The lists of a slice begin in the middle of their values.
+    let (batch, _) = parse("dense = [{ column = 'v', length = 2 }]", vec![("v", list.slice(3, 1))]).unwrap();
+    assert_eq!(batch.dense, [3.0, 4.0]);
+    let none: ArrayRef = Arc::new(NullArray::new(2));
+    let (batch, _) = parse("dense = [{ column = 'v', length = 3, indicator = true }]", vec![("v", none)]).unwrap();
+    assert_eq!(batch.dense, [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0]);
+}
+
+#[test]
+fn a_list_of_another_length_or_with_a_number_that_is_not_finite_is_a_bad_row() {
+    let v: ArrayRef = Arc::new(vectors(vec![
+        Some(vec![Some(1.0)]),
+        Some(vec![Some(1.0), Some(f32::NAN)]),
+        Some(vec![]),
+        Some(vec![Some(1.0), Some(2.0), Some(3.0)]),
+        Some(vec![Some(5.0), Some(6.0)]),
+    ]));
+    let (batch, bad) = parse("dense = [{ column = 'v', length = 2 }]", vec![("v", v.clone())]).unwrap();
+    assert_eq!(batch.dense, [5.0, 6.0]);
+    assert_eq!(bad, [("dense value is not finite".into(), 1), ("dense vector of another length".into(), 3)]);
+    let refused = |dense: &str, array: ArrayRef| parse(dense, vec![("v", array)]).unwrap_err().to_string();
+    assert!(refused("dense = ['v']", v.clone()).contains("{ column = ..., length = ... }"));
+    let numbers = refused("dense = [{ column = 'v', length = 2 }]", floats(vec![Some(1.0)]));
+    assert!(numbers.contains("`v` is Float64, expected lists of numbers"), "{numbers}");
+    let text: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Date32Type, _, _>([Some([Some(1), Some(2)])]));
+    assert!(refused("dense = [{ column = 'v', length = 2 }]", text).contains("expected integers, floating-point"));
+}
+
+#[test]
+fn slots_take_lists_and_binary_values_of_a_fixed_size() {
+    let list = |fixed: bool| -> ArrayRef {
+        let rows = [Some([Some(1), Some(2)]), None, Some([Some(3), Some(4)])];
+        match fixed {
+            true => Arc::new(FixedSizeListArray::from_iter_primitive::<Int32Type, _, _>(rows, 2)),
+            false => Arc::new(ListArray::from_iter_primitive::<Int32Type, _, _>(rows)),
+        }
+    };
+    let keys = |array| parse("slots = ['s']", vec![("s", array)]).unwrap().0.slots.pop().unwrap();
+    assert_eq!(keys(list(true)), keys(list(false)));
+    let values = [b"ab", b"cd"];
+    let fixed = FixedSizeBinaryArray::try_from_iter(values.into_iter()).unwrap();
+    let binary = BinaryArray::from_iter_values(values);
+    assert_eq!(keys(Arc::new(fixed)), keys(Arc::new(binary)));
+}

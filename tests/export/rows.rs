@@ -7,8 +7,8 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use arrow::array::{
-    ArrayRef, AsArray, BooleanArray, Date32Array, Float32Array, Float64Array, Int32Array, Int64Array, ListArray,
-    RecordBatch, StringArray, TimestampMillisecondArray,
+    ArrayRef, AsArray, BooleanArray, Date32Array, FixedSizeListArray, Float32Array, Float64Array, Int32Array,
+    Int64Array, ListArray, RecordBatch, StringArray, TimestampMillisecondArray,
 };
 use arrow::datatypes::{Float32Type, Int64Type};
 use forebay::Job;
@@ -56,7 +56,7 @@ slots = ["user", "city", { column = "site", kind = "hex" }, { column = "item", k
 pub(crate) const OPTIONS: [&str; 4] = [
     "columns.dense=[{ column = 'count', transform = 'log', clip = { min = 0.5, max = 4000 }, indicator = true }, \
      { column = 'price', fill = 1.5, scale = 'z_score' }, { column = 'price2', scale = 'min_max', clip = { min = -90 } }, \
-     { column = 'moment', transform = 'hour', indicator = true }, { column = 'day', transform = 'weekday' }, 'flag', 'rank']",
+     { column = 'vector', length = 3, indicator = true, clip = { max = 2.5 } }, { column = 'moment', transform = 'hour', indicator = true }, { column = 'day', transform = 'weekday' }, 'flag', 'rank']",
     "columns.statistics={ price = { mean = 1.6, std = 0.9, min = 0, max = 4 }, \
      price2 = { mean = -60, std = 30, min = -90, max = 0, clip = { min = -90 } } }",
     "columns.slots=[{ column = 'user', buckets = 20 }, 'city', { column = 'site', kind = 'hex' }, 'item', 'history', \
@@ -84,6 +84,14 @@ pub(crate) const LISTS: &str = "columns.slots=['user', 'city', { column = 'item'
 /// A number from 0 to `below`, pseudo-random by row and column.
 fn number(row: u64, column: u64, below: u64) -> u64 {
     mix64(row ^ mix64(column)) % below
+}
+
+/// Three numbers a row; some lists, and some of their numbers, are missing.
+fn vectors(rows: impl Iterator<Item = u64>) -> FixedSizeListArray {
+    let of =
+        |row| (0..3).map(move |at| (number(row, 30 + at, 5) != 0).then_some(number(row, 40 + at, 100) as f32 / 30.0));
+    let lists = rows.map(|row| (number(row, 29, 6) != 0).then(|| of(row)));
+    FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(lists, 3)
 }
 
 /// Writes rows `first..first + n` as one Parquet file.
@@ -133,6 +141,7 @@ pub(crate) fn rows(dir: &Path, first: u64, n: u64) -> PathBuf {
             ),
         ),
         ("item", Arc::new(range().map(|r| Some(pick(21, 40)(r) as i32)).collect::<Int32Array>())),
+        ("vector", Arc::new(vectors(range()))),
         ("history", Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(lists))),
         ("day", Arc::new(range().map(|r| some(r, 22).then_some(pick(23, 20)(r) as i32 - 10)).collect::<Date32Array>())),
         (

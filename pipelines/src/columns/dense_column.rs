@@ -6,12 +6,20 @@ use serde::{Deserialize, Serialize};
 
 use super::Columns;
 
+/// Most numbers of a list.
+const MOST_NUMBERS: usize = 16_384;
+
 /// One dense feature. A value is clipped, then transformed, then scaled.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DenseColumn {
     /// Name of the column, or a range.
     pub column: String,
+    /// The column has a list of this many numbers in each row, for instance `64`: a vector that another model computed. Each number is an
+    /// input of the model, and the options apply to each. A list that is missing is as many missing values, and a row with a list of
+    /// another length is a bad row. Default: the column has one number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub length: Option<usize>,
     /// Transform of its values.
     #[serde(default)]
     pub transform: Transform,
@@ -19,7 +27,8 @@ pub struct DenseColumn {
     /// which is the mean for "z_score". With `fill` or `indicator` NaN is a missing value; without, a row with NaN is a bad row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fill: Option<f64>,
-    /// Adds an input of the model: 1 where the value is missing, else 0. It comes after the feature's own input.
+    /// Adds an input of the model: 1 where the value (of a list, one of its values) is missing, else 0. It comes after the feature's own
+    /// inputs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub indicator: bool,
     /// Limits of the column's values: a value beyond one becomes the limit, before the transform.
@@ -114,9 +123,15 @@ impl DenseColumn {
         self.fill.is_some() || self.indicator
     }
 
+    /// Inputs of the model that are made of it.
+    pub(crate) fn inputs(&self) -> usize {
+        self.length.unwrap_or(1) + usize::from(self.indicator)
+    }
+
     /// Whether it is a plain number that no option changes but the transforms `none` and `log1p`.
     pub(crate) fn is_plain(&self) -> bool {
-        let plain = matches!(self.transform, Transform::Auto | Transform::None | Transform::Log1p);
+        let plain =
+            self.length.is_none() && matches!(self.transform, Transform::Auto | Transform::None | Transform::Log1p);
         plain && !self.takes_nan() && self.clip.is_none() && self.scale.is_none()
     }
 
@@ -124,6 +139,17 @@ impl DenseColumn {
     pub(super) fn check(&self, columns: &Columns) -> Result<(), Fault> {
         let name = &self.column;
         let refuse = |what: String| Err(Fault::user(format!("columns.dense: `{name}`: {what}")));
+        if let Some(length) = self.length {
+            if !(1..=MOST_NUMBERS).contains(&length) {
+                return refuse(format!("length is {length}, expected 1 to {MOST_NUMBERS}"));
+            }
+            if matches!(self.transform, Transform::Hour | Transform::Weekday) {
+                return refuse("length is for lists of numbers, and transform for timestamps: leave one out".into());
+            }
+            if self.scale.is_some() {
+                return refuse("scale needs the statistics of one number: leave it out for a list".into());
+            }
+        }
         if self.fill.is_some_and(|fill| !fill.is_finite()) {
             return refuse("fill is not a finite number".into());
         }
@@ -180,7 +206,8 @@ impl DenseColumn {
 
 impl From<String> for DenseColumn {
     fn from(column: String) -> Self {
-        Self { column, transform: Transform::default(), fill: None, indicator: false, clip: None, scale: None }
+        let transform = Transform::default();
+        Self { column, length: None, transform, fill: None, indicator: false, clip: None, scale: None }
     }
 }
 
@@ -195,6 +222,9 @@ mod tests {
         for (dense, words) in [
             ("{ column = 'x', fill = nan }", "fill is not a finite number"),
             ("{ column = 'x', clip = {} }", "neither min nor max"),
+            ("{ column = 'x', length = 0 }", "length is 0, expected 1 to"),
+            ("{ column = 'x', length = 3, transform = 'hour' }", "leave one out"),
+            ("{ column = 'x', length = 3, scale = 'z_score' }", "leave it out for a list"),
             ("{ column = 'x', clip = { min = 3, max = 2 } }", "clip.min is above clip.max"),
             ("{ column = 'x', transform = 'hour', clip = { min = 3 } }", "timestamps"),
             ("{ column = 'x', transform = 'weekday', fill = 3 }", "indicator = true"),
@@ -209,5 +239,13 @@ mod tests {
         let broken = statistics.replace("std = 1", "std = -1");
         let said = check(&format!("dense = [{{ column = 'x', transform = 'log1p', scale = 'min_max' }}]\n{broken}"));
         assert!(said.unwrap_err().to_string().contains("columns.statistics.x: mean, std"));
+    }
+
+    #[test]
+    fn text_has_no_lists() {
+        let columns: Columns = toml::from_str("dense = [{ column = 'x', length = 3 }]").unwrap();
+        let refused = columns.in_files().unwrap_err().to_string();
+        assert!(refused.contains("`x` has a length, but CSV has no lists"), "{refused}");
+        assert_eq!(columns.dense_inputs(), 3);
     }
 }

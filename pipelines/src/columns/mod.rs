@@ -99,6 +99,12 @@ impl Columns {
     /// # Errors
     /// A user fault if a column is read as two kinds of values.
     pub(crate) fn in_files(&self) -> Result<Vec<FileColumn>, Fault> {
+        if let Some(vector) = self.dense.iter().find(|dense| dense.length.is_some()) {
+            return Err(Fault::user(format!(
+                "columns.dense: `{}` has a length, but CSV has no lists: write the rows as Parquet",
+                vector.column
+            )));
+        }
         let mut columns: Vec<FileColumn> = Vec::new();
         let labels = self.label.iter().map(|label| (&label.column, label.in_text()));
         let weight = self.weight.iter().map(|weight| (weight, ValueKind::Number));
@@ -163,9 +169,9 @@ impl Columns {
         }
     }
 
-    /// Inputs of the model for dense features: one for each, and one for each indicator.
+    /// Inputs of the model for dense features: one for each number, and one for each indicator.
     pub fn dense_inputs(&self) -> usize {
-        self.dense.len() + self.dense.iter().filter(|dense| dense.indicator).count()
+        self.dense.iter().map(DenseColumn::inputs).sum()
     }
 
     /// Slots of the model, the crosses included.

@@ -28,6 +28,13 @@ impl BadRows {
         self.0.entry(row).or_insert_with(|| BadRow { reason, detail: detail() });
     }
 
+    /// Adds the rows that others stand for.
+    pub(super) fn add_all(&mut self, others: Self, row_of: impl Fn(usize) -> usize) {
+        for (other, bad) in others.0 {
+            self.0.entry(row_of(other)).or_insert(bad);
+        }
+    }
+
     /// Counts the rows in the ledger of the run, by reason.
     pub(super) fn reject(&self, cx: &StageCx) {
         for row in self.0.values() {

@@ -28,6 +28,9 @@ pub(super) fn wrong_type(name: &str, array: &dyn Array, expected: &str) -> Fault
         DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) | DataType::Decimal256(..) => {
             ": cast it to double or bigint when it is written"
         }
+        DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) if expected == NUMBERS => {
+            ": if it is a vector, say how many numbers it has: { column = ..., length = ... }"
+        }
         DataType::Struct(_) => ": write the fields that matter as columns of their own",
         DataType::Map(..) => ": write its keys or its values as a list column",
         DataType::Timestamp(..) | DataType::Date32 | DataType::Date64 => {

@@ -1,5 +1,5 @@
 //! Parses dense features: converts numbers and booleans to `f32` and transforms them. A missing value becomes 0. Columns with more
-//! options than `none` and `log1p` are those of [`OptionsParser`].
+//! options than `none` and `log1p` are those of [`OptionsParser`], and lists of numbers those of [`VectorParser`].
 
 use std::sync::LazyLock;
 
@@ -10,6 +10,7 @@ use forebay_actors::Fault;
 use super::bad_rows::BadRows;
 use super::column::{NOT_FINITE, NUMBERS, number, wrong_type};
 use super::dense_options::OptionsParser;
+use super::dense_vector::VectorParser;
 use crate::columns::{Columns, DenseColumn, Transform};
 
 /// ln(1 + x) of small integers. Computing a logarithm takes 10 ns, and most counts are small.
@@ -19,17 +20,19 @@ pub(super) enum DenseParser {
     /// A number, perhaps its logarithm: the fast way.
     Plain(Transform),
     Options(OptionsParser),
+    Vector(VectorParser),
 }
 
 impl DenseParser {
     pub(super) fn new(column: &DenseColumn, columns: &Columns) -> Self {
-        match column.is_plain() {
-            true => Self::Plain(column.transform),
-            false => Self::Options(OptionsParser::new(column, columns)),
+        match column.length {
+            Some(length) => Self::Vector(VectorParser::new(length, column, columns)),
+            None if column.is_plain() => Self::Plain(column.transform),
+            None => Self::Options(OptionsParser::new(column, columns)),
         }
     }
 
-    /// Appends the inputs of the feature to `out`: `[n]`, and `[n]` more for an indicator.
+    /// Appends the inputs of the feature to `out`: `[n]` for each of its numbers, and `[n]` more for an indicator.
     pub(super) fn parse(
         &self,
         name: &str,
@@ -40,6 +43,7 @@ impl DenseParser {
         let transform = match self {
             Self::Plain(transform) => *transform,
             Self::Options(options) => return options.parse(name, array, out, bad),
+            Self::Vector(vector) => return vector.parse(name, array, out, bad),
         };
         let logs = |auto| if transform == Transform::Auto { auto } else { transform == Transform::Log1p };
         match array.data_type() {

@@ -8,6 +8,7 @@ mod column;
 mod cross;
 mod dense;
 mod dense_options;
+mod dense_vector;
 mod label;
 mod negatives;
 mod slot;

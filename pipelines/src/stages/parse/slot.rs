@@ -47,7 +47,7 @@ impl SlotParser {
                 let list = array.as_list::<i32>();
                 self.many(name, list.offsets(), list.values(), list, bad)
             }
-            DataType::LargeList(inner) => {
+            DataType::LargeList(inner) | DataType::FixedSizeList(inner, _) => {
                 let small = cast(array, &DataType::List(inner.clone())).map_err(|e| {
                     Fault::user(format!("column `{name}`: lists too long for 32-bit offsets")).because(e)
                 })?;
@@ -150,7 +150,7 @@ impl SlotParser {
             }
             // Hive, Impala and old Spark write strings as binary without the string annotation.
             DataType::Binary if strings_fit => Ok(self.strings(array.as_binary::<i32>().iter(), wrong)),
-            DataType::LargeBinary | DataType::BinaryView if strings_fit => {
+            DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) if strings_fit => {
                 self.keys(name, &recast(&DataType::Binary)?, wrong)
             }
             DataType::Dictionary(index, value) => match (index.as_ref(), value.as_ref()) {
