@@ -121,6 +121,10 @@ fn value(column: &ArrayRef, row: usize) -> Value {
             let list = column.as_list::<i32>().value(row);
             (0..list.len()).map(|at| value(&list, at)).collect()
         }
+        DataType::FixedSizeList(..) => {
+            let list = column.as_fixed_size_list().value(row);
+            (0..list.len()).map(|at| value(&list, at)).collect()
+        }
         other => panic!("no JSON for {other}"),
     }
 }

@@ -23,7 +23,9 @@ pub(super) struct Audience {
 impl Audience {
     pub(super) fn new(expected: Expected) -> Self {
         let ranks = |role, count| (0..count).map(move |rank| (role, rank));
-        let expected = ranks(Role::Ps, expected.ps).chain(ranks(Role::Trainer, expected.trainers)).collect();
+        let Expected { ps, trainers, readers } = expected;
+        let all = [(Role::Ps, ps), (Role::Trainer, trainers), (Role::Reader, readers)];
+        let expected = all.into_iter().flat_map(|(role, count)| ranks(role, count)).collect();
         Self { expected, asked: BTreeSet::new(), told: BTreeSet::new() }
     }
 
@@ -67,6 +69,14 @@ mod tests {
         let mut audience = Audience::new(Expected { ps: 2, trainers: 1, readers: 1 });
         let (reader, trainer) = ((Role::Reader, 0), (Role::Trainer, 0));
         assert_eq!(audience.wait(&BTreeSet::new()), FOR_ANY);
+        for role in [Role::Ps, Role::Trainer, Role::Reader] {
+            (0..2).for_each(|rank| audience.hears(role, rank));
+        }
+        assert_eq!(audience.wait(&BTreeSet::new()), Duration::ZERO);
+        audience.begin_attempt(std::iter::empty());
+        (0..2).for_each(|rank| audience.hears(Role::Ps, rank));
+        audience.hears(trainer.0, trainer.1);
+        assert_eq!(audience.wait(&BTreeSet::new()), FOR_ANY, "a reader that has not asked yet is told, too");
         for (role, rank) in [(Role::Ps, 0), (Role::Ps, 1), trainer, reader] {
             audience.asks(role, rank);
         }
