@@ -8,7 +8,7 @@ use crate::common;
 use crate::rows::{job, rows};
 
 fn tiny() -> OwnModel {
-    let spec = ModelSpec::ctr_dnn(9, 5, 4, &[8]);
+    let spec = ModelSpec::ctr_dnn(9, 8, 4, &[8]);
     OwnModel::new(spec.parts(), move || -> Result<_, ModelError> {
         NativeModel::new(spec.clone(), DenseOptimizer::adam(1e-2), 3, 1)
     })

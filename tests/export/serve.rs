@@ -250,7 +250,7 @@ fn a_manifest_that_asks_for_more_memory_than_there_is_is_refused() {
     manifest["job"]["model"]["hidden"] = json!([1 << 20, 1 << 20]);
     fs::write(&path, manifest.to_string()).unwrap();
     let (code, said) = common::run(&["serve", "--model", folder.to_str().unwrap(), "--listen", "127.0.0.1:0"]);
-    assert!(code == Some(2) && said.contains("its structure needs 1099576639489"), "{said}");
+    assert!(code == Some(2) && said.contains("its structure needs 1099579785217"), "{said}");
 }
 
 #[test]
