@@ -49,7 +49,7 @@ impl Job {
             if inputs.dense.contains(&input) {
                 dense.push(column.clone());
             }
-            input += 1 + usize::from(column.indicator);
+            input += column.inputs();
         }
         job.columns.dense = dense;
         job.columns.slots = (0..slots).filter(|&at| own(0, at)).map(|at| columns.slots[at].clone()).collect();

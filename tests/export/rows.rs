@@ -36,8 +36,7 @@ pub(crate) const TWO_TOWERS: [&[&str]; 3] = [
     &[USER, ITEM, "model.loss=in_batch_softmax", "model.item_id=item", "model.pooling=mean"],
 ];
 const USER: &str = "model.user={ slots = ['user', 'history', 'city', 'day', 'moment'], dense = ['count', 'flag'] }";
-const ITEM: &str =
-    "model.item={ slots = ['item', 'site', 'count', 'flag'], dense = ['price', 'price2', 'rank'], hidden = [7] }";
+const ITEM: &str = "model.item={ slots = ['item', 'site', 'count', 'flag'], dense = ['price', 'vector', 'price2', 'rank'], hidden = [7] }";
 
 /// Two labels of [`rows`].
 const LABELS: &str = "columns.label=['label', { column = 'rank', positive = '>= 1', name = 'top', weight = 0.5 }]";

@@ -27,7 +27,7 @@ impl Job {
         each_in_one("slots", &names, &user.slots, &item.slots)?;
         let mut dense_names = Vec::new();
         for dense in &columns.dense {
-            dense_names.extend(std::iter::repeat_n(dense.column.as_str(), 1 + usize::from(dense.indicator)));
+            dense_names.extend(std::iter::repeat_n(dense.column.as_str(), dense.inputs()));
         }
         each_in_one("dense", &dense_names, &user.dense, &item.dense)?;
         let temperature = model.temperature.unwrap_or(match (model.similarity, model.loss) {
@@ -120,11 +120,10 @@ impl Job {
             let before = dense.len();
             let mut input = 0;
             for column in &columns.dense {
-                let inputs = 1 + usize::from(column.indicator);
                 if column.column == *name {
-                    dense.extend(input..input + inputs);
+                    dense.extend(input..input + column.inputs());
                 }
-                input += inputs;
+                input += column.inputs();
             }
             if dense.len() == before {
                 return Err(unknown("dense", name, columns.dense.iter().map(|dense| dense.column.as_str()).collect()));
@@ -255,6 +254,13 @@ mod tests {
         assert_eq!((two.vector_dim, two.temperature, two.similarity), defaults);
         assert_eq!(job.item_id_slot(), Some(1));
         assert_eq!(Job::from_toml(&job.to_toml(), &[]).unwrap(), job);
+        let vector = "columns.dense=[{ column = 'age', length = 3 }, { column = 'price', indicator = true }]";
+        let two = self::job(TOWERS, &[vector]).unwrap().model_spec().unwrap().two_towers.unwrap();
+        assert_eq!(
+            (&two.user.dense[..], &two.item.dense[..]),
+            (&[0, 1, 2][..], &[3, 4][..]),
+            "each number is an input"
+        );
     }
 
     #[test]
