@@ -144,7 +144,8 @@ fn a_refused_batch_changes_nothing() {
 
 #[cfg(feature = "torch")]
 mod torch {
-    use forebay_models::TorchModel;
+    use forebay_models::TwoTowersLoss::InBatchSoftmax;
+    use forebay_models::{Similarity, TorchModel};
 
     use super::support::assert_close;
     use super::*;
@@ -175,12 +176,23 @@ mod torch {
                     apart.set_flat(&values).unwrap();
                     native.gradients(&batch.view(), &mut out, &mut expected).unwrap();
                     apart.gradients(&batch.view(), &mut out, &mut grads).unwrap();
-                    assert_close(&what, &grads, &expected, 1e-6);
+                    // The cosine of short vectors divides by their length, and makes differences of rounding larger.
+                    let tolerance = if spec.two_towers.is_some() { 4e-6 } else { 1e-6 };
+                    assert_close(&what, &grads, &expected, tolerance);
                     assert_eq!(bits(&flat(&apart)), bits(&values), "{what}");
                     whole.train(&batch.view(), &mut out).unwrap();
                     values = blocks.apply(&grads);
                 }
-                assert_close(&what, &flat(&whole), &values, 1e-5);
+                // A softmax over items does not depend on the last bias of their tower if vectors are compared by the inner product. The
+                // gradient is what rounding leaves, which Adam divides by its own size.
+                let item_bias = match &spec.two_towers {
+                    Some(two) if two.similarity == Similarity::Dot && matches!(two.loss, InBatchSoftmax { .. }) => {
+                        two.vector_dim
+                    }
+                    _ => 0,
+                };
+                let compared = values.len() - item_bias;
+                assert_close(&what, &flat(&whole)[..compared], &values[..compared], 1e-5);
                 assert!(matches!(apart.set_flat(&vec![0.0; values.len() + 1]), Err(ModelError::Load(_))), "{what}");
             }
         }

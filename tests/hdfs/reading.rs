@@ -31,7 +31,7 @@ fn folders_globs_and_folders_that_are_columns() {
             ("/reading/rows/day=2026-11-19/part-0.parquet", &one),
             ("/reading/rows/day=2026-11-20/part-0.parquet", &two),
             ("/reading/rows/day=2026-11-20/_SUCCESS", b""),
-            ("/reading/rows/day=2026-11-20/empty.parquet", b""),
+            ("/reading/rows/day=2026-11-20/empty", b""),
             ("/reading/rows/_temporary/0/part-1.parquet", b"half"),
             ("/reading/rows/.hidden/part-2.parquet", b"half"),
         ],
