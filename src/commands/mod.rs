@@ -31,7 +31,7 @@ use crate::pipelines::Context;
 pub(crate) enum Command {
     Train(train::Train),
     Launch(launch::Launch),
-    Role(role::RoleCommand),
+    Role(Box<role::RoleCommand>),
     Eval(eval::Eval),
     Predict(predict::Predict),
     Embed(embed::Embed),
