@@ -4,15 +4,12 @@
 
 mod common;
 
-use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::fs;
 
-use arrow::array::{AsArray, RecordBatch};
-use arrow::compute::concat_batches;
+use arrow::array::AsArray;
 use arrow::datatypes::{Float32Type, Int32Type};
 use forebay::Model;
 use forebay_models::auc_exact;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::Value;
 
 /// Two labels of the synthetic rows; the second is 1 for about half of them.
@@ -22,18 +19,6 @@ const KINDS: [&str; 3] = ["shared_bottom", "mmoe", "esmm"];
 
 fn settings<'a>(kind: &'a str, more: &[&'a str]) -> Vec<&'a str> {
     [&[kind, LABELS, "model.experts=3", "model.task_hidden=[8]"], more].concat()
-}
-
-/// The rows of a file, or of all Parquet files of a folder.
-fn read(path: &Path) -> RecordBatch {
-    let mut files: Vec<PathBuf> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.retain(|file| file.extension().is_some_and(|ending| ending == "parquet"));
-    files.sort();
-    let batches = files
-        .iter()
-        .flat_map(|file| ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap().build().unwrap());
-    let batches: Vec<RecordBatch> = batches.map(Result::unwrap).collect();
-    concat_batches(&batches[0].schema(), &batches).unwrap()
 }
 
 #[test]
@@ -51,7 +36,7 @@ fn each_label_has_its_scores_and_its_quality() {
         let keep = "label,I2";
         let (code, said) = common::run(&["predict", "--model", model, "--data", rows, "--out", to, "--keep", keep]);
         assert_eq!(code, Some(0), "{said}");
-        let scored = read(&out);
+        let scored = common::read_rows(&out);
         let column = |name: &str| scored[name].as_primitive::<Float32Type>().values().to_vec();
         let ints = |name: &str| scored[name].as_primitive::<Int32Type>().values().to_vec();
         let clicks: Vec<f32> = ints("label").into_iter().map(|label| label as f32).collect();

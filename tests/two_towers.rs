@@ -11,12 +11,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, AsArray, Int32Array, ListArray, RecordBatch};
-use arrow::compute::concat_batches;
 use arrow::datatypes::{Float32Type, Int32Type};
 use common::{bits, run};
 use forebay::{Job, Model};
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 const SOFTMAX: [&str; 1] = ["model.loss=in_batch_softmax"];
 
@@ -46,18 +44,6 @@ fn job(text: &str, settings: &[&str]) -> Job {
     Job::from_toml(text, &settings).unwrap()
 }
 
-/// The rows of all Parquet files of a folder.
-fn read(path: &Path) -> RecordBatch {
-    let mut files: Vec<PathBuf> = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.retain(|file| file.extension().is_some_and(|ending| ending == "parquet"));
-    files.sort();
-    let batches = files
-        .iter()
-        .flat_map(|file| ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap().build().unwrap());
-    let batches: Vec<RecordBatch> = batches.map(Result::unwrap).collect();
-    concat_batches(&batches[0].schema(), &batches).unwrap()
-}
-
 fn write(path: &Path, columns: Vec<(&str, ArrayRef)>) {
     let batch = RecordBatch::try_from_iter(columns).unwrap();
     let mut writer = ArrowWriter::try_new(File::create(path).unwrap(), batch.schema(), None).unwrap();
@@ -71,7 +57,7 @@ fn embed(model: &Path, data: &Path, tower: &str, keep: &str, out: &Path) -> Vec<
     let (code, said) =
         run(&["embed", "--model", model, "--data", data, "--tower", tower, "--keep", keep, "--npy", "--out", to]);
     assert_eq!(code, Some(0), "{said}");
-    let written = read(out);
+    let written = common::read_rows(out);
     assert_eq!(written.schema().field(0).name(), keep);
     let lists = written["vector"].as_fixed_size_list();
     let vectors: Vec<Vec<f32>> =
@@ -88,7 +74,7 @@ fn embed(model: &Path, data: &Path, tower: &str, keep: &str, out: &Path) -> Vec<
 fn nearest_neighbours_of_the_exported_vectors_are_the_ranking_by_score() {
     let dir = tempfile::tempdir().unwrap();
     let data = rows(dir.path(), 0, 3000);
-    let all = read(&data);
+    let all = common::read_rows(&data);
     let items: Vec<i32> = all["item"].as_primitive::<Int32Type>().values().iter().copied().take(40).collect();
     let users = all.slice(0, 5);
     // Items without the columns of users, and users without an item; both without a label.
@@ -127,7 +113,7 @@ fn nearest_neighbours_of_the_exported_vectors_are_the_ranking_by_score() {
         let [model, data, to] = [&model, &pairs, &out].map(|path| path.to_str().unwrap());
         let (code, said) = run(&["predict", "--model", model, "--data", data, "--out", to]);
         assert_eq!(code, Some(0), "{said}");
-        let scored = read(&out);
+        let scored = common::read_rows(&out);
         let scores = scored["score"].as_primitive::<Float32Type>().values();
         assert_eq!(scores.len(), 200);
         for (user, scores) in users.iter().zip(scores.chunks_exact(40)) {
@@ -155,7 +141,7 @@ fn the_table_counts_how_often_each_item_was_in_a_row() {
     let dir = tempfile::tempdir().unwrap();
     let data = rows(dir.path(), 0, 4000);
     let mut of_items: BTreeMap<i32, u32> = BTreeMap::new();
-    for item in read(&data)["item"].as_primitive::<Int32Type>().values() {
+    for item in common::read_rows(&data)["item"].as_primitive::<Int32Type>().values() {
         *of_items.entry(*item).or_default() += 1;
     }
     let mut expected: Vec<f32> = of_items.into_values().map(|count| 2.0 * count as f32).collect();
@@ -257,6 +243,6 @@ fn what_has_no_vectors_is_refused() {
     assert!(code == Some(2) && said.contains("`item` has 2 values, expected one"), "{said}");
     let (code, said) = run(&[&embed[..], &["--npy", "--set", "data.on_bad_row=skip"]].concat());
     assert!(code == Some(0) && said.contains("1 rows have no vector"), "{said}");
-    let written = read(&out);
+    let written = common::read_rows(&out);
     assert_eq!((written["vector"].is_null(0), written["vector"].is_null(1)), (false, true));
 }

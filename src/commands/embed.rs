@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use crate::actors::{StageCx, commas};
+use crate::actors::StageCx;
 use crate::connectors::convert::{ParquetOptions, ParquetWriter, block_on};
 use crate::connectors::staged::{Folder, StagedFolder};
 use crate::models::TowerSide;
@@ -13,7 +13,7 @@ use arrow::datatypes::Float32Type;
 use clap::Args;
 
 use super::bar::Bar;
-use super::predict::next;
+use super::predict::{counts, next};
 use crate::exit::Ended;
 use crate::logs::Logs;
 use crate::out;
@@ -98,18 +98,10 @@ impl Embed {
             }
             bar.show(writer.progress());
         }
-        let Some(counts) = vectors.counts() else { return Ok(Ended::Drained) };
-        if counts.rows == 0 {
-            return Err(Fault::user(format!("`{}` has no rows to embed", self.data)));
-        }
+        let Some(counts) = counts(vectors, &self.data, "embed", "vector")? else { return Ok(Ended::Drained) };
         let written = writer.finish_beside(|staged| if self.npy { array.write(staged) } else { Ok(()) }).await?;
         out::print(bar.done(&self.out, &written))?;
-        for (why, &rows) in &counts.without_score {
-            out::print(format_args!("{} rows have no vector: {why}", commas(rows)))?;
-        }
-        for (why, &rows) in &vectors.report().ledger.rejected {
-            out::print(format_args!("left out {} rows: {why}", commas(rows)))?;
-        }
+        counts.iter().try_for_each(out::print)?;
         Ok(Ended::Done)
     }
 }

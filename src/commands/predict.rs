@@ -99,7 +99,7 @@ impl Predict {
             writer.write(&batch).await?;
             bar.show(writer.progress());
         }
-        let Some(counts) = self.counts(predictions)? else { return Ok(Ended::Drained) };
+        let Some(counts) = counts(predictions, &self.data, "predict", "score")? else { return Ok(Ended::Drained) };
         let written = writer.finish().await?;
         out::print(bar.done(&self.out, &written))?;
         counts.iter().try_for_each(out::print)?;
@@ -117,28 +117,32 @@ impl Predict {
                 return Ok(Ended::Done);
             }
         }
-        let Some(counts) = self.counts(predictions)? else { return Ok(Ended::Drained) };
+        let Some(counts) = counts(predictions, &self.data, "predict", "score")? else { return Ok(Ended::Drained) };
         if !logs.quiet {
             counts.iter().for_each(out::note);
         }
         Ok(Ended::Done)
     }
+}
 
-    /// Lines about rows without a score; `None` if the run was stopped before its last row.
-    ///
-    /// # Errors
-    /// A user fault if there were no rows.
-    fn counts(&self, predictions: &Predictions<'_>) -> Result<Option<Vec<String>>, Fault> {
-        let Some(counts) = predictions.counts() else { return Ok(None) };
-        if counts.rows == 0 {
-            return Err(Fault::user(format!("`{}` has no rows to predict", self.data)));
-        }
-        let null =
-            counts.without_score.iter().map(|(why, &rows)| format!("{} rows have no score: {why}", commas(rows)));
-        let ledger = predictions.report().ledger;
-        let missing = ledger.rejected.iter().map(|(why, &rows)| format!("left out {} rows: {why}", commas(rows)));
-        Ok(Some(null.chain(missing).collect()))
+/// Lines about rows without a `result`; `None` if the run was stopped before its last row.
+///
+/// # Errors
+/// A user fault if there were no rows to `verb` at `data`.
+pub(super) fn counts(
+    predictions: &Predictions<'_>,
+    data: &str,
+    verb: &str,
+    result: &str,
+) -> Result<Option<Vec<String>>, Fault> {
+    let Some(counts) = predictions.counts() else { return Ok(None) };
+    if counts.rows == 0 {
+        return Err(Fault::user(format!("`{data}` has no rows to {verb}")));
     }
+    let null = counts.without_score.iter().map(|(why, &rows)| format!("{} rows have no {result}: {why}", commas(rows)));
+    let ledger = predictions.report().ledger;
+    let missing = ledger.rejected.iter().map(|(why, &rows)| format!("left out {} rows: {why}", commas(rows)));
+    Ok(Some(null.chain(missing).collect()))
 }
 
 /// The next batch; `None` after the last one, or when the user asked to stop.

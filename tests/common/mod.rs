@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_methods, reason = "tests block their own threads")]
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -10,12 +11,15 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
 use forebay::actors::StageCx;
 use forebay::connectors::convert::{ParquetOptions, TextOptions, block_on, to_criteo_text, to_parquet};
 use forebay::connectors::{ReadOptions, Synthetic, SyntheticSource};
 use forebay::pipelines::Trained;
 use forebay::{Job, Training};
 use futures::executor::block_on as blocking;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 /// Synthetic rows `first..first + rows` as Parquet with small row groups.
 pub(crate) fn parquet(dir: &Path, first: u64, rows: u64) -> PathBuf {
@@ -25,6 +29,18 @@ pub(crate) fn parquet(dir: &Path, first: u64, rows: u64) -> PathBuf {
     block_on(to_parquet(&mut source, &StageCx::detached("write"), &folder, &options, |_| {}))
         .expect("rows are written");
     folder
+}
+
+/// The rows of all Parquet files of a folder.
+pub(crate) fn read_rows(path: &Path) -> RecordBatch {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|ending| ending == "parquet"));
+    files.sort();
+    let batches = files
+        .iter()
+        .flat_map(|file| ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap().build().unwrap());
+    let batches: Vec<RecordBatch> = batches.map(Result::unwrap).collect();
+    concat_batches(&batches[0].schema(), &batches).unwrap()
 }
 
 /// The same as Criteo text.

@@ -228,7 +228,7 @@ fn dense_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<DenseCol
     Ok(entries.flat_map(columns).collect())
 }
 
-/// A list of names, each of which may be a range.
+/// Reads a list of column names and expands each range, such as `C1..C26`, to the names in it.
 pub(crate) fn name_list<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
     Ok(Vec::<String>::deserialize(deserializer)?.iter().flat_map(|name| expand(name)).collect())
 }

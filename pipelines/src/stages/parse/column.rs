@@ -1,6 +1,6 @@
 //! Finds a column of a record batch by name, makes its values numbers, and makes the fault for a column of the wrong type.
 
-use arrow::array::{Array, ArrayRef, RecordBatch};
+use arrow::array::{Array, ArrayRef, AsArray, ListArray, RecordBatch};
 use arrow::compute::cast;
 use arrow::datatypes::{ArrowPrimitiveType, DataType};
 use forebay_actors::{Fault, FaultKind};
@@ -20,6 +20,19 @@ pub(super) fn column<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Array
 /// A column as numbers of one type.
 pub(super) fn number<T: ArrowPrimitiveType>(name: &str, array: &ArrayRef) -> Result<ArrayRef, Fault> {
     cast(array, &T::DATA_TYPE).map_err(|e| Fault::user(format!("column `{name}` cannot be read as numbers")).because(e))
+}
+
+/// The lists of a column, whatever the width of their offsets and whether they have a fixed size; `None`: it has no lists.
+pub(super) fn lists(name: &str, array: &ArrayRef) -> Result<Option<ListArray>, Fault> {
+    match array.data_type() {
+        DataType::List(_) => Ok(Some(array.as_list().clone())),
+        DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
+            let small = cast(array, &DataType::List(item.clone()))
+                .map_err(|e| Fault::user(format!("column `{name}`: lists too long for 32-bit offsets")).because(e))?;
+            Ok(Some(small.as_list().clone()))
+        }
+        _ => Ok(None),
+    }
 }
 
 /// The fault for a column of the wrong type. It says what to do with types that cannot be features.

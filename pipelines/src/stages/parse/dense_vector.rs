@@ -1,13 +1,13 @@
 //! Parses dense features that are lists of numbers, all of one length: vectors that another model computed. Each number is an input of
 //! the model, with the options of the feature.
 
-use arrow::array::{Array, ArrayRef, AsArray, UInt32Array, new_null_array};
-use arrow::compute::{cast, take};
+use arrow::array::{Array, ArrayRef, UInt32Array, new_null_array};
+use arrow::compute::take;
 use arrow::datatypes::DataType;
 use forebay_actors::Fault;
 
 use super::bad_rows::BadRows;
-use super::column::wrong_type;
+use super::column::{lists, wrong_type};
 use super::dense_options::OptionsParser;
 use crate::columns::{Columns, DenseColumn};
 
@@ -53,17 +53,12 @@ impl VectorParser {
     /// The numbers of all rows, `[n × length]`; those of a missing list, and of one of another length, are null.
     fn values(&self, name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<ArrayRef, Fault> {
         let (rows, length) = (array.len(), self.length);
-        let unreadable = |e| Fault::user(format!("column `{name}` cannot be read")).because(e);
-        let lists = match array.data_type() {
-            // A column that all files lack.
-            DataType::Null => return Ok(new_null_array(&DataType::Float64, rows * length)),
-            DataType::List(_) => array.clone(),
-            DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
-                cast(array, &DataType::List(item.clone())).map_err(unreadable)?
-            }
-            _ => return Err(wrong_type(name, array, "lists of numbers, because its columns.dense.length is set")),
-        };
-        let lists = lists.as_list::<i32>();
+        // A column that all files lack.
+        if *array.data_type() == DataType::Null {
+            return Ok(new_null_array(&DataType::Float64, rows * length));
+        }
+        let expected = "lists of numbers, because its columns.dense.length is set";
+        let lists = lists(name, array)?.ok_or_else(|| wrong_type(name, array, expected))?;
         let (ends, whole) = (lists.offsets(), lists.null_count() == 0);
         if whole && (0..rows).all(|row| lists.value_length(row) as usize == length) {
             return Ok(lists.values().slice(ends[0] as usize, rows * length));
@@ -80,6 +75,7 @@ impl VectorParser {
                 bad.add(row, WRONG_LENGTH, || format!("column `{name}` has {found} values, expected {length}"));
             }
         }
-        take(lists.values(), &of.finish(), None).map_err(unreadable)
+        take(lists.values(), &of.finish(), None)
+            .map_err(|e| Fault::user(format!("column `{name}` cannot be read")).because(e))
     }
 }

@@ -13,7 +13,7 @@ use forebay_ps::SlotHasher;
 
 use super::bad_rows::BadRows;
 use super::calendar::{CalendarPart, NOT_A_TIME, moments, not_a_time};
-use super::column::wrong_type;
+use super::column::{lists, wrong_type};
 use crate::columns::{Slot, SlotKind};
 use crate::flow::SlotKeys;
 
@@ -42,26 +42,15 @@ impl SlotParser {
     }
 
     fn all(&mut self, name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<SlotKeys, Fault> {
-        match array.data_type() {
-            DataType::List(_) => {
-                let list = array.as_list::<i32>();
-                self.many(name, list.offsets(), list.values(), list, bad)
-            }
-            DataType::LargeList(inner) | DataType::FixedSizeList(inner, _) => {
-                let small = cast(array, &DataType::List(inner.clone())).map_err(|e| {
-                    Fault::user(format!("column `{name}`: lists too long for 32-bit offsets")).because(e)
-                })?;
-                self.all(name, &small, bad)
-            }
-            _ => {
-                let mut wrong = Vec::new();
-                let keys = self.keys(name, array, &mut wrong)?;
-                for (row, value) in wrong {
-                    bad.add(row, self.reason(), || self.detail(name, &value));
-                }
-                Ok(SlotKeys::One(keys))
-            }
+        if let Some(list) = lists(name, array)? {
+            return self.many(name, list.offsets(), list.values(), &list, bad);
         }
+        let mut wrong = Vec::new();
+        let keys = self.keys(name, array, &mut wrong)?;
+        for (row, value) in wrong {
+            bad.add(row, self.reason(), || self.detail(name, &value));
+        }
+        Ok(SlotKeys::One(keys))
     }
 
     fn many(
