@@ -25,6 +25,9 @@ pub struct StageMeter {
     items_out: AtomicU64,
     rows_out: AtomicU64,
     bytes_out: AtomicU64,
+    bytes_fetched: AtomicU64,
+    /// Rows that a service holds, and one more: 0 if it holds none of any kind.
+    rows_held: AtomicU64,
     notes: Mutex<Notes>,
     recorder: Recorder,
 }
@@ -48,6 +51,8 @@ impl Default for StageMeter {
             items_out: counter(),
             rows_out: counter(),
             bytes_out: counter(),
+            bytes_fetched: counter(),
+            rows_held: counter(),
             notes: Mutex::default(),
             recorder: Recorder::default(),
         }
@@ -147,6 +152,16 @@ impl StageMeter {
         self.bytes_out.fetch_add(bytes as u64, Relaxed);
     }
 
+    /// Counts bytes that a source fetched from its store.
+    pub fn fetched(&self, bytes: u64) {
+        self.bytes_fetched.fetch_add(bytes, Relaxed);
+    }
+
+    /// What a service holds now.
+    pub(crate) fn holds(&self, rows: u64) {
+        self.rows_held.store(rows + 1, Relaxed);
+    }
+
     pub(crate) fn read(&self) -> Reading {
         let load = |counters: [&AtomicU64; 3]| counters.map(|counter| counter.load(Relaxed));
         let notes = self.notes();
@@ -161,6 +176,8 @@ impl StageMeter {
             times,
             taken: load([&self.items_in, &self.rows_in, &self.bytes_in]),
             sent: load([&self.items_out, &self.rows_out, &self.bytes_out]),
+            fetched: self.bytes_fetched.load(Relaxed),
+            rows_held: self.rows_held.load(Relaxed).checked_sub(1),
             describe: notes.describe.clone(),
             waits,
         }

@@ -29,6 +29,11 @@ pub trait Service: 'static {
         crate::stage::type_name::<Self>()
     }
 
+    /// The rows that it holds, for the report. Asked after each call.
+    fn rows_held(&self) -> Option<u64> {
+        None
+    }
+
     /// Called once, before the first call. A fault here ends the service.
     fn open(&mut self, _cx: &StageCx) -> impl Future<Output = Result<(), Fault>> {
         async { Ok(()) }
@@ -138,6 +143,7 @@ pub(crate) async fn serve<S: Service>(
             }
         };
         cx.meter().sent(0, 0);
+        service.rows_held().inspect(|&rows| cx.meter().holds(rows));
         // The caller may have dropped its future.
         let _ = reply.send(answer);
         if died {

@@ -56,8 +56,14 @@ pub(crate) struct Reading {
     pub(crate) taken: [u64; 3],
     /// Batches, rows, bytes sent on.
     pub(crate) sent: [u64; 3],
+    pub(crate) fetched: u64,
+    pub(crate) rows_held: Option<u64>,
     pub(crate) describe: String,
     pub(crate) waits: BTreeMap<String, WaitReport>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Times and counts of a stage, summed over its replicas.
@@ -85,6 +91,12 @@ pub struct StageReport {
     pub rows_out: u64,
     /// Bytes sent on.
     pub bytes_out: u64,
+    /// Bytes that a source fetched from its store.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub bytes_fetched: u64,
+    /// Rows that a service holds now; `None` for all else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows_held: Option<u64>,
     /// Time that its code ran. All times in JSON are seconds.
     #[serde(with = "crate::seconds")]
     pub busy: Duration,
@@ -153,7 +165,7 @@ impl StageReport {
 
     /// Adds what the meter of one replica shows.
     pub(crate) fn add(&mut self, reading: Reading) {
-        let Reading { times, taken, sent, describe, waits } = reading;
+        let Reading { times, taken, sent, fetched, rows_held, describe, waits } = reading;
         self.busy += times.busy;
         self.starved += times.starved;
         self.blocked += times.blocked;
@@ -162,6 +174,8 @@ impl StageReport {
         let sum = |counts: [&mut u64; 3], more: [u64; 3]| counts.into_iter().zip(more).for_each(|(sum, n)| *sum += n);
         sum([&mut self.items_in, &mut self.rows_in, &mut self.bytes_in], taken);
         sum([&mut self.items_out, &mut self.rows_out, &mut self.bytes_out], sent);
+        self.bytes_fetched += fetched;
+        self.rows_held = rows_held.or(self.rows_held);
         if !describe.is_empty() {
             self.describe = describe;
         }
@@ -183,6 +197,7 @@ impl StageReport {
         self.items_out += other.items_out;
         self.rows_out += other.rows_out;
         self.bytes_out += other.bytes_out;
+        self.bytes_fetched += other.bytes_fetched;
         self.wait_also(&other.waits);
     }
 

@@ -1,4 +1,4 @@
-//! CPU seconds of this process, from /proc.
+//! CPU seconds of this process and of its threads, from /proc.
 
 use std::fs;
 
@@ -8,6 +8,19 @@ const TICKS: f64 = 100.0;
 /// User and system time of all threads of this process, in seconds; `None` without /proc.
 pub fn cpu_seconds() -> Option<f64> {
     parse(&fs::read_to_string("/proc/self/stat").ok()?)
+}
+
+/// User and system time of the threads of this process that are alive, in seconds: number, name and time of each. Empty without
+/// /proc. The kernel cuts names to 15 bytes.
+pub fn thread_cpu_seconds() -> Vec<(u64, String, f64)> {
+    let Ok(threads) = fs::read_dir("/proc/self/task") else { return Vec::new() };
+    // A thread may end while the others are read.
+    let thread = |entry: fs::DirEntry| {
+        let stat = fs::read_to_string(entry.path().join("stat")).ok()?;
+        let name = stat.get(stat.find('(')? + 1..stat.rfind(')')?)?.to_owned();
+        Some((entry.file_name().to_str()?.parse().ok()?, name, parse(&stat)?))
+    };
+    threads.flatten().filter_map(thread).collect()
 }
 
 fn parse(stat: &str) -> Option<f64> {
@@ -28,5 +41,18 @@ mod tests {
         assert_eq!(parse(stat), Some(3.0));
         assert_eq!(parse("17 (a"), None);
         assert!(cpu_seconds().is_some());
+    }
+
+    #[test]
+    fn threads_have_their_names_and_their_own_times() {
+        let spinning = std::thread::Builder::new().name("a) spinning".to_owned()).spawn(|| {
+            let begun = std::time::Instant::now();
+            while begun.elapsed().as_millis() < 60 {
+                std::hint::black_box(0);
+            }
+            thread_cpu_seconds()
+        });
+        let threads = spinning.unwrap().join().unwrap();
+        assert!(threads.iter().any(|(_, name, cpu)| name == "a) spinning" && *cpu > 0.0 && *cpu < 1.0), "{threads:?}");
     }
 }

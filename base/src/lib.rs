@@ -3,7 +3,7 @@
 //! - [`SplitMix64`], [`mix64`]: random numbers that a seed determines, the same on every machine
 //! - [`Backoff`]: waits between retries
 //! - [`nearest`]: the name that was probably meant
-//! - [`cpu_seconds`]: CPU time of this process
+//! - [`cpu_seconds`], [`thread_cpu_seconds`]: CPU time of this process and of its threads
 //! - [`LearningRate`]: of the sparse and the dense optimizers
 //! - [`parse_hex`]: hexadecimal numbers in text
 //! - [`panic_message`]: what a panic said
@@ -17,7 +17,7 @@ mod panic;
 mod random;
 
 pub use backoff::Backoff;
-pub use cpu::cpu_seconds;
+pub use cpu::{cpu_seconds, thread_cpu_seconds};
 pub use hex::parse_hex;
 pub use learning_rate::{Decay, LearningRate};
 pub use names::nearest;

@@ -1,5 +1,6 @@
 //! The report of a run, of all its processes: their meters merged into one graph, and what follows from them.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::time::Duration;
@@ -93,11 +94,15 @@ fn merged(processes: &[ProcessReport], job: &Job) -> Report {
     }
     ledger.read = ledger.delivered + ledger.rejected_total();
     let cpu = processes.iter().map(|process| process.report.machine.cpu).sum();
+    let mut threads = BTreeMap::new();
+    for (name, cpu) in processes.iter().flat_map(|process| &process.report.machine.threads) {
+        *threads.entry(name.clone()).or_insert(0.0) += cpu;
+    }
     Report {
         name: "run".into(),
         verdict: first.verdict.clone(),
         wall: first.wall,
-        machine: Machine { cpu, ..first.machine.clone() },
+        machine: Machine { cpu, threads, ..first.machine.clone() },
         stages,
         links,
         services: processes.iter().flat_map(|process| process.report.services.iter().cloned()).collect(),

@@ -139,6 +139,10 @@ impl Service for Shard {
         format!("table `{}`, shard {}, {} weights a row", self.config.name, self.number, self.config.row_dim())
     }
 
+    fn rows_held(&self) -> Option<u64> {
+        self.table.as_ref().map(|table| table.rows() as u64)
+    }
+
     async fn open(&mut self, _cx: &StageCx) -> Result<(), Fault> {
         self.table = Some(Table::new(&self.config)?);
         Ok(())

@@ -14,6 +14,8 @@ pub(crate) struct Sample {
     pub(crate) logloss: f64,
     pub(crate) auc: Option<f64>,
     pub(crate) stages: Vec<StageTimes>,
+    /// Rows of the table, in all shards.
+    pub(crate) table_rows: u64,
     /// Where a link leads to, and the batches in it.
     pub(crate) links: Vec<(String, u64)>,
 }
@@ -49,6 +51,7 @@ impl Sample {
             logloss: progress.logloss,
             auc: progress.auc,
             stages: stages.collect(),
+            table_rows: report.services.iter().filter_map(|shard| shard.rows_held).sum(),
             links: report.links.iter().map(|link| (link.to.clone(), link.depth)).collect(),
         }
     }

@@ -223,7 +223,7 @@ mod tests {
             let [busy, starved, blocked, wall] = times;
             let name = "parse".to_owned();
             let stages = vec![StageTimes { name, replicas: 1, busy, waiting: 0.0, starved, blocked, wall }];
-            Sample { seconds, rows, bytes, logloss: 0.0, auc: None, stages, links: Vec::new() }
+            Sample { seconds, rows, bytes, table_rows: 0, logloss: 0.0, auc: None, stages, links: Vec::new() }
         };
         let before = sample(0.0, 100, 0, [1.0, 0.0, 0.0, 1.0]);
         let scalars = since(&before, &sample(2.0, 400, 50, [2.0, 3.0, 0.0, 5.0]));

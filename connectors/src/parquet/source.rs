@@ -169,13 +169,18 @@ impl Source for ParquetSource {
             (cost, Decode { footer, group: group as usize, part, batch_rows })
         });
         let (pool, queue) = DecodePool::start(cx, options.decode_threads, options.decode_ahead_bytes)?;
-        let fetch = |decode: Decode, permit: BudgetPermit| async move {
-            let fetched = fetch::fetch(&decode.footer, decode.group).await?;
-            Ok(move |output: &JobOutput<Rows>| {
-                let done = decode.run(fetched, output);
-                drop(permit);
-                done
-            })
+        let cx = cx.clone();
+        let fetch = move |decode: Decode, permit: BudgetPermit| {
+            let cx = cx.clone();
+            async move {
+                let fetched = fetch::fetch(&decode.footer, decode.group).await?;
+                cx.meter().fetched(fetch::cost(&decode.footer, decode.group));
+                Ok(move |output: &JobOutput<Rows>| {
+                    let done = decode.run(fetched, output);
+                    drop(permit);
+                    done
+                })
+            }
         };
         let prefetch = prefetch::start(options.read_ahead_bytes, splits_to_read, fetch, queue);
         self.running = Some((pool, prefetch));

@@ -219,8 +219,10 @@ impl<F: LineFormat> Source for TextSource<F> {
             }
         });
         let (pool, queue) = DecodePool::start(cx, options.decode_threads, options.decode_ahead_bytes)?;
-        let format = Arc::clone(&self.format);
+        let (format, cx) = (Arc::clone(&self.format), cx.clone());
         let fetch = move |(text, range): (TextSplit, Range<u64>), permit: BudgetPermit| {
+            // Counted when it is asked for: a compressed file comes in pieces, as fast as it is parsed.
+            cx.meter().fetched(range.end.min(files[text.file].size).saturating_sub(range.start));
             let (format, head, rows) = (Arc::clone(&format), heads[text.file].clone(), options.batch_rows);
             fetch(files[text.file].clone(), text, move || format.parser(&head, rows), range, permit)
         };

@@ -43,7 +43,7 @@ fn stages() -> Vec<StageReport> {
 }
 
 fn process(name: &str, stages: Vec<StageReport>, services: Vec<StageReport>) -> ProcessReport {
-    let machine = Machine { host: name.into(), cores: 8, cpu: WALL };
+    let machine = Machine { host: name.into(), cores: 8, cpu: WALL, ..Machine::default() };
     let links =
         stages.windows(2).map(|ends| LinkReport::new(&ends[0].name, &ends[1].name, Capacity::items(8))).collect();
     let (verdict, ledger) = (Verdict::Finished, Default::default());
@@ -145,7 +145,7 @@ fn two_stages_that_are_nearly_as_occupied_are_not_sure() {
 #[test]
 fn no_change_is_advised_that_the_cores_cannot_give() {
     let mut run = with(stage("parse", 98, &[]));
-    run.report.machine = Machine { host: "h".into(), cores: 2, cpu: WALL * 2 };
+    run.report.machine = Machine { host: "h".into(), cores: 2, cpu: WALL * 2, ..Machine::default() };
     let used_up = analysis(&[run.clone()]);
     assert_eq!(used_up.limit.as_ref().unwrap().kind, LimitKind::Cores);
     assert_eq!(used_up.to_string(), "the 2 cores of this machine are the limit: 100% used; dense compute stalls 90%");
@@ -271,7 +271,7 @@ fn the_line_between_readers_and_trainers_is_a_limit() {
 fn processes_of_one_host_share_its_cores() {
     let mut run = vec![trainer(stage("receive", 1, &[])), reader(0, stage("parse", 97, &[]))];
     for process in &mut run {
-        process.report.machine = Machine { host: "h".into(), cores: 2, cpu: WALL };
+        process.report.machine = Machine { host: "h".into(), cores: 2, cpu: WALL, ..Machine::default() };
     }
     assert_eq!(analysis(&run).limit.unwrap().kind, LimitKind::Cores);
     run[1].report.machine.host = "other".into();

@@ -110,9 +110,10 @@ fn plausible(report: &Report) -> bool {
     let stages = || report.stages.iter().chain(&report.services);
     let stage = |stage: &StageReport| {
         let times = [stage.busy, stage.starved, stage.blocked, stage.waiting, stage.idle, stage.wall];
+        let (fetched, held) = (stage.bytes_fetched, stage.rows_held.unwrap_or(0));
         let counts = [stage.items_in, stage.rows_in, stage.bytes_in, stage.items_out, stage.rows_out, stage.bytes_out];
         times.into_iter().chain(stage.waits.values().map(|wait| wait.total)).all(|time| time <= MAX_TIME)
-            && counts.into_iter().chain(stage.waits.values().map(|wait| wait.count)).all(small)
+            && counts.into_iter().chain([fetched, held]).chain(stage.waits.values().map(|wait| wait.count)).all(small)
             && stage.replicas <= 1 << 20
     };
     let link = |link: &forebay_actors::LinkReport| {
@@ -122,6 +123,7 @@ fn plausible(report: &Report) -> bool {
     report.wall <= MAX_TIME
         && report.adjustments.len() <= Adjustment::MOST_KEPT
         && report.machine.cpu <= MAX_TIME
+        && report.machine.threads.values().all(|cpu| *cpu >= 0.0 && *cpu <= MAX_TIME.as_secs_f64())
         && stages().all(stage)
         && report.links.iter().all(link)
         && small(report.ledger.delivered)
@@ -264,10 +266,12 @@ mod tests {
     fn meters_that_no_run_has_are_refused() {
         let mut book = MeterBook::default();
         let good = request(Role::Reader, 0, 1);
-        let mut bad = [good.clone(), good.clone(), good.clone()];
+        let mut bad = [good.clone(), good.clone(), good.clone(), good.clone(), good.clone()];
         bad[0].report.wall = MAX_TIME * 2;
         bad[1].report.services = vec![StageReport { rows_in: u64::MAX, ..StageReport::default() }];
         bad[2].report.services = vec![StageReport { replicas: usize::MAX, ..StageReport::default() }];
+        bad[3].report.services = vec![StageReport { rows_held: Some(u64::MAX), ..StageReport::default() }];
+        bad[4].report.machine.threads = [("net".to_owned(), f64::NAN)].into();
         for bad in bad {
             assert!(book.record(bad, &PLACES).unwrap_err().to_string().contains("that no run has"));
         }
