@@ -103,7 +103,10 @@ mod tests {
 
     #[test]
     fn threads_of_one_kind_count_together_and_those_that_ended_stay() {
-        assert_eq!([group("read-decode-12"), group("parse.0"), group("train-io1")], ["read-decode", "parse", "train-io"]);
+        assert_eq!(
+            [group("read-decode-12"), group("parse.0"), group("train-io1")],
+            ["read-decode", "parse", "train-io"]
+        );
         assert_eq!([group("ps0-embedding"), group("net")], ["ps0-embedding", "net"]);
         let seen = [(1, "dense-1", 1.0, 3.0), (2, "dense-2", 0.0, 0.5), (3, "batch", 0.25, 0.25)];
         let seen = seen.map(|(number, name, before, last)| (number, (name.to_owned(), before, last)));

@@ -60,6 +60,7 @@ class Hosts:
 def credentials(folder, addresses):
     """Makes TLS files and a token, which the program needs beyond loopback. Returns the environment that names them."""
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / "token").touch(mode=0o600)
     (folder / "token").write_text(secrets.token_hex(32))
     (folder / "leaf.ext").write_text("basicConstraints=CA:FALSE\nsubjectAltName="
                                      + ",".join(f"IP:{address}" for address in addresses) + "\n")

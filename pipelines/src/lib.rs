@@ -54,6 +54,7 @@ pub mod model_folder;
 mod model_version;
 mod own_model;
 mod participation;
+mod planning;
 mod prediction;
 mod preflight;
 mod process_report;
@@ -96,6 +97,10 @@ pub use look_ahead::LookAheadReport;
 pub use model::Model;
 pub use model_version::ModelVersion;
 pub use own_model::{ModelFactory, OwnModel};
+pub use planning::{
+    Assumption, Bound, MachineKind, Machines, PlanOptions, PlannedLink, PlannedRole, PlannedTable, RunPlan, RunProfile,
+    plan,
+};
 pub use prediction::Predictions;
 pub use preflight::preflight;
 pub use process_report::ProcessReport;

@@ -1,20 +1,43 @@
-//! `forebay plan`: the graph of a job.
+//! `forebay plan`: the graph of a job; with a profile, the machines that a larger run needs.
 
-use crate::pipelines::Context;
-use crate::{Fault, Training};
+use std::path::{Path, PathBuf};
+
+use crate::pipelines::{Context, PlanOptions, RunProfile, plan};
+use crate::{Fault, Job, Training};
 use clap::Args;
 
 use super::job_args::JobArgs;
 use crate::out;
 
-/// Print the graph of a job, with the capacity of every link, replicas and places; reads no rows
+/// Print the graph of a job, with the capacity of every link, replicas and places; or, from the report of a smaller run, how many
+/// machines a run needs. Reads no rows
 #[derive(Args)]
 pub(crate) struct Plan {
     #[command(flatten)]
     job: JobArgs,
     /// Print the job as TOML, with every field, its value and a sentence about it.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "profile")]
     job_file: bool,
+    /// The report.json of a run of this job on fewer rows, as --report leaves it. Prints machines, limits, bytes on every link,
+    /// memory, hours, and all that is assumed.
+    #[arg(long, value_name = "FILE")]
+    profile: Option<PathBuf>,
+    /// Rows to train on, all epochs together, for instance 1e11; default: as many as the profile has.
+    #[arg(long, requires = "profile")]
+    rows: Option<String>,
+    /// How long the run may take, for instance 5h or 1h30m: finds the machines. Default: those of the job's [placement].
+    #[arg(long, value_name = "TIME", requires = "profile")]
+    deadline: Option<String>,
+    /// Rows of the table at the end; default: as the measured table grew.
+    #[arg(long, requires = "profile")]
+    keys: Option<String>,
+    /// What machines have: cores, network, memory, and price for an hour, for instance cores=16,network=10Gbit,price=0.8 for all
+    /// roles, or ps:memory=256GiB for one (reader, ps, trainer); may be repeated.
+    #[arg(long = "machine", value_name = "[ROLE:]PART=VALUE,...", requires = "profile")]
+    machines: Vec<String>,
+    /// Replace an assumption, for instance round_trip=1ms; may be repeated. Plans print all of them, with their names.
+    #[arg(long = "assume", value_name = "NAME=VALUE", requires = "profile")]
+    assumptions: Vec<String>,
     /// Print JSON.
     #[arg(long)]
     json: bool,
@@ -26,6 +49,17 @@ impl Plan {
         if self.job_file {
             return out::print(job.to_commented_toml());
         }
+        if let Some(profile) = &self.profile {
+            let planned = plan(&job, &context.registry, &read(profile)?, &self.options()?)?;
+            return match self.json {
+                true => out::print(serde_json::json!(planned)),
+                false => out::print(planned),
+            };
+        }
+        self.graph(job, context)
+    }
+
+    fn graph(&self, job: Job, context: &Context) -> Result<(), Fault> {
         let (placement, auto, evaluation) = (job.placement.clone(), job.auto_values(), job.evaluation_plan());
         let training = Training::builder(job).context(context).build()?;
         let plan = training.plan();
@@ -41,4 +75,25 @@ impl Plan {
         }
         if placement.is_one_process() { Ok(()) } else { out::print(format_args!("placement: {placement}")) }
     }
+
+    /// What the arguments say about the run and its machines.
+    fn options(&self) -> Result<PlanOptions, Fault> {
+        let mut options = PlanOptions::default();
+        for (name, value) in [("rows", &self.rows), ("deadline", &self.deadline), ("keys", &self.keys)] {
+            value.as_ref().map_or(Ok(()), |value| options.set(name, value))?;
+        }
+        self.machines.iter().try_for_each(|machine| options.set_machine(machine))?;
+        self.assumptions.iter().try_for_each(|assumption| options.assume(assumption))?;
+        Ok(options)
+    }
+}
+
+fn read(path: &Path) -> Result<RunProfile, Fault> {
+    let file = if path.is_dir() { path.join("report.json") } else { path.to_owned() };
+    let name = file.display();
+    let text = std::fs::read_to_string(&file).map_err(|e| {
+        Fault::user(format!("cannot read the profile `{name}`: {e}; `forebay train --report FOLDER` writes one"))
+    })?;
+    RunProfile::from_json(&text)
+        .map_err(|fault| Fault::user(format!("the profile `{name}` cannot be used: {}", fault.message())))
 }

@@ -1,9 +1,12 @@
 //! What a training prints at its end, and its report as JSON.
 
+use std::cell::OnceCell;
+
 use crate::actors::commas;
 use crate::pipelines::cluster::RunStatus;
 use crate::pipelines::{Evaluation, EvaluationHistory, Trained};
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::out;
@@ -17,8 +20,19 @@ pub(crate) struct Summary<'a> {
     pub(crate) before: Option<Usage>,
     /// The status of the run, in a cluster.
     pub(crate) status: Option<RunStatus>,
+    /// The model folder, once it is saved.
+    pub(crate) saved: OnceCell<SavedFolder>,
     /// Print one JSON object.
     pub(crate) json: bool,
+}
+
+/// A model folder that was written.
+#[derive(Debug, Serialize)]
+pub(crate) struct SavedFolder {
+    /// Seconds that it took.
+    pub(crate) seconds: f64,
+    /// Bytes of all its files.
+    pub(crate) bytes: u64,
 }
 
 impl Summary<'_> {
@@ -118,6 +132,7 @@ impl Summary<'_> {
         let more = json!({
             "staleness_observed": staleness_observed,
             "look_ahead": look_ahead,
+            "saved": self.saved.get(),
             "history": history,
             "evaluations": self.trained.evaluations(),
             "evaluation": evaluated.map(|(path, evaluation)| {

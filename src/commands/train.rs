@@ -1,6 +1,7 @@
 //! `forebay train`: the whole pipeline, a progress line, evaluation, a model folder.
 
-use std::time::Duration;
+use std::cell::OnceCell;
+use std::time::{Duration, Instant};
 
 use crate::actors::{Domain, FaultKind, commas};
 use crate::pipelines::cluster::ClusterSession;
@@ -10,7 +11,7 @@ use clap::Args;
 use serde_json::json;
 
 use super::job_args::RunArgs;
-use super::summary::Summary;
+use super::summary::{SavedFolder, Summary};
 use crate::dashboard::Dashboard;
 use crate::exit::Ended;
 use crate::logs::Logs;
@@ -143,7 +144,7 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
     };
     let session = trained.session.take();
     let status = session.as_ref().map(ClusterSession::status);
-    let summary = Summary { trained: &trained, before, status, json: logs.is_json() };
+    let summary = Summary { trained: &trained, before, status, saved: OnceCell::new(), json: logs.is_json() };
     if !end.saves {
         // The first trainer has the meters of all processes.
         match logs.is_json() {
@@ -176,7 +177,7 @@ fn finish(summary: &Summary<'_>, history: Option<&History>, stop: &Stop, end: &A
     end.show(summary, history, None, false);
     // The last model may be the best.
     let last = if trained.keeps_best() { trained.evaluate_last() } else { Ok(None) };
-    let saved = save(trained, stop);
+    let saved = save(summary, stop);
     summary.print();
     let written = end.write(summary, history);
     let (saved, evaluation) = saved?;
@@ -198,7 +199,8 @@ fn finish(summary: &Summary<'_>, history: Option<&History>, stop: &Stop, end: &A
 }
 
 /// Saves the model. Returns a line about it, and its evaluation if that is known.
-fn save(trained: &Trained, stop: &Stop) -> Result<(String, Option<Evaluation>), Fault> {
+fn save(summary: &Summary<'_>, stop: &Stop) -> Result<(String, Option<Evaluation>), Fault> {
+    let trained = summary.trained;
     let output = &trained.model.job.output;
     let Some(model) = &output.model else {
         return Ok(("the model was not saved: the job has no output.model".into(), None));
@@ -207,10 +209,12 @@ fn save(trained: &Trained, stop: &Stop) -> Result<(String, Option<Evaluation>), 
         trained.forget_best();
         return Ok((format!("the model was not saved: the run was drained, and {model} stays as it was"), None));
     };
+    let begun = Instant::now();
     let saved = stop.while_saving(|| trained.save(&folder).map_err(|fault| save_beside(trained, &folder, fault)));
     let (manifest, evaluation) = saved?;
     let rows: u64 = manifest.tables.iter().map(|t| t.rows).sum();
     let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
+    let _ = summary.saved.set(SavedFolder { seconds: begun.elapsed().as_secs_f64(), bytes });
     let line = format!("saved {folder}: {} table rows, {:.1} MB", commas(rows), bytes as f64 / 1e6);
     let beside = folder != *model;
     let line = if beside { format!("{line}; the run was drained, and {model} stays as it was") } else { line };

@@ -7,9 +7,14 @@ use crate::Job;
 use crate::pipelines::{RunReport, RunningTraining};
 use crate::usage::Usage;
 
+/// The version of `report.json`. It grows with every change that makes programs misread it.
+const VERSION: u32 = 1;
+
 /// The JSON of `report` and `job`, with `more` fields, each an object.
 pub(crate) fn contents<const N: usize>(report: &RunReport, job: &Job, more: [Value; N]) -> Value {
     let mut file = json!(report);
+    file["version"] = json!(VERSION);
+    file["settings"] = json!(job);
     let (kind, rows) = (job.model.kind, &job.data.train);
     file["job"] = json!(rows.as_ref().map_or_else(|| kind.to_string(), |rows| format!("{kind} on {rows}")));
     file["sentence"] = json!(report.analysis.to_string());

@@ -1,0 +1,46 @@
+//! How many machines a run needs, from the report of a smaller one.
+//!
+//! Operational analysis (Denning and Buzen, "The operational analysis of queueing network models", ACM Computing Surveys 1978;
+//! Lazowska et al., "Quantitative System Performance", 1984, chapter 5): the report gives the demand of a row at each resource, CPU
+//! seconds, bytes or seconds of a stage. A resource with a capacity is busy for demand / capacity, so the run is not faster than
+//! capacity / demand rows per second at any of them: its asymptotic bounds. Batches under way are the customers of a closed network: `n` of
+//! them pass at most `n` times in the sum of their service times and round trips. All is a function of its arguments: no files, no
+//! clock, no network.
+//!
+//! Read in this order: `profile.rs` (what was measured), `demand.rs` (what a row costs), `traffic.rs` (bytes on the links),
+//! `options.rs` (what is assumed), `bounds.rs` (how fast given machines are), `growth.rs` (how many keys there will be), `search.rs` (the
+//! fewest machines), `run_plan.rs` (the result).
+
+mod bounds;
+mod demand;
+mod growth;
+mod options;
+mod profile;
+mod run_plan;
+mod search;
+#[cfg(test)]
+mod tests;
+mod traffic;
+
+pub use self::bounds::Bound;
+pub use self::options::{MachineKind, PlanOptions};
+pub use self::profile::RunProfile;
+pub use self::run_plan::{Assumption, PlannedLink, PlannedRole, PlannedTable, RunPlan, plan};
+
+use serde::Serialize;
+
+/// How many machines have each role. Without readers the trainers read, without ps the only trainer holds the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+pub struct Machines {
+    /// Machines that read, parse and batch.
+    pub readers: usize,
+    /// Machines that hold the shards of the table.
+    pub ps: usize,
+    /// Machines that compute.
+    pub trainers: usize,
+}
+
+impl Machines {
+    /// One process that does everything.
+    pub const ONE: Self = Self { readers: 0, ps: 0, trainers: 1 };
+}

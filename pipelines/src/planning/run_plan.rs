@@ -1,0 +1,598 @@
+//! The plan: machines, what limits them, what each link carries, the table, hours and money, and all that was assumed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use forebay_actors::Fault;
+use serde::Serialize;
+
+use super::Machines;
+use super::bounds::{Bound, COMPUTE, CPU, Costs};
+use super::demand::Demand;
+use super::growth::PowerLaw;
+use super::options::{MachineKind, PlanOptions, ROLES};
+use super::profile::RunProfile;
+use super::search::{MOST, cheapest};
+use crate::job::{DenseAt, Job, LookupAt};
+use crate::job_model::JobModel;
+use crate::registry::Registry;
+
+/// The plan of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RunPlan {
+    /// How many machines.
+    pub machines: Machines,
+    /// Rows to train on.
+    pub rows: f64,
+    /// Rows per second: the lowest of `bounds`.
+    pub rows_per_second: f64,
+    /// Rows per second that the deadline needs, if there is one.
+    pub needed: Option<f64>,
+    /// Hours from the start to the saved model.
+    pub hours: f64,
+    /// Money for the run, if all prices are known.
+    pub money: Option<f64>,
+    /// The resources, the one that limits first.
+    pub bounds: Vec<Bound>,
+    /// The roles that have machines.
+    pub roles: Vec<PlannedRole>,
+    /// The links between them.
+    pub links: Vec<PlannedLink>,
+    /// The table and its checkpoint.
+    pub table: PlannedTable,
+    /// All that was measured once and taken to hold, or not measured at all.
+    pub assumptions: Vec<Assumption>,
+}
+
+/// The machines of a role.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlannedRole {
+    /// `reader`, `ps` or `trainer`.
+    pub role: String,
+    /// How many.
+    pub machines: usize,
+    /// Cores of each.
+    pub cores: f64,
+    /// The part of its cores that each uses.
+    pub busy: f64,
+    /// Bytes per second into each machine, and out of it.
+    pub network: [f64; 2],
+}
+
+/// A link between roles, with headers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlannedLink {
+    /// The sending role.
+    pub from: String,
+    /// The receiving role.
+    pub to: String,
+    /// Bytes per row trained on.
+    pub bytes_per_row: f64,
+    /// Bytes per second of all machines together.
+    pub bytes_per_second: f64,
+}
+
+/// The table at the end of the run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PlannedTable {
+    /// Its rows.
+    pub keys: f64,
+    /// Bytes of memory that a row takes at most, with its share of the index.
+    pub bytes_per_key: f64,
+    /// All shards.
+    pub shards: usize,
+    /// Bytes of memory of the largest shard.
+    pub shard_bytes: f64,
+    /// Bytes of memory of the largest ps, or of the trainer without ps.
+    pub machine_bytes: f64,
+    /// Bytes of a whole checkpoint.
+    pub checkpoint_bytes: f64,
+    /// Seconds that it takes; the run goes on meanwhile.
+    pub checkpoint_seconds: f64,
+    /// Bytes of the model folder.
+    pub model_bytes: f64,
+    /// Seconds that saving it takes.
+    pub model_seconds: f64,
+}
+
+/// Something that a plan takes to hold.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Assumption {
+    /// What, with its value.
+    pub what: String,
+    /// What changes it: an argument of the command, or a field of the job.
+    pub change: String,
+}
+
+/// Bytes per second that a machine writes, if it was not measured.
+const SAVE_SPEED: f64 = 200e6;
+
+/// A model folder that was saved faster than this says little about the store.
+const LEAST_SAVED: f64 = 0.05;
+
+/// Plans a run of `job` from a measured one.
+///
+/// # Errors
+/// User: the measured run had another job in what a row costs, the job cannot be planned, or no machines are fast enough.
+pub fn plan(job: &Job, registry: &Registry, profile: &RunProfile, options: &PlanOptions) -> Result<RunPlan, Fault> {
+    job.check()?;
+    same_costs(job, profile)?;
+    let model = JobModel::of(job, registry)?;
+    let config = model.table_config(job);
+    let dense = model.spec.as_ref().map(|spec| spec.dense_len() as f64);
+    let rows = options.rows.unwrap_or(profile.rows());
+    let mut assumptions = Vec::new();
+    let keys =
+        keys(job, profile, options, rows, config.lifetime.eviction.and_then(|rules| rules.max_rows), &mut assumptions);
+    let bytes_per_key = config.most_bytes_per_row() as f64;
+    let settings = &profile.settings.placement;
+    let costs = Costs {
+        job: job.clone(),
+        demand: Demand::of(profile, config.row_dim()),
+        row: (config.row_dim() as f64, config.state_dim() as f64),
+        dense: dense.unwrap_or(0.0),
+        overlap: 0.0,
+        attained: 1.0,
+        measured: (settings.readers > 0, settings.ps > 0),
+        cores: profile.report.machine.cores as f64,
+        table_bytes: keys * bytes_per_key,
+        options: options.clone(),
+    };
+    let costs = Costs { overlap: overlap(&costs, profile), ..costs };
+    let costs = Costs { attained: options.attained.unwrap_or_else(|| attained(&costs, profile)), ..costs };
+    let (weights, state) = costs.row;
+    let dense = dense.unwrap_or(0.0);
+    let measured = profile.saved.filter(|saved| saved.seconds >= LEAST_SAVED);
+    let save_speed =
+        options.save_speed.or(measured.map(|saved| saved.bytes as f64 / saved.seconds)).unwrap_or(SAVE_SPEED);
+    let model_bytes = keys * (8.0 + 4.0 * weights) + 4.0 * dense;
+    let overhead = profile.start_seconds() + model_bytes / save_speed;
+    let needed = options.deadline.map(|deadline| rows / (deadline - overhead));
+    let machines = machines(&costs, options, needed, overhead)?;
+    let Some(bounds) = costs.bounds(machines) else {
+        let refused = |mut job: Job| {
+            (job.placement.readers, job.placement.ps, job.placement.trainers) =
+                (machines.readers, machines.ps, machines.trainers);
+            job.check()
+        };
+        refused(job.clone())?;
+        return Err(Fault::internal("a job that can run has no bounds"));
+    };
+    let rate = bounds.first().map_or(0.0, |bound| bound.rate);
+    let hours = (rows / rate + overhead) / 3600.0;
+    let counts = [machines.readers, machines.ps, machines.trainers];
+    let prices = (0..3).map(|role| match counts[role] {
+        0 => Some(0.0),
+        count => options.machines[role].price.map(|price| price * count as f64 * hours),
+    });
+    let holders = machines.ps.max(1) as f64;
+    let shards = costs.shards(machines);
+    let checkpoint_bytes = keys * (8.0 + 4.0 * (weights + state)) + 12.0 * dense;
+    let table = PlannedTable {
+        keys,
+        bytes_per_key,
+        shards: shards as usize,
+        shard_bytes: costs.table_bytes * options.skew / shards,
+        machine_bytes: costs.table_bytes * options.skew / holders,
+        checkpoint_bytes,
+        checkpoint_seconds: checkpoint_bytes * options.skew / holders / save_speed,
+        model_bytes,
+        model_seconds: model_bytes / save_speed,
+    };
+    let job = costs.job_on(machines).unwrap_or_else(|| job.clone());
+    let links = links(&costs, &job, machines, rate);
+    assumptions.extend(assumed(&costs, &job, profile, (measured.is_some(), save_speed), options));
+    Ok(RunPlan {
+        machines,
+        rows,
+        rows_per_second: rate,
+        needed,
+        hours,
+        money: prices.sum(),
+        roles: roles(&costs, &job, counts, &links, rate),
+        links,
+        bounds,
+        table,
+        assumptions,
+    })
+}
+
+/// Seconds of a batch in which two of look-up, compute and push ran at once, in a measured run in one process with one batch under way:
+/// by Little's law ("A proof for the queuing formula L = λW", Operations Research 1961) a batch was under way for the time between two
+/// batches, while a ticket was always awaited. It is negative if batches also waited for something else. 0 if the run does not tell.
+fn overlap(costs: &Costs, profile: &RunProfile) -> f64 {
+    let settings = &profile.settings;
+    let waited = profile.stage("lookup").map_or(0.0, |stage| stage.wait_share("ticket"));
+    if !settings.placement.is_one_process() || settings.train.staleness.batches > 0 || waited < TICKETS_LIMIT {
+        return 0.0;
+    }
+    let between = (profile.report.wall.as_secs_f64() - profile.start_seconds()) / profile.batches() as f64;
+    costs.batch_seconds(settings) - between
+}
+
+/// The part of what its cores or its compute could do that a measured run in one process got of them, if one of them was its limit. Stages
+/// on few cores wait for each other, and other programs may use the cores, too. 1 if the run does not tell.
+fn attained(costs: &Costs, profile: &RunProfile) -> f64 {
+    if !profile.settings.placement.is_one_process() {
+        return 1.0;
+    }
+    let kinds = costs.options.machines.map(|kind| MachineKind { cores: None, ..kind });
+    let options = PlanOptions { machines: kinds, compute_speed: 1.0, ..costs.options.clone() };
+    let itself = Costs { job: profile.settings.clone(), options, ..costs.clone() };
+    let Some(limit) = itself.bounds(Machines::ONE).and_then(|bounds| bounds.into_iter().next()) else { return 1.0 };
+    let rate = profile.rows() / (profile.report.wall.as_secs_f64() - profile.start_seconds());
+    if [CPU, COMPUTE].contains(&limit.name.as_str()) { (rate / limit.rate).min(1.0) } else { 1.0 }
+}
+
+/// The share of a run that `lookup` waits for tickets, from which on these limit it.
+const TICKETS_LIMIT: f64 = 0.5;
+
+/// The machines of the job's placement, or the cheapest that meet the deadline.
+fn machines(costs: &Costs, options: &PlanOptions, needed: Option<f64>, overhead: f64) -> Result<Machines, Fault> {
+    let placement = &costs.job.placement;
+    let given = Machines { readers: placement.readers, ps: placement.ps, trainers: placement.trainers };
+    let Some(needed) = needed else {
+        return match costs.fits(given) {
+            true => Ok(given),
+            false => Err(Fault::user(format!(
+                "the table of {} does not fit into the memory of {} ps: raise placement.ps, or --machine memory=",
+                size(costs.table_bytes),
+                given.ps
+            ))),
+        };
+    };
+    if needed <= 0.0 {
+        return Err(Fault::user(format!(
+            "deadline: starting and saving the model alone take {}: allow more time, or give --assume save_speed=",
+            time(overhead)
+        )));
+    }
+    let some_price = options.machines.iter().any(|machine| machine.price.is_some());
+    let prices = options.machines.map(|machine| machine.price.unwrap_or(if some_price { 1e-9 } else { 1.0 }));
+    let found = cheapest(|machines| costs.rate(machines), needed * options.headroom, prices, MOST);
+    found.ok_or_else(|| {
+        let most = Machines { readers: MOST, ps: MOST, trainers: MOST };
+        let one = Machines { trainers: 1, ..most };
+        let fastest = [most, one].into_iter().max_by(|a, b| costs.rate(*a).total_cmp(&costs.rate(*b))).unwrap_or(one);
+        let limit = costs.bounds(fastest).and_then(|bounds| bounds.into_iter().next());
+        let limit = limit.map_or("the job".to_owned(), |bound| format!("{}, {} rows/s", bound.name, count(bound.rate)));
+        Fault::user(format!(
+            "deadline: {} rows/s are needed, {} with the headroom, and no {MOST} machines of each role are as fast; the limit is {limit}",
+            count(needed),
+            count(needed * options.headroom)
+        ))
+    })
+}
+
+/// Fails if the measured run differs from the job in what a row costs.
+fn same_costs(job: &Job, profile: &RunProfile) -> Result<(), Fault> {
+    for (whose, job) in [("the job", job), ("the report's job", &profile.settings)] {
+        if job.placement.lookup_at == LookupAt::Reader {
+            return Err(Fault::user(format!(
+                "placement.lookup_at of {whose} is \"reader\": expected \"trainer\", plans know no other"
+            )));
+        }
+    }
+    let costs = |name: &str| {
+        let prefixes = ["columns.", "model.", "pipeline.after_"];
+        let names =
+            ["train.batch_rows", "train.backend", "train.device", "train.transfers", "table.storage", "data.negatives"];
+        let kinds = ["train.optimizer.kind", "table.linear_optimizer.kind", "table.embedding_optimizer.kind"];
+        // What each text says of statistics changes no cost.
+        !name.starts_with("columns.statistics")
+            && (prefixes.iter().any(|prefix| name.starts_with(prefix))
+                || names.contains(&name)
+                || kinds.contains(&name))
+    };
+    let differ = profile.settings.differences(job, costs);
+    match differ.is_empty() {
+        true => Ok(()),
+        false => Err(Fault::user(format!(
+            "the report is of a run whose rows cost something else, where \"there\" is the report and \"here\" the job: {}; \
+             measure the job itself",
+            differ.join("; ")
+        ))),
+    }
+}
+
+/// Rows of the table after so many rows of data.
+fn keys(
+    job: &Job,
+    profile: &RunProfile,
+    options: &PlanOptions,
+    rows: f64,
+    cap: Option<u64>,
+    assumptions: &mut Vec<Assumption>,
+) -> f64 {
+    let mut assume = |what: String| assumptions.push(Assumption { what, change: "--keys".into() });
+    let (seen, measured_rows) = (profile.table_rows(), profile.rows() / profile.settings.data.epochs.max(1) as f64);
+    // Later passes bring no new keys.
+    let different = rows / job.data.epochs.max(1) as f64;
+    let keys = match (options.keys, PowerLaw::through(&profile.growth())) {
+        (Some(keys), _) => {
+            assume(format!("the table has {} rows at the end, as given", count(keys)));
+            return keys;
+        }
+        _ if different <= measured_rows => {
+            assume(format!("the table has {} rows at the end, as measured", count(seen)));
+            seen
+        }
+        (None, Some(law)) => {
+            assume(format!(
+                "keys grow as a power of the rows, as in the measured run (Heaps' law): {} keys after {} rows, times {:.1} for each ten \
+                 times as many rows",
+                count(seen),
+                count(measured_rows),
+                10_f64.powf(law.exponent)
+            ));
+            law.keys(different)
+        }
+        (None, None) => {
+            assume(format!(
+                "every row brings as many new keys as a measured one, {:.2}: the measured run was too short, or had no history, to tell \
+                 how they grow; this is the most there can be",
+                seen / measured_rows
+            ));
+            seen * different / measured_rows
+        }
+    };
+    match cap {
+        Some(cap) if keys > cap as f64 => {
+            assumptions.push(Assumption {
+                what: format!("the table is capped at {} rows", count(cap as f64)),
+                change: "table.eviction".into(),
+            });
+            cap as f64
+        }
+        _ => keys,
+    }
+}
+
+fn links(costs: &Costs, job: &Job, machines: Machines, rate: f64) -> Vec<PlannedLink> {
+    let traffic = costs.traffic(job);
+    let reads = if machines.readers > 0 { "reader" } else { "trainer" };
+    [
+        ("store", reads, costs.demand.store_bytes),
+        ("reader", "trainer", traffic.batches),
+        ("trainer", "ps", traffic.to_ps),
+        ("ps", "trainer", traffic.from_ps),
+    ]
+    .into_iter()
+    .filter(|(.., bytes)| *bytes > 0.0)
+    .map(|(from, to, bytes)| PlannedLink {
+        from: from.into(),
+        to: to.into(),
+        bytes_per_row: bytes,
+        bytes_per_second: bytes * rate,
+    })
+    .collect()
+}
+
+fn roles(costs: &Costs, job: &Job, counts: [usize; 3], links: &[PlannedLink], rate: f64) -> Vec<PlannedRole> {
+    let cpu = costs.cpu(job);
+    let role = |role: usize| {
+        let machines = counts[role] as f64;
+        let at = |end: fn(&PlannedLink) -> &str| {
+            links
+                .iter()
+                .filter(|link| end(link) == ROLES[role])
+                .map(|link| link.bytes_per_second)
+                .fold(0.0, |sum, bytes| sum + bytes)
+                / machines
+        };
+        PlannedRole {
+            role: ROLES[role].into(),
+            machines: counts[role],
+            cores: costs.cores_of(role),
+            busy: rate * cpu[role] / (machines * costs.cores_of(role)),
+            network: [at(|link| &link.to), at(|link| &link.from)],
+        }
+    };
+    (0..3).filter(|&at| counts[at] > 0).map(role).collect()
+}
+
+/// What the plan takes to hold besides the growth of the table.
+fn assumed(
+    costs: &Costs,
+    job: &Job,
+    profile: &RunProfile,
+    (measured_saving, save_speed): (bool, f64),
+    options: &PlanOptions,
+) -> Vec<Assumption> {
+    let demand = &costs.demand;
+    let mut all = Vec::new();
+    let mut assume = |what: String, change: &str| all.push(Assumption { what, change: change.into() });
+    let micro = |seconds: f64| seconds * 1e6;
+    assume(
+        format!(
+            "a row costs what it cost in the measured run: {:.2} µs of CPU to read, parse and batch, {:.2} in the shards, {:.2} to look \
+             up, train and push; {:.2} keys",
+            micro(demand.read_cpu),
+            micro(demand.shard_cpu),
+            micro(demand.train_cpu),
+            demand.keys
+        ),
+        "--profile",
+    );
+    assume(
+        format!(
+            "a run gets {:.0}% of what cores and compute could do, as measured if they limited the run",
+            100.0 * costs.attained
+        ),
+        "--assume attained=",
+    );
+    assume(
+        "readers, shards and ps use all cores of a machine: the cost of a row does not depend on their number".into(),
+        "--machine cores=",
+    );
+    assume(
+        format!(
+            "a trainer computes {:.1} times as fast as in the measured run, on {} cores: {} rows/s",
+            options.compute_speed,
+            costs.cores,
+            count(options.compute_speed / demand.compute.max(1e-12))
+        ),
+        "--assume compute_speed=",
+    );
+    let mut machines: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (at, role) in ROLES.iter().enumerate() {
+        let kind = costs.kind(at);
+        let is = format!(
+            "{} cores, network {} each way, memory {}",
+            costs.cores_of(at),
+            bits(kind.network),
+            size(kind.memory)
+        );
+        machines.entry(is).or_default().push(role);
+    }
+    for (is, roles) in machines {
+        assume(format!("machines of {}: {is}", roles.join(", ")), "--machine [ROLE:]cores=,network=,memory=");
+    }
+    let placement = &job.placement;
+    if !placement.is_one_process() {
+        assume(format!("round trip between machines: {}", time(options.round_trip)), "--assume round_trip=");
+        assume(
+            format!("headers of TLS, HTTP/2 and TCP add {:.0}% to the bytes", 100.0 * (options.headers - 1.0)),
+            "--assume headers=",
+        );
+    }
+    if placement.readers > 0 && !costs.measured.0 || placement.ps > 0 && !costs.measured.1 {
+        assume(
+            format!(
+                "on links that the measured run did not have, a byte costs {:.1} ns of CPU at each end",
+                options.network_cpu * 1e9
+            ),
+            "--assume network_cpu=",
+        );
+    }
+    if placement.ps > 1 {
+        assume(format!("the busiest ps has {:.2} times its share of keys", options.skew), "--assume skew=");
+    }
+    if placement.ps > 0 && placement.dense() == DenseAt::Ps && profile.settings.placement.dense() != DenseAt::Ps {
+        assume(
+            "the step of the dense parameters costs the ps no more than it cost the trainer".into(),
+            "--profile of a run with several trainers",
+        );
+    }
+    if placement.compress.is_some() {
+        assume("compression saves no bytes: its ratio is not known".into(), "placement.compress");
+    }
+    if costs.tickets(job).1 {
+        assume(
+            format!("look-ahead pulls {:.0}% of the rows of a batch", 100.0 * demand.pulled),
+            "--profile of a run with look-ahead",
+        );
+    }
+    let store = match options.store {
+        Some(store) => format!("the store gives {}/s to all readers together", size(store)),
+        None => "the store gives readers all that they ask for".into(),
+    };
+    assume(store, "--assume store=");
+    let how = if measured_saving { "as measured" } else { "not measured" };
+    assume(format!("a machine writes {}/s to the store, {how}", size(save_speed)), "--assume save_speed=");
+    if options.deadline.is_some() {
+        assume(format!("headroom: {:.2} times as fast as the deadline needs", options.headroom), "--assume headroom=");
+    }
+    assume(
+        format!("the start takes {}, as measured, and no process dies", time(profile.start_seconds())),
+        "--deadline, shorter",
+    );
+    all
+}
+
+impl fmt::Display for RunPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Machines { readers, ps, trainers } = self.machines;
+        match self.machines {
+            Machines::ONE => writeln!(f, "machines: 1, one process"),
+            _ => writeln!(f, "machines: {} readers, {} ps, {} trainers", readers, ps, trainers),
+        }?;
+        write!(
+            f,
+            "{} rows at {} rows/s: {}",
+            count(self.rows),
+            count(self.rows_per_second),
+            time(3600.0 * self.hours)
+        )?;
+        if let Some(needed) = self.needed {
+            write!(f, "; the deadline needs {} rows/s", count(needed))?;
+        }
+        if let Some(money) = self.money {
+            write!(f, "; costs {money:.2}")?;
+        }
+        writeln!(f, "\n\nlimits (rows/s, how busy)")?;
+        for Bound { name, rate } in &self.bounds {
+            writeln!(f, "  {:<44} {:>12} {:>5.0}%", name, count(*rate), 100.0 * self.rows_per_second / rate)?;
+        }
+        writeln!(f, "\nmachines")?;
+        for PlannedRole { role, machines, cores, busy, network: [into, out] } in &self.roles {
+            writeln!(
+                f,
+                "  {machines} × {role}: {cores} cores {:.0}% busy, network {} in and {} out of each",
+                100.0 * busy,
+                bits(*into),
+                bits(*out)
+            )?;
+        }
+        writeln!(f, "\nlinks")?;
+        for PlannedLink { from, to, bytes_per_row, bytes_per_second } in &self.links {
+            writeln!(f, "  {from} → {to}: {:.4} GB/s in all, {bytes_per_row:.0} bytes a row", bytes_per_second / 1e9)?;
+        }
+        let PlannedTable { keys, bytes_per_key, shards, shard_bytes, machine_bytes, .. } = self.table;
+        let PlannedTable { checkpoint_bytes, checkpoint_seconds, model_bytes, model_seconds, .. } = self.table;
+        writeln!(
+            f,
+            "\ntable: {} rows of {bytes_per_key:.0} bytes in {shards} shards, {} a shard, {} a machine",
+            count(keys),
+            size(shard_bytes),
+            size(machine_bytes)
+        )?;
+        writeln!(
+            f,
+            "checkpoint: {}, {}; model folder: {}, {}",
+            size(checkpoint_bytes),
+            time(checkpoint_seconds),
+            size(model_bytes),
+            time(model_seconds)
+        )?;
+        write!(f, "\nassumed (and what changes it)")?;
+        for Assumption { what, change } in &self.assumptions {
+            write!(f, "\n  {what} ({change})")?;
+        }
+        Ok(())
+    }
+}
+
+/// Three significant digits.
+fn count(value: f64) -> String {
+    match value {
+        v if v >= 1e9 => format!("{:.3} G", v / 1e9),
+        v if v >= 1e6 => format!("{:.3} M", v / 1e6),
+        v => forebay_actors::commas(v.round() as u64),
+    }
+}
+
+fn size(bytes: f64) -> String {
+    match bytes {
+        b if b >= 1e12 => format!("{:.2} TB", b / 1e12),
+        b if b >= 1e9 => format!("{:.2} GB", b / 1e9),
+        b if b >= 1e6 => format!("{:.1} MB", b / 1e6),
+        b => format!("{:.1} kB", b / 1e3),
+    }
+}
+
+fn bits(bytes_per_second: f64) -> String {
+    match 8.0 * bytes_per_second {
+        b if b >= 1e9 => format!("{:.2} Gbit/s", b / 1e9),
+        b => format!("{:.1} Mbit/s", b / 1e6),
+    }
+}
+
+fn time(seconds: f64) -> String {
+    match seconds {
+        s if s >= 3600.0 => format!("{:.2} h", s / 3600.0),
+        s if s >= 60.0 => format!("{:.1} min", s / 60.0),
+        s if s >= 1.0 || s == 0.0 => format!("{s:.1} s"),
+        s => format!("{:.2} ms", 1e3 * s),
+    }
+}

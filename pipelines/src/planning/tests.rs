@@ -1,0 +1,281 @@
+//! Plans from a made report, whose costs are round numbers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use forebay_actors::{LedgerReport, Machine, Report, StageReport, Verdict};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::job::Job;
+use crate::registry::Registry;
+
+const ROWS: u64 = 1_000_000;
+const BATCHES: u64 = 1000;
+
+/// Of `lr`, with one weight and two floats of state a row, staleness 8.
+const JOB: &str = "[columns]\nlabel = 'label'\ndense = ['I1..I13']\nslots = [{ column = 'C1..C26' }]\n\
+                   [model]\nkind = 'lr'\n[train]\nbatch_rows = 1000\nstaleness = 8\n";
+
+fn job(settings: &[&str]) -> Job {
+    let settings: Vec<String> = settings.iter().map(|set| (*set).to_owned()).collect();
+    Job::from_toml(JOB, &settings).unwrap()
+}
+
+/// Ten keys a row: 40 bytes of rows, 80 of keys. Per row 4 µs of CPU to read, 1 in the shards, 5 to train, of which `train` is busy for 4.
+fn report() -> Value {
+    let stage = |name: &str, bytes: [u64; 2], busy: u64| StageReport {
+        name: name.into(),
+        items_in: BATCHES,
+        rows_in: ROWS,
+        bytes_in: bytes[0] * ROWS,
+        bytes_out: bytes[1] * ROWS,
+        busy: Duration::from_micros(busy * ROWS / 10),
+        replicas: 1,
+        ..StageReport::default()
+    };
+    let batch = 4 + 52 + 26 * 4 + 80;
+    let threads = [("parse", 4.0), ("ps0-embedding", 1.0), ("train", 5.0)];
+    let threads = threads.map(|(name, cpu)| (name.to_owned(), cpu));
+    let machine = Machine { host: "h".into(), cores: 4, cpu: Duration::from_secs(10), threads: threads.into() };
+    let report = Report {
+        name: "train".into(),
+        verdict: Verdict::Finished,
+        wall: Duration::from_secs(9),
+        machine,
+        stages: vec![
+            StageReport { bytes_fetched: 50 * ROWS, ..stage("read", [0, 160], 1) },
+            stage("parse", [160, 200], 10),
+            stage("batch", [200, batch], 20),
+            stage("lookup", [batch, batch + 40], 4),
+            stage("train", [batch + 40, 120], 40),
+            stage("push", [120, 0], 4),
+        ],
+        links: Vec::new(),
+        services: vec![StageReport { rows_held: Some(100_000), ..stage("ps0-embedding", [0, 0], 10) }],
+        ledger: LedgerReport { read: ROWS, delivered: ROWS, rejected: BTreeMap::new() },
+        adjustments: Vec::new(),
+    };
+    let mut json = json!(report);
+    json["version"] = json!(1);
+    json["settings"] = json!(job(&[]));
+    json["progress"] = json!({ "rows": ROWS });
+    // The square root of the rows, times 100.
+    let rows: Vec<u64> = (0..=20).map(|n| n * ROWS / 20).collect();
+    let table_rows: Vec<u64> = rows.iter().map(|&rows| (100.0 * (rows as f64).sqrt()) as u64).collect();
+    let seconds: Vec<f64> = (0..=20).map(|n| 0.5 * f64::from(n)).collect();
+    json["history"] = json!({ "seconds": seconds, "rows": rows, "table_rows": table_rows });
+    // Faster than its bounds, so that it says nothing of what a run gets of them.
+    json["wall"] = json!(3.9);
+    json["saved"] = json!({ "seconds": 2.0, "bytes": 1_000_000_000 });
+    json
+}
+
+fn profile() -> RunProfile {
+    RunProfile::from_json(&report().to_string()).unwrap()
+}
+
+fn options(given: &[&str], machines: &[&str]) -> PlanOptions {
+    let mut options = PlanOptions::default();
+    given.iter().for_each(|given| options.assume(given).unwrap());
+    machines.iter().for_each(|machine| options.set_machine(machine).unwrap());
+    options
+}
+
+fn planned(settings: &[&str], given: &[&str], machines: &[&str]) -> RunPlan {
+    plan(&job(settings), &Registry::default(), &profile(), &options(given, machines)).unwrap()
+}
+
+fn refused(settings: &[&str], given: &[&str], machines: &[&str]) -> String {
+    plan(&job(settings), &Registry::default(), &profile(), &options(given, machines)).unwrap_err().to_string()
+}
+
+fn bound(plan: &RunPlan, name: &str) -> f64 {
+    plan.bounds.iter().find(|bound| bound.name == name).unwrap_or_else(|| panic!("{name}: {:?}", plan.bounds)).rate
+}
+
+/// Whether two figures are the same but for rounding.
+fn same(a: f64, b: f64) -> bool {
+    (a / b - 1.0).abs() < 1e-6
+}
+
+#[test]
+fn one_process_is_as_fast_as_its_stages_and_its_cores() {
+    let plan = planned(&[], &[], &[]);
+    assert_eq!(plan.machines, Machines::ONE);
+    assert!(same(bound(&plan, "CPU of the trainers"), 4.0 / 10e-6), "{plan}");
+    assert!(same(bound(&plan, "compute of the trainers (train)"), 1.0 / 4e-6), "{plan}");
+    assert!(same(plan.rows_per_second, 1.0 / 4e-6), "{plan}");
+    assert!(same(plan.roles[0].busy, 10.0 / 4.0 / 4.0), "{plan}");
+    // Faster compute moves the limit to the cores.
+    assert!(same(planned(&[], &["compute_speed=10"], &["cores=3"]).rows_per_second, 3.0 / 10e-6));
+}
+
+#[test]
+fn a_run_that_its_cores_or_its_compute_limited_is_predicted_again() {
+    let slower = |seconds: f64, settings: &[&str], given: &[&str]| {
+        let mut report = report();
+        report["wall"] = json!(seconds);
+        let profile = RunProfile::from_json(&report.to_string()).unwrap();
+        plan(&job(settings), &Registry::default(), &profile, &options(given, &[])).unwrap()
+    };
+    // A million rows could be computed in 4 s.
+    assert!(same(slower(5.0, &[], &[]).rows_per_second, 0.2e6));
+    assert!(same(slower(5.0, &[], &["attained=1"]).rows_per_second, 0.25e6));
+    assert!(same(slower(5.0, &[], &["compute_speed=2"]).rows_per_second, 0.32e6), "the cores are the limit then");
+
+    // With one batch under way, a batch took what lies between two, not the sum of its parts, if it was always waited for.
+    let sequential = |ticket: f64| {
+        let mut report = report();
+        report["wall"] = json!(4.5);
+        report["settings"]["train"]["staleness"] = json!(0);
+        report["stages"][3]["wall"] = json!(4.5);
+        let wait = json!({ "count": 1000, "total": ticket, "kind": "blocked" });
+        report["stages"][3]["waits"] = json!({ "ticket": wait });
+        let profile = RunProfile::from_json(&report.to_string()).unwrap();
+        plan(&job(&["train.staleness=0"]), &Registry::default(), &profile, &options(&[], &[])).unwrap().rows_per_second
+    };
+    assert!(same(sequential(4.0), 1e6 / 4.5));
+    assert!(same(sequential(1.0), 1e6 / 5.8), "{}", sequential(1.0));
+}
+
+#[test]
+fn lines_carry_what_rows_are_made_of() {
+    let plan = planned(
+        &["placement.readers=2", "placement.ps=4"],
+        &["headers=1"],
+        &["reader:network=100Mbit", "ps:network=10Mbit"],
+    );
+    // Label, dense features, places in 2 bytes, keys.
+    assert!(same(bound(&plan, "network out of the readers"), 2.0 * 12.5e6 / (4.0 + 52.0 + 52.0 + 80.0)), "{plan}");
+    assert!(same(bound(&plan, "network into the ps"), 4.0 * 1.25e6 / (80.0 + 80.0 + 40.0)), "{plan}");
+    assert!(same(bound(&plan, "network out of the ps"), 4.0 * 1.25e6 / 40.0), "{plan}");
+    assert_eq!(plan.bounds[0].name, "network into the ps");
+    let to_ps = plan.links.iter().find(|link| link.to == "ps").unwrap();
+    assert!(same(to_ps.bytes_per_second, plan.rows_per_second * 200.0), "{plan}");
+    let ps = plan.roles.iter().find(|role| role.role == "ps").unwrap();
+    assert!(same(ps.network[0], 1.25e6), "a ps receives all that its line carries: {plan}");
+}
+
+#[test]
+fn a_round_trip_costs_what_the_batches_under_way_do_not_hide() {
+    let with = |staleness: usize, look_ahead: &str| {
+        let staleness = format!("train.staleness={staleness}");
+        let plan = planned(&["placement.ps=1", &staleness, look_ahead], &["round_trip=50ms"], &["network=1000Gbit"]);
+        bound(&plan, "batches under way") / 1000.0
+    };
+    // Two round trips, 4 ms of compute and about 2 ms of all else.
+    let alone = with(0, "train.look_ahead=0");
+    assert!((alone - 1.0 / 0.106).abs() < 0.1, "{alone}");
+    assert!(same(with(7, "train.look_ahead=\"auto\""), 8.0 * alone));
+    let ahead = with(0, "train.look_ahead=7");
+    assert!((ahead / (8.0 * alone) - 1.0).abs() < 0.01, "{ahead}");
+}
+
+#[test]
+fn a_deadline_gives_the_fewest_machines_that_meet_it() {
+    let given = ["rows=1e10", "deadline=1h", "keys=1e6", "headroom=1.1"];
+    let plan = planned(&[], &given, &["network=10Gbit"]);
+    let needed = plan.needed.unwrap() * 1.1;
+    assert!(plan.rows_per_second >= needed && plan.hours < 1.0, "{plan}");
+    let Machines { readers, ps, trainers } = plan.machines;
+    assert!(trainers > 1 && ps > 0, "{plan}");
+    for fewer in [
+        Machines { readers: readers.saturating_sub(1), ..plan.machines },
+        Machines { ps: ps - 1, ..plan.machines },
+        Machines { trainers: trainers - 1, ..plan.machines },
+    ] {
+        if fewer == plan.machines || fewer.ps == 0 {
+            continue;
+        }
+        let settings = [
+            format!("placement.readers={}", fewer.readers),
+            format!("placement.ps={}", fewer.ps),
+            format!("placement.trainers={}", fewer.trainers),
+        ];
+        let slower = planned(&settings.each_ref().map(String::as_str), &["keys=1e6"], &["network=10Gbit"]);
+        assert!(slower.rows_per_second < needed, "{fewer:?} are enough, too: {plan}");
+    }
+}
+
+#[test]
+fn money_decides_between_roles_and_is_added_up() {
+    // The cores of the trainers limit, so readers that take work off them are worth their price, or not.
+    let given = ["rows=1e10", "deadline=2h", "keys=1e6", "compute_speed=10"];
+    let dear = planned(&[], &given, &["reader:price=100", "ps:price=1", "trainer:price=1"]);
+    let cheap = planned(&[], &given, &["reader:price=0.01", "ps:price=1", "trainer:price=1"]);
+    assert_eq!(dear.machines.readers, 0, "trainers read: {dear}");
+    assert!(cheap.machines.readers > 0 && cheap.machines.trainers < dear.machines.trainers, "{cheap}");
+    let Machines { readers, ps, trainers } = cheap.machines;
+    let an_hour = 0.01 * readers as f64 + ps as f64 + trainers as f64;
+    assert!(same(cheap.money.unwrap(), an_hour * cheap.hours));
+    assert_eq!(planned(&[], &given, &["ps:price=1"]).money, None, "the price of a trainer is not known");
+}
+
+#[test]
+fn keys_grow_as_measured_and_decide_how_many_ps_hold_them() {
+    let plan = planned(&[], &["rows=1e10"], &["memory=1000GB"]);
+    assert!((plan.table.keys / (100.0 * 1e5) - 1.0).abs() < 1e-3, "{plan}");
+    assert_eq!(planned(&["data.epochs=10000"], &["rows=1e10"], &[]).table.keys, 100_000.0, "passes over the same rows");
+    assert_eq!(planned(&[], &["rows=1e10", "keys=5e6"], &[]).table.keys, 5e6);
+    assert_eq!(planned(&["table.eviction.max_rows=70000"], &["rows=1e10"], &[]).table.keys, 70_000.0);
+    // 1e9 keys of at least 64 bytes, on machines of 16 GB.
+    let plan = planned(&["placement.readers=0"], &["rows=1e9", "keys=1e9", "deadline=100h"], &["memory=16GB"]);
+    let bytes = plan.table.keys * plan.table.bytes_per_key;
+    assert_eq!(plan.machines.ps, (bytes / (0.8 * 16e9)).ceil() as usize, "{plan}");
+    assert!(same(plan.table.shard_bytes, bytes / plan.machines.ps as f64));
+    let fault = refused(&["placement.ps=1"], &["keys=1e9"], &["memory=16GB"]);
+    assert!(fault.contains("placement.ps") && fault.contains("--machine memory="), "{fault}");
+}
+
+#[test]
+fn reports_that_lack_what_a_plan_needs_are_refused_by_name() {
+    let refused = |spoil: &dyn Fn(&mut Value)| {
+        let mut report = report();
+        spoil(&mut report);
+        RunProfile::from_json(&report.to_string()).unwrap_err().to_string()
+    };
+    let failed = json!({ "state": "failed", "domain": "user", "retryable": false, "message": "the disk is full" });
+    for (fault, words) in [
+        (RunProfile::from_json("no").unwrap_err().to_string(), ["not JSON", "--report"]),
+        (RunProfile::from_json("{}").unwrap_err().to_string(), ["no stages", "--report"]),
+        (refused(&|r| r["verdict"] = failed.clone()), ["failed", "the disk is full"]),
+        (refused(&|r| drop(r.as_object_mut().unwrap().remove("version"))), ["no version", "again"]),
+        (refused(&|r| r["version"] = json!(7)), ["version 7", "expected 1"]),
+        (refused(&|r| drop(r.as_object_mut().unwrap().remove("settings"))), ["not whole", "settings"]),
+        (refused(&|r| drop(r["stages"].as_array_mut().unwrap().pop())), ["no stage `push`", "training"]),
+        (refused(&|r| r["stages"][4]["items_in"] = json!(3)), ["3 batches", "at least 20"]),
+        (refused(&|r| r["services"] = json!([])), ["no `services`", "again"]),
+        (refused(&|r| r["machine"]["cpu"] = json!(0.0)), ["machine.cpu", "too short"]),
+        (refused(&|r| r["verdict"] = json!({ "state": "running" })), ["has not ended", "at the end"]),
+    ] {
+        assert!(words.iter().all(|word| fault.contains(word)), "{words:?}: {fault}");
+    }
+}
+
+#[test]
+fn jobs_that_cost_something_else_are_refused_by_the_field() {
+    assert!(refused(&["train.batch_rows=500"], &[], &[]).contains("train.batch_rows is 1000 there and 500 here"));
+    assert!(refused(&["model.kind=fm"], &[], &[]).contains("model.kind"));
+    let fault = refused(&["placement.readers=1", "placement.ps=1", "placement.lookup_at=reader"], &[], &[]);
+    assert!(fault.contains("placement.lookup_at") && fault.contains("\"trainer\""), "{fault}");
+    let fault = refused(&[], &["deadline=1ms"], &[]);
+    assert!(fault.contains("deadline") && fault.contains("save_speed"), "{fault}");
+    let fault = refused(&[], &["rows=1e18", "keys=10", "deadline=1h"], &[]);
+    assert!(fault.contains("no 1024 machines") && fault.contains("the limit is"), "{fault}");
+    // What does not change the cost of a row may differ.
+    planned(&["data.train=elsewhere", "train.staleness=2", "placement.ps=2"], &[], &[]);
+}
+
+#[test]
+fn every_assumption_says_what_changes_it() {
+    let plan = planned(&["placement.readers=1", "placement.ps=2"], &["rows=1e10"], &[]);
+    for name in ["round_trip", "headers", "network_cpu", "skew", "compute_speed", "store", "save_speed", "attained"] {
+        let there = plan.assumptions.iter().any(|assumption| assumption.change == format!("--assume {name}="));
+        assert!(there, "{name} is not in {plan}");
+    }
+    assert!(plan.assumptions.iter().any(|assumption| assumption.change == "--keys"), "{plan}");
+    let json = json!(plan);
+    assert_eq!(json["machines"], json!({ "readers": 1, "ps": 2, "trainers": 1 }));
+    assert_eq!(json["bounds"][0]["rate"], json["rows_per_second"]);
+}

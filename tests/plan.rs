@@ -1,0 +1,79 @@
+//! `forebay plan` with the report of a training, from outside.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use common::run;
+use serde_json::{Value, json};
+
+const JOB: [&str; 6] = ["--set", "model.kind=lr", "--set", "train.batch_rows=64", "--set", "pipeline.cores=1"];
+
+/// Trains on 6,000 rows and returns the path of the report.
+fn report(dir: &Path) -> String {
+    let rows = common::parquet(dir, 0, 6000);
+    let (train, model) =
+        (format!("data.train={}", rows.display()), format!("output.model={}", dir.join("model").display()));
+    let report = dir.join("report.json").display().to_string();
+    let (code, text) = run(&[&["train", "--set", &train, "--set", &model, "--report", &report][..], &JOB[..]].concat());
+    assert_eq!(code, Some(0), "{text}");
+    report
+}
+
+fn planned(report: &str, more: &[&str]) -> (Option<i32>, String) {
+    run(&[&["plan", "--profile", report][..], &JOB[..], more].concat())
+}
+
+#[test]
+fn the_report_of_a_training_has_all_that_a_plan_needs() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = report(dir.path());
+    let report: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    assert_eq!(report["version"], 1);
+    assert_eq!(report["settings"]["train"]["batch_rows"], 64);
+    assert!(report["saved"]["bytes"].as_u64().unwrap() > 1000 && report["saved"]["seconds"].as_f64().unwrap() > 0.0);
+    assert!(report["stages"][0]["bytes_fetched"].as_u64().unwrap() > 1000, "{}", report["stages"][0]);
+    let held = report["services"][0]["rows_held"].as_u64().unwrap();
+    assert!(held > 1000, "{held}");
+    let grown = report["history"]["table_rows"].as_array().unwrap();
+    assert!(grown.iter().all(|rows| rows.as_u64().unwrap() <= held), "{grown:?}");
+
+    // A run this short may have used no tick of the CPU's clock.
+    if report["machine"]["cpu"] == json!(0.0) {
+        return;
+    }
+    let (code, text) = planned(&path, &["--rows", "1e9", "--deadline", "100h", "--machine", "cores=2,price=0.5"]);
+    assert_eq!(code, Some(0), "{text}");
+    for word in ["machines: ", "limits (rows/s, how busy)", "links", "table: ", "checkpoint: ", "costs ", "assumed"] {
+        assert!(text.contains(word), "{word} is not in {text}");
+    }
+    let (code, text) = planned(&path, &["--json", "--set", "placement.readers=2", "--set", "placement.ps=1"]);
+    assert_eq!(code, Some(0), "{text}");
+    let plan: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(plan["machines"], json!({ "readers": 2, "ps": 1, "trainers": 1 }));
+    assert_eq!(plan["rows"], 6000.0);
+}
+
+#[test]
+fn what_cannot_be_planned_is_refused_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = report(dir.path());
+    let refused = |report: &str, more: &[&str], words: &[&str]| {
+        let (code, text) = planned(report, more);
+        assert_eq!(code, Some(2), "{text}");
+        words.iter().for_each(|word| assert!(text.contains(word), "{word:?} is not in: {text}"));
+    };
+    refused("nowhere.json", &[], &["nowhere.json", "--report"]);
+    let other = dir.path().join("other.json");
+    fs::write(&other, "{}").unwrap();
+    refused(&other.display().to_string(), &[], &["other.json", "no stages"]);
+    refused(&path, &["--deadline", "soon"], &["deadline", "\"soon\"", "5h"]);
+    refused(&path, &["--rows", "many"], &["rows", "\"many\"", "1e11"]);
+    refused(&path, &["--machine", "gpu:cores=1"], &["no role `gpu`", "reader, ps, trainer"]);
+    refused(&path, &["--assume", "latency=1ms"], &["no assumption `latency`", "round_trip"]);
+    refused(&path, &["--set", "train.batch_rows=32"], &["train.batch_rows is 64 there and 32 here"]);
+    let (code, text) = run(&["plan", "--deadline", "5h"]);
+    assert!(code == Some(2) && text.contains("--profile"), "{text}");
+}
