@@ -110,7 +110,8 @@ mod tests {
         assert_eq!([group("ps0-embedding"), group("net")], ["ps0-embedding", "net"]);
         let seen = [(1, "dense-1", 1.0, 3.0), (2, "dense-2", 0.0, 0.5), (3, "batch", 0.25, 0.25)];
         let seen = seen.map(|(number, name, before, last)| (number, (name.to_owned(), before, last)));
-        let mut threads = Threads { seen: seen.into(), looked: Some(Instant::now()) };
+        let looked = Some(Instant::now() + Duration::from_secs(3600));
+        let mut threads = Threads { seen: seen.into(), looked };
         assert_eq!(threads.read(), BTreeMap::from([("dense".to_owned(), 2.5)]));
     }
 
@@ -118,6 +119,8 @@ mod tests {
     fn the_time_before_the_run_does_not_count() {
         let mut threads = Threads::default();
         threads.look(|cpu| cpu);
+        // No second look, however late this thread goes on.
+        threads.looked = Some(Instant::now() + Duration::from_secs(3600));
         assert!(!threads.seen.is_empty() && threads.read().is_empty());
     }
 }
