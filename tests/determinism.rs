@@ -106,6 +106,36 @@ fn every_kind_of_model_gives_the_same_bits_with_more_shards_and_threads() {
     assert!(train(&["model.dropout=0.3001", tower[1]]) != dropped, "the comparison can fail");
 }
 
+/// Tables of three widths: rows of each come and go by rules of its own.
+#[test]
+fn tables_of_some_slots_give_the_same_bits_with_more_shards_threads_and_replicas() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = common::parquet(dir.path(), 0, 4000);
+    let tables = [
+        "columns.slots=['C1..C9', { column = 'C10..C20', table = 'small' }, { column = 'C21..C26', table = 'wide' }]",
+        "columns.crosses=[{ columns = ['C1', 'C2'], table = 'small' }]",
+        "tables={ small = { embedding_dim = 2, embedding_optimizer = { kind = 'adagrad' }, admission = { count = 2 }, eviction = \
+         { unseen_rows = 1500 } }, wide = { embedding_dim = 9, storage = 'f16' } }",
+    ];
+    for kind in ["model.kind=wide_deep", "model.kind=dcn_v2", "model.kind=lr"] {
+        let train = |more: &[&str]| {
+            let trained = common::train(common::job(&data, &[&tables[..], &[kind], more].concat()));
+            let stats = futures::executor::block_on(trained.model.table.stats()).unwrap();
+            assert!(stats.refused() > 0 && stats.evicted() > 0, "{stats}");
+            assert!(stats.groups().iter().all(|group| group.rows > 100), "{stats}");
+            bits(&trained)
+        };
+        let reference = train(&[]);
+        assert!(train(&["table.shards=3", "train.threads=2"]) == reference, "{kind}");
+        let replicas = ["pipeline.batch_replicas=2", "pipeline.parse_replicas=3", "table.shards=2"];
+        assert!(train(&replicas) == reference, "{kind}");
+        assert!(
+            train(&["tables.small.embedding_init={ kind = 'normal' }"]) != reference || kind.ends_with("lr"),
+            "{kind}"
+        );
+    }
+}
+
 #[test]
 fn text_and_parquet_of_the_same_rows_give_the_same_model() {
     let dir = tempfile::tempdir().unwrap();

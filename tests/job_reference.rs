@@ -119,7 +119,7 @@ impl Types {
             ("StalenessRule", _) => "integer or table".into(),
             ("LearningRate", _) => "number or table".into(),
             ("Knob", _) => "\"auto\" or integer".into(),
-            ("BTreeMap", _) => "table".into(),
+            ("BTreeMap" | "Tables", _) => "table".into(),
             (name, _) if self.choice(name).is_some() => "one of these".into(),
             (name, _) if self.table(name).is_some() => "table".into(),
             (name, _) => panic!("{name} is the type of a job's field, but this test has no name for it"),
@@ -149,17 +149,22 @@ impl Writer<'_> {
     fn section(&mut self, name: &str, path: &str, values: &Table) {
         let types = self.types;
         let section = types.table(name).expect("a section is a struct");
-        let doc = doc(&section.attrs);
+        let text = doc(&section.attrs);
         if !path.is_empty() {
-            writeln!(self.page, "\n## `[{path}]`\n\n{doc}").unwrap();
-            writeln!(self.template, "\n# {}\n[{path}]", first_sentence(&doc)).unwrap();
+            writeln!(self.page, "\n## `[{path}]`\n\n{text}").unwrap();
+            writeln!(self.template, "\n# {}\n[{path}]", first_sentence(&text)).unwrap();
         }
         self.page.push('\n');
-        let mut sections = Vec::new();
-        for field in &section.fields {
+        let (mut sections, mut named) = (Vec::new(), Vec::new());
+        for field in section.fields.iter().filter(|field| !serde_values(&field.attrs).contains_key("skip")) {
             let key = key(field);
             let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
             let (name, _) = name_and_argument(&field.ty);
+            if name == "Tables" {
+                self.template_field(&key, field, None);
+                named.push((format!("{path}.NAME"), field));
+                continue;
+            }
             match values.get(&key) {
                 Some(Value::Table(values)) if self.types.table(&name).is_some() => sections.push((name, path, values)),
                 value => {
@@ -170,6 +175,12 @@ impl Writer<'_> {
         }
         for (name, path, values) in sections {
             self.section(&name, &path, values);
+        }
+        for (path, field) in named {
+            writeln!(self.page, "\n## `[{path}]`\n\n{}\n", doc(&field.attrs)).unwrap();
+            for field in &types.table("SlotTable").expect("the type of these tables").fields {
+                self.field(0, &path, field, None);
+            }
         }
     }
 
@@ -240,6 +251,9 @@ impl Writer<'_> {
         let (name, inner) = name_and_argument(&field.ty);
         if name == "Vec" {
             return writeln!(self.template, "#{key} = []").unwrap();
+        }
+        if name == "Tables" {
+            return writeln!(self.template, "#{key} = {{}}").unwrap();
         }
         let inner = inner.expect("a field without a default is an Option");
         let example = match self.types.choice(&name_and_argument(inner).0) {

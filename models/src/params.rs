@@ -105,7 +105,8 @@ pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
     if let Some(two) = &spec.two_towers {
         for side in TowerSide::BOTH {
             let (inputs, hidden) = (two.inputs(side), two.hidden(side));
-            let width = inputs.slots.len() * spec.embedding_dim + inputs.dense.len();
+            let embedded: usize = inputs.slots.iter().map(|&slot| spec.dim_of(slot)).sum();
+            let width = embedded + inputs.dense.len();
             let last = hidden_layers(&mut layer, side.name(), width, hidden, &two.tower);
             layer(&format!("{}.{}", side.name(), hidden.len()), two.vector_dim, last, None);
         }

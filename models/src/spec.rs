@@ -20,6 +20,7 @@ use crate::{Activation, Attention, AttentionPair, ModelError, Norm, Sharing, Tas
 /// similarity of two vectors.
 ///
 /// `cross`, `tower` and `tasks` read `x0 = [slot 0 embedding | slot 1 embedding | .. | dense]`, of `input_width()` numbers.
+/// With `slot_dims` these embeddings differ in width.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelSpec {
@@ -37,6 +38,10 @@ pub struct ModelSpec {
     /// The same for each slot, if not all slots have `pooling`: empty, or one for each slot.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slot_pooling: Vec<Pooling>,
+    /// Width of the embeddings of each slot, if not all slots have `embedding_dim`: empty, or one for each slot, the largest of them
+    /// `embedding_dim`. An embedding that is narrower takes the first numbers of its part of a row.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slot_dims: Vec<usize>,
     /// Whether the model has the linear (wide) part.
     #[serde(default)]
     pub linear: bool,
@@ -109,6 +114,7 @@ impl ModelSpec {
             embedding_dim: 0,
             pooling: Pooling::Sum,
             slot_pooling: Vec::new(),
+            slot_dims: Vec::new(),
             linear: true,
             fm: false,
             tower: None,
@@ -244,6 +250,13 @@ impl ModelSpec {
         self
     }
 
+    /// Sets the width of the embeddings of each slot; the largest is that of the embeddings in a row.
+    pub fn with_slot_dims(mut self, dims: Vec<usize>) -> ModelSpec {
+        self.embedding_dim = dims.iter().copied().max().unwrap_or(self.embedding_dim);
+        self.slot_dims = dims;
+        self
+    }
+
     /// Adds the linear part.
     pub fn with_linear(mut self) -> ModelSpec {
         self.linear = true;
@@ -367,6 +380,7 @@ impl ModelSpec {
                 "slot_pooling has {found} entries for {slots} slots, expected one for each, or none"
             ));
         }
+        self.check_slot_dims()?;
         match (self.uses_embeddings(), self.embedding_dim) {
             (true, 0) => {
                 return refuse(
@@ -409,6 +423,49 @@ impl ModelSpec {
         Ok(())
     }
 
+    fn check_slot_dims(&self) -> Result<(), ModelError> {
+        let refuse = |what: String| Err(ModelError::Spec(what));
+        let (dims, dim) = (&self.slot_dims, self.embedding_dim);
+        let Some(&widest) = dims.iter().max() else { return Ok(()) };
+        if dims.len() != self.slots {
+            let (found, slots) = (dims.len(), self.slots);
+            return refuse(format!("slot_dims has {found} entries for {slots} slots, expected one for each, or none"));
+        }
+        if widest != dim {
+            return refuse(format!("the largest of slot_dims is {widest}, expected embedding_dim, {dim}"));
+        }
+        if let Some(slot) = dims.iter().position(|dim| *dim == 0) {
+            return refuse(format!("slot_dims[{slot}] is 0, expected at least 1"));
+        }
+        let one_width = [("fm", self.fm), ("attention", self.attention.is_some())];
+        let Some((part, _)) = one_width.iter().find(|(_, there)| *there) else { return Ok(()) };
+        match dims.iter().position(|dim| *dim != widest) {
+            Some(slot) => refuse(format!(
+                "slot_dims[{slot}] is {}, but {part} multiplies the embeddings of slots with each other: all must have the width {widest}",
+                dims[slot]
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Width of the embeddings of a slot.
+    pub fn dim_of(&self, slot: usize) -> usize {
+        self.slot_dims.get(slot).copied().unwrap_or(self.embedding_dim)
+    }
+
+    /// Where the embedding of a slot begins in `x0`; those of all slots end at that of the slot after the last.
+    pub fn slot_at(&self, slot: usize) -> usize {
+        match self.slot_dims.get(..slot) {
+            Some(before) if !self.slot_dims.is_empty() => before.iter().sum(),
+            _ => slot.saturating_mul(self.embedding_dim),
+        }
+    }
+
+    /// Width of the embeddings of all slots together.
+    pub fn embedded(&self) -> usize {
+        self.slot_at(self.slots)
+    }
+
     /// How a slot is pooled.
     pub fn pooling_of(&self, slot: usize) -> Pooling {
         self.slot_pooling.get(slot).copied().unwrap_or(self.pooling)
@@ -441,7 +498,7 @@ impl ModelSpec {
 
     /// Width of `x0`: all pooled embeddings of a row, then its dense features.
     pub fn input_width(&self) -> usize {
-        self.slots * self.embedding_dim + self.dense
+        self.embedded() + self.dense
     }
 }
 

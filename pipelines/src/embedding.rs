@@ -52,6 +52,8 @@ impl Job {
             input += column.inputs();
         }
         job.columns.dense = dense;
+        // The number of a table is part of keys.
+        job.columns.tables = columns.named_tables().into_iter().map(str::to_owned).collect();
         job.columns.slots = (0..slots).filter(|&at| own(0, at)).map(|at| columns.slots[at].clone()).collect();
         let crosses = columns.crosses.iter().enumerate().filter(|(at, _)| own(slots, *at));
         job.columns.crosses = crosses.map(|(_, cross)| cross.clone()).collect();

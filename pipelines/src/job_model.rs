@@ -38,7 +38,7 @@ impl JobModel {
         }
         let spec = job.model_spec()?;
         spec.validate().map_err(model_fault)?;
-        job.table.check_bytes(&job.table.config(spec.parts(), job.seed, 1))?;
+        job.check_table_bytes(&spec.parts())?;
         let (options, threads, seed, made) = (job.train.clone(), job.dense_threads(), job.seed, spec.clone());
         Ok(Self {
             parts: spec.parts(),
@@ -50,7 +50,7 @@ impl JobModel {
 
     /// The configuration of the job's table, with the row parts of the model.
     pub fn table_config(&self, job: &Job) -> TableConfig {
-        job.table.config(self.parts.clone(), job.seed, job.train.batch_rows * job.in_step())
+        job.table_config(&self.parts, job.train.batch_rows * job.in_step())
     }
 
     /// Fails if the model needs more parameters than these of a file `name` are: before memory is taken for it.

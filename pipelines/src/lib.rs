@@ -88,7 +88,7 @@ pub use columns::{Clip, Columns, DenseColumn, DenseStatistics, Scale, Slot, Slot
 pub use context::Context;
 pub use delta::{Delta, DeltaManifest};
 pub use evaluations::{EvaluationHistory, EvaluationPoint};
-pub use export::{ExportManifest, ExportParts, ExportedPart, npy_header};
+pub use export::{ExportManifest, ExportParts, ExportedGroup, ExportedPart, npy_header};
 pub use headspace::{Headspace, Speed, headspace};
 pub use job::Job;
 pub use job_model::JobModel;

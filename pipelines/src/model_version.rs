@@ -245,7 +245,7 @@ mod tests {
         assert_ne!(attention(1), first);
         assert_ne!(attention(1), attention(2));
         assert_ne!(version(&|job| job.columns.slots[3].key_space = Some("x".into())), first);
-        let cross = crate::SlotCross { columns: vec!["C1".into(), "C2".into()], buckets: None };
+        let cross = crate::SlotCross { columns: vec!["C1".into(), "C2".into()], buckets: None, table: None };
         assert_ne!(version(&|job| job.columns.crosses.push(cross.clone())), first);
         let scaled = |mean| {
             version(&move |job| {

@@ -1,7 +1,7 @@
 //! All rows of a table in memory, by ascending key: the same for any number of shards, and easy to search and to compare.
 
 use forebay_actors::Fault;
-use forebay_ps::{ExportBlock, TableClient};
+use forebay_ps::{ExportBlock, TableClient, group_of};
 use futures::executor::block_on;
 
 use crate::model_version::RowsHash;
@@ -50,6 +50,15 @@ impl SortedRows {
             keys: order.iter().map(|&row| keys[row as usize]).collect(),
             row_dim,
         })
+    }
+
+    /// The rows of one group of a table with groups, as wide as the group's: a row begins with them.
+    pub(crate) fn of_group(&self, group: usize, row_dim: usize) -> Self {
+        let from = self.keys.partition_point(|key| group_of(*key) < group);
+        let to = self.keys.partition_point(|key| group_of(*key) <= group);
+        let mut rows = Self::of_width(row_dim);
+        (from..to).for_each(|at| rows.push(self.keys[at], &self.row(at)[..row_dim]));
+        rows
     }
 
     pub(crate) fn row(&self, at: usize) -> &[f32] {

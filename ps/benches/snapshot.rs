@@ -74,6 +74,7 @@ fn filled(n: usize) -> Table {
         parts: vec![part],
         storage: Storage::F32,
         lifetime: Lifetime::default(),
+        groups: Vec::new(),
     };
     let mut table = Table::new(&config).expect("the config is right");
     let values = vec![0.5; BLOCK * DIM];

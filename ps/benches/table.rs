@@ -78,6 +78,7 @@ fn config(parts: &[(usize, Optimizer)], storage: Storage) -> TableConfig {
         parts: parts.iter().enumerate().map(part).collect(),
         storage,
         lifetime: Lifetime::default(),
+        groups: Vec::new(),
     }
 }
 

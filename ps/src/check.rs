@@ -4,6 +4,7 @@
 //! memory.
 
 use crate::error::TableError;
+use crate::groups::group_of;
 use crate::lifetime::Life;
 use crate::simd::{Job, dispatch};
 use crate::table::Layout;
@@ -57,12 +58,30 @@ impl Layout {
                 return Err(TableError::NotFinite { table, what, part, bad, total, key });
             }
         }
+        // What of a group's state lies beyond that of the widest group.
+        if let Some(at) = values.iter().position(|v| !v.is_finite()) {
+            let (table, part, total) = (self.table.clone(), "of a group".into(), values.len());
+            let bad = values.iter().filter(|v| !v.is_finite()).count();
+            return Err(TableError::NotFinite { table, what, part, bad, total, key: keys[at / per_key] });
+        }
         Ok(())
+    }
+
+    /// Whether the table has the groups of these keys.
+    pub(crate) fn check_groups(&self, keys: &[u64]) -> Result<(), TableError> {
+        let groups = self.groups.len();
+        match keys.iter().find(|key| group_of(**key) >= groups) {
+            Some(&key) if groups > 0 => {
+                Err(TableError::Group { table: self.table.clone(), key, group: group_of(key), groups })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether a push may be applied.
     pub(crate) fn check_push(&self, keys: &[u64], grads: &[f32], step: u64) -> Result<(), TableError> {
         self.check_length("gradients", keys.len(), grads.len(), self.row_dim)?;
+        self.check_groups(keys)?;
         if step == 0 {
             return Err(TableError::Step { table: self.table.clone() });
         }
@@ -77,6 +96,7 @@ impl Layout {
         state: Option<&[f32]>,
         lives: &[Life],
     ) -> Result<(), TableError> {
+        self.check_groups(keys)?;
         if !lives.is_empty() {
             self.check_length("lives of rows", keys.len(), lives.len(), 1)?;
             if let Some((key, life)) =
@@ -95,7 +115,8 @@ impl Layout {
         }
         self.check_finite("floats of state", keys, state, self.state_dim, |part| (part.state_at, part.state_len))?;
         for (key, row) in keys.iter().zip(state.chunks_exact(self.state_dim)) {
-            for part in &self.parts {
+            let layout = self.groups.get(group_of(*key)).unwrap_or(self);
+            for part in &layout.parts {
                 let squares = part.optimizer.squares(part.dim, &row[part.state_at..][..part.state_len]);
                 if let Some(found) = squares.iter().find(|v| **v < 0.0) {
                     let (table, part) = (self.table.clone(), part.name.clone());

@@ -84,6 +84,10 @@ impl TableClient {
         self.held.clone()
     }
 
+    pub(crate) fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
     pub(crate) fn route(&self) -> Route {
         self.route
     }
@@ -366,7 +370,7 @@ impl TableClient {
     ) -> Result<Option<Asked>, Fault> {
         self.layout.check_push(keys, grads, step)?;
         // All shards wait for all pushes of a round. Rows grow old with the steps, also where no key of a step is.
-        let all = stamp.is_some_and(|stamp| stamp.round.is_some()) || self.config.lifetime.eviction.is_some();
+        let all = stamp.is_some_and(|stamp| stamp.round.is_some()) || self.config.has_eviction();
         if keys.is_empty() && !all {
             return Ok(None);
         }
@@ -385,6 +389,7 @@ impl TableClient {
 
     /// Buffers with the keys split over the endpoints.
     fn split(&self, keys: &[u64]) -> Result<Buffers, Fault> {
+        self.layout.check_groups(keys)?;
         let mut buffers = self.spare.take();
         let Err(key) = buffers.split(keys, self.route, self.endpoints.len()) else { return Ok(buffers) };
         let (table, held, shard) = (&self.layout.table, self.route.held(), self.route.shard(key));

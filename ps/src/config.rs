@@ -5,6 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::TableError;
+use crate::groups::MOST_GROUPS;
 use crate::lifetime::Lifetime;
 use crate::optim::Optimizer;
 
@@ -23,6 +24,30 @@ pub struct TableConfig {
     #[serde(default)]
     pub storage: Storage,
     /// Which keys get a row, and which rows are removed. By default every key gets one and keeps it.
+    #[serde(default, skip_serializing_if = "Lifetime::is_unlimited")]
+    pub lifetime: Lifetime,
+    /// Further groups of keys, each with rows of its own kind, at most [`MOST_GROUPS`](crate::MOST_GROUPS). Empty: all keys have rows of
+    /// `parts`. Otherwise the highest byte of a key is the number of its group ([`group_of`](crate::group_of)): 0 for rows of `parts`,
+    /// and from 1 on the groups of this list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupConfig>,
+}
+
+/// A group of keys whose rows have parts, a storage and a lifetime of their own.
+///
+/// The parts have the names of the table's, in the same order, with widths of their own. Rows on their way, pulled or pushed, are as wide
+/// as those of the widest group: a part that is narrower than there ends in zeros.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GroupConfig {
+    /// Names the group in faults, reports and files.
+    pub name: String,
+    /// What a row consists of.
+    pub parts: Vec<PartConfig>,
+    /// How weights are kept, default `f32`.
+    #[serde(default)]
+    pub storage: Storage,
+    /// Which keys get a row, and which rows are removed.
     #[serde(default, skip_serializing_if = "Lifetime::is_unlimited")]
     pub lifetime: Lifetime,
 }
@@ -57,6 +82,12 @@ pub enum Storage {
     /// learning rate stands still: f16 suits serving and short runs. State stays f32 since sums of squares leave the
     /// range of f16 within a few steps.
     F16,
+    /// One byte per weight, and four for the scale of each part of a row; a part of one weight (the linear one) is kept exactly.
+    ///
+    /// A weight is off by less than 1/63 of the largest magnitude of its part. It is rounded after each update, up or down by a
+    /// chance that follows from the weight itself, so that small updates count on average and the bits depend on the row alone. Arithmetic
+    /// and state are f32.
+    Int8,
 }
 
 /// Weights of a new row. They depend on (seed, table, part, key) alone: not on the order in which keys arrive, nor on
@@ -91,14 +122,103 @@ mod defaults {
 pub const MAX_ROW_DIM: usize = 1 << 16;
 
 impl TableConfig {
-    /// Weights per row, over all parts.
+    /// Weights per row, over all parts; of several groups those of the widest.
     pub fn row_dim(&self) -> usize {
-        self.parts.iter().map(|p| p.dim).sum()
+        let of = |parts: &[PartConfig]| parts.iter().map(|p| p.dim).sum();
+        self.groups.iter().map(|group| of(&group.parts)).fold(of(&self.parts), usize::max)
     }
 
-    /// Floats of optimizer state per row, over all parts.
+    /// Floats of optimizer state per row, over all parts; of several groups the most.
     pub fn state_dim(&self) -> usize {
-        self.parts.iter().map(|p| p.dim * p.optimizer.state_per_weight()).sum()
+        let of = |parts: &[PartConfig]| parts.iter().map(|p| p.dim * p.optimizer.state_per_weight()).sum();
+        self.groups.iter().map(|group| of(&group.parts)).fold(of(&self.parts), usize::max)
+    }
+
+    /// The parts of the rows on their way: those of the widest group.
+    pub fn widest_parts(&self) -> &[PartConfig] {
+        let width = |parts: &[PartConfig]| parts.iter().map(|p| p.dim).sum::<usize>();
+        let all = self.groups.iter().map(|group| &group.parts[..]);
+        all.fold(&self.parts[..], |widest, other| if width(other) > width(widest) { other } else { widest })
+    }
+
+    /// Whether the keys of any group have to be admitted, or rows are removed.
+    pub fn has_lifetime(&self) -> bool {
+        self.lifetimes().any(|lifetime| !lifetime.is_unlimited())
+    }
+
+    /// Whether rows of any group are removed.
+    pub fn has_eviction(&self) -> bool {
+        self.lifetimes().any(|lifetime| lifetime.eviction.is_some())
+    }
+
+    fn lifetimes(&self) -> impl Iterator<Item = &Lifetime> {
+        std::iter::once(&self.lifetime).chain(self.groups.iter().map(|group| &group.lifetime))
+    }
+
+    /// A table without groups whose rows are those of the widest group.
+    #[must_use]
+    pub fn widest(&self) -> TableConfig {
+        TableConfig { parts: self.widest_parts().to_vec(), groups: Vec::new(), ..self.clone() }
+    }
+
+    /// The names and widths of the parts of all groups, those of groups as `group.part`.
+    pub fn part_widths(&self) -> Vec<(String, usize)> {
+        let first = self.parts.iter().map(|part| (part.name.clone(), part.dim));
+        let others = self
+            .groups
+            .iter()
+            .flat_map(|group| group.parts.iter().map(move |part| (format!("{}.{}", group.name, part.name), part.dim)));
+        first.chain(others).collect()
+    }
+
+    /// This table with the lifetimes of another one of the same groups.
+    #[must_use]
+    pub fn with_lifetimes_of(mut self, other: &TableConfig) -> Self {
+        self.lifetime = other.lifetime;
+        self.groups.iter_mut().zip(&other.groups).for_each(|(group, other)| group.lifetime = other.lifetime);
+        self
+    }
+
+    /// The rows of each group as a table without groups, in the order of their numbers; this table alone if there are none.
+    pub fn of_groups(&self) -> Vec<TableConfig> {
+        let first = TableConfig { groups: Vec::new(), ..self.clone() };
+        let others = self.groups.iter().map(|group| TableConfig {
+            name: group.name.clone(),
+            seed: self.seed,
+            parts: group.parts.clone(),
+            storage: group.storage,
+            lifetime: group.lifetime,
+            groups: Vec::new(),
+        });
+        std::iter::once(first).chain(others).collect()
+    }
+
+    fn check_groups(&self) -> Result<(), TableError> {
+        let bad = |what: String| Err(TableError::Config { table: self.name.clone(), what });
+        if self.groups.len() > MOST_GROUPS {
+            return bad(format!("{} groups besides the first; expected at most {MOST_GROUPS}", self.groups.len()));
+        }
+        let names = |parts: &[PartConfig]| parts.iter().map(|part| part.name.clone()).collect::<Vec<_>>();
+        for (i, group) in self.groups.iter().enumerate() {
+            let name = &group.name;
+            if *name == self.name || self.groups[..i].iter().any(|other| other.name == *name) {
+                return bad(format!("two groups are named `{name}`; give each a name of its own"));
+            }
+            let (found, expected) = (names(&group.parts), names(&self.parts));
+            if found != expected {
+                return bad(format!("group `{name}` has the parts {found:?}; expected {expected:?}"));
+            }
+            // Of the parts, the last one alone may have another width: rows on their way are padded at their end.
+            let all = group.parts.iter().zip(&self.parts);
+            if let Some((part, other)) = all.rev().skip(1).find(|(part, other)| part.dim != other.dim) {
+                let (part, dim, other) = (&part.name, part.dim, other.dim);
+                return bad(format!(
+                    "part `{part}` of group `{name}` has dim {dim}; expected {other}, as in `{}`",
+                    self.name
+                ));
+            }
+        }
+        self.of_groups().iter().skip(1).try_for_each(TableConfig::check)
     }
 
     /// Checks every number; the error names the field.
@@ -133,7 +253,7 @@ impl TableConfig {
         if let Err(what) = self.lifetime.check() {
             return bad(what);
         }
-        Ok(())
+        if self.groups.is_empty() { Ok(()) } else { self.check_groups() }
     }
 }
 

@@ -63,6 +63,18 @@ pub enum TableError {
         /// The value.
         found: f32,
     },
+    /// A key of a group that the table does not have.
+    #[error("table `{table}`: key {key:#018x} is of group {group}; expected one below {groups}")]
+    Group {
+        /// The table.
+        table: String,
+        /// The key.
+        key: u64,
+        /// Its group.
+        group: usize,
+        /// Groups of the table.
+        groups: usize,
+    },
     /// A step of 0.
     #[error("table `{table}`: a push came with step 0; steps count from 1")]
     Step {

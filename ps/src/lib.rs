@@ -43,7 +43,7 @@
 //! # runtime.block_on(async {
 //! let optimizer = Optimizer::Adagrad { lr: 0.05.into(), initial_accumulator: 0.1, eps: 1e-10 };
 //! let part = PartConfig { name: "embedding".into(), dim: 8, optimizer, init: Init::Uniform { scale: 0.01 } };
-//! let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32, lifetime: Lifetime::default() };
+//! let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32, lifetime: Lifetime::default(), groups: Vec::new() };
 //! let host = Host::start("ps")?;
 //! let table = start_table(&host, config, 2)?;
 //!
@@ -68,6 +68,7 @@ pub mod dense;
 mod endpoint;
 mod error;
 mod exactly_once;
+mod groups;
 mod half_block;
 mod key;
 mod lifetime;
@@ -88,10 +89,11 @@ mod table;
 
 pub use applied::Applied;
 pub use client::TableClient;
-pub use config::{Init, MAX_ROW_DIM, PartConfig, Storage, TableConfig};
+pub use config::{GroupConfig, Init, MAX_ROW_DIM, PartConfig, Storage, TableConfig};
 pub use error::TableError;
 pub use exactly_once::{ExactlyOnce, Pushed};
 pub use forebay_base::{Decay, LearningRate};
+pub use groups::{MOST_GROUPS, group_of, in_group};
 pub use key::SlotHasher;
 pub use lifetime::{Absent, Admission, Eviction, LEAST_CAP, Life, Lifetime};
 pub use optim::Optimizer;
@@ -101,5 +103,5 @@ pub use route::Route;
 pub use row_cache::{CachedBatch, PendingBatch, PendingPush, RowCache, RowCacheStats};
 pub use snapshot::ShardSnapshot;
 pub use start::{MAX_SHARDS, start_shards, start_table};
-pub use stats::{ShardStats, TableStats};
+pub use stats::{GroupStats, ShardStats, TableStats};
 pub use table::{ExportBlock, SnapshotKind, Table};

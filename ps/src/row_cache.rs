@@ -93,9 +93,15 @@ impl RowCache {
     /// # Errors
     /// User: the table has rules of admission or eviction, so a key may have no row.
     pub fn new(client: &TableClient) -> Result<Self, Fault> {
-        if !client.config().lifetime.is_unlimited() {
+        if client.config().has_lifetime() {
             return Err(Fault::user(format!(
                 "table `{}` admits keys or removes rows by rules, which its shards alone can follow: its rows cannot be cached",
+                client.table()
+            )));
+        }
+        if !client.config().groups.is_empty() {
+            return Err(Fault::user(format!(
+                "table `{}` has groups whose rows differ: its rows cannot be cached",
                 client.table()
             )));
         }

@@ -34,6 +34,22 @@ pub struct ShardStats {
     pub saturated: u64,
     /// Names of pushes held: of sources that are not acknowledged.
     pub names: u64,
+    /// What each group holds, if there are several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<GroupStats>,
+}
+
+/// What a group of keys holds, in one shard or in all.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GroupStats {
+    /// Name of the group; that of the table for the first one.
+    pub name: String,
+    /// Weights per row.
+    pub row_dim: u64,
+    /// Rows held.
+    pub rows: u64,
+    /// Bytes taken from the system for index and rows.
+    pub bytes: u64,
 }
 
 /// All shards of one table.
@@ -76,6 +92,21 @@ impl TableStats {
         self.shards.iter().map(|s| s.names).sum()
     }
 
+    /// What each group holds in all shards; none if all keys are of one.
+    pub fn groups(&self) -> Vec<GroupStats> {
+        let mut all: Vec<GroupStats> = Vec::new();
+        for group in self.shards.iter().flat_map(|shard| &shard.groups) {
+            match all.iter_mut().find(|other| other.name == group.name) {
+                Some(other) => {
+                    other.rows += group.rows;
+                    other.bytes += group.bytes;
+                }
+                None => all.push(group.clone()),
+            }
+        }
+        all
+    }
+
     /// Weights of all shards that f16 storage cut short.
     pub fn saturated(&self) -> u64 {
         self.shards.iter().map(|s| s.saturated).sum()
@@ -96,6 +127,9 @@ impl std::fmt::Display for TableStats {
             if n > 0 {
                 write!(f, ", {n} {what}")?;
             }
+        }
+        for GroupStats { name, row_dim, rows, bytes } in self.groups() {
+            write!(f, "; `{name}`: {rows} rows of {row_dim} weights, {} MiB", bytes >> 20)?;
         }
         Ok(())
     }

@@ -44,6 +44,7 @@ fn a_hundred_steps_are_pytorchs() {
             parts: vec![part],
             storage: Storage::F32,
             lifetime: Lifetime::default(),
+            groups: Vec::new(),
         };
         let mut table = Table::new(&config).expect("the configuration is right");
         if !matches!(case.optimizer, Optimizer::Ftrl { .. }) {

@@ -19,7 +19,7 @@ const SEED: u64 = 5;
 fn config(lifetime: Lifetime) -> TableConfig {
     let optimizer = Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.5, eps: 1e-10 };
     let part = PartConfig { name: "p".into(), dim: DIM, optimizer, init: Init::Uniform { scale: 0.5 } };
-    TableConfig { name: "t".into(), seed: SEED, parts: vec![part], storage: Storage::F32, lifetime }
+    TableConfig { name: "t".into(), seed: SEED, parts: vec![part], storage: Storage::F32, lifetime, groups: Vec::new() }
 }
 
 fn cell(key: u64) -> u64 {

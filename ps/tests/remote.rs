@@ -277,6 +277,7 @@ fn f16_on_the_wire_is_near_and_falls_back() {
             parts: vec![sgd],
             storage: Storage::F32,
             lifetime: Lifetime::default(),
+            groups: Vec::new(),
         };
         let cluster = Cluster::of(config.clone(), 2, 1).await;
         let exact = connect(&cluster.peers(), &config, Wire::F32, retry()).await.unwrap();

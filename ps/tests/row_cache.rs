@@ -31,7 +31,7 @@ fn table(optimizer: usize, storage: Storage) -> TableConfig {
         part("linear", 1, Optimizer::Sgd { lr }, Init::Zeros),
         part("embedding", DIM - 1, optimizers[optimizer], Init::Uniform { scale: 0.01 }),
     ];
-    TableConfig { name: "ads".into(), seed: 3, parts, storage, lifetime: Lifetime::default() }
+    TableConfig { name: "ads".into(), seed: 3, parts, storage, lifetime: Lifetime::default(), groups: Vec::new() }
 }
 
 fn bits(values: &[f32]) -> Vec<u32> {

@@ -28,7 +28,7 @@ fn config(storage: Storage) -> TableConfig {
         part("sgd", 2, Optimizer::Sgd { lr: 0.1.into() }, Init::Uniform { scale: 1.0 }),
         part("momentum", 2, Optimizer::Momentum { lr: 0.1.into(), momentum: 0.5 }, Init::Normal { std: 1.0 }),
     ];
-    TableConfig { name: "t".into(), seed: 5, parts, storage, lifetime: Lifetime::default() }
+    TableConfig { name: "t".into(), seed: 5, parts, storage, lifetime: Lifetime::default(), groups: Vec::new() }
 }
 
 const DIM: usize = 13;

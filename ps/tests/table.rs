@@ -31,7 +31,7 @@ fn config(storage: Storage) -> TableConfig {
         part("sgd", 2, Optimizer::Sgd { lr: 0.1.into() }, Init::Uniform { scale: 1.0 }),
         part("momentum", 2, Optimizer::Momentum { lr: 0.1.into(), momentum: 0.5 }, Init::Normal { std: 1.0 }),
     ];
-    TableConfig { name: "t".into(), seed: 5, parts, storage, lifetime: Lifetime::default() }
+    TableConfig { name: "t".into(), seed: 5, parts, storage, lifetime: Lifetime::default(), groups: Vec::new() }
 }
 
 const DIM: usize = 13;
@@ -265,6 +265,7 @@ fn f16_saturates_and_counts() {
         parts: vec![sgd],
         storage: Storage::F16,
         lifetime: Lifetime::default(),
+        groups: Vec::new(),
     };
     let mut table = Table::new(&config).unwrap();
     table.push(&[4], &[1e6, -1.0], 1).unwrap();
@@ -306,6 +307,7 @@ fn memory_stays_within_the_goal() {
         parts,
         storage: Storage::F32,
         lifetime: Lifetime::default(),
+        groups: Vec::new(),
     })
     .unwrap();
     let mut rows = Vec::new();

@@ -78,7 +78,7 @@ impl Export {
         out::print(format_args!(
             "wrote {}: {} rows of the table{dense}; version {}",
             self.to,
-            commas(manifest.rows),
+            commas(manifest.rows + manifest.groups.iter().map(|group| group.rows).sum::<u64>()),
             manifest.model
         ))
     }

@@ -4,8 +4,10 @@ use std::cell::OnceCell;
 use std::time::{Duration, Instant};
 
 use crate::actors::{Domain, FaultKind, commas};
+use crate::connectors::convert::block_on;
 use crate::pipelines::cluster::ClusterSession;
 use crate::pipelines::{Context, Evaluation, RunEnd, Trained};
+use crate::ps::GroupStats;
 use crate::{Fault, Training};
 use clap::Args;
 use serde_json::json;
@@ -216,9 +218,20 @@ fn save(summary: &Summary<'_>, stop: &Stop) -> Result<(String, Option<Evaluation
     let bytes: u64 = manifest.files().map(|file| file.bytes).sum();
     let _ = summary.saved.set(SavedFolder { seconds: begun.elapsed().as_secs_f64(), bytes });
     let line = format!("saved {folder}: {} table rows, {:.1} MB", commas(rows), bytes as f64 / 1e6);
+    let line = format!("{line}{}", of_tables(trained));
     let beside = folder != *model;
     let line = if beside { format!("{line}; the run was drained, and {model} stays as it was") } else { line };
     Ok((line, evaluation))
+}
+
+/// What each table of some slots holds in memory, a line each; nothing if there is one table.
+fn of_tables(trained: &Trained) -> String {
+    let groups = block_on(trained.model.table.stats()).map(|stats| stats.groups()).unwrap_or_default();
+    let line = |group: &GroupStats| {
+        let (name, weights, megabytes) = (&group.name, group.row_dim, group.bytes as f64 / 1e6);
+        format!("\n  table `{name}`: {} rows of {weights} weights, {megabytes:.1} MB of memory", commas(group.rows))
+    };
+    groups.iter().map(line).collect()
 }
 
 /// Saves a model that cannot be saved at `folder` beside it: what is in the way came after the training had begun. Returns the fault,

@@ -73,6 +73,24 @@ fn several_labels() {
     kill_and_resume("parquet", &["model.kind=mmoe", "model.dropout=0.1", "model.task_hidden=[8]", label], 2);
 }
 
+/// Tables of three widths, one with keys that wait and rows that go, in checkpoints of changes and after a change of the shards.
+#[test]
+fn tables_of_some_slots() {
+    let tables = [
+        "columns.slots=['C1..C9', { column = 'C10..C20', table = 'small' }, { column = 'C21..C26', table = 'wide' }]",
+        "tables={ small = { embedding_dim = 2, embedding_optimizer = { kind = 'adagrad' }, admission = { count = 2 }, eviction = \
+         { unseen_rows = 20000, max_rows = 65536 } }, wide = { embedding_dim = 9, storage = 'f16' } }",
+    ];
+    kill_and_resume("parquet", &[&tables[..], &["table.shards=2", "output.state=true"]].concat(), 2);
+    let job = Job::new("parquet", &tables);
+    job.kill_after(4, &[]);
+    let manifest = std::fs::read_to_string(job.checkpoints().join("checkpoint-000004.json")).unwrap();
+    assert!(manifest.contains("\"version\": 5") && manifest.contains("\"groups\""), "{manifest}");
+    let ended = job.start_with(&["--resume"], &["table.shards=3"]).end();
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    assert_eq!(job.model().difference(&undisturbed("parquet", &tables)), None);
+}
+
 #[test]
 fn attention() {
     let attention = "model.attention=[{history=\"C2\",target=\"C1\"},{history=\"C3\",target=\"C1\"}]";

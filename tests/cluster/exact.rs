@@ -19,6 +19,13 @@ fn finished(hosts: &Arc<Hosts>, processes: &[&str], settings: &[String]) -> (Run
     (run, logs)
 }
 
+/// Tables of three widths, with rules of their own.
+const TABLES: [&str; 2] = [
+    "columns.slots=['C1..C9', { column = 'C10..C20', table = 'small' }, { column = 'C21..C26', table = 'wide' }]",
+    "tables={ small = { embedding_dim = 2, embedding_optimizer = { kind = 'adagrad' }, admission = { count = 2 }, eviction = \
+     { unseen_rows = 1000 } }, wide = { embedding_dim = 9, storage = 'f16' } }",
+];
+
 #[test]
 fn the_model_is_the_same_wherever_rows_are_looked_up_and_dense_parameters_are() {
     let hosts = Arc::new(Hosts::new(&HOSTS));
@@ -35,6 +42,15 @@ fn the_model_is_the_same_wherever_rows_are_looked_up_and_dense_parameters_are() 
             "model.dropout=0.2",
             "model.activation=prelu",
             "model.norm=layer",
+        ],
+        &["placement.readers=2", TABLES[0], TABLES[1]],
+        &[
+            "placement.readers=1",
+            "placement.lookup_at=reader",
+            "placement.dense=ps",
+            "table.shards=3",
+            TABLES[0],
+            TABLES[1],
         ],
         &[
             "placement.readers=2",
@@ -145,6 +161,9 @@ fn exact_staleness_in_the_ps_and_of_trainers_in_step_is_the_same_in_every_run() 
         assert_eq!(Ledger::of(&logs[0]).rows, ROWS, "{}", logs[0]);
         run.model()
     };
+    // The gradients of both trainers are merged before the rows of each table change.
+    let tables = ["table.shards=3", TABLES[0], TABLES[1]];
+    assert_eq!(model(&all, &TABLES).difference(&model(&all[..5], &tables)), None);
     for k in [0, 2, 5] {
         let exactly = format!("train.staleness={{ exactly = {k} }}");
         let in_step = model(&all, &[&exactly]);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use forebay::Model;
 
 use crate::common;
-use crate::rows::{TWO_TOWERS, job, model, predict, rows};
+use crate::rows::{TABLES, TWO_TOWERS, job, model, predict, rows};
 use crate::server::{Server, json_rows};
 
 fn export(model: &Path, more: &[&str], to: &Path) -> (Option<i32>, String) {
@@ -33,9 +33,16 @@ fn trained(dir: &Path, name: &str, first: u64, n: u64, settings: &[&str]) -> Pat
 fn table(model: &Model) -> BTreeMap<u64, Vec<u32>> {
     let mut rows = BTreeMap::new();
     for shard in 0..model.table.shards() {
-        let page = futures::executor::block_on(model.table.export(shard, 0, usize::MAX)).unwrap();
-        for (key, row) in page.keys.iter().zip(page.weights.chunks(model.table.row_dim())) {
-            rows.insert(*key, row.iter().map(|v| v.to_bits()).collect());
+        let mut from = 0;
+        let mut next = || {
+            let page = futures::executor::block_on(model.table.export(shard, from, usize::MAX)).unwrap();
+            from += page.keys.len();
+            (!page.keys.is_empty()).then_some(page)
+        };
+        for page in std::iter::from_fn(&mut next) {
+            for (key, row) in page.keys.iter().zip(page.weights.chunks(model.table.row_dim())) {
+                rows.insert(*key, row.iter().map(|v| v.to_bits()).collect());
+            }
         }
     }
     rows
@@ -50,6 +57,11 @@ fn the_old_model_and_the_delta_make_the_new_one() {
 #[test]
 fn the_old_towers_and_the_delta_make_the_new_ones() {
     old_and_delta_make_new(&[&["model.kind=two_towers"], TWO_TOWERS[2]].concat());
+}
+
+#[test]
+fn the_old_tables_and_the_delta_make_the_new_ones() {
+    old_and_delta_make_new(&TABLES);
 }
 
 fn old_and_delta_make_new(settings: &[&str]) {

@@ -1,7 +1,8 @@
 //! docs/model-folder.md: its Python reader gets the scores of `forebay predict`.
 
 use crate::rows::{
-    KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TOWER_SETTINGS, TWO_TOWERS, block, model, predict, python_says, rows,
+    KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TABLES, TOWER_SETTINGS, TOWERS_OF_TABLES, TWO_TOWERS, block, model,
+    predict, python_says, rows,
 };
 
 /// Writes the reader to a file; returns the numbers that it printed: rows, and the largest difference.
@@ -76,6 +77,18 @@ fn it_reads_lists_that_are_cut_and_poolings_of_slots() {
     let (rows, difference) = read_by_the_page(dir.path(), "deep_fm", &[LISTS]);
     assert_eq!(rows, 1500);
     assert!(difference < 1e-6, "{difference}");
+}
+
+#[test]
+fn it_reads_tables_of_some_slots() {
+    let towers = [&TABLES[..], &TOWERS_OF_TABLES].concat();
+    let cases = [("wide_deep", &TABLES[..]), ("dcn_v2", &TABLES), ("lr", &TABLES), ("two_towers", &towers)];
+    for (kind, settings) in cases {
+        let dir = tempfile::tempdir().unwrap();
+        let (rows, difference) = read_by_the_page(dir.path(), kind, settings);
+        assert_eq!(rows, 1500);
+        assert!(difference < 1e-6, "{kind}: {difference}");
+    }
 }
 
 #[test]

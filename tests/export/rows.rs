@@ -81,6 +81,22 @@ pub(crate) const LISTS: &str = "columns.slots=['user', 'city', { column = 'item'
      { column = 'history', key_space = 'items', last = 2, pooling = 'mean' }, \
      { column = 'history', key_space = 'firsts', first = 1 }]";
 
+/// Slots and a cross with tables of several widths, optimizers and storages.
+pub(crate) const TABLES: [&str; 3] = [
+    "columns.slots=[{ column = 'user', table = 'small' }, 'city', { column = 'site', kind = 'hex', table = 'small' }, \
+     { column = 'item', key_space = 'items', table = 'items' }, \
+     { column = 'history', key_space = 'items', table = 'items', pooling = 'mean' }, 'day', 'moment']",
+    "columns.crosses=[{ columns = ['user', 'city'], table = 'crossed' }]",
+    "tables={ small = { embedding_dim = 2, embedding_optimizer = { kind = 'adagrad' } }, items = { embedding_dim = 9, \
+     storage = 'f16' }, crossed = { embedding_dim = 1, embedding_init = { kind = 'normal' } } }",
+];
+
+/// The towers over [`TABLES`].
+pub(crate) const TOWERS_OF_TABLES: [&str; 2] = [
+    "model.user={ slots = ['user', 'city', 'site', 'day', 'moment'], dense = ['count', 'flag', 'price2', 'rank'] }",
+    "model.item={ slots = ['item', 'history'], dense = ['price', 'vector'] }",
+];
+
 /// A number from 0 to `below`, pseudo-random by row and column.
 fn number(row: u64, column: u64, below: u64) -> u64 {
     mix64(row ^ mix64(column)) % below

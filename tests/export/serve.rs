@@ -8,7 +8,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::common;
-use crate::rows::{KINDS, KINDS_OF_LABELS, OPTIONS, TWO_TOWERS, block, job, model, predict, python_says, rows};
+use crate::rows::{KINDS, KINDS_OF_LABELS, OPTIONS, TABLES, TWO_TOWERS, block, job, model, predict, python_says, rows};
 use crate::server::{Server, json_rows};
 
 fn bits(scores: &[Option<f32>]) -> Vec<u32> {
@@ -17,7 +17,8 @@ fn bits(scores: &[Option<f32>]) -> Vec<u32> {
 
 #[test]
 fn scores_are_those_of_predict_bit_for_bit_however_many_rows_a_request_has() {
-    let kinds = std::iter::once("wide_deep").chain(KINDS).zip([
+    let kinds = ["wide_deep", "wide_deep"].into_iter().chain(KINDS).zip([
+        &TABLES[..],
         &OPTIONS[..],
         &[],
         &["model.pooling=mean"],

@@ -2,105 +2,10 @@
 //!
 //! Input: a batch that passed [`DenseBatch::check`](crate::DenseBatch::check); so every index here is within bounds.
 
+use super::bags::{BagView, RowParts, SlotVector, by_width, larger};
 use super::kernels::kernel;
-use crate::{ModelSpec, Pooling};
-
-/// How the embeddings of a slot become one vector.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum SlotVector {
-    Pooled(Pooling),
-    /// Attention makes it, and gives the gradients of the values.
-    Attention,
-}
-
-impl SlotVector {
-    /// That of each slot.
-    pub(super) fn of_slots(spec: &ModelSpec) -> Vec<SlotVector> {
-        let histories = || spec.attention.iter().flat_map(|attention| &attention.pairs).map(|pair| pair.history);
-        let of_slot = |slot| {
-            if histories().any(|history| history == slot) {
-                SlotVector::Attention
-            } else {
-                SlotVector::Pooled(spec.pooling_of(slot))
-            }
-        };
-        (0..spec.slots).map(of_slot).collect()
-    }
-}
-
-/// The bags of a range of rows.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct BagView<'a> {
-    pub(super) slots: usize,
-    /// Values of the whole batch.
-    pub(super) inverse: &'a [u32],
-    /// Offsets of the whole batch; `None` if every bag has one value.
-    pub(super) offsets: Option<&'a [u32]>,
-    /// First row of the range.
-    pub(super) first: usize,
-    /// How each slot becomes a vector.
-    pub(super) slot_vectors: &'a [SlotVector],
-}
-
-/// Where the parts lie in a unique row.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct RowParts {
-    pub(super) row_dim: usize,
-    /// Whether number 0 is the linear weight; without, what lies before the embedding is neither read nor given a gradient here.
-    pub(super) linear: bool,
-    /// Width of the embedding, 0 for none; it is the last part.
-    pub(super) dim: usize,
-}
-
-/// Calls `one!(D)` with the embedding width as a constant where it is a common one, else with 0: copies of a width known
-/// when compiling are a few moves instead of a call.
-macro_rules! by_width {
-    ($dim:expr, $one:ident) => {
-        match $dim {
-            4 => $one!(4),
-            8 => $one!(8),
-            10 => $one!(10),
-            16 => $one!(16),
-            32 => $one!(32),
-            64 => $one!(64),
-            _ => $one!(0),
-        }
-    };
-}
-pub(super) use by_width;
-
-impl<'a> BagView<'a> {
-    /// Values of the bag `slot` of the range's row `row`.
-    #[inline(always)]
-    pub(super) fn values(&self, row: usize, slot: usize) -> &'a [u32] {
-        let bag = (self.first + row) * self.slots + slot;
-        match self.offsets {
-            None => &self.inverse[bag..=bag],
-            Some(offsets) => &self.inverse[offsets[bag] as usize..offsets[bag + 1] as usize],
-        }
-    }
-
-    /// The number of values of a slot in the first so many rows of the range.
-    pub(super) fn count(&self, slot: usize, rows: usize) -> usize {
-        (0..rows).map(|row| self.values(row, slot).len()).sum()
-    }
-
-    /// Whether the largest values of a slot count, and which they are depends on the values.
-    #[inline(always)]
-    pub(super) fn takes_largest(&self, slot: usize) -> bool {
-        self.slot_vectors[slot] == SlotVector::Pooled(Pooling::Max) && self.offsets.is_some()
-    }
-
-    /// The weight of each of the `count` values of a bag.
-    #[inline(always)]
-    fn weight(&self, slot: usize, count: usize) -> f32 {
-        match self.slot_vectors[slot] {
-            SlotVector::Pooled(Pooling::Mean) => 1.0 / count as f32,
-            // Of the largest, one counts, with all its weight.
-            SlotVector::Pooled(Pooling::Sum | Pooling::Max) | SlotVector::Attention => 1.0,
-        }
-    }
-}
+use super::widths::{gather_widths, scatter_widths};
+use crate::Pooling;
 
 kernel! {
     /// Sets `logits` to the pooled linear weights summed over slots (zero without a linear part), and the first
@@ -108,6 +13,9 @@ kernel! {
     /// for a slot of attention is to be replaced.
     fn gather<'a>(bags: &'a BagView<'a>, parts: RowParts, unique_rows: &'a [f32], logits: &'a mut [f32], x: &'a mut [f32],
                   width: usize) {
+        if !bags.places.is_empty() {
+            return gather_widths(bags, parts, unique_rows, logits, x, width);
+        }
         macro_rules! run {
             ($d:literal) => {
                 match bags.offsets {
@@ -212,12 +120,6 @@ fn gather_bags(
     }
 }
 
-/// The larger number, `a` if they are equal; NaN if there is one.
-#[inline(always)]
-fn larger(a: f32, b: f32) -> f32 {
-    if b > a || b.is_nan() { b } else { a }
-}
-
 /// As [`scatter`], for the slots whose largest values count: each number of a bag's gradient goes to the first of the values that has the
 /// largest weight there.
 pub(super) fn scatter_largest(
@@ -228,18 +130,18 @@ pub(super) fn scatter_largest(
     first: usize,
     row_grads: &mut [f32],
 ) {
-    let linear = parts.row_dim - parts.dim;
+    let (linear, embedded) = (parts.row_dim - parts.dim, bags.embedded(parts));
     for (r, &g) in g.iter().enumerate() {
         for slot in (0..bags.slots).filter(|&slot| bags.takes_largest(slot)) {
-            let values = bags.values(r, slot);
-            for at in if parts.linear { 0 } else { linear }..parts.row_dim {
+            let (values, place) = (bags.values(r, slot), bags.place(slot, parts));
+            for at in if parts.linear { 0 } else { linear }..linear + place.dim {
                 let weight = |value: u32| unique_rows[value as usize * parts.row_dim + at];
                 let Some(&largest) =
                     values.iter().reduce(|a, b| if larger(weight(*a), weight(*b)) == weight(*a) { a } else { b })
                 else {
                     break;
                 };
-                let gradient = if at < linear { g } else { dx[(r * bags.slots + slot) * parts.dim + at - linear] };
+                let gradient = if at < linear { g } else { dx[r * embedded + place.at + at - linear] };
                 let place = (largest as usize).wrapping_sub(first).wrapping_mul(parts.row_dim).wrapping_add(at);
                 if let Some(sum) = row_grads.get_mut(place) {
                     *sum += gradient;
@@ -255,6 +157,9 @@ kernel! {
     /// values of other rows are left out, and so are slots whose largest values count and those of attention.
     fn scatter<'a>(bags: &'a BagView<'a>, parts: RowParts, g: &'a [f32], dx: &'a [f32], first: usize,
                    row_grads: &'a mut [f32]) {
+        if !bags.places.is_empty() {
+            return scatter_widths(bags, parts, g, dx, first, row_grads);
+        }
         macro_rules! run {
             ($d:literal) => {
                 scatter_rows::<$d>(bags, parts, g, dx, first, row_grads)
@@ -354,7 +259,7 @@ mod tests {
             }
             let first = skip.min(rows - 1);
             let pooling = which.map(|which| [Pooling::Sum, Pooling::Mean, Pooling::Max][which]);
-            let view = BagView { slots, inverse: &inverse, offsets: (!single).then_some(&offsets), first, slot_vectors: &pooling.map(SlotVector::Pooled) };
+            let view = BagView { slots, inverse: &inverse, offsets: (!single).then_some(&offsets), first, slot_vectors: &pooling.map(SlotVector::Pooled), places: &[] };
             let width = slots * dim + pad;
             let count = rows - first;
             let (mut logits, mut x) = (vec![9.0; count], vec![5.0; count * width]);

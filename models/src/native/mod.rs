@@ -15,6 +15,7 @@
 
 mod activate;
 mod attention;
+mod bags;
 mod block;
 mod gather;
 mod gemm;
@@ -29,6 +30,7 @@ mod task_kernels;
 mod tasks;
 mod two_tower_layers;
 mod two_towers;
+mod widths;
 mod workers;
 
 pub use block::ParamBlock;

@@ -5,7 +5,7 @@ use std::ops::Range;
 pub(super) use super::layer::Layer;
 
 use crate::dropout::Dropout;
-use crate::native::gather::{BagView, RowParts, SlotVector};
+use crate::native::bags::{BagView, RowParts, SlotPlace, SlotVector};
 use crate::native::two_tower_layers::TwoTowerLayers;
 use crate::params::{self, Param, name_at};
 use crate::{Activation, AttentionPair, DenseBatch, ModelSpec, Norm, Tasks, Tower};
@@ -40,6 +40,8 @@ pub(super) struct Network {
     pub(super) parts: RowParts,
     /// How each slot becomes a vector.
     pub(super) slot_vectors: Vec<SlotVector>,
+    /// Where the embedding of each slot lies in `x0`; empty if all have one width.
+    pub(super) places: Vec<SlotPlace>,
     pub(super) attention: Vec<Unit>,
     /// Weight of the dense features (none if there are none) and bias.
     pub(super) linear: Option<(Option<Range<usize>>, usize)>,
@@ -144,6 +146,7 @@ impl Network {
             activation,
             dropout,
             slot_vectors: SlotVector::of_slots(&spec),
+            places: SlotPlace::of_slots(&spec),
             linear: range("linear.bias").map(|bias| (range("linear.weight"), bias.start)),
             cross: layers("cross."),
             tower: layers("tower."),
@@ -205,12 +208,13 @@ impl Network {
             offsets: batch.offsets,
             first,
             slot_vectors: &self.slot_vectors,
+            places: &self.places,
         }
     }
 
     /// Width of the embeddings of a row, all slots together: what row gradients are scattered from.
     pub(super) fn embedded(&self) -> usize {
-        self.spec.slots * self.parts.dim
+        if self.parts.dim > 0 { self.spec.embedded() } else { 0 }
     }
 
     /// Width of `x0`, 0 if no part reads it.

@@ -30,10 +30,10 @@ impl TwoTowerLayers {
     /// `layers` are those of the user tower and of the item tower, `bias` the place of the logit's bias.
     pub(super) fn new(spec: &ModelSpec, bias: Option<usize>, layers: [Vec<Layer>; 2]) -> Option<TwoTowerLayers> {
         let two = spec.two_towers.clone()?;
-        let (dim, all_embedded) = (spec.embedding_dim, spec.slots * spec.embedding_dim);
+        let all_embedded = spec.embedded();
         let side = |(side, layers): (TowerSide, Vec<Layer>)| {
             let inputs = two.inputs(side);
-            let slots = inputs.slots.iter().map(|slot| (slot * dim, dim));
+            let slots = inputs.slots.iter().map(|&slot| (spec.slot_at(slot), spec.dim_of(slot)));
             let dense = inputs.dense.iter().map(|column| (all_embedded + column, 1));
             let (mut columns, mut width): (Vec<(usize, usize, usize)>, usize) = (Vec::new(), 0);
             for (from, count) in slots.chain(dense) {
@@ -43,7 +43,8 @@ impl TwoTowerLayers {
                 }
                 width += count;
             }
-            let (embedded, first_hidden) = (inputs.slots.len() * dim, two.first_hidden(side));
+            let embedded = inputs.slots.iter().map(|&slot| spec.dim_of(slot)).sum();
+            let first_hidden = two.first_hidden(side);
             SideLayers { layers, columns, width, embedded, first_hidden }
         };
         let [user, item] = layers;

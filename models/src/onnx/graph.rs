@@ -84,6 +84,7 @@ impl Graph {
         let inputs = two.inputs(side);
         let shape = graph.integers("x.shape", &[-1, (inputs.slots.len() * spec.embedding_dim) as i64]);
         let flat = graph.node("Reshape", &["embedding", &shape], "x.embedding");
+        let flat = graph.own_columns(spec, inputs.slots.iter().copied(), "x", flat);
         let x = if inputs.dense.is_empty() {
             flat
         } else {
@@ -123,8 +124,8 @@ impl Graph {
         let all = self.x0(spec);
         for side in TowerSide::BOTH {
             let (name, inputs) = (side.name(), two.inputs(side));
-            let first_dense = spec.slots * spec.embedding_dim;
-            let of_slot = |&slot: &usize| slot * spec.embedding_dim..(slot + 1) * spec.embedding_dim;
+            let first_dense = spec.embedded();
+            let of_slot = |&slot: &usize| spec.slot_at(slot)..spec.slot_at(slot) + spec.dim_of(slot);
             let columns = inputs.slots.iter().flat_map(of_slot).chain(inputs.dense.iter().map(|at| first_dense + at));
             let columns: Vec<i64> = columns.map(|column| column as i64).collect();
             let columns = self.integers(&format!("{name}.columns"), &columns);
@@ -183,12 +184,33 @@ impl Graph {
     fn x0(&mut self, spec: &ModelSpec) -> String {
         let shape = self.integers("x0.shape", &[-1, (spec.slots * spec.embedding_dim) as i64]);
         let flat = self.node("Reshape", &[vectors(spec), &shape], "x0.embedding");
+        let flat = self.own_columns(spec, 0..spec.slots, "x0", flat);
         if spec.dense == 0 {
             return flat;
         }
         let joined = self.node("Concat", &[&flat, "dense"], "x0");
         self.attribute("axis", 1);
         joined
+    }
+
+    /// Of the embeddings of these slots, one after the other and padded to one width, the numbers that the slots have.
+    fn own_columns(
+        &mut self,
+        spec: &ModelSpec,
+        slots: impl Iterator<Item = usize>,
+        name: &str,
+        flat: String,
+    ) -> String {
+        if spec.slot_dims.is_empty() {
+            return flat;
+        }
+        let dim = spec.embedding_dim;
+        let columns = slots.enumerate().flat_map(|(at, slot)| at * dim..at * dim + spec.dim_of(slot));
+        let columns: Vec<i64> = columns.map(|column| column as i64).collect();
+        let columns = self.integers(&format!("{name}.own"), &columns);
+        let own = self.node("Gather", &[&flat, &columns], &format!("{name}.own_embedding"));
+        self.attribute("axis", 1);
+        own
     }
 
     /// `embedding` with the vectors that attention makes in place of those of the histories, as the value [`ATTENDED`].

@@ -184,6 +184,19 @@ impl SpecModule {
         pooled.f_narrow(2, pooled.size()[2] - dim, dim)
     }
 
+    /// The embeddings of these slots, `[n, s, dim]`, one after the other, each as wide as its slot has it.
+    pub(super) fn flat(&self, embedding: &Tensor, slots: impl Iterator<Item = i64>) -> Result<Tensor, TchError> {
+        if self.spec.slot_dims.is_empty() {
+            return embedding.f_reshape([embedding.size()[0], -1]);
+        }
+        let own = |(at, slot): (usize, i64)| {
+            let dim = self.spec.dim_of(slot as usize) as i64;
+            embedding.f_select(1, at as i64)?.f_narrow(1, 0, dim)
+        };
+        let slots: Vec<Tensor> = slots.enumerate().map(own).collect::<Result<_, TchError>>()?;
+        Tensor::f_cat(&slots, 1)
+    }
+
     /// The pooled rows, `[n, s, row_dim]`.
     pub(super) fn pooled(&self, batch: &TorchBatch) -> Result<Tensor, TchError> {
         batch.pooled_by(&self.pooling)
@@ -273,7 +286,7 @@ impl TorchModule for SpecModule {
         if self.cross.is_empty() && self.tower.is_empty() && self.tasks.is_none() {
             return Ok(logits);
         }
-        let flat = embedding.f_reshape([n, batch.slots() * dim])?;
+        let flat = self.flat(&embedding, 0..batch.slots())?;
         let x0 = if self.spec.dense > 0 { Tensor::f_cat(&[&flat, batch.dense()], 1)? } else { flat };
         if let Some((out, layers)) = self.cross.split_last() {
             let mut x = x0.shallow_clone();

@@ -100,7 +100,7 @@ impl SpecModule {
             let inputs = module.spec.inputs(side);
             let index = |of: &[usize]| Tensor::f_from_slice(&numbers(of))?.f_to_device(embedding.device());
             let slots = embedding.f_index_select(1, &index(&inputs.slots)?)?;
-            let mut x = slots.f_reshape([batch.rows(), -1])?;
+            let mut x = self.flat(&slots, numbers(&inputs.slots).into_iter())?;
             if !inputs.dense.is_empty() {
                 let dense = batch.dense().f_index_select(1, &index(&inputs.dense)?)?;
                 x = Tensor::f_cat(&[&x, &dense], 1)?;

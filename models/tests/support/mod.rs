@@ -142,6 +142,14 @@ pub fn specs() -> Vec<(&'static str, ModelSpec)> {
             "fm and cross over attention",
             with_unit(ModelSpec::builder(3, 2).with_embedding(4).with_fm().with_cross(1), &[(0, 2)], Activation::Silu),
         ),
+        ("widths", ModelSpec::wide_deep(3, 2, 4, &[6, 5]).with_cross(1).with_slot_dims(vec![2, 4, 1])),
+        ("widths, mean", ModelSpec::ctr_dnn(3, 0, 4, &[6]).with_slot_dims(vec![4, 1, 3]).with_pooling(Pooling::Mean)),
+        ("widths, max", {
+            let max = vec![Pooling::Max, Pooling::Sum, Pooling::Max];
+            ModelSpec::dcn_v2(3, 2, 4, 1, &[6, 5]).with_slot_dims(vec![3, 2, 4]).with_slot_pooling(max)
+        }),
+        ("mmoe, widths", { ModelSpec::mmoe(3, 2, 4, 3, &[6, 5], &[3], &[1.0, 0.5]).with_slot_dims(vec![1, 4, 3]) }),
+        ("two towers, widths", towers().with_slot_dims(vec![2, 4, 3])),
         ("two towers", towers()),
         ("two towers, dot, no hidden layer of items", {
             let mut dot = towers().with_similarity(Similarity::Dot, 0.5).with_activation(Activation::Prelu);

@@ -15,8 +15,8 @@ use crate::model_folder::FileEntry;
 use crate::versioned_json;
 
 /// Version of the format. It grows with every change that older programs cannot read. Version 2: tables with a lifetime. Version
-/// 3: exact staleness. Version 4: evaluations while the model is trained.
-const VERSION: u32 = 4;
+/// 3: exact staleness. Version 4: evaluations while the model is trained. Version 5: tables with groups.
+const VERSION: u32 = 5;
 const FORMAT: &str = "forebay checkpoint";
 /// How the last field begins.
 const CHECKSUM: &str = ",\n  \"checksum\": \"";
@@ -103,8 +103,9 @@ impl CheckpointManifest {
         let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let (format, forebay) = (FORMAT.into(), env!("CARGO_PKG_VERSION").into());
         // What older programs can read stays as they know it.
-        let version = match tables.iter().all(|table| table.config.lifetime.is_unlimited()) {
-            _ if !position.evaluations.is_empty() => VERSION,
+        let version = match tables.iter().all(|table| !table.config.has_lifetime()) {
+            _ if tables.iter().any(|table| !table.config.groups.is_empty()) => VERSION,
+            _ if !position.evaluations.is_empty() => 4,
             _ if job.train.staleness.exactly => 3,
             false => 2,
             true => 1,

@@ -2,7 +2,7 @@
 
 use forebay_actors::{Fault, commas};
 use forebay_models::NamedTensor;
-use forebay_ps::{TableClient, TableConfig};
+use forebay_ps::TableClient;
 
 use super::folder::CheckpointFolder;
 use super::manifest::{CheckpointManifest, TrainPosition};
@@ -156,8 +156,7 @@ pub(crate) fn load_rows(
         )));
     };
     // Of the same job, which says how long rows live. Ages in steps depend on the trainers that share a step.
-    let lifetime = table.config().lifetime;
-    if (TableConfig { lifetime, ..layers.config.clone() }) != *table.config() {
+    if layers.config.clone().with_lifetimes_of(table.config()) != *table.config() {
         return Err(Fault::user(format!(
             "checkpoint {} has a table {:?}, expected {:?}",
             manifest.number,

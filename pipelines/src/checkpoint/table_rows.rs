@@ -38,7 +38,7 @@ pub(super) fn schema(config: &TableConfig) -> SchemaRef {
 
 /// Whether rows come and go: then files have lives of rows, and there are files of keys without a row.
 pub(super) fn has_lives(config: &TableConfig) -> bool {
-    !config.lifetime.is_unlimited()
+    config.has_lifetime()
 }
 
 fn list_field(name: &str, floats: usize) -> Field {

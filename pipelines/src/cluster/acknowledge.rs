@@ -82,6 +82,7 @@ mod tests {
             parts: vec![part],
             storage: Storage::F32,
             lifetime: Lifetime::default(),
+            groups: Vec::new(),
         };
         let host = Host::start("ps").unwrap();
         let table = start_table(&host, config, 2).unwrap();

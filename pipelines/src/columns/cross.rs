@@ -17,6 +17,9 @@ pub struct SlotCross {
     /// combination has its own key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub buckets: Option<u64>,
+    /// The table of `[tables]` that has its rows, for instance `wide`. Default: `[table]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<String>,
 }
 
 impl SlotCross {

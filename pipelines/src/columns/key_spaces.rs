@@ -47,6 +47,19 @@ pub(crate) fn check_key_spaces(columns: &Columns, kind: impl Fn(&Slot) -> SlotKi
                 )));
             }
         }
+        let others = columns.slots[..at].iter().filter(|other| other.key_space() == slot.key_space());
+        if let Some(other) = others.into_iter().find(|other| other.table != slot.table) {
+            let table = |slot: &Slot| slot.table.as_ref().map_or("[table]".into(), |name| format!("[tables.{name}]"));
+            return Err(Fault::user(format!(
+                "columns.slots: `{}` and `{}` share the key space `{}`, and so their rows, but the tables are {} and {}: give them one \
+                 table, or one of them another key_space",
+                other.column,
+                slot.column,
+                slot.key_space(),
+                table(other),
+                table(slot)
+            )));
+        }
         if let Some(cross) = columns.crosses.iter().map(SlotCross::key_space).find(|cross| cross == slot.key_space()) {
             return Err(Fault::user(format!(
                 "columns.slots: `{}` has the key space `{cross}`, which is that of a cross: give it another key_space",

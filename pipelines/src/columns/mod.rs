@@ -5,6 +5,7 @@ mod cross;
 mod dense_column;
 mod key_spaces;
 mod slot;
+mod slot_tables;
 
 use std::collections::BTreeMap;
 
@@ -53,6 +54,10 @@ pub struct Columns {
     /// Columns that are read for custom stages (`pipeline.after_read`), and are not features.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub extra: Vec<String>,
+    /// The tables that slots name, in the order of their numbers, in columns that are a part of those of a model. Otherwise empty: the
+    /// order is that of the slots.
+    #[serde(skip)]
+    pub tables: Vec<String>,
 }
 
 impl Default for Columns {
@@ -69,6 +74,7 @@ impl Default for Columns {
             crosses: Vec::new(),
             optional: Vec::new(),
             extra: Vec::new(),
+            tables: Vec::new(),
         }
     }
 }
@@ -184,19 +190,21 @@ impl Columns {
         self.statistics.as_ref()?.get(column)
     }
 
-    /// For each slot the number of its key space, in the order of first sight; the crosses last.
+    /// For each slot the number of its key space, table by table in the order of first sight; the crosses last. So the keys of a batch,
+    /// which stand space by space, stand table by table.
     pub fn key_spaces(&self) -> Vec<usize> {
-        let mut names: Vec<String> = Vec::new();
         let spaces = self.slots.iter().map(|slot| slot.key_space().to_owned());
-        spaces
-            .chain(self.crosses.iter().map(SlotCross::key_space))
-            .map(|space| {
-                names.iter().position(|name| *name == space).unwrap_or_else(|| {
-                    names.push(space);
-                    names.len() - 1
-                })
-            })
-            .collect()
+        let spaces: Vec<String> = spaces.chain(self.crosses.iter().map(SlotCross::key_space)).collect();
+        let tables = self.slot_tables();
+        let mut order: Vec<usize> = (0..spaces.len()).collect();
+        order.sort_by_key(|&slot| tables[slot]);
+        let mut names: Vec<&str> = Vec::new();
+        for slot in order {
+            if !names.contains(&spaces[slot].as_str()) {
+                names.push(&spaces[slot]);
+            }
+        }
+        spaces.iter().map(|space| names.iter().position(|name| name == space).unwrap_or_default()).collect()
     }
 }
 

@@ -33,6 +33,9 @@ pub struct Slot {
     /// How the embeddings of a bag become one vector, for instance `mean`. Default: `model.pooling`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pooling: Option<Pooling>,
+    /// The table of `[tables]` that has its rows, for instance `users`. Slots of one key space have one table. Default: `[table]`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<String>,
 }
 
 /// How categorical values become numbers. Every kind takes lists of its type as well (multi-valued slots).
@@ -129,6 +132,7 @@ impl From<String> for Slot {
             first: None,
             last: None,
             pooling: None,
+            table: None,
         }
     }
 }

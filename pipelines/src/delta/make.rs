@@ -20,8 +20,9 @@ const DENSE: &str = "dense.safetensors";
 /// Whether scores depend on a field of a job.
 fn is_bound(name: &str) -> bool {
     let of_model = name == "seed" || name == "data.negatives" || name == "table.storage" || name.starts_with("model.");
+    let of_tables = name.starts_with("tables.") && (name.ends_with(".storage") || name.ends_with(".embedding_dim"));
     let of_columns = ["columns.dense", "columns.slots", "columns.crosses", "columns.statistics"];
-    of_model || of_columns.iter().any(|section| name.starts_with(section))
+    of_model || of_tables || of_columns.iter().any(|section| name.starts_with(section))
 }
 
 impl Model {
@@ -51,7 +52,7 @@ impl Model {
             to: ModelVersion::of(&self.job, &self.dense, after.hash()),
             rows: after.keys.len() as u64,
             table: config.clone(),
-            changed: table_file::write_sorted(&changed, config, &staged, CHANGED)?,
+            changed: table_file::write_sorted(&changed, &config.widest(), &staged, CHANGED)?,
             removed: table_file::write_sorted(&removed, &keys_only(config), &staged, REMOVED)?,
             dense,
         };

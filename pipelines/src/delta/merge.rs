@@ -18,7 +18,7 @@ impl Model {
     /// A user fault if the delta does not apply to this version, or does not lead to the version that it names.
     pub fn merged(self, delta: &Delta) -> Result<Self, Fault> {
         delta.check_from(self.version()?)?;
-        delta.check_parts(&self.table.config().parts)?;
+        delta.check_parts(self.table.config())?;
         let host = Host::start("ps")?;
         let table = start_table(&host, self.table.config().clone(), self.table.shards())?;
         let removed: HashSet<u64> = delta.removed.iter().copied().collect();

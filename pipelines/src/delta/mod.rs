@@ -17,7 +17,7 @@ mod merge;
 use forebay_actors::Fault;
 use forebay_connectors::staged::Folder;
 use forebay_models::NamedTensor;
-use forebay_ps::{PartConfig, TableConfig};
+use forebay_ps::TableConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::context::Context;
@@ -71,7 +71,7 @@ pub struct Delta {
 
 /// A table of keys alone, as `removed.parquet` has it.
 fn keys_only(config: &TableConfig) -> TableConfig {
-    TableConfig { parts: Vec::new(), ..config.clone() }
+    TableConfig { parts: Vec::new(), groups: Vec::new(), ..config.clone() }
 }
 
 impl DeltaManifest {
@@ -99,11 +99,17 @@ impl Delta {
         }
         manifest.table.check()?;
         let (mut keys, mut weights, mut removed) = (Vec::new(), Vec::new(), Vec::new());
-        table_file::read_pages(&folder, &manifest.changed, &manifest.table, false, async |page, rows, _, _| {
-            keys.extend_from_slice(page);
-            weights.extend_from_slice(rows);
-            Ok(())
-        })?;
+        table_file::read_pages(
+            &folder,
+            &manifest.changed,
+            &manifest.table.widest(),
+            false,
+            async |page, rows, _, _| {
+                keys.extend_from_slice(page);
+                weights.extend_from_slice(rows);
+                Ok(())
+            },
+        )?;
         table_file::read_pages(
             &folder,
             &manifest.removed,
@@ -148,11 +154,11 @@ impl Delta {
 
     /// # Errors
     /// A user fault if its rows have other parts.
-    pub(crate) fn check_parts(&self, parts: &[PartConfig]) -> Result<(), Fault> {
-        let widths = |parts: &[PartConfig]| -> Vec<String> {
-            parts.iter().map(|part| format!("{} {}", part.name, part.dim)).collect()
+    pub(crate) fn check_parts(&self, table: &TableConfig) -> Result<(), Fault> {
+        let widths = |table: &TableConfig| -> Vec<String> {
+            table.part_widths().into_iter().map(|(name, dim)| format!("{name} {dim}")).collect()
         };
-        let (found, expected) = (widths(&self.manifest.table.parts), widths(parts));
+        let (found, expected) = (widths(&self.manifest.table), widths(table));
         if found == expected {
             return Ok(());
         }

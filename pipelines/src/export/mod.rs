@@ -8,6 +8,7 @@
 //!   tables/embedding/keys.npy      uint64 [rows], ascending
 //!   tables/embedding/linear.npy    float32 [rows, width of the part], one file a part
 //!   tables/embedding/rows.parquet  the same rows, with the columns of a model folder
+//!   tables/NAME/...                with `[tables]`: the same of the table NAME
 //! ```
 //! It appears whole or not at all. [`Model::export`] blocks on the store.
 
@@ -19,6 +20,7 @@ use std::io::Write as _;
 use forebay_actors::Fault;
 use forebay_connectors::staged::{Folder, StagedFolder};
 use forebay_models::{ModelSpec, TowerSide, to_onnx, tower_to_onnx};
+use forebay_ps::TableConfig;
 use serde::{Deserialize, Serialize};
 
 use crate::columns::{DenseColumn, DenseStatistics, Slot, SlotCross};
@@ -72,7 +74,7 @@ pub struct ExportManifest {
     /// What dense features are scaled by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistics: Option<BTreeMap<String, DenseStatistics>>,
-    /// Rows of the table.
+    /// Rows of the table; with groups those of the first.
     pub rows: u64,
     /// The dense part, if it was exported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -81,6 +83,24 @@ pub struct ExportManifest {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub towers: Vec<FileEntry>,
     /// The keys as a numpy array.
+    pub keys: FileEntry,
+    /// The parts of the rows as numpy arrays, in the order of a row.
+    pub parts: Vec<ExportedPart>,
+    /// The rows as Parquet.
+    pub parquet: FileEntry,
+    /// The other groups of the table, whose keys have their number (from 1) as highest byte.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub groups: Vec<ExportedGroup>,
+}
+
+/// The rows of a group: of a table of `[tables]`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct ExportedGroup {
+    /// Its name.
+    pub name: String,
+    /// Its rows.
+    pub rows: u64,
+    /// Their keys as a numpy array.
     pub keys: FileEntry,
     /// The parts of the rows as numpy arrays, in the order of a row.
     pub parts: Vec<ExportedPart>,
@@ -120,18 +140,14 @@ impl Model {
         let staged = StagedFolder::begin(&to.into().with_stores(&self.context.stores), replace)?;
         let rows = SortedRows::of(&self.table)?;
         let config = self.table.config();
-        let folder = format!("tables/{}", config.name);
-        let mut at = 0;
-        let mut exported = Vec::new();
-        for part in &config.parts {
-            let columns = at..at + part.dim;
-            at = columns.end;
-            let values = rows.each().flat_map(|(_, row)| &row[columns.clone()]).map(|value| value.to_le_bytes());
-            let path = format!("{folder}/{}.npy", part.name);
-            let file = array(&staged, &path, "<f4", &[rows.keys.len(), part.dim], values)?;
-            exported.push(ExportedPart { name: part.name.clone(), dim: part.dim, file });
+        let mut groups = Vec::new();
+        for (number, group) in config.of_groups().iter().enumerate() {
+            groups.push(match config.groups.is_empty() {
+                true => export_group(&staged, group, &rows)?,
+                false => export_group(&staged, group, &rows.of_group(number, group.row_dim()))?,
+            });
         }
-        let keys = rows.keys.iter().map(|key| key.to_le_bytes());
+        let ExportedGroup { rows: first_rows, keys, parts, parquet, .. } = groups.remove(0);
         let manifest = ExportManifest {
             format: FORMAT.into(),
             version: VERSION,
@@ -144,10 +160,11 @@ impl Model {
             crosses: self.job.columns.crosses.clone(),
             dense_features: self.job.columns.dense.clone(),
             statistics: self.job.columns.statistics.clone(),
-            rows: rows.keys.len() as u64,
-            keys: array(&staged, &format!("{folder}/keys.npy"), "<u8", &[rows.keys.len()], keys)?,
-            parts: exported,
-            parquet: table_file::write_sorted(&rows, config, &staged, &format!("{folder}/rows.parquet"))?,
+            rows: first_rows,
+            keys,
+            parts,
+            parquet,
+            groups,
             onnx: onnx.map(|onnx| file(&staged, ONNX, &onnx)).transpose()?,
             towers: towers
                 .into_iter()
@@ -181,6 +198,29 @@ impl Model {
     pub fn version(&self) -> Result<ModelVersion, Fault> {
         Ok(ModelVersion::of(&self.job, &self.dense, SortedRows::of(&self.table)?.hash()))
     }
+}
+
+/// Writes the rows of a table without groups.
+fn export_group(staged: &StagedFolder, config: &TableConfig, rows: &SortedRows) -> Result<ExportedGroup, Fault> {
+    let folder = format!("tables/{}", config.name);
+    let mut at = 0;
+    let mut parts = Vec::new();
+    for part in &config.parts {
+        let columns = at..at + part.dim;
+        at = columns.end;
+        let values = rows.each().flat_map(|(_, row)| &row[columns.clone()]).map(|value| value.to_le_bytes());
+        let path = format!("{folder}/{}.npy", part.name);
+        let file = array(staged, &path, "<f4", &[rows.keys.len(), part.dim], values)?;
+        parts.push(ExportedPart { name: part.name.clone(), dim: part.dim, file });
+    }
+    let keys = rows.keys.iter().map(|key| key.to_le_bytes());
+    Ok(ExportedGroup {
+        name: config.name.clone(),
+        rows: rows.keys.len() as u64,
+        keys: array(staged, &format!("{folder}/keys.npy"), "<u8", &[rows.keys.len()], keys)?,
+        parts,
+        parquet: table_file::write_sorted(rows, config, staged, &format!("{folder}/rows.parquet"))?,
+    })
 }
 
 fn file(staged: &StagedFolder, path: &str, bytes: &[u8]) -> Result<FileEntry, Fault> {

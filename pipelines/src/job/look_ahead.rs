@@ -46,6 +46,9 @@ impl Job {
         if placement.dense() == DenseAt::Ps {
             return Some("placement.dense is \"ps\", so every batch waits for them: set it to \"trainer\"".into());
         }
+        if !self.tables.is_empty() {
+            return Some("[tables] gives rows several shapes: leave tables or look_ahead out".into());
+        }
         self.table.rules().map(|rules| {
             format!("table.{rules} lets the shards decide which keys have a row: leave {rules} or look_ahead out")
         })

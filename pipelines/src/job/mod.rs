@@ -21,6 +21,7 @@ mod pipeline;
 mod placement;
 mod staleness_rule;
 mod table;
+mod tables;
 mod towers;
 mod train;
 mod two_towers;
@@ -43,6 +44,7 @@ pub use pipeline::{Links, OwnStage, PipelineOptions};
 pub use placement::{DenseAt, LookupAt, Placement};
 pub use staleness_rule::StalenessRule;
 pub use table::{AdmissionOptions, EvictionOptions, TableOptions};
+pub use tables::{SlotTable, Tables};
 pub use towers::{TowerColumns, TowerLoss};
 pub use train::{Backend, TrainOptions, Transfers};
 
@@ -63,6 +65,9 @@ pub struct Job {
     pub model: ModelOptions,
     /// The table of embeddings and linear weights.
     pub table: TableOptions,
+    /// Tables of some slots, by name, which a slot names: see [tables.md](tables.md). What such a table does not say is as in `[table]`.
+    #[serde(skip_serializing_if = "Tables::is_empty")]
+    pub tables: Tables,
     /// How the model is trained.
     pub train: TrainOptions,
     /// What evaluation measures besides the quality over all rows, and what a run does with evaluations while it trains.
@@ -132,6 +137,7 @@ impl Job {
             ));
         }
         self.table.check()?;
+        self.check_tables()?;
         self.train.check()?;
         self.evaluation.check(self)?;
         self.checkpoint.check()?;

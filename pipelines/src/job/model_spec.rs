@@ -24,6 +24,7 @@ impl Job {
                 slot.column
             )));
         }
+        let spec = self.with_widths(spec)?;
         let slots = columns.slots.iter().map(|slot| slot.pooling.unwrap_or(model.pooling));
         let pooling: Vec<Pooling> = slots.chain(columns.crosses.iter().map(|_| model.pooling)).collect();
         let alike = pooling.iter().all(|own| *own == model.pooling);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{ByteSize, Knob};
 
 /// Name of the one table of a job.
-const TABLE: &str = "embedding";
+pub(super) const TABLE: &str = "embedding";
 
 /// The table of embeddings and linear weights.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -96,7 +96,7 @@ impl TableOptions {
             })
             .collect();
         let (name, storage) = (TABLE.into(), self.storage);
-        let mut config = TableConfig { name, seed, parts, storage, lifetime: Lifetime::default() };
+        let mut config = TableConfig { name, seed, parts, storage, lifetime: Lifetime::default(), groups: Vec::new() };
         let admission = match (self.admission.count, self.admission.probability) {
             (Some(count), _) => Some(Admission::Count(count)),
             (None, probability) => probability.map(Admission::Probability),

@@ -183,7 +183,7 @@ impl Job {
                  batch alone; set it to false, or model.loss to \"logloss\""
                     .into(),
             ),
-            true if model.log_q && self.table.storage == Storage::F16 => refuse(
+            true if model.log_q && self.storage_of(self.item_id_slot()) == Storage::F16 => refuse(
                 "table.storage is \"f16\", but model.log_q keeps counts in the rows of the table, which f16 has up to 2,048 alone: set \
                  storage to \"f32\", or log_q to false"
                     .into(),

@@ -24,6 +24,9 @@ pub struct FileEntry {
     /// Keys without a row in the file, if it is of those.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub absent: Option<u64>,
+    /// The group of a table whose rows the file has, if it is not the first one. They are as wide as those of the group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<Box<str>>,
 }
 
 /// Writes a file and hashes it.
@@ -49,7 +52,7 @@ impl CheckedWriter {
     /// Waits until the store has the whole file, and returns its entry for the manifest.
     pub(crate) fn finish(self, path: &str, rows: Option<u64>) -> Result<FileEntry, Fault> {
         let xxh3 = format!("{:032x}", self.hash.digest128());
-        Ok(FileEntry { path: path.to_owned(), bytes: self.file.finish()?, xxh3, rows, absent: None })
+        Ok(FileEntry { path: path.to_owned(), bytes: self.file.finish()?, xxh3, rows, absent: None, group: None })
     }
 }
 

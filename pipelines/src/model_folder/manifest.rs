@@ -15,8 +15,8 @@ use crate::model::Model;
 use crate::training_summary::TrainingSummary;
 use crate::versioned_json;
 
-/// Version of the format. It grows with every change that older programs cannot read.
-const VERSION: u32 = 1;
+/// Version of the format. It grows with every change that older programs cannot read. Version 2: tables with groups.
+const VERSION: u32 = 2;
 const FORMAT: &str = "forebay model";
 pub(crate) const MANIFEST: &str = "manifest.json";
 /// The longest manifest that is read, in bytes.
@@ -85,7 +85,8 @@ impl Manifest {
     pub(super) fn new(model: &Model, table: TableEntry, dense: FileEntry, optimizer: Option<FileEntry>) -> Self {
         Self {
             format: FORMAT.into(),
-            version: VERSION,
+            // What older programs can read stays as they know it.
+            version: if table.config.groups.is_empty() { 1 } else { VERSION },
             forebay: env!("CARGO_PKG_VERSION").into(),
             spec: model.model.spec.clone(),
             job: model.job.clone(),

@@ -9,6 +9,8 @@
 //!                               key: uint64, one column per part of the row (f32, or a fixed-size list of f32); with
 //!                               `output.state`, optimizer.state: a fixed-size list of f32; and if rows are removed or
 //!                               have to be admitted, lifetime.seen: uint32, lifetime.score: f32
+//!   tables/NAME/shard-0000.parquet
+//!                               with `[tables]`: the same of the table NAME
 //!   tables/embedding/absent-0000.arrow
 //!                               with `output.state` and `table.admission.count`: the keys that wait, and their counts
 //! ```
@@ -93,11 +95,11 @@ fn save(model: &Model, to: Folder) -> Result<Manifest, Fault> {
     let (config, mut files, mut absent) = (model.table.config(), Vec::new(), Vec::new());
     let mut rows = 0;
     for shard in 0..model.table.shards() {
-        let name = format!("tables/{}/shard-{shard:04}.parquet", config.name);
-        let entry = table_file::write(&model.table, shard, model.optimizer.is_some(), &staged, &name)?;
-        rows += entry.rows.unwrap_or(0);
-        files.push(entry);
-        if model.optimizer.is_some() && config.lifetime.admission.is_some() {
+        for entry in table_file::write(&model.table, shard, model.optimizer.is_some(), &staged)? {
+            rows += entry.rows.unwrap_or(0);
+            files.push(entry);
+        }
+        if model.optimizer.is_some() && config.of_groups().iter().any(|group| group.lifetime.admission.is_some()) {
             let name = format!("tables/{}/absent-{shard:04}.arrow", config.name);
             let mut from = 0;
             let next = || {

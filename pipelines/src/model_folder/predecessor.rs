@@ -27,7 +27,9 @@ pub fn check_predecessor(job: &Job, context: &Context) -> Result<(), Fault> {
 /// Whether a field of a job must be as it was when the model was trained. The state of optimizers also binds their settings.
 fn is_bound(name: &str, state: bool) -> bool {
     let of_model = name == "seed" || name.starts_with("columns.") || name.starts_with("model.");
-    let of_state = name.starts_with("train.optimizer") || name.starts_with("table.") && name != "table.shards";
+    let of_model = of_model || name.starts_with("tables.") && name.ends_with(".embedding_dim");
+    let is_table = name.starts_with("table.") || name.starts_with("tables.");
+    let of_state = name.starts_with("train.optimizer") || is_table && name != "table.shards";
     of_model || state && of_state
 }
 
@@ -67,10 +69,7 @@ impl Predecessor {
 
     /// A custom model may have other row parts under the same name.
     fn check_parts(&self, config: &TableConfig) -> Result<(), Fault> {
-        let parts = |config: &TableConfig| -> Vec<(String, usize)> {
-            config.parts.iter().map(|part| (part.name.clone(), part.dim)).collect()
-        };
-        let (found, expected) = (parts(&self.manifest.table(&self.folder)?.config), parts(config));
+        let (found, expected) = (self.manifest.table(&self.folder)?.config.part_widths(), config.part_widths());
         if found == expected {
             return Ok(());
         }

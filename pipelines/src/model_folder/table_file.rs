@@ -1,4 +1,4 @@
-//! Table rows as Parquet, one file per shard, with the column `key`, one column per row part, and, if the folder has the state
+//! Table rows as Parquet, one file per shard and group of keys, with the column `key`, one column per row part, and, if the folder has the state
 //! of the optimizers, the column `optimizer.state`: all floats of state of a row.
 //!
 //! Weights do not compress, so the values are stored plain. Both functions block on the store and on the shard, a page of
@@ -11,7 +11,7 @@ use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt32Ty
 use forebay_actors::{Fault, Source, StageCx};
 use forebay_connectors::staged::{OpenFolder, StagedFolder};
 use forebay_connectors::{Input, ParquetSource, ReadOptions};
-use forebay_ps::{ExportBlock, Life, PartConfig, TableClient, TableConfig};
+use forebay_ps::{ExportBlock, Life, PartConfig, TableClient, TableConfig, group_of};
 use futures::executor::block_on;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Encoding;
@@ -49,29 +49,85 @@ fn floats(each: usize) -> DataType {
 fn schema(config: &TableConfig, state: bool) -> SchemaRef {
     let state_dim = config.state_dim();
     let mut fields = vec![Field::new("key", DataType::UInt64, false)];
-    fields.extend(config.parts.iter().map(|part| Field::new(&part.name, part_type(part), false)));
+    fields.extend(config.widest_parts().iter().map(|part| Field::new(&part.name, part_type(part), false)));
     if state && state_dim > 0 {
         fields.push(Field::new(STATE, floats(state_dim), false));
     }
-    if state && !config.lifetime.is_unlimited() {
+    if state && config.has_lifetime() {
         fields.push(Field::new(SEEN, DataType::UInt32, false));
         fields.push(Field::new(SCORE, DataType::Float32, false));
     }
     Arc::new(Schema::new(fields))
 }
 
-/// Writes the rows of a shard, with the state of their optimizers if `state` says so.
+/// Writes the rows of a shard, with the state of their optimizers if `state` says so: a file for each group.
 pub(super) fn write(
     table: &TableClient,
     shard: usize,
     state: bool,
     staged: &StagedFolder,
-    path: &str,
-) -> Result<FileEntry, Fault> {
-    write_pages(table.config(), state, staged, path, |from| block_on(table.export(shard, from, PAGE)))
+) -> Result<Vec<FileEntry>, Fault> {
+    let (config, mut from, mut files) = (table.config(), 0, Vec::new());
+    let mut next = block_on(table.export(shard, from, PAGE))?;
+    for (number, group) in config.of_groups().iter().enumerate() {
+        let path = format!("tables/{}/shard-{shard:04}.parquet", group.name);
+        let file = write_pages(group, state, staged, &path, |_| {
+            // Groups come in their order; a page may have rows of several.
+            let own = next.keys.iter().take_while(|key| number_of(config, **key) == number).count();
+            if own == 0 {
+                return Ok(ExportBlock::default());
+            }
+            from += own;
+            let rest = split_off(&mut next, own, config);
+            let after = if rest.keys.is_empty() { block_on(table.export(shard, from, PAGE))? } else { rest };
+            let page = std::mem::replace(&mut next, after);
+            Ok(narrowed(page, config, group))
+        })?;
+        files.push(FileEntry { group: (number > 0).then(|| group.name.as_str().into()), ..file });
+    }
+    Ok(files)
 }
 
-/// Writes rows without state, by ascending key.
+/// Takes the rows from row `at` on out of a page.
+fn split_off(page: &mut ExportBlock, at: usize, config: &TableConfig) -> ExportBlock {
+    let lives = if page.lives.is_empty() { Vec::new() } else { page.lives.split_off(at) };
+    ExportBlock {
+        keys: page.keys.split_off(at),
+        weights: page.weights.split_off(at * config.row_dim()),
+        state: page.state.split_off(at * config.state_dim()),
+        lives,
+    }
+}
+
+/// The number of the group of a key.
+fn number_of(config: &TableConfig, key: u64) -> usize {
+    if config.groups.is_empty() { 0 } else { group_of(key) }
+}
+
+/// Rows of a group, padded to those of the table, as those of the group.
+fn narrowed(page: ExportBlock, config: &TableConfig, group: &TableConfig) -> ExportBlock {
+    if config.groups.is_empty() {
+        return page;
+    }
+    let weights = resized(&page.weights, config.row_dim(), group.row_dim());
+    let state = resized(&page.state, config.state_dim(), group.state_dim());
+    let lives = if group.has_lifetime() { page.lives } else { Vec::new() };
+    ExportBlock { keys: page.keys, weights, state, lives }
+}
+
+/// Rows of `from` floats as rows of `to`: cut, or with zeros at their end.
+fn resized(rows: &[f32], from: usize, to: usize) -> Vec<f32> {
+    let both = from.min(to);
+    let mut all = vec![0.0; rows.len().checked_div(from).unwrap_or(0) * to];
+    if both > 0 {
+        all.chunks_exact_mut(to)
+            .zip(rows.chunks_exact(from))
+            .for_each(|(to, from)| to[..both].copy_from_slice(&from[..both]));
+    }
+    all
+}
+
+/// Writes rows without state, by ascending key; those of a table with groups as wide as those of the widest.
 pub(crate) fn write_sorted(
     rows: &SortedRows,
     config: &TableConfig,
@@ -122,7 +178,7 @@ fn to_batch(
     let ExportBlock { keys, weights, state, lives } = page;
     let mut columns: Vec<ArrayRef> = vec![Arc::new(UInt64Array::from(keys))];
     let mut at = 0;
-    for part in &config.parts {
+    for part in config.widest_parts() {
         let values: Vec<f32> = weights.chunks_exact(row_dim).flat_map(|row| &row[at..at + part.dim]).copied().collect();
         at += part.dim;
         let values = Arc::new(Float32Array::from(values));
@@ -140,7 +196,7 @@ fn to_batch(
             None,
         )));
     }
-    if with_state && !config.lifetime.is_unlimited() {
+    if with_state && config.has_lifetime() {
         columns.push(Arc::new(UInt32Array::from_iter_values(lives.iter().map(|life| life.seen))));
         columns.push(Arc::new(Float32Array::from_iter_values(lives.iter().map(|life| life.score))));
     }
@@ -160,20 +216,54 @@ pub(super) fn read(folder: &OpenFolder, entry: &FileEntry, state: bool, table: &
 }
 
 /// Calls `take` with the rows of a file, page by page: keys, `[keys × row dim]` weights, and with `state` the state of their
-/// optimizers, `[keys × state dim]`, and their lives, if the table has a lifetime.
+/// optimizers, `[keys × state dim]`, and their lives, if the table has a lifetime. The rows of a group come padded to those of the table.
 ///
 /// # Errors
-/// A user fault that names the file if its rows are not those of such a table; what `take` returns.
+/// A user fault that names the file if its rows are not those of such a table, or of another group; what `take` returns.
 pub(crate) fn read_pages(
+    folder: &OpenFolder,
+    entry: &FileEntry,
+    config: &TableConfig,
+    state: bool,
+    mut take: impl AsyncFnMut(&[u64], &[f32], Option<&[f32]>, &[Life]) -> Result<(), Fault> + Send,
+) -> Result<(), Fault> {
+    if entry.rows == Some(0) {
+        return Ok(());
+    }
+    if !config.groups.is_empty() {
+        let name = folder.name(&entry.path);
+        let groups = config.of_groups();
+        let number = match &entry.group {
+            None => Some(0),
+            Some(name) => groups.iter().skip(1).position(|group| group.name == **name).map(|at| at + 1),
+        };
+        let Some((number, group)) = number.and_then(|number| Some((number, groups.get(number)?))) else {
+            let found = entry.group.as_deref().unwrap_or_default();
+            return Err(Fault::user(format!("cannot read {name}: the manifest has no group `{found}`")));
+        };
+        return read_file(folder, entry, group, state, async |keys, weights, state, lives| {
+            if let Some(key) = keys.iter().find(|key| group_of(**key) != number) {
+                return Err(Fault::user(format!("cannot read {name}: key {key} is not of the group `{}`", group.name)));
+            }
+            let weights = resized(weights, group.row_dim(), config.row_dim());
+            let state = state.map(|state| match group.state_dim() {
+                0 => vec![0.0; keys.len() * config.state_dim()],
+                dim => resized(state, dim, config.state_dim()),
+            });
+            take(keys, &weights, state.as_deref(), lives).await
+        });
+    }
+    read_file(folder, entry, config, state, take)
+}
+
+/// As [`read_pages`], of a file whose rows are those of a table without groups.
+fn read_file(
     folder: &OpenFolder,
     entry: &FileEntry,
     config: &TableConfig,
     state: bool,
     take: impl AsyncFnMut(&[u64], &[f32], Option<&[f32]>, &[Life]) -> Result<(), Fault> + Send,
 ) -> Result<(), Fault> {
-    if entry.rows == Some(0) {
-        return Ok(());
-    }
     let name = folder.name(&entry.path);
     let input = folder.input(&entry.path)?;
     // On its own thread, because the caller may be inside a runtime, and runtimes cannot be nested.
@@ -249,7 +339,7 @@ fn from_batch(batch: &RecordBatch, config: &TableConfig, weights: &mut Vec<f32>)
     weights.clear();
     weights.resize(batch.num_rows() * row_dim, 0.0);
     let mut at = 0;
-    for part in &config.parts {
+    for part in config.widest_parts() {
         let column = batch.column_by_name(&part.name).expect("asked for by name");
         let values = match column.as_fixed_size_list_opt() {
             Some(list) => list.values().clone(),

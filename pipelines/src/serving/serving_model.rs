@@ -59,7 +59,7 @@ impl ServingModel {
         let wrong = |fault: Fault| Fault::user(format!("cannot serve {folder}: {fault}"));
         let widths =
             |dims: Vec<(&str, usize)>| dims.iter().map(|(name, dim)| format!("{name} {dim}")).collect::<Vec<_>>();
-        let found = widths(config.parts.iter().map(|part| (part.name.as_str(), part.dim)).collect());
+        let found = widths(config.widest_parts().iter().map(|part| (part.name.as_str(), part.dim)).collect());
         let expected = widths(model.parts.iter().map(|part| (part.name.as_str(), part.dim)).collect());
         if found != expected {
             return Err(needs(Fault::user(format!(
@@ -99,7 +99,7 @@ impl ServingModel {
     /// A user fault if the delta is not one from this model's version, or does not lead to the version that it names.
     pub fn with_delta(&self, delta: &Delta) -> Result<Self, Fault> {
         delta.check_from(self.version)?;
-        delta.check_parts(&self.rows.config().parts)?;
+        delta.check_parts(self.rows.config())?;
         let (mut hash, mut count) = (self.hash, self.count);
         let mut old = Vec::new();
         let dim = self.rows.config().row_dim();

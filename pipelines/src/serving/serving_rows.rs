@@ -29,7 +29,9 @@ struct Changed {
 pub(super) fn without_state(config: &TableConfig) -> TableConfig {
     // No row comes or goes by itself.
     let mut config = TableConfig { lifetime: Lifetime::default(), ..config.clone() };
-    for part in &mut config.parts {
+    config.groups.iter_mut().for_each(|group| group.lifetime = Lifetime::default());
+    let groups = config.groups.iter_mut().flat_map(|group| &mut group.parts);
+    for part in config.parts.iter_mut().chain(groups) {
         part.optimizer = Optimizer::Sgd { lr: 1.0.into() };
     }
     config
@@ -125,6 +127,7 @@ mod tests {
             parts: vec![part],
             storage: Storage::F32,
             lifetime: Lifetime::default(),
+            groups: Vec::new(),
         }
     }
 

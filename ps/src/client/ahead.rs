@@ -34,11 +34,16 @@ impl TableClient {
     /// # Errors
     /// As [`pull`](Self::pull). A user fault: the table has rules of admission or eviction, so a key may have no row.
     pub(crate) async fn ask_whole(&self, keys: &[u64]) -> Result<Asked, Fault> {
-        if !self.config.lifetime.is_unlimited() {
-            let table = &self.layout.table;
+        let table = &self.layout.table;
+        if self.config.has_lifetime() {
             return Err(Fault::user(format!(
                 "whole rows of table `{table}` were asked for, but its keys are admitted or its rows removed by rules: a key may \
                  have no row; pull the weights instead"
+            )));
+        }
+        if !self.config.groups.is_empty() {
+            return Err(Fault::user(format!(
+                "whole rows of table `{table}` were asked for, but it has groups whose rows differ; pull the weights instead"
             )));
         }
         self.split(keys)?.hand_over(&self.endpoints, false, |keys, rows| Call::PullWhole { keys, rows }).await

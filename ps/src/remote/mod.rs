@@ -18,7 +18,7 @@
 //! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 //! # runtime.block_on(async {
 //! let part = PartConfig { name: "w".into(), dim: 2, optimizer: Optimizer::Sgd { lr: 0.5.into() }, init: Init::Zeros };
-//! let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32, lifetime: Lifetime::default() };
+//! let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32, lifetime: Lifetime::default(), groups: Vec::new() };
 //! let (io, host) = (IoRuntime::new("net", 1), Host::start("ps")?);
 //! let (security, limits) = (Security::none(), Limits::default());
 //! let identity = |role: &str| Identity { run: "monday".into(), role: role.into(), incarnation: 0, attempt: 1 };
@@ -48,6 +48,7 @@
 //! ```
 
 pub(crate) mod metadata;
+mod own_widths;
 mod process;
 mod remote_ps;
 mod request_handler;
@@ -164,6 +165,7 @@ mod tests {
             parts: vec![part(0.5)],
             storage: Storage::F32,
             lifetime: Lifetime::default(),
+            groups: Vec::new(),
         };
         assert_eq!(difference(&config, &config.clone()), None);
         let said = |there: TableConfig| difference(&config, &there).unwrap();

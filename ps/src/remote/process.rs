@@ -12,6 +12,7 @@ use forebay_net::{Message, Peer, RequestStream, Resend};
 use futures::future::{BoxFuture, ready};
 
 use super::metadata::{Answer, Header, Tail};
+use super::own_widths::{cut, pad};
 use super::remote_ps::{DEADLINE, RemotePs};
 use super::requests::{AcknowledgeBefore, HeldShards, TableName, Ticket};
 use super::row_columns::{self, batch, key_field, keys_column, list_field, plain, rows, rows_column};
@@ -117,6 +118,8 @@ impl Process {
         dim: usize,
     ) -> Result<BoxFuture<'static, Result<Reply, Fault>>, Fault> {
         let count = keys.len();
+        // Whole rows, which are wider, are not asked of a table with groups.
+        let begins = self.layout.own_widths(&keys);
         let request = Message::columns(batch(vec![key_field()], vec![keys_column(keys)])?);
         let (answered, ps) = (stream.begin(request, Resend::Yes).await?, self.ps.clone());
         Ok(Box::pin(async move {
@@ -124,10 +127,14 @@ impl Process {
             let (_, tail) = Answer::read(&answer.metadata).map_err(|fault| ps.wrong_answer(fault))?;
             match (answer.batch, tail) {
                 (Some(columns), Tail::Exponents(exponents)) => wire
-                    .decode_into(&columns, "row", Shape::Rows(dim), &exponents, &mut values)
+                    .decode_into(&columns, "row", shape(begins.as_deref(), dim), &exponents, &mut values)
                     .map_err(|fault| ps.wrong_answer(fault))?,
                 (_, Tail::Floats(floats)) => values = floats,
                 (None, Tail::Exponents(_)) => values.clear(),
+            }
+            if let Some(begins) = begins.filter(|begins| begins.last() == Some(&(values.len() as i32))) {
+                let own = std::mem::take(&mut values);
+                pad(&own, dim, &begins, &mut values);
             }
             if values.len() != count * dim {
                 let found = values.len();
@@ -145,7 +152,12 @@ impl Process {
         step: u64,
         stamp: Option<Stamp>,
     ) -> Result<BoxFuture<'static, Result<Reply, Fault>>, Fault> {
-        let (header, shape, wire) = (Header { step, stamp }, Shape::Rows(self.layout.row_dim), self.wire);
+        let (header, wire, dim) = (Header { step, stamp }, self.wire, self.layout.row_dim);
+        let begins = self.layout.own_widths(&keys);
+        if let Some(begins) = &begins {
+            cut(&mut grads, dim, begins);
+        }
+        let shape = shape(begins.as_deref(), dim);
         let pushed = self.ps.begin_push(&self.push, wire, header, Some(keys), &mut grads, shape).await?;
         Ok(Box::pin(async move {
             let (request, outcome) = pushed.await?;
@@ -187,6 +199,11 @@ impl Process {
         serde_json::to_vec(&Ticket { table, shard, from, at_most, absent })
             .map_err(|e| Fault::internal("a ticket").because(e))
     }
+}
+
+/// Of rows of `dim` values, or of those that begin at these places.
+pub(super) fn shape(begins: Option<&[i32]>, dim: usize) -> Shape<'_> {
+    begins.map_or(Shape::Rows(dim), Shape::Lists)
 }
 
 /// The keys without a row that a ticket stands for.

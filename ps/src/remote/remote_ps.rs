@@ -87,7 +87,7 @@ impl RemotePs {
         header: Header,
         keys: Option<Vec<u64>>,
         grads: &mut Vec<f32>,
-        shape: Shape,
+        shape: Shape<'_>,
     ) -> Result<impl Future<Output = Result<(Message, PushOutcome), Fault>> + Send + 'static + use<>, Fault> {
         let resend = if header.stamp.is_some() { Resend::Yes } else { Resend::No };
         let answered = stream.begin(push_request(wire, header, keys, grads, shape)?, resend).await?;
@@ -107,7 +107,7 @@ impl RemotePs {
         header: Header,
         keys: Option<Vec<u64>>,
         grads: &mut Vec<f32>,
-        shape: Shape,
+        shape: Shape<'_>,
     ) -> Result<(Message, PushOutcome), Fault> {
         self.begin_push(stream, wire, header, keys, grads, shape).await?.await
     }

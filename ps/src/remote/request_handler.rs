@@ -8,6 +8,8 @@ use forebay_net::{Message, PendingAnswer};
 use futures::future::ready;
 
 use super::metadata::{Answer, Tail};
+use super::own_widths::{cut, pad};
+use super::process::shape;
 use super::row_columns::{batch, keys, rows};
 use super::wire::{Encoded, MOST_VALUES, Shape, Wire, columns, push_answer, pushed, read_push};
 use crate::client::TableClient;
@@ -56,10 +58,14 @@ impl<'a> RequestHandler<'a> {
         let dim = self.table.row_dim();
         self.check_size(keys.len(), dim)?;
         let asked = self.table.ask_rows(keys, insert).await?;
+        let begins = self.table.layout().own_widths(keys);
         Ok(Box::pin(async move {
             let mut rows = self.take();
             self.table.take_rows(asked, &mut rows).await?;
-            self.rows(rows, wire, dim)
+            if let Some(begins) = &begins {
+                cut(&mut rows, dim, begins);
+            }
+            self.rows(rows, wire, shape(begins.as_deref(), dim))
         }))
     }
 
@@ -72,13 +78,13 @@ impl<'a> RequestHandler<'a> {
         Ok(Box::pin(async move {
             let mut rows = self.take();
             self.table.take_whole(asked, &mut rows).await?;
-            self.rows(rows, Wire::F32, dim)
+            self.rows(rows, Wire::F32, Shape::Rows(dim))
         }))
     }
 
-    fn rows(&self, mut rows: Vec<f32>, wire: Wire, dim: usize) -> Result<Message, Fault> {
+    fn rows(&self, mut rows: Vec<f32>, wire: Wire, shape: Shape<'_>) -> Result<Message, Fault> {
         let rows_answer = Answer { pushed: PushOutcome::Already, number: 0 };
-        let Some(encoded) = wire.encode("row", &mut rows, Shape::Rows(dim))? else {
+        let Some(encoded) = wire.encode("row", &mut rows, shape)? else {
             // The trainer must see weights that are not finite, instead of a fault of the wire.
             return Ok(Message::metadata(rows_answer.write(&Tail::Floats(rows))));
         };
@@ -91,7 +97,12 @@ impl<'a> RequestHandler<'a> {
     async fn push(&'a self, message: Message, wire: Wire) -> Result<PendingAnswer<'a>, Fault> {
         let (columns, header, exponents) = read_push(message)?;
         let (keys, mut spare) = (keys(&columns)?, self.take());
-        let grads = wire.decode(&columns, "grad", Shape::Rows(self.table.row_dim()), &exponents, &mut spare)?;
+        let (begins, dim, mut padded) = (self.table.layout().own_widths(keys), self.table.row_dim(), Vec::new());
+        let mut grads = wire.decode(&columns, "grad", shape(begins.as_deref(), dim), &exponents, &mut spare)?;
+        if let Some(begins) = &begins {
+            pad(grads, dim, begins, &mut padded);
+            grads = &padded;
+        }
         let pending = self.table.ask_push(keys, grads, header.step, header.stamp).await?;
         self.keep(spare);
         push_answer(header, self.table.pushed(pending)).await

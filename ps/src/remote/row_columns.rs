@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, PrimitiveArray};
+use arrow::array::{Array, ArrayRef, AsArray, FixedSizeListArray, ListArray, PrimitiveArray};
+use arrow::buffer::OffsetBuffer;
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Field, Float32Type, Schema, SchemaRef, UInt64Type};
 use arrow::record_batch::RecordBatch;
 use forebay_actors::Fault;
@@ -47,6 +48,38 @@ where
     let values = plain_column::<T>(values);
     let list = FixedSizeListArray::try_new(item(T::DATA_TYPE), dim as i32, values, None);
     Ok(Arc::new(list.map_err(|e| Fault::internal("rows do not make a column").because(e))?))
+}
+
+/// Moves values into a column of lists that begin at these places.
+pub(crate) fn lists_column<T: ArrowPrimitiveType>(values: Vec<T::Native>, begins: &[i32]) -> Result<ArrayRef, Fault>
+where
+    PrimitiveArray<T>: From<Vec<T::Native>>,
+{
+    let begins = OffsetBuffer::new(begins.to_vec().into());
+    let list = ListArray::try_new(item(T::DATA_TYPE), begins, plain_column::<T>(values), None);
+    Ok(Arc::new(list.map_err(|e| Fault::internal("rows do not make a column").because(e))?))
+}
+
+/// A column of lists of any length.
+pub(crate) fn lists_field(name: &str, kind: DataType) -> Field {
+    Field::new(name, DataType::List(item(kind)), false)
+}
+
+/// The values of a column of lists that begin at these places.
+pub(crate) fn lists<'a, T: ArrowPrimitiveType>(
+    batch: &'a RecordBatch,
+    name: &str,
+    begins: &[i32],
+) -> Result<&'a [T::Native], Fault> {
+    let column = column(batch, name)?;
+    let expected = || wrong(name, column, &format!("lists of {}, each as long as the rows of its key", T::DATA_TYPE));
+    let list = column.as_list_opt::<i32>().ok_or_else(expected)?;
+    let values = list.values().as_primitive_opt::<T>().ok_or_else(expected)?;
+    let end = begins.last().map_or(0, |end| *end as usize);
+    if list.null_count() + values.null_count() > 0 || list.value_offsets() != begins || values.len() != end {
+        return Err(expected());
+    }
+    Ok(values.values())
 }
 
 pub(crate) fn batch(fields: Vec<Field>, columns: Vec<ArrayRef>) -> Result<RecordBatch, Fault> {
@@ -96,7 +129,9 @@ pub(crate) fn reclaim_keys(batch: &RecordBatch) -> Option<arrow::buffer::Buffer>
 
 /// The buffer of f32 rows, to be used again.
 pub(crate) fn reclaim_rows(batch: &RecordBatch, name: &str) -> Option<arrow::buffer::Buffer> {
-    let values = batch.column_by_name(name)?.as_fixed_size_list_opt()?.values();
+    let column = batch.column_by_name(name)?;
+    let lists = column.as_list_opt::<i32>().map(ListArray::values);
+    let values = column.as_fixed_size_list_opt().map(FixedSizeListArray::values).or(lists)?;
     Some(values.as_primitive_opt::<Float32Type>()?.values().inner().clone())
 }
 

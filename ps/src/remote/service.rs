@@ -197,7 +197,7 @@ fn export_schema(table: &TableClient) -> Schema {
     if table.state_dim() > 0 {
         fields.push(list_field("state", DataType::Float32, table.state_dim()));
     }
-    if !table.config().lifetime.is_unlimited() {
+    if table.config().has_lifetime() {
         fields.push(Field::new("seen", DataType::UInt32, false));
         fields.push(Field::new("score", DataType::Float32, false));
     }
@@ -209,7 +209,7 @@ fn export_batch(table: &TableClient, block: ExportBlock) -> Result<RecordBatch, 
     if table.state_dim() > 0 {
         columns.push(rows_column::<Float32Type>(block.state, table.state_dim())?);
     }
-    if !table.config().lifetime.is_unlimited() {
+    if table.config().has_lifetime() {
         columns.push(Arc::new(UInt32Array::from_iter_values(block.lives.iter().map(|life| life.seen))));
         columns.push(Arc::new(Float32Array::from_iter_values(block.lives.iter().map(|life| life.score))));
     }

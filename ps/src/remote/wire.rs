@@ -10,7 +10,9 @@ use forebay_net::{Message, PendingAnswer};
 use serde::{Deserialize, Serialize};
 
 use super::metadata::{Answer, Header, Tail};
-use super::row_columns::{batch, key_field, keys_column, list_field, plain, plain_column, rows, rows_column};
+use super::row_columns::{
+    batch, key_field, keys_column, list_field, lists, lists_column, lists_field, plain, plain_column, rows, rows_column,
+};
 use crate::half_block;
 use crate::push::PushOutcome;
 
@@ -32,11 +34,13 @@ pub enum Wire {
 
 /// How values lie in their column.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Shape {
+pub(crate) enum Shape<'a> {
     /// One per row of the batch.
     Flat,
     /// A list of this many per row.
     Rows(usize),
+    /// A list per row of the batch, of what lies between these places.
+    Lists(&'a [i32]),
 }
 
 /// A column of values.
@@ -58,7 +62,7 @@ impl Wire {
 
     /// Makes a column of `values`. f32 are moved out of the buffer; with f16 it stays as it is. `None`, with the buffer as
     /// it was: f16 cannot hold NaN or infinite values.
-    pub(crate) fn encode(self, name: &str, values: &mut Vec<f32>, shape: Shape) -> Result<Option<Encoded>, Fault> {
+    pub(crate) fn encode(self, name: &str, values: &mut Vec<f32>, shape: Shape<'_>) -> Result<Option<Encoded>, Fault> {
         let (mut halves, mut exponents) = (Vec::new(), Vec::new());
         let (kind, column) = match self {
             Self::F32 => (DataType::Float32, column::<Float32Type>(std::mem::take(values), shape)?),
@@ -68,6 +72,7 @@ impl Wire {
         let field = match shape {
             Shape::Flat => Field::new(name, kind, false),
             Shape::Rows(dim) => list_field(name, kind, dim),
+            Shape::Lists(_) => lists_field(name, kind),
         };
         Ok(Some(Encoded { field, column, exponents }))
     }
@@ -77,7 +82,7 @@ impl Wire {
         self,
         batch: &'a RecordBatch,
         name: &str,
-        shape: Shape,
+        shape: Shape<'_>,
         exponents: &[i8],
         spare: &'a mut Vec<f32>,
     ) -> Result<&'a [f32], Fault> {
@@ -96,7 +101,7 @@ impl Wire {
         self,
         batch: &RecordBatch,
         name: &str,
-        shape: Shape,
+        shape: Shape<'_>,
         exponents: &[i8],
         values: &mut Vec<f32>,
     ) -> Result<(), Fault> {
@@ -109,24 +114,26 @@ impl Wire {
     }
 }
 
-fn column<T: ArrowPrimitiveType>(values: Vec<T::Native>, shape: Shape) -> Result<ArrayRef, Fault>
+fn column<T: ArrowPrimitiveType>(values: Vec<T::Native>, shape: Shape<'_>) -> Result<ArrayRef, Fault>
 where
     arrow::array::PrimitiveArray<T>: From<Vec<T::Native>>,
 {
     match shape {
         Shape::Flat => Ok(plain_column::<T>(values)),
         Shape::Rows(dim) => rows_column::<T>(values, dim),
+        Shape::Lists(begins) => lists_column::<T>(values, begins),
     }
 }
 
 fn values<'a, T: ArrowPrimitiveType>(
     batch: &'a RecordBatch,
     name: &str,
-    shape: Shape,
+    shape: Shape<'_>,
 ) -> Result<&'a [T::Native], Fault> {
     match shape {
         Shape::Flat => plain::<T>(batch, name),
         Shape::Rows(dim) => rows::<T>(batch, name, dim),
+        Shape::Lists(begins) => lists::<T>(batch, name, begins),
     }
 }
 
@@ -136,7 +143,7 @@ pub(crate) fn push_request(
     header: Header,
     keys: Option<Vec<u64>>,
     grads: &mut Vec<f32>,
-    shape: Shape,
+    shape: Shape<'_>,
 ) -> Result<Message, Fault> {
     let not_finite = || Fault::internal("gradients that are not finite came as far as the wire");
     let Encoded { field, column, exponents } = wire.encode("grad", grads, shape)?.ok_or_else(not_finite)?;

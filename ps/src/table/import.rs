@@ -43,6 +43,9 @@ impl Table {
         state: Option<&[f32]>,
         lives: &[Life],
     ) -> Result<(), TableError> {
+        if self.is_grouped() {
+            return self.import_grouped(keys, weights, state, lives);
+        }
         let (dim, state_dim) = (self.layout.row_dim, self.layout.state_dim);
         let mut at = 0;
         for chunk in keys.chunks(CHUNK) {

@@ -5,23 +5,12 @@ use half::f16;
 use half::slice::HalfFloatSliceExt;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::int8;
+use super::part::Part;
 use crate::config::{Init, Storage, TableConfig};
 use crate::lifetime::Admission;
-use crate::optim::{Optimizer, Update};
+use crate::optim::Update;
 use crate::simd::copy;
-
-/// One part of every row. Offsets are in floats, `weight_at` from the first weight, `state_at` from the first state.
-#[derive(Clone, Debug)]
-pub(crate) struct Part {
-    pub(crate) name: String,
-    pub(crate) dim: usize,
-    pub(crate) weight_at: usize,
-    pub(crate) state_at: usize,
-    pub(crate) state_len: usize,
-    pub(crate) optimizer: Optimizer,
-    init: Init,
-    seed: u64,
-}
 
 /// The shape of a table's rows.
 #[derive(Clone, Debug)]
@@ -37,6 +26,10 @@ pub(crate) struct Layout {
     pub(crate) weight_words: usize,
     /// Floats from one row to the next.
     pub(crate) stride: usize,
+    /// Of the step of the push that is being applied: by what weights of int8 are rounded.
+    pub(crate) salt: u64,
+    /// Of each group, if the table has any. Then this is the shape of rows on their way, and no row is kept so.
+    pub(crate) groups: Vec<Layout>,
 }
 
 impl Layout {
@@ -44,7 +37,9 @@ impl Layout {
         let table_seed = xxh3_64_with_seed(config.name.as_bytes(), mix64(config.seed));
         let (mut weight_at, mut state_at) = (0, 0);
         let mut parts = Vec::with_capacity(config.parts.len());
-        for part in &config.parts {
+        let groups =
+            if config.groups.is_empty() { Vec::new() } else { config.of_groups().iter().map(Layout::new).collect() };
+        for part in config.widest_parts() {
             let state_len = part.dim * part.optimizer.state_per_weight();
             parts.push(Part {
                 name: part.name.clone(),
@@ -62,16 +57,19 @@ impl Layout {
         let weight_words = match config.storage {
             Storage::F32 => weight_at,
             Storage::F16 => weight_at.div_ceil(2),
+            Storage::Int8 => int8::words(&parts),
         };
         Self {
             table: config.name.clone(),
             seed: table_seed,
             parts,
             row_dim: weight_at,
-            state_dim: state_at,
+            state_dim: state_at.max(config.state_dim()),
             storage: config.storage,
             weight_words,
             stride: stride(weight_words + state_at),
+            salt: 0,
+            groups,
         }
     }
 
@@ -120,7 +118,7 @@ impl Layout {
         }
         self.read_weights(row, scratch);
         self.apply_parts(scratch, &mut row[self.weight_words..], grad, updates);
-        self.write_weights(row, scratch)
+        self.write_rounded(row, scratch, self.salt)
     }
 
     #[inline(always)]
@@ -137,12 +135,19 @@ impl Layout {
         match self.storage {
             Storage::F32 => copy(&row[..self.row_dim], out),
             Storage::F16 => halves(&row[..self.weight_words])[..self.row_dim].convert_to_f32_slice(out),
+            Storage::Int8 => int8::read(&self.parts, &row[..self.weight_words], out),
         }
     }
 
     /// Copies `weights`, of `row_dim` floats, into `row`. Returns how many f16 cut short.
     #[inline(always)]
     pub(crate) fn write_weights(&self, row: &mut [f32], weights: &mut [f32]) -> u64 {
+        self.write_rounded(row, weights, 0)
+    }
+
+    /// As [`write_weights`](Self::write_weights); `salt` is of the step that made the weights.
+    #[inline(always)]
+    fn write_rounded(&self, row: &mut [f32], weights: &mut [f32], salt: u64) -> u64 {
         match self.storage {
             Storage::F32 => {
                 row[..self.row_dim].copy_from_slice(weights);
@@ -158,12 +163,16 @@ impl Layout {
                 halves_mut(&mut row[..self.weight_words])[..self.row_dim].convert_from_f32_slice(weights);
                 saturated
             }
+            Storage::Int8 => {
+                int8::write(&self.parts, &mut row[..self.weight_words], weights, salt);
+                0
+            }
         }
     }
 }
 
 impl TableConfig {
-    /// Bytes that a row takes in memory at most, with its share of the index and, if keys are counted before their admission,
+    /// Bytes that a row of the first group takes in memory at most, with its share of the index and, if keys are counted before their admission,
     /// that of a key that waits.
     pub fn most_bytes_per_row(&self) -> u64 {
         // An index that has just grown is a third full.

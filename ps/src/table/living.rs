@@ -164,12 +164,18 @@ impl Table {
 
     /// Keys without a row whose pushes are counted, from number `from` on, at most `at_most`.
     pub fn export_absent(&mut self, from: usize, at_most: usize) -> Vec<Absent> {
+        if self.is_grouped() {
+            return self.export_absent_grouped(from, at_most);
+        }
         self.waiting.as_mut().map_or_else(Vec::new, |waiting| counts(waiting.export(from, at_most)))
     }
 
     /// Takes the rows of these keys away, and counts their pushes on from there. Without admission by count, the counts are
     /// left out.
     pub fn import_absent(&mut self, absent: &[Absent]) -> Result<(), TableError> {
+        if self.is_grouped() {
+            return self.import_absent_grouped(absent);
+        }
         for Absent { key, count, seen } in absent {
             self.forget(*key);
             let Some(waiting) = &mut self.waiting else { continue };

@@ -9,11 +9,14 @@ mod arena;
 mod bits;
 mod copy_on_write;
 mod export_block;
+mod grouped;
 mod import;
 mod index;
+mod int8;
 mod layout;
 mod lives;
 mod living;
+mod part;
 mod pass;
 mod read_only;
 mod recent;
@@ -32,8 +35,9 @@ pub use copy_on_write::SnapshotKind;
 use copy_on_write::Snapshots;
 pub use export_block::ExportBlock;
 use index::{Entry, Index};
-pub(crate) use layout::{Layout, Part};
+pub(crate) use layout::Layout;
 use lives::Lives;
+pub(crate) use part::Part;
 use recent::Recent;
 
 /// The rows of one shard, owned and single-threaded.
@@ -44,7 +48,7 @@ use recent::Recent;
 /// # use forebay_ps::*;
 /// let part = PartConfig { name: "embedding".into(), dim: 2, optimizer: Optimizer::Sgd { lr: 0.5.into() }, init: Init::Zeros };
 /// # let lifetime = Lifetime::default();
-/// let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32, lifetime };
+/// let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32, lifetime, groups: Vec::new() };
 /// let mut table = Table::new(&config)?;
 /// let mut rows = Vec::new();
 /// table.pull(&[7, 9], &mut rows)?;
@@ -73,15 +77,18 @@ pub struct Table {
     waiting: Option<Box<Table>>,
     /// Rows to remove, kept for the next push.
     leaving: Vec<u32>,
-    /// A row that is not in the table.
+    /// A row that is not in the table; in a table with groups a buffer for rows of one of them.
     blank: Vec<f32>,
+    /// A table for each group, if there are several: then this one holds no row itself.
+    groups: Vec<Table>,
 }
 
 impl Table {
     /// An empty table.
     pub fn new(config: &TableConfig) -> Result<Self, TableError> {
         config.check()?;
-        let layout = Layout::new(config);
+        let (layout, groups) = (Layout::new(config), Self::groups_of(config)?);
+        let lifetime = if groups.is_empty() { config.lifetime } else { Lifetime::default() };
         let Some(index) = Index::new() else {
             return Err(TableError::Full { table: layout.table, rows: 0, what: NO_MEMORY });
         };
@@ -93,14 +100,14 @@ impl Table {
             order: Vec::new(),
             snapshots: None,
             stats: ShardStats::default(),
-            admission: config.lifetime.admission,
-            lives: (!config.lifetime.is_unlimited())
-                .then(|| Box::new(Lives::new(config.lifetime.eviction.unwrap_or_default()))),
-            waiting: Self::of_counts(config)?.map(Box::new),
+            admission: lifetime.admission,
+            lives: (!lifetime.is_unlimited()).then(|| Box::new(Lives::new(lifetime.eviction.unwrap_or_default()))),
+            waiting: Self::of_counts(&TableConfig { lifetime, ..config.clone() })?.map(Box::new),
             leaving: Vec::new(),
             blank: vec![0.0; layout.stride],
             layout,
             index,
+            groups,
         })
     }
 
@@ -116,6 +123,7 @@ impl Table {
             parts: vec![PartConfig { name: "count".into(), dim: 1, optimizer, init }],
             storage: Storage::F32,
             lifetime: Lifetime { admission: None, eviction },
+            groups: Vec::new(),
         })?;
         table.lives.get_or_insert_with(|| Box::new(Lives::new(Eviction::default())));
         Ok(Some(table))
@@ -133,6 +141,9 @@ impl Table {
 
     /// Rows in the table.
     pub fn rows(&self) -> usize {
+        if self.is_grouped() {
+            return self.groups.iter().map(Table::rows).sum();
+        }
         self.lives.as_ref().map_or(self.arena.rows(), |lives| lives.rows())
     }
 
@@ -140,8 +151,12 @@ impl Table {
     ///
     /// Rows are numbered in the order in which they came (in a table with a lifetime: in no order), so paging through them
     /// gives each row exactly once, new ones last. The first page lists the keys by row (8 bytes per row, a scan of the index, about 20 ns per row), and the
-    /// list is dropped with the page that reaches the end.
+    /// list is dropped with the page that reaches the end. Of a table with groups a page has rows of one group, and no row may come or go from
+    /// the first page to the last.
     pub fn export(&mut self, from: usize, at_most: usize) -> ExportBlock {
+        if self.is_grouped() {
+            return self.export_grouped(from, at_most);
+        }
         if self.lives.is_some() {
             return self.export_living(from, at_most);
         }
@@ -202,6 +217,9 @@ impl Table {
 
     /// What the table holds and has done.
     pub fn stats(&self) -> ShardStats {
+        if self.is_grouped() {
+            return self.stats_grouped();
+        }
         ShardStats {
             rows: self.rows() as u64,
             waiting: self.waiting.as_ref().map_or(0, |waiting| waiting.rows() as u64),

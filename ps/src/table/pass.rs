@@ -6,6 +6,8 @@
 
 mod whole;
 
+use forebay_base::mix64;
+
 use super::Table;
 use super::layout::Layout;
 use crate::error::TableError;
@@ -19,6 +21,9 @@ impl Table {
     /// Puts the weights of `keys`, `[keys x row_dim]`, into `rows` (which is resized). A key without a row gets one, its
     /// weights drawn from (seed, table, part, key). Keys may repeat.
     pub fn pull(&mut self, keys: &[u64], rows: &mut Vec<f32>) -> Result<(), TableError> {
+        if self.is_grouped() {
+            return self.pull_grouped(keys, rows);
+        }
         rows.resize(keys.len() * self.layout.row_dim, 0.0);
         self.stats.pulls += keys.len() as u64;
         if self.lives.is_some() {
@@ -33,6 +38,9 @@ impl Table {
 
     /// As [`pull`](Self::pull), but never inserts: a key without a row reads as zeros.
     pub fn peek(&self, keys: &[u64], rows: &mut Vec<f32>) {
+        if self.is_grouped() {
+            return self.peek_grouped(keys, rows);
+        }
         rows.resize(keys.len() * self.layout.row_dim, 0.0);
         dispatch(Peek { table: self, keys, rows });
     }
@@ -50,10 +58,14 @@ impl Table {
     /// [`push`](Self::push) of what [`Layout::check_push`] has seen already.
     pub(crate) fn push_checked(&mut self, keys: &[u64], grads: &[f32], step: u64) -> Result<(), TableError> {
         debug_assert_eq!(grads.len(), keys.len() * self.layout.row_dim);
+        if self.is_grouped() {
+            return self.push_grouped(keys, grads, step);
+        }
         self.stats.pushes += keys.len() as u64;
         let mut updates = std::mem::take(&mut self.updates);
         updates.clear();
         updates.extend(self.layout.parts.iter().map(|part| part.optimizer.at_step(step)));
+        self.layout.salt = mix64(step);
         if self.lives.is_some() {
             let result = self.push_living(keys, grads, step, &updates);
             self.updates = updates;

@@ -1,6 +1,7 @@
 //! A table for serving: it belongs to no shard, threads read its rows at the same time, and no row changes.
 
 use super::Table;
+use crate::groups::group_of;
 
 impl Table {
     /// Overwrites in `rows`, `[keys x row_dim]`, the weights of the keys that have a row here, and leaves those of the others as
@@ -14,6 +15,9 @@ impl Table {
         if self.rows() == 0 {
             return;
         }
+        if self.is_grouped() {
+            return self.overwrite_grouped(keys, rows);
+        }
         for (key, out) in keys.iter().zip(rows.chunks_exact_mut(dim)) {
             if let Some(row) = self.index.find(self.index.hash(*key), *key) {
                 self.layout.read_weights(self.arena.row(row), out);
@@ -23,11 +27,19 @@ impl Table {
 
     /// Whether the key has a row.
     pub fn contains(&self, key: u64) -> bool {
+        if self.is_grouped() {
+            return self.groups.get(group_of(key)).is_some_and(|table| table.contains(key));
+        }
         self.index.find(self.index.hash(key), key).is_some()
     }
 
     /// Calls `take` with every key and its weights, `[row_dim]`, in no order.
-    pub fn for_each(&self, mut take: impl FnMut(u64, &[f32])) {
+    pub fn for_each(&self, take: impl FnMut(u64, &[f32])) {
+        if self.is_grouped() { self.for_each_grouped(take) } else { self.for_each_own(take) }
+    }
+
+    /// As `for_each`, of a table without groups.
+    pub(super) fn for_each_own(&self, mut take: impl FnMut(u64, &[f32])) {
         let mut weights = vec![0.0; self.layout.row_dim];
         for (key, row) in self.index.iter() {
             self.layout.read_weights(self.arena.row(row), &mut weights);
@@ -51,6 +63,7 @@ mod tests {
             parts: vec![part],
             storage: Storage::F32,
             lifetime: Lifetime::default(),
+            groups: Vec::new(),
         };
         let mut table = Table::new(&config).unwrap();
         for (key, row) in rows {

@@ -32,6 +32,9 @@ impl Table {
     /// # Errors
     /// [`TableError::SnapshotOpen`]: another snapshot is open. Nothing was changed.
     pub fn begin_snapshot(&mut self, kind: SnapshotKind) -> Result<u64, TableError> {
+        if self.is_grouped() {
+            return self.begin_snapshot_grouped(kind);
+        }
         let (rows, lives) = (self.arena.rows(), self.lives.as_deref());
         let snapshots = self.snapshots.get_or_insert_with(|| Box::new(Snapshots::new(rows, lives)));
         let words = self.layout.weight_words + self.layout.state_dim;
@@ -49,6 +52,9 @@ impl Table {
     /// The first page of a table's first snapshot lists the keys by row: a scan of the index, about 20 ns per row, and 8
     /// bytes per row from then on. A shard does that in slices, between other calls.
     pub fn snapshot_page(&mut self, at_most: usize) -> ExportBlock {
+        if self.is_grouped() {
+            return self.snapshot_page_grouped(at_most);
+        }
         while !self.list_keys_slice() {}
         let Self { layout, arena, snapshots, lives, .. } = self;
         let Some(snapshots) = snapshots else { return ExportBlock::default() };
@@ -62,6 +68,9 @@ impl Table {
     ///
     /// A restore sets these keys first, then the rows of the same snapshot: a removed key may have got a row again.
     pub fn snapshot_absent(&mut self, at_most: usize) -> Vec<Absent> {
+        if self.is_grouped() {
+            return self.snapshot_absent_grouped(at_most);
+        }
         let at_most = at_most.max(1);
         let gone = |keys: Vec<u64>| keys.into_iter().map(|key| Absent { key, count: 0, seen: 0 }).collect();
         let tables = [self.snapshots.as_mut(), self.waiting.as_mut().and_then(|waiting| waiting.snapshots.as_mut())];
@@ -76,11 +85,17 @@ impl Table {
 
     /// Lists the keys of some rows by row, if there are rows whose keys are not listed; true when all are.
     pub(crate) fn list_keys_slice(&mut self) -> bool {
+        if self.is_grouped() {
+            return self.groups.iter_mut().all(Table::list_keys_slice);
+        }
         self.snapshots.as_mut().is_none_or(|snapshots| snapshots.list_keys_slice(&self.index))
     }
 
     /// Rows of the open snapshot that no page has given yet; none without an open snapshot.
     pub fn snapshot_rows_left(&self) -> Option<u64> {
+        if self.is_grouped() {
+            return self.snapshot_rows_left_grouped();
+        }
         self.snapshots.as_ref()?.rows_left()
     }
 
@@ -88,6 +103,7 @@ impl Table {
     /// [`Changes`](SnapshotKind::Changes) then has the rows that changed since this one began. Otherwise it has the rows that
     /// changed since the last snapshot that was kept.
     pub fn end_snapshot(&mut self, kept: bool) {
+        self.groups.iter_mut().for_each(|table| table.end_snapshot(kept));
         if let Some(snapshots) = &mut self.snapshots {
             snapshots.end(kept);
         }

@@ -23,7 +23,14 @@ pub(crate) fn config() -> TableConfig {
     let adagrad = Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.0, eps: 1e-10 };
     let parts =
         vec![part("linear", 1, ftrl, Init::Zeros), part("embedding", 10, adagrad, Init::Uniform { scale: 0.01 })];
-    TableConfig { name: "ads".into(), seed: 3, parts, storage: Storage::F32, lifetime: Lifetime::default() }
+    TableConfig {
+        name: "ads".into(),
+        seed: 3,
+        parts,
+        storage: Storage::F32,
+        lifetime: Lifetime::default(),
+        groups: Vec::new(),
+    }
 }
 
 pub(crate) const DIM: usize = 11;

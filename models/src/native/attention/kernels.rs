@@ -1,6 +1,6 @@
 //! Loops over the elements of histories.
 
-use super::super::gather::by_width;
+use super::super::bags::by_width;
 use super::super::kernels::{dot, kernel};
 
 /// A value of a history.

@@ -13,7 +13,7 @@ use self::kernels::{
     weighted_sums_backward,
 };
 use super::activate::{self, Kept};
-use super::gather::{BagView, RowParts};
+use super::bags::{BagView, RowParts};
 use super::gemm::{MatrixView, matmul};
 use super::kernels::{head, head_input, head_weight};
 use super::network::{Network, Unit};

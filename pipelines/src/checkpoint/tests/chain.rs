@@ -38,7 +38,7 @@ pub(super) fn config(lives: bool) -> TableConfig {
     let eviction = Eviction { unseen_steps: Some(2), ..Eviction::default() };
     let rules = Lifetime { admission: Some(Admission::Count(2)), eviction: Some(eviction) };
     let lifetime = if lives { rules } else { Lifetime::default() };
-    TableConfig { name: "t".into(), seed: 3, parts, storage: Default::default(), lifetime }
+    TableConfig { name: "t".into(), seed: 3, parts, storage: Default::default(), lifetime, groups: Vec::new() }
 }
 
 /// A run that trains and makes checkpoints.

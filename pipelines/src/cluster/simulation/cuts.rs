@@ -89,7 +89,7 @@ impl SimTrainer {
                 let path = format!("{checkpoint}-{cut}-{}-{}", self.rank, member.incarnation);
                 let kept = exact.kept().iter().map(|batch| (batch.id, batch.step)).collect();
                 world.kept_files.insert(path.clone(), kept);
-                FileEntry { path, bytes: 0, xxh3: String::new(), rows: None, absent: None }
+                FileEntry { path, bytes: 0, xxh3: String::new(), rows: None, absent: None, group: None }
             });
             cuts.report = Some(CutReport::Stopped { cut, done: shared.log().windows(), kept });
             (cuts.asking, cuts.ask_at) = (None, 0);

@@ -17,6 +17,7 @@ use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use forebay_actors::{Fault, FaultKind, Lineage, Outbox, Stage, StageCx};
 use forebay_connectors::{OnBadRow, Rows, WindowMark};
+use forebay_ps::in_group;
 
 use crate::column_type::{ColumnType, feature_types};
 use crate::columns::{Columns, SlotKind, check_key_spaces};
@@ -36,6 +37,8 @@ pub struct Parse {
     dense: Vec<DenseParser>,
     slots: Vec<SlotParser>,
     crosses: Vec<CrossParser>,
+    /// The number of each slot's table; empty if all keys are of one table.
+    tables: Vec<usize>,
     /// Whether the key spaces are checked with the types of the next batch.
     check_types: bool,
     reject: Reject,
@@ -57,6 +60,7 @@ impl Parse {
             dense: columns.dense.iter().map(|c| DenseParser::new(c, columns)).collect(),
             slots: columns.slots.iter().map(|s| SlotParser::new(s, seed)).collect(),
             crosses: columns.crosses.iter().map(|c| CrossParser::new(c, columns, seed)).collect(),
+            tables: if columns.named_tables().is_empty() { Vec::new() } else { columns.slot_tables() },
             check_types: false,
             columns: columns.clone(),
             reject: Reject::new(on_bad_row),
@@ -139,6 +143,11 @@ impl Parse {
         for cross in &self.crosses {
             let keys = cross.parse(&slots, bad);
             slots.push(keys);
+        }
+        // After the crosses: which keys they have does not depend on the tables of their slots.
+        for (keys, &table) in slots.iter_mut().zip(&self.tables) {
+            let (SlotKeys::One(keys) | SlotKeys::Many { keys, .. }) = keys;
+            keys.iter_mut().for_each(|key| *key = in_group(*key, table as u8));
         }
         Ok(ExampleBatch {
             lineage: rows.lineage.clone(),

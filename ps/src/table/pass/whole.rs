@@ -1,6 +1,8 @@
 //! Whole rows, weights and state: pulled from a table of keys, and kept by number in a table without keys (a cache of rows that
 //! another table owns).
 
+use forebay_base::mix64;
+
 use super::{CHUNK, PushKnown, Visit};
 use crate::error::TableError;
 use crate::simd::{Job, dispatch};
@@ -45,6 +47,7 @@ impl Table {
         let mut updates = std::mem::take(&mut self.updates);
         updates.clear();
         updates.extend(self.layout.parts.iter().map(|part| part.optimizer.at_step(step)));
+        self.layout.salt = mix64(step);
         dispatch(PushKnown { table: self, rows, grads, updates: &updates });
         self.updates = updates;
     }

@@ -1,0 +1,53 @@
+//! Which table each slot has its rows in.
+
+use super::Columns;
+
+impl Columns {
+    /// The tables of `[tables]` that slots and crosses name, in the order of first sight. Their numbers count from 1; 0 is `[table]`.
+    pub fn named_tables(&self) -> Vec<&str> {
+        if !self.tables.is_empty() {
+            return self.tables.iter().map(String::as_str).collect();
+        }
+        let of_slots = self.slots.iter().map(|slot| slot.table.as_deref());
+        let mut names: Vec<&str> = Vec::new();
+        for name in of_slots.chain(self.crosses.iter().map(|cross| cross.table.as_deref())).flatten() {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// For each slot the number of its table, the crosses last.
+    pub fn slot_tables(&self) -> Vec<usize> {
+        let names = self.named_tables();
+        let number = |name: &Option<String>| {
+            let at = name.as_deref().and_then(|name| names.iter().position(|other| *other == name));
+            at.map_or(0, |at| at + 1)
+        };
+        let of_slots = self.slots.iter().map(|slot| number(&slot.table));
+        of_slots.chain(self.crosses.iter().map(|cross| number(&cross.table))).collect()
+    }
+
+    /// The names of slots and crosses, as messages show them, in the order of [`slot_tables`](Self::slot_tables).
+    pub(crate) fn slot_names(&self) -> Vec<String> {
+        let of_slots = self.slots.iter().map(|slot| slot.column.clone());
+        of_slots.chain(self.crosses.iter().map(super::SlotCross::key_space)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_count_in_the_order_of_first_sight_and_key_spaces_table_by_table() {
+        let text = "slots = ['a', { column = 'b', table = 'y' }, { column = 'c', table = 'x' }, 'd', { column = 'e', table = 'y', key_space = 'b' }]\n\
+                    crosses = [{ columns = ['a', 'd'], table = 'z' }, { columns = ['a', 'b'] }]";
+        let columns: Columns = toml::from_str(text).unwrap();
+        assert_eq!(columns.named_tables(), ["y", "x", "z"]);
+        assert_eq!(columns.slot_tables(), [0, 1, 2, 0, 1, 3, 0]);
+        assert_eq!(columns.key_spaces(), [0, 3, 4, 1, 3, 5, 2]);
+        columns.check().unwrap();
+    }
+}

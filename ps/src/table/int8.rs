@@ -1,0 +1,169 @@
+//! Weights in one byte each, with a scale for each part of a row.
+//!
+//! ```text
+//!   a part of one weight     the weight itself, f32
+//!   a part of several        scale f32, a power of two, in the same place; after those of all parts a byte for each weight
+//! ```
+//!
+//! The scale is the smallest by which the largest magnitude of the part is at most 127. It is a power of two, so a weight as it is read is
+//! exact, and what was read is written back as the same bytes: exports, imports and checkpoints change no bit.
+//!
+//! A weight between two multiples of the scale is rounded to one of them by chance, to the nearer one more often, so that the mean stays: an
+//! update that is smaller than the scale counts, which rounding to nearest would drop. The chance comes from the bits of the weight
+//! before it is rounded, its place, the seed of the part and the step, so the result depends on the row and the step alone: not on shards, threads or
+//! the order of keys.
+
+use forebay_base::mix64;
+
+use super::part::Part;
+
+/// The largest byte.
+const LARGEST: f32 = 127.0;
+
+/// Floats that the weights of these parts take up in a row.
+pub(super) fn words(parts: &[Part]) -> usize {
+    parts.len() + parts.iter().map(bytes_of).sum::<usize>().div_ceil(4)
+}
+
+/// Bytes of a part.
+fn bytes_of(part: &Part) -> usize {
+    if part.dim > 1 { part.dim } else { 0 }
+}
+
+/// Copies the weights of a row, whose first words are these, to `out`.
+#[inline(always)]
+pub(super) fn read(parts: &[Part], words: &[f32], out: &mut [f32]) {
+    let (scales, bytes) = words.split_at(parts.len());
+    let mut bytes = as_bytes(bytes);
+    for (part, &scale) in parts.iter().zip(scales) {
+        let out = &mut out[part.weight_at..][..part.dim];
+        if part.dim == 1 {
+            out[0] = scale;
+            continue;
+        }
+        let (own, rest) = bytes.split_at(part.dim);
+        out.iter_mut().zip(own).for_each(|(out, byte)| *out = f32::from(*byte) * scale);
+        bytes = rest;
+    }
+}
+
+/// Rounds `weights` into the words of a row. `salt` is of the step, 0 for weights that no step made.
+#[inline(always)]
+pub(super) fn write(parts: &[Part], words: &mut [f32], weights: &[f32], salt: u64) {
+    let (scales, bytes) = words.split_at_mut(parts.len());
+    let mut bytes = as_bytes_mut(bytes);
+    for (part, to) in parts.iter().zip(scales) {
+        let weights = &weights[part.weight_at..][..part.dim];
+        if part.dim == 1 {
+            *to = weights[0];
+            continue;
+        }
+        let scale = scale_of(weights.iter().fold(0.0, |most, w| w.abs().max(most)));
+        *to = scale;
+        let (own, rest) = bytes.split_at_mut(part.dim);
+        for (at, (byte, &weight)) in own.iter_mut().zip(weights).enumerate() {
+            *byte = (weight / scale + chance(weight, at, part.seed ^ salt)).floor() as i8;
+        }
+        bytes = rest;
+    }
+}
+
+/// The smallest power of two by which `most`, finite or not, is at most 127.
+#[inline(always)]
+fn scale_of(most: f32) -> f32 {
+    let share = most.min(f32::MAX) / LARGEST;
+    // The power of two below it, or 2^-126.
+    let below = f32::from_bits((share.to_bits() & 0x7f80_0000).max(0x0080_0000));
+    if most > below * LARGEST { below * 2.0 } else { below }
+}
+
+/// At least 0 and less than 1, in steps of 2^-16: with a whole number up to 127 the sum is exact.
+#[inline(always)]
+fn chance(weight: f32, at: usize, salt: u64) -> f32 {
+    let mixed = mix64(u64::from(weight.to_bits()) << 32 ^ at as u64 ^ salt);
+    (mixed >> 48) as f32 * (1.0 / 65_536.0)
+}
+
+#[inline(always)]
+fn as_bytes(words: &[f32]) -> &[i8] {
+    // SAFETY: i8 has smaller alignment and a quarter of the size, and every bit pattern is valid.
+    unsafe { std::slice::from_raw_parts(words.as_ptr().cast(), words.len() * 4) }
+}
+
+#[inline(always)]
+fn as_bytes_mut(words: &mut [f32]) -> &mut [i8] {
+    // SAFETY: as for `as_bytes`; every four bytes are a valid f32, too.
+    unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast(), words.len() * 4) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::{Init, Lifetime, Optimizer, PartConfig, Storage, Table, TableConfig};
+
+    fn config(dim: usize, lr: f64) -> TableConfig {
+        let optimizer = Optimizer::Sgd { lr: lr.into() };
+        let part = |name: &str, dim| PartConfig { name: name.into(), dim, optimizer, init: Init::Zeros };
+        TableConfig {
+            name: "t".into(),
+            seed: 5,
+            parts: vec![part("linear", 1), part("embedding", dim)],
+            storage: Storage::Int8,
+            lifetime: Lifetime::default(),
+            groups: Vec::new(),
+        }
+    }
+
+    fn kept(table: &mut Table, key: u64) -> Vec<f32> {
+        let mut row = Vec::new();
+        table.pull(&[key], &mut row).unwrap();
+        row
+    }
+
+    proptest! {
+        #[test]
+        fn a_weight_is_kept_to_a_64th_of_the_largest_and_what_was_read_exactly(
+            weights in prop::collection::vec(prop_oneof![-1.0f32..1.0, -1e-30f32..1e-30, Just(0.0), any::<u32>().prop_map(f32::from_bits)], 2..9),
+        ) {
+            let weights: Vec<f32> = weights.into_iter().map(|w| if w.is_finite() { w } else { 1.0 }).collect();
+            let (mut table, mut copy) = (Table::new(&config(weights.len() - 1, 1.0)).unwrap(), Table::new(&config(weights.len() - 1, 1.0)).unwrap());
+            table.import(&[7], &weights, None).unwrap();
+            let row = kept(&mut table, 7);
+            prop_assert_eq!(row[0].to_bits(), weights[0].to_bits(), "a part of one weight is exact");
+            if weights.len() > 2 {
+                let most = weights[1..].iter().fold(0.0f32, |most, w| most.max(w.abs()));
+                for (found, weight) in row[1..].iter().zip(&weights[1..]) {
+                    let off = (f64::from(*found) - f64::from(*weight)).abs();
+                    prop_assert!(off <= (f64::from(most) / 63.5).max(2e-38), "{found} for {weight}, of {most}");
+                }
+            }
+            copy.import(&[7], &row, None).unwrap();
+            let again: Vec<u32> = kept(&mut copy, 7).iter().map(|w| w.to_bits()).collect();
+            prop_assert_eq!(again, row.iter().map(|w| if *w == 0.0 { 0 } else { w.to_bits() }).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn updates_smaller_than_the_scale_count_on_average() {
+        let (keys, mut table): (Vec<u64>, _) = ((0..500).collect(), Table::new(&config(4, 1.0)).unwrap());
+        let first: Vec<f32> = keys.iter().flat_map(|_| [0.0, 1.0, 0.3, -0.3, 0.1]).collect();
+        table.import(&keys, &first, None).unwrap();
+        // The scale is 1/64: each step is a twentieth of it.
+        let grads = keys.iter().map(|key| 0.0008 + *key as f32 * 1e-8);
+        let grads: Vec<f32> = grads.flat_map(|grad| [0.0, 0.0, -grad, grad, 0.0]).collect();
+        (1..=100).for_each(|step| table.push(&keys, &grads, step).unwrap());
+        let mut rows = Vec::new();
+        table.pull(&keys, &mut rows).unwrap();
+        let mean = |at: usize| rows.chunks(5).map(|row| f64::from(row[at])).sum::<f64>() / 500.0;
+        assert!((mean(2) - 0.38).abs() < 0.01 && (mean(3) + 0.38).abs() < 0.01, "{} and {}", mean(2), mean(3));
+        assert!((mean(1) - 1.0).abs() < 1e-6 && (mean(4) - 0.1).abs() < 0.01, "{} and {}", mean(1), mean(4));
+    }
+
+    #[test]
+    fn a_row_takes_a_byte_for_each_weight_and_four_for_each_part() {
+        let bytes = |storage| TableConfig { storage, ..config(16, 1.0) }.most_bytes_per_row();
+        // Without state: 17 floats, and 2 words with 16 bytes, in a row of a power of two.
+        assert_eq!((bytes(Storage::F32), bytes(Storage::Int8)), (80 + 48, 32 + 48));
+    }
+}
