@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -111,6 +112,12 @@ impl PointedFile {
 
     pub(super) fn sync(&self) -> io::Result<()> {
         around(&self.path, "sync", || self.file.sync_all())
+    }
+}
+
+impl AsFd for PointedFile {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 

@@ -250,17 +250,20 @@ mod tests {
         assert_eq!(folder.files().unwrap(), [], "no folder, no files");
         folder.remove("a").unwrap();
         let mut file = folder.create("a").unwrap();
-        file.write_all(&[7; 3 << 20]).unwrap();
-        assert_eq!(file.finish().unwrap(), 3 << 20);
+        // More than the bytes after which the system begins to write back, and not a multiple of them.
+        let len = (35 << 20) + 3;
+        let data: Vec<u8> = (0..len).map(|i| (i >> 12) as u8).collect();
+        data.chunks(3 << 20).for_each(|piece| file.write_all(piece).unwrap());
+        assert_eq!(file.finish().unwrap(), len);
         let mut bytes = Vec::new();
         folder.reader("a").unwrap().read_to_end(&mut bytes).unwrap();
-        assert!(bytes.len() == 3 << 20 && bytes.iter().all(|&byte| byte == 7));
+        assert!(bytes == data);
 
         assert!(folder.put_new("b", b"one".to_vec()).unwrap());
         assert!(folder.put_new("b", b"one".to_vec()).unwrap(), "made by an earlier try");
         assert!(!folder.put_new("b", b"two".to_vec()).unwrap());
         assert_eq!(folder.bytes("b", 9).unwrap(), b"one");
-        assert_eq!(folder.files().unwrap(), [("a".to_owned(), 3 << 20), ("b".to_owned(), 3)]);
+        assert_eq!(folder.files().unwrap(), [("a".to_owned(), len), ("b".to_owned(), 3)]);
         folder.remove("a").unwrap();
         assert_eq!(folder.files().unwrap(), [("b".to_owned(), 3)]);
         let read = folder

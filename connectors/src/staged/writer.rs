@@ -4,6 +4,8 @@
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::num::NonZeroU64;
+use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError, mpsc};
 
 use bytes::Bytes;
@@ -12,6 +14,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use object_store::path::Path;
 use object_store::{MultipartUpload, ObjectStore, ObjectStoreExt};
+use rustix::fs::{Advice, fadvise};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::error::fault;
@@ -27,10 +30,16 @@ const PART: usize = 8 << 20;
 /// Parts under way at once, beside the one that is being filled.
 const AHEAD: usize = 4;
 
+/// Bytes of a local file after which the system is asked to begin to write them to the disk. By itself it waits for half a minute or
+/// for a tenth of the memory, so that a file that fits would go to the disk only at the end, when nothing else is left to do.
+const WRITE_BACK: u64 = 16 << 20;
+
 /// A file being written. Without [`finish`](Self::finish) it does not appear.
 pub struct FileWriter {
     name: String,
     bytes: u64,
+    /// Of these, those that the system was asked to write to the disk.
+    written_back: u64,
     to: To,
 }
 
@@ -43,12 +52,12 @@ enum To {
 
 impl FileWriter {
     pub(super) fn local(name: String, file: File) -> Self {
-        Self { name, bytes: 0, to: To::Local(BufWriter::with_capacity(1 << 20, file)) }
+        Self { name, bytes: 0, written_back: 0, to: To::Local(BufWriter::with_capacity(1 << 20, file)) }
     }
 
     /// A local file. [`finish`](Self::finish) waits until it is on the disk.
     pub(super) fn synced(name: String, file: PointedFile) -> Self {
-        Self { name, bytes: 0, to: To::Synced(BufWriter::with_capacity(1 << 20, file)) }
+        Self { name, bytes: 0, written_back: 0, to: To::Synced(BufWriter::with_capacity(1 << 20, file)) }
     }
 
     /// Uploads a file of `folder`. At the end the upload is completed, or added to `pending` to be completed later.
@@ -59,7 +68,7 @@ impl FileWriter {
         pending: Option<PendingUploads>,
     ) -> Result<Self, Fault> {
         let to = To::Store(Upload::start(&name, folder, folder.file(file)?, pending, PART));
-        Ok(Self { name, bytes: 0, to })
+        Ok(Self { name, bytes: 0, written_back: 0, to })
     }
 
     /// The file as messages name it.
@@ -86,6 +95,18 @@ impl FileWriter {
         }
         Ok(self.bytes)
     }
+
+    /// Has the system begin to write to the disk what it has of a local file, and does not wait for it. (`POSIX_FADV_DONTNEED`: pages
+    /// that are not on the disk yet stay in memory, too.) A hint: an error changes nothing.
+    fn write_back(&mut self) {
+        let from = std::mem::replace(&mut self.written_back, self.bytes);
+        let file = match &self.to {
+            To::Local(file) => file.get_ref().as_fd(),
+            To::Synced(file) => file.get_ref().as_fd(),
+            To::Store(_) => return,
+        };
+        let _ = fadvise(file, from, NonZeroU64::new(self.bytes - from), Advice::DontNeed);
+    }
 }
 
 impl Write for FileWriter {
@@ -96,6 +117,9 @@ impl Write for FileWriter {
             To::Store(upload) => upload.write(bytes)?,
         };
         self.bytes += n as u64;
+        if self.bytes - self.written_back >= WRITE_BACK {
+            self.write_back();
+        }
         Ok(n)
     }
 
