@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use forebay_base::{mix64, unit_f64};
 use forebay_models::{
-    Activation, AttentionPair, DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Norm,
+    Activation, AttentionPair, Cross, DenseBatch, DenseModel, DenseOptimizer, ModelError, ModelSpec, NativeModel, Norm,
     Pooling, StepOutput,
 };
 use gemm::Parallelism;
@@ -270,12 +270,21 @@ fn main() -> Result<(), ModelError> {
         ("lr", ModelSpec::lr(SLOTS, DENSE)),
         ("fm 16", ModelSpec::fm(SLOTS, DENSE, 16)),
         ("dcn 10 x 2", ModelSpec::builder(SLOTS, DENSE).with_embedding(10).with_cross(2)),
+        ("dcn 16 x 3", cross(None)),
+        ("dcn 16 x 3, rank 128", cross(Some(128))),
+        ("dcn 16 x 3, rank 64", cross(Some(64))),
+        ("dcn 16 x 3, rank 32", cross(Some(32))),
     ];
     for (name, spec) in &small {
         line(&format!("native {name}, 1 thread"), spec, 4096, &mut NativeModel::new(spec.clone(), adam, 1, 1)?, false)?;
     }
     histories(adam)?;
     torch(&tower, &small, adam)
+}
+
+/// Cross layers alone, over embeddings of 16 numbers.
+fn cross(rank: Option<usize>) -> ModelSpec {
+    ModelSpec::builder(SLOTS, DENSE).with_embedding(16).with_cross_network(Cross { rank, ..Cross::new(3) })
 }
 
 /// A slot with 50 values in each row: pooled, and with attention to the slot before it.

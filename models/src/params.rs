@@ -42,64 +42,52 @@ impl Param {
 /// |---|---|
 /// | linear | `linear.weight [1, dense]` (if there are dense features), `linear.bias [1]` |
 /// | attention | for each pair P the layers `attention.P.L` of its unit, as those of the tower; the first reads four embeddings |
-/// | cross | for each layer `cross.L.weight [w, w]`, `cross.L.bias [w]`; `cross.out.weight [1, w]`, `cross.out.bias [1]` |
+/// | cross | for each layer `cross.L.weight [w, w]`, `cross.L.bias [w]`; with a rank r `cross.L.v.weight [r, w]`, `cross.L.weight [w, r]`, `cross.L.bias [w]`; then, unless stacked, `cross.out.weight [1, w]`, `cross.out.bias [1]` |
 /// | tower | for each layer `tower.L.weight [outputs, inputs]`, `tower.L.bias [outputs]`; the last has one output. Behind the bias of a hidden layer: with layer norm `tower.L.gamma`, `tower.L.beta`; with `prelu` `tower.L.slope`; all `[outputs]` |
 /// | tasks | hidden layers as those of the tower: `bottom.L`, or `expert.E.L` and then a gate for each label K, `gate.K.weight [experts, w]`, `gate.K.bias`; then for each label `task.K.L`, the last with one output |
 /// | two towers | `similarity.bias [1]`, without in-batch softmax; then hidden layers as those of the tower: `user.L`, and behind them a linear layer with the vector as output; the same as `item.L` |
 pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
-    let mut params = Vec::new();
-    let mut end = 0;
-    let mut push = |name: String, shape: Vec<usize>, first: First| {
-        let len: usize = shape.iter().product();
-        params.push(Param { name, shape, range: end..end + len, first });
-        end += len;
-    };
+    let mut layout = Layout::default();
     let width = spec.input_width();
     if spec.linear {
         if spec.dense > 0 {
-            push("linear.weight".into(), vec![1, spec.dense], First::Constant(0.0));
+            layout.push("linear.weight".into(), vec![1, spec.dense], First::Constant(0.0));
         }
-        push("linear.bias".into(), vec![1], First::Constant(0.0));
+        layout.push("linear.bias".into(), vec![1], First::Constant(0.0));
     }
     if spec.two_towers.as_ref().is_some_and(|two| !two.is_in_batch()) {
-        push("similarity.bias".into(), vec![1], First::Constant(0.0));
+        layout.push("similarity.bias".into(), vec![1], First::Constant(0.0));
     }
-    let mut layer = |name: &str, outputs: usize, inputs: usize, tower: Option<&Tower>| {
-        push(format!("{name}.weight"), vec![outputs, inputs], First::Uniform { inputs });
-        push(format!("{name}.bias"), vec![outputs], First::Uniform { inputs });
-        if tower.is_some_and(|tower| tower.norm == Norm::Layer) {
-            push(format!("{name}.gamma"), vec![outputs], First::Constant(1.0));
-            push(format!("{name}.beta"), vec![outputs], First::Constant(0.0));
-        }
-        if tower.is_some_and(|tower| tower.activation == Activation::Prelu) {
-            push(format!("{name}.slope"), vec![outputs], First::Constant(FIRST_SLOPE));
-        }
-    };
     if let Some(attention) = &spec.attention {
         for pair in 0..attention.pairs.len() {
-            perceptron(&mut layer, &format!("attention.{pair}"), 4 * spec.embedding_dim, &attention.unit);
+            layout.perceptron(&format!("attention.{pair}"), 4 * spec.embedding_dim, &attention.unit);
         }
     }
     if let Some(cross) = &spec.cross {
         for l in 0..cross.layers {
-            layer(&format!("cross.{l}"), width, width, None);
+            let rank = cross.rank.inspect(|&rank| {
+                layout.push(format!("cross.{l}.v.weight"), vec![rank, width], First::Uniform { inputs: width });
+            });
+            layout.layer(&format!("cross.{l}"), width, rank.unwrap_or(width), None);
         }
-        layer("cross.out", 1, width, None);
+        if !cross.is_stacked() {
+            layout.layer("cross.out", 1, width, None);
+        }
     }
     if let Some(tower) = &spec.tower {
-        perceptron(&mut layer, "tower", width, tower);
+        layout.perceptron("tower", width, tower);
     }
     if let Some(tasks) = &spec.tasks {
         for name in tasks.shared() {
-            hidden_layers(&mut layer, &name, width, tasks.shared_hidden(), &tasks.tower);
+            layout.hidden_layers(&name, width, tasks.shared_hidden(), &tasks.tower);
         }
         if tasks.gate_outputs() > 0 {
             for label in 0..tasks.labels() {
-                layer(&format!("gate.{label}"), tasks.gate_outputs(), width, None);
+                layout.layer(&format!("gate.{label}"), tasks.gate_outputs(), width, None);
             }
         }
         for label in 0..tasks.labels() {
-            perceptron(&mut layer, &format!("task.{label}"), tasks.tower_inputs(width), &tasks.tower);
+            layout.perceptron(&format!("task.{label}"), tasks.tower_inputs(width), &tasks.tower);
         }
     }
     if let Some(two) = &spec.two_towers {
@@ -107,31 +95,52 @@ pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
             let (inputs, hidden) = (two.inputs(side), two.hidden(side));
             let embedded: usize = inputs.slots.iter().map(|&slot| spec.dim_of(slot)).sum();
             let width = embedded + inputs.dense.len();
-            let last = hidden_layers(&mut layer, side.name(), width, hidden, &two.tower);
-            layer(&format!("{}.{}", side.name(), hidden.len()), two.vector_dim, last, None);
+            let last = layout.hidden_layers(side.name(), width, hidden, &two.tower);
+            layout.layer(&format!("{}.{}", side.name(), hidden.len()), two.vector_dim, last, None);
         }
     }
-    params
+    layout.params
 }
 
-/// Calls `layer` for the hidden layers of a tower, and for its head with one output.
-fn perceptron(layer: &mut impl FnMut(&str, usize, usize, Option<&Tower>), name: &str, inputs: usize, tower: &Tower) {
-    let last = hidden_layers(layer, name, inputs, &tower.hidden, tower);
-    layer(&format!("{name}.{}", tower.hidden.len()), 1, last, None);
+/// The parameters so far.
+#[derive(Default)]
+struct Layout {
+    params: Vec<Param>,
 }
 
-/// Calls `layer` with the name, outputs and inputs of each hidden layer of a stack. Returns the outputs of the last.
-fn hidden_layers(
-    layer: &mut impl FnMut(&str, usize, usize, Option<&Tower>),
-    name: &str,
-    inputs: usize,
-    hidden: &[usize],
-    tower: &Tower,
-) -> usize {
-    hidden.iter().enumerate().fold(inputs, |inputs, (l, &outputs)| {
-        layer(&format!("{name}.{l}"), outputs, inputs, Some(tower));
-        outputs
-    })
+impl Layout {
+    fn push(&mut self, name: String, shape: Vec<usize>, first: First) {
+        let end = total(&self.params);
+        let len: usize = shape.iter().product();
+        self.params.push(Param { name, shape, range: end..end + len, first });
+    }
+
+    /// A linear layer, and what lies behind it if it is a hidden layer of `tower`.
+    fn layer(&mut self, name: &str, outputs: usize, inputs: usize, tower: Option<&Tower>) {
+        self.push(format!("{name}.weight"), vec![outputs, inputs], First::Uniform { inputs });
+        self.push(format!("{name}.bias"), vec![outputs], First::Uniform { inputs });
+        if tower.is_some_and(|tower| tower.norm == Norm::Layer) {
+            self.push(format!("{name}.gamma"), vec![outputs], First::Constant(1.0));
+            self.push(format!("{name}.beta"), vec![outputs], First::Constant(0.0));
+        }
+        if tower.is_some_and(|tower| tower.activation == Activation::Prelu) {
+            self.push(format!("{name}.slope"), vec![outputs], First::Constant(FIRST_SLOPE));
+        }
+    }
+
+    /// The hidden layers of a tower, and its head with one output.
+    fn perceptron(&mut self, name: &str, inputs: usize, tower: &Tower) {
+        let last = self.hidden_layers(name, inputs, &tower.hidden, tower);
+        self.layer(&format!("{name}.{}", tower.hidden.len()), 1, last, None);
+    }
+
+    /// A stack of hidden layers. Returns the outputs of the last.
+    fn hidden_layers(&mut self, name: &str, inputs: usize, hidden: &[usize], tower: &Tower) -> usize {
+        hidden.iter().enumerate().fold(inputs, |inputs, (l, &outputs)| {
+            self.layer(&format!("{name}.{l}"), outputs, inputs, Some(tower));
+            outputs
+        })
+    }
 }
 
 /// Name of the parameter that position `at` of the flat values belongs to.

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::two_towers::{Similarity, TowerInputs, TwoTowers, TwoTowersLoss};
-use crate::{Activation, Attention, AttentionPair, ModelError, Norm, Sharing, Tasks, Tower};
+use crate::{Activation, Attention, AttentionPair, Cross, ModelError, Norm, Sharing, Tasks, Tower};
 
 /// A click model over `slots` categorical columns and `dense` numeric ones. The logit is the sum of the parts present.
 ///
@@ -13,13 +13,13 @@ use crate::{Activation, Attention, AttentionPair, ModelError, Norm, Sharing, Tas
 /// `[linear (1) | embedding (embedding_dim)]`. A slot without any value pools to zeros.
 /// - `linear`: the pooled per-key weights, summed over slots, plus `dense` weights and a bias (logistic regression).
 /// - `fm`: the pairwise interactions of the pooled slot embeddings (Rendle, "Factorization Machines", ICDM 2010).
-/// - `cross`: the cross network of DCN V2 (Wang et al., WWW 2021) with a linear head of its own.
+/// - `cross`: the cross network of DCN V2 (Wang et al., WWW 2021) with a linear head of its own, unless the tower is stacked on it.
 /// - `tower`: a multi-layer perceptron with one output.
 ///
 /// With `tasks` there are several labels, each with a logit of its own, and none of these parts; with `two_towers` the logit is the
 /// similarity of two vectors.
 ///
-/// `cross`, `tower` and `tasks` read `x0 = [slot 0 embedding | slot 1 embedding | .. | dense]`, of `input_width()` numbers.
+/// `cross`, `tower` (unless stacked) and `tasks` read `x0 = [slot 0 embedding | slot 1 embedding | .. | dense]`, of `input_width()` numbers.
 /// With `slot_dims` these embeddings differ in width.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -76,14 +76,6 @@ pub enum Pooling {
     Mean,
     /// The largest value of each component. Only the row that it comes from gets a gradient: of several, that of the first value.
     Max,
-}
-
-/// A cross network: `x_{l+1} = x0 * (W_l x_l + b_l) + x_l` (element-wise product), then one linear output.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Cross {
-    /// Number of layers, at least 1; each has a square weight of `input_width()`.
-    pub layers: usize,
 }
 
 /// One part of a key's row in the sparse table: a name for the job file and a width.
@@ -299,9 +291,14 @@ impl ModelSpec {
         self
     }
 
-    /// Adds a cross network with that many layers.
-    pub fn with_cross(mut self, layers: usize) -> ModelSpec {
-        self.cross = Some(Cross { layers });
+    /// Adds a cross network with that many layers of square matrices.
+    pub fn with_cross(self, layers: usize) -> ModelSpec {
+        self.with_cross_network(Cross::new(layers))
+    }
+
+    /// Adds a cross network.
+    pub fn with_cross_network(mut self, cross: Cross) -> ModelSpec {
+        self.cross = Some(cross);
         self
     }
 
@@ -409,16 +406,14 @@ impl ModelSpec {
                 return refuse("attention beside a linear part: attention gives no linear weight of a history".into());
             }
         }
-        if let Some(cross) = &self.cross
-            && (cross.layers == 0 || cross.layers > 64)
-        {
-            return refuse(format!("cross.layers is {}, expected 1 to 64: leave cross out for none", cross.layers));
-        }
         if self.input_width() > WIDEST {
             return refuse(format!(
                 "slots * embedding_dim + dense is {}, at most {WIDEST} is possible",
                 self.input_width()
             ));
+        }
+        if let Some(cross) = &self.cross {
+            cross.validate(self.input_width(), self.tower.is_some())?;
         }
         Ok(())
     }
@@ -505,6 +500,7 @@ impl ModelSpec {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::CrossStructure;
 
     fn message(spec: &ModelSpec) -> String {
         spec.validate().expect_err("must be refused").to_string()
@@ -586,6 +582,19 @@ mod tests {
         assert!(message(&din(&[(0, 1)], &[3, 0])).contains("attention.unit.hidden has 0"));
         assert!(message(&din(&[(0, 1)], &[3]).with_linear()).contains("beside a linear part"));
         assert!(message(&ok.clone().with_cross(0)).contains("cross.layers is 0"));
+        let low = |rank| Cross { rank: Some(rank), ..Cross::new(2) };
+        ok.clone().with_cross_network(low(8)).validate().unwrap();
+        for rank in [0, 9] {
+            let said = message(&ok.clone().with_cross_network(low(rank)));
+            assert!(
+                said.contains(&format!("cross.rank is {rank}, expected at least 1 and below the 9 numbers")),
+                "{said}"
+            );
+        }
+        let stacked = Cross { structure: CrossStructure::Stacked, ..Cross::new(2) };
+        ok.clone().with_cross_network(stacked.clone()).validate().unwrap();
+        let alone = ModelSpec::builder(2, 1).with_embedding(4).with_cross_network(stacked);
+        assert!(message(&alone).contains("there is no tower"));
         let both = ok.clone().with_tasks(Sharing::Esmm {}, &[3], &[1.0, 1.0]);
         assert!(message(&both).contains("has no linear, fm, tower or cross part"));
         assert!(

@@ -60,6 +60,15 @@ impl Case {
             "wide_deep" => ModelSpec::wide_deep(SLOTS, DENSE, DIM, &HIDDEN),
             "ctr_dnn" => ModelSpec::ctr_dnn(SLOTS, DENSE, DIM, &HIDDEN),
             "dcn_v2" => ModelSpec::dcn_v2(SLOTS, DENSE, DIM, 2, &HIDDEN),
+            "dcn_v2, rank 3" => {
+                ModelSpec::ctr_dnn(SLOTS, DENSE, DIM, &HIDDEN).with_cross_network(support::cross(Some(3), false))
+            }
+            "dcn_v2, stacked" => {
+                ModelSpec::ctr_dnn(SLOTS, DENSE, DIM, &HIDDEN).with_cross_network(support::cross(None, true))
+            }
+            "dcn_v2, stacked, rank 3" => {
+                ModelSpec::wide_deep(SLOTS, DENSE, DIM, &HIDDEN).with_cross_network(support::cross(Some(3), true))
+            }
             "all" => ModelSpec::wide_deep(SLOTS, DENSE, DIM, &HIDDEN).with_fm().with_cross(2),
             "shared_bottom" => ModelSpec::shared_bottom(SLOTS, DENSE, DIM, &HIDDEN, &[3], &[1.0, 0.5, 2.0]),
             "mmoe" => ModelSpec::mmoe(SLOTS, DENSE, DIM, 3, &HIDDEN, &[3], &[1.0, 0.5]),

@@ -7,7 +7,7 @@ use forebay_models::{
     Activation, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, Norm, Pooling, StepOutput,
     TowerInputs,
 };
-use support::{Owned, assert_close, batch, specs, with_unit};
+use support::{Owned, assert_close, batch, cross, specs, with_unit};
 
 /// The mean loss in f64 from the logits of a training step, in f32, without the step.
 fn loss(model: &mut NativeModel, spec: &ModelSpec, batch: &Owned) -> f64 {
@@ -121,6 +121,7 @@ fn all_runs_and_numbers_of_threads_give_the_same_bits() {
     let din = with_unit(ModelSpec::ctr_dnn(5, 3, 8, &[64, 40]), &[(1, 0), (4, 3)], Activation::Prelu);
     // Enough work for many threads: shared products, several scatters, more micro-batches.
     let (large, many) = (ModelSpec::ctr_dnn(5, 3, 8, &[400, 300]), ModelSpec::fm(20, 3, 8));
+    let low_rank = ModelSpec::ctr_dnn(5, 3, 8, &[64, 40]).with_cross_network(cross(Some(7), true));
     let mmoe = ModelSpec::mmoe(5, 3, 8, 3, &[300, 200], &[40], &[1.0, 0.5]);
     let esmm = ModelSpec::esmm(5, 3, 8, &[64, 40], &[1.0, 0.5]).with_dropout(0.2);
     let many_largest = many.clone().with_pooling(Pooling::Max);
@@ -138,6 +139,8 @@ fn all_runs_and_numbers_of_threads_give_the_same_bits() {
         (&mixed, 700, true),
         (&din, 700, true),
         (&din, 2500, true),
+        (&low_rank, 700, true),
+        (&low_rank, 2500, false),
         (&din, 2500, false),
         (&large, 2500, false),
         (&mmoe, 2500, false),

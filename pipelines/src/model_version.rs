@@ -5,7 +5,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use forebay_models::{Activation, NamedTensor, Norm, Pooling, Similarity};
+use forebay_models::{Activation, CrossStructure, NamedTensor, Norm, Pooling, Similarity};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
 
@@ -97,6 +97,10 @@ struct Structure<'a> {
     attention: Option<(&'a [HistoryAttention], &'a [usize], Activation)>,
     #[serde(skip_serializing_if = "Option::is_none")]
     two_towers: Option<TwoTowersStructure<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cross_rank: Option<usize>,
+    #[serde(skip_serializing_if = "is_default")]
+    cross_structure: CrossStructure,
 }
 
 /// The same of two towers.
@@ -136,6 +140,8 @@ impl<'a> Structure<'a> {
                 similarity: model.similarity,
                 temperature: model.temperature,
             }),
+            cross_rank: model.cross_rank,
+            cross_structure: model.cross_structure,
         }
     }
 }
@@ -234,6 +240,8 @@ mod tests {
         assert_ne!(version(&|job| job.model.norm = Norm::Layer), first);
         assert_eq!(version(&|job| job.model.dropout = 0.5), first);
         assert_ne!(version(&|job| job.model.activation = Activation::Gelu), first);
+        assert_ne!(version(&|job| job.model.cross_rank = Some(3)), first);
+        assert_ne!(version(&|job| job.model.cross_structure = CrossStructure::Stacked), first);
         assert_ne!(version(&|job| job.columns.slots[3].pooling = Some(Pooling::Max)), first);
         assert_ne!(version(&|job| job.columns.slots[3].last = Some(5)), first);
         let attention = |hidden: usize| {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::common;
 use crate::rows::{
-    KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TABLES, TOWER_SETTINGS, TOWERS_OF_TABLES, TWO_TOWERS, block, model,
-    predict, python, python_says, rows,
+    CROSSES, KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TABLES, TOWER_SETTINGS, TOWERS_OF_TABLES, TWO_TOWERS, block,
+    model, predict, python, python_says, rows,
 };
 
 fn export(model: &Path, to: &Path, more: &[&str]) -> (Option<i32>, String) {
@@ -61,6 +61,15 @@ fn it_does_so_for_means_left_out_negatives_and_without_or_with_all_options_of_de
         let dir = tempfile::tempdir().unwrap();
         let difference = difference(dir.path(), kind, settings);
         assert!(difference < 1e-5, "{kind} {settings:?}: {difference}");
+    }
+}
+
+#[test]
+fn it_does_so_for_cross_layers_of_low_rank_and_a_tower_behind_them() {
+    for settings in CROSSES {
+        let dir = tempfile::tempdir().unwrap();
+        let difference = difference(dir.path(), "dcn_v2", settings);
+        assert!(difference < 1e-5, "{settings:?}: {difference}");
     }
 }
 

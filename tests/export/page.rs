@@ -1,8 +1,8 @@
 //! docs/model-folder.md: its Python reader gets the scores of `forebay predict`.
 
 use crate::rows::{
-    KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TABLES, TOWER_SETTINGS, TOWERS_OF_TABLES, TWO_TOWERS, block, model,
-    predict, python_says, rows,
+    CROSSES, KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TABLES, TOWER_SETTINGS, TOWERS_OF_TABLES, TWO_TOWERS, block,
+    model, predict, python_says, rows,
 };
 
 /// Writes the reader to a file; returns the numbers that it printed: rows, and the largest difference.
@@ -24,6 +24,15 @@ fn the_reader_of_the_page_gets_the_scores_of_predict() {
         let (rows, difference) = read_by_the_page(dir.path(), kind, &[]);
         assert_eq!(rows, 1500);
         assert!(difference < 1e-6, "{kind}: {difference}");
+    }
+}
+
+#[test]
+fn it_reads_cross_layers_of_low_rank_and_a_tower_behind_them() {
+    for settings in CROSSES {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, difference) = read_by_the_page(dir.path(), "dcn_v2", settings);
+        assert!(difference < 1e-6, "{settings:?}: {difference}");
     }
 }
 

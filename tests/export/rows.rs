@@ -76,6 +76,13 @@ pub(crate) const TOWER_SETTINGS: [&str; 7] = [
     "pooling=max",
 ];
 
+/// Settings of `dcn_v2`.
+pub(crate) const CROSSES: [&[&str]; 3] = [
+    &["model.cross_rank=5"],
+    &["model.cross_structure=stacked", "model.cross_layers=2"],
+    &["model.cross_structure=stacked", "model.cross_rank=3", "model.activation=gelu"],
+];
+
 /// Slots with a pooling of their own, and lists that are cut: one slot keeps the last two values, another the first value.
 pub(crate) const LISTS: &str = "columns.slots=['user', 'city', { column = 'item', key_space = 'items', pooling = 'max' }, \
      { column = 'history', key_space = 'items', last = 2, pooling = 'mean' }, \

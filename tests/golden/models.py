@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 STEPS, ROWS, SLOTS, DENSE, DIM, KEYS = 100, 16, 3, 2, 4, 20
-HIDDEN, CROSS_LAYERS, SEED, ROW_LR = [6, 5], 2, 7, 0.5
+HIDDEN, CROSS_LAYERS, RANK, SEED, ROW_LR = [6, 5], 2, 3, 7, 0.5
 # Attention: the slots of each pair, the history first, and the hidden layers of its activation unit.
 PAIRS, UNIT = [(2, 0), (1, 0)], [5, 3]
 LOSSES_OF = [1, 2, 5, 10, 20, 50, 100]
@@ -23,6 +23,9 @@ MODELS = {
     "wide_deep": {"linear", "tower"},
     "ctr_dnn": {"tower"},
     "dcn_v2": {"cross", "tower"},
+    "dcn_v2, rank 3": {"cross", "tower"},
+    "dcn_v2, stacked": {"cross", "tower"},
+    "dcn_v2, stacked, rank 3": {"linear", "cross", "tower"},
     "all": {"linear", "fm", "cross", "tower"},
     "din": {"attention", "tower"},
     "fm over din": {"attention", "fm", "cross"},
@@ -68,6 +71,8 @@ CASES += [("din", optimizer, "bags", "mean", {"unit": unit})
 CASES += [("din", "adam", "single", "sum", {"unit": "prelu", "activation": "sigmoid"}),
           ("fm over din", "adam", "bags", "max", {"unit": "silu"})]
 CASES += [(model, optimizer, bags, "sum", {"activation": "gelu"}) for model in MODELS if "towers" in MODELS[model]
+          for optimizer, bags in [("adam", "single"), ("adagrad", "bags")]]
+CASES += [(model, optimizer, bags, "sum", {"activation": "gelu"}) for model in MODELS if model.startswith("dcn_v2,")
           for optimizer, bags in [("adam", "single"), ("adagrad", "bags")]]
 # Smooth: with a bend at 0, the last bits of a float decide on which side of it a unit is.
 NORMED = {"norm": "layer", "activation": "gelu", "dropout": 0.1}
@@ -118,7 +123,10 @@ def shapes(model, parts, tower):
     width = SLOTS * DIM + DENSE
     layers = []
     if "cross" in parts:
-        layers += [(f"cross.{l}", width, width) for l in range(CROSS_LAYERS)] + [("cross.out", 1, width)]
+        for l in range(CROSS_LAYERS):
+            layers += [(f"cross.{l}.v", RANK, width)] if "rank" in model else []
+            layers += [(f"cross.{l}", width, RANK if "rank" in model else width)]
+        layers += [] if "stacked" in model else [("cross.out", 1, width)]
     if "tower" in parts:
         widths = [width, *HIDDEN, 1]
         layers += [(f"tower.{l}", widths[l + 1], widths[l]) for l in range(len(HIDDEN) + 1)]
@@ -147,7 +155,10 @@ def shapes(model, parts, tower):
         found["similarity.bias"] = (1,)
     for name, outputs, inputs in layers:
         INPUTS[name] = inputs
-        found |= {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}
+        found[f"{name}.weight"] = (outputs, inputs)
+        if name.endswith(".v"):
+            continue
+        found[f"{name}.bias"] = (outputs,)
         is_hidden = outputs > 1 and (
             name.split(".")[0] in ("tower", "bottom", "expert", "task")
             or name.split(".")[0] in SIDES and not name.endswith(f".{len(HIDDEN)}"))
@@ -236,13 +247,18 @@ def logits(model, parts, params, table, dense, bags, pooling, tower, step):
     x0 = torch.cat([pooled.reshape(ROWS, -1), dense], 1)
 
     def layer(name, x):
-        return torch.nn.functional.linear(x, params[f"{name}.weight"], params[f"{name}.bias"])
+        return torch.nn.functional.linear(x, params[f"{name}.weight"], params.get(f"{name}.bias"))
 
     if "cross" in parts:
         x = x0
         for l in range(CROSS_LAYERS):
-            x = x0 * layer(f"cross.{l}", x) + x
-        z = z + layer("cross.out", x).squeeze(1)
+            low = layer(f"cross.{l}.v", x) if "rank" in model else x
+            x = x0 * layer(f"cross.{l}", low) + x
+        if "stacked" in model:
+            x0 = x
+        else:
+            z = z + layer("cross.out", x).squeeze(1)
+
     def hidden(name, layers, first, x):
         """`layers` hidden layers; `first` is the number of the first of them among all of the model."""
         for l in range(layers):

@@ -5,9 +5,9 @@
 use std::ops::Range;
 
 use super::attention::{self, Buffers, Chunk};
+use super::cross_network::CrossBuffers;
 use super::gather::gather;
-use super::gemm::{MatrixView, matmul};
-use super::hidden_layers::{Gradients, HiddenLayers, Pass, ToInput, weight, weight_gradient};
+use super::hidden_layers::{Gradients, HiddenLayers, Pass, ToInput};
 use super::kernels;
 use super::network::Network;
 use super::tasks::TaskBuffers;
@@ -40,8 +40,7 @@ pub(super) struct MicroBatch {
     no_linear: Vec<f32>,
     /// Gradients of two neighbouring layers' activations.
     deltas: [Vec<f32>; 2],
-    /// For each cross layer: its product plus bias, and its output, `[chunk x width]` each.
-    cross: Vec<(Vec<f32>, Vec<f32>)>,
+    cross: CrossBuffers,
     /// For each pair of attention.
     attention: Vec<Buffers>,
     /// FM: scratch `[dim]` and dlogits `[chunk x slots * dim]`.
@@ -174,25 +173,19 @@ impl MicroBatch {
             self.fm.1.resize(n * net.embedded(), 0.0);
             kernels::fm(&self.x, width, net.spec.slots, &mut self.fm.0, logits, &mut self.fm.1);
         }
-        if let Some((head, layers)) = net.cross.split_last() {
-            self.cross.resize_with(layers.len(), Default::default);
-            for (l, layer) in layers.iter().enumerate() {
-                let (before, rest) = self.cross.split_at_mut(l);
-                let x = before.last().map_or(&self.x, |(_, out)| out);
-                let (u, out) = &mut rest[0];
-                u.resize(n * width, 0.0);
-                out.resize(n * width, 0.0);
-                matmul(u, width, MatrixView::new(x, n, width, width), weight(params, layer).t(), false, self.threads);
-                kernels::cross(u, &params[layer.bias.clone()], &self.x, x, out);
-            }
-            let last = self.cross.last().map_or(&self.x, |(_, out)| out);
-            kernels::head(last, &params[head.weight.clone()], params[head.bias.start], logits);
-        }
         let training = least.is_none().then_some((batch.id, rows.start));
         let pass = Pass { net, params, rows: n, threads: self.threads, training };
+        let mut input = self.x.as_slice();
+        if let Some(cross) = &net.cross {
+            let output = self.cross.forward(&pass, cross, &self.x);
+            match &cross.head {
+                Some(head) => kernels::head(output, &params[head.weight.clone()], params[head.bias.start], logits),
+                None => input = output,
+            }
+        }
         if let Some((head, layers)) = net.tower.split_last() {
-            self.tower.forward(&pass, layers, 0, &self.x);
-            let last = self.tower.output(&self.x);
+            self.tower.forward(&pass, layers, 0, input);
+            let last = self.tower.output(input);
             kernels::head(last, &params[head.weight.clone()], params[head.bias.start], logits);
         }
         if let Some(tasks) = &net.tasks {
@@ -265,16 +258,23 @@ impl MicroBatch {
             (Some(two), Some(by)) => return self.two_towers.backward_from(&pass, two, by, &mut grads, dx),
             (None, _) => {}
         }
+        let is_stacked = net.cross.as_ref().is_some_and(|cross| cross.head.is_none());
         if let Some((head, layers)) = net.tower.split_last() {
-            let last = self.tower.output(&self.x);
+            let (input, to) = if is_stacked {
+                let (output, by_output) = self.cross.output_and_gradient(n * net.width());
+                (output, ToInput { to: by_output, columns: net.width(), adds: false })
+            } else {
+                // The gradient by the dense features is not computed.
+                (self.x.as_slice(), ToInput { to: &mut *dx, columns: net.embedded(), adds: false })
+            };
+            let last = self.tower.output(input);
             kernels::head_weight(dlogits, last, &mut grads.params[head.weight.clone()]);
             grads.params[head.bias.start] += dlogits.iter().sum::<f32>();
             grads.deltas[0].resize(n * head.inputs, 0.0);
             kernels::head_input(dlogits, &params[head.weight.clone()], &mut grads.deltas[0]);
-            // The gradient by the dense features is not computed.
-            let embeddings = ToInput { to: dx, columns: net.embedded(), adds: false };
-            self.tower.backward(&pass, layers, &self.x, &mut grads, embeddings);
-        } else {
+            self.tower.backward(&pass, layers, input, &mut grads, to);
+        }
+        if net.tower.is_empty() || is_stacked {
             dx.fill(0.0);
         }
         if net.spec.fm {
@@ -282,8 +282,11 @@ impl MicroBatch {
             kernels::scale_rows(by_embedding, net.embedded(), dlogits);
             kernels::add(dx, by_embedding);
         }
-        if !net.cross.is_empty() {
-            self.cross_backward(net, params, dlogits, dx);
+        if let Some(cross) = &net.cross {
+            if let Some(head) = &cross.head {
+                self.cross.head_backward(&pass, head, dlogits, grads.params);
+            }
+            self.cross.backward(&pass, cross, &self.x, &mut grads, (dx, net.embedded()));
         }
     }
 
@@ -312,29 +315,5 @@ impl MicroBatch {
             };
             buffers.backward(&chunk, unit, &self.x, grads);
         }
-    }
-
-    /// Adds the cross network's gradient by the embeddings to `dx`.
-    fn cross_backward(&mut self, net: &Network, params: &[f32], dlogits: &[f32], dx: &mut [f32]) {
-        let (n, width) = (dlogits.len(), net.width());
-        let (head, layers) = net.cross.split_last().expect("only called with cross layers");
-        let last = self.cross.last().map_or(&self.x, |(_, out)| out);
-        kernels::head_weight(dlogits, last, &mut self.grads[head.weight.clone()]);
-        self.grads[head.bias.start] += dlogits.iter().sum::<f32>();
-        let [g, dx0] = &mut self.deltas;
-        g.resize(n * width, 0.0);
-        dx0.clear();
-        dx0.resize(n * width, 0.0);
-        kernels::head_input(dlogits, &params[head.weight.clone()], g);
-        for (l, layer) in layers.iter().enumerate().rev() {
-            let (before, rest) = self.cross.split_at_mut(l);
-            let input = before.last().map_or(&self.x, |(_, out)| out);
-            let u = &mut rest[0].0;
-            kernels::cross_backward(g, u, &self.x, dx0, &mut self.grads[layer.bias.clone()]);
-            weight_gradient(&mut self.grads, layer, u, input, n, self.adds, self.threads);
-            matmul(g, width, MatrixView::new(u, n, width, width), weight(params, layer), true, self.threads);
-        }
-        let embedded = net.embedded();
-        kernels::add_columns(dx, embedded, g, dx0, width, true);
     }
 }

@@ -6,6 +6,7 @@ pub(super) use super::layer::Layer;
 
 use crate::dropout::Dropout;
 use crate::native::bags::{BagView, RowParts, SlotPlace, SlotVector};
+use crate::native::cross_network::CrossLayers;
 use crate::native::two_tower_layers::TwoTowerLayers;
 use crate::params::{self, Param, name_at};
 use crate::{Activation, AttentionPair, DenseBatch, ModelSpec, Norm, Tasks, Tower};
@@ -45,8 +46,7 @@ pub(super) struct Network {
     pub(super) attention: Vec<Unit>,
     /// Weight of the dense features (none if there are none) and bias.
     pub(super) linear: Option<(Option<Range<usize>>, usize)>,
-    /// The square layers, then the head.
-    pub(super) cross: Vec<Layer>,
+    pub(super) cross: Option<CrossLayers>,
     /// The hidden layers, then the head.
     pub(super) tower: Vec<Layer>,
     /// Of a model with several labels.
@@ -101,7 +101,8 @@ impl Network {
                 let stem = param.name.trim_end_matches(".weight");
                 Layer {
                     weight: param.range.clone(),
-                    bias: range(&format!("{stem}.bias")).expect("every layer of these parts has a bias"),
+                    // A factor of a cross layer has none.
+                    bias: range(&format!("{stem}.bias")).unwrap_or_default(),
                     gamma: range(&format!("{stem}.gamma")).unwrap_or_default(),
                     beta: range(&format!("{stem}.beta")).unwrap_or_default(),
                     slope: range(&format!("{stem}.slope")).unwrap_or_default(),
@@ -132,6 +133,10 @@ impl Network {
                 activation: unit.activation,
             })
             .collect();
+        let cross = spec
+            .cross
+            .as_ref()
+            .and_then(|cross| CrossLayers::new(layers("cross."), cross.rank.is_some(), !cross.is_stacked()));
         let bias = range("similarity.bias").map(|bias| bias.start);
         let two_towers = TwoTowerLayers::new(&spec, bias, ["user.", "item."].map(layers));
         let mut net = Network {
@@ -148,7 +153,7 @@ impl Network {
             slot_vectors: SlotVector::of_slots(&spec),
             places: SlotPlace::of_slots(&spec),
             linear: range("linear.bias").map(|bias| (range("linear.weight"), bias.start)),
-            cross: layers("cross."),
+            cross,
             tower: layers("tower."),
             tasks,
             two_towers,
@@ -174,7 +179,7 @@ impl Network {
         params::total(&self.layout)
     }
 
-    /// The square cross layers, the hidden layers and the layers of vectors, in the order of their parameters.
+    /// The cross layers, the hidden layers and the layers of vectors, in the order of their parameters.
     pub(super) fn hidden<'a>(&'a self) -> impl Iterator<Item = &'a Layer> {
         let without_head = |layers: &'a Vec<Layer>| layers.split_last().map_or(&[][..], |(_, hidden)| hidden);
         let of_tasks = self
@@ -182,7 +187,8 @@ impl Network {
             .iter()
             .flat_map(move |tasks| tasks.shared.iter().map(Vec::as_slice).chain(tasks.towers.iter().map(without_head)));
         let of_two = self.two_towers.iter().flat_map(|two| two.layers());
-        [&self.cross, &self.tower].into_iter().map(without_head).chain(of_tasks).chain(of_two).flatten()
+        let of_cross = self.cross.iter().flat_map(CrossLayers::inner);
+        of_cross.chain(without_head(&self.tower)).chain(of_tasks.flatten()).chain(of_two.flatten())
     }
 
     /// About how long a row takes one thread, forward and backward.

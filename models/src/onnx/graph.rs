@@ -6,7 +6,9 @@ use super::messages::{
 };
 use crate::tower::NORM_EPSILON;
 use crate::two_towers::LENGTH_EPSILON;
-use crate::{Activation, Attention, ModelSpec, NamedTensor, Norm, Similarity, Tasks, Tower, TowerSide, TwoTowers};
+use crate::{
+    Activation, Attention, Cross, ModelSpec, NamedTensor, Norm, Similarity, Tasks, Tower, TowerSide, TwoTowers,
+};
 
 /// The graph so far. Every value that a node makes has a name of its own.
 #[derive(Default)]
@@ -37,9 +39,16 @@ impl Graph {
             parts.push(graph.fm(vectors(spec)));
         }
         if spec.cross.is_some() || spec.tower.is_some() {
-            let x0 = graph.x0(spec);
-            parts.extend(spec.cross.as_ref().map(|cross| graph.cross(cross.layers, &x0)));
-            parts.extend(spec.tower.as_ref().map(|tower| graph.mlp(tower, "tower", &x0)));
+            let mut input = graph.x0(spec);
+            if let Some(cross) = &spec.cross {
+                let output = graph.cross(cross, &input);
+                if cross.is_stacked() {
+                    input = output;
+                } else {
+                    parts.push(graph.layer("cross.out", &output));
+                }
+            }
+            parts.extend(spec.tower.as_ref().map(|tower| graph.mlp(tower, "tower", &input)));
         }
         if let Some(two) = &spec.two_towers {
             parts.push(graph.two_towers(spec, two));
@@ -243,15 +252,20 @@ impl Graph {
         self.attribute("axis", 1);
     }
 
-    /// `x_{l+1} = x0 * (W_l x_l + b_l) + x_l`, then one linear output, `[rows, 1]`.
-    fn cross(&mut self, layers: usize, x0: &str) -> String {
+    /// `x_{l+1} = x0 * (W_l x_l + b_l) + x_l`, with the weight or its two factors: the output of the last layer.
+    fn cross(&mut self, cross: &Cross, x0: &str) -> String {
         let mut x = x0.to_owned();
-        for l in 0..layers {
-            let u = self.layer(&format!("cross.{l}"), &x);
+        for l in 0..cross.layers {
+            let low = cross.rank.map(|_| {
+                let low = self.node("Gemm", &[&x, &format!("cross.{l}.v.weight")], &format!("cross.{l}.low"));
+                self.attribute("transB", 1);
+                low
+            });
+            let u = self.layer(&format!("cross.{l}"), low.as_ref().unwrap_or(&x));
             let product = self.node("Mul", &[x0, &u], &format!("cross.{l}.product"));
             x = self.node("Add", &[&product, &x], &format!("cross.{l}.x"));
         }
-        self.layer("cross.out", &x)
+        x
     }
 
     /// The layers `name.L`, the last with one output.

@@ -6,7 +6,7 @@ use super::TorchBatch;
 use super::dropout::factors;
 use crate::dropout::Dropout;
 use crate::tower::NORM_EPSILON;
-use crate::{Activation, ModelSpec, Norm, Pooling, RowPart, Tasks, Tower, TowerSide, TwoTowers};
+use crate::{Activation, Cross, ModelSpec, Norm, Pooling, RowPart, Tasks, Tower, TowerSide, TwoTowers};
 
 /// A dense model in tch: the forward pass over parameters in a variable store. Autograd computes the gradients.
 ///
@@ -64,11 +64,17 @@ pub(super) struct SpecModule {
     linear_bias: Option<Tensor>,
     /// For each pair its unit, the last layer being the one with one output.
     pub(super) units: Vec<Vec<Layer>>,
-    cross: Vec<Layer>,
+    cross: Option<CrossModule>,
     tower: Vec<Layer>,
     tasks: Option<TaskModule>,
     two_towers: Option<TwoTowersModule>,
     dropout: Option<Dropout>,
+}
+
+/// The layers of a cross network: V, if it has a rank, and W or U with the bias; and its linear output, if it has one.
+struct CrossModule {
+    layers: Vec<(Option<Tensor>, Layer)>,
+    head: Option<Layer>,
 }
 
 /// The layers of a model with several labels.
@@ -100,59 +106,84 @@ pub(super) struct Layer {
 impl SpecModule {
     /// `leaves` are those of the layout, in its order; dropout comes from `seed`.
     pub(super) fn new(spec: ModelSpec, seed: u64, leaves: &[Tensor]) -> SpecModule {
-        let mut leaves = leaves.iter().map(Tensor::shallow_clone);
-        let mut next = || leaves.next().expect("the layout has a leaf for each parameter of the spec");
-        let linear_weight = (spec.linear && spec.dense > 0).then(&mut next);
-        let linear_bias = spec.linear.then(&mut next);
+        let mut leaves = Leaves(leaves.iter());
+        let linear_weight = (spec.linear && spec.dense > 0).then(|| leaves.next());
+        let linear_bias = spec.linear.then(|| leaves.next());
         let of_single_rows = spec.two_towers.as_ref().is_some_and(|two| !two.is_in_batch());
-        let similarity_bias = of_single_rows.then(&mut next);
-        let mut layer = |tower: Option<&Tower>| Layer {
-            weight: next(),
-            bias: next(),
-            norm: tower.filter(|tower| tower.norm == Norm::Layer).map(|_| (next(), next())),
-            slope: tower.filter(|tower| tower.activation == Activation::Prelu).map(|_| next()),
-        };
+        let similarity_bias = of_single_rows.then(|| leaves.next());
         // The last of each is the layer with one output.
         let units = spec.attention.iter().flat_map(|attention| attention.pairs.iter().map(|_| &attention.unit));
-        let units =
-            units.map(|unit| unit.hidden.iter().map(|_| Some(unit)).chain([None]).map(&mut layer).collect()).collect();
-        let cross = (0..spec.cross.as_ref().map_or(0, |cross| cross.layers + 1)).map(|_| layer(None)).collect();
-        let tower = spec.tower.as_ref().map_or_else(Vec::new, |tower| {
-            let hidden = tower.hidden.iter().map(|_| Some(tower));
-            hidden.chain([None]).map(&mut layer).collect()
-        });
-        let tasks = spec.tasks.as_ref().map(|tasks| TaskModule::new(tasks, &mut layer));
-        let two_towers = spec.two_towers.as_ref().map(|two| TwoTowersModule::new(two, similarity_bias, &mut layer));
+        let units = units.map(|unit| leaves.stack(unit.hidden.len(), unit, true)).collect();
+        let cross = spec.cross.as_ref().map(|cross| CrossModule::new(cross, &mut leaves));
+        let tower = spec.tower.as_ref().map_or_else(Vec::new, |tower| leaves.stack(tower.hidden.len(), tower, true));
+        let tasks = spec.tasks.as_ref().map(|tasks| TaskModule::new(tasks, &mut leaves));
+        let two_towers = spec.two_towers.as_ref().map(|two| TwoTowersModule::new(two, similarity_bias, &mut leaves));
         let dropout = spec.any_tower().and_then(|tower| Dropout::new(tower.dropout, seed));
         let pooling = (0..spec.slots).map(|slot| spec.pooling_of(slot)).collect();
         SpecModule { spec, pooling, linear_weight, linear_bias, units, cross, tower, tasks, two_towers, dropout }
     }
 }
 
+/// The parameters that no part has taken yet, in the order of the layout.
+struct Leaves<'a>(std::slice::Iter<'a, Tensor>);
+
+impl Leaves<'_> {
+    fn next(&mut self) -> Tensor {
+        self.0.next().expect("the layout has a leaf for each parameter of the spec").shallow_clone()
+    }
+
+    /// A linear layer, and what lies behind it if it is a hidden layer of `tower`.
+    fn layer(&mut self, tower: Option<&Tower>) -> Layer {
+        Layer {
+            weight: self.next(),
+            bias: self.next(),
+            norm: tower.filter(|tower| tower.norm == Norm::Layer).map(|_| (self.next(), self.next())),
+            slope: tower.filter(|tower| tower.activation == Activation::Prelu).map(|_| self.next()),
+        }
+    }
+
+    /// So many hidden layers of `tower`, and with `has_last` a linear layer behind them.
+    fn stack(&mut self, hidden: usize, tower: &Tower, has_last: bool) -> Vec<Layer> {
+        let mut layers: Vec<Layer> = (0..hidden).map(|_| self.layer(Some(tower))).collect();
+        layers.extend(has_last.then(|| self.layer(None)));
+        layers
+    }
+}
+
+impl CrossModule {
+    fn new(cross: &Cross, leaves: &mut Leaves<'_>) -> CrossModule {
+        let layers = (0..cross.layers).map(|_| (cross.rank.map(|_| leaves.next()), leaves.layer(None))).collect();
+        CrossModule { layers, head: (!cross.is_stacked()).then(|| leaves.layer(None)) }
+    }
+
+    /// The output of the last layer.
+    fn output(&self, x0: &Tensor) -> Result<Tensor, TchError> {
+        let mut x = x0.shallow_clone();
+        for (v, w) in &self.layers {
+            let u = match v {
+                Some(v) => w.apply(&x.f_linear(v, None::<&Tensor>)?)?,
+                None => w.apply(&x)?,
+            };
+            x = x0.f_mul(&u)?.f_add(&x)?;
+        }
+        Ok(x)
+    }
+}
+
 impl TaskModule {
-    fn new<'a>(tasks: &'a Tasks, layer: &mut impl FnMut(Option<&'a Tower>) -> Layer) -> TaskModule {
-        let tower = Some(&tasks.tower);
-        let shared = |_| tasks.shared_hidden().iter().map(|_| layer(tower)).collect();
-        let shared = tasks.shared().into_iter().map(shared).collect();
+    fn new(tasks: &Tasks, leaves: &mut Leaves<'_>) -> TaskModule {
+        let (hidden, tower) = (tasks.shared_hidden().len(), &tasks.tower);
+        let shared = tasks.shared().iter().map(|_| leaves.stack(hidden, tower, false)).collect();
         let gates = if tasks.gate_outputs() > 0 { tasks.labels() } else { 0 };
-        let gates = (0..gates).map(|_| layer(None)).collect();
-        let towers = (0..tasks.labels())
-            .map(|_| tasks.tower.hidden.iter().map(|_| tower).chain([None]).map(&mut *layer).collect())
-            .collect();
+        let gates = (0..gates).map(|_| leaves.layer(None)).collect();
+        let towers = (0..tasks.labels()).map(|_| leaves.stack(tower.hidden.len(), tower, true)).collect();
         TaskModule { shared, gates, towers }
     }
 }
 
 impl TwoTowersModule {
-    fn new<'a>(
-        two: &'a TwoTowers,
-        bias: Option<Tensor>,
-        layer: &mut impl FnMut(Option<&'a Tower>) -> Layer,
-    ) -> TwoTowersModule {
-        let sides = TowerSide::BOTH.map(|side| {
-            let hidden = two.hidden(side).iter().map(|_| Some(&two.tower));
-            hidden.chain([None]).map(&mut *layer).collect()
-        });
+    fn new(two: &TwoTowers, bias: Option<Tensor>, leaves: &mut Leaves<'_>) -> TwoTowersModule {
+        let sides = TowerSide::BOTH.map(|side| leaves.stack(two.hidden(side).len(), &two.tower, true));
         TwoTowersModule { spec: two.clone(), bias, sides }
     }
 }
@@ -283,17 +314,17 @@ impl TorchModule for SpecModule {
             let pairs = all.f_sub(&own)?.f_sum_dim_intlist([1i64].as_slice(), true, Kind::Float)?.f_mul_scalar(0.5)?;
             logits = logits.f_add(&pairs)?;
         }
-        if self.cross.is_empty() && self.tower.is_empty() && self.tasks.is_none() {
+        if self.cross.is_none() && self.tower.is_empty() && self.tasks.is_none() {
             return Ok(logits);
         }
         let flat = self.flat(&embedding, 0..batch.slots())?;
-        let x0 = if self.spec.dense > 0 { Tensor::f_cat(&[&flat, batch.dense()], 1)? } else { flat };
-        if let Some((out, layers)) = self.cross.split_last() {
-            let mut x = x0.shallow_clone();
-            for layer in layers {
-                x = x0.f_mul(&layer.apply(&x)?)?.f_add(&x)?;
+        let mut x0 = if self.spec.dense > 0 { Tensor::f_cat(&[&flat, batch.dense()], 1)? } else { flat };
+        if let Some(cross) = &self.cross {
+            let output = cross.output(&x0)?;
+            match &cross.head {
+                Some(head) => logits = logits.f_add(&head.apply(&output)?)?,
+                None => x0 = output,
             }
-            logits = logits.f_add(&out.apply(&x)?)?;
         }
         if let (Some(tasks), Some(module)) = (&self.spec.tasks, &self.tasks) {
             return self.labels(batch, tasks, module, &x0);

@@ -3,8 +3,8 @@
 
 use forebay_base::{mix64, signed_unit_f32};
 use forebay_models::{
-    Activation, Attention, AttentionPair, DenseBatch, DenseModel, ModelSpec, Norm, Pooling, Similarity, Tower,
-    TowerInputs, TowerSide, TwoTowersLoss,
+    Activation, Attention, AttentionPair, Cross, CrossStructure, DenseBatch, DenseModel, ModelSpec, Norm, Pooling,
+    Similarity, Tower, TowerInputs, TowerSide, TwoTowersLoss,
 };
 
 /// From -1 to 1 in steps that f32 holds exactly. `tests/golden/models.py` has the same.
@@ -107,6 +107,20 @@ pub fn specs() -> Vec<(&'static str, ModelSpec)> {
         ("ctr-dnn", ModelSpec::ctr_dnn(3, 2, 4, &[6, 5])),
         ("ctr-dnn without dense", ModelSpec::ctr_dnn(3, 0, 4, &[6])),
         ("cross", ModelSpec::builder(3, 2).with_embedding(4).with_cross(2)),
+        ("cross of low rank", ModelSpec::dcn_v2(3, 2, 4, 1, &[6, 5]).with_cross_network(cross(Some(3), false))),
+        (
+            "tower on a cross",
+            ModelSpec::wide_deep(3, 2, 4, &[6, 5])
+                .with_fm()
+                .with_activation(Activation::Gelu)
+                .with_cross_network(cross(None, true)),
+        ),
+        (
+            "tower on a cross of low rank",
+            ModelSpec::ctr_dnn(3, 0, 4, &[6])
+                .with_activation(Activation::Silu)
+                .with_cross_network(cross(Some(2), true)),
+        ),
         ("gelu", ModelSpec::ctr_dnn(3, 2, 4, &[6, 5]).with_activation(Activation::Gelu)),
         ("silu", ModelSpec::wide_deep(3, 2, 4, &[6, 5]).with_activation(Activation::Silu)),
         ("prelu", ModelSpec::dcn_v2(3, 2, 4, 1, &[6, 5]).with_activation(Activation::Prelu)),
@@ -173,6 +187,12 @@ pub fn specs() -> Vec<(&'static str, ModelSpec)> {
         ("in-batch softmax, log-Q, max", towers().with_in_batch_softmax(1, true).with_pooling(Pooling::Max)),
         ("all, each in its way", all.with_slot_pooling(vec![Pooling::Max, Pooling::Sum, Pooling::Mean])),
     ]
+}
+
+/// A cross network of two layers.
+pub fn cross(rank: Option<usize>, stacked: bool) -> Cross {
+    let structure = if stacked { CrossStructure::Stacked } else { CrossStructure::Parallel };
+    Cross { layers: 2, rank, structure }
 }
 
 /// Two towers over three slots and two dense features, with the slot 1 in the item tower.

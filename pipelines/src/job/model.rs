@@ -1,7 +1,7 @@
 //! The `[model]` section of a job: a kind of model and its sizes.
 
 use forebay_actors::Fault;
-use forebay_models::{Activation, ModelSpec, Norm, Pooling, Similarity};
+use forebay_models::{Activation, Cross, CrossStructure, ModelSpec, Norm, Pooling, Similarity};
 use serde::{Deserialize, Serialize};
 
 use super::towers::{TowerColumns, TowerLoss};
@@ -38,6 +38,12 @@ pub struct ModelOptions {
     /// other kinds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cross_layers: Option<usize>,
+    /// The rank of the weights of the cross layers, for instance `64`: each is the product of two matrices, which have
+    /// `2 * rank * width` numbers instead of `width * width`. Default: square matrices. Not used without cross layers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cross_rank: Option<usize>,
+    /// How the cross layers and the tower go together. Not used without cross layers.
+    pub cross_structure: CrossStructure,
     /// Experts of "mmoe", for instance `8`. Default: 4. Not used by the other kinds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub experts: Option<usize>,
@@ -101,7 +107,7 @@ pub enum ModelKind {
     WideDeep,
     /// DeepFM (Guo et al., IJCAI 2017): a linear part, a factorization machine and a tower over the same embeddings.
     DeepFm,
-    /// DCN v2 (Wang et al., WWW 2021), parallel structure: a cross network beside a tower, both over the same embeddings.
+    /// DCN v2 (Wang et al., WWW 2021): a cross network and a tower, side by side or (`cross_structure`) the tower behind it.
     DcnV2,
     /// A tower alone.
     CtrDnn,
@@ -155,6 +161,8 @@ impl Default for ModelOptions {
             linear: false,
             fm: false,
             cross_layers: None,
+            cross_rank: None,
+            cross_structure: CrossStructure::default(),
             experts: None,
             task_hidden: None,
             attention: Vec::new(),
@@ -213,6 +221,15 @@ impl ModelOptions {
                  for a tower alone",
             ));
         }
+        if self.cross_layer_count() > 0 && self.cross_rank == Some(0) {
+            return Err(Fault::user("model.cross_rank is 0, expected at least 1: leave it out for square matrices"));
+        }
+        if self.cross_layer_count() > 0 && self.cross_structure == CrossStructure::Stacked && self.hidden.is_empty() {
+            return Err(Fault::user(
+                "model.cross_structure is \"stacked\", but model.hidden is empty, so that there is no tower to stack: set hidden, or \
+                 leave cross_structure out",
+            ));
+        }
         Ok(())
     }
 
@@ -247,6 +264,11 @@ impl ModelOptions {
         }
     }
 
+    /// The cross network of a model that has cross layers.
+    fn cross(&self) -> Cross {
+        Cross { layers: self.cross_layer_count(), rank: self.cross_rank, structure: self.cross_structure }
+    }
+
     /// The spec for rows with this number of slots and dense features, and labels whose losses have these weights, without what
     /// depends on the names of columns: [`Job::model_spec`](crate::Job::model_spec) is the whole. For an "own" model and for two towers it has no
     /// parts.
@@ -258,9 +280,7 @@ impl ModelOptions {
             ModelKind::Fm => ModelSpec::fm(slots, dense, self.embedding_dim),
             ModelKind::WideDeep => ModelSpec::wide_deep(slots, dense, self.embedding_dim, &self.hidden),
             ModelKind::DeepFm => ModelSpec::deep_fm(slots, dense, self.embedding_dim, &self.hidden),
-            ModelKind::DcnV2 => {
-                ModelSpec::dcn_v2(slots, dense, self.embedding_dim, self.cross_layer_count(), &self.hidden)
-            }
+            ModelKind::DcnV2 => ModelSpec::ctr_dnn(slots, dense, dim, hidden).with_cross_network(self.cross()),
             ModelKind::CtrDnn | ModelKind::Din => ModelSpec::ctr_dnn(slots, dense, self.embedding_dim, &self.hidden),
             ModelKind::SharedBottom => ModelSpec::shared_bottom(slots, dense, dim, hidden, task_hidden, labels),
             ModelKind::Mmoe => {
@@ -278,7 +298,7 @@ impl ModelOptions {
                     spec = spec.with_fm();
                 }
                 if self.cross_layer_count() > 0 {
-                    spec = spec.with_cross(self.cross_layer_count());
+                    spec = spec.with_cross_network(self.cross());
                 }
                 if !self.hidden.is_empty() {
                     spec = spec.with_tower(&self.hidden);
@@ -310,6 +330,9 @@ mod tests {
         assert_eq!(spec("deep_fm", ""), custom("linear = true\nfm = true"));
         assert_eq!(spec("dcn_v2", ""), custom("cross_layers = 3"));
         assert_eq!(spec("dcn_v2", "cross_layers = 2"), custom("cross_layers = 2"));
+        let factors = "cross_layers = 2\ncross_rank = 3\ncross_structure = 'stacked'";
+        assert_eq!(spec("dcn_v2", factors), custom(factors));
+        assert_eq!(spec("dcn_v2", factors).dense_len(), 2 * (14 * 3 + 3 * 14 + 14) + spec("ctr_dnn", "").dense_len());
         assert_eq!(spec("wide_deep", ""), custom("linear = true"));
         assert_eq!(spec("ctr_dnn", ""), custom("cross_layers = 0"));
         assert_eq!(spec("ctr_dnn", ""), custom(""));
@@ -367,9 +390,19 @@ mod tests {
     }
 
     #[test]
-    fn dcn_v2_without_cross_layers_is_refused() {
-        let job = Job::from_toml("[model]\nkind = 'dcn_v2'\ncross_layers = 0", &[]).unwrap();
-        let fault = job.check().unwrap_err().to_string();
-        assert!(fault.contains("model.cross_layers is 0") && fault.contains("ctr_dnn"), "{fault}");
+    fn cross_layers_that_cannot_be_are_refused() {
+        for (model, words) in [
+            ("kind = 'dcn_v2'\ncross_layers = 0", "model.cross_layers is 0, but model.kind is \"dcn_v2\""),
+            ("kind = 'dcn_v2'\ncross_rank = 0", "model.cross_rank is 0, expected at least 1"),
+            (
+                "kind = 'custom'\ncross_layers = 2\ncross_structure = 'stacked'\nhidden = []",
+                "model.cross_structure is \"stacked\", but model.hidden is empty",
+            ),
+            ("kind = 'dcn_v2'\ncross_structure = 'stack'", "did you mean `stacked`?"),
+        ] {
+            let fault = Job::from_toml(&format!("[model]\n{model}"), &[]).and_then(|job| job.check());
+            let fault = fault.expect_err(model).to_string();
+            assert!(fault.contains(words), "{fault}");
+        }
     }
 }

@@ -1,0 +1,138 @@
+//! The cross network of DCN V2 over a chunk of rows, forward and backward, with the buffers that it keeps between the two.
+
+use super::gemm::{MatrixView, matmul};
+use super::hidden_layers::{Gradients, Pass, weight, weight_gradient};
+use super::kernels;
+use super::layer::Layer;
+
+/// Where its parameters are.
+#[derive(Debug, Clone)]
+pub(super) struct CrossLayers {
+    pub(super) layers: Vec<CrossLayer>,
+    /// The linear output; `None` if the tower is stacked on the last layer.
+    pub(super) head: Option<Layer>,
+}
+
+/// One layer: `x0 * (W x + b) + x`.
+#[derive(Debug, Clone)]
+pub(super) struct CrossLayer {
+    /// `[rank x width]`, if W is `U V`. It has no bias.
+    v: Option<Layer>,
+    /// W, or U: `[width x rank]`; and b.
+    w: Layer,
+}
+
+impl CrossLayers {
+    /// `layers` in the order of their parameters. `None` if there are none.
+    pub(super) fn new(mut layers: Vec<Layer>, has_rank: bool, has_head: bool) -> Option<CrossLayers> {
+        let head = has_head.then(|| layers.pop()).flatten();
+        let mut layers = layers.into_iter();
+        let mut of_cross = Vec::new();
+        while let Some(first) = layers.next() {
+            let (v, w) = if has_rank { (Some(first), layers.next()?) } else { (None, first) };
+            of_cross.push(CrossLayer { v, w });
+        }
+        (!of_cross.is_empty()).then_some(CrossLayers { layers: of_cross, head })
+    }
+
+    /// All layers but the head, in the order of their parameters.
+    pub(super) fn inner(&self) -> impl Iterator<Item = &Layer> {
+        self.layers.iter().flat_map(|layer| layer.v.iter().chain([&layer.w]))
+    }
+}
+
+/// The buffers of one chunk.
+#[derive(Default)]
+pub(super) struct CrossBuffers {
+    layers: Vec<LayerBuffers>,
+    /// The gradients by the output of a layer, and by `x0` through the product: `[chunk x width]` each.
+    by_output: Vec<f32>,
+    by_x0: Vec<f32>,
+    /// The gradient by what V makes, `[chunk x rank]`.
+    by_low: Vec<f32>,
+}
+
+#[derive(Default)]
+struct LayerBuffers {
+    /// What V makes, `[chunk x rank]`; empty without V.
+    low: Vec<f32>,
+    /// `W x + b`, and the output: `[chunk x width]` each.
+    u: Vec<f32>,
+    out: Vec<f32>,
+}
+
+impl CrossBuffers {
+    /// Computes all layers from `x0`, `[rows x width]`. Returns the output of the last.
+    pub(super) fn forward<'a>(&'a mut self, pass: &Pass<'_>, cross: &CrossLayers, x0: &'a [f32]) -> &'a [f32] {
+        let Pass { params, rows: n, threads, .. } = *pass;
+        self.layers.resize_with(cross.layers.len(), Default::default);
+        for (l, CrossLayer { v, w }) in cross.layers.iter().enumerate() {
+            let (before, rest) = self.layers.split_at_mut(l);
+            let x = before.last().map_or(x0, |layer| &layer.out);
+            let (LayerBuffers { low, u, out }, width) = (&mut rest[0], w.outputs);
+            let mut input = MatrixView::new(x, n, width, width);
+            if let Some(v) = v {
+                low.resize(n * v.outputs, 0.0);
+                matmul(low, v.outputs, input, weight(params, v).t(), false, threads);
+                input = MatrixView::new(low, n, v.outputs, v.outputs);
+            }
+            u.resize(n * width, 0.0);
+            out.resize(n * width, 0.0);
+            matmul(u, width, input, weight(params, w).t(), false, threads);
+            kernels::cross(u, &params[w.bias.clone()], x0, x, out);
+        }
+        self.layers.last().map_or(x0, |layer| &layer.out)
+    }
+
+    /// The output of the last layer, and where the gradient by it goes before [`Self::backward`], `[rows x width]` of this length.
+    pub(super) fn output_and_gradient(&mut self, len: usize) -> (&[f32], &mut [f32]) {
+        self.by_output.resize(len, 0.0);
+        (self.layers.last().map_or(&[][..], |layer| &layer.out), &mut self.by_output)
+    }
+
+    /// From the gradient by the logit of the head to its parameters and to the output.
+    pub(super) fn head_backward(&mut self, pass: &Pass<'_>, head: &Layer, dlogits: &[f32], grads: &mut [f32]) {
+        let (output, by_output) = self.output_and_gradient(pass.rows * head.inputs);
+        kernels::head_weight(dlogits, output, &mut grads[head.weight.clone()]);
+        grads[head.bias.start] += dlogits.iter().sum::<f32>();
+        kernels::head_input(dlogits, &pass.params[head.weight.clone()], by_output);
+    }
+
+    /// The way back from the gradient of the output to the parameters, and to the first `embedded` numbers of each row of `x0`, to
+    /// which it is added.
+    pub(super) fn backward(
+        &mut self,
+        pass: &Pass<'_>,
+        cross: &CrossLayers,
+        x0: &[f32],
+        grads: &mut Gradients<'_>,
+        (dx, embedded): (&mut [f32], usize),
+    ) {
+        let Pass { params, rows: n, threads, .. } = *pass;
+        let width = self.by_output.len() / n;
+        self.by_x0.clear();
+        self.by_x0.resize(n * width, 0.0);
+        for (l, CrossLayer { v, w }) in cross.layers.iter().enumerate().rev() {
+            let (before, rest) = self.layers.split_at_mut(l);
+            let x = before.last().map_or(x0, |layer| &layer.out);
+            let LayerBuffers { low, u, .. } = &mut rest[0];
+            kernels::cross_backward(&self.by_output, u, x0, &mut self.by_x0, &mut grads.params[w.bias.clone()]);
+            let by_u = MatrixView::new(u, n, width, width);
+            match v {
+                None => {
+                    weight_gradient(grads.params, w, u, x, n, grads.adds, threads);
+                    matmul(&mut self.by_output, width, by_u, weight(params, w), true, threads);
+                }
+                Some(v) => {
+                    weight_gradient(grads.params, w, u, low, n, grads.adds, threads);
+                    self.by_low.resize(n * v.outputs, 0.0);
+                    matmul(&mut self.by_low, v.outputs, by_u, weight(params, w), false, threads);
+                    weight_gradient(grads.params, v, &self.by_low, x, n, grads.adds, threads);
+                    let by_low = MatrixView::new(&self.by_low, n, v.outputs, v.outputs);
+                    matmul(&mut self.by_output, width, by_low, weight(params, v), true, threads);
+                }
+            }
+        }
+        kernels::add_columns(dx, embedded, &self.by_output, &self.by_x0, width, true);
+    }
+}
