@@ -243,6 +243,7 @@ fn what_cannot_be_predicted_is_refused_by_name_and_leaves_nothing() {
     let (scores, nowhere) = (path("scores"), path("nowhere"));
     let cases: Vec<(&Path, PathBuf, PathBuf, &[&str], &str)> = vec![
         (&model, data.clone(), path("file"), &[], "is a file"),
+        (&model, data.clone(), path("scores.csv"), &[], "write CSV with --out - > "),
         (&model, data.clone(), path("full"), &[], "holds files already"),
         (&model, data.clone(), path("file/scores"), &[], "Not a directory"),
         (&model, data.clone(), PathBuf::from("/proc/nowhere/scores"), &[], "/proc/nowhere"),

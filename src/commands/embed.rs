@@ -72,8 +72,8 @@ fn tower(text: &str) -> Result<TowerSide, String> {
 impl Embed {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         let folder = Folder::from(&self.out).with_stores(&context.stores);
-        StagedFolder::probe(&folder, self.replace)?;
         let stop = Stop::listen_and_say("no vectors are written")?;
+        StagedFolder::probe(&folder, self.replace)?;
         let mut model = Model::load_with(&self.model, 1, context)?;
         model.job = crate::Job::from_toml(&model.job.to_toml(), &self.settings)?;
         let keep: Vec<&str> = self.keep.iter().map(String::as_str).collect();

@@ -62,12 +62,19 @@ pub(crate) struct Predict {
 
 impl Predict {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
+        if self.out.ends_with(".csv") {
+            let out = &self.out;
+            return Err(Fault::user(format!(
+                "--out {out} is the name of a CSV file, but a folder of Parquet files is written: name a folder, or write CSV with \
+                 --out - > {out}"
+            )));
+        }
         let folder = (self.out != STDOUT).then(|| Folder::from(&self.out).with_stores(&context.stores));
+        let stop =
+            Stop::listen_and_say(if folder.is_some() { "no scores are written" } else { "no more scores follow" })?;
         if let Some(folder) = &folder {
             StagedFolder::probe(folder, self.replace)?;
         }
-        let stop =
-            Stop::listen_and_say(if folder.is_some() { "no scores are written" } else { "no more scores follow" })?;
         let mut model = Model::load_with(&self.model, 1, context)?;
         model.job = crate::Job::from_toml(&model.job.to_toml(), &self.settings)?;
         let keep: Vec<&str> = self.keep.iter().map(String::as_str).collect();
