@@ -18,8 +18,8 @@ use forebay_connectors::convert::{Encoding, ParquetOptions, TextOptions, block_o
 use forebay_connectors::criteo::{COLUMNS, INTEGERS, column_name};
 use forebay_connectors::throttle::ThrottledStore;
 use forebay_connectors::{
-    Categories, CriteoSource, CsvSource, FileColumn, Input, ParquetSource, ReadOptions, Rows, Synthetic,
-    SyntheticSource, ValueKind,
+    Categories, CriteoSource, CsvSource, FileColumn, Input, JsonLinesSource, ParquetSource, ReadOptions, Rows,
+    Synthetic, SyntheticSource, ValueKind,
 };
 
 fn measure<S: Source<Out = Rows>>(name: &str, mut source: S) -> Result<(), Fault> {
@@ -71,19 +71,35 @@ fn main() -> Result<(), Fault> {
     done
 }
 
-/// Writes Criteo text anew with commas and a header.
-fn as_csv(text: &Path, folder: &Path) -> Result<(), Fault> {
-    let failed = |e: std::io::Error| Fault::external("cannot write the bench's CSV").because(e);
+/// Writes Criteo text anew, as what `make` makes of the text of a file.
+fn anew(text: &Path, folder: &Path, ending: &str, make: impl Fn(&str) -> String) -> Result<(), Fault> {
+    let failed = |e: std::io::Error| Fault::external("cannot write the bench's files").because(e);
     std::fs::create_dir_all(folder).map_err(failed)?;
-    let header = (0..COLUMNS).map(column_name).collect::<Vec<_>>().join(",");
     for (number, file) in std::fs::read_dir(text).map_err(failed)?.enumerate() {
         let path = file.map_err(failed)?.path();
         if path.extension().is_some_and(|ending| ending == "txt") {
-            let rows = std::fs::read_to_string(path).map_err(failed)?.replace('\t', ",");
-            std::fs::write(folder.join(format!("{number}.csv")), format!("{header}\n{rows}")).map_err(failed)?;
+            let rows = std::fs::read_to_string(path).map_err(failed)?;
+            std::fs::write(folder.join(format!("{number}.{ending}")), make(&rows)).map_err(failed)?;
         }
     }
     Ok(())
+}
+
+/// With commas and a header.
+fn as_csv(rows: &str) -> String {
+    format!("{}\n{}", (0..COLUMNS).map(column_name).collect::<Vec<_>>().join(","), rows.replace('\t', ","))
+}
+
+/// With numbers as numbers, and without what is missing.
+fn as_json_lines(rows: &str) -> String {
+    let value = |(at, value): (usize, &str)| match (value.is_empty(), at <= INTEGERS) {
+        (true, _) => None,
+        (_, true) => Some(format!("\"{}\":{value}", column_name(at))),
+        (_, false) => Some(format!("\"{}\":\"{value}\"", column_name(at))),
+    };
+    let line =
+        |row: &str| format!("{{{}}}\n", row.split('\t').enumerate().filter_map(value).collect::<Vec<_>>().join(","));
+    rows.lines().map(line).collect()
 }
 
 fn generated(dir: &Path, synthetic: &Synthetic, options: &ReadOptions) -> Result<(), Fault> {
@@ -92,12 +108,16 @@ fn generated(dir: &Path, synthetic: &Synthetic, options: &ReadOptions) -> Result
     let text = dir.join("text");
     block_on(to_criteo_text(&mut rows(), &cx, &text, &TextOptions::default(), |_| ()))?;
     measure("criteo text", CriteoSource::new(text.clone(), options.clone()))?;
-    as_csv(&text, &dir.join("csv"))?;
+    anew(&text, &dir.join("csv"), "csv", as_csv)?;
+    anew(&text, &dir.join("json"), "jsonl", as_json_lines)?;
     for (name, kind) in [("hex", ValueKind::Hex), ("strings", ValueKind::Text)] {
         let numbers = (0..=INTEGERS).map(|at| FileColumn::new(column_name(at), ValueKind::Number));
         let categories = (INTEGERS + 1..COLUMNS).map(|at| FileColumn::new(column_name(at), kind));
-        let source = CsvSource::csv(dir.join("csv"), options.clone()).columns(numbers.chain(categories));
+        let columns: Vec<FileColumn> = numbers.chain(categories).collect();
+        let source = CsvSource::csv(dir.join("csv"), options.clone()).columns(columns.clone());
         measure(&format!("csv, numbers and {name}"), source)?;
+        let source = JsonLinesSource::json_lines(dir.join("json"), options.clone()).columns(columns);
+        measure(&format!("json lines, numbers and {name}"), source)?;
     }
     for (encoding, fill_nulls, categories) in [
         (Encoding::Dictionary, false, Categories::Int),

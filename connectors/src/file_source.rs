@@ -9,6 +9,7 @@ use crate::criteo::{CriteoSource, column_name};
 use crate::csv::{CsvOptions, CsvSource};
 use crate::format::{FileColumn, Format};
 use crate::input::Input;
+use crate::json_lines::JsonLinesSource;
 use crate::lease::Leases;
 use crate::options::ReadOptions;
 use crate::parquet::ParquetSource;
@@ -23,6 +24,8 @@ pub enum FileSource {
     Criteo(CriteoSource),
     /// CSV.
     Csv(CsvSource),
+    /// JSON lines.
+    JsonLines(JsonLinesSource),
 }
 
 /// How files in a format are read.
@@ -54,6 +57,10 @@ impl FileSource {
                 let source = CsvSource::csv(input, options).on_bad_row(format.on_bad_row);
                 Self::Csv(source.written(format.csv).columns(columns))
             }
+            Format::JsonLines => {
+                let source = JsonLinesSource::json_lines(input, options).on_bad_row(format.on_bad_row);
+                Self::JsonLines(source.columns(columns))
+            }
         }
     }
 
@@ -64,6 +71,7 @@ impl FileSource {
             Self::Parquet(source) => Self::Parquet(source.leasing(leases)),
             Self::Criteo(source) => Self::Criteo(source.leasing(leases)),
             Self::Csv(source) => Self::Csv(source.leasing(leases)),
+            Self::JsonLines(source) => Self::JsonLines(source.leasing(leases)),
         }
     }
 
@@ -71,7 +79,7 @@ impl FileSource {
     pub fn schema(&self) -> Option<SchemaRef> {
         match self {
             Self::Parquet(source) => source.schema(),
-            Self::Criteo(_) | Self::Csv(_) => None,
+            Self::Criteo(_) | Self::Csv(_) | Self::JsonLines(_) => None,
         }
     }
 }
@@ -84,6 +92,7 @@ impl Source for FileSource {
             Self::Parquet(source) => source.describe(),
             Self::Criteo(source) => source.describe(),
             Self::Csv(source) => source.describe(),
+            Self::JsonLines(source) => source.describe(),
         }
     }
 
@@ -92,6 +101,7 @@ impl Source for FileSource {
             Self::Parquet(source) => source.open(cx).await,
             Self::Criteo(source) => source.open(cx).await,
             Self::Csv(source) => source.open(cx).await,
+            Self::JsonLines(source) => source.open(cx).await,
         }
     }
 
@@ -100,6 +110,7 @@ impl Source for FileSource {
             Self::Parquet(source) => source.next().await,
             Self::Criteo(source) => source.next().await,
             Self::Csv(source) => source.next().await,
+            Self::JsonLines(source) => source.next().await,
         }
     }
 }

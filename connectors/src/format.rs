@@ -15,18 +15,26 @@ pub enum Format {
     Criteo,
     /// CSV with a header, plain, .gz or .zst; see `csv`.
     Csv,
+    /// JSON lines: an object on each line, plain, .gz or .zst.
+    JsonLines,
 }
 
 /// Endings of compressed text; the source of text refuses those that it does not read by name.
 const COMPRESSED: [&str; 8] = ["gz", "zst", "zstd", "bz2", "deflate", "lz4", "snappy", "xz"];
 
 impl Format {
-    /// The format that the ending of a name tells: `.parquet` and `.csv` do, and so does `.csv.gz`. `.txt`, `.gz` or no ending
+    /// Whether its files do not say the types of their columns.
+    pub fn is_untyped(self) -> bool {
+        matches!(self, Self::Csv | Self::JsonLines)
+    }
+
+    /// The format that the ending of a name tells: `.parquet`, `.csv` and `.jsonl` do, and so does `.csv.gz`. `.txt`, `.gz` or no ending
     /// do not.
     pub fn told_by(name: &str) -> Option<Self> {
         match ending(name).0.as_str() {
             "parquet" | "pq" => Some(Self::Parquet),
             "csv" => Some(Self::Csv),
+            "json" | "jsonl" | "ndjson" => Some(Self::JsonLines),
             _ => None,
         }
     }
@@ -78,6 +86,7 @@ impl std::fmt::Display for Format {
             Self::Parquet => "Parquet",
             Self::Criteo => "Criteo text",
             Self::Csv => "CSV",
+            Self::JsonLines => "JSON lines",
         })
     }
 }
@@ -159,6 +168,9 @@ mod tests {
             ("a.csv/part-0", Format::Parquet, Format::Csv),
             ("x.CSV", Format::Csv, Format::Csv),
             ("x.csv.gz", Format::Csv, Format::Csv),
+            ("part-00000.json", Format::JsonLines, Format::JsonLines),
+            ("x.jsonl.zst", Format::JsonLines, Format::JsonLines),
+            ("x.ndjson", Format::JsonLines, Format::JsonLines),
             ("x.txt", Format::Criteo, Format::Csv),
             ("x.tsv.zst", Format::Criteo, Format::Csv),
             ("x.gz", Format::Criteo, Format::Csv),

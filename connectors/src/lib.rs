@@ -19,7 +19,7 @@
 //! 2. `file`, `partition/`, `partition_columns`, `input/`: which files there are, and which folders a predicate selects.
 //! 3. `options`, `rows`, `split`, `lease`, `window`: what a source yields, and in which order.
 //! 4. `prefetch`, `decode_pool`: fetching ahead and decoding, the same for every source.
-//! 5. `parquet/`, `text/` (all formats of one row per line), `criteo/`, `csv/`, `synthetic/`, `stream`: the sources.
+//! 5. `parquet/`, `text/` (all formats of one row per line), `criteo/`, `csv/`, `json_lines/`, `synthetic/`, `stream`: the sources.
 //!    `format`, `file_source`: the source of files in a format.
 //! 6. `staged/`, `convert/`: folders that appear whole or not at all, and rows written into them. `inspect/`: what data
 //!    there is.
@@ -51,6 +51,7 @@ pub mod criteo;
 pub mod csv;
 pub mod input;
 pub mod inspect;
+pub mod json_lines;
 pub mod parquet;
 pub mod partition;
 pub mod staged;
@@ -64,6 +65,7 @@ pub use file::DataFile;
 pub use file_source::{FileFormat, FileSource};
 pub use format::{FileColumn, Format, ValueKind};
 pub use input::Input;
+pub use json_lines::JsonLinesSource;
 pub use lease::{DataPlan, Lease, Leases, LocalLeases};
 pub use options::ReadOptions;
 pub use parquet::ParquetSource;

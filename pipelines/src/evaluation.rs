@@ -25,16 +25,18 @@ impl Model {
         self.score(read)
     }
 
-    /// CSV has no types: what it reads without a kind, other formats may read as integers, with other keys and transforms.
+    /// CSV and JSON lines have no types: what they read without a kind, other formats may read as integers, with other keys and
+    /// transforms.
     pub(crate) fn warn_of_other_types(&self, format: Option<Format>) {
         let trained = self.training.as_ref().and_then(|training| training.format);
         let (Some(trained), Some(format)) = (trained, format) else { return };
         let untyped = self.job.columns.without_kind();
-        if (trained == Format::Csv) != (format == Format::Csv)
+        if trained.is_untyped() != format.is_untyped()
             && let Some(first) = untyped.first()
         {
+            let without = if trained.is_untyped() { trained } else { format };
             tracing::warn!(
-                "the model was trained on {trained}, and these rows are {format}: CSV has no types, so integers in the {} columns \
+                "the model was trained on {trained}, and these rows are {format}: {without} has no types here, so integers in the {} columns \
                  without a kind or transform (`{first}`) are not read as in training; train with kinds that the job names",
                 untyped.len()
             );

@@ -166,10 +166,10 @@ fn input(job: &Job, context: &Context, paths: &Paths) -> Result<(Input, FileForm
     Ok((input, FileFormat { format, csv: job.data.csv.clone(), on_bad_row: job.data.on_bad_row.clone() }))
 }
 
-/// The columns `names` of files. Those that the job does not have are text in CSV; the other formats have types of their own.
+/// The columns `names` of files. Those that the job does not have are text in CSV and JSON; the other formats have types of their own.
 fn file_columns(job: &Job, format: Format, names: Vec<String>) -> Result<Vec<FileColumn>, Fault> {
     let known = match format {
-        Format::Csv => job.columns.in_files()?,
+        Format::Csv | Format::JsonLines => job.columns.in_files(format)?,
         Format::Parquet | Format::Criteo => job.columns.in_typed_files(),
     };
     let column = |name: String| match known.iter().find(|column| column.name == name) {

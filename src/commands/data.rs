@@ -43,6 +43,8 @@ enum InspectedFormat {
     Criteo,
     /// CSV with a header
     Csv,
+    /// JSON lines: an object on each line
+    JsonLines,
 }
 
 /// One character, or `\t`.
@@ -172,7 +174,7 @@ pub(crate) struct Convert {
 /// Reads all rows once.
 #[derive(Args)]
 pub(crate) struct Inspect {
-    /// A file, a folder or a glob of Parquet, CSV or Criteo text: a path or a URL (hdfs://, s3://, file://).
+    /// A file, a folder or a glob of Parquet, CSV, JSON lines or Criteo text: a path or a URL (hdfs://, s3://, file://).
     path: String,
     /// Format of the files. Default: told by their names, or else by their first bytes.
     #[arg(long, value_enum)]
@@ -249,8 +251,8 @@ impl Convert {
             FileFormat::Criteo => {
                 write_parquet(CriteoSource::new(input, read).on_bad_row(on_bad_row), &self.out, &options, None, logs)
             }
-            FileFormat::Csv => Err(Fault::user(format!(
-                "`{input}` is CSV by its name, and CSV is not converted, because a job says which columns are numbers: \
+            format @ (FileFormat::Csv | FileFormat::JsonLines) => Err(Fault::user(format!(
+                "`{input}` is {format} by its name, and {format} is not converted, because a job says which columns are numbers: \
                  train on it as it is"
             ))),
         }
@@ -286,6 +288,7 @@ impl Inspect {
             InspectedFormat::Parquet => FileFormat::Parquet,
             InspectedFormat::Criteo => FileFormat::Criteo,
             InspectedFormat::Csv => FileFormat::Csv,
+            InspectedFormat::JsonLines => FileFormat::JsonLines,
         });
         let options = InspectOptions { format, csv: CsvOptions { delimiter: self.delimiter, ..CsvOptions::default() } };
         let found = block_on(inspect(input(self.path, self.filter.as_ref()), options))?;

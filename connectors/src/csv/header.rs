@@ -6,7 +6,6 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use forebay_actors::Fault;
 use futures::{StreamExt, TryStreamExt};
 
-use super::column::data_type;
 use super::options::CsvOptions;
 use super::split::split_line;
 use crate::file::DataFile;
@@ -14,6 +13,7 @@ use crate::format::{FileColumn, ValueKind};
 use crate::names::{did_you_mean, listed};
 use crate::partition_columns::{Constant, PartitionColumns};
 use crate::text::MAX_LINE;
+use crate::text::column::data_type;
 use crate::text::head::read_head;
 
 /// Files whose headers are read at once.

@@ -3,15 +3,12 @@
 use arrow::record_batch::RecordBatch;
 use forebay_actors::Fault;
 
-use super::column::Column;
 use super::header::{CsvHeader, Origin};
 use super::options::CsvOptions;
 use super::split::{field_end, split_line, unquote};
 use crate::text::bad_row::{BadRow, MAX_LINE, Reason, shown, too_long};
-use crate::text::format::LineParser;
-
-/// A batch with this many bytes of text is full. With the longest line it stays within the 32-bit offsets of strings.
-const TEXT_BYTES: usize = 64 << 20;
+use crate::text::column::Column;
+use crate::text::format::{LineParser, TEXT_BYTES};
 
 /// Columns being filled with the fields of lines.
 pub struct CsvParser {

@@ -2,13 +2,11 @@
 //! never by a guess.
 //!
 //! A line is a row. So files are read in byte ranges, by several processes, and a quoted field that holds a line end makes a bad
-//! row. Read in this order: `options`, `split` (lines into fields), `number`, `column` (values into columns), `header`, `lines` (lines into rows), `format`.
+//! row. Read in this order: `options`, `split` (lines into fields), `header`, `lines` (lines into rows), `format`.
 
-mod column;
 mod format;
 mod header;
 mod lines;
-mod number;
 mod options;
 mod split;
 

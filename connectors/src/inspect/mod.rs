@@ -19,6 +19,7 @@ use crate::csv::{CsvOptions, CsvSource};
 use crate::file::DataFile;
 use crate::format::Format;
 use crate::input::Input;
+use crate::json_lines::JsonLinesSource;
 use crate::options::ReadOptions;
 use crate::parquet::ParquetSource;
 use crate::rows::Rows;
@@ -104,6 +105,7 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
         Format::Parquet => "parquet",
         Format::Criteo => "criteo text",
         Format::Csv => "csv",
+        Format::JsonLines => "json lines",
     };
     let mut report =
         Inspection { path, bytes, files: files.len() as u64, format: format_name.to_owned(), ..Inspection::default() };
@@ -123,6 +125,11 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
         }
         Format::Csv => {
             let mut source = CsvSource::csv(input, read).written(options.csv).on_bad_row(OnBadRow::Skip);
+            source.open(&cx).await?;
+            stats(&mut source, true, &mut report).await?;
+        }
+        Format::JsonLines => {
+            let mut source = JsonLinesSource::json_lines(input, read).on_bad_row(OnBadRow::Skip);
             source.open(&cx).await?;
             stats(&mut source, true, &mut report).await?;
         }

@@ -38,6 +38,9 @@ pub(crate) enum Reason {
     NotANumber,
     NotAnInteger,
     NotHex,
+    NotJson,
+    NotOneValue,
+    Twice,
     InvalidUtf8,
     TooLong,
 }
@@ -53,6 +56,9 @@ impl Reason {
             Self::NotANumber => "not a number",
             Self::NotAnInteger => "not an integer",
             Self::NotHex => "not a hex category",
+            Self::NotJson => "not a JSON object",
+            Self::NotOneValue => "not one value",
+            Self::Twice => "a key twice",
             Self::InvalidUtf8 => "invalid UTF-8",
             Self::TooLong => "line too long",
         }

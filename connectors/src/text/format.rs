@@ -8,6 +8,9 @@ use forebay_actors::Fault;
 use super::bad_row::BadRow;
 use crate::file::DataFile;
 
+/// A batch with this many bytes of text is full. With the longest line it stays within the 32-bit offsets of strings.
+pub(crate) const TEXT_BYTES: usize = 64 << 20;
+
 /// A format of text with one row per line. The formats of this crate implement it.
 pub trait LineFormat: Send + Sync + 'static {
     /// What is known of a file before its rows are read: for CSV, its header.

@@ -1,14 +1,16 @@
 //! Text with one row per line, plain, `.gz` or `.zst`: what all formats of text share. A format says how a line becomes a row.
 //!
-//! Read in this order: `bad_row`, `cut` (byte ranges), `format` (what a format says), `lines` (a split into batches),
+//! Read in this order: `bad_row`, `number`, `column` (values into columns), `cut` (byte ranges), `format` (what a format says), `lines` (a split into batches),
 //! `decompress`, `head` (the first lines of a file), `windows`, `source`.
 
 pub(crate) mod bad_row;
+pub(crate) mod column;
 pub(crate) mod cut;
 mod decompress;
 pub(crate) mod format;
 pub(crate) mod head;
 mod lines;
+mod number;
 mod source;
 mod windows;
 

@@ -45,6 +45,15 @@ fn criteo_text_with_bad_rows() {
 }
 
 #[test]
+fn json_lines_with_bad_rows() {
+    let dir = super::json_lines::folder(120);
+    for options in options() {
+        let path = dir.path().to_owned();
+        check_source(move || super::json_lines::source(&path, options.clone()).range_bytes(300));
+    }
+}
+
+#[test]
 fn csv_with_bad_rows() {
     let dir = super::csv::folder(120);
     for options in options() {

@@ -5,6 +5,7 @@ mod conformance;
 mod convert;
 mod criteo;
 mod csv;
+mod json_lines;
 mod leases;
 mod parquet;
 mod partition;

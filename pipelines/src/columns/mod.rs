@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use forebay_actors::Fault;
 use forebay_base::nearest;
-use forebay_connectors::{FileColumn, ValueKind};
+use forebay_connectors::{FileColumn, Format, ValueKind};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::label_column::Labels;
@@ -99,15 +99,15 @@ impl Columns {
         names
     }
 
-    /// Every column that is read, without repetition, and what its values are where the files do not say (CSV): numbers for the
+    /// Every column that is read, without repetition, and what its values are where files of this format do not say: numbers for the
     /// label and dense features, for a slot what its kind says, text for `auto` and for extra columns.
     ///
     /// # Errors
     /// A user fault if a column is read as two kinds of values.
-    pub(crate) fn in_files(&self) -> Result<Vec<FileColumn>, Fault> {
-        if let Some(vector) = self.dense.iter().find(|dense| dense.length.is_some()) {
+    pub(crate) fn in_files(&self, format: Format) -> Result<Vec<FileColumn>, Fault> {
+        if let Some(vector) = self.dense.iter().find(|dense| dense.length.is_some() && format == Format::Csv) {
             return Err(Fault::user(format!(
-                "columns.dense: `{}` has a length, but CSV has no lists: write the rows as Parquet",
+                "columns.dense: `{}` has a length, but CSV has no lists: write the rows as Parquet or JSON lines",
                 vector.column
             )));
         }
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_column_of_text_has_the_kind_that_all_its_uses_agree_on() {
-        let read = |text| toml::from_str::<Columns>(text).unwrap().in_files();
+        let read = |text| toml::from_str::<Columns>(text).unwrap().in_files(Format::Csv);
         let columns = read(
             r#"
             label = "y"

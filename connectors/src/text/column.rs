@@ -1,4 +1,4 @@
-//! A column being filled with the values of fields.
+//! A column being filled with values that are written as text.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use arrow::datatypes::{ArrowPrimitiveType, DataType, Float64Type, Int64Type, UIn
 use forebay_actors::Fault;
 use forebay_base::parse_hex;
 
+use super::bad_row::Reason;
 use super::number::{parse_integer, parse_number};
 use crate::format::ValueKind;
-use crate::text::bad_row::Reason;
 
 /// The values so far; a missing one is 0 or empty.
-pub(super) struct Column {
+pub(crate) struct Column {
     values: Values,
     present: NullBufferBuilder,
 }
@@ -26,7 +26,7 @@ enum Values {
 }
 
 /// The type of the arrays of a kind.
-pub(super) fn data_type(kind: ValueKind) -> DataType {
+pub(crate) fn data_type(kind: ValueKind) -> DataType {
     match kind {
         ValueKind::Number => DataType::Float64,
         ValueKind::Integer => DataType::Int64,
@@ -36,7 +36,7 @@ pub(super) fn data_type(kind: ValueKind) -> DataType {
 }
 
 impl Column {
-    pub(super) fn new(kind: ValueKind, capacity: usize) -> Self {
+    pub(crate) fn new(kind: ValueKind, capacity: usize) -> Self {
         let values = match kind {
             ValueKind::Number => Values::Number(Vec::with_capacity(capacity)),
             ValueKind::Integer => Values::Integer(Vec::with_capacity(capacity)),
@@ -52,7 +52,7 @@ impl Column {
 
     /// Adds the value of a field that is not missing. If it is none of this column, adds nothing.
     #[inline]
-    pub(super) fn push(&mut self, field: &[u8]) -> Result<(), Reason> {
+    pub(crate) fn push(&mut self, field: &[u8]) -> Result<(), Reason> {
         match &mut self.values {
             Values::Number(values) => values.push(parse_number(field).ok_or(Reason::NotANumber)?),
             Values::Integer(values) => values.push(parse_integer(field).ok_or(Reason::NotAnInteger)?),
@@ -71,7 +71,7 @@ impl Column {
 
     /// Adds a missing value.
     #[inline]
-    pub(super) fn push_missing(&mut self) {
+    pub(crate) fn push_missing(&mut self) {
         match &mut self.values {
             Values::Number(values) => values.push(0.0),
             Values::Integer(values) => values.push(0),
@@ -81,14 +81,29 @@ impl Column {
         self.present.append_null();
     }
 
+    /// Values so far.
+    pub(crate) fn len(&self) -> usize {
+        self.present.len()
+    }
+
+    /// What its values are.
+    pub(crate) fn kind(&self) -> ValueKind {
+        match self.values {
+            Values::Number(_) => ValueKind::Number,
+            Values::Integer(_) => ValueKind::Integer,
+            Values::Hex(_) => ValueKind::Hex,
+            Values::Text { .. } => ValueKind::Text,
+        }
+    }
+
     /// Bytes of text held.
     #[inline]
-    pub(super) fn text_bytes(&self) -> usize {
+    pub(crate) fn text_bytes(&self) -> usize {
         if let Values::Text { bytes, .. } = &self.values { bytes.len() } else { 0 }
     }
 
     /// Forgets what was added after the first `rows` values.
-    pub(super) fn truncate(&mut self, rows: usize) {
+    pub(crate) fn truncate(&mut self, rows: usize) {
         match &mut self.values {
             Values::Number(values) => values.truncate(rows),
             Values::Integer(values) => values.truncate(rows),
@@ -102,7 +117,7 @@ impl Column {
     }
 
     /// The values as an array.
-    pub(super) fn finish(mut self) -> Result<ArrayRef, Fault> {
+    pub(crate) fn finish(mut self) -> Result<ArrayRef, Fault> {
         let nulls = self.present.finish();
         Ok(match self.values {
             Values::Number(values) => numbers::<Float64Type>(values, nulls),
@@ -111,7 +126,7 @@ impl Column {
             Values::Text { bytes, ends } => {
                 let ends = OffsetBuffer::new(ScalarBuffer::from(ends));
                 let strings = StringArray::try_new(ends, Buffer::from_vec(bytes), nulls);
-                Arc::new(strings.map_err(|e| Fault::internal("fields of CSV make no column").because(e))?)
+                Arc::new(strings.map_err(|e| Fault::internal("fields of text make no column").because(e))?)
             }
         })
     }

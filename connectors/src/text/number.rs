@@ -2,7 +2,7 @@
 
 /// A number, as the standard library reads it: `12`, `-3.5`, `1e-3`, `nan`, `inf`. `None` for anything else.
 #[inline]
-pub(super) fn parse_number(field: &[u8]) -> Option<f64> {
+pub(crate) fn parse_number(field: &[u8]) -> Option<f64> {
     match short_integer(field) {
         Some(value) => Some(value as f64),
         None => long_number(field),
@@ -11,7 +11,7 @@ pub(super) fn parse_number(field: &[u8]) -> Option<f64> {
 
 /// An integer of 64 bits, with a sign or without. `None` for anything else.
 #[inline]
-pub(super) fn parse_integer(field: &[u8]) -> Option<i64> {
+pub(crate) fn parse_integer(field: &[u8]) -> Option<i64> {
     match short_integer(field) {
         Some(value) => Some(value),
         None => std::str::from_utf8(field).ok()?.parse().ok(),

@@ -1,0 +1,60 @@
+//! JSON lines as a format of text.
+
+use forebay_actors::Fault;
+
+use super::head::{JsonHead, read_heads};
+use super::lines::JsonParser;
+use crate::file::DataFile;
+use crate::format::FileColumn;
+use crate::input::Input;
+use crate::options::ReadOptions;
+use crate::text::{LineFormat, TextSource};
+
+/// JSON lines.
+#[derive(Clone, Debug, Default)]
+pub struct JsonLines {
+    columns: Option<Vec<FileColumn>>,
+}
+
+/// Reads JSON lines. Columns are keys at the first level of the objects; what a line lacks, and `null`, is null. A column whose values
+/// are lists in the first lines of a file is a column of lists. Without [`columns`](JsonLinesSource::columns), it reads all keys of the
+/// first lines, as text.
+pub type JsonLinesSource = TextSource<JsonLines>;
+
+impl JsonLinesSource {
+    /// Reads a file, a folder, a glob, or several of them.
+    pub fn json_lines(input: impl Into<Input>, options: ReadOptions) -> Self {
+        Self::of(JsonLines::default(), input, options)
+    }
+
+    /// Reads these columns only, in this order. One that names a folder `column=value` above a file is the same for all rows of
+    /// the file, as in [`ParquetSource::columns`](crate::ParquetSource::columns).
+    #[must_use]
+    pub fn columns(self, columns: impl IntoIterator<Item = FileColumn>) -> Self {
+        self.with_format(JsonLines { columns: Some(columns.into_iter().collect()) })
+    }
+}
+
+impl LineFormat for JsonLines {
+    type Head = JsonHead;
+    type Parser = JsonParser;
+
+    const NAME: &'static str = "json lines";
+    const HEADER: bool = false;
+
+    async fn heads(&self, files: &[DataFile]) -> Result<Vec<JsonHead>, Fault> {
+        read_heads(files, self.columns.as_deref()).await
+    }
+
+    fn row_bytes(&self, heads: &[JsonHead]) -> u64 {
+        heads.first().map_or(1, |head| head.0.line_bytes)
+    }
+
+    fn parser(&self, head: &JsonHead, capacity: usize) -> JsonParser {
+        JsonParser::new(head, capacity)
+    }
+
+    fn identity(&self) -> String {
+        format!("{self:?}")
+    }
+}

@@ -1,0 +1,130 @@
+//! The first lines of the files: which names objects have, and which of their values are lists.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
+use forebay_actors::Fault;
+use futures::{StreamExt, TryStreamExt};
+
+use super::column::column_type;
+use super::object::each_value;
+use crate::file::DataFile;
+use crate::format::{FileColumn, ValueKind};
+use crate::names::{did_you_mean, listed};
+use crate::partition_columns::{Constant, PartitionColumns};
+use crate::text::head::read_head;
+
+/// Files whose first lines are read at once.
+const AT_ONCE: usize = 16;
+
+/// What the lines of one file hold.
+#[derive(Clone, Debug)]
+pub struct JsonHead(pub(super) Arc<Layout>);
+
+#[derive(Debug)]
+pub(super) struct Layout {
+    /// For each column of a batch where its values come from.
+    pub(super) origins: Vec<Origin>,
+    /// The columns of a batch.
+    pub(super) schema: SchemaRef,
+    /// Bytes of a line, about, by the first lines of the file.
+    pub(super) line_bytes: u64,
+}
+
+/// Where a column comes from.
+#[derive(Debug)]
+pub(super) enum Origin {
+    /// A key of the objects.
+    Key { kind: ValueKind, list: bool },
+    /// A folder `column=value`.
+    Folder(Constant),
+}
+
+/// The names in the first lines of a file, and whether one of their values is a list; and the mean length of these lines, in bytes.
+struct Head {
+    names: BTreeMap<String, bool>,
+    line_bytes: u64,
+}
+
+/// Reads the first lines of all files and finds the columns `wanted` in them; all columns there are, as text, if it is `None`. A column
+/// is one of lists in all files if a value of it is a list in one of them.
+///
+/// # Errors
+/// A user fault that names a column that no file has in its first lines, unless it is optional.
+pub(super) async fn read_heads(files: &[DataFile], wanted: Option<&[FileColumn]>) -> Result<Vec<JsonHead>, Fault> {
+    let heads: Vec<Head> = futures::stream::iter(files)
+        .map(|file| async move { Ok::<_, Fault>(head(&read_head(file).await?)) })
+        .buffered(AT_ONCE)
+        .try_collect()
+        .await?;
+    let mut names: BTreeMap<&str, bool> = BTreeMap::new();
+    for (name, &list) in heads.iter().flat_map(|head| &head.names) {
+        *names.entry(name).or_default() |= list;
+    }
+    let wanted: Vec<FileColumn> = match wanted {
+        Some(wanted) => wanted.to_vec(),
+        None => names.keys().map(|name| FileColumn::new(*name, ValueKind::Text)).collect(),
+    };
+    let of_wanted: Vec<String> = wanted.iter().map(|column| column.name.clone()).collect();
+    let folders = PartitionColumns::new(files.iter(), &of_wanted, &DataType::Utf8);
+    let in_folders = |name: &str| files.iter().any(|file| file.partitions.get(name).is_some());
+    if let Some(column) = wanted.iter().find(|column| {
+        !column.optional && !names.contains_key(column.name.as_str()) && !in_folders(&column.name) && !names.is_empty()
+    }) {
+        return Err(missing(&column.name, &names, files));
+    }
+    let layouts = files.iter().zip(&heads).map(|(file, head)| {
+        let (mut origins, mut fields) = (Vec::new(), Vec::new());
+        for FileColumn { name, kind, .. } in &wanted {
+            let (field, origin) = match folders.get(name, &file.partitions) {
+                Some((field, constant)) => (field, Origin::Folder(constant)),
+                None => {
+                    let list = names.get(name.as_str()).copied().unwrap_or_default();
+                    (Field::new(name, column_type(*kind, list), true), Origin::Key { kind: *kind, list })
+                }
+            };
+            fields.push(field);
+            origins.push(origin);
+        }
+        let schema = Arc::new(Schema::new(fields));
+        JsonHead(Arc::new(Layout { origins, schema, line_bytes: head.line_bytes }))
+    });
+    Ok(layouts.collect())
+}
+
+/// Lines that are no objects are left to the reading of the rows.
+fn head(text: &[u8]) -> Head {
+    let (mut names, mut lines) = (BTreeMap::new(), 0);
+    let mut at = 0;
+    for end in memchr::memchr_iter(b'\n', text).chain((!text.ends_with(b"\n")).then_some(text.len())) {
+        let line = text.get(at..end).unwrap_or_default();
+        (at, lines) = (end + 1, lines + 1);
+        let mut found: Vec<String> = Vec::new();
+        let mut lists: Vec<bool> = Vec::new();
+        let name = |key: &str| {
+            found.push(key.to_owned());
+            Some(found.len() - 1)
+        };
+        let value = |_, raw: &str| -> Result<(), Infallible> {
+            lists.push(raw.starts_with('['));
+            Ok(())
+        };
+        if each_value(line, name, value).is_ok() {
+            found.into_iter().zip(lists).for_each(|(name, list)| *names.entry(name).or_default() |= list);
+        }
+    }
+    Head { names, line_bytes: (text.len() / lines.max(1)).max(1) as u64 }
+}
+
+fn missing(column: &str, names: &BTreeMap<&str, bool>, files: &[DataFile]) -> Fault {
+    let near = did_you_mean(column, names.keys().copied());
+    let first = files.first().map_or("", |file| &file.name);
+    let shown = names.keys().map(|name| name.get(..60).unwrap_or(name));
+    Fault::user(format!(
+        "no `{column}` in the first lines of `{first}` and the files beside it{near}: their objects have {}; name a column that is seldom \
+         there as optional",
+        listed(shown)
+    ))
+}

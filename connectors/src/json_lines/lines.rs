@@ -1,0 +1,148 @@
+//! Parses lines of JSON into columns. A bad line leaves no trace.
+
+use std::collections::HashMap;
+
+use arrow::record_batch::RecordBatch;
+use forebay_actors::Fault;
+
+use super::column::JsonColumn;
+use super::head::{JsonHead, Origin};
+use super::object::each_value;
+use crate::format::ValueKind;
+use crate::text::bad_row::{BadRow, MAX_LINE, Reason, shown, too_long};
+use crate::text::format::{LineParser, TEXT_BYTES};
+
+/// Columns being filled with the values of lines.
+pub struct JsonParser {
+    head: JsonHead,
+    /// The place of each column that is a key of objects.
+    places: HashMap<String, usize>,
+    /// One for each column of a batch; `None` for those of folders.
+    columns: Vec<Option<JsonColumn>>,
+    rows: usize,
+    text_bytes: usize,
+    capacity: usize,
+}
+
+/// What is wrong with a line.
+enum Defect {
+    /// It is no JSON object.
+    NotAnObject(serde_json::Error),
+    /// A value of this column, as it is written.
+    Value(Reason, usize, String),
+}
+
+impl JsonParser {
+    pub(super) fn new(head: &JsonHead, capacity: usize) -> Self {
+        let columns = head.0.origins.iter().zip(head.0.schema.fields()).enumerate();
+        let places = columns.filter(|(_, (origin, _))| matches!(origin, Origin::Key { .. }));
+        let places = places.map(|(place, (_, field))| (field.name().clone(), place)).collect();
+        let capacity = capacity.max(1);
+        let mut parser = Self { head: head.clone(), places, columns: Vec::new(), rows: 0, text_bytes: 0, capacity };
+        parser.columns = parser.empty_columns();
+        parser
+    }
+
+    fn empty_columns(&self) -> Vec<Option<JsonColumn>> {
+        let column = |origin: &Origin| match *origin {
+            Origin::Key { kind, list } => Some(JsonColumn::new(kind, list, self.capacity)),
+            Origin::Folder(_) => None,
+        };
+        self.head.0.origins.iter().map(column).collect()
+    }
+
+    /// Takes a line. After a defect, columns may have a value too much.
+    fn line(&mut self, line: &[u8]) -> Result<(), Defect> {
+        let (places, columns, rows) = (&self.places, &mut self.columns, self.rows);
+        let value = |place: usize, raw: &str| {
+            let Some(column) = columns[place].as_mut() else { return Ok(()) };
+            let pushed = if column.rows() > rows { Err(Reason::Twice) } else { column.push(raw) };
+            pushed.map_err(|reason| Defect::Value(reason, place, raw.to_owned()))
+        };
+        // A byte order mark, as some programs begin a file with.
+        let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line);
+        each_value(line, |key| places.get(key).copied(), value).map_err(Defect::NotAnObject)??;
+        for (place, column) in self.columns.iter_mut().enumerate() {
+            let Some(column) = column.as_mut().filter(|column| column.rows() == rows) else { continue };
+            column.push_missing().map_err(|reason| Defect::Value(reason, place, String::new()))?;
+        }
+        Ok(())
+    }
+}
+
+impl LineParser for JsonParser {
+    fn push(&mut self, text: &[u8], at: usize) -> Option<usize> {
+        let end = at + memchr::memchr(b'\n', &text[at..])?;
+        if end - at > MAX_LINE {
+            return None;
+        }
+        match self.line(&text[at..end]) {
+            Ok(()) => {
+                self.rows += 1;
+                self.text_bytes = self.columns.iter().flatten().map(JsonColumn::text_bytes).sum();
+                Some(end + 1)
+            }
+            Err(_) => {
+                self.columns.iter_mut().flatten().for_each(|column| column.truncate(self.rows));
+                None
+            }
+        }
+    }
+
+    fn rows(&self) -> usize {
+        self.rows
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows == self.capacity || self.text_bytes >= TEXT_BYTES
+    }
+
+    fn take(&mut self) -> Result<RecordBatch, Fault> {
+        let empty = self.empty_columns();
+        let rows = std::mem::take(&mut self.rows);
+        self.text_bytes = 0;
+        let columns = std::mem::replace(&mut self.columns, empty).into_iter().zip(&self.head.0.origins);
+        let columns = columns.map(|(column, origin)| match (column, origin) {
+            (_, Origin::Folder(constant)) => Ok(constant.rows(rows)),
+            (Some(column), _) => column.finish(),
+            (None, _) => Err(Fault::internal("a column of JSON has no values")),
+        });
+        RecordBatch::try_new(self.head.0.schema.clone(), columns.collect::<Result<_, _>>()?)
+            .map_err(|e| Fault::internal("the columns of JSON do not fit their schema").because(e))
+    }
+
+    fn diagnose(&self, line: &[u8]) -> BadRow {
+        const OBJECT: &str = "a JSON object on each line";
+        if line.len() > MAX_LINE {
+            return too_long(OBJECT);
+        }
+        let bad = |reason, found, expected: &str| BadRow { reason, column: None, found, expected: expected.to_owned() };
+        let (reason, place, raw) = match Self::new(&self.head, 1).line(line) {
+            Err(Defect::Value(reason, place, raw)) => (reason, place, raw),
+            Err(Defect::NotAnObject(e)) => {
+                // A line is all that its parser knows of.
+                let why = e.to_string();
+                let why = why.rsplit_once(" at line ").map_or(why.as_str(), |(why, _)| why);
+                return bad(Reason::NotJson, format!("{} ({why})", shown(line)), OBJECT);
+            }
+            // Not reachable: the same code refused the line.
+            Ok(()) => return bad(Reason::NotJson, shown(line), OBJECT),
+        };
+        let list = matches!(self.head.0.origins.get(place), Some(Origin::Key { list: true, .. }));
+        let value = match self.head.0.origins.get(place) {
+            Some(Origin::Key { kind: ValueKind::Number, .. }) => "null or a number",
+            Some(Origin::Key { kind: ValueKind::Integer, .. }) => "null or an integer of 64 bits",
+            Some(Origin::Key { kind: ValueKind::Hex, .. }) => "null or up to 16 hex digits",
+            _ => "null or text",
+        };
+        let expected = match (reason, list) {
+            (Reason::Twice, _) => "each key once".to_owned(),
+            (Reason::NotOneValue, false) => {
+                format!("{value}, as in the first lines of the files: objects within objects are not read")
+            }
+            (_, true) => format!("{value}, or a list of these"),
+            (_, false) => value.to_owned(),
+        };
+        bad(reason, format!("{} in `{}`", shown(raw.as_bytes()), self.head.0.schema.field(place).name()), &expected)
+    }
+}

@@ -1,0 +1,274 @@
+//! The source of JSON lines: ranges, values, lists, and rows that are not right.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
+use arrow::record_batch::RecordBatch;
+use forebay_connectors::inspect::{InspectOptions, inspect};
+use forebay_connectors::{FileColumn, JsonLinesSource, OnBadRow, ReadOptions, ValueKind};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{cx, joined, read};
+
+/// Two files of `rows` rows each: an id, a label and a list of words; every row whose id is 3 mod 7 is bad.
+pub(super) fn folder(rows: usize) -> TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let line = |id: usize| match id % 7 {
+        3 => format!("{{\"row\": {id}, \"label\": \"yes\"}}\n"),
+        _ => format!("{{\"words\": [\"w {}\", null], \"label\": {}, \"row\": {id}}}\n", id % 5, id % 2),
+    };
+    for (file, rows) in [0..rows, rows..2 * rows].into_iter().enumerate() {
+        fs::write(dir.path().join(format!("{file}.jsonl")), rows.map(line).collect::<String>()).unwrap();
+    }
+    dir
+}
+
+/// The ids, labels and words of [`folder`], without its bad rows.
+pub(super) fn source(path: &Path, options: ReadOptions) -> JsonLinesSource {
+    JsonLinesSource::json_lines(path, options).on_bad_row(OnBadRow::Skip).columns([
+        FileColumn::new("row", ValueKind::Integer),
+        FileColumn::new("label", ValueKind::Number),
+        FileColumn::new("words", ValueKind::Text),
+    ])
+}
+
+fn options() -> ReadOptions {
+    ReadOptions { batch_rows: 64, ..ReadOptions::default() }
+}
+
+const COLUMNS: [(&str, ValueKind); 4] =
+    [("n", ValueKind::Number), ("i", ValueKind::Integer), ("h", ValueKind::Hex), ("t", ValueKind::Text)];
+
+fn typed(path: &Path) -> JsonLinesSource {
+    JsonLinesSource::json_lines(path, options()).columns(COLUMNS.map(|(name, kind)| FileColumn::new(name, kind)))
+}
+
+async fn all(source: &mut JsonLinesSource) -> RecordBatch {
+    joined(&read(source, &cx()).await.unwrap())
+}
+
+async fn refused(mut source: JsonLinesSource) -> String {
+    read(&mut source, &cx()).await.unwrap_err().to_string()
+}
+
+#[tokio::test]
+async fn plain_packed_and_windows_files_hold_the_same_rows_whatever_the_ranges() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = |i: usize| {
+        format!("{{\"i\":{i}, \"n\" : {i}.5,\"more\":{{\"i\":[1,{{}}]}},\"h\":\"{i:x}\",\"t\":\"a \\\"{i}\\\"\"}}\n")
+    };
+    let text: String = (0..500).map(line).collect();
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("a.jsonl"), &text).unwrap();
+    fs::write(at("b.ndjson"), text.replace('\n', "\r\n")).unwrap();
+    fs::write(at("c.json"), text.trim_end()).unwrap();
+    fs::write(at("d.jsonl"), format!("\u{feff}{}", text.replace("\n{\"i\":7", "\n\n{\"i\":7"))).unwrap();
+    fs::write(at("e.jsonl.zst"), zstd::encode_all(text.as_bytes(), 3).unwrap()).unwrap();
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
+    packed.write_all(text.as_bytes()).unwrap();
+    fs::write(at("f.json.gz"), packed.finish().unwrap()).unwrap();
+    for name in ["a.jsonl", "b.ndjson", "c.json", "d.jsonl", "e.jsonl.zst", "f.json.gz"] {
+        for range_bytes in [1, 100, 5000, 4 << 20] {
+            let batch = all(&mut typed(&at(name)).range_bytes(range_bytes)).await;
+            let expected: Vec<i64> = (0..500).collect();
+            assert_eq!(batch.column(1).as_primitive::<Int64Type>().values(), &expected[..], "{name} {range_bytes}");
+            assert_eq!(batch.column(0).as_primitive::<Float64Type>().value(499), 499.5);
+            assert_eq!(batch.column(2).as_primitive::<UInt64Type>().value(255), 255);
+            assert_eq!(batch.column(3).as_string::<i32>().value(7), "a \"7\"");
+        }
+    }
+}
+
+#[tokio::test]
+async fn values_are_what_the_columns_want_and_null_empty_and_absent_ones_are_missing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.jsonl");
+    let lines = [
+        r#"{"n": 1.5, "i": 2, "h": "1f", "t": "é\n"}"#,
+        r#"{"n": null, "i": null, "h": null, "t": null}"#,
+        r#"{"n": "", "i": "", "h": "", "t": ""}"#,
+        r#"{}"#,
+        r#"{"n": "-1e3", "i": "-7", "h": 10, "t": 12.50}"#,
+        r#"{"n": true, "i": false, "h": "ffffffffffffffff", "t": true}"#,
+    ];
+    fs::write(&path, lines.join("\n")).unwrap();
+    let batch = all(&mut typed(&path)).await;
+    let types: Vec<&DataType> = batch.columns().iter().map(|column| column.data_type()).collect();
+    assert_eq!(types, [&DataType::Float64, &DataType::Int64, &DataType::UInt64, &DataType::Utf8]);
+    let numbers: Vec<_> = batch.column(0).as_primitive::<Float64Type>().iter().collect();
+    assert_eq!(numbers, [Some(1.5), None, None, None, Some(-1000.0), Some(1.0)]);
+    let integers: Vec<_> = batch.column(1).as_primitive::<Int64Type>().iter().collect();
+    assert_eq!(integers, [Some(2), None, None, None, Some(-7), Some(0)]);
+    let hex: Vec<_> = batch.column(2).as_primitive::<UInt64Type>().iter().collect();
+    assert_eq!(hex, [Some(0x1f), None, None, None, Some(0x10), Some(u64::MAX)]);
+    let text: Vec<_> = batch.column(3).as_string::<i32>().iter().collect();
+    assert_eq!(text, [Some("é\n"), None, Some(""), None, Some("12.50"), Some("true")]);
+}
+
+#[tokio::test]
+async fn a_column_is_one_of_lists_in_all_files_if_it_is_in_the_first_lines_of_one() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.jsonl"), "{\"t\": \"x\", \"n\": 1}\n{\"n\": 2}\n").unwrap();
+    fs::write(dir.path().join("b.jsonl"), "{\"t\": [\"y\", null, \"z\"], \"n\": 3}\n{\"t\": [], \"n\": 4}\n").unwrap();
+    let columns = [("t", ValueKind::Text), ("n", ValueKind::Number)].map(|(name, kind)| FileColumn::new(name, kind));
+    let batch = all(&mut JsonLinesSource::json_lines(dir.path(), options()).columns(columns)).await;
+    let lists = batch.column(0).as_list::<i32>();
+    let of_row = |list: ArrayRef| list.as_string::<i32>().iter().map(|text| text.map(str::to_owned)).collect();
+    let rows: Vec<Option<Vec<Option<String>>>> = lists.iter().map(|list| list.map(of_row)).collect();
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(rows, [Some(vec![text("x")]), None, Some(vec![text("y"), None, text("z")]), Some(vec![])]);
+}
+
+#[tokio::test]
+async fn bad_rows_are_named_with_file_line_and_column_or_counted_by_reason() {
+    let dir = tempfile::tempdir().unwrap();
+    let bad: [(&[u8], &str, &str); 10] = [
+        (
+            b"1,2,3",
+            "not a JSON object",
+            "(invalid type: integer `1`, expected an object), expected a JSON object on each line",
+        ),
+        (b"[{\"n\": 1},", "not a JSON object", "expected a JSON object on each line"),
+        (b"{\"n\": 1", "not a JSON object", "(EOF while parsing an object)"),
+        (b"{\"n\": 1} {}", "not a JSON object", "(trailing characters)"),
+        (b"{\"n\": \"one\"}", "not a number", "found `\\\"one\\\"` in `n`, expected null or a number"),
+        (b"{\"n\": 1, \"i\": 2.5}", "not an integer", "found `2.5` in `i`"),
+        (b"{\"h\": \"xyz\"}", "not a hex category", "in `h`"),
+        (b"{\"t\": \"\xff\"}", "not a JSON object", "(invalid unicode code point)"),
+        (b"{\"t\": [1]}", "not one value", "found `[1]` in `t`, expected null or text"),
+        (b"{\"i\": 1, \"i\": 1}", "a key twice", "in `i`"),
+    ];
+    let path = dir.path().join("a.jsonl");
+    // The first lines of a file are more than those before the bad one, so that its lists are not known.
+    let good = |rows: std::ops::Range<usize>| {
+        rows.map(|i| format!("{{\"n\":{i},\"i\":{i},\"h\":\"{i}\",\"t\":\"{}\"}}\n", "x".repeat(3000)))
+            .collect::<String>()
+    };
+    for (line, reason, said) in bad {
+        let text = [good(0..30).as_bytes(), line, b"\n", good(30..60).as_bytes()].concat();
+        fs::write(&path, &text).unwrap();
+        for range_bytes in [400, 4 << 20] {
+            let fault = refused(typed(&path).range_bytes(range_bytes)).await;
+            for part in ["a.jsonl`, line 31", reason, said] {
+                assert!(fault.contains(part), "{part}: {fault}");
+            }
+            let (cx, folder) = (cx(), dir.path().join("rejected"));
+            let mut source = typed(&path).range_bytes(range_bytes).on_bad_row(OnBadRow::WriteTo(folder.clone()));
+            let batch = joined(&read(&mut source, &cx).await.unwrap());
+            let expected: Vec<i64> = (0..60).collect();
+            assert_eq!(batch.column(1).as_primitive::<Int64Type>().values(), &expected[..], "{fault}");
+            assert_eq!(cx.ledger().snapshot().rejected[reason], 1);
+            let written = fs::read(folder.join("rejected.tsv")).unwrap();
+            assert!(written.windows(line.len()).any(|there| there == line));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_no_file_has_is_refused_with_the_nearest_one() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("a.jsonl"), "{\"n\": 1, \"i\": 2, \"H\": 3}\n").unwrap();
+    fs::write(dir.path().join("b.jsonl"), "{\"t\": \"x\"}\n").unwrap();
+    let said = refused(typed(dir.path())).await;
+    for words in ["no `h` in the first lines of", "did you mean `H`?", "H, i, n, t", "optional"] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let columns = COLUMNS.map(|(name, kind)| FileColumn::new(name, kind).optional(name == "h"));
+    let batch = all(&mut JsonLinesSource::json_lines(dir.path(), options()).columns(columns)).await;
+    assert_eq!((batch.num_rows(), batch.column(2).null_count(), batch.column(3).null_count()), (2, 2, 1));
+    fs::write(dir.path().join("a.jsonl"), "n,i\n1,2\n").unwrap();
+    fs::remove_file(dir.path().join("b.jsonl")).unwrap();
+    assert!(refused(typed(dir.path())).await.contains("line 1"), "no line is an object");
+}
+
+#[tokio::test]
+async fn a_folder_above_a_file_is_a_column() {
+    let dir = tempfile::tempdir().unwrap();
+    for day in [18, 19] {
+        let at = dir.path().join(format!("i={day}"));
+        fs::create_dir(&at).unwrap();
+        fs::write(at.join("part-0.json"), "{\"n\":1,\"h\":2,\"t\":3}\n{\"n\":4,\"h\":5,\"t\":6}\n").unwrap();
+    }
+    let batch = all(&mut typed(dir.path())).await;
+    assert_eq!(batch.column(1).as_primitive::<Int64Type>().values(), &[18, 18, 19, 19]);
+    assert_eq!(batch.column(0).as_primitive::<Float64Type>().values(), &[1.0, 4.0, 1.0, 4.0]);
+}
+
+#[tokio::test]
+async fn inspecting_tells_numbers_from_text_and_counts_missing_values() {
+    let dir = tempfile::tempdir().unwrap();
+    let lines = "{\"id\":\"u1\",\"label\":1,\"age\":30}\n{\"id\":\"u2\",\"label\":0}\n{\"id\":\"u3\",\"label\":0,\"age\":41}\n{\n";
+    fs::write(dir.path().join("a.jsonl"), lines).unwrap();
+    let found = inspect(dir.path(), InspectOptions::default()).await.unwrap();
+    assert_eq!((found.format.as_str(), found.rows, found.rejected["not a JSON object"]), ("json lines", 3, 1));
+    let kinds: Vec<(&str, &str)> =
+        found.columns.iter().map(|column| (column.name.as_str(), column.kind.as_str())).collect();
+    assert_eq!(kinds, [("age", "number"), ("id", "text"), ("label", "number")]);
+    assert!((found.columns[0].missing - 1.0 / 3.0).abs() < 1e-9);
+}
+
+/// Any value, down to some depth.
+fn values() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        "[ab\"\\\\é\\n\\t{}\\[\\]:, ]{0,8}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(3, 12, 4, |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map("[nitx\"]{1,2}", inner, 0..4).prop_map(|map| json!(map)),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Beside any other keys, in any order.
+    #[test]
+    fn texts_are_read_back_as_they_were_written(
+        rows in prop::collection::vec((prop::option::of("[ab\"\\\\é\\n\\t{}]{0,8}"), prop::collection::btree_map("[nih\"é]{1,3}", values(), 0..5)), 1..30),
+        range_bytes in 1u64..80,
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.jsonl");
+        let mut text = String::from("{\"word\": null}\n");
+        for (word, others) in &rows {
+            let mut object = json!(others);
+            if let Some(word) = word {
+                object["word"] = word.clone().into();
+            }
+            text.push_str(&object.to_string());
+            text.push('\n');
+        }
+        fs::write(&path, text).unwrap();
+        let columns = [FileColumn::new("word", ValueKind::Text)];
+        let mut source = JsonLinesSource::json_lines(&path, options()).columns(columns).range_bytes(range_bytes);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let batch = runtime.block_on(all(&mut source));
+        let found: Vec<Option<&str>> = batch.column(0).as_string::<i32>().iter().skip(1).collect();
+        let expected: Vec<Option<&str>> = rows.iter().map(|(word, _)| word.as_deref()).collect();
+        prop_assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(text in prop::collection::vec(prop::sample::select(b"{}[]\"\"nit::1,,\n\n\r\xff-. ".to_vec()), 0..200)) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.jsonl");
+        fs::write(&path, [b"{\"n\":[1],\"i\":1,\"h\":1,\"t\":1}\n", &text[..]].concat()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let mut source = typed(&path).on_bad_row(OnBadRow::Skip).range_bytes(7);
+        let cx = cx();
+        if let Ok(rows) = runtime.block_on(read(&mut source, &cx)) {
+            let lines = text.split(|&b| b == b'\n').filter(|line| !matches!(line, [] | [b'\r'])).count() + 1;
+            let good: usize = rows.iter().map(|rows| rows.batch.num_rows()).sum();
+            prop_assert_eq!(good + source.seen().1 as usize, lines);
+        }
+    }
+}
