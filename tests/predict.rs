@@ -390,7 +390,7 @@ fn eval_of_several_sets_prints_a_line_of_json_each_that_agrees_with_the_scores()
     assert!(code == Some(2) && said.contains("3000 rows") && said.contains("/nowhere"), "{said}");
 }
 
-/// CSV has no types: integers of Parquet have other keys there, unless the job says what they are.
+/// CSV and JSON lines have no types: integers of Parquet have other keys there, unless the job says what they are.
 #[test]
 fn rows_of_another_format_are_warned_about_unless_the_job_names_the_kinds() {
     let warned = |settings: &[&str]| {
@@ -405,10 +405,14 @@ fn rows_of_another_format_are_warned_about_unless_the_job_names_the_kinds() {
         csv.write(&of_parquet).unwrap();
         drop(csv);
         let (of_csv, said) = predict(&folder, &rows, &[]);
+        let (of_json, said_of_json) = predict(&folder, &as_json_lines(&rows), &[]);
+        assert_eq!(scores(&of_json), scores(&of_csv));
         // A logarithm of a 64-bit number, rounded, may differ in its last bit from that of a 32-bit number.
         let near = |(a, b): (Option<f32>, Option<f32>)| (a.unwrap() - b.unwrap()).abs() < 1e-5;
         let same = scores(&of_parquet).iter().zip(scores(&of_csv)).all(near);
-        (said.contains("the model was trained on Parquet, and these rows are CSV"), same)
+        let warning = "the model was trained on Parquet, and these rows are";
+        assert_eq!(said.contains(&format!("{warning} CSV")), said_of_json.contains(&format!("{warning} JSON lines")));
+        (said.contains(warning), same)
     };
     assert_eq!(warned(&[]), (true, false));
     let kinds = [
@@ -416,4 +420,17 @@ fn rows_of_another_format_are_warned_about_unless_the_job_names_the_kinds() {
         "columns.slots=[{column=\"C1..C26\", kind=\"int\"}]",
     ];
     assert_eq!(warned(&kinds), (false, true));
+}
+
+/// CSV of numbers as an object for each row, without its missing values.
+fn as_json_lines(csv: &Path) -> PathBuf {
+    let text = fs::read_to_string(csv).unwrap();
+    let mut lines = text.lines();
+    let names: Vec<&str> = lines.next().unwrap().split(',').collect();
+    let value = |(name, value): (&&str, &str)| (!value.is_empty()).then(|| format!("\"{name}\": {value}"));
+    let object = |line: &str| names.iter().zip(line.split(',')).filter_map(value).collect::<Vec<_>>().join(", ");
+    let objects: String = lines.map(|line| format!("{{{}}}\n", object(line))).collect();
+    let path = csv.with_extension("jsonl");
+    fs::write(&path, objects).unwrap();
+    path
 }

@@ -1,7 +1,7 @@
 //! A dense feature: a column, what stands for a missing value, and what becomes of the others.
 
 use forebay_actors::Fault;
-use forebay_connectors::{Format, ValueKind};
+use forebay_connectors::ValueKind;
 use serde::{Deserialize, Serialize};
 
 use super::Columns;
@@ -244,7 +244,7 @@ mod tests {
     #[test]
     fn text_has_no_lists() {
         let columns: Columns = toml::from_str("dense = [{ column = 'x', length = 3 }]").unwrap();
-        let refused = columns.in_files(Format::Csv).unwrap_err().to_string();
+        let refused = columns.in_files(forebay_connectors::Format::Csv).unwrap_err().to_string();
         assert!(refused.contains("`x` has a length, but CSV has no lists"), "{refused}");
         assert_eq!(columns.dense_inputs(), 3);
     }
