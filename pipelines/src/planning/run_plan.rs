@@ -274,7 +274,7 @@ fn same_costs(job: &Job, profile: &RunProfile) -> Result<(), Fault> {
         }
     }
     let costs = |name: &str| {
-        let prefixes = ["columns.", "model.", "pipeline.after_"];
+        let prefixes = ["columns.", "model.", "tables.", "pipeline.after_"];
         let names =
             ["train.batch_rows", "train.backend", "train.device", "train.transfers", "table.storage", "data.negatives"];
         let kinds = ["train.optimizer.kind", "table.linear_optimizer.kind", "table.embedding_optimizer.kind"];
