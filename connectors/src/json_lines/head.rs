@@ -42,14 +42,28 @@ pub(super) enum Origin {
     Folder(Constant),
 }
 
-/// The names in the first lines of a file, and whether one of their values is a list; and the mean length of these lines, in bytes.
+/// The names in the first lines of a file with what their values are; and the mean length of these lines, in bytes.
 struct Head {
-    names: BTreeMap<String, bool>,
+    names: BTreeMap<String, Seen>,
     line_bytes: u64,
 }
 
-/// Reads the first lines of all files and finds the columns `wanted` in them; all columns there are, as text, if it is `None`. A column
-/// is one of lists in all files if a value of it is a list in one of them.
+/// What some values of a name are.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    list: bool,
+    object: bool,
+}
+
+impl Seen {
+    fn add(&mut self, other: Seen) {
+        self.list |= other.list;
+        self.object |= other.object;
+    }
+}
+
+/// Reads the first lines of all files and finds the columns `wanted` in them; all there are, as text, but for those with objects, if it is
+/// `None`. A column is one of lists in all files if a value of it is a list in one of them.
 ///
 /// # Errors
 /// A user fault that names a column that no file has in its first lines, unless it is optional.
@@ -59,13 +73,16 @@ pub(super) async fn read_heads(files: &[DataFile], wanted: Option<&[FileColumn]>
         .buffered(AT_ONCE)
         .try_collect()
         .await?;
-    let mut names: BTreeMap<&str, bool> = BTreeMap::new();
-    for (name, &list) in heads.iter().flat_map(|head| &head.names) {
-        *names.entry(name).or_default() |= list;
+    let mut names: BTreeMap<&str, Seen> = BTreeMap::new();
+    for (name, &seen) in heads.iter().flat_map(|head| &head.names) {
+        names.entry(name).or_default().add(seen);
     }
     let wanted: Vec<FileColumn> = match wanted {
         Some(wanted) => wanted.to_vec(),
-        None => names.keys().map(|name| FileColumn::new(*name, ValueKind::Text)).collect(),
+        None => {
+            let plain = names.iter().filter(|(_, seen)| !seen.object);
+            plain.map(|(name, _)| FileColumn::new(*name, ValueKind::Text)).collect()
+        }
     };
     let of_wanted: Vec<String> = wanted.iter().map(|column| column.name.clone()).collect();
     let folders = PartitionColumns::new(files.iter(), &of_wanted, &DataType::Utf8);
@@ -81,7 +98,7 @@ pub(super) async fn read_heads(files: &[DataFile], wanted: Option<&[FileColumn]>
             let (field, origin) = match folders.get(name, &file.partitions) {
                 Some((field, constant)) => (field, Origin::Folder(constant)),
                 None => {
-                    let list = names.get(name.as_str()).copied().unwrap_or_default();
+                    let list = names.get(name.as_str()).is_some_and(|seen| seen.list);
                     (Field::new(name, column_type(*kind, list), true), Origin::Key { kind: *kind, list })
                 }
             };
@@ -96,29 +113,29 @@ pub(super) async fn read_heads(files: &[DataFile], wanted: Option<&[FileColumn]>
 
 /// Lines that are no objects are left to the reading of the rows.
 fn head(text: &[u8]) -> Head {
-    let (mut names, mut lines) = (BTreeMap::new(), 0);
+    let (mut names, mut lines) = (BTreeMap::<String, Seen>::new(), 0);
     let mut at = 0;
     for end in memchr::memchr_iter(b'\n', text).chain((!text.ends_with(b"\n")).then_some(text.len())) {
         let line = text.get(at..end).unwrap_or_default();
         (at, lines) = (end + 1, lines + 1);
         let mut found: Vec<String> = Vec::new();
-        let mut lists: Vec<bool> = Vec::new();
+        let mut values: Vec<Seen> = Vec::new();
         let name = |key: &str| {
             found.push(key.to_owned());
             Some(found.len() - 1)
         };
         let value = |_, raw: &str| -> Result<(), Infallible> {
-            lists.push(raw.starts_with('['));
+            values.push(Seen { list: raw.starts_with('['), object: raw.starts_with('{') });
             Ok(())
         };
         if each_value(line, name, value).is_ok() {
-            found.into_iter().zip(lists).for_each(|(name, list)| *names.entry(name).or_default() |= list);
+            found.into_iter().zip(values).for_each(|(name, seen)| names.entry(name).or_default().add(seen));
         }
     }
     Head { names, line_bytes: (text.len() / lines.max(1)).max(1) as u64 }
 }
 
-fn missing(column: &str, names: &BTreeMap<&str, bool>, files: &[DataFile]) -> Fault {
+fn missing(column: &str, names: &BTreeMap<&str, Seen>, files: &[DataFile]) -> Fault {
     let near = did_you_mean(column, names.keys().copied());
     let first = files.first().map_or("", |file| &file.name);
     let shown = names.keys().map(|name| name.get(..60).unwrap_or(name));

@@ -55,6 +55,8 @@ where
                 continue;
             };
             if let Err(error) = (self.each)(place, map.next_value::<&RawValue>()?.get()) {
+                // The rest must be an object, too.
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
                 return Ok(Err(error));
             }
         }

@@ -136,7 +136,11 @@ async fn bad_rows_are_named_with_file_line_and_column_or_counted_by_reason() {
         (b"[{\"n\": 1},", "not a JSON object", "expected a JSON object on each line"),
         (b"{\"n\": 1", "not a JSON object", "(EOF while parsing an object)"),
         (b"{\"n\": 1} {}", "not a JSON object", "(trailing characters)"),
-        (b"{\"n\": \"one\"}", "not a number", "found `\\\"one\\\"` in `n`, expected null or a number"),
+        (
+            b"{\"n\": \"one\", \"i\": 2, \"x\": {}}",
+            "not a number",
+            "found `\\\"one\\\"` in `n`, expected null or a number",
+        ),
         (b"{\"n\": 1, \"i\": 2.5}", "not an integer", "found `2.5` in `i`"),
         (b"{\"h\": \"xyz\"}", "not a hex category", "in `h`"),
         (b"{\"t\": \"\xff\"}", "not a JSON object", "(invalid unicode code point)"),
@@ -202,7 +206,7 @@ async fn a_folder_above_a_file_is_a_column() {
 #[tokio::test]
 async fn inspecting_tells_numbers_from_text_and_counts_missing_values() {
     let dir = tempfile::tempdir().unwrap();
-    let lines = "{\"id\":\"u1\",\"label\":1,\"age\":30}\n{\"id\":\"u2\",\"label\":0}\n{\"id\":\"u3\",\"label\":0,\"age\":41}\n{\n";
+    let lines = "{\"id\":\"u1\",\"of\":{\"x\":1},\"label\":1,\"age\":30}\n{\"id\":\"u2\",\"label\":0}\n{\"id\":\"u3\",\"label\":0,\"age\":41}\n{\n";
     fs::write(dir.path().join("a.jsonl"), lines).unwrap();
     let found = inspect(dir.path(), InspectOptions::default()).await.unwrap();
     assert_eq!((found.format.as_str(), found.rows, found.rejected["not a JSON object"]), ("json lines", 3, 1));
