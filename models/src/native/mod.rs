@@ -17,6 +17,7 @@ mod activate;
 mod attention;
 mod bags;
 mod block;
+mod cross_layers;
 mod cross_network;
 mod gather;
 mod gemm;

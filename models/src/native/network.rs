@@ -6,7 +6,7 @@ pub(super) use super::layer::Layer;
 
 use crate::dropout::Dropout;
 use crate::native::bags::{BagView, RowParts, SlotPlace, SlotVector};
-use crate::native::cross_network::CrossLayers;
+use crate::native::cross_layers::CrossLayers;
 use crate::native::two_tower_layers::TwoTowerLayers;
 use crate::params::{self, Param, name_at};
 use crate::{Activation, AttentionPair, DenseBatch, ModelSpec, Norm, Tasks, Tower};
