@@ -48,9 +48,11 @@ async fn another_run_or_protocol() {
         Dialer::new(&io(), &Security::none(), &tuesday, &Limits::default()).unwrap().peer(&toys.address()).unwrap();
     let said = refusal(&peer).await;
     assert!(said.contains("this is run `monday`, and the caller belongs to run `tuesday`"), "{said}");
-    let dialer = Dialer::speaking(9, &io(), &Security::none(), &identity("reader 1"), &Limits::default()).unwrap();
+    let dialer =
+        Dialer::speaking(PROTOCOL + 1, &io(), &Security::none(), &identity("reader 1"), &Limits::default()).unwrap();
     let said = refusal(&dialer.peer(&toys.address()).unwrap()).await;
-    assert!(said.contains(&format!("protocol {PROTOCOL} is spoken here, and the caller speaks 9")), "{said}");
+    let other = PROTOCOL + 1;
+    assert!(said.contains(&format!("protocol {PROTOCOL} is spoken here, and the caller speaks {other}")), "{said}");
 }
 
 #[tokio::test]
