@@ -398,7 +398,7 @@ mod tests {
                 "kind = 'custom'\ncross_layers = 2\ncross_structure = 'stacked'\nhidden = []",
                 "model.cross_structure is \"stacked\", but model.hidden is empty",
             ),
-            ("kind = 'dcn_v2'\ncross_structure = 'stack'", "did you mean `stacked`?"),
+            ("kind = 'dcn_v2'\ncross_structure = 'stack'", "expected `parallel` or `stacked`"),
         ] {
             let fault = Job::from_toml(&format!("[model]\n{model}"), &[]).and_then(|job| job.check());
             let fault = fault.expect_err(model).to_string();
