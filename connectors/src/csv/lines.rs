@@ -7,7 +7,7 @@ use super::header::{CsvHeader, Origin};
 use super::options::CsvOptions;
 use super::split::{field_end, split_line, unquote};
 use crate::text::bad_row::{BadRow, MAX_LINE, Reason, shown, too_long};
-use crate::text::column::Column;
+use crate::text::column::{Column, batch};
 use crate::text::format::{LineParser, TEXT_BYTES};
 
 /// Columns being filled with the fields of lines.
@@ -119,14 +119,12 @@ impl LineParser for CsvParser {
         let empty = self.empty_columns();
         let rows = std::mem::take(&mut self.rows);
         self.text_bytes = 0;
-        let columns = std::mem::replace(&mut self.columns, empty).into_iter().zip(&self.header.0.origins);
-        let columns = columns.map(|(column, origin)| match (column, origin) {
-            (_, Origin::Constant(constant)) => Ok(constant.rows(rows)),
-            (Some(column), _) => column.finish(),
-            (None, _) => Err(Fault::internal("a column of CSV has no values")),
+        let constants = self.header.0.origins.iter().map(|origin| match origin {
+            Origin::Constant(constant) => Some(constant),
+            Origin::Field(_) => None,
         });
-        RecordBatch::try_new(self.header.0.schema.clone(), columns.collect::<Result<_, _>>()?)
-            .map_err(|e| Fault::internal("the columns of CSV do not fit their schema").because(e))
+        let columns = std::mem::replace(&mut self.columns, empty).into_iter().zip(constants);
+        batch(&self.header.0.schema, rows, columns, Column::finish)
     }
 
     fn diagnose(&self, line: &[u8]) -> BadRow {

@@ -10,6 +10,7 @@ use super::head::{JsonHead, Origin};
 use super::object::each_value;
 use crate::format::ValueKind;
 use crate::text::bad_row::{BadRow, MAX_LINE, Reason, shown, too_long};
+use crate::text::column::batch;
 use crate::text::format::{LineParser, TEXT_BYTES};
 
 /// Columns being filled with the values of lines.
@@ -101,14 +102,12 @@ impl LineParser for JsonParser {
         let empty = self.empty_columns();
         let rows = std::mem::take(&mut self.rows);
         self.text_bytes = 0;
-        let columns = std::mem::replace(&mut self.columns, empty).into_iter().zip(&self.head.0.origins);
-        let columns = columns.map(|(column, origin)| match (column, origin) {
-            (_, Origin::Folder(constant)) => Ok(constant.rows(rows)),
-            (Some(column), _) => column.finish(),
-            (None, _) => Err(Fault::internal("a column of JSON has no values")),
+        let constants = self.head.0.origins.iter().map(|origin| match origin {
+            Origin::Folder(constant) => Some(constant),
+            Origin::Key { .. } => None,
         });
-        RecordBatch::try_new(self.head.0.schema.clone(), columns.collect::<Result<_, _>>()?)
-            .map_err(|e| Fault::internal("the columns of JSON do not fit their schema").because(e))
+        let columns = std::mem::replace(&mut self.columns, empty).into_iter().zip(constants);
+        batch(&self.head.0.schema, rows, columns, JsonColumn::finish)
     }
 
     fn diagnose(&self, line: &[u8]) -> BadRow {

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, NullBufferBuilder, PrimitiveArray, StringArray};
 use arrow::buffer::{Buffer, NullBuffer, OffsetBuffer, ScalarBuffer};
-use arrow::datatypes::{ArrowPrimitiveType, DataType, Float64Type, Int64Type, UInt64Type};
+use arrow::datatypes::{ArrowPrimitiveType, DataType, Float64Type, Int64Type, SchemaRef, UInt64Type};
+use arrow::record_batch::RecordBatch;
 use forebay_actors::Fault;
 use forebay_base::parse_hex;
 
 use super::bad_row::Reason;
 use super::number::{parse_integer, parse_number};
 use crate::format::ValueKind;
+use crate::partition_columns::Constant;
 
 /// The values so far; a missing one is 0 or empty.
 pub(crate) struct Column {
@@ -130,6 +132,23 @@ impl Column {
             }
         })
     }
+}
+
+/// A batch of so many rows: for each column of `schema` what a folder says for all of them, or the values that were read, as `finish` makes
+/// an array of them.
+pub(crate) fn batch<'a, C>(
+    schema: &SchemaRef,
+    rows: usize,
+    columns: impl Iterator<Item = (Option<C>, Option<&'a Constant>)>,
+    finish: impl Fn(C) -> Result<ArrayRef, Fault>,
+) -> Result<RecordBatch, Fault> {
+    let columns = columns.map(|(column, constant)| match (column, constant) {
+        (_, Some(constant)) => Ok(constant.rows(rows)),
+        (Some(column), None) => finish(column),
+        (None, None) => Err(Fault::internal("a column of text has no values")),
+    });
+    RecordBatch::try_new(Arc::clone(schema), columns.collect::<Result<_, _>>()?)
+        .map_err(|e| Fault::internal("the columns of text do not fit their schema").because(e))
 }
 
 fn numbers<T: ArrowPrimitiveType>(values: Vec<T::Native>, nulls: Option<NullBuffer>) -> ArrayRef {
