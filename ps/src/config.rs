@@ -179,7 +179,8 @@ impl TableConfig {
         self
     }
 
-    /// The rows of each group as a table without groups, in the order of their numbers; this table alone if there are none.
+    /// Returns a configuration without groups for each group, in the order of the groups' numbers. A table without groups gives its own
+    /// configuration alone.
     pub fn of_groups(&self) -> Vec<TableConfig> {
         let first = TableConfig { groups: Vec::new(), ..self.clone() };
         let others = self.groups.iter().map(|group| TableConfig {

@@ -20,7 +20,7 @@ pub(super) struct CrossLayer {
 }
 
 impl CrossLayers {
-    /// `layers` in the order of their parameters. `None` if there are none.
+    /// Takes the layers of a cross network in the order of their parameters, and returns `None` for a model that has no cross layers.
     pub(super) fn new(mut layers: Vec<Layer>, has_rank: bool, has_head: bool) -> Option<CrossLayers> {
         let head = has_head.then(|| layers.pop()).flatten();
         let mut layers = layers.into_iter();
