@@ -206,7 +206,7 @@ fn a_job_of_one_row_trains() {
     fs::write(&path, GOOD).unwrap();
     let text = trained(&path, &["train.batch_rows=4096", "columns.slots=[\"C1\"]", "columns.dense=[]"]);
     assert!(text.contains("trained on 1 rows"), "{text}");
-    for kind in ["fm", "wide_deep", "deep_fm", "dcn_v2", "ctr_dnn"] {
+    for kind in ["fm", "wide_deep", "deep_fm", "dcn_v2", "ctr_dnn", "final_mlp"] {
         trained(&path, &[&format!("model.kind={kind}"), "model.hidden=[3]"]);
     }
 }

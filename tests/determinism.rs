@@ -94,7 +94,7 @@ fn every_kind_of_model_gives_the_same_bits_with_more_shards_and_threads() {
     let dir = tempfile::tempdir().unwrap();
     let data = common::parquet(dir.path(), 0, 2000);
     let train = |settings: &[&str]| bits(&common::train(common::job(&data, settings)));
-    for kind in ["lr", "fm", "deep_fm", "dcn_v2", "ctr_dnn"] {
+    for kind in ["lr", "fm", "deep_fm", "dcn_v2", "ctr_dnn", "final_mlp"] {
         let kind = format!("model.kind={kind}");
         assert!(train(&[&kind]) == train(&[&kind, "table.shards=3", "train.threads=2"]), "{kind}");
     }

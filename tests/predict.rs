@@ -78,7 +78,7 @@ fn names(dir: &Path) -> Vec<String> {
 
 #[test]
 fn scores_stand_in_the_order_of_the_rows_and_make_the_auc_of_the_evaluation() {
-    for kind in ["lr", "fm", "wide_deep", "deep_fm", "dcn_v2", "ctr_dnn"] {
+    for kind in ["lr", "fm", "wide_deep", "deep_fm", "dcn_v2", "ctr_dnn", "final_mlp"] {
         let dir = tempfile::tempdir().unwrap();
         let (model, folder) = model(dir.path(), &[&format!("model.kind={kind}")]);
         let data = common::parquet(dir.path(), 4000, 10_000);

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use forebay_base::{SplitMix64, mix64, signed_unit_f32};
 
+use crate::final_mlp::{FinalMlp, STREAMS};
 use crate::{Activation, DenseOptimizer, ModelError, ModelSpec, NamedTensor, Norm, Tower, TowerSide};
 
 /// Where one parameter lies in the flat buffer.
@@ -46,6 +47,7 @@ impl Param {
 /// | tower | for each layer `tower.L.weight [outputs, inputs]`, `tower.L.bias [outputs]`; the last has one output. Behind the bias of a hidden layer: with layer norm `tower.L.gamma`, `tower.L.beta`; with `prelu` `tower.L.slope`; all `[outputs]` |
 /// | tasks | hidden layers as those of the tower: `bottom.L`, or `expert.E.L` and then a gate for each label K, `gate.K.weight [experts, w]`, `gate.K.bias`; then for each label `task.K.L`, the last with one output |
 /// | two towers | `similarity.bias [1]`, without in-batch softmax; then hidden layers as those of the tower: `user.L`, and behind them a linear layer with the vector as output; the same as `item.L` |
+/// | FinalMLP | for each tower (`first`, `second`) its gate: `first_gate.context [1, embedding_dim]`, unless it reads slots, and `first_gate.L`, linear layers, the last with w outputs; then hidden layers as those of the tower: `first.L`. Then the fusion, for h heads and last layers of d1 and d2: `fusion.product.weight [d2, d1 / h]`, `fusion.first.weight [1, d1]`, `fusion.second.weight [1, d2]`, `fusion.bias [1]` |
 pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
     let mut layout = Layout::default();
     let width = spec.input_width();
@@ -99,6 +101,9 @@ pub(crate) fn layout(spec: &ModelSpec) -> Vec<Param> {
             layout.layer(&format!("{}.{}", side.name(), hidden.len()), two.vector_dim, last, None);
         }
     }
+    if let Some(final_mlp) = &spec.final_mlp {
+        layout.final_mlp(spec, final_mlp);
+    }
     layout.params
 }
 
@@ -132,6 +137,35 @@ impl Layout {
     fn perceptron(&mut self, name: &str, inputs: usize, tower: &Tower) {
         let last = self.hidden_layers(name, inputs, &tower.hidden, tower);
         self.layer(&format!("{name}.{}", tower.hidden.len()), 1, last, None);
+    }
+
+    /// The gates and towers of FinalMLP, and their fusion.
+    fn final_mlp(&mut self, spec: &ModelSpec, final_mlp: &FinalMlp) {
+        let width = spec.input_width();
+        for (stream, name) in STREAMS.into_iter().enumerate() {
+            if let Some(gates) = &final_mlp.gates {
+                let context = final_mlp.context(stream);
+                if context.is_empty() {
+                    self.push(format!("{name}_gate.context"), vec![1, spec.embedding_dim], First::Constant(0.0));
+                }
+                let of_slots: usize = context.iter().map(|&slot| spec.dim_of(slot)).sum();
+                let inputs = if context.is_empty() { spec.embedding_dim } else { of_slots };
+                let widths = gates.hidden.iter().chain([&width]);
+                widths.enumerate().fold(inputs, |inputs, (l, &outputs)| {
+                    self.layer(&format!("{name}_gate.{l}"), outputs, inputs, None);
+                    outputs
+                });
+            }
+            self.hidden_layers(name, width, final_mlp.hidden(stream), &final_mlp.tower);
+        }
+        let [first, second] = final_mlp.output_widths();
+        let inputs = first / final_mlp.heads;
+        // A layer over as many products as there are numbers.
+        let products = First::Uniform { inputs: second * inputs };
+        self.push("fusion.product.weight".into(), vec![second, inputs], products);
+        self.push("fusion.first.weight".into(), vec![1, first], First::Uniform { inputs: first });
+        self.push("fusion.second.weight".into(), vec![1, second], First::Uniform { inputs: second });
+        self.push("fusion.bias".into(), vec![1], First::Constant(0.0));
     }
 
     /// A stack of hidden layers. Returns the outputs of the last.

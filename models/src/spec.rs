@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::two_towers::{Similarity, TowerInputs, TwoTowers, TwoTowersLoss};
-use crate::{Activation, Attention, AttentionPair, Cross, ModelError, Norm, Sharing, Tasks, Tower};
+use crate::{Activation, Attention, AttentionPair, Cross, FinalMlp, ModelError, Norm, Sharing, Tasks, Tower};
 
 /// A click model over `slots` categorical columns and `dense` numeric ones. The logit is the sum of the parts present.
 ///
@@ -17,9 +17,9 @@ use crate::{Activation, Attention, AttentionPair, Cross, ModelError, Norm, Shari
 /// - `tower`: a multi-layer perceptron with one output.
 ///
 /// With `tasks` there are several labels, each with a logit of its own, and none of these parts; with `two_towers` the logit is the
-/// similarity of two vectors.
+/// similarity of two vectors; with `final_mlp` it is the fusion of two towers.
 ///
-/// `cross`, `tower` (unless stacked) and `tasks` read `x0 = [slot 0 embedding | slot 1 embedding | .. | dense]`, of `input_width()` numbers.
+/// `cross`, `tower` (unless stacked), `final_mlp` and `tasks` read `x0 = [slot 0 embedding | slot 1 embedding | .. | dense]`, of `input_width()` numbers.
 /// With `slot_dims` these embeddings differ in width.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -63,6 +63,9 @@ pub struct ModelSpec {
     /// What takes the place of the pooled embeddings of histories, if anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attention: Option<Attention>,
+    /// Two towers over gated copies of `x0` and their fusion, if any; such a model has no other part.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub final_mlp: Option<FinalMlp>,
 }
 
 /// How the values of one slot of one row are combined; applies to every part of the row, the linear weight included.
@@ -114,6 +117,7 @@ impl ModelSpec {
             tasks: None,
             two_towers: None,
             attention: None,
+            final_mlp: None,
         }
     }
 
@@ -217,6 +221,11 @@ impl ModelSpec {
         let (similarity, loss, tower) = (Similarity::Cosine, TwoTowersLoss::Logloss, Tower::new(hidden));
         let two_towers = TwoTowers { user, item, vector_dim, similarity, temperature: 0.1, loss, tower };
         ModelSpec { two_towers: Some(two_towers), ..ModelSpec::builder(slots, dense).with_embedding(embedding_dim) }
+    }
+
+    /// FinalMLP: see [`FinalMlp`].
+    pub fn final_mlp(slots: usize, dense: usize, embedding_dim: usize, final_mlp: FinalMlp) -> ModelSpec {
+        ModelSpec { final_mlp: Some(final_mlp), ..ModelSpec::builder(slots, dense).with_embedding(embedding_dim) }
     }
 
     /// A spec without parts. Add parts with the `with_` methods.
@@ -326,13 +335,15 @@ impl ModelSpec {
 
     fn tower_mut(&mut self) -> Option<&mut Tower> {
         let of_two = self.two_towers.as_mut().map(|two| &mut two.tower);
-        self.tower.as_mut().or(self.tasks.as_mut().map(|tasks| &mut tasks.tower)).or(of_two)
+        let of_final = self.final_mlp.as_mut().map(|final_mlp| &mut final_mlp.tower);
+        self.tower.as_mut().or(self.tasks.as_mut().map(|tasks| &mut tasks.tower)).or(of_two).or(of_final)
     }
 
     /// The tower whose activation, norm and dropout hold in all hidden layers: its own, or that of each label.
     pub(crate) fn any_tower(&self) -> Option<&Tower> {
         let of_two = self.two_towers.as_ref().map(|two| &two.tower);
-        self.tower.as_ref().or(self.tasks.as_ref().map(|tasks| &tasks.tower)).or(of_two)
+        let of_final = self.final_mlp.as_ref().map(|final_mlp| &final_mlp.tower);
+        self.tower.as_ref().or(self.tasks.as_ref().map(|tasks| &tasks.tower)).or(of_two).or(of_final)
     }
 
     /// Number of labels, and of logits of a row.
@@ -359,7 +370,11 @@ impl ModelSpec {
         if self.two_towers.is_some() && (has_parts || self.tasks.is_some() || self.attention.is_some()) {
             return refuse("a model with two_towers has no other part".into());
         }
-        match (has_parts || self.two_towers.is_some(), &self.tasks) {
+        let is_two = self.two_towers.is_some();
+        if self.final_mlp.is_some() && (has_parts || is_two || self.tasks.is_some() || self.attention.is_some()) {
+            return refuse("a model with final_mlp has no other part".into());
+        }
+        match (has_parts || is_two || self.final_mlp.is_some(), &self.tasks) {
             (false, None) => return refuse("no part at all: set at least one of linear, fm, tower, cross".into()),
             (true, Some(_)) => {
                 return refuse("a model of several labels (tasks) has no linear, fm, tower or cross part".into());
@@ -399,6 +414,9 @@ impl ModelSpec {
         }
         if let Some(two_towers) = &self.two_towers {
             two_towers.validate(self.slots, self.dense, WIDEST)?;
+        }
+        if let Some(final_mlp) = &self.final_mlp {
+            final_mlp.validate(self.slots, WIDEST)?;
         }
         if let Some(attention) = &self.attention {
             attention.validate(self.slots, WIDEST)?;
@@ -468,7 +486,8 @@ impl ModelSpec {
 
     /// Whether any part reads embeddings.
     pub fn uses_embeddings(&self) -> bool {
-        self.fm || self.tower.is_some() || self.cross.is_some() || self.tasks.is_some() || self.two_towers.is_some()
+        let of_x0 = self.tower.is_some() || self.cross.is_some() || self.tasks.is_some() || self.final_mlp.is_some();
+        self.fm || of_x0 || self.two_towers.is_some()
     }
 
     /// The parts of a key's row, in the order in which they lie there.

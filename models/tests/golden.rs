@@ -78,6 +78,9 @@ impl Case {
             "two_towers, dot" => towers().with_similarity(Similarity::Dot, 0.5),
             "in_batch_softmax" => towers().with_in_batch_softmax(1, false),
             "in_batch_softmax, log_q" => towers().with_in_batch_softmax(1, true),
+            "final_mlp" => support::final_mlp(&HIDDEN, &HIDDEN, 1, Some((&[4], &[], &[]))),
+            "final_mlp, slots, heads" => support::final_mlp(&HIDDEN, &[4, 10], 5, Some((&[], &[], &[0, 2]))),
+            "final_mlp, no gates" => support::final_mlp(&[4], &[6, 8], 2, None),
             "fm over din" => ModelSpec::builder(SLOTS, DENSE).with_embedding(DIM).with_fm().with_cross(2),
             other => panic!("model {other}"),
         };

@@ -4,8 +4,8 @@
 mod support;
 
 use forebay_models::{
-    Activation, DenseModel, DenseOptimizer, ModelError, ModelSpec, NamedTensor, NativeModel, Norm, Pooling, StepOutput,
-    TowerInputs,
+    Activation, DenseModel, DenseOptimizer, FeatureGates, FinalMlp, ModelError, ModelSpec, NamedTensor, NativeModel,
+    Norm, Pooling, StepOutput, TowerInputs,
 };
 use support::{Owned, assert_close, batch, cross, specs, with_unit};
 
@@ -129,7 +129,15 @@ fn all_runs_and_numbers_of_threads_give_the_same_bits() {
         |slots: &[usize], dense: &[usize]| TowerInputs { slots: slots.into(), dense: dense.into(), hidden: None };
     let towers = ModelSpec::two_towers(5, 3, 8, side(&[0, 2, 4], &[1]), side(&[1, 3], &[0, 2]), &[64, 40], 16);
     let in_batch = towers.clone().with_in_batch_softmax(3, true).with_dropout(0.2);
+    let wide = |gates| FinalMlp { heads: 4, gates, second_hidden: Some(vec![80]), ..FinalMlp::new(&[64, 40]) };
+    let of_slots = FeatureGates { hidden: vec![24], first: vec![1], second: vec![0, 3] };
+    let gated = ModelSpec::final_mlp(5, 3, 8, wide(Some(of_slots))).with_dropout(0.2);
+    let final_mlp = ModelSpec::final_mlp(5, 3, 8, FinalMlp { gates: FinalMlp::new(&[1]).gates, ..wide(None) });
     for (spec, rows, bags) in [
+        (&final_mlp, 1, false),
+        (&final_mlp, 2500, true),
+        (&gated, 700, true),
+        (&gated, 2500, false),
         (&plain, 1, false),
         (&plain, 300, false),
         (&plain, 700, true),

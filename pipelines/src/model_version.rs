@@ -101,6 +101,18 @@ struct Structure<'a> {
     cross_rank: Option<usize>,
     #[serde(skip_serializing_if = "is_default")]
     cross_structure: CrossStructure,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    final_mlp: Option<FinalMlpStructure<'a>>,
+}
+
+/// The same of FinalMLP.
+#[derive(Serialize)]
+struct FinalMlpStructure<'a> {
+    second_hidden: Option<&'a [usize]>,
+    heads: Option<usize>,
+    feature_gates: bool,
+    gate_hidden: Option<&'a [usize]>,
+    contexts: [&'a [String]; 2],
 }
 
 /// The same of two towers.
@@ -142,6 +154,13 @@ impl<'a> Structure<'a> {
             }),
             cross_rank: model.cross_rank,
             cross_structure: model.cross_structure,
+            final_mlp: (model.kind == ModelKind::FinalMlp).then(|| FinalMlpStructure {
+                second_hidden: model.second_hidden.as_deref(),
+                heads: model.heads,
+                feature_gates: model.feature_gates,
+                gate_hidden: model.gate_hidden.as_deref(),
+                contexts: [&model.first_context, &model.second_context],
+            }),
         }
     }
 }
@@ -244,6 +263,15 @@ mod tests {
         assert_ne!(version(&|job| job.model.cross_structure = CrossStructure::Stacked), first);
         assert_ne!(version(&|job| job.columns.slots[3].pooling = Some(Pooling::Max)), first);
         assert_ne!(version(&|job| job.columns.slots[3].last = Some(5)), first);
+        let final_mlp = |heads: Option<usize>, context: &[&str]| {
+            version(&|job| {
+                job.model.kind = ModelKind::FinalMlp;
+                job.model.heads = heads;
+                job.model.first_context = context.iter().map(|&name| name.to_owned()).collect();
+            })
+        };
+        let of_final_mlp = final_mlp(None, &[]);
+        assert!([first, final_mlp(Some(2), &[]), final_mlp(None, &["C1"])].iter().all(|other| *other != of_final_mlp));
         let attention = |hidden: usize| {
             version(&|job| {
                 job.model.attention = vec![HistoryAttention { history: "C1".into(), target: "C2".into() }];

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use crate::common;
 use crate::rows::{
-    CROSSES, KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TABLES, TOWER_SETTINGS, TOWERS_OF_TABLES, TWO_TOWERS, block,
-    model, predict, python, python_says, rows,
+    CROSSES, FINAL_MLPS, KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TABLES, TOWER_SETTINGS, TOWERS_OF_TABLES, TWO_TOWERS,
+    block, model, predict, python, python_says, rows,
 };
 
 fn export(model: &Path, to: &Path, more: &[&str]) -> (Option<i32>, String) {
@@ -69,6 +69,16 @@ fn it_does_so_for_cross_layers_of_low_rank_and_a_tower_behind_them() {
     for settings in CROSSES {
         let dir = tempfile::tempdir().unwrap();
         let difference = difference(dir.path(), "dcn_v2", settings);
+        assert!(difference < 1e-5, "{settings:?}: {difference}");
+    }
+}
+
+#[test]
+fn it_does_so_for_heads_and_gates_of_final_mlp() {
+    let of_tables = [&TABLES[..], &["model.first_context=['site', 'item']"]].concat();
+    for settings in FINAL_MLPS.into_iter().chain([&of_tables[..]]) {
+        let dir = tempfile::tempdir().unwrap();
+        let difference = difference(dir.path(), "final_mlp", settings);
         assert!(difference < 1e-5, "{settings:?}: {difference}");
     }
 }

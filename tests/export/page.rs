@@ -1,8 +1,8 @@
 //! docs/model-folder.md: its Python reader gets the scores of `forebay predict`.
 
 use crate::rows::{
-    CROSSES, KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TABLES, TOWER_SETTINGS, TOWERS_OF_TABLES, TWO_TOWERS, block,
-    model, predict, python_says, rows,
+    CROSSES, FINAL_MLPS, KINDS, KINDS_OF_LABELS, LISTS, OPTIONS, TABLES, TOWER_SETTINGS, TOWERS_OF_TABLES, TWO_TOWERS,
+    block, model, predict, python_says, rows,
 };
 
 /// Writes the reader to a file; returns the numbers that it printed: rows, and the largest difference.
@@ -32,6 +32,16 @@ fn it_reads_cross_layers_of_low_rank_and_a_tower_behind_them() {
     for settings in CROSSES {
         let dir = tempfile::tempdir().unwrap();
         let (_, difference) = read_by_the_page(dir.path(), "dcn_v2", settings);
+        assert!(difference < 1e-6, "{settings:?}: {difference}");
+    }
+}
+
+#[test]
+fn it_reads_heads_and_gates_of_final_mlp() {
+    let of_tables = [&TABLES[..], &["model.first_context=['site', 'item']"]].concat();
+    for settings in FINAL_MLPS.into_iter().chain([&of_tables[..]]) {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, difference) = read_by_the_page(dir.path(), "final_mlp", settings);
         assert!(difference < 1e-6, "{settings:?}: {difference}");
     }
 }

@@ -19,7 +19,7 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use crate::common;
 
 /// Every kind of model that has a name.
-pub(crate) const KINDS: [&str; 7] = ["lr", "fm", "wide_deep", "ctr_dnn", "deep_fm", "dcn_v2", "din"];
+pub(crate) const KINDS: [&str; 8] = ["lr", "fm", "wide_deep", "ctr_dnn", "deep_fm", "dcn_v2", "din", "final_mlp"];
 
 /// Every kind of model that takes several labels, with settings.
 pub(crate) const KINDS_OF_LABELS: [(&str, &[&str]); 4] = [
@@ -81,6 +81,13 @@ pub(crate) const CROSSES: [&[&str]; 3] = [
     &["model.cross_rank=5"],
     &["model.cross_structure=stacked", "model.cross_layers=2"],
     &["model.cross_structure=stacked", "model.cross_rank=3", "model.activation=gelu"],
+];
+
+/// Settings of `final_mlp`.
+pub(crate) const FINAL_MLPS: [&[&str]; 3] = [
+    &["model.heads=3", "model.second_hidden=[9]", "model.second_context=['city', 'item']", "model.gate_hidden=[]"],
+    &["model.first_context=['user']", "model.gate_hidden=[5, 7]", "model.norm=layer", "model.activation=gelu"],
+    &["model.feature_gates=false", "model.heads=4", "model.activation=prelu", "data.negatives=0.5"],
 ];
 
 /// Slots with a pooling of their own, and lists that are cut: one slot keeps the last two values, another the first value.

@@ -8,7 +8,9 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::common;
-use crate::rows::{KINDS, KINDS_OF_LABELS, OPTIONS, TABLES, TWO_TOWERS, block, job, model, predict, python_says, rows};
+use crate::rows::{
+    FINAL_MLPS, KINDS, KINDS_OF_LABELS, OPTIONS, TABLES, TWO_TOWERS, block, job, model, predict, python_says, rows,
+};
 use crate::server::{Server, json_rows};
 
 fn bits(scores: &[Option<f32>]) -> Vec<u32> {
@@ -27,6 +29,7 @@ fn scores_are_those_of_predict_bit_for_bit_however_many_rows_a_request_has() {
         &["table.storage=f16"],
         &[],
         &[],
+        FINAL_MLPS[0],
     ]);
     for (kind, settings) in kinds.chain(TWO_TOWERS.map(|settings| ("two_towers", settings))) {
         let dir = tempfile::tempdir().unwrap();

@@ -36,6 +36,15 @@ MODELS = {
     "two_towers, dot": {"towers"},
     "in_batch_softmax": {"towers"},
     "in_batch_softmax, log_q": {"towers", "count"},
+    "final_mlp": {"final_mlp"},
+    "final_mlp, slots, heads": {"final_mlp"},
+    "final_mlp, no gates": {"final_mlp"},
+}
+# FinalMLP: hidden layers of both towers, heads, hidden layers of the gates, and the slots that they read ([]: a learnt context).
+FINAL_MLPS = {
+    "final_mlp": ([HIDDEN, HIDDEN], 1, [4], [[], []]),
+    "final_mlp, slots, heads": ([HIDDEN, [4, 10]], 5, [], [[], [0, 2]]),
+    "final_mlp, no gates": ([[4], [6, 8]], 2, None, None),
 }
 # Two towers: slots and dense features of each, length of the vectors, temperature, the slot of the item.
 SIDES, VECTOR_DIM, TEMPERATURE, ITEM = {"user": ([0, 2], [1]), "item": ([1], [0])}, 3, 0.5, 1
@@ -78,6 +87,11 @@ CASES += [(model, optimizer, bags, "sum", {"activation": "gelu"}) for model in M
 NORMED = {"norm": "layer", "activation": "gelu", "dropout": 0.1}
 CASES += [("two_towers", "adam", "single", "sum", NORMED), ("in_batch_softmax, log_q", "adam", "single", "sum", TOWERS[6]),
           ("in_batch_softmax, log_q", "adam", "bags", "mean", NORMED)]
+CASES += [("final_mlp", "adam", "single", "sum", {"activation": "gelu"}), ("final_mlp", "adagrad", "bags", "mean", {}),
+          ("final_mlp, slots, heads", "adam", "bags", "sum", {"activation": "gelu", "dropout": 0.1}),
+          ("final_mlp, slots, heads", "adagrad", "single", "sum", {"activation": "prelu"}),
+          ("final_mlp, no gates", "adam", "single", "sum", {"activation": "silu", "norm": "layer"}),
+          ("final_mlp, no gates", "momentum", "bags", "max", {"activation": "gelu"})]
 
 
 def mix(z):
@@ -98,7 +112,7 @@ def number(stream, step, i):
 
 def initial(name, shape):
     """The first values of a parameter, as params.rs has them."""
-    if name.startswith("linear.") or name == "similarity.bias":
+    if name.startswith("linear.") or name.endswith(".context") or name in ("similarity.bias", "fusion.bias"):
         return torch.zeros(shape)
     if name.endswith(".slope"):
         return torch.full(shape, 0.25)
@@ -144,6 +158,8 @@ def shapes(model, parts, tower):
         for side, (slots, dense) in SIDES.items():
             widths = [len(slots) * DIM + len(dense), *HIDDEN, VECTOR_DIM]
             layers += [(f"{side}.{l}", widths[l + 1], widths[l]) for l in range(len(HIDDEN) + 1)]
+    if "final_mlp" in parts:
+        return final_mlp_shapes(model, width, tower)
     if "attention" in parts:
         widths = [4 * DIM, *UNIT, 1]
         layers = [(f"attention.{p}.{l}", widths[l + 1], widths[l])
@@ -169,6 +185,54 @@ def shapes(model, parts, tower):
         if name.startswith("attention.") and outputs > 1 and tower["unit"] == "prelu":
             found[f"{name}.slope"] = (outputs,)
     return found
+
+
+def final_mlp_shapes(model, width, tower):
+    hidden, heads, gate_hidden, contexts = FINAL_MLPS[model]
+    found = {}
+
+    def layer(name, outputs, inputs):
+        INPUTS[name] = inputs
+        found.update({f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)})
+
+    for s, side in enumerate(["first", "second"]):
+        if gate_hidden is not None:
+            inputs = DIM * max(len(contexts[s]), 1)
+            if not contexts[s]:
+                found[f"{side}_gate.context"] = (1, DIM)
+            for l, (i, o) in enumerate(zip([inputs, *gate_hidden], [*gate_hidden, width])):
+                layer(f"{side}_gate.{l}", o, i)
+        for l, (i, o) in enumerate(zip([width, *hidden[s]], hidden[s])):
+            layer(f"{side}.{l}", o, i)
+            if tower.get("norm") == "layer":
+                found.update({f"{side}.{l}.gamma": (o,), f"{side}.{l}.beta": (o,)})
+            if tower.get("activation") == "prelu":
+                found[f"{side}.{l}.slope"] = (o,)
+    first, second = hidden[0][-1], hidden[1][-1]
+    found["fusion.product.weight"] = (second, first // heads)
+    INPUTS.update({"fusion.product": second * first // heads, "fusion.first": first, "fusion.second": second})
+    return found | {"fusion.first.weight": (1, first), "fusion.second.weight": (1, second), "fusion.bias": (1,)}
+
+
+def final_mlp(model, params, x0, layer, hidden_layers):
+    hidden, heads, gate_hidden, contexts = FINAL_MLPS[model]
+    outputs = []
+    for s, side in enumerate(["first", "second"]):
+        x = x0
+        if gate_hidden is not None:
+            context = torch.cat([x0[:, slot * DIM:(slot + 1) * DIM] for slot in contexts[s]], 1) if contexts[s] \
+                else params[f"{side}_gate.context"].expand(ROWS, -1)
+            for l in range(len(gate_hidden)):
+                context = torch.relu(layer(f"{side}_gate.{l}", context))
+            x = x0 * 2 * torch.sigmoid(layer(f"{side}_gate.{len(gate_hidden)}", context))
+        outputs.append(hidden_layers(side, len(hidden[s]), s * len(hidden[0]), x))
+    first, second = outputs
+    weight = params["fusion.product.weight"]
+    z = layer("fusion.first", first).squeeze(1) + layer("fusion.second", second).squeeze(1) + params["fusion.bias"]
+    for h in range(heads):
+        own = weight.chunk(heads, 0)[h]
+        z = z + ((first.chunk(heads, 1)[h] @ own.T) * second.chunk(heads, 1)[h]).sum(1)
+    return z
 
 
 def batch(step, kind, per_row):
@@ -280,6 +344,8 @@ def logits(model, parts, params, table, dense, bags, pooling, tower, step):
         if "in_batch" in model:
             return vectors
         z = z + (vectors[0] * vectors[1]).sum(1) / TEMPERATURE + params["similarity.bias"]
+    if "final_mlp" in parts:
+        return final_mlp(model, params, x0, layer, hidden)
     if "tower" in parts:
         z = z + layer(f"tower.{len(HIDDEN)}", hidden("tower", len(HIDDEN), 0, x0)).squeeze(1)
     if "tasks" in parts:

@@ -259,7 +259,7 @@ fn sigmoid(z: f32) -> (f32, f32) {
 
 /// `sigmoid(z)` and `sigmoid(-z)`.
 #[inline(always)]
-fn sigmoids(z: f32) -> (f32, f32) {
+pub(super) fn sigmoids(z: f32) -> (f32, f32) {
     let e = exp_below_0(-z.abs());
     let small = e / (1.0 + e);
     if z < 0.0 { (small, 1.0 - small) } else { (1.0 - small, small) }

@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use super::attention::{self, Buffers, Chunk};
 use super::cross_network::CrossBuffers;
+use super::final_mlp::FinalMlpBuffers;
 use super::gather::gather;
 use super::hidden_layers::{Gradients, HiddenLayers, Pass, ToInput};
 use super::kernels;
@@ -36,6 +37,7 @@ pub(super) struct MicroBatch {
     /// Of a model with several labels.
     tasks: TaskBuffers,
     two_towers: TwoTowerBuffers,
+    final_mlp: FinalMlpBuffers,
     /// `[chunk]`: the pooled linear weights of a model with several labels, which has none.
     no_linear: Vec<f32>,
     /// Gradients of two neighbouring layers' activations.
@@ -194,6 +196,9 @@ impl MicroBatch {
         if let Some(two) = &net.two_towers {
             self.two_towers.forward(&pass, two, (&self.x, width), logits);
         }
+        if let Some(layers) = &net.final_mlp {
+            self.final_mlp.forward(&pass, layers, &self.x, logits);
+        }
     }
 
     /// Losses of `rows`, and their dlogits by the logits, of the mean over all rows of the batch.
@@ -252,6 +257,9 @@ impl MicroBatch {
         let pass = Pass { net, params, rows: n, threads: self.threads, training };
         if let Some(tasks) = &net.tasks {
             return self.tasks.backward(&pass, tasks, &self.x, dlogits, &mut grads, dx);
+        }
+        if let Some(layers) = &net.final_mlp {
+            return self.final_mlp.backward(&pass, layers, &self.x, dlogits, &mut grads, dx);
         }
         match (&net.two_towers, by_vectors) {
             (Some(two), None) => return self.two_towers.backward(&pass, two, dlogits, &mut grads, dx),

@@ -401,6 +401,17 @@ mod tests {
             ModelSpec::mmoe(slots, dense, 8, 3, &[24, 400], &[], &[1.0, 0.5]),
             ModelSpec::mmoe(slots, dense, 120, 2, &[32], &[24, 2], &[1.0, 0.5, 2.0]),
             ModelSpec::esmm(slots, dense, 4, &[24, 12], &[1.0, 0.5]).with_norm(crate::Norm::Layer),
+            ModelSpec::final_mlp(slots, dense, 4, crate::FinalMlp::new(&[24, 12])),
+            ModelSpec::final_mlp(
+                slots,
+                dense,
+                4,
+                crate::FinalMlp { heads: 12, gates: None, ..crate::FinalMlp::new(&[24]) },
+            ),
+            ModelSpec::final_mlp(slots, dense, 120, {
+                let gates = crate::FeatureGates { hidden: vec![24], first: vec![0, 2], second: vec![4] };
+                crate::FinalMlp { heads: 4, gates: Some(gates), ..crate::FinalMlp::new(&[32, 400]) }
+            }),
         ] {
             let labels = spec.labels();
             let mut model = NativeModel::new(spec.clone(), DenseOptimizer::sgd(0.1), 3, 1).unwrap();

@@ -7,6 +7,7 @@ pub(super) use super::layer::Layer;
 use crate::dropout::Dropout;
 use crate::native::bags::{BagView, RowParts, SlotPlace, SlotVector};
 use crate::native::cross_layers::CrossLayers;
+use crate::native::final_mlp_layers::FinalMlpLayers;
 use crate::native::two_tower_layers::TwoTowerLayers;
 use crate::params::{self, Param, name_at};
 use crate::{Activation, AttentionPair, DenseBatch, ModelSpec, Norm, Tasks, Tower};
@@ -52,6 +53,7 @@ pub(super) struct Network {
     /// Of a model with several labels.
     pub(super) tasks: Option<TaskLayers>,
     pub(super) two_towers: Option<TwoTowerLayers>,
+    pub(super) final_mlp: Option<FinalMlpLayers>,
     /// With at least so many rows, the logit of a row does not depend on how many others are computed beside it.
     pub(super) least_rows: usize,
     /// Whether the hidden layers have relu as activation, and neither norm nor dropout: then `kernels::bias_relu` computes bias and
@@ -139,8 +141,10 @@ impl Network {
             .and_then(|cross| CrossLayers::new(layers("cross."), cross.rank.is_some(), !cross.is_stacked()));
         let bias = range("similarity.bias").map(|bias| bias.start);
         let two_towers = TwoTowerLayers::new(&spec, bias, ["user.", "item."].map(layers));
+        let final_mlp = FinalMlpLayers::new(&spec, layers, range);
         let mut net = Network {
             least_rows: 1,
+            final_mlp,
             attention,
             parts: RowParts {
                 row_dim: spec.row_dim(),
@@ -179,7 +183,7 @@ impl Network {
         params::total(&self.layout)
     }
 
-    /// The cross layers, the hidden layers and the layers of vectors, in the order of their parameters.
+    /// The cross layers, the hidden layers, and the layers of vectors, gates and products, in the order of their parameters.
     pub(super) fn hidden<'a>(&'a self) -> impl Iterator<Item = &'a Layer> {
         let without_head = |layers: &'a Vec<Layer>| layers.split_last().map_or(&[][..], |(_, hidden)| hidden);
         let of_tasks = self
@@ -188,7 +192,8 @@ impl Network {
             .flat_map(move |tasks| tasks.shared.iter().map(Vec::as_slice).chain(tasks.towers.iter().map(without_head)));
         let of_two = self.two_towers.iter().flat_map(|two| two.layers());
         let of_cross = self.cross.iter().flat_map(CrossLayers::inner);
-        of_cross.chain(without_head(&self.tower)).chain(of_tasks.flatten()).chain(of_two.flatten())
+        let of_final = self.final_mlp.iter().flat_map(FinalMlpLayers::layers);
+        of_cross.chain(without_head(&self.tower)).chain(of_tasks.flatten()).chain(of_two.flatten()).chain(of_final)
     }
 
     /// About how long a row takes one thread, forward and backward.

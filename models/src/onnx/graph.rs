@@ -53,6 +53,10 @@ impl Graph {
         if let Some(two) = &spec.two_towers {
             parts.push(graph.two_towers(spec, two));
         }
+        if let Some(final_mlp) = &spec.final_mlp {
+            let x0 = graph.x0(spec);
+            parts.push(graph.final_mlp(spec, final_mlp, &x0));
+        }
         if correction != 0.0 {
             parts.push(graph.floats("correction", &[correction]));
         }
@@ -275,7 +279,7 @@ impl Graph {
     }
 
     /// The hidden layers `name.0`, `name.1`.. of these widths.
-    fn hidden(&mut self, name: &str, widths: &[usize], tower: &Tower, x0: &str) -> String {
+    pub(super) fn hidden(&mut self, name: &str, widths: &[usize], tower: &Tower, x0: &str) -> String {
         let mut x = x0.to_owned();
         for (l, &width) in widths.iter().enumerate() {
             let name = format!("{name}.{l}");
@@ -393,20 +397,20 @@ impl Graph {
     }
 
     /// A linear layer with the parameters `name.weight` and `name.bias`.
-    fn layer(&mut self, name: &str, x: &str) -> String {
+    pub(super) fn layer(&mut self, name: &str, x: &str) -> String {
         let y = self.node("Gemm", &[x, &format!("{name}.weight"), &format!("{name}.bias")], &format!("{name}.y"));
         self.attribute("transB", 1);
         y
     }
 
-    fn sum_over_axis_1(&mut self, x: &str, name: &str, keeps_axis: bool) -> String {
+    pub(super) fn sum_over_axis_1(&mut self, x: &str, name: &str, keeps_axis: bool) -> String {
         let sum = self.node("ReduceSum", &[x, AXIS_1], name);
         self.attribute("keepdims", i64::from(keeps_axis));
         sum
     }
 
     /// Appends a node that makes `name`, which it returns.
-    fn node(&mut self, operator: &str, inputs: &[&str], name: &str) -> String {
+    pub(super) fn node(&mut self, operator: &str, inputs: &[&str], name: &str) -> String {
         self.nodes.push(NodeProto {
             input: inputs.iter().map(|&input| input.to_owned()).collect(),
             output: vec![name.to_owned()],
@@ -418,19 +422,19 @@ impl Graph {
     }
 
     /// Adds an attribute to the last node.
-    fn attribute(&mut self, name: &str, i: i64) {
+    pub(super) fn attribute(&mut self, name: &str, i: i64) {
         let node = self.nodes.last_mut().expect("a node was appended");
         node.attribute.push(AttributeProto { name: name.to_owned(), i, r#type: ATTRIBUTE_INT });
     }
 
-    fn integers(&mut self, name: &str, values: &[i64]) -> String {
+    pub(super) fn integers(&mut self, name: &str, values: &[i64]) -> String {
         let raw_data = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let dims = vec![values.len() as i64];
         self.initializers.push(TensorProto { dims, data_type: INT64, name: name.to_owned(), raw_data });
         name.to_owned()
     }
 
-    fn floats(&mut self, name: &str, values: &[f32]) -> String {
+    pub(super) fn floats(&mut self, name: &str, values: &[f32]) -> String {
         let tensor = NamedTensor { name: name.to_owned(), shape: vec![values.len()], data: values.to_vec() };
         self.initializers.push(parameter(&tensor));
         name.to_owned()

@@ -1,6 +1,7 @@
 //! The dense part of a model as ONNX, operator set 13: pooled table rows and dense features go in, logit and probability come
 //! out. Every operator is one that runtimes have had for years.
 
+mod final_mlp;
 mod graph;
 mod messages;
 

@@ -23,6 +23,7 @@ mod batch;
 mod dense_optimizer;
 mod device;
 mod dropout;
+mod final_mlp;
 mod graph;
 mod model;
 mod module;

@@ -4,6 +4,7 @@ use tch::{Kind, TchError, Tensor};
 
 use super::TorchBatch;
 use super::dropout::factors;
+use super::final_mlp::FinalMlpModule;
 use crate::dropout::Dropout;
 use crate::tower::NORM_EPSILON;
 use crate::{Activation, Cross, ModelSpec, Norm, Pooling, RowPart, Tasks, Tower, TowerSide, TwoTowers};
@@ -68,6 +69,7 @@ pub(super) struct SpecModule {
     tower: Vec<Layer>,
     tasks: Option<TaskModule>,
     two_towers: Option<TwoTowersModule>,
+    final_mlp: Option<FinalMlpModule>,
     dropout: Option<Dropout>,
 }
 
@@ -118,22 +120,35 @@ impl SpecModule {
         let tower = spec.tower.as_ref().map_or_else(Vec::new, |tower| leaves.stack(tower.hidden.len(), tower, true));
         let tasks = spec.tasks.as_ref().map(|tasks| TaskModule::new(tasks, &mut leaves));
         let two_towers = spec.two_towers.as_ref().map(|two| TwoTowersModule::new(two, similarity_bias, &mut leaves));
+        let final_mlp = spec.final_mlp.as_ref().map(|parts| FinalMlpModule::new(&spec, parts, &mut leaves));
         let dropout = spec.any_tower().and_then(|tower| Dropout::new(tower.dropout, seed));
         let pooling = (0..spec.slots).map(|slot| spec.pooling_of(slot)).collect();
-        SpecModule { spec, pooling, linear_weight, linear_bias, units, cross, tower, tasks, two_towers, dropout }
+        SpecModule {
+            spec,
+            pooling,
+            linear_weight,
+            linear_bias,
+            units,
+            cross,
+            tower,
+            tasks,
+            two_towers,
+            final_mlp,
+            dropout,
+        }
     }
 }
 
 /// The parameters that no part has taken yet, in the order of the layout.
-struct Leaves<'a>(std::slice::Iter<'a, Tensor>);
+pub(super) struct Leaves<'a>(std::slice::Iter<'a, Tensor>);
 
 impl Leaves<'_> {
-    fn next(&mut self) -> Tensor {
+    pub(super) fn next(&mut self) -> Tensor {
         self.0.next().expect("the layout has a leaf for each parameter of the spec").shallow_clone()
     }
 
     /// A linear layer, and what lies behind it if it is a hidden layer of `tower`.
-    fn layer(&mut self, tower: Option<&Tower>) -> Layer {
+    pub(super) fn layer(&mut self, tower: Option<&Tower>) -> Layer {
         Layer {
             weight: self.next(),
             bias: self.next(),
@@ -143,7 +158,7 @@ impl Leaves<'_> {
     }
 
     /// So many hidden layers of `tower`, and with `has_last` a linear layer behind them.
-    fn stack(&mut self, hidden: usize, tower: &Tower, has_last: bool) -> Vec<Layer> {
+    pub(super) fn stack(&mut self, hidden: usize, tower: &Tower, has_last: bool) -> Vec<Layer> {
         let mut layers: Vec<Layer> = (0..hidden).map(|_| self.layer(Some(tower))).collect();
         layers.extend(has_last.then(|| self.layer(None)));
         layers
@@ -314,7 +329,8 @@ impl TorchModule for SpecModule {
             let pairs = all.f_sub(&own)?.f_sum_dim_intlist([1i64].as_slice(), true, Kind::Float)?.f_mul_scalar(0.5)?;
             logits = logits.f_add(&pairs)?;
         }
-        if self.cross.is_none() && self.tower.is_empty() && self.tasks.is_none() {
+        let of_x0 = self.cross.is_some() || !self.tower.is_empty() || self.tasks.is_some() || self.final_mlp.is_some();
+        if !of_x0 {
             return Ok(logits);
         }
         let flat = self.flat(&embedding, 0..batch.slots())?;
@@ -328,6 +344,9 @@ impl TorchModule for SpecModule {
         }
         if let (Some(tasks), Some(module)) = (&self.spec.tasks, &self.tasks) {
             return self.labels(batch, tasks, module, &x0);
+        }
+        if let Some(final_mlp) = &self.final_mlp {
+            return final_mlp.logits(self, batch, &x0);
         }
         if let Some((out, layers)) = self.tower.split_last() {
             logits = logits.f_add(&out.apply(&self.hidden(batch, layers, 0, &x0)?)?)?;

@@ -3,8 +3,8 @@
 
 use forebay_base::{mix64, signed_unit_f32};
 use forebay_models::{
-    Activation, Attention, AttentionPair, Cross, CrossStructure, DenseBatch, DenseModel, ModelSpec, Norm, Pooling,
-    Similarity, Tower, TowerInputs, TowerSide, TwoTowersLoss,
+    Activation, Attention, AttentionPair, Cross, CrossStructure, DenseBatch, DenseModel, FeatureGates, FinalMlp,
+    ModelSpec, Norm, Pooling, Similarity, Tower, TowerInputs, TowerSide, TwoTowersLoss,
 };
 
 /// From -1 to 1 in steps that f32 holds exactly. `tests/golden/models.py` has the same.
@@ -185,6 +185,23 @@ pub fn specs() -> Vec<(&'static str, ModelSpec)> {
             towers().with_in_batch_softmax(1, true).with_similarity(Similarity::Dot, 1.0).with_dropout(0.2),
         ),
         ("in-batch softmax, log-Q, max", towers().with_in_batch_softmax(1, true).with_pooling(Pooling::Max)),
+        ("final mlp", final_mlp(&[6, 5], &[6, 5], 1, Some((&[4], &[], &[]))).with_activation(Activation::Gelu)),
+        (
+            "final mlp, gates of slots, heads",
+            final_mlp(&[6, 4], &[5, 8], 4, Some((&[], &[1], &[0, 2]))).with_activation(Activation::Silu),
+        ),
+        ("final mlp, gates of slots, prelu, dropout, max", {
+            let gates = final_mlp(&[6], &[5, 4], 2, Some((&[5], &[], &[0, 1])));
+            gates.with_activation(Activation::Prelu).with_dropout(0.3).with_pooling(Pooling::Max)
+        }),
+        (
+            "final mlp, no gates, layer norm",
+            final_mlp(&[10], &[15], 5, None).with_norm(Norm::Layer).with_activation(Activation::Gelu),
+        ),
+        ("final mlp, widths", {
+            let gates = final_mlp(&[6, 4], &[5, 8], 2, Some((&[4], &[1], &[])));
+            gates.with_slot_dims(vec![2, 4, 3]).with_activation(Activation::Gelu)
+        }),
         ("all, each in its way", all.with_slot_pooling(vec![Pooling::Max, Pooling::Sum, Pooling::Mean])),
     ]
 }
@@ -193,6 +210,22 @@ pub fn specs() -> Vec<(&'static str, ModelSpec)> {
 pub fn cross(rank: Option<usize>, stacked: bool) -> Cross {
     let structure = if stacked { CrossStructure::Stacked } else { CrossStructure::Parallel };
     Cross { layers: 2, rank, structure }
+}
+
+/// FinalMLP over three slots and two dense features: hidden layers of both towers, heads, and the gates' hidden layers and slots.
+pub fn final_mlp(
+    first: &[usize],
+    second: &[usize],
+    heads: usize,
+    gates: Option<(&[usize], &[usize], &[usize])>,
+) -> ModelSpec {
+    let gates = gates.map(|(hidden, first, second)| FeatureGates {
+        hidden: hidden.into(),
+        first: first.into(),
+        second: second.into(),
+    });
+    let parts = FinalMlp { second_hidden: Some(second.into()), heads, gates, ..FinalMlp::new(first) };
+    ModelSpec::final_mlp(3, 2, 4, parts)
 }
 
 /// Two towers over three slots and two dense features, with the slot 1 in the item tower.

@@ -8,6 +8,7 @@ mod cores;
 mod data;
 mod differences;
 mod evaluation;
+mod final_mlp;
 mod formats;
 mod knob;
 mod look_ahead;
@@ -124,6 +125,7 @@ impl Job {
         self.data.check()?;
         self.columns.check()?;
         self.check_two_towers()?;
+        self.check_final_mlp()?;
         self.model_spec()?;
         self.model.check_labels(self.columns.label.len())?;
         if self.data.negatives < 1.0 && self.columns.label.len() > 1 {

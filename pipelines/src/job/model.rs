@@ -5,6 +5,7 @@ use forebay_models::{Activation, Cross, CrossStructure, ModelSpec, Norm, Pooling
 use serde::{Deserialize, Serialize};
 
 use super::towers::{TowerColumns, TowerLoss};
+use crate::columns::name_list;
 
 /// The model: its kind and its sizes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,7 +20,7 @@ pub struct ModelOptions {
     /// Width of the embeddings. Not used by "lr".
     pub embedding_dim: usize,
     /// Widths of the hidden layers: those that labels share of "shared_bottom", those of each expert of "mmoe", those of each label's
-    /// tower of "esmm". Not used by "lr" and "fm"; "custom" has no tower if the list is empty.
+    /// tower of "esmm", those of the first tower of "final_mlp". Not used by "lr" and "fm"; "custom" has no tower if the list is empty.
     pub hidden: Vec<usize>,
     /// The activation of the hidden layers. Not used by models without a tower.
     pub activation: Activation,
@@ -51,6 +52,27 @@ pub struct ModelOptions {
     /// output. Default: `[128, 64]`. Used by "shared_bottom" and "mmoe" alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task_hidden: Option<Vec<usize>>,
+    /// Widths of the hidden layers of the second tower of "final_mlp", for instance `[800]`. Default: those of `hidden`. Not used by the
+    /// other kinds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub second_hidden: Option<Vec<usize>>,
+    /// Heads of the fusion of "final_mlp", for instance `10`: a number that divides the last widths of both towers. Default: 1. Not used by
+    /// the other kinds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heads: Option<usize>,
+    /// Whether the towers of "final_mlp" read gated copies of the input (its feature selection). Not used by the other kinds.
+    pub feature_gates: bool,
+    /// Widths of the hidden layers of each gate, for instance `[800]`; `[]` is one linear layer. Default: `[64]`. Not used without
+    /// `feature_gates`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gate_hidden: Option<Vec<usize>>,
+    /// Columns whose embeddings the gate of the first tower of "final_mlp" reads, for instance `["user_id"]`. Default: none, so that the gate
+    /// reads a learnt vector and is the same for all rows.
+    #[serde(deserialize_with = "name_list", skip_serializing_if = "Vec::is_empty")]
+    pub first_context: Vec<String>,
+    /// The same of the second tower, for instance `["item_id", "city"]`.
+    #[serde(deserialize_with = "name_list", skip_serializing_if = "Vec::is_empty")]
+    pub second_context: Vec<String>,
     /// Histories that attention weighs by their likeness to a target, in "din" and "custom", for instance
     /// `[{ history = "history", target = "item" }]`. What it makes takes the place of the history's pooled embedding.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -119,6 +141,8 @@ pub enum ModelKind {
     Esmm,
     /// DIN (Zhou et al., KDD 2018): a tower over embeddings, with attention over histories.
     Din,
+    /// FinalMLP (Mao et al., AAAI 2023): two towers over gated copies of the input, and a bilinear fusion of their outputs.
+    FinalMlp,
     /// A tower for users and one for items, whose vectors are compared (DSSM: Huang et al., CIKM 2013).
     TwoTowers,
     /// The parts that `linear`, `fm`, `cross_layers`, `attention` and `hidden` select.
@@ -140,6 +164,7 @@ impl std::fmt::Display for ModelKind {
             Self::Mmoe => "mmoe",
             Self::Esmm => "esmm",
             Self::Din => "din",
+            Self::FinalMlp => "final_mlp",
             Self::TwoTowers => "two_towers",
             Self::Custom => "custom",
             Self::Own => "own",
@@ -165,6 +190,12 @@ impl Default for ModelOptions {
             cross_structure: CrossStructure::default(),
             experts: None,
             task_hidden: None,
+            second_hidden: None,
+            heads: None,
+            feature_gates: true,
+            gate_hidden: None,
+            first_context: Vec::new(),
+            second_context: Vec::new(),
             attention: Vec::new(),
             attention_hidden: vec![64],
             attention_activation: Activation::Prelu,
@@ -288,6 +319,7 @@ impl ModelOptions {
                 ModelSpec::mmoe(slots, dense, dim, experts, hidden, task_hidden, labels)
             }
             ModelKind::Esmm => ModelSpec::esmm(slots, dense, dim, hidden, labels),
+            ModelKind::FinalMlp => ModelSpec::final_mlp(slots, dense, dim, self.final_mlp()),
             ModelKind::Own | ModelKind::TwoTowers => ModelSpec::builder(slots, dense),
             ModelKind::Custom => {
                 let mut spec = ModelSpec::builder(slots, dense);

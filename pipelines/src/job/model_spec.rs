@@ -16,6 +16,7 @@ impl Job {
         let (model, columns) = (&self.model, &self.columns);
         let spec = match model.kind {
             ModelKind::TwoTowers => self.two_towers()?,
+            ModelKind::FinalMlp => self.final_mlp()?,
             _ => model.spec(columns.slot_count(), columns.dense_inputs(), &columns.label.weights()),
         };
         if let Some(slot) = columns.slots.iter().find(|slot| slot.pooling.is_some() && model.kind == ModelKind::Own) {
