@@ -2,8 +2,7 @@
 
 use tch::{Kind, TchError, Tensor};
 
-use super::TorchBatch;
-use super::module::{Layer, Leaves, SpecModule};
+use super::layer::{Layer, Leaves};
 use crate::{FinalMlp, ModelSpec};
 
 /// The leaves of both towers, of their gates and of the fusion.
@@ -53,14 +52,18 @@ impl FinalMlpModule {
         }
     }
 
-    /// `[n, 1]`.
-    pub(super) fn logits(&self, spec: &SpecModule, batch: &TorchBatch, x0: &Tensor) -> Result<Tensor, TchError> {
+    /// `[n, 1]`. `hidden` computes hidden layers over an input; the number is that of the first of them.
+    pub(super) fn logits(
+        &self,
+        x0: &Tensor,
+        hidden: impl Fn(&[Layer], usize, &Tensor) -> Result<Tensor, TchError>,
+    ) -> Result<Tensor, TchError> {
         let output = |stream: &StreamModule| {
             let input = match &stream.gate {
                 Some(gate) => x0.f_mul(&gate.of(x0)?)?,
                 None => x0.shallow_clone(),
             };
-            spec.hidden(batch, &stream.hidden, stream.first_hidden, &input)
+            hidden(&stream.hidden, stream.first_hidden, &input)
         };
         let (first, second) = (output(&self.streams[0])?, output(&self.streams[1])?);
         // For each head [n, first / heads] times [first / heads, second / heads].

@@ -25,6 +25,7 @@ mod device;
 mod dropout;
 mod final_mlp;
 mod graph;
+mod layer;
 mod model;
 mod module;
 mod non_finite;

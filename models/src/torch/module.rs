@@ -5,9 +5,9 @@ use tch::{Kind, TchError, Tensor};
 use super::TorchBatch;
 use super::dropout::factors;
 use super::final_mlp::FinalMlpModule;
+use super::layer::{Layer, Leaves};
 use crate::dropout::Dropout;
-use crate::tower::NORM_EPSILON;
-use crate::{Activation, Cross, ModelSpec, Norm, Pooling, RowPart, Tasks, Tower, TowerSide, TwoTowers};
+use crate::{Cross, ModelSpec, Pooling, RowPart, Tasks, TowerSide, TwoTowers};
 
 /// A dense model in tch: the forward pass over parameters in a variable store. Autograd computes the gradients.
 ///
@@ -96,15 +96,6 @@ pub(super) struct TwoTowersModule {
     pub(super) sides: [Vec<Layer>; 2],
 }
 
-pub(super) struct Layer {
-    weight: Tensor,
-    bias: Tensor,
-    /// `gamma` and `beta`, of a hidden layer of the tower with layer norm.
-    norm: Option<(Tensor, Tensor)>,
-    /// Of a hidden layer of the tower whose activation learns slopes.
-    slope: Option<Tensor>,
-}
-
 impl SpecModule {
     /// `leaves` are those of the layout, in its order; dropout comes from `seed`.
     pub(super) fn new(spec: ModelSpec, seed: u64, leaves: &[Tensor]) -> SpecModule {
@@ -136,32 +127,6 @@ impl SpecModule {
             final_mlp,
             dropout,
         }
-    }
-}
-
-/// The parameters that no part has taken yet, in the order of the layout.
-pub(super) struct Leaves<'a>(std::slice::Iter<'a, Tensor>);
-
-impl Leaves<'_> {
-    pub(super) fn next(&mut self) -> Tensor {
-        self.0.next().expect("the layout has a leaf for each parameter of the spec").shallow_clone()
-    }
-
-    /// A linear layer, and what lies behind it if it is a hidden layer of `tower`.
-    pub(super) fn layer(&mut self, tower: Option<&Tower>) -> Layer {
-        Layer {
-            weight: self.next(),
-            bias: self.next(),
-            norm: tower.filter(|tower| tower.norm == Norm::Layer).map(|_| (self.next(), self.next())),
-            slope: tower.filter(|tower| tower.activation == Activation::Prelu).map(|_| self.next()),
-        }
-    }
-
-    /// So many hidden layers of `tower`, and with `has_last` a linear layer behind them.
-    pub(super) fn stack(&mut self, hidden: usize, tower: &Tower, has_last: bool) -> Vec<Layer> {
-        let mut layers: Vec<Layer> = (0..hidden).map(|_| self.layer(Some(tower))).collect();
-        layers.extend(has_last.then(|| self.layer(None)));
-        layers
     }
 }
 
@@ -276,29 +241,6 @@ impl SpecModule {
     }
 }
 
-impl Layer {
-    pub(super) fn apply(&self, x: &Tensor) -> Result<Tensor, TchError> {
-        x.f_linear(&self.weight, Some(&self.bias))
-    }
-
-    /// A hidden layer of the tower.
-    pub(super) fn apply_hidden(&self, x: &Tensor, activation: Activation) -> Result<Tensor, TchError> {
-        let mut y = self.apply(x)?;
-        if let Some((gamma, beta)) = &self.norm {
-            let on_cudnn = false;
-            y = y.f_layer_norm(gamma.size(), Some(gamma), Some(beta), f64::from(NORM_EPSILON), on_cudnn)?;
-        }
-        match (activation, &self.slope) {
-            (Activation::Relu, _) => y.f_relu(),
-            (Activation::Gelu, _) => y.f_gelu("none"),
-            (Activation::Silu, _) => y.f_silu(),
-            (Activation::Sigmoid, _) => y.f_sigmoid(),
-            (Activation::Prelu, Some(slope)) => y.f_prelu(slope),
-            (Activation::Prelu, None) => unreachable!("the layout has slopes for prelu"),
-        }
-    }
-}
-
 impl TorchModule for SpecModule {
     fn forward(&self, batch: &TorchBatch) -> Result<Tensor, TchError> {
         let n = batch.rows();
@@ -346,7 +288,7 @@ impl TorchModule for SpecModule {
             return self.labels(batch, tasks, module, &x0);
         }
         if let Some(final_mlp) = &self.final_mlp {
-            return final_mlp.logits(self, batch, &x0);
+            return final_mlp.logits(&x0, |layers, first, x| self.hidden(batch, layers, first, x));
         }
         if let Some((out, layers)) = self.tower.split_last() {
             logits = logits.f_add(&out.apply(&self.hidden(batch, layers, 0, &x0)?)?)?;
