@@ -114,8 +114,8 @@ fn tables_of_some_slots_give_the_same_bits_with_more_shards_threads_and_replicas
     let tables = [
         "columns.slots=['C1..C9', { column = 'C10..C20', table = 'small' }, { column = 'C21..C26', table = 'wide' }]",
         "columns.crosses=[{ columns = ['C1', 'C2'], table = 'small' }]",
-        "tables={ small = { embedding_dim = 2, embedding_optimizer = { kind = 'adagrad' }, admission = { count = 2 }, eviction = \
-         { unseen_rows = 1500 } }, wide = { embedding_dim = 9, storage = 'f16' } }",
+        "tables={ small = { embedding_dim = 2, embedding_optimizer = { kind = 'adagrad', l2 = 0.01 }, admission = { count = 2 }, eviction = \
+         { unseen_rows = 1500 } }, wide = { embedding_dim = 9, embedding_optimizer = { kind = 'adamw', weight_decay = 0.1 }, storage = 'f16' } }",
     ];
     for kind in ["model.kind=wide_deep", "model.kind=dcn_v2", "model.kind=lr"] {
         let train = |more: &[&str]| {

@@ -66,7 +66,7 @@ fn snapshots(n: usize, blocks: &[Vec<u64>]) {
 
 /// A table with `n` rows, imported; prints the rate.
 fn filled(n: usize) -> Table {
-    let optimizer = Optimizer::Adagrad { lr: 0.01.into(), initial_accumulator: 0.1, eps: 1e-10 };
+    let optimizer = Optimizer::Adagrad { lr: 0.01.into(), initial_accumulator: 0.1, eps: 1e-10, l2: 0.0 };
     let part = PartConfig { name: "p".into(), dim: DIM, optimizer, init: Init::Uniform { scale: 0.01 } };
     let config = TableConfig {
         name: "bench".into(),

@@ -62,7 +62,7 @@ fn main() {
 }
 
 const ADAGRAD: Optimizer =
-    Optimizer::Adagrad { lr: LearningRate::constant(0.01), initial_accumulator: 0.1, eps: 1e-10 };
+    Optimizer::Adagrad { lr: LearningRate::constant(0.01), initial_accumulator: 0.1, eps: 1e-10, l2: 0.0 };
 const FTRL: Optimizer = Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 };
 
 fn config(parts: &[(usize, Optimizer)], storage: Storage) -> TableConfig {

@@ -279,9 +279,12 @@ mod tests {
         assert_eq!((config.seed, config.storage), (0, Storage::F32));
         assert_eq!(
             config.parts[1].optimizer,
-            Optimizer::Adagrad { lr: 0.01.into(), initial_accumulator: 0.0, eps: 1e-10 }
+            Optimizer::Adagrad { lr: 0.01.into(), initial_accumulator: 0.0, eps: 1e-10, l2: 0.0 }
         );
-        assert_eq!(config.parts[2].optimizer, Optimizer::Adam { lr: 0.5.into(), beta1: 0.9, beta2: 0.999, eps: 1e-8 });
+        assert_eq!(
+            config.parts[2].optimizer,
+            Optimizer::Adam { lr: 0.5.into(), beta1: 0.9, beta2: 0.999, eps: 1e-8, l2: 0.0 }
+        );
         assert_eq!(config.parts[0].init, Init::Zeros);
         assert_eq!(config.parts[1].init, Init::Normal { std: 0.01 });
         assert_eq!((config.row_dim(), config.state_dim()), (17, 2 + 8 + 16));
@@ -317,6 +320,6 @@ mod tests {
         assert!(spoil(&|c| c.parts[0].dim = usize::MAX).contains("dim"));
         assert!(spoil(&|c| c.parts.push(c.parts[0].clone())).contains("two parts"));
         assert!(spoil(&|c| c.parts[0].init = Init::Uniform { scale: f32::NAN }).contains("NaN"));
-        assert!(spoil(&|c| c.parts[0].optimizer = Optimizer::Sgd { lr: f64::INFINITY.into() }).contains("lr"));
+        assert!(spoil(&|c| c.parts[0].optimizer = Optimizer::Sgd { lr: f64::INFINITY.into(), l2: 0.0 }).contains("lr"));
     }
 }

@@ -41,7 +41,7 @@
 //!
 //! # let runtime = tokio::runtime::Builder::new_current_thread().build()?;
 //! # runtime.block_on(async {
-//! let optimizer = Optimizer::Adagrad { lr: 0.05.into(), initial_accumulator: 0.1, eps: 1e-10 };
+//! let optimizer = Optimizer::Adagrad { lr: 0.05.into(), initial_accumulator: 0.1, eps: 1e-10, l2: 0.0 };
 //! let part = PartConfig { name: "embedding".into(), dim: 8, optimizer, init: Init::Uniform { scale: 0.01 } };
 //! let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32, lifetime: Lifetime::default(), groups: Vec::new() };
 //! let host = Host::start("ps")?;

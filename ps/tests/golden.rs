@@ -1,4 +1,4 @@
-//! The optimizers against PyTorch's numbers: `tests/golden/ps_optimizers.json`, made by the script beside it.
+//! The optimizers, with L2 and weight decay and without, against PyTorch's numbers: `tests/golden/ps_optimizers.json`, made by the script beside it.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ fn start(i: usize) -> f32 {
 fn a_hundred_steps_are_pytorchs() {
     let golden: Golden =
         serde_json::from_str(include_str!("../../tests/golden/ps_optimizers.json")).expect("the script wrote it");
-    assert_eq!(golden.cases.len(), 8);
+    assert_eq!(golden.cases.len(), 14);
     let size = golden.rows * golden.dim;
     let keys: Vec<u64> = (0..golden.rows as u64).collect();
     for case in golden.cases {
@@ -66,5 +66,38 @@ fn a_hundred_steps_are_pytorchs() {
             compared += 1;
         }
         assert_eq!(compared, 4);
+    }
+}
+
+/// A row of keys 0 to 3 each, of which 1 and 3 are pushed.
+#[test]
+fn l2_and_weight_decay_hold_for_pushed_rows_alone_whatever_their_gradient() {
+    let lr = |lr: f64| lr.into();
+    for (optimizer, expected) in [
+        (Optimizer::Sgd { lr: lr(0.5), l2: 0.25 }, [0.875, 0.75]),
+        (Optimizer::Momentum { lr: lr(0.5), momentum: 0.0, l2: 0.25 }, [0.875, 0.75]),
+        // The square of 0.25, and of 0.5: both make a step of lr.
+        (Optimizer::Adagrad { lr: lr(0.125), initial_accumulator: 0.0, eps: 1e-10, l2: 0.25 }, [0.875, 0.875]),
+        (Optimizer::Adamw { lr: lr(0.5), beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.25 }, [0.875, 0.375]),
+    ] {
+        let part = PartConfig { name: "p".into(), dim: 1, optimizer, init: Init::Zeros };
+        let config = TableConfig {
+            name: "t".into(),
+            seed: 0,
+            parts: vec![part],
+            storage: Storage::F32,
+            lifetime: Lifetime::default(),
+            groups: Vec::new(),
+        };
+        let mut table = Table::new(&config).expect("the configuration is right");
+        table.import(&[0, 1, 2, 3], &[1.0; 4], None).expect("lengths match");
+        // The gradient of key 1 is 0: it is in the batch, and so it decays.
+        table.push(&[1, 3], &[0.0, 0.25], 1).expect("gradients are finite");
+        let mut rows = Vec::new();
+        table.peek(&[0, 1, 2, 3], &mut rows);
+        assert_eq!((rows[0], rows[2]), (1.0, 1.0), "{optimizer:?}");
+        for (found, expected) in [rows[1], rows[3]].into_iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-5, "{optimizer:?}: {rows:?}");
+        }
     }
 }

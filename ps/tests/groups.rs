@@ -18,9 +18,9 @@ const ROW: usize = 6;
 fn parts(group: usize) -> Vec<PartConfig> {
     let linear = Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 };
     let embedding = match group {
-        0 => Optimizer::Adam { lr: 0.01.into(), beta1: 0.9, beta2: 0.999, eps: 1e-8 },
-        1 => Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.1, eps: 1e-10 },
-        _ => Optimizer::Sgd { lr: 0.5.into() },
+        0 => Optimizer::Adam { lr: 0.01.into(), beta1: 0.9, beta2: 0.999, eps: 1e-8, l2: 0.0 },
+        1 => Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.1, eps: 1e-10, l2: 0.0 },
+        _ => Optimizer::Sgd { lr: 0.5.into(), l2: 0.0 },
     };
     let part = |name: &str, dim, optimizer, init| PartConfig { name: name.into(), dim, optimizer, init };
     let init = if group == 2 { Init::Normal { std: 0.2 } } else { Init::Uniform { scale: 0.5 } };

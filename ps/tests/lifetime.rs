@@ -17,7 +17,7 @@ const DIM: usize = 2;
 const SEED: u64 = 5;
 
 fn config(lifetime: Lifetime) -> TableConfig {
-    let optimizer = Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.5, eps: 1e-10 };
+    let optimizer = Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.5, eps: 1e-10, l2: 0.0 };
     let part = PartConfig { name: "p".into(), dim: DIM, optimizer, init: Init::Uniform { scale: 0.5 } };
     TableConfig { name: "t".into(), seed: SEED, parts: vec![part], storage: Storage::F32, lifetime, groups: Vec::new() }
 }

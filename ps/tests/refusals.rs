@@ -23,7 +23,7 @@ fn another_table_or_another_order_is_refused_at_once() {
         let cluster = Cluster::start(2, 3).await;
         let connect = async |peers: &[_], config: &TableConfig| connect(peers, config, Wire::F32, retry()).await;
         let mut other = config();
-        other.parts[1].optimizer = Optimizer::Adagrad { lr: 0.2.into(), initial_accumulator: 0.0, eps: 1e-10 };
+        other.parts[1].optimizer = Optimizer::Adagrad { lr: 0.2.into(), initial_accumulator: 0.0, eps: 1e-10, l2: 0.0 };
         refused(connect(&cluster.peers(), &other).await, &["`parts[1].optimizer.lr` is 0.1", "there and 0.2"]);
         let peers: Vec<_> = cluster.peers().into_iter().rev().collect();
         refused(

@@ -268,7 +268,7 @@ fn f16_on_the_wire_is_near_and_falls_back() {
         let sgd = PartConfig {
             name: "embedding".into(),
             dim: DIM,
-            optimizer: Optimizer::Sgd { lr: 1.0.into() },
+            optimizer: Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 },
             init: Init::Normal { std: 0.1 },
         };
         let config = TableConfig {

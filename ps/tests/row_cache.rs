@@ -20,15 +20,15 @@ use proptest::prelude::*;
 fn table(optimizer: usize, storage: Storage) -> TableConfig {
     let lr = 0.1.into();
     let optimizers = [
-        Optimizer::Sgd { lr },
-        Optimizer::Momentum { lr, momentum: 0.9 },
-        Optimizer::Adagrad { lr, initial_accumulator: 0.1, eps: 1e-10 },
-        Optimizer::Adam { lr, beta1: 0.9, beta2: 0.99, eps: 1e-8 },
+        Optimizer::Sgd { lr, l2: 0.0 },
+        Optimizer::Momentum { lr, momentum: 0.9, l2: 0.0 },
+        Optimizer::Adagrad { lr, initial_accumulator: 0.1, eps: 1e-10, l2: 0.0 },
+        Optimizer::Adam { lr, beta1: 0.9, beta2: 0.99, eps: 1e-8, l2: 0.0 },
         Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.001, l2: 0.01 },
     ];
     let part = |name: &str, dim, optimizer, init| PartConfig { name: name.into(), dim, optimizer, init };
     let parts = vec![
-        part("linear", 1, Optimizer::Sgd { lr }, Init::Zeros),
+        part("linear", 1, Optimizer::Sgd { lr, l2: 0.0 }, Init::Zeros),
         part("embedding", DIM - 1, optimizers[optimizer], Init::Uniform { scale: 0.01 }),
     ];
     TableConfig { name: "ads".into(), seed: 3, parts, storage, lifetime: Lifetime::default(), groups: Vec::new() }

@@ -16,17 +16,17 @@ fn config(storage: Storage) -> TableConfig {
         part(
             "adagrad",
             5,
-            Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.1, eps: 1e-10 },
+            Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.1, eps: 1e-10, l2: 0.0 },
             Init::Uniform { scale: 0.1 },
         ),
         part(
             "adam",
             3,
-            Optimizer::Adam { lr: 0.1.into(), beta1: 0.5, beta2: 0.75, eps: 1e-8 },
+            Optimizer::Adam { lr: 0.1.into(), beta1: 0.5, beta2: 0.75, eps: 1e-8, l2: 0.0 },
             Init::Normal { std: 0.1 },
         ),
-        part("sgd", 2, Optimizer::Sgd { lr: 0.1.into() }, Init::Uniform { scale: 1.0 }),
-        part("momentum", 2, Optimizer::Momentum { lr: 0.1.into(), momentum: 0.5 }, Init::Normal { std: 1.0 }),
+        part("sgd", 2, Optimizer::Sgd { lr: 0.1.into(), l2: 0.0 }, Init::Uniform { scale: 1.0 }),
+        part("momentum", 2, Optimizer::Momentum { lr: 0.1.into(), momentum: 0.5, l2: 0.0 }, Init::Normal { std: 1.0 }),
     ];
     TableConfig { name: "t".into(), seed: 5, parts, storage, lifetime: Lifetime::default(), groups: Vec::new() }
 }

@@ -19,17 +19,17 @@ fn config(storage: Storage) -> TableConfig {
         part(
             "adagrad",
             5,
-            Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.1, eps: 1e-10 },
+            Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.1, eps: 1e-10, l2: 0.0 },
             Init::Uniform { scale: 0.1 },
         ),
         part(
             "adam",
             3,
-            Optimizer::Adam { lr: 0.1.into(), beta1: 0.5, beta2: 0.75, eps: 1e-8 },
+            Optimizer::Adam { lr: 0.1.into(), beta1: 0.5, beta2: 0.75, eps: 1e-8, l2: 0.0 },
             Init::Normal { std: 0.1 },
         ),
-        part("sgd", 2, Optimizer::Sgd { lr: 0.1.into() }, Init::Uniform { scale: 1.0 }),
-        part("momentum", 2, Optimizer::Momentum { lr: 0.1.into(), momentum: 0.5 }, Init::Normal { std: 1.0 }),
+        part("sgd", 2, Optimizer::Sgd { lr: 0.1.into(), l2: 0.0 }, Init::Uniform { scale: 1.0 }),
+        part("momentum", 2, Optimizer::Momentum { lr: 0.1.into(), momentum: 0.5, l2: 0.0 }, Init::Normal { std: 1.0 }),
     ];
     TableConfig { name: "t".into(), seed: 5, parts, storage, lifetime: Lifetime::default(), groups: Vec::new() }
 }
@@ -258,7 +258,7 @@ fn a_bad_gradient_changes_nothing_and_is_named() {
 
 #[test]
 fn f16_saturates_and_counts() {
-    let sgd = part("p", 2, Optimizer::Sgd { lr: 1.0.into() }, Init::Zeros);
+    let sgd = part("p", 2, Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 }, Init::Zeros);
     let config = TableConfig {
         name: "t".into(),
         seed: 0,
@@ -299,8 +299,12 @@ fn exporting_while_rows_come_gives_each_once() {
 #[test]
 fn memory_stays_within_the_goal() {
     // Per row 128 bytes and, just after doubling, 16 / 0.375 of index with the old half of it beside; a chunk to fill.
-    let parts =
-        vec![part("p", 16, Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.0, eps: 1e-10 }, Init::Zeros)];
+    let parts = vec![part(
+        "p",
+        16,
+        Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.0, eps: 1e-10, l2: 0.0 },
+        Init::Zeros,
+    )];
     let mut table = Table::new(&TableConfig {
         name: "t".into(),
         seed: 0,

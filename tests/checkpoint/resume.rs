@@ -78,8 +78,8 @@ fn several_labels() {
 fn tables_of_some_slots() {
     let tables = [
         "columns.slots=['C1..C9', { column = 'C10..C20', table = 'small' }, { column = 'C21..C26', table = 'wide' }]",
-        "tables={ small = { embedding_dim = 2, embedding_optimizer = { kind = 'adagrad' }, admission = { count = 2 }, eviction = \
-         { unseen_rows = 20000, max_rows = 65536 } }, wide = { embedding_dim = 9, storage = 'f16' } }",
+        "tables={ small = { embedding_dim = 2, embedding_optimizer = { kind = 'adagrad', l2 = 0.01 }, admission = { count = 2 }, eviction = \
+         { unseen_rows = 20000, max_rows = 65536 } }, wide = { embedding_dim = 9, embedding_optimizer = { kind = 'adamw', weight_decay = 0.1 }, storage = 'f16' } }",
     ];
     kill_and_resume("parquet", &[&tables[..], &["table.shards=2", "output.state=true"]].concat(), 2);
     let job = Job::new("parquet", &tables);

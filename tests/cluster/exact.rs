@@ -22,8 +22,8 @@ fn finished(hosts: &Arc<Hosts>, processes: &[&str], settings: &[String]) -> (Run
 /// Tables of three widths, with rules of their own.
 const TABLES: [&str; 2] = [
     "columns.slots=['C1..C9', { column = 'C10..C20', table = 'small' }, { column = 'C21..C26', table = 'wide' }]",
-    "tables={ small = { embedding_dim = 2, embedding_optimizer = { kind = 'adagrad' }, admission = { count = 2 }, eviction = \
-     { unseen_rows = 1000 } }, wide = { embedding_dim = 9, storage = 'f16' } }",
+    "tables={ small = { embedding_dim = 2, embedding_optimizer = { kind = 'adagrad', l2 = 0.01 }, admission = { count = 2 }, eviction = \
+     { unseen_rows = 1000 } }, wide = { embedding_dim = 9, embedding_optimizer = { kind = 'adamw', weight_decay = 0.1 }, storage = 'f16' } }",
 ];
 
 #[test]

@@ -3,7 +3,9 @@
     python tests/golden/ps_optimizers.py > tests/golden/ps_optimizers.json
 
 Needs PyTorch (made with 2.14.1, CPU). SGD, momentum and Adagrad come from `torch.optim`, Adam from
-`torch.optim.SparseAdam` on a sparse gradient that names every row (so its step is the global one). PyTorch has no
+`torch.optim.SparseAdam` on a sparse gradient that names every row (so its step is the global one). With L2 and with decoupled weight
+decay they are those of `torch.optim` (`weight_decay`), which refuses sparse gradients there: all rows are touched in every step here, so
+dense ones are the same. PyTorch has no
 FTRL: `ftrl` below is algorithm 1 of McMahan et al., "Ad click prediction: a view from the trenches", 2013, in float64.
 
 The gradient of weight i at step t (from 1) is `grad(t, i)`, exact in float32, so the test makes the same ones.
@@ -80,6 +82,21 @@ def main():
         {"kind": "adam", "beta1": 0.8, "beta2": 0.95, "eps": 1e-6},
         torch_run(lambda p: optim.SparseAdam(p, betas=(0.8, 0.95), eps=1e-6), sparse=True),
     )
+    case({"kind": "sgd", "lr": 0.05, "l2": 0.5}, torch_run(lambda p: optim.SGD(p, lr=0.05, weight_decay=0.5)))
+    case(
+        {"kind": "momentum", "lr": 0.01, "momentum": 0.9, "l2": 0.25},
+        torch_run(lambda p: optim.SGD(p, lr=0.01, momentum=0.9, weight_decay=0.25)),
+    )
+    case(
+        {"kind": "adagrad", "lr": 0.05, "initial_accumulator": 0.1, "l2": 0.5},
+        torch_run(lambda p: optim.Adagrad(p, lr=0.05, initial_accumulator_value=0.1, weight_decay=0.5)),
+    )
+    case({"kind": "adam", "lr": 0.01, "l2": 0.5}, torch_run(lambda p: optim.Adam(p, lr=0.01, weight_decay=0.5)))
+    case(
+        {"kind": "adamw", "lr": 0.01, "weight_decay": 2.0},
+        torch_run(lambda p: optim.AdamW(p, lr=0.01, weight_decay=2.0)),
+    )
+    case({"kind": "adamw"}, torch_run(lambda p: optim.AdamW(p)))
     for alpha, beta, l1, l2 in ((0.1, 1.0, 0.0, 0.0), (0.3, 1.0, 1.5, 0.25)):
         case({"kind": "ftrl", "alpha": alpha, "beta": beta, "l1": l1, "l2": l2}, ftrl(alpha, beta, l1, l2))
     head = {"torch": torch.__version__, "rows": ROWS, "dim": DIM, "steps": STEPS}

@@ -74,8 +74,12 @@ mod tests {
 
     #[test]
     fn shards_remember_the_push_ids_of_open_windows_only() {
-        let part =
-            PartConfig { name: "w".into(), dim: 1, optimizer: Optimizer::Sgd { lr: 1.0.into() }, init: Init::Zeros };
+        let part = PartConfig {
+            name: "w".into(),
+            dim: 1,
+            optimizer: Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 },
+            init: Init::Zeros,
+        };
         let config = TableConfig {
             name: "t".into(),
             seed: 1,

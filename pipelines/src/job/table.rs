@@ -69,7 +69,7 @@ impl Default for TableOptions {
             shards: Knob::AUTO,
             storage: Storage::F32,
             linear_optimizer: Optimizer::Ftrl { alpha: 0.1, beta: 1e-3, l1: 0.0, l2: 0.0 },
-            embedding_optimizer: Optimizer::Adam { lr: 1e-3.into(), beta1: 0.9, beta2: 0.999, eps: 1e-8 },
+            embedding_optimizer: Optimizer::Adam { lr: 1e-3.into(), beta1: 0.9, beta2: 0.999, eps: 1e-8, l2: 0.0 },
             embedding_init: Init::Uniform { scale: 0.01 },
             admission: AdmissionOptions::default(),
             eviction: EvictionOptions::default(),
@@ -89,7 +89,7 @@ impl TableOptions {
                 let (optimizer, init) = match part.name.as_str() {
                     "linear" => (self.linear_optimizer, Init::Zeros),
                     // Of two towers: its gradients are numbers of rows, with a minus.
-                    "count" => (Optimizer::Sgd { lr: 1.0.into() }, Init::Zeros),
+                    "count" => (Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 }, Init::Zeros),
                     _ => (self.embedding_optimizer, self.embedding_init),
                 };
                 PartConfig { optimizer, init, name: part.name, dim: part.dim }

@@ -32,7 +32,7 @@ pub(super) fn without_state(config: &TableConfig) -> TableConfig {
     config.groups.iter_mut().for_each(|group| group.lifetime = Lifetime::default());
     let groups = config.groups.iter_mut().flat_map(|group| &mut group.parts);
     for part in config.parts.iter_mut().chain(groups) {
-        part.optimizer = Optimizer::Sgd { lr: 1.0.into() };
+        part.optimizer = Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 };
     }
     config
 }
@@ -119,8 +119,12 @@ mod tests {
     use super::*;
 
     fn config() -> TableConfig {
-        let part =
-            PartConfig { name: "p".into(), dim: 2, optimizer: Optimizer::Sgd { lr: 1.0.into() }, init: Init::Zeros };
+        let part = PartConfig {
+            name: "p".into(),
+            dim: 2,
+            optimizer: Optimizer::Sgd { lr: 1.0.into(), l2: 0.0 },
+            init: Init::Zeros,
+        };
         TableConfig {
             name: "t".into(),
             seed: 0,

@@ -2,11 +2,13 @@
 //!
 //! In and out: one part of one row, its state the sums of squares; nothing blocks.
 
+use crate::optim::with_l2;
 use crate::simd::lanes;
 
 #[inline(always)]
-pub(crate) fn update(w: &mut [f32], s: &mut [f32], g: &[f32], lr: f32, eps: f32) {
+pub(crate) fn update<const L2: bool>(w: &mut [f32], s: &mut [f32], g: &[f32], lr: f32, eps: f32, l2: f32) {
     lanes!(w, s; g => {
+        let g = with_l2::<L2>(g, *w, l2);
         *s += g * g;
         *w -= lr * g / (s.sqrt() + eps);
     });
@@ -19,8 +21,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_its_twin(row in twins::rows(1), lr in 0.0f32..1.0) {
-            twins::agree(Update::Adagrad { lr, eps: 1e-10 }, row, |w, s, g| {
+        fn agrees_with_its_twin(row in twins::rows(1), lr in 0.0f32..1.0, l2 in twins::l2()) {
+            twins::agree(Update::Adagrad { lr, eps: 1e-10, l2 }, row, |w, s, g| {
+                let g = twins::plus(g, l2, *w);
                 s[0] += g * g;
                 *w -= lr * g / (s[0].sqrt() + 1e-10);
             })?;
@@ -30,7 +33,7 @@ mod tests {
     #[test]
     fn a_zero_gradient_on_a_new_row_changes_nothing() {
         let (mut w, mut s) = ([0.5], [0.0]);
-        super::update(&mut w, &mut s, &[0.0], 0.1, 1e-10);
+        super::update::<false>(&mut w, &mut s, &[0.0], 0.1, 1e-10, 0.0);
         assert_eq!((w, s), ([0.5], [0.0]));
     }
 }

@@ -1,9 +1,10 @@
-//! Adam on the rows touched, with a global step: PyTorch's `SparseAdam` (Kingma and Ba 2014).
+//! Adam on the rows touched, with a global step: PyTorch's `SparseAdam` (Kingma and Ba 2014), and AdamW (Loshchilov and Hutter 2019).
 //!
 //! In and out: one part of one row, its state the moments `[m, v]`; nothing blocks.
 
 use forebay_base::LearningRate;
 
+use crate::optim::with_l2;
 use crate::simd::lanes;
 
 /// `lr sqrt(1 - beta2^t) / (1 - beta1^t)`, worked out in f64 once per push.
@@ -24,10 +25,42 @@ fn decimal(v: f32) -> f64 {
     v.to_string().parse().expect("a float that was printed can be read")
 }
 
+/// What decoupled weight decay multiplies a weight with: `1 - lr * weight_decay`.
+pub(crate) fn share_left(lr: LearningRate, weight_decay: f32, step: u64) -> f32 {
+    (1.0 - lr.at(step) * decimal(weight_decay)) as f32
+}
+
+/// The constants of Adam in one push.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moments {
+    rate: f32,
+    keep1: f32,
+    keep2: f32,
+    eps: f32,
+}
+
+impl Moments {
+    /// Of a step, from 1.
+    pub(crate) fn at(lr: LearningRate, beta1: f32, beta2: f32, eps: f32, step: u64) -> Moments {
+        Moments { rate: rate(lr, beta1, beta2, step), keep1: keep(beta1), keep2: keep(beta2), eps }
+    }
+}
+
+/// Decoupled weight decay: `w *= share_left`. `g` says how many weights there are.
 #[inline(always)]
-pub(crate) fn update(w: &mut [f32], s: &mut [f32], g: &[f32], rate: f32, keep1: f32, keep2: f32, eps: f32) {
+pub(crate) fn decay(w: &mut [f32], g: &[f32], share_left: f32) {
+    lanes!(w; g => {
+        let _ = g;
+        *w *= share_left;
+    });
+}
+
+#[inline(always)]
+pub(crate) fn update<const L2: bool>(w: &mut [f32], s: &mut [f32], g: &[f32], moments: Moments, l2: f32) {
+    let Moments { rate, keep1, keep2, eps } = moments;
     let (m, v) = s.split_at_mut(s.len() / 2);
     lanes!(w, m, v; g => {
+        let g = with_l2::<L2>(g, *w, l2);
         *m += keep1 * (g - *m);
         *v += keep2 * (g * g - *v);
         *w -= rate * *m / (v.sqrt() + eps);
@@ -36,16 +69,35 @@ pub(crate) fn update(w: &mut [f32], s: &mut [f32], g: &[f32], rate: f32, keep1: 
 
 #[cfg(test)]
 mod tests {
+    use super::Moments;
     use crate::optim::{Optimizer, Update, twins};
     use forebay_base::{Decay, LearningRate};
     use proptest::prelude::*;
 
     proptest! {
         #[test]
-        fn agrees_with_its_twin(row in twins::rows(2), step in 1u64..1000) {
-            let update = Optimizer::Adam { lr: 0.01.into(), beta1: 0.9, beta2: 0.999, eps: 1e-8 }.at_step(step);
-            let Update::Adam { rate, keep1, keep2, eps } = update else { unreachable!() };
+        fn agrees_with_its_twin(row in twins::rows(2), step in 1u64..1000, l2 in twins::l2()) {
+            let update = Optimizer::Adam { lr: 0.01.into(), beta1: 0.9, beta2: 0.999, eps: 1e-8, l2 }.at_step(step);
+            let Update::Adam { moments: Moments { rate, keep1, keep2, eps }, l2 } = update else { unreachable!() };
             twins::agree(update, row, |w, s, g| {
+                let g = twins::plus(g, l2, *w);
+                s[0] += keep1 * (g - s[0]);
+                s[1] += keep2 * (g * g - s[1]);
+                *w -= rate * s[0] / (s[1].sqrt() + eps);
+            })?;
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn with_weight_decay_agrees_with_its_twin(row in twins::rows(2), step in 1u64..1000) {
+            let lr = LearningRate { warmup_steps: 500, ..0.01.into() };
+            let update = Optimizer::Adamw { lr, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.3 }.at_step(step);
+            let Update::Adamw { moments: Moments { rate, keep1, keep2, eps }, share_left } = update else { unreachable!() };
+            let expected = (1.0 - 0.003 * lr.share(step)) as f32;
+            prop_assert!((share_left - expected).abs() <= f32::EPSILON, "{} {}", share_left, expected);
+            twins::agree(update, row, |w, s, g| {
+                *w *= share_left;
                 s[0] += keep1 * (g - s[0]);
                 s[1] += keep2 * (g * g - s[1]);
                 *w -= rate * s[0] / (s[1].sqrt() + eps);

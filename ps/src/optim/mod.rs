@@ -1,7 +1,8 @@
-//! How a gradient changes a row: five optimizers, each a plain loop over the weights of one part of one row.
+//! How a gradient changes a row: six optimizers, each a plain loop over the weights of one part of one row.
 //!
-//! Only rows that are pushed change. That is what PyTorch's `SparseAdam` and `Adagrad` on sparse gradients do; for
-//! [`Optimizer::Momentum`] it means that a row's velocity does not decay while the row is not touched.
+//! Only rows that are pushed change, once a step. That is what PyTorch's `SparseAdam` and `Adagrad` on sparse gradients do; for
+//! [`Optimizer::Momentum`] it means that a row's velocity does not decay while the row is not touched, and L2 and weight decay too hold for
+//! a pushed row, in that step, whatever its gradient and however many rows of the batch have its key.
 //!
 //! The loops are compiled for each vector width by [`crate::simd`]; each file holds its kernel and, in its tests, the
 //! scalar twin that must agree with it to the bit. `tests/golden.rs` holds them against PyTorch's numbers.
@@ -15,6 +16,8 @@ pub(crate) mod ftrl;
 pub(crate) mod momentum;
 pub(crate) mod sgd;
 
+pub(crate) use adam::Moments;
+
 /// A gradient descent method with its constants. Formulas and defaults are PyTorch's where PyTorch has them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
@@ -24,6 +27,9 @@ pub enum Optimizer {
         /// Learning rate, default 0.001.
         #[serde(default = "defaults::small_lr")]
         lr: LearningRate,
+        /// L2 regularization, default 0: `g` is `gradient + l2 * w`.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        l2: f32,
     },
     /// `v = momentum * v + g; w -= lr * v`.
     Momentum {
@@ -33,6 +39,9 @@ pub enum Optimizer {
         /// Share of the velocity that stays, default 0.9 (PyTorch's is 0, which is [`Optimizer::Sgd`]).
         #[serde(default = "defaults::momentum")]
         momentum: f32,
+        /// L2 regularization, default 0: `g` is `gradient + l2 * w`.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        l2: f32,
     },
     /// `s += g²; w -= lr * g / (sqrt(s) + eps)` (Duchi, Hazan and Singer 2011).
     Adagrad {
@@ -45,6 +54,9 @@ pub enum Optimizer {
         /// Added to the root, default 1e-10.
         #[serde(default = "defaults::adagrad_eps")]
         eps: f32,
+        /// L2 regularization, default 0: `g` is `gradient + l2 * w`.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        l2: f32,
     },
     /// `m += (1 - beta1)(g - m); v += (1 - beta2)(g² - v);
     /// w -= lr sqrt(1 - beta2^t) / (1 - beta1^t) * m / (sqrt(v) + eps)`, `t` the global step: PyTorch's `SparseAdam`
@@ -62,6 +74,28 @@ pub enum Optimizer {
         /// Added to the root, default 1e-8.
         #[serde(default = "defaults::adam_eps")]
         eps: f32,
+        /// L2 regularization, default 0: `g` is `gradient + l2 * w`.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        l2: f32,
+    },
+    /// Adam with decoupled weight decay (Loshchilov and Hutter, ICLR 2019): `w *= 1 - lr * weight_decay` before the step of
+    /// [`Optimizer::Adam`], with the `lr` of that step.
+    Adamw {
+        /// Learning rate, default 0.001.
+        #[serde(default = "defaults::small_lr")]
+        lr: LearningRate,
+        /// Decay of the first moment, default 0.9.
+        #[serde(default = "defaults::momentum")]
+        beta1: f32,
+        /// Decay of the second moment, default 0.999.
+        #[serde(default = "defaults::beta2")]
+        beta2: f32,
+        /// Added to the root, default 1e-8.
+        #[serde(default = "defaults::adam_eps")]
+        eps: f32,
+        /// The share of itself, times `lr`, that a pushed row loses in a step; default 0.01.
+        #[serde(default = "defaults::weight_decay")]
+        weight_decay: f32,
     },
     /// FTRL-proximal per coordinate (McMahan et al. 2013, algorithm 1):
     /// `z += g - (sqrt(n + g²) - sqrt(n)) / alpha * w; n += g²;
@@ -105,6 +139,9 @@ mod defaults {
     pub(super) fn adam_eps() -> f32 {
         1e-8
     }
+    pub(super) fn weight_decay() -> f32 {
+        0.01
+    }
     pub(super) fn ftrl_alpha() -> f32 {
         0.1
     }
@@ -113,16 +150,20 @@ mod defaults {
     }
 }
 
+fn is_zero(number: &f32) -> bool {
+    *number == 0.0
+}
+
 impl Optimizer {
     /// Floats of state per weight: 0, 1 or 2.
     ///
     /// The state of a part of `dim` weights is `dim` floats of each kind, one kind after the other: momentum `[v]`,
-    /// Adagrad `[s]`, Adam `[m, v]`, FTRL `[z, n]`.
+    /// Adagrad `[s]`, Adam and AdamW `[m, v]`, FTRL `[z, n]`.
     pub fn state_per_weight(&self) -> usize {
         match self {
             Self::Sgd { .. } => 0,
             Self::Momentum { .. } | Self::Adagrad { .. } => 1,
-            Self::Adam { .. } | Self::Ftrl { .. } => 2,
+            Self::Adam { .. } | Self::Adamw { .. } | Self::Ftrl { .. } => 2,
         }
     }
 
@@ -141,14 +182,27 @@ impl Optimizer {
             false => Err(format!("{name} is {v}; expected at least 0 and less than 1")),
         };
         match *self {
-            Self::Sgd { lr } => lr.check(),
-            Self::Momentum { lr, momentum } => lr.check().and(below_one("momentum", momentum)),
-            Self::Adagrad { lr, initial_accumulator, eps } => {
-                lr.check().and(not_negative("initial_accumulator", initial_accumulator)).and(positive("eps", eps))
+            Self::Sgd { lr, l2 } => lr.check().and(not_negative("l2", l2)),
+            Self::Momentum { lr, momentum, l2 } => {
+                lr.check().and(below_one("momentum", momentum)).and(not_negative("l2", l2))
             }
-            Self::Adam { lr, beta1, beta2, eps } => {
-                lr.check().and(below_one("beta1", beta1)).and(below_one("beta2", beta2)).and(positive("eps", eps))
-            }
+            Self::Adagrad { lr, initial_accumulator, eps, l2 } => lr
+                .check()
+                .and(not_negative("initial_accumulator", initial_accumulator))
+                .and(positive("eps", eps))
+                .and(not_negative("l2", l2)),
+            Self::Adam { lr, beta1, beta2, eps, l2 } => lr
+                .check()
+                .and(below_one("beta1", beta1))
+                .and(below_one("beta2", beta2))
+                .and(positive("eps", eps))
+                .and(not_negative("l2", l2)),
+            Self::Adamw { lr, beta1, beta2, eps, weight_decay } => lr
+                .check()
+                .and(below_one("beta1", beta1))
+                .and(below_one("beta2", beta2))
+                .and(positive("eps", eps))
+                .and(not_negative("weight_decay", weight_decay)),
             Self::Ftrl { alpha, beta, l1, l2 } => positive("alpha", alpha)
                 .and(positive("beta", beta))
                 .and(not_negative("l1", l1))
@@ -159,13 +213,16 @@ impl Optimizer {
     /// The optimizer with all that is constant over one push worked out; `step` counts from 1.
     pub(crate) fn at_step(&self, step: u64) -> Update {
         match *self {
-            Self::Sgd { lr } => Update::Sgd { lr: lr.at(step) as f32 },
-            Self::Momentum { lr, momentum } => Update::Momentum { lr: lr.at(step) as f32, momentum },
-            Self::Adagrad { lr, eps, .. } => Update::Adagrad { lr: lr.at(step) as f32, eps },
-            Self::Adam { lr, beta1, beta2, eps } => {
-                let (keep1, keep2) = (adam::keep(beta1), adam::keep(beta2));
-                Update::Adam { rate: adam::rate(lr, beta1, beta2, step), keep1, keep2, eps }
+            Self::Sgd { lr, l2 } => Update::Sgd { lr: lr.at(step) as f32, l2 },
+            Self::Momentum { lr, momentum, l2 } => Update::Momentum { lr: lr.at(step) as f32, momentum, l2 },
+            Self::Adagrad { lr, eps, l2, .. } => Update::Adagrad { lr: lr.at(step) as f32, eps, l2 },
+            Self::Adam { lr, beta1, beta2, eps, l2 } => {
+                Update::Adam { moments: Moments::at(lr, beta1, beta2, eps, step), l2 }
             }
+            Self::Adamw { lr, beta1, beta2, eps, weight_decay } => Update::Adamw {
+                moments: Moments::at(lr, beta1, beta2, eps, step),
+                share_left: adam::share_left(lr, weight_decay, step),
+            },
             Self::Ftrl { alpha, beta, l1, l2 } => Update::Ftrl { alpha, beta, l1, l2 },
         }
     }
@@ -173,7 +230,7 @@ impl Optimizer {
     /// Writes the state of a new row whose weights are `w`.
     pub(crate) fn init_state(&self, w: &[f32], state: &mut [f32]) {
         match *self {
-            Self::Sgd { .. } | Self::Momentum { .. } | Self::Adam { .. } => state.fill(0.0),
+            Self::Sgd { .. } | Self::Momentum { .. } | Self::Adam { .. } | Self::Adamw { .. } => state.fill(0.0),
             Self::Adagrad { initial_accumulator, .. } => state.fill(initial_accumulator),
             Self::Ftrl { alpha, beta, l1, l2 } => ftrl::init_state(w, state, alpha, beta, l1, l2),
         }
@@ -184,18 +241,25 @@ impl Optimizer {
         match self {
             Self::Sgd { .. } | Self::Momentum { .. } => &[],
             Self::Adagrad { .. } => state,
-            Self::Adam { .. } | Self::Ftrl { .. } => &state[dim..],
+            Self::Adam { .. } | Self::Adamw { .. } | Self::Ftrl { .. } => &state[dim..],
         }
     }
+}
+
+/// The gradient of a weight with its L2 term, if `L2`.
+#[inline(always)]
+pub(crate) fn with_l2<const L2: bool>(g: f32, w: f32, l2: f32) -> f32 {
+    if L2 { g + l2 * w } else { g }
 }
 
 /// An [`Optimizer`] at one step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Update {
-    Sgd { lr: f32 },
-    Momentum { lr: f32, momentum: f32 },
-    Adagrad { lr: f32, eps: f32 },
-    Adam { rate: f32, keep1: f32, keep2: f32, eps: f32 },
+    Sgd { lr: f32, l2: f32 },
+    Momentum { lr: f32, momentum: f32, l2: f32 },
+    Adagrad { lr: f32, eps: f32, l2: f32 },
+    Adam { moments: Moments, l2: f32 },
+    Adamw { moments: Moments, share_left: f32 },
     Ftrl { alpha: f32, beta: f32, l1: f32, l2: f32 },
 }
 
@@ -204,10 +268,19 @@ impl Update {
     #[inline(always)]
     pub(crate) fn apply(&self, w: &mut [f32], s: &mut [f32], g: &[f32]) {
         match *self {
-            Self::Sgd { lr } => sgd::update(w, g, lr),
-            Self::Momentum { lr, momentum } => momentum::update(w, s, g, lr, momentum),
-            Self::Adagrad { lr, eps } => adagrad::update(w, s, g, lr, eps),
-            Self::Adam { rate, keep1, keep2, eps } => adam::update(w, s, g, rate, keep1, keep2, eps),
+            // Without L2 the gradient stays as it is, to the bit.
+            Self::Sgd { lr, l2: 0.0 } => sgd::update::<false>(w, g, lr, 0.0),
+            Self::Sgd { lr, l2 } => sgd::update::<true>(w, g, lr, l2),
+            Self::Momentum { lr, momentum, l2: 0.0 } => momentum::update::<false>(w, s, g, lr, momentum, 0.0),
+            Self::Momentum { lr, momentum, l2 } => momentum::update::<true>(w, s, g, lr, momentum, l2),
+            Self::Adagrad { lr, eps, l2: 0.0 } => adagrad::update::<false>(w, s, g, lr, eps, 0.0),
+            Self::Adagrad { lr, eps, l2 } => adagrad::update::<true>(w, s, g, lr, eps, l2),
+            Self::Adam { moments, l2: 0.0 } => adam::update::<false>(w, s, g, moments, 0.0),
+            Self::Adam { moments, l2 } => adam::update::<true>(w, s, g, moments, l2),
+            Self::Adamw { moments, share_left } => {
+                adam::decay(w, g, share_left);
+                adam::update::<false>(w, s, g, moments, 0.0);
+            }
             Self::Ftrl { alpha, beta, l1, l2 } => ftrl::update(w, s, g, alpha, beta, l1, l2),
         }
     }
@@ -221,9 +294,10 @@ mod tests {
     fn a_learning_rate_warms_up_in_every_optimizer_that_has_one() {
         let lr = LearningRate { warmup_steps: 4, ..0.5.into() };
         for (step, expected) in [(1, 0.125), (3, 0.375), (4, 0.5), (9, 0.5)] {
-            let adagrad = Optimizer::Adagrad { lr, initial_accumulator: 0.0, eps: 1e-10 };
-            for optimizer in [Optimizer::Sgd { lr }, Optimizer::Momentum { lr, momentum: 0.9 }, adagrad] {
-                let (Update::Sgd { lr } | Update::Momentum { lr, .. } | Update::Adagrad { lr, .. }) =
+            let adagrad = Optimizer::Adagrad { lr, initial_accumulator: 0.0, eps: 1e-10, l2: 0.0 };
+            let momentum = Optimizer::Momentum { lr, momentum: 0.9, l2: 0.0 };
+            for optimizer in [Optimizer::Sgd { lr, l2: 0.0 }, momentum, adagrad] {
+                let (Update::Sgd { lr, .. } | Update::Momentum { lr, .. } | Update::Adagrad { lr, .. }) =
                     optimizer.at_step(step)
                 else {
                     unreachable!()
@@ -231,7 +305,7 @@ mod tests {
                 assert_eq!(lr, expected, "{optimizer:?} at {step}");
             }
         }
-        assert!(Optimizer::Sgd { lr: (-1.0).into() }.check().unwrap_err().contains("lr is -1"));
+        assert!(Optimizer::Sgd { lr: (-1.0).into(), l2: 0.0 }.check().unwrap_err().contains("lr is -1"));
     }
 }
 
@@ -263,6 +337,16 @@ pub(crate) mod twins {
                 prop::collection::vec(prop_oneof![Just(0.0f32), -3.0f32..3.0], dim),
             )
         })
+    }
+
+    /// None, or some.
+    pub(crate) fn l2() -> impl Strategy<Value = f32> {
+        prop_oneof![Just(0.0f32), 0.0f32..0.5]
+    }
+
+    /// A gradient and its L2 term.
+    pub(crate) fn plus(g: f32, l2: f32, w: f32) -> f32 {
+        if l2 == 0.0 { g } else { g + l2 * w }
     }
 
     /// Whether kernel and `twin` (weight, state of this weight, gradient) agree to the bit.

@@ -1,10 +1,12 @@
-//! Plain gradient descent: `w -= lr * g`. No state. In and out: one part of one row; nothing blocks.
+//! Plain gradient descent: `w -= lr * g`, with `g` the gradient and its L2 term. No state. In and out: one part of one row; nothing blocks.
 
+use crate::optim::with_l2;
 use crate::simd::lanes;
 
 #[inline(always)]
-pub(crate) fn update(w: &mut [f32], g: &[f32], lr: f32) {
+pub(crate) fn update<const L2: bool>(w: &mut [f32], g: &[f32], lr: f32, l2: f32) {
     lanes!(w; g => {
+        let g = with_l2::<L2>(g, *w, l2);
         *w -= lr * g;
     });
 }
@@ -16,8 +18,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_its_twin(row in twins::rows(0), lr in 0.0f32..1.0) {
-            twins::agree(Update::Sgd { lr }, row, |w, _, g| *w -= lr * g)?;
+        fn agrees_with_its_twin(row in twins::rows(0), lr in 0.0f32..1.0, l2 in twins::l2()) {
+            twins::agree(Update::Sgd { lr, l2 }, row, |w, _, g| *w -= lr * twins::plus(g, l2, *w))?;
         }
     }
 }

@@ -17,7 +17,7 @@
 //!
 //! # let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
 //! # runtime.block_on(async {
-//! let part = PartConfig { name: "w".into(), dim: 2, optimizer: Optimizer::Sgd { lr: 0.5.into() }, init: Init::Zeros };
+//! let part = PartConfig { name: "w".into(), dim: 2, optimizer: Optimizer::Sgd { lr: 0.5.into(), l2: 0.0 }, init: Init::Zeros };
 //! let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32, lifetime: Lifetime::default(), groups: Vec::new() };
 //! let (io, host) = (IoRuntime::new("net", 1), Host::start("ps")?);
 //! let (security, limits) = (Security::none(), Limits::default());
@@ -156,7 +156,7 @@ mod tests {
         let part = |lr| PartConfig {
             name: "a".into(),
             dim: 2,
-            optimizer: Optimizer::Sgd { lr: crate::LearningRate::constant(lr) },
+            optimizer: Optimizer::Sgd { lr: crate::LearningRate::constant(lr), l2: 0.0 },
             init: Init::Zeros,
         };
         let config = TableConfig {

@@ -103,7 +103,7 @@ mod tests {
     use crate::{Init, Lifetime, Optimizer, PartConfig, Storage, Table, TableConfig};
 
     fn config(dim: usize, lr: f64) -> TableConfig {
-        let optimizer = Optimizer::Sgd { lr: lr.into() };
+        let optimizer = Optimizer::Sgd { lr: lr.into(), l2: 0.0 };
         let part = |name: &str, dim| PartConfig { name: name.into(), dim, optimizer, init: Init::Zeros };
         TableConfig {
             name: "t".into(),

@@ -46,7 +46,7 @@ use recent::Recent;
 ///
 /// ```
 /// # use forebay_ps::*;
-/// let part = PartConfig { name: "embedding".into(), dim: 2, optimizer: Optimizer::Sgd { lr: 0.5.into() }, init: Init::Zeros };
+/// let part = PartConfig { name: "embedding".into(), dim: 2, optimizer: Optimizer::Sgd { lr: 0.5.into(), l2: 0.0 }, init: Init::Zeros };
 /// # let lifetime = Lifetime::default();
 /// let config = TableConfig { name: "ads".into(), seed: 1, parts: vec![part], storage: Storage::F32, lifetime, groups: Vec::new() };
 /// let mut table = Table::new(&config)?;
@@ -116,7 +116,7 @@ impl Table {
         let Some(Admission::Count(_)) = config.lifetime.admission else { return Ok(None) };
         let eviction = config.lifetime.eviction.map(|rules| Eviction { half_life: None, min_score: None, ..rules });
         let eviction = eviction.filter(|rules| *rules != Eviction::default());
-        let (optimizer, init) = (Optimizer::Sgd { lr: 0.0.into() }, Init::Zeros);
+        let (optimizer, init) = (Optimizer::Sgd { lr: 0.0.into(), l2: 0.0 }, Init::Zeros);
         let mut table = Self::new(&TableConfig {
             name: config.name.clone(),
             seed: config.seed,

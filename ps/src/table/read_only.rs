@@ -55,7 +55,7 @@ mod tests {
     use crate::{Init, Lifetime, Optimizer, PartConfig, Storage, Table, TableConfig};
 
     fn table(rows: impl Iterator<Item = (u64, [f32; 2])>) -> Table {
-        let optimizer = Optimizer::Sgd { lr: 0.1.into() };
+        let optimizer = Optimizer::Sgd { lr: 0.1.into(), l2: 0.0 };
         let part = PartConfig { name: "embedding".into(), dim: 2, optimizer, init: Init::Zeros };
         let config = TableConfig {
             name: "t".into(),

@@ -20,7 +20,7 @@ use tokio::net::{TcpListener, TcpStream};
 pub(crate) fn config() -> TableConfig {
     let part = |name: &str, dim, optimizer, init| PartConfig { name: name.into(), dim, optimizer, init };
     let ftrl = Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 0.0, l2: 0.0 };
-    let adagrad = Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.0, eps: 1e-10 };
+    let adagrad = Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.0, eps: 1e-10, l2: 0.0 };
     let parts =
         vec![part("linear", 1, ftrl, Init::Zeros), part("embedding", 10, adagrad, Init::Uniform { scale: 0.01 })];
     TableConfig {

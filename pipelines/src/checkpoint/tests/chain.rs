@@ -32,8 +32,8 @@ pub(super) struct Contents {
 pub(super) fn config(lives: bool) -> TableConfig {
     let part = |name: &str, dim, optimizer| PartConfig { name: name.into(), dim, optimizer, init: Default::default() };
     let parts = vec![
-        part("linear", 1, Optimizer::Sgd { lr: 0.1.into() }),
-        part("embedding", 3, Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.1, eps: 1e-10 }),
+        part("linear", 1, Optimizer::Sgd { lr: 0.1.into(), l2: 0.0 }),
+        part("embedding", 3, Optimizer::Adagrad { lr: 0.1.into(), initial_accumulator: 0.1, eps: 1e-10, l2: 0.0 }),
     ];
     let eviction = Eviction { unseen_steps: Some(2), ..Eviction::default() };
     let rules = Lifetime { admission: Some(Admission::Count(2)), eviction: Some(eviction) };
