@@ -2,7 +2,7 @@
 //!
 //! In and out: one part of one row, its state the sums of squares; nothing blocks.
 
-use crate::optim::with_l2;
+use crate::optim::l2::with_l2;
 use crate::simd::lanes;
 
 #[inline(always)]

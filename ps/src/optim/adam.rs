@@ -4,7 +4,7 @@
 
 use forebay_base::LearningRate;
 
-use crate::optim::with_l2;
+use crate::optim::l2::with_l2;
 use crate::simd::lanes;
 
 /// `lr sqrt(1 - beta2^t) / (1 - beta1^t)`, worked out in f64 once per push.

@@ -13,10 +13,11 @@ use serde::{Deserialize, Serialize};
 pub(crate) mod adagrad;
 pub(crate) mod adam;
 pub(crate) mod ftrl;
+pub(crate) mod l2;
 pub(crate) mod momentum;
 pub(crate) mod sgd;
 
-pub(crate) use adam::Moments;
+use adam::Moments;
 
 /// A gradient descent method with its constants. Formulas and defaults are PyTorch's where PyTorch has them.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -244,12 +245,6 @@ impl Optimizer {
             Self::Adam { .. } | Self::Adamw { .. } | Self::Ftrl { .. } => &state[dim..],
         }
     }
-}
-
-/// The gradient of a weight with its L2 term, if `L2`.
-#[inline(always)]
-pub(crate) fn with_l2<const L2: bool>(g: f32, w: f32, l2: f32) -> f32 {
-    if L2 { g + l2 * w } else { g }
 }
 
 /// An [`Optimizer`] at one step.

@@ -1,6 +1,6 @@
 //! Plain gradient descent: `w -= lr * g`, with `g` the gradient and its L2 term. No state. In and out: one part of one row; nothing blocks.
 
-use crate::optim::with_l2;
+use crate::optim::l2::with_l2;
 use crate::simd::lanes;
 
 #[inline(always)]
