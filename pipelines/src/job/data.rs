@@ -121,9 +121,11 @@ impl std::str::FromStr for ByteSize {
             "k" | "kb" => 1e3,
             "m" | "mb" => 1e6,
             "g" | "gb" => 1e9,
+            "t" | "tb" => 1e12,
             "kib" => 1024.0,
             "mib" => 1024.0 * 1024.0,
             "gib" => 1024.0 * 1024.0 * 1024.0,
+            "tib" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
             _ => return Err(wrong()),
         };
         let bytes = number * unit;
@@ -186,7 +188,9 @@ mod tests {
 
     #[test]
     fn byte_sizes_parse_with_and_without_units() {
-        for (text, bytes) in [("64MiB", 64 << 20), ("1.5 GB", 1_500_000_000), ("800k", 800_000), ("7", 7)] {
+        for (text, bytes) in
+            [("64MiB", 64 << 20), ("1.5 GB", 1_500_000_000), ("800k", 800_000), ("2 TB", 2_000_000_000_000), ("7", 7)]
+        {
             assert_eq!(text.parse(), Ok(ByteSize(bytes)));
         }
         for text in ["", "MiB", "-1", "1 furlong", "1e99GiB", "..GB"] {

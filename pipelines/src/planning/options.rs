@@ -105,7 +105,7 @@ impl PlanOptions {
         let named = |why: String| Fault::user(format!("{name}: {why}"));
         let at_least_1 = |what: &str| {
             let n = number(what)?;
-            if n >= 1.0 { Ok(n) } else { Err(format!("{what} is below 1, expected at least 1")) }
+            if (1.0..=1e18).contains(&n) { Ok(n) } else { Err(format!("{what}, expected 1 to 1e18")) }
         };
         match name {
             "rows" => self.rows = Some(at_least_1(value).map_err(named)?),
