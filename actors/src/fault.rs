@@ -29,6 +29,8 @@ pub enum FaultKind {
     InvalidJob,
     /// The data is not what the job says.
     BadData,
+    /// A file that Forebay wrote is not what its manifest says.
+    Damaged,
     /// A number is NaN or infinite.
     NonFinite,
     /// The device, or the library that drives it, failed.

@@ -1,9 +1,9 @@
 //! [`Training::builder`]: a job, and the parts that a program adds to it.
 
-use forebay_actors::{Fault, Source, Stage};
+use forebay_actors::{Fault, FaultKind, Source, Stage};
 use forebay_connectors::Rows;
 
-use crate::checkpoint::{self, BatchOrder, Shards};
+use crate::checkpoint::{self, BatchOrder, CheckpointFolder, DamagedCheckpoints, Found, Shards};
 use crate::context::Context;
 use crate::flow::{ExampleBatch, TrainBatch};
 use crate::job::{DenseAt, Job, ModelKind, OwnStage};
@@ -118,24 +118,22 @@ impl TrainingBuilder {
     /// A user fault if the job does not fit together, its data is missing, or the registry lacks a part that it names. A user
     /// fault if the checkpoint is of another job, or no checkpoint is whole.
     pub fn build(self) -> Result<Training, Fault> {
-        let mut resources = Resources::alone(self.job, self.context)?;
-        let found = checkpoint::find(&resources.job, self.resume, &resources.context)?;
-        if !matches!(found, Some((_, Some(_))))
-            && let Some(predecessor) = Predecessor::open(&resources.job, &resources.context)?
-        {
-            resources.go_on_from(&predecessor)?;
-        }
-        if let Some((folder, found)) = found {
-            let restored = match found {
-                Some(found) => {
-                    checkpoint::load_rows(&found.folder, &found.manifest, &resources.table)?;
-                    checkpoint::load_trainer(&found.folder, found.manifest, DenseAt::Trainer)?
-                }
-                None => resources.at_start(),
+        let mut damaged = DamagedCheckpoints::default();
+        let mut resources = loop {
+            let mut resources = Resources::alone(self.job.clone(), self.context.clone())?;
+            let found = checkpoint::find(&resources.job, self.resume, &damaged, &resources.context)?;
+            let Some((folder, found)) = found else {
+                begin_with_model(&mut resources)?;
+                break resources;
             };
-            let shards = Shards::Here(resources.table.clone());
-            resources.add_checkpoints(folder, restored, BatchOrder::Data, shards, None)?;
-        }
+            let at = found.as_ref().map(|found| found.at);
+            match (begin_with_checkpoints(&mut resources, folder, found), at) {
+                (Ok(()), _) => break resources,
+                // What was read so far goes with the resources.
+                (Err(fault), Some(at)) if fault.kind == FaultKind::Damaged => damaged.add(at, fault),
+                (Err(fault), _) => return Err(fault),
+            }
+        };
         let cut_point = resources.participation.cut_point().cloned();
         let read = match self.source {
             Some(read) => read,
@@ -154,4 +152,32 @@ impl TrainingBuilder {
         self.context.registry = add(self.context.registry);
         self
     }
+}
+
+/// Goes on from the model at `train.from`, if the job names one.
+fn begin_with_model(resources: &mut Resources) -> Result<(), Fault> {
+    match Predecessor::open(&resources.job, &resources.context)? {
+        Some(predecessor) => resources.go_on_from(&predecessor),
+        None => Ok(()),
+    }
+}
+
+/// Has the run make checkpoints in `folder`. Goes on from the one that was found, or begins.
+fn begin_with_checkpoints(
+    resources: &mut Resources,
+    folder: CheckpointFolder,
+    found: Option<Found>,
+) -> Result<(), Fault> {
+    let restored = match found {
+        Some(found) => {
+            checkpoint::load_rows(&found.folder, &found.manifest, &resources.table)?;
+            checkpoint::load_trainer(&found.folder, found.manifest, DenseAt::Trainer)?
+        }
+        None => {
+            begin_with_model(resources)?;
+            resources.at_start()
+        }
+    };
+    let shards = Shards::Here(resources.table.clone());
+    resources.add_checkpoints(folder, restored, BatchOrder::Data, shards, None)
 }

@@ -88,7 +88,8 @@ impl TableClient {
         &self.layout
     }
 
-    pub(crate) fn route(&self) -> Route {
+    /// The route of keys to these shards.
+    pub fn route(&self) -> Route {
         self.route
     }
 

@@ -9,12 +9,12 @@ use forebay_base::{GOLDEN_GAMMA, mix64};
 use serde::{Deserialize, Serialize};
 
 /// Cells of a table, over all its shards.
-pub(crate) const CELLS: usize = 1 << CELL_BITS;
+pub const CELLS: usize = 1 << CELL_BITS;
 pub(crate) const CELL_BITS: u32 = 12;
 
-/// The cell of a key. The cells of a shard follow each other: see [`Route`](crate::Route).
+/// The cell of a key, below [`CELLS`]. The cells of a shard follow each other: see [`Route`](crate::Route).
 #[inline(always)]
-pub(crate) fn cell_of(key: u64) -> usize {
+pub fn cell_of(key: u64) -> usize {
     (mix64(key ^ GOLDEN_GAMMA) >> (64 - CELL_BITS)) as usize
 }
 

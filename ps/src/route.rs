@@ -5,7 +5,9 @@
 //! the shard depends on the key and the number of shards alone, and what happens within a cell (`lifetime.rs`) on the key
 //! alone.
 
-use crate::lifetime::{CELL_BITS, cell_of};
+use std::ops::Range;
+
+use crate::lifetime::{CELL_BITS, CELLS, cell_of};
 
 /// Assigns keys to shards, which are numbered through over all processes: of `processes x per_process` shards, process
 /// `p` holds those from `p * per_process` on. The process of a key is the shard it would have with a shard per process,
@@ -42,8 +44,19 @@ impl Route {
     }
 
     /// Numbers of the shards that this part holds.
-    pub fn held(&self) -> std::ops::Range<usize> {
+    pub fn held(&self) -> Range<usize> {
         self.first..self.first + self.count
+    }
+
+    /// The cells of a shard.
+    pub fn cells_of(&self, shard: usize) -> Range<usize> {
+        let first = |shard: usize| (shard * CELLS).div_ceil(self.shards);
+        first(shard)..first(shard + 1)
+    }
+
+    /// The cells that this part holds.
+    pub fn cells(&self) -> Range<usize> {
+        self.cells_of(self.first).start..self.cells_of(self.first + self.count - 1).end
     }
 
     /// The shard of a key, whether this part holds it or not.
@@ -128,6 +141,21 @@ mod tests {
             let mut back = vec![3.0];
             gather(&shard_of, &dealt, dim, &mut back);
             prop_assert_eq!(back, rows);
+        }
+
+        #[test]
+        fn the_cells_of_shards_follow_each_other_and_hold_their_keys(
+            keys in prop::collection::vec(any::<u64>(), 1..100), shards in 1usize..5000,
+        ) {
+            let route = Route::new(shards);
+            for key in keys {
+                prop_assert!(route.cells_of(route.shard(key)).contains(&cell_of(key)));
+            }
+            let ends = (0..shards).map(|shard| route.cells_of(shard));
+            prop_assert_eq!(ends.fold(0, |end, cells| if cells.start == end { cells.end } else { usize::MAX }), CELLS);
+            let (first, count) = (shards / 3, 1 + shards / 2);
+            let part = route.part(first, count);
+            prop_assert_eq!(part.cells(), route.cells_of(first).start..route.cells_of(first + count - 1).end);
         }
 
         #[test]

@@ -82,7 +82,10 @@ impl RoleCommand {
         let stop = Stop::listen()?;
         let args = &self.run_args;
         let job = args.load()?;
-        let process = ClusterProcess::new(self.process_config(&job)?);
+        let process = {
+            let stop = stop.clone();
+            ClusterProcess::new(self.process_config(&job)?).stopped_by(move || stop.asked())
+        };
         let report = ReportFiles::new(args.report.clone())?;
         // Each attempt of the run is shown at the same address.
         let shows = matches!(self.role, Role::Trainer) && process.config().rank == 0;

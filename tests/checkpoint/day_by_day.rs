@@ -6,7 +6,8 @@ use std::process::Command;
 use tempfile::TempDir;
 
 use super::bits::Bits;
-use super::jobs::{Ended, Job, flip};
+use super::damage::flip;
+use super::jobs::{Ended, Job};
 
 /// Rows of a day: 64 batches.
 const DAY: u64 = 16_384;

@@ -12,7 +12,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::bits::Bits;
-use super::jobs::{Ended, Job, ROWS, flip};
+use super::damage::flip;
+use super::jobs::{Ended, Job, ROWS};
 
 /// Few rows to train on, which a model learns by heart, and rows that the training does not see.
 fn few_rows() -> (PathBuf, PathBuf) {

@@ -1,7 +1,7 @@
 //! Jobs with checkpoints, and their processes.
 
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -209,12 +209,4 @@ impl Running {
             std::thread::sleep(Duration::from_millis(10));
         }
     }
-}
-
-/// Changes one byte in the middle of a file.
-pub(crate) fn flip(file: &Path) {
-    let mut bytes = std::fs::read(file).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 0x20;
-    std::fs::write(file, bytes).unwrap();
 }

@@ -6,6 +6,7 @@
 #[allow(dead_code, reason = "not all of it is used here")]
 mod bits;
 mod compact;
+mod damage;
 mod day_by_day;
 mod evaluations;
 mod jobs;

@@ -2,7 +2,8 @@
 
 use rustix::process::Signal;
 
-use super::jobs::{Job, ROWS, flip};
+use super::damage::flip;
+use super::jobs::{Job, ROWS};
 
 /// The model of an undisturbed run without checkpoints.
 pub(crate) fn undisturbed(format: &str, more: &[&str]) -> super::bits::Bits {

@@ -1,6 +1,7 @@
 //! Checkpoints of several processes: whichever process dies, the run goes on from the last one and ends with the model of an
 //! undisturbed run.
 
+use super::damage::flip;
 use super::jobs::{one_process, rows};
 use super::processes::{Ledger, Run};
 
@@ -307,6 +308,54 @@ fn a_checkpoint_that_cannot_be_loaded_ends_all_processes_with_one_fault() {
             run.end_with(name, 2, words);
         }
         assert!(begun.elapsed() < std::time::Duration::from_secs(60), "{:?}", begun.elapsed());
+    }
+}
+
+/// Each process compares the files that it loads with their checksums. The newest checkpoint is no use if one of them is damaged.
+#[test]
+fn a_run_goes_on_from_an_older_checkpoint_when_a_process_finds_the_newest_damaged() {
+    let alone = ["placement.readers=1", "placement.ps=0"];
+    let in_ps = [&PLACEMENT[..], &["placement.dense=ps"]].concat();
+    let exact = [&PLACEMENT[..], &["train.staleness={ exactly = 2 }"]].concat();
+    let without_ps = ["trainer 0", "reader 0"];
+    for (names, placement, file, finder) in [
+        (&NAMES[..], &PLACEMENT[..], "embedding-0000.arrow", "ps 0"),
+        (&NAMES[..], &PLACEMENT[..], "embedding-0001.arrow", "ps 1"),
+        (&NAMES[..], &in_ps[..], "dense-0001.safetensors", "ps "),
+        (&NAMES[..], &PLACEMENT[..], "dense.safetensors", "trainer 0"),
+        (&NAMES[..], &exact[..], "kept-0000.safetensors", "trainer 0"),
+        (&without_ps[..], &alone[..], "embedding-0000.arrow", "trainer 0"),
+    ] {
+        let (folder, mut settings) = settings("damaged", placement);
+        settings.push("checkpoint.full_every=1".to_owned());
+        let mut run = Run::local(&settings);
+        run.start(names);
+        run.until_said_times("trainer 0", "INFO checkpoint ", 3);
+        names.iter().for_each(|name| run.kill(name));
+        let checkpoints = folder.path().join("checkpoints");
+        let mut files: Vec<_> = std::fs::read_dir(&checkpoints)
+            .unwrap()
+            .map(|file| file.unwrap().file_name().into_string().unwrap())
+            .collect();
+        files.sort();
+        let manifest = files.iter().rfind(|name| name.starts_with("checkpoint-")).unwrap();
+        let newest = &manifest["checkpoint-".len()..][..6];
+        let damaged = files.iter().find(|name| name.starts_with(newest) && name.ends_with(file)).unwrap();
+        flip(&checkpoints.join(damaged));
+        let mut run = Run::local(&settings);
+        names.iter().for_each(|name| run.resume(name));
+        let logs = run.end_well(names);
+        let number: u64 = newest.parse().unwrap();
+        let coordinator = &logs[0];
+        for said in [
+            format!("checkpoint {number} is not used: {finder}"),
+            format!("{damaged} is damaged"),
+            format!("goes on from checkpoint {} in", number - 1),
+        ] {
+            assert!(coordinator.contains(&said), "{said:?} is not in:\n{coordinator}");
+        }
+        settings.retain(|setting| !setting.starts_with("checkpoint."));
+        assert_eq!(run.model().difference(&one_process(&settings).0), None, "{damaged}");
     }
 }
 

@@ -82,3 +82,40 @@ fn a_trainer_that_waits_for_the_others_of_its_step_hears_that_the_run_has_failed
         assert!(code == Some(3) && log.contains("trainer 1 sent no heartbeat for 4 s"), "{name} {code:?} {log}");
     }
 }
+
+/// Else a process that waits would end with `placement.timeout_seconds`, or by the second signal.
+#[test]
+fn a_process_that_waits_for_the_coordinator_ends_when_it_is_told_to() {
+    let settings = settings(&["placement.readers=1", "placement.ps=2"]);
+    for name in ["reader 0", "trainer 0", "ps 1"] {
+        let mut run = Run::local(&settings);
+        run.start(&[name]);
+        run.until_said(name, "the coordinator at");
+        run.signal(name, Signal::TERM);
+        run.end_with(name, 5, "was told to end before the run began");
+    }
+}
+
+#[test]
+fn a_process_that_waits_for_others_ends_when_it_is_told_to() {
+    let settings = job(ROWS / 8, &["train.batch_rows=32", "placement.readers=1", "placement.ps=1"]);
+    let mut run = Run::local(&settings);
+    run.start(&["ps 0", "reader 0"]);
+    run.until_said("reader 0", "waiting for trainer 0");
+    run.signal("reader 0", Signal::TERM);
+    run.end_with("reader 0", 5, "was told to end before the run began");
+    // The others wait for another one.
+    run.start(&["trainer 0", "reader 0@again"]);
+    let logs = run.end_well(&["trainer 0", "ps 0", "reader 0@again"]);
+    assert_eq!(Ledger::of(&logs[0]).rows, ROWS / 8, "{}", logs[0]);
+
+    // Without its trainer the run cannot go on.
+    let mut run = Run::local(&[&settings[..], &["placement.ps=2".to_owned()]].concat());
+    let names = ["ps 0", "trainer 0", "reader 0"];
+    run.start(&names);
+    run.until_said("trainer 0", "waiting for ps 1");
+    run.signal("trainer 0", Signal::TERM);
+    for name in names {
+        run.end_with(name, 5, "stopped before");
+    }
+}

@@ -3,6 +3,8 @@
 
 mod bits;
 mod checkpoints;
+#[path = "../checkpoint/damage.rs"]
+mod damage;
 mod drains;
 mod exact;
 mod faults;

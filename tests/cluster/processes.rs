@@ -3,10 +3,11 @@
 //! Every wait fails after [`LONG`] with all logs. Dropping a run kills its processes.
 
 use std::fs::{self, File};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use forebay::actors::IoRuntime;
@@ -67,10 +68,23 @@ pub(crate) struct Ledger {
     pub(crate) again: u64,
 }
 
+/// An address for a coordinator, which may listen at it much later. The system gives no port below 32,768 by itself, or a process of
+/// another test would have it by then.
+fn free_address() -> SocketAddr {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let port = 15_000 + (std::process::id() * 7 + NEXT.fetch_add(1, Ordering::SeqCst)) % 15_000;
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port as u16));
+        if TcpListener::bind(address).is_ok() {
+            return address;
+        }
+    }
+}
+
 impl Run {
     /// Processes on this machine's loopback, without TLS or token.
     pub(crate) fn local(settings: &[String]) -> Self {
-        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let free = free_address();
         let peer = peer(&Security::none(), &free.to_string());
         Self::new(settings, free, None, None, None, peer)
     }

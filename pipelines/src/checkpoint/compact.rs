@@ -149,8 +149,22 @@ impl<'a> Merge<'a> {
                 self.absent_of(file, oldest)?;
             }
         }
+        let cells = self.cells();
         let rows = self.rows.into_iter().map(RowStreamWriter::finish);
-        rows.chain(self.absent.map(absent_file::finish)).collect()
+        let with_cells = |(file, cells): (Result<_, _>, _)| file.map(|file| FileEntry { cells, ..file });
+        rows.zip(cells).map(with_cells).chain(self.absent.map(absent_file::finish)).collect()
+    }
+
+    /// The cells of each file of rows: none if a layer has other shards than the oldest, because then all files have keys of all.
+    fn cells(&self) -> Vec<Option<(u32, u32)>> {
+        let of_layer =
+            |layer: &TableLayer| layer.files.iter().filter(|file| is_rows(file)).map(|file| file.cells).collect();
+        let mut layers = self.layers.layers.iter().map(of_layer);
+        let oldest: Vec<_> = layers.next().unwrap_or_default();
+        if layers.all(|layer: Vec<_>| layer == oldest) && oldest.len() == self.rows.len() {
+            return oldest;
+        }
+        vec![None; self.rows.len()]
     }
 
     /// Takes the rows of a file whose keys no newer layer has. `last`: nothing asks for its keys later.
@@ -176,20 +190,15 @@ impl<'a> Merge<'a> {
     fn absent_of(&mut self, file: &FileEntry, last: bool) -> Result<(), Fault> {
         let (known, writer) = (&mut self.known, &mut self.absent);
         let mut removed = Vec::new();
-        absent_file::pages(
-            self.from.reader(&file.path)?,
-            self.from.name(&file.path),
-            file,
-            |mut page: Vec<Absent>| {
-                removed.extend(page.iter().filter(|absent| absent.count == 0 && !last).map(|absent| absent.key));
-                let mut new = |key| if last { !known.contains(&key) } else { known.insert(key) };
-                page.retain(|absent| absent.count > 0 && new(absent.key));
-                match writer {
-                    Some(writer) if !page.is_empty() => writer.write(&absent_file::batch(&page)?),
-                    _ => Ok(()),
-                }
-            },
-        )?;
+        absent_file::pages(self.from, file, |mut page: Vec<Absent>| {
+            removed.extend(page.iter().filter(|absent| absent.count == 0 && !last).map(|absent| absent.key));
+            let mut new = |key| if last { !known.contains(&key) } else { known.insert(key) };
+            page.retain(|absent| absent.count > 0 && new(absent.key));
+            match writer {
+                Some(writer) if !page.is_empty() => writer.write(&absent_file::batch(&page)?),
+                _ => Ok(()),
+            }
+        })?;
         known.extend(removed);
         Ok(())
     }

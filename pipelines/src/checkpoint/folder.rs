@@ -10,12 +10,13 @@
 //! A try that fails removes its files. A file that no manifest names is of a process that died, and is removed with the next
 //! checkpoint.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use forebay_connectors::staged::{Folder, OpenFolder};
 
 use super::manifest::{CheckpointManifest, TableLayer};
+use super::origin::{DamagedCheckpoints, OriginCheckpoint, not_used};
 use crate::context::Context;
 use crate::model_folder::checked;
 
@@ -85,32 +86,75 @@ impl CheckpointFolder {
     /// A user fault that names the damaged file.
     pub fn verify(&self, number: u64) -> Result<CheckpointManifest, Fault> {
         let manifest = self.manifest(number)?;
-        for entry in manifest.files() {
-            checked::verify(&self.folder, entry)?;
-        }
+        self.verify_files(&manifest)?;
         Ok(manifest)
     }
 
-    /// The newest checkpoint that is whole. Damaged ones are logged and passed over.
+    fn verify_files(&self, manifest: &CheckpointManifest) -> Result<(), Fault> {
+        manifest.files().try_for_each(|entry| checked::verify(&self.folder, entry))
+    }
+
+    /// The newest checkpoint that is whole: all its files are read. Damaged ones are logged and passed over.
     ///
     /// # Errors
     /// An external fault if the store fails; a user fault if there are checkpoints and none is whole.
     pub fn latest(&self) -> Result<Option<CheckpointManifest>, Fault> {
-        let mut damaged = None;
-        for number in self.numbers()?.into_iter().rev() {
-            match self.verify(number) {
+        let mut damaged = DamagedCheckpoints::default();
+        loop {
+            let Some(manifest) = self.newest(&damaged)? else { return Ok(None) };
+            match self.verify_files(&manifest) {
+                Ok(()) => return Ok(Some(manifest)),
+                Err(fault) if fault.retryable => return Err(fault),
+                Err(fault) => damaged.add(OriginCheckpoint::own(manifest.number), fault),
+            }
+        }
+    }
+
+    /// The newest checkpoint whose manifest is whole, whose files are all there with their lengths, and which is not among `damaged`.
+    /// The files are not read: what reads them compares their checksums.
+    ///
+    /// # Errors
+    /// As [`latest`](Self::latest).
+    pub(crate) fn newest(&self, damaged: &DamagedCheckpoints) -> Result<Option<CheckpointManifest>, Fault> {
+        let files: HashMap<String, u64> = self.folder.files()?.into_iter().collect();
+        let mut because = damaged.fault();
+        let mut numbers: Vec<u64> = files.keys().filter_map(|name| CheckpointManifest::number_of(name)).collect();
+        numbers.sort_unstable();
+        let found = numbers.len();
+        numbers.retain(|number| !damaged.has(OriginCheckpoint::own(*number)));
+        for number in numbers.into_iter().rev() {
+            match self.manifest(number).and_then(|manifest| self.check_lengths(&files, manifest)) {
                 Ok(manifest) => return Ok(Some(manifest)),
                 Err(fault) if fault.retryable => return Err(fault),
                 Err(fault) => {
-                    tracing::warn!("checkpoint {number} is not used: {fault}");
-                    damaged.get_or_insert(fault);
+                    not_used(number, &fault);
+                    because.get_or_insert(fault);
                 }
             }
         }
-        match damaged {
-            Some(fault) => Err(Fault::user(format!("no checkpoint in {} is whole", self.folder)).because(fault)),
-            None => Ok(None),
+        match because {
+            Some(fault) if found > 0 => {
+                Err(Fault::user(format!("no checkpoint in {} is whole", self.folder)).because(fault))
+            }
+            _ => Ok(None),
         }
+    }
+
+    fn check_lengths(
+        &self,
+        files: &HashMap<String, u64>,
+        manifest: CheckpointManifest,
+    ) -> Result<CheckpointManifest, Fault> {
+        for entry in manifest.files() {
+            let found = files.get(&entry.path);
+            if found != Some(&entry.bytes) {
+                let name = self.folder.name(&entry.path);
+                let found = found.map_or_else(|| "is not there".to_owned(), |bytes| format!("has {bytes} bytes"));
+                let message = format!("{name} {found}, expected {} bytes", entry.bytes);
+                return Err(Fault::user(message).kind(FaultKind::Damaged));
+            }
+        }
+        Ok(manifest)
     }
 
     /// The number of the next checkpoint of `run`.

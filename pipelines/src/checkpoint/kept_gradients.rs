@@ -17,7 +17,7 @@ use super::folder::{CheckpointFolder, file_name};
 use crate::exact_order::ExactOrder;
 use crate::flow::{BatchId, GradBatch};
 use crate::model_folder::FileEntry;
-use crate::model_folder::checked::CheckedWriter;
+use crate::model_folder::checked::{self, CheckedWriter};
 use crate::model_folder::dense_file::{self, TensorBytes};
 use crate::staleness::Ticket;
 
@@ -74,7 +74,7 @@ pub(crate) fn of_trainer(
 
 fn read(folder: &OpenFolder, entry: &FileEntry, row_dim: usize) -> Result<Vec<GradBatch>, Fault> {
     let wrong = |what: String| Fault::user(format!("{}: {what}", folder.name(&entry.path)));
-    let bytes = folder.bytes(&entry.path, entry.bytes)?;
+    let bytes = checked::bytes(folder, entry)?;
     let file = SafeTensors::deserialize(&bytes).map_err(|e| wrong(format!("not a safetensors file: {e}")))?;
     let tensor = |name: &str, dtype: Dtype| match file.tensor(name) {
         Ok(view) if view.dtype() == dtype => Ok(view.data().to_vec()),
@@ -172,10 +172,13 @@ mod tests {
         let (mut renamed, name) = (bytes.clone(), b"\"4.keys\"");
         let found = bytes.windows(name.len()).position(|word| word == name).unwrap();
         renamed[found + 4] = b'a';
-        std::fs::write(&at, renamed).unwrap();
-        let lacking = of_trainer(&folder, &files, 0, 2).map(|kept| kept.len());
-        assert!(lacking.unwrap_err().to_string().contains("it lacks the tensor `4.keys`"));
-        std::fs::write(&at, &bytes[..100]).unwrap();
-        assert!(said(&[FileEntry { bytes: 100, ..entry }], 0, 2).contains("not a safetensors file"));
+        let signed = |bytes: &[u8]| {
+            std::fs::write(&at, bytes).unwrap();
+            let xxh3 = format!("{:032x}", xxhash_rust::xxh3::xxh3_128(bytes));
+            [FileEntry { bytes: bytes.len() as u64, xxh3, ..entry.clone() }]
+        };
+        assert!(said(&signed(&renamed), 0, 2).contains("it lacks the tensor `4.keys`"));
+        assert!(said(&signed(&bytes[..100]), 0, 2).contains("not a safetensors file"));
+        assert!(said(&files, 0, 2).contains("is damaged: 100 bytes, expected"));
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! Read in this order: `trained_batches.rs` (the position), `cut.rs` (what the stages do), `manifest.rs`, `folder.rs` and
 //! `table_rows.rs` (the files), `kept_gradients.rs` (with exact staleness), `checkpointer.rs` (the thread), `writer.rs`, `restore.rs`,
-//! `named.rs` and `leases.rs` (going on), `compact.rs`. `docs/checkpoint.md`
+//! `origin.rs`, `named.rs` and `leases.rs` (going on), `compact.rs`. `docs/checkpoint.md`
 //! describes the format.
 
 mod batch_log;
@@ -27,6 +27,7 @@ mod leases;
 mod lookup_gate;
 mod manifest;
 mod named;
+mod origin;
 mod restore;
 mod shared_cut;
 mod table_rows;
@@ -50,7 +51,7 @@ pub(crate) use kept_gradients::KeptWriter;
 pub(crate) use leases::RemainingWindows;
 pub use manifest::{CheckpointManifest, TableLayer, TableLayers};
 pub(crate) use manifest::{TrainPosition, check_rows};
-pub(crate) use named::OriginCheckpoint;
+pub(crate) use origin::{DamagedCheckpoints, OriginCheckpoint};
 pub use restore::check_checkpoints;
 pub(crate) use restore::{Found, Restored, dense_parameters, find, load_rows, load_trainer};
 pub(crate) use shared_cut::SharedCut;

@@ -1,30 +1,13 @@
-//! How a user names one checkpoint: `FOLDER` (its newest), `FOLDER#NUMBER`, or the path of a manifest. And how the coordinator names
-//! the one that a run goes on from.
+//! How a user names one checkpoint: `FOLDER` (its newest), `FOLDER#NUMBER`, or the path of a manifest.
 
 use std::fmt;
 
 use forebay_actors::Fault;
-use serde::{Deserialize, Serialize};
 
 use super::folder::CheckpointFolder;
 use super::manifest::CheckpointManifest;
+use super::origin::DamagedCheckpoints;
 use crate::context::Context;
-
-/// The checkpoint that the attempts of a run go on from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct OriginCheckpoint {
-    pub(crate) number: u64,
-    /// It is in the folder of `checkpoint.from`, not in that of `checkpoint.to`.
-    pub(crate) elsewhere: bool,
-}
-
-impl OriginCheckpoint {
-    /// A checkpoint in `checkpoint.to`.
-    pub(crate) fn own(number: u64) -> Self {
-        Self { number, elsewhere: false }
-    }
-}
 
 /// A checkpoint that a user named, in its folder.
 #[derive(Debug)]
@@ -59,16 +42,18 @@ impl NamedCheckpoint {
         self.folder.manifest(self.number.or(numbers.last().copied()).unwrap_or_default())
     }
 
-    /// Its manifest, after all its files have been read: the newest that is whole, or the one of the number that was named.
+    /// Its manifest: the newest that is not among `damaged`, or the one of the number that was named.
     ///
     /// # Errors
-    /// As [`manifest`](Self::manifest), or a file is damaged.
-    pub(crate) fn verified(&self) -> Result<CheckpointManifest, Fault> {
+    /// As [`manifest`](Self::manifest). The one that was named is among `damaged`, or all are.
+    pub(crate) fn not_among(&self, damaged: &DamagedCheckpoints) -> Result<CheckpointManifest, Fault> {
         let numbers = self.folder.numbers_with(self.number)?;
-        match self.number {
-            Some(number) => self.folder.verify(number),
-            // There are some, so one is whole, or it fails.
-            None => Ok(self.folder.latest()?.map_or_else(|| self.folder.verify(numbers[0]), Ok)?),
+        match (self.number, damaged.fault()) {
+            (Some(number), None) => self.folder.manifest(number),
+            // No other was asked for.
+            (Some(_), Some(fault)) => Err(fault),
+            // There are some, so one is usable, or it fails.
+            (None, _) => Ok(self.folder.newest(damaged)?.map_or_else(|| self.folder.manifest(numbers[0]), Ok)?),
         }
     }
 }

@@ -6,7 +6,8 @@ use forebay_ps::TableClient;
 
 use super::folder::CheckpointFolder;
 use super::manifest::{CheckpointManifest, TrainPosition};
-use super::named::{NamedCheckpoint, OriginCheckpoint};
+use super::named::NamedCheckpoint;
+use super::origin::{DamagedCheckpoints, OriginCheckpoint};
 use super::{ModelState, dense_state, table_rows};
 use crate::context::Context;
 use crate::job::{DenseAt, Job};
@@ -110,21 +111,23 @@ impl Found {
 }
 
 /// The folder of the job's checkpoints, and the checkpoint to go on from: the newest there, else the one at `checkpoint.from`.
-/// `None`: the job has no checkpoints.
+/// `None`: the job has no checkpoints. Its files are not read; if one is damaged, the caller adds the checkpoint to `damaged`, drops what
+/// was read, and finds another.
 ///
 /// # Errors
-/// As [`check_checkpoints`]. A user fault if the checkpoint is of another job, or none is whole.
+/// As [`check_checkpoints`]. A user fault if the checkpoint is of another job, or all are damaged.
 pub(crate) fn find(
     job: &Job,
     resume: bool,
+    damaged: &DamagedCheckpoints,
     context: &Context,
 ) -> Result<Option<(CheckpointFolder, Option<Found>)>, Fault> {
     let Some((to, from)) = open(job, resume, context)? else { return Ok(None) };
-    let own = if resume { to.latest()? } else { None };
+    let own = if resume { to.newest(&damaged.of_folder(false))? } else { None };
     let found = match (own, from) {
         (Some(manifest), _) => Found { folder: to.clone(), at: OriginCheckpoint::own(manifest.number), manifest },
         (None, Some(from)) => {
-            let manifest = from.verified()?;
+            let manifest = from.not_among(&damaged.of_folder(true))?;
             let at = OriginCheckpoint { number: manifest.number, elsewhere: true };
             Found { folder: from.folder, manifest, at }.of_this_run()
         }

@@ -2,14 +2,15 @@
 //! columns are `key` (uint64), `weights` and `state` (lists of a fixed size of float32), and in a table with a lifetime `seen`
 //! (uint32) and `score` (float32). The keys without a row of such a table are in a file of their own. Everything here blocks on the store.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::thread::{Builder, ScopedJoinHandle};
 
 use arrow::array::{ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBatch, UInt32Array, UInt64Array};
 use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt32Type, UInt64Type};
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use forebay_connectors::staged::OpenFolder;
-use forebay_ps::{ExportBlock, Life, ShardSnapshot, TableClient, TableConfig};
+use forebay_ps::{CELLS, ExportBlock, Life, ShardSnapshot, TableClient, TableConfig, cell_of};
 use futures::executor::block_on;
 
 use super::cut_plan::CutPlan;
@@ -86,23 +87,33 @@ pub(crate) fn write(
 }
 
 /// The rows of a file.
-pub(super) fn stream(folder: &OpenFolder, entry: &FileEntry, config: &TableConfig) -> Result<RowStream, Fault> {
-    Ok(RowStream::begin(folder.reader(&entry.path)?, folder.name(&entry.path), schema(config), entry.rows))
+pub(super) fn stream<'a>(
+    folder: &OpenFolder,
+    entry: &'a FileEntry,
+    config: &TableConfig,
+) -> Result<RowStream<'a>, Fault> {
+    RowStream::begin(folder, entry, schema(config), entry.rows)
 }
 
-/// Puts the rows of a file into the shards of `table`: all of them, or those that this process holds. The file's checksum has
-/// been verified.
+/// Puts the rows of a file into the shards of `table`: all of them, or those that this process holds. The file's checksum is
+/// compared when all rows are read: if that fails, the table is of no use.
 ///
 /// # Errors
-/// A user fault that names the file if its rows are not those of such a table.
-pub(crate) fn read(folder: &OpenFolder, entry: &FileEntry, table: &TableClient) -> Result<(), Fault> {
+/// A user fault of the kind [`FaultKind::Damaged`] that names the file if it is damaged, or its rows are not those of such a table.
+fn read(folder: &OpenFolder, entry: &FileEntry, table: &TableClient) -> Result<(), Fault> {
     if entry.absent.is_some() {
-        return absent_file::read(folder.reader(&entry.path)?, folder.name(&entry.path), entry, table);
+        return absent_file::read(folder, entry, table);
     }
     let config = table.config();
     let mut stream = stream(folder, entry, config)?;
     while let Some(batch) = stream.next()? {
         let keys = batch.column(0).as_primitive::<UInt64Type>().values();
+        if let Some(cells) = cells(entry)
+            && let Some(key) = keys.iter().find(|key| !cells.contains(&cell_of(**key)))
+        {
+            let message = format!("{} has key {key}, which is not of its cells {cells:?}", folder.name(&entry.path));
+            return Err(Fault::user(message).kind(FaultKind::Damaged));
+        }
         let floats = |column: usize| {
             let list = batch.column(column).as_fixed_size_list();
             let each = list.value_length() as usize;
@@ -136,11 +147,13 @@ pub(crate) fn write_shards(
             file_name(plan.number, plan.attempt, &what)
         };
         let (rows, absent) = (file(""), file("-absent"));
+        let of_shard = table.route().cells_of(snapshot.shard());
         let mut files = vec![write(snapshot, table, folder, &rows)?];
         if has_lives(table.config()) {
             let next = || block_on(snapshot.next_absent(absent_file::PAGE));
             files.push(absent_file::write(CheckedWriter::new(folder.create(&absent)?), &absent, next)?);
         }
+        files.iter_mut().for_each(|file| file.cells = Some((of_shard.start as u32, of_shard.end as u32)));
         Ok(files)
     };
     let written: Result<Vec<_>, Fault> = std::thread::scope(|scope| {
@@ -151,18 +164,47 @@ pub(crate) fn write_shards(
     Ok(written?.concat())
 }
 
-/// Puts the rows of all layers into the shards of `table`. Files of a layer are read at the same time, those of the keys without
-/// a row before those of rows: a row that was removed may have come again.
+/// Puts the rows of all layers into the shards of `table` that this process holds. Files without a key of these shards are not read.
+/// Files of a layer are read at the same time, those of the keys without a row before those of rows: a row that was removed may
+/// have come again.
+///
+/// # Errors
+/// As [`read`].
 pub(crate) fn load(folder: &OpenFolder, layers: &TableLayers, table: &TableClient) -> Result<(), Fault> {
+    let held = table.route().cells();
+    let has_held = |file: &&FileEntry| cells(file).is_none_or(|cells| cells.start < held.end && held.start < cells.end);
     for layer in &layers.layers {
         let (absent, rows): (Vec<_>, Vec<_>) = layer.files.iter().partition(|file| file.absent.is_some());
         for files in [absent, rows] {
+            check_cells(&files).map_err(|what| {
+                Fault::user(format!("{folder} is damaged: checkpoint {}: {what}", layer.checkpoint))
+                    .kind(FaultKind::Damaged)
+            })?;
             std::thread::scope(|scope| {
                 let start = |entry| started(Builder::new().spawn_scoped(scope, move || read(folder, entry, table)));
-                let reading: Vec<_> = files.into_iter().map(start).collect::<Result<_, _>>()?;
+                let reading: Vec<_> = files.into_iter().filter(has_held).map(start).collect::<Result<_, _>>()?;
                 reading.into_iter().try_for_each(joined)
             })?;
         }
+    }
+    Ok(())
+}
+
+/// The cells of the keys in a file; `None`: of all.
+fn cells(file: &FileEntry) -> Option<Range<usize>> {
+    file.cells.map(|(first, end)| first as usize..end as usize)
+}
+
+/// Fails if files of one kind that say their cells leave out a cell, or have one twice.
+fn check_cells(files: &[&FileEntry]) -> Result<(), String> {
+    let mut parts: Vec<_> = files.iter().filter_map(|file| cells(file)).collect();
+    if parts.is_empty() {
+        return Ok(());
+    }
+    parts.sort_by_key(|cells| (cells.start, cells.end));
+    let end = parts.iter().try_fold(0, |end, cells| (cells.start == end && end <= cells.end).then_some(cells.end));
+    if end != Some(CELLS) || parts.len() < files.len() {
+        return Err(format!("its files are of the cells {parts:?}, expected each of {CELLS} once"));
     }
     Ok(())
 }

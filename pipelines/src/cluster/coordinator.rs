@@ -62,9 +62,9 @@ impl Coordinator {
     /// # Errors
     /// See [`checkpoint::find`]. Then the run has failed.
     pub(super) fn find_origin(&self, job: &Job, resume: bool, context: &Context) -> Result<(), Fault> {
-        let Some(attempt) = self.state().attempt_without_origin() else { return Ok(()) };
+        let Some((attempt, damaged)) = self.state().attempt_without_origin() else { return Ok(()) };
         let resume = resume || self.began.swap(true, Ordering::SeqCst);
-        let found = checkpoint::find(job, resume, context).inspect_err(|fault| {
+        let found = checkpoint::find(job, resume, &damaged, context).inspect_err(|fault| {
             // A store that is away may be back when this process is started again.
             if fault.domain != Domain::External {
                 self.state().no_origin(fault);
@@ -219,7 +219,7 @@ impl Handler for Coordinator {
                 write(&state.status())
             }
             "cannot_start" => {
-                state.cannot_start(read(NAME, kind, &body)?);
+                state.cannot_start(read(NAME, kind, &body)?, now);
                 write(&())
             }
             "lease" => write(&state.lease(read(NAME, kind, &body)?, now)?),

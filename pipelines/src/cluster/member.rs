@@ -75,16 +75,22 @@ impl Member {
     }
 
     /// Reports that this process cannot load what the attempt goes on from because of `fault`, if that does not pass: then the run
-    /// fails. Returns the fault to end with.
+    /// fails, or begins anew from an older checkpoint. Returns the fault to end with, which is of the kind [`FaultKind::RolledBack`]
+    /// if this process has to ask again what it goes on from.
     pub(crate) async fn cannot_start(peer: &Peer, role: Role, rank: u32, attempt: u64, fault: Fault) -> Fault {
         if fault.domain == Domain::External {
             return fault;
         }
-        let request = CannotStartRequest { role, rank, attempt, failure: Failure::of(&fault) };
-        if let Err(unheard) = peer.action::<_, ()>("coordinator.cannot_start", &request, DEADLINE).await {
-            tracing::warn!(%unheard, "the coordinator could not be told that this process cannot start");
+        let damaged = fault.kind == FaultKind::Damaged;
+        let request = CannotStartRequest { role, rank, attempt, failure: Failure::of(&fault), damaged };
+        match peer.action::<_, ()>("coordinator.cannot_start", &request, DEADLINE).await {
+            Ok(()) if damaged => Failure::rolled_back().fault(),
+            Ok(()) => fault,
+            Err(unheard) => {
+                tracing::warn!(%unheard, "the coordinator could not be told that this process cannot start");
+                fault
+            }
         }
-        fault
     }
 
     /// Joins an attempt as `rank` of `role`; other processes reach this one at `address`.
@@ -207,6 +213,12 @@ impl Member {
             }
             _ => fault,
         }
+    }
+
+    /// As [`cannot_start`](Self::cannot_start), of a process that has joined.
+    pub(crate) async fn cannot_go_on(&self, fault: Fault) -> Fault {
+        let Inner { id, peer, .. } = &*self.inner;
+        Self::cannot_start(peer, id.role, id.rank, id.attempt, fault).await
     }
 
     /// Reports that this process ends.

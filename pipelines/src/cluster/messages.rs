@@ -93,6 +93,8 @@ pub(crate) struct CannotStartRequest {
     /// The attempt of its plan.
     pub(crate) attempt: u64,
     pub(crate) failure: Failure,
+    /// A file is damaged: an older checkpoint may do.
+    pub(crate) damaged: bool,
 }
 
 /// The body of `heartbeat`, `leave`, `drain` and `over`.

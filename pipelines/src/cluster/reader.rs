@@ -3,7 +3,7 @@
 use std::pin::pin;
 use std::sync::Arc;
 
-use forebay_actors::{Fault, Outcome, Report, Running};
+use forebay_actors::{Fault, FaultKind, Outcome, Report, Running};
 use forebay_ps::TableClient;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -46,6 +46,11 @@ impl Reader {
             Ok((running, send_queue, leases, streams)) => {
                 let tuning = TuningThread::of(job, running.control());
                 Ok(Self { session, running, send_queue, leases, streams, tuning })
+            }
+            // It was told to end: the others go on.
+            Err(fault) if fault.kind == FaultKind::Drained => {
+                session.leave();
+                Err(fault)
             }
             Err(fault) => Err(session.fail(fault)),
         }

@@ -10,6 +10,7 @@ mod cutting;
 mod silence;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_actors::{Domain, Fault};
@@ -23,7 +24,7 @@ use super::members::{Expected, Members, Role};
 use super::messages::{
     CompletedWindows, FailRequest, Failure, LeaseRequest, MemberId, RunPhase, RunStatus, job_digest,
 };
-use crate::checkpoint::{OriginCheckpoint, TrainedBatches, check_rows};
+use crate::checkpoint::{DamagedCheckpoints, OriginCheckpoint, TrainedBatches, check_rows};
 use crate::job::{DenseAt, Job};
 
 /// Rows of a row group as Forebay and most other writers make them.
@@ -72,6 +73,8 @@ pub(super) struct RunState {
     attempt: u64,
     /// What the attempt goes on from. `None`: not known yet.
     origin: Option<Origin>,
+    /// Checkpoints that a process could not load: no attempt goes on from them.
+    damaged: Arc<DamagedCheckpoints>,
     members: Members,
     /// What the first reader of the first attempt found. Later attempts read the same.
     data: Option<DataPlan>,
@@ -121,6 +124,7 @@ impl RunState {
             settings,
             attempt,
             origin: job.checkpoint.to.is_none().then(Origin::default),
+            damaged: Arc::default(),
             members: Members::new(expected),
             data: None,
             leases: None,

@@ -1,6 +1,7 @@
 //! A process joins a run: its role, rank and addresses ([`ProcessConfig`]), and its membership with server and connections
 //! ([`ClusterSession`]).
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -66,12 +67,23 @@ pub struct ClusterProcess {
     nonce: u64,
     /// Lives as long as the process: it knows the members of earlier attempts.
     coordinator: OnceLock<Coordinator>,
+    stop: Stop,
 }
+
+/// Whether the process was told to end.
+type Stop = Arc<dyn Fn() -> bool + Send + Sync>;
 
 impl ClusterProcess {
     /// A process that has not joined yet.
     pub fn new(config: ProcessConfig) -> Self {
-        Self { config, nonce: forebay_base::random_seed(), coordinator: OnceLock::new() }
+        Self { config, nonce: forebay_base::random_seed(), coordinator: OnceLock::new(), stop: Arc::new(|| false) }
+    }
+
+    /// Asks `stop` several times a second, while the process waits for others, whether it was told to end. If so, it ends with a fault
+    /// of the kind [`FaultKind::Drained`]; a trainer that has joined has the run drain.
+    #[must_use]
+    pub fn stopped_by(self, stop: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self { stop: Arc::new(stop), ..self }
     }
 
     /// Its role, rank and addresses.
@@ -107,6 +119,18 @@ pub struct ClusterSession {
     /// The coordinator, if it is in this process.
     coordinator: Option<Coordinator>,
     health: Health,
+    stop: Stop,
+}
+
+/// Returns once the process is told to end.
+async fn told_to_end(stop: &Stop) {
+    while !stop() {
+        tokio::time::sleep(TICK).await;
+    }
+}
+
+fn ended_before_the_run(member: impl Display) -> Fault {
+    Fault::external(format!("{member} was told to end before the run began")).kind(FaultKind::Drained)
 }
 
 impl ClusterSession {
@@ -180,7 +204,13 @@ impl ClusterSession {
         let peer = Dialer::new(io, &security, &identity, &limits)?.peer(&at)?;
         health.waiting(format!("the coordinator at {at}"));
         let (role, rank, nonce) = (process.role, process.rank, cluster_process.nonce);
-        let (attempt, checkpoint) = io.block_on(Member::plan(&peer, role, rank, nonce, job)).map_err(others_hear)?;
+        let planned = io.block_on(async {
+            tokio::select! {
+                planned = Member::plan(&peer, role, rank, nonce, job) => planned,
+                () = told_to_end(&cluster_process.stop) => Err(ended_before_the_run(format_args!("{role} {rank}"))),
+            }
+        });
+        let (attempt, checkpoint) = planned.map_err(others_hear)?;
         let loaded = StartState::find(job, role, checkpoint, context).and_then(|start| {
             let Some(start) = start else { return Ok(()) };
             health.waiting("its part of a checkpoint or model");
@@ -196,12 +226,29 @@ impl ClusterSession {
         }
         let dialer = Dialer::new(io, &security, &identity, &limits)?;
         health.ready();
-        Ok(Self { io: io.clone(), member, dialer, server, _ticks: ticks, coordinator, health })
+        let stop = Arc::clone(&cluster_process.stop);
+        Ok(Self { io: io.clone(), member, dialer, server, _ticks: ticks, coordinator, health, stop })
     }
 
     /// Waits until all members have joined, and logs the names of those that have not.
+    ///
+    /// # Errors
+    /// The run has failed, or has begun a new attempt. This process was told to end: a reader ends without the others, a trainer when the
+    /// run has drained.
     pub(crate) fn wait_until_started(&self) -> Result<RunStatus, Fault> {
-        self.io.block_on(self.member.wait_until_started())
+        let told = async {
+            told_to_end(&self.stop).await;
+            if self.member.id().role == Role::Trainer {
+                self.drain();
+                std::future::pending::<()>().await;
+            }
+        };
+        self.io.block_on(async {
+            tokio::select! {
+                started = self.member.wait_until_started() => started,
+                () = told => Err(ended_before_the_run(self.member.id())),
+            }
+        })
     }
 
     /// A client of the shards in the ps processes.
@@ -306,6 +353,15 @@ impl ClusterSession {
             }
             fault
         })
+    }
+
+    /// Reports that this process has joined and cannot load what the attempt goes on from because of `fault`. Returns the fault to end
+    /// with, as [`fail`](Self::fail).
+    pub(crate) fn cannot_start(&self, fault: Fault) -> Fault {
+        match fault.kind {
+            FaultKind::Damaged => self.io.block_on(self.member.cannot_go_on(fault)),
+            _ => self.fail(fault),
+        }
     }
 
     /// Reports that the model is saved, so that all processes may end; then ends this one.

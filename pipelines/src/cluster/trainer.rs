@@ -55,7 +55,7 @@ pub fn trainer(job: Job, process: &ClusterProcess, context: &Context) -> Result<
     })?;
     match wire(job, process.config().rank, context, receive_queue, &session, found) {
         Ok(training) => Ok(training.session(session)),
-        Err(fault) => Err(session.fail(fault)),
+        Err(fault) => Err(session.cannot_start(fault)),
     }
 }
 

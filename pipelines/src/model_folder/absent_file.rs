@@ -1,12 +1,12 @@
 //! The keys without a row of one shard as an Arrow IPC stream: `key` (uint64), `count` (uint32) of batches that had it, and `seen`
 //! (uint32), the last step that had it. A count of 0 says that a row was removed. Everything here blocks on the store.
 
-use std::io::Read;
 use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, RecordBatch, UInt32Array, UInt64Array};
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt32Type, UInt64Type};
 use forebay_actors::Fault;
+use forebay_connectors::staged::OpenFolder;
 use forebay_ps::{Absent, TableClient};
 use futures::executor::block_on;
 
@@ -63,12 +63,11 @@ pub(crate) fn write(
 
 /// Reads the keys of a file, page by page.
 pub(crate) fn pages(
-    file: Box<dyn Read + Send>,
-    name: String,
+    folder: &OpenFolder,
     entry: &FileEntry,
     mut each: impl FnMut(Vec<Absent>) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
-    let mut stream = RowStream::begin(file, name, schema(), entry.absent);
+    let mut stream = RowStream::begin(folder, entry, schema(), entry.absent)?;
     while let Some(batch) = stream.next()? {
         let number = |column: usize| batch.column(column).as_primitive::<UInt32Type>().values();
         let keys = batch.column(0).as_primitive::<UInt64Type>().values();
@@ -78,16 +77,11 @@ pub(crate) fn pages(
     Ok(())
 }
 
-/// Takes the rows of these keys from the shards of `table` that this process holds, and sets their counts. The file's checksum has
-/// been verified.
+/// Takes the rows of these keys from the shards of `table` that this process holds, and sets their counts. The file's checksum is
+/// compared when all keys are read.
 ///
 /// # Errors
 /// A user fault that names the file if it is damaged or has other columns.
-pub(crate) fn read(
-    file: Box<dyn Read + Send>,
-    name: String,
-    entry: &FileEntry,
-    table: &TableClient,
-) -> Result<(), Fault> {
-    pages(file, name, entry, |page| block_on(table.import_absent_held(&page)))
+pub(crate) fn read(folder: &OpenFolder, entry: &FileEntry, table: &TableClient) -> Result<(), Fault> {
+    pages(folder, entry, |page| block_on(table.import_absent_held(&page)))
 }

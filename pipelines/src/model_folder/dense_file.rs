@@ -8,7 +8,7 @@ use forebay_connectors::staged::OpenFolder;
 use forebay_models::NamedTensor;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
-use super::checked::{CheckedWriter, FileEntry, cannot_write};
+use super::checked::{self, CheckedWriter, FileEntry, cannot_write};
 
 /// The type, the shape and the bytes (little-endian) of a tensor.
 pub(crate) type TensorBytes = (Dtype, Vec<usize>, Vec<u8>);
@@ -37,9 +37,11 @@ pub(crate) fn write_tensors(
     writer.finish(path, None)
 }
 
+/// # Errors
+/// A user fault that names the file if it is damaged, or not one of these.
 pub(crate) fn read(folder: &OpenFolder, entry: &FileEntry) -> Result<Vec<NamedTensor>, Fault> {
     let wrong = |what: String| Fault::user(format!("{}: {what}", folder.name(&entry.path)));
-    let bytes = folder.bytes(&entry.path, entry.bytes)?;
+    let bytes = checked::bytes(folder, entry)?;
     let file = SafeTensors::deserialize(&bytes).map_err(|e| wrong(format!("not a safetensors file: {e}")))?;
     file.iter()
         .map(|(name, view)| {

@@ -1,7 +1,7 @@
 //! Record batches in a file of their own, as an Arrow IPC stream with columns that the reader knows. What is allocated is bounded by
 //! the bytes of the file, whatever these say. Everything here blocks on the store.
 
-use std::io::{self, Read};
+use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use arrow::array::{Array, RecordBatch};
@@ -10,9 +10,10 @@ use arrow::datatypes::{Schema, SchemaRef};
 use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamDecoder;
 use arrow::ipc::writer::StreamWriter;
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
+use forebay_connectors::staged::{OpenFolder, fault};
 
-use super::checked::{CheckedWriter, FileEntry, cannot_write};
+use super::checked::{CheckedReader, CheckedWriter, FileEntry, cannot_write};
 
 /// Bytes that are read at once.
 const PIECE: usize = 1 << 20;
@@ -53,9 +54,10 @@ fn cannot(name: &str, e: ArrowError) -> Fault {
     }
 }
 
-/// Reads a stream.
-pub(crate) struct RowStream {
-    file: Box<dyn Read + Send>,
+/// Reads a stream, and compares the file with its checksum when all rows are read.
+pub(crate) struct RowStream<'a> {
+    /// `None` after the end.
+    file: Option<CheckedReader<'a>>,
     /// The file in messages.
     name: String,
     schema: SchemaRef,
@@ -67,17 +69,27 @@ pub(crate) struct RowStream {
     expected: Option<u64>,
 }
 
-impl RowStream {
-    /// Begins to read a file of `expected` rows.
-    pub(crate) fn begin(file: Box<dyn Read + Send>, name: String, schema: SchemaRef, expected: Option<u64>) -> Self {
-        let piece = Buffer::from(Vec::<u8>::new());
-        Self { file, name, schema, decoder: StreamDecoder::new(), piece, rows: 0, expected }
-    }
-
-    /// The next rows, or `None` after the last.
+impl<'a> RowStream<'a> {
+    /// Begins to read the file of an entry, of `expected` rows.
     ///
     /// # Errors
-    /// A user fault that names the file if it is damaged, has other columns, or another number of rows than the manifest says.
+    /// As [`CheckedReader::open`].
+    pub(crate) fn begin(
+        folder: &OpenFolder,
+        entry: &'a FileEntry,
+        schema: SchemaRef,
+        expected: Option<u64>,
+    ) -> Result<Self, Fault> {
+        let file = CheckedReader::open(folder, entry)?;
+        let (name, piece) = (file.name().to_owned(), Buffer::from(Vec::<u8>::new()));
+        Ok(Self { file: Some(file), name, schema, decoder: StreamDecoder::new(), piece, rows: 0, expected })
+    }
+
+    /// The next rows, or `None` after the last. The rows are right if `None` comes after them.
+    ///
+    /// # Errors
+    /// A user fault of the kind [`FaultKind::Damaged`] that names the file if it is damaged, has other columns, or another number
+    /// of rows than the manifest says.
     pub(crate) fn next(&mut self) -> Result<Option<RecordBatch>, Fault> {
         loop {
             if self.piece.is_empty() && !self.fill()? {
@@ -106,24 +118,25 @@ impl RowStream {
 
     /// Reads a piece. Returns false at the end of the file.
     fn fill(&mut self) -> Result<bool, Fault> {
+        let Some(file) = &mut self.file else { return Ok(false) };
         let mut piece = Vec::with_capacity(PIECE);
-        let read = self.file.by_ref().take(PIECE as u64).read_to_end(&mut piece);
-        read.map_err(|e: io::Error| Fault::external(format!("cannot read {}", self.name)).because(e))?;
+        let read = file.by_ref().take(PIECE as u64).read_to_end(&mut piece);
+        read.map_err(|e| fault(&self.name, "cannot read", e))?;
         self.piece = Buffer::from(piece);
         Ok(!self.piece.is_empty())
     }
 
     fn end(&mut self) -> Result<Option<RecordBatch>, Fault> {
         self.decoder.finish().map_err(|e| self.wrong("it ends too early").because(e))?;
-        match self.expected {
-            Some(expected) if expected != self.rows => {
-                Err(self.wrong(format!("{} rows, the manifest expects {expected}", self.rows)))
-            }
-            _ => Ok(None),
+        if let Some(expected) = self.expected
+            && expected != self.rows
+        {
+            return Err(self.wrong(format!("{} rows, the manifest expects {expected}", self.rows)));
         }
+        self.file.take().map_or(Ok(None), |file| file.finish().map(|()| None))
     }
 
     fn wrong(&self, what: impl std::fmt::Display) -> Fault {
-        Fault::user(format!("cannot read {}: {what}", self.name))
+        Fault::user(format!("cannot read {}: {what}", self.name)).kind(FaultKind::Damaged)
     }
 }

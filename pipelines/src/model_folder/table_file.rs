@@ -208,7 +208,7 @@ fn to_batch(
 /// optimizers go on with the state of the file.
 pub(super) fn read(folder: &OpenFolder, entry: &FileEntry, state: bool, table: &TableClient) -> Result<(), Fault> {
     if entry.absent.is_some() && entry.rows != Some(0) {
-        return absent_file::read(folder.reader(&entry.path)?, folder.name(&entry.path), entry, table);
+        return absent_file::read(folder, entry, table);
     }
     read_pages(folder, entry, table.config(), state, async |keys, weights, state, lives| {
         table.import_held(keys, weights, state, lives).await

@@ -23,9 +23,20 @@ use crate::model_folder::dense_file;
 /// All bits of rows, keys without a row and dense parameters.
 #[derive(Debug, PartialEq)]
 pub(super) struct Contents {
-    rows: BTreeMap<u64, Vec<u32>>,
+    pub(super) rows: BTreeMap<u64, Vec<u32>>,
     absent: BTreeMap<u64, (u32, u32)>,
     dense: Vec<u32>,
+}
+
+impl Contents {
+    /// Those of other shards, too.
+    pub(super) fn and(mut self, other: Self) -> Self {
+        let keys = self.rows.len() + other.rows.len();
+        self.rows.extend(other.rows);
+        self.absent.extend(other.absent);
+        assert_eq!(self.rows.len(), keys, "a key is in both");
+        self
+    }
 }
 
 /// Rows that wait, age and go if `lives`.

@@ -5,4 +5,5 @@ mod fail_points;
 mod faulty_store;
 mod mutations;
 mod ps_answers;
+mod shares;
 mod store_faults;

@@ -1,5 +1,6 @@
 //! From attempt to attempt: what a process goes on from, joins, and the loss of processes with state.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use forebay_actors::{Domain, Fault};
@@ -8,7 +9,7 @@ use super::super::members::Role;
 use super::super::messages::{
     CannotStartRequest, Failure, JoinReply, JoinRequest, MemberId, PlanReply, PlanRequest, RunPhase,
 };
-use super::{Origin, RunState};
+use super::{DamagedCheckpoints, Origin, RunState};
 
 /// Longer than two heartbeat intervals of any member.
 const TWO_HEARTBEATS: Duration = Duration::from_millis(1200);
@@ -37,9 +38,9 @@ impl RunState {
         })
     }
 
-    /// The attempt that still needs an origin.
-    pub(in crate::cluster) fn attempt_without_origin(&self) -> Option<u64> {
-        self.origin.is_none().then_some(self.attempt)
+    /// The attempt that still needs an origin, and the checkpoints that it cannot be.
+    pub(in crate::cluster) fn attempt_without_origin(&self) -> Option<(u64, Arc<DamagedCheckpoints>)> {
+        self.origin.is_none().then(|| (self.attempt, Arc::clone(&self.damaged)))
     }
 
     /// Sets what an attempt goes on from, unless another has begun since.
@@ -55,12 +56,23 @@ impl RunState {
         self.fail_run(Failure::of(fault));
     }
 
-    /// A process cannot load what the attempt goes on from.
-    pub(in crate::cluster) fn cannot_start(&mut self, request: CannotStartRequest) {
-        let CannotStartRequest { role, rank, attempt, failure } = request;
-        if attempt == self.attempt {
-            self.fail_run(Failure { message: format!("{role} {rank}: {}", failure.message), ..failure });
-            self.tells(role, rank);
+    /// A process cannot load what the attempt goes on from. If that is a checkpoint, and it is damaged, the run begins anew from an
+    /// older one; else the run fails.
+    pub(in crate::cluster) fn cannot_start(&mut self, request: CannotStartRequest, now: Instant) {
+        let CannotStartRequest { role, rank, attempt, failure, damaged } = request;
+        if attempt != self.attempt {
+            return;
+        }
+        let failure = Failure { message: format!("{role} {rank}: {}", failure.message), ..failure };
+        match self.origin.as_ref().and_then(|origin| origin.checkpoint) {
+            Some(checkpoint) if damaged && !matches!(self.phase, RunPhase::Over | RunPhase::Failed(_)) => {
+                Arc::make_mut(&mut self.damaged).add(checkpoint, failure.fault());
+                self.begin_attempt(&format!("checkpoint {} is damaged", checkpoint.number), now);
+            }
+            _ => {
+                self.fail_run(failure);
+                self.tells(role, rank);
+            }
         }
     }
 

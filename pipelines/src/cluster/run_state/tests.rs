@@ -1,7 +1,7 @@
 //! Leases and cuts at the edges of a run.
 
 use super::super::cuts::{LeadCutRequest, LeadReply, LeadStep};
-use super::super::messages::{JoinReply, JoinRequest, PlanRequest};
+use super::super::messages::{CannotStartRequest, JoinReply, JoinRequest, PlanRequest};
 use super::*;
 
 /// The reply to a request for a lease is lost, the request is sent again, and comes once more later.
@@ -32,6 +32,39 @@ fn a_request_for_a_lease_that_comes_again_gets_the_same_lease() {
     let next = lease(first, 1);
     assert!(next > windows && lease(first, 0).is_none(), "late: the reader has its reply");
     assert!(lease(first, 1) == next && lease(second, 0) > next, "each reader has its own numbers");
+}
+
+/// A damaged file costs the rows since the checkpoint before, and not the run.
+#[test]
+fn a_damaged_checkpoint_is_given_up_and_what_is_no_damage_ends_the_run() {
+    let (mut job, now) = (Job::default(), Instant::now());
+    job.placement.ps = 1;
+    job.checkpoint.to = Some("checkpoints".into());
+    let mut run = RunState::new(&job, 6, now);
+    let says = |run: &mut RunState, attempt, damaged| {
+        let failure = Failure::new(Domain::User, "rows are damaged");
+        let request = CannotStartRequest { role: Role::Ps, rank: 0, attempt, failure, damaged };
+        run.cannot_start(request, now);
+    };
+    let begins = |run: &mut RunState, number| {
+        let (attempt, damaged) = run.attempt_without_origin().unwrap();
+        let checkpoint = Some(OriginCheckpoint::own(number));
+        run.set_origin(attempt, Origin { checkpoint, ..Origin::default() });
+        (attempt, (1..10).filter(|number| damaged.has(OriginCheckpoint::own(*number))).collect::<Vec<u64>>())
+    };
+    assert_eq!(begins(&mut run, 5), (6, vec![]));
+    says(&mut run, 5, true);
+    assert!(run.attempt_without_origin().is_none(), "of an attempt that is over");
+    says(&mut run, 6, true);
+    assert_eq!(begins(&mut run, 4), (7, vec![5]));
+    trainer_that_reads(&mut run, &job, now);
+    assert_eq!(run.status().phase, RunPhase::Running);
+    // One that has joined found its part damaged, when the run was under way.
+    says(&mut run, 7, true);
+    assert_eq!((begins(&mut run, 3), run.status().phase), ((8, vec![4, 5]), RunPhase::Gathering));
+    says(&mut run, 8, false);
+    let RunPhase::Failed(failure) = run.status().phase else { panic!("the run goes on") };
+    assert_eq!(failure.message, "ps 0: rows are damaged");
 }
 
 /// Joins a process, whose number is another for each role and rank.

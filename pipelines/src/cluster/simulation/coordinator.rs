@@ -28,14 +28,15 @@ impl World {
             }
             return Err(format!("the run has failed: {}", failure.message));
         }
-        let Some(attempt) = state.attempt_without_origin() else {
+        let Some((attempt, damaged)) = state.attempt_without_origin() else {
             process.finds_origin = None;
             return Ok(());
         };
         if *process.finds_origin.get_or_insert(late) > now {
             return Ok(());
         }
-        let newest = self.store.last_key_value().map(|(number, stored)| (*number, stored.batches.clone()));
+        let whole = |(number, _): &(&u64, _)| !damaged.has(OriginCheckpoint::own(**number));
+        let newest = self.store.iter().rev().find(whole).map(|(number, stored)| (*number, stored.batches.clone()));
         let data = self.data();
         let origin = match newest {
             Some((number, batches)) => {
@@ -66,6 +67,10 @@ impl World {
         let answer = match body {
             Request::Plan(plan) => state.plan(&plan, instant).map_or_else(refused, Answer::Plan),
             Request::Join(join) => state.join(join, instant).map_or_else(refused, Answer::Join),
+            Request::CannotStart(request) => {
+                state.cannot_start(request, instant);
+                Answer::Done
+            }
             Request::Heartbeat(member) => {
                 let mut alive = Ok(());
                 if state.is_current(&member) {

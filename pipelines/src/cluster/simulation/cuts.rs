@@ -89,14 +89,14 @@ impl SimTrainer {
                 let path = format!("{checkpoint}-{cut}-{}-{}", self.rank, member.incarnation);
                 let kept = exact.kept().iter().map(|batch| (batch.id, batch.step)).collect();
                 world.kept_files.insert(path.clone(), kept);
-                FileEntry { path, bytes: 0, xxh3: String::new(), rows: None, absent: None, group: None }
+                FileEntry { path, bytes: 0, xxh3: String::new(), rows: None, absent: None, group: None, cells: None }
             });
             cuts.report = Some(CutReport::Stopped { cut, done: shared.log().windows(), kept });
             (cuts.asking, cuts.ask_at) = (None, 0);
         }
         if cuts.asking.is_none() && cuts.ask_at <= world.now {
             let request = CutRequest { member, follows: cuts.follows, report: cuts.report.take() };
-            cuts.asking = Some(world.call(pid, (Role::Ps, 0), Request::Cut(request)));
+            cuts.asking = Some(world.call(pid, (Role::Ps, 0), Request::Cut(Box::new(request))));
         }
         Ok(())
     }

@@ -1,8 +1,13 @@
 //! What a process does with the answers that it gets, and with what comes on its streams.
 
+use forebay_actors::Domain;
+use forebay_base::mix64;
+
 use super::super::members::Role;
-use super::super::messages::{JoinReply, JoinRequest, MemberId, PlanReply, RunPhase, job_digest};
-use super::network::{Answer, OnStream, Pid, Request};
+use super::super::messages::{
+    CannotStartRequest, Failure, JoinReply, JoinRequest, MemberId, PlanReply, RunPhase, job_digest,
+};
+use super::network::{Answer, OnStream, Pid, Place, Request};
 use super::process::{Part, Process};
 use super::ps::SimPs;
 use super::reader::SimReader;
@@ -17,9 +22,20 @@ impl World {
         let (role, rank) = process.place;
         match body {
             _ if process.leaves.is_some_and(|(asked, _)| asked == call) => self.ends(pid),
+            // It has said that its part is damaged.
+            Answer::Done if process.cannot_start == Some(call) => self.begins_anew(pid),
             Answer::Plan(PlanReply::Failed(_)) | Answer::Join(JoinReply::Failed(_)) => self.hears_the_end(pid),
             Answer::Plan(PlanReply::Wait) => process.asked = false,
             Answer::Plan(PlanReply::Plan { attempt, checkpoint }) => {
+                if checkpoint.is_some_and(|at| self.is_damaged(at.number, (role, rank))) {
+                    self.counted.damaged += 1;
+                    let failure = Failure::new(Domain::User, "its part is damaged");
+                    let request = CannotStartRequest { role, rank, attempt, failure, damaged: true };
+                    let call = self.call(pid, (Role::Ps, 0), Request::CannotStart(request));
+                    self.processes[pid].cannot_start = Some(call);
+                    return Ok(());
+                }
+                let process = &self.processes[pid];
                 let join = JoinRequest {
                     role,
                     rank,
@@ -83,6 +99,15 @@ impl World {
             return Err(format!("two processes are {member} of incarnation {}", member.incarnation));
         }
         Ok(())
+    }
+
+    /// Whether the part of a checkpoint that this process loads is damaged: in two of five runs, one part of every other
+    /// checkpoint, but never of the first.
+    fn is_damaged(&self, number: u64, place: Place) -> bool {
+        let hash = mix64(self.seed ^ mix64(number));
+        let holders: Vec<Place> = self.places().into_iter().filter(|(role, _)| *role != Role::Reader).collect();
+        let one_of_two = self.seed % 5 > 2 && number > 1 && hash.is_multiple_of(2);
+        one_of_two && holders[(hash >> 32) as usize % holders.len()] == place
     }
 
     /// Loads what an attempt begins with.

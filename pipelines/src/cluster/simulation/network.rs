@@ -9,7 +9,8 @@ use super::super::cuts::{CutOrder, CutRequest, LeadCutRequest, LeadReply};
 use super::super::leases::LeaseReply;
 use super::super::members::Role;
 use super::super::messages::{
-    CompletedWindows, FailRequest, JoinReply, JoinRequest, LeaseRequest, MemberId, PlanReply, PlanRequest, RunStatus,
+    CannotStartRequest, CompletedWindows, FailRequest, JoinReply, JoinRequest, LeaseRequest, MemberId, PlanReply,
+    PlanRequest, RunStatus,
 };
 use super::super::ps_snapshots::SnapshotRequest;
 use crate::flow::BatchId;
@@ -37,6 +38,7 @@ pub(super) struct SimPush {
 pub(super) enum Request {
     Plan(PlanRequest),
     Join(JoinRequest),
+    CannotStart(CannotStartRequest),
     Heartbeat(MemberId),
     Lease(LeaseRequest),
     Complete(CompletedWindows),
@@ -44,7 +46,7 @@ pub(super) enum Request {
     Drain(MemberId),
     Leave(MemberId),
     Fail(FailRequest),
-    Cut(CutRequest),
+    Cut(Box<CutRequest>),
     LeadCut(LeadCutRequest),
     /// To a ps, from a member of this attempt.
     Push(u64, SimPush),

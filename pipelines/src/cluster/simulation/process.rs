@@ -27,6 +27,8 @@ pub(super) struct Process {
     pub(super) member: Option<MemberId>,
     /// It has asked for a plan.
     pub(super) asked: bool,
+    /// The call that says that its part of a checkpoint is damaged.
+    pub(super) cannot_start: Option<u64>,
     /// When the next heartbeat is due, and the last one if it is not answered.
     pub(super) heartbeat: (u64, Option<u64>),
     /// When the coordinator looked at the time.
@@ -63,6 +65,7 @@ impl Process {
             finds_origin: None,
             member: None,
             asked: false,
+            cannot_start: None,
             heartbeat: (0, None),
             ticked: 0,
             status: None,
@@ -103,7 +106,7 @@ impl World {
         self.end_connections(pid);
         let process = &mut self.processes[pid];
         (process.member, process.asked, process.status, process.part) = (None, false, None, Part::None);
-        (process.heartbeat, process.drains) = ((0, None), false);
+        (process.heartbeat, process.drains, process.cannot_start) = ((0, None), false, None);
     }
 
     /// Ends by itself.

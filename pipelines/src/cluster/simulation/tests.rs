@@ -45,7 +45,8 @@ fn whatever_happens_every_row_counts_once_every_cut_is_whole_and_no_run_hangs() 
     assert!(wrong.is_empty(), "{} of {runs} runs are wrong:\n{}", wrong.len(), wrong.join("\n"));
     let enough = all.kills > runs && all.checkpoints > runs && all.resumes > runs / 2;
     let drained = all.told > runs && all.drains > runs / 4;
-    assert!(runs < 100 || (enough && drained), "it tests less than it should: {all:?}");
+    let damaged = all.damaged > runs / 20;
+    assert!(runs < 100 || (enough && drained && damaged), "it tests less than it should: {all:?}");
 }
 
 #[test]
@@ -72,6 +73,7 @@ impl Counted {
         self.attempts += other.attempts;
         self.checkpoints += other.checkpoints;
         self.resumes += other.resumes;
+        self.damaged += other.damaged;
         self.told += other.told;
         self.drains += other.drains;
         self.events += other.events;

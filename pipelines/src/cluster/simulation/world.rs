@@ -37,6 +37,7 @@ pub(super) enum Event {
 
 /// A run and its processes.
 pub(super) struct World {
+    pub(super) seed: u64,
     pub(super) job: Job,
     pub(super) now: u64,
     base: Instant,
@@ -72,6 +73,8 @@ pub(super) struct Counted {
     pub(super) attempts: u64,
     pub(super) checkpoints: u64,
     pub(super) resumes: u64,
+    /// Processes that found their part of a checkpoint damaged.
+    pub(super) damaged: u64,
     /// Processes that were told to end, and runs that ended as drained and were resumed.
     pub(super) told: u64,
     pub(super) drains: u64,
@@ -83,6 +86,7 @@ impl World {
         let mut random = SplitMix64::new(mix64(seed));
         let job = random_job(&mut random);
         let mut world = Self {
+            seed,
             job,
             now: 0,
             base: Instant::now(),

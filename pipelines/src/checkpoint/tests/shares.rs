@@ -1,0 +1,95 @@
+//! Processes that hold some of the shards read the files that have keys of theirs, and no others.
+
+use std::ops::Range;
+
+use forebay_actors::{Fault, FaultKind, Host};
+use forebay_ps::start_shards;
+
+use super::chain::{Chain, Contents, contents, fast_folder};
+use crate::checkpoint::{CheckpointFolder, CheckpointManifest, load_rows};
+use crate::context::Context;
+
+/// What a process has loaded that holds some of `of` shards.
+fn share(
+    folder: &CheckpointFolder,
+    manifest: &CheckpointManifest,
+    (held, of): (Range<usize>, usize),
+) -> Result<Contents, Fault> {
+    let host = Host::start("test").unwrap();
+    let table = start_shards(&host, manifest.tables[0].config.clone(), of, held).unwrap();
+    let loaded = load_rows(folder, manifest, &table).map(|()| contents(std::slice::from_ref(&table), &[]));
+    drop(table);
+    host.stop().unwrap();
+    loaded
+}
+
+/// Two layers of two shards, with keys without a row.
+#[test]
+fn a_process_reads_the_files_of_its_shards() {
+    let dir = fast_folder();
+    let mut chain = Chain::new(dir.path(), true);
+    for _ in 0..2 {
+        (0..3).for_each(|_| chain.train());
+        chain.checkpoint().unwrap();
+    }
+    chain.end();
+    let folder = CheckpointFolder::open(dir.path().to_str().unwrap(), &Context::default()).unwrap();
+    let manifest = folder.latest().unwrap().unwrap();
+    let files = || manifest.tables[0].layers.iter().flat_map(|layer| &layer.files);
+    assert_eq!(files().count(), 2 * 2 * 2);
+    let whole = share(&folder, &manifest, (0..1, 1)).unwrap();
+    for of in [2, 3, 5, 4096 / 16 + 1] {
+        let middle = of / 2;
+        let [before, after] = [0..middle, middle..of].map(|held| share(&folder, &manifest, (held, of)).unwrap());
+        assert!(before.rows.len() > 3 && after.rows.len() > 3, "{before:?} {after:?}");
+        assert_eq!(before.and(after), whole, "{of} shards");
+    }
+    // One layer of the same shards says their cells, too.
+    let compacted = fast_folder();
+    let to = CheckpointFolder::open(compacted.path().to_str().unwrap(), &Context::default()).unwrap();
+    let compact = folder.compact(None, Some(&to)).unwrap().unwrap();
+    let cells: Vec<_> = compact.tables[0].layers[0].files.iter().map(|file| file.cells).collect();
+    assert_eq!(cells, [Some((0, 2048)), Some((2048, 4096)), None]);
+    let halves = [0..1, 1..2].map(|held| share(&to, &compact, (held, 2)).unwrap());
+    let [before, after] = halves;
+    assert_eq!(before.and(after), whole);
+    // The files of the other half are gone.
+    let first = share(&folder, &manifest, (0..1, 2)).unwrap();
+    for file in files().filter(|file| file.path.contains("-0001.")) {
+        std::fs::remove_file(dir.path().join(&file.path)).unwrap();
+    }
+    assert_eq!(share(&folder, &manifest, (0..1, 2)).unwrap(), first);
+    assert!(share(&folder, &manifest, (0..2, 5)).is_ok() && share(&folder, &manifest, (1..2, 3)).is_err());
+}
+
+#[test]
+fn files_that_do_not_say_the_right_cells_are_damaged() {
+    let dir = fast_folder();
+    let mut chain = Chain::new(dir.path(), false);
+    chain.train();
+    let manifest = chain.checkpoint().unwrap();
+    chain.end();
+    let folder = CheckpointFolder::open(dir.path().to_str().unwrap(), &Context::default()).unwrap();
+    let with = |cells: [Option<(u32, u32)>; 2]| {
+        let mut manifest = manifest.clone();
+        let files = &mut manifest.tables[0].layers[0].files;
+        files.iter_mut().zip(cells).for_each(|(file, cells)| file.cells = cells);
+        share(&folder, &manifest, (0..3, 3))
+    };
+    assert_eq!(manifest.tables[0].layers[0].files[1].cells, Some((2048, 4096)));
+    let right = with([Some((0, 2048)), Some((2048, 4096))]).unwrap();
+    assert_eq!(with([None, None]).unwrap(), right, "as an earlier program wrote it");
+    for wrong in [
+        [Some((0, 2048)), Some((2049, 4096))],
+        [Some((0, 2048)), Some((2048, 4095))],
+        [Some((0, 2048)), Some((0, 4096))],
+        [Some((2048, 4096)), Some((0, 2048))],
+        [Some((0, 4096)), None],
+        [Some((0, 1000)), Some((1000, 4096))],
+        [Some((2048, 0)), Some((0, 4096))],
+    ] {
+        let fault = with(wrong).unwrap_err();
+        assert_eq!(fault.kind, FaultKind::Damaged, "{wrong:?}: {fault}");
+        assert!(fault.to_string().contains("cells"), "{fault}");
+    }
+}
