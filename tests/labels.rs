@@ -4,12 +4,15 @@
 
 mod common;
 
-use std::fs;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use arrow::array::AsArray;
+use arrow::array::{Array, ArrayRef, AsArray, Int32Array, RecordBatch};
 use arrow::datatypes::{Float32Type, Int32Type};
 use forebay::Model;
 use forebay_models::auc_exact;
+use parquet::arrow::ArrowWriter;
 use serde_json::Value;
 
 /// Two labels of the synthetic rows; the second is 1 for about half of them.
@@ -139,4 +142,95 @@ fn the_best_model_and_the_report_go_by_the_label_of_the_job() {
         assert!(said.contains(&format!("{label}, ")), "{said}");
     }
     assert!(said.contains("; label: AUC 0."), "each evaluation says the AUC of the other label: {said}");
+}
+
+/// Synthetic rows with a column `buy`, which is null for two thirds of them; with `none`, for all.
+fn with_missing(dir: &Path, first: u64, rows: u64, none: bool) -> PathBuf {
+    let batch = common::read_rows(&common::parquet(dir, first, rows));
+    let of = |(row, value): (usize, &i32)| (!none && row % 3 == 0).then_some(i32::from(*value >= 3));
+    let buy: Int32Array = batch["I2"].as_primitive::<Int32Type>().values().iter().enumerate().map(of).collect();
+    let schema = batch.schema();
+    let columns =
+        schema.fields().iter().zip(batch.columns()).map(|(field, column)| (field.name().clone(), column.clone()));
+    let columns =
+        columns.chain([("buy".to_owned(), Arc::new(buy) as ArrayRef)]).map(|(name, column)| (name, column, true));
+    let batch = RecordBatch::try_from_iter_with_nullable(columns).unwrap();
+    let path = dir.join(format!("missing-{first}-{none}.parquet"));
+    let mut writer = ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    path
+}
+
+#[test]
+fn a_row_without_one_label_trains_the_others_and_counts_in_their_metrics_alone() {
+    const MASKED: &str = "columns.label=['label', { column = 'buy', mask_missing = true }]";
+    let dir = tempfile::tempdir().unwrap();
+    let (data, test) = (with_missing(dir.path(), 0, 6000, false), with_missing(dir.path(), 6000, 3000, false));
+    let none = with_missing(dir.path(), 9000, 100, true);
+    let refused = common::job(&data, &["model.kind=mmoe", "columns.label=['label', 'buy']"]);
+    let said = forebay::Training::builder(refused).run().err().expect("refused").to_string();
+    assert!(said.contains("column `buy` has no value, expected 0 or 1"), "{said}");
+    for kind in KINDS {
+        let kind = format!("model.kind={kind}");
+        let settings = |more: &[&'static str]| {
+            [
+                &[kind.as_str(), MASKED, "model.task_hidden=[8]", "evaluation.group=C20", "evaluation.slices=['C9']"],
+                more,
+            ]
+            .concat()
+        };
+        let train = |more: &[&'static str]| common::train(common::job(&data, &settings(more)));
+        let trained = train(&[]);
+        assert!(
+            common::bits(&trained)
+                == common::bits(&train(&["train.threads=3", "pipeline.parse_replicas=3", "data.read_rows=300"]))
+        );
+        let (evaluation, _) = trained.model.evaluate(test.to_str().unwrap()).unwrap();
+        let (folder, out) = (dir.path().join("model"), dir.path().join("scores"));
+        trained.model.save(&folder).unwrap();
+        let [model, rows, to] = [&folder, &test, &out].map(|path| path.to_str().unwrap());
+        let (code, said) = common::run(&[
+            "predict",
+            "--model",
+            model,
+            "--data",
+            rows,
+            "--out",
+            to,
+            "--replace",
+            "--keep",
+            "label,buy",
+        ]);
+        assert_eq!(code, Some(0), "{said}");
+        let scored = common::read_rows(&out);
+        assert_eq!(scored.num_rows(), 3000, "every row has the scores of both labels");
+        let clicks = scored["label"].as_primitive::<Int32Type>();
+        let after_click = kind == "model.kind=esmm";
+        let known = |row: usize| scored["buy"].is_valid(row) || after_click && clicks.value(row) == 0;
+        let (mut scores, mut labels) = (Vec::new(), Vec::new());
+        for row in (0..3000).filter(|&row| known(row)) {
+            scores.push(scored["score_buy"].as_primitive::<Float32Type>().value(row));
+            let buy = scored["buy"].is_valid(row) && scored["buy"].as_primitive::<Int32Type>().value(row) == 1;
+            labels.push(f32::from(u8::from(buy && (!after_click || clicks.value(row) == 1))));
+        }
+        let [click, buy] = &evaluation.labels[..] else { panic!("two labels") };
+        assert_eq!(
+            (click.rows, buy.rows, buy.positives),
+            (3000, labels.len() as u64, labels.iter().sum::<f32>() as u64)
+        );
+        assert_eq!(buy.auc, auc_exact(&scores, &labels), "{kind}");
+        assert!(buy.rows < 3000 && buy.auc.is_some_and(|auc| auc > 0.0));
+        let groups = [click, buy].map(|label| label.gauc.as_ref().unwrap().mixed_rows);
+        assert!(groups[1] > 0 && groups[1] < groups[0], "{groups:?}");
+        let of_slices = |slices: &[forebay::pipelines::Slice]| slices.iter().map(|slice| slice.rows).sum::<u64>();
+        assert!(of_slices(&buy.slices) > 0 && of_slices(&buy.slices) < of_slices(&click.slices));
+        let evaluated = trained.model.evaluate(none.to_str().unwrap());
+        if after_click {
+            assert!(evaluated.is_ok(), "rows without a click have no buy");
+        } else {
+            let said = evaluated.err().expect("refused").to_string();
+            assert!(said.contains("no rows to evaluate the label `buy` by: none of them has it"), "{said}");
+        }
+    }
 }

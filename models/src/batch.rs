@@ -10,7 +10,7 @@ pub struct DenseBatch<'a> {
     pub id: u64,
     /// `n`, the number of rows; at least 1.
     pub rows: usize,
-    /// `[n x t]`, row-major, each from 0 to 1: `t` labels of each row.
+    /// `[n x t]`, row-major, each from 0 to 1: `t` labels of each row. Of several labels (`t > 1`) NaN is one that the row lacks: it has no loss.
     pub labels: &'a [f32],
     /// `[n]`, each finite and at least 0: what the loss of each row is multiplied by. `None`: 1 for every row.
     pub weights: Option<&'a [f32]>,
@@ -67,7 +67,7 @@ impl DenseBatch<'_> {
     }
 
     /// Checks every length and index once, so that the inner loops need no checks: after `Ok`, each value names a unique
-    /// row, each bag lies within `inverse`, and each label is from 0 to 1.
+    /// row, each bag lies within `inverse`, and each label is from 0 to 1, or of several labels NaN.
     ///
     /// # Errors
     /// [`ModelError::Batch`] with what was found and what was expected.
@@ -114,7 +114,8 @@ impl DenseBatch<'_> {
             let at = self.inverse.iter().position(|&row| row as usize >= unique).unwrap_or_default();
             return refuse(format!("value {at} names unique row {}, but there are {unique}", self.inverse[at]));
         }
-        if let Some(at) = self.labels.iter().position(|label| !(0.0..=1.0).contains(label)) {
+        let lacks = |label: &f32| labels > 1 && label.is_nan();
+        if let Some(at) = self.labels.iter().position(|label| !(0.0..=1.0).contains(label) && !lacks(label)) {
             let which = if labels == 1 { String::new() } else { format!(" {}", at % labels) };
             return refuse(format!("the label{which} of row {} is {}, expected 0 to 1", at / labels, self.labels[at]));
         }
@@ -192,6 +193,7 @@ mod tests {
             DenseBatch { labels, ..good() }.check(shape).map_err(|error| error.to_string())
         };
         assert_eq!(two(&[0.0, 1.0, 1.0, 0.5]), Ok(()));
+        assert_eq!(two(&[0.0, f32::NAN, 1.0, 0.5]), Ok(()), "a row may lack one of several labels");
         assert!(two(&[0.0, 1.0]).unwrap_err().contains("2 labels for 2 rows of 2 labels"));
         assert!(two(&[0.0, 1.0, 1.0, 1.5]).unwrap_err().contains("label 1 of row 1 is 1.5"));
         for (weight, shown) in [(-1.0, "-1"), (f32::NAN, "NaN"), (f32::INFINITY, "inf")] {

@@ -79,7 +79,9 @@ pub use error::ModelError;
 pub use final_mlp::{FeatureGates, FinalMlp};
 pub use forebay_base::{Decay, LearningRate};
 pub use grouped_auc::{GroupedAuc, auc_grouped};
-pub use loss::{bce_with_logits, label_column, logloss, loss_sum, losses_sum, product_logit, sigmoid, sigmoid_ratio};
+pub use loss::{
+    LabelRows, bce_with_logits, label_column, logloss, loss_sum, losses_sum, product_logit, sigmoid, sigmoid_ratio,
+};
 pub use native::{NativeModel, ParamBlock};
 pub use onnx::{to_onnx, tower_to_onnx};
 pub use spec::{ModelSpec, Pooling, RowPart};

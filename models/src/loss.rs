@@ -46,7 +46,7 @@ pub fn loss_sum(logits: &[f32], labels: &[f32], weights: Option<&[f32]>) -> f64 
 }
 
 /// The sum over labels of weight times [`loss_sum`]: `logits` and `labels` are `[n x t]`, row-major, `label_weights` `[t]`, `weights`
-/// `[n]`.
+/// `[n]`. Of several labels, those that a row lacks (NaN) are left out.
 ///
 /// # Panics
 /// If the lengths do not go together.
@@ -54,10 +54,37 @@ pub fn losses_sum(logits: &[f32], labels: &[f32], label_weights: &[f32], weights
     if label_weights.len() == 1 {
         return loss_sum(logits, labels, weights);
     }
-    let column = |of: &[f32], k: usize| label_column(of, k, label_weights.len());
-    let of_label =
-        |(k, &weight): (usize, &f32)| f64::from(weight) * loss_sum(&column(logits, k), &column(labels, k), weights);
+    let of_label = |(k, &weight): (usize, &f32)| {
+        let LabelRows { logits, labels, weights, .. } = LabelRows::of(logits, labels, weights, k, label_weights.len());
+        f64::from(weight) * loss_sum(&logits, &labels, weights.as_deref())
+    };
     label_weights.iter().enumerate().map(of_label).sum()
+}
+
+/// The rows that have a value of one of several labels; those that lack it have the label NaN.
+pub struct LabelRows {
+    /// The numbers of the rows, if some lack the label.
+    pub rows: Option<Vec<u32>>,
+    /// `[n]`: the logits of these rows.
+    pub logits: Vec<f32>,
+    /// `[n]`: their labels.
+    pub labels: Vec<f32>,
+    /// `[n]`: their weights, if rows have weights.
+    pub weights: Option<Vec<f32>>,
+}
+
+impl LabelRows {
+    /// The rows that have label `k` of `t`: `logits` and `labels` are `[n x t]`, row-major, `weights` `[n]`.
+    pub fn of(logits: &[f32], labels: &[f32], weights: Option<&[f32]>, k: usize, t: usize) -> LabelRows {
+        let [logits, labels] = [logits, labels].map(|of| label_column(of, k, t));
+        if labels.iter().all(|label| !label.is_nan()) {
+            return LabelRows { rows: None, logits, labels, weights: weights.map(<[f32]>::to_vec) };
+        }
+        let rows: Vec<u32> = (0..labels.len() as u32).filter(|&row| !labels[row as usize].is_nan()).collect();
+        let gather = |from: &[f32]| -> Vec<f32> { rows.iter().map(|&row| from[row as usize]).collect() };
+        let (logits, labels, weights) = (gather(&logits), gather(&labels), weights.map(gather));
+        LabelRows { rows: Some(rows), logits, labels, weights }
+    }
 }
 
 /// Number `k` of each row, `[n]`, of the logits or labels of rows with `t` labels, `[n x t]`.
@@ -132,6 +159,13 @@ mod tests {
         let (first, second) = (loss_sum(&[2.0, 0.5], &[1.0, 0.0], None), loss_sum(&[-1.0, 0.25], &[0.0, 1.0], None));
         assert_eq!(losses_sum(&logits, &labels, &[1.0, 0.5], None), first + 0.5 * second);
         assert_eq!(losses_sum(&logits, &labels, &[1.0], None), loss_sum(&logits, &labels, None));
+        // The second row lacks the first label.
+        let labels = [1.0f32, 0.0, f32::NAN, 1.0];
+        let first = loss_sum(&[2.0], &[1.0], Some(&[3.0]));
+        let second = loss_sum(&[-1.0, 0.25], &[0.0, 1.0], Some(&[3.0, 5.0]));
+        assert_eq!(losses_sum(&logits, &labels, &[1.0, 0.5], Some(&[3.0, 5.0])), first + 0.5 * second);
+        let of = LabelRows::of(&logits, &labels, Some(&[3.0, 5.0]), 0, 2);
+        assert_eq!((of.rows, of.logits, of.labels, of.weights), (Some(vec![0]), vec![2.0], vec![1.0], Some(vec![3.0])));
     }
 
     #[test]

@@ -280,3 +280,43 @@ fn dropout_is_not_in_predictions_and_depends_on_the_batch_and_the_seed() {
     assert_ne!(logits, trained(&mut dropping, &other));
     assert_eq!(logits, trained(&mut dropping, &first), "no state is left behind");
 }
+
+/// The slow twin: each row by itself, with the label that it has as the only one that counts.
+#[test]
+fn a_label_that_a_row_lacks_takes_no_part_in_the_loss_and_its_gradients() {
+    let spec = ModelSpec::mmoe(3, 2, 4, 2, &[6, 5], &[3], &[1.0, 0.5]);
+    let whole = Owned { labels: vec![1.0, f32::NAN, f32::NAN, 0.0, 1.0, 1.0], ..batch(&spec, 3, 7, false, 5) };
+    let mut model = NativeModel::new(spec.clone(), DenseOptimizer::sgd(1.0), 3, 1).unwrap();
+    let names: Vec<(String, usize)> =
+        model.parameters().into_iter().map(|tensor| (tensor.name, tensor.data.len())).collect();
+    let mut of = |labels: Vec<f32>| {
+        let (mut out, mut grads) = (StepOutput::default(), Vec::new());
+        model.gradients(&Owned { labels, ..whole.clone() }.view(), &mut out, &mut grads).unwrap();
+        (out, grads)
+    };
+    let nan = f32::NAN;
+    let (out, grads) = of(whole.labels.clone());
+    let mut plain = 0.0;
+    for (at, label) in whole.labels.iter().enumerate().filter(|(_, label)| !label.is_nan()) {
+        let (z, weight) = (f64::from(out.logits[at]), [1.0, 0.5][at % 2]);
+        plain += weight * ((1.0 + z.exp()).ln() - f64::from(*label) * z) / 3.0;
+    }
+    assert!((out.loss - plain).abs() < 1e-6, "{} {plain}", out.loss);
+    let (mut sum, mut row_sum) = (vec![0.0; grads.len()], vec![0.0; out.row_grads.len()]);
+    for at in (0..6).filter(|&at| !whole.labels[at].is_nan()) {
+        let (one, one_grads) = of((0..6).map(|other| if other == at { whole.labels[at] } else { nan }).collect());
+        assert_eq!(one.logits, out.logits);
+        sum.iter_mut().zip(one_grads).for_each(|(sum, one)| *sum += one);
+        row_sum.iter_mut().zip(one.row_grads).for_each(|(sum, one)| *sum += one);
+    }
+    assert_close("parameters", &grads, &sum, 1e-6);
+    assert_close("rows", &out.row_grads, &row_sum, 1e-6);
+    // Without the second label its tower and its gate learn nothing, and the rest learns.
+    let (_, grads) = of(vec![1.0, nan, 0.0, nan, 1.0, nan]);
+    let mut from = 0;
+    for (name, len) in names {
+        let learns = grads[from..from + len].iter().any(|&grad| grad != 0.0);
+        assert_eq!(learns, !name.starts_with("task.1.") && !name.starts_with("gate.1."), "{name}");
+        from += len;
+    }
+}

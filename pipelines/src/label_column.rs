@@ -26,6 +26,10 @@ pub struct LabelColumn {
     /// The name of the label in outputs, for instance of its score. Default: that of its column.
     #[serde(default)]
     pub name: Option<String>,
+    /// Whether a row without a value of this label (null, NaN) is kept for the other labels: it has no part in the loss and the metrics of
+    /// this one. By default it is a bad row. For several labels.
+    #[serde(default)]
+    pub mask_missing: bool,
     /// What the loss of the label is multiplied by, beside those of other labels: a number above 0.
     #[serde(default = "weight_1")]
     pub weight: f64,
@@ -66,6 +70,14 @@ impl Labels {
                  other: leave it out",
                 one.weight
             )));
+        }
+        if let [one] = &self.0[..]
+            && one.mask_missing
+        {
+            return Err(Fault::user(
+                "columns.label has mask_missing, but it is the only label, without which a row trains nothing: leave it out, and set \
+                 data.on_bad_row = \"skip\" to leave such rows out",
+            ));
         }
         for (at, label) in self.0.iter().enumerate() {
             if self.0[..at].iter().any(|before| before.name() == label.name()) {
@@ -196,7 +208,7 @@ impl LabelColumn {
 
 impl<T: Into<String>> From<T> for LabelColumn {
     fn from(column: T) -> Self {
-        Self { column: column.into(), positive: None, soft: false, name: None, weight: 1.0 }
+        Self { column: column.into(), positive: None, soft: false, name: None, mask_missing: false, weight: 1.0 }
     }
 }
 
@@ -210,7 +222,7 @@ impl Serialize for LabelColumn {
         if *self == Self::from(self.column.as_str()) {
             return serializer.serialize_str(&self.column);
         }
-        let mut table = serializer.serialize_struct("LabelColumn", 5)?;
+        let mut table = serializer.serialize_struct("LabelColumn", 6)?;
         table.serialize_field("column", &self.column)?;
         if let Some(positive) = &self.positive {
             table.serialize_field("positive", positive)?;
@@ -218,6 +230,9 @@ impl Serialize for LabelColumn {
         table.serialize_field("soft", &self.soft)?;
         if let Some(name) = &self.name {
             table.serialize_field("name", name)?;
+        }
+        if self.mask_missing {
+            table.serialize_field("mask_missing", &true)?;
         }
         if self.weight != 1.0 {
             table.serialize_field("weight", &self.weight)?;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use forebay_models::{RunningAuc, StepOutput, label_column, loss_sum};
+use forebay_models::{LabelRows, RunningAuc, StepOutput, loss_sum};
 use serde::Serialize;
 
 use crate::flow::TrainBatch;
@@ -74,20 +74,21 @@ impl Progress {
     pub(crate) fn step(&self, output: &StepOutput, batch: &TrainBatch) {
         let (weights, count) = (batch.weights(), batch.labels.len().checked_div(batch.rows).unwrap_or(1));
         if count == 1 {
-            return self.first_label(output.loss, &output.logits, &batch.labels, weights);
+            return self.first_label(batch.rows, output.loss, &output.logits, &batch.labels, weights);
         }
-        let [logits, labels] = [&output.logits, &batch.labels].map(|of| label_column(of, 0, count));
-        self.first_label(loss_sum(&logits, &labels, weights) / batch.rows as f64, &logits, &labels, weights);
+        let LabelRows { logits, labels, weights, .. } = LabelRows::of(&output.logits, &batch.labels, weights, 0, count);
+        let loss = loss_sum(&logits, &labels, weights.as_deref()) / labels.len().max(1) as f64;
+        self.first_label(batch.rows, loss, &logits, &labels, weights.as_deref());
     }
 
-    /// Records a step: the mean loss of the first label, its logits `[n]`, its values `[n]`, and if the rows have weights, these
-    /// `[n]`.
-    fn first_label(&self, loss: f64, logits: &[f32], labels: &[f32], weights: Option<&[f32]>) {
+    /// Records a step over `all` rows: the mean loss of the `n` that have the first label, its logits `[n]`, its values `[n]`, and if the
+    /// rows have weights, these `[n]`.
+    fn first_label(&self, all: usize, loss: f64, logits: &[f32], labels: &[f32], weights: Option<&[f32]>) {
         let mut state = self.0.lock().expect("no holder of this lock panics");
         let rows = labels.len() as f64;
         let keep = (-rows / WINDOW_ROWS).exp();
         state.steps += 1;
-        state.rows += labels.len() as u64;
+        state.rows += all as u64;
         // The mean is over rows, the running one over their weights.
         state.loss = state.loss * keep + loss * rows;
         state.weight =

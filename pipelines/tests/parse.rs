@@ -357,6 +357,57 @@ fn several_labels_are_columns_and_a_row_without_one_of_them_is_bad() {
     assert_eq!(collected.take()[0].label_column(1), [1.0, 0.0, 1.0]);
 }
 
+/// The labels as text, as NaN is not equal to itself.
+#[test]
+fn a_label_that_is_masked_may_be_missing_if_another_one_is_there() {
+    let label = "label = [{ column = 'label', mask_missing = true }, { column = 'stars', positive = '>= 4', mask_missing = true }, \
+                 { column = 'what', positive = ['buy'], mask_missing = true }]";
+    let label = toml::from_str::<Columns>(label).unwrap().label;
+    let columns = Columns { label, ..columns(&[], &[]) };
+    let rows = batch(vec![
+        ("label", Arc::new(Float32Array::from(vec![Some(1.0), None, Some(f32::NAN), Some(2.0), None, None]))),
+        ("stars", Arc::new(Int32Array::from(vec![None, Some(5), Some(1), Some(5), None, None]))),
+        ("what", Arc::new(StringArray::from(vec![Some("buy"), None, Some("view"), None, None, Some("buy")]))),
+    ]);
+    let (batches, cx) = parse_with(columns.clone(), OnBadRow::Skip, vec![rows.clone()]).unwrap();
+    let found: Vec<String> = (0..3).map(|label| format!("{:?}", batches[0].label_column(label))).collect();
+    assert_eq!(found, ["[1.0, NaN, NaN, NaN]", "[NaN, 1.0, 0.0, NaN]", "[1.0, NaN, 0.0, 1.0]"]);
+    let rejected = cx.ledger().snapshot().rejected;
+    assert_eq!((rejected["label is neither 0 nor 1"], rejected["no label of several"]), (1, 1));
+    let said = one(columns.clone(), rows.slice(4, 1)).unwrap_err().to_string();
+    assert!(said.contains("none of the columns `label`, `stars`, `what` has a value"), "{said}");
+    // One that must be there is a bad row without it.
+    let mut one_must = columns;
+    one_must.label =
+        toml::from_str::<Columns>("label = ['label', { column = 'stars', positive = '>= 4', mask_missing = true }]")
+            .unwrap()
+            .label;
+    let said = one(one_must.clone(), rows.slice(1, 1)).unwrap_err().to_string();
+    assert!(said.contains("column `label` has no value"), "{said}");
+    assert_eq!(one(one_must, rows.slice(0, 1)).unwrap().labels[0], 1.0);
+}
+
+/// Without a click there is no conversion, known or not.
+#[test]
+fn a_conversion_is_unknown_only_where_a_click_may_be() {
+    let label = "label = [{ column = 'label', mask_missing = true }, { column = 'buy', mask_missing = true }]";
+    let columns = Columns { label: toml::from_str::<Columns>(label).unwrap().label, ..columns(&[], &[]) };
+    let ints = |values: [Option<i32>; 7]| Arc::new(Int32Array::from(values.to_vec())) as ArrayRef;
+    let rows = batch(vec![
+        ("label", ints([Some(1), Some(0), Some(1), None, None, Some(1), None])),
+        ("buy", ints([None, None, Some(1), Some(0), Some(1), Some(0), None])),
+    ]);
+    let mut stage = Parse::new(&columns, 0, OnBadRow::Skip).conversions_after_clicks(true);
+    let (cx, (mut out, collected)) = (StageCx::detached("parse"), Outbox::collecting());
+    let batch = Rows { batch: rows, lineage: Lineage::default(), window: WindowMark::default(), rejected: 0 };
+    block_on(stage.on_batch(batch, &cx, &mut out)).unwrap();
+    let parsed = &collected.take()[0];
+    assert_eq!(format!("{:?}", parsed.label_column(0)), "[1.0, 0.0, 1.0, NaN, 1.0]");
+    assert_eq!(format!("{:?}", parsed.label_column(1)), "[NaN, 0.0, 1.0, 0.0, 0.0]");
+    // A buy of a row whose click is unknown says nothing, as a buy without a click is none.
+    assert_eq!(cx.ledger().snapshot().rejected["no label of several"], 2);
+}
+
 #[test]
 fn a_rule_makes_labels_of_numbers_and_texts_and_rows_without_a_value_are_bad() {
     let at_least = "{ column = 'label', positive = '>= 4' }";

@@ -220,6 +220,11 @@ impl MicroBatch {
         for (row, ((labels, logits), dlogits)) in rows.enumerate() {
             let of_row = weights.map_or(1.0, |weights| weights[row]);
             for (((&of_label, &label), &logit), dlogit) in of_labels.iter().zip(labels).zip(logits).zip(dlogits) {
+                // The row lacks this label.
+                if label.is_nan() && count > 1 {
+                    *dlogit = 0.0;
+                    continue;
+                }
                 let weight = of_label * of_row;
                 let (loss, by_logit) = bce_with_logits(logit, label);
                 self.loss += f64::from(loss) * f64::from(weight);

@@ -81,7 +81,7 @@ impl TorchBatch {
         &self.dense
     }
 
-    /// `[n]`, or `[n, t]` of several labels, each from 0 to 1; without meaning unless training.
+    /// `[n]`, or `[n, t]` of several labels, each from 0 to 1, or NaN where a row lacks one of several; without meaning unless training.
     pub fn labels(&self) -> &Tensor {
         &self.labels
     }

@@ -120,8 +120,11 @@ impl Graph {
                     Some(of_rows) => of_rows.f_view([-1, 1])?.f_mul(of_labels)?,
                     None => of_labels.shallow_clone(),
                 };
-                let (labels, sum) = (inputs.labels(), Reduction::Sum);
-                let loss = logits.f_binary_cross_entropy_with_logits(labels, Some(&weights), class_weights, sum)?;
+                // A label that a row lacks is NaN: 0 in its place weighs 0.
+                let there = inputs.labels().f_isnan()?.f_logical_not()?.f_to_kind(Kind::Float)?;
+                let labels = inputs.labels().f_nan_to_num(0.0, None, None)?;
+                let (weights, sum) = (weights.f_mul(&there)?, Reduction::Sum);
+                let loss = logits.f_binary_cross_entropy_with_logits(&labels, Some(&weights), class_weights, sum)?;
                 loss.f_div_scalar(inputs.rows())
             }
         }

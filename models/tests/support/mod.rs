@@ -59,8 +59,8 @@ impl Owned {
     }
 }
 
-/// A generated batch for a spec: `unique` keys, some of them in many bags. With `bags`, each bag has 0 to 3 values, and
-/// the rows have weights from 0 to 2.
+/// A generated batch for a spec: `unique` keys, some of them in many bags. With `bags`, each bag has 0 to 3 values,
+/// the rows have weights from 0 to 2, and of several labels a quarter is missing.
 pub fn batch(spec: &ModelSpec, rows: usize, unique: usize, bags: bool, seed: u64) -> Owned {
     let count = rows * spec.slots;
     let mut offsets = vec![0u32];
@@ -73,7 +73,10 @@ pub fn batch(spec: &ModelSpec, rows: usize, unique: usize, bags: bool, seed: u64
         id: seed,
         rows,
         labels: (0..rows * spec.labels())
-            .map(|row| f32::from(u8::from(number(2, seed, row).is_multiple_of(3))))
+            .map(|row| match bags && spec.labels() > 1 && number(7, seed, row).is_multiple_of(4) {
+                true => f32::NAN,
+                false => f32::from(u8::from(number(2, seed, row).is_multiple_of(3))),
+            })
             .collect(),
         weights: bags.then(|| (0..rows).map(|row| (number(6, seed, row) % 5) as f32 * 0.5).collect()),
         dense: (0..rows * spec.dense).map(|i| unit(number(3, seed, i))).collect(),

@@ -414,6 +414,11 @@ mod tests {
             (&["model.kind=mmoe", "columns.label=['click', 'click']"], "two labels called `click`"),
             (&["model.kind=mmoe", "columns.label=['click', { column = 'b', weight = 0 }]"], "gives `b` the weight 0"),
             (&["columns.label={ column = 'click', weight = 2 }"], "has the weight 2, but it is the only label"),
+            (
+                &["columns.label={ column = 'click', mask_missing = true }"],
+                "columns.label has mask_missing, but it is the only label",
+            ),
+            (&["columns.label=['click', { column = 'buy', mask_mising = true }]"], "mask_mising"),
             (&["columns.label=[]"], "a list of these"),
         ] {
             let said = refused(settings);

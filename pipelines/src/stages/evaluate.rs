@@ -1,8 +1,9 @@
-//! `evaluate`: predicts every row, and computes exact AUC, logloss and calibration over all rows. It keeps 8 bytes per row and label, 4 more if
+//! `evaluate`: predicts every row, and computes exact AUC, logloss and calibration over all rows, of several labels over those that have
+//! the label. It keeps 8 bytes per row and label, 4 more if
 //! rows have weights, 4 more for each column of `[evaluation]`, and blocks its thread during a forward pass.
 
 use forebay_actors::{Fault, Sink, StageCx};
-use forebay_models::{GroupedAuc, auc_grouped, label_column, sigmoid};
+use forebay_models::{GroupedAuc, LabelRows, auc_grouped, label_column, sigmoid};
 
 use super::row_groups::RowGroups;
 use super::scorer::Scorer;
@@ -68,29 +69,49 @@ impl Evaluate {
         self.groups.iter().find(|groups| groups.column == column).expect("made for every column of the options")
     }
 
-    /// The quality of one label.
+    /// The quality of the only label.
     fn quality(&self, of: &OfLabel<'_>) -> Evaluation {
         let all = Evaluation::new(of.logits, of.labels, of.weights);
-        Evaluation { gauc: self.gauc(of), slices: self.slices(of), ..all }
+        Evaluation { gauc: self.gauc(of, None), slices: self.slices(of), ..all }
     }
 
-    /// The quality of each of several labels, and of the one that the options name on top.
-    fn of_labels(&self, weights: Option<&[f32]>) -> Evaluation {
+    /// The quality of each of several labels on the rows that have it, and of the one that the options name on top.
+    fn of_labels(&self, weights: Option<&[f32]>) -> Result<Evaluation, Fault> {
         let count = self.names.len();
         let of_label = |(k, name): (usize, &String)| {
+            let own = LabelRows::of(&self.logits, &self.labels, weights, k, count);
+            if own.labels.is_empty() {
+                return Err(Fault::user(format!("no rows to evaluate the label `{name}` by: none of them has it")));
+            }
+            if own.weights.as_ref().is_some_and(|weights| weights.iter().all(|&weight| weight == 0.0)) {
+                return Err(Fault::user(format!(
+                    "no rows to evaluate the label `{name}` by: all that have it weigh 0"
+                )));
+            }
+            let known = OfLabel { logits: &own.logits, labels: &own.labels, weights: own.weights.as_deref() };
+            let quality = Evaluation::new(known.logits, known.labels, known.weights);
+            let gauc = self.gauc(&known, own.rows.as_deref());
             let [logits, labels] = [&self.logits, &self.labels].map(|of| label_column(of, k, count));
-            let quality = self.quality(&OfLabel { logits: &logits, labels: &labels, weights });
-            Evaluation { label: Some(name.clone()), ..quality }
+            let slices = self.slices(&OfLabel { logits: &logits, labels: &labels, weights });
+            Ok(Evaluation { label: Some(name.clone()), gauc, slices, ..quality })
         };
-        let labels: Vec<Evaluation> = self.names.iter().enumerate().map(of_label).collect();
+        let labels: Vec<Evaluation> = self.names.iter().enumerate().map(of_label).collect::<Result<_, Fault>>()?;
         let main = self.options.label.as_ref().and_then(|label| self.names.iter().position(|name| name == label));
-        Evaluation { labels: labels.clone(), ..labels[main.unwrap_or(0)].clone() }
+        Ok(Evaluation { labels: labels.clone(), ..labels[main.unwrap_or(0)].clone() })
     }
 
-    fn gauc(&self, of: &OfLabel<'_>) -> Option<Gauc> {
+    /// Of these rows, which are those of the evaluation with the numbers `rows`; `None`: all.
+    fn gauc(&self, of: &OfLabel<'_>, rows: Option<&[u32]>) -> Option<Gauc> {
         let column = self.options.group.as_ref()?;
         let scores: Vec<f32> = of.logits.iter().map(|&logit| sigmoid(logit)).collect();
-        let found = auc_grouped(&scores, of.labels, of.weights, &self.groups_of(column).rows);
+        let groups = &self.groups_of(column).rows;
+        let found = match rows {
+            None => auc_grouped(&scores, of.labels, of.weights, groups),
+            Some(rows) => {
+                let groups: Vec<u32> = rows.iter().map(|&row| groups[row as usize]).collect();
+                auc_grouped(&scores, of.labels, of.weights, &groups)
+            }
+        };
         let GroupedAuc { auc, groups, mixed_groups, mixed_rows } = found;
         Some(Gauc { column: column.clone(), auc, groups, mixed_groups, mixed_rows })
     }
@@ -98,25 +119,30 @@ impl Evaluate {
     fn slices(&self, of: &OfLabel<'_>) -> Vec<Slice> {
         let of_column = |column: &String| {
             let groups = self.groups_of(column).largest(SLICES);
-            groups.into_iter().map(|(value, rows)| slice(column, value, &rows, of)).collect::<Vec<_>>()
+            groups.into_iter().filter_map(|(value, rows)| slice(column, value, rows, of)).collect::<Vec<_>>()
         };
         self.options.slices.iter().flat_map(of_column).collect()
     }
 }
 
-/// The rows of one label, `[n]` each.
+/// The rows of one label, `[n]` each. A label that a row lacks is NaN.
 struct OfLabel<'a> {
     logits: &'a [f32],
     labels: &'a [f32],
     weights: Option<&'a [f32]>,
 }
 
-fn slice(column: &str, value: Option<&str>, rows: &[u32], of: &OfLabel<'_>) -> Slice {
+/// The quality on those of the rows that have the label; `None` if none has it.
+fn slice(column: &str, value: Option<&str>, mut rows: Vec<u32>, of: &OfLabel<'_>) -> Option<Slice> {
+    rows.retain(|&row| !of.labels[row as usize].is_nan());
+    if rows.is_empty() {
+        return None;
+    }
     let gather = |from: &[f32]| -> Vec<f32> { rows.iter().map(|&row| from[row as usize]).collect() };
     let weights = of.weights.map(gather);
     let of_rows = Evaluation::new(&gather(of.logits), &gather(of.labels), weights.as_deref());
     let defined = |value: f64| value.is_finite().then_some(value);
-    Slice {
+    Some(Slice {
         column: column.to_owned(),
         value: value.map(str::to_owned),
         rows: of_rows.rows,
@@ -126,7 +152,7 @@ fn slice(column: &str, value: Option<&str>, rows: &[u32], of: &OfLabel<'_>) -> S
         logloss: defined(of_rows.logloss),
         normalized_entropy: of_rows.normalized_entropy,
         copc: of_rows.copc,
-    }
+    })
 }
 
 impl Sink for Evaluate {
@@ -157,7 +183,7 @@ impl Sink for Evaluate {
         }
         cx.leave(match self.names.is_empty() {
             true => self.quality(&OfLabel { logits: &self.logits, labels: &self.labels, weights }),
-            false => self.of_labels(weights),
+            false => self.of_labels(weights)?,
         });
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Parses labels, from 0 to 1, and weights of rows.
+//! Parses labels, from 0 to 1 or NaN where a row lacks one, and weights of rows.
 
 use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
@@ -12,25 +12,78 @@ use crate::label_column::{LabelColumn, Positive, PositiveRule};
 const NOT_BINARY: &str = "label is neither 0 nor 1";
 const NOT_SOFT: &str = "label is not from 0 to 1";
 const NO_LABEL: &str = "label is missing";
+const NO_LABELS: &str = "no label of several";
 const BAD_WEIGHT: &str = "weight is not a number of at least 0";
 
-/// The label of each row; that of a bad row is meaningless.
+/// The label of each row; that of a bad row is meaningless. A label that the row lacks is NaN, if the job says so (`mask_missing`), and the
+/// row is not bad for that.
 pub(super) fn parse(label: &LabelColumn, array: &ArrayRef, bad: &mut BadRows) -> Result<Vec<f32>, Fault> {
+    let masked = if label.mask_missing { missing(array)? } else { Masked(None) };
+    let mut labels = values(label, array, &masked, bad)?;
+    for (row, label) in labels.iter_mut().enumerate() {
+        if masked.has(row) {
+            *label = f32::NAN;
+        }
+    }
+    Ok(labels)
+}
+
+/// Makes the second label of each row, a conversion, that of both, a click with a conversion. Without a click there is none, whether the
+/// conversion is known or not; otherwise both must be known.
+pub(super) fn conversions_after_clicks(clicks: &[f32], conversions: &mut [f32]) {
+    for (conversion, &click) in conversions.iter_mut().zip(clicks) {
+        *conversion = if click == 0.0 || *conversion == 0.0 { 0.0 } else { *conversion * click };
+    }
+}
+
+/// Adds the rows to `bad` that lack all of `labels`, which are `[t x n]`.
+pub(super) fn refuse_rows_without_any(columns: &[LabelColumn], labels: &[f32], rows: usize, bad: &mut BadRows) {
+    if !columns.iter().all(|label| label.mask_missing) {
+        return;
+    }
+    for row in (0..rows).filter(|row| labels[*row..].iter().step_by(rows).all(|label| label.is_nan())) {
+        bad.add(row, NO_LABELS, || {
+            let names: Vec<String> = columns.iter().map(|label| format!("`{}`", label.column)).collect();
+            format!("none of the columns {} has a value that trains a label, expected one", names.join(", "))
+        });
+    }
+}
+
+/// The rows that lack a label and are kept; `None`: no row is.
+struct Masked(Option<Vec<bool>>);
+
+impl Masked {
+    fn has(&self, row: usize) -> bool {
+        self.0.as_ref().is_some_and(|rows| rows[row])
+    }
+}
+
+/// The rows whose value is null or NaN.
+fn missing(array: &ArrayRef) -> Result<Masked, Fault> {
+    let mut rows: Vec<bool> = (0..array.len()).map(|row| array.is_null(row)).collect();
+    if array.data_type().is_floating() {
+        let numbers = numbers("", array, "a number")?;
+        rows.iter_mut().zip(numbers).for_each(|(missing, number)| *missing |= number.is_nan());
+    }
+    Ok(Masked(rows.contains(&true).then_some(rows)))
+}
+
+fn values(label: &LabelColumn, array: &ArrayRef, masked: &Masked, bad: &mut BadRows) -> Result<Vec<f32>, Fault> {
     let name = &label.column;
     match &label.positive {
         None if label.soft => {
             let labels = numbers(name, array, "a number from 0 to 1")?;
             let fine = |value: f64| (0.0..=1.0).contains(&value);
-            refuse(name, array, &labels, fine, NOT_SOFT, "a number from 0 to 1", bad);
+            refuse(name, array, (&labels, masked), fine, NOT_SOFT, "a number from 0 to 1", bad);
             Ok(labels.into_iter().map(|value| value as f32).collect())
         }
-        None => binary(name, array, bad),
+        None => binary(name, array, masked, bad),
         Some(Positive(PositiveRule::Compared(comparison, limit))) => {
             let values = numbers(name, array, "a number, to compare it")?;
-            refuse(name, array, &values, |value| !value.is_nan(), NO_LABEL, "a number", bad);
+            refuse(name, array, (&values, masked), |value| !value.is_nan(), NO_LABEL, "a number", bad);
             Ok(values.into_iter().map(|value| f32::from(u8::from(comparison.holds(value, *limit)))).collect())
         }
-        Some(Positive(PositiveRule::OneOf(values))) => one_of(name, array, values, bad),
+        Some(Positive(PositiveRule::OneOf(values))) => one_of(name, array, values, masked, bad),
     }
 }
 
@@ -39,11 +92,11 @@ pub(super) fn weights(name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result
     const EXPECTED: &str = "a finite number of at least 0";
     let weights = numbers(name, array, "a number of at least 0, for a weight")?;
     let fine = |weight: f64| weight >= 0.0 && (weight as f32).is_finite();
-    refuse(name, array, &weights, fine, BAD_WEIGHT, EXPECTED, bad);
+    refuse(name, array, (&weights, &Masked(None)), fine, BAD_WEIGHT, EXPECTED, bad);
     Ok(weights.into_iter().map(|weight| weight as f32).collect())
 }
 
-fn binary(name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<Vec<f32>, Fault> {
+fn binary(name: &str, array: &ArrayRef, masked: &Masked, bad: &mut BadRows) -> Result<Vec<f32>, Fault> {
     let labels: Vec<f32> = if *array.data_type() == DataType::Int32 {
         array.as_primitive::<Int32Type>().values().iter().map(|&v| v as f32).collect()
     } else {
@@ -51,7 +104,7 @@ fn binary(name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<Vec<f32>, F
     };
     let binary = labels.iter().all(|&l| l == 0.0 || l == 1.0);
     if !binary || array.null_count() > 0 {
-        for (row, &label) in labels.iter().enumerate() {
+        for (row, &label) in labels.iter().enumerate().filter(|(row, _)| !masked.has(*row)) {
             if array.is_null(row) {
                 bad.add(row, NOT_BINARY, || format!("column `{name}` has no value, expected 0 or 1"));
             } else if label != 0.0 && label != 1.0 {
@@ -63,14 +116,20 @@ fn binary(name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<Vec<f32>, F
 }
 
 /// Labels that are 1 for some values. Numbers are compared as numbers, all else as text.
-fn one_of(name: &str, array: &ArrayRef, values: &[String], bad: &mut BadRows) -> Result<Vec<f32>, Fault> {
+fn one_of(
+    name: &str,
+    array: &ArrayRef,
+    values: &[String],
+    masked: &Masked,
+    bad: &mut BadRows,
+) -> Result<Vec<f32>, Fault> {
     if is_number(array.data_type()) {
         let wanted: Vec<f64> = values.iter().filter_map(|value| value.parse().ok()).collect();
         if wanted.len() < values.len() {
             return Err(wrong_type(name, array, &format!("text, because columns.label.positive is {values:?}")));
         }
         let numbers = numbers(name, array, "numbers")?;
-        refuse(name, array, &numbers, |value| !value.is_nan(), NO_LABEL, "a value", bad);
+        refuse(name, array, (&numbers, masked), |value| !value.is_nan(), NO_LABEL, "a value", bad);
         return Ok(numbers.into_iter().map(|value| f32::from(u8::from(wanted.contains(&value)))).collect());
     }
     let text = match array.data_type() {
@@ -81,7 +140,7 @@ fn one_of(name: &str, array: &ArrayRef, values: &[String], bad: &mut BadRows) ->
     };
     let mut labels = Vec::with_capacity(array.len());
     for (row, value) in text.as_string::<i32>().iter().enumerate() {
-        if value.is_none() {
+        if value.is_none() && !masked.has(row) {
             bad.add(row, NO_LABEL, || format!("column `{name}` has no value, expected a text"));
         }
         labels.push(f32::from(u8::from(value.is_some_and(|value| values.iter().any(|v| v == value)))));
@@ -103,11 +162,11 @@ fn numbers(name: &str, array: &ArrayRef, expected: &str) -> Result<Vec<f64>, Fau
     Ok(numbers.as_primitive::<Float64Type>().values().to_vec())
 }
 
-/// Adds the rows to `bad` whose value is missing or not `fine`.
+/// Adds the rows to `bad` whose value is missing or not `fine`, unless they are masked.
 fn refuse(
     name: &str,
     array: &ArrayRef,
-    values: &[f64],
+    (values, masked): (&[f64], &Masked),
     fine: impl Fn(f64) -> bool,
     reason: &'static str,
     expected: &str,
@@ -116,7 +175,7 @@ fn refuse(
     if array.null_count() == 0 && values.iter().all(|&value| fine(value)) {
         return;
     }
-    for (row, &value) in values.iter().enumerate() {
+    for (row, &value) in values.iter().enumerate().filter(|(row, _)| !masked.has(*row)) {
         if array.is_null(row) {
             bad.add(row, reason, || format!("column `{name}` has no value, expected {expected}"));
         } else if !fine(value) {

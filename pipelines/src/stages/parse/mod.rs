@@ -171,8 +171,9 @@ impl Parse {
         }
         if self.after_click {
             let (clicks, conversions) = labels.split_at_mut(batch.num_rows());
-            conversions.iter_mut().zip(clicks).for_each(|(conversion, click)| *conversion *= *click);
+            label::conversions_after_clicks(clicks, conversions);
         }
+        label::refuse_rows_without_any(&self.columns.label, &labels, batch.num_rows(), bad);
         Ok(labels)
     }
 
