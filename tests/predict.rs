@@ -12,6 +12,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, AsArray, Float32Array, Int32Array, ListArray, RecordBatch, StringArray};
 use arrow::compute::concat_batches;
 use arrow::datatypes::{Float32Type, Int32Type, UInt32Type};
+use arrow::ipc::writer::FileWriter;
 use forebay::Model;
 use forebay::models::auc_exact;
 use parquet::arrow::ArrowWriter;
@@ -388,6 +389,49 @@ fn eval_of_several_sets_prints_a_line_of_json_each_that_agrees_with_the_scores()
     // A set that is not there does not take the result of the one before it.
     let (code, said) = common::run(&[&eval[..], &["/nowhere"]].concat());
     assert!(code == Some(2) && said.contains("3000 rows") && said.contains("/nowhere"), "{said}");
+}
+
+/// The Parquet files of a folder as Arrow files, with record batches like the row groups.
+fn as_arrow(parquet: &Path) -> PathBuf {
+    let folder = parquet.with_extension("arrow");
+    fs::create_dir(&folder).unwrap();
+    for file in fs::read_dir(parquet).unwrap().map(|entry| entry.unwrap().path()) {
+        if file.extension().is_none_or(|ending| ending != "parquet") {
+            continue;
+        }
+        let reader = ParquetRecordBatchReaderBuilder::try_new(File::open(&file).unwrap()).unwrap();
+        let groups: Vec<i64> = reader.metadata().row_groups().iter().map(|group| group.num_rows()).collect();
+        let batches: Vec<RecordBatch> = reader.build().unwrap().map(Result::unwrap).collect();
+        let (rows, mut at) = (concat_batches(&batches[0].schema(), &batches).unwrap(), 0);
+        let name = folder.join(file.file_name().unwrap()).with_extension("feather");
+        let mut writer = FileWriter::try_new(File::create(name).unwrap(), &rows.schema()).unwrap();
+        for group in groups {
+            writer.write(&rows.slice(at, group as usize)).unwrap();
+            at += group as usize;
+        }
+        writer.finish().unwrap();
+    }
+    folder
+}
+
+#[test]
+fn rows_in_arrow_files_train_the_same_bits_and_have_the_same_scores() {
+    let dir = tempfile::tempdir().unwrap();
+    let parquet = common::parquet(dir.path(), 0, 4000);
+    let arrow = as_arrow(&parquet);
+    let scores_of = |train: &Path, rows: &Path| {
+        let folder = dir.path().join(format!("model-{}", train.extension().is_some()));
+        if !folder.exists() {
+            common::train(common::job(train, &[])).model.save(&folder).unwrap();
+        }
+        let (found, said) = predict(&folder, rows, &[]);
+        assert!(!said.contains("the model was trained on"), "both formats know their types: {said}");
+        scores(&found).clone()
+    };
+    let expected = scores_of(&parquet, &parquet);
+    for (train, rows) in [(&arrow, &arrow), (&arrow, &parquet), (&parquet, &arrow)] {
+        assert_eq!(scores_of(train, rows), expected);
+    }
 }
 
 /// CSV and JSON lines have no types: integers of Parquet have other keys there, unless the job says what they are.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use arrow::datatypes::SchemaRef;
 use forebay_actors::{Fault, Source, StageCx};
 
+use crate::arrow_ipc::ArrowSource;
 use crate::criteo::{CriteoSource, column_name};
 use crate::csv::{CsvOptions, CsvSource};
 use crate::format::{FileColumn, Format};
@@ -26,6 +27,8 @@ pub enum FileSource {
     Csv(CsvSource),
     /// JSON lines.
     JsonLines(JsonLinesSource),
+    /// Arrow IPC.
+    Arrow(ArrowSource),
 }
 
 /// How files in a format are read.
@@ -48,6 +51,11 @@ impl FileSource {
                 let optional = columns.iter().filter(|column| column.optional).map(|column| column.name.clone());
                 let source = ParquetSource::new(input, options).optional(optional);
                 Self::Parquet(source.columns(columns.into_iter().map(|column| column.name)))
+            }
+            Format::Arrow => {
+                let optional = columns.iter().filter(|column| column.optional).map(|column| column.name.clone());
+                let source = ArrowSource::new(input, options).optional(optional);
+                Self::Arrow(source.columns(columns.into_iter().map(|column| column.name)))
             }
             Format::Criteo => {
                 let source = CriteoSource::new(input, options).on_bad_row(format.on_bad_row);
@@ -72,6 +80,7 @@ impl FileSource {
             Self::Criteo(source) => Self::Criteo(source.leasing(leases)),
             Self::Csv(source) => Self::Csv(source.leasing(leases)),
             Self::JsonLines(source) => Self::JsonLines(source.leasing(leases)),
+            Self::Arrow(source) => Self::Arrow(source.leasing(leases)),
         }
     }
 
@@ -79,6 +88,7 @@ impl FileSource {
     pub fn schema(&self) -> Option<SchemaRef> {
         match self {
             Self::Parquet(source) => source.schema(),
+            Self::Arrow(source) => source.schema(),
             Self::Criteo(_) | Self::Csv(_) | Self::JsonLines(_) => None,
         }
     }
@@ -93,6 +103,7 @@ impl Source for FileSource {
             Self::Criteo(source) => source.describe(),
             Self::Csv(source) => source.describe(),
             Self::JsonLines(source) => source.describe(),
+            Self::Arrow(source) => source.describe(),
         }
     }
 
@@ -102,6 +113,7 @@ impl Source for FileSource {
             Self::Criteo(source) => source.open(cx).await,
             Self::Csv(source) => source.open(cx).await,
             Self::JsonLines(source) => source.open(cx).await,
+            Self::Arrow(source) => source.open(cx).await,
         }
     }
 
@@ -111,6 +123,7 @@ impl Source for FileSource {
             Self::Criteo(source) => source.next().await,
             Self::Csv(source) => source.next().await,
             Self::JsonLines(source) => source.next().await,
+            Self::Arrow(source) => source.next().await,
         }
     }
 }

@@ -17,6 +17,8 @@ pub enum Format {
     Csv,
     /// JSON lines: an object on each line, plain, .gz or .zst.
     JsonLines,
+    /// Arrow IPC: the file format (Feather version 2) or the stream format.
+    Arrow,
 }
 
 /// Endings of compressed text; the source of text refuses those that it does not read by name.
@@ -28,12 +30,18 @@ impl Format {
         matches!(self, Self::Csv | Self::JsonLines)
     }
 
+    /// Whether its files say how many rows they have before their rows are read, so that windows have numbers.
+    pub fn tells_rows(self) -> bool {
+        matches!(self, Self::Parquet | Self::Arrow)
+    }
+
     /// The format that the ending of a name tells: `.parquet`, `.csv` and `.jsonl` do, and so does `.csv.gz`. `.txt`, `.gz` or no ending
     /// do not.
     pub fn told_by(name: &str) -> Option<Self> {
         match ending(name).0.as_str() {
             "parquet" | "pq" => Some(Self::Parquet),
             "csv" => Some(Self::Csv),
+            "arrow" | "arrows" | "feather" | "ipc" => Some(Self::Arrow),
             "json" | "jsonl" | "ndjson" => Some(Self::JsonLines),
             _ => None,
         }
@@ -87,6 +95,7 @@ impl std::fmt::Display for Format {
             Self::Criteo => "Criteo text",
             Self::Csv => "CSV",
             Self::JsonLines => "JSON lines",
+            Self::Arrow => "Arrow IPC",
         })
     }
 }
@@ -170,6 +179,8 @@ mod tests {
             ("x.csv.gz", Format::Csv, Format::Csv),
             ("part-00000.json", Format::JsonLines, Format::JsonLines),
             ("x.jsonl.zst", Format::JsonLines, Format::JsonLines),
+            ("x.arrow", Format::Arrow, Format::Arrow),
+            ("x.Feather", Format::Arrow, Format::Arrow),
             ("x.ndjson", Format::JsonLines, Format::JsonLines),
             ("x.txt", Format::Criteo, Format::Csv),
             ("x.tsv.zst", Format::Criteo, Format::Csv),

@@ -1,4 +1,4 @@
-//! Bytes in and out of Forebay: Parquet, CSV, Criteo text, synthetic rows, streams of record batches; local disk, HDFS, S3.
+//! Bytes in and out of Forebay: Parquet, Arrow IPC, CSV, JSON lines, Criteo text, synthetic rows, streams of record batches; local disk, HDFS, S3.
 //!
 //! Every source yields [`Rows`]: an Arrow `RecordBatch` with its lineage. `forebay-pipelines` decides what the columns
 //! mean.
@@ -19,13 +19,15 @@
 //! 2. `file`, `partition/`, `partition_columns`, `input/`: which files there are, and which folders a predicate selects.
 //! 3. `options`, `rows`, `split`, `lease`, `window`: what a source yields, and in which order.
 //! 4. `prefetch`, `decode_pool`: fetching ahead and decoding, the same for every source.
-//! 5. `parquet/`, `text/` (all formats of one row per line), `criteo/`, `csv/`, `json_lines/`, `synthetic/`, `stream`: the sources.
+//! 5. `column_types`, `typed_columns`, `requests`: columns of files that have types, and which ranges are read.
+//!    `parquet/`, `arrow_ipc/`, `text/` (all formats of one row per line), `criteo/`, `csv/`, `json_lines/`, `synthetic/`, `stream`: the sources.
 //!    `format`, `file_source`: the source of files in a format.
 //! 6. `staged/`, `convert/`: folders that appear whole or not at all, and rows written into them. `inspect/`: what data
 //!    there is.
 //!
 //! No file imports one that comes after it in this list.
 
+mod column_types;
 mod decode_pool;
 mod file;
 mod file_source;
@@ -37,6 +39,7 @@ mod names;
 mod options;
 mod partition_columns;
 mod prefetch;
+mod requests;
 mod rows;
 #[cfg(feature = "s3")]
 mod s3;
@@ -44,8 +47,10 @@ mod split;
 mod store_error;
 mod stores;
 mod text;
+mod typed_columns;
 mod window;
 
+pub mod arrow_ipc;
 pub mod convert;
 pub mod criteo;
 pub mod csv;
@@ -59,6 +64,7 @@ pub mod stream;
 pub mod synthetic;
 pub mod throttle;
 
+pub use arrow_ipc::ArrowSource;
 pub use criteo::{Categories, CriteoSource};
 pub use csv::{CsvOptions, CsvSource};
 pub use file::DataFile;

@@ -143,7 +143,7 @@ fn read(
         (None, None) => return Err(Fault::internal("files are read without a path")),
     };
     let (input, format) = input(job, context, paths)?;
-    let leases = windows.leases(format.format == Format::Parquet)?;
+    let leases = windows.leases(format.format.tells_rows())?;
     let (columns, told) = (file_columns(job, format.format, columns)?, Some(format.format));
     let mut read = read_from(move || {
         let source = FileSource::new(input, options, format, columns);
@@ -170,7 +170,7 @@ fn input(job: &Job, context: &Context, paths: &Paths) -> Result<(Input, FileForm
 fn file_columns(job: &Job, format: Format, names: Vec<String>) -> Result<Vec<FileColumn>, Fault> {
     let known = match format {
         Format::Csv | Format::JsonLines => job.columns.in_files(format)?,
-        Format::Parquet | Format::Criteo => job.columns.in_typed_files(),
+        Format::Parquet | Format::Arrow | Format::Criteo => job.columns.in_typed_files(),
     };
     let column = |name: String| match known.iter().find(|column| column.name == name) {
         Some(known) => known.clone(),

@@ -5,8 +5,8 @@ use crate::actors::{Source, StageCx, commas};
 use crate::connectors::convert::{Encoding, ParquetOptions, TextOptions, block_on, to_criteo_text, to_parquet};
 use crate::connectors::inspect::{InspectOptions, format_of, inspect};
 use crate::connectors::{
-    Categories, CriteoSource, CsvOptions, Format as FileFormat, Input, OnBadRow, ParquetSource, Predicate, ReadOptions,
-    Rows, Synthetic, SyntheticSource,
+    ArrowSource, Categories, CriteoSource, CsvOptions, Format as FileFormat, Input, OnBadRow, ParquetSource, Predicate,
+    ReadOptions, Rows, Synthetic, SyntheticSource,
 };
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -45,6 +45,8 @@ enum InspectedFormat {
     Csv,
     /// JSON lines: an object on each line
     JsonLines,
+    /// Arrow IPC, also called Feather
+    Arrow,
 }
 
 /// One character, or `\t`.
@@ -148,12 +150,12 @@ pub(crate) struct Synth {
     parquet: Parquet,
 }
 
-/// Convert Criteo text (plain, .gz or .zst) to Parquet, or Parquet to other row groups
+/// Convert Criteo text (plain, .gz or .zst) or Arrow files to Parquet, or Parquet to other row groups
 ///
 /// Reads several files in the order of their names.
 #[derive(Args)]
 pub(crate) struct Convert {
-    /// A file, a folder or a glob of Criteo text or Parquet: a path or a URL (hdfs://, s3://, file://). Partition columns of
+    /// A file, a folder or a glob of Criteo text, Arrow or Parquet: a path or a URL (hdfs://, s3://, file://). Partition columns of
     /// Parquet are not written.
     input: String,
     /// The folder to write, a path or a URL. It appears when it is complete.
@@ -174,7 +176,7 @@ pub(crate) struct Convert {
 /// Reads all rows once.
 #[derive(Args)]
 pub(crate) struct Inspect {
-    /// A file, a folder or a glob of Parquet, CSV, JSON lines or Criteo text: a path or a URL (hdfs://, s3://, file://).
+    /// A file, a folder or a glob of Parquet, Arrow, CSV, JSON lines or Criteo text: a path or a URL (hdfs://, s3://, file://).
     path: String,
     /// Format of the files. Default: told by their names, or else by their first bytes.
     #[arg(long, value_enum)]
@@ -248,6 +250,9 @@ impl Convert {
             FileFormat::Parquet => {
                 write_parquet(ParquetSource::new(input, read).dictionaries(false), &self.out, &options, None, logs)
             }
+            FileFormat::Arrow => {
+                write_parquet(ArrowSource::new(input, read).dictionaries(false), &self.out, &options, None, logs)
+            }
             FileFormat::Criteo => {
                 write_parquet(CriteoSource::new(input, read).on_bad_row(on_bad_row), &self.out, &options, None, logs)
             }
@@ -289,6 +294,7 @@ impl Inspect {
             InspectedFormat::Criteo => FileFormat::Criteo,
             InspectedFormat::Csv => FileFormat::Csv,
             InspectedFormat::JsonLines => FileFormat::JsonLines,
+            InspectedFormat::Arrow => FileFormat::Arrow,
         });
         let options = InspectOptions { format, csv: CsvOptions { delimiter: self.delimiter, ..CsvOptions::default() } };
         let found = block_on(inspect(input(self.path, self.filter.as_ref()), options))?;

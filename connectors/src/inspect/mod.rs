@@ -14,6 +14,7 @@ use forebay_actors::{Fault, Source, StageCx};
 use serde::{Deserialize, Serialize};
 
 use self::column_stats::ColumnStats;
+use crate::arrow_ipc::ArrowSource;
 use crate::criteo::CriteoSource;
 use crate::csv::{CsvOptions, CsvSource};
 use crate::file::DataFile;
@@ -30,11 +31,11 @@ use crate::text::OnBadRow;
 pub struct Inspection {
     /// The path that was inspected.
     pub path: String,
-    /// `parquet`, `criteo text` or `csv`.
+    /// `parquet`, `arrow`, `criteo text`, `csv` or `json lines`.
     pub format: String,
     /// Files.
     pub files: u64,
-    /// Row groups of all files; 0 for text.
+    /// Row groups, or record batches of Arrow, of all files; 0 for text.
     pub row_groups: u64,
     /// Rows that can be used.
     pub rows: u64,
@@ -81,15 +82,19 @@ pub struct InspectOptions {
 pub async fn format_of(input: &Input) -> Result<Format, Fault> {
     let files = input.list().await?;
     let default = match files.first() {
-        Some(first) if begins_as_parquet(first).await? => Format::Parquet,
-        _ => Format::Criteo,
+        Some(first) => begins_as(first).await?.unwrap_or(Format::Criteo),
+        None => Format::Criteo,
     };
     Format::of_files(&files, Some(default))
 }
 
-async fn begins_as_parquet(file: &DataFile) -> Result<bool, Fault> {
-    let head = file.read(0..file.size.min(4)).await?;
-    Ok(&head[..] == b"PAR1")
+async fn begins_as(file: &DataFile) -> Result<Option<Format>, Fault> {
+    let head = file.read(0..file.size.min(6)).await?;
+    Ok(match &head[..] {
+        [b'P', b'A', b'R', b'1', ..] => Some(Format::Parquet),
+        b"ARROW1" => Some(Format::Arrow),
+        _ => None,
+    })
 }
 
 /// Reads all of a file, folder or glob. Rows that cannot be used are counted.
@@ -106,6 +111,7 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
         Format::Criteo => "criteo text",
         Format::Csv => "csv",
         Format::JsonLines => "json lines",
+        Format::Arrow => "arrow",
     };
     let mut report =
         Inspection { path, bytes, files: files.len() as u64, format: format_name.to_owned(), ..Inspection::default() };
@@ -116,6 +122,12 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
             let mut source = ParquetSource::new(input, read).dictionaries(false);
             source.open(&cx).await?;
             report.row_groups = source.footers().iter().map(|f| f.selected.ranges.len() as u64).sum();
+            stats(&mut source, false, &mut report).await?;
+        }
+        Format::Arrow => {
+            let mut source = ArrowSource::new(input, read).dictionaries(false);
+            source.open(&cx).await?;
+            report.row_groups = source.record_batches();
             stats(&mut source, false, &mut report).await?;
         }
         Format::Criteo => {
@@ -173,7 +185,8 @@ impl fmt::Display for Inspection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}, {} files", self.path, self.format, self.files)?;
         if self.row_groups > 0 {
-            write!(f, ", {} row groups", self.row_groups)?;
+            let parts = if self.format == "arrow" { "record batches" } else { "row groups" };
+            write!(f, ", {} {parts}", self.row_groups)?;
         }
         writeln!(f, ", {} rows, {} bytes", self.rows, self.bytes)?;
         for (reason, rows) in &self.rejected {

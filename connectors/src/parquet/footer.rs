@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, FieldRef, Schema, SchemaRef};
+use arrow::datatypes::DataType;
 use bytes::Bytes;
 use forebay_actors::Fault;
 use forebay_base::panic_message;
@@ -18,9 +18,11 @@ use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader};
 
 use super::selection::{self, Selection};
 use super::types;
+use crate::column_types::dictionary;
 use crate::file::DataFile;
 use crate::partition_columns::PartitionColumns;
 use crate::store_error::store_fault;
+use crate::typed_columns;
 
 /// Footers that are fetched at once.
 const AT_ONCE: usize = 16;
@@ -64,50 +66,18 @@ pub(crate) async fn load(
         (None, Some((_, first))) => first.schema().fields().iter().map(|f| f.name().clone()).collect(),
         (None, None) => Vec::new(),
     };
-    let text = if dictionaries { types::dictionary() } else { DataType::Utf8 };
+    let text = if dictionaries { dictionary() } else { DataType::Utf8 };
     let folders = PartitionColumns::new(metadata.iter().map(|(file, _)| file), &wanted, &text);
     let mut footers: Vec<Footer> = Vec::with_capacity(metadata.len());
     for (file, metadata) in metadata {
         let selected = selection::select(&file, &metadata, &wanted, optional, &folders)?;
         footers.push(Footer { file, metadata, selected });
     }
-    if let Some(schema) = unified(&footers)? {
-        footers.iter_mut().for_each(|footer| footer.selected.read_as(&schema));
+    let files: Vec<_> = footers.iter().map(|footer| (&footer.file, &footer.selected.found.schema)).collect();
+    if let Some(schema) = typed_columns::unified(&files)? {
+        footers.iter_mut().for_each(|footer| footer.selected.found.read_as(&schema));
     }
     Ok(footers.into_iter().map(Arc::new).collect())
-}
-
-/// The columns of all files: each has the widest of its types, and nullability may differ.
-fn unified(footers: &[Footer]) -> Result<Option<SchemaRef>, Fault> {
-    let Some((first, others)) = footers.split_first() else { return Ok(None) };
-    // Each column, and a file that has it in this type.
-    let mut columns: Vec<(FieldRef, &Footer)> =
-        first.selected.schema.fields().iter().map(|field| (Arc::clone(field), first)).collect();
-    for other in others {
-        for ((field, file), found) in columns.iter_mut().zip(other.selected.schema.fields()) {
-            let Some(wide) = types::wider(field.data_type(), found.data_type()) else {
-                return Err(disagree((field, file), (found, other)));
-            };
-            if wide != *field.data_type() {
-                *file = other;
-            }
-            let nullable = field.is_nullable() || found.is_nullable();
-            *field = Arc::new(field.as_ref().clone().with_data_type(wide).with_nullable(nullable));
-        }
-    }
-    Ok(Some(Arc::new(Schema::new(columns.into_iter().map(|(field, _)| field).collect::<Vec<_>>()))))
-}
-
-fn disagree(expected: (&Field, &Footer), found: (&Field, &Footer)) -> Fault {
-    Fault::user(format!(
-        "column `{}` is {} in `{}` but {} in `{}`: files that are read together must agree, write one of them anew, or \
-         read them apart",
-        found.0.name(),
-        found.0.data_type(),
-        found.1.file.name,
-        expected.0.data_type(),
-        expected.1.file.name,
-    ))
 }
 
 async fn read(file: &DataFile, dictionaries: bool) -> Result<ArrowReaderMetadata, Fault> {

@@ -1,54 +1,27 @@
-//! The columns wanted, found by name in a file and in the folders above it, or a fault that names file and column.
+//! The columns wanted of a Parquet file, and where it places them.
 
 use std::ops::Range;
-use std::sync::Arc;
 
-use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use forebay_actors::Fault;
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::basic::Compression;
 
-use super::types;
+use crate::column_types::in_batches;
 use crate::file::DataFile;
-use crate::names::{did_you_mean, listed};
-use crate::partition_columns::{Constant, PartitionColumns};
+use crate::partition_columns::PartitionColumns;
+use crate::typed_columns::{self, FoundColumns};
 
 /// The columns wanted of one file.
 #[derive(Debug)]
 pub(crate) struct Selection {
     pub(crate) mask: ProjectionMask,
-    /// For each column wanted where it comes from.
-    pub(crate) columns: Vec<Origin>,
-    /// The columns wanted, in the order wanted.
-    pub(crate) schema: SchemaRef,
+    pub(crate) found: FoundColumns,
     /// For each row group the byte ranges of the columns wanted, checked against the file's size, sorted.
     pub(crate) ranges: Vec<Vec<Range<u64>>>,
 }
 
-impl Selection {
-    /// Batches have these columns: those of the file in types that hold the values of all files.
-    pub(super) fn read_as(&mut self, schema: &SchemaRef) {
-        self.schema = Arc::clone(schema);
-        for (origin, field) in self.columns.iter_mut().zip(schema.fields()) {
-            if let Origin::Constant(Constant::Null(kind)) = origin {
-                *kind = field.data_type().clone();
-            }
-        }
-    }
-}
-
-/// Where a column of a batch comes from.
-#[derive(Clone, Debug)]
-pub(crate) enum Origin {
-    /// The column at this place among those that the decoder yields, which come in the file's order.
-    File(usize),
-    /// A folder `column=value`, or a column that the file lacks: the same for all rows of the file.
-    Constant(Constant),
-}
-
-/// Finds the columns `wanted` and checks where the file places them. As in Spark, a folder's value counts before a
-/// column of the same name.
+/// Finds the columns `wanted` and checks where the file places them.
 pub(super) fn select(
     file: &DataFile,
     metadata: &ArrowReaderMetadata,
@@ -56,52 +29,10 @@ pub(super) fn select(
     optional: &[String],
     folders: &PartitionColumns,
 ) -> Result<Selection, Fault> {
-    if wanted.is_empty() {
-        return Err(Fault::user(format!("no column of `{}` is asked for: name at least one", file.name)));
-    }
-    let there = metadata.schema().fields();
-    let mut roots = Vec::new();
-    let mut fields = Vec::with_capacity(wanted.len());
-    let mut origins = Vec::with_capacity(wanted.len());
-    for column in wanted {
-        if let Some((field, constant)) = folders.get(column, &file.partitions) {
-            fields.push(Arc::new(field));
-            origins.push(Origin::Constant(constant));
-        } else if let Some(at) = there.iter().position(|field| field.name() == column) {
-            fields.push(types::in_batches(&there[at]));
-            origins.push(Origin::File(at));
-            roots.push(at);
-        } else if optional.contains(column) {
-            // Its type is that of the files that have it; see `unify`.
-            fields.push(Arc::new(Field::new(column, DataType::Null, true)));
-            origins.push(Origin::Constant(Constant::Null(DataType::Null)));
-        } else {
-            return Err(missing(column, wanted, file, metadata));
-        }
-    }
-    roots.sort_unstable();
-    roots.dedup();
-    for origin in &mut origins {
-        if let Origin::File(at) = origin {
-            *at = roots.binary_search(at).expect("it is one of them");
-        }
-    }
-    let mask = ProjectionMask::roots(metadata.parquet_schema(), roots);
+    let found = typed_columns::find(file, metadata.schema().fields(), wanted, optional, folders, in_batches)?;
+    let mask = ProjectionMask::roots(metadata.parquet_schema(), found.places.iter().copied());
     let ranges = ranges(file, metadata, &mask)?;
-    Ok(Selection { mask, columns: origins, schema: Arc::new(Schema::new(fields)), ranges })
-}
-
-fn missing(column: &str, wanted: &[String], file: &DataFile, metadata: &ArrowReaderMetadata) -> Fault {
-    let there: Vec<&str> = metadata.schema().fields().iter().map(|field| field.name().as_str()).collect();
-    let folders: Vec<&str> = file.partitions.iter().map(|(name, _)| name).collect();
-    let near = did_you_mean(column, there.iter().chain(&folders).copied());
-    let above = if folders.is_empty() { String::new() } else { format!(", and its folders {}", listed(folders)) };
-    Fault::user(format!(
-        "`{}` has no column `{column}`{near}: expected {}; it has {}{above}",
-        file.name,
-        listed(wanted.iter().map(String::as_str)),
-        listed(there),
-    ))
+    Ok(Selection { mask, found, ranges })
 }
 
 /// For each row group the byte ranges of the columns in `mask`, sorted.
@@ -153,6 +84,8 @@ fn ranges(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use object_store::memory::InMemory;
     use object_store::path::Path;
     use parquet::arrow::arrow_reader::ArrowReaderOptions;

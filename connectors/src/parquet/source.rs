@@ -5,7 +5,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use arrow::datatypes::SchemaRef;
-use arrow::record_batch::RecordBatch;
 use forebay_actors::{Fault, Source, StageCx};
 use forebay_base::panic_message;
 use futures::TryStreamExt;
@@ -13,8 +12,6 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::fetch::{self, Fetched};
 use super::footer::{self, Footer};
-use super::selection::Origin;
-use super::types;
 use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::identity;
 use crate::input::Input;
@@ -89,7 +86,7 @@ impl ParquetSource {
 
     /// The columns that `next` yields; `None` before `open`.
     pub fn schema(&self) -> Option<SchemaRef> {
-        self.footers.first().map(|footer| Arc::clone(&footer.selected.schema))
+        self.footers.first().map(|footer| Arc::clone(&footer.selected.found.schema))
     }
 
     /// Rows of one epoch; 0 before `open`.
@@ -229,7 +226,7 @@ impl Decode {
         // A decoder may panic on bytes it did not foresee: that too is the file's fault, not the program's.
         let mut reader = self.guard(row, || builder.build())?;
         while let Some(batch) = self.guard(row, || reader.next().transpose())? {
-            let batch = self.in_order(&batch)?;
+            let batch = self.footer.selected.found.in_order(&batch)?;
             let (rows, bytes) = (batch.num_rows(), batch_bytes(&batch));
             let mut at = 0;
             while at < rows {
@@ -246,19 +243,6 @@ impl Decode {
             return Err(self.fault(row, format!("{row} rows came where the footer promises {end}")).into());
         }
         Ok(())
-    }
-
-    /// The decoder yields the file's columns in the file's order.
-    fn in_order(&self, batch: &RecordBatch) -> Result<RecordBatch, Fault> {
-        let schema = &self.footer.selected.schema;
-        let columns = self.footer.selected.columns.iter().zip(schema.fields()).map(|(origin, field)| match origin {
-            Origin::File(at) => types::converted(batch.column(*at), field.data_type()),
-            Origin::Constant(constant) => Ok(constant.rows(batch.num_rows())),
-        });
-        columns
-            .collect::<Result<_, _>>()
-            .and_then(|columns| RecordBatch::try_new(Arc::clone(schema), columns))
-            .map_err(|e| Fault::internal("the decoded columns do not fit their schema").because(e))
     }
 
     fn guard<T, E: std::error::Error>(&self, row: u64, f: impl FnOnce() -> Result<T, E>) -> Result<T, Fault> {

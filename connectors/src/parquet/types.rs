@@ -1,12 +1,12 @@
-//! Which Arrow type each column of a file is decoded as, and which type batches have.
+//! Which Arrow type each column of a Parquet file is decoded as.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, ListArray};
-use arrow::datatypes::{DataType, Field, FieldRef, Schema, TimeUnit};
-use arrow::error::ArrowError;
+use arrow::datatypes::{DataType, Field, Schema, TimeUnit};
 use parquet::basic::Type;
 use parquet::schema::types::SchemaDescriptor;
+
+use crate::column_types::dictionary;
 
 /// The schema as it stands (`plain`), but for two kinds of columns.
 ///
@@ -33,11 +33,6 @@ pub(super) fn read_as(plain: &Schema, parquet: &SchemaDescriptor, dictionaries: 
     Schema::new_with_metadata(fields.collect::<Vec<Field>>(), plain.metadata().clone())
 }
 
-/// What strings are read as.
-pub(super) fn dictionary() -> DataType {
-    DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
-}
-
 /// A timestamp, or a list of them, in microseconds.
 fn in_micros(kind: &DataType) -> DataType {
     match kind {
@@ -46,85 +41,5 @@ fn in_micros(kind: &DataType) -> DataType {
             DataType::List(Arc::new(item.as_ref().clone().with_data_type(in_micros(item.data_type()))))
         }
         other => other.clone(),
-    }
-}
-
-/// The field that batches have. Writers call the items of a list `element`, `array`, `item` and so on, and may or may not
-/// say that they can be null: that is no reason not to read their files together.
-pub(super) fn in_batches(field: &FieldRef) -> FieldRef {
-    match field.data_type() {
-        DataType::List(item) => {
-            let item = in_batches(&Arc::new(Field::new_list_field(item.data_type().clone(), true)));
-            Arc::new(field.as_ref().clone().with_data_type(DataType::List(item)))
-        }
-        _ => Arc::clone(field),
-    }
-}
-
-/// The narrower of two types that can hold the values of both; `None` if there is none. A column that a file lacks has the type
-/// `Null`. Floating-point numbers are not made of integers, because dense features of the two are transformed otherwise.
-pub(super) fn wider(a: &DataType, b: &DataType) -> Option<DataType> {
-    /// Bits of an integer type, and whether it has a sign.
-    fn bits(kind: &DataType) -> Option<(u32, bool)> {
-        Some((8 * kind.primitive_width()? as u32, kind.is_signed_integer())).filter(|_| kind.is_integer())
-    }
-    match (a, b) {
-        (a, b) if a == b => Some(a.clone()),
-        (DataType::Null, other) | (other, DataType::Null) => Some(other.clone()),
-        (DataType::List(a), DataType::List(b)) => {
-            let item = a.as_ref().clone().with_data_type(wider(a.data_type(), b.data_type())?);
-            Some(DataType::List(Arc::new(item)))
-        }
-        (a, b) if a.is_floating() && b.is_floating() => {
-            Some(if a.primitive_width()? > b.primitive_width()? { a.clone() } else { b.clone() })
-        }
-        (a, b) => match (bits(a)?, bits(b)?) {
-            ((a_bits, a_signed), (b_bits, b_signed)) if a_signed == b_signed => {
-                Some(if a_bits > b_bits { a.clone() } else { b.clone() })
-            }
-            ((bits, false), (_, true)) | ((_, true), (bits, false)) if bits < 64 => Some(DataType::Int64),
-            _ => None,
-        },
-    }
-}
-
-/// A decoded column in the type of batches: under other names, for which nothing is copied, or in a [`wider`] type.
-pub(super) fn converted(array: &ArrayRef, kind: &DataType) -> Result<ArrayRef, ArrowError> {
-    match kind {
-        kind if array.data_type() == kind => Ok(Arc::clone(array)),
-        DataType::List(item) if matches!(array.data_type(), DataType::List(_)) => {
-            let list = array.as_list::<i32>();
-            let items = converted(list.values(), item.data_type())?;
-            let nulls = list.nulls().cloned();
-            Ok(Arc::new(ListArray::try_new(Arc::clone(item), list.offsets().clone(), items, nulls)?))
-        }
-        kind => arrow::compute::cast(array, kind),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_wider_type_holds_both_and_strings_and_numbers_have_none() {
-        use DataType::{Float32, Float64, Int8, Int32, Int64, Null, UInt8, UInt32, UInt64, Utf8};
-        let list = |kind| DataType::List(Arc::new(Field::new_list_field(kind, true)));
-        for (a, b, wide) in [
-            (Int32, Int64, Some(Int64)),
-            (Int8, Int32, Some(Int32)),
-            (UInt8, UInt32, Some(UInt32)),
-            (UInt32, Int8, Some(Int64)),
-            (UInt64, Int64, None),
-            (Float32, Float64, Some(Float64)),
-            (Int32, Float64, None),
-            (Null, Utf8, Some(Utf8)),
-            (Int64, Utf8, None),
-            (list(Int32), list(Int64), Some(list(Int64))),
-            (list(Int32), Int32, None),
-        ] {
-            assert_eq!(wider(&a, &b), wide, "{a} {b}");
-            assert_eq!(wider(&b, &a), wide, "{b} {a}");
-        }
     }
 }

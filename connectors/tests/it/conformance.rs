@@ -5,7 +5,7 @@ use std::io;
 
 use forebay_actors::testsuite::check_source;
 use forebay_connectors::{
-    CriteoSource, OnBadRow, ParquetSource, ReadOptions, StreamSource, Synthetic, SyntheticSource,
+    ArrowSource, CriteoSource, OnBadRow, ParquetSource, ReadOptions, StreamSource, Synthetic, SyntheticSource,
 };
 
 fn options() -> [ReadOptions; 2] {
@@ -19,6 +19,15 @@ fn parquet() {
     for options in options() {
         let path = dir.path().to_owned();
         check_source(move || ParquetSource::new(path.as_path(), options.clone()));
+    }
+}
+
+#[test]
+fn arrow_ipc() {
+    let dir = super::arrow_ipc::folder();
+    for options in options() {
+        let path = dir.path().to_owned();
+        check_source(move || ArrowSource::new(path.as_path(), options.clone()));
     }
 }
 

@@ -9,8 +9,8 @@ use arrow::datatypes::{Int32Type, Int64Type};
 use forebay_actors::{Fault, Source};
 use forebay_connectors::throttle::ThrottledStore;
 use forebay_connectors::{
-    CriteoSource, DataPlan, Input, Lease, Leases, LocalLeases, OnBadRow, ParquetSource, ReadOptions, Rows, Stores,
-    Synthetic, SyntheticSource,
+    ArrowSource, CriteoSource, DataPlan, Input, Lease, Leases, LocalLeases, OnBadRow, ParquetSource, ReadOptions, Rows,
+    Stores, Synthetic, SyntheticSource,
 };
 use futures::future::join_all;
 use proptest::prelude::*;
@@ -119,6 +119,11 @@ proptest! {
             let leases = divided(whole.keys().map(|name| (name.0, name.1)), &cuts, &keys);
             let other = ReadOptions { batch_rows: other_rows, decode_threads, read_ahead_bytes: 1, ..options.clone() };
             let of = |_| ParquetSource::new(dir.path(), other.clone()).leasing(leases.clone());
+            same(&whole, &windows((0..sources).map(of).collect(), ids).await);
+            // Arrow files with the same rows in record batches of the same sizes have the same windows.
+            let dir = super::arrow_ipc::folder();
+            let leases = divided(whole.keys().map(|name| (name.0, name.1)), &cuts, &keys);
+            let of = |_| ArrowSource::new(dir.path(), other.clone()).leasing(leases.clone());
             same(&whole, &windows((0..sources).map(of).collect(), ids).await);
             let what = Synthetic { rows: 900, ..Synthetic::default() };
             let whole = windows(vec![SyntheticSource::new(what.clone(), options)], integers).await;

@@ -1,6 +1,7 @@
 //! Sources, conversion and inspection from the outside.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod arrow_ipc;
 mod conformance;
 mod convert;
 mod criteo;

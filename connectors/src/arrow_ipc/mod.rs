@@ -1,0 +1,18 @@
+//! Arrow IPC: the file format (Feather version 2) and the stream format, plain or compressed with LZ4 or zstd.
+//!
+//! Read in this order: `layout` (which messages a file has, and where), `blocks` (which buffers of a message are wanted), `unpack` (these
+//! buffers as arrays), `types`, `dictionaries`, `open` (all files), `source`.
+//!
+//! A file may be damaged or hostile: every place and length is checked against the size of the file before anything is read or
+//! allocated for it, a compressed buffer grows with what it unpacks to and not with what it claims, and a panic of Arrow's decoder
+//! becomes a fault that names the file.
+
+mod blocks;
+mod dictionaries;
+mod layout;
+pub(crate) mod open;
+mod source;
+mod types;
+mod unpack;
+
+pub use source::ArrowSource;

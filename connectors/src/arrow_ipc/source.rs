@@ -1,0 +1,242 @@
+//! The source of Arrow IPC files: record batches in a seeded order, fetched ahead, decoded on threads of its own, batches in order.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use arrow::datatypes::SchemaRef;
+use arrow::record_batch::RecordBatch;
+use forebay_actors::{Fault, Source, StageCx};
+use forebay_base::panic_message;
+use futures::TryStreamExt;
+
+use super::dictionaries::{DictionaryCache, DictionarySet};
+use super::open::{self, IpcFile};
+use super::unpack::{self, FetchedBuffers};
+use crate::decode_pool::{DecodePool, JobOutput, Stop};
+use crate::identity;
+use crate::input::Input;
+use crate::lease::{Leases, fingerprint, wanted};
+use crate::options::ReadOptions;
+use crate::prefetch::{self, BudgetPermit, Prefetch};
+use crate::rows::{Rows, batch_bytes};
+use crate::window::{Numbered, Part};
+
+/// Reads Arrow IPC files (file or stream format): a split is one record batch of one file. Only the buffers of the wanted columns are
+/// read. The dictionaries of the files that were read last are kept, beside `read_ahead_bytes`.
+pub struct ArrowSource {
+    input: Input,
+    options: ReadOptions,
+    leases: Option<Arc<dyn Leases>>,
+    columns: Option<Vec<String>>,
+    optional: Vec<String>,
+    dictionaries: bool,
+    files: Vec<Arc<IpcFile>>,
+    splits: Vec<(u32, u32)>,
+    running: Option<(DecodePool<Rows>, Prefetch)>,
+    seq: u64,
+}
+
+impl ArrowSource {
+    /// Reads all columns of a file, a folder, a glob, or several of them; those that folders stand for only if
+    /// [`columns`](Self::columns) asks for them.
+    pub fn new(input: impl Into<Input>, options: ReadOptions) -> Self {
+        Self {
+            input: input.into(),
+            options: options.sane(),
+            leases: None,
+            columns: None,
+            optional: Vec::new(),
+            dictionaries: true,
+            files: Vec::new(),
+            splits: Vec::new(),
+            running: None,
+            seq: 0,
+        }
+    }
+
+    /// Reads these columns only, found by name, in this order; as in [`ParquetSource`](crate::ParquetSource::columns) one may name a
+    /// folder `column=value`.
+    #[must_use]
+    pub fn columns<C: Into<String>>(mut self, columns: impl IntoIterator<Item = C>) -> Self {
+        self.columns = Some(columns.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Columns that a file may lack: they are null in all of its rows. One that all files lack has the type `Null`.
+    #[must_use]
+    pub fn optional(mut self, columns: impl IntoIterator<Item = String>) -> Self {
+        self.optional = columns.into_iter().collect();
+        self
+    }
+
+    /// Whether dictionaries of texts stay dictionaries, `Dictionary(Int32, Utf8)`, or become texts. Default true.
+    #[must_use]
+    pub fn dictionaries(mut self, yes: bool) -> Self {
+        self.dictionaries = yes;
+        self
+    }
+
+    /// Reads only the windows that it is leased; see [`Leases`].
+    #[must_use]
+    pub fn leasing(mut self, leases: Arc<dyn Leases>) -> Self {
+        self.leases = Some(leases);
+        self
+    }
+
+    /// The columns that `next` yields; `None` before `open`.
+    pub fn schema(&self) -> Option<SchemaRef> {
+        self.files.first().map(|file| Arc::clone(&file.found.schema))
+    }
+
+    /// Rows of one epoch; 0 before `open`.
+    pub fn rows(&self) -> u64 {
+        self.splits.iter().map(|&(file, batch)| self.files[file as usize].rows(batch as usize)).sum()
+    }
+
+    fn fingerprint(&self) -> u64 {
+        let ReadOptions { shuffle, seed, window_rows, .. } = self.options;
+        fingerprint(|text| {
+            let columns =
+                self.schema().map(|schema| schema.fields().iter().map(|f| f.name().clone()).collect::<Vec<_>>());
+            write!(text, "arrow {shuffle} {seed} {window_rows} {columns:?}")?;
+            let files: Vec<(&str, u64)> = self.files.iter().map(|f| (f.file.path.as_ref(), f.file.size)).collect();
+            identity::write(text, &files, |file| {
+                let file = &self.files[file];
+                let rows: Vec<u64> = (0..file.batches.len()).map(|batch| file.rows(batch)).collect();
+                format!("{rows:?}")
+            })
+        })
+    }
+
+    /// Record batches of all files; 0 before `open`.
+    pub(crate) fn record_batches(&self) -> u64 {
+        self.files.iter().map(|file| file.batches.len() as u64).sum()
+    }
+}
+
+impl Source for ArrowSource {
+    type Out = Rows;
+
+    fn describe(&self) -> String {
+        match self.files.len() {
+            0 => format!("arrow {}", self.input),
+            files => {
+                let (batches, rows) = (self.splits.len(), self.rows());
+                format!("arrow {}: {files} files, {batches} record batches, {rows} rows", self.input)
+            }
+        }
+    }
+
+    fn total_rows(&self) -> Option<u64> {
+        self.rows().checked_mul(self.options.epochs as u64).filter(|_| self.leases.is_none())
+    }
+
+    /// Reads all headers, checks the columns, and starts to fetch.
+    async fn open(&mut self, cx: &StageCx) -> Result<(), Fault> {
+        let files = self.input.list().await?;
+        self.files = open::load(files, self.columns.as_deref(), &self.optional, self.dictionaries).await?;
+        self.splits = Vec::new();
+        for (number, file) in self.files.iter().enumerate() {
+            let filled = (0..file.batches.len()).filter(|&batch| file.rows(batch) > 0);
+            self.splits.extend(filled.map(|batch| (number as u32, batch as u32)));
+        }
+        if self.splits.is_empty() {
+            let files = self.files.len();
+            return Err(Fault::user(format!("`{}` holds no rows: {files} Arrow files, all of them empty", self.input)));
+        }
+        self.seq = 0;
+        let options = &self.options;
+        let rows = self.splits.iter().map(|&(file, batch)| self.files[file as usize].rows(batch as usize)).collect();
+        let parts = Numbered::new(rows, options).parts(self.leases.as_ref(), self.fingerprint())?;
+        let (files, splits, cache) = (self.files.clone(), self.splits.clone(), DictionaryCache::default());
+        let batch_rows =
+            if options.window_rows > 0 { options.batch_rows.min(options.window_rows) } else { options.batch_rows };
+        let splits_to_read = parts.map_ok(move |part| {
+            let (number, batch) = splits[part.split as usize];
+            let file = Arc::clone(&files[number as usize]);
+            let at = &file.batches[batch as usize];
+            let (cost, set) = (at.block.cost(), cache.get(number, at.before));
+            (cost, Decode { file, batch: batch as usize, set, part, batch_rows })
+        });
+        let (pool, queue) = DecodePool::start(cx, options.decode_threads, options.decode_ahead_bytes)?;
+        let cx = cx.clone();
+        let fetch = move |decode: Decode, permit: BudgetPermit| {
+            let cx = cx.clone();
+            async move {
+                let (file, at) = (&decode.file, &decode.file.batches[decode.batch]);
+                decode.set.fetch(&file.file, &file.dictionaries_of(at.before)).await?;
+                let fetched = unpack::fetch(&file.file, &at.block).await?;
+                cx.meter().fetched(at.block.cost());
+                Ok(move |output: &JobOutput<Rows>| {
+                    let done = decode.run(fetched, output);
+                    drop(permit);
+                    done
+                })
+            }
+        };
+        let prefetch = prefetch::start(options.read_ahead_bytes, splits_to_read, fetch, queue);
+        self.running = Some((pool, prefetch));
+        Ok(())
+    }
+
+    async fn next(&mut self) -> Result<Option<Rows>, Fault> {
+        let Some((pool, _)) = &mut self.running else {
+            return Err(Fault::internal("`next` was called before `open`"));
+        };
+        let Some(mut rows) = pool.next().await? else {
+            return Ok(None);
+        };
+        if !wanted(self.leases.as_ref(), &rows) {
+            return Ok(None);
+        }
+        rows.lineage.seq = self.seq;
+        self.seq += 1;
+        Ok(Some(rows))
+    }
+}
+
+/// Rows of one record batch to decode.
+struct Decode {
+    file: Arc<IpcFile>,
+    batch: usize,
+    set: Arc<DictionarySet>,
+    part: Part,
+    batch_rows: usize,
+}
+
+impl Decode {
+    fn run(self, fetched: FetchedBuffers, output: &JobOutput<Rows>) -> Result<(), Stop> {
+        let whole = self.arrays(fetched)?;
+        let (bytes, rows) = (batch_bytes(&whole), whole.num_rows().max(1));
+        let (mut row, end) = (self.part.rows.start, self.part.rows.end);
+        while row < end {
+            let (n, lineage, window) = self.part.cut(row, (end - row).min(self.batch_rows as u64));
+            // A piece at a time: what a column of another type is converted to is as small as the batch that is asked for.
+            let batch = self.file.found.in_order(&whole.slice(row as usize, n as usize))?;
+            output.push(Rows { batch, lineage, window, rejected: 0 }, bytes / rows * n as usize)?;
+            row += n;
+        }
+        Ok(())
+    }
+
+    fn arrays(&self, fetched: FetchedBuffers) -> Result<RecordBatch, Fault> {
+        let at = &self.file.batches[self.batch];
+        let arrays = || {
+            let dictionaries = self.set.decoded(&self.file.dictionaries_of(at.before))?;
+            unpack::arrays(&at.block, fetched, Arc::clone(&self.file.decoded), &dictionaries)
+        };
+        // The decoder may panic on bytes it did not foresee: that too is the file's fault, not the program's.
+        match catch_unwind(AssertUnwindSafe(arrays)) {
+            Ok(Ok(batch)) => Ok(batch),
+            Ok(Err(e)) => Err(self.fault(&e.to_string())),
+            Err(panic) => Err(self.fault(panic_message(&*panic))),
+        }
+    }
+
+    fn fault(&self, why: &str) -> Fault {
+        let what = format!("record batch {}: {why}", self.batch);
+        let mut fault = super::layout::damaged(&self.file.file.name, what);
+        fault.lineage = Some(self.part.cut(self.part.rows.start, 1).1);
+        fault
+    }
+}

@@ -1,0 +1,151 @@
+//! The columns wanted, found by name in files that say the types of their columns, and in the folders above them; the types over all
+//! files.
+
+use std::sync::Arc;
+
+use arrow::datatypes::{DataType, Field, FieldRef, Fields, Schema, SchemaRef};
+use arrow::record_batch::RecordBatch;
+use forebay_actors::Fault;
+
+use crate::column_types::{converted, wider};
+use crate::file::DataFile;
+use crate::names::{did_you_mean, listed};
+use crate::partition_columns::{Constant, PartitionColumns};
+
+/// Where a column of a batch comes from.
+#[derive(Clone, Debug)]
+pub(crate) enum Origin {
+    /// The column at this place among those that the decoder yields, which come in the file's order.
+    File(usize),
+    /// A folder `column=value`, or a column that the file lacks: the same for all rows of the file.
+    Constant(Constant),
+}
+
+/// The columns wanted of one file.
+#[derive(Debug)]
+pub(crate) struct FoundColumns {
+    /// Their types in batches, in the order wanted.
+    pub(crate) schema: SchemaRef,
+    /// For each column wanted where it comes from.
+    origins: Vec<Origin>,
+    /// The places among the file's columns of those that are decoded, ascending.
+    pub(crate) places: Vec<usize>,
+}
+
+/// Finds the columns `wanted` among those of a file (`there`). As in Spark, a folder's value counts before a column of the same name.
+/// `in_batches` gives the field that batches have.
+///
+/// # Errors
+/// A user fault that names file and column if none is wanted, or the file lacks one.
+pub(crate) fn find(
+    file: &DataFile,
+    there: &Fields,
+    wanted: &[String],
+    optional: &[String],
+    folders: &PartitionColumns,
+    in_batches: impl Fn(&FieldRef) -> FieldRef,
+) -> Result<FoundColumns, Fault> {
+    if wanted.is_empty() {
+        return Err(Fault::user(format!("no column of `{}` is asked for: name at least one", file.name)));
+    }
+    let mut places = Vec::new();
+    let mut fields = Vec::with_capacity(wanted.len());
+    let mut origins = Vec::with_capacity(wanted.len());
+    for column in wanted {
+        if let Some((field, constant)) = folders.get(column, &file.partitions) {
+            fields.push(Arc::new(field));
+            origins.push(Origin::Constant(constant));
+        } else if let Some(at) = there.iter().position(|field| field.name() == column) {
+            fields.push(in_batches(&there[at]));
+            origins.push(Origin::File(at));
+            places.push(at);
+        } else if optional.contains(column) {
+            // Its type is that of the files that have it; see `unified`.
+            fields.push(Arc::new(Field::new(column, DataType::Null, true)));
+            origins.push(Origin::Constant(Constant::Null(DataType::Null)));
+        } else {
+            return Err(missing(column, wanted, file, there));
+        }
+    }
+    places.sort_unstable();
+    places.dedup();
+    for origin in &mut origins {
+        if let Origin::File(at) = origin {
+            *at = places.binary_search(at).expect("it is one of them");
+        }
+    }
+    Ok(FoundColumns { schema: Arc::new(Schema::new(fields)), origins, places })
+}
+
+fn missing(column: &str, wanted: &[String], file: &DataFile, there: &Fields) -> Fault {
+    let there: Vec<&str> = there.iter().map(|field| field.name().as_str()).collect();
+    let folders: Vec<&str> = file.partitions.iter().map(|(name, _)| name).collect();
+    let near = did_you_mean(column, there.iter().chain(&folders).copied());
+    let above = if folders.is_empty() { String::new() } else { format!(", and its folders {}", listed(folders)) };
+    Fault::user(format!(
+        "`{}` has no column `{column}`{near}: expected {}; it has {}{above}",
+        file.name,
+        listed(wanted.iter().map(String::as_str)),
+        listed(there),
+    ))
+}
+
+impl FoundColumns {
+    /// Batches have these columns: those of the file in types that hold the values of all files.
+    pub(crate) fn read_as(&mut self, schema: &SchemaRef) {
+        self.schema = Arc::clone(schema);
+        for (origin, field) in self.origins.iter_mut().zip(schema.fields()) {
+            if let Origin::Constant(Constant::Null(kind)) = origin {
+                *kind = field.data_type().clone();
+            }
+        }
+    }
+
+    /// The columns wanted, of decoded columns in the file's order.
+    pub(crate) fn in_order(&self, decoded: &RecordBatch) -> Result<RecordBatch, Fault> {
+        let columns = self.origins.iter().zip(self.schema.fields()).map(|(origin, field)| match origin {
+            Origin::File(at) => converted(decoded.column(*at), field.data_type()),
+            Origin::Constant(constant) => Ok(constant.rows(decoded.num_rows())),
+        });
+        columns
+            .collect::<Result<_, _>>()
+            .and_then(|columns| RecordBatch::try_new(Arc::clone(&self.schema), columns))
+            .map_err(|e| Fault::internal("the decoded columns do not fit their schema").because(e))
+    }
+}
+
+/// The columns of all files: each has the widest of its types, and nullability may differ. `None` without files.
+///
+/// # Errors
+/// A user fault that names two files and a column if no type holds the values of both.
+pub(crate) fn unified(files: &[(&DataFile, &SchemaRef)]) -> Result<Option<SchemaRef>, Fault> {
+    let Some((&(first, schema), others)) = files.split_first() else { return Ok(None) };
+    // Each column, and a file that has it in this type.
+    let mut columns: Vec<(FieldRef, &DataFile)> =
+        schema.fields().iter().map(|field| (Arc::clone(field), first)).collect();
+    for &(other, schema) in others {
+        for ((field, file), found) in columns.iter_mut().zip(schema.fields()) {
+            let Some(wide) = wider(field.data_type(), found.data_type()) else {
+                return Err(disagree((field, file), (found, other)));
+            };
+            if wide != *field.data_type() {
+                *file = other;
+            }
+            let nullable = field.is_nullable() || found.is_nullable();
+            *field = Arc::new(field.as_ref().clone().with_data_type(wide).with_nullable(nullable));
+        }
+    }
+    Ok(Some(Arc::new(Schema::new(columns.into_iter().map(|(field, _)| field).collect::<Vec<_>>()))))
+}
+
+fn disagree(expected: (&Field, &DataFile), found: (&Field, &DataFile)) -> Fault {
+    Fault::user(format!(
+        "column `{}` is {} in `{}` but {} in `{}`: files that are read together must agree, write one of them anew, or \
+         read them apart",
+        found.0.name(),
+        found.0.data_type(),
+        found.1.name,
+        expected.0.data_type(),
+        expected.1.name,
+    ))
+}
