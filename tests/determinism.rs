@@ -77,16 +77,18 @@ fn replicas_that_change_all_the_time_change_no_bit() {
 fn rows_come_and_go_alike_in_any_number_of_shards() {
     let dir = tempfile::tempdir().unwrap();
     let data = common::parquet(dir.path(), 0, 6000);
-    let rules = ["table.admission.count=2", "table.eviction.unseen_rows=1500"];
-    let with = |settings: &[&str]| {
-        let trained = common::train(common::job(&data, &[&rules[..], settings].concat()));
-        let stats = futures::executor::block_on(trained.model.table.stats()).unwrap();
-        assert!(stats.refused() > 0 && stats.evicted() > 0, "{stats}");
-        bits(&trained)
-    };
-    let reference = with(&[]);
-    assert!(with(&["table.shards=2"]) == reference);
-    assert!(with(&["table.shards=5", "train.threads=2"]) == reference);
+    for count in [&["table.admission.count=2"][..], &["table.admission={ count = 2, bloom = { keys = 900 } }"]] {
+        let with = |settings: &[&str]| {
+            let rules = [count, &["table.eviction.unseen_rows=1500"]].concat();
+            let trained = common::train(common::job(&data, &[&rules[..], settings].concat()));
+            let stats = futures::executor::block_on(trained.model.table.stats()).unwrap();
+            assert!(stats.refused() > 0 && stats.evicted() > 0, "{stats}");
+            bits(&trained)
+        };
+        let reference = with(&[]);
+        assert!(with(&["table.shards=2"]) == reference);
+        assert!(with(&["table.shards=5", "train.threads=2"]) == reference);
+    }
 }
 
 #[test]

@@ -22,4 +22,4 @@ pub use hex::parse_hex;
 pub use learning_rate::{Decay, LearningRate};
 pub use names::nearest;
 pub use panic::panic_message;
-pub use random::{GOLDEN_GAMMA, SplitMix64, mix64, random_seed, signed_unit_f32, unit_f64};
+pub use random::{GOLDEN_GAMMA, SplitMix64, mix64, random_seed, signed_unit_f32, unit_f64, unmix64};

@@ -15,6 +15,13 @@ pub const fn mix64(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
+/// Undoes [`mix64`].
+pub const fn unmix64(mut x: u64) -> u64 {
+    x = (x ^ (x >> 31) ^ (x >> 62)).wrapping_mul(0x3196_42b2_d24d_8ec3);
+    x = (x ^ (x >> 27) ^ (x >> 54)).wrapping_mul(0x96de_1b17_3f11_9089);
+    x ^ (x >> 30) ^ (x >> 60)
+}
+
 /// A stream of 64-bit words.
 #[derive(Clone, Debug)]
 pub struct SplitMix64(u64);
@@ -99,13 +106,6 @@ mod tests {
             16_408_922_859_458_223_821,
         ];
         assert_eq!(words, reference);
-    }
-
-    /// Undoes [`mix64`].
-    fn unmix64(mut x: u64) -> u64 {
-        x = (x ^ (x >> 31) ^ (x >> 62)).wrapping_mul(0x3196_42b2_d24d_8ec3);
-        x = (x ^ (x >> 27) ^ (x >> 54)).wrapping_mul(0x96de_1b17_3f11_9089);
-        x ^ (x >> 30) ^ (x >> 60)
     }
 
     proptest! {

@@ -13,7 +13,8 @@ use forebay_actors::Host;
 use forebay_base::LearningRate;
 use forebay_base::{SplitMix64, mix64, unit_f64};
 use forebay_ps::{
-    Admission, Eviction, Init, LEAST_CAP, Lifetime, Optimizer, PartConfig, Storage, Table, TableConfig, start_table,
+    Admission, BloomCount, Eviction, Init, LEAST_CAP, Lifetime, Optimizer, PartConfig, Storage, Table, TableConfig,
+    start_table,
 };
 
 /// Keys per block: unique keys of a batch, about.
@@ -90,11 +91,13 @@ fn lifetimes(keys: usize) {
     let eviction = Some(Eviction { max_rows: Some(cap), ..Eviction::default() });
     let scored = Some(Eviction { max_rows: Some(cap), half_life: Some(500), ..Eviction::default() });
     let (none, count) = (None, Some(Admission::Count(2)));
+    let filter = Some(Admission::Bloom(BloomCount { count: 2, keys: keys as u64, error: 0.01 }));
     let all = [
         ("every key, for ever", Lifetime::default()),
         ("a cap", Lifetime { admission: none, eviction }),
         ("a cap by score", Lifetime { admission: none, eviction: scored }),
         ("a cap, count 2", Lifetime { admission: count, eviction }),
+        ("a cap, filter", Lifetime { admission: filter, eviction }),
     ];
     println!("lifetime: {} keys of a Zipf stream, then {keys} new keys; a cap of {cap} rows", visits * BLOCK);
     for (name, lifetime) in all {

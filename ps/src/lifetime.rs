@@ -42,6 +42,47 @@ pub enum Admission {
     /// With each push that has the key by this chance, above 0 and below 1: after 1/p pushes on average. What is drawn depends
     /// on (seed, key, step).
     Probability(f64),
+    /// As `Count`, but counted in a filter of a fixed size, so that a bounded share of keys is admitted too early.
+    Bloom(BloomCount),
+}
+
+/// Counts pushes in a counting Bloom filter (Fan et al. 2000) with counters of four bits.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BloomCount {
+    /// A key gets a row with the push of this number that has it; from 2 to [`MOST_BLOOM_COUNT`].
+    pub count: u32,
+    /// Keys that may wait at a time, over all shards; at least 1. It sets the size of the filter. If more wait, counts of some begin anew.
+    pub keys: u64,
+    /// The share of keys that may be admitted too early, above 0 and at most .5.
+    pub error: f64,
+}
+
+/// The largest count of [`Admission::Bloom`].
+pub const MOST_BLOOM_COUNT: u32 = 14;
+
+/// The most keys of a filter.
+pub const MOST_BLOOM_KEYS: u64 = 1 << 36;
+
+impl BloomCount {
+    /// Counters of a key: log2(1 / error), rounded up.
+    pub fn counters_per_key(&self) -> u32 {
+        ((-self.error.log2()).ceil() as u32).clamp(1, 64)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let Self { count, keys, error } = *self;
+        if !(2..=MOST_BLOOM_COUNT).contains(&count) {
+            return Err(format!("admission count is {count}; expected 2 to {MOST_BLOOM_COUNT} with a Bloom filter"));
+        }
+        if !(1..=MOST_BLOOM_KEYS).contains(&keys) {
+            return Err(format!("a Bloom filter for {keys} keys; expected 1 to {MOST_BLOOM_KEYS}"));
+        }
+        if !(1e-9..=0.5).contains(&error) {
+            return Err(format!("a Bloom filter with an error of {error}; expected 1e-9 to 0.5"));
+        }
+        Ok(())
+    }
 }
 
 /// Which rows are removed. At least one limit must be set. A key whose row was removed has none: when it comes again, it
@@ -79,6 +120,7 @@ impl Lifetime {
                     "admission count is {n}; expected at least 2, or none at all: every key then gets a row"
                 ));
             }
+            Some(Admission::Bloom(rules)) => rules.check()?,
             Some(Admission::Probability(p)) if !(p > 0.0 && p < 1.0) => {
                 return Err(format!("admission probability is {p}; expected more than 0 and less than 1"));
             }

@@ -95,6 +95,7 @@ impl Simulation {
     fn admits(&mut self, key: u64, step: u64) -> bool {
         match self.lifetime.admission {
             None => true,
+            Some(Admission::Bloom(_)) => unreachable!("its tests are those of bloom.rs"),
             Some(Admission::Probability(p)) => {
                 let seed = xxh3_64_with_seed(b"t", mix64(SEED));
                 unit_f64(mix64(key ^ mix64(seed ^ mix64(step)))) < p

@@ -118,18 +118,28 @@ fn keys_that_wait_and_rows_that_go() {
     kill_and_resume("parquet", &[&rules[..], &scored].concat(), 2);
     let chance = ["table.admission.probability=0.3", "table.eviction.max_rows=65536", "table.storage=f16"];
     kill_and_resume("criteo", &chance, 2);
+    kill_and_resume("parquet", &[&FILTERED[..], &["table.shards=2"]].concat(), 3);
 }
+
+/// Keys are counted in a filter that is too small for them, so that blocks are cleared.
+const FILTERED: [&str; 3] = [
+    "table.admission.count=2",
+    "table.admission.bloom={ keys = 1000, error = 0.3 }",
+    "table.eviction.unseen_rows=20000",
+];
 
 #[test]
 fn a_run_whose_rows_go_is_resumed_with_another_number_of_shards() {
-    let rules = ["table.admission.count=2", "table.eviction.unseen_rows=20000", "table.eviction.max_rows=65536"];
-    let job = Job::new("parquet", &rules);
-    job.kill_after(4, &[]);
-    let manifest = std::fs::read_to_string(job.checkpoints().join("checkpoint-000004.json")).unwrap();
-    assert!(manifest.contains("\"version\": 2") && manifest.contains("-absent-0000.arrow"), "{manifest}");
-    let ended = job.start_with(&["--resume"], &["table.shards=4"]).end();
-    assert_eq!(ended.code, Some(0), "{}", ended.said);
-    assert_eq!(job.model().difference(&undisturbed("parquet", &rules)), None);
+    let exact = ["table.admission.count=2", "table.eviction.unseen_rows=20000", "table.eviction.max_rows=65536"];
+    for rules in [exact, FILTERED] {
+        let job = Job::new("parquet", &rules);
+        job.kill_after(4, &[]);
+        let manifest = std::fs::read_to_string(job.checkpoints().join("checkpoint-000004.json")).unwrap();
+        assert!(manifest.contains("\"version\": 2") && manifest.contains("-absent-0000.arrow"), "{manifest}");
+        let ended = job.start_with(&["--resume"], &["table.shards=4"]).end();
+        assert_eq!(ended.code, Some(0), "{}", ended.said);
+        assert_eq!(job.model().difference(&undisturbed("parquet", &rules)), None);
+    }
 }
 
 #[test]

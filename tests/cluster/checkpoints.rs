@@ -81,6 +81,8 @@ fn a_ps_dies() {
 fn a_ps_dies_whose_rows_come_and_go() {
     let rules = ["table.admission.count=2", "table.eviction.unseen_rows=40000", "table.eviction.max_rows=65536"];
     killed(&NAMES, &["ps 1"], &[&PLACEMENT[..], &rules].concat());
+    let filtered = ["table.admission={ count = 2, bloom = { keys = 5000 } }", "table.eviction.unseen_rows=40000"];
+    killed(&NAMES, &["ps 1"], &[&PLACEMENT[..], &filtered].concat());
 }
 
 #[test]

@@ -44,7 +44,7 @@ pub use paths::Paths;
 pub use pipeline::{Links, OwnStage, PipelineOptions};
 pub use placement::{DenseAt, LookupAt, Placement};
 pub use staleness_rule::StalenessRule;
-pub use table::{AdmissionOptions, EvictionOptions, TableOptions};
+pub use table::{AdmissionOptions, BloomOptions, EvictionOptions, TableOptions};
 pub use tables::{SlotTable, Tables};
 pub use towers::{TowerColumns, TowerLoss};
 pub use train::{Backend, TrainOptions, Transfers};

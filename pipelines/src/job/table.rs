@@ -2,7 +2,10 @@
 
 use forebay_actors::Fault;
 use forebay_models::RowPart;
-use forebay_ps::{Admission, Eviction, Init, LEAST_CAP, Lifetime, Optimizer, PartConfig, Storage, TableConfig};
+use forebay_ps::{
+    Admission, BloomCount, Eviction, Init, LEAST_CAP, Lifetime, MOST_BLOOM_COUNT, MOST_BLOOM_KEYS, Optimizer,
+    PartConfig, Storage, TableConfig,
+};
 use serde::{Deserialize, Serialize};
 
 use super::{ByteSize, Knob};
@@ -39,8 +42,26 @@ pub struct TableOptions {
 pub struct AdmissionOptions {
     /// A key gets a row with the batch of this number that has it, counted exactly; at least 2, for instance `3`.
     pub count: Option<u32>,
+    /// Counts for `count` in a counting Bloom filter, in memory of a fixed size, for instance `{ keys = 100_000_000 }`: a share of keys gets
+    /// a row too early.
+    pub bloom: Option<BloomOptions>,
     /// A key gets a row by this chance with every batch that has it, for instance `0.1`. Not together with `count`.
     pub probability: Option<f64>,
+}
+
+/// The size of a counting Bloom filter (Fan et al. 2000).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BloomOptions {
+    /// Keys that wait at a time, over all shards and processes. If more wait, the counts of some begin anew.
+    pub keys: u64,
+    /// The share of keys that may get a row too early, at most 0.5. Default 0.01.
+    #[serde(default = "one_percent")]
+    pub error: f64,
+}
+
+fn one_percent() -> f64 {
+    0.01
 }
 
 /// Which rows are removed. A key that comes again begins anew: with a new count, new weights and new optimizer state.
@@ -98,7 +119,10 @@ impl TableOptions {
         let (name, storage) = (TABLE.into(), self.storage);
         let mut config = TableConfig { name, seed, parts, storage, lifetime: Lifetime::default(), groups: Vec::new() };
         let admission = match (self.admission.count, self.admission.probability) {
-            (Some(count), _) => Some(Admission::Count(count)),
+            (Some(count), _) => Some(match self.admission.bloom {
+                Some(BloomOptions { keys, error }) => Admission::Bloom(BloomCount { count, keys, error }),
+                None => Admission::Count(count),
+            }),
             (None, probability) => probability.map(Admission::Probability),
         };
         // Known first, as it says what a row takes.
@@ -119,7 +143,8 @@ impl TableOptions {
     fn eviction(&self, config: &TableConfig, rows_per_step: usize) -> Option<Eviction> {
         let EvictionOptions { unseen_rows, max_rows, max_bytes, half_life_rows, min_score } = self.eviction;
         let steps = |rows: Option<u64>| rows.map(|rows| rows.div_ceil(rows_per_step.max(1) as u64));
-        let rows_of_bytes = max_bytes.map(|bytes| bytes.0 as u64 / config.most_bytes_per_row());
+        let for_rows = |bytes: ByteSize| (bytes.0 as u64).saturating_sub(config.most_bloom_bytes());
+        let rows_of_bytes = max_bytes.map(|bytes| for_rows(bytes) / config.most_bytes_per_row());
         let max_rows = max_rows.into_iter().chain(rows_of_bytes).min();
         let (unseen_steps, half_life) = (steps(unseen_rows), steps(half_life_rows));
         Some(Eviction { unseen_steps, max_rows, half_life, min_score }).filter(|rules| *rules != Eviction::default())
@@ -130,7 +155,26 @@ impl TableOptions {
     /// # Errors
     /// User: names the field and what is expected.
     pub(super) fn check(&self) -> Result<(), Fault> {
-        let AdmissionOptions { count, probability } = self.admission;
+        let AdmissionOptions { count, ref bloom, probability } = self.admission;
+        if let Some(BloomOptions { keys, error }) = *bloom {
+            let Some(count) = count else {
+                return Err(Fault::user("table.admission.bloom needs table.admission.count, the number of batches"));
+            };
+            if count > MOST_BLOOM_COUNT {
+                return Err(Fault::user(format!(
+                    "table.admission.count is {count}, expected at most {MOST_BLOOM_COUNT} with table.admission.bloom, whose \
+                     counters have four bits"
+                )));
+            }
+            if !(1..=MOST_BLOOM_KEYS).contains(&keys) {
+                return Err(Fault::user(format!(
+                    "table.admission.bloom.keys is {keys}, expected 1 to {MOST_BLOOM_KEYS}"
+                )));
+            }
+            if !(1e-9..=0.5).contains(&error) {
+                return Err(Fault::user(format!("table.admission.bloom.error is {error}, expected 1e-9 to 0.5")));
+            }
+        }
         if count.is_some() && probability.is_some() {
             return Err(Fault::user(
                 "table.admission has both a count and a probability, expected one of them: leave the other out",
@@ -182,7 +226,7 @@ impl TableOptions {
     /// # Errors
     /// User: with the least that is expected.
     pub(crate) fn check_bytes(&self, config: &TableConfig) -> Result<(), Fault> {
-        let least = LEAST_CAP * config.most_bytes_per_row();
+        let least = LEAST_CAP * config.most_bytes_per_row() + config.most_bloom_bytes();
         match self.eviction.max_bytes {
             Some(bytes) if (bytes.0 as u64) < least => Err(Fault::user(format!(
                 "table.eviction.max_bytes is {bytes}, expected at least {}: {LEAST_CAP} rows of this model",
@@ -227,6 +271,10 @@ mod tests {
         for (text, words) in [
             ("[table.admission]\ncount = 1", "table.admission.count is 1"),
             ("[table.admission]\ncount = 2\nprobability = 0.5", "both a count and a probability"),
+            ("[table.admission]\nbloom = { keys = 5 }", "table.admission.bloom needs table.admission.count"),
+            ("[table.admission]\ncount = 15\nbloom = { keys = 5 }", "count is 15, expected at most 14"),
+            ("[table.admission]\ncount = 2\nbloom = { keys = 0 }", "table.admission.bloom.keys is 0"),
+            ("[table.admission]\ncount = 2\nbloom = { keys = 5, error = 1.0 }", "table.admission.bloom.error is 1"),
             ("[table.admission]\nprobability = 1.0", "table.admission.probability is 1"),
             ("[table.eviction]\nmax_rows = 100", "table.eviction.max_rows is 100, expected at least 65536"),
             ("[table.eviction]\nunseen_rows = 0", "table.eviction.unseen_rows is 0"),

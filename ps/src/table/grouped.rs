@@ -20,7 +20,14 @@ impl Table {
         if config.groups.is_empty() {
             return Ok(Vec::new());
         }
-        config.of_groups().iter().map(Table::new).collect()
+        let table = |(group, config): (usize, &TableConfig)| {
+            let mut table = Table::new(config)?;
+            if let Some(bloom) = &mut table.bloom {
+                bloom.of_group(group as u8);
+            }
+            Ok(table)
+        };
+        config.of_groups().iter().enumerate().map(table).collect()
     }
 
     /// Whether calls go to the tables of groups.
@@ -157,7 +164,7 @@ impl Table {
     pub(super) fn export_absent_grouped(&mut self, from: usize, at_most: usize) -> Vec<Absent> {
         let mut first = 0;
         for table in &mut self.groups {
-            let waiting = table.waiting.as_ref().map_or(0, |waiting| waiting.rows());
+            let waiting = table.absent();
             if from < first + waiting {
                 return table.export_absent(from - first, at_most);
             }

@@ -3,11 +3,12 @@
 use forebay_base::{mix64, unit_f64};
 
 use super::Table;
+use super::bloom::is_entry;
 use super::index::Entry;
 use super::layout::Layout;
 use super::lives::NONE;
 use crate::error::TableError;
-use crate::lifetime::{Absent, Admission, Life};
+use crate::lifetime::{Absent, Admission, BloomCount, Life};
 use crate::optim::Update;
 use crate::simd::{Job, dispatch};
 
@@ -61,6 +62,13 @@ impl Table {
         match self.admission {
             None => Ok(true),
             Some(Admission::Probability(p)) => Ok(unit_f64(mix64(key ^ mix64(self.layout.seed ^ mix64(step)))) < p),
+            Some(Admission::Bloom(BloomCount { count: needed, .. })) => {
+                let count = self.count_in_filter(key, 1)?;
+                if count >= needed {
+                    self.forget_in_filter(key, count)?;
+                }
+                Ok(count >= needed)
+            }
             Some(Admission::Count(needed)) => {
                 let Some(waiting) = &mut self.waiting else { return Ok(true) };
                 let count = waiting.count(key, step)?;
@@ -167,6 +175,9 @@ impl Table {
         if self.is_grouped() {
             return self.export_absent_grouped(from, at_most);
         }
+        if self.bloom.is_some() {
+            return self.export_filter(from, at_most);
+        }
         self.waiting.as_mut().map_or_else(Vec::new, |waiting| counts(waiting.export(from, at_most)))
     }
 
@@ -176,8 +187,19 @@ impl Table {
         if self.is_grouped() {
             return self.import_absent_grouped(absent);
         }
-        for Absent { key, count, seen } in absent {
+        for entry @ Absent { key, count, seen } in absent {
+            if is_entry(entry) {
+                // Counted by a filter: not known key by key.
+                self.import_into_filter(entry)?;
+                continue;
+            }
             self.forget(*key);
+            if self.bloom.is_some() {
+                if *count > 0 {
+                    self.count_in_filter(*key, *count)?;
+                }
+                continue;
+            }
             let Some(waiting) = &mut self.waiting else { continue };
             match count {
                 0 => waiting.forget(*key),
@@ -293,8 +315,10 @@ impl Table {
     fn prefetch_key(&self, key: u64) {
         let prefetch = |table: &Self| table.index.prefetch(table.index.hash(key));
         prefetch(self);
-        if let Some(waiting) = &self.waiting {
-            prefetch(waiting);
+        match (&self.waiting, &self.bloom) {
+            (Some(blocks), Some(bloom)) => blocks.index.prefetch(blocks.index.hash(bloom.places(key).0)),
+            (Some(waiting), None) => prefetch(waiting),
+            (None, _) => {}
         }
     }
 

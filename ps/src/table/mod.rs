@@ -7,8 +7,10 @@
 
 mod arena;
 mod bits;
+mod bloom;
 mod copy_on_write;
 mod export_block;
+mod filtered;
 mod grouped;
 mod import;
 mod index;
@@ -31,6 +33,7 @@ use crate::lifetime::{Admission, Eviction, Lifetime};
 use crate::optim::{Optimizer, Update};
 use crate::stats::ShardStats;
 use arena::Arena;
+use bloom::{Bloom, ENTRIES, WORDS};
 pub use copy_on_write::SnapshotKind;
 use copy_on_write::Snapshots;
 pub use export_block::ExportBlock;
@@ -73,8 +76,10 @@ pub struct Table {
     admission: Option<Admission>,
     /// With a lifetime.
     lives: Option<Box<Lives>>,
-    /// With admission by count: a row of one weight for each key that is counted.
+    /// With admission by count: a row of one weight for each key that is counted, or one for each block of a filter.
     waiting: Option<Box<Table>>,
+    /// With admission by count in a filter, whose blocks are in `waiting`.
+    bloom: Option<Box<Bloom>>,
     /// Rows to remove, kept for the next push.
     leaving: Vec<u32>,
     /// A row that is not in the table; in a table with groups a buffer for rows of one of them.
@@ -103,6 +108,10 @@ impl Table {
             admission: lifetime.admission,
             lives: (!lifetime.is_unlimited()).then(|| Box::new(Lives::new(lifetime.eviction.unwrap_or_default()))),
             waiting: Self::of_counts(&TableConfig { lifetime, ..config.clone() })?.map(Box::new),
+            bloom: match lifetime.admission {
+                Some(Admission::Bloom(rules)) => Some(Box::new(Bloom::new(rules, layout.seed))),
+                _ => None,
+            },
             leaving: Vec::new(),
             blank: vec![0.0; layout.stride],
             layout,
@@ -111,22 +120,36 @@ impl Table {
         })
     }
 
-    /// The table of the keys that wait for their admission, which live as long as rows do.
+    /// The table of the keys that wait for their admission, which live as long as rows do; or of the blocks of a filter, which stay.
     fn of_counts(config: &TableConfig) -> Result<Option<Self>, TableError> {
-        let Some(Admission::Count(_)) = config.lifetime.admission else { return Ok(None) };
-        let eviction = config.lifetime.eviction.map(|rules| Eviction { half_life: None, min_score: None, ..rules });
-        let eviction = eviction.filter(|rules| *rules != Eviction::default());
+        let (dim, eviction) = match config.lifetime.admission {
+            Some(Admission::Count(_)) => {
+                let rules =
+                    config.lifetime.eviction.map(|rules| Eviction { half_life: None, min_score: None, ..rules });
+                (1, rules.filter(|rules| *rules != Eviction::default()))
+            }
+            Some(Admission::Bloom(_)) => (WORDS, None),
+            _ => return Ok(None),
+        };
         let (optimizer, init) = (Optimizer::Sgd { lr: 0.0.into(), l2: 0.0 }, Init::Zeros);
         let mut table = Self::new(&TableConfig {
             name: config.name.clone(),
             seed: config.seed,
-            parts: vec![PartConfig { name: "count".into(), dim: 1, optimizer, init }],
+            parts: vec![PartConfig { name: "count".into(), dim, optimizer, init }],
             storage: Storage::F32,
             lifetime: Lifetime { admission: None, eviction },
             groups: Vec::new(),
         })?;
-        table.lives.get_or_insert_with(|| Box::new(Lives::new(Eviction::default())));
+        if dim == 1 {
+            table.lives.get_or_insert_with(|| Box::new(Lives::new(Eviction::default())));
+        }
         Ok(Some(table))
+    }
+
+    /// What is saved of keys without a row: a count for each, or the entries of a filter.
+    fn absent(&self) -> usize {
+        let each = if self.bloom.is_some() { ENTRIES } else { 1 };
+        self.waiting.as_ref().map_or(0, |waiting| waiting.rows() * each)
     }
 
     /// Weights per row.
@@ -222,7 +245,10 @@ impl Table {
         }
         ShardStats {
             rows: self.rows() as u64,
-            waiting: self.waiting.as_ref().map_or(0, |waiting| waiting.rows() as u64),
+            waiting: match (&self.bloom, &self.waiting) {
+                (Some(bloom), _) => bloom.keys(),
+                (None, waiting) => waiting.as_ref().map_or(0, |waiting| waiting.rows() as u64),
+            },
             bytes: self.bytes() as u64,
             index_slots: self.index.capacity() as u64,
             load_factor: self.index.load(),

@@ -80,6 +80,9 @@ impl Table {
                 return gone(removed);
             }
         }
+        if self.bloom.is_some() {
+            return self.snapshot_filter(at_most);
+        }
         self.waiting.as_mut().map_or_else(Vec::new, |waiting| counts(waiting.snapshot_page(at_most)))
     }
 
@@ -109,6 +112,9 @@ impl Table {
         }
         if let Some(waiting) = &mut self.waiting {
             waiting.end_snapshot(kept);
+        }
+        if let Some(bloom) = &mut self.bloom {
+            bloom.pending = Vec::new();
         }
     }
 }
