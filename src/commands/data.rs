@@ -1,20 +1,24 @@
 //! `forebay data`: make, convert and inspect rows.
 
 use crate::Fault;
-use crate::actors::{Source, StageCx, commas};
-use crate::connectors::convert::{Encoding, ParquetOptions, TextOptions, block_on, to_criteo_text, to_parquet};
+use crate::actors::{Domain, Source, StageCx, commas};
+use crate::connectors::convert::{
+    Encoding, ParquetOptions, TextOptions, block_on, infer_columns, to_criteo_text, to_parquet,
+};
 use crate::connectors::inspect::{InspectOptions, format_of, inspect};
 use crate::connectors::{
-    ArrowSource, Categories, CriteoSource, CsvOptions, Format as FileFormat, Input, OnBadRow, ParquetSource, Predicate,
-    ReadOptions, Rows, Synthetic, SyntheticSource,
+    ArrowSource, Categories, CriteoSource, CsvOptions, CsvSource, FileColumn, Format as FileFormat, Input,
+    JsonLinesSource, OnBadRow, ParquetSource, Predicate, ReadOptions, Rows, Synthetic, SyntheticSource, ValueKind,
 };
 use clap::{Args, Subcommand, ValueEnum};
+use forebay_base::nearest;
+use std::path::PathBuf;
 
 use super::bar::Bar;
 use super::stats::Stats;
 use crate::logs::Logs;
 use crate::out;
-use crate::pipelines::Context;
+use crate::pipelines::{Context, Job};
 
 /// Make, convert and inspect rows
 #[derive(Subcommand)]
@@ -150,17 +154,27 @@ pub(crate) struct Synth {
     parquet: Parquet,
 }
 
-/// Convert Criteo text (plain, .gz or .zst) or Arrow files to Parquet, or Parquet to other row groups
+/// Convert CSV, JSON lines, Criteo text (plain, .gz or .zst) or Arrow files to Parquet, or Parquet to other row groups
 ///
-/// Reads several files in the order of their names.
+/// Reads several files in the order of their names. The types of CSV and JSON lines are those of a job's columns (--job), or those of
+/// the first 10,000 rows: integers, numbers, or else text. A value of another type is a bad row.
 #[derive(Args)]
 pub(crate) struct Convert {
-    /// A file, a folder or a glob of Criteo text, Arrow or Parquet: a path or a URL (hdfs://, s3://, file://). Partition columns of
+    /// A file, a folder or a glob of CSV, JSON lines, Criteo text, Arrow or Parquet: a path or a URL (hdfs://, s3://, file://). Partition columns of
     /// Parquet are not written.
     input: String,
     /// The folder to write, a path or a URL. It appears when it is complete.
     #[arg(long, value_name = "FOLDER")]
     out: String,
+    /// A job file: of CSV and JSON lines, writes the columns that it reads, as it reads them.
+    #[arg(long, value_name = "JOB.toml")]
+    job: Option<PathBuf>,
+    /// Columns of CSV and JSON lines that are text, whatever their first rows hold.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with = "job")]
+    text: Vec<String>,
+    /// The character between the fields of CSV; \t is a tab.
+    #[arg(long, value_name = "CHARACTER", value_parser = delimiter, default_value = ",", conflicts_with = "job")]
+    delimiter: char,
     /// Read only the partition folders that this selects, for instance "day >= '2026-11-20'".
     #[arg(long = "where", value_name = "PREDICATE")]
     filter: Option<Predicate>,
@@ -256,12 +270,61 @@ impl Convert {
             FileFormat::Criteo => {
                 write_parquet(CriteoSource::new(input, read).on_bad_row(on_bad_row), &self.out, &options, None, logs)
             }
-            format @ (FileFormat::Csv | FileFormat::JsonLines) => Err(Fault::user(format!(
-                "`{input}` is {format} by its name, and {format} is not converted, because a job says which columns are numbers: \
-                 train on it as it is"
-            ))),
+            format @ (FileFormat::Csv | FileFormat::JsonLines) => {
+                let csv = CsvOptions { delimiter: self.delimiter, ..CsvOptions::default() };
+                let (columns, csv) = match &self.job {
+                    Some(job) => {
+                        let job = Job::load(job, &[])?;
+                        (job.columns.in_files(format)?, job.data.csv.clone())
+                    }
+                    None => (inferred(&input, format, &csv, &self.text)?, csv),
+                };
+                let written = if format == FileFormat::Csv {
+                    let source = CsvSource::csv(input, read).written(csv).columns(columns).on_bad_row(on_bad_row);
+                    write_parquet(source, &self.out, &options, None, logs)
+                } else {
+                    let source = JsonLinesSource::json_lines(input, read).columns(columns).on_bad_row(on_bad_row);
+                    write_parquet(source, &self.out, &options, None, logs)
+                };
+                written.map_err(|fault| match self.job {
+                    None if fault.domain == Domain::User => Fault::user(format!(
+                        "{fault} (types are those of the first {SAMPLE} rows; --text NAMES makes columns text)"
+                    )),
+                    _ => fault,
+                })
+            }
         }
     }
+}
+
+/// Rows by which the types of columns are inferred.
+const SAMPLE: u64 = 10_000;
+
+/// The columns of text files with the types of their first rows; `text`: names of columns that are text. Tells them.
+fn inferred(input: &Input, format: FileFormat, csv: &CsvOptions, text: &[String]) -> Result<Vec<FileColumn>, Fault> {
+    let (input, read) = (input.clone(), ReadOptions::default());
+    let mut columns = if format == FileFormat::Csv {
+        let mut source = CsvSource::csv(input, read).written(csv.clone()).on_bad_row(OnBadRow::Skip);
+        block_on(infer_columns(&mut source, SAMPLE, false))?
+    } else {
+        let mut source = JsonLinesSource::json_lines(input, read).on_bad_row(OnBadRow::Skip);
+        block_on(infer_columns(&mut source, SAMPLE, true))?
+    };
+    for name in text {
+        let Some(column) = columns.iter_mut().find(|column| column.name == *name) else {
+            let near = nearest(name, columns.iter().map(|column| column.name.as_str()));
+            let near = near.map_or_else(String::new, |near| format!(", did you mean `{near}`?"));
+            return Err(Fault::user(format!("--text names `{name}`, which is no column{near}")));
+        };
+        column.kind = ValueKind::Text;
+    }
+    for kind in [ValueKind::Integer, ValueKind::Number, ValueKind::Text] {
+        let of_kind: Vec<&str> = columns.iter().filter(|c| c.kind == kind).map(|c| c.name.as_str()).collect();
+        if !of_kind.is_empty() {
+            tracing::info!("{kind}: {}", of_kind.join(", "));
+        }
+    }
+    Ok(columns)
 }
 
 fn input(path: String, filter: Option<&Predicate>) -> Input {

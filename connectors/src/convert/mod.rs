@@ -5,12 +5,14 @@
 mod csv;
 mod encode;
 mod encode_column;
+mod infer;
 mod options;
 mod parquet;
 mod progress;
 mod text;
 
 pub use self::csv::to_csv;
+pub use self::infer::infer_columns;
 pub use self::options::{Encoding, ParquetOptions};
 pub use self::parquet::{ParquetWriter, to_parquet};
 pub use self::progress::{ConvertProgress, Written, block_on};

@@ -10,7 +10,7 @@ mod decompress;
 pub(crate) mod format;
 pub(crate) mod head;
 mod lines;
-mod number;
+pub(crate) mod number;
 mod source;
 mod windows;
 

@@ -104,7 +104,7 @@ impl Columns {
     ///
     /// # Errors
     /// A user fault if a column is read as two kinds of values.
-    pub(crate) fn in_files(&self, format: Format) -> Result<Vec<FileColumn>, Fault> {
+    pub fn in_files(&self, format: Format) -> Result<Vec<FileColumn>, Fault> {
         if let Some(vector) = self.dense.iter().find(|dense| dense.length.is_some() && format == Format::Csv) {
             return Err(Fault::user(format!(
                 "columns.dense: `{}` has a length, but CSV has no lists: write the rows as Parquet or JSON lines",

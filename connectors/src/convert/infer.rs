@@ -1,0 +1,119 @@
+//! What the columns of CSV and JSON lines hold, by a look at the first rows: integers, numbers or text.
+
+use arrow::array::{Array, ArrayRef, AsArray};
+use arrow::datatypes::DataType;
+use forebay_actors::{Fault, Source, StageCx};
+
+use crate::format::{FileColumn, ValueKind};
+use crate::rows::Rows;
+use crate::text::number::{parse_integer, parse_number};
+
+/// What the values of a column were so far.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    integers: bool,
+    numbers: bool,
+    truths: bool,
+    any: bool,
+}
+
+impl Seen {
+    const NOTHING: Self = Self { integers: true, numbers: true, truths: true, any: false };
+
+    fn add(&mut self, text: &str) {
+        self.any = true;
+        let bytes = text.as_bytes();
+        let digits = bytes.strip_prefix(b"-").unwrap_or(bytes);
+        let whole = !digits.is_empty() && digits.iter().all(u8::is_ascii_digit);
+        // A number would lose the zeros in front, and an integer of more than 64 bits its last digits.
+        let kept = !(digits.len() > 1 && digits[0] == b'0' && digits[1].is_ascii_digit());
+        let integer = whole && kept && parse_integer(bytes).is_some();
+        let number = !whole && kept && parse_number(bytes).is_some_and(f64::is_finite);
+        let truth = matches!(text, "true" | "false");
+        self.integers &= integer;
+        self.numbers &= integer || number;
+        self.truths &= truth;
+    }
+
+    fn kind(self, json: bool) -> ValueKind {
+        match self {
+            Self { any: false, .. } => ValueKind::Text,
+            Self { integers: true, .. } => ValueKind::Integer,
+            Self { numbers: true, .. } => ValueKind::Number,
+            Self { truths: true, .. } if json => ValueKind::Integer,
+            _ => ValueKind::Text,
+        }
+    }
+}
+
+/// Columns of integers, of numbers or of text, by the first `rows` rows of a source that reads all of them as text. A column that has no
+/// value there is text, and so is one with integers that begin with 0 or have more than 64 bits. In JSON lines (`json`) `true` and
+/// `false` are integers, 1 and 0.
+///
+/// # Errors
+/// The source's fault, or an internal one if it does not give texts.
+pub async fn infer_columns<S: Source<Out = Rows>>(
+    source: &mut S,
+    rows: u64,
+    json: bool,
+) -> Result<Vec<FileColumn>, Fault> {
+    source.open(&StageCx::detached("infer")).await?;
+    let (mut columns, mut read) = (Vec::<(String, Seen)>::new(), 0);
+    while read < rows {
+        let Some(next) = source.next().await? else { break };
+        let batch = next.batch;
+        if columns.is_empty() {
+            columns = batch.schema_ref().fields().iter().map(|field| (field.name().clone(), Seen::NOTHING)).collect();
+        }
+        let left = usize::try_from(rows - read).unwrap_or(usize::MAX).min(batch.num_rows());
+        for ((_, seen), column) in columns.iter_mut().zip(batch.slice(0, left).columns()) {
+            add(seen, column)?;
+        }
+        read += left as u64;
+    }
+    Ok(columns.into_iter().map(|(name, seen)| FileColumn::new(name, seen.kind(json))).collect())
+}
+
+fn add(seen: &mut Seen, column: &ArrayRef) -> Result<(), Fault> {
+    match column.data_type() {
+        DataType::Utf8 => column.as_string::<i32>().iter().flatten().for_each(|text| seen.add(text)),
+        DataType::List(_) => {
+            let lists = column.as_list::<i32>();
+            let (from, to) = (lists.value_offsets()[0], lists.value_offsets()[lists.len()]);
+            add(seen, &lists.values().slice(from as usize, (to - from) as usize))?;
+        }
+        other => return Err(Fault::internal(format!("a column of {other} where all are read as text"))),
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_that_would_change_as_numbers_are_text() {
+        for (values, kind) in [
+            (&["1", "-20", "0"][..], ValueKind::Integer),
+            (&["1", "2.5", "-1e-3"], ValueKind::Number),
+            (&["1", "x"], ValueKind::Text),
+            (&["007", "12"], ValueKind::Text),
+            (&["00.5"], ValueKind::Text),
+            (&["0.5", "0"], ValueKind::Number),
+            (&["9223372036854775807"], ValueKind::Integer),
+            (&["9223372036854775808", "1"], ValueKind::Text),
+            (&["nan", "1"], ValueKind::Text),
+            (&["+1"], ValueKind::Number),
+            (&["-"], ValueKind::Text),
+            (&[], ValueKind::Text),
+            (&["true", "false"], ValueKind::Text),
+        ] {
+            let mut seen = Seen::NOTHING;
+            values.iter().for_each(|value| seen.add(value));
+            assert_eq!(seen.kind(false), kind, "{values:?}");
+        }
+        let mut seen = Seen::NOTHING;
+        seen.add("true");
+        assert_eq!(seen.kind(true), ValueKind::Integer);
+    }
+}
