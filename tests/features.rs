@@ -243,6 +243,14 @@ fn a_training_measures_what_its_job_says_and_refuses_columns_that_are_not_there(
     assert_eq!(code, Some(0), "{said}");
     let written: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(report.join("report.json")).unwrap()).unwrap();
+    let [table] = written["tables"].as_array().unwrap().as_slice() else { panic!("{}", written["tables"]) };
+    let of = |field: &str| table[field].as_f64().unwrap();
+    assert_eq!(table["name"], "embedding");
+    assert!(of("rows") > 0.0 && of("rows") == of("inserted") && of("missed") == of("inserted"), "{table}");
+    assert!(
+        of("pulls") > of("rows") && (of("hit_share") - (1.0 - of("missed") / of("pulls"))).abs() < 1e-12,
+        "{table}"
+    );
     let evaluation = &written["evaluation"]["evaluation"];
     assert!(evaluation["gauc"]["auc"].as_f64().is_some() && evaluation["slices"][0]["column"] == "C20", "{evaluation}");
     let (code, said) = run(&["--set", "evaluation.slices=['country']"]);

@@ -15,6 +15,9 @@ pub struct ShardStats {
     pub load_factor: f64,
     /// Keys pulled (peeks are not counted).
     pub pulls: u64,
+    /// Keys pulled that had no row.
+    #[serde(default)]
+    pub missed: u64,
     /// Keys pushed.
     pub pushes: u64,
     /// Rows made for keys that had none, imports included.
@@ -50,6 +53,51 @@ pub struct GroupStats {
     pub rows: u64,
     /// Bytes taken from the system for index and rows.
     pub bytes: u64,
+    /// Keys pulled (peeks are not counted).
+    #[serde(default)]
+    pub pulls: u64,
+    /// Keys pulled that had no row.
+    #[serde(default)]
+    pub missed: u64,
+    /// Rows made for keys that had none, imports included.
+    #[serde(default)]
+    pub inserted: u64,
+    /// Keys pushed that have no row and were not admitted.
+    #[serde(default)]
+    pub refused: u64,
+    /// Rows removed.
+    #[serde(default)]
+    pub evicted: u64,
+    /// Keys without a row whose pushes are counted.
+    #[serde(default)]
+    pub waiting: u64,
+}
+
+impl GroupStats {
+    /// Adds what another shard holds of the group.
+    fn add(&mut self, other: &Self) {
+        self.rows += other.rows;
+        self.bytes += other.bytes;
+        self.pulls += other.pulls;
+        self.missed += other.missed;
+        self.inserted += other.inserted;
+        self.refused += other.refused;
+        self.evicted += other.evicted;
+        self.waiting += other.waiting;
+    }
+
+    /// The share of the keys pulled that had a row; none if no key was pulled.
+    pub fn hit_share(&self) -> Option<f64> {
+        (self.pulls > 0).then(|| 1.0 - self.missed as f64 / self.pulls as f64)
+    }
+}
+
+impl ShardStats {
+    /// The same as those of a group of this name, of rows of `row_dim` weights.
+    pub(crate) fn as_group(&self, name: String, row_dim: u64) -> GroupStats {
+        let Self { rows, bytes, pulls, missed, inserted, refused, evicted, waiting, .. } = *self;
+        GroupStats { name, row_dim, rows, bytes, pulls, missed, inserted, refused, evicted, waiting }
+    }
 }
 
 /// All shards of one table.
@@ -97,14 +145,22 @@ impl TableStats {
         let mut all: Vec<GroupStats> = Vec::new();
         for group in self.shards.iter().flat_map(|shard| &shard.groups) {
             match all.iter_mut().find(|other| other.name == group.name) {
-                Some(other) => {
-                    other.rows += group.rows;
-                    other.bytes += group.bytes;
-                }
+                Some(other) => other.add(group),
                 None => all.push(group.clone()),
             }
         }
         all
+    }
+
+    /// [`groups`](Self::groups), or all keys as one group, if they are of one; their rows have `row_dim` weights.
+    pub fn all_groups(&self, row_dim: usize) -> Vec<GroupStats> {
+        let groups = self.groups();
+        if !groups.is_empty() || self.shards.is_empty() {
+            return groups;
+        }
+        let mut all = GroupStats { name: self.table.clone(), row_dim: row_dim as u64, ..GroupStats::default() };
+        self.shards.iter().for_each(|shard| all.add(&shard.as_group(String::new(), 0)));
+        vec![all]
     }
 
     /// Weights of all shards that f16 storage cut short.
@@ -128,7 +184,7 @@ impl std::fmt::Display for TableStats {
                 write!(f, ", {n} {what}")?;
             }
         }
-        for GroupStats { name, row_dim, rows, bytes } in self.groups() {
+        for GroupStats { name, row_dim, rows, bytes, .. } in self.groups() {
             write!(f, "; `{name}`: {rows} rows of {row_dim} weights, {} MiB", bytes >> 20)?;
         }
         Ok(())

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use forebay_actors::Host;
 use forebay_ps::{
-    Admission, Eviction, ExportBlock, GroupConfig, Init, Lifetime, Optimizer, PartConfig, SnapshotKind, Storage, Table,
-    TableConfig, group_of, in_group, start_table,
+    Admission, Eviction, ExportBlock, GroupConfig, GroupStats, Init, Lifetime, Optimizer, PartConfig, SnapshotKind,
+    Storage, Table, TableConfig, group_of, in_group, start_table,
 };
 use proptest::prelude::*;
 
@@ -178,7 +178,12 @@ proptest! {
         }
         prop_assert_eq!(table.rows(), expected.len());
         prop_assert_eq!(exported(&mut table), expected.clone());
-        let groups = table.stats().groups;
+        let stats = table.stats();
+        let sum = |of: fn(&GroupStats) -> u64| stats.groups.iter().map(of).sum::<u64>();
+        prop_assert_eq!((stats.missed, stats.pulls), (sum(|group| group.missed), sum(|group| group.pulls)));
+        let pulled: usize = steps.iter().filter(|step| !step.push).map(|step| step.keys.len()).sum();
+        prop_assert!(stats.pulls == pulled as u64 && stats.missed <= stats.pulls);
+        let groups = stats.groups;
         prop_assert_eq!(groups.iter().map(|group| group.rows).sum::<u64>(), expected.len() as u64);
         for (key, (row, _)) in &expected {
             prop_assert!(table.contains(*key));

@@ -148,6 +148,7 @@ fn agrees(storage: Storage, ops: Vec<Op>) -> Result<(), TestCaseError> {
         inserted = inserted.max(table.rows());
     }
     prop_assert_eq!(table.stats().inserted, inserted as u64);
+    prop_assert!(table.stats().missed <= inserted as u64 && table.stats().missed <= table.stats().pulls);
     // And out again, page by page, into another table.
     let mut copy = Table::new(&config(storage)).unwrap();
     let (mut from, mut seen) = (0, 0);

@@ -3,8 +3,10 @@
 use std::cell::OnceCell;
 
 use crate::actors::commas;
+use crate::connectors::convert::block_on;
 use crate::pipelines::cluster::RunStatus;
-use crate::pipelines::{Evaluation, EvaluationHistory, Trained};
+use crate::pipelines::{Evaluation, EvaluationHistory, Model, Trained};
+use crate::ps::GroupStats;
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -132,6 +134,7 @@ impl Summary<'_> {
         let more = json!({
             "staleness_observed": staleness_observed,
             "look_ahead": look_ahead,
+            "tables": tables(model),
             "saved": self.saved.get(),
             "history": history,
             "evaluations": self.trained.evaluations(),
@@ -141,4 +144,16 @@ impl Summary<'_> {
         });
         contents(report, &model.job, [self.counts(), Usage::since(self.before), more])
     }
+}
+
+/// What became of the keys of each table, over all shards; nothing if a shard does not answer.
+fn tables(model: &Model) -> Vec<Value> {
+    let Ok(stats) = block_on(model.table.stats()) else { return Vec::new() };
+    let groups = stats.all_groups(model.table.config().row_dim());
+    let table = |group: &GroupStats| {
+        let mut table = json!(group);
+        table["hit_share"] = json!(group.hit_share());
+        table
+    };
+    groups.iter().map(table).collect()
 }

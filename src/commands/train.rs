@@ -229,7 +229,12 @@ fn of_tables(trained: &Trained) -> String {
     let groups = block_on(trained.model.table.stats()).map(|stats| stats.groups()).unwrap_or_default();
     let line = |group: &GroupStats| {
         let (name, weights, megabytes) = (&group.name, group.row_dim, group.bytes as f64 / 1e6);
-        format!("\n  table `{name}`: {} rows of {weights} weights, {megabytes:.1} MB of memory", commas(group.rows))
+        let hits =
+            group.hit_share().map_or_else(String::new, |hits| format!(", {:.0}% of look-ups found one", 100.0 * hits));
+        format!(
+            "\n  table `{name}`: {} rows of {weights} weights, {megabytes:.1} MB of memory{hits}",
+            commas(group.rows)
+        )
     };
     groups.iter().map(line).collect()
 }

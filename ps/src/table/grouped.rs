@@ -9,7 +9,7 @@ use crate::config::TableConfig;
 use crate::error::TableError;
 use crate::groups::{group_of, runs};
 use crate::lifetime::{Absent, Life};
-use crate::stats::{GroupStats, ShardStats};
+use crate::stats::ShardStats;
 
 /// What is said to be remembered of a row of a group without a lifetime, beside one that has one.
 const UNSEEN: Life = Life { seen: 0, score: 1.0 };
@@ -228,6 +228,7 @@ impl Table {
             all.rows += own.rows;
             all.bytes += own.bytes;
             all.pulls += own.pulls;
+            all.missed += own.missed;
             all.pushes += own.pushes;
             all.inserted += own.inserted;
             all.refused += own.refused;
@@ -235,8 +236,7 @@ impl Table {
             all.waiting += own.waiting;
             all.high_water += own.high_water;
             all.saturated += own.saturated;
-            let name = table.layout.table.clone();
-            all.groups.push(GroupStats { name, row_dim: table.row_dim() as u64, rows: own.rows, bytes: own.bytes });
+            all.groups.push(own.as_group(table.layout.table.clone(), table.row_dim() as u64));
         }
         all
     }

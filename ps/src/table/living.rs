@@ -21,6 +21,7 @@ impl Table {
     pub(super) fn pull_living(&mut self, keys: &[u64], rows: &mut [f32]) {
         let mut known = self.recent.oldest(keys);
         dispatch(PullLiving { table: self, keys, rows, known: &mut known });
+        self.stats.missed += known.iter().filter(|row| **row == NONE).count() as u64;
         self.recent.keep(keys, known);
     }
 

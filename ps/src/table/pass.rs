@@ -31,7 +31,10 @@ impl Table {
             return Ok(());
         }
         let mut known = self.recent.oldest(keys);
+        let before = self.stats.inserted;
         dispatch(Pull { table: self, keys, rows, known: &mut known })?;
+        // Each key without a row got one.
+        self.stats.missed += self.stats.inserted - before;
         self.recent.keep(keys, known);
         Ok(())
     }
