@@ -44,7 +44,7 @@ impl ColumnType {
         Some(match kind {
             DataType::Boolean => Self::Boolean,
             kind if kind.is_integer() => Self::Integer,
-            kind if kind.is_floating() => Self::Number,
+            kind if kind.is_floating() || kind.is_decimal() => Self::Number,
             DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Self::Text,
             DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
                 Self::Text

@@ -45,8 +45,8 @@ const LABELS: &str = "columns.label=['label', { column = 'rank', positive = '>= 
 const COLUMNS: &str = r#"
 [columns]
 label = "label"
-dense = ["count", "price", "flag", { column = "price2", transform = "log1p" }, { column = "rank", transform = "none" },
-         { column = "vector", length = 3 }]
+dense = ["count", { column = "vector", length = 3 }, "price", "flag", { column = "price2", transform = "log1p" },
+         { column = "rank", transform = "none" }]
 slots = ["user", "city", { column = "site", kind = "hex" }, { column = "item", key_space = "items" },
          { column = "history", key_space = "items" }, { column = "count", kind = "log_bucket" }, "day", "moment", "flag"]
 "#;

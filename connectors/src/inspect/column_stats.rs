@@ -62,7 +62,7 @@ impl ColumnStats {
                     }
                 }
             }
-            t if t.is_floating() => {
+            t if t.is_floating() || t.is_decimal() => {
                 let array = as_type(&DataType::Float64)?;
                 for value in array.as_primitive::<Float64Type>() {
                     match value {

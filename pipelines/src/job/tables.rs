@@ -126,10 +126,32 @@ impl Job {
         )))
     }
 
-    /// The number format of the rows of a slot.
-    pub(super) fn storage_of(&self, slot: Option<usize>) -> Storage {
+    /// The number format of the rows of a slot, and the field that says it.
+    pub(super) fn storage_of(&self, slot: Option<usize>) -> (Storage, String) {
         let table = slot.and_then(|slot| self.columns.slots.get(slot)?.table.as_ref());
-        table.and_then(|name| self.tables.get(name)?.storage).unwrap_or(self.table.storage)
+        match table.and_then(|name| Some((name, self.tables.get(name)?.storage?))) {
+            Some((name, storage)) => (storage, format!("tables.{name}.storage")),
+            None => (self.table.storage, "table.storage".to_owned()),
+        }
+    }
+
+    /// Checks the optimizers of embeddings of a model without embeddings: otherwise the table checks them.
+    fn check_unused_optimizers(&self) -> Result<(), Fault> {
+        if self.model.kind != ModelKind::Lr {
+            return Ok(());
+        }
+        let named = self.tables.iter().filter_map(|(name, table)| {
+            Some((format!("tables.{name}.embedding_optimizer"), table.embedding_optimizer?))
+        });
+        let first = ("table.embedding_optimizer".to_owned(), self.table.embedding_optimizer);
+        for (field, optimizer) in std::iter::once(first).chain(named) {
+            if let Err(what) = optimizer.check() {
+                return Err(Fault::user(format!(
+                    "{field}: {what}; model.kind is \"lr\", which has no embeddings: leave {field} out"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Checks `[tables]` and who names them.
@@ -137,6 +159,7 @@ impl Job {
     /// # Errors
     /// User: names the table or the slot, and the field.
     pub(super) fn check_tables(&self) -> Result<(), Fault> {
+        self.check_unused_optimizers()?;
         let named = self.columns.named_tables();
         let (tables, slots) = (self.columns.slot_tables(), self.columns.slot_names());
         for (at, name) in named.iter().enumerate() {
@@ -291,6 +314,18 @@ mod tests {
             assert!(said.contains(words), "no {words:?} in: {said}");
         }
         job(both).check().unwrap();
+        for (text, words) in [
+            ("[table]\nembedding_optimizer = { kind = 'adam', lr = -1.0 }\n", "table.embedding_optimizer: lr is -1"),
+            (
+                "[tables.small]\nembedding_optimizer = { kind = 'adagrad', lr = 0.0 }\n",
+                "tables.small.embedding_optimizer: lr is 0",
+            ),
+        ] {
+            let small = if text.contains("[tables.small]") { "" } else { "[tables.small]\n" };
+            let said =
+                job(&format!("{text}{small}[tables.big]\n[model]\nkind = 'lr'\n")).check().unwrap_err().to_string();
+            assert!(said.contains(words) && said.contains("\"lr\", which has no embeddings"), "{said}");
+        }
         let spaces = "[columns]\nslots = ['a', { column = 'b', table = 't', key_space = 'a' }]\n[tables.t]\n";
         let said = Job::from_toml(spaces, &[]).unwrap().check().unwrap_err().to_string();
         assert!(said.contains("`a` and `b` share the key space `a`") && said.contains("one table"), "{said}");

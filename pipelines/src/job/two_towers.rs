@@ -183,11 +183,11 @@ impl Job {
                  batch alone; set it to false, or model.loss to \"logloss\""
                     .into(),
             ),
-            true if model.log_q && self.storage_of(self.item_id_slot()) == Storage::F16 => refuse(
-                "table.storage is \"f16\", but model.log_q keeps counts in the rows of the table, which f16 has up to 2,048 alone: set \
-                 storage to \"f32\", or log_q to false"
-                    .into(),
-            ),
+            true if model.log_q && self.storage_of(self.item_id_slot()).0 == Storage::F16 => refuse(format!(
+                "{} is \"f16\", but model.log_q keeps counts in the rows of the table, which f16 has up to 2,048 alone: set \
+                 storage to \"f32\", or log_q to false",
+                self.storage_of(self.item_id_slot()).1
+            )),
             true if self.train.transfers == Some(super::Transfers::Apart) => refuse(
                 "train.transfers is \"apart\", but model.loss is \"in_batch_softmax\", whose steps are taken in one piece: leave \
                  transfers out"
@@ -326,6 +326,14 @@ mod tests {
             (softmax, &["data.negatives=0.5"], "whose negatives are the items of the batch"),
             (softmax, &["train.sync=true", "placement.trainers=2", "placement.ps=1"], "train.sync is true"),
             (softmax, &["table.storage=f16"], "table.storage is \"f16\", but model.log_q keeps counts"),
+            (
+                softmax,
+                &[
+                    "tables.items.storage=f16",
+                    "columns.slots=['user', { column = 'item', table = 'items' }, 'seen', 'brand']",
+                ],
+                "tables.items.storage is \"f16\", but model.log_q keeps counts",
+            ),
             (softmax, &["train.transfers=apart", "train.backend=torch"], "train.transfers is \"apart\""),
             (
                 TOWERS,

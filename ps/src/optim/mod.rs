@@ -169,7 +169,7 @@ impl Optimizer {
     }
 
     /// Checks the constants; the error names the constant, what was found and what was expected.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), String> {
         let positive = |name: &str, v: f32| match v.is_finite() && v > 0.0 {
             true => Ok(()),
             false => Err(format!("{name} is {v}; expected a finite number above 0")),

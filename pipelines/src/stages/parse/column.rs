@@ -6,7 +6,7 @@ use arrow::datatypes::{ArrowPrimitiveType, DataType};
 use forebay_actors::{Fault, FaultKind};
 
 /// What a dense feature may be.
-pub(super) const NUMBERS: &str = "integers, floating-point numbers or booleans for a dense feature";
+pub(super) const NUMBERS: &str = "integers, floating-point numbers, decimals or booleans for a dense feature";
 
 pub(super) const NOT_FINITE: &str = "dense value is not finite";
 
@@ -38,9 +38,7 @@ pub(super) fn lists(name: &str, array: &ArrayRef) -> Result<Option<ListArray>, F
 /// The fault for a column of the wrong type. It says what to do with types that cannot be features.
 pub(super) fn wrong_type(name: &str, array: &dyn Array, expected: &str) -> Fault {
     let advice = match array.data_type() {
-        DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) | DataType::Decimal256(..) => {
-            ": cast it to double or bigint when it is written"
-        }
+        kind if kind.is_decimal() => ": cast it to bigint when it is written, or set kind to \"log_bucket\"",
         DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) if expected == NUMBERS => {
             ": if it is a vector, say how many numbers it has: { column = ..., length = ... }"
         }
@@ -51,6 +49,10 @@ pub(super) fn wrong_type(name: &str, array: &dyn Array, expected: &str) -> Fault
         }
         _ => "",
     };
-    Fault::user(format!("column `{name}` is {}, expected {expected}{advice}", array.data_type()))
-        .kind(FaultKind::BadData)
+    // The reader makes dictionaries of texts: what the file has are the values.
+    let kind = match array.data_type() {
+        DataType::Dictionary(_, values) => values,
+        kind => kind,
+    };
+    Fault::user(format!("column `{name}` is {kind}, expected {expected}{advice}")).kind(FaultKind::BadData)
 }

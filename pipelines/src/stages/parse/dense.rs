@@ -59,7 +59,7 @@ impl DenseParser {
                 integers(numbers.as_primitive::<Int64Type>(), |v| (v as usize, v as f32), logs(is_count), out);
             }
             DataType::Float32 => floats(name, array.as_primitive::<Float32Type>(), logs(false), out, bad),
-            kind if kind.is_floating() => {
+            kind if kind.is_floating() || kind.is_decimal() => {
                 // A value beyond the range of f32 becomes infinite here, and `floats` reports it as bad.
                 let wide = number::<Float64Type>(name, array)?;
                 let narrow = wide.as_primitive::<Float64Type>().unary::<_, Float32Type>(|v| v as f32);

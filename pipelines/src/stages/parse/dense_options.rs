@@ -82,7 +82,7 @@ impl OptionsParser {
             return Ok((parts.unary(|part| part as f64), false));
         }
         let kind = array.data_type();
-        if !(kind.is_numeric() && !is_decimal(kind) || matches!(kind, DataType::Boolean | DataType::Null)) {
+        if !(kind.is_numeric() || matches!(kind, DataType::Boolean | DataType::Null)) {
             return Err(wrong_type(name, array, NUMBERS));
         }
         let logs = match self.column.transform {
@@ -104,11 +104,4 @@ impl OptionsParser {
         };
         (value - self.shift) * self.factor
     }
-}
-
-fn is_decimal(kind: &DataType) -> bool {
-    matches!(
-        kind,
-        DataType::Decimal32(..) | DataType::Decimal64(..) | DataType::Decimal128(..) | DataType::Decimal256(..)
-    )
 }

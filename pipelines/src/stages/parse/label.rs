@@ -149,7 +149,7 @@ fn one_of(
 }
 
 fn is_number(kind: &DataType) -> bool {
-    kind.is_integer() || kind.is_floating() || *kind == DataType::Boolean
+    kind.is_integer() || kind.is_floating() || kind.is_decimal() || *kind == DataType::Boolean
 }
 
 /// The values as numbers; a missing one is 0.

@@ -113,7 +113,9 @@ impl SlotParser {
         let cannot = |e| Fault::user(format!("column `{name}` cannot be read")).because(e);
         let recast = |to: &DataType| cast(array, to).map_err(cannot);
         match array.data_type() {
-            kind if self.slot.kind == SlotKind::LogBucket && (kind.is_integer() || kind.is_floating()) => {
+            kind if self.slot.kind == SlotKind::LogBucket
+                && (kind.is_integer() || kind.is_floating() || kind.is_decimal()) =>
+            {
                 Ok(self.log_buckets(recast(&DataType::Float64)?.as_primitive::<Float64Type>()))
             }
             // A column that all files lack.
