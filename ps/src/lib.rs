@@ -96,7 +96,8 @@ pub use forebay_base::{Decay, LearningRate};
 pub use groups::{MOST_GROUPS, group_of, in_group};
 pub use key::SlotHasher;
 pub use lifetime::{
-    Absent, Admission, BloomCount, CELLS, Eviction, LEAST_CAP, Life, Lifetime, MOST_BLOOM_COUNT, MOST_BLOOM_KEYS, cell_of,
+    Absent, Admission, BloomCount, CELLS, Eviction, LEAST_CAP, Life, Lifetime, MOST_BLOOM_COUNT, MOST_BLOOM_KEYS,
+    cell_of,
 };
 pub use optim::Optimizer;
 pub use push::{PushId, PushOutcome, Round, Stamp, Trainer};
