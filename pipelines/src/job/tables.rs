@@ -317,8 +317,8 @@ mod tests {
         for (text, words) in [
             ("[table]\nembedding_optimizer = { kind = 'adam', lr = -1.0 }\n", "table.embedding_optimizer: lr is -1"),
             (
-                "[tables.small]\nembedding_optimizer = { kind = 'adagrad', lr = 0.0 }\n",
-                "tables.small.embedding_optimizer: lr is 0",
+                "[tables.small]\nembedding_optimizer = { kind = 'adagrad', lr = -2.0 }\n",
+                "tables.small.embedding_optimizer: lr is -2",
             ),
         ] {
             let small = if text.contains("[tables.small]") { "" } else { "[tables.small]\n" };
