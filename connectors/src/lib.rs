@@ -36,6 +36,7 @@ mod hdfs;
 mod identity;
 mod lease;
 mod names;
+mod numbered;
 mod options;
 mod partition_columns;
 mod prefetch;

@@ -29,6 +29,20 @@ fn start(i: usize) -> f32 {
     ((i * 89 % 128) as f32 - 64.0) / 256.0
 }
 
+/// A table of one part without rows.
+fn table(dim: usize, optimizer: Optimizer) -> Table {
+    let part = PartConfig { name: "p".into(), dim, optimizer, init: Init::Zeros };
+    let config = TableConfig {
+        name: "t".into(),
+        seed: 0,
+        parts: vec![part],
+        storage: Storage::F32,
+        lifetime: Lifetime::default(),
+        groups: Vec::new(),
+    };
+    Table::new(&config).expect("the configuration is right")
+}
+
 #[test]
 fn a_hundred_steps_are_pytorchs() {
     let golden: Golden =
@@ -37,16 +51,7 @@ fn a_hundred_steps_are_pytorchs() {
     let size = golden.rows * golden.dim;
     let keys: Vec<u64> = (0..golden.rows as u64).collect();
     for case in golden.cases {
-        let part = PartConfig { name: "p".into(), dim: golden.dim, optimizer: case.optimizer, init: Init::Zeros };
-        let config = TableConfig {
-            name: "t".into(),
-            seed: 0,
-            parts: vec![part],
-            storage: Storage::F32,
-            lifetime: Lifetime::default(),
-            groups: Vec::new(),
-        };
-        let mut table = Table::new(&config).expect("the configuration is right");
+        let mut table = table(golden.dim, case.optimizer);
         if !matches!(case.optimizer, Optimizer::Ftrl { .. }) {
             let weights: Vec<f32> = (0..size).map(start).collect();
             table.import(&keys, &weights, None).expect("lengths match");
@@ -69,7 +74,7 @@ fn a_hundred_steps_are_pytorchs() {
     }
 }
 
-/// A row of keys 0 to 3 each, of which 1 and 3 are pushed.
+/// Keys 0 to 3 have a row each; a batch pushes gradients of keys 1 and 3.
 #[test]
 fn l2_and_weight_decay_hold_for_pushed_rows_alone_whatever_their_gradient() {
     let lr = |lr: f64| lr.into();
@@ -80,16 +85,7 @@ fn l2_and_weight_decay_hold_for_pushed_rows_alone_whatever_their_gradient() {
         (Optimizer::Adagrad { lr: lr(0.125), initial_accumulator: 0.0, eps: 1e-10, l2: 0.25 }, [0.875, 0.875]),
         (Optimizer::Adamw { lr: lr(0.5), beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.25 }, [0.875, 0.375]),
     ] {
-        let part = PartConfig { name: "p".into(), dim: 1, optimizer, init: Init::Zeros };
-        let config = TableConfig {
-            name: "t".into(),
-            seed: 0,
-            parts: vec![part],
-            storage: Storage::F32,
-            lifetime: Lifetime::default(),
-            groups: Vec::new(),
-        };
-        let mut table = Table::new(&config).expect("the configuration is right");
+        let mut table = table(1, optimizer);
         table.import(&[0, 1, 2, 3], &[1.0; 4], None).expect("lengths match");
         // The gradient of key 1 is 0: it is in the batch, and so it decays.
         table.push(&[1, 3], &[0.0, 0.25], 1).expect("gradients are finite");

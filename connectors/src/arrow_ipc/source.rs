@@ -15,7 +15,8 @@ use super::unpack::{self, FetchedBuffers};
 use crate::decode_pool::{DecodePool, JobOutput, Stop};
 use crate::identity;
 use crate::input::Input;
-use crate::lease::{Leases, fingerprint, wanted};
+use crate::lease::{Leases, fingerprint};
+use crate::numbered;
 use crate::options::ReadOptions;
 use crate::prefetch::{self, BudgetPermit, Prefetch};
 use crate::rows::{Rows, batch_bytes};
@@ -180,18 +181,7 @@ impl Source for ArrowSource {
     }
 
     async fn next(&mut self) -> Result<Option<Rows>, Fault> {
-        let Some((pool, _)) = &mut self.running else {
-            return Err(Fault::internal("`next` was called before `open`"));
-        };
-        let Some(mut rows) = pool.next().await? else {
-            return Ok(None);
-        };
-        if !wanted(self.leases.as_ref(), &rows) {
-            return Ok(None);
-        }
-        rows.lineage.seq = self.seq;
-        self.seq += 1;
-        Ok(Some(rows))
+        numbered::next(&mut self.running, self.leases.as_ref(), &mut self.seq).await
     }
 }
 

@@ -17,7 +17,8 @@ use super::planted_model::{Columns, PlantedModel};
 use crate::criteo::batch_builder::to_batch;
 use crate::criteo::{COLUMNS, Categories, criteo_schema, with_hex_categories};
 use crate::decode_pool::{DecodePool, JobOutput};
-use crate::lease::{Leases, fingerprint, wanted};
+use crate::lease::{Leases, fingerprint};
+use crate::numbered;
 use crate::options::ReadOptions;
 use crate::prefetch::{self, BudgetPermit, Prefetch};
 use crate::rows::{Rows, WindowMark, batch_bytes};
@@ -161,18 +162,7 @@ impl Source for SyntheticSource {
     }
 
     async fn next(&mut self) -> Result<Option<Rows>, Fault> {
-        let Some((pool, _)) = &mut self.running else {
-            return Err(Fault::internal("`next` was called before `open`"));
-        };
-        let Some(mut rows) = pool.next().await? else {
-            return Ok(None);
-        };
-        if !wanted(self.leases.as_ref(), &rows) {
-            return Ok(None);
-        }
-        rows.lineage.seq = self.seq;
-        self.seq += 1;
-        Ok(Some(rows))
+        numbered::next(&mut self.running, self.leases.as_ref(), &mut self.seq).await
     }
 }
 
