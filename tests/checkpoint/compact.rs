@@ -1,5 +1,7 @@
 //! `forebay checkpoint compact`: one layer of many, with the same bits.
 
+use rustix::process::Signal;
+
 use super::jobs::Job;
 use super::resume::undisturbed;
 
@@ -77,14 +79,17 @@ fn an_older_one_goes_to_another_folder() {
 /// The files that the run's next checkpoints would need go: it writes all rows again.
 #[test]
 fn it_may_be_done_while_a_run_goes_on() {
-    // Between two checkpoints there is time for several compactions, however slow the machine is.
     let job = Job::new("parquet", &["checkpoint.rows=100000", "data.epochs=8"]);
     let mut running = job.start(&[]);
     job.until_checkpoint(3, &mut running);
-    let (code, said) = (0..20).map(|_| compact(&job, &["--keep", "1"])).find(|(code, _)| *code == Some(0)).unwrap();
+    // The run stands still meanwhile, perhaps within a checkpoint: it cannot end first, however fast the machine is.
+    running.signal(Signal::STOP);
+    let (code, said) = compact(&job, &["--keep", "1"]);
     assert_eq!(code, Some(0), "{said}");
-    job.until_checkpoint(job.newest() + 1, &mut running);
-    running.signal(rustix::process::Signal::KILL);
+    let compacted = job.newest();
+    running.signal(Signal::CONT);
+    job.until_checkpoint(compacted + 1, &mut running);
+    running.signal(Signal::KILL);
     running.end();
     let ended = job.run(&["--resume"]);
     assert_eq!(ended.code, Some(0), "{}", ended.said);
