@@ -36,7 +36,7 @@ check: ## fmt, clippy and the tests that need no download: before each commit
 	cargo test --workspace --lib $(CHECKED:%=--test %)
 
 test: setup ## every test: both backends, a real HDFS cluster, a real Slurm, several hosts
-	cargo test --workspace --features torch --no-fail-fast
+	cargo test --workspace --features torch,otel --no-fail-fast
 
 chaos: ## kill and stop the processes of 100 runs at random times (ROUNDS_OF_CHAOS=..., SEED=...); every row must be trained on once
 	FOREBAY_CHAOS_ROUNDS=$(or $(ROUNDS_OF_CHAOS),100) FOREBAY_CHAOS_SEED=$(or $(SEED),1) cargo test --workspace --features torch --test chaos -- --nocapture
@@ -59,9 +59,9 @@ hdfs-down: ## stop the Hadoop cluster and keep its files
 
 lint: setup ## fmt, clippy, doc, deny: what CI checks besides the tests
 	cargo fmt --all --check
-	cargo clippy --workspace --all-targets --features torch,s3 -- -D warnings
+	cargo clippy --workspace --all-targets --features torch,s3,otel -- -D warnings
 	cargo clippy --workspace --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --features torch
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --features torch,otel
 	cargo deny check bans licenses sources
 
 docs: ## docs/job.md and the template of `forebay plan --job-file`, from the doc comments of the job's fields

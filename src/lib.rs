@@ -55,6 +55,8 @@ mod out;
 mod parent;
 mod progress;
 mod report;
+#[cfg(feature = "otel")]
+mod spans;
 mod stop;
 mod tensorboard;
 mod usage;

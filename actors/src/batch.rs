@@ -21,6 +21,17 @@ impl std::fmt::Display for Lineage {
     }
 }
 
+/// What a batch is called in its run, by all processes alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct BatchName {
+    /// Pass over the data, from 0.
+    pub epoch: u32,
+    /// Number of the window within the epoch, from 0.
+    pub window: u64,
+    /// Number of the batch within the window, from 0. `None`: these are some rows of the window, of which no batch is made yet.
+    pub index: Option<u32>,
+}
+
 /// Number of a barrier: 1, 2, 3 and so on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
@@ -33,4 +44,8 @@ pub trait Batch: Send + 'static {
     fn bytes(&self) -> usize;
     /// Where it came from.
     fn lineage(&self) -> &Lineage;
+    /// What it is called in its run, if it is a part of a window.
+    fn name(&self) -> Option<BatchName> {
+        None
+    }
 }

@@ -140,7 +140,7 @@ mod turn;
 mod wiring;
 
 pub use adjustment::{Adjustment, ScaledStage};
-pub use batch::{Batch, Epoch, Lineage};
+pub use batch::{Batch, BatchName, Epoch, Lineage};
 pub use context::StageCx;
 pub use control::Control;
 pub use fault::{Domain, Fault, FaultKind, Phase};
@@ -160,5 +160,5 @@ pub use run::{Outcome, Running};
 pub use service::{Client, PendingReply, Service};
 pub use stage::{Sink, Source, Stage};
 pub use stage_report::{StageReport, WaitKind, WaitReport};
-pub use timeline::{Doing, Track, TrackSlice};
+pub use timeline::{Doing, Observed, Observer, Track, TrackSlice};
 pub use topology::{DEFAULT_CAPACITY, Flow, Pipeline, Topology};

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use crate::batch::{Batch, Lineage};
 use crate::clock::{Activity, Clock};
 use crate::stage_report::{Reading, WaitKind, WaitReport};
-use crate::timeline::Recorder;
+use crate::timeline::{Recorder, Watched};
 
 /// The meter of one stage, or of one replica if there are several.
 #[derive(Debug)]
@@ -60,6 +60,11 @@ impl Default for StageMeter {
 }
 
 impl StageMeter {
+    /// A meter that also tells an observer what the replica does.
+    pub(crate) fn watched(watched: Option<Watched>) -> Self {
+        Self { recorder: Recorder::watched(watched), ..Self::default() }
+    }
+
     /// Awaits a store, a reply or a device. The time that `wait` is pending counts as waiting, and the report shows it under
     /// `what`; the time that it is polled counts as busy. Use few, constant names. Cancel safe if `wait` is.
     pub async fn waiting_on<T>(&self, what: &str, wait: impl Future<Output = T>) -> T {
@@ -120,6 +125,7 @@ impl StageMeter {
     pub(crate) fn takes(&self, batch: &impl Batch) -> Work<'_> {
         let (lineage, rows) = (batch.lineage().clone(), batch.rows());
         self.took(rows, batch.bytes());
+        self.recorder.takes(batch);
         Work { recorder: &self.recorder, began: Instant::now(), lineage, rows }
     }
 
@@ -198,7 +204,7 @@ pub(crate) struct Work<'a> {
 
 impl Work<'_> {
     pub(crate) fn done(self) {
-        self.recorder.worked(self.began, self.lineage, self.rows);
+        self.recorder.worked(self.began, self.lineage, self.rows, None);
     }
 }
 

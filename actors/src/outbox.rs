@@ -92,6 +92,7 @@ fn closed(_: Closed) -> Fault {
 impl<T: Batch> Downstream<T> {
     async fn send(&mut self, batch: T) -> Result<(), Fault> {
         let (rows, bytes) = (batch.rows(), batch.bytes());
+        let made = self.meter.recorder().makes(&batch);
         if let Some(turn) = &self.turn
             && !turn.is_now()
         {
@@ -100,6 +101,7 @@ impl<T: Batch> Downstream<T> {
         }
         self.put(Item::Batch(batch), bytes).await.map_err(closed)?;
         self.meter.sent(rows, bytes);
+        made.inspect(|name| self.meter.recorder().made(*name));
         let link = &self.link.room.meter;
         link.items.fetch_add(1, Relaxed);
         link.rows.fetch_add(rows as u64, Relaxed);

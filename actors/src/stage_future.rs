@@ -54,9 +54,9 @@ pub(crate) async fn source<S: Source>(
                 error_context.set(Phase::Batch, Some(batch.lineage()));
                 cx.ledger().read(rows as u64);
                 cx.meter().took(rows, batch.bytes());
-                let lineage = batch.lineage().clone();
+                let (lineage, name) = (batch.lineage().clone(), batch.name());
                 out.send(batch).await?;
-                cx.meter().recorder().worked(began, lineage, rows);
+                cx.meter().recorder().worked(began, lineage, rows, name);
                 began = Instant::now();
                 // A source that never waits must not starve the other actors on its arbiter.
                 tokio::task::yield_now().await;

@@ -23,22 +23,24 @@ use crate::report::{Report, Verdict};
 use crate::results::Results;
 use crate::stage_report::StageReport;
 use crate::switch::Switch;
+use crate::timeline::{Observer, Watched};
 
 /// The settings of a topology.
 pub(crate) struct Settings {
     pub(crate) hosts: Vec<Weak<ServiceRegistry>>,
     pub(crate) grace: Duration,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { hosts: Vec::new(), grace: Duration::from_secs(10) }
+        Self { hosts: Vec::new(), grace: Duration::from_secs(10), observer: None }
     }
 }
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Settings").field("hosts", &self.hosts.len()).field("grace", &self.grace).finish()
+        f.debug_struct("Settings").field("hosts", &self.hosts.len()).field("grace", &self.grace).finish_non_exhaustive()
     }
 }
 
@@ -107,6 +109,12 @@ impl State {
 
     pub(crate) fn cx(&self, name: &str, replica: usize, meter: &Arc<StageMeter>) -> StageCx {
         StageCx::new(name, replica, self.ledger.clone(), Arc::clone(meter), self.switch.clone()).leaving(&self.results)
+    }
+
+    /// The meter of a replica of a stage.
+    pub(crate) fn meter(&self, stage: &str, replica: usize) -> Arc<StageMeter> {
+        let observer = self.settings.observer.clone();
+        Arc::new(StageMeter::watched(observer.map(|observer| Watched { observer, stage: stage.into(), replica })))
     }
 
     pub(crate) fn report(&self) -> Report {

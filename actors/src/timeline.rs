@@ -1,12 +1,14 @@
 //! What each replica of a stage did when: its work on each batch, and what it waited for meanwhile.
 //!
-//! A replica keeps its first slices and its newest ones, so the memory is bounded however long the run takes.
+//! A replica keeps its first slices and its newest ones, so the memory is bounded however long the run takes. An [`Observer`] gets all
+//! of them while the pipeline runs.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::batch::Lineage;
+use crate::batch::{Batch, BatchName, Lineage};
 
 /// Slices that a replica keeps of its beginning, and of its end.
 const FIRST: usize = 1024;
@@ -53,12 +55,56 @@ pub struct Track {
     pub left_out: u64,
 }
 
+/// The work of a replica on one batch, as an [`Observer`] gets it.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The stage.
+    pub stage: Arc<str>,
+    /// The number of the replica, from 0.
+    pub replica: usize,
+    /// Whether the stage is the source.
+    pub is_source: bool,
+    /// What the batch is called.
+    pub name: BatchName,
+    /// The work on the batch.
+    pub work: TrackSlice,
+    /// The waits within the work. A source also waits before it has the batch.
+    pub waits: Vec<TrackSlice>,
+    /// The batches that the stage made of rows of a window within the work, each with the time at which it was sent, since 1970.
+    pub made: Vec<(BatchName, Duration)>,
+}
+
+/// Gets what the replicas of a pipeline do while it runs.
+pub trait Observer: Send + Sync {
+    /// A replica has worked on a batch that has a name. Called on the thread of the stage: it must not wait.
+    fn worked(&self, work: Observed);
+}
+
+/// Who observes a replica.
+pub(crate) struct Watched {
+    pub(crate) observer: Arc<dyn Observer>,
+    pub(crate) stage: Arc<str>,
+    pub(crate) replica: usize,
+}
+
 /// Records the slices of one replica.
-#[derive(Debug)]
 pub(crate) struct Recorder {
     /// A moment of both clocks: the one goes on evenly, the other is that of all machines.
     anchor: (Instant, Duration),
     kept: Mutex<Kept>,
+    watched: Option<(Watched, Mutex<UnderWay>)>,
+}
+
+/// Most waits within the work on one batch that an observer gets.
+const MOST_WAITS: usize = 64;
+
+/// What an observer gets at the end of the work on the batch.
+#[derive(Default)]
+struct UnderWay {
+    /// The name of the batch. `None` in a source, which does not have it yet.
+    name: Option<BatchName>,
+    waits: Vec<TrackSlice>,
+    made: Vec<(BatchName, Duration)>,
 }
 
 #[derive(Debug, Default)]
@@ -71,37 +117,80 @@ struct Kept {
 impl Default for Recorder {
     fn default() -> Self {
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Self { anchor: (Instant::now(), unix), kept: Mutex::default() }
+        Self { anchor: (Instant::now(), unix), kept: Mutex::default(), watched: None }
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("kept", &self.kept).finish_non_exhaustive()
     }
 }
 
 impl Recorder {
-    /// Records the work on a batch that began at `began` and ends now.
-    pub(crate) fn worked(&self, began: Instant, lineage: Lineage, rows: usize) {
-        self.add(began, began.elapsed(), Doing::Batch { lineage, rows });
+    /// A recorder that also tells an observer.
+    pub(crate) fn watched(watched: Option<Watched>) -> Self {
+        Self { watched: watched.map(|watched| (watched, Mutex::default())), ..Self::default() }
+    }
+
+    /// The replica takes a batch.
+    pub(crate) fn takes(&self, batch: &impl Batch) {
+        if let Some((_, under_way)) = &self.watched {
+            *lock(under_way) = UnderWay { name: batch.name(), ..UnderWay::default() };
+        }
+    }
+
+    /// The name of a batch that the replica sends, if it has made it of rows of a window.
+    pub(crate) fn makes(&self, batch: &impl Batch) -> Option<BatchName> {
+        let (_, under_way) = self.watched.as_ref()?;
+        let is_cut = lock(under_way).name.is_some_and(|name| name.index.is_none());
+        batch.name().filter(|name| is_cut && name.index.is_some())
+    }
+
+    /// A batch that [`makes`](Self::makes) named was sent.
+    pub(crate) fn made(&self, name: BatchName) {
+        if let Some((_, under_way)) = &self.watched {
+            let (instant, unix) = self.anchor;
+            lock(under_way).made.push((name, unix + instant.elapsed()));
+        }
+    }
+
+    /// Records the work on a batch that began at `began` and ends now. `name`: of the batch of a source.
+    pub(crate) fn worked(&self, began: Instant, lineage: Lineage, rows: usize, name: Option<BatchName>) {
+        let work = self.slice(began, began.elapsed(), Doing::Batch { lineage, rows });
+        if let Some((Watched { observer, stage, replica }, under_way)) = &self.watched {
+            let UnderWay { name: taken, waits, made } = std::mem::take(&mut *lock(under_way));
+            if let Some(name) = taken.or(name) {
+                let (stage, replica, is_source) = (Arc::clone(stage), *replica, taken.is_none());
+                observer.worked(Observed { stage, replica, is_source, name, work: work.clone(), waits, made });
+            }
+        }
+        lock(&self.kept).add(work);
     }
 
     /// Records a wait that began at `began` and ends now.
     pub(crate) fn waited(&self, began: Instant, what: &str) {
         let took = began.elapsed();
         if took >= SHORTEST_WAIT {
-            self.add(began, took, Doing::Wait(what.to_owned()));
+            let wait = self.slice(began, took, Doing::Wait(what.to_owned()));
+            if let Some((_, under_way)) = &self.watched {
+                let mut under_way = lock(under_way);
+                if under_way.waits.len() < MOST_WAITS {
+                    under_way.waits.push(wait.clone());
+                }
+            }
+            lock(&self.kept).add(wait);
         }
     }
 
-    fn add(&self, began: Instant, took: Duration, what: Doing) {
+    fn slice(&self, began: Instant, took: Duration, what: Doing) -> TrackSlice {
         let (instant, unix) = self.anchor;
-        let began = unix + began.saturating_duration_since(instant);
-        self.kept().add(TrackSlice { began, took, what });
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        TrackSlice { began: unix + began.saturating_duration_since(instant), took, what }
     }
 
     /// What was kept.
     pub(crate) fn track(&self, stage: &str, replica: usize) -> Track {
-        let kept = self.kept();
+        let kept = lock(&self.kept);
         let slices = kept.first.iter().chain(&kept.newest).cloned().collect();
         Track { stage: stage.to_owned(), replica, slices, left_out: kept.left_out }
     }
@@ -120,6 +209,10 @@ impl Kept {
     }
 }
 
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,7 +222,7 @@ mod tests {
         let recorder = Recorder::default();
         let began = Instant::now();
         for seq in 0..10_000 {
-            recorder.worked(began, Lineage { seq, ..Lineage::default() }, 5);
+            recorder.worked(began, Lineage { seq, ..Lineage::default() }, 5, None);
         }
         let track = recorder.track("parse", 2);
         let seqs: Vec<u64> = track

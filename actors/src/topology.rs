@@ -5,6 +5,7 @@
 //! A flow is wired back to front: it holds a closure that takes the link downstream and starts everything upstream. So
 //! no stage looks a peer up by name, and a mismatch of types does not compile.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::batch::Batch;
@@ -21,6 +22,7 @@ use crate::shell::mailbox;
 use crate::stage::{Sink, Source, Stage};
 use crate::stage_future::{self, SourceHandles};
 use crate::state::Settings;
+use crate::timeline::Observer;
 use crate::wiring::{Wire, Wiring};
 
 /// The default capacity of a link.
@@ -72,6 +74,13 @@ impl Topology {
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.settings.grace = grace;
+        self
+    }
+
+    /// Tells `observer` what the replicas of all stages do.
+    #[must_use]
+    pub fn observed_by(mut self, observer: Option<Arc<dyn Observer>>) -> Self {
+        self.settings.observer = observer;
         self
     }
 

@@ -63,7 +63,7 @@ impl Wiring {
 
     /// Adds a stage that is not replicated.
     pub(crate) fn single(&mut self, name: &str, kind: &'static str, place: Place) -> (StageCx, Arc<StageMeter>) {
-        let meter = Arc::<StageMeter>::default();
+        let meter = self.state.meter(name, 0);
         let meters = Arc::new(Mutex::new(vec![Arc::clone(&meter)]));
         lock(&self.state.registry).stages.push(Entry {
             name: name.to_owned(),
@@ -118,7 +118,7 @@ impl Wiring {
 
 impl ReplicaGroup {
     pub(crate) fn spawn(&self, number: usize) -> (StageCx, Arc<StageMeter>) {
-        let meter = Arc::<StageMeter>::default();
+        let meter = self.state.meter(&self.name, number);
         lock(&self.meters).push(Arc::clone(&meter));
         (self.state.cx(&self.name, number, &meter), meter)
     }

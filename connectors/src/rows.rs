@@ -4,7 +4,7 @@ use arrow::array::{Array, ArrayRef, AsArray, BooleanArray};
 use arrow::compute::filter_record_batch;
 use arrow::datatypes::{DataType, Int32Type};
 use arrow::record_batch::RecordBatch;
-use forebay_actors::{Batch, Fault, Lineage, StageCx};
+use forebay_actors::{Batch, BatchName, Fault, Lineage, StageCx};
 
 /// The window that a batch belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,6 +62,10 @@ impl Batch for Rows {
 
     fn lineage(&self) -> &Lineage {
         &self.lineage
+    }
+
+    fn name(&self) -> Option<BatchName> {
+        Some(BatchName { epoch: self.lineage.epoch, window: self.window.window, index: None })
     }
 }
 

@@ -1,6 +1,8 @@
 //! The [`Context`] that all runs of a program share.
 
-use forebay_actors::IoRuntime;
+use std::sync::Arc;
+
+use forebay_actors::{IoRuntime, Observer};
 use forebay_connectors::Stores;
 
 use crate::registry::Registry;
@@ -14,6 +16,8 @@ pub struct Context {
     pub stores: Stores,
     /// The custom stages, sources and models that a job may name.
     pub registry: Registry,
+    /// Gets what the stages of a training do while it runs.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Default for Context {
@@ -27,6 +31,12 @@ impl Context {
     pub fn new(registry: Registry) -> Self {
         // The other half of the cores computes. On two cores, a second IO thread costs more in wake-ups than it gains.
         let threads = (IoRuntime::cores(16) / 2).max(1);
-        Self { io: IoRuntime::new("forebay-io", threads), stores: Stores::default(), registry }
+        Self { io: IoRuntime::new("forebay-io", threads), stores: Stores::default(), registry, observer: None }
+    }
+
+    /// The same with an observer of trainings.
+    #[must_use]
+    pub fn observed_by(&self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer: Some(observer), ..self.clone() }
     }
 }

@@ -37,18 +37,23 @@ use crate::staleness::Staleness;
 /// `source -8→ parse -8→ batch -4→ lookup -2→ train -2→ push`. `lookup` and `push` call the shards. With transfers apart,
 /// `train` is `upload -1→ train -1→ download`.
 pub(crate) fn training(resources: &Resources, read: Read) -> Result<Pipeline, Fault> {
-    let (job, topology) = (&resources.job, Topology::new("train").attach(&resources.host));
+    let (job, topology) = (&resources.job, learning(resources));
     let participation = resources.participation.clone();
     let batcher = Batcher::new(training_plan(job))
         .ask_before_windows(move |epoch, mark| participation.window_begins(epoch, mark));
     Ok(learn(batches(topology, job, &resources.context.registry, batcher, Purpose::Training, read)?, resources))
 }
 
+/// The beginning of a pipeline that trains.
+fn learning(resources: &Resources) -> Topology {
+    Topology::new("train").attach(&resources.host).observed_by(resources.context.observer.clone())
+}
+
 /// A reader: `source -8→ parse -8→ batch -4→ ship`. With the look-up at the reader, which needs `table`:
 /// `source -8→ parse -8→ batch -4→ lookup -2→ ship`.
 pub(crate) fn reading(
     job: &Job,
-    registry: &Registry,
+    context: &Context,
     send_queue: Arc<SendQueue>,
     leases: LeaseClient,
     table: Option<(TableClient, Staleness)>,
@@ -57,7 +62,8 @@ pub(crate) fn reading(
     let held = leases.clone();
     let batcher =
         Batcher::new(training_plan(job)).ask_before_windows(move |epoch, mark| held.begin_window(epoch, mark));
-    let flow = batches(Topology::new("read"), job, registry, batcher, Purpose::Training, read)?;
+    let topology = Topology::new("read").observed_by(context.observer.clone());
+    let flow = batches(topology, job, &context.registry, batcher, Purpose::Training, read)?;
     let Some((table, staleness)) = table else {
         let trainers = job.in_step() as u32;
         return Ok(flow.sink("ship", Place::Shared, move || Ship::<TrainBatch>::new(send_queue, leases, trainers)));
@@ -73,7 +79,7 @@ pub(crate) fn reading(
 /// A trainer: `receive -4→ lookup -2→ train -2→ push`. With the look-up at the reader: `receive -2→ train -2→ push`.
 pub(crate) fn receiving(resources: &Resources, receive_queue: Arc<ReceiveQueue>, member: &Member) -> Pipeline {
     let (status, links) = (member.subscribe(), &resources.job.pipeline.links);
-    let topology = Topology::new("train").attach(&resources.host);
+    let topology = learning(resources);
     if resources.job.placement.lookup_at == LookupAt::Trainer {
         let participation = resources.participation.clone();
         let receive = move || Receive::<TrainBatch>::new(receive_queue, status, &participation);

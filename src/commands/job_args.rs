@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+#[cfg(feature = "otel")]
+use crate::spans::{SpanService, Spans, TRACEPARENT, TraceNames};
 use crate::{Fault, Job};
 
 /// A job.
@@ -39,6 +41,11 @@ pub(crate) struct RunArgs {
     /// Write event files for TensorBoard to this folder while the run goes on. The first trainer writes them.
     #[arg(long, value_name = "FOLDER")]
     pub(crate) tensorboard: Option<PathBuf>,
+    /// Send OpenTelemetry spans of the batches of one window of N, for instance 16, to OTEL_EXPORTER_OTLP_ENDPOINT by gRPC; by default
+    /// to http://127.0.0.1:4317. Readers and trainers send them.
+    #[cfg(feature = "otel")]
+    #[arg(long, value_name = "N")]
+    pub(crate) spans: Option<std::num::NonZeroU64>,
     /// Go on from the newest checkpoint in checkpoint.to; begin at the start if there is none yet. In a run of several processes, the
     /// one that runs the coordinator decides.
     #[arg(long)]
@@ -56,6 +63,15 @@ impl RunArgs {
     /// The job, with the settings applied.
     pub(crate) fn load(&self) -> Result<Job, Fault> {
         load(self.file(), &self.settings())
+    }
+
+    /// What sends spans, if any are asked for. `run`: the name of the run, if it has one.
+    #[cfg(feature = "otel")]
+    pub(crate) fn start_spans(&self, run: Option<&str>, service: &SpanService) -> Result<Option<Spans>, Fault> {
+        let Some(windows) = self.spans else { return Ok(None) };
+        let traceparent = std::env::var(TRACEPARENT).ok();
+        let names = TraceNames::new(traceparent.as_deref(), run)?;
+        Spans::start(windows, names, service).map(Some)
     }
 
     /// The job file.

@@ -18,6 +18,8 @@ use super::train::{self, AtEnd};
 use crate::exit::Ended;
 use crate::logs::Logs;
 use crate::report::ReportFiles;
+#[cfg(feature = "otel")]
+use crate::spans::SpanService;
 use crate::stop::Stop;
 use crate::tensorboard::TensorBoard;
 use crate::{out, parent};
@@ -94,6 +96,16 @@ impl RoleCommand {
             args.dashboard.filter(|_| shows).map(|listen| Dashboard::start(listen, &security()?)).transpose()?;
         let tensorboard = args.tensorboard.as_ref().filter(|_| shows);
         let tensorboard = tensorboard.map(|folder| TensorBoard::start(folder)).transpose()?;
+        #[cfg(feature = "otel")]
+        let spans = {
+            let config = process.config();
+            let (role, rank) = (config.role, config.rank);
+            let (name, instance) = (format!("forebay-{role}"), format!("{role}-{rank}"));
+            let service = SpanService { name, instance, tls_ca: config.security.tls_ca.clone() };
+            args.start_spans(Some(&config.run), &service)?
+        };
+        #[cfg(feature = "otel")]
+        let context = &spans.as_ref().map_or_else(|| context.clone(), |spans| context.observed_by(spans.observer()));
         process.take_part(|process| match self.role {
             Role::Reader => {
                 let report = Reader::start(&job, process, context)?.run(|| stop.asked(), |_| {})?;

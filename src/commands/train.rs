@@ -22,6 +22,8 @@ use crate::net::Security;
 use crate::out;
 use crate::progress::Progress;
 use crate::report::{History, ReportFiles};
+#[cfg(feature = "otel")]
+use crate::spans::SpanService;
 use crate::stop::Stop;
 use crate::tensorboard::TensorBoard;
 use crate::usage::Usage;
@@ -56,6 +58,13 @@ impl Train {
                  `forebay role`",
             ));
         }
+        #[cfg(feature = "otel")]
+        let spans = {
+            let (name, tls_ca) = ("forebay-train".into(), job.network.security_files().tls_ca);
+            args.start_spans(job.network.run.as_deref(), &SpanService { name, instance: "train-0".into(), tls_ca })?
+        };
+        #[cfg(feature = "otel")]
+        let context = &spans.as_ref().map_or_else(|| context.clone(), |spans| context.observed_by(spans.observer()));
         let report = ReportFiles::new(args.report)?;
         let security = || Security::load(&job.network.security_files());
         let dashboard = args.dashboard.map(|listen| Dashboard::start(listen, &security()?)).transpose()?;

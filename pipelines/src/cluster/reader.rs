@@ -65,9 +65,9 @@ impl Reader {
         let queues = job.in_step();
         let send_queue = Arc::new(SendQueue::new(queues, job.pipeline.links.lookup));
         let leases = LeaseClient::new(session.member.clone(), job);
-        let (registry, table) = (&context.registry, Self::table(job, context, session)?);
+        let table = Self::table(job, context, session)?;
         let read = sources::windows(job, context, Some(Arc::new(leases.clone())))?;
-        let pipeline = wiring::reading(job, registry, Arc::clone(&send_queue), leases.clone(), table, read)?;
+        let pipeline = wiring::reading(job, context, Arc::clone(&send_queue), leases.clone(), table, read)?;
         session.wait_until_started()?;
         let channels = ReaderChannels {
             send_queue: Arc::clone(&send_queue),

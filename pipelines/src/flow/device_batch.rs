@@ -1,6 +1,6 @@
 //! A batch with a copy on the device. `upload` makes it, `train` passes it on, and `download` consumes it.
 
-use forebay_actors::{Batch, Lineage};
+use forebay_actors::{Batch, BatchName, Lineage};
 
 use super::ReadyBatch;
 
@@ -23,5 +23,9 @@ impl<T: Send + 'static> Batch for DeviceBatch<T> {
 
     fn lineage(&self) -> &Lineage {
         self.batch.lineage()
+    }
+
+    fn name(&self) -> Option<BatchName> {
+        self.batch.name()
     }
 }

@@ -1,6 +1,6 @@
 //! Parsed rows in columns. `parse` makes them from a record batch; `batch` cuts and de-duplicates them.
 
-use forebay_actors::{Batch, Lineage, StageCx};
+use forebay_actors::{Batch, BatchName, Lineage, StageCx};
 use forebay_connectors::WindowMark;
 
 use super::{KeptRows, heap};
@@ -184,6 +184,10 @@ impl Batch for ExampleBatch {
 
     fn lineage(&self) -> &Lineage {
         &self.lineage
+    }
+
+    fn name(&self) -> Option<BatchName> {
+        Some(BatchName { epoch: self.lineage.epoch, window: self.window.window, index: None })
     }
 }
 

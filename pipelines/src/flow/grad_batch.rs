@@ -1,6 +1,6 @@
 //! The gradients of one batch. `train` makes them, `push` applies them.
 
-use forebay_actors::{Batch, Lineage};
+use forebay_actors::{Batch, BatchName, Lineage};
 
 use super::{BatchId, heap};
 use crate::staleness::Ticket;
@@ -54,5 +54,10 @@ impl Batch for GradBatch {
 
     fn lineage(&self) -> &Lineage {
         &self.lineage
+    }
+
+    fn name(&self) -> Option<BatchName> {
+        let BatchId { epoch, window, index } = self.id;
+        Some(BatchName { epoch, window, index: Some(index) })
     }
 }

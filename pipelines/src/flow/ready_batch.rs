@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use forebay_actors::{Batch, Lineage};
+use forebay_actors::{Batch, BatchName, Lineage};
 use forebay_models::DenseBatch;
 
 use super::{BatchId, TrainBatch, heap};
@@ -48,5 +48,9 @@ impl Batch for ReadyBatch {
 
     fn lineage(&self) -> &Lineage {
         &self.train.lineage
+    }
+
+    fn name(&self) -> Option<BatchName> {
+        self.train.name()
     }
 }

@@ -1,6 +1,6 @@
 //! A batch of its final size with de-duplicated keys. `batch` makes it, `lookup` adds the table rows.
 
-use forebay_actors::{Batch, Lineage};
+use forebay_actors::{Batch, BatchName, Lineage};
 use forebay_connectors::WindowMark;
 use serde::{Deserialize, Serialize};
 
@@ -72,5 +72,9 @@ impl Batch for TrainBatch {
 
     fn lineage(&self) -> &Lineage {
         &self.lineage
+    }
+
+    fn name(&self) -> Option<BatchName> {
+        Some(BatchName { epoch: self.lineage.epoch, window: self.window.window, index: Some(self.index) })
     }
 }

@@ -29,6 +29,8 @@ use crate::pipelines::cluster::StatusClient;
 use crate::pipelines::model_folder::check_predecessor;
 use crate::pipelines::{Context, check_checkpoints};
 use crate::report::ReportFiles;
+#[cfg(feature = "otel")]
+use crate::spans::{TRACEPARENT, new_traceparent};
 use crate::stop::Stop;
 use crate::tensorboard::TensorBoard;
 
@@ -96,6 +98,9 @@ impl Launch {
         let program = std::env::current_exe().map_err(|e| cannot("find this program").because(e))?;
         let placement = &job.placement;
         let roles = [("ps", placement.ps), ("trainer", placement.trainers), ("reader", placement.readers)];
+        // All processes give a batch the same trace, and another run another.
+        #[cfg(feature = "otel")]
+        let traceparent = std::env::var(TRACEPARENT).unwrap_or_else(|_| new_traceparent());
         let (mut children, settings) = (Vec::new(), self.run.settings());
         let cores = job.cores();
         for (role, count) in roles {
@@ -124,6 +129,10 @@ impl Launch {
                 }
                 if let (Some(tensorboard), "trainer", 0) = (&self.run.tensorboard, role, rank) {
                     command.arg("--tensorboard").arg(tensorboard);
+                }
+                #[cfg(feature = "otel")]
+                if let Some(windows) = self.run.spans {
+                    command.args(["--spans", &windows.to_string()]).env(TRACEPARENT, &traceparent);
                 }
                 if self.run.resume {
                     command.arg("--resume");

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use forebay_actors::{Batch, Lineage};
+use forebay_actors::{Batch, BatchName, Lineage};
 use forebay_connectors::WindowMark;
 
 use crate::flow::{ExampleBatch, KeptRows, WindowEnd};
@@ -89,5 +89,9 @@ impl Batch for Part {
 
     fn lineage(&self) -> &Lineage {
         &self.lineage
+    }
+
+    fn name(&self) -> Option<BatchName> {
+        Some(BatchName { epoch: self.lineage.epoch, window: self.window.window, index: None })
     }
 }
