@@ -114,7 +114,7 @@ impl<P> ExactlyOnce<P> {
     }
 
     /// Push ids held.
-    pub fn names(&self) -> u64 {
+    pub fn push_ids(&self) -> u64 {
         self.applied.len() as u64
     }
 

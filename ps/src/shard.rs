@@ -187,8 +187,8 @@ impl Service for Shard {
             }
             Call::KeepSnapshot => self.keep_snapshot()?,
             Call::Stats => {
-                let names = self.once.names();
-                Reply::Stats(vec![ShardStats { names, ..self.table()?.stats() }])
+                let push_ids = self.once.push_ids();
+                Reply::Stats(vec![ShardStats { push_ids, ..self.table()?.stats() }])
             }
         })
     }

@@ -35,8 +35,8 @@ pub struct ShardStats {
     pub high_water: u64,
     /// Weights that f16 storage cut short to ±65504.
     pub saturated: u64,
-    /// Names of pushes held: of sources that are not acknowledged.
-    pub names: u64,
+    /// Push ids held: of sources that are not acknowledged.
+    pub push_ids: u64,
     /// What each group holds, if there are several.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<GroupStats>,
@@ -135,9 +135,9 @@ impl TableStats {
         self.shards.iter().map(|s| s.evicted).sum()
     }
 
-    /// Names of pushes of all shards.
-    pub fn names(&self) -> u64 {
-        self.shards.iter().map(|s| s.names).sum()
+    /// Push ids that all shards hold.
+    pub fn push_ids(&self) -> u64 {
+        self.shards.iter().map(|s| s.push_ids).sum()
     }
 
     /// What each group holds in all shards; none if all keys are of one.
@@ -178,7 +178,7 @@ impl std::fmt::Display for TableStats {
             (self.refused(), "keys not admitted"),
             (self.evicted(), "rows removed"),
             (self.saturated(), "weights cut short to ±65504"),
-            (self.names(), "names of pushes held"),
+            (self.push_ids(), "push ids held"),
         ] {
             if n > 0 {
                 write!(f, ", {n} {what}")?;

@@ -242,7 +242,7 @@ fn a_push_with_an_id_is_applied_once() {
         let before = dump(table).await;
         assert_eq!(table.push_once(id(0), &keys, &grads, 1).await.unwrap(), PushOutcome::Already);
         assert!(dump(table).await == before);
-        assert_eq!(table.stats().await.unwrap().names(), 3, "one in each shard");
+        assert_eq!(table.stats().await.unwrap().push_ids(), 3, "one in each shard");
         // Of a source that is settled, all are applied.
         table.acknowledge_before(3 << 40).await.unwrap();
         let late = PushId { source: (3 << 40) - 1, sequence: 7 };
@@ -253,9 +253,9 @@ fn a_push_with_an_id_is_applied_once() {
         let some: Vec<u64> = keys.iter().copied().filter(|key| route.shard(*key) == 1).collect();
         table.push_once(id(1), &some, &grads[..some.len() * DIM], 2).await.unwrap();
         assert_eq!(table.push_once(id(1), &keys, &grads, 2).await.unwrap(), PushOutcome::Applied);
-        assert_eq!(table.stats().await.unwrap().names(), 6);
+        assert_eq!(table.stats().await.unwrap().push_ids(), 6);
         table.acknowledge_before((3 << 40) + 1).await.unwrap();
-        assert_eq!(table.stats().await.unwrap().names(), 0, "what is settled takes no place");
+        assert_eq!(table.stats().await.unwrap().push_ids(), 0, "what is settled takes no place");
         dump(table).await
     });
     with_table(3, Storage::F32, async |table| {

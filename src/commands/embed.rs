@@ -2,17 +2,18 @@
 
 use std::io::Write as _;
 
+use crate::Fault;
 use crate::actors::StageCx;
 use crate::connectors::convert::{ParquetOptions, ParquetWriter, block_on};
 use crate::connectors::staged::{Folder, StagedFolder};
 use crate::models::TowerSide;
 use crate::pipelines::{Context, Predictions, npy_header};
-use crate::{Fault, Model};
 use arrow::array::{Array, AsArray, RecordBatch};
 use arrow::datatypes::Float32Type;
 use clap::Args;
 
 use super::bar::Bar;
+use super::job_args;
 use super::predict::{counts, next};
 use crate::exit::Ended;
 use crate::logs::Logs;
@@ -74,8 +75,7 @@ impl Embed {
         let folder = Folder::from(&self.out).with_stores(&context.stores);
         let stop = Stop::listen_and_say("no vectors are written")?;
         StagedFolder::probe(&folder, self.replace)?;
-        let mut model = Model::load_with(&self.model, 1, context)?;
-        model.job = crate::Job::from_toml(&model.job.to_toml(), &self.settings)?;
+        let model = job_args::load_model(&self.model, &self.settings, context)?;
         let keep: Vec<&str> = self.keep.iter().map(String::as_str).collect();
         let mut vectors = model.embed(&self.data, self.tower, &keep)?;
         block_on(self.write(&mut vectors, folder, &stop, logs))

@@ -1,9 +1,11 @@
 //! `forebay eval`: how good the scores of a model folder are.
 
+use crate::Fault;
 use crate::out;
 use crate::pipelines::{Context, Evaluation};
-use crate::{Fault, Model};
 use clap::Args;
+
+use super::job_args;
 
 /// Score a model folder on rows: forebay eval --model FOLDER --data PATH
 ///
@@ -49,8 +51,7 @@ struct Evaluated<'a> {
 
 impl Eval {
     pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
-        let mut model = Model::load_with(&self.model, 1, context)?;
-        model.job = crate::Job::from_toml(&model.job.to_toml(), &self.settings)?;
+        let mut model = job_args::load_model(&self.model, &self.settings, context)?;
         let asked = &mut model.job.evaluation;
         asked.group = self.group.or_else(|| asked.group.take());
         if !self.slices.is_empty() {

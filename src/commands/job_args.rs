@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use crate::pipelines::Context;
 #[cfg(feature = "otel")]
 use crate::spans::{SpanService, Spans, TRACEPARENT, TraceNames};
-use crate::{Fault, Job};
+use crate::{Fault, Job, Model};
 
 /// A job.
 #[derive(Clone, Args)]
@@ -85,6 +86,13 @@ impl RunArgs {
         let checkpoint = self.resume_from.iter().map(|at| format!("checkpoint.from={at}"));
         self.job.settings.iter().cloned().chain(from).chain(checkpoint).collect()
     }
+}
+
+/// A model folder with settings applied to its job. It has one shard.
+pub(crate) fn load_model(folder: &str, settings: &[String], context: &Context) -> Result<Model, Fault> {
+    let mut model = Model::load_with(folder, 1, context)?;
+    model.job = Job::from_toml(&model.job.to_toml(), settings)?;
+    Ok(model)
 }
 
 /// The job of a file, or the default job, with settings applied.

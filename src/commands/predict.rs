@@ -2,16 +2,17 @@
 
 use std::time::Duration;
 
+use crate::Fault;
 use crate::actors::{StageCx, commas};
 use crate::connectors::convert::{ParquetOptions, ParquetWriter, block_on, to_csv};
 use crate::connectors::staged::{Folder, StagedFolder};
 use crate::pipelines::{Context, Predictions};
-use crate::{Fault, Model};
 use arrow::array::RecordBatch;
 use clap::Args;
 use tokio::time::timeout;
 
 use super::bar::Bar;
+use super::job_args;
 use crate::exit::Ended;
 use crate::logs::Logs;
 use crate::out;
@@ -75,8 +76,7 @@ impl Predict {
         if let Some(folder) = &folder {
             StagedFolder::probe(folder, self.replace)?;
         }
-        let mut model = Model::load_with(&self.model, 1, context)?;
-        model.job = crate::Job::from_toml(&model.job.to_toml(), &self.settings)?;
+        let model = job_args::load_model(&self.model, &self.settings, context)?;
         let keep: Vec<&str> = self.keep.iter().map(String::as_str).collect();
         let mut predictions = model.predict(&self.data, &keep)?;
         let ended = block_on(async {

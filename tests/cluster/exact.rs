@@ -70,7 +70,7 @@ fn the_model_is_the_same_wherever_rows_are_looked_up_and_dense_parameters_are() 
             assert_eq!(logs[3..].iter().map(|log| rows_read(log)).sum::<u64>(), ROWS);
         }
         for log in &logs[1..3] {
-            assert!(log.contains("table `embedding`: ") && !log.contains("names of pushes"), "{log}");
+            assert!(log.contains("table `embedding`: ") && !log.contains("push ids held"), "{log}");
         }
         assert_eq!(run.model().difference(&one_process(&settings).0), None, "{placement:?}");
     }

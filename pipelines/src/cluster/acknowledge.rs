@@ -96,7 +96,7 @@ mod tests {
             let id = BatchId { epoch, window, index }.push_id();
             block_on(table.push_once(id, &keys, &[1.0; 64], 1)).unwrap()
         };
-        let names = || block_on(table.stats()).unwrap().names();
+        let names = || block_on(table.stats()).unwrap().push_ids();
         for epoch in 0..3 {
             for window in 0..10 {
                 for index in 0..5 {

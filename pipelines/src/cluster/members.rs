@@ -206,7 +206,7 @@ impl Members {
 
     /// Processes of `role`, which read, without a heartbeat for `silence`. Each is returned once, and again if it comes back and
     /// is lost again.
-    pub(crate) fn lost_readers(&mut self, role: Role, silence: Duration, now: Instant) -> Vec<u32> {
+    pub(crate) fn newly_lost(&mut self, role: Role, silence: Duration, now: Instant) -> Vec<u32> {
         let mut lost = Vec::new();
         for ((_, rank), member) in self.members.range_mut((role, 0)..=(role, u32::MAX)) {
             let silent = now.duration_since(member.last_heartbeat) > silence;

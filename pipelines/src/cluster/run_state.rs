@@ -166,7 +166,7 @@ impl RunState {
         let silent =
             self.members.list(now).filter(|member| (member.present || member.lost) && member.silence > silence);
         self.silent = silent.map(|member| format!("{} {}", member.role, member.rank)).collect();
-        for reader in self.members.lost_readers(role, silence, now) {
+        for reader in self.members.newly_lost(role, silence, now) {
             if self.settings.reads_alone {
                 continue;
             }

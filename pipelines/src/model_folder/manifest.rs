@@ -130,10 +130,14 @@ impl Manifest {
         versioned_json::parse(&Self::bytes(folder)?, &folder.name(MANIFEST), FORMAT, VERSION)
     }
 
-    /// Whether the manifest says that the folder is something else, such as an export. A damaged one says nothing.
-    pub(super) fn is_of_another_format(folder: &OpenFolder) -> Result<bool, Fault> {
+    /// Whether the folder has a manifest that does not say that it is something else, such as an export. A damaged one says
+    /// nothing.
+    pub(super) fn may_be_in(folder: &OpenFolder) -> Result<bool, Fault> {
+        if !folder.has(MANIFEST)? {
+            return Ok(false);
+        }
         let json = serde_json::from_slice::<serde_json::Value>(&Self::bytes(folder)?);
-        Ok(json.is_ok_and(|json| json["format"] != FORMAT))
+        Ok(json.map_or(true, |json| json["format"] == FORMAT))
     }
 
     /// The manifest as it lies in the folder.

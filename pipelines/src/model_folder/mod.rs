@@ -49,9 +49,7 @@ const OPTIMIZER: &str = "optimizer.safetensors";
 /// Fails if `to` holds something other than a model, so that saving replaces only models.
 pub fn check_place(to: impl Into<Folder>, context: &Context) -> Result<(), Fault> {
     let folder = to.into().with_stores(&context.stores).open()?;
-    if folder.is_file()?
-        || folder.holds_anything()? && (!folder.has(MANIFEST)? || Manifest::is_of_another_format(&folder)?)
-    {
+    if folder.is_file()? || folder.holds_anything()? && !Manifest::may_be_in(&folder)? {
         return Err(Fault::user(format!(
             "cannot write a model to {folder}: something is there that is not a model; name a folder of its own"
         )));

@@ -89,11 +89,11 @@ fn silent_readers_are_lost_once_and_come_back() {
     let Joined { incarnation, .. } = members.join(Role::Reader, 3, None, 1, start).unwrap();
     members.join(Role::Trainer, 0, None, 2, start).unwrap();
     let silence = Duration::from_secs(5);
-    assert!(members.lost_readers(Role::Reader, silence, start + silence).is_empty());
+    assert!(members.newly_lost(Role::Reader, silence, start + silence).is_empty());
     let late = start + silence + Duration::from_secs(1);
-    assert_eq!(members.lost_readers(Role::Reader, silence, late), [3]);
-    assert!(members.lost_readers(Role::Reader, silence, late).is_empty());
+    assert_eq!(members.newly_lost(Role::Reader, silence, late), [3]);
+    assert!(members.newly_lost(Role::Reader, silence, late).is_empty());
     members.heartbeat(Role::Reader, 3, incarnation, late).unwrap();
-    assert!(members.lost_readers(Role::Reader, silence, late + silence).is_empty());
-    assert_eq!(members.lost_readers(Role::Reader, silence, late + silence * 2), [3]);
+    assert!(members.newly_lost(Role::Reader, silence, late + silence).is_empty());
+    assert_eq!(members.newly_lost(Role::Reader, silence, late + silence * 2), [3]);
 }
