@@ -1,5 +1,7 @@
 //! What the meters of a run say about an interval.
 
+use std::time::Duration;
+
 use forebay_actors::{Report, StageReport};
 
 /// An interval of a run.
@@ -15,6 +17,10 @@ pub(super) struct Observation {
     pub(super) scalable: Vec<StageLoad>,
     /// How occupied the busiest of all other stages and services was, 0 to 1.
     pub(super) others_occupied: f64,
+    /// The share of its time that the stage behind the scalable ones had no input, 0 to 1.
+    pub(super) starved_behind: f64,
+    /// The share of the interval in which a checkpoint or an evaluation held the run up, 0 to 1.
+    pub(super) paused: f64,
 }
 
 /// What a stage did in an interval.
@@ -56,6 +62,9 @@ const SHORTEST: f64 = 0.5;
 /// batch of the batch stage is a whole window, whose rows go on in one burst.
 const BATCHES: u64 = 8;
 const BATCHES_EACH: u64 = 2;
+
+/// The waits of stages that a checkpoint or an evaluation holds up.
+const PAUSES: [&str; 2] = ["checkpoint", "evaluation"];
 
 /// Turns the growing meters of a run into intervals.
 pub(super) struct MeterReader {
@@ -99,9 +108,17 @@ impl MeterReader {
             change(before, stage).map_or(0.0, |change| change.useful / (seconds * stage.replicas.max(1) as f64))
         };
         let others_occupied = fixed.map(occupied).fold(0.0, f64::max).min(1.0);
+        let last_scalable = report.stages.iter().rposition(|stage| self.scalable.contains(&stage.name));
+        let behind = last_scalable.and_then(|at| report.stages.get(at + 1));
+        let starved = |stage: &StageReport| {
+            change(before, stage).map_or(0.0, |change| change.starved / (seconds * stage.replicas.max(1) as f64))
+        };
+        let starved_behind = behind.map_or(0.0, starved).min(1.0);
+        let held_up = |stage: &StageReport| change(before, stage).map_or(0.0, |change| change.paused);
+        let paused = (report.stages.iter().map(held_up).fold(0.0, f64::max) / seconds).min(1.0);
         let cpu = report.machine.cpu.saturating_sub(before.machine.cpu).as_secs_f64();
         self.before = Some(report.clone());
-        Some(Observation { seconds, rows: last.rows, cpu, scalable, others_occupied })
+        Some(Observation { seconds, rows: last.rows, cpu, scalable, others_occupied, starved_behind, paused })
     }
 }
 
@@ -110,6 +127,9 @@ struct StageChange {
     rows: f64,
     useful: f64,
     busy: f64,
+    starved: f64,
+    /// Seconds of all replicas in [`PAUSES`].
+    paused: f64,
 }
 
 /// What a stage or a service did since the report `before`.
@@ -121,5 +141,11 @@ fn change(before: &Report, stage: &StageReport) -> Option<StageChange> {
         rows: stage.rows_in.saturating_sub(was.rows_in) as f64,
         useful: busy + stage.waiting.saturating_sub(was.waiting).as_secs_f64(),
         busy,
+        starved: stage.starved.saturating_sub(was.starved).as_secs_f64(),
+        paused: pauses(stage).saturating_sub(pauses(was)).as_secs_f64(),
     })
+}
+
+fn pauses(stage: &StageReport) -> Duration {
+    PAUSES.iter().filter_map(|wait| stage.waits.get(*wait)).map(|wait| wait.total).sum()
 }

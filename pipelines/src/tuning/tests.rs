@@ -79,7 +79,8 @@ impl Simulated {
         let others: f64 = self.fixed.iter().sum::<f64>() * self.computes * rate;
         let cpu = others + scalable.iter().map(|stage| stage.busy).sum::<f64>();
         let others_occupied = self.fixed.iter().map(|cost| (cost * rate).min(1.0)).fold(0.0, f64::max);
-        Observation { seconds: 1.0, rows: rate, cpu, scalable, others_occupied }
+        let starved_behind = 1.0 - self.fixed.first().map_or(0.0, |cost| (cost * rate).min(1.0));
+        Observation { seconds: 1.0, rows: rate, cpu, scalable, others_occupied, starved_behind, paused: 0.0 }
     }
 }
 
@@ -207,6 +208,59 @@ fn a_stage_that_takes_turns_with_the_next_gets_another_replica() {
     assert_eq!(tuned.replicas, [1, 2]);
     assert_eq!(tuned.go_on(&run, 200), 0);
     assert_eq!(run.rate(&tuned.replicas), run.best());
+}
+
+#[test]
+fn a_run_that_waits_for_something_behind_its_batches_gets_no_replica() {
+    let starved = |share| {
+        let (mut tuner, load) =
+            (Tuner::new(16), |name: &str| StageLoad { name: name.into(), replicas: 1, useful: 0.5, busy: 0.5 });
+        let seen = Observation {
+            seconds: 1.0,
+            rows: 1e6,
+            cpu: 2.0,
+            scalable: vec![load("parse"), load("batch")],
+            others_occupied: 0.6,
+            starved_behind: share,
+            paused: 0.0,
+        };
+        (0..8).find_map(|second| tuner.observe(Duration::from_secs(second), &seen))
+    };
+    // With staleness 0 the look-up waits for a ticket: its next batch is there.
+    assert_eq!(starved(0.01), None);
+    assert!(starved(0.3).is_some(), "its input comes in bursts");
+}
+
+#[test]
+fn an_interval_in_which_a_checkpoint_or_an_evaluation_held_the_run_up_says_nothing() {
+    let run = Simulated {
+        scalable: vec![3e-6, 1e-6],
+        fixed: vec![2.5e-7],
+        computes: 0.0,
+        cores: 64,
+        contention: 0.0,
+        turns: false,
+        noise: 0.0,
+    };
+    let mut tuned = Tuned::new(&run);
+    tuned.go_on(&run, 2);
+    assert_eq!(tuned.replicas, [14, 5]);
+    // Half of the rows in most of the intervals after the change: it would be rolled back.
+    for second in 3..9 {
+        let whole = run.observe(&tuned.replicas, second);
+        let paused = Observation { rows: whole.rows * 0.05, paused: 0.95, ..whole };
+        assert_eq!(tuned.tuner.observe(Duration::from_secs(second), &paused), None);
+    }
+    assert_eq!(tuned.go_on(&run, 5), 0);
+    let [adjustment] = tuned.tuner.adjustments() else { panic!("{:?}", tuned.tuner.adjustments()) };
+    assert!(
+        !adjustment.rolled_back && adjustment.rows_per_second_after.is_some_and(|rate| rate > 3.9e6),
+        "{adjustment}"
+    );
+    // A run that pauses in every interval is tuned all the same.
+    let mut tuner = Tuner::new(64);
+    let paused = Observation { paused: 0.5, ..run.observe(&[1, 1], 1) };
+    assert!((0..40).any(|second| tuner.observe(Duration::from_secs(second), &paused).is_some()));
 }
 
 #[test]

@@ -30,6 +30,14 @@ const RELAXED: f64 = 0.7;
 /// If no stage is the limit, a stage that is occupied for less than this share of its time gets no replica to see if that helps.
 const WORTH_A_PROBE: f64 = 0.2;
 
+/// If the stage behind had no input for less than this share of its time, more input cannot make the run [`HELPED`] times as fast.
+const STARVED: f64 = 1.0 - 1.0 / HELPED;
+
+/// An interval says nothing about replicas if a checkpoint or an evaluation held the run up for more than this share of it, unless so
+/// many intervals in a row were like that.
+const PAUSED: f64 = 0.02;
+const MOST_PAUSED: u32 = 10;
+
 /// Failed attempts that are remembered.
 const MOST_REMEMBERED: usize = 64;
 
@@ -48,6 +56,8 @@ pub(super) struct Tuner {
     /// For each stage, whether replicas were taken away once.
     shrunk: Vec<bool>,
     idle_intervals: u32,
+    /// Intervals in a row that said nothing because the run paused.
+    paused_intervals: u32,
     adjustments: Vec<Adjustment>,
 }
 
@@ -102,6 +112,7 @@ impl Tuner {
             floors: Vec::new(),
             shrunk: Vec::new(),
             idle_intervals: 0,
+            paused_intervals: 0,
             adjustments: Vec::new(),
         }
     }
@@ -116,6 +127,11 @@ impl Tuner {
     pub(super) fn observe(&mut self, at: Duration, seen: &Observation) -> Option<Vec<usize>> {
         self.floors.resize(seen.scalable.len(), 1);
         self.shrunk.resize(seen.scalable.len(), false);
+        if seen.paused > PAUSED && self.paused_intervals < MOST_PAUSED {
+            self.paused_intervals += 1;
+            return None;
+        }
+        self.paused_intervals = 0;
         if std::mem::replace(&mut self.phase, Phase::Runs) == Phase::Settles {
             return None;
         }
@@ -183,6 +199,7 @@ impl Tuner {
             return (worth && adds).then(|| self.begin(at, now, best, conditions, seen, ""));
         }
         if seen.others_occupied < SATURATED
+            && seen.starved_behind >= STARVED
             && let Some(probe) = self.probe(&now, &rates, &conditions, seen)
         {
             return Some(self.begin(at, now, probe, conditions, seen, ", and no stage is the limit"));
@@ -202,7 +219,7 @@ impl Tuner {
     }
 
     /// No stage is the limit, yet the run may wait for one: `batch` makes all batches of a window before it sends the first, and
-    /// so it takes turns with the stages behind it. One more replica of the stage that is most occupied, unless that is known not
+    /// so it takes turns with the stages behind it, which are starved meanwhile. One more replica of the stage that is most occupied, unless that is known not
     /// to help.
     fn probe(&self, now: &[usize], rates: &Rates, conditions: &Conditions, seen: &Observation) -> Option<Vec<usize>> {
         let mut stages: Vec<usize> = (0..now.len()).filter(|&stage| seen.occupied(stage) >= WORTH_A_PROBE).collect();
