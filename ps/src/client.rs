@@ -5,6 +5,7 @@
 //! misses per key in the shard). Buffers travel to the shard and come back, so a steady state allocates nothing of size.
 
 mod ahead;
+mod import;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,10 +13,10 @@ use std::sync::Arc;
 use forebay_actors::Fault;
 use futures::future::try_join_all;
 
-use crate::buffers::{Asked, Buffers, SpareBuffers, deal};
+use crate::buffers::{Asked, Buffers, SpareBuffers};
 use crate::config::TableConfig;
 use crate::endpoint::{Endpoint, confused};
-use crate::lifetime::{Absent, Life};
+use crate::lifetime::Absent;
 use crate::push::{PushId, PushOutcome, Round, Stamp, Trainer};
 use crate::route::{Route, gather};
 use crate::shard::{Call, Reply};
@@ -225,98 +226,6 @@ impl TableClient {
             )));
         }
         Ok(&self.endpoints[(shard - self.held.start) * self.endpoints.len() / self.held.len()])
-    }
-
-    /// Sets the rows of `keys` to `weights`, `[keys x row_dim]`, and `state`, `[keys x state_dim]` (without: the state of
-    /// a new row). Rows that exist are overwritten; of a key that repeats the last row counts. The rows may come from a
-    /// table with another number of shards.
-    ///
-    /// Not cancel safe: dropped before it is ready, any number of shards may have set their share.
-    ///
-    /// # Errors
-    /// A user fault, with nothing changed: a length that does not match, a value that training cannot reach (NaN,
-    /// infinite, a negative sum of squares).
-    pub async fn import(&self, keys: &[u64], weights: &[f32], state: Option<&[f32]>) -> Result<(), Fault> {
-        self.import_living(keys, weights, state, &[]).await
-    }
-
-    async fn import_living(
-        &self,
-        keys: &[u64],
-        weights: &[f32],
-        state: Option<&[f32]>,
-        lives: &[Life],
-    ) -> Result<(), Fault> {
-        self.layout.check_import(keys, weights, state, lives)?;
-        let mut buffers = self.split(keys)?;
-        buffers.deal(weights, self.layout.row_dim);
-        let mut states = vec![Vec::new(); self.endpoints.len()];
-        if let Some(state) = state {
-            deal(&buffers.endpoint_of, state, self.layout.state_dim, &mut states);
-        }
-        let mut lives_of = vec![Vec::new(); self.endpoints.len()];
-        match &mut lives_of[..] {
-            [only] => only.extend_from_slice(lives),
-            parts => lives.iter().zip(&buffers.endpoint_of).for_each(|(life, part)| parts[*part as usize].push(*life)),
-        }
-        let parts = buffers.keys.into_iter().zip(buffers.values).zip(states.into_iter().zip(lives_of));
-        let mut asked = Vec::with_capacity(self.endpoints.len());
-        for (endpoint, ((keys, weights), (states, lives))) in self.endpoints.iter().zip(parts) {
-            asked.push(endpoint.call(Call::Import { keys, weights, state: state.map(|_| states), lives }));
-        }
-        done(&try_join_all(asked).await?)
-    }
-
-    /// As [`import`](Self::import), with what is remembered of each row (nothing, or one for each key), and of those rows
-    /// whose shards this client reaches. The others are left out: a process of several reads the rows of all and takes its
-    /// own.
-    ///
-    /// # Errors
-    /// As [`import`](Self::import). An internal fault: there are lives, and the shards are in other processes.
-    pub async fn import_held(
-        &self,
-        keys: &[u64],
-        weights: &[f32],
-        state: Option<&[f32]>,
-        lives: &[Life],
-    ) -> Result<(), Fault> {
-        let held = self.route.held();
-        if held == (0..self.route.shards()) {
-            return self.import_living(keys, weights, state, lives).await;
-        }
-        self.layout.check_import(keys, weights, state, lives)?;
-        let (row_dim, state_dim) = (self.layout.row_dim, self.layout.state_dim);
-        let (mut own_keys, mut own_weights, mut own_state) = (Vec::new(), Vec::new(), Vec::new());
-        let mut own_lives = Vec::new();
-        for (i, &key) in keys.iter().enumerate() {
-            if held.contains(&self.route.shard(key)) {
-                own_keys.push(key);
-                own_weights.extend_from_slice(&weights[i * row_dim..][..row_dim]);
-                if let Some(state) = state {
-                    own_state.extend_from_slice(&state[i * state_dim..][..state_dim]);
-                }
-                own_lives.extend(lives.get(i));
-            }
-        }
-        self.import_living(&own_keys, &own_weights, state.map(|_| own_state.as_slice()), &own_lives).await
-    }
-
-    /// Takes the rows of these keys away and counts their pushes on from there, of those keys whose shards this client
-    /// reaches.
-    ///
-    /// # Errors
-    /// An internal fault: the shards are in other processes, or one died.
-    pub async fn import_absent_held(&self, absent: &[Absent]) -> Result<(), Fault> {
-        let mut parts = vec![Vec::new(); self.endpoints.len()];
-        for absent in absent {
-            let shard = self.route.shard(absent.key).wrapping_sub(self.route.held().start);
-            if let Some(part) = parts.get_mut(shard) {
-                part.push(*absent);
-            }
-        }
-        let calls = self.endpoints.iter().zip(parts);
-        let asked = calls.map(|(endpoint, absent)| endpoint.call(Call::ImportAbsent { absent }));
-        done(&try_join_all(asked).await?)
     }
 
     /// As [`export`](Self::export), of the keys without a row whose pushes are counted: none without admission by count.

@@ -70,11 +70,13 @@ mod error;
 mod exactly_once;
 mod groups;
 mod half_block;
+mod imported_rows;
 mod key;
 mod lifetime;
 mod memory;
 mod merge;
 mod optim;
+mod pending_import;
 mod push;
 pub mod remote;
 mod rounds;
@@ -94,12 +96,14 @@ pub use error::TableError;
 pub use exactly_once::{ExactlyOnce, Pushed};
 pub use forebay_base::{Decay, LearningRate};
 pub use groups::{MOST_GROUPS, group_of, in_group};
+pub use imported_rows::ImportedRows;
 pub use key::SlotHasher;
 pub use lifetime::{
     Absent, Admission, BloomCount, CELLS, Eviction, LEAST_CAP, Life, Lifetime, MOST_BLOOM_COUNT, MOST_BLOOM_KEYS,
     cell_of,
 };
 pub use optim::Optimizer;
+pub use pending_import::PendingImport;
 pub use push::{PushId, PushOutcome, Round, Stamp, Trainer};
 pub use rounds::Share;
 pub use route::Route;

@@ -3,12 +3,13 @@
 //! A [`Call`] brings buffers, and its [`Reply`] returns them. The shard works on one call at a time, on its own thread.
 //! A push of a round that is not complete is answered with [`Pushed::Waiting`], and the shard goes on with other calls.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use forebay_actors::{Fault, Service, StageCx};
 
 use crate::config::TableConfig;
 use crate::exactly_once::{ExactlyOnce, Pushed};
+use crate::imported_rows::ImportedRows;
 use crate::lifetime::{Absent, Life};
 use crate::merge::{Rows, merge_rows};
 use crate::push::Stamp;
@@ -27,6 +28,10 @@ pub(crate) enum Call {
     Export { shard: usize, from: usize, at_most: usize },
     /// Set rows.
     Import { keys: Vec<u64>, weights: Vec<f32>, state: Option<Vec<f32>>, lives: Vec<Life> },
+    /// Set the rows at the places `own`, or all.
+    ImportShared { rows: Arc<ImportedRows>, own: Option<Vec<u32>> },
+    /// Get ready for about so many rows.
+    ExpectRows { rows: usize },
     /// As `Export`, of the keys without a row that are counted.
     ExportAbsent { shard: usize, from: usize, at_most: usize },
     /// Take the rows of these keys away, and count their pushes on.
@@ -168,6 +173,15 @@ impl Service for Shard {
             Call::Export { from, at_most, .. } => Reply::Export(self.table()?.export(from, at_most)),
             Call::Import { keys, weights, state, lives } => {
                 self.table()?.import_checked(&keys, &weights, state.as_deref(), &lives)?;
+                Reply::Done
+            }
+            Call::ImportShared { rows, own } => {
+                let ImportedRows { keys, weights, state, lives } = &*rows;
+                self.table()?.import_own(keys, weights, state.as_deref(), lives, own.as_deref())?;
+                Reply::Done
+            }
+            Call::ExpectRows { rows } => {
+                self.table()?.expect_rows(rows);
                 Reply::Done
             }
             Call::ExportAbsent { from, at_most, .. } => Reply::Absent(self.table()?.export_absent(from, at_most)),

@@ -4,12 +4,14 @@
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use forebay_actors::Fault;
 use futures::StreamExt;
+use futures::executor::block_on;
 use object_store::{ObjectStoreExt, PutMode, PutOptions};
+use tokio::sync::mpsc;
 
 use super::error::fault;
 use super::fail_points::{PointedFile, around, pass};
@@ -18,8 +20,11 @@ use super::writer::FileWriter;
 use super::{flat, renamed};
 use crate::store_error::store_fault;
 
-/// Pieces of a file that are fetched ahead of [`Read::read`].
-const PIECES_AHEAD: usize = 4;
+/// Bytes of a local file that are read at once for a reader that asks for less. What asks for more gets it without a copy.
+const BUFFER: usize = 64 << 10;
+
+/// Pieces of a file that are fetched ahead of [`Read::read`]: 16 KiB to some MiB each, as the store gives them.
+const PIECES_AHEAD: usize = 16;
 
 impl OpenFolder {
     /// Makes a file of this name; parents are made, too. [`FileWriter::finish`] returns when the file is on the disk or in the
@@ -102,22 +107,23 @@ impl OpenFolder {
         match &self.0 {
             Opened::Local(path) => {
                 let file = File::open(path.join(file)).map_err(|e| fault(&name, "cannot read", e))?;
-                Ok(Box::new(BufReader::with_capacity(1 << 20, file)))
+                Ok(Box::new(BufReader::with_capacity(BUFFER, file)))
             }
             Opened::Store(folder) => {
                 let (store, at) = (Arc::clone(&folder.store), folder.file(file)?);
-                let (sender, pieces) = mpsc::sync_channel(PIECES_AHEAD);
+                let (sender, pieces) = mpsc::channel(PIECES_AHEAD);
                 folder.stores.io().spawn(async move {
                     let mut stream = match store.get(&at).await {
                         Ok(found) => found.into_stream(),
                         Err(e) => {
-                            send(&sender, Err(store_fault(&format!("cannot read `{name}`"), e))).await;
+                            let _ = sender.send(Err(store_fault(&format!("cannot read `{name}`"), e))).await;
                             return;
                         }
                     };
                     while let Some(piece) = stream.next().await {
                         let piece = piece.map_err(|e| store_fault(&format!("cannot read `{name}`"), e));
-                        if !send(&sender, piece).await {
+                        // The reader was dropped.
+                        if sender.send(piece).await.is_err() {
                             return;
                         }
                     }
@@ -125,18 +131,6 @@ impl OpenFolder {
                 Ok(Box::new(StoreReader { pieces, piece: Bytes::new(), _folder: folder.clone() }))
             }
         }
-    }
-}
-
-/// Sends a piece without blocking a thread of the store. Returns false if the reader was dropped.
-async fn send(sender: &mpsc::SyncSender<Result<Bytes, Fault>>, mut piece: Result<Bytes, Fault>) -> bool {
-    loop {
-        match sender.try_send(piece) {
-            Ok(()) => return true,
-            Err(mpsc::TrySendError::Disconnected(_)) => return false,
-            Err(mpsc::TrySendError::Full(back)) => piece = back,
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }
 }
 
@@ -151,9 +145,9 @@ struct StoreReader {
 impl Read for StoreReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         while self.piece.is_empty() {
-            match self.pieces.recv() {
-                Ok(piece) => self.piece = piece.map_err(io::Error::other)?,
-                Err(_) => return Ok(0),
+            match block_on(self.pieces.recv()) {
+                Some(piece) => self.piece = piece.map_err(io::Error::other)?,
+                None => return Ok(0),
             }
         }
         let n = into.len().min(self.piece.len());

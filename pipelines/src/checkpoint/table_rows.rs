@@ -10,7 +10,9 @@ use arrow::array::{ArrayRef, AsArray, FixedSizeListArray, Float32Array, RecordBa
 use arrow::datatypes::{DataType, Field, Float32Type, Schema, SchemaRef, UInt32Type, UInt64Type};
 use forebay_actors::{Fault, FaultKind};
 use forebay_connectors::staged::OpenFolder;
-use forebay_ps::{CELLS, ExportBlock, Life, ShardSnapshot, TableClient, TableConfig, cell_of};
+use forebay_ps::{
+    CELLS, ExportBlock, ImportedRows, Life, PendingImport, ShardSnapshot, TableClient, TableConfig, cell_of,
+};
 use futures::executor::block_on;
 
 use super::cut_plan::CutPlan;
@@ -106,6 +108,7 @@ fn read(folder: &OpenFolder, entry: &FileEntry, table: &TableClient) -> Result<(
     }
     let config = table.config();
     let mut stream = stream(folder, entry, config)?;
+    let mut begun: Option<PendingImport> = None;
     while let Some(batch) = stream.next()? {
         let keys = batch.column(0).as_primitive::<UInt64Type>().values();
         if let Some(cells) = cells(entry)
@@ -118,7 +121,7 @@ fn read(folder: &OpenFolder, entry: &FileEntry, table: &TableClient) -> Result<(
             let list = batch.column(column).as_fixed_size_list();
             let each = list.value_length() as usize;
             let all = list.values().as_primitive::<Float32Type>();
-            &all.values()[list.value_offset(0) as usize..][..keys.len() * each]
+            all.values().slice(list.value_offset(0) as usize, keys.len() * each)
         };
         let state = if config.state_dim() > 0 { Some(floats(2)) } else { None };
         let mut lives = Vec::new();
@@ -128,9 +131,12 @@ fn read(folder: &OpenFolder, entry: &FileEntry, table: &TableClient) -> Result<(
             let both = seen.values().iter().zip(score.values());
             lives.extend(both.map(|(seen, score)| Life { seen: *seen, score: *score }));
         }
-        block_on(table.import_held(keys, floats(1), state, &lives))?;
+        let rows = ImportedRows { keys: keys.clone(), weights: floats(1), state, lives };
+        // The next rows are read while the shards set these.
+        begun.take().map_or(Ok(()), |begun| block_on(begun.done()))?;
+        begun = Some(block_on(table.begin_import(rows))?);
     }
-    Ok(())
+    begun.take().map_or(Ok(()), |begun| block_on(begun.done()))
 }
 
 /// Writes the snapshots of all shards of this process at the same time: each to a file of its own, and with a lifetime the keys
@@ -172,6 +178,9 @@ pub(crate) fn write_shards(
 /// As [`read`].
 pub(crate) fn load(folder: &OpenFolder, layers: &TableLayers, table: &TableClient) -> Result<(), Fault> {
     let held = table.route().cells();
+    if let Some(oldest) = layers.layers.first() {
+        block_on(table.expect_rows(|cells| rows_in(&oldest.files, cells, table)))?;
+    }
     let has_held = |file: &&FileEntry| cells(file).is_none_or(|cells| cells.start < held.end && held.start < cells.end);
     for layer in &layers.layers {
         let (absent, rows): (Vec<_>, Vec<_>) = layer.files.iter().partition(|file| file.absent.is_some());
@@ -193,6 +202,18 @@ pub(crate) fn load(folder: &OpenFolder, layers: &TableLayers, table: &TableClien
 /// The cells of the keys in a file; `None`: of all.
 fn cells(file: &FileEntry) -> Option<Range<usize>> {
     file.cells.map(|(first, end)| first as usize..end as usize)
+}
+
+/// The rows of these cells in files, about: keys are even over the cells of a file. No more than the bytes of the files have room for.
+fn rows_in(files: &[FileEntry], of: Range<usize>, table: &TableClient) -> usize {
+    let row = 8 + 4 * (table.row_dim() + table.state_dim()) as u64;
+    let rows = |file: &FileEntry| {
+        let cells = cells(file).unwrap_or(0..CELLS);
+        let both = cells.end.min(of.end).saturating_sub(cells.start.max(of.start));
+        let rows = file.rows.unwrap_or_default().min(file.bytes / row) as f64;
+        rows * both as f64 / cells.len().max(1) as f64
+    };
+    files.iter().map(rows).sum::<f64>() as usize
 }
 
 /// Fails if files of one kind that say their cells leave out a cell, or have one twice.

@@ -86,7 +86,7 @@ impl Process {
         match call {
             Call::Export { shard, from, at_most } => self.export(shard, from, at_most).await,
             Call::Import { keys, weights, state, lives } if lives.is_empty() => self.import(keys, weights, state).await,
-            Call::Import { .. } | Call::ImportAbsent { .. } => {
+            Call::Import { .. } | Call::ImportShared { .. } | Call::ImportAbsent { .. } | Call::ExpectRows { .. } => {
                 Err(Fault::internal("the lives of rows were to be sent to another process, which reads them by itself"))
             }
             Call::ExportAbsent { shard, from, at_most } => self.export_absent(shard, from, at_most).await,

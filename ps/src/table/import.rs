@@ -46,17 +46,56 @@ impl Table {
         if self.is_grouped() {
             return self.import_grouped(keys, weights, state, lives);
         }
+        self.import_at(keys, weights, state, lives, 0..keys.len())
+    }
+
+    /// As [`import_checked`](Self::import_checked), of the rows at the places `own` alone; `None`: of all. Not for a table with groups.
+    pub(crate) fn import_own(
+        &mut self,
+        keys: &[u64],
+        weights: &[f32],
+        state: Option<&[f32]>,
+        lives: &[Life],
+        own: Option<&[u32]>,
+    ) -> Result<(), TableError> {
+        match own {
+            None => self.import_checked(keys, weights, state, lives),
+            Some(own) => self.import_at(keys, weights, state, lives, own.iter().map(|at| *at as usize)),
+        }
+    }
+
+    fn import_at(
+        &mut self,
+        keys: &[u64],
+        weights: &[f32],
+        state: Option<&[f32]>,
+        lives: &[Life],
+        mut places: impl Iterator<Item = usize>,
+    ) -> Result<(), TableError> {
         let (dim, state_dim) = (self.layout.row_dim, self.layout.state_dim);
-        let mut at = 0;
-        for chunk in keys.chunks(CHUNK) {
-            chunk.iter().for_each(|key| self.index.prefetch(self.index.hash(*key)));
-            for key in chunk {
+        let mut chunk = [0; CHUNK];
+        loop {
+            let mut filled = 0;
+            for (place, at) in chunk.iter_mut().zip(&mut places) {
+                *place = at;
+                filled += 1;
+                self.index.prefetch(self.index.hash(keys[at]));
+            }
+            if filled == 0 {
+                return Ok(());
+            }
+            for &at in &chunk[..filled] {
                 let state = state.map(|state| &state[at * state_dim..][..state_dim]);
-                self.import_row(*key, &weights[at * dim..][..dim], state, lives.get(at))?;
-                at += 1;
+                self.import_row(keys[at], &weights[at * dim..][..dim], state, lives.get(at))?;
             }
         }
-        Ok(())
+    }
+
+    /// Makes room in the index for about so many rows, if there is none yet and the system has the memory.
+    pub(crate) fn expect_rows(&mut self, rows: usize) {
+        if !self.is_grouped() {
+            self.index.reserve(rows);
+        }
     }
 
     pub(super) fn import_row(
@@ -79,8 +118,7 @@ impl Table {
             lives.set(row, *life.unwrap_or(&UNSEEN));
         }
         let row_data = arena.row_mut(row);
-        scratch.copy_from_slice(weights);
-        stats.saturated += layout.write_weights(row_data, scratch);
+        stats.saturated += layout.set_weights(row_data, weights, scratch);
         let into = &mut row_data[layout.weight_words..][..layout.state_dim];
         match state {
             Some(state) => into.copy_from_slice(state),

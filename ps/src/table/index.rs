@@ -98,6 +98,23 @@ impl Index {
         Some(Self { live: Slots::new(START)?, next: None, old: None, len: 0, hasher: Hasher { xor, times: times | 1 } })
     }
 
+    /// Makes an empty index as large as so many keys would have it grow. Nothing happens if it has keys, or the system has no memory.
+    pub(crate) fn reserve(&mut self, keys: usize) {
+        if self.len > 0 || self.old.is_some() || self.next.is_some() {
+            return;
+        }
+        let mut slots = self.live.len();
+        while keys >= slots / 16 * 11 {
+            let Some(more) = slots.checked_mul(2) else { return };
+            slots = more;
+        }
+        if slots > self.live.len()
+            && let Some(live) = Slots::new(slots)
+        {
+            self.live = live;
+        }
+    }
+
     /// Keys in the index.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
@@ -319,6 +336,28 @@ mod tests {
         }
         assert!(grown > 50, "the index was seen growing {grown} times");
         same(&index, &twin);
+    }
+
+    #[test]
+    fn an_index_with_room_for_its_keys_is_as_large_as_one_that_grew_and_does_not_grow() {
+        for keys in [1, 700, 704, 5000, 40_000] {
+            let (mut grown, mut roomy) = (Index::seeded(5, 7).unwrap(), Index::seeded(5, 7).unwrap());
+            roomy.reserve(keys);
+            for key in 0..keys as u64 {
+                insert(&mut grown, key, key as u32);
+                insert(&mut roomy, key, key as u32);
+                assert!(roomy.old.is_none() && roomy.next.is_none(), "{key} of {keys}");
+            }
+            assert!(roomy.live.len() <= 2 * grown.live.len(), "{keys} keys");
+            let before = roomy.live.len();
+            roomy.reserve(1 << 40);
+            assert_eq!(roomy.live.len(), before, "it has keys");
+            same(&roomy, &(0..keys as u64).map(|key| (key, key as u32)).collect());
+        }
+        let mut none = Index::seeded(5, 7).unwrap();
+        none.reserve(usize::MAX);
+        insert(&mut none, 3, 4);
+        same(&none, &HashMap::from([(3, 4)]));
     }
 
     #[test]

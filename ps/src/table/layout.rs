@@ -145,6 +145,17 @@ impl Layout {
         self.write_rounded(row, weights, 0)
     }
 
+    /// As [`write_weights`](Self::write_weights), of weights that stay as they are. `scratch` has `row_dim` floats.
+    #[inline(always)]
+    pub(crate) fn set_weights(&self, row: &mut [f32], weights: &[f32], scratch: &mut [f32]) -> u64 {
+        if self.storage == Storage::F32 {
+            row[..self.row_dim].copy_from_slice(weights);
+            return 0;
+        }
+        scratch.copy_from_slice(weights);
+        self.write_weights(row, scratch)
+    }
+
     /// As [`write_weights`](Self::write_weights); `salt` is of the step that made the weights.
     #[inline(always)]
     fn write_rounded(&self, row: &mut [f32], weights: &mut [f32], salt: u64) -> u64 {

@@ -1,0 +1,165 @@
+//! Rows from outside on their way into the shards: those of a model folder, a delta, a checkpoint.
+//!
+//! Slices are split and copied, a part for each shard. A checkpoint's rows come in buffers that the shards of this process read where
+//! they are: each copies its own rows to their places, and nothing else is copied.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use forebay_actors::Fault;
+use futures::future::try_join_all;
+
+use super::{TableClient, done};
+use crate::buffers::deal;
+use crate::endpoint::Endpoint;
+use crate::imported_rows::ImportedRows;
+use crate::lifetime::{Absent, Life};
+use crate::pending_import::PendingImport;
+use crate::shard::Call;
+
+impl TableClient {
+    /// Sets the rows of `keys` to `weights`, `[keys x row_dim]`, and `state`, `[keys x state_dim]` (without: the state of
+    /// a new row). Rows that exist are overwritten; of a key that repeats the last row counts. The rows may come from a
+    /// table with another number of shards.
+    ///
+    /// Not cancel safe: dropped before it is ready, any number of shards may have set their share.
+    ///
+    /// # Errors
+    /// A user fault, with nothing changed: a length that does not match, a value that training cannot reach (NaN,
+    /// infinite, a negative sum of squares).
+    pub async fn import(&self, keys: &[u64], weights: &[f32], state: Option<&[f32]>) -> Result<(), Fault> {
+        self.import_living(keys, weights, state, &[]).await
+    }
+
+    async fn import_living(
+        &self,
+        keys: &[u64],
+        weights: &[f32],
+        state: Option<&[f32]>,
+        lives: &[Life],
+    ) -> Result<(), Fault> {
+        self.layout.check_import(keys, weights, state, lives)?;
+        let mut buffers = self.split(keys)?;
+        buffers.deal(weights, self.layout.row_dim);
+        let mut states = vec![Vec::new(); self.endpoints.len()];
+        if let Some(state) = state {
+            deal(&buffers.endpoint_of, state, self.layout.state_dim, &mut states);
+        }
+        let mut lives_of = vec![Vec::new(); self.endpoints.len()];
+        match &mut lives_of[..] {
+            [only] => only.extend_from_slice(lives),
+            parts => lives.iter().zip(&buffers.endpoint_of).for_each(|(life, part)| parts[*part as usize].push(*life)),
+        }
+        let parts = buffers.keys.into_iter().zip(buffers.values).zip(states.into_iter().zip(lives_of));
+        let mut asked = Vec::with_capacity(self.endpoints.len());
+        for (endpoint, ((keys, weights), (states, lives))) in self.endpoints.iter().zip(parts) {
+            asked.push(endpoint.call(Call::Import { keys, weights, state: state.map(|_| states), lives }));
+        }
+        done(&try_join_all(asked).await?)
+    }
+
+    /// As [`import`](Self::import), with what is remembered of each row (nothing, or one for each key), and of those rows
+    /// whose shards this client reaches. The others are left out: a process of several reads the rows of all and takes its
+    /// own.
+    ///
+    /// # Errors
+    /// As [`import`](Self::import). An internal fault: there are lives, and the shards are in other processes.
+    pub async fn import_held(
+        &self,
+        keys: &[u64],
+        weights: &[f32],
+        state: Option<&[f32]>,
+        lives: &[Life],
+    ) -> Result<(), Fault> {
+        let held = self.route.held();
+        if held == (0..self.route.shards()) {
+            return self.import_living(keys, weights, state, lives).await;
+        }
+        self.layout.check_import(keys, weights, state, lives)?;
+        let (row_dim, state_dim) = (self.layout.row_dim, self.layout.state_dim);
+        let (mut own_keys, mut own_weights, mut own_state) = (Vec::new(), Vec::new(), Vec::new());
+        let mut own_lives = Vec::new();
+        for (i, &key) in keys.iter().enumerate() {
+            if held.contains(&self.route.shard(key)) {
+                own_keys.push(key);
+                own_weights.extend_from_slice(&weights[i * row_dim..][..row_dim]);
+                if let Some(state) = state {
+                    own_state.extend_from_slice(&state[i * state_dim..][..state_dim]);
+                }
+                own_lives.extend(lives.get(i));
+            }
+        }
+        self.import_living(&own_keys, &own_weights, state.map(|_| own_state.as_slice()), &own_lives).await
+    }
+
+    /// Takes the rows of these keys away and counts their pushes on from there, of those keys whose shards this client
+    /// reaches.
+    ///
+    /// # Errors
+    /// An internal fault: the shards are in other processes, or one died.
+    pub async fn import_absent_held(&self, absent: &[Absent]) -> Result<(), Fault> {
+        let mut parts = vec![Vec::new(); self.endpoints.len()];
+        for absent in absent {
+            let shard = self.route.shard(absent.key).wrapping_sub(self.route.held().start);
+            if let Some(part) = parts.get_mut(shard) {
+                part.push(*absent);
+            }
+        }
+        let calls = self.endpoints.iter().zip(parts);
+        let asked = calls.map(|(endpoint, absent)| endpoint.call(Call::ImportAbsent { absent }));
+        done(&try_join_all(asked).await?)
+    }
+
+    /// Begins to set rows, as [`import_held`](Self::import_held) does, without a copy on their way: the shards of this process read the
+    /// same buffers. The next rows may be begun meanwhile: each shard sets them in this order.
+    ///
+    /// # Errors
+    /// As [`import_held`](Self::import_held).
+    pub async fn begin_import(&self, rows: ImportedRows) -> Result<PendingImport, Fault> {
+        let ImportedRows { keys, weights, state, lives } = &rows;
+        let own_actors = self.endpoints.iter().all(|endpoint| matches!(endpoint, Endpoint::Shard(_)));
+        if !own_actors || !self.layout.groups.is_empty() || u32::try_from(keys.len()).is_err() {
+            self.import_held(keys, weights, state.as_deref(), lives).await?;
+            return Ok(PendingImport(Vec::new()));
+        }
+        self.layout.check_import(keys, weights, state.as_deref(), lives)?;
+        let (parts, rows) = (self.parts_of(keys), Arc::new(rows));
+        let calls = parts.into_iter().map(|(endpoint, own)| {
+            let rows = Arc::clone(&rows);
+            self.endpoints[endpoint].ask(Call::ImportShared { rows, own })
+        });
+        Ok(PendingImport(try_join_all(calls).await?))
+    }
+
+    /// The endpoints, one for each shard, that hold any of the keys, with the places of their keys; `None`: all of them.
+    fn parts_of(&self, keys: &[u64]) -> Vec<(usize, Option<Vec<u32>>)> {
+        let first_held = self.route.held().start;
+        let endpoint = |key: &u64| self.route.shard(*key).wrapping_sub(first_held);
+        let Some(first) = keys.first().map(endpoint) else { return Vec::new() };
+        if keys.iter().all(|key| endpoint(key) == first) {
+            return if first < self.endpoints.len() { vec![(first, None)] } else { Vec::new() };
+        }
+        let mut parts = vec![Vec::new(); self.endpoints.len()];
+        for (at, key) in keys.iter().enumerate() {
+            if let Some(part) = parts.get_mut(endpoint(key)) {
+                part.push(at as u32);
+            }
+        }
+        let own = |(endpoint, own): (usize, Vec<u32>)| (!own.is_empty()).then_some((endpoint, Some(own)));
+        parts.into_iter().enumerate().filter_map(own).collect()
+    }
+
+    /// Tells the shards of this process how many rows are about to come, so that an empty index does not have to grow on the way. `rows`
+    /// gives the number of the keys in a range of cells, about; a wrong number costs memory or time, and changes nothing else.
+    ///
+    /// # Errors
+    /// An internal fault: a shard died.
+    pub async fn expect_rows(&self, rows: impl Fn(Range<usize>) -> usize) -> Result<(), Fault> {
+        for (endpoint, shard) in self.endpoints.iter().zip(self.route.held()) {
+            if matches!(endpoint, Endpoint::Shard(_)) {
+                endpoint.call(Call::ExpectRows { rows: rows(self.route.cells_of(shard)) }).await?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,18 @@
+//! Rows from outside in buffers that all shards of a process read.
+
+use arrow::buffer::ScalarBuffer;
+
+use crate::lifetime::Life;
+
+/// Rows for [`TableClient::begin_import`](crate::TableClient::begin_import).
+#[derive(Clone, Debug)]
+pub struct ImportedRows {
+    /// Of a key that repeats the last row counts.
+    pub keys: ScalarBuffer<u64>,
+    /// `[keys x row_dim]`
+    pub weights: ScalarBuffer<f32>,
+    /// `[keys x state_dim]`; `None`: the state of a new row.
+    pub state: Option<ScalarBuffer<f32>>,
+    /// What is remembered of each row: nothing, or one for each key.
+    pub lives: Vec<Life>,
+}
