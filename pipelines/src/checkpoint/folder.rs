@@ -97,7 +97,8 @@ impl CheckpointFolder {
     /// The newest checkpoint that is whole: all its files are read. Damaged ones are logged and passed over.
     ///
     /// # Errors
-    /// An external fault if the store fails; a user fault if there are checkpoints and none is whole.
+    /// An external fault if the store fails; a user fault if there are checkpoints and none is whole, or if another version of the
+    /// program wrote the newest: going on from an older one would do its work again and take its place.
     pub fn latest(&self) -> Result<Option<CheckpointManifest>, Fault> {
         let mut damaged = DamagedCheckpoints::default();
         loop {
@@ -125,7 +126,7 @@ impl CheckpointFolder {
         for number in numbers.into_iter().rev() {
             match self.manifest(number).and_then(|manifest| self.check_lengths(&files, manifest)) {
                 Ok(manifest) => return Ok(Some(manifest)),
-                Err(fault) if fault.retryable => return Err(fault),
+                Err(fault) if fault.retryable || fault.kind == FaultKind::OtherVersion => return Err(fault),
                 Err(fault) => {
                     not_used(number, &fault);
                     because.get_or_insert(fault);
@@ -160,12 +161,13 @@ impl CheckpointFolder {
     /// The number of the next checkpoint of `run`.
     ///
     /// # Errors
-    /// A user fault if the newest checkpoint is of another run.
+    /// A user fault if the newest checkpoint is of another run, or of another version of the program.
     pub(crate) fn next_number(&self, run: u64) -> Result<u64, Fault> {
         let Some(&newest) = self.numbers()?.last() else { return Ok(1) };
         // A damaged manifest does not say whose it is.
         match self.manifest(newest) {
             Ok(manifest) if manifest.position.run != run => Err(self.another_run(newest)),
+            Err(fault) if fault.kind == FaultKind::OtherVersion => Err(fault),
             _ => Ok(newest + 1),
         }
     }
@@ -336,5 +338,54 @@ mod tests {
         assert!(folder.publish(&manifest).unwrap_err().to_string().contains("was written by another run"));
         assert_eq!(folder.next_number(manifest.position.run).unwrap(), 2);
         assert!(folder.next_number(77).unwrap_err().to_string().contains("was written by another run"));
+    }
+
+    /// As a later program would write it: `change` is done to the JSON, and the checksum is right.
+    fn rewritten(folder: &CheckpointFolder, number: u64, change: impl Fn(String) -> String) {
+        let manifest = folder.manifest(number).unwrap();
+        let json = change(String::from_utf8(manifest.to_json().unwrap()).unwrap());
+        let (signed, _) = json.rsplit_once(",\n  \"checksum\"").unwrap();
+        let checksum = xxhash_rust::xxh3::xxh3_128(signed.as_bytes());
+        let name = CheckpointManifest::name(number);
+        folder.folder.remove(&name).unwrap();
+        let json = format!("{signed},\n  \"checksum\": \"{checksum:032x}\"\n}}");
+        assert!(folder.folder.put_new(&name, json.into_bytes()).unwrap());
+    }
+
+    #[test]
+    fn a_checkpoint_of_a_later_program_is_refused_by_its_version_and_none_takes_its_place() {
+        let newer = |json: String| json.replacen("\"forebay\": \"", "\"forebay\": \"9.", 1);
+        let cases: [(&str, &dyn Fn(String) -> String); 3] = [
+            ("unknown field", &|json| newer(json).replacen("\"batch_rows\"", "\"foresight\": 3,\n \"batch_rows\"", 1)),
+            ("version 77 of the format", &|json| newer(json).replacen("\"version\": 1", "\"version\": 77", 1)),
+            ("unknown variant", &|json| newer(json).replacen("\"kind\": \"", "\"kind\": \"quantum_", 1)),
+        ];
+        for (what, change) in cases {
+            let dir = tempfile::tempdir().unwrap();
+            let folder = CheckpointFolder::open(dir.path().to_str().unwrap(), &Context::default()).unwrap();
+            checkpoint(&folder, 1, &[]);
+            checkpoint(&folder, 2, &[]);
+            rewritten(&folder, 2, change);
+            let mut said = Vec::new();
+            for fault in [
+                folder.manifest(2).unwrap_err(),
+                folder.latest().unwrap_err(),
+                folder.newest(&DamagedCheckpoints::default()).unwrap_err(),
+                folder.next_number(0).unwrap_err(),
+                folder.prune(1).unwrap_err(),
+            ] {
+                assert_eq!(fault.kind, FaultKind::OtherVersion, "{fault}");
+                said.push(format!("{fault}"));
+            }
+            for words in [what, "Forebay 9.0.", "is not damaged", "checkpoint-000002.json"] {
+                assert!(said.iter().all(|said| said.contains(words)), "no `{words}` in {said:?}");
+            }
+            assert_eq!(folder.numbers().unwrap(), [1, 2], "nothing was removed");
+            // The same with a flipped bit is damaged, and the one before it is used.
+            let at = dir.path().join(CheckpointManifest::name(2));
+            let text = std::fs::read_to_string(&at).unwrap();
+            std::fs::write(&at, text.replacen("\"steps\": 0", "\"steps\": 1", 1)).unwrap();
+            assert_eq!(folder.latest().unwrap().unwrap().number, 1);
+        }
     }
 }

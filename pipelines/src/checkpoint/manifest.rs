@@ -1,11 +1,12 @@
 //! `checkpoint-000012.json`: the position of a run, and the files of its tables and dense parameters with their checksums. A
 //! checkpoint is there when this file is.
 
-use forebay_actors::Fault;
+use forebay_actors::{Fault, FaultKind};
 use forebay_connectors::DataPlan;
 use forebay_connectors::staged::OpenFolder;
 use forebay_ps::TableConfig;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::trained_batches::TrainedBatches;
@@ -150,19 +151,30 @@ impl CheckpointManifest {
     }
 
     /// # Errors
-    /// A user fault that names the file if it is not a manifest of this version.
+    /// A user fault that names the file if it is not a manifest of this version; of the kind [`FaultKind::OtherVersion`] if it is as its
+    /// checksum says, and has what this program does not know: then another one wrote it.
     pub(crate) fn read(folder: &OpenFolder, number: u64) -> Result<Self, Fault> {
         let file = Self::name(number);
         let (text, name) = (folder.bytes(&file, MOST_BYTES)?, folder.name(&file));
-        let manifest: Self = versioned_json::parse(&text, &name, FORMAT, VERSION)?;
         let damaged = |what: String| Fault::user(format!("{name} is damaged: {what}"));
+        let signed = check_checksum(&text).map_err(damaged);
+        let manifest: Self = match (versioned_json::parse(&text, &name, FORMAT, VERSION), signed) {
+            (Err(fault), Ok(true)) if fault.kind != FaultKind::OtherVersion => {
+                return Err(not_known(&text, &name, fault));
+            }
+            (Err(fault), Err(damaged)) if fault.kind == FaultKind::OtherVersion => return Err(damaged),
+            (parsed, signed) => {
+                let parsed = parsed?;
+                signed?;
+                parsed
+            }
+        };
         if manifest.number != number {
             return Err(damaged(format!("it is of checkpoint {}", manifest.number)));
         }
         if let Some(entry) = manifest.files().find(|entry| !is_file_name(&entry.path)) {
             return Err(damaged(format!("it names {:?}, expected files of the folder", entry.path)));
         }
-        check_checksum(&text).map_err(damaged)?;
         manifest.position.batches.check().map_err(damaged)?;
         Ok(manifest)
     }
@@ -205,12 +217,25 @@ pub(crate) fn check_rows(before: &DataPlan, now: &DataPlan) -> Result<(), Fault>
     )))
 }
 
-/// Fails if the text ends with a checksum that is not that of the bytes before it. Earlier programs wrote none.
-fn check_checksum(text: &[u8]) -> Result<(), String> {
-    let Some(at) = text.windows(CHECKSUM.len()).rposition(|part| part == CHECKSUM.as_bytes()) else { return Ok(()) };
+/// The fault of a manifest whose checksum is right: `fault`, or that another program wrote it.
+fn not_known(text: &[u8], name: &str, fault: Fault) -> Fault {
+    match serde_json::from_slice::<Value>(text) {
+        Ok(manifest) if manifest["format"] == FORMAT => {
+            let message = format!("cannot read {name}: {}", versioned_json::other_version(&manifest));
+            Fault::user(message).because(fault).kind(FaultKind::OtherVersion)
+        }
+        _ => fault,
+    }
+}
+
+/// Fails if the text ends with a checksum that is not that of the bytes before it. Returns false if it has none, as those of earlier
+/// programs.
+fn check_checksum(text: &[u8]) -> Result<bool, String> {
+    let at = text.windows(CHECKSUM.len()).rposition(|part| part == CHECKSUM.as_bytes());
+    let Some(at) = at else { return Ok(false) };
     let (found, expected) = (format!("{:032x}", xxh3_128(&text[..at])), &text[at + CHECKSUM.len()..]);
     if expected.starts_with(found.as_bytes()) {
-        return Ok(());
+        return Ok(true);
     }
     Err(format!("its checksum is {found}, expected {}", String::from_utf8_lossy(&expected[..expected.len().min(32)])))
 }
