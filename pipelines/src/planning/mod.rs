@@ -18,6 +18,7 @@ mod options;
 mod profile;
 mod run_plan;
 mod search;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod traffic;

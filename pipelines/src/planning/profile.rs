@@ -26,6 +26,9 @@ pub struct RunProfile {
     history: Option<Samples>,
     #[serde(default)]
     pub(super) look_ahead: Option<Pulled>,
+    /// Absent in reports of older programs.
+    #[serde(default)]
+    pub(super) tables: Vec<MeasuredTable>,
     #[serde(default)]
     pub(super) saved: Option<SavedModel>,
 }
@@ -40,6 +43,13 @@ struct Samples {
     seconds: Vec<f64>,
     rows: Vec<u64>,
     table_rows: Vec<u64>,
+}
+
+/// A table at the end of the run.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct MeasuredTable {
+    pub(super) name: String,
+    pub(super) rows: u64,
 }
 
 /// Of look-ahead.

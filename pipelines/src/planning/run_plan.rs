@@ -13,6 +13,7 @@ use super::growth::PowerLaw;
 use super::options::{MachineKind, PlanOptions, ROLES};
 use super::profile::RunProfile;
 use super::search::{MOST, cheapest};
+use super::tables;
 use crate::job::{DenseAt, Job, LookupAt};
 use crate::job_model::JobModel;
 use crate::registry::Registry;
@@ -122,9 +123,9 @@ pub fn plan(job: &Job, registry: &Registry, profile: &RunProfile, options: &Plan
     let dense = model.spec.as_ref().map(|spec| spec.dense_len() as f64);
     let rows = options.rows.unwrap_or(profile.rows());
     let mut assumptions = Vec::new();
-    let keys =
-        keys(job, profile, options, rows, config.lifetime.eviction.and_then(|rules| rules.max_rows), &mut assumptions);
-    let bytes_per_key = config.most_bytes_per_row() as f64;
+    let grown = keys(job, profile, options, rows, &mut assumptions);
+    let tables = tables::sums(&config, &profile.tables, grown, options.keys.is_some(), &mut assumptions);
+    let (keys, bytes_per_key) = (tables.keys, tables.bytes / tables.keys.max(1.0));
     let settings = &profile.settings.placement;
     let costs = Costs {
         job: job.clone(),
@@ -135,17 +136,16 @@ pub fn plan(job: &Job, registry: &Registry, profile: &RunProfile, options: &Plan
         attained: 1.0,
         measured: (settings.readers > 0, settings.ps > 0),
         cores: profile.report.machine.cores as f64,
-        table_bytes: keys * bytes_per_key,
+        table_bytes: tables.bytes,
         options: options.clone(),
     };
     let costs = Costs { overlap: overlap(&costs, profile), ..costs };
     let costs = Costs { attained: options.attained.unwrap_or_else(|| attained(&costs, profile)), ..costs };
-    let (weights, state) = costs.row;
     let dense = dense.unwrap_or(0.0);
     let measured = profile.saved.filter(|saved| saved.seconds >= LEAST_SAVED);
     let save_speed =
         options.save_speed.or(measured.map(|saved| saved.bytes as f64 / saved.seconds)).unwrap_or(SAVE_SPEED);
-    let model_bytes = keys * (8.0 + 4.0 * weights) + 4.0 * dense;
+    let model_bytes = 8.0 * keys + 4.0 * tables.weights + 4.0 * dense;
     let overhead = profile.start_seconds() + model_bytes / save_speed;
     let needed = options.deadline.map(|deadline| rows / (deadline - overhead));
     let machines = machines(&costs, options, needed, overhead)?;
@@ -167,7 +167,7 @@ pub fn plan(job: &Job, registry: &Registry, profile: &RunProfile, options: &Plan
     });
     let holders = machines.ps.max(1) as f64;
     let shards = costs.shards(machines);
-    let checkpoint_bytes = keys * (8.0 + 4.0 * (weights + state)) + 12.0 * dense;
+    let checkpoint_bytes = 8.0 * keys + 4.0 * (tables.weights + tables.state) + 12.0 * dense;
     let table = PlannedTable {
         keys,
         bytes_per_key,
@@ -295,23 +295,16 @@ fn same_costs(job: &Job, profile: &RunProfile) -> Result<(), Fault> {
     }
 }
 
-/// Rows of the table after so many rows of data.
-fn keys(
-    job: &Job,
-    profile: &RunProfile,
-    options: &PlanOptions,
-    rows: f64,
-    cap: Option<u64>,
-    assumptions: &mut Vec<Assumption>,
-) -> f64 {
+/// Rows of all tables after so many rows of data, without a cap.
+fn keys(job: &Job, profile: &RunProfile, options: &PlanOptions, rows: f64, assumptions: &mut Vec<Assumption>) -> f64 {
     let mut assume = |what: String| assumptions.push(Assumption { what, change: "--keys".into() });
     let (seen, measured_rows) = (profile.table_rows(), profile.rows() / profile.settings.data.epochs.max(1) as f64);
     // Later passes bring no new keys.
     let different = rows / job.data.epochs.max(1) as f64;
-    let keys = match (options.keys, PowerLaw::through(&profile.growth())) {
+    match (options.keys, PowerLaw::through(&profile.growth())) {
         (Some(keys), _) => {
             assume(format!("the table has {} rows at the end, as given", count(keys)));
-            return keys;
+            keys
         }
         _ if different <= measured_rows => {
             assume(format!("the table has {} rows at the end, as measured", count(seen)));
@@ -335,16 +328,6 @@ fn keys(
             ));
             seen * different / measured_rows
         }
-    };
-    match cap {
-        Some(cap) if keys > cap as f64 => {
-            assumptions.push(Assumption {
-                what: format!("the table is capped at {} rows", count(cap as f64)),
-                change: "table.eviction".into(),
-            });
-            cap as f64
-        }
-        _ => keys,
     }
 }
 
@@ -564,7 +547,7 @@ impl fmt::Display for RunPlan {
 }
 
 /// Three significant digits.
-fn count(value: f64) -> String {
+pub(super) fn count(value: f64) -> String {
     match value {
         v if v >= 1e9 => format!("{:.3} G", v / 1e9),
         v if v >= 1e6 => format!("{:.3} M", v / 1e6),

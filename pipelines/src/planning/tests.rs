@@ -17,6 +17,12 @@ const BATCHES: u64 = 1000;
 const JOB: &str = "[columns]\nlabel = 'label'\ndense = ['I1..I13']\nslots = [{ column = 'C1..C26' }]\n\
                    [model]\nkind = 'lr'\n[train]\nbatch_rows = 1000\nstaleness = 8\n";
 
+/// Of `wide_deep`, with slots in two tables.
+const TWO_TABLES: &str = "[columns]\nlabel = 'label'\ndense = ['I1..I13']\n\
+                          slots = ['C1..C24', { column = 'C25..C26', table = 'wide' }]\n\
+                          [model]\nkind = 'wide_deep'\nembedding_dim = 4\n[tables.wide]\nembedding_dim = 15\n\
+                          [train]\nbatch_rows = 1000\nstaleness = 8\n";
+
 fn job(settings: &[&str]) -> Job {
     let settings: Vec<String> = settings.iter().map(|set| (*set).to_owned()).collect();
     Job::from_toml(JOB, &settings).unwrap()
@@ -227,6 +233,29 @@ fn keys_grow_as_measured_and_decide_how_many_ps_hold_them() {
     assert!(same(plan.table.shard_bytes, bytes / plan.machines.ps as f64));
     let fault = refused(&["placement.ps=1"], &["keys=1e9"], &["memory=16GB"]);
     assert!(fault.contains("placement.ps") && fault.contains("--machine memory="), "{fault}");
+}
+
+#[test]
+fn the_memory_of_several_tables_is_the_sum_of_what_each_has() {
+    let job = Job::from_toml(TWO_TABLES, &[]).unwrap();
+    let measured = |tables: Value| {
+        let mut report = report();
+        report["settings"] = json!(job);
+        report["tables"] = tables;
+        let profile = RunProfile::from_json(&report.to_string()).unwrap();
+        plan(&job, &Registry::default(), &profile, &options(&["rows=1e10", "keys=1e6"], &[])).unwrap()
+    };
+    let one = |name: &str, rows| json!({ "name": name, "row_dim": 5, "rows": rows, "pulls": 3 });
+    let of = |embedding, wide| measured(json!([one("embedding", embedding), one("wide", wide)])).table;
+    let (narrow, wide, mixed) = (of(1, 0), of(0, 1), of(300, 100));
+    assert!(wide.bytes_per_key > 1.3 * narrow.bytes_per_key, "{wide:?} {narrow:?}");
+    assert!(same(mixed.bytes_per_key, 0.75 * narrow.bytes_per_key + 0.25 * wide.bytes_per_key), "{mixed:?}");
+    assert!(same(mixed.model_bytes, 0.75 * narrow.model_bytes + 0.25 * wide.model_bytes));
+    assert!(same(mixed.checkpoint_bytes, 0.75 * narrow.checkpoint_bytes + 0.25 * wide.checkpoint_bytes));
+    // A report of an older program does not tell them apart.
+    let old = measured(json!([]));
+    assert!(same(old.table.bytes_per_key, (narrow.bytes_per_key + wide.bytes_per_key) / 2.0));
+    assert!(old.to_string().contains("the tables have as many keys each"), "{old}");
 }
 
 #[test]
