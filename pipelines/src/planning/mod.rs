@@ -11,6 +11,7 @@
 //! `options.rs` (what is assumed), `bounds.rs` (how fast given machines are), `growth.rs` (how many keys there will be), `search.rs` (the
 //! fewest machines), `run_plan.rs` (the result).
 
+mod assumption;
 mod bounds;
 mod demand;
 mod growth;
@@ -23,10 +24,11 @@ mod tables;
 mod tests;
 mod traffic;
 
+pub use self::assumption::Assumption;
 pub use self::bounds::Bound;
 pub use self::options::{MachineKind, PlanOptions};
 pub use self::profile::RunProfile;
-pub use self::run_plan::{Assumption, PlannedLink, PlannedRole, PlannedTable, RunPlan, plan};
+pub use self::run_plan::{PlannedLink, PlannedRole, PlannedTable, RunPlan, plan};
 
 use serde::Serialize;
 

@@ -7,6 +7,7 @@ use forebay_actors::Fault;
 use serde::Serialize;
 
 use super::Machines;
+use super::assumption::{Assumption, count};
 use super::bounds::{Bound, COMPUTE, CPU, Costs};
 use super::demand::Demand;
 use super::growth::PowerLaw;
@@ -94,15 +95,6 @@ pub struct PlannedTable {
     pub model_bytes: f64,
     /// Seconds that saving it takes.
     pub model_seconds: f64,
-}
-
-/// Something that a plan takes to hold.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Assumption {
-    /// What, with its value.
-    pub what: String,
-    /// What changes it: an argument of the command, or a field of the job.
-    pub change: String,
 }
 
 /// Bytes per second that a machine writes, if it was not measured.
@@ -543,15 +535,6 @@ impl fmt::Display for RunPlan {
             write!(f, "\n  {what} ({change})")?;
         }
         Ok(())
-    }
-}
-
-/// Three significant digits.
-pub(super) fn count(value: f64) -> String {
-    match value {
-        v if v >= 1e9 => format!("{:.3} G", v / 1e9),
-        v if v >= 1e6 => format!("{:.3} M", v / 1e6),
-        v => forebay_actors::commas(v.round() as u64),
     }
 }
 

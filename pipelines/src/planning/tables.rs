@@ -2,8 +2,8 @@
 
 use forebay_ps::TableConfig;
 
+use super::assumption::{Assumption, count};
 use super::profile::MeasuredTable;
-use super::run_plan::{Assumption, count};
 
 /// What all tables have together.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! The scale is the smallest by which the largest magnitude of the part is at most 127. It is a power of two, so a weight as it is read is
-//! exact, and what was read is written back as the same bytes: exports, imports and checkpoints change no bit.
+//! exact, and what was read is written back as the same bytes: exports, imports and checkpoints change no bit. Weights beyond ±127 * 2^121 (3.376e38) are
+//! kept as that.
 //!
 //! A weight between two multiples of the scale is rounded to one of them by chance, to the nearer one more often, so that the mean stays: an
 //! update that is smaller than the scale counts, which rounding to nearest would drop. The chance comes from the bits of the weight
@@ -19,6 +20,9 @@ use super::part::Part;
 
 /// The largest byte.
 const LARGEST: f32 = 127.0;
+
+/// The largest weight, 127 * 2^121: with the next scale, 2^122, a weight may be rounded up to 2^128, which f32 does not have.
+const LARGEST_WEIGHT: f32 = LARGEST * f32::from_bits(0x7c00_0000);
 
 /// Floats that the weights of these parts take up in a row.
 pub(super) fn words(parts: &[Part]) -> usize {
@@ -62,16 +66,17 @@ pub(super) fn write(parts: &[Part], words: &mut [f32], weights: &[f32], salt: u6
         *to = scale;
         let (own, rest) = bytes.split_at_mut(part.dim);
         for (at, (byte, &weight)) in own.iter_mut().zip(weights).enumerate() {
-            *byte = (weight / scale + chance(weight, at, part.seed ^ salt)).floor() as i8;
+            *byte = (weight / scale + chance(weight, at, part.seed ^ salt)).floor().clamp(-LARGEST, LARGEST) as i8;
         }
         bytes = rest;
     }
 }
 
-/// The smallest power of two by which `most`, finite or not, is at most 127.
+/// The smallest power of two by which `most`, finite or not, is at most 127; that of the largest weight for more.
 #[inline(always)]
 fn scale_of(most: f32) -> f32 {
-    let share = most.min(f32::MAX) / LARGEST;
+    let most = most.min(LARGEST_WEIGHT);
+    let share = most / LARGEST;
     // The power of two below it, or 2^-126.
     let below = f32::from_bits((share.to_bits() & 0x7f80_0000).max(0x0080_0000));
     if most > below * LARGEST { below * 2.0 } else { below }
@@ -141,6 +146,16 @@ mod tests {
             copy.import(&[7], &row, None).unwrap();
             let again: Vec<u32> = kept(&mut copy, 7).iter().map(|w| w.to_bits()).collect();
             prop_assert_eq!(again, row.iter().map(|w| if *w == 0.0 { 0 } else { w.to_bits() }).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn the_largest_weights_stay_finite() {
+        let mut table = Table::new(&config(4, 1.0)).unwrap();
+        for key in 0..200 {
+            table.import(&[key], &[0.0, f32::MAX, -f32::MAX, 3.38477e38, 1.0], None).unwrap();
+            let largest = super::LARGEST_WEIGHT;
+            assert_eq!(kept(&mut table, key)[..4], [0.0, largest, -largest, largest]);
         }
     }
 
