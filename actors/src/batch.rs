@@ -28,7 +28,7 @@ pub struct BatchName {
     pub epoch: u32,
     /// Number of the window within the epoch, from 0.
     pub window: u64,
-    /// Number of the batch within the window, from 0. `None`: these are some rows of the window, of which no batch is made yet.
+    /// Number of the batch within the window, from 0. `None`: `batch` has not cut these rows of the window into batches yet.
     pub index: Option<u32>,
 }
 

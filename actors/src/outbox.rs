@@ -101,7 +101,9 @@ impl<T: Batch> Downstream<T> {
         }
         self.put(Item::Batch(batch), bytes).await.map_err(closed)?;
         self.meter.sent(rows, bytes);
-        made.inspect(|name| self.meter.recorder().made(*name));
+        if let Some(name) = made {
+            self.meter.recorder().made(name);
+        }
         let link = &self.link.room.meter;
         link.items.fetch_add(1, Relaxed);
         link.rows.fetch_add(rows as u64, Relaxed);

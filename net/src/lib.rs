@@ -152,5 +152,5 @@ pub use outgoing::Outgoing;
 pub use peer::{OPENING, Peer};
 pub use request_stream::{RequestStream, Resend};
 pub use retry::{GivenUp, Retry};
-pub use security::{Security, SecurityFiles};
+pub use security::{Security, SecurityFiles, is_loopback};
 pub use server::Server;

@@ -105,9 +105,7 @@ impl Security {
 
     /// The rule for callers: a token does not travel in the clear.
     pub(crate) fn check_dial(&self, host: &str) -> Result<(), Fault> {
-        let host = host.trim_start_matches('[').trim_end_matches(']');
-        let loopback = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
-        if self.token.is_some() && self.client.is_none() && !loopback {
+        if self.token.is_some() && self.client.is_none() && !is_loopback(host) {
             return Err(Fault::user(format!(
                 "{host} is another machine, and the token would travel there in the clear: give tls_ca"
             )));
@@ -147,6 +145,12 @@ impl Security {
     pub(crate) fn client_tls(&self) -> Option<ClientTlsConfig> {
         self.client.clone()
     }
+}
+
+/// Whether a host of a URL is this machine by its name or number: `localhost`, `127.0.0.1`, `[::1]`.
+pub fn is_loopback(host: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 fn check_token(token: &str, sent: Option<&[u8]>) -> Result<(), Fault> {

@@ -18,13 +18,16 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &[u8], name: &str, format: &str, 
     if what["format"] != format {
         return Err(Fault::user(format!("{name}: format is {}, expected {format:?}", what["format"])));
     }
-    if !what["version"].as_u64().is_some_and(|found| (1..=u64::from(version)).contains(&found)) {
-        let known = if version == 1 { "version 1".into() } else { format!("versions 1 to {version}") };
-        let message = format!("{name}: version {} of the format, this program reads {known}", what["version"]);
-        if what["version"].as_u64().is_none_or(|found| found <= u64::from(version)) {
-            return Err(Fault::user(message));
-        }
-        return Err(Fault::user(format!("{message}: {}", other_version(&what))).kind(FaultKind::OtherVersion));
+    let (found, known) = (&what["version"], 1..=u64::from(version));
+    if !found.as_u64().is_some_and(|found| known.contains(&found)) {
+        let reads = if version == 1 { "version 1".into() } else { format!("versions 1 to {version}") };
+        let message = format!("{name}: version {found} of the format, this program reads {reads}");
+        return Err(match found.as_u64() {
+            Some(found) if found > *known.end() => {
+                Fault::user(format!("{message}: {}", other_version(&what))).kind(FaultKind::OtherVersion)
+            }
+            _ => Fault::user(message),
+        });
     }
     serde_json::from_value(what).map_err(|e| Fault::user(format!("{name} is damaged")).because(e))
 }

@@ -66,13 +66,19 @@ impl RunArgs {
         load(self.file(), &self.settings())
     }
 
-    /// What sends spans, if any are asked for. `run`: the name of the run, if it has one.
+    /// What sends spans, if any are asked for, and the context with its observer. `run`: the name of the run, if it has one.
     #[cfg(feature = "otel")]
-    pub(crate) fn start_spans(&self, run: Option<&str>, service: &SpanService) -> Result<Option<Spans>, Fault> {
-        let Some(windows) = self.spans else { return Ok(None) };
+    pub(crate) fn start_spans(
+        &self,
+        context: &Context,
+        run: Option<&str>,
+        service: &SpanService,
+    ) -> Result<(Option<Spans>, Context), Fault> {
+        let Some(windows) = self.spans else { return Ok((None, context.clone())) };
         let traceparent = std::env::var(TRACEPARENT).ok();
-        let names = TraceNames::new(traceparent.as_deref(), run)?;
-        Spans::start(windows, names, service).map(Some)
+        let spans = Spans::start(windows, TraceNames::new(traceparent.as_deref(), run)?, service)?;
+        let context = context.observed_by(spans.observer());
+        Ok((Some(spans), context))
     }
 
     /// The job file.

@@ -97,15 +97,13 @@ impl RoleCommand {
         let tensorboard = args.tensorboard.as_ref().filter(|_| shows);
         let tensorboard = tensorboard.map(|folder| TensorBoard::start(folder)).transpose()?;
         #[cfg(feature = "otel")]
-        let spans = {
+        let (_spans, context) = &{
             let config = process.config();
             let (role, rank) = (config.role, config.rank);
             let (name, instance) = (format!("forebay-{role}"), format!("{role}-{rank}"));
             let service = SpanService { name, instance, tls_ca: config.security.tls_ca.clone() };
-            args.start_spans(Some(&config.run), &service)?
+            args.start_spans(context, Some(&config.run), &service)?
         };
-        #[cfg(feature = "otel")]
-        let context = &spans.as_ref().map_or_else(|| context.clone(), |spans| context.observed_by(spans.observer()));
         process.take_part(|process| match self.role {
             Role::Reader => {
                 let report = Reader::start(&job, process, context)?.run(|| stop.asked(), |_| {})?;

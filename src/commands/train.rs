@@ -59,12 +59,11 @@ impl Train {
             ));
         }
         #[cfg(feature = "otel")]
-        let spans = {
+        let (_spans, context) = &{
             let (name, tls_ca) = ("forebay-train".into(), job.network.security_files().tls_ca);
-            args.start_spans(job.network.run.as_deref(), &SpanService { name, instance: "train-0".into(), tls_ca })?
+            let service = SpanService { name, instance: "train-0".into(), tls_ca };
+            args.start_spans(context, job.network.run.as_deref(), &service)?
         };
-        #[cfg(feature = "otel")]
-        let context = &spans.as_ref().map_or_else(|| context.clone(), |spans| context.observed_by(spans.observer()));
         let report = ReportFiles::new(args.report)?;
         let security = || Security::load(&job.network.security_files());
         let dashboard = args.dashboard.map(|listen| Dashboard::start(listen, &security()?)).transpose()?;

@@ -1,6 +1,5 @@
 //! The receiver of spans: where it is, by the variables `OTEL_*`, and a request to it.
 
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use tonic::transport::{Certificate, ClientTlsConfig};
 
 use crate::Fault;
 use crate::actors::IoRuntime;
+use crate::net::is_loopback;
 
 /// The receiver, unless a variable names another: a collector on this machine.
 const DEFAULT: &str = "http://127.0.0.1:4317";
@@ -100,11 +100,9 @@ fn check_address(name: &str, address: &str) -> Result<bool, Fault> {
     let wrong = || Fault::user(format!("{name} is {address:?}, expected http://127.0.0.1:4317 or https://HOST:PORT"));
     let uri: http::Uri = address.parse().map_err(|e| wrong().because(e))?;
     let (Some(scheme), Some(host)) = (uri.scheme_str(), uri.host()) else { return Err(wrong()) };
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let is_here = bare == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
     match scheme {
         "https" => Ok(true),
-        "http" if is_here => Ok(false),
+        "http" if is_loopback(host) => Ok(false),
         "http" => Err(Fault::user(format!(
             "{name} is {address}: {host} is another machine, and spans would travel there in the clear: give https://, or a \
              collector on this machine"

@@ -158,16 +158,11 @@ impl CheckpointManifest {
         let (text, name) = (folder.bytes(&file, MOST_BYTES)?, folder.name(&file));
         let damaged = |what: String| Fault::user(format!("{name} is damaged: {what}"));
         let signed = check_checksum(&text).map_err(damaged);
-        let manifest: Self = match (versioned_json::parse(&text, &name, FORMAT, VERSION), signed) {
-            (Err(fault), Ok(true)) if fault.kind != FaultKind::OtherVersion => {
-                return Err(not_known(&text, &name, fault));
-            }
-            (Err(fault), Err(damaged)) if fault.kind == FaultKind::OtherVersion => return Err(damaged),
-            (parsed, signed) => {
-                let parsed = parsed?;
-                signed?;
-                parsed
-            }
+        let manifest: Self = match versioned_json::parse(&text, &name, FORMAT, VERSION) {
+            Ok(manifest) => signed.map(|_| manifest)?,
+            Err(fault) if fault.kind == FaultKind::OtherVersion => return Err(signed.err().unwrap_or(fault)),
+            Err(fault) if matches!(signed, Ok(true)) => return Err(not_known(&text, &name, fault)),
+            Err(fault) => return Err(fault),
         };
         if manifest.number != number {
             return Err(damaged(format!("it is of checkpoint {}", manifest.number)));

@@ -173,7 +173,7 @@ impl<'a> RowStream<'a> {
         Vec::new()
     }
 
-    /// Reads on into `bytes`, of which the first `filled` are to stay, until they are `len`, or the file ends.
+    /// Keeps the first `filled` bytes of `bytes`, and reads the file into the rest until `bytes` has `len` bytes or the file ends.
     fn read(&mut self, mut bytes: Vec<u8>, mut filled: usize, len: usize) -> Result<Vec<u8>, Fault> {
         let Some(file) = &mut self.file else { return Ok(bytes) };
         while filled < len {

@@ -170,9 +170,9 @@ proptest! {
     }
 }
 
-#[test]
-fn the_stages_get_their_replicas_in_one_step_and_the_report_says_why() {
-    let run = Simulated {
+/// Two stages on many cores. The one behind them does four million rows a second.
+fn two_stages() -> Simulated {
+    Simulated {
         scalable: vec![3e-6, 1e-6],
         fixed: vec![2.5e-7],
         computes: 0.0,
@@ -180,7 +180,12 @@ fn the_stages_get_their_replicas_in_one_step_and_the_report_says_why() {
         contention: 0.0,
         turns: false,
         noise: 0.0,
-    };
+    }
+}
+
+#[test]
+fn the_stages_get_their_replicas_in_one_step_and_the_report_says_why() {
+    let run = two_stages();
     let mut tuned = Tuned::new(&run);
     assert_eq!(tuned.go_on(&run, 2), 1);
     assert_eq!(tuned.replicas, [14, 5], "a tenth more than four million rows per second");
@@ -233,15 +238,7 @@ fn a_run_that_waits_for_something_behind_its_batches_gets_no_replica() {
 
 #[test]
 fn an_interval_in_which_a_checkpoint_or_an_evaluation_held_the_run_up_says_nothing() {
-    let run = Simulated {
-        scalable: vec![3e-6, 1e-6],
-        fixed: vec![2.5e-7],
-        computes: 0.0,
-        cores: 64,
-        contention: 0.0,
-        turns: false,
-        noise: 0.0,
-    };
+    let run = two_stages();
     let mut tuned = Tuned::new(&run);
     tuned.go_on(&run, 2);
     assert_eq!(tuned.replicas, [14, 5]);

@@ -219,8 +219,8 @@ impl Tuner {
     }
 
     /// No stage is the limit, yet the run may wait for one: `batch` makes all batches of a window before it sends the first, and
-    /// so it takes turns with the stages behind it, which are starved meanwhile. One more replica of the stage that is most occupied, unless that is known not
-    /// to help.
+    /// so it takes turns with the stages behind it, which are starved meanwhile. One more replica of the stage that is most occupied,
+    /// unless that is known not to help.
     fn probe(&self, now: &[usize], rates: &Rates, conditions: &Conditions, seen: &Observation) -> Option<Vec<usize>> {
         let mut stages: Vec<usize> = (0..now.len()).filter(|&stage| seen.occupied(stage) >= WORTH_A_PROBE).collect();
         stages.sort_by(|&a, &b| seen.occupied(b).total_cmp(&seen.occupied(a)));

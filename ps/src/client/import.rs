@@ -100,8 +100,7 @@ impl TableClient {
     pub async fn import_absent_held(&self, absent: &[Absent]) -> Result<(), Fault> {
         let mut parts = vec![Vec::new(); self.endpoints.len()];
         for absent in absent {
-            let shard = self.route.shard(absent.key).wrapping_sub(self.route.held().start);
-            if let Some(part) = parts.get_mut(shard) {
+            if let Some(part) = parts.get_mut(self.held_endpoint(absent.key)) {
                 part.push(*absent);
             }
         }
@@ -131,17 +130,20 @@ impl TableClient {
         Ok(PendingImport(try_join_all(calls).await?))
     }
 
+    /// The endpoint of a key, if each is a shard of this process; a number that no endpoint has if another process holds the key.
+    fn held_endpoint(&self, key: u64) -> usize {
+        self.route.shard(key).wrapping_sub(self.route.held().start)
+    }
+
     /// The endpoints, one for each shard, that hold any of the keys, with the places of their keys; `None`: all of them.
     fn parts_of(&self, keys: &[u64]) -> Vec<(usize, Option<Vec<u32>>)> {
-        let first_held = self.route.held().start;
-        let endpoint = |key: &u64| self.route.shard(*key).wrapping_sub(first_held);
-        let Some(first) = keys.first().map(endpoint) else { return Vec::new() };
-        if keys.iter().all(|key| endpoint(key) == first) {
+        let Some(first) = keys.first().map(|key| self.held_endpoint(*key)) else { return Vec::new() };
+        if keys.iter().all(|key| self.held_endpoint(*key) == first) {
             return if first < self.endpoints.len() { vec![(first, None)] } else { Vec::new() };
         }
         let mut parts = vec![Vec::new(); self.endpoints.len()];
         for (at, key) in keys.iter().enumerate() {
-            if let Some(part) = parts.get_mut(endpoint(key)) {
+            if let Some(part) = parts.get_mut(self.held_endpoint(*key)) {
                 part.push(at as u32);
             }
         }

@@ -87,7 +87,9 @@ impl Process {
             Call::Export { shard, from, at_most } => self.export(shard, from, at_most).await,
             Call::Import { keys, weights, state, lives } if lives.is_empty() => self.import(keys, weights, state).await,
             Call::Import { .. } | Call::ImportShared { .. } | Call::ImportAbsent { .. } | Call::ExpectRows { .. } => {
-                Err(Fault::internal("the lives of rows were to be sent to another process, which reads them by itself"))
+                Err(Fault::internal(
+                    "rows of a checkpoint were to be sent to another process, which reads them by itself",
+                ))
             }
             Call::ExportAbsent { shard, from, at_most } => self.export_absent(shard, from, at_most).await,
             Call::Stats => {

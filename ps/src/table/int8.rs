@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The scale is the smallest by which the largest magnitude of the part is at most 127. It is a power of two, so a weight as it is read is
-//! exact, and what was read is written back as the same bytes: exports, imports and checkpoints change no bit. Weights beyond ±127 * 2^121 (3.376e38) are
-//! kept as that.
+//! exact, and what was read is written back as the same bytes: exports, imports and checkpoints change no bit. Weights beyond
+//! ±127 * 2^121 (3.376e38) are kept as that.
 //!
 //! A weight between two multiples of the scale is rounded to one of them by chance, to the nearer one more often, so that the mean stays: an
 //! update that is smaller than the scale counts, which rounding to nearest would drop. The chance comes from the bits of the weight
