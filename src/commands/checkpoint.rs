@@ -1,7 +1,7 @@
 //! `forebay checkpoint`: list, verify and compact the checkpoints of a run.
 
 use crate::Fault;
-use crate::actors::commas;
+use crate::actors::{FaultKind, commas};
 use crate::pipelines::{CheckpointFolder, CheckpointManifest, Context};
 use clap::{Args, Subcommand};
 
@@ -55,7 +55,7 @@ impl Checkpoint {
         };
         let folder = CheckpointFolder::open(at, context)?;
         let numbers = folder.numbers_with(None)?;
-        let mut damaged = None;
+        let mut unread = None;
         for number in numbers {
             let read = match self {
                 Self::Verify(_) => folder.verify(number),
@@ -65,11 +65,14 @@ impl Checkpoint {
                 Ok(manifest) => out::print(describe(&manifest, matches!(self, Self::Verify(_))))?,
                 Err(fault) => {
                     out::print(format!("checkpoint {number}: {fault}"))?;
-                    damaged.get_or_insert(fault);
+                    unread.get_or_insert(fault);
                 }
             }
         }
-        damaged.map_or(Ok(()), |fault| Err(Fault::user(format!("a checkpoint in {at} is damaged")).because(fault)))
+        unread.map_or(Ok(()), |fault: Fault| match fault.kind {
+            FaultKind::OtherVersion => Err(fault),
+            _ => Err(Fault::user(format!("a checkpoint in {at} is damaged")).because(fault)),
+        })
     }
 }
 

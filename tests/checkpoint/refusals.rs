@@ -58,6 +58,26 @@ fn other_rows_are_refused() {
     assert!(ended.said.contains("the rows are not those of the checkpoint"), "{}", ended.said);
 }
 
+/// Without a checksum, as programs before it wrote manifests.
+#[test]
+fn a_checkpoint_of_a_later_format_is_not_called_damaged() {
+    let job = killed();
+    let manifest = job.checkpoints().join(format!("checkpoint-{:06}.json", job.newest()));
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    let (signed, _) = text.rsplit_once(",\n  \"checksum\"").unwrap();
+    std::fs::write(&manifest, format!("{}\n}}", signed.replacen("\"version\": 1", "\"version\": 77", 1))).unwrap();
+    for what in ["list", "verify"] {
+        let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_forebay"));
+        let said = program.args(["checkpoint", what]).arg(job.checkpoints()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&said.stderr);
+        assert_eq!(said.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains("version 77 of the format") && stderr.contains("it is not damaged"), "{stderr}");
+        assert!(!stderr.contains("is damaged"), "{stderr}");
+    }
+    let ended = job.run(&["--resume"]);
+    assert!(ended.code == Some(2) && ended.said.contains("it is not damaged"), "{}", ended.said);
+}
+
 #[test]
 fn text_goes_on_in_the_kind_of_placement_that_began() {
     let job = Job::new("criteo", &[]);
