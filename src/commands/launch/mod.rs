@@ -69,7 +69,7 @@ impl Launch {
         let output = Output::start(logs.is_json())?.with_own_log();
         let coordinator = free_address()?;
         let children = self.children(&job, logs, &token, &coordinator)?;
-        let security = SecurityFiles { token_file: Some(token.file().to_owned()), ..job.network.security_files() };
+        let security = SecurityFiles { token_file: Some(token.file()), ..job.network.security_files() };
         let most_silence = Duration::from_secs_f64(job.placement.lease_seconds);
         let first = children.first().map_or_else(String::new, |child| child.name.clone());
         let watch = Watch::start(StatusClient::new(RUN, &coordinator, &security)?, first, most_silence)?;

@@ -1,17 +1,18 @@
-//! The token of a run, in a file that only this user can read and that is removed when the run ends.
+//! The token of a run, in memory: nothing is left of it when its processes are gone, however they ended.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
 
 use crate::Fault;
+use rustix::fs::{MemfdFlags, Mode, fchmod, memfd_create};
 
-/// A random token in a file. Dropping it removes the file.
-pub(super) struct Token {
-    file: PathBuf,
-    _folder: tempfile::TempDir,
-}
+/// What /proc/PID/fd calls the file.
+const NAME: &str = "forebay-token";
+
+/// A random token in a file of memory, which the processes that this one starts inherit.
+pub(super) struct Token(File);
 
 impl Token {
     pub(super) fn new() -> Result<Self, Fault> {
@@ -22,30 +23,40 @@ impl Token {
         let mut bytes = [0_u8; 32];
         File::open("/dev/urandom")?.read_exact(&mut bytes)?;
         let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        let folder =
-            tempfile::Builder::new().prefix("forebay-").permissions(Permissions::from_mode(0o700)).tempdir()?;
-        let file = folder.path().join("token");
-        // It is made with its mode: no other user can open it in between.
-        OpenOptions::new().write(true).create_new(true).mode(0o600).open(&file)?.write_all(token.as_bytes())?;
-        Ok(Self { file, _folder: folder })
+        // Without CLOEXEC: processes that are started have it, too, and so have those that are started again later.
+        let file = memfd_create(NAME, MemfdFlags::empty())?;
+        // Closed to other users before anything is in it.
+        fchmod(&file, Mode::RUSR | Mode::WUSR)?;
+        let mut file = File::from(file);
+        file.write_all(token.as_bytes())?;
+        Ok(Self(file))
     }
 
-    pub(super) fn file(&self) -> &Path {
-        &self.file
+    /// Where this process and those that it starts find it.
+    pub(super) fn file(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/self/fd/{}", self.0.as_raw_fd()))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::process::Command;
+
     use super::*;
 
     #[test]
-    fn only_this_user_can_read_the_token_and_it_is_removed_at_the_end() {
+    fn processes_that_are_started_read_the_token_and_only_this_user_can() {
         let token = Token::new().unwrap();
-        let folder = token.file().parent().unwrap().to_owned();
-        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode(token.file()), mode(&folder)), (0o600, 0o700));
+        let path = token.file();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit()), "{text}");
+        for _ in 0..2 {
+            assert_eq!(Command::new("cat").arg(&path).output().unwrap().stdout, text.as_bytes());
+        }
+        let link = std::fs::read_link(&path).unwrap();
+        assert_eq!(link.to_string_lossy(), "/memfd:forebay-token (deleted)");
         drop(token);
-        assert!(!folder.exists());
     }
 }
