@@ -7,6 +7,7 @@
 //!               forebay (facade, program)   examples   tests
 //!                           └──────────────────┼──────────┘
 //!                                     [`pipelines`]
+//!                                          job
 //!                       ┌──────────────────────┼──────────────────┐
 //!                 [`connectors`]            [`ps`]            [`models`]
 //!                       └──────────┬───────────┘            (no actors)
@@ -20,7 +21,8 @@
 //! - [`net`]: Arrow Flight between processes. Servers, peers, TLS, tokens.
 //! - [`ps`]: the sparse parameter server. Tables, optimizers, shards, client.
 //! - [`models`]: dense compute. Specs, the native and the torch backend, losses, AUC.
-//! - [`pipelines`]: stages, wiring, job file, model folder.
+//! - `forebay-job`: the options of a run; [`pipelines::job`] is the same.
+//! - [`pipelines`]: stages, wiring, model folder.
 //!
 //! One batch's journey (`docs/architecture.md` names the file of each step):
 //!

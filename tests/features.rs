@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int32Array, ListArray, RecordBatch};
 use arrow::datatypes::Int32Type;
 use forebay::Job;
-use forebay::pipelines::Context;
+use forebay::pipelines::{Context, dense_statistics};
 use parquet::arrow::ArrowWriter;
 
 /// A job file over rows whose features have options.
@@ -81,7 +81,7 @@ fn a_feature_without_any_value_and_a_job_without_features_are_refused_by_name() 
         if !dense.contains("nowhere") {
             job.columns.optional.clear();
         }
-        job.dense_statistics(&Context::default()).unwrap_err().to_string()
+        dense_statistics(&job, &Context::default()).unwrap_err().to_string()
     };
     assert!(refused("['I1', 'nowhere']").contains("`nowhere` has no value in any of 300 rows"));
     assert!(refused("[]").contains("columns.dense"));
@@ -257,6 +257,52 @@ fn a_training_measures_what_its_job_says_and_refuses_columns_that_are_not_there(
     assert!(code == Some(2) && said.contains("country") && said.contains("could not be evaluated"), "{said}");
     let (code, said) = run(&["--set", "evaluation.slices=['C1', 'C1']"]);
     assert!(code == Some(2) && said.contains("evaluation.slices has `C1` twice"), "{said}");
+}
+
+#[test]
+fn the_end_of_a_run_says_what_became_of_the_keys_of_each_table() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, report) = (common::parquet(dir.path(), 0, 2000), dir.path().join("report"));
+    let set = |settings: &[&str]| {
+        let data = format!("data.train={}", data.display());
+        let model = format!("output.model={}", dir.path().join("model").display());
+        // Each batch looks at a 1,024th of a table for rows to remove.
+        let fixed = ["model.kind=lr", "train.batch_rows=1", &data, &model];
+        let all = fixed.into_iter().chain(settings.iter().copied()).flat_map(|setting| ["--set", setting]);
+        let all: Vec<&str> = ["train", "--report", report.to_str().unwrap()].into_iter().chain(all).collect();
+        let (code, said) = common::run(&all);
+        assert_eq!(code, Some(0), "{said}");
+        said
+    };
+    assert!(!set(&[]).contains("table `embedding`: "), "one table whose keys all have rows has no line");
+    let said = set(&[
+        "table.admission={ count = 2 }",
+        "tables.days={ admission = { count = 3 }, eviction = { unseen_rows = 300 } }",
+        "columns.slots=[{ column = 'C1..C25' }, { column = 'C26', table = 'days' }]",
+    ]);
+    let written: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(report.join("report.json")).unwrap()).unwrap();
+    let tables = written["tables"].as_array().unwrap();
+    assert_eq!(tables.len(), 2, "{written}");
+    for table in tables {
+        let line = format!("  table `{}`: ", table["name"].as_str().unwrap());
+        let line = said.lines().find(|said| said.starts_with(&line)).unwrap_or_else(|| panic!("{line}: {said}"));
+        let count = |field: &str| {
+            let digits = table[field].as_u64().unwrap().to_string();
+            let (first, last) = digits.split_at(digits.len().saturating_sub(3));
+            if first.is_empty() { last.to_owned() } else { format!("{first},{last}") }
+        };
+        for (field, what) in [
+            ("refused", "pushes of keys without a row"),
+            ("waiting", "keys wait for a row"),
+            ("evicted", "rows removed"),
+        ] {
+            let says = line.contains(&format!(", {} {what}", count(field)));
+            assert_eq!(says, table[field] != 0, "{field}: {line}");
+        }
+        assert!(table["refused"] != 0 && table["waiting"] != 0, "{table}");
+    }
+    assert!(tables[0]["evicted"] == 0 && tables[1]["evicted"] != 0, "{tables:?}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! `docs/job.md` and `pipelines/src/job/template.toml` say what the doc comments of the job's fields say. `make docs` (this test
+//! `docs/job.md` and `job/src/template.toml` say what the doc comments of the job's fields say. `make docs` (this test
 //! with `FOREBAY_WRITE_DOCS=1`) writes both.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
@@ -11,7 +11,7 @@ use syn::{Attribute, Expr, ExprLit, Fields, GenericArgument, Item, Lit, Meta, Pa
 use toml::{Table, Value};
 
 const REFERENCE: &str = "docs/job.md";
-const TEMPLATE: &str = "pipelines/src/job/template.toml";
+const TEMPLATE: &str = "job/src/template.toml";
 
 #[test]
 fn the_job_reference_and_the_template_are_up_to_date() {
@@ -43,7 +43,7 @@ const INTRODUCTION: &str = "# The job file
 
 A job is a TOML file. `forebay train JOB.toml` runs it, `--set SECTION.FIELD=VALUE` overrides a field, and
 `forebay plan JOB.toml --job-file` prints all fields with the values that the run would have. A field without a default may be
-left out. `make docs` writes this page from the doc comments in `pipelines/src/job`.
+left out. `make docs` writes this page from the doc comments in `job/src`.
 
 Text in quotes is TOML: `\"native\"`. Bytes are an integer or text such as `\"64MiB\"`. Times are text such as `\"10min\"`.
 ";
@@ -64,7 +64,7 @@ impl Types {
     /// The types of all crates that may stand in a job file.
     fn of_the_workspace() -> Self {
         let mut types = BTreeMap::new();
-        for folder in ["connectors", "models", "net", "pipelines", "ps"] {
+        for folder in ["connectors", "job", "models", "net", "ps"] {
             for file in sources(&root().join(folder).join("src")) {
                 let parsed = syn::parse_file(&std::fs::read_to_string(&file).unwrap()).unwrap();
                 for item in parsed.items {

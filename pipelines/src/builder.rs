@@ -2,11 +2,11 @@
 
 use forebay_actors::{Fault, FaultKind, Source, Stage};
 use forebay_connectors::Rows;
+use forebay_job::{DenseAt, Job, ModelKind, OwnStage};
 
 use crate::checkpoint::{self, BatchOrder, CheckpointFolder, DamagedCheckpoints, Found, Shards};
 use crate::context::Context;
 use crate::flow::{ExampleBatch, TrainBatch};
-use crate::job::{DenseAt, Job, ModelKind, OwnStage};
 use crate::model_folder::Predecessor;
 use crate::own_model::OwnModel;
 use crate::registry::{Read, Registry, read_from};

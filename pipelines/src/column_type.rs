@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use arrow::datatypes::{DataType, Schema};
+use forebay_job::Columns;
 use serde::{Deserialize, Serialize};
-
-use crate::columns::Columns;
 
 /// What the values of a column are; of a list, those of its elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,9 +1,9 @@
 //! The vectors of users or of items by a trained model of two towers: rows go in, record batches with their vectors come out.
 
 use forebay_actors::Fault;
+use forebay_job::Paths;
 use forebay_models::{ModelSpec, TowerSide};
 
-use crate::job::{Job, Paths};
 use crate::model::Model;
 use crate::prediction::Predictions;
 use crate::stages::VECTOR;
@@ -33,30 +33,5 @@ impl Model {
                 self.job.model.kind
             ))
         })
-    }
-}
-
-impl Job {
-    /// The job with the columns of one of the towers of `spec` alone.
-    pub(crate) fn for_tower(&self, spec: &ModelSpec, side: TowerSide) -> Self {
-        let mut job = self.clone();
-        let Some(two) = &spec.two_towers else { return job };
-        let inputs = two.inputs(side);
-        let (columns, slots) = (&self.columns, self.columns.slots.len());
-        let own = |first: usize, at: usize| inputs.slots.contains(&(first + at));
-        let (mut input, mut dense) = (0, Vec::new());
-        for column in &columns.dense {
-            if inputs.dense.contains(&input) {
-                dense.push(column.clone());
-            }
-            input += column.inputs();
-        }
-        job.columns.dense = dense;
-        // The number of a table is part of keys.
-        job.columns.tables = columns.named_tables().into_iter().map(str::to_owned).collect();
-        job.columns.slots = (0..slots).filter(|&at| own(0, at)).map(|at| columns.slots[at].clone()).collect();
-        let crosses = columns.crosses.iter().enumerate().filter(|(at, _)| own(slots, *at));
-        job.columns.crosses = crosses.map(|(_, cross)| cross.clone()).collect();
-        job
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use forebay_actors::{Fault, FaultKind, Outcome, Report, Source};
 use forebay_connectors::{Format, Rows};
+use forebay_job::Paths;
 
-use crate::job::Paths;
 use crate::model::Model;
 use crate::quality::Evaluation;
 use crate::registry::{Read, read_from};

@@ -14,11 +14,11 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use forebay_job::Job;
 use forebay_ps::PushId;
 use tokio::sync::Notify;
 
 use crate::flow::GradBatch;
-use crate::job::Job;
 
 /// The order of the look-ups and pushes of one trainer.
 #[derive(Debug)]

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use forebay_actors::Fault;
+use forebay_job::{Backend, Job, ModelKind, TrainOptions};
 use forebay_models::{DenseModel, ModelError, ModelSpec, NamedTensor, NativeModel, RowPart};
 use forebay_ps::TableConfig;
 
 use crate::fault::model_fault;
-use crate::job::{Backend, Job, ModelKind, TrainOptions};
 use crate::own_model::{ModelFactory, OwnModel};
 use crate::registry::Registry;
 

@@ -17,12 +17,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use forebay_actors::{Fault, StageCx};
+use forebay_job::Job;
 use forebay_ps::{CachedBatch, RowCache, RowCacheStats, TableClient};
 use serde::Serialize;
 use tokio::sync::Notify;
 
 use crate::flow::GradBatch;
-use crate::job::Job;
 use crate::staleness::{InOrder, Staleness, Ticket};
 
 /// The batches under way of one trainer.

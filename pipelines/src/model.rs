@@ -1,11 +1,11 @@
 //! A trained model in memory: its table in the shards of this process, its dense parameters, and its job.
 
 use forebay_actors::{Fault, Host};
+use forebay_job::Job;
 use forebay_models::NamedTensor;
 use forebay_ps::TableClient;
 
 use crate::context::Context;
-use crate::job::Job;
 use crate::job_model::JobModel;
 use crate::training_summary::TrainingSummary;
 

@@ -5,12 +5,10 @@
 use std::fmt;
 use std::str::FromStr;
 
+use forebay_job::{DenseStatistics, HistoryAttention, Job, ModelKind, ModelOptions, TowerColumns};
 use forebay_models::{Activation, CrossStructure, NamedTensor, Norm, Pooling, Similarity};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::{Xxh3, xxh3_128};
-
-use crate::columns::DenseStatistics;
-use crate::job::{HistoryAttention, Job, ModelKind, ModelOptions, TowerColumns};
 
 /// The version of a model, as 32 hexadecimal digits: XXH3, 128 bits. Models of one version give the same scores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -7,9 +7,9 @@ use std::pin::Pin;
 use arrow::array::RecordBatch;
 use forebay_actors::{Control, Fault, FaultKind, Outcome, Pipeline, Report, Running, Source};
 use forebay_connectors::Rows;
+use forebay_job::Paths;
 use tokio::sync::mpsc;
 
-use crate::job::Paths;
 use crate::model::Model;
 use crate::registry::{Read, read_from};
 use crate::score_columns::ScoreColumns;

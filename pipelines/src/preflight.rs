@@ -2,15 +2,14 @@
 //! it would be too late.
 
 use forebay_actors::{Domain, Fault};
+use forebay_job::{Job, RunEnd};
 
 use crate::checkpoint::CheckpointFolder;
 use crate::context::Context;
 use crate::evaluations::best_folders;
 use crate::fault::explained;
-use crate::job::Job;
 use crate::model_folder::{check_place, probe_place};
 use crate::sources;
-use crate::training_summary::RunEnd;
 
 /// Writes and removes a small file where the model and the checkpoints will be, and opens the rows of `data.eval`, whose columns must
 /// be those of the job. Blocks on the stores.

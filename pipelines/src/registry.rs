@@ -8,9 +8,9 @@ use arrow::error::ArrowError;
 use forebay_actors::{Batch, Capacity, Fault, Flow, Place, Source, Stage, Topology};
 use forebay_base::nearest;
 use forebay_connectors::{Format, Leases, ReadOptions, Rows};
+use forebay_job::{Job, OwnStage};
 
 use crate::flow::{ExampleBatch, TrainBatch};
-use crate::job::{Job, OwnStage};
 use crate::own_model::OwnModel;
 use crate::source_progress::{SourceProgress, Watched};
 use crate::stages::DropRows;
@@ -183,7 +183,7 @@ impl Registry {
             }
         }
         match job.model.kind {
-            crate::job::ModelKind::Own => self.model(job).map(drop),
+            forebay_job::ModelKind::Own => self.model(job).map(drop),
             _ => Ok(()),
         }
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use forebay_actors::{Fault, Host, Report};
 use forebay_connectors::Format;
+use forebay_job::{DenseAt, Job, RunEnd};
 use forebay_models::NamedTensor;
 use forebay_ps::{TableClient, TableConfig, start_table};
 use futures::executor::block_on;
@@ -16,7 +17,6 @@ use crate::column_type::{feature_types, list_columns};
 use crate::context::Context;
 use crate::evaluations::Evaluations;
 use crate::exact_order::ExactOrder;
-use crate::job::{DenseAt, Job};
 use crate::job_model::JobModel;
 use crate::look_ahead::LookAhead;
 use crate::model_folder::{Predecessor, check_place};
@@ -26,7 +26,7 @@ use crate::progress::Progress;
 use crate::run_report::RunReport;
 use crate::source_progress::SourceProgress;
 use crate::staleness::Staleness;
-use crate::training_summary::{RunEnd, TrainingSummary};
+use crate::training_summary::TrainingSummary;
 
 /// The table, the model and the counters of one training run.
 pub(crate) struct Resources {

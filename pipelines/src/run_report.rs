@@ -6,10 +6,10 @@ use std::ops::Deref;
 use std::time::Duration;
 
 use forebay_actors::{Adjustment, Capacity, LedgerReport, LinkReport, Machine, Report, StageReport, Verdict};
+use forebay_job::Job;
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::Analysis;
-use crate::job::Job;
 use crate::process_report::ProcessReport;
 
 /// The report of a run. In JSON: the fields of [`Report`] (in a cluster those of all processes together), `analysis`, and

@@ -1,8 +1,7 @@
 //! What a prediction gives for each row: the score of one label, or a score for each of several.
 
+use forebay_job::{Job, ModelKind};
 use forebay_models::{sigmoid, sigmoid_ratio};
-
-use crate::job::{Job, ModelKind};
 
 /// The name of the column with the scores of one label.
 pub(crate) const SCORE: &str = "score";

@@ -6,10 +6,10 @@ use arrow::array::RecordBatch;
 use forebay_actors::{Fault, Source, StageCx};
 use forebay_connectors::convert::block_on;
 use forebay_connectors::{FileColumn, FileFormat, FileSource, Format, Input, Leases, OnBadRow, ReadOptions, ValueKind};
+use forebay_job::{Job, Paths};
 
 use crate::checkpoint::{CutPoint, RemainingWindows};
 use crate::context::Context;
-use crate::job::{Job, Paths};
 use crate::registry::{Read, SourceRequest, read_from};
 use crate::stages::check_columns;
 

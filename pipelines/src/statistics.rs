@@ -4,46 +4,44 @@ use std::collections::BTreeMap;
 
 use forebay_actors::{Fault, Place, Replicas, Sink, StageCx, Topology};
 use forebay_connectors::OnBadRow;
+use forebay_job::{Columns, DataOptions, DenseColumn, DenseStatistics, Job};
 
-use crate::columns::{Columns, DenseColumn, DenseStatistics};
 use crate::context::Context;
 use crate::flow::ExampleBatch;
-use crate::job::Job;
 use crate::sources;
 use crate::stages::Parse;
 
-impl Job {
-    /// Reads the rows at `data.train` once, and returns the statistics of each dense feature, by column: of its clipped and transformed
-    /// values, over the rows where it is not missing. The rows pass the stages of `pipeline.after_read`. A job whose features
-    /// have scales needs no statistics for this. Blocks until it is done.
-    ///
-    /// # Errors
-    /// A user fault if the job has no dense features or no rows, or if a feature has no value at all; the first fault of the run.
-    pub fn dense_statistics(&self, context: &Context) -> Result<BTreeMap<String, DenseStatistics>, Fault> {
-        let features = features(&self.columns)?;
-        let job = Self { columns: measured(self, &features), ..self.clone() };
-        let job = Self { data: crate::job::DataOptions { epochs: 1, shuffle: false, ..job.data.clone() }, ..job };
-        job.check()?;
-        context.registry.check(&job)?;
-        let read = sources::windows(&job, context, None)?;
-        let links = &job.pipeline.links;
-        let rows = read.begin(Topology::new("stats")).link(links.to_parse());
-        let rows = context.registry.after_read_of(rows, &job, true)?;
-        let (columns, on_bad_row): (Columns, OnBadRow) = (job.columns.clone(), job.data.on_bad_row.clone());
-        let parse = move |_replica| Parse::new(&columns, 0, on_bad_row.clone());
-        let replicas = Replicas::ordered(job.parse_replicas_alone());
-        let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.to_batch());
-        let measure = Measure(features.iter().map(|_| Moments::default()).collect());
-        let outcome = examples.sink("measure", Place::Own, move || measure).start()?.wait();
-        outcome.result?;
-        let moments: Option<Vec<Moments>> = outcome.results.take("measure");
-        let moments = moments.ok_or_else(|| Fault::internal("the statistics ended without a result"))?;
-        features
-            .into_iter()
-            .zip(moments)
-            .map(|(feature, moments)| Ok((feature.column.clone(), moments.of(feature)?)))
-            .collect()
-    }
+/// Reads the rows at `data.train` once, and returns the statistics of each dense feature, by column: of its clipped and transformed
+/// values, over the rows where it is not missing. The rows pass the stages of `pipeline.after_read`. A job whose features
+/// have scales needs no statistics for this. Blocks until it is done.
+///
+/// # Errors
+/// A user fault if the job has no dense features or no rows, or if a feature has no value at all; the first fault of the run.
+pub fn dense_statistics(job: &Job, context: &Context) -> Result<BTreeMap<String, DenseStatistics>, Fault> {
+    let features = features(&job.columns)?;
+    let columns = measured(job, &features);
+    let data = DataOptions { epochs: 1, shuffle: false, ..job.data.clone() };
+    let job = &Job { columns, data, ..job.clone() };
+    job.check()?;
+    context.registry.check(job)?;
+    let read = sources::windows(job, context, None)?;
+    let links = &job.pipeline.links;
+    let rows = read.begin(Topology::new("stats")).link(links.to_parse());
+    let rows = context.registry.after_read_of(rows, job, true)?;
+    let (columns, on_bad_row): (Columns, OnBadRow) = (job.columns.clone(), job.data.on_bad_row.clone());
+    let parse = move |_replica| Parse::new(&columns, 0, on_bad_row.clone());
+    let replicas = Replicas::ordered(job.parse_replicas_alone());
+    let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.to_batch());
+    let measure = Measure(features.iter().map(|_| Moments::default()).collect());
+    let outcome = examples.sink("measure", Place::Own, move || measure).start()?.wait();
+    outcome.result?;
+    let moments: Option<Vec<Moments>> = outcome.results.take("measure");
+    let moments = moments.ok_or_else(|| Fault::internal("the statistics ended without a result"))?;
+    features
+        .into_iter()
+        .zip(moments)
+        .map(|(feature, moments)| Ok((feature.column.clone(), moments.of(feature)?)))
+        .collect()
 }
 
 /// The dense features, one for each column: that with a scale if there are several.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_actors::{Fault, FaultKind, Pipeline, Plan, Report, Results, Running, Track};
+use forebay_job::{Job, RunEnd};
 use serde::Serialize;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -11,7 +12,6 @@ use crate::checkpoint::{Checkpointer, KeptWriter};
 use crate::cluster::meters::MeterSender;
 use crate::cluster::{ClusterSession, RunStatus};
 use crate::evaluations::{EvaluationHistory, Evaluations, Evaluator};
-use crate::job::Job;
 use crate::look_ahead::LookAheadReport;
 use crate::model::Model;
 use crate::preflight::preflight;
@@ -19,7 +19,7 @@ use crate::progress::Snapshot;
 use crate::resources::Resources;
 use crate::run_report::RunReport;
 use crate::stages::OptimizerState;
-use crate::training_summary::{RunEnd, TrainingSummary};
+use crate::training_summary::TrainingSummary;
 use crate::tuning::TuningThread;
 
 /// How often [`Training::run`] calls the function given to `on_progress`.

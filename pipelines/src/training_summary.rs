@@ -3,25 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use forebay_connectors::Format;
+use forebay_job::{Job, RunEnd};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::RunStatus;
 use crate::column_type::ColumnType;
-use crate::job::Job;
 use crate::progress::Snapshot;
 use crate::source_progress::SourceProgress;
-
-/// How a run ended that found no fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RunEnd {
-    /// All rows of all epochs were trained on.
-    Complete,
-    /// It was drained before.
-    Drained,
-    /// It trained on all rows up to an evaluation: there the training stopped early, or the model was the best.
-    StoppedEarly,
-}
 
 /// What a run trained.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

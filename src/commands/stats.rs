@@ -11,7 +11,7 @@ use tempfile::NamedTempFile;
 use crate::actors::{Fault, commas};
 use crate::connectors::staged;
 use crate::out;
-use crate::pipelines::{Context, DenseStatistics, Job};
+use crate::pipelines::{Context, DenseStatistics, Job, dense_statistics};
 
 /// Mean, standard deviation, least and greatest value of the dense features of a job, for their `scale`
 ///
@@ -35,7 +35,7 @@ pub(crate) struct Stats {
 impl Stats {
     pub(crate) fn run(self, context: &Context) -> Result<(), Fault> {
         let job = Job::load(&self.job, &self.settings)?;
-        let statistics = job.dense_statistics(context)?;
+        let statistics = dense_statistics(&job, context)?;
         if self.json {
             return out::print(json!(statistics));
         }

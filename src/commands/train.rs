@@ -232,19 +232,33 @@ fn save(summary: &Summary<'_>, stop: &Stop) -> Result<(String, Option<Evaluation
     Ok((line, evaluation))
 }
 
-/// What each table of some slots holds in memory, a line each; nothing if there is one table.
+/// What each table holds in memory and what became of its keys, a line each; nothing of a single table without rules for its keys.
 fn of_tables(trained: &Trained) -> String {
-    let groups = block_on(trained.model.table.stats()).map(|stats| stats.groups()).unwrap_or_default();
-    let line = |group: &GroupStats| {
-        let (name, weights, megabytes) = (&group.name, group.row_dim, group.bytes as f64 / 1e6);
-        let hits =
-            group.hit_share().map_or_else(String::new, |hits| format!(", {:.0}% of look-ups found one", 100.0 * hits));
-        format!(
-            "\n  table `{name}`: {} rows of {weights} weights, {megabytes:.1} MB of memory{hits}",
-            commas(group.rows)
-        )
-    };
-    groups.iter().map(line).collect()
+    let Ok(stats) = block_on(trained.model.table.stats()) else { return String::new() };
+    let config = trained.model.table.config();
+    if config.groups.is_empty() && !config.has_lifetime() {
+        return String::new();
+    }
+    stats.all_groups(config.row_dim()).iter().map(|group| format!("\n  {}", of_table(group))).collect()
+}
+
+fn of_table(group: &GroupStats) -> String {
+    let (name, weights, megabytes) = (&group.name, group.row_dim, group.bytes as f64 / 1e6);
+    let mut line =
+        format!("table `{name}`: {} rows of {weights} weights, {megabytes:.1} MB of memory", commas(group.rows));
+    if let Some(hits) = group.hit_share() {
+        line += &format!(", {:.0}% of look-ups found one", 100.0 * hits);
+    }
+    for (keys, what) in [
+        (group.evicted, "rows removed"),
+        (group.refused, "pushes of keys without a row"),
+        (group.waiting, "keys wait for a row"),
+    ] {
+        if keys > 0 {
+            line += &format!(", {} {what}", commas(keys));
+        }
+    }
+    line
 }
 
 /// Saves a model that cannot be saved at `folder` beside it: what is in the way came after the training had begun. Returns the fault,

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use forebay_job::{Backend, ByteSize, Job, StalenessRule};
 use serde::{Deserialize, Serialize};
 
 use super::limit::{AT_SHARDS, Certainty, Limit, LimitKind};
 use super::load::{COMPUTE, Load, MachineUse, SHARDS};
-use crate::job::{Backend, ByteSize, Job, StalenessRule};
 
 /// A change of the job.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use forebay_actors::StageReport;
+use forebay_job::Job;
 use serde::{Deserialize, Serialize};
 
 use super::load::{COMPUTE, Load, MachineUse, SHARDS};
-use crate::job::Job;
 use crate::process_report::ProcessReport;
 
 /// How sure it is that a limit is the limit.

@@ -18,13 +18,13 @@ use std::fmt;
 use std::time::Duration;
 
 use forebay_actors::{StageReport, Verdict};
+use forebay_job::Job;
 use serde::{Deserialize, Serialize};
 
 pub use self::advice::Change;
 pub use self::limit::{Certainty, Limit, LimitKind};
 use self::load::COMPUTE;
 pub use self::load::Load;
-use crate::job::Job;
 use crate::process_report::ProcessReport;
 
 /// A run is starting for this long: its meters say nothing yet.

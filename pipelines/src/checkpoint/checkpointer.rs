@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use forebay_actors::{Control, Fault, FaultKind, commas};
+use forebay_job::{DenseAt, LookupAt, Transfers};
 use forebay_ps::SnapshotKind;
 use futures::executor::block_on;
 
@@ -18,7 +19,6 @@ use super::cut::{Cut, Kept};
 use super::cut_plan::CutPlan;
 use super::manifest::CheckpointManifest;
 use super::writer::{CheckpointWriter, Checkpoints};
-use crate::job::{DenseAt, LookupAt, Transfers};
 
 /// How often the thread looks whether a checkpoint is due.
 const TICK: Duration = Duration::from_millis(50);

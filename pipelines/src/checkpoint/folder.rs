@@ -252,11 +252,11 @@ fn file_number(name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use forebay_job::Job;
     use std::io::Write as _;
 
     use super::super::manifest::{TableLayers, TrainPosition};
     use super::*;
-    use crate::job::Job;
     use crate::model_folder::FileEntry;
     use crate::model_folder::checked::CheckedWriter;
 

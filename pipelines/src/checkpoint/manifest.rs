@@ -4,6 +4,7 @@
 use forebay_actors::{Fault, FaultKind};
 use forebay_connectors::DataPlan;
 use forebay_connectors::staged::OpenFolder;
+use forebay_job::Job;
 use forebay_ps::TableConfig;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,7 +12,6 @@ use xxhash_rust::xxh3::xxh3_128;
 
 use super::trained_batches::TrainedBatches;
 use crate::evaluations::EvaluationPoint;
-use crate::job::Job;
 use crate::model_folder::FileEntry;
 use crate::versioned_json;
 

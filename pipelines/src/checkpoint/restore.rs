@@ -1,6 +1,7 @@
 //! Going on from a checkpoint. Everything here blocks on the store.
 
 use forebay_actors::{Fault, commas};
+use forebay_job::{DenseAt, Job};
 use forebay_models::NamedTensor;
 use forebay_ps::TableClient;
 
@@ -10,7 +11,6 @@ use super::named::NamedCheckpoint;
 use super::origin::{DamagedCheckpoints, OriginCheckpoint};
 use super::{ModelState, dense_state, table_rows};
 use crate::context::Context;
-use crate::job::{DenseAt, Job};
 use crate::model_folder::FileEntry;
 
 /// What a trainer goes on from.

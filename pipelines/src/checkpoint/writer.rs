@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use forebay_actors::Fault;
+use forebay_job::Job;
 use forebay_ps::{SnapshotKind, TableConfig};
 use futures::executor::block_on;
 
@@ -15,7 +16,6 @@ use super::manifest::{CheckpointManifest, TableLayer, TableLayers};
 use super::{dense_state, kept_gradients, table_rows};
 use crate::cluster::CutLeader;
 use crate::evaluations::Evaluations;
-use crate::job::Job;
 use crate::model_folder::FileEntry;
 
 /// What the checkpoints of one run need. `start` begins to make them.

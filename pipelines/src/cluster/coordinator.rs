@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::{Domain, Fault};
+use forebay_job::Job;
 use forebay_net::{Caller, Handler};
 use tokio::sync::Notify;
 
@@ -19,7 +20,6 @@ use super::meters::{MAX_BYTES, MeterBook, MetersReply, MetersRequest};
 use super::run_state::{Origin, RunState};
 use crate::checkpoint::{self, TrainPosition};
 use crate::context::Context;
-use crate::job::Job;
 
 /// The handler's name in actions.
 const NAME: &str = "coordinator";

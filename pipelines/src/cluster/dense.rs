@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use forebay_actors::{Fault, Host};
+use forebay_job::Job;
 use forebay_models::{DenseOptimizer, NamedTensor, ParamBlock};
 use forebay_net::{Peer, Retry};
 use forebay_ps::dense::NamedValues;
@@ -15,7 +16,6 @@ use crate::checkpoint::{CheckpointFolder, CheckpointManifest, read_dense};
 use crate::context::Context;
 use crate::dense::DenseStore;
 use crate::fault::model_fault;
-use crate::job::Job;
 use crate::job_model::JobModel;
 use crate::model_folder::Predecessor;
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use forebay_actors::Fault;
 use forebay_connectors::{DataPlan, Lease, Leases, WindowMark};
+use forebay_job::Job;
 use tokio::sync::watch;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -17,7 +18,6 @@ use super::leases::LeaseReply;
 use super::member::Member;
 use super::messages::{CompletedWindows, LeaseRequest, RunPhase, RunStatus};
 use crate::flow::{BatchId, TrainBatch};
-use crate::job::Job;
 use crate::participation::BatchRecord;
 
 /// The time between two requests for a lease while none is available.

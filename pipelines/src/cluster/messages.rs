@@ -4,13 +4,13 @@
 
 use forebay_actors::{Domain, Fault, FaultKind};
 use forebay_connectors::DataPlan;
+use forebay_job::Job;
 use serde::{Deserialize, Serialize};
 
 use super::leases::DoneWindows;
 use super::members::Role;
 use crate::checkpoint::OriginCheckpoint;
 use crate::flow::RowCounts;
-use crate::job::Job;
 
 /// Identifies one start of a member in one attempt of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -247,14 +247,14 @@ pub(crate) struct FailRequest {
 pub(crate) fn job_digest(job: &Job) -> String {
     let mut job = job.clone();
     job.network = Default::default();
-    let pipeline = crate::job::PipelineOptions::default();
+    let pipeline = forebay_job::PipelineOptions::default();
     (job.pipeline.parse_replicas, job.pipeline.batch_replicas) = (pipeline.parse_replicas, pipeline.batch_replicas);
     job.pipeline.cores = pipeline.cores;
     job.pipeline.links = pipeline.links;
-    let data = crate::job::DataOptions::default();
+    let data = forebay_job::DataOptions::default();
     (job.data.read_ahead, job.data.decode_ahead, job.data.decode_threads) =
         (data.read_ahead, data.decode_ahead, data.decode_threads);
-    let train = crate::job::TrainOptions::default();
+    let train = forebay_job::TrainOptions::default();
     (job.train.threads, job.train.device) = (train.threads, train.device);
     format!("{:016x}", xxhash_rust::xxh3::xxh3_64(job.to_toml().as_bytes()))
 }

@@ -84,7 +84,7 @@ pub use trainer::trainer;
 
 use std::time::Duration;
 
-use crate::job::Job;
+use forebay_job::Job;
 
 /// How often a process calls `stop` and `show`. A new run status wakes it at once.
 const TICK: Duration = Duration::from_millis(100);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use forebay_actors::{Fault, Host, commas};
+use forebay_job::{DenseAt, Job};
 use forebay_net::Handler;
 use forebay_ps::remote::TableService;
 use forebay_ps::{TableClient, start_shards};
@@ -18,7 +19,6 @@ use super::snapshot_handler::SnapshotHandler;
 use super::start_state::StartState;
 use crate::checkpoint::{CheckpointFolder, load_rows};
 use crate::context::Context;
-use crate::job::{DenseAt, Job};
 use crate::job_model::JobModel;
 
 /// A ps process that has joined.

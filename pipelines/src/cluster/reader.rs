@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use forebay_actors::{Fault, FaultKind, Outcome, Report, Running};
+use forebay_job::{Job, LookupAt};
 use forebay_ps::TableClient;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -16,7 +17,6 @@ use super::messages::RunPhase;
 use super::meters::MeterSender;
 use super::session::{ClusterProcess, ClusterSession};
 use crate::context::Context;
-use crate::job::{Job, LookupAt};
 use crate::job_model::JobModel;
 use crate::staleness::Staleness;
 use crate::tuning::TuningThread;

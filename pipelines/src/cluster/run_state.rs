@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use forebay_actors::{Domain, Fault};
 use forebay_connectors::DataPlan;
+use forebay_job::{DenseAt, Job};
 
 use self::audience::Audience;
 use super::absent_readers::AbsentReaders;
@@ -25,7 +26,6 @@ use super::messages::{
     CompletedWindows, FailRequest, Failure, LeaseRequest, MemberId, RunPhase, RunStatus, job_digest,
 };
 use crate::checkpoint::{DamagedCheckpoints, OriginCheckpoint, TrainedBatches, check_rows};
-use crate::job::{DenseAt, Job};
 
 /// Rows of a row group as Forebay and most other writers make them.
 const ROW_GROUP_ROWS: u64 = 131_072;

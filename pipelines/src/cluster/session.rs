@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use forebay_actors::{Control, Fault, FaultKind, IoRuntime};
+use forebay_job::Job;
 use forebay_net::{
     Dialer, Handler, Health, Identity, Limits, Peer, Retry, Security, SecurityFiles, Server, raise_descriptor_limit,
 };
@@ -23,7 +24,6 @@ use super::messages::{RunPhase, RunStatus};
 use super::start_state::StartState;
 use crate::checkpoint::{CutPoint, EndRun, KeptWriter, SharedCut};
 use crate::context::Context;
-use crate::job::Job;
 
 /// The coordinator's default port.
 pub const DEFAULT_PORT: u16 = 7600;

@@ -1,11 +1,11 @@
 //! What the parameters of an attempt begin with, if not with new ones. Blocks on the store.
 
 use forebay_actors::Fault;
+use forebay_job::Job;
 
 use super::members::Role;
 use crate::checkpoint::{CheckpointFolder, CheckpointManifest, Found, OriginCheckpoint};
 use crate::context::Context;
-use crate::job::Job;
 use crate::model_folder::Predecessor;
 
 /// What a process loads before it joins.

@@ -4,14 +4,15 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use forebay_actors::{Batch, Fault, FaultKind};
+use forebay_job::{EvaluateEvery, Job};
 use forebay_models::{DenseModel, NamedTensor};
 use tokio::sync::oneshot;
 
 use super::best_models::BestModels;
 use super::points::{EvaluationHistory, EvaluationPoint};
+use super::stopping;
 use crate::context::Context;
 use crate::flow::TrainBatch;
-use crate::job::{EvaluateEvery, Job};
 use crate::quality::Evaluation;
 
 /// The evaluations of one run while it trains.
@@ -67,7 +68,7 @@ pub(super) struct DenseCopy {
 impl Inner {
     /// The index of the best evaluation of those whose models could be kept.
     pub(super) fn best(&self, job: &Job) -> Option<usize> {
-        job.evaluation.best(&self.points[self.kept_from..]).map(|at| self.kept_from + at)
+        stopping::best(&job.evaluation, &self.points[self.kept_from..]).map(|at| self.kept_from + at)
     }
 }
 
@@ -124,7 +125,7 @@ impl Evaluations {
     pub(crate) fn restore(&self, points: Vec<EvaluationPoint>, rows: u64) -> Result<(), Fault> {
         let options = &self.shared.job.evaluation;
         let mut kept_from = 0;
-        if let (Some(at), Some(models)) = (options.best(&points), self.shared.best().as_mut())
+        if let (Some(at), Some(models)) = (stopping::best(options, &points), self.shared.best().as_mut())
             && !models.find(at, &points[at])?
         {
             tracing::warn!(
@@ -135,7 +136,7 @@ impl Evaluations {
             kept_from = points.len();
         }
         let mut state = self.shared.lock();
-        state.stopped = options.stops_after(&points);
+        state.stopped = stopping::stops_after(options, &points);
         (state.points, state.kept_from, state.rows) = (points, kept_from, rows);
         Ok(())
     }
@@ -170,7 +171,7 @@ impl Evaluations {
             if state.stopped {
                 return Ok(false);
             }
-            let due = self.every.is_due(state.points.last(), state.rows, epochs);
+            let due = stopping::is_due(self.every, state.points.last(), state.rows, epochs);
             state.rows += batch.rows() as u64;
             due
         };
@@ -199,7 +200,7 @@ impl Evaluations {
     /// A checkpoint has these evaluations: the model of the best of them is not replaced before a later one.
     pub(crate) fn checkpointed(&self, points: &[EvaluationPoint]) {
         let state = self.shared.lock();
-        let best = self.shared.job.evaluation.best(points.get(state.kept_from..).unwrap_or_default());
+        let best = stopping::best(&self.shared.job.evaluation, points.get(state.kept_from..).unwrap_or_default());
         let best = best.map(|at| state.kept_from + at);
         drop(state);
         if let (Some(at), Some(models)) = (best, self.shared.best().as_mut()) {

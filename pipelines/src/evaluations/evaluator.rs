@@ -5,20 +5,21 @@ use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 
 use forebay_actors::{Control, Fault, Host};
+use forebay_job::{Job, RunEnd, Transfers};
 use forebay_ps::TableClient;
 use futures::executor::block_on;
 
 use super::evaluations::{DenseCopy, EvaluationRequest, EvaluationState, Evaluations};
 use super::points::EvaluationPoint;
+use super::stopping;
 use crate::checkpoint::CutPoint;
 use crate::context::Context;
-use crate::job::{Job, Transfers};
 use crate::job_model::JobModel;
 use crate::model::Model;
 use crate::progress::Progress;
 use crate::quality::Evaluation;
 use crate::resources::Resources;
-use crate::training_summary::{RunEnd, TrainingSummary};
+use crate::training_summary::TrainingSummary;
 
 /// Evaluates the model of a run until the run ends.
 pub(crate) struct Evaluator {
@@ -110,7 +111,7 @@ impl Worker {
         }
         tracing::info!("evaluation {} {point}{others}{}", at + 1, if is_best { ", the best so far" } else { "" });
         let mut state = self.shared.lock();
-        if options.stops_after(&state.points) {
+        if stopping::stops_after(options, &state.points) {
             state.stopped = true;
             self.control.drain();
         }

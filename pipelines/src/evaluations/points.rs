@@ -1,8 +1,8 @@
 //! The evaluations of a run, as reports show them and as checkpoints store them.
 
+use forebay_job::EvaluationMetric;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-use crate::job::EvaluationMetric;
 use crate::quality::Evaluation;
 
 /// One evaluation of the model while it trains.

@@ -1,61 +1,56 @@
 //! The rules of evaluations while a model is trained: when one is due, which is the best, and when the training stops. They depend on
 //! the earlier evaluations alone, so that a run that goes on from a checkpoint decides as if it had not been stopped.
 
+use forebay_job::{EvaluateEvery, EvaluationMetric, EvaluationOptions};
+
 use crate::evaluations::EvaluationPoint;
-use crate::job::{EvaluateEvery, EvaluationMetric, EvaluationOptions};
 
-impl EvaluateEvery {
-    /// Whether an evaluation is due after `rows` rows and `epochs` whole epochs, if the last one was at `last`.
-    pub(super) fn is_due(self, last: Option<&EvaluationPoint>, rows: u64, epochs: u32) -> bool {
-        let (rows_then, epochs_then) = last.map_or((0, 0), |last| (last.rows, last.epochs));
-        rows > rows_then
-            && match self {
-                Self::Epochs(every) => epochs / every > epochs_then / every,
-                Self::Rows(every) => rows / every > rows_then / every,
-            }
-    }
+/// Whether an evaluation is due after `rows` rows and `epochs` whole epochs, if the last one was at `last`.
+pub(super) fn is_due(every: EvaluateEvery, last: Option<&EvaluationPoint>, rows: u64, epochs: u32) -> bool {
+    let (rows_then, epochs_then) = last.map_or((0, 0), |last| (last.rows, last.epochs));
+    rows > rows_then
+        && match every {
+            EvaluateEvery::Epochs(every) => epochs / every > epochs_then / every,
+            EvaluateEvery::Rows(every) => rows / every > rows_then / every,
+        }
 }
 
-impl EvaluationMetric {
-    /// By how much `value` is better than `than`.
-    fn gain(self, value: f64, than: f64) -> f64 {
-        match self {
-            Self::Auc | Self::Gauc => value - than,
-            Self::Logloss => than - value,
+/// The index of the best of these evaluations; of equal ones, the first. `None`: none has a value of the metric.
+pub(super) fn best(options: &EvaluationOptions, points: &[EvaluationPoint]) -> Option<usize> {
+    let mut best: Option<(usize, f64)> = None;
+    for (at, point) in points.iter().enumerate() {
+        let Some(value) = point.value(options.metric) else { continue };
+        if best.is_none_or(|(_, than)| gain(options.metric, value, than) > 0.0) {
+            best = Some((at, value));
         }
     }
+    best.map(|(at, _)| at)
 }
 
-impl EvaluationOptions {
-    /// The index of the best of these evaluations; of equal ones, the first. `None`: none has a value of the metric.
-    pub(super) fn best(&self, points: &[EvaluationPoint]) -> Option<usize> {
-        let mut best: Option<(usize, f64)> = None;
-        for (at, point) in points.iter().enumerate() {
-            let Some(value) = point.value(self.metric) else { continue };
-            if best.is_none_or(|(_, than)| self.metric.gain(value, than) > 0.0) {
-                best = Some((at, value));
-            }
+/// Whether the training stops after these evaluations: the last `patience` ones brought no improvement.
+pub(super) fn stops_after(options: &EvaluationOptions, points: &[EvaluationPoint]) -> bool {
+    let Some(patience) = options.patience else { return false };
+    let (mut improved_to, mut without) = (None, 0);
+    for point in points {
+        let improves = |value: f64| {
+            improved_to.is_none_or(|than| {
+                let gain = gain(options.metric, value, than);
+                gain > 0.0 && gain >= options.min_delta
+            })
+        };
+        match point.value(options.metric).filter(|&value| improves(value)) {
+            Some(value) => (improved_to, without) = (Some(value), 0),
+            None => without += 1,
         }
-        best.map(|(at, _)| at)
     }
+    without >= patience
+}
 
-    /// Whether the training stops after these evaluations: the last `patience` ones brought no improvement.
-    pub(super) fn stops_after(&self, points: &[EvaluationPoint]) -> bool {
-        let Some(patience) = self.patience else { return false };
-        let (mut improved_to, mut without) = (None, 0);
-        for point in points {
-            let improves = |value: f64| {
-                improved_to.is_none_or(|than| {
-                    let gain = self.metric.gain(value, than);
-                    gain > 0.0 && gain >= self.min_delta
-                })
-            };
-            match point.value(self.metric).filter(|&value| improves(value)) {
-                Some(value) => (improved_to, without) = (Some(value), 0),
-                None => without += 1,
-            }
-        }
-        without >= patience
+/// By how much `value` is better than `than`.
+fn gain(metric: EvaluationMetric, value: f64, than: f64) -> f64 {
+    match metric {
+        EvaluationMetric::Auc | EvaluationMetric::Gauc => value - than,
+        EvaluationMetric::Logloss => than - value,
     }
 }
 
@@ -95,11 +90,11 @@ mod tests {
                 EvaluationOptions { metric, patience: patient, min_delta: f64::from(min_delta), ..Default::default() };
             let values: Vec<f64> = values.into_iter().map(f64::from).collect();
             let points: Vec<_> = values.iter().map(|&value| point(0, 0, value)).collect();
-            let stop = (1..=points.len()).find(|&n| options.stops_after(&points[..n])).map(|n| n - 1);
+            let stop = (1..=points.len()).find(|&n| stops_after(&options, &points[..n])).map(|n| n - 1);
             prop_assert_eq!(stop, slow(&values, patience, f64::from(min_delta), lower));
             let ends = values.iter().copied();
             let most = if lower { ends.fold(f64::MAX, f64::min) } else { ends.fold(f64::MIN, f64::max) };
-            prop_assert_eq!(options.best(&points), values.iter().position(|&value| value == most));
+            prop_assert_eq!(best(&options, &points), values.iter().position(|&value| value == most));
         }
 
         /// Batches of any size, and stops between them from which the run goes on.
@@ -108,12 +103,12 @@ mod tests {
             let (mut rows, mut last, mut points) = (0, None, Vec::new());
             for batch in batches {
                 // Asked twice, as a run that goes on asks again.
-                let due = EvaluateEvery::Rows(every).is_due(last.as_ref(), rows, 0);
+                let due = is_due(EvaluateEvery::Rows(every), last.as_ref(), rows, 0);
                 if due {
                     last = Some(point(rows, 0, 0.0));
                     points.push(rows);
                 }
-                prop_assert!(!EvaluateEvery::Rows(every).is_due(last.as_ref(), rows, 0));
+                prop_assert!(!is_due(EvaluateEvery::Rows(every), last.as_ref(), rows, 0));
                 rows += batch;
             }
             prop_assert!(points.windows(2).all(|pair| pair[0] / every < pair[1] / every));
@@ -124,7 +119,7 @@ mod tests {
     fn an_evaluation_is_due_after_whole_epochs() {
         let due = |every, last: Option<(u64, u32)>, rows, epochs| {
             let last = last.map(|(rows, epochs)| point(rows, epochs, 0.0));
-            EvaluateEvery::Epochs(every).is_due(last.as_ref(), rows, epochs)
+            is_due(EvaluateEvery::Epochs(every), last.as_ref(), rows, epochs)
         };
         assert!(!due(1, None, 0, 0) && !due(1, None, 50, 0) && due(1, None, 100, 1));
         assert!(!due(1, Some((100, 1)), 150, 1) && due(1, Some((100, 1)), 200, 2));
@@ -136,8 +131,8 @@ mod tests {
         let options = EvaluationOptions { patience: Some(2), ..Default::default() };
         let none = EvaluationPoint { auc: None, ..point(0, 0, 0.5) };
         let nan = point(0, 0, f64::NAN);
-        assert_eq!(options.best(&[none, nan]), None);
-        assert!(options.stops_after(&[none, nan]) && !options.stops_after(&[none, point(0, 0, 0.5), nan]));
-        assert_eq!(options.best(&[none, point(0, 0, 0.5), nan]), Some(1));
+        assert_eq!(best(&options, &[none, nan]), None);
+        assert!(stops_after(&options, &[none, nan]) && !stops_after(&options, &[none, point(0, 0, 0.5), nan]));
+        assert_eq!(best(&options, &[none, point(0, 0, 0.5), nan]), Some(1));
     }
 }

@@ -19,11 +19,11 @@ use std::io::Write as _;
 
 use forebay_actors::Fault;
 use forebay_connectors::staged::{Folder, StagedFolder};
+use forebay_job::{DenseColumn, DenseStatistics, Slot, SlotCross};
 use forebay_models::{ModelSpec, TowerSide, to_onnx, tower_to_onnx};
 use forebay_ps::TableConfig;
 use serde::{Deserialize, Serialize};
 
-use crate::columns::{DenseColumn, DenseStatistics, Slot, SlotCross};
 use crate::fault::model_fault;
 use crate::model::Model;
 use crate::model_folder::checked::{CheckedWriter, cannot_write};

@@ -4,13 +4,13 @@ use std::io::Write;
 
 use forebay_actors::{Domain, Fault};
 use forebay_connectors::staged::{Folder, OpenFolder, StagedFolder};
+use forebay_job::Job;
 use forebay_models::ModelSpec;
 use forebay_ps::TableConfig;
 use serde::{Deserialize, Serialize};
 
 use super::checked::{CheckedWriter, FileEntry, cannot_write};
 use crate::checkpoint::CheckpointManifest;
-use crate::job::Job;
 use crate::model::Model;
 use crate::training_summary::TrainingSummary;
 use crate::versioned_json;

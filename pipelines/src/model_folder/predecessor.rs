@@ -2,12 +2,12 @@
 
 use forebay_actors::{Fault, commas};
 use forebay_connectors::staged::{Folder, OpenFolder};
+use forebay_job::Job;
 use forebay_ps::{TableClient, TableConfig};
 
 use super::{Manifest, checked, dense_file, table_file};
 use crate::checkpoint::ModelState;
 use crate::context::Context;
-use crate::job::Job;
 use crate::job_model::JobModel;
 
 /// The model folder at `train.from`, whose manifest fits the job.

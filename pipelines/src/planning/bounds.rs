@@ -1,12 +1,12 @@
 //! How fast given machines are: one bound for each resource, and one for the batches under way.
 
+use forebay_job::{DenseAt, Job};
 use serde::Serialize;
 
 use super::Machines;
 use super::demand::Demand;
 use super::options::{MachineKind, PlanOptions};
 use super::traffic::{Batches, Traffic};
-use crate::job::{DenseAt, Job};
 
 /// What a run cannot be faster than.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -2,9 +2,8 @@
 
 use forebay_actors::Fault;
 use forebay_base::nearest;
+use forebay_job::ByteSize;
 use serde::Serialize;
-
-use crate::job::ByteSize;
 
 /// What a machine of a role has.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -1,9 +1,9 @@
 //! What a plan needs of `report.json`, and refusals of reports that lack it.
 
 use forebay_actors::{Fault, Report, StageReport, Verdict};
+use forebay_job::Job;
 use serde::Deserialize;
 
-use crate::job::Job;
 use crate::process_report::ProcessReport;
 
 /// The version of the fields that a plan reads.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use forebay_actors::Fault;
+use forebay_job::{DenseAt, Job, LookupAt};
 use serde::Serialize;
 
 use super::Machines;
@@ -15,7 +16,6 @@ use super::options::{MachineKind, PlanOptions, ROLES};
 use super::profile::RunProfile;
 use super::search::{MOST, cheapest};
 use super::tables;
-use crate::job::{DenseAt, Job, LookupAt};
 use crate::job_model::JobModel;
 use crate::registry::Registry;
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use forebay_actors::{LedgerReport, Machine, Report, StageReport, Verdict};
+use forebay_job::Job;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::job::Job;
 use crate::registry::Registry;
 
 const ROWS: u64 = 1_000_000;

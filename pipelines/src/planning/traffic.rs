@@ -1,7 +1,8 @@
 //! Bytes on the links between machines, per row trained on: arithmetic, checked by measurements in `docs/cluster-performance.md`.
 
+use forebay_job::{Job, Wire};
+
 use super::demand::Demand;
-use crate::job::{Job, Wire};
 
 /// The most keys of a batch whose places take 2 bytes.
 const NARROW: f64 = 65_536.0;

@@ -8,12 +8,12 @@ use std::fmt;
 use arrow::array::RecordBatch;
 use forebay_actors::Fault;
 use forebay_base::nearest;
+use forebay_job::{Columns, SlotKind};
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
 use super::json_cell::JsonCell;
 use super::json_column;
 use crate::column_type::ColumnType;
-use crate::columns::{Columns, SlotKind};
 
 /// The most values of a request: columns times rows, given or not. What they take is bounded so.
 const MOST_VALUES: usize = 1 << 20;

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use forebay_actors::Fault;
 use forebay_connectors::staged::Folder;
+use forebay_job::Job;
 use forebay_models::{DenseModel, DenseOptimizer, ModelSpec, NamedTensor};
 use forebay_ps::Table;
 
@@ -13,7 +14,6 @@ use super::serving_rows::{ServingRows, without_state};
 use crate::context::Context;
 use crate::delta::Delta;
 use crate::fault::model_fault;
-use crate::job::Job;
 use crate::job_model::JobModel;
 use crate::model_folder::{Manifest, checked, dense_file, table_file};
 use crate::model_version::{ModelVersion, RowsHash};

@@ -3,13 +3,13 @@
 //! rows have weights, 4 more for each column of `[evaluation]`, and blocks its thread during a forward pass.
 
 use forebay_actors::{Fault, Sink, StageCx};
+use forebay_job::EvaluationOptions;
 use forebay_models::{GroupedAuc, LabelRows, auc_grouped, label_column, sigmoid};
 
 use super::row_groups::RowGroups;
 use super::scorer::Scorer;
 use super::train::ModelMaker;
 use crate::flow::{KeptRows, ReadyBatch};
-use crate::job::EvaluationOptions;
 use crate::quality::{Evaluation, Gauc, Slice};
 
 /// Most slices of a column.
@@ -32,7 +32,7 @@ pub struct Evaluate {
 
 impl Evaluate {
     /// Scores with the model that `maker` makes, and adds `correction` to each logit; see
-    /// [`DataOptions::logit_correction`](crate::job::DataOptions::logit_correction). Leaves the [`Evaluation`] in the run's results.
+    /// [`DataOptions::logit_correction`](forebay_job::DataOptions::logit_correction). Leaves the [`Evaluation`] in the run's results.
     pub fn new(maker: ModelMaker, correction: f32) -> Self {
         let scorer = Scorer::new(maker, correction);
         let (options, groups, names) = (EvaluationOptions::default(), Vec::new(), Vec::new());

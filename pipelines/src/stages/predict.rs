@@ -34,7 +34,7 @@ pub struct Predict {
 
 impl Predict {
     /// Scores with the model that `maker` makes, and adds `correction` to each logit; see
-    /// [`DataOptions::logit_correction`](crate::job::DataOptions::logit_correction). Each batch that it sends has the kept columns
+    /// [`DataOptions::logit_correction`](forebay_job::DataOptions::logit_correction). Each batch that it sends has the kept columns
     /// and, last, `score`: the probability of label 1, or null for a bad row. Leaves [`PredictedRows`] in the run's results.
     pub fn new(maker: ModelMaker, correction: f32, scores: mpsc::Sender<RecordBatch>) -> Self {
         let (scorer, columns) = (Scorer::new(maker, correction), ScoreColumns::default());

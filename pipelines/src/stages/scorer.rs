@@ -18,7 +18,7 @@ pub(super) struct Scorer {
 
 impl Scorer {
     /// Scores with the model that `maker` makes. Adds `correction` to each logit; see
-    /// [`DataOptions::logit_correction`](crate::job::DataOptions::logit_correction).
+    /// [`DataOptions::logit_correction`](forebay_job::DataOptions::logit_correction).
     pub(super) fn new(maker: ModelMaker, correction: f32) -> Self {
         Self { maker: Some(maker), model: None, correction, logits: Vec::new() }
     }

@@ -5,10 +5,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use forebay_actors::Control;
+use forebay_job::Job;
 
 use super::observation::MeterReader;
 use super::tuner::Tuner;
-use crate::job::Job;
 
 /// The time between two looks at the meters.
 const EVERY: Duration = Duration::from_secs(1);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use forebay_actors::{Fault, Host};
+use forebay_job::Job;
 use forebay_models::NamedTensor;
 use forebay_ps::{
     Admission, Eviction, Lifetime, Optimizer, PartConfig, SnapshotKind, TableClient, TableConfig, start_table,
@@ -17,7 +18,6 @@ use super::super::manifest::{CheckpointManifest, TrainPosition};
 use super::super::trained_batches::BatchOrder;
 use super::super::writer::{CheckpointWriter, Checkpoints};
 use crate::context::Context;
-use crate::job::Job;
 use crate::model_folder::dense_file;
 
 /// All bits of rows, keys without a row and dense parameters.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::{Fault, Host, IoRuntime};
+use forebay_job::Job;
 use forebay_net::{Caller, Dialer, Handler, Health, Identity, Limits, Retry, Security, Server};
 use forebay_ps::{Route, TableClient, start_shards};
 use futures::executor::block_on;
@@ -21,7 +22,6 @@ use super::fail_points::{check, unnamed};
 use crate::checkpoint::CheckpointFolder;
 use crate::cluster::{PsSnapshots, SnapshotHandler};
 use crate::context::Context;
-use crate::job::Job;
 
 /// All rows, changes, changes, all rows.
 const CHECKPOINTS: u64 = 4;

@@ -207,7 +207,7 @@ impl RunState {
 mod tests {
     use super::super::super::messages::{FailRequest, job_digest};
     use super::*;
-    use crate::job::Job;
+    use forebay_job::Job;
 
     /// Every run that was drained to a checkpoint ended ten seconds late.
     #[test]

@@ -3,13 +3,13 @@
 
 use std::collections::VecDeque;
 
+use forebay_job::{Job, LookupAt};
 use futures::FutureExt;
 
 use super::super::messages::{MemberId, RunStatus};
 use super::network::{Pid, Request};
 use super::source::MadeBatch;
 use super::world::World;
-use crate::job::{Job, LookupAt};
 use crate::staleness::{Staleness, Ticket};
 
 pub(super) struct SimLookups {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use arrow::array::RecordBatch;
 use arrow::datatypes::Schema;
+use forebay_job::Job;
 use futures::FutureExt;
 
 use super::super::batches::metadata::{Header, Reply};
@@ -14,7 +15,6 @@ use super::lookups::SimLookups;
 use super::network::{Answer, OnStream, Pid};
 use super::source::{MadeBatch, SimSource};
 use super::world::World;
-use crate::job::Job;
 use crate::staleness::Ticket;
 
 pub(super) struct SimReader {

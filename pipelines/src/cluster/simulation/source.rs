@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use forebay_connectors::Lease;
+use forebay_job::Job;
 use futures::FutureExt;
 
 use super::super::batches::lease_progress::{LeaseProgress, Report};
@@ -13,7 +14,6 @@ use super::super::messages::{CompletedWindows, LeaseRequest, MemberId, RunPhase,
 use super::network::{Answer, Pid, Request};
 use super::world::World;
 use crate::flow::{BatchId, WindowEnd};
-use crate::job::Job;
 
 /// As in `lease_client.rs`.
 const MAX_UNSENT_LEASES: usize = 2;

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use forebay_job::{Job, LookupAt};
 use forebay_ps::{PushId, Round, Stamp, Trainer};
 use futures::FutureExt;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -19,7 +20,6 @@ use super::world::World;
 use crate::checkpoint::{SharedCut, TrainedBatches};
 use crate::exact_order::{Due, ExactOrder};
 use crate::flow::{BatchId, GradBatch};
-use crate::job::{Job, LookupAt};
 use crate::staleness::{Staleness, Ticket};
 
 pub(super) struct SimTrainer {

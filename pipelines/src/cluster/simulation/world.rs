@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::time::{Duration, Instant};
 
 use forebay_base::{SplitMix64, mix64};
+use forebay_job::Job;
 
 use super::faults::FAULTS_UNTIL;
 use super::job::random_job;
@@ -12,7 +13,6 @@ use super::network::{Answer, Message, Pid, Place, StoredCheckpoint};
 use super::process::Process;
 use super::transport::Transport;
 use crate::flow::BatchId;
-use crate::job::Job;
 
 /// A run that is not over so long after the last fault, or after it was resumed, hangs.
 const PATIENCE: u64 = 120_000;

@@ -1,11 +1,11 @@
 //! Crosses: the key of each combination of the keys of two or three slots.
 
 use forebay_base::mix64;
+use forebay_job::{Columns, SlotCross};
 use forebay_ps::SlotHasher;
 
 use super::bad_rows::BadRows;
 use super::slot::into_buckets;
-use crate::columns::{Columns, SlotCross};
 use crate::flow::SlotKeys;
 
 /// The most combinations of a row: lists multiply.

@@ -6,12 +6,12 @@ use std::sync::LazyLock;
 use arrow::array::{Array, ArrayRef, AsArray, PrimitiveArray};
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Float32Type, Float64Type, Int32Type, Int64Type, UInt64Type};
 use forebay_actors::Fault;
+use forebay_job::{Columns, DenseColumn, Transform};
 
 use super::bad_rows::BadRows;
 use super::column::{NOT_FINITE, NUMBERS, number, wrong_type};
 use super::dense_options::OptionsParser;
 use super::dense_vector::VectorParser;
-use crate::columns::{Columns, DenseColumn, Transform};
 
 /// ln(1 + x) of small integers. Computing a logarithm takes 10 ns, and most counts are small.
 static SMALL_LOGS: LazyLock<Vec<f32>> = LazyLock::new(|| (0..4096).map(|x| f64::from(x).ln_1p() as f32).collect());

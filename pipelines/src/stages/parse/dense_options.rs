@@ -4,11 +4,11 @@
 use arrow::array::{Array, ArrayRef, AsArray, Float64Array};
 use arrow::datatypes::{DataType, Float64Type};
 use forebay_actors::Fault;
+use forebay_job::{Clip, Columns, DenseColumn, DenseStatistics, Scale, Transform};
 
 use super::bad_rows::BadRows;
 use super::calendar::{CalendarPart, NOT_A_TIME, not_a_time};
 use super::column::{NOT_FINITE, NUMBERS, number, wrong_type};
-use crate::columns::{Clip, Columns, DenseColumn, DenseStatistics, Scale, Transform};
 
 const NO_LOGARITHM: &str = "dense value has no logarithm";
 

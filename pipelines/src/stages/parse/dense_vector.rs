@@ -5,11 +5,11 @@ use arrow::array::{Array, ArrayRef, UInt32Array, new_null_array};
 use arrow::compute::take;
 use arrow::datatypes::DataType;
 use forebay_actors::Fault;
+use forebay_job::{Columns, DenseColumn};
 
 use super::bad_rows::BadRows;
 use super::column::{lists, wrong_type};
 use super::dense_options::OptionsParser;
-use crate::columns::{Columns, DenseColumn};
 
 const WRONG_LENGTH: &str = "dense vector of another length";
 

@@ -4,10 +4,10 @@ use arrow::array::{Array, ArrayRef, AsArray};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Float64Type, Int32Type};
 use forebay_actors::Fault;
+use forebay_job::{LabelColumn, Positive, PositiveRule};
 
 use super::bad_rows::BadRows;
 use super::column::wrong_type;
-use crate::label_column::{LabelColumn, Positive, PositiveRule};
 
 const NOT_BINARY: &str = "label is neither 0 nor 1";
 const NOT_SOFT: &str = "label is not from 0 to 1";

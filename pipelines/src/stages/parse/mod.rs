@@ -17,10 +17,10 @@ use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
 use forebay_actors::{Fault, FaultKind, Lineage, Outbox, Stage, StageCx};
 use forebay_connectors::{OnBadRow, Rows, WindowMark};
+use forebay_job::{Columns, SlotKind, check_key_spaces};
 use forebay_ps::in_group;
 
 use crate::column_type::{ColumnType, feature_types};
-use crate::columns::{Columns, SlotKind, check_key_spaces};
 use crate::flow::{ExampleBatch, KeptRows, SlotKeys};
 use bad_rows::{BadRows, Reject};
 use column::column;

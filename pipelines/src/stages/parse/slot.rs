@@ -9,12 +9,12 @@ use arrow::compute::cast;
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Float64Type, Int32Type, Int64Type, UInt32Type, UInt64Type};
 use forebay_actors::Fault;
 use forebay_base::parse_hex;
+use forebay_job::{Slot, SlotKind};
 use forebay_ps::SlotHasher;
 
 use super::bad_rows::BadRows;
 use super::calendar::{CalendarPart, NOT_A_TIME, moments, not_a_time};
 use super::column::{lists, wrong_type};
-use crate::columns::{Slot, SlotKind};
 use crate::flow::SlotKeys;
 
 const NOT_HEX: &str = "category is not hexadecimal";

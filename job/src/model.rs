@@ -13,7 +13,7 @@ use crate::columns::name_list;
 pub struct ModelOptions {
     /// The kind of model.
     pub kind: ModelKind,
-    /// Name of an "own" model in the program's [`Registry`](crate::Registry), for instance `my_model`. An "own" model uses no
+    /// Name of an "own" model in the program's `Registry`, for instance `my_model`. An "own" model uses no
     /// other field of `[model]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -345,7 +345,7 @@ impl ModelOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Job;
+    use crate::Job;
 
     fn spec(kind: &str, more: &str) -> ModelSpec {
         let text = format!("[model]\nkind = \"{kind}\"\nembedding_dim = 4\nhidden = [6, 5]\n{more}");

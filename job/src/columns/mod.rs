@@ -19,7 +19,7 @@ use crate::string_or_table::{Named, list};
 
 pub use cross::SlotCross;
 pub use dense_column::{Clip, DenseColumn, DenseStatistics, Scale, Transform};
-pub(crate) use key_spaces::check_key_spaces;
+pub use key_spaces::check_key_spaces;
 pub use slot::{Slot, SlotKind};
 
 /// The columns of the rows. An entry of `dense` or `slots` is a column name, a range such as `C1..C26`, or a table with
@@ -88,7 +88,7 @@ impl Columns {
     }
 
     /// Every column that a prediction reads, without repetition: `first`, then all but the label and the weight.
-    pub(crate) fn names_with(&self, first: &[String]) -> Vec<String> {
+    pub fn names_with(&self, first: &[String]) -> Vec<String> {
         let features = self.dense.iter().map(|d| &d.column).chain(self.slots.iter().map(|s| &s.column));
         let mut names: Vec<String> = Vec::new();
         for column in first.iter().chain(features).chain(&self.extra) {
@@ -141,14 +141,14 @@ impl Columns {
     }
 
     /// Dense features and slots whose type in the file decides how they are read.
-    pub(crate) fn without_kind(&self) -> Vec<&str> {
+    pub fn without_kind(&self) -> Vec<&str> {
         let dense = self.dense.iter().filter(|dense| dense.transform == Transform::Auto).map(|dense| &dense.column);
         let slots = self.slots.iter().filter(|slot| slot.kind == SlotKind::Auto).map(|slot| &slot.column);
         dense.chain(slots).map(String::as_str).collect()
     }
 
     /// Every column that is read, without repetition, for files that know the types of their columns.
-    pub(crate) fn in_typed_files(&self) -> Vec<FileColumn> {
+    pub fn in_typed_files(&self) -> Vec<FileColumn> {
         self.names().into_iter().map(|name| self.if_optional(FileColumn::new(name, ValueKind::Text))).collect()
     }
 
@@ -158,7 +158,7 @@ impl Columns {
     }
 
     /// Checks names against each other; the fault names the field.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub fn check(&self) -> Result<(), Fault> {
         self.label.check()?;
         self.dense.iter().try_for_each(|dense| dense.check(self))?;
         self.slots.iter().try_for_each(Slot::check)?;

@@ -25,7 +25,7 @@ pub struct DataOptions {
     /// not apply to evaluation.
     #[serde(rename = "eval_where", skip_serializing_if = "Option::is_none")]
     pub eval_filter: Option<Predicate>,
-    /// A custom source, by its name in the program's [`Registry`](crate::Registry), for instance `queue`. It gets the paths in
+    /// A custom source, by its name in the program's `Registry`, for instance `queue`. It gets the paths in
     /// `train` or `eval`. Default: the source of the files' format.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,

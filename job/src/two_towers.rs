@@ -196,6 +196,29 @@ impl Job {
             _ => Ok(()),
         }
     }
+
+    /// The job with the columns of one of the towers of `spec` alone.
+    pub fn for_tower(&self, spec: &ModelSpec, side: TowerSide) -> Self {
+        let mut job = self.clone();
+        let Some(two) = &spec.two_towers else { return job };
+        let inputs = two.inputs(side);
+        let (columns, slots) = (&self.columns, self.columns.slots.len());
+        let own = |first: usize, at: usize| inputs.slots.contains(&(first + at));
+        let (mut input, mut dense) = (0, Vec::new());
+        for column in &columns.dense {
+            if inputs.dense.contains(&input) {
+                dense.push(column.clone());
+            }
+            input += column.inputs();
+        }
+        job.columns.dense = dense;
+        // The number of a table is part of keys.
+        job.columns.tables = columns.named_tables().into_iter().map(str::to_owned).collect();
+        job.columns.slots = (0..slots).filter(|&at| own(0, at)).map(|at| columns.slots[at].clone()).collect();
+        let crosses = columns.crosses.iter().enumerate().filter(|(at, _)| own(slots, *at));
+        job.columns.crosses = crosses.map(|(_, cross)| cross.clone()).collect();
+        job
+    }
 }
 
 /// Fails unless each of the columns `names` is in one of the towers.

@@ -31,7 +31,7 @@ fn hashed(kind: SlotKind) -> Option<Hashed> {
 ///
 /// # Errors
 /// A user fault that names two slots and their key space.
-pub(crate) fn check_key_spaces(columns: &Columns, kind: impl Fn(&Slot) -> SlotKind) -> Result<(), Fault> {
+pub fn check_key_spaces(columns: &Columns, kind: impl Fn(&Slot) -> SlotKind) -> Result<(), Fault> {
     for (at, slot) in columns.slots.iter().enumerate() {
         for other in columns.slots[..at].iter().filter(|other| other.key_space() == slot.key_space()) {
             let kinds = (kind(other), kind(slot));

@@ -13,12 +13,12 @@ impl Knob {
     pub const AUTO: Self = Self(None);
 
     /// The number of the job, or `auto` if the run chooses.
-    pub(crate) fn or(self, auto: usize) -> usize {
+    pub fn or(self, auto: usize) -> usize {
         self.0.unwrap_or(auto)
     }
 
     /// Whether the run chooses.
-    pub(crate) fn is_auto(self) -> bool {
+    pub fn is_auto(self) -> bool {
         self == Self::AUTO
     }
 }
@@ -78,7 +78,7 @@ impl<'de> Deserialize<'de> for Knob {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Job;
+    use crate::Job;
 
     fn read(value: &str) -> Result<Knob, String> {
         let job =

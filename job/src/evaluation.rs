@@ -85,7 +85,7 @@ impl std::fmt::Display for EvaluationMetric {
 
 impl EvaluationOptions {
     /// The columns that evaluation needs, without repetition.
-    pub(crate) fn columns(&self) -> Vec<String> {
+    pub fn columns(&self) -> Vec<String> {
         let mut columns: Vec<String> = self.group.iter().cloned().collect();
         columns.extend(self.slices.iter().filter(|slice| Some(*slice) != self.group.as_ref()).cloned());
         columns
@@ -182,7 +182,7 @@ impl Job {
     }
 
     /// Whether the best model of the run is kept, and not the last one.
-    pub(crate) fn keeps_best(&self) -> bool {
+    pub fn keeps_best(&self) -> bool {
         let EvaluationOptions { every, patience, keep, .. } = &self.evaluation;
         let best =
             keep.unwrap_or(if patience.is_some() { KeepModel::Best } else { KeepModel::Last }) == KeepModel::Best;

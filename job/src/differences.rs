@@ -9,7 +9,7 @@ use super::Job;
 impl Job {
     /// The fields that differ from those of `other`, by their names with dots: "train.batch_rows is 2048 there and 77 here",
     /// where `self` is there. Only fields that `asked` returns true for.
-    pub(crate) fn differences(&self, other: &Job, asked: impl Fn(&str) -> bool) -> Vec<String> {
+    pub fn differences(&self, other: &Job, asked: impl Fn(&str) -> bool) -> Vec<String> {
         let (there, here) = (fields(self), fields(other));
         let names: BTreeSet<_> = there.keys().chain(here.keys()).filter(|name| asked(name)).collect();
         let shown = |value: Option<&Value>| value.map_or_else(|| "not set".to_owned(), Value::to_string);

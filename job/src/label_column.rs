@@ -50,17 +50,17 @@ impl Labels {
     }
 
     /// What the loss of each is multiplied by.
-    pub(crate) fn weights(&self) -> Vec<f32> {
+    pub fn weights(&self) -> Vec<f32> {
         self.0.iter().map(|label| label.weight as f32).collect()
     }
 
     /// The names of several labels; empty for one, which needs no name.
-    pub(crate) fn names(&self) -> Vec<String> {
+    pub fn names(&self) -> Vec<String> {
         if self.0.len() == 1 { Vec::new() } else { self.0.iter().map(|label| label.name().to_owned()).collect() }
     }
 
     /// Checks each, and names against each other; the fault names the field.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub fn check(&self) -> Result<(), Fault> {
         self.0.iter().try_for_each(LabelColumn::check)?;
         if let [one] = &self.0[..]
             && one.weight != 1.0
@@ -182,7 +182,7 @@ impl LabelColumn {
     }
 
     /// Checks combinations of options; the fault names the field.
-    pub(crate) fn check(&self) -> Result<(), Fault> {
+    pub fn check(&self) -> Result<(), Fault> {
         if self.soft && self.positive.is_some() {
             return Err(Fault::user(
                 "columns.label has both `positive`, which makes labels of 0 and 1, and `soft`, for labels between them: leave one out",

@@ -60,7 +60,7 @@ impl<'de> Deserialize<'de> for Paths {
 
 #[cfg(test)]
 mod tests {
-    use crate::job::Job;
+    use crate::Job;
 
     #[test]
     fn a_job_names_one_path_or_several() {

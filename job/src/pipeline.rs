@@ -22,7 +22,7 @@ pub struct PipelineOptions {
     /// Capacity of the link in front of each stage.
     pub links: Links,
     /// Custom stages over rows as they are read, in this order. An entry is a name in the program's
-    /// [`Registry`](crate::Registry), or a table. They run in training and in evaluation.
+    /// `Registry`, or a table. They run in training and in evaluation.
     #[serde(deserialize_with = "list", skip_serializing_if = "Vec::is_empty")]
     pub after_read: Vec<OwnStage>,
     /// Custom stages over parsed rows.

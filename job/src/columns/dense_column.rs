@@ -119,17 +119,17 @@ impl Transform {
 
 impl DenseColumn {
     /// Whether NaN is a missing value of this column.
-    pub(crate) fn takes_nan(&self) -> bool {
+    pub fn takes_nan(&self) -> bool {
         self.fill.is_some() || self.indicator
     }
 
     /// Inputs of the model that are made of it.
-    pub(crate) fn inputs(&self) -> usize {
+    pub fn inputs(&self) -> usize {
         self.length.unwrap_or(1) + usize::from(self.indicator)
     }
 
     /// Whether it is a plain number that no option changes but the transforms `none` and `log1p`.
-    pub(crate) fn is_plain(&self) -> bool {
+    pub fn is_plain(&self) -> bool {
         let plain =
             self.length.is_none() && matches!(self.transform, Transform::Auto | Transform::None | Transform::Log1p);
         plain && !self.takes_nan() && self.clip.is_none() && self.scale.is_none()

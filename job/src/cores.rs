@@ -1,6 +1,6 @@
 //! What the knobs of a job that say `"auto"` stand for, by the cores of the run.
 //!
-//! Replicas of `parse` and `batch` begin with one, and [`tuning`](crate::tuning) adds more while the run goes on. The rest cannot
+//! Replicas of `parse` and `batch` begin with one, and the tuner adds more while the run goes on. The rest cannot
 //! change in a run that goes on, so it follows from the cores alone. What is trained depends on none of these numbers.
 
 use std::thread::available_parallelism;
@@ -16,7 +16,7 @@ const MOST_SHARDS: usize = 16;
 
 /// How the batch stage is wired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum BatchStage {
+pub enum BatchStage {
     /// One stage.
     Plain,
     /// `cut`, then so many replicas.
@@ -51,17 +51,17 @@ impl Job {
     }
 
     /// Replicas that the parse stage begins with.
-    pub(crate) fn parse_replicas(&self) -> usize {
+    pub fn parse_replicas(&self) -> usize {
         self.pipeline.parse_replicas.or(1)
     }
 
     /// Replicas of the parse stage in a pipeline that is not tuned, and has nothing but this stage that computes.
-    pub(crate) fn parse_replicas_alone(&self) -> usize {
+    pub fn parse_replicas_alone(&self) -> usize {
         self.pipeline.parse_replicas.or(self.cores() / 2).max(1)
     }
 
     /// How the batch stage is wired.
-    pub(crate) fn batch_stage(&self) -> BatchStage {
+    pub fn batch_stage(&self) -> BatchStage {
         match self.pipeline.batch_replicas.or(if self.cores() > FEW_CORES { 0 } else { 1 }) {
             0 => BatchStage::Replicated(1),
             1 => BatchStage::Plain,
@@ -100,7 +100,7 @@ impl Job {
     }
 
     /// The stages whose replicas are tuned while the run goes on.
-    pub(crate) fn tuned_stages(&self) -> Vec<String> {
+    pub fn tuned_stages(&self) -> Vec<String> {
         if self.cores() <= FEW_CORES {
             return Vec::new();
         }

@@ -108,7 +108,7 @@ impl Slot {
     }
 
     /// The range of the values that count, of a list with so many.
-    pub(crate) fn kept_of(&self, count: usize) -> Range<usize> {
+    pub fn kept_of(&self, count: usize) -> Range<usize> {
         let from = self.last.map_or(0, |last| count.saturating_sub(last));
         from..self.first.map_or(count, |first| count.min(first))
     }

@@ -7,7 +7,7 @@ use forebay_connectors::OnBadRow;
 use serde::{Deserialize, Serialize};
 
 use super::Job;
-use crate::training_summary::RunEnd;
+use crate::run_end::RunEnd;
 
 /// What a run writes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

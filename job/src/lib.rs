@@ -4,6 +4,7 @@
 //! sentence must stand alone. A field without a default ends its sentence with an example: "for instance `rows/train`".
 
 mod checkpoint;
+mod columns;
 mod cores;
 mod data;
 mod differences;
@@ -11,6 +12,7 @@ mod evaluation;
 mod final_mlp;
 mod formats;
 mod knob;
+mod label_column;
 mod look_ahead;
 mod model;
 mod model_spec;
@@ -20,7 +22,9 @@ mod parse;
 mod paths;
 mod pipeline;
 mod placement;
+mod run_end;
 mod staleness_rule;
+mod string_or_table;
 mod table;
 mod tables;
 mod towers;
@@ -31,25 +35,28 @@ use forebay_actors::Fault;
 use serde::{Deserialize, Serialize};
 
 pub use checkpoint::{CheckpointOptions, Interval};
-pub(crate) use cores::BatchStage;
+pub use columns::{
+    Clip, Columns, DenseColumn, DenseStatistics, Scale, Slot, SlotCross, SlotKind, Transform, check_key_spaces,
+};
+pub use cores::BatchStage;
 pub use data::{ByteSize, DataOptions};
 pub use evaluation::{EvaluateEvery, EvaluationMetric, EvaluationOptions, KeepModel};
 pub use forebay_connectors::{CsvOptions, Format};
 pub use forebay_ps::remote::Wire;
 pub use knob::Knob;
+pub use label_column::{Comparison, LabelColumn, Labels, Positive, PositiveRule};
 pub use model::{HistoryAttention, ModelKind, ModelOptions};
 pub use network::NetworkOptions;
 pub use output::{OnDrain, OutputOptions};
 pub use paths::Paths;
 pub use pipeline::{Links, OwnStage, PipelineOptions};
 pub use placement::{DenseAt, LookupAt, Placement};
+pub use run_end::RunEnd;
 pub use staleness_rule::StalenessRule;
 pub use table::{AdmissionOptions, BloomOptions, EvictionOptions, TableOptions};
 pub use tables::{SlotTable, Tables};
 pub use towers::{TowerColumns, TowerLoss};
 pub use train::{Backend, TrainOptions, Transfers};
-
-use crate::columns::Columns;
 
 /// A job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -149,25 +156,25 @@ impl Job {
     }
 
     /// `data.train`, or a user fault if it is not set.
-    pub(crate) fn train_paths(&self) -> Result<&Paths, Fault> {
+    pub fn train_paths(&self) -> Result<&Paths, Fault> {
         self.data.train.as_ref().ok_or_else(|| {
             Fault::user("the job names no rows to train on: set data.train to a file, a folder or a glob")
         })
     }
 
     /// Trainers that take each step together (synchronous SGD); 1 if each trainer steps on its own.
-    pub(crate) fn in_step(&self) -> usize {
+    pub fn in_step(&self) -> usize {
         if self.train.sync { self.placement.trainers } else { 1 }
     }
 
     /// How many trainers push in one round, if several take each step together.
-    pub(crate) fn round(&self) -> Option<u32> {
+    pub fn round(&self) -> Option<u32> {
         (self.in_step() > 1).then_some(self.in_step() as u32)
     }
 
     /// The job that evaluation runs: one epoch, all negatives, no shuffling, `eval_where`, and `eval_format`. Names that tell no format have
     /// that of the training rows.
-    pub(crate) fn for_evaluation(&self) -> Self {
+    pub fn for_evaluation(&self) -> Self {
         let mut job = self.clone();
         job.data.epochs = 1;
         job.data.negatives = 1.0;

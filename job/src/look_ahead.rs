@@ -15,15 +15,15 @@ const WORTH: Duration = Duration::from_millis(2);
 
 impl Job {
     /// The largest `train.look_ahead`: more is taken for a typing error.
-    pub(crate) const MOST_LOOK_AHEAD: usize = 64;
+    pub const MOST_LOOK_AHEAD: usize = 64;
 
     /// Whether rows can be asked for ahead: the tables are in other processes, and nothing rules it out.
-    pub(crate) fn may_look_ahead(&self) -> bool {
+    pub fn may_look_ahead(&self) -> bool {
         self.placement.ps > 0 && self.against_look_ahead().is_none()
     }
 
     /// How many batches ahead rows are asked for if the farthest ps has this round trip; 0 in jobs without look-ahead.
-    pub(crate) fn look_ahead(&self, round_trip: Duration) -> usize {
+    pub fn look_ahead(&self, round_trip: Duration) -> usize {
         match self.may_look_ahead() {
             true => self.train.look_ahead.or(if round_trip >= WORTH { AUTO } else { 0 }),
             false => 0,

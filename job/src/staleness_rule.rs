@@ -26,7 +26,7 @@ impl StalenessRule {
     }
 
     /// Whether the order of look-ups and pushes is the same in every run.
-    pub(crate) fn is_sequential(self) -> bool {
+    pub fn is_sequential(self) -> bool {
         self.exactly || self.batches == 0
     }
 }
@@ -88,7 +88,7 @@ impl<'de> Deserialize<'de> for StalenessRule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Job;
+    use crate::Job;
 
     fn read(setting: &str) -> Result<StalenessRule, String> {
         let job = Job::from_toml("", &[setting.into()]).map_err(|fault| fault.to_string())?;

@@ -222,7 +222,7 @@ impl Job {
     ///
     /// # Errors
     /// User: with the least that is expected.
-    pub(crate) fn check_table_bytes(&self, parts: &[RowPart]) -> Result<(), Fault> {
+    pub fn check_table_bytes(&self, parts: &[RowPart]) -> Result<(), Fault> {
         let config = self.table_config(parts, 1);
         let mut all = config.of_groups().into_iter();
         if let Some(first) = all.next() {

@@ -38,7 +38,7 @@ impl Job {
     }
 
     /// The slots in which a row may have at most one value: targets of attention, and the item of in-batch softmax.
-    pub(crate) fn single_slots(&self) -> Vec<usize> {
+    pub fn single_slots(&self) -> Vec<usize> {
         let targets = self.attention_pairs().unwrap_or_default().into_iter().map(|pair| pair.target);
         targets.chain(self.item_id_slot()).collect()
     }

@@ -117,7 +117,7 @@ impl Placement {
     }
 
     /// How long to wait for a peer.
-    pub(crate) fn timeout(&self) -> Duration {
+    pub fn timeout(&self) -> Duration {
         Duration::from_secs_f64(self.timeout_seconds)
     }
 
@@ -226,7 +226,7 @@ impl Placement {
     }
 
     /// With lookup at the readers: how many of the `staleness + 1` tickets the reader of this rank holds.
-    pub(crate) fn tickets(&self, rank: u32, staleness: usize) -> Option<usize> {
+    pub fn tickets(&self, rank: u32, staleness: usize) -> Option<usize> {
         let (rank, readers) = (rank as usize, self.readers.max(1));
         let all = staleness + 1;
         (rank < readers).then_some(all / readers + usize::from(rank < all % readers))

@@ -113,7 +113,7 @@ fn nearest(message: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::ModelKind;
+    use crate::ModelKind;
 
     #[test]
     fn an_empty_file_is_the_default_job_and_the_default_job_reads_back() {

@@ -29,7 +29,7 @@ impl SlotCross {
     }
 
     /// The slots that it combines, by their number in `slots`. Their columns were checked.
-    pub(crate) fn slots(&self, columns: &Columns) -> Vec<usize> {
+    pub fn slots(&self, columns: &Columns) -> Vec<usize> {
         self.columns.iter().filter_map(|name| columns.slots.iter().position(|slot| slot.column == *name)).collect()
     }
 

@@ -240,7 +240,7 @@ impl TableOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::Job;
+    use crate::Job;
 
     fn table(text: &str) -> TableOptions {
         Job::from_toml(text, &[]).unwrap().table

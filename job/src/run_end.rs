@@ -1,0 +1,15 @@
+//! How a run ended: it decides where its model goes.
+
+use serde::{Deserialize, Serialize};
+
+/// How a run ended that found no fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RunEnd {
+    /// All rows of all epochs were trained on.
+    Complete,
+    /// It was drained before.
+    Drained,
+    /// It trained on all rows up to an evaluation: there the training stopped early, or the model was the best.
+    StoppedEarly,
+}
