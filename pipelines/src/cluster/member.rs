@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use forebay_actors::{Domain, Fault, FaultKind, IoRuntime};
+use forebay_job::Job;
 use forebay_net::{Peer, Retry};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,7 +19,6 @@ use super::messages::{
     RunPhase, RunStatus, job_digest,
 };
 use crate::checkpoint::OriginCheckpoint;
-use crate::job::Job;
 
 /// A live coordinator answers a request within this time.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -76,21 +76,21 @@ impl Member {
 
     /// Reports that this process cannot load what the attempt goes on from because of `fault`, if that does not pass: then the run
     /// fails, or begins anew from an older checkpoint. Returns the fault to end with, which is of the kind [`FaultKind::RolledBack`]
-    /// if this process has to ask again what it goes on from.
+    /// if this process has to ask again what it goes on from: after damage, also if the coordinator could not be told of it, because
+    /// its server is away for a moment whenever an attempt begins.
     pub(crate) async fn cannot_start(peer: &Peer, role: Role, rank: u32, attempt: u64, fault: Fault) -> Fault {
         if fault.domain == Domain::External {
             return fault;
         }
         let damaged = fault.kind == FaultKind::Damaged;
         let request = CannotStartRequest { role, rank, attempt, failure: Failure::of(&fault), damaged };
-        match peer.action::<_, ()>("coordinator.cannot_start", &request, DEADLINE).await {
-            Ok(()) if damaged => Failure::rolled_back().fault(),
-            Ok(()) => fault,
-            Err(unheard) => {
-                tracing::warn!(%unheard, "the coordinator could not be told that this process cannot start");
-                fault
-            }
+        let what = format!("the coordinator at {}", peer.address());
+        let retry = Retry::within(DEADLINE);
+        let told = retry.run(&what, || peer.action::<_, ()>("coordinator.cannot_start", &request, DEADLINE)).await;
+        if let Err(unheard) = told {
+            tracing::warn!(%unheard, %fault, "the coordinator could not be told that this process cannot start");
         }
+        if damaged { Failure::rolled_back().fault() } else { fault }
     }
 
     /// Joins an attempt as `rank` of `role`; other processes reach this one at `address`.

@@ -46,22 +46,31 @@ async fn serve(io: &IoRuntime, at: SocketAddr, handler: Arc<dyn Handler>) -> Ser
     Server::start(io, at, &none, identity, &limits, vec![handler], Health::new()).await.unwrap()
 }
 
+fn job() -> Job {
+    let mut job = Job::default();
+    (job.placement.readers, job.placement.ps) = (1, 1);
+    job
+}
+
+fn peer(io: &IoRuntime, at: SocketAddr) -> Peer {
+    let identity = Identity { run: "run".into(), role: "reader 0".into(), incarnation: 0, attempt: 0 };
+    let dialer = Dialer::new(io, &Security::default(), &identity, &Limits::default()).unwrap();
+    dialer.peer(&at.to_string()).unwrap()
+}
+
 /// A reader joins attempt 7. Between the two answers the coordinator's process ends, and another begins at its address with what
 /// `successor` makes of the coordinator.
 fn join_while_the_coordinator_dies(
     successor: impl FnOnce(&Job, Coordinator) -> Coordinator,
 ) -> Result<MemberId, Fault> {
-    let (io, mut job) = (IoRuntime::new("test", 2), Job::default());
-    (job.placement.readers, job.placement.ps) = (1, 1);
+    let (io, job) = (IoRuntime::new("test", 2), job());
     let coordinator = Coordinator::new(&job, 7);
     io.block_on(async {
         let heartbeat = Arc::new(Notify::new());
         let dies = DiesAfterJoin { coordinator: coordinator.clone(), heartbeat: Arc::clone(&heartbeat) };
         let first = serve(&io, "127.0.0.1:0".parse().unwrap(), Arc::new(dies)).await;
         let at = first.address();
-        let identity = Identity { run: "run".into(), role: "reader 0".into(), incarnation: 0, attempt: 0 };
-        let dialer = Dialer::new(&io, &Security::default(), &identity, &Limits::default()).unwrap();
-        let peer = dialer.peer(&at.to_string()).unwrap();
+        let peer = peer(&io, at);
         let joining = async { Member::join(peer, Role::Reader, 0, None, 7, 99, &job).await.map(|member| member.id()) };
         let dying = async {
             heartbeat.notified().await;
@@ -83,4 +92,42 @@ fn a_process_that_joins_asks_for_the_status_again_if_the_coordinator_was_away() 
 fn a_process_that_joins_begins_anew_if_the_coordinator_was_started_again() {
     let fault = join_while_the_coordinator_dies(|job, _| Coordinator::new(job, 8)).unwrap_err();
     assert_eq!(fault.kind, FaultKind::RolledBack, "{fault}");
+}
+
+/// A reader cannot start in attempt 7 because of `fault`, while the coordinator of attempt `attempt` has no server. Returns the fault
+/// that the reader ends with, and what it is answered that asks what to go on from.
+fn cannot_start_while_the_coordinator_is_away(attempt: u64, fault: Fault) -> (Fault, PlanReply) {
+    let (io, job) = (IoRuntime::new("test", 2), job());
+    let coordinator = Coordinator::new(&job, attempt);
+    io.block_on(async {
+        let first = serve(&io, "127.0.0.1:0".parse().unwrap(), Arc::new(coordinator.clone())).await;
+        let at = first.address();
+        first.stop(Duration::ZERO).await;
+        let reader = peer(&io, at);
+        let telling = Member::cannot_start(&reader, Role::Reader, 0, 7, fault);
+        let serving = async {
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            serve(&io, at, Arc::new(coordinator.clone())).await
+        };
+        let (fault, _server) = tokio::join!(telling, serving);
+        let request = PlanRequest { role: Role::Reader, rank: 0, job: job_digest(&job), nonce: 99 };
+        (fault, reader.action("coordinator.plan", &request, DEADLINE).await.unwrap())
+    })
+}
+
+#[test]
+fn a_process_with_a_damaged_part_asks_again_if_the_coordinator_was_away() {
+    let damaged = Fault::user("its part is damaged").kind(FaultKind::Damaged);
+    let (fault, reply) = cannot_start_while_the_coordinator_is_away(8, damaged);
+    assert_eq!(fault.kind, FaultKind::RolledBack, "{fault}");
+    assert_eq!(reply, PlanReply::Plan { attempt: 8, checkpoint: None });
+}
+
+#[test]
+fn a_process_that_cannot_start_tells_the_coordinator_when_it_is_back() {
+    let unlike = Fault::user("another schema").kind(FaultKind::BadData);
+    let (fault, reply) = cannot_start_while_the_coordinator_is_away(7, unlike);
+    assert_eq!(fault.kind, FaultKind::BadData, "{fault}");
+    let PlanReply::Failed(failure) = reply else { panic!("the run goes on: {reply:?}") };
+    assert!(failure.message.contains("reader 0: another schema"), "{}", failure.message);
 }
