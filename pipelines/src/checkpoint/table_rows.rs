@@ -106,15 +106,20 @@ fn read(folder: &OpenFolder, entry: &FileEntry, table: &TableClient) -> Result<(
     if entry.absent.is_some() {
         return absent_file::read(folder, entry, table);
     }
+    let mut rows = stream(folder, entry, table.config())?;
+    import(&mut rows, &folder.name(&entry.path), entry, table).map_err(|fault| rows.refused(fault))
+}
+
+/// Puts the rows of a stream into the shards of `table`. `name` is that of its file in messages.
+fn import(stream: &mut RowStream<'_>, name: &str, entry: &FileEntry, table: &TableClient) -> Result<(), Fault> {
     let config = table.config();
-    let mut stream = stream(folder, entry, config)?;
     let mut begun: Option<PendingImport> = None;
     while let Some(batch) = stream.next()? {
         let keys = batch.column(0).as_primitive::<UInt64Type>().values();
         if let Some(cells) = cells(entry)
             && let Some(key) = keys.iter().find(|key| !cells.contains(&cell_of(**key)))
         {
-            let message = format!("{} has key {key}, which is not of its cells {cells:?}", folder.name(&entry.path));
+            let message = format!("{name} has key {key}, which is not of its cells {cells:?}");
             return Err(Fault::user(message).kind(FaultKind::Damaged));
         }
         let floats = |column: usize| {

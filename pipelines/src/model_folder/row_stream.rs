@@ -15,7 +15,7 @@ use arrow::error::ArrowError;
 use arrow::ipc::reader::StreamDecoder;
 use arrow::ipc::root_as_message;
 use arrow::ipc::writer::StreamWriter;
-use forebay_actors::{Fault, FaultKind};
+use forebay_actors::{Domain, Fault, FaultKind};
 use forebay_connectors::staged::{OpenFolder, fault};
 
 use super::checked::{CheckedReader, CheckedWriter, FileEntry, cannot_write};
@@ -201,6 +201,18 @@ impl<'a> RowStream<'a> {
             return Err(self.wrong(format!("{} rows, the manifest expects {expected}", self.rows)));
         }
         self.file.take().map_or(Ok(None), |file| file.finish().map(|()| None))
+    }
+
+    /// The fault of a file whose rows were refused with `fault`, by this stream or by the one that takes them: if its checksum says that the
+    /// file is damaged, that is the cause. Reads the file to its end.
+    pub(crate) fn refused(self, fault: Fault) -> Fault {
+        if fault.domain != Domain::User {
+            return fault;
+        }
+        match self.file.map(CheckedReader::finish) {
+            Some(Err(damaged)) if damaged.kind == FaultKind::Damaged => damaged.because(fault),
+            _ => fault,
+        }
     }
 
     fn wrong(&self, what: impl std::fmt::Display) -> Fault {

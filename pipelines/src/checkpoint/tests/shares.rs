@@ -93,3 +93,28 @@ fn files_that_do_not_say_the_right_cells_are_damaged() {
         assert!(fault.to_string().contains("cells"), "{fault}");
     }
 }
+
+/// The sign of a key, a weight or a state may make a row that a table refuses: the fault still says that the file is damaged, so that a
+/// run goes on from an older checkpoint.
+#[test]
+fn a_file_whose_bits_have_flipped_is_damaged_whatever_its_rows_are() {
+    let dir = fast_folder();
+    let mut chain = Chain::new(dir.path(), true);
+    (0..3).for_each(|_| chain.train());
+    let manifest = chain.checkpoint().unwrap();
+    chain.end();
+    let folder = CheckpointFolder::open(dir.path().to_str().unwrap(), &Context::default()).unwrap();
+    for file in &manifest.tables[0].layers[0].files {
+        let path = dir.path().join(&file.path);
+        let right = std::fs::read(&path).unwrap();
+        for sign in (3..right.len()).step_by(4) {
+            let mut bytes = right.clone();
+            bytes[sign] ^= 0x80;
+            std::fs::write(&path, &bytes).unwrap();
+            let fault = share(&folder, &manifest, (0..2, 2)).unwrap_err();
+            assert_eq!(fault.kind, FaultKind::Damaged, "byte {sign} of {}: {fault}", file.path);
+            assert!(fault.to_string().contains("is damaged: its checksum is"), "{fault}");
+        }
+        std::fs::write(&path, right).unwrap();
+    }
+}
