@@ -1,4 +1,6 @@
-//! Both backends against PyTorch: 100 steps of each model with each dense optimizer, to 1e-5.
+//! Both backends against PyTorch: 100 steps of each model with each dense optimizer, to 1e-5; with libtorch to 5e-5,
+//! because Adam magnifies how libtorch rounds on one processor and another (a case is 1.8e-5 off with AVX-512 of an AMD EPYC, and 1.5e-5
+//! to the other side with AVX2).
 //!
 //! `tests/golden/models.py` wrote the numbers, over the same inputs. The looked-up rows are under plain SGD, done here.
 #![allow(clippy::unwrap_used)]
@@ -25,7 +27,6 @@ const HIDDEN: [usize; 2] = [6, 5];
 const UNIT: [usize; 2] = [5, 3];
 const SEED: u64 = 7;
 const ROW_LR: f32 = 0.5;
-const TOLERANCE: f32 = 1e-5;
 
 #[derive(Deserialize)]
 struct File {
@@ -121,8 +122,8 @@ impl Case {
     }
 }
 
-/// Trains every case on the models of `make`, and compares.
-fn check(make: impl Fn(ModelSpec, DenseOptimizer, u64) -> Result<Box<dyn DenseModel>, ModelError>) {
+/// Trains every case on the models of `make`, and compares within `tolerance`.
+fn check(tolerance: f32, make: impl Fn(ModelSpec, DenseOptimizer, u64) -> Result<Box<dyn DenseModel>, ModelError>) {
     let file: File = serde_json::from_str(include_str!("../../tests/golden/models.json")).unwrap();
     for kind in DenseOptimizer::one_of_each(0.1) {
         let cases = file.cases.iter().filter(|case| discriminant(&case.optimizer) == discriminant(&kind));
@@ -150,24 +151,24 @@ fn check(make: impl Fn(ModelSpec, DenseOptimizer, u64) -> Result<Box<dyn DenseMo
                 losses.push(out.loss as f32);
             }
         }
-        assert_close(&format!("{name}: losses"), &losses, &case.losses, TOLERANCE);
+        assert_close(&format!("{name}: losses"), &losses, &case.losses, tolerance);
         let parameters = model.parameters();
         assert_eq!(parameters.len(), case.parameters.len(), "{name}");
         for tensor in parameters {
-            assert_close(&format!("{name}: {}", tensor.name), &tensor.data, &case.parameters[&tensor.name], TOLERANCE);
+            assert_close(&format!("{name}: {}", tensor.name), &tensor.data, &case.parameters[&tensor.name], tolerance);
         }
-        assert_close(&format!("{name}: rows"), &table, &case.rows, TOLERANCE);
+        assert_close(&format!("{name}: rows"), &table, &case.rows, tolerance);
     }
 }
 
 #[test]
 fn native_trains_as_pytorch_does() {
-    check(|spec, optimizer, seed| Ok(Box::new(NativeModel::new(spec, optimizer, seed, 1)?)));
+    check(1e-5, |spec, optimizer, seed| Ok(Box::new(NativeModel::new(spec, optimizer, seed, 1)?)));
 }
 
 #[cfg(feature = "torch")]
 #[test]
 fn torch_trains_as_pytorch_does() {
     use forebay_models::torch::TorchModel;
-    check(|spec, optimizer, seed| Ok(Box::new(TorchModel::new(spec, optimizer, seed, 1, support::device())?)));
+    check(5e-5, |spec, optimizer, seed| Ok(Box::new(TorchModel::new(spec, optimizer, seed, 1, support::device())?)));
 }
