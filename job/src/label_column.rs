@@ -60,7 +60,7 @@ impl Labels {
     }
 
     /// Checks each, and names against each other; the fault names the field.
-    pub fn check(&self) -> Result<(), Fault> {
+    pub(crate) fn check(&self) -> Result<(), Fault> {
         self.0.iter().try_for_each(LabelColumn::check)?;
         if let [one] = &self.0[..]
             && one.weight != 1.0
@@ -182,7 +182,7 @@ impl LabelColumn {
     }
 
     /// Checks combinations of options; the fault names the field.
-    pub fn check(&self) -> Result<(), Fault> {
+    pub(crate) fn check(&self) -> Result<(), Fault> {
         if self.soft && self.positive.is_some() {
             return Err(Fault::user(
                 "columns.label has both `positive`, which makes labels of 0 and 1, and `soft`, for labels between them: leave one out",

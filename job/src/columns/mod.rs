@@ -158,7 +158,7 @@ impl Columns {
     }
 
     /// Checks names against each other; the fault names the field.
-    pub fn check(&self) -> Result<(), Fault> {
+    pub(crate) fn check(&self) -> Result<(), Fault> {
         self.label.check()?;
         self.dense.iter().try_for_each(|dense| dense.check(self))?;
         self.slots.iter().try_for_each(Slot::check)?;

@@ -169,9 +169,8 @@ impl<'a> Merge<'a> {
 
     /// Takes the rows of a file whose keys no newer layer has. `last`: nothing asks for its keys later.
     fn rows_of(&mut self, file: &FileEntry, part: usize, last: bool) -> Result<(), Fault> {
-        let mut stream = table_rows::stream(self.from, file, &self.layers.config)?;
         let at = part % self.rows.len();
-        while let Some(batch) = stream.next()? {
+        table_rows::stream(self.from, file, &self.layers.config)?.each(|batch| {
             let keys = batch.column(0).as_primitive::<UInt64Type>().values();
             let new: BooleanArray = match last {
                 true => keys.iter().map(|key| Some(!self.known.contains(key))).collect(),
@@ -181,8 +180,8 @@ impl<'a> Merge<'a> {
             if kept.num_rows() > 0 {
                 self.rows[at].write(&kept)?;
             }
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Takes the counts of a file whose keys no newer layer has, and remembers those that were removed. A key may be in a file twice:

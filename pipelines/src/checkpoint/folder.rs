@@ -252,8 +252,9 @@ fn file_number(name: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use forebay_job::Job;
     use std::io::Write as _;
+
+    use forebay_job::Job;
 
     use super::super::manifest::{TableLayers, TrainPosition};
     use super::*;

@@ -106,20 +106,14 @@ fn read(folder: &OpenFolder, entry: &FileEntry, table: &TableClient) -> Result<(
     if entry.absent.is_some() {
         return absent_file::read(folder, entry, table);
     }
-    let mut rows = stream(folder, entry, table.config())?;
-    import(&mut rows, &folder.name(&entry.path), entry, table).map_err(|fault| rows.refused(fault))
-}
-
-/// Puts the rows of a stream into the shards of `table`. `name` is that of its file in messages.
-fn import(stream: &mut RowStream<'_>, name: &str, entry: &FileEntry, table: &TableClient) -> Result<(), Fault> {
     let config = table.config();
     let mut begun: Option<PendingImport> = None;
-    while let Some(batch) = stream.next()? {
+    stream(folder, entry, config)?.each(|batch| {
         let keys = batch.column(0).as_primitive::<UInt64Type>().values();
         if let Some(cells) = cells(entry)
             && let Some(key) = keys.iter().find(|key| !cells.contains(&cell_of(**key)))
         {
-            let message = format!("{name} has key {key}, which is not of its cells {cells:?}");
+            let message = format!("{} has key {key}, which is not of its cells {cells:?}", folder.name(&entry.path));
             return Err(Fault::user(message).kind(FaultKind::Damaged));
         }
         let floats = |column: usize| {
@@ -130,8 +124,9 @@ fn import(stream: &mut RowStream<'_>, name: &str, entry: &FileEntry, table: &Tab
         };
         let state = if config.state_dim() > 0 { Some(floats(2)) } else { None };
         let mut lives = Vec::new();
-        if has_lives(config) {
-            let [.., seen, score] = batch.columns() else { continue };
+        if has_lives(config)
+            && let [.., seen, score] = batch.columns()
+        {
             let (seen, score) = (seen.as_primitive::<UInt32Type>(), score.as_primitive::<Float32Type>());
             let both = seen.values().iter().zip(score.values());
             lives.extend(both.map(|(seen, score)| Life { seen: *seen, score: *score }));
@@ -140,7 +135,8 @@ fn import(stream: &mut RowStream<'_>, name: &str, entry: &FileEntry, table: &Tab
         // The next rows are read while the shards set these.
         begun.take().map_or(Ok(()), |begun| block_on(begun.done()))?;
         begun = Some(block_on(table.begin_import(rows))?);
-    }
+        Ok(())
+    })?;
     begun.take().map_or(Ok(()), |begun| block_on(begun.done()))
 }
 

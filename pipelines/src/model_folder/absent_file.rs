@@ -67,17 +67,12 @@ pub(crate) fn pages(
     entry: &FileEntry,
     mut each: impl FnMut(Vec<Absent>) -> Result<(), Fault>,
 ) -> Result<(), Fault> {
-    let mut stream = RowStream::begin(folder, entry, schema(), entry.absent)?;
-    let mut read = || {
-        while let Some(batch) = stream.next()? {
-            let number = |column: usize| batch.column(column).as_primitive::<UInt32Type>().values();
-            let keys = batch.column(0).as_primitive::<UInt64Type>().values();
-            let numbers = keys.iter().zip(number(1).iter().zip(number(2)));
-            each(numbers.map(|(key, (count, seen))| Absent { key: *key, count: *count, seen: *seen }).collect())?;
-        }
-        Ok(())
-    };
-    read().map_err(|fault| stream.refused(fault))
+    RowStream::begin(folder, entry, schema(), entry.absent)?.each(|batch| {
+        let number = |column: usize| batch.column(column).as_primitive::<UInt32Type>().values();
+        let keys = batch.column(0).as_primitive::<UInt64Type>().values();
+        let numbers = keys.iter().zip(number(1).iter().zip(number(2)));
+        each(numbers.map(|(key, (count, seen))| Absent { key: *key, count: *count, seen: *seen }).collect())
+    })
 }
 
 /// Takes the rows of these keys from the shards of `table` that this process holds, and sets their counts. The file's checksum is

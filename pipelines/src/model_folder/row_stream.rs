@@ -100,12 +100,29 @@ impl<'a> RowStream<'a> {
         Ok(Self { file: Some(file), name, schema, decoder, bytes, body: 0, lent: VecDeque::new(), rows: 0, expected })
     }
 
-    /// The next rows, or `None` after the last. The rows are right if `None` comes after them.
+    /// Calls `take` with the rows of the file, batch by batch. They are right if this succeeds.
     ///
     /// # Errors
     /// A user fault of the kind [`FaultKind::Damaged`] that names the file if it is damaged, has other columns, or another number
-    /// of rows than the manifest says.
-    pub(crate) fn next(&mut self) -> Result<Option<RecordBatch>, Fault> {
+    /// of rows than the manifest says; what `take` returns. If the rows are refused, and the checksum says that the file is damaged, that
+    /// is the fault.
+    pub(crate) fn each(mut self, mut take: impl FnMut(RecordBatch) -> Result<(), Fault>) -> Result<(), Fault> {
+        let mut take_all = || -> Result<(), Fault> {
+            while let Some(batch) = self.next()? {
+                take(batch)?;
+            }
+            Ok(())
+        };
+        let Err(fault) = take_all() else { return Ok(()) };
+        let damaged = |file: CheckedReader<'_>| file.finish().err().filter(|found| found.kind == FaultKind::Damaged);
+        Err(match self.file.filter(|_| fault.domain == Domain::User).and_then(damaged) {
+            Some(damaged) => damaged.because(fault),
+            None => fault,
+        })
+    }
+
+    /// The next rows, or `None` after the last. The rows are right if `None` comes after them.
+    fn next(&mut self) -> Result<Option<RecordBatch>, Fault> {
         loop {
             if self.bytes.is_empty() && !self.fill()? {
                 return self.end();
@@ -201,18 +218,6 @@ impl<'a> RowStream<'a> {
             return Err(self.wrong(format!("{} rows, the manifest expects {expected}", self.rows)));
         }
         self.file.take().map_or(Ok(None), |file| file.finish().map(|()| None))
-    }
-
-    /// The fault of a file whose rows were refused with `fault`, by this stream or by the one that takes them: if its checksum says that the
-    /// file is damaged, that is the cause. Reads the file to its end.
-    pub(crate) fn refused(self, fault: Fault) -> Fault {
-        if fault.domain != Domain::User {
-            return fault;
-        }
-        match self.file.map(CheckedReader::finish) {
-            Some(Err(damaged)) if damaged.kind == FaultKind::Damaged => damaged.because(fault),
-            _ => fault,
-        }
     }
 
     fn wrong(&self, what: impl std::fmt::Display) -> Fault {

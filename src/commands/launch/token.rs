@@ -5,8 +5,9 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
 
-use crate::Fault;
 use rustix::fs::{MemfdFlags, Mode, fchmod, memfd_create};
+
+use crate::Fault;
 
 /// What /proc/PID/fd calls the file.
 const NAME: &str = "forebay-token";

@@ -205,9 +205,10 @@ impl RunState {
 
 #[cfg(test)]
 mod tests {
+    use forebay_job::Job;
+
     use super::super::super::messages::{FailRequest, job_digest};
     use super::*;
-    use forebay_job::Job;
 
     /// Every run that was drained to a checkpoint ended ten seconds late.
     #[test]
