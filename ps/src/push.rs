@@ -61,6 +61,36 @@ pub struct Stamp {
     pub round: Option<Round>,
 }
 
+/// Who sends pushes over an exchange, in a run of so many trainers.
+#[derive(Clone, Debug)]
+pub(crate) struct Sender {
+    /// As in [`Identity::role`](forebay_net::Identity::role).
+    pub(crate) role: String,
+    pub(crate) trainers: u32,
+}
+
+impl Sender {
+    /// # Errors
+    /// User: the push is that of another trainer, or its round is not one of this run.
+    pub(crate) fn check(&self, stamp: Option<Stamp>) -> Result<(), Fault> {
+        let Self { role, trainers } = self;
+        let Some(Stamp { trainer: Some(Trainer { rank, .. }), round, .. }) = stamp else { return Ok(()) };
+        if *role != format!("trainer {rank}") {
+            return Err(Fault::user(format!(
+                "`{}` pushed as trainer {rank}: it may push as itself",
+                role.escape_debug()
+            )));
+        }
+        if rank >= *trainers || round.is_some_and(|round| round.trainers != *trainers) {
+            let of = round.map_or(String::new(), |round| format!(" for a round of {}", round.trainers));
+            return Err(Fault::user(format!(
+                "trainer {rank} pushed{of}: the run has {trainers} trainers, numbered from 0"
+            )));
+        }
+        Ok(())
+    }
+}
+
 impl Stamp {
     /// The stamp of one push of a round.
     ///

@@ -11,7 +11,7 @@ use cluster::*;
 use forebay_actors::Fault;
 use forebay_net::Retry;
 use forebay_ps::remote::{Wire, connect};
-use forebay_ps::{Optimizer, TableConfig};
+use forebay_ps::{Optimizer, PushId, PushOutcome, Round, TableConfig, Trainer};
 
 fn bits(values: &[f32]) -> Vec<u32> {
     values.iter().map(|v| v.to_bits()).collect()
@@ -40,6 +40,33 @@ fn another_table_or_another_order_is_refused_at_once() {
         let short = Retry { within: Duration::from_millis(100), ..retry() };
         let fault = forebay_ps::remote::connect(&gone, &config(), Wire::F32, short).await.unwrap_err();
         assert!(fault.retryable && fault.to_string().contains("gave up waiting for table `ads` on ps "), "{fault}");
+    });
+}
+
+/// A round of another size than the run has trainers would never be complete, and would keep those of the run out.
+#[test]
+fn a_trainer_may_push_as_itself_alone_and_for_rounds_of_all_trainers() {
+    block_on(async {
+        let cluster = Cluster::serving(config(), 2, 1, |tables| tables.of_trainers(2)).await;
+        // The peers call themselves trainer 0.
+        let client = cluster.client(Wire::F32).await;
+        let keys = keys(3);
+        let grads = vec![1.0; keys.len() * DIM];
+        let before = dump(&client).await;
+        let id = PushId { source: 1, sequence: 0 };
+        let push = async |rank: u32, trainers: u32| {
+            let client = client.clone().of_trainer(Trainer { rank, incarnation: 1 });
+            client.push_round(id, Round { trainers, rows: 1 }, &keys, &grads, 1).await
+        };
+        refused(push(1, 2).await, &["`trainer 0` pushed as trainer 1"]);
+        for trainers in [0, 1, 3, 4096] {
+            refused(push(0, trainers).await, &[&format!("a round of {trainers}"), "the run has 2 trainers"]);
+        }
+        let other = client.clone().of_trainer(Trainer { rank: 1, incarnation: 1 });
+        refused(other.push_once(id, &keys, &grads, 1).await, &["`trainer 0` pushed as trainer 1"]);
+        assert!(dump(&client).await == before);
+        let own = client.clone().of_trainer(Trainer { rank: 0, incarnation: 1 });
+        assert_eq!(own.push_once(id, &keys, &grads, 1).await.unwrap(), PushOutcome::Applied);
     });
 }
 

@@ -72,7 +72,8 @@ pub(super) fn serve(
     let block = dense::DenseBlock::start(host, values.len(), move || {
         Ok(Box::new(Rule(ParamBlock::new(optimizer, values).map_err(model_fault)?)))
     });
-    Ok((dense::DenseService::new(block.clone(), len, rank, processes)?, block))
+    let service = dense::DenseService::new(block.clone(), len, rank, processes)?;
+    Ok((service.of_trainers(job.placement.trainers as u32), block))
 }
 
 /// Puts the values of a checkpoint, and the state of their optimizer, into the block of the ps process of this rank. The

@@ -41,7 +41,8 @@ impl Ps {
         let host = Host::start("ps")?;
         let (each, rank) = (job.shards(), process.config().rank as usize);
         let table = start_shards(&host, config, job.placement.ps * each, rank * each..(rank + 1) * each)?;
-        let mut handlers: Vec<Arc<dyn Handler>> = vec![Arc::new(TableService::new(vec![table.clone()]))];
+        let tables = TableService::new(vec![table.clone()]).of_trainers(job.placement.trainers as u32);
+        let mut handlers: Vec<Arc<dyn Handler>> = vec![Arc::new(tables)];
         let mut block = None;
         if job.placement.dense() == DenseAt::Ps {
             let (service, held) = dense::serve(&host, job, context, rank)?;

@@ -21,11 +21,11 @@ use serde::{Deserialize, Serialize};
 
 use super::block::{DenseBlock, NamedValues, pulled, pushed};
 use super::partition::{blocks, check_finite};
-use crate::push::PushOutcome;
-use crate::remote::check_member;
+use crate::push::{PushOutcome, Sender};
 use crate::remote::metadata::{Answer, Header, Tail};
 use crate::remote::row_columns::{batch, plain_column};
 use crate::remote::wire::{MOST_VALUES, Shape, Wire, push_answer, read_push};
+use crate::remote::{check_member, sender};
 
 /// The dense values that a process holds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -59,6 +59,7 @@ pub(super) enum WhatOfIt {
 pub struct DenseService {
     block: DenseBlock,
     held: HeldBlock,
+    trainers: Option<u32>,
 }
 
 impl DenseService {
@@ -69,13 +70,19 @@ impl DenseService {
     pub fn new(block: DenseBlock, len: usize, rank: usize, processes: usize) -> Result<Self, Fault> {
         match blocks(len, processes).get(rank) {
             Some(range) if range.len() == block.len() => {
-                Ok(Self { block, held: HeldBlock { block: range.clone(), len } })
+                Ok(Self { block, held: HeldBlock { block: range.clone(), len }, trainers: None })
             }
             range => Err(Fault::user(format!(
                 "a dense block of {} values was given to process {rank} of {processes}; expected that of {range:?}",
                 block.len()
             ))),
         }
+    }
+
+    /// Takes the pushes of this many trainers, each as itself, and rounds of all of them.
+    #[must_use]
+    pub fn of_trainers(self, trainers: u32) -> Self {
+        Self { trainers: Some(trainers), ..self }
     }
 
     async fn pull<'a>(&self, message: Message) -> Result<PendingAnswer<'a>, Fault> {
@@ -88,8 +95,13 @@ impl DenseService {
         }))
     }
 
-    async fn push<'a>(&self, message: Message, wire: Wire) -> Result<PendingAnswer<'a>, Fault> {
-        let (columns, header, exponents) = read_push(message)?;
+    async fn push<'a>(
+        &self,
+        message: Message,
+        wire: Wire,
+        sender: Option<&Sender>,
+    ) -> Result<PendingAnswer<'a>, Fault> {
+        let (columns, header, exponents) = read_push(message, sender)?;
         let stamp = header.stamp.ok_or_else(|| Fault::user("a dense push came without an id"))?;
         let mut grads = Vec::new();
         wire.decode_into(&columns, "grad", Shape::Flat, &exponents, &mut grads)?;
@@ -157,10 +169,12 @@ impl Handler for DenseService {
         if push.is_some() {
             check_member(&caller)?;
         }
+        let sender = sender(&caller, self.trainers);
+        let sender = sender.as_ref();
         let begin = |message| async move {
             match push {
                 None => self.pull(message).await,
-                Some(wire) => self.push(message, wire).await,
+                Some(wire) => self.push(message, wire, sender).await,
             }
         };
         answer_in_order(incoming, outgoing, MOST_VALUES, |_| self.block.len(), begin).await

@@ -74,7 +74,7 @@ pub(crate) use process::Process;
 pub(crate) use remote_ps::{DEADLINE, RemotePs};
 use requests::{HeldShards, TableName};
 pub use service::TableService;
-pub(crate) use service::check_member;
+pub(crate) use service::{check_member, sender};
 pub use wire::Wire;
 
 /// Connects to the processes that hold a table's shards: `peers` in the order of their shards, each with an equal share.

@@ -13,7 +13,7 @@ use super::process::shape;
 use super::row_columns::{batch, keys, rows};
 use super::wire::{Encoded, MOST_VALUES, Shape, Wire, columns, push_answer, pushed, read_push};
 use crate::client::TableClient;
-use crate::push::PushOutcome;
+use crate::push::{PushOutcome, Sender};
 
 /// What the requests of an exchange ask for.
 #[derive(Clone, Copy)]
@@ -27,13 +27,15 @@ pub(super) enum Kind {
 /// The requests of one exchange.
 pub(super) struct RequestHandler<'a> {
     table: &'a TableClient,
+    /// Who sends them, if that is to be checked.
+    sender: Option<Sender>,
     /// A buffer, kept from one request to the next.
     rows: Mutex<Vec<f32>>,
 }
 
 impl<'a> RequestHandler<'a> {
-    pub(super) fn new(table: &'a TableClient) -> Self {
-        Self { table, rows: Mutex::default() }
+    pub(super) fn new(table: &'a TableClient, sender: Option<Sender>) -> Self {
+        Self { table, sender, rows: Mutex::default() }
     }
 
     /// Floats that a request asks for, or brings.
@@ -95,7 +97,7 @@ impl<'a> RequestHandler<'a> {
     }
 
     async fn push(&'a self, message: Message, wire: Wire) -> Result<PendingAnswer<'a>, Fault> {
-        let (columns, header, exponents) = read_push(message)?;
+        let (columns, header, exponents) = read_push(message, self.sender.as_ref())?;
         let (keys, mut spare) = (keys(&columns)?, self.take());
         let (begins, dim, mut padded) = (self.table.layout().own_widths(keys), self.table.row_dim(), Vec::new());
         let mut grads = wire.decode(&columns, "grad", shape(begins.as_deref(), dim), &exponents, &mut spare)?;

@@ -32,6 +32,7 @@ use super::row_columns::{batch, key_field, keys_column, list_field, rows_column}
 use super::wire::{MOST_VALUES, Wire};
 use crate::client::TableClient;
 use crate::lifetime::Absent;
+use crate::push::Sender;
 use crate::table::ExportBlock;
 
 /// Floats of one message of an export.
@@ -41,12 +42,19 @@ const PAGE_VALUES: usize = 1 << 20;
 #[derive(Debug)]
 pub struct TableService {
     tables: Vec<TableClient>,
+    trainers: Option<u32>,
 }
 
 impl TableService {
     /// Serves these tables: clients of their shards in this process ([`start_shards`](crate::start_shards)).
     pub fn new(tables: Vec<TableClient>) -> Self {
-        Self { tables }
+        Self { tables, trainers: None }
+    }
+
+    /// Takes the pushes of this many trainers, each as itself, and rounds of all of them.
+    #[must_use]
+    pub fn of_trainers(self, trainers: u32) -> Self {
+        Self { trainers: Some(trainers), ..self }
     }
 
     fn table(&self, name: &str) -> Result<&TableClient, Fault> {
@@ -138,7 +146,7 @@ impl Handler for TableService {
         if !matches!(kind, Kind::Read { .. }) {
             check_member(&caller)?;
         }
-        let requests = RequestHandler::new(self.table(name)?);
+        let requests = RequestHandler::new(self.table(name)?, sender(&caller, self.trainers));
         let size = |message: &Message| requests.size(message, kind);
         answer_in_order(incoming, outgoing, MOST_VALUES, size, |message| requests.ask(message, kind)).await
     }
@@ -173,6 +181,12 @@ impl Handler for TableService {
         }
         Ok(())
     }
+}
+
+/// Who pushes, if a service knows how many `trainers` there are.
+pub(crate) fn sender(caller: &Caller, trainers: Option<u32>) -> Option<Sender> {
+    let role = caller.identity.as_ref().map(|identity| identity.role.clone()).unwrap_or_default();
+    trainers.map(|trainers| Sender { role, trainers })
 }
 
 /// Only members of the run may change anything.

@@ -14,7 +14,7 @@ use super::row_columns::{
     batch, key_field, keys_column, list_field, lists, lists_column, lists_field, plain, plain_column, rows, rows_column,
 };
 use crate::half_block;
-use crate::push::PushOutcome;
+use crate::push::{PushOutcome, Sender};
 
 /// Floats that the pending requests of one exchange may ask for, all together: 240 MiB.
 pub(crate) const MOST_VALUES: u32 = 60 << 20;
@@ -154,9 +154,10 @@ pub(crate) fn push_request(
     Ok(Message { batch: Some(columns), metadata: header.write(&exponents) })
 }
 
-/// The parts of a push's request: columns, header, exponents.
-pub(crate) fn read_push(message: Message) -> Result<(RecordBatch, Header, Vec<i8>), Fault> {
+/// The parts of a push's request: columns, header, exponents. If its `sender` is known, it must be that of the header.
+pub(crate) fn read_push(message: Message, sender: Option<&Sender>) -> Result<(RecordBatch, Header, Vec<i8>), Fault> {
     let (header, exponents) = Header::read(&message.metadata)?;
+    sender.map_or(Ok(()), |sender| sender.check(header.stamp))?;
     Ok((columns(message)?, header, exponents))
 }
 

@@ -102,12 +102,22 @@ impl Cluster {
     }
 
     pub(crate) async fn of(config: TableConfig, processes: usize, per_process: usize) -> Self {
+        Self::serving(config, processes, per_process, |tables| tables).await
+    }
+
+    /// The same with what `setting` makes of each server's tables.
+    pub(crate) async fn serving(
+        config: TableConfig,
+        processes: usize,
+        per_process: usize,
+        setting: impl Fn(TableService) -> TableService,
+    ) -> Self {
         let mut cluster = Self { servers: Vec::new(), hosts: Vec::new() };
         for rank in 0..processes {
             let host = Host::start("ps").unwrap();
             let held = rank * per_process..(rank + 1) * per_process;
             let shards = start_shards(&host, config.clone(), processes * per_process, held).unwrap();
-            cluster.servers.push(serve(Arc::new(TableService::new(vec![shards]))).await);
+            cluster.servers.push(serve(Arc::new(setting(TableService::new(vec![shards])))).await);
             cluster.hosts.push(host);
         }
         cluster
