@@ -1,6 +1,7 @@
 //! What every server of a process does alike: it listens, speaks TLS if there is a certificate, and ends when it is told to.
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -79,10 +80,13 @@ fn bind(listen: SocketAddr) -> Result<(TcpListener, SocketAddr), Fault> {
         let address = listener.local_addr()?;
         Ok((TcpListener::from_std(listener)?, address))
     };
-    let taken = |e: std::io::Error| {
-        Fault::user(format!("cannot listen at {listen}: is another process there already?")).because(e)
+    let cannot = |e: std::io::Error| {
+        let taken = e.kind() == ErrorKind::AddrInUse;
+        let fault = Fault::user(format!("cannot listen at {listen}: is another process there already?")).because(e);
+        // That process may end.
+        if taken { fault.retryable() } else { fault }
     };
-    bound().map_err(taken)
+    bound().map_err(cannot)
 }
 
 impl Drop for Listener {

@@ -40,7 +40,7 @@ impl Server {
     ///
     /// # Errors
     /// User: other machines could reach `listen` and `security` does not protect it, or the address cannot be listened
-    /// at, or `limits` make no sense. Internal: two handlers have one name.
+    /// at (retryable, if another process listens there), or `limits` make no sense. Internal: two handlers have one name.
     pub async fn start(
         io: &IoRuntime,
         listen: SocketAddr,

@@ -76,6 +76,9 @@ pub(crate) struct RoleCommand {
     /// The `launch` that started this process: it ends with it.
     #[arg(long, hide = true)]
     parent: Option<u32>,
+    /// The run was asked to drain before this process was started.
+    #[arg(long, hide = true)]
+    drains: bool,
 }
 
 impl RoleCommand {
@@ -162,6 +165,8 @@ impl RoleCommand {
             run: self.run.clone().or_else(|| network.run.clone()).unwrap_or_else(|| "forebay".into()),
             security: self.security.files(self.tls_ca.clone(), network.security_files()),
             resume: self.run_args.resume,
+            drains: self.drains,
+            supervised: self.parent.is_some(),
         };
         let port = if process.coordinates(job) { DEFAULT_PORT } else { 0 };
         process.listen = self.listen.unwrap_or(SocketAddr::new(here, port));

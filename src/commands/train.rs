@@ -163,8 +163,8 @@ pub(crate) fn run(training: Training, stop: &Stop, end: AtEnd<'_>, logs: &Logs) 
         }
         end.show(&summary, history.as_ref(), None, true);
         let written = end.write(&summary, history.as_ref());
-        // The first trainer saves and evaluates, and needs the rows of this process until then.
-        session.map_or(Ok(()), |session| session.stay_until_over(|| false))?;
+        // The first trainer saves and evaluates; if what was trained on is lost before that, it needs this one once more.
+        session.map_or(Ok(()), |session| session.stay_until_over(|| stop.asked()))?;
         return written.map(|()| ended);
     }
     match finish(&summary, history.as_ref(), stop, &end) {

@@ -118,8 +118,10 @@ async fn a_server_open_to_other_machines_needs_both_token_and_tls() {
 async fn an_address_that_is_taken_or_none_at_all() {
     let toys = Toys::plain().await;
     let again = Toys::listen(toys.server.address(), &Security::none(), &Limits::default()).await;
-    let said = again.map(|_| ()).unwrap_err().to_string();
+    let fault = again.map(|_| ()).unwrap_err();
+    let said = fault.to_string();
     assert!(said.contains("is another process there already?: Address already in use"), "{said}");
+    assert!(fault.domain == Domain::User && fault.retryable, "{fault:?}");
 
     let files = Files::new();
     let dialer = Dialer::new(&io(), &files.token("open-sesame"), &identity("reader 1"), &Limits::default()).unwrap();

@@ -10,12 +10,14 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use forebay_actors::{Domain, Fault};
 use forebay_job::Job;
-use forebay_net::{Caller, Handler};
+use forebay_net::{Caller, Handler, Identity};
+use serde::Deserialize;
 use tokio::sync::Notify;
 
 use super::cuts::{CutOrder, CutRequest, LeadCutRequest, LeadReply};
 use super::json::{read, write};
-use super::messages::MemberRequest;
+use super::members::{self, Role};
+use super::messages::{MemberId, MemberRequest};
 use super::meters::{MAX_BYTES, MeterBook, MetersReply, MetersRequest};
 use super::run_state::{Origin, RunState};
 use crate::checkpoint::{self, TrainPosition};
@@ -50,6 +52,14 @@ impl Coordinator {
             changed: Arc::default(),
             began: Arc::default(),
         }
+    }
+
+    /// If `drains`, the run was asked to drain before this process was started.
+    pub(super) fn draining(self, drains: bool) -> Self {
+        if drains {
+            self.state().drains_from_the_start();
+        }
+        self
     }
 
     fn state(&self) -> MutexGuard<'_, RunState> {
@@ -156,6 +166,32 @@ impl Coordinator {
     }
 }
 
+/// The process that a request is of: fields of its body, or of the member in it.
+#[derive(Deserialize)]
+struct Author {
+    role: Option<Role>,
+    rank: Option<u32>,
+    member: Option<MemberId>,
+}
+
+impl Author {
+    fn of(kind: &str, body: &[u8]) -> Result<Self, Fault> {
+        read(NAME, kind, body)
+    }
+
+    /// # Errors
+    /// A user fault if the request is not of the process that sends it.
+    fn check(&self, sender: &Identity) -> Result<(), Fault> {
+        let place = self.member.map(|member| (member.role, member.rank)).or(self.role.zip(self.rank));
+        let author = place.map(members::name);
+        if author.as_ref() == Some(&sender.role) {
+            return Ok(());
+        }
+        let author = author.unwrap_or_else(|| "no process".into());
+        Err(Fault::user(format!("`{}` speaks for {author}: it may speak for itself", sender.role.escape_debug())))
+    }
+}
+
 #[async_trait]
 impl Handler for Coordinator {
     fn name(&self) -> &'static str {
@@ -170,6 +206,7 @@ impl Handler for Coordinator {
         let action = |kind: &str, what: &str| (kind.to_owned(), what.to_owned());
         vec![
             action("status", "the status of the run, as JSON, for any caller"),
+            action("alive", "a process runs, whether it has joined or not"),
             action("plan", "a process has started and asks what it goes on from"),
             action("join", "a process is ready to take part"),
             action("cannot_start", "a process cannot load what it is to go on from"),
@@ -190,11 +227,12 @@ impl Handler for Coordinator {
         if kind == "status" {
             return write(&self.state().status());
         }
-        if caller.identity.is_none() {
+        let Some(identity) = &caller.identity else {
             return Err(Fault::user(format!(
                 "coordinator.{kind} is for processes of the run; other callers may call `coordinator.status`"
             )));
-        }
+        };
+        Author::of(kind, &body)?.check(identity)?;
         if kind == "meters" {
             return self.meters(&body);
         }
@@ -207,6 +245,7 @@ impl Handler for Coordinator {
         let (mut state, now) = (self.state(), Instant::now());
         let member = || read(NAME, kind, &body).map(|request: MemberRequest| request.member);
         match kind {
+            "alive" => write(&state.alive(&read(NAME, kind, &body)?, now)?),
             "plan" => write(&state.plan(&read(NAME, kind, &body)?, now)?),
             "join" => write(&state.join(read(NAME, kind, &body)?, now)?),
             "heartbeat" => {
@@ -230,5 +269,64 @@ impl Handler for Coordinator {
             "over" => write(&state.over(member()?, now)?),
             _ => Err(Fault::user(format!("there is no action coordinator.{kind}"))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::messages::{JoinReply, JoinRequest, PlanReply, ProcessRequest, job_digest};
+    use super::*;
+
+    /// Sends the body of a request as the process of this role and rank.
+    async fn says(of: &Coordinator, sender: &str, kind: &str, body: &serde_json::Value) -> Result<Bytes, Fault> {
+        let identity = Identity { run: "run".into(), role: sender.into(), incarnation: 0, attempt: 0 };
+        let caller = Caller { peer: ([127, 0, 0, 1], 1).into(), identity: Some(identity) };
+        of.action(&caller, kind, body.to_string().into()).await
+    }
+
+    #[tokio::test]
+    async fn no_process_may_speak_for_another() {
+        let job = Job::default();
+        let coordinator = Coordinator::new(&job, 7);
+        let process = ProcessRequest { role: Role::Trainer, rank: 0, job: job_digest(&job), nonce: 1 };
+        let plan = serde_json::to_value(&process).unwrap();
+        let planned = says(&coordinator, "trainer 0", "plan", &plan).await.unwrap();
+        assert!(matches!(serde_json::from_slice(&planned), Ok(PlanReply::Plan { attempt: 7, .. })));
+        let join = JoinRequest {
+            role: Role::Trainer,
+            rank: 0,
+            address: Some("a:1".into()),
+            attempt: 7,
+            job: job_digest(&job),
+            nonce: 1,
+        };
+        let join = serde_json::to_value(&join).unwrap();
+        let joined = says(&coordinator, "trainer 0", "join", &join).await.unwrap();
+        let Ok(JoinReply::Joined(member)) = serde_json::from_slice(&joined) else { panic!("{joined:?}") };
+        let of_member = serde_json::json!({ "member": member });
+        for (kind, body) in [
+            ("alive", &plan),
+            ("plan", &plan),
+            ("join", &join),
+            ("heartbeat", &of_member),
+            ("leave", &of_member),
+            ("drain", &of_member),
+            ("over", &of_member),
+            ("lease", &of_member),
+            ("complete", &of_member),
+            ("cut", &of_member),
+            ("lead_cut", &of_member),
+            ("meters", &of_member),
+            ("fail", &of_member),
+            ("leave", &serde_json::json!({ "role": "reader" })),
+        ] {
+            for sender in ["trainer 1", "reader 0", "trainer 00", ""] {
+                let fault = says(&coordinator, sender, kind, body).await.unwrap_err();
+                assert!(fault.to_string().contains("speaks for"), "{sender} says {kind}: {fault}");
+            }
+        }
+        assert_eq!(coordinator.state().present(), [(Role::Trainer, 0)], "it has not left");
+        says(&coordinator, "trainer 0", "leave", &of_member).await.unwrap();
+        assert!(coordinator.state().present().is_empty());
     }
 }

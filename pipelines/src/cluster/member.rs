@@ -15,8 +15,8 @@ use tokio::task::AbortHandle;
 
 use super::members::Role;
 use super::messages::{
-    CannotStartRequest, FailRequest, Failure, JoinReply, JoinRequest, MemberId, MemberRequest, PlanReply, PlanRequest,
-    RunPhase, RunStatus, job_digest,
+    CannotStartRequest, FailRequest, Failure, JoinReply, JoinRequest, MemberId, MemberRequest, PlanReply,
+    ProcessRequest, RunPhase, RunStatus, job_digest,
 };
 use crate::checkpoint::OriginCheckpoint;
 
@@ -49,24 +49,38 @@ impl Drop for Inner {
     }
 }
 
+/// Tells the coordinator for ever that this process runs, whether it has joined or not.
+pub(super) async fn send_signs_of_life(peer: Peer, process: ProcessRequest, lease: Duration) {
+    let every = heartbeat_interval(lease);
+    let deadline = DEADLINE.min(lease);
+    loop {
+        // Other requests find out why the coordinator does not answer, or refuses.
+        if let Err(fault) = peer.action::<_, ()>("coordinator.alive", &process, deadline).await {
+            tracing::debug!("{} {} could not say that it runs: {fault}", process.role, process.rank);
+        }
+        tokio::time::sleep(every).await;
+    }
+}
+
+/// Several times within `placement.lease_seconds`.
+fn heartbeat_interval(lease: Duration) -> Duration {
+    (lease / 4).clamp(Duration::from_millis(50), Duration::from_millis(500))
+}
+
 impl Member {
-    /// Asks the coordinator what this process goes on from, until it knows. `nonce` is the random number of this start of the
-    /// process. Returns the attempt and the checkpoint.
+    /// Asks the coordinator what this process goes on from, until it knows. Returns the attempt and the checkpoint.
     ///
     /// # Errors
     /// The coordinator does not answer within the job's timeout, or refuses: another job, another run, a wrong token.
     pub(crate) async fn plan(
         peer: &Peer,
-        role: Role,
-        rank: u32,
-        nonce: u64,
+        process: &ProcessRequest,
         job: &Job,
     ) -> Result<(u64, Option<OriginCheckpoint>), Fault> {
-        let request = PlanRequest { role, rank, job: job_digest(job), nonce };
         let what = format!("the coordinator at {}", peer.address());
         loop {
             let retry = Retry::within(job.placement.timeout());
-            match retry.run(&what, || peer.action("coordinator.plan", &request, DEADLINE)).await? {
+            match retry.run(&what, || peer.action("coordinator.plan", process, DEADLINE)).await? {
                 PlanReply::Plan { attempt, checkpoint } => return Ok((attempt, checkpoint)),
                 PlanReply::Failed(failure) => return Err(failure.fault()),
                 PlanReply::Wait => tokio::time::sleep(PLAN_POLL).await,
@@ -124,7 +138,7 @@ impl Member {
         }
         let (sender, status) = watch::channel(first);
         let lease = Duration::from_secs_f64(job.placement.lease_seconds);
-        let every = (lease / 4).clamp(Duration::from_millis(50), Duration::from_millis(500));
+        let every = heartbeat_interval(lease);
         // A reader without a heartbeat for `lease` has lost its leases: it may end, its rows go to others.
         let refused = (role == Role::Reader).then_some(lease);
         let heartbeats = tokio::spawn(send_heartbeats(

@@ -1,12 +1,17 @@
 //! The processes of a run by role and rank: a state machine over joins, heartbeats and leaves, without a clock and without IO.
 //!
-//! It knows the valid incarnation and the address of each rank, which members are missing, and which are silent.
+//! It knows the valid incarnation and the address of each rank, which members are missing, and which are silent. `starts.rs` has those
+//! that have not joined.
 
-use std::collections::BTreeMap;
+mod starts;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use forebay_actors::Fault;
 use serde::{Deserialize, Serialize};
+
+use self::starts::Starts;
 
 /// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -69,8 +74,6 @@ pub(crate) struct MemberState {
     pub(crate) rank: u32,
     /// It has not left, and if it is a reader, it sent a heartbeat recently.
     pub(crate) present: bool,
-    /// It reads, and its leases went to others.
-    pub(crate) lost: bool,
     /// The time since its last heartbeat.
     pub(crate) silence: Duration,
 }
@@ -83,14 +86,16 @@ const ANY_READER: &str = "any reader";
 pub(crate) struct Members {
     expected: Expected,
     members: BTreeMap<(Role, u32), Member>,
-    /// The random numbers of the starts of each rank, in the order in which the processes were first heard of.
-    starts: BTreeMap<(Role, u32), Vec<u64>>,
+    /// What was heard of the processes of each rank.
+    starts: BTreeMap<(Role, u32), Starts>,
+    /// From then on processes could be heard of.
+    begun: Instant,
     incarnations: u64,
 }
 
 impl Members {
-    pub(crate) fn new(expected: Expected) -> Self {
-        Self { expected, members: BTreeMap::new(), starts: BTreeMap::new(), incarnations: 0 }
+    pub(crate) fn new(expected: Expected, now: Instant) -> Self {
+        Self { expected, members: BTreeMap::new(), starts: BTreeMap::new(), begun: now, incarnations: 0 }
     }
 
     fn places(&self, role: Role) -> u32 {
@@ -101,23 +106,17 @@ impl Members {
         }
     }
 
-    /// A process has started as `rank` of `role`, and has not joined yet. A process of this rank that was heard of before it cannot
-    /// take its place: a request to join may arrive after its sender has died.
-    pub(crate) fn hears_of(&mut self, role: Role, rank: u32, nonce: u64) {
-        if rank >= self.places(role) {
-            return;
-        }
-        let starts = self.starts.entry((role, rank)).or_default();
-        if !starts.contains(&nonce) {
-            starts.push(nonce);
+    /// A process that runs as `rank` of `role` gives a sign of life, whether it has joined or not. A process of this rank that was heard
+    /// of before it cannot take its place: a request to join may arrive after its sender has died.
+    pub(crate) fn hears_of(&mut self, role: Role, rank: u32, nonce: u64, now: Instant) {
+        if rank < self.places(role) {
+            self.starts.entry((role, rank)).or_insert_with(|| Starts::new(now)).hears_of(nonce, now);
         }
     }
 
     /// Whether the process of this `nonce` was heard of after `member`.
     fn is_newer(&self, (role, rank): (Role, u32), nonce: u64, member: &Member) -> bool {
-        let starts = self.starts.get(&(role, rank)).map_or(&[][..], Vec::as_slice);
-        let at = |nonce| starts.iter().position(|start| *start == nonce);
-        at(nonce).is_none_or(|new| at(member.nonce).is_some_and(|old| new > old))
+        self.starts.get(&(role, rank)).is_none_or(|starts| starts.is_newer(nonce, member.nonce))
     }
 
     /// A process starts as `rank` of `role`. A request with the same `nonce` comes from the same process, which did not get
@@ -140,7 +139,7 @@ impl Members {
                 "{role} {rank} wants to join, but the job has {places} of this role, numbered from 0"
             )));
         }
-        self.hears_of(role, rank, nonce);
+        self.hears_of(role, rank, nonce, now);
         if let Some(before) = self.members.get(&(role, rank))
             && before.nonce != nonce
             && !self.is_newer((role, rank), nonce, before)
@@ -171,9 +170,20 @@ impl Members {
 
     /// A new attempt begins: all members must join again. A process that was replaced may still not.
     pub(crate) fn begin_attempt(&mut self) {
-        for member in self.members.values_mut() {
+        for (place, member) in &mut self.members {
+            if let Some(starts) = self.starts.get_mut(place).filter(|_| member.joined) {
+                starts.was_heard(member.nonce, member.last_heartbeat);
+            }
             (member.joined, member.present) = (false, false);
         }
+    }
+
+    /// The coordinator itself stood still for `gap`, until `now`, and could hear of no process.
+    pub(crate) fn heard_nobody_for(&mut self, gap: Duration, now: Instant) {
+        let later = |time: Instant| (time + gap).min(now);
+        self.begun = later(self.begun);
+        self.members.values_mut().for_each(|member| member.last_heartbeat = later(member.last_heartbeat));
+        self.starts.values_mut().for_each(|starts| starts.heard = later(starts.heard));
     }
 
     /// A member is alive.
@@ -201,6 +211,9 @@ impl Members {
             && member.incarnation == incarnation
         {
             member.present = false;
+            if let Some(starts) = self.starts.get_mut(&(role, rank)) {
+                starts.has_left(member.nonce);
+            }
         }
     }
 
@@ -236,22 +249,64 @@ impl Members {
         self.missing_ps_and_trainers().next().is_none()
     }
 
-    /// Names of members that must join before the first row is read: every ps and trainer, and one reader if the job has any.
-    pub(crate) fn missing(&self) -> Vec<String> {
-        let mut missing: Vec<String> = self.missing_ps_and_trainers().collect();
-        let reads = |((role, _), member): (&(Role, u32), &Member)| *role == Role::Reader && member.joined;
-        if self.expected.readers > 0 && !self.members.iter().any(reads) {
+    /// The processes that gave no sign of life for `silence`: members, processes that have not joined the attempt, and those of the job
+    /// that were never heard of. Those that have left are not among them.
+    pub(crate) fn silent(&self, silence: Duration, now: Instant) -> BTreeSet<(Role, u32)> {
+        let is_silent = |place: &(Role, u32)| {
+            let starts = self.starts.get(place);
+            // A member that was started again has yet to join.
+            let is_newest = |member: &&Member| starts.is_none_or(|starts| starts.newest() == Some(member.nonce));
+            let may_be = match self.members.get(place).filter(|member| member.joined).filter(is_newest) {
+                Some(member) => (member.present || member.lost) && now.duration_since(member.last_heartbeat) > silence,
+                None => starts.is_none_or(|starts| !starts.left),
+            };
+            may_be && self.unheard(place, now) > silence
+        };
+        let Expected { ps, trainers, readers } = self.expected;
+        let all = [(Role::Ps, ps), (Role::Trainer, trainers), (Role::Reader, readers)];
+        let expected = all.into_iter().flat_map(|(role, count)| (0..count).map(move |rank| (role, rank)));
+        expected.chain(self.starts.keys().copied()).filter(is_silent).collect()
+    }
+
+    /// For how long no process of this place has said that it runs.
+    fn unheard(&self, place: &(Role, u32), now: Instant) -> Duration {
+        now.duration_since(self.starts.get(place).map_or(self.begun, |starts| starts.heard))
+    }
+
+    /// Those of the [missing](Self::missing) members that gave no sign of life for `silence`: the others may be loading.
+    pub(crate) fn missing_and_silent(&self, silence: Duration, now: Instant) -> Vec<String> {
+        let silent = |place: &(Role, u32)| self.unheard(place, now) > silence;
+        let mut missing: Vec<String> = self.missing_ps_and_trainers().filter(silent).map(name).collect();
+        if self.lacks_a_reader() && self.starts.keys().filter(|(role, _)| *role == Role::Reader).all(silent) {
             missing.push(ANY_READER.into());
         }
         missing
     }
 
-    fn missing_ps_and_trainers(&self) -> impl Iterator<Item = String> + '_ {
+    /// Names of members that must join before the first row is read: every ps and trainer, and one reader if the job has any.
+    pub(crate) fn missing(&self) -> Vec<String> {
+        let mut missing: Vec<String> = self.missing_ps_and_trainers().map(name).collect();
+        if self.lacks_a_reader() {
+            missing.push(ANY_READER.into());
+        }
+        missing
+    }
+
+    fn lacks_a_reader(&self) -> bool {
+        let reads = |((role, _), member): (&(Role, u32), &Member)| *role == Role::Reader && member.joined;
+        self.expected.readers > 0 && !self.members.iter().any(reads)
+    }
+
+    fn missing_ps_and_trainers(&self) -> impl Iterator<Item = (Role, u32)> + '_ {
         let there = |role, rank| self.members.get(&(role, rank)).is_some_and(|member| member.joined);
-        let ranks = move |role, places: u32| {
-            (0..places).filter(move |&rank| !there(role, rank)).map(move |rank| format!("{role} {rank}"))
-        };
+        let ranks =
+            move |role, places: u32| (0..places).filter(move |&rank| !there(role, rank)).map(move |rank| (role, rank));
         ranks(Role::Ps, self.expected.ps).chain(ranks(Role::Trainer, self.expected.trainers))
+    }
+
+    /// Whether a member of this attempt ended as it should.
+    pub(crate) fn has_left(&self, role: Role, rank: u32) -> bool {
+        self.members.get(&(role, rank)).is_some_and(|member| member.joined && !member.present && !member.lost)
     }
 
     /// The members that joined this attempt and have not left.
@@ -265,10 +320,14 @@ impl Members {
             role,
             rank,
             present: member.present,
-            lost: member.lost,
             silence: now.duration_since(member.last_heartbeat),
         })
     }
+}
+
+/// A process as users name it.
+pub(crate) fn name((role, rank): (Role, u32)) -> String {
+    format!("{role} {rank}")
 }
 
 fn started_again(role: Role, rank: u32) -> Fault {

@@ -32,10 +32,10 @@ impl std::fmt::Display for MemberId {
     }
 }
 
-/// `plan`: a process has started and asks what it goes on from.
+/// The body of `alive`: a process runs, joined or not; and of `plan`: it asks what it goes on from.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct PlanRequest {
+pub(crate) struct ProcessRequest {
     pub(crate) role: Role,
     pub(crate) rank: u32,
     /// As in [`JoinRequest`].
@@ -114,7 +114,8 @@ pub struct RunStatus {
     pub phase: RunPhase,
     /// Members that must join before the run starts.
     pub missing: Vec<String>,
-    /// Members that have joined and sent no heartbeat for `placement.lease_seconds`.
+    /// Processes that gave no sign of life for `placement.lease_seconds`, and have not left: members, those that have yet to join, and
+    /// those of the job that were never heard of.
     pub silent: Vec<String>,
     /// (incarnation, address) of each ps, by rank.
     pub ps: Vec<Option<(u64, String)>>,

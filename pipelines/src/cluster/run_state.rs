@@ -21,7 +21,7 @@ use self::audience::Audience;
 use super::absent_readers::AbsentReaders;
 use super::cuts::Cuts;
 use super::leases::{LeaseBook, LeaseReply, windows_per_lease};
-use super::members::{Expected, Members, Role};
+use super::members::{self, Expected, Members, Role};
 use super::messages::{
     CompletedWindows, FailRequest, Failure, LeaseRequest, MemberId, RunPhase, RunStatus, job_digest,
 };
@@ -48,6 +48,8 @@ struct Settings {
     /// The run has checkpoints.
     checkpoints: bool,
     trainers: usize,
+    /// Gradients are pushed as late as exact staleness says.
+    exact: bool,
     /// Trainers take each step together.
     in_step: bool,
     /// A reader without a heartbeat for this long loses its leases.
@@ -84,6 +86,8 @@ pub(super) struct RunState {
     lease_replies: BTreeMap<u32, (u64, u64, LeaseReply)>,
     phase: RunPhase,
     started: Instant,
+    /// When [`tick`](Self::tick) was last called.
+    ticked: Instant,
     /// When missing or silent members were last logged, and their names.
     last_logged: (Instant, Vec<String>),
     /// See [`RunStatus::silent`].
@@ -115,6 +119,7 @@ impl RunState {
             ordered: super::ordered(job),
             checkpoints: job.checkpoint.to.is_some(),
             trainers: placement.trainers,
+            exact: job.train.staleness.exactly,
             in_step: job.round().is_some(),
             lease_timeout: Duration::from_secs_f64(placement.lease_seconds),
             timeout: placement.timeout(),
@@ -125,12 +130,13 @@ impl RunState {
             attempt,
             origin: job.checkpoint.to.is_none().then(Origin::default),
             damaged: Arc::default(),
-            members: Members::new(expected),
+            members: Members::new(expected, now),
             data: None,
             leases: None,
             lease_replies: BTreeMap::new(),
             phase: RunPhase::Gathering,
             started: now,
+            ticked: now,
             last_logged: (now, Vec::new()),
             silent: Vec::new(),
             absent_readers: AbsentReaders::default(),
@@ -161,11 +167,10 @@ impl RunState {
 
     /// Finds silent members, returns the leases of silent readers, ends the run if a ps or trainer is missing or silent for too long, and logs both.
     pub(super) fn tick(&mut self, now: Instant) {
+        self.forgive_own_silence(now);
         let silence = self.settings.lease_timeout;
         let role = self.settings.reader_role;
-        let silent =
-            self.members.list(now).filter(|member| (member.present || member.lost) && member.silence > silence);
-        self.silent = silent.map(|member| format!("{} {}", member.role, member.rank)).collect();
+        self.silent = self.members.silent(silence, now).into_iter().map(members::name).collect();
         for reader in self.members.newly_lost(role, silence, now) {
             if self.settings.reads_alone {
                 continue;
@@ -200,6 +205,7 @@ impl RunState {
     pub(super) fn lease(&mut self, request: LeaseRequest, now: Instant) -> Result<LeaseReply, Fault> {
         let (MemberId { rank, incarnation, .. }, number) = (request.member, request.number);
         self.heartbeat(request.member, now)?;
+        self.check_reads(&request.member, "asks for a lease")?;
         match self.lease_replies.get(&rank) {
             Some((of, last, reply)) if *of == incarnation && number == *last => return Ok(reply.clone()),
             Some((of, last, _)) if *of == incarnation && number < *last => return Ok(LeaseReply::Wait),
@@ -256,12 +262,23 @@ impl RunState {
         Ok(if returned_only { leases.lease_returned_range(member.rank) } else { leases.lease_next_range(member.rank) })
     }
 
+    /// # Errors
+    /// A user fault for a member that does not read.
+    fn check_reads(&self, member: &MemberId, what: &str) -> Result<(), Fault> {
+        let reads = self.settings.reader_role;
+        match member.role == reads {
+            true => Ok(()),
+            false => Err(Fault::user(format!("{member} {what}, expected a {reads}"))),
+        }
+    }
+
     /// Every batch of some windows is done.
     ///
     /// # Errors
     /// An internal fault, which also ends the run, if the row counts of a window do not add up.
     pub(super) fn complete(&mut self, completed: CompletedWindows, now: Instant) -> Result<(), Fault> {
         self.heartbeat(completed.member, now)?;
+        self.check_reads(&completed.member, "has completed windows")?;
         let Some(leases) = &mut self.leases else {
             return Err(Fault::internal("a window was completed before any lease was given"));
         };
@@ -316,6 +333,11 @@ impl RunState {
         if self.is_current(&member) {
             self.heartbeat(member, now)?;
         }
+        if member.role == Role::Reader {
+            return Err(Fault::user(format!(
+                "{member} has the run drain, expected a ps or a trainer: a reader may leave"
+            )));
+        }
         self.drain_asked = true;
         if matches!(self.phase, RunPhase::Gathering | RunPhase::Running) {
             self.phase = RunPhase::Draining;
@@ -324,9 +346,19 @@ impl RunState {
         Ok(())
     }
 
+    /// The run was asked to drain when an earlier process of the coordinator was there. It ends as soon as it is known what it would go on
+    /// from.
+    pub(super) fn drains_from_the_start(&mut self) {
+        self.drain_asked = true;
+        self.end_if_drained();
+    }
+
     /// The model is saved: all processes may end.
     pub(super) fn over(&mut self, member: MemberId, now: Instant) -> Result<(), Fault> {
         self.heartbeat(member, now)?;
+        if (member.role, member.rank) != (Role::Trainer, 0) {
+            return Err(Fault::user(format!("{member} says that the model is saved, expected trainer 0")));
+        }
         if self.phase == RunPhase::Finished {
             self.phase = RunPhase::Over;
         }

@@ -18,9 +18,9 @@ use tokio_util::task::AbortOnDropHandle;
 use super::TICK;
 use super::coordinator::Coordinator;
 use super::cuts;
-use super::member::Member;
+use super::member::{Member, send_signs_of_life};
 use super::members::Role;
-use super::messages::{RunPhase, RunStatus};
+use super::messages::{ProcessRequest, RunPhase, RunStatus, job_digest};
 use super::start_state::StartState;
 use crate::checkpoint::{CutPoint, EndRun, KeptWriter, SharedCut};
 use crate::context::Context;
@@ -30,6 +30,10 @@ pub const DEFAULT_PORT: u16 = 7600;
 
 /// Requests in flight when a process ends may take this long.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
+
+/// A process waits this long for an address that another process listens at; and when it listens there again, or did not choose it.
+const ADDRESS_TAKEN: Duration = Duration::from_secs(5);
+const ADDRESS_TAKEN_AGAIN: Duration = Duration::from_secs(60);
 
 /// The place of one process in a run.
 #[derive(Clone, Debug)]
@@ -50,6 +54,10 @@ pub struct ProcessConfig {
     pub security: SecurityFiles,
     /// Whether the run may go on from the newest checkpoint in `checkpoint.to`. Only the coordinator asks.
     pub resume: bool,
+    /// Whether the run was asked to drain before this process was started. Only the coordinator asks.
+    pub drains: bool,
+    /// Whether a program chose where it listens and starts it again: no user can mend an address that is taken.
+    pub supervised: bool,
 }
 
 impl ProcessConfig {
@@ -67,6 +75,8 @@ pub struct ClusterProcess {
     nonce: u64,
     /// Lives as long as the process: it knows the members of earlier attempts.
     coordinator: OnceLock<Coordinator>,
+    /// Tells the coordinator that this process runs.
+    signs_of_life: OnceLock<AbortOnDropHandle<()>>,
     stop: Stop,
 }
 
@@ -76,7 +86,13 @@ type Stop = Arc<dyn Fn() -> bool + Send + Sync>;
 impl ClusterProcess {
     /// A process that has not joined yet.
     pub fn new(config: ProcessConfig) -> Self {
-        Self { config, nonce: forebay_base::random_seed(), coordinator: OnceLock::new(), stop: Arc::new(|| false) }
+        Self {
+            config,
+            nonce: forebay_base::random_seed(),
+            coordinator: OnceLock::new(),
+            signs_of_life: OnceLock::new(),
+            stop: Arc::new(|| false),
+        }
     }
 
     /// Asks `stop` several times a second, while the process waits for others, whether it was told to end. If so, it ends with a fault
@@ -133,6 +149,21 @@ fn ended_before_the_run(member: impl Display) -> Fault {
     Fault::external(format!("{member} was told to end before the run began")).kind(FaultKind::Drained)
 }
 
+/// Starts a server, and waits for a while if another process listens there: a predecessor may be about to end.
+///
+/// # Errors
+/// What `start` returns. `again`: external if the address stays taken, since it was free before.
+async fn listen<S, F>(at: SocketAddr, again: bool, start: impl Fn() -> F) -> Result<S, Fault>
+where
+    F: Future<Output = Result<S, Fault>>,
+{
+    let patience = if again { ADDRESS_TAKEN_AGAIN } else { ADDRESS_TAKEN };
+    match Retry::within(patience).run(&format!("the address {at}"), &start).await {
+        Err(fault) if fault.kind == FaultKind::Timeout && !again => start().await,
+        ended => ended,
+    }
+}
+
 impl ClusterSession {
     /// Starts a server for `handlers` (none without handlers), calls `load` with the checkpoint or the model that the run goes
     /// on from, and joins. Waits for the coordinator.
@@ -160,7 +191,7 @@ impl ClusterSession {
             incarnation: 0,
             attempt: 0,
         };
-        let begin = || Coordinator::new(job, boot());
+        let begin = || Coordinator::new(job, boot()).draining(process.drains);
         let coordinator = process.coordinates(job).then(|| cluster_process.coordinator.get_or_init(begin).clone());
         if let Some(coordinator) = &coordinator {
             handlers.push(Arc::new(coordinator.clone()));
@@ -168,15 +199,15 @@ impl ClusterSession {
         let health = Health::new();
         let server = match handlers.is_empty() {
             true => None,
-            false => Some(io.block_on(Server::start(
-                io,
-                process.listen,
-                &security,
-                identity.clone(),
-                &limits,
-                handlers,
-                health.clone(),
-            ))?),
+            false => {
+                let start = || {
+                    let (identity, handlers, health) = (identity.clone(), handlers.clone(), health.clone());
+                    Server::start(io, process.listen, &security, identity, &limits, handlers, health)
+                };
+                // It has listened there before, or a program chose the address: it will be free again.
+                let again = process.supervised || cluster_process.signs_of_life.get().is_some();
+                Some(io.block_on(listen(process.listen, again, start))?)
+            }
         };
         // From here on, an error stops the server before the address is listened at again.
         let server = StoppedOnDrop { io: io.clone(), server };
@@ -197,16 +228,22 @@ impl ClusterSession {
             }
             fault
         };
+        let peer = Dialer::new(io, &security, &identity, &limits)?.peer(&at)?;
+        let (role, rank, nonce) = (process.role, process.rank, cluster_process.nonce);
+        let this = ProcessRequest { role, rank, job: job_digest(job), nonce };
+        // From now on, through all attempts: nobody takes it for hung while it loads, or missing.
+        cluster_process.signs_of_life.get_or_init(|| {
+            let lease = Duration::from_secs_f64(placement.lease_seconds);
+            AbortOnDropHandle::new(io.spawn(send_signs_of_life(peer.clone(), this.clone(), lease)))
+        });
         if let Some(coordinator) = &coordinator {
             health.waiting("the newest checkpoint");
             coordinator.find_origin(job, process.resume, context).map_err(others_hear)?;
         }
-        let peer = Dialer::new(io, &security, &identity, &limits)?.peer(&at)?;
         health.waiting(format!("the coordinator at {at}"));
-        let (role, rank, nonce) = (process.role, process.rank, cluster_process.nonce);
         let planned = io.block_on(async {
             tokio::select! {
-                planned = Member::plan(&peer, role, rank, nonce, job) => planned,
+                planned = Member::plan(&peer, &this, job) => planned,
                 () = told_to_end(&cluster_process.stop) => Err(ended_before_the_run(format_args!("{role} {rank}"))),
             }
         });
@@ -388,8 +425,9 @@ impl ClusterSession {
         self.end();
     }
 
-    /// Waits until the run is over or `stop`, which it calls several times a second, returns true; then ends this process. If what was
-    /// trained on is lost before the model is saved, this process is needed once more.
+    /// Waits until the run is over or `stop`, which it calls several times a second, returns true; then ends this process. A trainer ends
+    /// only when every row is trained on: until then, others may wait for its part of a checkpoint. If what was trained on is lost before
+    /// the model is saved, this process is needed once more.
     ///
     /// # Errors
     /// Why the run has failed; a fault of the kind [`FaultKind::RolledBack`] if the run has begun a new attempt.
@@ -397,7 +435,8 @@ impl ClusterSession {
         self.health.waiting("the end of the run");
         self.io.block_on(async {
             let mut over = pin!(self.member.wait_until(|status| status.phase == RunPhase::Over));
-            while !stop() {
+            let may_leave = || self.member.id().role == Role::Reader || self.status().phase == RunPhase::Finished;
+            while !(stop() && may_leave()) {
                 tokio::select! {
                     ended = &mut over => return ended.map(drop),
                     () = tokio::time::sleep(TICK) => {}

@@ -110,7 +110,7 @@ fn cannot_start_while_the_coordinator_is_away(attempt: u64, fault: Fault) -> (Fa
             serve(&io, at, Arc::new(coordinator.clone())).await
         };
         let (fault, _server) = tokio::join!(telling, serving);
-        let request = PlanRequest { role: Role::Reader, rank: 0, job: job_digest(&job), nonce: 99 };
+        let request = ProcessRequest { role: Role::Reader, rank: 0, job: job_digest(&job), nonce: 99 };
         (fault, reader.action("coordinator.plan", &request, DEADLINE).await.unwrap())
     })
 }

@@ -6,7 +6,7 @@ const EXPECTED: Expected = Expected { ps: 2, trainers: 1, readers: 2 };
 
 #[test]
 fn missing_members_are_named_and_one_reader_is_enough() {
-    let (mut members, now) = (Members::new(EXPECTED), Instant::now());
+    let (mut members, now) = (Members::new(EXPECTED, Instant::now()), Instant::now());
     assert_eq!(members.missing(), ["ps 0", "ps 1", "trainer 0", "any reader"]);
     members.join(Role::Ps, 1, Some("b:1".into()), 1, now).unwrap();
     members.join(Role::Reader, 7, None, 2, now).unwrap();
@@ -18,7 +18,7 @@ fn missing_members_are_named_and_one_reader_is_enough() {
 
 #[test]
 fn only_the_newest_process_of_a_rank_is_valid() {
-    let (mut members, now) = (Members::new(EXPECTED), Instant::now());
+    let (mut members, now) = (Members::new(EXPECTED, Instant::now()), Instant::now());
     assert!(!members.is_restart(Role::Reader, 0, 1));
     let Joined { incarnation: old, .. } = members.join(Role::Reader, 0, None, 1, now).unwrap();
     assert!(!members.is_restart(Role::Reader, 0, 1) && members.is_restart(Role::Reader, 0, 2));
@@ -32,7 +32,7 @@ fn only_the_newest_process_of_a_rank_is_valid() {
 
 #[test]
 fn a_join_that_is_sent_again_is_the_same_process() {
-    let (mut members, now) = (Members::new(EXPECTED), Instant::now());
+    let (mut members, now) = (Members::new(EXPECTED, Instant::now()), Instant::now());
     let mut join = |nonce| members.join(Role::Trainer, 0, Some("b:1".into()), nonce, now);
     let first = join(7).unwrap();
     let again = join(7).unwrap();
@@ -48,27 +48,27 @@ fn a_join_that_is_sent_again_is_the_same_process() {
 /// once took it for a newer process of this rank and refused the successor, so the rank had no process any more.
 #[test]
 fn a_late_request_of_a_dead_process_does_not_take_the_place_of_its_successor() {
-    let (mut members, now) = (Members::new(EXPECTED), Instant::now());
+    let (mut members, now) = (Members::new(EXPECTED, Instant::now()), Instant::now());
     for (role, rank) in [(Role::Trainer, 0), (Role::Reader, 3)] {
-        members.hears_of(role, rank, 7);
-        members.hears_of(role, rank, 8);
-        members.hears_of(role, rank, 7);
+        members.hears_of(role, rank, 7, now);
+        members.hears_of(role, rank, 8, now);
+        members.hears_of(role, rank, 7, now);
         let Joined { incarnation, .. } = members.join(role, rank, None, 8, now).unwrap();
         assert!(!members.is_restart(role, rank, 7) && members.is_restart(role, rank, 9));
         let said = members.join(role, rank, None, 7, now).unwrap_err().to_string();
         assert!(said.contains("started again elsewhere"), "{said}");
         members.heartbeat(role, rank, incarnation, now).unwrap();
         // A request that was overtaken by that of a successor says no more than the others.
-        members.hears_of(role, rank, 6);
+        members.hears_of(role, rank, 6, now);
         assert!(members.join(role, rank, None, 8, now).unwrap().repeated);
     }
-    members.hears_of(Role::Trainer, 1, 5);
+    members.hears_of(Role::Trainer, 1, 5, now);
     assert_eq!(members.starts.len(), 2, "the job has no trainer 1");
 }
 
 #[test]
 fn in_a_new_attempt_all_join_again_but_not_those_that_were_replaced() {
-    let (mut members, now) = (Members::new(EXPECTED), Instant::now());
+    let (mut members, now) = (Members::new(EXPECTED, Instant::now()), Instant::now());
     let join = |members: &mut Members, rank, nonce| members.join(Role::Ps, rank, Some("b:1".into()), nonce, now);
     join(&mut members, 0, 1).unwrap();
     join(&mut members, 1, 2).unwrap();
@@ -85,7 +85,7 @@ fn in_a_new_attempt_all_join_again_but_not_those_that_were_replaced() {
 
 #[test]
 fn silent_readers_are_lost_once_and_come_back() {
-    let (mut members, start) = (Members::new(EXPECTED), Instant::now());
+    let (mut members, start) = (Members::new(EXPECTED, Instant::now()), Instant::now());
     let Joined { incarnation, .. } = members.join(Role::Reader, 3, None, 1, start).unwrap();
     members.join(Role::Trainer, 0, None, 2, start).unwrap();
     let silence = Duration::from_secs(5);

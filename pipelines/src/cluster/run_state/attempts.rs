@@ -7,7 +7,7 @@ use forebay_actors::{Domain, Fault};
 
 use super::super::members::Role;
 use super::super::messages::{
-    CannotStartRequest, Failure, JoinReply, JoinRequest, MemberId, PlanReply, PlanRequest, RunPhase,
+    CannotStartRequest, Failure, JoinReply, JoinRequest, MemberId, PlanReply, ProcessRequest, RunPhase,
 };
 use super::{DamagedCheckpoints, Origin, RunState};
 
@@ -15,21 +15,40 @@ use super::{DamagedCheckpoints, Origin, RunState};
 const TWO_HEARTBEATS: Duration = Duration::from_millis(1200);
 
 impl RunState {
+    /// A process runs, joined or not: it may load its part of a checkpoint.
+    ///
+    /// # Errors
+    /// A user fault for another job.
+    pub(in crate::cluster) fn alive(&mut self, process: &ProcessRequest, now: Instant) -> Result<(), Fault> {
+        let &ProcessRequest { role, rank, nonce, .. } = process;
+        self.check_job(role, rank, &process.job)?;
+        self.members.hears_of(role, rank, nonce, now);
+        Ok(())
+    }
+
     /// A process has started. If the run cannot go on without what its predecessor held, the run begins anew.
     ///
     /// # Errors
     /// A user fault for another job.
-    pub(in crate::cluster) fn plan(&mut self, request: &PlanRequest, now: Instant) -> Result<PlanReply, Fault> {
-        let &PlanRequest { role, rank, nonce, .. } = request;
-        self.check_job(role, rank, &request.job)?;
-        self.members.hears_of(role, rank, nonce);
-        if self.members.is_restart(role, rank, nonce)
-            && let Some(lost) = self.lost_with(role)
-        {
+    pub(in crate::cluster) fn plan(&mut self, request: &ProcessRequest, now: Instant) -> Result<PlanReply, Fault> {
+        let &ProcessRequest { role, rank, nonce, .. } = request;
+        self.alive(request, now)?;
+        let is_restart = self.members.is_restart(role, rank, nonce);
+        if is_restart && let Some(lost) = self.lost_with(role, rank) {
             self.begin_attempt(&format!("{role} {rank} was started again, {lost}"), now);
         }
         if let Some(failure) = self.failure_for(role, rank) {
             return Ok(PlanReply::Failed(failure));
+        }
+        if is_restart && role == Role::Trainer && rank > 0 && self.phase == RunPhase::Finished {
+            // It has nothing to do, unless the run begins anew.
+            self.audience.is_kept_waiting(role, rank);
+            return Ok(PlanReply::Wait);
+        }
+        if self.phase == RunPhase::Over && self.audience.was_kept_waiting(role, rank) {
+            self.tells(role, rank);
+            let message = format!("the run is over and its model saved: {role} {rank} was not needed any more");
+            return Ok(PlanReply::Failed(Failure { drained: true, ..Failure::new(Domain::External, message) }));
         }
         self.audience.asks(role, rank);
         Ok(match &self.origin {
@@ -91,7 +110,7 @@ impl RunState {
             }
             // After a fault of a disk or a network, processes are started again, and the coordinator is, too.
             RunPhase::Failed(_) => self.audience.wait_for(self.members.present()).min(TWO_HEARTBEATS),
-            RunPhase::Over => self.audience.wait_for(self.members.present()),
+            RunPhase::Over => self.audience.wait_for(self.members.present().chain(self.audience.kept_waiting())),
             _ => Duration::ZERO,
         }
     }
@@ -106,7 +125,7 @@ impl RunState {
     }
 
     /// A drain that was asked for in an earlier attempt ends the run when it is known what this attempt goes on from.
-    fn end_if_drained(&mut self) {
+    pub(super) fn end_if_drained(&mut self) {
         if self.drain_asked && self.phase == RunPhase::Gathering && self.origin.is_some() {
             self.end_drained();
         }
@@ -123,7 +142,7 @@ impl RunState {
             return Ok(JoinReply::AttemptIsOver);
         }
         if self.members.is_restart(role, rank, nonce)
-            && let Some(lost) = self.lost_with(role)
+            && let Some(lost) = self.lost_with(role, rank)
         {
             self.begin_attempt(&format!("{role} {rank} was started again, {lost}"), now);
             return Ok(JoinReply::AttemptIsOver);
@@ -160,7 +179,7 @@ impl RunState {
     }
 
     /// What the run loses with a process of this role that was started again, if it cannot go on without it.
-    fn lost_with(&self, role: Role) -> Option<&'static str> {
+    fn lost_with(&self, role: Role, rank: u32) -> Option<&'static str> {
         if matches!(self.phase, RunPhase::Gathering | RunPhase::Over | RunPhase::Failed(_)) {
             return None;
         }
@@ -168,12 +187,19 @@ impl RunState {
             Role::Reader => None,
             Role::Ps => Some("and its rows are lost"),
             Role::Trainer if self.settings.trainer_keeps_dense => Some("and its dense parameters are lost"),
+            // Every row is trained on, and the first trainer saves the model.
+            Role::Trainer if rank > 0 && self.phase == RunPhase::Finished && self.has_pushed_all(role, rank) => None,
             Role::Trainer if self.settings.checkpoints => {
                 Some("and what it knew of the rows that are trained on is lost")
             }
             Role::Trainer if self.settings.ordered => Some("and its place in the order of the data is lost"),
             Role::Trainer => None,
         }
+    }
+
+    /// Whether a trainer has no gradients any more, when every row is trained on. With an exact order it keeps some until it leaves.
+    fn has_pushed_all(&self, role: Role, rank: u32) -> bool {
+        !self.settings.exact || self.members.has_left(role, rank)
     }
 
     /// Begins the run anew. Members of earlier attempts learn it with their next heartbeat, and join again.
@@ -217,7 +243,7 @@ mod tests {
         for (domain, drained) in [(Domain::User, false), (Domain::External, true), (Domain::External, false)] {
             let mut run = RunState::new(&job, 7, now);
             let digest = job_digest(&job);
-            run.plan(&PlanRequest { role: Role::Trainer, rank: 0, job: digest.clone(), nonce: 1 }, now).unwrap();
+            run.plan(&ProcessRequest { role: Role::Trainer, rank: 0, job: digest.clone(), nonce: 1 }, now).unwrap();
             let address = Some("a:1".into());
             let join = JoinRequest { role: Role::Trainer, rank: 0, address, attempt: 7, job: digest, nonce: 1 };
             let JoinReply::Joined(member) = run.join(join, now).unwrap() else { panic!("it did not join") };

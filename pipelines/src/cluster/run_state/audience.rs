@@ -18,6 +18,8 @@ pub(super) struct Audience {
     asked: BTreeSet<(Role, u32)>,
     /// They know that the run has failed, or is over; or they have ended.
     told: BTreeSet<(Role, u32)>,
+    /// They were started again when there was nothing left for them to do, and ask now and then whether there is.
+    kept_waiting: BTreeSet<(Role, u32)>,
 }
 
 impl Audience {
@@ -26,18 +28,31 @@ impl Audience {
         let Expected { ps, trainers, readers } = expected;
         let all = [(Role::Ps, ps), (Role::Trainer, trainers), (Role::Reader, readers)];
         let expected = all.into_iter().flat_map(|(role, count)| ranks(role, count)).collect();
-        Self { expected, asked: BTreeSet::new(), told: BTreeSet::new() }
+        Self { expected, asked: BTreeSet::new(), told: BTreeSet::new(), kept_waiting: BTreeSet::new() }
     }
 
     /// Another attempt begins. `present`: those that took part in the last one, and will ask what this one goes on from.
     pub(super) fn begin_attempt(&mut self, present: impl Iterator<Item = (Role, u32)>) {
         self.expected.extend(present);
-        (self.asked, self.told) = Default::default();
+        (self.asked, self.told, self.kept_waiting) = Default::default();
     }
 
     pub(super) fn asks(&mut self, role: Role, rank: u32) {
         self.asked.insert((role, rank));
         self.told.remove(&(role, rank));
+    }
+
+    pub(super) fn is_kept_waiting(&mut self, role: Role, rank: u32) {
+        self.kept_waiting.insert((role, rank));
+        self.told.remove(&(role, rank));
+    }
+
+    pub(super) fn was_kept_waiting(&self, role: Role, rank: u32) -> bool {
+        self.kept_waiting.contains(&(role, rank))
+    }
+
+    pub(super) fn kept_waiting(&self) -> impl Iterator<Item = (Role, u32)> + '_ {
+        self.kept_waiting.iter().copied()
     }
 
     /// A process receives the end of the run, or ends before it.
@@ -47,7 +62,7 @@ impl Audience {
 
     /// How long to wait for those that do not know of the failure, if these processes have joined.
     pub(super) fn wait(&self, joined: &BTreeSet<(Role, u32)>) -> Duration {
-        let Self { expected, asked, told } = self;
+        let Self { expected, asked, told, .. } = self;
         if asked.iter().any(|process| !joined.contains(process) && !told.contains(process)) {
             return FOR_LOADING;
         }

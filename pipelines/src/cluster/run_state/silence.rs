@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use forebay_actors::Domain;
 
-use super::super::members::Role;
+use super::super::members::{self, Role};
 use super::super::messages::{Failure, RunPhase};
 use super::RunState;
 
@@ -14,7 +14,19 @@ const WARN_AFTER_SILENCE: Duration = Duration::from_secs(10);
 /// Log a change of the missing members only after this long: at the start of a run the list changes often.
 const LOG_MISSING_AFTER: Duration = Duration::from_secs(2);
 
+/// If the coordinator has not looked at the time for this long, its process stood still, or listened at no address between two attempts.
+const STOOD_STILL: Duration = Duration::from_secs(1);
+
 impl RunState {
+    /// What the coordinator could not hear says nothing about other processes.
+    pub(super) fn forgive_own_silence(&mut self, now: Instant) {
+        let gap = now.duration_since(self.ticked);
+        if gap > STOOD_STILL {
+            self.members.heard_nobody_for(gap, now);
+        }
+        self.ticked = now;
+    }
+
     /// Trainers that read by themselves are checked with the other trainers.
     pub(super) fn check_readers(&mut self, now: Instant) {
         let waits = self.phase == RunPhase::Running
@@ -35,24 +47,31 @@ impl RunState {
         }
     }
 
+    /// A process that gives signs of life is not missing, however long it loads its part of a checkpoint.
     pub(super) fn check_missing(&mut self, now: Instant) {
         if self.phase != RunPhase::Gathering {
             return;
         }
         let (missing, timeout) = (self.members.missing(), self.settings.timeout);
         let waited = now.duration_since(self.started);
-        if waited > timeout {
+        let lost = self.members.missing_and_silent(timeout, now);
+        if waited > timeout && !lost.is_empty() {
             let message = format!(
                 "{} did not join within {:.0} s (placement.timeout_seconds): see the logs of these processes, and check \
                  that they reach the coordinator",
-                missing.join(", "),
+                lost.join(", "),
                 timeout.as_secs_f64()
             );
             return self.fail_run(Failure::new(Domain::External, message));
         }
         let (logged_at, logged) = &self.last_logged;
         if now.duration_since(*logged_at) > WARN_AFTER_SILENCE || (missing != *logged && waited > LOG_MISSING_AFTER) {
-            tracing::info!("waiting for {}", missing.join(", "));
+            let silent = self.members.silent(WARN_AFTER_SILENCE, now).into_iter().map(members::name);
+            let silent: Vec<String> = silent.filter(|_| waited > WARN_AFTER_SILENCE).collect();
+            match silent.is_empty() {
+                true => tracing::info!("waiting for {}", missing.join(", ")),
+                false => tracing::info!("waiting for {}; no sign of life of {}", missing.join(", "), silent.join(", ")),
+            }
             self.last_logged = (now, missing);
         }
     }

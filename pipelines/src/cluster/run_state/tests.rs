@@ -1,8 +1,12 @@
 //! Leases and cuts at the edges of a run.
 
+use forebay_job::StalenessRule;
+
 use super::super::cuts::{LeadCutRequest, LeadReply, LeadStep};
-use super::super::messages::{CannotStartRequest, JoinReply, JoinRequest, PlanRequest};
+use super::super::leases::DoneWindows;
+use super::super::messages::{CannotStartRequest, JoinReply, JoinRequest, PlanReply, ProcessRequest};
 use super::*;
+use crate::flow::RowCounts;
 
 /// The reply to a request for a lease is lost, the request is sent again, and comes once more later.
 #[test]
@@ -12,7 +16,7 @@ fn a_request_for_a_lease_that_comes_again_gets_the_same_lease() {
     let mut run = RunState::new(&job, 7, now);
     let mut join = |role, rank: u32| {
         let (address, nonce, digest) = (Some("a:1".into()), u64::from(rank) + 1, job_digest(&job));
-        run.plan(&PlanRequest { role, rank, job: digest.clone(), nonce }, now).unwrap();
+        run.plan(&ProcessRequest { role, rank, job: digest.clone(), nonce }, now).unwrap();
         let join = JoinRequest { role, rank, address, attempt: 7, job: digest, nonce };
         let JoinReply::Joined(member) = run.join(join, now).unwrap() else { panic!("it did not join") };
         member
@@ -67,6 +71,201 @@ fn a_damaged_checkpoint_is_given_up_and_what_is_no_damage_ends_the_run() {
     assert_eq!(failure.message, "ps 0: rows are damaged");
 }
 
+/// One of several trainers was told to end when the run had finished, and was started again: all rows were trained on again.
+#[test]
+fn a_trainer_that_is_started_again_when_every_row_is_trained_on_rolls_nothing_back() {
+    let (mut job, now) = (Job::default(), Instant::now());
+    (job.placement.ps, job.placement.trainers, job.placement.readers) = (1, 2, 1);
+    job.checkpoint.to = Some("checkpoints".into());
+    let mut run = RunState::new(&job, 7, now);
+    let trainers = run_that_has_finished(&mut run, &job, now);
+    run.leave(trainers[1], now).unwrap();
+    let again = ProcessRequest { nonce: 99, ..process(&job, Role::Trainer, 1) };
+    assert_eq!(run.plan(&again, now).unwrap(), PlanReply::Wait);
+    run.over(trainers[0], now).unwrap();
+    assert_eq!((run.status().attempt, run.status().phase), (7, RunPhase::Over));
+    run.tells(Role::Ps, 0);
+    run.tells(Role::Reader, 0);
+    assert!(run.waits_to_tell() > Duration::ZERO, "it asks again");
+    let PlanReply::Failed(failure) = run.plan(&again, now).unwrap() else { panic!("it waits on") };
+    assert!(failure.drained && failure.message.contains("trainer 1 was not needed"), "{}", failure.message);
+    assert_eq!(run.waits_to_tell(), Duration::ZERO);
+}
+
+/// The first trainer has the model to save. With an exact order, the others keep gradients of rows that count as trained on.
+#[test]
+fn a_trainer_that_is_lost_with_what_it_still_had_to_do_begins_the_run_anew() {
+    let (mut job, now) = (Job::default(), Instant::now());
+    (job.placement.ps, job.placement.trainers, job.placement.readers) = (1, 2, 1);
+    job.checkpoint.to = Some("checkpoints".into());
+    for (rank, exact, attempt) in [(0, false, 8), (1, false, 7), (1, true, 8)] {
+        job.train.staleness = if exact { StalenessRule::exactly(2) } else { StalenessRule::at_most(2) };
+        let mut run = RunState::new(&job, 7, now);
+        run_that_has_finished(&mut run, &job, now);
+        run.plan(&ProcessRequest { nonce: 99, ..process(&job, Role::Trainer, rank) }, now).unwrap();
+        assert_eq!(run.status().attempt, attempt, "trainer {rank}, exact: {exact}");
+    }
+}
+
+/// Two trainers and a reader have trained on the only window. Returns the trainers.
+fn run_that_has_finished(run: &mut RunState, job: &Job, now: Instant) -> [MemberId; 2] {
+    run.set_origin(7, Origin::default());
+    join(run, job, Role::Ps, 0, now);
+    let trainers = [0, 1].map(|rank| join(run, job, Role::Trainer, rank, now));
+    let reader = join(run, job, Role::Reader, 0, now);
+    let data = DataPlan { epochs: 1, rows: 0, windows: 1, fingerprint: 1 };
+    run.lease(LeaseRequest { member: reader, data, returned_only: false, number: 0 }, now).unwrap();
+    let done = DoneWindows { epoch: 0, first: 0, counts: vec![RowCounts::default()] };
+    run.complete(CompletedWindows { member: reader, windows: vec![done], gives_back: false }, now).unwrap();
+    assert_eq!(run.status().phase, RunPhase::Finished);
+    trainers
+}
+
+#[test]
+fn a_member_may_say_only_what_its_role_allows() {
+    let (mut job, now) = (Job::default(), Instant::now());
+    (job.placement.ps, job.placement.readers, job.placement.trainers) = (1, 1, 2);
+    let mut run = RunState::new(&job, 7, now);
+    let ps = join(&mut run, &job, Role::Ps, 0, now);
+    let trainers = [0, 1].map(|rank| join(&mut run, &job, Role::Trainer, rank, now));
+    let reader = join(&mut run, &job, Role::Reader, 0, now);
+    let data = DataPlan { epochs: 1, rows: 1 << 22, windows: 64, fingerprint: 1 };
+    let lease = |member| LeaseRequest { member, data: data.clone(), returned_only: false, number: 0 };
+    assert!(matches!(run.lease(lease(reader), now).unwrap(), LeaseReply::Lease(_)));
+    let before = run.status();
+    for member in [ps, trainers[0], trainers[1]] {
+        let refused = run.lease(lease(member), now).unwrap_err().to_string();
+        assert!(refused.contains("asks for a lease, expected a reader"), "{refused}");
+        let completed = CompletedWindows { member, windows: Vec::new(), gives_back: true };
+        let refused = run.complete(completed, now).unwrap_err().to_string();
+        assert!(refused.contains("has completed windows, expected a reader"), "{refused}");
+    }
+    let refused = run.drain(reader, now).unwrap_err().to_string();
+    assert!(refused.contains("reader 0 has the run drain, expected a ps or a trainer"), "{refused}");
+    assert_eq!(run.status(), before);
+    run.drain(ps, now).unwrap();
+    run.leave(reader, now).unwrap();
+    run.tick(now);
+    assert_eq!(run.status().phase, RunPhase::Finished);
+    for member in [ps, trainers[1], reader] {
+        let refused = run.over(member, now).unwrap_err().to_string();
+        assert!(refused.contains("says that the model is saved, expected trainer 0"), "{refused}");
+    }
+    assert_eq!(run.status().phase, RunPhase::Finished);
+    run.over(trainers[0], now).unwrap();
+    assert_eq!(run.status().phase, RunPhase::Over);
+}
+
+/// Time passes, and the coordinator looks at it. `meanwhile` is called twice a second.
+fn pass(run: &mut RunState, from: Instant, seconds: f64, mut meanwhile: impl FnMut(&mut RunState, Instant)) -> Instant {
+    let mut now = from;
+    while now < from + Duration::from_secs_f64(seconds) {
+        now += Duration::from_millis(500);
+        meanwhile(run, now);
+        run.tick(now);
+    }
+    now
+}
+
+/// What a process says of itself that runs, whether it has joined or not.
+fn process(job: &Job, role: Role, rank: u32) -> ProcessRequest {
+    ProcessRequest { role, rank, job: job_digest(job), nonce: 1 + 10 * role as u64 + u64::from(rank) }
+}
+
+/// A trainer was stopped, then a ps was killed: the run waited ten minutes for the trainer to join, and failed.
+#[test]
+fn a_process_that_stands_still_and_has_not_joined_is_silent_and_one_that_loads_is_not() {
+    let (mut job, begun) = (Job::default(), Instant::now());
+    (job.placement.ps, job.placement.trainers, job.placement.readers) = (2, 2, 1);
+    let lease = job.placement.lease_seconds;
+    let mut run = RunState::new(&job, 7, begun);
+    let places = [(Role::Ps, 0), (Role::Ps, 1), (Role::Trainer, 0), (Role::Trainer, 1), (Role::Reader, 0)];
+    let alive = |of: &[usize]| {
+        let said: Vec<_> = of.iter().map(|&at| process(&job, places[at].0, places[at].1)).collect();
+        move |run: &mut RunState, now| said.iter().for_each(|process| run.alive(process, now).unwrap())
+    };
+    // Trainer 1 stands still before anybody has heard of it, and ps 1 loads.
+    let now = pass(&mut run, begun, lease - 1.0, alive(&[0, 1, 2, 4]));
+    assert_eq!(run.status().silent, [""; 0]);
+    let now = pass(&mut run, now, 2.0, alive(&[0, 1, 2, 4]));
+    assert_eq!(run.status().silent, ["trainer 1"]);
+    let now = pass(&mut run, now, 1.0, alive(&[3]));
+    assert_eq!(run.status().silent, [""; 0], "it was started again");
+    for (role, rank) in places {
+        join(&mut run, &job, role, rank, now);
+    }
+    assert_eq!(run.status().phase, RunPhase::Running);
+    // Trainer 0 stands still, and ps 1 is started again: the run begins anew, and trainer 0 does not hear it.
+    let again = ProcessRequest { nonce: 99, ..process(&job, Role::Ps, 1) };
+    run.plan(&again, now).unwrap();
+    assert_eq!(run.status().attempt, 8);
+    let rest = alive(&[0, 3, 4]);
+    pass(&mut run, now, lease + 1.0, |run, now| {
+        rest(run, now);
+        run.alive(&again, now).unwrap();
+    });
+    assert_eq!(run.status().silent, ["trainer 0"]);
+}
+
+/// What it read from a slow store took longer than `placement.timeout_seconds`, each time anew.
+#[test]
+fn a_process_that_loads_for_longer_than_the_timeout_is_not_missing() {
+    let (mut job, begun) = (Job::default(), Instant::now());
+    (job.placement.ps, job.placement.readers) = (2, 1);
+    let mut run = RunState::new(&job, 7, begun);
+    for (role, rank) in [(Role::Ps, 0), (Role::Trainer, 0)] {
+        join(&mut run, &job, role, rank, begun);
+    }
+    let alive = |run: &mut RunState, now| {
+        for (role, rank) in [(Role::Ps, 1), (Role::Reader, 0)] {
+            run.alive(&process(&job, role, rank), now).unwrap();
+        }
+    };
+    let now = pass(&mut run, begun, job.placement.timeout_seconds * 2.0, alive);
+    assert_eq!(run.status().phase, RunPhase::Gathering);
+    // Then it dies.
+    let now = pass(&mut run, now, job.placement.timeout_seconds - 1.0, |_, _| {});
+    assert_eq!(run.status().phase, RunPhase::Gathering);
+    pass(&mut run, now, 2.0, |_, _| {});
+    let RunPhase::Failed(failure) = run.status().phase else { panic!("it waits for ever") };
+    assert!(failure.message.starts_with("ps 1, any reader did not join within 600 s"), "{}", failure.message);
+}
+
+#[test]
+fn a_coordinator_that_stood_still_takes_nobody_for_silent() {
+    let (mut job, begun) = (Job::default(), Instant::now());
+    (job.placement.ps, job.placement.readers, job.placement.trainers) = (1, 1, 2);
+    let lease = job.placement.lease_seconds;
+    let mut run = RunState::new(&job, 7, begun);
+    for (role, rank) in [(Role::Ps, 0), (Role::Trainer, 0), (Role::Reader, 0)] {
+        join(&mut run, &job, role, rank, begun);
+    }
+    let now = begun + Duration::from_secs_f64(lease * 3.0);
+    run.tick(now);
+    assert_eq!(run.status().silent, [""; 0]);
+    pass(&mut run, now, lease + 1.0, |_, _| {});
+    assert_eq!(run.status().silent, ["ps 0", "trainer 0", "trainer 1", "reader 0"]);
+}
+
+#[test]
+fn a_process_that_has_left_is_not_silent_and_its_successor_may_be() {
+    let (mut job, begun) = (Job::default(), Instant::now());
+    (job.placement.ps, job.placement.readers) = (1, 1);
+    let mut run = RunState::new(&job, 7, begun);
+    let reader = join(&mut run, &job, Role::Reader, 0, begun);
+    run.leave(reader, begun).unwrap();
+    let others = |run: &mut RunState, now| {
+        for (role, rank) in [(Role::Ps, 0), (Role::Trainer, 0)] {
+            run.alive(&process(&job, role, rank), now).unwrap();
+        }
+    };
+    let now = pass(&mut run, begun, job.placement.lease_seconds + 1.0, others);
+    assert_eq!(run.status().silent, [""; 0]);
+    run.alive(&ProcessRequest { nonce: 99, ..process(&job, Role::Reader, 0) }, now).unwrap();
+    pass(&mut run, now, job.placement.lease_seconds + 1.0, others);
+    assert_eq!(run.status().silent, ["reader 0"]);
+}
+
 /// Joins a process, whose number is another for each role and rank.
 fn join(run: &mut RunState, job: &Job, role: Role, rank: u32, now: Instant) -> MemberId {
     let (job, nonce) = (job_digest(job), 1 + 10 * role as u64 + u64::from(rank));
@@ -96,7 +295,7 @@ fn the_only_trainer_that_reads_keeps_its_leases_however_long_it_is_silent() {
         let data = DataPlan { epochs: 1, rows: 1 << 22, windows: 64, fingerprint: 1 };
         let lease = LeaseRequest { member: trainer, data, returned_only: false, number: 0 };
         assert!(matches!(run.lease(lease, begun).unwrap(), LeaseReply::Lease(_)));
-        run.tick(begun + Duration::from_secs_f64(job.placement.lease_seconds * 2.0));
+        pass(&mut run, begun, job.placement.lease_seconds * 2.0, |_, _| {});
         assert_eq!(run.status().returned_leases, trainers as u64 - 1);
         assert!(!run.status().silent.is_empty(), "it is named all the same");
     }
@@ -140,7 +339,7 @@ fn an_attempt_that_begins_anew_reads_the_same_data() {
         run.lease(LeaseRequest { member, data, returned_only: false, number: 0 }, now)
     };
     assert!(matches!(lease(&mut run, trainer, 1), Ok(LeaseReply::Lease(_))));
-    let plan = PlanRequest { role: Role::Ps, rank: 0, job: job_digest(&job), nonce: 99 };
+    let plan = ProcessRequest { role: Role::Ps, rank: 0, job: job_digest(&job), nonce: 99 };
     run.plan(&plan, now).unwrap();
     assert_eq!(run.status().attempt, 8, "the ps was started again");
     let again = |role, nonce| JoinRequest {
@@ -165,7 +364,7 @@ fn the_coordinator_does_not_wait_for_a_process_that_has_left() {
     (job.placement.readers, job.checkpoint.to) = (1, None);
     let mut run = RunState::new(&job, 7, now);
     let asks = |run: &mut RunState, role, nonce| {
-        run.plan(&PlanRequest { role, rank: 0, job: job_digest(&job), nonce }, now).unwrap();
+        run.plan(&ProcessRequest { role, rank: 0, job: job_digest(&job), nonce }, now).unwrap();
     };
     asks(&mut run, Role::Trainer, 1 + 10 * Role::Trainer as u64);
     asks(&mut run, Role::Reader, 1 + 10 * Role::Reader as u64);

@@ -1,6 +1,11 @@
-//! What befalls processes: they are killed, stand still, are cut off, and are started again.
+//! What befalls processes: they are killed, stand still, are cut off, and are started again. In two of five runs a supervisor kills
+//! those that the coordinator has heard nothing of for too long, as `launch` does: there a process may stand still for ever, or load
+//! its part of a checkpoint for a long time.
+
+use forebay_base::mix64;
 
 use super::super::members::Role;
+use super::super::messages::RunPhase;
 use super::super::run_state::RunState;
 use super::network::{Pid, Place};
 use super::process::Process;
@@ -9,12 +14,21 @@ use super::world::{Event, World};
 /// Faults happen in this time, in milliseconds.
 pub(super) const FAULTS_UNTIL: u64 = 25_000;
 
+/// Never, for a process that stands still.
+pub(super) const FOR_EVER: u64 = u64::MAX / 4;
+
+/// The time between two looks of the supervisor.
+const SUPERVISES: u64 = 1000;
+
+/// The longest time that a process loads: several times as long as it may be silent.
+const LOADING: u64 = 9000;
+
 impl World {
     pub(super) fn start(&mut self, place: Place) {
         let pid = self.processes.len();
         let nonce = self.random.next_u64();
         let pace = 4 + self.random.below(20);
-        self.processes.push(Process::new(place, nonce, pace));
+        self.processes.push(Process::new(place, nonce, pace, self.now));
         self.note(&format!("start {}", self.name(pid)));
         if place == (Role::Ps, 0) {
             let attempt = self.random.next_u64() >> 8;
@@ -27,6 +41,42 @@ impl World {
         self.note(&format!("kill {}", self.name(pid)));
         self.processes[pid].alive = false;
         self.end_connections(pid);
+    }
+
+    fn is_supervised(&self) -> bool {
+        matches!(self.seed % 5, 0 | 4)
+    }
+
+    /// How long a process loads now.
+    pub(super) fn loading_time(&self, pid: Pid) -> u64 {
+        let hash = mix64(self.seed ^ mix64(self.now) ^ pid as u64);
+        if self.is_supervised() && hash.is_multiple_of(4) { (hash >> 32) % LOADING } else { 0 }
+    }
+
+    /// Kills processes that are silent for too long, which are then started again.
+    pub(super) fn supervise(&mut self) {
+        self.at(self.now + SUPERVISES, Event::Supervise);
+        let lease = (self.job.placement.lease_seconds * 1000.0) as u64;
+        let Some(coordinator) = self.newest((Role::Ps, 0)).filter(|_| self.is_supervised()) else { return };
+        let process = &self.processes[coordinator];
+        let mut silent = Vec::new();
+        if process.paused_until > self.now {
+            silent.extend(Some((Role::Ps, 0)).filter(|_| self.now > process.paused_at + lease));
+        } else if let Some(status) = process.coordinator.as_ref().map(|state| state.status()) {
+            if matches!(status.phase, RunPhase::Failed(_) | RunPhase::Over) {
+                return;
+            }
+            let name = |place: &Place| status.silent.contains(&format!("{} {}", place.0, place.1));
+            silent.extend(self.places().into_iter().filter(name));
+        }
+        for place in silent {
+            let Some(pid) = self.newest(place).filter(|pid| self.processes[*pid].born + lease <= self.now) else {
+                continue;
+            };
+            self.counted.hung += 1;
+            self.kill(pid);
+            self.at(self.now + 500, Event::Start(place));
+        }
     }
 
     pub(super) fn fault(&mut self) {
@@ -45,8 +95,10 @@ impl World {
             (9..13, Some(pid)) => {
                 self.counted.pauses += 1;
                 let until = self.now + self.random.below(5000);
+                let for_ever = self.is_supervised() && mix64(self.seed ^ self.now).is_multiple_of(2);
+                let until = if for_ever { FOR_EVER } else { until };
                 self.note(&format!("stop {} until {until}", self.name(pid)));
-                self.processes[pid].paused_until = until;
+                (self.processes[pid].paused_at, self.processes[pid].paused_until) = (self.now, until);
                 // Another process takes its place, and it comes back.
                 if place != (Role::Ps, 0) && self.random.below(2) == 0 {
                     self.at(restart, Event::Start(place));

@@ -45,7 +45,12 @@ impl World {
                     nonce: process.nonce,
                 };
                 self.load(pid, attempt, checkpoint)?;
-                self.call(pid, (Role::Ps, 0), Request::Join(join));
+                match self.loading_time(pid) {
+                    0 => {
+                        self.call(pid, (Role::Ps, 0), Request::Join(join));
+                    }
+                    time => self.processes[pid].loads = Some((self.now + time, join)),
+                }
             }
             Answer::Join(JoinReply::AttemptIsOver) => self.begins_anew(pid),
             Answer::Join(JoinReply::Joined(member)) => {

@@ -10,7 +10,7 @@ use super::super::leases::LeaseReply;
 use super::super::members::Role;
 use super::super::messages::{
     CannotStartRequest, CompletedWindows, FailRequest, JoinReply, JoinRequest, LeaseRequest, MemberId, PlanReply,
-    PlanRequest, RunStatus,
+    ProcessRequest, RunStatus,
 };
 use super::super::ps_snapshots::SnapshotRequest;
 use crate::flow::BatchId;
@@ -36,7 +36,8 @@ pub(super) struct SimPush {
 
 #[derive(Clone, Debug)]
 pub(super) enum Request {
-    Plan(PlanRequest),
+    Alive(ProcessRequest),
+    Plan(ProcessRequest),
     Join(JoinRequest),
     CannotStart(CannotStartRequest),
     Heartbeat(MemberId),

@@ -2,7 +2,7 @@
 //! anew when the run does.
 
 use super::super::members::Role;
-use super::super::messages::{MemberId, PlanRequest, RunPhase, RunStatus, job_digest};
+use super::super::messages::{JoinRequest, MemberId, ProcessRequest, RunPhase, RunStatus};
 use super::super::run_state::RunState;
 use super::network::{Pid, Place, Request};
 use super::ps::SimPs;
@@ -13,6 +13,9 @@ use super::world::World;
 /// How often a member sends a heartbeat.
 const HEARTBEAT: u64 = 300;
 
+/// How often a process says that it runs.
+const SIGN_OF_LIFE: u64 = 500;
+
 /// One start of a process.
 pub(super) struct Process {
     pub(super) place: Place,
@@ -20,7 +23,15 @@ pub(super) struct Process {
     /// Milliseconds between two steps.
     pub(super) pace: u64,
     pub(super) alive: bool,
+    /// When it was started.
+    pub(super) born: u64,
+    /// When it was last stopped, and until when.
+    pub(super) paused_at: u64,
     pub(super) paused_until: u64,
+    /// When it says next that it runs.
+    says_alive: u64,
+    /// It loads its part of a checkpoint until then, and joins.
+    pub(super) loads: Option<(u64, JoinRequest)>,
     pub(super) coordinator: Option<Box<RunState>>,
     /// When the coordinator finds what an attempt goes on from.
     pub(super) finds_origin: Option<u64>,
@@ -54,13 +65,17 @@ pub(super) enum Part {
 }
 
 impl Process {
-    pub(super) fn new(place: Place, nonce: u64, pace: u64) -> Self {
+    pub(super) fn new(place: Place, nonce: u64, pace: u64, now: u64) -> Self {
         Self {
             place,
             nonce,
             pace,
             alive: true,
+            born: now,
+            paused_at: 0,
             paused_until: 0,
+            says_alive: now,
+            loads: None,
             coordinator: None,
             finds_origin: None,
             member: None,
@@ -107,6 +122,7 @@ impl World {
         let process = &mut self.processes[pid];
         (process.member, process.asked, process.status, process.part) = (None, false, None, Part::None);
         (process.heartbeat, process.drains, process.cannot_start) = ((0, None), false, None);
+        process.loads = None;
     }
 
     /// Ends by itself.
@@ -120,12 +136,20 @@ impl World {
         self.coordinate(pid)?;
         let now = self.now;
         let process = &mut self.processes[pid];
+        let (role, rank) = process.place;
+        if process.says_alive <= now {
+            process.says_alive = now + SIGN_OF_LIFE;
+            let this = ProcessRequest { role, rank, job: self.digest.clone(), nonce: process.nonce };
+            self.say_alive(pid, this);
+        }
+        let process = &mut self.processes[pid];
         let Some(member) = process.member else {
             if !process.asked {
                 process.asked = true;
-                let (role, rank) = process.place;
-                let plan = PlanRequest { role, rank, job: job_digest(&self.job), nonce: process.nonce };
+                let plan = ProcessRequest { role, rank, job: self.digest.clone(), nonce: process.nonce };
                 self.call(pid, (Role::Ps, 0), Request::Plan(plan));
+            } else if let Some((_, join)) = process.loads.take_if(|(until, _)| *until <= now) {
+                self.call(pid, (Role::Ps, 0), Request::Join(join));
             }
             return Ok(());
         };

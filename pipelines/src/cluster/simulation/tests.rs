@@ -46,7 +46,8 @@ fn whatever_happens_every_row_counts_once_every_cut_is_whole_and_no_run_hangs() 
     let enough = all.kills > runs && all.checkpoints > runs && all.resumes > runs / 2;
     let drained = all.told > runs && all.drains > runs / 4;
     let damaged = all.damaged > runs / 20;
-    assert!(runs < 100 || (enough && drained && damaged), "it tests less than it should: {all:?}");
+    let hung = all.hung > runs / 10;
+    assert!(runs < 100 || (enough && drained && damaged && hung), "it tests less than it should: {all:?}");
 }
 
 #[test]
@@ -69,6 +70,7 @@ impl Counted {
     fn add(&mut self, other: Self) {
         self.kills += other.kills;
         self.pauses += other.pauses;
+        self.hung += other.hung;
         self.cuts_off += other.cuts_off;
         self.attempts += other.attempts;
         self.checkpoints += other.checkpoints;

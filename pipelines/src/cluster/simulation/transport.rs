@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::super::members::Role;
+use super::super::messages::ProcessRequest;
 use super::network::{Answer, Message, OnStream, Pid, Place, Request};
 use super::world::{Event, World};
 
@@ -120,6 +122,15 @@ impl World {
         }
         let again = self.now + RETRY + self.random.below(RETRY);
         self.at(again, Event::Retry { from, call });
+    }
+
+    /// Says once that a process runs. Nobody answers.
+    pub(super) fn say_alive(&mut self, from: Pid, process: ProcessRequest) {
+        let Some(to) = self.newest((Role::Ps, 0)) else { return };
+        if !self.is_cut_off(from) && !self.is_cut_off(to) {
+            let message = Message::Request { call: 0, body: Request::Alive(process) };
+            self.at(self.now + 5, Event::Deliver { to, from, message });
+        }
     }
 
     pub(super) fn answer(&mut self, from: Pid, (to, call): (Pid, u64), body: Answer) {

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use forebay_base::{SplitMix64, mix64};
 use forebay_job::Job;
 
-use super::faults::FAULTS_UNTIL;
+use super::super::messages::job_digest;
+use super::faults::{FAULTS_UNTIL, FOR_EVER};
 use super::job::random_job;
 use super::network::{Answer, Message, Pid, Place, StoredCheckpoint};
 use super::process::Process;
@@ -32,6 +33,8 @@ pub(super) enum Event {
     Start(Place),
     /// A process is told to end.
     Tell(Pid),
+    /// The supervisor looks for processes that hang.
+    Supervise,
     Fault,
 }
 
@@ -39,6 +42,8 @@ pub(super) enum Event {
 pub(super) struct World {
     pub(super) seed: u64,
     pub(super) job: Job,
+    /// That of the job.
+    pub(super) digest: String,
     pub(super) now: u64,
     base: Instant,
     pub(super) random: SplitMix64,
@@ -69,6 +74,8 @@ pub(super) struct World {
 pub(super) struct Counted {
     pub(super) kills: u64,
     pub(super) pauses: u64,
+    /// Processes that the supervisor killed, because nothing was heard of them.
+    pub(super) hung: u64,
     pub(super) cuts_off: u64,
     pub(super) attempts: u64,
     pub(super) checkpoints: u64,
@@ -87,6 +94,7 @@ impl World {
         let job = random_job(&mut random);
         let mut world = Self {
             seed,
+            digest: job_digest(&job),
             job,
             now: 0,
             base: Instant::now(),
@@ -111,6 +119,7 @@ impl World {
         }
         let first = world.random.below(4000);
         world.at(first, Event::Fault);
+        world.at(0, Event::Supervise);
         world
     }
 
@@ -141,8 +150,11 @@ impl World {
             }
             match event {
                 Event::Fault => self.fault(),
+                Event::Supervise => self.supervise(),
                 Event::Start(place) => self.start(place),
                 Event::Tell(pid) => self.tell(pid),
+                // One that stands still for ever sends nothing again.
+                Event::Retry { from, .. } if self.processes[from].paused_until == FOR_EVER => self.at(FOR_EVER, event),
                 Event::Retry { from, call } if self.processes[from].alive => self.try_call(from, call),
                 Event::Step(pid) | Event::Deliver { to: pid, .. } if self.processes[pid].paused_until > time => {
                     let until = self.processes[pid].paused_until;
