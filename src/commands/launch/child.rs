@@ -8,12 +8,14 @@ use crate::Fault;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::output::{Output, Stream};
+use super::restarts::RECOVERED;
 use crate::exit;
 
 /// The exit code of a Rust program that panicked.
 const PANICKED: i32 = 101;
 
-/// Before a process is started again it waits this long, twice as long each time, up to [`LONGEST_WAIT`].
+/// Before a process is started again it waits this long, twice as long each time, up to [`LONGEST_WAIT`]; after it has run for
+/// [`RECOVERED`], as long as the first time.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
@@ -22,13 +24,14 @@ pub(super) struct Child {
     pub(super) name: String,
     pub(super) is_reader: bool,
     command: Command,
-    /// An argument that is added when it is started again.
-    added: Option<&'static str>,
+    /// Arguments that are added when it is started again.
+    added: Vec<&'static str>,
     state: State,
     /// When it was started last.
     started: Instant,
-    /// How often it was started again.
+    /// How often it was started again without running for [`RECOVERED`].
     restarts: u32,
+    was_started_again: bool,
 }
 
 enum State {
@@ -46,12 +49,21 @@ impl Child {
         command.process_group(0).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let name = format!("{role} {rank}");
         let state = State::Waits(Instant::now());
-        Self { name, is_reader: role == "reader", command, added: None, state, started: Instant::now(), restarts: 0 }
+        Self {
+            name,
+            is_reader: role == "reader",
+            command,
+            added: Vec::new(),
+            state,
+            started: Instant::now(),
+            restarts: 0,
+            was_started_again: false,
+        }
     }
 
     /// Adds an argument when it is started again.
     pub(super) fn when_started_again(&mut self, argument: &'static str) {
-        self.added = Some(argument);
+        self.added.push(argument);
     }
 
     /// Starts the process if it is time. It ends with the thread that calls this: the program's main thread.
@@ -61,6 +73,9 @@ impl Child {
             return Ok(());
         }
         let name = &self.name;
+        if self.was_started_again {
+            self.command.args(self.added.drain(..));
+        }
         let mut child = self.command.spawn().map_err(|e| Fault::external(format!("cannot start {name}")).because(e))?;
         let (out, err) = (child.stdout.take(), child.stderr.take());
         (self.state, self.started) = (State::Runs(child), now);
@@ -81,16 +96,19 @@ impl Child {
 
     /// Has it started again after a while that grows each time. Returns the while.
     pub(super) fn start_again(&mut self, now: Instant) -> Duration {
+        if now.duration_since(self.started) >= RECOVERED {
+            self.restarts = 0;
+        }
         let wait = FIRST_WAIT.saturating_mul(1 << self.restarts.min(8)).min(LONGEST_WAIT);
         self.restarts += 1;
-        self.command.args(self.added.take());
+        self.was_started_again = true;
         self.state = State::Waits(now + wait);
         wait
     }
 
     /// Has it started again at this time, though it has ended as it should.
     pub(super) fn start_late(&mut self, at: Instant) {
-        self.command.args(self.added.take());
+        self.was_started_again = true;
         self.state = State::Waits(at);
     }
 
@@ -107,11 +125,7 @@ impl Child {
     }
 
     pub(super) fn was_started_again(&self) -> bool {
-        self.restarts > 0
-    }
-
-    pub(super) fn is_waiting(&self) -> bool {
-        matches!(self.state, State::Waits(_))
+        self.was_started_again
     }
 
     /// Whether it has ended and will not be started.
@@ -218,5 +232,6 @@ mod tests {
         let (mut child, now) = (Child::new("reader", 0, Command::new("true")), Instant::now());
         let waits: Vec<f64> = (0..7).map(|_| child.start_again(now).as_secs_f64()).collect();
         assert_eq!(waits, [0.5, 1.0, 2.0, 4.0, 8.0, 10.0, 10.0]);
+        assert_eq!(child.start_again(now + RECOVERED).as_secs_f64(), 0.5, "it has run for long");
     }
 }

@@ -1,10 +1,13 @@
 //! `forebay launch`: all processes of a job, as child processes on this machine.
 //!
-//! `child.rs` starts one process and says how it ended, `supervisor.rs` decides what follows from that, `output.rs` merges
-//! what all of them print, `watch.rs` finds processes that hang, `token.rs` holds the secret of the run.
+//! `child.rs` starts one process and says how it ended, `supervisor.rs` decides what follows from that, `restarts.rs` counts how often that
+//! was, `output.rs` merges what all of them print, `watch.rs` finds processes that hang, `port.rs` finds an address for the coordinator,
+//! `token.rs` holds the secret of the run.
 
 mod child;
 mod output;
+mod port;
+mod restarts;
 mod supervisor;
 mod token;
 mod watch;
@@ -18,6 +21,7 @@ use clap::Args;
 
 use self::child::Child;
 use self::output::Output;
+use self::port::free_address;
 use self::supervisor::Supervisor;
 use self::token::Token;
 use self::watch::Watch;
@@ -49,7 +53,8 @@ const RUN: &str = "launch";
 pub(crate) struct Launch {
     #[command(flatten)]
     run: RunArgs,
-    /// Start processes again that were killed, panicked or ended with exit code 3, at most this many times in the whole run.
+    /// Start processes again that were killed, hang, panicked or ended with exit code 3, at most this many times before the run has
+    /// trained for ten minutes since the last; then it counts anew. Processes that end within 5 s for one cause count once.
     #[arg(long, value_name = "N", default_value_t = 10)]
     restarts: u32,
 }
@@ -146,10 +151,4 @@ impl Launch {
         }
         Ok(children)
     }
-}
-
-/// A loopback address that nothing listens at. The port was free a moment ago, and the coordinator binds it at once.
-fn free_address() -> Result<String, Fault> {
-    let free = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    free.map(|address| address.to_string()).map_err(|e| Fault::external("cannot find a free port").because(e))
 }

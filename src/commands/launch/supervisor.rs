@@ -1,5 +1,5 @@
-//! Supervises the processes of a run: starts those again that may go on, kills those that hang, drains all at a signal, and ends
-//! all when the run cannot go on. The first cause wins.
+//! Supervises the processes of a run: starts those again that may go on, also while the run drains, kills those that hang, drains all
+//! at a signal, and ends all when the run cannot go on. The first cause wins.
 
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
@@ -10,9 +10,13 @@ use rustix::process::Signal;
 
 use super::child::{Child, how, may_start_again};
 use super::output::{Output, pause};
-use super::watch::Watch;
+use super::restarts::Restarts;
+use super::watch::{Seen, Watch};
 use crate::exit::{self, Ended};
 use crate::stop::Stop;
+
+/// The argument of `forebay role` that says that the run drains.
+const DRAINS: &str = "--drains";
 
 /// When a run is over or cannot go on, its processes learn that from the coordinator and end by themselves. Those that have not
 /// ended after this time get SIGTERM.
@@ -32,11 +36,7 @@ pub(super) struct Supervisor<'a> {
     /// A process that is silent for longer hangs.
     most_silence: Duration,
     phase: Phase,
-    /// How often processes may be started again, and how often they were.
-    most_restarts: u32,
-    restarts: u32,
-    /// The first process that was started again, and why.
-    first_restart: Option<String>,
+    restarts: Restarts,
     /// Whether all processes were asked to drain.
     drained: bool,
     /// Why the run cannot go on.
@@ -67,9 +67,7 @@ impl<'a> Supervisor<'a> {
             watch,
             most_silence,
             phase: Phase::Running,
-            most_restarts,
-            restarts: 0,
-            first_restart: None,
+            restarts: Restarts::new(most_restarts),
             drained: false,
             cause: None,
         }
@@ -90,9 +88,11 @@ impl<'a> Supervisor<'a> {
                 }
             }
             if self.phase == Phase::Running && stop.asked() {
-                self.drain(now);
+                self.drain();
             }
-            self.kill_silent_ones(now);
+            let Seen { silent, progress } = self.watch.seen();
+            self.restarts.sees(progress, now);
+            self.kill_silent_ones(&silent, now);
             self.end_late_ones(now);
             pause();
         }
@@ -124,15 +124,13 @@ impl<'a> Supervisor<'a> {
         }
         let ended = format!("{name} {}", how(status));
         match self.phase {
-            Phase::Running if may_start_again(status) => self.start_again(at, ended, status, now),
-            // While the run drains, the coordinator gives up the rows of a reader that is lost.
-            Phase::Draining if is_reader && may_start_again(status) => tracing::warn!("{ended}"),
             // SIGTERM came before the process could listen to it, so the run had not begun.
             Phase::Draining if status.signal() == Some(libc::SIGTERM) && !self.children[at].was_started_again() => {
                 tracing::warn!("stopped before the run began: it has trained on no rows");
                 self.end_all(now);
                 self.phase = Phase::Ending(None, now + UNUSED);
             }
+            Phase::Running | Phase::Draining if may_start_again(status) => self.start_again(at, &ended, status, now),
             Phase::Running | Phase::Draining => self.end_run(fault(status, ended), now),
             // It has lost the others, or was asked to end.
             Phase::Ending(..) => tracing::debug!("{ended}"),
@@ -140,13 +138,13 @@ impl<'a> Supervisor<'a> {
     }
 
     /// Kills processes that hang, so that they are started again.
-    fn kill_silent_ones(&mut self, now: Instant) {
+    fn kill_silent_ones(&mut self, silent: &[String], now: Instant) {
         if matches!(self.phase, Phase::Ending(..)) {
             return;
         }
-        for name in self.watch.silent() {
+        for name in silent {
             // One that was started a moment ago has not joined yet: its predecessor is silent.
-            let hangs = |child: &&mut Child| child.name == name && child.has_run_for(self.most_silence, now);
+            let hangs = |child: &&mut Child| child.name == *name && child.has_run_for(self.most_silence, now);
             let Some(child) = self.children.iter_mut().find(hangs) else { continue };
             tracing::warn!(
                 "{name} hangs: no sign of life for {:?} (placement.lease_seconds), so it is killed",
@@ -156,21 +154,16 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    fn start_again(&mut self, at: usize, ended: String, status: ExitStatus, now: Instant) {
-        let most = self.most_restarts;
-        if self.restarts == most {
-            let ended = match &self.first_restart {
-                Some(first) => {
-                    format!("{ended} after {most} restarts of processes (--restarts), the first because {first}")
-                }
-                None => ended,
-            };
-            return self.end_run(fault(status, ended), now);
+    fn start_again(&mut self, at: usize, ended: &str, status: ExitStatus, now: Instant) {
+        match self.restarts.count(&self.children[at].name, ended, now) {
+            Ok(restart) => {
+                let wait = self.children[at].start_again(now).as_secs_f64();
+                tracing::warn!("{ended}: starts it again in {wait} s ({restart})");
+            }
+            // While the run drains, the coordinator gives up the rows of a reader that is lost.
+            Err(why) if self.phase == Phase::Draining && self.children[at].is_reader => tracing::warn!("{why}"),
+            Err(why) => self.end_run(fault(status, why), now),
         }
-        self.restarts += 1;
-        let wait = self.children[at].start_again(now).as_secs_f64();
-        tracing::warn!("{ended}: starts it again in {wait} s (restart {} of {most})", self.restarts);
-        self.first_restart.get_or_insert(ended);
     }
 
     /// A reader has ended: because the run is over, as the others will in a moment, or because it was told to, or before the coordinator
@@ -181,15 +174,13 @@ impl<'a> Supervisor<'a> {
         }
     }
 
-    /// Asks all processes to drain.
-    fn drain(&mut self, now: Instant) {
+    /// Asks all processes to drain. One that is to be started again is needed: the others wait for it. It learns of the drain from the
+    /// coordinator, and a coordinator from its arguments.
+    fn drain(&mut self) {
         (self.phase, self.drained) = (Phase::Draining, true);
-        self.children.iter().for_each(|child| child.signal(Signal::TERM));
-        let lost = self.children.iter().find(|child| child.is_waiting() && !child.is_reader);
-        let lost = lost.map(|child| format!("{} was to be started again when the run was asked to drain", child.name));
-        self.children.iter_mut().for_each(Child::give_up);
-        if let Some(lost) = lost {
-            self.end_run(Fault::external(lost), now);
+        for child in &mut self.children {
+            child.signal(Signal::TERM);
+            child.when_started_again(DRAINS);
         }
     }
 

@@ -1,4 +1,4 @@
-//! Watches for processes that run but do nothing: stopped, or hung. The coordinator says which members send no heartbeat; a
+//! Watches for processes that run but do nothing: stopped, or hung. The coordinator says which processes give no sign of life; a
 //! coordinator that does not answer is such a process itself.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -14,57 +14,64 @@ const EVERY: Duration = Duration::from_secs(1);
 /// How long an answer may take.
 const DEADLINE: Duration = Duration::from_secs(5);
 
+/// What the coordinator last said.
+#[derive(Clone, Default)]
+pub(super) struct Seen {
+    /// The names of the processes that are silent.
+    pub(super) silent: Vec<String>,
+    /// The attempt of the run, and its windows that are done.
+    pub(super) progress: Option<(u64, u64)>,
+}
+
 /// The thread that asks. Dropping it ends the thread after its question.
 pub(super) struct Watch {
-    /// The names of the processes that are silent.
-    silent: Arc<Mutex<Vec<String>>>,
+    seen: Arc<Mutex<Seen>>,
     _alive: Sender<()>,
 }
 
 impl Watch {
-    /// Asks from now on. A `coordinator` is silent when it gives no answer for `most_silence`.
+    /// Asks from now on. A `coordinator` is silent when it gives no answer for `most_silence`, or cannot be reached for twice as long: it
+    /// listens at no address when it has just been started, and for a moment between two attempts.
     pub(super) fn start(client: StatusClient, coordinator: String, most_silence: Duration) -> Result<Self, Fault> {
-        let (silent, (alive, ended)) = (Arc::default(), channel());
-        let shared = Arc::clone(&silent);
+        let (seen, (alive, ended)) = (Arc::default(), channel());
+        let shared = Arc::clone(&seen);
         let ask = move || watch(&client, &coordinator, most_silence, &shared, &ended);
         std::thread::Builder::new()
             .name("watch".into())
             .spawn(ask)
             .map_err(|e| Fault::external("cannot start a thread").because(e))?;
-        Ok(Self { silent, _alive: alive })
+        Ok(Self { seen, _alive: alive })
     }
 
-    /// The names of the processes that are silent.
-    pub(super) fn silent(&self) -> Vec<String> {
-        self.silent.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// What the coordinator last said.
+    pub(super) fn seen(&self) -> Seen {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
-fn watch(
-    client: &StatusClient,
-    coordinator: &str,
-    most_silence: Duration,
-    silent: &Mutex<Vec<String>>,
-    ended: &Receiver<()>,
-) {
-    let mut unanswered: Option<Instant> = None;
+fn watch(client: &StatusClient, coordinator: &str, most_silence: Duration, seen: &Mutex<Seen>, ended: &Receiver<()>) {
+    let (mut unanswered, mut unreached) = (None::<Instant>, None::<Instant>);
     while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
         let asked = Instant::now();
+        let is_silent = |since: &mut Option<Instant>, most: Duration| {
+            let silence = since.get_or_insert(asked).elapsed();
+            let silent = if silence > most { vec![coordinator.to_owned()] } else { Vec::new() };
+            Seen { silent, progress: None }
+        };
         let now = match client.status(DEADLINE) {
             Ok(Some(status)) => {
-                unanswered = None;
-                status.silent
-            }
-            // It is starting, or ending: `launch` sees that by itself.
-            Err(_) => {
-                unanswered = None;
-                Vec::new()
+                (unanswered, unreached) = (None, None);
+                Seen { progress: Some((status.attempt, status.windows_done)), silent: status.silent }
             }
             Ok(None) => {
-                let silence = unanswered.get_or_insert(asked).elapsed();
-                if silence > most_silence { vec![coordinator.to_owned()] } else { Vec::new() }
+                unreached = None;
+                is_silent(&mut unanswered, most_silence)
+            }
+            Err(_) => {
+                unanswered = None;
+                is_silent(&mut unreached, most_silence * 2)
             }
         };
-        *silent.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        *seen.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 }
