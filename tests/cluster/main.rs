@@ -5,12 +5,14 @@ mod bits;
 mod checkpoints;
 #[path = "../checkpoint/damage.rs"]
 mod damage;
+mod drained_launch;
 mod drains;
 mod exact;
 mod faults;
 mod harness;
 mod hosts;
 mod jobs;
+mod killed;
 mod launch;
 mod line;
 mod look_ahead;

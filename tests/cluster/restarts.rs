@@ -17,11 +17,16 @@ fn settings(placement: &[&str]) -> Vec<String> {
     settings
 }
 
-/// Starts `names`, kills `victim` after a quarter of the rows, starts it again, and returns the model and the trainer's log.
+/// Starts `names`, kills `victim` after the first window, starts it again, and returns the model and the trainer's log.
 fn restarted(names: &[&str], victim: &str, settings: &[String]) -> (Bits, String) {
+    restarted_after(1, ROWS, names, victim, settings)
+}
+
+/// The same after more windows, in a job that trains on so many `rows`.
+fn restarted_after(windows: u64, rows: u64, names: &[&str], victim: &str, settings: &[String]) -> (Bits, String) {
     let mut run = Run::local(settings);
     run.start(names);
-    run.until_windows(1);
+    run.until_windows(windows);
     run.kill(victim);
     let again = format!("{victim}@again");
     run.start(&[&again]);
@@ -29,8 +34,38 @@ fn restarted(names: &[&str], victim: &str, settings: &[String]) -> (Bits, String
     let first = names.iter().position(|name| name.starts_with("trainer 0")).unwrap();
     let logs = run.end_well(&names);
     let ledger = Ledger::of(&logs[first]);
-    assert_eq!((ledger.rows, ledger.rejected), (ROWS, 0), "{}", logs[first]);
+    assert_eq!((ledger.rows, ledger.rejected), (rows, 0), "{}", logs[first]);
     (run.model(), logs[first].clone())
+}
+
+/// After 33, 49 and 83% of the rows: in the middle of leases, and at the ends of epochs and leases.
+const WINDOWS: [u64; 3] = [2, 3, 6];
+
+#[test]
+fn a_trainer_may_be_killed_at_any_time() {
+    for placement in [["placement.dense=ps", "train.staleness=0"], ["placement.dense=trainer", "train.staleness=0"]] {
+        let more = ["placement.readers=1", "placement.ps=2", "data.epochs=2"];
+        let settings = settings(&[&more[..], &placement].concat());
+        for windows in WINDOWS {
+            let (model, log) = restarted_after(windows, 2 * ROWS, &TWO, "trainer 0", &settings);
+            let difference = model.difference(&one_process(&settings).0);
+            assert_eq!(difference, None, "killed after {windows} windows, {placement:?}: {log}");
+        }
+    }
+}
+
+#[test]
+fn one_of_two_synchronous_trainers_may_be_killed_at_any_time() {
+    let names = ["ps 0", "trainer 0", "trainer 1", "reader 0"];
+    let sync = ["placement.readers=1", "placement.ps=1", "placement.trainers=2", "train.sync=true", "data.epochs=2"];
+    let settings = settings(&sync);
+    let mut calm = Run::local(&settings);
+    calm.start(&names);
+    calm.end_well(&names);
+    for windows in WINDOWS {
+        let (model, log) = restarted_after(windows, 2 * ROWS, &names, "trainer 1", &settings);
+        assert_eq!(model.difference(&calm.model()), None, "killed after {windows} windows: {log}");
+    }
 }
 
 fn same_model(names: &[&str], victim: &str, placement: &[&str]) -> String {

@@ -20,9 +20,9 @@ const ENDLESS: [&str; 4] = ["placement.readers=2", "placement.ps=2", "data.epoch
 
 /// A child of `launch`: its name and process.
 #[derive(Debug)]
-struct Child {
-    name: String,
-    id: Pid,
+pub(crate) struct Child {
+    pub(crate) name: String,
+    pub(crate) id: Pid,
 }
 
 impl Child {
@@ -32,13 +32,13 @@ impl Child {
         status.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
     }
 
-    fn kill(&self) {
+    pub(crate) fn kill(&self) {
         kill_process(self.id, Signal::KILL).unwrap();
     }
 }
 
 /// The children of `launch` that run now.
-fn children(run: &mut Run) -> Vec<Child> {
+pub(crate) fn children(run: &mut Run) -> Vec<Child> {
     children_of(run.id("launch"))
 }
 
@@ -111,6 +111,45 @@ fn a_process_that_hangs_is_named_killed_and_started_again_and_the_model_is_the_s
         assert!(log.contains(&format!("{victim} hangs: no sign of life for 2s")), "{log}");
         assert!(log.contains(&format!("{victim} was killed by signal 9 (SIGKILL): starts it again")), "{log}");
         assert_eq!(run.model().difference(expected), None, "{victim}: {log}");
+    }
+}
+
+/// Nothing was heard of it, and the others waited for it until `placement.timeout_seconds`.
+#[test]
+fn a_process_that_hangs_before_it_has_joined_is_killed_and_started_again() {
+    let settings = ["placement.readers=1", "placement.ps=2", "placement.lease_seconds=2"];
+    let settings = job(ROWS, &settings);
+    let mut runs: Vec<(&str, Run)> = Vec::new();
+    for victim in ["trainer 0", "ps 1", "ps 0", "reader 0"] {
+        let mut run = start(&settings, &[]);
+        let victim_of = |run: &mut Run| children(run).into_iter().find(|child| child.name == victim);
+        let hangs = run.until("it has been started", victim_of);
+        kill_process(hangs.id, Signal::STOP).unwrap();
+        runs.push((victim, run));
+    }
+    for (victim, mut run) in runs {
+        let log = run.end_well(&["launch"]).remove(0);
+        assert!(log.contains(&format!("{victim} hangs: no sign of life for 2s")), "{log}");
+        assert_eq!(run.model().difference(&one_process(&settings).0), None, "{victim}: {log}");
+    }
+}
+
+/// The run begins anew with the ps. The trainer does not hear it, and does not join.
+#[test]
+fn a_process_that_hangs_when_the_run_begins_anew_is_killed_and_started_again() {
+    let settings = ["placement.readers=1", "placement.ps=2", "data.epochs=40", "placement.lease_seconds=2"];
+    let settings = job(ROWS, &settings);
+    for dies in ["ps 1", "ps 0"] {
+        let mut run = start(&settings, &[]);
+        run.until_said("launch", "all members joined");
+        let all = |run: &mut Run| Some(children(run)).filter(|children| children.len() == 4);
+        let children = run.until("four processes run", all);
+        let child = |name: &str| children.iter().find(|child| child.name == name).unwrap();
+        kill_process(child("trainer 0").id, Signal::STOP).unwrap();
+        child(dies).kill();
+        let log = run.end_well(&["launch"]).remove(0);
+        assert!(log.contains("trainer 0 hangs: no sign of life for 2s"), "{log}");
+        assert_eq!(run.model().difference(&one_process(&settings).0), None, "{dies}: {log}");
     }
 }
 
