@@ -113,6 +113,11 @@ impl Run {
         Self { processes, settings, coordinator, hosts, trust, _relay: relay, peer, folder }
     }
 
+    /// Where the coordinator listens.
+    pub(crate) fn coordinator(&self) -> SocketAddr {
+        self.coordinator
+    }
+
     pub(crate) fn hosts(&self) -> &Hosts {
         self.hosts.as_ref().expect("this run is on loopback")
     }

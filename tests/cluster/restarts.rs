@@ -3,6 +3,8 @@
 //!
 //! A process that held parameters takes them with it. Then the run begins anew: all processes join the next attempt.
 
+use rustix::process::Signal;
+
 use super::bits::Bits;
 use super::jobs::{one_process, rows};
 use super::processes::{Ledger, Run};
@@ -106,6 +108,28 @@ fn the_coordinator_may_be_started_again_after_the_last_row() {
     assert!(logs[1].contains("begun a new attempt"), "{}", logs[1]);
     assert_eq!(logs[1].matches("saved ").count(), 2, "{}", logs[1]);
     assert_eq!(run.model().difference(&one_process(&settings).0), None, "{}", logs[1]);
+}
+
+/// It ignored the signal until it was killed, and when it was started again all rows were trained on again.
+#[test]
+fn a_trainer_that_is_told_to_end_while_the_first_one_saves_leaves_and_may_come_back() {
+    let (train, eval) =
+        (format!("data.train={}", rows(12_000).display()), format!("data.eval={}", rows(48_000).display()));
+    let folder = tempfile::tempdir().unwrap();
+    let to = format!("checkpoint.to={}", folder.path().join("checkpoints").display());
+    // The evaluation of a wide model lasts.
+    let wide = ["model.hidden=[1024, 1024]", "train.batch_rows=512", "placement.ps=1", "placement.trainers=2"];
+    let settings = [&*train, &*eval, &*to, "train.staleness=2"].into_iter().chain(wide).map(str::to_owned);
+    let mut run = Run::local(&settings.collect::<Vec<_>>());
+    run.start(&["ps 0", "trainer 0", "trainer 1"]);
+    run.until_said("trainer 0", "saved ");
+    run.signal("trainer 1", Signal::TERM);
+    run.end_with("trainer 1", 0, "");
+    run.resume("trainer 1@again");
+    let logs = run.end_well(&["trainer 0", "ps 0"]);
+    assert!(!logs[0].contains("begun a new attempt") && logs[0].matches("saved ").count() == 1, "{}", logs[0]);
+    assert!(!logs[1].contains("begins anew"), "{}", logs[1]);
+    run.end_with("trainer 1@again", 5, "trainer 1 was not needed any more");
 }
 
 #[test]

@@ -52,6 +52,7 @@ mod dense;
 mod json;
 pub(crate) mod lease_client;
 mod leases;
+mod listen;
 pub(crate) mod member;
 mod members;
 mod messages;

@@ -18,6 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::TICK;
 use super::coordinator::Coordinator;
 use super::cuts;
+use super::listen::listen;
 use super::member::{Member, send_signs_of_life};
 use super::members::Role;
 use super::messages::{ProcessRequest, RunPhase, RunStatus, job_digest};
@@ -31,9 +32,8 @@ pub const DEFAULT_PORT: u16 = 7600;
 /// Requests in flight when a process ends may take this long.
 const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(5);
 
-/// A process waits this long for an address that another process listens at; and when it listens there again, or did not choose it.
-const ADDRESS_TAKEN: Duration = Duration::from_secs(5);
-const ADDRESS_TAKEN_AGAIN: Duration = Duration::from_secs(60);
+/// A process that took part in an earlier attempt, and was told to end, asks for this long how the run has ended.
+const END_OF_THE_RUN: Duration = Duration::from_secs(3);
 
 /// The place of one process in a run.
 #[derive(Clone, Debug)]
@@ -138,8 +138,9 @@ pub struct ClusterSession {
     stop: Stop,
 }
 
-/// Returns once the process is told to end.
-async fn told_to_end(stop: &Stop) {
+/// Returns once the process is told to end, not before `grace` is over.
+async fn told_to_end(stop: &Stop, grace: Duration) {
+    tokio::time::sleep(grace).await;
     while !stop() {
         tokio::time::sleep(TICK).await;
     }
@@ -147,21 +148,6 @@ async fn told_to_end(stop: &Stop) {
 
 fn ended_before_the_run(member: impl Display) -> Fault {
     Fault::external(format!("{member} was told to end before the run began")).kind(FaultKind::Drained)
-}
-
-/// Starts a server, and waits for a while if another process listens there: a predecessor may be about to end.
-///
-/// # Errors
-/// What `start` returns. `again`: external if the address stays taken, since it was free before.
-async fn listen<S, F>(at: SocketAddr, again: bool, start: impl Fn() -> F) -> Result<S, Fault>
-where
-    F: Future<Output = Result<S, Fault>>,
-{
-    let patience = if again { ADDRESS_TAKEN_AGAIN } else { ADDRESS_TAKEN };
-    match Retry::within(patience).run(&format!("the address {at}"), &start).await {
-        Err(fault) if fault.kind == FaultKind::Timeout && !again => start().await,
-        ended => ended,
-    }
 }
 
 impl ClusterSession {
@@ -197,6 +183,7 @@ impl ClusterSession {
             handlers.push(Arc::new(coordinator.clone()));
         }
         let health = Health::new();
+        let again = cluster_process.signs_of_life.get().is_some();
         let server = match handlers.is_empty() {
             true => None,
             false => {
@@ -205,8 +192,7 @@ impl ClusterSession {
                     Server::start(io, process.listen, &security, identity, &limits, handlers, health)
                 };
                 // It has listened there before, or a program chose the address: it will be free again.
-                let again = process.supervised || cluster_process.signs_of_life.get().is_some();
-                Some(io.block_on(listen(process.listen, again, start))?)
+                Some(io.block_on(listen(process.listen, again || process.supervised, start))?)
             }
         };
         // From here on, an error stops the server before the address is listened at again.
@@ -241,10 +227,14 @@ impl ClusterSession {
             coordinator.find_origin(job, process.resume, context).map_err(others_hear)?;
         }
         health.waiting(format!("the coordinator at {at}"));
+        // In a run that drains, it hears at once what the run ends with, and the coordinator that it has.
+        let grace = if again { END_OF_THE_RUN } else { Duration::ZERO };
         let planned = io.block_on(async {
             tokio::select! {
                 planned = Member::plan(&peer, &this, job) => planned,
-                () = told_to_end(&cluster_process.stop) => Err(ended_before_the_run(format_args!("{role} {rank}"))),
+                () = told_to_end(&cluster_process.stop, grace) => {
+                    Err(ended_before_the_run(format_args!("{role} {rank}")))
+                }
             }
         });
         let (attempt, checkpoint) = planned.map_err(others_hear)?;
@@ -274,7 +264,7 @@ impl ClusterSession {
     /// run has drained.
     pub(crate) fn wait_until_started(&self) -> Result<RunStatus, Fault> {
         let told = async {
-            told_to_end(&self.stop).await;
+            told_to_end(&self.stop, Duration::ZERO).await;
             if self.member.id().role == Role::Trainer {
                 self.drain();
                 std::future::pending::<()>().await;
