@@ -20,7 +20,7 @@ impl Model {
     pub fn embed(&self, paths: impl Into<Paths>, side: TowerSide, keep: &[&str]) -> Result<Predictions<'_>, Fault> {
         let spec = self.two_towers()?;
         let keep = Predictions::checked(keep, &[VECTOR.to_owned()])?;
-        let mut job = self.job.for_tower(spec, side).for_evaluation();
+        let mut job = self.job_as_trained().for_tower(spec, side).for_evaluation();
         job.data.filter = None;
         let read = sources::whole(&job, &self.context, &paths.into(), job.columns.names_with(&keep))?;
         Predictions::start(self, "embed", |batches| wiring::embedding(self, &job, (spec, side), read, keep, batches))

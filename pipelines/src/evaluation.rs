@@ -9,6 +9,7 @@ use forebay_job::Paths;
 use crate::model::Model;
 use crate::quality::Evaluation;
 use crate::registry::{Read, read_from};
+use crate::trained_types::TrainedTypes;
 use crate::tuning::TuningThread;
 use crate::{sources, wiring};
 
@@ -19,19 +20,20 @@ impl Model {
     /// Scores all rows at `paths`, and measures what `job.evaluation` says: one or several files, folders, globs or URLs. The file names give the format. The rows pass the
     /// custom stages of the job, except those that are for training only. Blocks until it is done.
     pub fn evaluate(&self, paths: impl Into<Paths>) -> Result<(Evaluation, Report), Fault> {
-        let job = self.job.for_evaluation();
+        let job = self.job_as_trained().for_evaluation();
         let read = sources::whole(&job, &self.context, &paths.into(), sources::with_groups(&job))?;
         self.warn_of_other_types(read.format);
         self.score(read)
     }
 
     /// CSV and JSON lines have no types: what they read without a kind, other formats may read as integers, with other keys and
-    /// transforms.
+    /// transforms. A model that does not know the types of its training cannot tell.
     pub(crate) fn warn_of_other_types(&self, format: Option<Format>) {
         let trained = self.training.as_ref().and_then(|training| training.format);
         let (Some(trained), Some(format)) = (trained, format) else { return };
         let untyped = self.job.columns.without_kind();
-        if trained.is_untyped() != format.is_untyped()
+        if self.types() == TrainedTypes::default()
+            && trained.is_untyped() != format.is_untyped()
             && let Some(first) = untyped.first()
         {
             let without = if trained.is_untyped() { trained } else { format };
@@ -62,7 +64,7 @@ impl Model {
     /// As [`evaluate`](Self::evaluate), but stops with a fault once `stopped` returns true.
     #[allow(clippy::disallowed_methods, reason = "the caller's own thread may sleep: no stage runs on it")]
     pub(crate) fn evaluate_unless(&self, paths: Paths, stopped: impl Fn() -> bool) -> Result<Evaluation, Fault> {
-        let job = self.job.for_evaluation();
+        let job = self.job_as_trained().for_evaluation();
         let read = sources::whole(&job, &self.context, &paths, sources::with_groups(&job))?;
         let running = wiring::evaluation(self, read)?.start()?;
         while !running.ended() {

@@ -7,6 +7,7 @@ use forebay_ps::TableClient;
 
 use crate::context::Context;
 use crate::job_model::JobModel;
+use crate::trained_types::TrainedTypes;
 use crate::training_summary::TrainingSummary;
 
 /// A trained model. [`Model::save`] writes it to a folder, [`Model::load`] reads it back, [`Model::evaluate`] scores rows.
@@ -55,5 +56,15 @@ impl Model {
             )));
         }
         Ok(Self { job, dense, optimizer: None, table, training: None, model, host, context })
+    }
+
+    /// The types of its feature columns in training, as far as they are known.
+    pub(crate) fn types(&self) -> TrainedTypes {
+        TrainedTypes::of(self.training.as_ref())
+    }
+
+    /// Its job, with columns that are read as in training.
+    pub(crate) fn job_as_trained(&self) -> Job {
+        self.types().pinned(&self.job)
     }
 }

@@ -29,7 +29,7 @@ impl Model {
     /// A user fault if `keep` names a column twice or one called `score`, or nothing is at `path`.
     pub fn predict(&self, paths: impl Into<Paths>, keep: &[&str]) -> Result<Predictions<'_>, Fault> {
         let keep = self.checked(keep)?;
-        let mut job = self.job.for_evaluation();
+        let mut job = self.job_as_trained().for_evaluation();
         job.data.filter = None;
         let read = sources::whole(&job, &self.context, &paths.into(), job.columns.names_with(&keep))?;
         self.warn_of_other_types(read.format);

@@ -9,6 +9,7 @@ use crate::context::Context;
 use crate::evaluations::best_folders;
 use crate::fault::explained;
 use crate::model_folder::{check_place, probe_place};
+use crate::run_types::FileTypes;
 use crate::sources;
 
 /// Writes and removes a small file where the model and the checkpoints will be, and opens the rows of `data.eval`, whose columns must
@@ -18,6 +19,11 @@ use crate::sources;
 /// A user fault if the place of the model or that of the checkpoints cannot be written, or that of the model holds something else, or
 /// if the rows are not there, lack a column or have one of another type; an external fault of a disk or a store.
 pub fn preflight(job: &Job, context: &Context) -> Result<(), Fault> {
+    check(job, context).map(drop)
+}
+
+/// See [`preflight`]. Returns the types of the rows of `data.eval`, as far as they are known.
+pub(crate) fn check(job: &Job, context: &Context) -> Result<Option<FileTypes>, Fault> {
     for folder in [RunEnd::Complete, RunEnd::Drained].into_iter().filter_map(|ended| job.output.folder(ended)) {
         check_place(folder, context)?;
     }
@@ -38,9 +44,7 @@ pub fn preflight(job: &Job, context: &Context) -> Result<(), Fault> {
             Ok(()) => {}
         }
     }
-    if let Some(paths) = &job.data.eval {
-        sources::check(&job.for_evaluation(), context, paths)
-            .map_err(|fault| explained("the model could not be evaluated on data.eval", &fault))?;
-    }
-    Ok(())
+    let Some(paths) = &job.data.eval else { return Ok(None) };
+    sources::check(&job.for_evaluation(), context, paths)
+        .map_err(|fault| explained("the model could not be evaluated on data.eval", &fault))
 }

@@ -13,7 +13,6 @@ use crate::checkpoint::{
     BatchOrder, CheckpointFolder, Checkpoints, CutPoint, ModelState, Restored, Shards, TrainPosition, kept_gradients,
 };
 use crate::cluster::{ClusterSession, CutLeader};
-use crate::column_type::{feature_types, list_columns};
 use crate::context::Context;
 use crate::evaluations::Evaluations;
 use crate::exact_order::ExactOrder;
@@ -21,10 +20,13 @@ use crate::job_model::JobModel;
 use crate::look_ahead::LookAhead;
 use crate::model_folder::{Predecessor, check_place};
 use crate::participation::Participation;
+use crate::preflight;
 use crate::process_report::ProcessReport;
 use crate::progress::Progress;
 use crate::run_report::RunReport;
+use crate::run_types::{RowTypes, RunTypes};
 use crate::source_progress::SourceProgress;
+use crate::sources;
 use crate::staleness::Staleness;
 use crate::training_summary::TrainingSummary;
 
@@ -48,6 +50,8 @@ pub(crate) struct Resources {
     pub(crate) restored: Option<ModelState>,
     /// Steps of the model at `train.from`.
     pub(crate) steps_before: u64,
+    /// The types of the feature columns.
+    pub(crate) types: RunTypes,
     /// The format of the files that this process reads.
     pub(crate) format: Option<Format>,
     /// The checkpoints to make.
@@ -97,6 +101,7 @@ impl Resources {
             source: SourceProgress::default(),
             restored: None,
             steps_before: 0,
+            types: RunTypes::default(),
             format: None,
             checkpoints: None,
             session: None,
@@ -114,6 +119,7 @@ impl Resources {
             self.restored = Some(predecessor.dense()?);
         }
         self.steps_before = predecessor.steps();
+        self.types.goes_on_from(predecessor.types());
         self.progress.goes_on_after(0, self.steps_before);
         if placement.is_one_process() {
             self.participation = Participation::alone_after(self.steps_before);
@@ -161,6 +167,30 @@ impl Resources {
         Ok(())
     }
 
+    /// The checks of the process that saves the model. Blocks on the stores.
+    pub(crate) fn check_before_start(&self) -> Result<(), Fault> {
+        let (job, context) = (&self.job, &self.context);
+        if let Some(eval) = preflight::check(job, context)? {
+            self.types.evaluated_on(eval);
+        }
+        if job.placement.is_one_process() {
+            return Ok(());
+        }
+        // Other processes parse the rows.
+        let Some(paths) = &job.data.train else { return Ok(()) };
+        match sources::check(job, context, paths) {
+            Ok(Some(types)) => self.types.add(job, types.rows),
+            Ok(None) => Ok(()),
+            Err(fault) => {
+                tracing::warn!(
+                    "this trainer cannot open data.train, so the model is saved without the types of its columns, and later rows of \
+                     other types will not be noticed: {fault}"
+                );
+                Ok(())
+            }
+        }
+    }
+
     /// The report of the run: of this process, and of the `others` in a cluster.
     pub(crate) fn run_report(&self, report: Report, others: Vec<ProcessReport>) -> RunReport {
         let process = match &self.session {
@@ -178,9 +208,8 @@ impl Resources {
             None => TrainingSummary::alone(&self.job, &self.progress.snapshot(), &self.source),
         };
         let mut summary = TrainingSummary { format: self.format, ..summary };
-        if let Some(schema) = self.source.schema() {
-            summary.types = feature_types(&self.job.columns, &schema);
-            summary.lists = list_columns(&self.job.columns, &schema);
+        if let Some(RowTypes { types, lists }) = self.types.get() {
+            (summary.types, summary.lists) = (types.0, lists);
         }
         let history = self.evaluations.as_ref().map(|evaluations| evaluations.history());
         if let Some(history) = history.filter(|history| history.stopped_early) {

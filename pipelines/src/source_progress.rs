@@ -1,9 +1,8 @@
 //! How far a source has read: its epoch, and whether it reached the end of its rows.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 
-use arrow::datatypes::SchemaRef;
 use forebay_actors::{Fault, Source, StageCx};
 use forebay_connectors::Rows;
 
@@ -19,8 +18,6 @@ struct Inner {
     reached_end: AtomicBool,
     /// Rows of all epochs; 0 if that is not known.
     total_rows: AtomicU64,
-    /// The schema of the first rows.
-    schema: OnceLock<SchemaRef>,
 }
 
 impl SourceProgress {
@@ -32,11 +29,6 @@ impl SourceProgress {
     /// Rows of all epochs, if the source knows.
     pub(crate) fn total_rows(&self) -> Option<u64> {
         Some(self.0.total_rows.load(Ordering::SeqCst)).filter(|&rows| rows > 0)
-    }
-
-    /// The schema of the first rows that were read.
-    pub(crate) fn schema(&self) -> Option<SchemaRef> {
-        self.0.schema.get().cloned()
     }
 
     /// Whether the source said that there are no more rows.
@@ -71,10 +63,7 @@ impl<S: Source<Out = Rows>> Source for Watched<S> {
     async fn next(&mut self) -> Result<Option<Rows>, Fault> {
         let rows = self.source.next().await?;
         match &rows {
-            Some(rows) => {
-                self.progress.0.epoch.store(rows.lineage.epoch, Ordering::SeqCst);
-                self.progress.0.schema.get_or_init(|| rows.batch.schema());
-            }
+            Some(rows) => self.progress.0.epoch.store(rows.lineage.epoch, Ordering::SeqCst),
             None => self.progress.0.reached_end.store(true, Ordering::SeqCst),
         }
         Ok(rows)

@@ -11,6 +11,7 @@ use forebay_job::{Job, Paths};
 use crate::checkpoint::{CutPoint, RemainingWindows};
 use crate::context::Context;
 use crate::registry::{Read, SourceRequest, read_from};
+use crate::run_types::{FileTypes, RowTypes};
 use crate::stages::check_columns;
 
 /// Reads `columns` at `paths` (files, folders, globs, URLs) in order, with one window per epoch. If the job does not give the format,
@@ -91,16 +92,17 @@ pub(crate) fn read_options(job: &Job, window_rows: usize) -> ReadOptions {
     }
 }
 
-/// Opens `paths` and checks that its rows have the columns of the job, with types that can be parsed. Asks custom sources
-/// nothing, and leaves the types alone if custom stages come between source and parser.
-pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<(), Fault> {
+/// Opens `paths` and checks that its rows have the columns of the job, with types that can be parsed. Returns the types; `None` of
+/// custom sources, which it asks nothing, and if custom stages come between source and parser: then it leaves the types alone.
+pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<Option<FileTypes>, Fault> {
     if job.data.source.is_some() {
-        return Ok(());
+        return Ok(None);
     }
     let (input, format) = input(job, context, paths)?;
     let format = FileFormat { on_bad_row: OnBadRow::Skip, ..format };
     let options = ReadOptions { read_ahead_bytes: 1, decode_ahead_bytes: 1, ..read_options(job, 0) };
     let in_files = file_columns(job, format.format, with_groups(job))?;
+    let told = format.format;
     let columns = &job.columns;
     let types = job.pipeline.after_read.is_empty();
     blocking(|| {
@@ -111,7 +113,9 @@ pub(crate) fn check(job: &Job, context: &Context, paths: &Paths) -> Result<(), F
                 Some(schema) => Some(RecordBatch::new_empty(schema)),
                 None => source.next().await?.map(|rows| rows.batch),
             };
-            rows.filter(|_| types).map_or(Ok(()), |rows| check_columns(columns, &rows))
+            let Some(rows) = rows.filter(|_| types) else { return Ok(None) };
+            check_columns(columns, &rows)?;
+            Ok(Some(FileTypes { format: told, rows: RowTypes::of(job, rows.schema_ref()) }))
         })
     })
 }

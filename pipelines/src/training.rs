@@ -14,7 +14,6 @@ use crate::cluster::{ClusterSession, RunStatus};
 use crate::evaluations::{EvaluationHistory, Evaluations, Evaluator};
 use crate::look_ahead::LookAheadReport;
 use crate::model::Model;
-use crate::preflight::preflight;
 use crate::progress::Snapshot;
 use crate::resources::Resources;
 use crate::run_report::RunReport;
@@ -52,15 +51,15 @@ impl Training {
         &self.resources.job
     }
 
-    /// Starts it. Before that, the process that saves the model checks that it can: see [`preflight`].
+    /// Starts it. Before that, the process that saves the model checks that it can: see [`preflight`](crate::preflight).
     ///
     /// # Errors
-    /// A fault of [`preflight`]. In a cluster, all members end with it.
+    /// A fault of [`preflight`](crate::preflight). In a cluster, all members end with it.
     pub fn start(self) -> Result<RunningTraining, Fault> {
         let Self { mut resources, pipeline, .. } = self;
         let started = match &resources.session {
             Some(session) if session.member.id().rank != 0 => pipeline.start(),
-            _ => preflight(&resources.job, &resources.context).and_then(|()| pipeline.start()),
+            _ => resources.check_before_start().and_then(|()| pipeline.start()),
         };
         let running = match &resources.session {
             None => started?,

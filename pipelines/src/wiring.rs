@@ -26,13 +26,15 @@ use crate::own_model::ModelFactory;
 use crate::progress::Progress;
 use crate::registry::{Read, Registry, read_from};
 use crate::resources::Resources;
+use crate::run_types::RunTypes;
 use crate::score_columns::ScoreColumns;
 use crate::sources::{self, window_rows};
 use crate::stages::{
-    Assemble, BatchPlan, Batcher, Download, Embed, Evaluate, Launch, Lookup, ModelMaker, Parse, Predict, Push, Receive,
-    Refresh, Ship, StateOutput, Train, Upload,
+    Assemble, BatchPlan, Batcher, Download, Embed, Evaluate, ExpectedTypes, Launch, Lookup, ModelMaker, Parse, Predict,
+    Push, Receive, Refresh, Ship, StateOutput, Train, Upload,
 };
 use crate::staleness::Staleness;
+use crate::trained_types::TrainedTypes;
 
 /// `source -8→ parse -8→ batch -4→ lookup -2→ train -2→ push`. `lookup` and `push` call the shards. With transfers apart,
 /// `train` is `upload -1→ train -1→ download`.
@@ -41,7 +43,8 @@ pub(crate) fn training(resources: &Resources, read: Read) -> Result<Pipeline, Fa
     let participation = resources.participation.clone();
     let batcher = Batcher::new(training_plan(job))
         .ask_before_windows(move |epoch, mark| participation.window_begins(epoch, mark));
-    Ok(learn(batches(topology, job, &resources.context.registry, batcher, Purpose::Training, read)?, resources))
+    let purpose = Purpose::Training(resources.types.clone());
+    Ok(learn(batches(topology, job, &resources.context.registry, batcher, purpose, read)?, resources))
 }
 
 /// The beginning of a pipeline that trains.
@@ -63,7 +66,8 @@ pub(crate) fn reading(
     let batcher =
         Batcher::new(training_plan(job)).ask_before_windows(move |epoch, mark| held.begin_window(epoch, mark));
     let topology = Topology::new("read").observed_by(context.observer.clone());
-    let flow = batches(topology, job, &context.registry, batcher, Purpose::Training, read)?;
+    let purpose = Purpose::Training(RunTypes::default());
+    let flow = batches(topology, job, &context.registry, batcher, purpose, read)?;
     let Some((table, staleness)) = table else {
         let trainers = job.in_step() as u32;
         return Ok(flow.sink("ship", Place::Shared, move || Ship::<TrainBatch>::new(send_queue, leases, trainers)));
@@ -105,7 +109,7 @@ pub(crate) fn evaluation(model: &Model, read: Read) -> Result<Pipeline, Fault> {
     let ((maker, correction), options) = (scoring(model), model.job.evaluation.clone());
     let labels = model.job.columns.label.names();
     let topology = Topology::new("evaluate");
-    let flow = forward(model, &model.job, topology, Purpose::Evaluation(options.columns()), read)?;
+    let flow = forward(model, &model.job, topology, Purpose::Evaluation(options.columns(), model.types()), read)?;
     Ok(flow.sink("evaluate", Place::Own, move || {
         Evaluate::new(maker, correction).with_labels(labels).with_options(options)
     }))
@@ -119,7 +123,7 @@ pub(crate) fn prediction(
     scores: mpsc::Sender<RecordBatch>,
 ) -> Result<Pipeline, Fault> {
     let ((maker, correction), columns) = (scoring(model), ScoreColumns::of(&model.job));
-    let flow = forward(model, &model.job, Topology::new("predict"), Purpose::Prediction(keep), read)?;
+    let flow = forward(model, &model.job, Topology::new("predict"), Purpose::Prediction(keep, model.types()), read)?;
     Ok(flow.sink("predict", Place::Own, move || Predict::new(maker, correction, scores).with_columns(columns)))
 }
 
@@ -134,7 +138,7 @@ pub(crate) fn embedding(
     vectors: mpsc::Sender<RecordBatch>,
 ) -> Result<Pipeline, Fault> {
     let ((maker, _), spec) = (scoring(model), spec.clone());
-    let flow = forward(model, job, Topology::new("embed"), Purpose::Prediction(keep), read)?;
+    let flow = forward(model, job, Topology::new("embed"), Purpose::Prediction(keep, model.types()), read)?;
     Ok(flow.sink("embed", Place::Own, move || Embed::new(maker, &spec, side, vectors)))
 }
 
@@ -164,11 +168,12 @@ const FORWARD_ROWS: usize = 4096;
 
 /// What batches are made for.
 enum Purpose {
-    Training,
-    /// These columns travel with the rows.
-    Evaluation(Vec<String>),
+    /// The rows tell the types of the run.
+    Training(RunTypes),
+    /// These columns travel with the rows, of a model trained on these types.
+    Evaluation(Vec<String>, TrainedTypes),
     /// Every row travels, with these columns and without a label.
-    Prediction(Vec<String>),
+    Prediction(Vec<String>, TrainedTypes),
 }
 
 /// Makes batches of the rows at `data.train`: `source -8→ parse -8→ batch -4→`, with the job's custom stages between them.
@@ -176,8 +181,8 @@ enum Purpose {
 /// # Errors
 /// A user fault if the rows are missing, or the context's registry lacks a part that the job names.
 pub fn feed(topology: Topology, job: &Job, context: &Context) -> Result<Flow<TrainBatch>, Fault> {
-    let batcher = Batcher::new(training_plan(job));
-    batches(topology, job, &context.registry, batcher, Purpose::Training, sources::windows(job, context, None)?)
+    let (batcher, purpose) = (Batcher::new(training_plan(job)), Purpose::Training(RunTypes::default()));
+    batches(topology, job, &context.registry, batcher, purpose, sources::windows(job, context, None)?)
 }
 
 /// Like [`feed`], with any source of rows.
@@ -190,7 +195,8 @@ pub fn feed_from<S: Source<Out = Rows>>(
     registry: &Registry,
     source: impl FnOnce() -> S + Send + 'static,
 ) -> Result<Flow<TrainBatch>, Fault> {
-    batches(topology, job, registry, Batcher::new(training_plan(job)), Purpose::Training, read_from(source))
+    let (batcher, purpose) = (Batcher::new(training_plan(job)), Purpose::Training(RunTypes::default()));
+    batches(topology, job, registry, batcher, purpose, read_from(source))
 }
 
 fn batches(
@@ -201,19 +207,28 @@ fn batches(
     purpose: Purpose,
     read: Read,
 ) -> Result<Flow<TrainBatch>, Fault> {
-    let training = matches!(purpose, Purpose::Training);
+    let training = matches!(purpose, Purpose::Training(_));
     let links = &job.pipeline.links;
-    let (columns, seed, on_bad_row) = (job.columns.clone(), job.seed, job.data.on_bad_row.clone());
+    let (expected, columns) = match &purpose {
+        Purpose::Training(types) => (ExpectedTypes::Run(types.clone(), Arc::new(job.clone())), job.columns.clone()),
+        Purpose::Evaluation(_, types) | Purpose::Prediction(_, types) => {
+            let job = Arc::new(types.pinned(job));
+            let columns = job.columns.clone();
+            (ExpectedTypes::Model(types.clone(), job), columns)
+        }
+    };
+    let (seed, on_bad_row) = (job.seed, job.data.on_bad_row.clone());
     let negatives = if training { job.data.negatives } else { 1.0 };
     let after_click = job.model.kind == ModelKind::Esmm;
     let single = job.single_slots();
     let parse = move |_replica| {
         let parse = Parse::new(&columns, seed, on_bad_row.clone()).keep_negatives(negatives, seed);
         let parse = parse.conversions_after_clicks(after_click).one_value_in(single.clone());
+        let parse = parse.expecting(expected.clone());
         match &purpose {
-            Purpose::Training => parse.checking_key_spaces(),
-            Purpose::Evaluation(columns) => parse.for_evaluation(columns.clone()),
-            Purpose::Prediction(keep) => parse.for_prediction(keep.clone()),
+            Purpose::Training(_) => parse.checking_key_spaces(),
+            Purpose::Evaluation(columns, _) => parse.for_evaluation(columns.clone()),
+            Purpose::Prediction(keep, _) => parse.for_prediction(keep.clone()),
         }
     };
     let rows = registry.after_read_of(read.begin(topology).link(links.to_parse()), job, training)?;

@@ -43,6 +43,25 @@ fn one_command_gives_the_model_of_one_process_and_one_log() {
     assert_eq!(Ledger::of(&log).rows, ROWS, "{log}");
     assert_eq!(run.model().difference(&one_process(&settings).0), None);
     assert_eq!(left(run.folder()), ["launch.log", "model"]);
+    // The trainer parses no row: readers do.
+    let training = Manifest::read(run.folder().join("model").to_str().unwrap()).unwrap().training.unwrap();
+    assert_eq!(training.types["I1"].to_string(), "integers");
+    assert_eq!(training.types.len(), 39);
+}
+
+#[test]
+fn a_cluster_does_not_go_on_from_a_model_of_rows_of_other_types() {
+    let dir = tempfile::tempdir().unwrap();
+    let (first, second) = (dir.path().join("first"), job(ROWS, &["placement.readers=1", "placement.ps=1"]));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
+    command.args(["train", "--set"]).arg(format!("output.model={}", first.display()));
+    let output = command.args(job(ROWS, &[]).iter().flat_map(|setting| ["--set", setting])).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let manifest = first.join("manifest.json");
+    let text = std::fs::read_to_string(&manifest).unwrap();
+    std::fs::write(&manifest, text.replace("\"I3\": \"integer\"", "\"I3\": \"number\"")).unwrap();
+    let mut run = start(&second, &["--set", &format!("train.from={}", first.display())]);
+    run.end_with("launch", 2, "column `I3` has integers in these rows, and the model was trained on numbers");
 }
 
 #[test]

@@ -19,6 +19,7 @@ use crate::model::Model;
 use crate::progress::Progress;
 use crate::quality::Evaluation;
 use crate::resources::Resources;
+use crate::run_types::{RowTypes, RunTypes};
 use crate::training_summary::TrainingSummary;
 
 /// Evaluates the model of a run until the run ends.
@@ -36,6 +37,7 @@ struct Worker {
     table: TableClient,
     progress: Progress,
     cut_point: Option<Arc<CutPoint>>,
+    types: RunTypes,
     /// Of a model that is kept; rows, steps and epochs are those of the evaluation.
     summary: TrainingSummary,
 }
@@ -51,6 +53,7 @@ impl Evaluator {
             table: resources.table.clone(),
             progress: resources.progress.clone(),
             cut_point: resources.participation.cut_point().cloned(),
+            types: resources.types.clone(),
             summary: TrainingSummary { ended: RunEnd::StoppedEarly, ..resources.summary() },
             control,
         };
@@ -131,7 +134,10 @@ impl Worker {
             return Err(Fault::internal("a barrier has passed without the dense parameters"));
         };
         let trained = self.progress.snapshot();
-        let summary = self.summary.clone();
+        let mut summary = self.summary.clone();
+        if let Some(RowTypes { types, lists }) = self.types.get() {
+            (summary.types, summary.lists) = (types.0, lists);
+        }
         let training =
             TrainingSummary { rows: trained.rows, steps: trained.steps, epochs: u64::from(epochs), ..summary };
         Ok(Model {

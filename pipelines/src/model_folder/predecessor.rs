@@ -9,6 +9,7 @@ use super::{Manifest, checked, dense_file, table_file};
 use crate::checkpoint::ModelState;
 use crate::context::Context;
 use crate::job_model::JobModel;
+use crate::trained_types::TrainedTypes;
 
 /// The model folder at `train.from`, whose manifest fits the job.
 pub(crate) struct Predecessor {
@@ -87,6 +88,11 @@ impl Predecessor {
     /// Steps that its optimizers have taken; 0 if they begin anew.
     pub(crate) fn steps(&self) -> u64 {
         self.manifest.training.as_ref().filter(|_| self.has_state()).map_or(0, |training| training.steps)
+    }
+
+    /// The types of the feature columns that it was trained on.
+    pub(crate) fn types(&self) -> TrainedTypes {
+        TrainedTypes::of(self.manifest.training.as_ref())
     }
 
     /// Puts its rows into the shards of `table` that this process holds.

@@ -12,6 +12,7 @@ mod dense_vector;
 mod label;
 mod negatives;
 mod slot;
+mod type_check;
 
 use arrow::array::{BooleanArray, RecordBatch};
 use arrow::compute::filter_record_batch;
@@ -28,6 +29,8 @@ use cross::CrossParser;
 use dense::DenseParser;
 use negatives::NegativeSample;
 use slot::SlotParser;
+pub(crate) use type_check::ExpectedTypes;
+use type_check::TypeCheck;
 
 const SEVERAL_VALUES: &str = "several values in a slot that has one";
 
@@ -41,6 +44,7 @@ pub struct Parse {
     tables: Vec<usize>,
     /// Whether the key spaces are checked with the types of the next batch.
     check_types: bool,
+    types: TypeCheck,
     reject: Reject,
     /// Columns that travel with the rows. `Some` in a prediction only.
     keep: Option<Vec<String>>,
@@ -62,6 +66,7 @@ impl Parse {
             crosses: columns.crosses.iter().map(|c| CrossParser::new(c, columns, seed)).collect(),
             tables: if columns.named_tables().is_empty() { Vec::new() } else { columns.slot_tables() },
             check_types: false,
+            types: TypeCheck::default(),
             columns: columns.clone(),
             reject: Reject::new(on_bad_row),
             keep: None,
@@ -111,11 +116,18 @@ impl Parse {
         Self { check_types: true, ..self }
     }
 
+    /// Refuses rows whose columns have types of another meaning.
+    #[must_use]
+    pub(crate) fn expecting(self, types: ExpectedTypes) -> Self {
+        Self { types: TypeCheck::new(types), ..self }
+    }
+
     /// Parses every row and adds the bad ones to `bad`. Values of bad rows are meaningless.
     fn examples(&mut self, rows: &Rows, bad: &mut BadRows) -> Result<ExampleBatch, Fault> {
         if std::mem::take(&mut self.check_types) {
             check_types(&self.columns, &rows.batch)?;
         }
+        self.types.check(rows.batch.schema())?;
         let Columns { label, weight, .. } = &self.columns;
         let n = rows.batch.num_rows();
         let labels = if self.keep.is_none() { self.labels(&rows.batch, bad)? } else { vec![0.0; n * label.len()] };

@@ -1,0 +1,97 @@
+//! The types of the feature columns of a run: told by its first rows, kept for its model, and compared with what must be alike.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock};
+
+use arrow::datatypes::Schema;
+use forebay_actors::Fault;
+use forebay_connectors::Format;
+use forebay_job::Job;
+
+use crate::column_type::list_columns;
+use crate::fault::explained;
+use crate::trained_types::TrainedTypes;
+
+/// The types of one training run. Clones share them.
+#[derive(Clone, Default)]
+pub(crate) struct RunTypes(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    found: OnceLock<RowTypes>,
+    /// Of the model that the run goes on from.
+    before: OnceLock<TrainedTypes>,
+    /// Of the rows of `data.eval`.
+    eval: OnceLock<FileTypes>,
+}
+
+/// What the columns of rows are.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RowTypes {
+    pub(crate) types: TrainedTypes,
+    /// Those whose values are lists.
+    pub(crate) lists: BTreeSet<String>,
+}
+
+/// What the columns of files are.
+pub(crate) struct FileTypes {
+    pub(crate) format: Format,
+    pub(crate) rows: RowTypes,
+}
+
+impl RowTypes {
+    pub(crate) fn of(job: &Job, schema: &Schema) -> Self {
+        let columns = &job.columns;
+        Self { types: TrainedTypes::in_rows(columns, schema), lists: list_columns(columns, schema) }
+    }
+}
+
+impl RunTypes {
+    /// The run goes on from a model of these types. Called before it starts.
+    pub(crate) fn goes_on_from(&self, before: TrainedTypes) {
+        let _ = self.0.before.set(before);
+    }
+
+    /// The model will be evaluated on such rows. Called before the run starts.
+    pub(crate) fn evaluated_on(&self, eval: FileTypes) {
+        let _ = self.0.eval.set(eval);
+    }
+
+    /// Rows of the run, of `job`, have these types.
+    ///
+    /// # Errors
+    /// A user fault that names a column if they differ from those of earlier rows or of the model that the run goes on from, or if the
+    /// rows of `data.eval` cannot be read like them.
+    pub(crate) fn add(&self, job: &Job, rows: RowTypes) -> Result<(), Fault> {
+        let columns = &job.columns;
+        if let Some(found) = self.0.found.get() {
+            return found.types.check(columns, &rows.types);
+        }
+        if let (Some(before), Some(from)) = (self.0.before.get(), &job.train.from) {
+            let cannot = |fault| explained(&format!("the run cannot go on from the model {from}"), &fault);
+            before.check(columns, &rows.types).map_err(cannot)?;
+        }
+        if let Some(eval) = self.0.eval.get() {
+            let pinned = rows.types.pinned(job).columns;
+            let cannot = |fault| explained("the model could not be evaluated on data.eval", &fault);
+            // In text, what is read as in training has other types than what was opened before the run.
+            let eval = match eval.format.is_untyped() {
+                true => TrainedTypes::in_text(&pinned, eval.format).map_err(cannot)?,
+                false => eval.rows.types.clone(),
+            };
+            rows.types.check(&pinned, &eval).map_err(cannot)?;
+        }
+        let types = rows.types.clone();
+        // Another replica may have been first.
+        self.0.found.get_or_init(|| rows).types.check(columns, &types)
+    }
+
+    /// Those of the first rows, and of columns that these rows lack those of the model before; `None`: none was parsed.
+    pub(crate) fn get(&self) -> Option<RowTypes> {
+        let mut found = self.0.found.get()?.clone();
+        for (name, kind) in self.0.before.get().into_iter().flat_map(|before| &before.0) {
+            found.types.0.entry(name.clone()).or_insert(*kind);
+        }
+        Some(found)
+    }
+}

@@ -1,0 +1,222 @@
+//! What the feature columns of a model were in training, and whether other rows can be read alike.
+//!
+//! A dense feature without a transform and a slot without a kind are read by the type of their column: `log1p` and integers, for
+//! instance. A model has the types of its training, so rows of other types are read as those were, or refused; else their scores
+//! would be wrong without a word.
+
+use std::collections::BTreeMap;
+
+use arrow::datatypes::Schema;
+use forebay_actors::{Fault, FaultKind};
+use forebay_connectors::{Format, ValueKind};
+use forebay_job::{Columns, Job, SlotKind, Transform};
+
+use crate::column_type::{ColumnType, feature_types};
+use crate::training_summary::TrainingSummary;
+
+/// The types of feature columns in training, by name; none of columns whose types are not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct TrainedTypes(pub(crate) BTreeMap<String, ColumnType>);
+
+impl TrainedTypes {
+    pub(crate) fn of(training: Option<&TrainingSummary>) -> Self {
+        Self(training.map(|training| training.types.clone()).unwrap_or_default())
+    }
+
+    /// The types that columns of this schema have.
+    pub(crate) fn in_rows(columns: &Columns, schema: &Schema) -> Self {
+        Self(feature_types(columns, schema))
+    }
+
+    /// The types that columns have in files of a format that does not tell them.
+    ///
+    /// # Errors
+    /// A user fault if a column is used as values of several kinds.
+    pub(crate) fn in_text(columns: &Columns, format: Format) -> Result<Self, Fault> {
+        let kind = |kind| match kind {
+            ValueKind::Number => ColumnType::Number,
+            ValueKind::Integer | ValueKind::Hex => ColumnType::Integer,
+            ValueKind::Text => ColumnType::Text,
+        };
+        let found = columns.in_files(format)?;
+        Ok(Self(found.into_iter().map(|column| (column.name, kind(column.kind))).collect()))
+    }
+
+    /// The job with columns that are read as in training, whatever their types in the file: a transform or a kind stands where the
+    /// job has `auto`.
+    pub(crate) fn pinned(&self, job: &Job) -> Job {
+        let mut job = job.clone();
+        for dense in job.columns.dense.iter_mut().filter(|dense| dense.transform == Transform::Auto) {
+            dense.transform = match self.0.get(&dense.column) {
+                None => Transform::Auto,
+                Some(ColumnType::Integer) => Transform::Log1p,
+                Some(_) => Transform::None,
+            };
+        }
+        for slot in job.columns.slots.iter_mut().filter(|slot| slot.kind == SlotKind::Auto) {
+            slot.kind = match self.0.get(&slot.column) {
+                Some(ColumnType::Integer | ColumnType::Boolean) => SlotKind::Int,
+                Some(ColumnType::Text) => SlotKind::String,
+                // Moments have no kind of their own.
+                _ => SlotKind::Auto,
+            };
+        }
+        job
+    }
+
+    /// Whether `columns` of the types `found` have the meaning that they had in training. A column whose type one of both does not
+    /// tell fits.
+    ///
+    /// # Errors
+    /// A user fault that names the first column that does not fit.
+    pub(crate) fn check(&self, columns: &Columns, found: &Self) -> Result<(), Fault> {
+        let dense = columns.dense.iter().map(|dense| (&dense.column, dense_meaning(dense.transform)));
+        let slots = columns.slots.iter().map(|slot| (&slot.column, slot_meaning(slot.kind)));
+        for (name, meaning) in dense.chain(slots) {
+            let (Some(&trained), Some(&found)) = (self.0.get(name), found.0.get(name)) else { continue };
+            let differs = match meaning {
+                Meaning::OfAnyType => None,
+                Meaning::Number => {
+                    (is_count(trained) != is_count(found)).then_some("its values would be transformed in another way")
+                }
+                Meaning::Category => (category(trained) != category(found)).then_some("its keys would be others"),
+            };
+            if let Some(otherwise) = differs {
+                return Err(Fault::user(format!(
+                    "column `{name}` has {found} in these rows, and the model was trained on {trained}, so {otherwise}: write it as {}, \
+                     or train on rows like these",
+                    written(trained)
+                ))
+                .kind(FaultKind::BadData));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What the type of a column decides.
+enum Meaning {
+    /// Nothing: the job says how it is read.
+    OfAnyType,
+    /// Whether a dense feature is transformed.
+    Number,
+    /// How a value of a slot is hashed.
+    Category,
+}
+
+fn dense_meaning(transform: Transform) -> Meaning {
+    if transform == Transform::Auto { Meaning::Number } else { Meaning::OfAnyType }
+}
+
+fn slot_meaning(kind: SlotKind) -> Meaning {
+    match kind {
+        SlotKind::Auto | SlotKind::Int | SlotKind::String => Meaning::Category,
+        SlotKind::Hex | SlotKind::LogBucket | SlotKind::Hour | SlotKind::Weekday => Meaning::OfAnyType,
+    }
+}
+
+/// Whether the transform `auto` takes the logarithm.
+fn is_count(kind: ColumnType) -> bool {
+    kind == ColumnType::Integer
+}
+
+/// Types whose values have the same keys have the same one: true is 1.
+fn category(kind: ColumnType) -> ColumnType {
+    if kind == ColumnType::Boolean { ColumnType::Integer } else { kind }
+}
+
+/// The type in the words of Spark and Hive.
+fn written(kind: ColumnType) -> &'static str {
+    match kind {
+        ColumnType::Boolean => "boolean",
+        ColumnType::Integer => "bigint",
+        ColumnType::Number => "double",
+        ColumnType::Text => "string",
+        ColumnType::Date => "date",
+        ColumnType::Timestamp => "timestamp",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn columns(text: &str) -> Columns {
+        Job::from_toml(&format!("[columns]\n{text}"), &[]).unwrap().columns
+    }
+
+    fn types(of: &[(&str, ColumnType)]) -> TrainedTypes {
+        TrainedTypes(of.iter().map(|&(name, kind)| (name.to_owned(), kind)).collect())
+    }
+
+    #[test]
+    fn a_type_that_changes_what_is_read_is_refused_and_others_are_not() {
+        use ColumnType::{Boolean, Date, Integer, Number, Text, Timestamp};
+        let columns = columns(
+            "dense = ['d', { column = 'log', transform = 'log1p' }]\n\
+             slots = ['s', { column = 'int', kind = 'int' }, { column = 'hex', kind = 'hex' }, { column = 'hour', kind = 'hour' }, \
+             { column = 'b', kind = 'log_bucket' }, { column = 'text', kind = 'string' }]",
+        );
+        let check = |name, trained, found| types(&[(name, trained)]).check(&columns, &types(&[(name, found)]));
+        for (name, trained, found, fits) in [
+            ("d", Integer, Integer, true),
+            ("d", Integer, Number, false),
+            ("d", Number, Integer, false),
+            ("d", Number, Boolean, true),
+            ("log", Integer, Number, true),
+            ("s", Integer, Boolean, true),
+            ("s", Integer, Text, false),
+            ("s", Text, Integer, false),
+            ("s", Date, Timestamp, false),
+            ("s", Integer, Timestamp, false),
+            ("int", Date, Integer, false),
+            ("int", Boolean, Integer, true),
+            ("hex", Text, Integer, true),
+            ("hour", Text, Timestamp, true),
+            ("b", Integer, Number, true),
+            ("text", Text, Text, true),
+            ("elsewhere", Text, Integer, true),
+        ] {
+            let said = check(name, trained, found);
+            assert_eq!(said.is_ok(), fits, "{name}: {trained} and {found}");
+            if let Err(said) = said {
+                let said = said.to_string();
+                let words =
+                    format!("column `{name}` has {found} in these rows, and the model was trained on {trained}");
+                assert!(said.contains(&words) && said.contains(written(trained)), "{said}");
+            }
+        }
+        assert!(TrainedTypes::default().check(&columns, &types(&[("s", Text)])).is_ok(), "a model without types");
+        assert!(
+            types(&[("s", Text)]).check(&columns, &TrainedTypes::default()).is_ok(),
+            "a column that all files lack"
+        );
+    }
+
+    #[test]
+    fn what_the_job_leaves_open_is_read_as_in_training() {
+        let mut job = Job::default();
+        job.columns = columns(
+            "dense = ['i', 'n', 'new', { column = 'i2', transform = 'none' }]\n\
+             slots = ['int', 'bool', 'text', 'day', 'other', { column = 'text', kind = 'hex', key_space = 'h' }]",
+        );
+        let trained = types(&[
+            ("i", ColumnType::Integer),
+            ("i2", ColumnType::Integer),
+            ("n", ColumnType::Number),
+            ("int", ColumnType::Integer),
+            ("bool", ColumnType::Boolean),
+            ("text", ColumnType::Text),
+            ("day", ColumnType::Date),
+        ]);
+        let pinned = trained.pinned(&job);
+        let transforms: Vec<Transform> = pinned.columns.dense.iter().map(|dense| dense.transform).collect();
+        assert_eq!(transforms, [Transform::Log1p, Transform::None, Transform::Auto, Transform::None]);
+        let kinds: Vec<SlotKind> = pinned.columns.slots.iter().map(|slot| slot.kind).collect();
+        use SlotKind::{Auto, Hex, Int, String};
+        assert_eq!(kinds, [Int, Int, String, Auto, Auto, Hex]);
+        assert_eq!(TrainedTypes::default().pinned(&job).columns, job.columns);
+        let in_csv = TrainedTypes::in_text(&pinned.columns, Format::Csv);
+        assert!(in_csv.is_err(), "`text` is text and hexadecimal digits");
+    }
+}

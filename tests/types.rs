@@ -1,0 +1,218 @@
+//! Rows whose columns have other types than in training: read as in training, or refused by the name of the column, never scored as
+//! something else.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "tests block their own threads")]
+
+mod common;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arrow::array::{AsArray, RecordBatch};
+use arrow::compute::cast;
+use arrow::datatypes::{DataType, Float32Type};
+use forebay::models::TowerSide;
+use forebay::pipelines::Trained;
+use forebay::pipelines::model_folder::Manifest;
+use forebay::{Model, Training};
+use parquet::arrow::ArrowWriter;
+
+const SLOTS: &str = "columns.slots=['C1..C4', { column = 'C5..C6', kind = 'int' }]";
+const DENSE: &str =
+    "columns.dense=['I1..I3', { column = 'I4', transform = 'none' }, { column = 'I5', scale = 'z_score' }]";
+const SCALE: &str = "columns.statistics={ I5 = { mean = 2.0, std = 1.5, min = 0.0, max = 5.0 } }";
+
+/// Rows of `data synth`, all of whose features are integers, with these columns of other types.
+fn rows(dir: &Path, first: u64, types: &[(&str, DataType)]) -> PathBuf {
+    let plain = dir.join(format!("parquet-{first}"));
+    let rows = common::read_rows(&if plain.exists() { plain } else { common::parquet(dir, first, 4000) });
+    let of = |name: &str| types.iter().find(|(stem, _)| name.starts_with(stem)).map(|(_, kind)| kind);
+    let schema = rows.schema();
+    let columns = schema.fields().iter().zip(rows.columns()).map(|(field, column)| {
+        let column = of(field.name()).map_or_else(|| Arc::clone(column), |kind| cast(column, kind).unwrap());
+        (field.name().clone(), column, true)
+    });
+    let rows = RecordBatch::try_from_iter_with_nullable(columns.collect::<Vec<_>>()).unwrap();
+    let names: Vec<String> = types.iter().map(|(name, kind)| format!("{name}-{kind}")).collect();
+    let path = dir.join(format!("rows-{first}-{}.parquet", names.join("-")));
+    let mut writer = ArrowWriter::try_new(File::create(&path).unwrap(), rows.schema(), None).unwrap();
+    writer.write(&rows).unwrap();
+    writer.close().unwrap();
+    path
+}
+
+/// The same rows as CSV.
+fn csv(parquet: &Path) -> PathBuf {
+    let path = parquet.with_extension("csv");
+    let rows = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(File::open(parquet).unwrap());
+    let mut writer = arrow::csv::Writer::new(File::create(&path).unwrap());
+    rows.unwrap().build().unwrap().for_each(|batch| writer.write(&batch.unwrap()).unwrap());
+    path
+}
+
+fn trained(data: &Path, settings: &[&str]) -> Trained {
+    common::train(common::job(data, &[&[SLOTS, DENSE, SCALE, "model.kind=fm"], settings].concat()))
+}
+
+fn scores(model: &Model, data: &Path) -> Result<Vec<f32>, String> {
+    let batches: Result<Vec<RecordBatch>, _> = model.predict(data.to_str().unwrap(), &[]).unwrap().collect();
+    let batches = batches.map_err(|fault| fault.to_string())?;
+    Ok(batches.iter().flat_map(|batch| batch["score"].as_primitive::<Float32Type>().values().to_vec()).collect())
+}
+
+/// Logarithms of 64-bit numbers differ in their last bit from those of integers.
+fn same(a: &[f32], b: &[f32]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 1e-5)
+}
+
+#[test]
+fn numbers_of_any_type_are_read_as_in_training_and_other_keys_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let ints = rows(dir.path(), 0, &[]);
+    let model = trained(&ints, &[]).model;
+    let rows = |types: &[(&str, DataType)]| rows(dir.path(), 4000, types);
+    let plain = rows(&[]);
+    let expected = scores(&model, &plain).unwrap();
+    for types in [
+        &[("I", DataType::Int64)][..],
+        &[("I", DataType::Float64)],
+        &[("I", DataType::Float32), ("C", DataType::Int64)],
+        &[("C6", DataType::UInt64)],
+    ] {
+        let found = scores(&model, &rows(types)).unwrap();
+        assert!(same(&found, &expected), "{types:?}");
+    }
+    assert!(same(&scores(&model, &csv(&plain)).unwrap(), &expected), "CSV has numbers where integers were");
+    let (auc, _) = model.evaluate(plain.to_str().unwrap()).unwrap();
+    let (of_csv, _) = model.evaluate(csv(&plain).to_str().unwrap()).unwrap();
+    assert!((auc.auc.unwrap() - of_csv.auc.unwrap()).abs() < 1e-4, "{:?} and {:?}", auc.auc, of_csv.auc);
+    let strings = rows(&[("C3", DataType::Utf8)]);
+    let refused = "column `C3` has strings in these rows, and the model was trained on integers";
+    for said in [
+        scores(&model, &strings).unwrap_err(),
+        model.evaluate(strings.to_str().unwrap()).unwrap_err().to_string(),
+        scores(&model, &rows(&[("C3", DataType::Binary)])).unwrap_err(),
+    ] {
+        assert!(said.contains(refused) && said.contains("write it as bigint"), "{said}");
+    }
+    // The other way round.
+    let model =
+        trained(&self::rows(dir.path(), 8000, &[("C", DataType::Utf8), ("I", DataType::Float64)]), &[SLOTS_OF_TEXT])
+            .model;
+    let text = rows(&[("C", DataType::Utf8), ("I", DataType::Float64)]);
+    let expected = scores(&model, &text).unwrap();
+    assert!(same(&scores(&model, &csv(&text)).unwrap(), &expected));
+    assert!(
+        same(&scores(&model, &rows(&[("C", DataType::LargeUtf8)])).unwrap(), &expected),
+        "integers without a logarithm"
+    );
+    let said = scores(&model, &plain).unwrap_err();
+    assert!(said.contains("column `C1` has integers in these rows, and the model was trained on strings"), "{said}");
+}
+
+const SLOTS_OF_TEXT: &str = "columns.slots=['C1..C4']";
+
+#[test]
+fn a_model_of_a_version_that_did_not_know_types_scores_as_it_did() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = rows(dir.path(), 0, &[]);
+    let folder = dir.path().join("model");
+    trained(&plain, &[]).model.save(&folder).unwrap();
+    let manifest = folder.join("manifest.json");
+    let mut value: serde_json::Value = serde_json::from_str(&fs::read_to_string(&manifest).unwrap()).unwrap();
+    let training = value["training"].as_object_mut().unwrap();
+    assert_eq!(training.remove("types").unwrap()["I1"], "integer");
+    fs::write(&manifest, value.to_string()).unwrap();
+    let old = Model::load(folder.to_str().unwrap(), 1).unwrap();
+    assert_eq!(scores(&old, &plain).unwrap().len(), 4000);
+    assert_eq!(scores(&old, &rows(dir.path(), 0, &[("C3", DataType::Utf8)])).unwrap().len(), 4000);
+}
+
+#[test]
+fn rows_of_the_evaluation_are_compared_with_those_of_the_training_before_a_batch_is_trained() {
+    let dir = tempfile::tempdir().unwrap();
+    let plain = rows(dir.path(), 0, &[]);
+    let eval = |path: &Path| format!("data.eval={}", path.display());
+    let train = |path: &Path| {
+        let job = common::job(&plain, &[SLOTS, DENSE, SCALE, "model.kind=fm", &eval(path)]);
+        Training::new(job).unwrap().run().map(drop).map_err(|fault| fault.to_string())
+    };
+    let said = train(&rows(dir.path(), 4000, &[("C2", DataType::Utf8)])).unwrap_err();
+    let words = "the model could not be evaluated on data.eval: column `C2` has strings in these rows";
+    assert!(said.contains(words), "{said}");
+    train(&rows(dir.path(), 4000, &[("I", DataType::Float64)])).unwrap();
+    train(&csv(&rows(dir.path(), 4000, &[]))).unwrap();
+}
+
+#[test]
+fn evaluations_while_it_trains_read_csv_as_the_model_reads_parquet_and_the_best_model_has_its_types() {
+    let dir = tempfile::tempdir().unwrap();
+    let (plain, eval) = (rows(dir.path(), 0, &[]), rows(dir.path(), 4000, &[]));
+    let points = |eval: &Path| {
+        let folder = dir.path().join(format!("model-{}", eval.extension().unwrap().display()));
+        let settings = [
+            format!("data.eval={}", eval.display()),
+            format!("output.model={}", folder.display()),
+            "evaluation={ every = { epochs = 1 }, keep = 'best' }".into(),
+            "data.epochs=3".into(),
+        ];
+        let trained = trained(&plain, &settings.each_ref().map(String::as_str));
+        trained.save(trained.model.job.output.model.as_deref().unwrap()).unwrap();
+        let types = Manifest::read(folder.to_str().unwrap()).unwrap().training.unwrap().types;
+        assert_eq!(types["C3"].to_string(), "integers");
+        trained.evaluations().unwrap().points.iter().map(|point| point.auc.unwrap()).collect::<Vec<_>>()
+    };
+    let (of_parquet, of_csv) = (points(&eval), points(&csv(&eval)));
+    assert_eq!(of_parquet.len(), 2);
+    for (a, b) in of_parquet.iter().zip(&of_csv) {
+        assert!((a - b).abs() < 1e-4, "{of_parquet:?} and {of_csv:?}");
+    }
+}
+
+#[test]
+fn a_run_goes_on_from_a_model_on_rows_of_the_same_meaning_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let folder = dir.path().join("model");
+    trained(&rows(dir.path(), 0, &[]), &[]).model.save(&folder).unwrap();
+    let from = format!("train.from={}", folder.display());
+    let go_on = |types: &[(&str, DataType)]| {
+        let job = common::job(&rows(dir.path(), 4000, types), &[SLOTS, DENSE, SCALE, "model.kind=fm", &from]);
+        Training::new(job).unwrap().run().map_err(|fault| fault.to_string())
+    };
+    let training = go_on(&[("C", DataType::Int64), ("I1", DataType::Int64), ("I4", DataType::Float32)]);
+    let training = training.unwrap().training;
+    assert_eq!(training.types["I4"].to_string(), "numbers");
+    for (types, words) in [
+        (("I2", DataType::Float64), "column `I2` has numbers in these rows, and the model was trained on integers"),
+        (("C5", DataType::Date32), "column `C5` has dates in these rows, and the model was trained on integers"),
+        (("C1", DataType::Utf8), "column `C1` has strings"),
+    ] {
+        let said = go_on(&[types]).err().unwrap();
+        assert!(said.contains(words) && said.contains("the run cannot go on from the model"), "{said}");
+    }
+}
+
+#[test]
+fn vectors_are_made_of_rows_that_are_read_as_in_training() {
+    let dir = tempfile::tempdir().unwrap();
+    let towers = [
+        "model={ kind = 'two_towers', user = { slots = ['C1'], dense = ['I1'] }, item = { slots = ['C2'], dense = ['I2'] } }",
+        "columns.slots=['C1', 'C2']",
+        "columns.dense=['I1', 'I2']",
+        "columns.statistics={}",
+    ];
+    let model = trained(&rows(dir.path(), 0, &[]), &towers).model;
+    let embed = |types: &[(&str, DataType)]| {
+        let path = rows(dir.path(), 4000, types);
+        let found: Result<Vec<_>, _> = model.embed(path.to_str().unwrap(), TowerSide::User, &[]).unwrap().collect();
+        found.map(|batches| arrow::compute::concat_batches(&batches[0].schema(), &batches).unwrap()["vector"].clone())
+    };
+    let expected = embed(&[]).unwrap();
+    assert_eq!(&embed(&[("C2", DataType::Utf8)]).unwrap(), &expected, "the other tower is not read");
+    let values = |vectors: &arrow::array::ArrayRef| {
+        vectors.as_fixed_size_list().values().as_primitive::<Float32Type>().values().to_vec()
+    };
+    assert!(same(&values(&embed(&[("I1", DataType::Float64)]).unwrap()), &values(&expected)));
+    let said = embed(&[("C1", DataType::Utf8)]).unwrap_err().to_string();
+    assert!(said.contains("column `C1` has strings"), "{said}");
+}
