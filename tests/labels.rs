@@ -21,7 +21,13 @@ const LABELS: &str = "columns.label=['label', { column = 'I2', positive = '>= 3'
 const KINDS: [&str; 3] = ["shared_bottom", "mmoe", "esmm"];
 
 fn settings<'a>(kind: &'a str, more: &[&'a str]) -> Vec<&'a str> {
-    [&[kind, LABELS, "model.experts=3", "model.task_hidden=[8]"], more].concat()
+    // Each kind refuses the sizes of the others.
+    let sizes: &[&str] = match kind.rsplit_once('=').map_or(kind, |(_, kind)| kind) {
+        "mmoe" => &["model.experts=3", "model.task_hidden=[8]"],
+        "shared_bottom" => &["model.task_hidden=[8]"],
+        _ => &[],
+    };
+    [&[kind, LABELS], sizes, more].concat()
 }
 
 #[test]
@@ -174,11 +180,8 @@ fn a_row_without_one_label_trains_the_others_and_counts_in_their_metrics_alone()
     for kind in KINDS {
         let kind = format!("model.kind={kind}");
         let settings = |more: &[&'static str]| {
-            [
-                &[kind.as_str(), MASKED, "model.task_hidden=[8]", "evaluation.group=C20", "evaluation.slices=['C9']"],
-                more,
-            ]
-            .concat()
+            let sizes: &[&str] = if kind == "model.kind=esmm" { &[] } else { &["model.task_hidden=[8]"] };
+            [&[kind.as_str(), MASKED, "evaluation.group=C20", "evaluation.slices=['C9']"], sizes, more].concat()
         };
         let train = |more: &[&'static str]| common::train(common::job(&data, &settings(more)));
         let trained = train(&[]);

@@ -246,3 +246,30 @@ fn what_has_no_vectors_is_refused() {
     let written = common::read_rows(&out);
     assert_eq!((written["vector"].is_null(0), written["vector"].is_null(1)), (false, true));
 }
+
+/// In-batch softmax refuses `data.negatives` and says what to do: a folder `label=1`, which `data.where` selects.
+#[test]
+fn in_batch_softmax_trains_on_a_folder_of_rows_of_label_1() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = common::read_rows(&rows(dir.path(), 0, 2000));
+    let labels = rows["label"].as_primitive::<arrow::datatypes::Int32Type>().clone();
+    for label in [0, 1] {
+        let mask = labels.iter().map(|found| Some(found == Some(label))).collect();
+        let part = arrow::compute::filter_record_batch(&rows, &mask).unwrap();
+        let folder = dir.path().join(format!("by-label/label={label}"));
+        fs::create_dir_all(&folder).unwrap();
+        let schema = part.schema();
+        let others = schema.fields().iter().filter(|field| field.name() != "label");
+        write(
+            &folder.join("rows.parquet"),
+            others.map(|field| (field.name().as_str(), Arc::clone(&part[field.name()]))).collect(),
+        );
+    }
+    let text = text(&dir.path().join("by-label"), &dir.path().join("model"));
+    let refused = job(&text, &[SOFTMAX[0], "data.negatives=0.5"]).check().unwrap_err().to_string();
+    let advice = "data.where = \"label = 1\"";
+    assert!(refused.contains(advice) && refused.contains("label=1"), "{refused}");
+    let trained = common::train(job(&text, &[SOFTMAX[0], &advice.replacen(" = ", "=", 1)]));
+    let positives = labels.values().iter().filter(|&&label| label == 1).count() as u64;
+    assert_eq!(trained.training.rows, positives);
+}

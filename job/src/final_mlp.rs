@@ -70,13 +70,7 @@ impl Job {
         let contexts = [("first_context", &model.first_context), ("second_context", &model.second_context)];
         let named = contexts.into_iter().find(|(_, context)| !context.is_empty()).map(|(field, _)| field);
         if model.kind != ModelKind::FinalMlp {
-            return match named {
-                None => Ok(()),
-                Some(field) => refuse(format!(
-                    "model.{field} is for the kind \"final_mlp\", but model.kind is \"{}\": leave it out, or set kind to \"final_mlp\"",
-                    model.kind
-                )),
-            };
+            return Ok(());
         }
         if let (Some(field), false) = (named, model.feature_gates) {
             return refuse(format!(

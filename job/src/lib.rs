@@ -11,6 +11,7 @@ mod differences;
 mod evaluation;
 mod final_mlp;
 mod formats;
+mod kind_fields;
 mod knob;
 mod label_column;
 mod look_ahead;
@@ -98,6 +99,15 @@ impl Job {
     /// # Errors
     /// User: names the field, its value and what is expected.
     pub fn check(&self) -> Result<(), Fault> {
+        self.model.check_fields_of_kinds()?;
+        self.check_saved()
+    }
+
+    /// As [`check`](Self::check), for the job of a saved model: earlier versions took fields of `[model]` that the kind does not read.
+    ///
+    /// # Errors
+    /// As [`check`](Self::check).
+    pub fn check_saved(&self) -> Result<(), Fault> {
         let Links { parse, batch, lookup, train, push, bytes } = self.pipeline.links;
         for (name, value) in [
             ("data.epochs", self.data.epochs),

@@ -35,34 +35,34 @@ pub struct ModelOptions {
     pub linear: bool,
     /// Whether a "custom" model has a factorization-machine part.
     pub fm: bool,
-    /// Cross layers of "dcn_v2" and "custom", for instance `3`. Default: 3 for "dcn_v2", none for "custom". Not used by the
-    /// other kinds.
+    /// Cross layers of "dcn_v2" and "custom", for instance `3`. Default: 3 for "dcn_v2", none for "custom". The other kinds
+    /// refuse it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cross_layers: Option<usize>,
     /// The rank of the weights of the cross layers, for instance `64`: each is the product of two matrices, which have
-    /// `2 * rank * width` numbers instead of `width * width`. Default: square matrices. Not used without cross layers.
+    /// `2 * rank * width` numbers instead of `width * width`. Default: square matrices. Refused without cross layers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cross_rank: Option<usize>,
-    /// How the cross layers and the tower go together. Not used without cross layers.
+    /// How the cross layers and the tower go together. Refused without cross layers.
     pub cross_structure: CrossStructure,
-    /// Experts of "mmoe", for instance `8`. Default: 4. Not used by the other kinds.
+    /// Experts of "mmoe", for instance `8`. Default: 4. The other kinds refuse it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub experts: Option<usize>,
     /// Widths of the hidden layers of each label's tower, over the layers that labels share, for instance `[64]`; `[]` is one linear
-    /// output. Default: `[128, 64]`. Used by "shared_bottom" and "mmoe" alone.
+    /// output. Default: `[128, 64]`. The kinds but "shared_bottom" and "mmoe" refuse it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task_hidden: Option<Vec<usize>>,
-    /// Widths of the hidden layers of the second tower of "final_mlp", for instance `[800]`. Default: those of `hidden`. Not used by the
-    /// other kinds.
+    /// Widths of the hidden layers of the second tower of "final_mlp", for instance `[800]`. Default: those of `hidden`. The other
+    /// kinds refuse it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub second_hidden: Option<Vec<usize>>,
-    /// Heads of the fusion of "final_mlp", for instance `10`: a number that divides the last widths of both towers. Default: 1. Not used by
-    /// the other kinds.
+    /// Heads of the fusion of "final_mlp", for instance `10`: a number that divides the last widths of both towers. Default: 1. The other
+    /// kinds refuse it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heads: Option<usize>,
-    /// Whether the towers of "final_mlp" read gated copies of the input (its feature selection). Not used by the other kinds.
+    /// Whether the towers of "final_mlp" read gated copies of the input (its feature selection).
     pub feature_gates: bool,
-    /// Widths of the hidden layers of each gate, for instance `[800]`; `[]` is one linear layer. Default: `[64]`. Not used without
+    /// Widths of the hidden layers of each gate, for instance `[800]`; `[]` is one linear layer. Default: `[64]`. Refused without
     /// `feature_gates`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gate_hidden: Option<Vec<usize>>,
@@ -77,9 +77,9 @@ pub struct ModelOptions {
     /// `[{ history = "history", target = "item" }]`. What it makes takes the place of the history's pooled embedding.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attention: Vec<HistoryAttention>,
-    /// Widths of the hidden layers of attention: those of FuxiCTR's DIN. Not used without `attention`.
+    /// Widths of the hidden layers of attention: those of FuxiCTR's DIN.
     pub attention_hidden: Vec<usize>,
-    /// The activation of these layers. Not used without `attention`.
+    /// The activation of these layers.
     pub attention_activation: Activation,
     /// What the user tower of "two_towers" reads, for instance `{ slots = ["user_id", "history"], dense = ["age"] }`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -232,14 +232,6 @@ impl ModelOptions {
                 self.dropout
             )));
         }
-        let names_columns = matches!(self.kind, ModelKind::Din | ModelKind::Custom);
-        if !self.attention.is_empty() && !names_columns {
-            return Err(Fault::user(format!(
-                "model.attention is for the kinds \"din\" and \"custom\", but model.kind is \"{}\": leave it out, or set kind to \
-                 \"din\"",
-                self.kind
-            )));
-        }
         if self.attention.is_empty() && self.kind == ModelKind::Din {
             return Err(Fault::user(
                 "model.kind is \"din\", but model.attention is empty, expected at least one history and its target: \
@@ -371,13 +363,6 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_a_kind_does_not_use_change_nothing() {
-        assert_eq!(spec("deep_fm", "cross_layers = 2\nlinear = false\nfm = false"), spec("deep_fm", ""));
-        assert_eq!(spec("dcn_v2", "linear = true\nfm = true"), spec("dcn_v2", ""));
-        assert_eq!(spec("ctr_dnn", "cross_layers = 2"), spec("ctr_dnn", ""));
-    }
-
-    #[test]
     fn models_of_several_labels_have_their_weights_and_their_sizes() {
         let of = |kind: &str, more: &str| {
             spec(kind, &format!("{more}\n[columns]\nlabel = ['click', {{ column = 'buy', weight = 0.5 }}]"))
@@ -386,7 +371,7 @@ mod tests {
         assert_eq!(of("shared_bottom", ""), ModelSpec::shared_bottom(3, 2, 4, &[6, 5], &[128, 64], &weights));
         assert_eq!(of("mmoe", ""), ModelSpec::mmoe(3, 2, 4, 4, &[6, 5], &[128, 64], &weights));
         assert_eq!(of("mmoe", "experts = 2\ntask_hidden = []"), ModelSpec::mmoe(3, 2, 4, 2, &[6, 5], &[], &weights));
-        assert_eq!(of("esmm", "task_hidden = [7]"), ModelSpec::esmm(3, 2, 4, &[6, 5], &weights));
+        assert_eq!(of("esmm", ""), ModelSpec::esmm(3, 2, 4, &[6, 5], &weights));
     }
 
     #[test]

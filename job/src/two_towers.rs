@@ -145,20 +145,7 @@ impl Job {
         let model = &self.model;
         let refuse = |what: String| Err(Fault::user(what));
         if model.kind != ModelKind::TwoTowers {
-            let given = [
-                ("user", model.user.is_some()),
-                ("item", model.item.is_some()),
-                ("item_id", model.item_id.is_some()),
-                ("loss", model.loss != TowerLoss::default()),
-            ];
-            return match given.iter().find(|(_, given)| *given) {
-                None => Ok(()),
-                Some((field, _)) => refuse(format!(
-                    "model.{field} is for the kind \"two_towers\", but model.kind is \"{}\": leave it out, or set kind to \
-                     \"two_towers\"",
-                    model.kind
-                )),
-            };
+            return Ok(());
         }
         if let Some(temperature) = model.temperature
             && !(temperature.is_finite() && temperature > 0.0)
@@ -175,7 +162,8 @@ impl Job {
             ),
             true if self.data.negatives < 1.0 => refuse(
                 "data.negatives leaves rows of label 0 out, but model.loss is \"in_batch_softmax\", whose negatives are the items of \
-                 the batch: set it to 1, or use data.filter to read rows of label 1 alone"
+                 the batch: set it to 1. To train on rows of label 1 alone, write them to a folder of their own, such as label=1, which \
+                 data.where = \"label = 1\" selects"
                     .into(),
             ),
             true if self.train.sync => refuse(

@@ -57,7 +57,7 @@ impl Eval {
         if !self.slices.is_empty() {
             asked.slices = self.slices;
         }
-        model.job.check()?;
+        model.job.check_saved()?;
         for path in &self.data {
             let (evaluation, report) = model.evaluate(path)?;
             if self.report {
