@@ -1,12 +1,15 @@
 //! What one column holds: missing values, distinct values, smallest and largest.
 
-use arrow::array::{Array, ArrayRef, AsArray};
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use arrow::compute::cast;
-use arrow::datatypes::{DataType, Float64Type, Int64Type, UInt64Type};
+use arrow::datatypes::{DataType, Float64Type, Int64Type, TimeUnit, UInt64Type};
 use forebay_actors::Fault;
 use forebay_base::{GOLDEN_GAMMA, mix64};
 
 use super::distinct::Distinct;
+use super::histogram::Bins;
 
 /// Running counts of one column.
 pub(super) struct ColumnStats {
@@ -19,6 +22,10 @@ pub(super) struct ColumnStats {
     pub(super) range: Option<(f64, f64)>,
     /// Sum of the values of a numeric column.
     pub(super) sum: f64,
+    /// How often which values of a numeric column occur.
+    pub(super) bins: Bins,
+    /// Whether its numbers are days or microseconds since 1970.
+    moments: bool,
     /// Whether texts are looked at as numbers: they were all numbers so far.
     pub(super) texts_are_numbers: bool,
 }
@@ -27,7 +34,17 @@ impl ColumnStats {
     /// `untyped`: numbers come as texts.
     pub(super) fn new(untyped: bool) -> Self {
         let distinct = Distinct::new();
-        Self { rows: 0, missing: 0, values: 0, distinct, range: None, sum: 0.0, texts_are_numbers: untyped }
+        Self {
+            rows: 0,
+            missing: 0,
+            values: 0,
+            distinct,
+            range: None,
+            sum: 0.0,
+            bins: Bins::default(),
+            moments: false,
+            texts_are_numbers: untyped,
+        }
     }
 
     /// Counts one array. Empty strings are missing, as Criteo's text has them.
@@ -53,15 +70,7 @@ impl ColumnStats {
                     }
                 }
             }
-            t if t.is_integer() || *t == DataType::Boolean => {
-                let array = as_type(&DataType::Int64)?;
-                for value in array.as_primitive::<Int64Type>() {
-                    match value {
-                        Some(value) => self.number(mix64((value as u64).wrapping_add(GOLDEN_GAMMA)), value as f64),
-                        None => missing += 1,
-                    }
-                }
-            }
+            t if t.is_integer() || *t == DataType::Boolean => missing += self.whole(array)?,
             t if t.is_floating() || t.is_decimal() => {
                 let array = as_type(&DataType::Float64)?;
                 for value in array.as_primitive::<Float64Type>() {
@@ -71,6 +80,13 @@ impl ColumnStats {
                     }
                 }
             }
+            DataType::Date32 | DataType::Date64 | DataType::Timestamp(..) => {
+                self.moments = true;
+                missing += self.whole(&as_type(&moment(array.data_type()))?)?;
+            }
+            DataType::Time32(_) | DataType::Time64(_) | DataType::Duration(_) => missing += self.whole(array)?,
+            DataType::Dictionary(_, value) => missing += self.values(&as_type(value)?)?,
+            DataType::FixedSizeList(item, _) => missing += self.values(&as_type(&DataType::List(item.clone()))?)?,
             DataType::List(_) | DataType::LargeList(_) => {
                 missing += array.null_count() as u64;
                 for row in 0..array.len() {
@@ -83,31 +99,76 @@ impl ColumnStats {
                     }
                 }
             }
-            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Dictionary(..) => {
+            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
                 let array = as_type(&DataType::Utf8)?;
                 for value in array.as_string::<i32>() {
                     match value.filter(|text| !text.is_empty()) {
                         Some(text) => {
-                            self.values += 1;
-                            self.distinct.add(xxhash_rust::xxh3::xxh3_64(text.as_bytes()));
+                            self.bytes(text.as_bytes());
                             self.text(text);
                         }
                         None => missing += 1,
                     }
                 }
             }
-            _ => missing += array.null_count() as u64,
+            DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => {
+                let array = as_type(&DataType::LargeBinary)?;
+                for value in array.as_binary::<i64>() {
+                    match value.filter(|bytes| !bytes.is_empty()) {
+                        Some(bytes) => self.bytes(bytes),
+                        None => missing += 1,
+                    }
+                }
+            }
+            _ => missing += array.logical_null_count() as u64,
         }
         Ok(missing)
+    }
+
+    /// Counts values that are integers of at most 64 bits with a sign. Returns how many are missing.
+    fn whole(&mut self, array: &ArrayRef) -> Result<u64, Fault> {
+        let numbers = cast(array, &DataType::Int64)
+            .map_err(|e| Fault::user(format!("cannot look into a column of {}", array.data_type())).because(e))?;
+        let mut missing = 0;
+        for value in numbers.as_primitive::<Int64Type>() {
+            match value {
+                Some(value) => self.number(mix64((value as u64).wrapping_add(GOLDEN_GAMMA)), value as f64),
+                None => missing += 1,
+            }
+        }
+        Ok(missing)
+    }
+
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.values += 1;
+        self.distinct.add(xxhash_rust::xxh3::xxh3_64(bytes));
     }
 
     fn text(&mut self, text: &str) {
         if self.texts_are_numbers {
             match text.parse::<f64>() {
                 Ok(value) => self.range_of(value),
-                Err(_) => (self.texts_are_numbers, self.range) = (false, None),
+                Err(_) => (self.texts_are_numbers, self.range, self.bins) = (false, None, Bins::default()),
             }
         }
+    }
+
+    /// The least and the greatest value as text, if they are dates or timestamps.
+    pub(super) fn moments(&self, kind: &DataType) -> Option<[String; 2]> {
+        let (low, high) = self.range.filter(|_| self.moments)?;
+        let kind = match kind {
+            DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => item.data_type(),
+            DataType::Dictionary(_, value) => value,
+            kind => kind,
+        };
+        let text = |value: f64| {
+            let number: ArrayRef = Arc::new(Int64Array::from(vec![value as i64]));
+            let number = if moment(kind) == DataType::Date32 { cast(&number, &DataType::Int32).ok()? } else { number };
+            let text = cast(&cast(&number, &moment(kind)).ok()?, &DataType::Utf8).ok()?;
+            // Whole seconds.
+            Some(text.as_string::<i32>().value(0).chars().take(19).collect())
+        };
+        Some([text(low)?, text(high)?])
     }
 
     fn number(&mut self, hash: u64, value: f64) {
@@ -122,16 +183,27 @@ impl ColumnStats {
             return;
         }
         self.sum += value;
+        self.bins.add(value);
         let (low, high) = self.range.unwrap_or((value, value));
         self.range = Some((low.min(value), high.max(value)));
     }
 }
 
+/// Dates as days, timestamps as microseconds since 1970 in UTC.
+fn moment(kind: &DataType) -> DataType {
+    match kind {
+        DataType::Timestamp(..) => DataType::Timestamp(TimeUnit::Microsecond, None),
+        _ => DataType::Date32,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use arrow::array::{Float64Array, UInt64Array};
+    use arrow::array::{
+        BinaryArray, Date32Array, Date64Array, FixedSizeBinaryArray, FixedSizeListArray, Float64Array, NullArray,
+        TimestampMillisecondArray, UInt64Array,
+    };
+    use arrow::datatypes::Float32Type;
 
     use super::*;
 
@@ -150,5 +222,56 @@ mod tests {
         let mut stats = ColumnStats::new(false);
         stats.add(&(Arc::new(Float64Array::from(vec![f64::NAN, 2.0, -1.0])) as ArrayRef)).unwrap();
         assert_eq!((stats.missing, stats.values, stats.range, stats.sum), (0, 3, Some((-1.0, 2.0)), 1.0));
+    }
+
+    fn of(array: impl Array + 'static) -> (ColumnStats, DataType) {
+        let (mut stats, kind) = (ColumnStats::new(false), array.data_type().clone());
+        stats.add(&(Arc::new(array) as ArrayRef)).unwrap();
+        (stats, kind)
+    }
+
+    #[test]
+    fn dates_and_timestamps_have_a_range_in_days_and_microseconds_and_as_text() {
+        let day = 20_777;
+        let moments = [
+            (of(Date32Array::from(vec![Some(day), None, Some(day - 1), Some(day)])), day as f64, "2026-11-20"),
+            (
+                of(Date64Array::from(vec![Some(day as i64 * 86_400_000), None, Some(0), Some(0)])),
+                day as f64,
+                "2026-11-20",
+            ),
+            (
+                of(TimestampMillisecondArray::from(vec![
+                    Some(day as i64 * 86_400_000 + 11_045_678),
+                    None,
+                    Some(-1),
+                    Some(-1),
+                ])
+                .with_timezone("UTC")),
+                (day as f64 * 86_400.0 + 11_045.678) * 1e6,
+                "2026-11-20T03:04:05",
+            ),
+        ];
+        for ((stats, kind), last, text) in moments {
+            assert_eq!((stats.rows, stats.missing, stats.values, stats.distinct.estimate()), (4, 1, 3, 2), "{kind}");
+            assert_eq!(stats.range.unwrap().1, last, "{kind}");
+            assert_eq!(stats.moments(&kind).unwrap()[1], text);
+            assert_eq!(stats.bins.clone().finish().unwrap().counts.iter().sum::<u64>(), 3);
+        }
+    }
+
+    #[test]
+    fn binary_values_lists_of_a_fixed_size_and_nulls_are_counted() {
+        let (stats, _) = of(BinaryArray::from(vec![Some(&b"ab"[..]), None, Some(b""), Some(b"ab"), Some(b"c")]));
+        assert_eq!((stats.missing, stats.values, stats.distinct.estimate()), (2, 3, 2));
+        let bytes = FixedSizeBinaryArray::try_from_iter([[1u8, 2], [3, 4], [1, 2]].iter()).unwrap();
+        assert_eq!(of(bytes).0.distinct.estimate(), 2);
+        let lists = FixedSizeListArray::from_iter_primitive::<Float32Type, _, _>(
+            [Some([Some(1.0), Some(-2.0)]), None, Some([Some(1.0), None])],
+            2,
+        );
+        let (stats, _) = of(lists);
+        assert_eq!((stats.rows, stats.missing, stats.values, stats.range), (3, 1, 3, Some((-2.0, 1.0))));
+        assert_eq!(of(NullArray::new(4)).0.missing, 4);
     }
 }

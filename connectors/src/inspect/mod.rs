@@ -5,6 +5,7 @@
 
 mod column_stats;
 mod distinct;
+mod histogram;
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use forebay_actors::{Fault, Source, StageCx};
 use serde::{Deserialize, Serialize};
 
 use self::column_stats::ColumnStats;
+pub use self::histogram::Histogram;
 use crate::arrow_ipc::ArrowSource;
 use crate::criteo::CriteoSource;
 use crate::csv::{CsvOptions, CsvSource};
@@ -60,10 +62,16 @@ pub struct ColumnReport {
     pub missing: f64,
     /// Distinct values, within about 1%.
     pub distinct: u64,
-    /// Smallest value, of numbers.
+    /// Smallest value, of numbers; of dates in days, of timestamps in microseconds since 1970.
     pub min: Option<f64>,
-    /// Largest value, of numbers.
+    /// Largest value.
     pub max: Option<f64>,
+    /// Both as text, of dates and timestamps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<[String; 2]>,
+    /// How often which values occur, of columns that have a `min`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub histogram: Option<Histogram>,
 }
 
 /// What an inspection must be told of files whose names do not tell it.
@@ -176,9 +184,27 @@ async fn stats<S: Source<Out = Rows>>(source: &mut S, untyped: bool, report: &mu
         distinct: stats.distinct.estimate().min(stats.values),
         min: stats.range.map(|r| r.0),
         max: stats.range.map(|r| r.1),
+        range: stats.moments(field.data_type()),
+        histogram: stats.bins.finish(),
     };
     report.columns = columns.into_iter().map(report_of).collect();
     Ok(())
+}
+
+impl ColumnReport {
+    /// The smallest and the largest value as text.
+    fn ends(&self) -> [String; 2] {
+        match &self.range {
+            Some(range) => range.clone(),
+            None => [self.min, self.max].map(|end| end.map_or_else(|| "-".to_owned(), |end| short(end))),
+        }
+    }
+}
+
+/// A number in at most 12 characters or so.
+fn short(number: f64) -> String {
+    let plain = format!("{number}");
+    if plain.len() <= 12 { plain } else { format!("{number:.5e}") }
 }
 
 impl fmt::Display for Inspection {
@@ -199,23 +225,21 @@ impl fmt::Display for Inspection {
             self.columns.iter().map(|c| pick(c).len()).max().unwrap_or(0).max(least)
         };
         let (name, kind) = (wide(|c| &c.name, 6), wide(|c| &c.kind, 4));
+        let ends: Vec<[String; 2]> = self.columns.iter().map(ColumnReport::ends).collect();
+        let width = |at: usize| ends.iter().map(|ends: &[String; 2]| ends[at].len()).max().unwrap_or(0).max(3);
+        let (min, max) = (width(0), width(1));
         writeln!(
             f,
-            "\n{:name$}  {:kind$}  {:>8}  {:>10}  {:>14}  {:>14}",
+            "\n{:name$}  {:kind$}  {:>8}  {:>10}  {:>min$}  {:>max$}  values",
             "column", "type", "missing", "distinct", "min", "max"
         )?;
-        let number = |n: Option<f64>| n.map_or_else(|| "-".to_owned(), |n| format!("{n}"));
-        for c in &self.columns {
-            writeln!(
-                f,
-                "{:name$}  {:kind$}  {:>7.2}%  {:>10}  {:>14}  {:>14}",
-                c.name,
-                c.kind,
-                c.missing * 100.0,
-                c.distinct,
-                number(c.min),
-                number(c.max)
-            )?;
+        for (c, [low, high]) in self.columns.iter().zip(&ends) {
+            let (missing, bars) = (c.missing * 100.0, c.histogram.as_ref().map(Histogram::bars).unwrap_or_default());
+            let line = format!(
+                "{:name$}  {:kind$}  {missing:>7.2}%  {:>10}  {low:>min$}  {high:>max$}  {bars}",
+                c.name, c.kind, c.distinct
+            );
+            writeln!(f, "{}", line.trim_end())?;
         }
         Ok(())
     }
