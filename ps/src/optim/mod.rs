@@ -305,6 +305,77 @@ mod tests {
 }
 
 #[cfg(test)]
+mod batch_sizes {
+    //! What `docs/optimizers.md` says of the batch size: a mean over `b` rows divides gradients by `b`.
+
+    use super::Optimizer;
+
+    /// The weight after steps with these gradients, each divided by `b`.
+    fn weight(optimizer: Optimizer, gradients: &[f32], b: f32) -> f32 {
+        let (mut w, mut state) = ([0.3], vec![0.0; optimizer.state_per_weight()]);
+        optimizer.init_state(&w, &mut state);
+        for (step, g) in gradients.iter().enumerate() {
+            optimizer.at_step(step as u64 + 1).apply(&mut w, &mut state, &[g / b]);
+        }
+        w[0]
+    }
+
+    #[test]
+    fn settings_that_follow_the_batch_size_give_a_rare_key_the_same_weights() {
+        let gradients = [0.7, -0.2, 0.05, 0.4, -0.9, 0.01];
+        let of = |b: f32| {
+            let (lr, eps) = (0.05.into(), 1e-3 / b);
+            [
+                Optimizer::Sgd { lr: (0.05 * f64::from(b)).into(), l2: 0.1 / b },
+                Optimizer::Momentum { lr: (0.05 * f64::from(b)).into(), momentum: 0.9, l2: 0.1 / b },
+                Optimizer::Adagrad { lr, initial_accumulator: 0.5 / (b * b), eps, l2: 0.1 / b },
+                Optimizer::Adam { lr, beta1: 0.9, beta2: 0.999, eps, l2: 0.1 / b },
+                Optimizer::Adamw { lr, beta1: 0.9, beta2: 0.999, eps, weight_decay: 0.1 },
+                Optimizer::Ftrl { alpha: 0.1, beta: 1.0 / b, l1: 0.2 / b, l2: 0.3 / b },
+            ]
+        };
+        for (one, many) in of(1.0).into_iter().zip(of(4096.0)) {
+            let (expected, found) = (weight(one, &gradients, 1.0), weight(many, &gradients, 4096.0));
+            assert!((found - expected).abs() < 1e-5, "{many:?}: {found} and {expected}");
+            assert!((weight(one, &gradients, 4096.0) - expected).abs() > 1e-3, "the same settings: {one:?}");
+        }
+    }
+
+    #[test]
+    fn first_steps_are_those_of_the_document() {
+        let adagrad = |a, g| {
+            0.3 - weight(
+                Optimizer::Adagrad { lr: 0.05.into(), initial_accumulator: a, eps: 1e-10, l2: 0.0 },
+                &[g],
+                4096.0,
+            )
+        };
+        assert!((adagrad(0.0, 0.9) - 0.05).abs() < 1e-4 && (adagrad(0.0, 0.001) - 0.05).abs() < 1e-4);
+        assert!(adagrad(1.0 / (4096.0 * 4096.0), 0.001) < 1e-4);
+        let optimizer = Optimizer::Adam { lr: 0.01.into(), beta1: 0.9, beta2: 0.999, eps: 1e-8, l2: 0.0 };
+        let first = |g: f32| {
+            let (mut w, mut state) = ([0.0], [0.0; 2]);
+            optimizer.at_step(1_000_000).apply(&mut w, &mut state, &[g / 4096.0]);
+            -w[0] / 0.01
+        };
+        assert!(
+            (first(0.5) - 3.16).abs() < 0.05 && (first(0.0013) - 1.58).abs() < 0.05,
+            "{} {}",
+            first(0.5),
+            first(0.0013)
+        );
+        // Rows that all have the error 1.
+        let ftrl = Optimizer::Ftrl { alpha: 0.1, beta: 1.0, l1: 1.0, l2: 0.0 };
+        let (mut w, mut state) = ([0.0], [0.0; 2]);
+        let rows = (1..=5000).find(|&row| {
+            ftrl.at_step(row).apply(&mut w, &mut state, &[1.0 / 4096.0]);
+            w[0] != 0.0
+        });
+        assert_eq!(rows, Some(4097));
+    }
+}
+
+#[cfg(test)]
 pub(crate) mod twins {
     //! Runs a kernel under every width against its scalar twin.
 
