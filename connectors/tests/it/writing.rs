@@ -66,6 +66,27 @@ async fn rows_survive_the_way_through_every_store() {
 }
 
 #[tokio::test]
+async fn inspecting_tells_of_folders_that_are_columns_and_how_values_are_spread() {
+    let dir = tempfile::tempdir().unwrap();
+    for day in ["2026-11-20", "2026-11-21"] {
+        let folder = dir.path().join(format!("day={day}/hour=3"));
+        to_parquet(&mut synthetic(), &cx(), &folder, &small(), |_| ()).await.unwrap();
+    }
+    let found = inspect(dir.path(), InspectOptions::default()).await.unwrap();
+    let column = |name: &str| found.columns.iter().find(|column| column.name == name).unwrap();
+    assert_eq!((column("day").distinct, column("day").missing), (2, 0.0));
+    assert_eq!((column("hour").distinct, column("hour").min), (1, Some(3.0)));
+    let label = column("label").histogram.as_ref().unwrap();
+    assert_eq!((label.counts.iter().sum::<u64>(), label.from), (2 * ROWS, 0.0));
+    let ones = label.counts[label.counts.len() - 1] as f64 / (2 * ROWS) as f64;
+    assert!((ones - found.positive_rate.unwrap()).abs() < 1e-9, "{label:?}");
+    let text = found.to_string();
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains('%')).collect();
+    assert!(lines.iter().all(|line| line.chars().count() <= 100), "{text}");
+    assert!(lines.iter().any(|line| line.starts_with("I1 ") && line.contains('█')), "{text}");
+}
+
+#[tokio::test]
 async fn the_bytes_depend_on_the_rows_and_not_on_threads_batches_or_stores() {
     let dir = tempfile::tempdir().unwrap();
     for base in [
