@@ -104,6 +104,11 @@ fn text_and_several_shards() {
 }
 
 #[test]
+fn rows_in_int8_of_several_shards() {
+    kill_and_resume("parquet", &["table.storage=int8", "table.shards=2", "output.state=true"], 2);
+}
+
+#[test]
 fn unshuffled_rows_in_f16_with_full_checkpoints() {
     kill_and_resume("parquet", &["data.shuffle_rows=0", "table.storage=f16", "checkpoint.full_every=1"], 1);
 }

@@ -1,13 +1,49 @@
 //! With `staleness = 0` and with `staleness = { exactly = k }` any number of machines trains the same model as one process, to the
 //! bit.
 
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
+
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::hosts::Hosts;
 use super::jobs::{job, one_process, rows};
 use super::processes::{Ledger, Run, rows_read};
 
 const ROWS: u64 = 12_000;
+
+/// The rows of the other tests as CSV, in several files.
+fn csv(folder: &Path) {
+    for (number, file) in std::fs::read_dir(rows(ROWS)).unwrap().map(|entry| entry.unwrap().path()).enumerate() {
+        if file.extension().is_some_and(|ending| ending == "parquet") {
+            let rows = ParquetRecordBatchReaderBuilder::try_new(File::open(file).unwrap()).unwrap().build().unwrap();
+            let to = File::create(folder.join(format!("part-{number}.csv"))).unwrap();
+            let mut to = arrow::csv::Writer::new(to);
+            rows.for_each(|batch| to.write(&batch.unwrap()).unwrap());
+        }
+    }
+}
+
+#[test]
+fn weighted_rows_of_csv_give_the_same_model_whoever_reads_them() {
+    let hosts = Arc::new(Hosts::new(&HOSTS));
+    let folder = tempfile::tempdir().unwrap();
+    csv(folder.path());
+    let train = format!("data.train={}", folder.path().display());
+    let model = |readers: usize, more: &[&str]| {
+        let readers_of = format!("placement.readers={readers}");
+        let all = [&["placement.ps=2", &readers_of, &train][..], more].concat();
+        let processes = &["trainer 0", "ps 0", "ps 1", "reader 0", "reader 1"][..3 + readers];
+        let (run, logs) = finished(&hosts, processes, &job(ROWS, &all));
+        let ledger = Ledger::of(&logs[0]);
+        assert_eq!((ledger.rows, ledger.rejected, ledger.again), (ROWS, 0, 0), "{}", logs[0]);
+        run.model()
+    };
+    let weighted = model(2, &["columns.weight=I2"]);
+    assert_eq!(weighted.difference(&model(1, &["columns.weight=I2"])), None);
+    assert!(weighted.difference(&model(1, &[])).is_some(), "the weights count");
+}
 
 const HOSTS: [&str; 6] = ["ps0", "ps1", "trainer0", "trainer1", "reader0", "reader1"];
 
@@ -44,6 +80,7 @@ fn the_model_is_the_same_wherever_rows_are_looked_up_and_dense_parameters_are() 
             "model.norm=layer",
         ],
         &["placement.readers=2", TABLES[0], TABLES[1]],
+        &["placement.readers=2", "columns.weight=I2", "table.storage=int8"],
         &[
             "placement.readers=1",
             "placement.lookup_at=reader",

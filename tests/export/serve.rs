@@ -27,7 +27,7 @@ fn scores_are_those_of_predict_bit_for_bit_however_many_rows_a_request_has() {
         &["model.hidden=[400, 400]"],
         &["data.negatives=0.5"],
         &["table.storage=f16"],
-        &[],
+        &["table.storage=int8"],
         &[],
         FINAL_MLPS[0],
     ]);
