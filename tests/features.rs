@@ -11,7 +11,7 @@ use std::sync::Arc;
 use arrow::array::{ArrayRef, Int32Array, ListArray, RecordBatch};
 use arrow::datatypes::Int32Type;
 use forebay::Job;
-use forebay::pipelines::{Context, dense_statistics};
+use forebay::pipelines::{Context, column_statistics};
 use parquet::arrow::ArrowWriter;
 
 /// A job file over rows whose features have options.
@@ -48,7 +48,8 @@ fn statistics_are_written_into_the_job_and_the_model_uses_them_wherever_it_goes(
     let statistics = Job::load(&file, &[]).unwrap().columns.statistics.unwrap();
     let (code, said) = common::run(&["data", "stats", path, "--json"]);
     assert_eq!(code, Some(0), "{said}");
-    assert_eq!(serde_json::from_str::<serde_json::Value>(&said).unwrap(), serde_json::json!(statistics));
+    let found: serde_json::Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(found["statistics"], serde_json::json!(statistics));
     let limited = statistics["I4"];
     assert!(
         limited.max == 20.0 && limited.missing.unwrap() > 0 && limited.clip.unwrap().max == Some(20.0),
@@ -81,10 +82,54 @@ fn a_feature_without_any_value_and_a_job_without_features_are_refused_by_name() 
         if !dense.contains("nowhere") {
             job.columns.optional.clear();
         }
-        dense_statistics(&job, &Context::default()).unwrap_err().to_string()
+        column_statistics(&job, &Context::default()).unwrap_err().to_string()
     };
     assert!(refused("['I1', 'nowhere']").contains("`nowhere` has no value in any of 300 rows"));
     assert!(refused("[]").contains("columns.dense"));
+}
+
+#[test]
+fn quantiles_of_slots_are_written_into_the_job_and_the_model_cuts_by_them_wherever_it_goes() {
+    let dir = tempfile::tempdir().unwrap();
+    let rows = common::parquet(dir.path(), 0, 4000);
+    let file = dir.path().join("job.toml");
+    let model = dir.path().join("model");
+    let text = format!(
+        "[data]\ntrain = {rows:?}\n[columns]\ndense = []\nslots = [\"C1\", {{ column = \"I2\", kind = \"boundaries\", quantiles = 4 }}, \
+         {{ column = \"I3\", kind = \"boundaries\", boundaries = [1, 4.5] }}]\n[model]\nkind = \"lr\"\n[output]\nmodel = {model:?}\n"
+    );
+    fs::write(&file, text).unwrap();
+    let path = file.to_str().unwrap();
+    let (code, said) = common::run(&["train", path]);
+    assert!(code == Some(2) && said.contains("`I2`: it has quantiles, but columns.quantiles says nothing"), "{said}");
+    let (code, said) = common::run(&["data", "stats", path, "--write"]);
+    assert!(
+        code == Some(0) && said.contains("0 dense features and the quantiles of 1 slots over 4,000 rows"),
+        "{said}"
+    );
+    let quantiles = Job::load(&file, &[]).unwrap().columns.quantiles.unwrap();
+    let mut values: Vec<i32> = common::read_rows(&rows)["I2"].as_primitive::<Int32Type>().iter().flatten().collect();
+    values.sort_unstable();
+    let mut expected: Vec<f64> = (1..4).map(|part| f64::from(values[part * values.len() / 4])).collect();
+    expected.dedup();
+    expected.retain(|&boundary| boundary > f64::from(values[0]));
+    assert_eq!(quantiles["I2"], expected);
+
+    let (code, said) = common::run(&["train", path]);
+    assert_eq!(code, Some(0), "{said}");
+    let eval = common::parquet(dir.path(), 4000, 500);
+    let of_level = predicted(&model, &eval, "label,C1,I2,I3");
+    // Rows of one C1 and one level of both columns have one score.
+    let mut scores = std::collections::HashMap::new();
+    for (_, score, kept) in &of_level {
+        let number = |at: usize| kept[at].as_ref().map(|text| text.parse::<f64>().unwrap());
+        let level = |at: usize, cuts: &[f64]| number(at).map(|x| cuts.iter().filter(|&&cut| cut <= x).count());
+        let key = (kept[0].clone(), level(1, &expected), level(2, &[1.0, 4.5]));
+        assert_eq!(scores.entry(key.clone()).or_insert(*score), score, "{key:?}");
+    }
+    assert!(scores.len() < of_level.len() && scores.len() > 10, "{}", scores.len());
+    let levels: std::collections::HashSet<_> = scores.keys().map(|(_, level, _)| *level).collect();
+    assert_eq!(levels.len(), expected.len() + 2, "every level, and that of missing values: {levels:?}");
 }
 
 #[test]

@@ -111,7 +111,7 @@ pub use score_columns::ScoreColumns;
 pub use serving::{BadScore, Followed, Follower, Scores, ScoringThreads, ServingModel};
 pub use stages::PredictedRows;
 pub use staleness::{Staleness, Ticket};
-pub use statistics::dense_statistics;
+pub use statistics::{ColumnStatistics, column_statistics};
 pub use training::{FailedTraining, RunPosition, RunningTraining, Trained, Training};
 pub use training_summary::TrainingSummary;
 pub use wiring::{Compute, feed, feed_from};

@@ -57,6 +57,11 @@ impl ModelVersion {
             let more = (scaled_by(job), &job.columns.crosses);
             hash.update(&serde_json::to_vec(&more).expect("a part of a job is JSON"));
         }
+        let quantiles = job.columns.slots.iter().filter(|slot| slot.quantiles.is_some());
+        let quantiles: Vec<_> = quantiles.map(|slot| job.columns.boundaries_of(slot)).collect();
+        if !quantiles.is_empty() {
+            hash.update(&serde_json::to_vec(&quantiles).expect("a part of a job is JSON"));
+        }
         let mut dense: Vec<&NamedTensor> = dense.iter().collect();
         dense.sort_by(|a, b| a.name.cmp(&b.name));
         for tensor in dense {

@@ -1,25 +1,43 @@
-//! Statistics of the dense features of a job's training rows, in one pass: what `scale` needs.
+//! Statistics of the columns of a job's training rows, in one pass: what `scale` and `quantiles` need.
 
 use std::collections::BTreeMap;
 
 use forebay_actors::{Fault, Place, Replicas, Sink, StageCx, Topology};
+use forebay_base::mix64;
 use forebay_connectors::OnBadRow;
-use forebay_job::{Columns, DataOptions, DenseColumn, DenseStatistics, Job};
+use forebay_job::{Columns, DataOptions, DenseColumn, DenseStatistics, Job, Slot, SlotKind, Transform};
 
 use crate::context::Context;
 use crate::flow::ExampleBatch;
 use crate::sources;
 use crate::stages::Parse;
 
-/// Reads the rows at `data.train` once, and returns the statistics of each dense feature, by column: of its clipped and transformed
-/// values, over the rows where it is not missing. The rows pass the stages of `pipeline.after_read`. A job whose features
-/// have scales needs no statistics for this. Blocks until it is done.
+/// What the columns of a job's training rows hold.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ColumnStatistics {
+    /// The statistics of each dense feature, by column.
+    pub dense: BTreeMap<String, DenseStatistics>,
+    /// The boundaries of each slot with `quantiles`, by column.
+    pub quantiles: BTreeMap<String, Vec<f64>>,
+    /// Rows that were read and are not bad.
+    pub rows: u64,
+}
+
+/// Reads the rows at `data.train` once. Statistics of a dense feature are those of its clipped and transformed values, over the rows where it
+/// is not missing; quantiles are those of a sample of 65,536 values. The rows pass the stages of `pipeline.after_read`. A job whose
+/// columns need statistics or quantiles must not have them for this. Blocks until it is done.
 ///
 /// # Errors
-/// A user fault if the job has no dense features or no rows, or if a feature has no value at all; the first fault of the run.
-pub fn dense_statistics(job: &Job, context: &Context) -> Result<BTreeMap<String, DenseStatistics>, Fault> {
-    let features = features(&job.columns)?;
-    let columns = measured(job, &features);
+/// A user fault if the job has neither dense features nor slots with quantiles, or no rows, or if a column has no value at all; the first fault
+/// of the run.
+pub fn column_statistics(job: &Job, context: &Context) -> Result<ColumnStatistics, Fault> {
+    let (features, cut) = (features(&job.columns), cut_slots(&job.columns));
+    if features.is_empty() && cut.is_empty() {
+        return Err(Fault::user(
+            "the job has no dense features (columns.dense) and no slots with quantiles, so there are no statistics to compute",
+        ));
+    }
+    let columns = measured(job, &features, &cut);
     let data = DataOptions { epochs: 1, shuffle: false, ..job.data.clone() };
     let job = &Job { columns, data, ..job.clone() };
     job.check()?;
@@ -32,20 +50,39 @@ pub fn dense_statistics(job: &Job, context: &Context) -> Result<BTreeMap<String,
     let parse = move |_replica| Parse::new(&columns, 0, on_bad_row.clone());
     let replicas = Replicas::ordered(job.parse_replicas_alone());
     let examples = rows.replicated("parse", Place::Own, replicas, parse).link(links.to_batch());
-    let measure = Measure(features.iter().map(|_| Moments::default()).collect());
+    let moments = features.iter().map(|_| Moments::default()).collect();
+    let measure = Measure { moments, samples: cut.iter().map(|_| Sample::default()).collect(), rows: 0 };
     let outcome = examples.sink("measure", Place::Own, move || measure).start()?.wait();
     outcome.result?;
-    let moments: Option<Vec<Moments>> = outcome.results.take("measure");
-    let moments = moments.ok_or_else(|| Fault::internal("the statistics ended without a result"))?;
-    features
-        .into_iter()
-        .zip(moments)
-        .map(|(feature, moments)| Ok((feature.column.clone(), moments.of(feature)?)))
-        .collect()
+    let measured: Option<Measure> = outcome.results.take("measure");
+    let Measure { moments, samples, rows } =
+        measured.ok_or_else(|| Fault::internal("the statistics ended without a result"))?;
+    let dense = features.into_iter().zip(moments);
+    let quantiles = cut.into_iter().zip(samples);
+    Ok(ColumnStatistics {
+        dense: dense
+            .map(|(feature, moments)| Ok((feature.column.clone(), moments.of(feature)?)))
+            .collect::<Result<_, Fault>>()?,
+        quantiles: quantiles
+            .map(|(slot, sample)| Ok((slot.column.clone(), sample.boundaries(slot)?)))
+            .collect::<Result<_, Fault>>()?,
+        rows,
+    })
+}
+
+/// The slots with quantiles, one for each column.
+fn cut_slots(columns: &Columns) -> Vec<&Slot> {
+    let mut slots: Vec<&Slot> = Vec::new();
+    for slot in columns.slots.iter().filter(|slot| slot.quantiles.is_some()) {
+        if !slots.iter().any(|other| other.column == slot.column) {
+            slots.push(slot);
+        }
+    }
+    slots
 }
 
 /// The dense features, one for each column: that with a scale if there are several.
-fn features(columns: &Columns) -> Result<Vec<&DenseColumn>, Fault> {
+fn features(columns: &Columns) -> Vec<&DenseColumn> {
     let mut features: Vec<&DenseColumn> = Vec::new();
     for feature in columns.dense.iter().filter(|feature| feature.length.is_none()) {
         match features.iter_mut().find(|other| other.column == feature.column) {
@@ -54,16 +91,11 @@ fn features(columns: &Columns) -> Result<Vec<&DenseColumn>, Fault> {
             Some(_) => {}
         }
     }
-    if features.is_empty() {
-        return Err(Fault::user(
-            "the job has no dense features (columns.dense), so there are no statistics to compute",
-        ));
-    }
-    Ok(features)
+    features
 }
 
-/// Columns for reading the features alone, each with an indicator, which says where it is missing.
-fn measured(job: &Job, features: &[&DenseColumn]) -> Columns {
+/// Columns for reading the features, and then the slots as numbers, each with an indicator, which says where it is missing.
+fn measured(job: &Job, features: &[&DenseColumn], cut: &[&Slot]) -> Columns {
     let columns = &job.columns;
     let measured =
         |feature: &&DenseColumn| DenseColumn { fill: None, indicator: true, scale: None, ..(*feature).clone() };
@@ -72,10 +104,20 @@ fn measured(job: &Job, features: &[&DenseColumn]) -> Columns {
         // Stages may use any column of the job.
         extra.extend(columns.slots.iter().map(|slot| slot.column.clone()));
     }
+    let as_number = |slot: &&Slot| DenseColumn {
+        transform: Transform::None,
+        indicator: true,
+        ..DenseColumn::from(slot.column.clone())
+    };
+    // A job needs at least one slot.
+    let mut slot = columns.slots.iter().find(|slot| slot.quantiles.is_none()).or(columns.slots.first()).cloned();
+    if let Some(slot) = slot.as_mut().filter(|slot| slot.quantiles.is_some()) {
+        (slot.kind, slot.quantiles) = (SlotKind::LogBucket, None);
+    }
     let mut measured = Columns {
-        dense: features.iter().map(measured).collect(),
-        // A job needs at least one slot.
-        slots: columns.slots.iter().take(1).cloned().collect(),
+        dense: features.iter().map(measured).chain(cut.iter().map(as_number)).collect(),
+        slots: slot.into_iter().collect(),
+        quantiles: None,
         crosses: Vec::new(),
         statistics: None,
         extra,
@@ -149,28 +191,93 @@ fn rounded(value: f64) -> f64 {
     format!("{value:.8e}").parse().unwrap_or(value)
 }
 
-/// Adds up the moments of each feature, and leaves them in the run's results.
-struct Measure(Vec<Moments>);
+/// Values of a sample. The share of values below a quantile of so many is right to .2% or so.
+const SAMPLE: usize = 65_536;
+
+/// A uniform sample of the values of a column (Vitter 1985, algorithm R), the same in each run.
+#[derive(Default)]
+struct Sample {
+    seen: u64,
+    values: Vec<f32>,
+}
+
+impl Sample {
+    /// As [`Moments::add`].
+    fn add(&mut self, values: &[f32], missing: &[f32]) {
+        for (&value, _) in values.iter().zip(missing).filter(|(_, missing)| **missing == 0.0) {
+            self.seen += 1;
+            if self.values.len() < SAMPLE {
+                self.values.push(value);
+                continue;
+            }
+            let at = (u128::from(mix64(self.seen)) * u128::from(self.seen)) >> 64;
+            if let Some(place) = self.values.get_mut(at as usize) {
+                *place = value;
+            }
+        }
+    }
+
+    /// Ascending values that cut the sample into parts of about as many values as the slot asks for; fewer if many values are equal.
+    fn boundaries(mut self, slot: &Slot) -> Result<Vec<f64>, Fault> {
+        self.values.sort_by(f32::total_cmp);
+        let (count, parts) = (self.values.len(), slot.quantiles.unwrap_or(1).max(1));
+        // The decimal that the file has, rather than that of the nearest f32.
+        let decimal = |value: f32| value.to_string().parse().unwrap_or(f64::from(value));
+        let mut boundaries: Vec<f64> =
+            (1..parts).filter_map(|part| self.values.get(part * count / parts)).map(|&v| decimal(v)).collect();
+        boundaries.dedup();
+        let least = self.values.first().map(|&value| decimal(value));
+        boundaries.retain(|&boundary| Some(boundary) != least);
+        match (least, boundaries.is_empty()) {
+            (None, _) => Err(Fault::user(format!(
+                "slot `{}` has no value in any row: leave it out of columns.slots",
+                slot.column
+            ))),
+            // Most values are the least one: the others are the other part.
+            (Some(least), true) => match self.values.iter().map(|&value| decimal(value)).find(|&value| value > least) {
+                Some(next) => Ok(vec![next]),
+                None => Err(Fault::user(format!(
+                    "slot `{}` has the value {least} in all rows, so it has no quantiles: leave it out of columns.slots",
+                    slot.column
+                ))),
+            },
+            (Some(_), false) => Ok(boundaries),
+        }
+    }
+}
+
+/// Adds up the moments of each feature and takes a sample of each slot, and leaves them in the run's results.
+#[derive(Default)]
+struct Measure {
+    moments: Vec<Moments>,
+    samples: Vec<Sample>,
+    rows: u64,
+}
 
 impl Sink for Measure {
     type In = ExampleBatch;
 
     fn describe(&self) -> String {
-        format!("mean, std, min and max of {} features", self.0.len())
+        format!("mean, std, min and max of {} features, quantiles of {} slots", self.moments.len(), self.samples.len())
     }
 
     async fn write(&mut self, batch: ExampleBatch, _cx: &StageCx) -> Result<(), Fault> {
         if batch.rows == 0 {
             return Ok(());
         }
-        for (feature, moments) in self.0.iter_mut().enumerate() {
+        self.rows += batch.rows as u64;
+        for (feature, moments) in self.moments.iter_mut().enumerate() {
             moments.add(batch.dense_column(2 * feature), batch.dense_column(2 * feature + 1));
+        }
+        for (slot, sample) in self.samples.iter_mut().enumerate() {
+            let at = 2 * (self.moments.len() + slot);
+            sample.add(batch.dense_column(at), batch.dense_column(at + 1));
         }
         Ok(())
     }
 
     async fn finish(&mut self, cx: &StageCx) -> Result<(), Fault> {
-        cx.leave(std::mem::take(&mut self.0));
+        cx.leave(std::mem::take(self));
         Ok(())
     }
 }
@@ -180,6 +287,33 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn quantiles(values: &[f32], parts: usize) -> Result<Vec<f64>, String> {
+        let mut sample = Sample::default();
+        values.chunks(100).for_each(|values| sample.add(values, &vec![0.0; values.len()]));
+        let slot = Slot { quantiles: Some(parts), ..Slot::from("x".to_owned()) };
+        sample.boundaries(&slot).map_err(|fault| fault.to_string())
+    }
+
+    #[test]
+    fn quantiles_cut_the_values_into_parts_of_one_size() {
+        let values: Vec<f32> = (0..1000).map(|i| ((i * 7919) % 1000) as f32 / 10.0).collect();
+        assert_eq!(quantiles(&values, 4).unwrap(), [25.0, 50.0, 75.0]);
+        assert_eq!(quantiles(&values, 2).unwrap(), [50.0]);
+        assert_eq!(quantiles(&[0.1, 0.2, 0.3], 3).unwrap(), [0.2, 0.3], "decimals, not the nearest f32");
+        let skewed: Vec<f32> = (0..100).map(|i| if i < 95 { 0.0 } else { i as f32 }).collect();
+        assert_eq!(quantiles(&skewed, 10).unwrap(), [95.0], "the least value is no boundary");
+        assert!(quantiles(&[3.0; 9], 4).unwrap_err().contains("the value 3 in all rows"));
+        assert!(quantiles(&[], 4).unwrap_err().contains("no value in any row"));
+    }
+
+    #[test]
+    fn a_sample_of_many_values_has_their_quantiles() {
+        let many: Vec<f32> = (0..400_000).map(|i| (i / 40) as f32).collect();
+        for (at, boundary) in quantiles(&many, 10).unwrap().into_iter().enumerate() {
+            assert!((boundary - (at + 1) as f64 * 1000.0).abs() < 100.0, "{at}: {boundary}");
+        }
+    }
 
     proptest! {
         #[test]

@@ -111,7 +111,9 @@ fn dense_meaning(transform: Transform) -> Meaning {
 fn slot_meaning(kind: SlotKind) -> Meaning {
     match kind {
         SlotKind::Auto | SlotKind::Int | SlotKind::String => Meaning::Category,
-        SlotKind::Hex | SlotKind::LogBucket | SlotKind::Hour | SlotKind::Weekday => Meaning::OfAnyType,
+        SlotKind::Hex | SlotKind::LogBucket | SlotKind::Boundaries | SlotKind::Hour | SlotKind::Weekday => {
+            Meaning::OfAnyType
+        }
     }
 }
 

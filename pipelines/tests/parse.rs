@@ -333,6 +333,31 @@ fn decimals_are_numbers() {
 }
 
 #[test]
+fn boundaries_cut_numbers_of_any_type_and_leave_strings() {
+    let text = "slots = [{ column = 'x', kind = 'boundaries', boundaries = [-1, 2.5, 7] }]\ndense = []\nlabel = 'x'";
+    let columns: Columns = toml::from_str(text).unwrap();
+    let keys = |values: ArrayRef| {
+        let label: ArrayRef = Arc::new(Int32Array::from(vec![1; values.len()]));
+        let columns = Columns { label: "label".into(), ..columns.clone() };
+        match one(columns, batch(vec![("label", label), ("x", values)])).map(|batch| batch.slots[0].clone()) {
+            Ok(SlotKeys::One(keys)) => Ok(keys),
+            Ok(SlotKeys::Many { .. }) => panic!("no lists"),
+            Err(fault) => Err(fault.to_string()),
+        }
+    };
+    let floats =
+        keys(Arc::new(Float64Array::from(vec![Some(-1.5), Some(-1.0), Some(2.5), Some(7.0), Some(f64::INFINITY)])))
+            .unwrap();
+    assert_eq!(floats.iter().collect::<std::collections::HashSet<_>>().len(), 4, "both ends are open");
+    assert_eq!(floats[3], floats[4]);
+    let odd =
+        keys(Arc::new(Float32Array::from(vec![Some(2.4), Some(f32::NAN), None, Some(f32::NEG_INFINITY)]))).unwrap();
+    assert_eq!((odd[0], odd[1], odd[3]), (floats[1], odd[2], floats[0]), "NaN is missing");
+    assert_eq!(keys(Arc::new(Int64Array::from(vec![-2, 0, 3, 7, 900]))).unwrap(), floats);
+    assert!(keys(Arc::new(StringArray::from(vec!["1"]))).unwrap_err().contains("expected numbers"));
+}
+
+#[test]
 fn log_buckets_take_numbers_and_leave_strings() {
     let keys =
         slot(SlotKind::LogBucket, Arc::new(Int32Array::from(vec![Some(100), Some(101), Some(5000), None]))).unwrap();

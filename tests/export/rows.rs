@@ -53,7 +53,7 @@ slots = ["user", "city", { column = "site", kind = "hex" }, { column = "item", k
 
 /// Settings that give dense features and slots of [`rows`] every option: missing values, limits, scales, parts of timestamps, buckets and
 /// crosses.
-pub(crate) const OPTIONS: [&str; 4] = [
+pub(crate) const OPTIONS: [&str; 5] = [
     "columns.dense=[{ column = 'count', transform = 'log', clip = { min = 0.5, max = 4000 }, indicator = true }, \
      { column = 'price', fill = 1.5, scale = 'z_score' }, { column = 'price2', scale = 'min_max', clip = { min = -90 } }, \
      { column = 'vector', length = 3, indicator = true, clip = { max = 2.5 } }, { column = 'moment', transform = 'hour', indicator = true }, { column = 'day', transform = 'weekday' }, 'flag', 'rank']",
@@ -61,7 +61,10 @@ pub(crate) const OPTIONS: [&str; 4] = [
      price2 = { mean = -60, std = 30, min = -90, max = 0, clip = { min = -90 } } }",
     "columns.slots=[{ column = 'user', buckets = 20 }, 'city', { column = 'site', kind = 'hex' }, 'item', 'history', \
      { column = 'moment', kind = 'hour' }, { column = 'moment', kind = 'weekday', key_space = 'day of the week' }, \
-     { column = 'price', kind = 'log_bucket' }]",
+     { column = 'price', kind = 'log_bucket' }, \
+     { column = 'price', kind = 'boundaries', boundaries = [0.5, 2, 10], key_space = 'price level' }, \
+     { column = 'price', kind = 'boundaries', quantiles = 3, key_space = 'price third' }]",
+    "columns.quantiles={ price = [1.0, 2.2] }",
     "columns.crosses=[{ columns = ['user', 'city'] }, { columns = ['city', 'history', 'site'], buckets = 50 }]",
 ];
 

@@ -12,6 +12,7 @@ enum Hashed {
     Integer,
     Text,
     LogBucket,
+    Boundaries,
     Hour,
     Weekday,
 }
@@ -22,6 +23,7 @@ fn hashed(kind: SlotKind) -> Option<Hashed> {
         SlotKind::Int | SlotKind::Hex => Hashed::Integer,
         SlotKind::String => Hashed::Text,
         SlotKind::LogBucket => Hashed::LogBucket,
+        SlotKind::Boundaries => Hashed::Boundaries,
         SlotKind::Hour => Hashed::Hour,
         SlotKind::Weekday => Hashed::Weekday,
     })
@@ -36,8 +38,13 @@ pub fn check_key_spaces(columns: &Columns, kind: impl Fn(&Slot) -> SlotKind) -> 
         for other in columns.slots[..at].iter().filter(|other| other.key_space() == slot.key_space()) {
             let kinds = (kind(other), kind(slot));
             let differ = hashed(kinds.0).zip(hashed(kinds.1)).is_some_and(|(a, b)| a != b);
-            if differ || other.buckets != slot.buckets {
-                let what = if differ { "kinds" } else { "numbers of buckets" };
+            let cuts = columns.boundaries_of(other) != columns.boundaries_of(slot);
+            if differ || cuts || other.buckets != slot.buckets {
+                let what = match (differ, cuts) {
+                    (true, _) => "kinds",
+                    (_, true) => "boundaries",
+                    _ => "numbers of buckets",
+                };
                 return Err(Fault::user(format!(
                     "columns.slots: {} and {} share the key space `{}` with different {what}, so equal values would not share \
                      rows, and others would: give one of them another key_space",
@@ -97,6 +104,11 @@ mod tests {
             ("{ column = 'a', kind = 'int' }, { column = 'a', kind = 'log_bucket' }", "the key space `a`"),
             ("{ column = 'a', kind = 'hour' }, { column = 'a', kind = 'weekday' }", "different kinds"),
             ("'a', { column = 'b', buckets = 9, key_space = 'a' }", "different numbers of buckets"),
+            (
+                "{ column = 'a', kind = 'boundaries', boundaries = [1, 2] }, \
+                 { column = 'b', kind = 'boundaries', boundaries = [1, 3], key_space = 'a' }",
+                "different boundaries",
+            ),
         ] {
             let said = check(slots).unwrap_err().to_string();
             assert!(said.contains(words) && said.contains("another key_space"), "no {words:?} in: {said}");

@@ -41,6 +41,10 @@ pub struct Columns {
     /// `{ I1 = { mean = 1.5, std = 2.0, min = 0.0, max = 9.0 } }`. `forebay data stats JOB --write` writes it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub statistics: Option<BTreeMap<String, DenseStatistics>>,
+    /// The boundaries of slots with `quantiles`, by column, for instance `{ age = [22.0, 31.0, 45.0] }`. `forebay data stats JOB --write` writes
+    /// it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantiles: Option<BTreeMap<String, Vec<f64>>>,
     /// Slots: columns with categorical features. A missing value counts as a value; an empty list has no value.
     #[serde(deserialize_with = "slot_list")]
     pub slots: Vec<Slot>,
@@ -67,6 +71,7 @@ impl Default for Columns {
             weight: None,
             dense: expand("I1..I13").into_iter().map(DenseColumn::from).collect(),
             statistics: None,
+            quantiles: None,
             slots: expand("C1..C26")
                 .into_iter()
                 .map(|column| Slot { kind: SlotKind::Hex, ..Slot::from(column) })
@@ -161,7 +166,7 @@ impl Columns {
     pub(crate) fn check(&self) -> Result<(), Fault> {
         self.label.check()?;
         self.dense.iter().try_for_each(|dense| dense.check(self))?;
-        self.slots.iter().try_for_each(Slot::check)?;
+        self.slots.iter().try_for_each(|slot| slot.check(self))?;
         self.crosses.iter().try_for_each(|cross| cross.check(self))?;
         check_key_spaces(self, |slot| slot.kind)?;
         let names = self.names();
@@ -188,6 +193,20 @@ impl Columns {
     /// The statistics of the values that a dense feature scales.
     pub fn statistics_of(&self, column: &str) -> Option<&DenseStatistics> {
         self.statistics.as_ref()?.get(column)
+    }
+
+    /// The boundaries that `forebay data stats` has found for a column.
+    pub fn quantiles_of(&self, column: &str) -> Option<&[f64]> {
+        Some(self.quantiles.as_ref()?.get(column)?)
+    }
+
+    /// The boundaries of a slot of the kind `boundaries`; none of other kinds.
+    pub fn boundaries_of<'a>(&'a self, slot: &'a Slot) -> &'a [f64] {
+        match &slot.boundaries {
+            _ if slot.kind != SlotKind::Boundaries => &[],
+            Some(boundaries) => boundaries,
+            None => self.quantiles_of(&slot.column).unwrap_or_default(),
+        }
     }
 
     /// For each slot the number of its key space, table by table in the order of first sight; the crosses last. So the keys of a batch,

@@ -7,6 +7,11 @@ use forebay_connectors::ValueKind;
 use forebay_models::Pooling;
 use serde::{Deserialize, Serialize};
 
+use super::Columns;
+
+/// Most quantiles of a slot.
+const MOST_QUANTILES: usize = 1000;
+
 /// One slot.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -20,6 +25,14 @@ pub struct Slot {
     /// and the items in the user's history. They must hash their values alike. Default: the name of the column.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_space: Option<String>,
+    /// The boundaries of the kind `boundaries`, ascending, for instance `[18, 25, 35, 50]`: a value has the number of the boundaries that are
+    /// at most as large.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boundaries: Option<Vec<f64>>,
+    /// The same with boundaries at quantiles of the training rows, for instance `10` for deciles: `forebay data stats JOB --write` finds them,
+    /// and writes them to `columns.quantiles`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantiles: Option<usize>,
     /// How many keys the values share: values are hashed into so many buckets, a missing value has a key of its own, for instance
     /// `100_000`. Default: each value has its own key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,6 +69,9 @@ pub enum SlotKind {
     /// Numbers in logarithmic buckets: below 3 as they are, from 3 on ⌊ln(x)²⌋ + 2 (the bucketing of the winners of
     /// the Criteo challenge): gives a linear model something to learn from counts. NaN is a missing value.
     LogBucket,
+    /// Numbers between boundaries, which `boundaries` or `quantiles` give: the number of boundaries that are at most as large. NaN is a
+    /// missing value.
+    Boundaries,
     /// The hour of a timestamp in UTC, 0 to 23. Text must be a date or a timestamp: `2026-11-20 03:04:05`, also with `T` and a time
     /// zone.
     Hour,
@@ -70,7 +86,7 @@ impl SlotKind {
             Self::Auto | Self::String | Self::Hour | Self::Weekday => ValueKind::Text,
             Self::Int => ValueKind::Integer,
             Self::Hex => ValueKind::Hex,
-            Self::LogBucket => ValueKind::Number,
+            Self::LogBucket | Self::Boundaries => ValueKind::Number,
         }
     }
 
@@ -82,6 +98,7 @@ impl SlotKind {
             Self::Hex => "hex",
             Self::String => "string",
             Self::LogBucket => "log_bucket",
+            Self::Boundaries => "boundaries",
             Self::Hour => "hour",
             Self::Weekday => "weekday",
         }
@@ -94,7 +111,7 @@ impl Slot {
         self.key_space.as_deref().unwrap_or(&self.column)
     }
 
-    pub(super) fn check(&self) -> Result<(), Fault> {
+    pub(super) fn check(&self, columns: &Columns) -> Result<(), Fault> {
         let of = || format!("columns.slots: `{}`", self.column);
         for (name, count) in [("first", self.first), ("last", self.last)] {
             if count == Some(0) {
@@ -104,7 +121,62 @@ impl Slot {
         if self.first.is_some() && self.last.is_some() {
             return Err(Fault::user(format!("{}: first and last exclude each other, expected one of them", of())));
         }
-        check_buckets(self.buckets, of)
+        check_buckets(self.buckets, of)?;
+        self.check_boundaries(columns, of)
+    }
+
+    fn check_boundaries(&self, columns: &Columns, of: impl Fn() -> String) -> Result<(), Fault> {
+        let refuse = |what: &str| Err(Fault::user(format!("{}: {what}", of())));
+        let given = self.boundaries.is_some() || self.quantiles.is_some();
+        match (self.kind == SlotKind::Boundaries, given) {
+            (false, false) => return Ok(()),
+            (false, true) => {
+                return refuse(
+                    "boundaries and quantiles are for kind = \"boundaries\": set the kind, or leave them out",
+                );
+            }
+            (true, false) => {
+                return refuse(
+                    "its kind is \"boundaries\", expected boundaries = [...], or quantiles = 10 for deciles",
+                );
+            }
+            (true, true) if self.boundaries.is_some() && self.quantiles.is_some() => {
+                return refuse("boundaries and quantiles exclude each other, expected one of them");
+            }
+            (true, true) => {}
+        }
+        if let Some(quantiles) = self.quantiles.filter(|quantiles| !(2..=MOST_QUANTILES).contains(quantiles)) {
+            return refuse(&format!("quantiles is {quantiles}, expected 2 to {MOST_QUANTILES}"));
+        }
+        let same = columns.slots.iter().filter(|other| other.column == self.column);
+        if let Some(other) = same
+            .filter_map(|other| other.quantiles)
+            .find(|&other| Some(other) != self.quantiles && self.quantiles.is_some())
+        {
+            return refuse(&format!(
+                "quantiles is {} here and {other} in another slot of this column, expected the same",
+                self.quantiles.unwrap_or_default()
+            ));
+        }
+        let (field, boundaries) = match (&self.boundaries, columns.quantiles_of(&self.column)) {
+            (Some(boundaries), _) => ("boundaries".to_owned(), boundaries.as_slice()),
+            (None, Some(found)) => (format!("columns.quantiles.{}", self.column), found),
+            (None, None) => {
+                return refuse(
+                    "it has quantiles, but columns.quantiles says nothing about it: `forebay data stats JOB --write` finds them",
+                );
+            }
+        };
+        if boundaries.is_empty() {
+            return refuse(&format!("{field} is empty, expected at least one number"));
+        }
+        if let Some(wrong) = boundaries.iter().find(|boundary| !boundary.is_finite()) {
+            return refuse(&format!("{field} has {wrong}, expected finite numbers"));
+        }
+        match boundaries.windows(2).find(|pair| pair[0] >= pair[1]) {
+            None => Ok(()),
+            Some(pair) => refuse(&format!("{field} has {} before {}, expected ascending numbers", pair[0], pair[1])),
+        }
     }
 
     /// The range of the values that count, of a list with so many.
@@ -128,11 +200,49 @@ impl From<String> for Slot {
             column,
             kind: SlotKind::default(),
             key_space: None,
+            boundaries: None,
+            quantiles: None,
             buckets: None,
             first: None,
             last: None,
             pooling: None,
             table: None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Columns;
+
+    #[test]
+    fn boundaries_are_ascending_numbers_or_those_of_data_stats() {
+        let check = |slot: &str| {
+            let text = format!("slots = [{{ column = 'age', {slot} }}]\n[quantiles]\nempty = []\nx = [1.0]\n");
+            toml::from_str::<Columns>(&text).unwrap().check()
+        };
+        check("kind = 'boundaries', boundaries = [-1.5, 0, 7]").unwrap();
+        for (slot, words) in [
+            ("kind = 'boundaries'", "expected boundaries = [...], or quantiles = 10"),
+            ("kind = 'boundaries', boundaries = []", "`age`: boundaries is empty"),
+            ("kind = 'boundaries', boundaries = [3, 2]", "boundaries has 3 before 2, expected ascending"),
+            ("kind = 'boundaries', boundaries = [2, 2]", "2 before 2"),
+            ("kind = 'boundaries', boundaries = [1, nan]", "boundaries has NaN, expected finite"),
+            ("kind = 'boundaries', boundaries = [1, inf]", "boundaries has inf"),
+            ("kind = 'boundaries', boundaries = [1], quantiles = 4", "exclude each other"),
+            ("kind = 'boundaries', quantiles = 1", "quantiles is 1, expected 2 to 1000"),
+            ("kind = 'boundaries', quantiles = 4", "columns.quantiles says nothing about it: `forebay data stats"),
+            ("kind = 'int', boundaries = [1]", "for kind = \"boundaries\""),
+            ("quantiles = 3", "for kind = \"boundaries\""),
+        ] {
+            let said = check(slot).unwrap_err().to_string();
+            assert!(said.contains(words), "no {words:?} in: {said}");
+        }
+        let quantiles = |of: &str| {
+            let text = "slots = [{ column = 'age', kind = 'boundaries', quantiles = 3 }]";
+            toml::from_str::<Columns>(&format!("{text}\n[quantiles]\nage = {of}")).unwrap().check()
+        };
+        quantiles("[1.0, 2.0]").unwrap();
+        assert!(quantiles("[]").unwrap_err().to_string().contains("columns.quantiles.age is empty"));
     }
 }

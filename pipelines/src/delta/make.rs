@@ -21,7 +21,7 @@ const DENSE: &str = "dense.safetensors";
 fn is_bound(name: &str) -> bool {
     let of_model = name == "seed" || name == "data.negatives" || name == "table.storage" || name.starts_with("model.");
     let of_tables = name.starts_with("tables.") && (name.ends_with(".storage") || name.ends_with(".embedding_dim"));
-    let of_columns = ["columns.dense", "columns.slots", "columns.crosses", "columns.statistics"];
+    let of_columns = ["columns.dense", "columns.slots", "columns.crosses", "columns.statistics", "columns.quantiles"];
     of_model || of_tables || of_columns.iter().any(|section| name.starts_with(section))
 }
 

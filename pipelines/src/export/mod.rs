@@ -74,6 +74,9 @@ pub struct ExportManifest {
     /// What dense features are scaled by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistics: Option<BTreeMap<String, DenseStatistics>>,
+    /// The boundaries of slots with `quantiles`, by column.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quantiles: Option<BTreeMap<String, Vec<f64>>>,
     /// Rows of the table; with groups those of the first.
     pub rows: u64,
     /// The dense part, if it was exported.
@@ -160,6 +163,7 @@ impl Model {
             crosses: self.job.columns.crosses.clone(),
             dense_features: self.job.columns.dense.clone(),
             statistics: self.job.columns.statistics.clone(),
+            quantiles: self.job.columns.quantiles.clone(),
             rows: first_rows,
             keys,
             parts,

@@ -272,6 +272,7 @@ fn same_costs(job: &Job, profile: &RunProfile) -> Result<(), Fault> {
         let kinds = ["train.optimizer.kind", "table.linear_optimizer.kind", "table.embedding_optimizer.kind"];
         // What each text says of statistics changes no cost.
         !name.starts_with("columns.statistics")
+            && !name.starts_with("columns.quantiles")
             && (prefixes.iter().any(|prefix| name.starts_with(prefix))
                 || names.contains(&name)
                 || kinds.contains(&name))

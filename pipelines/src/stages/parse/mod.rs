@@ -62,7 +62,7 @@ impl Parse {
     pub fn new(columns: &Columns, seed: u64, on_bad_row: OnBadRow) -> Self {
         Self {
             dense: columns.dense.iter().map(|c| DenseParser::new(c, columns)).collect(),
-            slots: columns.slots.iter().map(|s| SlotParser::new(s, seed)).collect(),
+            slots: columns.slots.iter().map(|s| SlotParser::new(s, columns, seed)).collect(),
             crosses: columns.crosses.iter().map(|c| CrossParser::new(c, columns, seed)).collect(),
             tables: if columns.named_tables().is_empty() { Vec::new() } else { columns.slot_tables() },
             check_types: false,

@@ -9,7 +9,7 @@ use arrow::compute::cast;
 use arrow::datatypes::{ArrowPrimitiveType, DataType, Float64Type, Int32Type, Int64Type, UInt32Type, UInt64Type};
 use forebay_actors::Fault;
 use forebay_base::parse_hex;
-use forebay_job::{Slot, SlotKind};
+use forebay_job::{Columns, Slot, SlotKind};
 use forebay_ps::SlotHasher;
 
 use super::bad_rows::BadRows;
@@ -21,15 +21,18 @@ const NOT_HEX: &str = "category is not hexadecimal";
 
 pub(super) struct SlotParser {
     slot: Slot,
+    /// Of the kind `boundaries`.
+    boundaries: Vec<f64>,
     hasher: SlotHasher,
     /// The last dictionary and the keys of its values; a bad value has `None`.
     dictionary: Option<(ArrayRef, Vec<Option<u64>>)>,
 }
 
 impl SlotParser {
-    pub(super) fn new(slot: &Slot, seed: u64) -> Self {
+    pub(super) fn new(slot: &Slot, columns: &Columns, seed: u64) -> Self {
         let hasher = SlotHasher::new(slot.key_space(), seed);
-        Self { slot: slot.clone(), hasher, dictionary: None }
+        let boundaries = columns.boundaries_of(slot).to_vec();
+        Self { slot: slot.clone(), boundaries, hasher, dictionary: None }
     }
 
     pub(super) fn parse(&mut self, name: &str, array: &ArrayRef, bad: &mut BadRows) -> Result<SlotKeys, Fault> {
@@ -104,7 +107,7 @@ impl SlotParser {
             SlotKind::Int => "integers, booleans, dates or timestamps",
             SlotKind::Hex => "hexadecimal strings or integers",
             SlotKind::String => "strings",
-            SlotKind::LogBucket => "numbers",
+            SlotKind::LogBucket | SlotKind::Boundaries => "numbers",
             SlotKind::Hour => return self.calendar(CalendarPart::Hour, name, array, wrong),
             SlotKind::Weekday => return self.calendar(CalendarPart::Weekday, name, array, wrong),
         };
@@ -113,10 +116,15 @@ impl SlotParser {
         let cannot = |e| Fault::user(format!("column `{name}` cannot be read")).because(e);
         let recast = |to: &DataType| cast(array, to).map_err(cannot);
         match array.data_type() {
-            kind if self.slot.kind == SlotKind::LogBucket
+            kind if matches!(self.slot.kind, SlotKind::LogBucket | SlotKind::Boundaries)
                 && (kind.is_integer() || kind.is_floating() || kind.is_decimal()) =>
             {
-                Ok(self.log_buckets(recast(&DataType::Float64)?.as_primitive::<Float64Type>()))
+                let numbers = recast(&DataType::Float64)?;
+                let numbers = numbers.as_primitive::<Float64Type>();
+                Ok(match self.slot.kind {
+                    SlotKind::LogBucket => self.cut(numbers, log_bucket),
+                    _ => self.cut(numbers, |x| self.boundaries.partition_point(|&boundary| boundary <= x) as i64),
+                })
             }
             // A column that all files lack.
             DataType::Null => Ok(vec![self.hasher.missing(); array.len()]),
@@ -167,12 +175,13 @@ impl SlotParser {
         Ok(self.numbers(&parts, |v| v))
     }
 
-    fn log_buckets(&self, array: &PrimitiveArray<Float64Type>) -> Vec<u64> {
+    /// The keys of numbers that `cut` makes integers of. NaN is a missing value.
+    fn cut(&self, array: &PrimitiveArray<Float64Type>, cut: impl Fn(f64) -> i64) -> Vec<u64> {
         if array.values().iter().any(|value| value.is_nan()) {
             let numbers = array.iter().map(|value| value.filter(|value| !value.is_nan()));
-            return self.numbers(&numbers.collect::<PrimitiveArray<Float64Type>>(), log_bucket);
+            return self.numbers(&numbers.collect::<PrimitiveArray<Float64Type>>(), cut);
         }
-        self.numbers(array, log_bucket)
+        self.numbers(array, cut)
     }
 
     fn numbers<T: ArrowPrimitiveType>(
