@@ -10,7 +10,7 @@ mod histogram;
 use std::fmt;
 use std::sync::Arc;
 
-use arrow::datatypes::FieldRef;
+use arrow::datatypes::{FieldRef, SchemaRef};
 use forebay_actors::{Fault, Source, StageCx};
 use serde::{Deserialize, Serialize};
 
@@ -127,14 +127,22 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
     let read = ReadOptions { decode_threads: 2, ..ReadOptions::default() };
     match format {
         Format::Parquet => {
-            let mut source = ParquetSource::new(input, read).dictionaries(false);
+            let mut source = ParquetSource::new(input.clone(), read.clone()).dictionaries(false);
             source.open(&cx).await?;
+            if let Some(columns) = with_folders(&files, source.schema()) {
+                source = ParquetSource::new(input, read).dictionaries(false).columns(columns);
+                source.open(&cx).await?;
+            }
             report.row_groups = source.footers().iter().map(|f| f.selected.ranges.len() as u64).sum();
             stats(&mut source, false, &mut report).await?;
         }
         Format::Arrow => {
-            let mut source = ArrowSource::new(input, read).dictionaries(false);
+            let mut source = ArrowSource::new(input.clone(), read.clone()).dictionaries(false);
             source.open(&cx).await?;
+            if let Some(columns) = with_folders(&files, source.schema()) {
+                source = ArrowSource::new(input, read).dictionaries(false).columns(columns);
+                source.open(&cx).await?;
+            }
             report.row_groups = source.record_batches();
             stats(&mut source, false, &mut report).await?;
         }
@@ -156,6 +164,17 @@ pub async fn inspect(input: impl Into<Input>, options: InspectOptions) -> Result
     }
     report.rejected = cx.ledger().snapshot().rejected;
     Ok(report)
+}
+
+/// The columns of the first file, and behind them the folders `column=value` above it; `None` without such folders.
+fn with_folders(files: &[DataFile], schema: Option<SchemaRef>) -> Option<Vec<String>> {
+    let mut names: Vec<String> = schema?.fields().iter().map(|field| field.name().clone()).collect();
+    let folders = files.first()?.partitions.iter().map(|(name, _)| name.to_owned());
+    let folders: Vec<String> = folders.filter(|name| !names.contains(name)).collect();
+    (!folders.is_empty()).then(|| {
+        names.extend(folders);
+        names
+    })
 }
 
 /// `untyped`: all columns are text, and those that hold only numbers are reported as numbers.
