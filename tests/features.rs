@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, Int32Array, ListArray, RecordBatch};
+use arrow::array::{ArrayRef, AsArray, Int32Array, ListArray, RecordBatch};
 use arrow::datatypes::Int32Type;
 use forebay::Job;
 use forebay::pipelines::{Context, column_statistics};
@@ -95,30 +95,30 @@ fn quantiles_of_slots_are_written_into_the_job_and_the_model_cuts_by_them_wherev
     let file = dir.path().join("job.toml");
     let model = dir.path().join("model");
     let text = format!(
-        "[data]\ntrain = {rows:?}\n[columns]\ndense = []\nslots = [\"C1\", {{ column = \"I2\", kind = \"boundaries\", quantiles = 4 }}, \
+        "[data]\ntrain = {rows:?}\n[columns]\ndense = []\nslots = [\"C1\", {{ column = \"I1\", kind = \"boundaries\", quantiles = 4 }}, \
          {{ column = \"I3\", kind = \"boundaries\", boundaries = [1, 4.5] }}]\n[model]\nkind = \"lr\"\n[output]\nmodel = {model:?}\n"
     );
     fs::write(&file, text).unwrap();
     let path = file.to_str().unwrap();
     let (code, said) = common::run(&["train", path]);
-    assert!(code == Some(2) && said.contains("`I2`: it has quantiles, but columns.quantiles says nothing"), "{said}");
+    assert!(code == Some(2) && said.contains("`I1`: it has quantiles, but columns.quantiles says nothing"), "{said}");
     let (code, said) = common::run(&["data", "stats", path, "--write"]);
     assert!(
         code == Some(0) && said.contains("0 dense features and the quantiles of 1 slots over 4,000 rows"),
         "{said}"
     );
     let quantiles = Job::load(&file, &[]).unwrap().columns.quantiles.unwrap();
-    let mut values: Vec<i32> = common::read_rows(&rows)["I2"].as_primitive::<Int32Type>().iter().flatten().collect();
+    let mut values: Vec<i32> = common::read_rows(&rows)["I1"].as_primitive::<Int32Type>().iter().flatten().collect();
     values.sort_unstable();
     let mut expected: Vec<f64> = (1..4).map(|part| f64::from(values[part * values.len() / 4])).collect();
     expected.dedup();
     expected.retain(|&boundary| boundary > f64::from(values[0]));
-    assert_eq!(quantiles["I2"], expected);
+    assert_eq!(quantiles["I1"], expected);
 
     let (code, said) = common::run(&["train", path]);
     assert_eq!(code, Some(0), "{said}");
     let eval = common::parquet(dir.path(), 4000, 500);
-    let of_level = predicted(&model, &eval, "label,C1,I2,I3");
+    let of_level = predicted(&model, &eval, "label,C1,I1,I3");
     // Rows of one C1 and one level of both columns have one score.
     let mut scores = std::collections::HashMap::new();
     for (_, score, kept) in &of_level {

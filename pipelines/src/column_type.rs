@@ -73,7 +73,7 @@ pub(crate) fn list_columns(columns: &Columns, schema: &Schema) -> BTreeSet<Strin
 
 /// The name and the type of each feature column that the schema has.
 fn features<'c>(columns: &'c Columns, schema: &'c Schema) -> impl Iterator<Item = (&'c String, &'c DataType)> {
-    let dense = columns.dense.iter().map(|dense| &dense.column);
+    let dense = columns.dense.iter().flat_map(|dense| std::iter::once(&dense.column).chain(dense.at_column()));
     let names = dense.chain(columns.slots.iter().map(|slot| &slot.column));
     names.filter_map(|name| Some((name, schema.field_with_name(name).ok()?.data_type())))
 }

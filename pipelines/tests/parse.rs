@@ -333,6 +333,36 @@ fn decimals_are_numbers() {
 }
 
 #[test]
+fn ages_are_the_time_from_a_moment_to_that_of_another_column_or_to_a_given_one() {
+    let day = 86_400_000_i64;
+    let signup: ArrayRef = Arc::new(Date32Array::from(vec![Some(20_000), Some(20_000), None, Some(20_010)]));
+    let event: ArrayRef = Arc::new(TimestampMillisecondArray::from(vec![
+        Some(20_001 * day + day / 2),
+        None,
+        Some(20_001 * day),
+        Some(20_000 * day),
+    ]));
+    let texts: ArrayRef =
+        Arc::new(StringArray::from(vec!["2024-10-04 12:00:00", "2024-10-05", "2024-10-05T06:00:00", "2024-10-05"]));
+    let label: ArrayRef = Arc::new(Int32Array::from(vec![1; 4]));
+    let rows = batch(vec![("label", label), ("signup", signup), ("event", event), ("text", texts)]);
+    let ages = |dense: &str| {
+        let columns: Columns = toml::from_str(&format!("dense = [{dense}]\nslots = []\nlabel = 'label'")).unwrap();
+        one(columns, rows.clone()).map(|batch| batch.dense).map_err(|fault| fault.to_string())
+    };
+    let days = "{ column = 'signup', transform = 'age_days', at = 'event'";
+    assert_eq!(ages(&format!("{days} }}")).unwrap(), [1.5, 0.0, 0.0, -10.0]);
+    let options = format!("{days}, fill = 3, indicator = true, clip = {{ min = 0 }} }}");
+    assert_eq!(ages(&options).unwrap(), [1.5, 3.0, 3.0, 0.0, 0.0, 1.0, 1.0, 0.0]);
+    let hours = "{ column = 'text', transform = 'age_hours', at = '2024-10-05T12:00:00' }";
+    assert_eq!(ages(hours).unwrap(), [24.0, 12.0, 6.0, 12.0]);
+    let said = ages("{ column = 'signup', transform = 'age_days', at = 'label' }").unwrap_err();
+    assert!(said.contains("column `label` is Int32, expected dates or timestamps"), "{said}");
+    let said = ages("{ column = 'signup', transform = 'age_days', at = 'nowhere' }").unwrap_err();
+    assert!(said.contains("no column `nowhere`"), "{said}");
+}
+
+#[test]
 fn boundaries_cut_numbers_of_any_type_and_leave_strings() {
     let text = "slots = [{ column = 'x', kind = 'boundaries', boundaries = [-1, 2.5, 7] }]\ndense = []\nlabel = 'x'";
     let columns: Columns = toml::from_str(text).unwrap();

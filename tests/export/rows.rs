@@ -56,7 +56,9 @@ slots = ["user", "city", { column = "site", kind = "hex" }, { column = "item", k
 pub(crate) const OPTIONS: [&str; 5] = [
     "columns.dense=[{ column = 'count', transform = 'log', clip = { min = 0.5, max = 4000 }, indicator = true }, \
      { column = 'price', fill = 1.5, scale = 'z_score' }, { column = 'price2', scale = 'min_max', clip = { min = -90 } }, \
-     { column = 'vector', length = 3, indicator = true, clip = { max = 2.5 } }, { column = 'moment', transform = 'hour', indicator = true }, { column = 'day', transform = 'weekday' }, 'flag', 'rank']",
+     { column = 'vector', length = 3, indicator = true, clip = { max = 2.5 } }, { column = 'moment', transform = 'hour', indicator = true }, { column = 'day', transform = 'weekday' }, \
+     { column = 'day', transform = 'age_days', at = 'moment', clip = { min = -20, max = 20 } }, \
+     { column = 'moment', transform = 'age_hours', at = '1970-01-02', indicator = true, clip = { max = 30 } }, 'flag', 'rank']",
     "columns.statistics={ price = { mean = 1.6, std = 0.9, min = 0, max = 4 }, \
      price2 = { mean = -60, std = 30, min = -90, max = 0, clip = { min = -90 } } }",
     "columns.slots=[{ column = 'user', buckets = 20 }, 'city', { column = 'site', kind = 'hex' }, 'item', 'history', \

@@ -23,6 +23,10 @@ pub struct DenseColumn {
     /// Transform of its values.
     #[serde(default)]
     pub transform: Transform,
+    /// When an age is measured, with the transforms `age_days` and `age_hours`: a column of dates or timestamps, such as that of the event, or a
+    /// moment in UTC, `2026-11-20` or `2026-11-20T03:04:05`; for instance `event_time`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
     /// The value of the column that stands for a missing one, for instance `0`. Default: a missing value is 0 after transform and scale,
     /// which is the mean for "z_score". With `fill` or `indicator` NaN is a missing value; without, a row with NaN is a bad row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,6 +73,10 @@ pub enum Transform {
     Hour,
     /// The day of the week of a date or a timestamp in UTC: 0 for Monday to 6 for Sunday.
     Weekday,
+    /// The days from a date or a timestamp to that of `at`, with fractions; negative if `at` is earlier. `fill`, `clip` and `scale` are of days.
+    AgeDays,
+    /// The same in hours.
+    AgeHours,
 }
 
 /// A scale of transformed values.
@@ -111,13 +119,30 @@ impl Transform {
     /// What its values are in text.
     pub(super) fn in_text(self) -> ValueKind {
         match self {
-            Self::Hour | Self::Weekday => ValueKind::Text,
+            Self::Hour | Self::Weekday | Self::AgeDays | Self::AgeHours => ValueKind::Text,
             Self::Auto | Self::None | Self::Log1p | Self::Log => ValueKind::Number,
         }
     }
 }
 
+impl Transform {
+    /// Whether it makes an age of a moment.
+    pub fn is_age(self) -> bool {
+        matches!(self, Self::AgeDays | Self::AgeHours)
+    }
+}
+
 impl DenseColumn {
+    /// The column of the moment at which an age is measured.
+    pub fn at_column(&self) -> Option<&String> {
+        self.at.as_ref().filter(|at| !is_moment(at))
+    }
+
+    /// The moment at which an age is measured, if it is the same for all rows: microseconds since 1970.
+    pub fn at_moment(&self) -> Option<i64> {
+        self.at.as_deref().filter(|at| is_moment(at)).and_then(microseconds)
+    }
+
     /// Whether NaN is a missing value of this column.
     pub fn takes_nan(&self) -> bool {
         self.fill.is_some() || self.indicator
@@ -139,6 +164,23 @@ impl DenseColumn {
     pub(super) fn check(&self, columns: &Columns) -> Result<(), Fault> {
         let name = &self.column;
         let refuse = |what: String| Err(Fault::user(format!("columns.dense: `{name}`: {what}")));
+        match &self.at {
+            None if self.transform.is_age() => {
+                return refuse("an age needs at: the column of the moment at which it is measured, or a moment".into());
+            }
+            Some(_) if !self.transform.is_age() => {
+                return refuse("at is for transform = \"age_days\" or \"age_hours\": set one, or leave it out".into());
+            }
+            Some(at) if is_moment(at) && microseconds(at).is_none() => {
+                return refuse(format!(
+                    "at is `{at}`, expected a moment such as 2026-11-20 or 2026-11-20T03:04:05, or a column"
+                ));
+            }
+            _ => {}
+        }
+        if self.length.is_some() && self.transform.is_age() {
+            return refuse("length is for lists of numbers, and an age is of one moment: leave one out".into());
+        }
         if let Some(length) = self.length {
             if !(1..=MOST_NUMBERS).contains(&length) {
                 return refuse(format!("length is {length}, expected 1 to {MOST_NUMBERS}"));
@@ -204,16 +246,63 @@ impl DenseColumn {
     }
 }
 
+/// No column begins with a digit and a moment always does.
+fn is_moment(at: &str) -> bool {
+    at.starts_with(|first: char| first.is_ascii_digit())
+}
+
+/// `2026-11-20` or `2026-11-20T03:04:05` (or with a space), in UTC.
+fn microseconds(text: &str) -> Option<i64> {
+    let (date, time) = text.split_once(['T', ' ']).unwrap_or((text, "00:00:00"));
+    let numbers = |text: &str, between: char, lengths: [usize; 3]| {
+        let parts: Vec<&str> = text.split(between).collect();
+        let fits = parts.len() == 3 && parts.iter().zip(lengths).all(|(part, length)| part.len() == length);
+        let digits = fits && parts.iter().all(|part| part.bytes().all(|byte| byte.is_ascii_digit()));
+        digits.then(|| parts.iter().filter_map(|part| part.parse::<i64>().ok()).collect::<Vec<_>>())
+    };
+    let [year, month, day] = numbers(date, '-', [4, 2, 2])?[..] else { return None };
+    let [hour, minute, second] = numbers(time, ':', [2, 2, 2])?[..] else { return None };
+    let leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days_of = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let of_month = *days_of.get(usize::try_from(month - 1).ok()?)?;
+    if !(1..=of_month).contains(&day) || hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let before = year - 1;
+    let years = 365 * before + before / 4 - before / 100 + before / 400;
+    let days = years + days_of[..month as usize - 1].iter().sum::<i64>() + day - 1 - 719_162;
+    Some((((days * 24 + hour) * 60 + minute) * 60 + second) * 1_000_000)
+}
+
 impl From<String> for DenseColumn {
     fn from(column: String) -> Self {
         let transform = Transform::default();
-        Self { column, length: None, transform, fill: None, indicator: false, clip: None, scale: None }
+        Self { column, length: None, transform, at: None, fill: None, indicator: false, clip: None, scale: None }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use crate::Columns;
+
+    #[test]
+    fn moments_are_those_of_the_calendar() {
+        for (text, seconds) in [
+            ("1970-01-01", Some(0)),
+            ("2026-11-20T03:04:05", Some(1_795_143_845)),
+            ("2026-11-20 03:04:05", Some(1_795_143_845)),
+            ("2000-02-29", Some(951_782_400)),
+            ("1969-12-31T23:59:59", Some(-1)),
+            ("1900-02-29", None),
+            ("2026-13-01", None),
+            ("2026-11-20T24:00:00", None),
+            ("2026-11", None),
+            ("20261120", None),
+            ("2026-11-2x", None),
+        ] {
+            assert_eq!(super::microseconds(text), seconds.map(|seconds: i64| seconds * 1_000_000), "{text}");
+        }
+    }
 
     #[test]
     fn options_without_meaning_are_refused_by_name() {
@@ -228,6 +317,13 @@ mod tests {
             ("{ column = 'x', clip = { min = 3, max = 2 } }", "clip.min is above clip.max"),
             ("{ column = 'x', transform = 'hour', clip = { min = 3 } }", "timestamps"),
             ("{ column = 'x', transform = 'weekday', fill = 3 }", "indicator = true"),
+            ("{ column = 'x', transform = 'age_days' }", "an age needs at"),
+            ("{ column = 'x', at = 'y' }", "at is for transform = \"age_days\""),
+            (
+                "{ column = 'x', transform = 'age_hours', at = '2026-02-30' }",
+                "at is `2026-02-30`, expected a moment such as",
+            ),
+            ("{ column = 'x', transform = 'age_hours', at = 'y', length = 2 }", "an age is of one moment"),
             ("{ column = 'y', scale = 'z_score' }", "`y` has a scale, but columns.statistics says nothing"),
             ("{ column = 'x', scale = 'z_score' }", "columns.statistics.x is of other values"),
             ("{ column = 'x', transform = 'log1p', scale = 'z_score', clip = { max = 9 } }", "of other values"),

@@ -94,7 +94,8 @@ impl Columns {
 
     /// Every column that a prediction reads, without repetition: `first`, then all but the label and the weight.
     pub fn names_with(&self, first: &[String]) -> Vec<String> {
-        let features = self.dense.iter().map(|d| &d.column).chain(self.slots.iter().map(|s| &s.column));
+        let dense = self.dense.iter().flat_map(|dense| std::iter::once(&dense.column).chain(dense.at_column()));
+        let features = dense.chain(self.slots.iter().map(|s| &s.column));
         let mut names: Vec<String> = Vec::new();
         for column in first.iter().chain(features).chain(&self.extra) {
             if !names.contains(column) {
@@ -121,7 +122,8 @@ impl Columns {
         let weight = self.weight.iter().map(|weight| (weight, ValueKind::Number));
         let dense = self.dense.iter().map(|dense| (&dense.column, dense.transform.in_text()));
         let slots = self.slots.iter().map(|slot| (&slot.column, slot.kind.in_text()));
-        for (name, kind) in labels.chain(weight).chain(dense).chain(slots) {
+        let at = self.dense.iter().filter_map(|dense| Some((dense.at_column()?, ValueKind::Text)));
+        for (name, kind) in labels.chain(weight).chain(dense).chain(at).chain(slots) {
             let Some(there) = columns.iter_mut().find(|column| column.name == *name) else {
                 columns.push(FileColumn::new(name, kind));
                 continue;

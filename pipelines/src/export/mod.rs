@@ -74,9 +74,6 @@ pub struct ExportManifest {
     /// What dense features are scaled by.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub statistics: Option<BTreeMap<String, DenseStatistics>>,
-    /// The boundaries of slots with `quantiles`, by column.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub quantiles: Option<BTreeMap<String, Vec<f64>>>,
     /// Rows of the table; with groups those of the first.
     pub rows: u64,
     /// The dense part, if it was exported.
@@ -151,6 +148,13 @@ impl Model {
             });
         }
         let ExportedGroup { rows: first_rows, keys, parts, parquet, .. } = groups.remove(0);
+        // As in training, whatever the types of other rows, with boundaries in the place of quantiles.
+        let columns = self.job_as_trained().columns;
+        let resolved = |slot: &Slot| {
+            let boundaries = slot.quantiles.map(|_| columns.boundaries_of(slot).to_vec());
+            Slot { quantiles: None, boundaries: boundaries.or_else(|| slot.boundaries.clone()), ..slot.clone() }
+        };
+        let slots = columns.slots.iter().map(resolved).collect();
         let manifest = ExportManifest {
             format: FORMAT.into(),
             version: VERSION,
@@ -159,11 +163,10 @@ impl Model {
             kind: self.job.model.kind.to_string(),
             spec: self.model.spec.clone(),
             seed: self.job.seed,
-            slots: self.job.columns.slots.clone(),
-            crosses: self.job.columns.crosses.clone(),
-            dense_features: self.job.columns.dense.clone(),
-            statistics: self.job.columns.statistics.clone(),
-            quantiles: self.job.columns.quantiles.clone(),
+            slots,
+            crosses: columns.crosses,
+            dense_features: columns.dense,
+            statistics: columns.statistics,
             rows: first_rows,
             keys,
             parts,

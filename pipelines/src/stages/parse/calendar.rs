@@ -1,8 +1,8 @@
-//! Hours and days of the week of timestamps, in UTC.
+//! Hours and days of the week of timestamps, in UTC, and ages.
 
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::array::{Array, ArrayRef, AsArray, Float64Array, Int64Array};
 use arrow::compute::cast;
 use arrow::datatypes::{DataType, Int64Type, TimeUnit};
 use arrow::error::ArrowError;
@@ -46,32 +46,75 @@ impl CalendarPart {
         array: &ArrayRef,
         wrong: &mut Vec<(usize, String)>,
     ) -> Result<Int64Array, Fault> {
-        let cannot = |e: ArrowError| Fault::user(format!("column `{name}` cannot be read as timestamps")).because(e);
-        let expected = match self {
-            Self::Hour => "timestamps, or text of them, for the hour",
-            Self::Weekday => "dates or timestamps, or text of them, for the day of the week",
+        let (expected, dates) = match self {
+            Self::Hour => ("timestamps, or text of them, for the hour", false),
+            Self::Weekday => ("dates or timestamps, or text of them, for the day of the week", true),
         };
-        let micros = match array.data_type() {
-            DataType::Null => return Ok(Int64Array::new_null(array.len())),
-            DataType::Date32 | DataType::Date64 if matches!(self, Self::Weekday) => {
-                let days = moments(array).map_err(cannot)?;
-                days.as_primitive::<Int64Type>().unary(|day| day.wrapping_mul(DAY))
-            }
-            DataType::Timestamp(..) => moments(array).map_err(cannot)?.as_primitive::<Int64Type>().clone(),
-            DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
-                let to = DataType::Timestamp(TimeUnit::Microsecond, None);
-                let times = cast(array, &to).map_err(cannot)?;
-                let rows = (0..array.len()).filter(|&row| times.is_null(row) && array.is_valid(row));
-                wrong.extend(rows.map(|row| (row, array_value_to_string(array, row).unwrap_or_default())));
-                moments(&times).map_err(cannot)?.as_primitive::<Int64Type>().clone()
-            }
-            DataType::Dictionary(_, value) => {
-                return self.parse(name, &cast(array, value).map_err(cannot)?, wrong);
-            }
-            _ => return Err(wrong_type(name, array, expected)),
-        };
-        Ok(micros.unary(|micros| self.of(micros)))
+        Ok(microseconds(name, array, (expected, dates), wrong)?.unary(|micros| self.of(micros)))
     }
+}
+
+/// The days from the moments of one column to those of another, or to one moment; null where one of both is missing. Wrong text as in
+/// [`CalendarPart::parse`].
+pub(super) fn age_in_days(
+    (name, array): (&str, &ArrayRef),
+    at: At<'_>,
+    wrong: &mut Vec<(usize, String, String)>,
+) -> Result<Float64Array, Fault> {
+    let expected = ("dates or timestamps, or text of them, for an age", true);
+    let mut read = |name: &str, array: &ArrayRef| {
+        let mut texts = Vec::new();
+        let found = microseconds(name, array, expected, &mut texts);
+        wrong.extend(texts.into_iter().map(|(row, text)| (row, name.to_owned(), text)));
+        found
+    };
+    let since = read(name, array)?;
+    let days = |since: i64, until: i64| (i128::from(until) - i128::from(since)) as f64 / DAY as f64;
+    Ok(match at {
+        At::Moment(until) => since.unary(|since| days(since, until)),
+        At::Column(name, until) => {
+            let until = read(name, until)?;
+            since.iter().zip(&until).map(|(since, until)| Some(days(since?, until?))).collect()
+        }
+    })
+}
+
+/// When ages are measured.
+#[derive(Clone, Copy)]
+pub(super) enum At<'a> {
+    /// Microseconds since 1970.
+    Moment(i64),
+    Column(&'a str, &'a ArrayRef),
+}
+
+/// Moments in microseconds since 1970. `expected` says what the column should be, and whether dates are moments.
+fn microseconds(
+    name: &str,
+    array: &ArrayRef,
+    (expected, dates): (&str, bool),
+    wrong: &mut Vec<(usize, String)>,
+) -> Result<Int64Array, Fault> {
+    let cannot = |e: ArrowError| Fault::user(format!("column `{name}` cannot be read as timestamps")).because(e);
+    Ok(match array.data_type() {
+        DataType::Null => Int64Array::new_null(array.len()),
+        DataType::Date32 | DataType::Date64 if dates => {
+            let days = moments(array).map_err(cannot)?;
+            days.as_primitive::<Int64Type>().unary(|day| day.wrapping_mul(DAY))
+        }
+        DataType::Timestamp(..) => moments(array).map_err(cannot)?.as_primitive::<Int64Type>().clone(),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+            let to = DataType::Timestamp(TimeUnit::Microsecond, None);
+            let times = cast(array, &to).map_err(cannot)?;
+            let rows = (0..array.len()).filter(|&row| times.is_null(row) && array.is_valid(row));
+            wrong.extend(rows.map(|row| (row, array_value_to_string(array, row).unwrap_or_default())));
+            moments(&times).map_err(cannot)?.as_primitive::<Int64Type>().clone()
+        }
+        DataType::Dictionary(_, value) => {
+            let plain = cast(array, value).map_err(cannot)?;
+            microseconds(name, &plain, (expected, dates), wrong)?
+        }
+        _ => return Err(wrong_type(name, array, expected)),
+    })
 }
 
 /// Dates as days and timestamps as microseconds since 1970, so that a moment has the same number whatever the unit of the file

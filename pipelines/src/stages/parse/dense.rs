@@ -32,17 +32,19 @@ impl DenseParser {
         }
     }
 
-    /// Appends the inputs of the feature to `out`: `[n]` for each of its numbers, and `[n]` more for an indicator.
+    /// Appends the inputs of the feature to `out`: `[n]` for each of its numbers, and `[n]` more for an indicator. `at` is the column of its
+    /// `at`, if it names one.
     pub(super) fn parse(
         &self,
         name: &str,
         array: &ArrayRef,
+        at: Option<&ArrayRef>,
         out: &mut Vec<f32>,
         bad: &mut BadRows,
     ) -> Result<(), Fault> {
         let transform = match self {
             Self::Plain(transform) => *transform,
-            Self::Options(options) => return options.parse(name, array, out, bad),
+            Self::Options(options) => return options.parse(name, array, at, out, bad),
             Self::Vector(vector) => return vector.parse(name, array, out, bad),
         };
         let logs = |auto| if transform == Transform::Auto { auto } else { transform == Transform::Log1p };

@@ -7,7 +7,7 @@ use forebay_actors::Fault;
 use forebay_job::{Clip, Columns, DenseColumn, DenseStatistics, Scale, Transform};
 
 use super::bad_rows::BadRows;
-use super::calendar::{CalendarPart, NOT_A_TIME, not_a_time};
+use super::calendar::{At, CalendarPart, NOT_A_TIME, age_in_days, not_a_time};
 use super::column::{NOT_FINITE, NUMBERS, number, wrong_type};
 
 const NO_LOGARITHM: &str = "dense value has no logarithm";
@@ -37,10 +37,14 @@ impl OptionsParser {
         &self,
         name: &str,
         array: &ArrayRef,
+        at: Option<&ArrayRef>,
         out: &mut Vec<f32>,
         bad: &mut BadRows,
     ) -> Result<(), Fault> {
-        let (numbers, logs) = self.numbers(name, array, bad)?;
+        let (numbers, logs) = match self.column.transform.is_age() {
+            true => (self.age(name, array, at, bad)?, false),
+            false => self.numbers(name, array, bad)?,
+        };
         let from = out.len();
         let nan_is_missing = self.column.takes_nan();
         let is_missing = |row: usize| numbers.is_null(row) || nan_is_missing && numbers.value(row).is_nan();
@@ -64,6 +68,28 @@ impl OptionsParser {
             out.extend((0..numbers.len()).map(|row| f32::from(u8::from(is_missing(row)))));
         }
         Ok(())
+    }
+
+    /// The ages of the moments of the column.
+    fn age(
+        &self,
+        name: &str,
+        array: &ArrayRef,
+        at: Option<&ArrayRef>,
+        bad: &mut BadRows,
+    ) -> Result<Float64Array, Fault> {
+        let at = match (self.column.at_column(), at, self.column.at_moment()) {
+            (Some(name), Some(array), _) => At::Column(name, array),
+            (None, _, Some(moment)) => At::Moment(moment),
+            _ => return Err(Fault::internal(format!("the age of `{name}` has no moment at which it is measured"))),
+        };
+        let mut wrong = Vec::new();
+        let days = age_in_days((name, array), at, &mut wrong)?;
+        for (row, name, text) in wrong {
+            bad.add(row, NOT_A_TIME, || not_a_time(&name, &text));
+        }
+        let unit = if self.column.transform == Transform::AgeHours { 24.0 } else { 1.0 };
+        Ok(days.unary(|days| days * unit))
     }
 
     /// The values of the column as numbers, and whether `log1p` applies to them. Text that is no moment is a bad row.

@@ -37,7 +37,7 @@ impl VectorParser {
         let (rows, length) = (array.len(), self.length);
         let values = self.values(name, array, bad)?;
         let (mut flat, mut wrong) = (Vec::new(), BadRows::default());
-        self.numbers.parse(name, &values, &mut flat, &mut wrong)?;
+        self.numbers.parse(name, &values, None, &mut flat, &mut wrong)?;
         bad.add_all(wrong, |value| value / length);
         let (inputs, missing) = flat.split_at(rows * length);
         out.reserve(rows * (length + usize::from(self.indicator)));

@@ -137,7 +137,8 @@ impl Parse {
         };
         let mut dense = Vec::with_capacity(n * self.columns.dense_inputs());
         for (spec, parser) in self.columns.dense.iter().zip(&self.dense) {
-            parser.parse(&spec.column, column(&rows.batch, &spec.column)?, &mut dense, bad)?;
+            let at = spec.at_column().map(|name| column(&rows.batch, name)).transpose()?;
+            parser.parse(&spec.column, column(&rows.batch, &spec.column)?, at, &mut dense, bad)?;
         }
         let mut slots = Vec::with_capacity(self.columns.slot_count());
         for (spec, parser) in self.columns.slots.iter().zip(&mut self.slots) {
