@@ -197,11 +197,11 @@ mod tests {
 
     #[test]
     fn what_the_job_leaves_open_is_read_as_in_training() {
-        let mut job = Job::default();
-        job.columns = columns(
+        let columns = columns(
             "dense = ['i', 'n', 'new', { column = 'i2', transform = 'none' }]\n\
              slots = ['int', 'bool', 'text', 'day', 'other', { column = 'text', kind = 'hex', key_space = 'h' }]",
         );
+        let job = Job { columns, ..Job::default() };
         let trained = types(&[
             ("i", ColumnType::Integer),
             ("i2", ColumnType::Integer),

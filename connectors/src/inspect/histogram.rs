@@ -81,7 +81,7 @@ impl Bins {
     /// `None` without values.
     pub(super) fn finish(self) -> Option<Histogram> {
         let width = 2f64.powi(self.exponent);
-        (!self.counts.is_empty()).then(|| Histogram { from: self.first as f64 * width, width, counts: self.counts })
+        (!self.counts.is_empty()).then_some(Histogram { from: self.first as f64 * width, width, counts: self.counts })
     }
 }
 

@@ -215,7 +215,7 @@ impl ColumnReport {
     fn ends(&self) -> [String; 2] {
         match &self.range {
             Some(range) => range.clone(),
-            None => [self.min, self.max].map(|end| end.map_or_else(|| "-".to_owned(), |end| short(end))),
+            None => [self.min, self.max].map(|end| end.map_or_else(|| "-".to_owned(), short)),
         }
     }
 }
