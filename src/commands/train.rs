@@ -50,7 +50,7 @@ pub(crate) struct Train {
 impl Train {
     pub(crate) fn run(self, logs: &Logs, context: &Context) -> Result<Ended, Fault> {
         let Self { run: args } = self;
-        let stop = Stop::listen()?;
+        let stop = Stop::listen(logs.log_format)?;
         let job = args.load()?;
         if !job.placement.is_one_process() {
             return Err(Fault::user(
@@ -66,7 +66,8 @@ impl Train {
         };
         let report = ReportFiles::new(args.report)?;
         let security = || Security::load(&job.network.security_files());
-        let dashboard = args.dashboard.map(|listen| Dashboard::start(listen, &security()?)).transpose()?;
+        let dashboard = |listen| Dashboard::start(listen, &security()?, logs.log_format);
+        let dashboard = args.dashboard.map(dashboard).transpose()?;
         let tensorboard = args.tensorboard.map(|folder| TensorBoard::start(&folder)).transpose()?;
         let (dashboard, tensorboard) = (dashboard.as_ref(), tensorboard.as_ref());
         let end = AtEnd { report: &report, dashboard, tensorboard, saves: true };
