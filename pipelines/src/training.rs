@@ -8,7 +8,7 @@ use forebay_job::{Job, RunEnd};
 use serde::Serialize;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::checkpoint::{Checkpointer, KeptWriter};
+use crate::checkpoint::{Checkpointer, KeptWriter, NewestCheckpoint};
 use crate::cluster::meters::MeterSender;
 use crate::cluster::{ClusterSession, RunStatus};
 use crate::evaluations::{EvaluationHistory, Evaluations, Evaluator};
@@ -194,6 +194,11 @@ impl RunningTraining {
         self.resources.session.as_ref().map(ClusterSession::status)
     }
 
+    /// The staleness of the newest look-up: how many earlier batches were unapplied.
+    pub fn staleness_now(&self) -> u64 {
+        self.resources.staleness.newest()
+    }
+
     /// The largest staleness so far: how many earlier batches were unapplied at a look-up.
     pub fn staleness_observed(&self) -> u64 {
         self.resources.staleness.observed()
@@ -204,8 +209,8 @@ impl RunningTraining {
         self.resources.look_ahead.as_ref().map(|look_ahead| look_ahead.report())
     }
 
-    /// The number of the newest checkpoint that this process has made, if there is any.
-    pub fn newest_checkpoint(&self) -> Option<u64> {
+    /// The newest checkpoint that this process has made, if there is any.
+    pub fn newest_checkpoint(&self) -> Option<NewestCheckpoint> {
         self.checkpointer.as_ref().and_then(Checkpointer::newest)
     }
 
@@ -283,7 +288,7 @@ impl RunningTraining {
             evaluator.end();
         }
         let newest = checkpointer.and_then(Checkpointer::end);
-        if let (Some(number), Err(fault)) = (newest, &outcome.result)
+        if let (Some(NewestCheckpoint { number, .. }), Err(fault)) = (newest, &outcome.result)
             && fault.kind != FaultKind::Drained
         {
             tracing::info!("checkpoint {number} has what was trained on up to it");

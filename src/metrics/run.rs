@@ -33,7 +33,7 @@ impl RunMetrics {
             progress: running.progress(),
             status: running.status(),
             share: running.position().share,
-            checkpoint: running.newest_checkpoint(),
+            checkpoint: running.newest_checkpoint().map(|newest| newest.number),
         }
     }
 

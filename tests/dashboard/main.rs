@@ -6,6 +6,7 @@
 mod browser;
 #[path = "../common/mod.rs"]
 mod common;
+mod many;
 mod prometheus;
 
 use std::io::{Read as _, Write as _};
