@@ -107,6 +107,7 @@ impl Page {
     /// The whole page as a PNG, from its top to its end.
     pub(crate) fn picture(&mut self) -> Vec<u8> {
         self.call("Emulation.setScrollbarsHidden", json!({ "hidden": true }));
+        self.until("document.documentElement.clientWidth === innerWidth");
         let params = json!({ "format": "png", "captureBeyondViewport": true });
         let picture = self.call("Page.captureScreenshot", params)["data"].take();
         BASE64_STANDARD.decode(picture.as_str().unwrap()).unwrap()
