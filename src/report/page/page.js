@@ -15,7 +15,7 @@ function storeRate(run) {
   const back = run.live && !run.live.over ? RECENT : Infinity;
   const since = Math.max(0, seconds.findLastIndex((time) => time <= seconds[last] - back));
   const time = seconds[last] - seconds[since];
-  return time > 0 && short((store_bytes[last] - store_bytes[since]) / time) + "B";
+  return time > 0 && short((store_bytes[last] - store_bytes[since]) / time).replace(/[kMG]?$/, " $&B");
 }
 
 function figures(run) {
