@@ -86,5 +86,5 @@ function processes(of) {
   const all = of.flatMap((each) => parts(each).map((part) => ({ ...part, name: `${each.process}, ${part.name}` })));
   fold("process-list", `${roles(of)}: ${short(cpu)} CPU seconds; busiest: ${busiest(all)}`, of.length);
   const rows = of.map((each) => [each.process, each.machine?.cpu?.toFixed(1) ?? "", memory(each), busiest(parts(each))]);
-  table("process-table", ["process", "CPU seconds", "memory, at most", "busiest"], rows);
+  table("process-table", ["process", "CPU seconds", "memory, at most", "busiest"], rows, [3]);
 }
