@@ -4,6 +4,7 @@
 //! - [`Backoff`]: waits between retries
 //! - [`nearest`]: the name that was probably meant
 //! - [`cpu_seconds`], [`thread_cpu_seconds`]: CPU time of this process and of its threads
+//! - [`resident_memory`]: memory of this process
 //! - [`LearningRate`]: of the sparse and the dense optimizers
 //! - [`parse_hex`]: hexadecimal numbers in text
 //! - [`panic_message`]: what a panic said
@@ -12,6 +13,7 @@ mod backoff;
 mod cpu;
 mod hex;
 mod learning_rate;
+mod memory;
 mod names;
 mod panic;
 mod random;
@@ -20,6 +22,7 @@ pub use backoff::Backoff;
 pub use cpu::{cpu_seconds, thread_cpu_seconds};
 pub use hex::parse_hex;
 pub use learning_rate::{Decay, LearningRate};
+pub use memory::{ResidentMemory, resident_memory};
 pub use names::nearest;
 pub use panic::panic_message;
 pub use random::{GOLDEN_GAMMA, SplitMix64, mix64, random_seed, signed_unit_f32, unit_f64, unmix64};

@@ -9,7 +9,7 @@ use serde::Serialize;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::checkpoint::{Checkpointer, KeptWriter, NewestCheckpoint};
-use crate::cluster::meters::MeterSender;
+use crate::cluster::meters::{LastMeters, MeterSender};
 use crate::cluster::{ClusterSession, RunStatus};
 use crate::evaluations::{EvaluationHistory, Evaluations, Evaluator};
 use crate::look_ahead::LookAheadReport;
@@ -141,7 +141,7 @@ pub struct Trained {
     pub model: Model,
     /// Meters of every stage and link of the run, the ledger, and what limited the run.
     pub report: RunReport,
-    /// What each stage of this process did when.
+    /// What each stage of this process did when; in a cluster by the clock of the coordinator.
     pub timeline: Vec<Track>,
     /// What custom stages left with [`StageCx::leave`](forebay_actors::StageCx::leave), by stage and type.
     pub results: Results,
@@ -304,9 +304,10 @@ impl RunningTraining {
             None => Err(Fault::internal("the train stage left no parameters")),
         });
         // After the others: their last meters have come.
-        let others = match (meters, &result) {
-            (Some(meters), Ok(_)) => meters.finish(outcome.report.clone()),
-            _ => Vec::new(),
+        let timeline = control.timeline();
+        let LastMeters { others, offset } = match (meters, &result) {
+            (Some(meters), Ok(_)) => meters.finish(outcome.report.clone(), &timeline),
+            _ => LastMeters::default(),
         };
         let training = resources.summary();
         let result = match result {
@@ -320,7 +321,7 @@ impl RunningTraining {
             Ok((dense, optimizer)) => Ok(Trained {
                 training: training.clone(),
                 report: resources.run_report(outcome.report, others),
-                timeline: control.timeline(),
+                timeline: offset.corrected_tracks(timeline),
                 results: outcome.results,
                 progress: resources.progress.snapshot(),
                 staleness_observed: resources.staleness.observed(),

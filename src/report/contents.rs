@@ -41,5 +41,6 @@ pub(crate) fn running_contents(running: &RunningTraining, before: Option<Usage>,
         "history": history,
         "evaluations": running.evaluations(),
     });
-    contents(&running.run_report(), running.job(), [more, Usage::since(before)])
+    let report = running.run_report();
+    contents(&report, running.job(), [more, Usage::of_run(before, report.other_machines())])
 }
