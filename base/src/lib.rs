@@ -4,13 +4,14 @@
 //! - [`Backoff`]: waits between retries
 //! - [`nearest`]: the name that was probably meant
 //! - [`cpu_seconds`], [`thread_cpu_seconds`]: CPU time of this process and of its threads
-//! - [`resident_memory`]: memory of this process
+//! - [`resident_memory`], [`free_memory`]: memory that this process has, and what it may still take
 //! - [`LearningRate`]: of the sparse and the dense optimizers
 //! - [`parse_hex`]: hexadecimal numbers in text
 //! - [`panic_message`]: what a panic said
 
 mod backoff;
 mod cpu;
+mod free_memory;
 mod hex;
 mod learning_rate;
 mod memory;
@@ -20,6 +21,7 @@ mod random;
 
 pub use backoff::Backoff;
 pub use cpu::{cpu_seconds, thread_cpu_seconds};
+pub use free_memory::free_memory;
 pub use hex::parse_hex;
 pub use learning_rate::{Decay, LearningRate};
 pub use memory::{ResidentMemory, resident_memory};
