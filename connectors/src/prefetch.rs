@@ -191,7 +191,7 @@ mod tests {
     use std::sync::Mutex;
 
     use forebay_actors::StageCx;
-    use tokio::sync::oneshot;
+    use tokio::sync::{mpsc::unbounded_channel, oneshot};
 
     use super::*;
     use crate::decode_pool::DecodePool;
@@ -262,29 +262,25 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn after_a_wait_for_a_lease_the_first_split_has_the_line_to_itself_again() {
-        let (leases, lease) = tokio::sync::mpsc::unbounded_channel::<u64>();
-        let splits = stream::unfold(lease, async |mut lease| Some((lease.recv().await?, lease)));
-        let splits = splits.map(|number| Ok((5 * MIB, number)));
+        let (leases, lease) = unbounded_channel::<u64>();
+        let splits =
+            stream::unfold(lease, |mut lease| async move { Some((Ok((5 * MIB, lease.recv().await?)), lease)) });
         let (mut pool, _prefetch, under) = fetching(splits, 64 * MIB);
-        let mut lease = 0..;
-        let mut read = async |pause: Duration| {
-            tokio::time::advance(pause).await;
-            let numbers_of_it: Vec<u64> = lease.by_ref().take(20).collect();
-            numbers_of_it.iter().for_each(|&number| leases.send(number).unwrap());
-            let at_first = numbers(&under).await.len();
-            for number in numbers_of_it {
-                while !numbers(&under).await.contains(&number) {}
+        // After twenty splits the window has grown to the budget of twelve. It stays so if the next lease comes at once.
+        for (lease, idle, at_first) in [(0, 0, 1), (1, 0, 12), (2, 150, 7), (3, 2000, 1)] {
+            tokio::time::advance(Duration::from_millis(idle)).await;
+            let splits = 20 * lease..20 * (lease + 1);
+            splits.clone().for_each(|number| leases.send(number).unwrap());
+            assert_eq!(numbers(&under).await.len(), at_first, "after {idle} ms");
+            for number in splits {
+                assert!(numbers(&under).await.contains(&number), "{number} is not fetched");
                 end(&under, number);
                 assert_eq!(pool.next().await.unwrap(), Some(number));
             }
-            at_first
-        };
-        assert_eq!(read(Duration::ZERO).await, 1);
-        // The window has grown to the budget of twelve splits, and stays so if the next lease comes at once.
-        assert_eq!(read(Duration::ZERO).await, 12);
-        assert_eq!(read(Duration::from_millis(150)).await, 7, "half of 64 MiB");
-        assert_eq!(read(Duration::from_secs(2)).await, 1);
-        assert_eq!(read(Duration::from_secs(u64::from(u32::MAX))).await, 1, "however long it waited");
+        }
+        let mut window = Window::new(64 * MIB);
+        window.idle(Duration::MAX);
+        assert_eq!(window.bytes, FIRST_WINDOW);
     }
 
     #[tokio::test]

@@ -56,7 +56,7 @@ pub(crate) fn trace(processes: &[ProcessTimeline]) -> Value {
         }
     }
     let arrows = journeys.into_values().map(points).filter(|points| points.len() > 1);
-    events.extend(arrows.enumerate().flat_map(|(id, points)| arrow(id, &points)));
+    events.extend(arrows.enumerate().flat_map(|(id, points)| arrow(id, points)));
     json!({ "traceEvents": events, "displayTimeUnit": "ms" })
 }
 
@@ -117,11 +117,12 @@ fn points(mut hops: Vec<Hop>) -> Vec<(usize, usize, f64)> {
     points.collect()
 }
 
-fn arrow(id: usize, points: &[(usize, usize, f64)]) -> impl Iterator<Item = Value> {
-    points.iter().enumerate().map(move |(step, (process, thread, at))| {
+fn arrow(id: usize, points: Vec<(usize, usize, f64)>) -> impl Iterator<Item = Value> {
+    let last = points.len() - 1;
+    points.into_iter().enumerate().map(move |(step, (process, thread, at))| {
         let phase = match step {
             0 => "s",
-            last if last + 1 == points.len() => "f",
+            step if step == last => "f",
             _ => "t",
         };
         // An arrow ends at the slice around it.

@@ -228,8 +228,8 @@ impl TimelineBook {
     pub(super) fn next(&mut self, request: NextTimelineRequest) -> NextTimelineReply {
         self.begin(request.member.attempt);
         let own = (request.member.role, request.member.rank);
-        let left = self.sent.iter().filter(|(at, _)| **at != own && request.after.is_none_or(|after| **at > after));
-        left.filter_map(|(at, json)| Some((*at, serde_json::from_slice(json).ok()?))).next()
+        let mut left = self.sent.iter().filter(|(at, _)| **at != own && request.after.is_none_or(|after| **at > after));
+        left.find_map(|(at, json)| Some((*at, serde_json::from_slice(json).ok()?)))
     }
 
     fn begin(&mut self, attempt: u64) {
