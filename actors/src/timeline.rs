@@ -231,7 +231,7 @@ mod tests {
             .slices
             .iter()
             .map(|slice| match &slice.what {
-                Doing::Batch { lineage, rows: 5 } => lineage.seq,
+                Doing::Batch { lineage, rows: 5, .. } => lineage.seq,
                 other => panic!("{other:?}"),
             })
             .collect();
