@@ -104,10 +104,8 @@ impl Page {
         self.call("Emulation.setDeviceMetricsOverride", size);
     }
 
-    /// The whole page as a PNG, from its top to its end.
+    /// The whole page as a PNG, from its top to its end, without scroll bars.
     pub(crate) fn picture(&mut self) -> Vec<u8> {
-        self.call("Emulation.setScrollbarsHidden", json!({ "hidden": true }));
-        self.until("document.documentElement.clientWidth === innerWidth");
         let params = json!({ "format": "png", "captureBeyondViewport": true });
         let picture = self.call("Page.captureScreenshot", params)["data"].take();
         BASE64_STANDARD.decode(picture.as_str().unwrap()).unwrap()

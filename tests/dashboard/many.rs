@@ -194,10 +194,11 @@ fn pictures_of_the_page_in_both_themes_and_two_widths_show_it_whole() {
                 "getComputedStyle(document.body).backgroundColor === '{ground}' && document.body.dataset.drawn === '1'"
             ));
             let picture = page.picture();
-            let height = page.value("document.documentElement.scrollHeight").as_u64().unwrap();
+            let [width, height] = ["clientWidth", "scrollHeight"]
+                .map(|size| page.value(&format!("document.documentElement.{size}")).as_u64().unwrap());
             // In its header a PNG says how wide and how high it is.
             let [wide, high] = [16, 20].map(|at| u32::from_be_bytes(picture[at..at + 4].try_into().unwrap()));
-            assert_eq!((wide, u64::from(high)), (width, height), "{theme}");
+            assert_eq!([wide, high].map(u64::from), [width, height], "{theme}");
             assert!(picture.len() > 50_000, "{theme}, {width} px: only {} bytes", picture.len());
             std::fs::write(folder.join(format!("{theme}-{width}.png")), &picture).unwrap();
             pictures.push(picture);
