@@ -78,12 +78,14 @@ fn a_browser_draws_the_run_and_its_json_has_all_that_the_text_says() {
     assert!(page.contains("60,000") && page.contains(&format!("AUC {auc:.5}")));
 }
 
-/// What the events of a trace say about one process: its name, and the slices of each thread as begin and end in microseconds, with
-/// the epoch, the window and the number of the batch if it has these.
+/// Begin and end in microseconds, and epoch, window and number of the batch if it has these.
+type Slice = (f64, f64, Option<[u64; 3]>);
+
+/// What the events of a trace say about one process: its name, and the slices of each thread.
 #[derive(Default)]
 struct TracedProcess {
     name: String,
-    slices: BTreeMap<u64, Vec<(f64, f64, Option<[u64; 3]>)>>,
+    slices: BTreeMap<u64, Vec<Slice>>,
 }
 
 fn number(event: &Value, field: &str) -> u64 {
